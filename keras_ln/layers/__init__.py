@@ -1,0 +1,1 @@
+"""Keras layers: weights, configuration and masks."""

@@ -1,0 +1,1 @@
+"""Normalisation layers and the weight-normalised dense layer."""

@@ -1,0 +1,1 @@
+"""Recurrent cells, each with its sequence layer."""
