@@ -1,0 +1,115 @@
+"""Checks of arguments that several layers and ops share.
+
+Each function returns the value in its plain Python type, or raises an error
+that names the argument, what was expected and what was received.
+"""
+
+import math
+import numbers
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+
+def check_positive_integer(name: str, value: Any) -> int:
+    """Returns `value` as an int; `ValueError` unless it is an integer >= 1."""
+    # bool is a subclass of int, but units=True is a slip, not a size.
+    is_integer = isinstance(value, numbers.Integral) and value is not True
+    if not is_integer or value < 1:
+        raise ValueError(
+            f"Argument `{name}` must be a positive integer. "
+            f"Received: {name}={value!r}"
+        )
+    return int(value)
+
+
+def check_units(units: Any) -> int:
+    """Returns `units` as an int; `ValueError` unless it is an integer >= 1."""
+    return check_positive_integer("units", units)
+
+
+def check_max_steps(max_steps: Any) -> int | None:
+    """Returns `max_steps` as an int >= 1, or None for "take it at build"."""
+    if max_steps is None:
+        return None
+    return check_positive_integer("max_steps", max_steps)
+
+
+def check_epsilon(epsilon: Any, allow_zero: bool = True) -> float:
+    """Returns `epsilon` as a finite float, not negative.
+
+    Args:
+        epsilon: the number added to the variance, inside the square root.
+        allow_zero: False where the variance is exactly zero in ordinary use
+            (recurrent cells, whose first state is zero).
+
+    Raises:
+        ValueError: if it is no finite number, negative, or a refused zero.
+    """
+    expected = "a finite number >= 0" if allow_zero else "a finite number > 0"
+    if (
+        not _is_real(epsilon)
+        or not math.isfinite(epsilon)
+        or epsilon < 0
+        or (epsilon == 0 and not allow_zero)
+    ):
+        raise ValueError(
+            f"Argument `epsilon` must be {expected}; it is added to the "
+            f"variance, inside the square root. Received: epsilon={epsilon!r}"
+        )
+    return float(epsilon)
+
+
+def check_fraction(name: str, value: Any) -> float:
+    """Returns `value` as a float; `ValueError` unless 0 <= value <= 1."""
+    if not _is_real(value) or not 0 <= value <= 1:
+        raise ValueError(
+            f"Argument `{name}` must be a number between 0 and 1. "
+            f"Received: {name}={value!r}"
+        )
+    return float(value)
+
+
+def check_floating(name: str, dtype: Any) -> str:
+    """Returns the name of `dtype`; `ValueError` unless it is floating point."""
+    dtype = keras.backend.standardize_dtype(dtype)
+    if not keras.backend.is_float_dtype(dtype):
+        raise ValueError(
+            f"Argument `{name}` must have a floating-point dtype. Received: "
+            f"dtype {dtype}. Cast it first, for example with "
+            f'keras.ops.cast({name}, "float32").'
+        )
+    return dtype
+
+
+def check_rank(name: str, shape: Sequence[int | None], letters: str) -> None:
+    """Raises `ValueError` unless `shape` has one axis per letter.
+
+    Args:
+        name: name of the argument, for the message.
+        shape: the shape that was received.
+        letters: names of the expected axes, such as "batch, time, features".
+    """
+    rank = len(letters.split(","))
+    if len(shape) != rank:
+        raise ValueError(
+            f"Argument `{name}` must have rank {rank}, ({letters}). "
+            f"Received: shape {tuple(shape)}"
+        )
+
+
+def check_known(name: str, shape: Sequence[int | None], axis: int) -> int:
+    """Returns `shape[axis]`; `ValueError` where it is unknown or zero."""
+    size = shape[axis]
+    if size is None or size < 1:
+        raise ValueError(
+            f"Axis {axis} of `{name}` must have a known size of at least 1 "
+            f"when weights are created. Received: shape {tuple(shape)}. Give "
+            f"keras.Input (or build) a shape with that size."
+        )
+    return size
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
