@@ -1,0 +1,58 @@
+"""What keras_ln needs from a framework, and nothing else.
+
+The modules of this package are the only files that import TensorFlow, JAX or
+torch. Each of them supplies the same names:
+
+``scan(step, init, xs, *, reverse=False)``
+    ``step(carry, x) -> (carry, y)`` for every index of the leading axis of
+    ``xs``; returns ``(carry, ys)``. ``carry``, ``x`` and ``y`` are nested
+    structures of tensors, in which ``None`` is allowed. With ``reverse`` the
+    steps are visited last to first, and ``ys[t]`` still belongs to ``xs[t]``.
+    The number of steps may be unknown where the framework allows it.
+    Differentiable by the framework's own means.
+
+``custom_vjp(forward, backward)``
+    A differentiable function ``op(*args) -> outputs`` with a hand-written
+    vector-Jacobian product. ``forward(*args)`` returns ``(outputs,
+    residuals)`` and ``backward(residuals, cotangents)`` a tuple with one
+    gradient (a structure like the argument, ``None`` for leaves that have
+    none) per argument. Missing cotangents arrive as zeros. XLA compiles both
+    on TensorFlow and JAX. Second derivatives are plain autodiff of
+    ``backward(forward(*args)[1], cotangents)``. Build an op once per static
+    configuration and keep it: a new op compiles anew.
+
+``tanh, sigmoid, relu, exp, log, sqrt, matmul, mean, sum``
+    As in ``keras.ops``, except that float64 stays float64 to its last digit:
+    ``keras.ops`` falls back to float32 in some of these on JAX and torch.
+    ``matmul(a, b)`` takes ``a`` of any rank and a matrix ``b``.
+"""
+
+import keras
+
+_BACKEND = keras.backend.backend()
+
+if _BACKEND == "tensorflow":
+    from keras_ln.backend import tensorflow as _module
+elif _BACKEND == "jax":
+    from keras_ln.backend import jax as _module
+elif _BACKEND == "torch":
+    from keras_ln.backend import torch as _module
+else:
+    raise ImportError(
+        "keras_ln runs on the Keras backends tensorflow, jax and torch. "
+        f"Received: {_BACKEND!r}. Set the environment variable KERAS_BACKEND, "
+        "or `backend` in keras.json, to one of the three before importing "
+        "Keras."
+    )
+
+scan = _module.scan
+custom_vjp = _module.custom_vjp
+tanh = _module.tanh
+sigmoid = _module.sigmoid
+relu = _module.relu
+exp = _module.exp
+log = _module.log
+sqrt = _module.sqrt
+matmul = _module.matmul
+mean = _module.mean
+sum = _module.sum

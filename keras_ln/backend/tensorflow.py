@@ -1,0 +1,201 @@
+"""The backend contract on TensorFlow."""
+
+import tensorflow as tf
+
+tanh = tf.tanh
+sigmoid = tf.sigmoid
+relu = tf.nn.relu
+exp = tf.exp
+log = tf.math.log
+sqrt = tf.sqrt
+
+
+def matmul(a, b):
+    """``a @ b`` over the last axis of ``a``; ``b`` is a matrix."""
+    # tf.matmul would broadcast the matrix over the leading axes of `a`.
+    return tf.tensordot(a, b, 1)
+
+
+def mean(x, axis=None, keepdims=False):
+    """Mean over ``axis``, in the dtype of ``x``."""
+    return tf.reduce_mean(x, axis=axis, keepdims=keepdims)
+
+
+def sum(x, axis=None, keepdims=False):
+    """Sum over ``axis``, in the dtype of ``x``."""
+    return tf.reduce_sum(x, axis=axis, keepdims=keepdims)
+
+
+def scan(step, init, xs, *, reverse=False):
+    """Loop over the leading axis of ``xs``; see the package docstring."""
+    if tf.executing_eagerly():
+        return _eager_scan(step, init, xs, reverse)
+    init = tf.nest.map_structure(_tensor_or_none, init)
+    xs = tf.nest.map_structure(_tensor_or_none, xs)
+    rows = [x for x in tf.nest.flatten(xs) if x is not None]
+    length = rows[0].shape[0]
+    if length is None:
+        length = tf.shape(rows[0])[0]
+
+    # TensorArrays want to know what they will hold before the loop runs.
+    carry_spec = tf.nest.map_structure(_spec, init)
+    row_spec = tf.nest.map_structure(lambda x: _spec(x, row=True), xs)
+    traced = tf.function(step, autograph=False).get_concrete_function(
+        carry_spec, row_spec
+    )
+    _, y_spec = traced.structured_outputs
+    y_leaves = tf.nest.flatten(y_spec)
+
+    inputs = [
+        tf.TensorArray(x.dtype, length, element_shape=x.shape[1:]).unstack(x)
+        for x in rows
+    ]
+    outputs = [
+        tf.TensorArray(y.dtype, length, element_shape=y.shape)
+        for y in y_leaves
+        if y is not None
+    ]
+
+    def body(i, carry, outputs):
+        t = length - 1 - i if reverse else i
+        x = _fill(xs, [array.read(t) for array in inputs])
+        carry, y = step(carry, x)
+        leaves = [leaf for leaf in tf.nest.flatten(y) if leaf is not None]
+        outputs = [
+            array.write(t, leaf)
+            for array, leaf in zip(outputs, leaves, strict=True)
+        ]
+        return i + 1, carry, outputs
+
+    # The trip count stays known to XLA only in this form: a condition of
+    # `t < T` makes a GPU ask the host at every step.
+    _, carry, outputs = tf.while_loop(
+        lambda *_: True,
+        body,
+        (0, init, outputs),
+        maximum_iterations=length,
+        parallel_iterations=1,
+    )
+    return carry, _fill(y_spec, [array.stack() for array in outputs])
+
+
+def _eager_scan(step, init, xs, reverse):
+    rows = [x for x in tf.nest.flatten(xs) if x is not None]
+    order = range(rows[0].shape[0])
+    carry, ys = init, []
+    for t in reversed(order) if reverse else order:
+        carry, y = step(carry, _fill(xs, [row[t] for row in rows]))
+        ys.append(y)
+    if reverse:
+        ys.reverse()
+    stacked = tf.nest.map_structure(
+        lambda *leaves: None if leaves[0] is None else tf.stack(leaves), *ys
+    )
+    return carry, stacked
+
+
+def _tensor_or_none(x):
+    return None if x is None else tf.convert_to_tensor(x)
+
+
+def _spec(x, row=False):
+    if x is None:
+        return None
+    return tf.TensorSpec(x.shape[1:] if row else x.shape, x.dtype)
+
+
+def _fill(structure, leaves):
+    """``structure`` with its leaves replaced, those that are None kept."""
+    leaves = iter(leaves)
+    return tf.nest.map_structure(
+        lambda leaf: None if leaf is None else next(leaves), structure
+    )
+
+
+def custom_vjp(forward, backward):
+    """An op with a hand-written VJP; see the package docstring."""
+    # Keras leaves XLA off by itself in several common situations (CPU-only
+    # machines, tf.distribute, op determinism), hence functions of our own.
+    compiled_forward = tf.function(forward, jit_compile=True, autograph=False)
+    compiled_backward = tf.function(
+        backward, jit_compile=True, autograph=False
+    )
+
+    def reference_vjp(args, cotangents):
+        return _dense(backward(forward(*args)[1], cotangents), args)
+
+    def vjp(args, residuals, cotangents):
+        """``backward``, made differentiable in args and cotangents."""
+        box = {}
+
+        @tf.custom_gradient
+        def first_order(*leaves):
+            a, c = _fill((args, cotangents), leaves)
+            # Residuals carry no history: second derivatives compute them
+            # again from the arguments, by plain autodiff of both functions.
+            constants = tf.nest.map_structure(tf.stop_gradient, _leaves(c))
+            gradients = _dense(
+                compiled_backward(residuals, _fill(c, constants)), args
+            )
+            box["gradients"] = gradients
+
+            def second_order(*upstream):
+                with tf.GradientTape() as tape:
+                    tape.watch(leaves)
+                    outputs = _leaves(reference_vjp(a, c))
+                return tape.gradient(
+                    outputs, leaves, output_gradients=list(upstream)
+                )
+
+            return _leaves(gradients), second_order
+
+        flat = first_order(*_leaves((args, cotangents)))
+        return _fill(box["gradients"], tf.nest.flatten(flat))
+
+    def op(*args):
+        args = tf.nest.map_structure(_tensor_or_none, args)
+        box = {}
+
+        @tf.custom_gradient
+        def call(*leaves):
+            # A tape that records inside a compiled function fails on the
+            # loop's TensorLists; there is nothing in it to record.
+            outputs, residuals = compiled_forward(
+                *_fill(args, [tf.stop_gradient(leaf) for leaf in leaves])
+            )
+            box["outputs"] = outputs
+
+            def gradient(*cotangents):
+                return vjp(
+                    _fill(args, leaves),
+                    residuals,
+                    _fill(outputs, cotangents),
+                )
+
+            return _leaves(outputs), gradient
+
+        flat = call(*_leaves(args))
+        return _fill(box["outputs"], tf.nest.flatten(flat))
+
+    return tf.autograph.experimental.do_not_convert(op)
+
+
+def _leaves(structure):
+    return [x for x in tf.nest.flatten(structure) if x is not None]
+
+
+def _dense(gradients, args):
+    """A flat list with one gradient per tensor in ``args``."""
+    flat = []
+    for gradient, arg in zip(gradients, args, strict=True):
+        leaves = tf.nest.flatten(arg)
+        if gradient is None:
+            gradients_of_arg = [None] * len(leaves)
+        else:
+            gradients_of_arg = tf.nest.flatten(gradient)
+        flat.extend(
+            g
+            for g, leaf in zip(gradients_of_arg, leaves, strict=True)
+            if leaf is not None
+        )
+    return flat

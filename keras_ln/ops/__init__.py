@@ -1,0 +1,1 @@
+"""Functions of tensors: the maths of keras_ln, with hand-written gradients."""

@@ -1,0 +1,256 @@
+"""What every backend module promises, tested on the one that Keras runs."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_ln import backend
+
+BACKEND = keras.backend.backend()
+
+
+def to_numpy(x):
+    return keras.ops.convert_to_numpy(x)
+
+
+def tensor(rng, *shape, dtype="float64"):
+    return keras.ops.convert_to_tensor(rng.normal(size=shape), dtype=dtype)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(7)
+
+
+def compiled(function):
+    """``function`` as the framework's graph mode would run it."""
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        return tf.function(function, autograph=False)
+    if BACKEND == "jax":
+        import jax
+
+        return jax.jit(function)
+    return function
+
+
+def gradients(function, *xs):
+    """Gradients of a scalar function by the framework's autodiff."""
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        with tf.GradientTape() as tape:
+            tape.watch(xs)
+            y = function(*xs)
+        return tape.gradient(y, xs)
+    if BACKEND == "jax":
+        import jax
+
+        return jax.grad(function, argnums=tuple(range(len(xs))))(*xs)
+    import torch
+
+    xs = [x if x.requires_grad else x.detach().requires_grad_() for x in xs]
+    return torch.autograd.grad(function(*xs), xs, create_graph=True)
+
+
+UNARY = {
+    "tanh": np.tanh,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "relu": lambda x: np.maximum(x, 0),
+    "exp": np.exp,
+    "log": lambda x: np.log(np.abs(x)),
+    "sqrt": lambda x: np.sqrt(np.abs(x)),
+}
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_elementwise_functions_keep_float64(name, rng):
+    x = rng.normal(size=(5, 7))
+    if name in ("log", "sqrt"):
+        x = np.abs(x)
+    y = getattr(backend, name)(keras.ops.convert_to_tensor(x, "float64"))
+    assert keras.backend.standardize_dtype(y.dtype) == "float64"
+    np.testing.assert_allclose(to_numpy(y), UNARY[name](x), rtol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["mean", "sum"])
+@pytest.mark.parametrize(
+    "axis, keepdims", [(None, False), (0, False), (-1, True), ((0, 2), True)]
+)
+def test_reductions_keep_float64(name, axis, keepdims, rng):
+    x = rng.normal(size=(3, 4, 5))
+    y = getattr(backend, name)(
+        keras.ops.convert_to_tensor(x, "float64"), axis, keepdims
+    )
+    assert keras.backend.standardize_dtype(y.dtype) == "float64"
+    expected = getattr(np, name)(x, axis=axis, keepdims=keepdims)
+    np.testing.assert_allclose(to_numpy(y), expected, rtol=1e-13)
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (2, 4, 3)])
+def test_matmul_keeps_float64(shape, rng):
+    a, b = rng.normal(size=shape), rng.normal(size=(3, 5))
+    y = backend.matmul(*(keras.ops.convert_to_tensor(v) for v in (a, b)))
+    assert keras.backend.standardize_dtype(y.dtype) == "float64"
+    np.testing.assert_allclose(to_numpy(y), a @ b, rtol=1e-13)
+
+
+@pytest.mark.parametrize("mode", [lambda f: f, compiled])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_scan_is_the_python_loop(mode, reverse, rng):
+    xs, bias = rng.normal(size=(6, 4)), rng.normal(size=(6, 4))
+
+    def step(carry, x):
+        total, product = carry
+        total = total + x["x"] * product
+        product = product * 0.5 + x["bias"]
+        return (total, product), {"total": total, "sum": x["x"] + x["bias"]}
+
+    def run(xs, bias):
+        init = (keras.ops.zeros_like(xs[0]), keras.ops.ones_like(xs[0]))
+        rows = {"x": xs, "bias": bias, "absent": None}
+        return backend.scan(step, init, rows, reverse=reverse)
+
+    (total, product), ys = mode(run)(
+        *(keras.ops.convert_to_tensor(v) for v in (xs, bias))
+    )
+
+    t, p, expected = np.zeros(4), np.ones(4), np.zeros((6, 4))
+    for i in reversed(range(6)) if reverse else range(6):
+        t, p = t + xs[i] * p, p * 0.5 + bias[i]
+        expected[i] = t
+    np.testing.assert_allclose(to_numpy(total), t, rtol=1e-13)
+    np.testing.assert_allclose(to_numpy(product), p, rtol=1e-13)
+    np.testing.assert_allclose(to_numpy(ys["total"]), expected, rtol=1e-13)
+    np.testing.assert_allclose(to_numpy(ys["sum"]), xs + bias, rtol=1e-13)
+
+
+def test_scan_is_differentiable(rng):
+    xs = rng.normal(size=(5, 3))
+
+    def loss(x):
+        carry, ys = backend.scan(
+            lambda c, x: (c * x, c + x), keras.ops.ones_like(x[0]), x
+        )
+        return backend.sum(carry) + backend.sum(ys * ys)
+
+    def loss_numpy(x):
+        carry, total = np.ones(3), 0.0
+        for row in x:
+            total += ((carry + row) ** 2).sum()
+            carry = carry * row
+        return carry.sum() + total
+
+    def value(x):
+        return to_numpy(compiled(loss)(keras.ops.convert_to_tensor(x)))
+
+    (gradient,) = gradients(loss, keras.ops.convert_to_tensor(xs))
+    expected = finite_differences(loss_numpy, xs)
+    np.testing.assert_allclose(value(xs), loss_numpy(xs), rtol=1e-13)
+    np.testing.assert_allclose(to_numpy_detached(gradient), expected, 1e-7)
+
+
+def to_numpy_detached(x):
+    return to_numpy(x.detach() if hasattr(x, "detach") else x)
+
+
+def finite_differences(function, x, h=1e-5):
+    gradient = np.zeros_like(x)
+    for i in np.ndindex(*x.shape):
+        d = np.zeros_like(x)
+        d[i] = h
+        gradient[i] = (function(x + d) - function(x - d)) / (2 * h)
+    return gradient
+
+
+if BACKEND == "tensorflow":
+
+    @pytest.mark.parametrize("reverse", [False, True])
+    @pytest.mark.parametrize("jit_compile", [False, True])
+    def test_scan_takes_an_unknown_length(reverse, jit_compile, rng):
+        import tensorflow as tf
+
+        @tf.function(
+            jit_compile=jit_compile,
+            input_signature=[tf.TensorSpec([None, None], "float64")],
+        )
+        def cumulative(x):
+            init = tf.zeros_like(x[0])
+            return backend.scan(
+                lambda c, r: (c + r, c + r), init, x, reverse=reverse
+            )[1]
+
+        for length in (1, 4):
+            x = rng.normal(size=(length, 3))
+            expected = x[::-1].cumsum(0)[::-1] if reverse else x.cumsum(0)
+            np.testing.assert_allclose(cumulative(x), expected, rtol=1e-12)
+
+
+def make_op(gradient_factor=1.0):
+    """y = x^2 w and z = x + w, with an absent and an integer argument."""
+
+    def forward(x, weights, index):
+        w = weights["w"]
+        return {"y": x * x * w, "z": x + w}, (x, w)
+
+    def backward(residuals, cotangents):
+        x, w = residuals
+        y, z = cotangents["y"], cotangents["z"]
+        gx = (2 * x * w * y + z) * gradient_factor
+        return gx, {"w": x * x * y + z, "absent": None}, None
+
+    op = backend.custom_vjp(forward, backward)
+    index = keras.ops.convert_to_tensor([1, 2], "int32")
+    return lambda x, w: op(x, {"w": w, "absent": None}, index)
+
+
+@pytest.mark.parametrize("mode", [lambda f: f, compiled])
+def test_custom_vjp_uses_the_given_gradient(mode, rng):
+    op = make_op(gradient_factor=3.0)
+    x, w = tensor(rng, 4), tensor(rng, 4)
+
+    def loss(x, w):
+        out = op(x, w)
+        return backend.sum(out["y"]) + 2 * backend.sum(out["z"])
+
+    def both(x, w):
+        return gradients(loss, x, w)
+
+    gx, gw = map(to_numpy_detached, mode(both)(x, w))
+    xn, wn = to_numpy(x), to_numpy(w)
+    np.testing.assert_allclose(gx, 3 * (2 * xn * wn + 2), rtol=1e-13)
+    np.testing.assert_allclose(gw, xn * xn + 2, rtol=1e-13)
+
+
+@pytest.mark.parametrize("output", ["y", "z"])
+def test_custom_vjp_takes_a_missing_cotangent_as_zero(output, rng):
+    op = make_op()
+    x, w = tensor(rng, 4), tensor(rng, 4)
+    gx, gw = gradients(lambda x, w: backend.sum(op(x, w)[output]), x, w)
+    xn, wn = to_numpy(x), to_numpy(w)
+    expected = {"y": (2 * xn * wn, xn * xn), "z": (1 + 0 * xn, 1 + 0 * xn)}
+    for got, want in zip((gx, gw), expected[output], strict=True):
+        np.testing.assert_allclose(to_numpy_detached(got), want, rtol=1e-13)
+
+
+@pytest.mark.parametrize("mode", [lambda f: f, compiled])
+def test_custom_vjp_second_derivative(mode, rng):
+    op = make_op()
+    x, w = tensor(rng, 4), tensor(rng, 4)
+    c = tensor(rng, 4)
+
+    def first(x, w):
+        gx, gw = gradients(lambda x, w: backend.sum(c * op(x, w)["y"]), x, w)
+        return backend.sum(gx * gx) + backend.sum(gw)
+
+    def both(x, w):
+        return gradients(first, x, w)
+
+    gx, gw = map(to_numpy_detached, mode(both)(x, w))
+    xn, wn, cn = map(to_numpy, (x, w, c))
+    # first = sum((2 c x w)^2) + sum(c x^2)
+    np.testing.assert_allclose(
+        gx, 8 * cn**2 * xn * wn**2 + 2 * cn * xn, rtol=1e-12
+    )
+    np.testing.assert_allclose(gw, 8 * cn**2 * xn**2 * wn, rtol=1e-12)
