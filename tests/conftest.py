@@ -1,0 +1,33 @@
+"""Settings that every test relies on, made before Keras is imported."""
+
+import os
+
+_SETTINGS = {
+    "KERAS_BACKEND": "tensorflow",
+    # JAX has no float64 unless asked before its import.
+    "JAX_ENABLE_X64": "1",
+    # The tests' tensors are small, so threads cost more than they give, and
+    # pytest-xdist already runs one process per core.
+    "OMP_NUM_THREADS": "1",
+    "TF_NUM_INTRAOP_THREADS": "1",
+    "TF_NUM_INTEROP_THREADS": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+    # Figures are drawn to files, on machines without a display too.
+    "MPLBACKEND": "Agg",
+}
+for _name, _value in _SETTINGS.items():
+    os.environ.setdefault(_name, _value)
+
+import keras  # noqa: E402  (the settings above must come first)
+import pytest  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def same_start():
+    """Every test starts from the same seed and leaves no global setting."""
+    floatx = keras.config.floatx()
+    policy = keras.config.dtype_policy()
+    keras.utils.set_random_seed(20160721)
+    yield
+    keras.config.set_floatx(floatx)
+    keras.config.set_dtype_policy(policy)
