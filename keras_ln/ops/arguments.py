@@ -83,6 +83,36 @@ def check_floating(name: str, dtype: Any) -> str:
     return dtype
 
 
+def statistics_dtype(dtype: Any) -> str:
+    """The dtype for statistics and accumulators of `dtype`: >= float32."""
+    # keras.backend.result_type turns float64 into float32 on JAX and torch.
+    is_double = keras.backend.standardize_dtype(dtype) == "float64"
+    return "float64" if is_double else "float32"
+
+
+def check_axes(axis: Any, rank: int) -> tuple[int, ...]:
+    """Returns `axis` (one or several) sorted, each between 0 and rank - 1.
+
+    Raises:
+        TypeError: if it is no integer and no list or tuple of integers.
+        ValueError: if there is none, one outside the rank, or one twice.
+    """
+    axes = axis if isinstance(axis, list | tuple) else [axis]
+    if not all(isinstance(a, numbers.Integral) for a in axes):
+        raise TypeError(
+            "Argument `axis` must be an integer or a list or tuple of "
+            f"integers. Received: axis={axis!r}"
+        )
+    inside = all(-rank <= a < rank for a in axes)
+    positive = sorted({int(a) % rank for a in axes}) if inside else []
+    if not axes or len(positive) != len(axes):
+        raise ValueError(
+            f"Argument `axis` must name one or more different axes of an "
+            f"input of rank {rank}. Received: axis={axis!r}"
+        )
+    return tuple(positive)
+
+
 def check_rank(name: str, shape: Sequence[int | None], letters: str) -> None:
     """Raises `ValueError` unless `shape` has one axis per letter.
 

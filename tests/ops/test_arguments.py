@@ -79,3 +79,35 @@ def test_size_must_be_known(shape):
     with pytest.raises(ValueError, match=r"Axis -1 of `x` must have a known"):
         arguments.check_known("x", shape, -1)
     assert arguments.check_known("x", (None, 5), -1) == 5
+
+
+@pytest.mark.parametrize("axis", [1.0, None, "1", [0, 1.0]])
+def test_axes_must_be_integers(axis):
+    with pytest.raises(TypeError, match=r"`axis` must be an integer or a list"):
+        arguments.check_axes(axis, 3)
+
+
+@pytest.mark.parametrize("axis", [3, -4, [0, 3], [1, 1], [1, -2], []])
+def test_axes_must_be_different_and_in_range(axis):
+    with pytest.raises(ValueError, match=r"different axes of an .*rank 3"):
+        arguments.check_axes(axis, 3)
+
+
+@pytest.mark.parametrize(
+    "axis, expected", [(-1, (2,)), (0, (0,)), ([-1, 0], (0, 2)), ((1,), (1,))]
+)
+def test_axes_come_back_sorted(axis, expected):
+    assert arguments.check_axes(axis, 3) == expected
+
+
+@pytest.mark.parametrize(
+    "dtype, expected",
+    [
+        ("float16", "float32"),
+        ("bfloat16", "float32"),
+        ("float32", "float32"),
+        ("float64", "float64"),
+    ],
+)
+def test_statistics_never_lose_precision(dtype, expected):
+    assert arguments.statistics_dtype(dtype) == expected

@@ -1,0 +1,138 @@
+"""Layer normalization with a hand-written VJP.
+
+Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 3, 15, 16.
+Shapes: x (...), any rank; statistics have x's rank, with size 1 at `axes`.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from keras_ln import backend
+from keras_ln.ops import arguments
+
+
+def layer_normalization(
+    x: Any,
+    gamma: Any = None,
+    beta: Any = None,
+    axis: int | Sequence[int] = -1,
+    epsilon: float = 1e-5,
+) -> Any:
+    """Normalises each example over `axis`, then scales and shifts it.
+
+    `gamma * (x - mean) / sqrt(variance + epsilon) + beta`, with the biased
+    (1/n) statistics of every slice of `x` over `axis`. They are computed in
+    two passes and in at least float32. Gradients of `x`, `gamma` and `beta`
+    are hand-written; what is kept for them is `x`, `gamma` and two statistics
+    per slice. A constant slice with `epsilon=0` is 0/0, hence NaN.
+
+    Args:
+        x: floating-point tensor of any rank >= 1.
+        gamma: scale, of the sizes of `x` along the sorted `axis`, or None.
+        beta: shift, of the same shape as `gamma`, or None.
+        axis: one axis or several, negative ones count from the end.
+        epsilon: finite number >= 0, inside the square root.
+
+    Returns:
+        A tensor with the shape and the dtype of `x`.
+
+    Raises:
+        TypeError: if `axis` is no integer and no sequence of them.
+        ValueError: if `axis`, `epsilon`, the dtype of `x` or the shape of
+            `gamma` or `beta` is wrong.
+
+    Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 3.
+
+    >>> import keras
+    >>> y = layer_normalization(keras.ops.convert_to_tensor([[1.0, 3.0]]))
+    >>> print(keras.ops.convert_to_numpy(y).round(3))
+    [[-1.  1.]]
+    """
+    x = keras.ops.convert_to_tensor(x)
+    arguments.check_floating("x", x.dtype)
+    axes = arguments.check_axes(axis, len(x.shape))
+    epsilon = arguments.check_epsilon(epsilon)
+    sizes = tuple(x.shape[a] for a in axes)
+    gamma = _as_parameter("gamma", gamma, sizes)
+    beta = _as_parameter("beta", beta, sizes)
+    return _operation(axes, epsilon)(x, gamma, beta)
+
+
+def layer_normalization_forward(
+    x: Any, gamma: Any, beta: Any, *, axes: tuple[int, ...], epsilon: float
+) -> tuple[Any, tuple[Any, ...]]:
+    """`(y, residuals)` of eq. 3 over `axes`, sorted and not negative."""
+    z = keras.ops.cast(x, arguments.statistics_dtype(x.dtype))
+    mean = backend.mean(z, axes, keepdims=True)
+    # One float32 sum of 1e3 numbers near 1e4 is off by several units of its
+    # last place; the mean of what is left over puts that right.
+    mean = mean + backend.mean(z - mean, axes, keepdims=True)
+    centred = z - mean
+    variance = backend.mean(centred * centred, axes, keepdims=True)
+    rstd = 1.0 / backend.sqrt(variance + epsilon)
+    y = centred * rstd
+    if gamma is not None:
+        y = y * _spread(gamma, z, axes)
+    if beta is not None:
+        y = y + _spread(beta, z, axes)
+    return keras.ops.cast(y, x.dtype), (x, gamma, beta, mean, rstd)
+
+
+def layer_normalization_vjp(
+    residuals: tuple[Any, ...], cotangent: Any, *, axes: tuple[int, ...]
+) -> tuple[Any, Any, Any]:
+    """Gradients of x, gamma and beta from the forward's residuals.
+
+    With `n = (x - mean) * rstd` and `g = gamma * cotangent`:
+    `dx = rstd * (g - mean(g) - n * mean(g * n))`, the means over `axes`;
+    `dgamma` and `dbeta` are the sums of `cotangent * n` and of `cotangent`
+    over the other axes.
+    """
+    x, gamma, beta, mean, rstd = residuals
+    others = tuple(a for a in range(len(x.shape)) if a not in axes)
+    cotangent = keras.ops.cast(cotangent, rstd.dtype)
+    normalized = (keras.ops.cast(x, rstd.dtype) - mean) * rstd
+    g, dgamma, dbeta = cotangent, None, None
+    if gamma is not None:
+        g = cotangent * _spread(gamma, rstd, axes)
+        dgamma = backend.sum(cotangent * normalized, others)
+        dgamma = keras.ops.cast(dgamma, gamma.dtype)
+    if beta is not None:
+        dbeta = keras.ops.cast(backend.sum(cotangent, others), beta.dtype)
+    along = backend.mean(g * normalized, axes, keepdims=True)
+    dx = rstd * (g - backend.mean(g, axes, keepdims=True) - normalized * along)
+    return keras.ops.cast(dx, x.dtype), dgamma, dbeta
+
+
+@functools.cache
+def _operation(axes: tuple[int, ...], epsilon: float) -> Any:
+    return backend.custom_vjp(
+        functools.partial(
+            layer_normalization_forward, axes=axes, epsilon=epsilon
+        ),
+        functools.partial(layer_normalization_vjp, axes=axes),
+    )
+
+
+def _as_parameter(name: str, value: Any, sizes: tuple[Any, ...]) -> Any:
+    if value is None:
+        return None
+    value = keras.ops.convert_to_tensor(value)
+    if tuple(value.shape) != sizes and None not in sizes:
+        raise ValueError(
+            f"Argument `{name}` must have the sizes of `x` along `axis`, "
+            f"{sizes}. Received: {name} of shape {tuple(value.shape)}"
+        )
+    return value
+
+
+def _spread(parameter: Any, like: Any, axes: tuple[int, ...]) -> Any:
+    """`parameter`, shaped to broadcast over the axes that are not its own."""
+    rank = len(like.shape)
+    shape = [1] * rank
+    for axis, size in zip(axes, parameter.shape, strict=True):
+        shape[axis] = size
+    return keras.ops.cast(keras.ops.reshape(parameter, shape), like.dtype)
