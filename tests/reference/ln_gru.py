@@ -1,0 +1,72 @@
+"""The layer-normalised GRU, and the plain one in Keras' convention."""
+
+import numpy as np
+
+from reference.norms import affine, layer_norm
+from reference.sequence import dropped, run, sigmoid
+
+
+def gru(
+    weights,
+    x,
+    states,
+    *,
+    normalize=("kernel", "recurrent"),
+    center=True,
+    epsilon=1e-5,
+    dropout_mask=None,
+    recurrent_dropout_mask=None,
+    activation=np.tanh,
+    recurrent_activation=sigmoid,
+    **options,
+):
+    """The update gate opens to the candidate.
+
+        [z r] = LN_2U(h R_zr) + LN_2U(x W_zr)
+        h^    = tanh(LN_U(x W_h) + sigmoid(r) * LN_U(h R_h))
+        h'    = (1 - sigmoid(z)) * h + sigmoid(z) * h^
+
+    weights: kernel (D, 3U), recurrent_kernel (U, 3U), and per site gamma and
+    beta (3U), of which the first 2U belong to the gates; bias (3U) is added
+    outside the normalisation on the input side. Returns y (B, T, U) and [h].
+    """
+    units = weights["recurrent_kernel"].shape[0]
+    gates, candidate = slice(0, 2 * units), slice(2 * units, 3 * units)
+
+    def normalized(z, site):
+        if site not in normalize:
+            return z
+        gamma = weights[f"{site}_gamma"]
+        beta = weights[f"{site}_beta"] if center else np.zeros_like(gamma)
+        parts = [
+            layer_norm(z[:, part], gamma[part], beta[part], epsilon)
+            for part in (gates, candidate)
+        ]
+        return np.concatenate(parts, axis=1)
+
+    def step(x_t, states, k, valid):
+        (h,) = states
+        from_x = dropped(x_t, dropout_mask) @ weights["kernel"]
+        from_x = affine(normalized(from_x, "kernel"), None, weights.get("bias"))
+        from_h = dropped(h, recurrent_dropout_mask)
+        from_h = normalized(from_h @ weights["recurrent_kernel"], "recurrent")
+        z, r = np.split(
+            recurrent_activation(from_x[:, gates] + from_h[:, gates]), 2, axis=1
+        )
+        proposal = activation(from_x[:, candidate] + r * from_h[:, candidate])
+        return [(1.0 - z) * h + z * proposal]
+
+    return run(step, x, states, **options)
+
+
+def keras_gru(kernel, recurrent_kernel, x, h, **options):
+    """Keras' GRU, reset after the product, no bias: z opens to the old h."""
+
+    def step(x_t, states, k, valid):
+        (h,) = states
+        x_z, x_r, x_h = np.split(x_t @ kernel, 3, axis=1)
+        h_z, h_r, h_h = np.split(h @ recurrent_kernel, 3, axis=1)
+        z, r = sigmoid(x_z + h_z), sigmoid(x_r + h_r)
+        return [z * h + (1.0 - z) * np.tanh(x_h + r * h_h)]
+
+    return run(step, x, [h], **options)

@@ -1,0 +1,56 @@
+"""The layer-normalised LSTM; without a site it is the plain one."""
+
+import numpy as np
+
+from reference.norms import affine, layer_norm
+from reference.sequence import dropped, run, sigmoid
+
+
+def lstm(
+    weights,
+    x,
+    states,
+    *,
+    normalize=("kernel", "recurrent", "state"),
+    center=True,
+    epsilon=1e-5,
+    dropout_mask=None,
+    recurrent_dropout_mask=None,
+    activation=np.tanh,
+    recurrent_activation=sigmoid,
+    **options,
+):
+    """Gates i, f, c, o; the carried c is not normalised.
+
+        [i f g o] = LN(h R) + LN(x W) + bias
+        c'        = sigmoid(f) * c + sigmoid(i) * tanh(g)
+        h'        = sigmoid(o) * tanh(LN(c'))
+
+    weights: kernel (D, 4U), recurrent_kernel (U, 4U), bias (4U),
+    {kernel,recurrent}_{gamma,beta} (4U), state_{gamma,beta} (U); those of
+    absent sites are ignored, `center=False` ignores the betas of the kernels.
+    Returns y (B, T, U) and [h, c].
+    """
+
+    def normalized(z, site):
+        if site not in normalize:
+            return z
+        beta = None
+        if center or site == "state":
+            beta = weights[f"{site}_beta"]
+        return layer_norm(z, weights[f"{site}_gamma"], beta, epsilon)
+
+    def step(x_t, states, k, valid):
+        h, c = states
+        from_x = dropped(x_t, dropout_mask) @ weights["kernel"]
+        from_h = dropped(h, recurrent_dropout_mask)
+        from_h = from_h @ weights["recurrent_kernel"]
+        z = normalized(from_h, "recurrent") + normalized(from_x, "kernel")
+        z = affine(z, None, weights.get("bias"))
+        i, f, g, o = np.split(z, 4, axis=1)
+        c = recurrent_activation(f) * c
+        c = c + recurrent_activation(i) * activation(g)
+        h = recurrent_activation(o) * activation(normalized(c, "state"))
+        return [h, c]
+
+    return run(step, x, states, **options)

@@ -1,0 +1,100 @@
+"""Layer, batch and weight normalisation of one array.
+
+`gamma` and `beta` may be None. Nothing takes an absolute value and no
+statistic uses `np.var`, which does for complex input: the complex step needs
+analytic functions.
+"""
+
+import numpy as np
+
+
+def layer_norm(z, gamma=None, beta=None, epsilon=1e-5, axis=-1):
+    """Layer normalisation; gamma and beta broadcast against z."""
+    d = z - z.mean(axis=axis, keepdims=True)
+    variance = (d * d).mean(axis=axis, keepdims=True)
+    return affine(d / np.sqrt(variance + epsilon), gamma, beta)
+
+
+def affine(z, gamma, beta):
+    """gamma * z + beta, either of which may be None."""
+    if gamma is not None:
+        z = z * gamma
+    if beta is not None:
+        z = z + beta
+    return z
+
+
+def batch_statistics(z, valid=None, unbiased=False):
+    """Mean and variance over axis 0 of the rows of z (B, F) that are valid.
+
+    Without a valid row both are zero: such a step changes no state.
+    """
+    weight = np.ones(len(z)) if valid is None else np.asarray(valid, float)
+    weight = weight[:, None]  # (B, 1)
+    n = weight.sum()
+    if n == 0:
+        return np.zeros_like(z[0]), np.zeros_like(z[0])
+    mean = (weight * z).sum(0) / n
+    variance = (weight * (z - mean) ** 2).sum(0) / (n - 1 if unbiased else n)
+    return mean, variance
+
+
+def standardize(z, mean, variance, gamma=None, beta=None, epsilon=1e-5):
+    """Normalise z with the given statistics."""
+    return affine((z - mean) / np.sqrt(variance + epsilon), gamma, beta)
+
+
+def batch_norm(
+    z, gamma=None, beta=None, epsilon=1e-5, valid=None, unbiased=False
+):
+    """Batch normalisation of z (B, F) with its own statistics."""
+    mean, variance = batch_statistics(z, valid, unbiased)
+    return standardize(z, mean, variance, gamma, beta, epsilon)
+
+
+def moving_average(moving, batch, momentum):
+    """One update of an exponential moving average."""
+    return momentum * moving + (1.0 - momentum) * batch
+
+
+def batch_norm_sequence(
+    x,
+    gamma=None,
+    beta=None,
+    epsilon=1e-5,
+    mask=None,
+    unbiased=False,
+    sequence_wise=False,
+):
+    """Batch normalisation of x (B, T, F) by the statistics of each step.
+
+    With `sequence_wise` one statistic is taken over all unmasked steps.
+    Returns y, means (T, F), variances (T, F) and the valid rows per step (T,).
+    """
+    batch, steps, _ = x.shape
+    mask = np.ones((batch, steps), bool) if mask is None else mask
+    count = mask.sum(0)
+    if sequence_wise:
+        shared = batch_statistics(
+            x.reshape(batch * steps, -1), mask.reshape(-1), unbiased
+        )
+        statistics = [shared] * steps
+    else:
+        statistics = [
+            batch_statistics(x[:, t], mask[:, t], unbiased)
+            for t in range(steps)
+        ]
+    means = np.stack([mean for mean, _ in statistics])
+    variances = np.stack([variance for _, variance in statistics])
+    y = standardize(x, means, variances, gamma, beta, epsilon)
+    return y, means, variances, count
+
+
+def weight_norm(v, g):
+    """Columns of v (D, U), scaled to the lengths g (U)."""
+    return g * v / np.sqrt((v * v).sum(0))
+
+
+def weight_norm_dense(x, v, g, b=None):
+    """x (..., D) times the weight-normalised v, plus the bias."""
+    return affine(x @ weight_norm(v, g), None, b)
