@@ -12,6 +12,15 @@ from typing import Any
 import keras
 
 
+def check_integer(name: str, value: Any) -> int:
+    """Returns `value` as an int; `TypeError` unless it is an integer."""
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool):
+        raise TypeError(
+            f"Argument `{name}` must be an integer. Received: {name}={value!r}"
+        )
+    return int(value)
+
+
 def check_positive_integer(name: str, value: Any) -> int:
     """Returns `value` as an int; `ValueError` unless it is an integer >= 1."""
     # bool is a subclass of int, but units=True is a slip, not a size.
@@ -90,6 +99,18 @@ def statistics_dtype(dtype: Any) -> str:
     return "float64" if is_double else "float32"
 
 
+def check_axis_type(axis: Any) -> int | list[int]:
+    """Returns `axis` as an int or a list of them; `TypeError` otherwise."""
+    axes = axis if isinstance(axis, list | tuple) else [axis]
+    if not all(isinstance(a, numbers.Integral) for a in axes):
+        raise TypeError(
+            "Argument `axis` must be an integer or a list or tuple of "
+            f"integers. Received: axis={axis!r}"
+        )
+    axes = [int(a) for a in axes]
+    return axes if isinstance(axis, list | tuple) else axes[0]
+
+
 def check_axes(axis: Any, rank: int) -> tuple[int, ...]:
     """Returns `axis` (one or several) sorted, each between 0 and rank - 1.
 
@@ -97,14 +118,10 @@ def check_axes(axis: Any, rank: int) -> tuple[int, ...]:
         TypeError: if it is no integer and no list or tuple of integers.
         ValueError: if there is none, one outside the rank, or one twice.
     """
-    axes = axis if isinstance(axis, list | tuple) else [axis]
-    if not all(isinstance(a, numbers.Integral) for a in axes):
-        raise TypeError(
-            "Argument `axis` must be an integer or a list or tuple of "
-            f"integers. Received: axis={axis!r}"
-        )
+    checked = check_axis_type(axis)
+    axes = checked if isinstance(checked, list) else [checked]
     inside = all(-rank <= a < rank for a in axes)
-    positive = sorted({int(a) % rank for a in axes}) if inside else []
+    positive = sorted({a % rank for a in axes}) if inside else []
     if not axes or len(positive) != len(axes):
         raise ValueError(
             f"Argument `axis` must name one or more different axes of an "

@@ -1,0 +1,211 @@
+"""Batch normalization with a choice of the variance."""
+
+import warnings
+from typing import Any
+
+import keras
+
+from keras_ln.ops import arguments
+from keras_ln.ops.batch_normalization import (
+    batch_statistics,
+    normalize,
+    static_count,
+    update_moving_statistics,
+)
+
+
+@keras.saving.register_keras_serializable(package="keras_ln")
+class BatchNormalization(keras.layers.BatchNormalization):
+    """`keras.layers.BatchNormalization` plus `unbiased`.
+
+    In training `y = gamma * (x - mean) / sqrt(variance + epsilon) + beta`
+    with the mean and the variance of each feature over the batch (and over
+    every axis but `axis`), two-pass and in at least float32. At inference the
+    moving statistics take their place:
+    `moving = momentum * moving + (1 - momentum) * batch`, once per training
+    batch. A feature whose batch statistics are not finite (a NaN came in)
+    keeps its moving statistics; the output of that batch, and so the loss,
+    shows the NaN.
+
+    With n the number of elements behind a statistic, the variance divides by
+    n, or by n - 1 with `unbiased`. For n = 1 the biased one gives exactly
+    `beta`, of which the layer warns once where it can see it; the unbiased
+    one is not defined, an error where n is known when the graph is built and
+    NaN where it is not.
+
+    It belongs before the activation. A bias of the layer before it cancels,
+    so turn that off.
+
+    | weight            | shape | initial value | trained |
+    |-------------------|-------|---------------|---------|
+    | `gamma`           | (F,)  | 1             | yes     |
+    | `beta`            | (F,)  | 0             | yes     |
+    | `moving_mean`     | (F,)  | 0             | no      |
+    | `moving_variance` | (F,)  | 1             | no      |
+
+    Input: floating-point tensor of any rank, F features along `axis`, and an
+    optional mask of its shape without that axis; masked elements do not
+    count. Output: the shape of the input, in the layer's compute dtype.
+
+    Args:
+        axis: the axis of the features.
+        momentum: share of the old moving statistics that stays, 0 to 1.
+        epsilon: finite number >= 0, inside the square root.
+        center: whether there is a `beta`.
+        scale: whether there is a `gamma`.
+        beta_initializer: initializer of `beta`.
+        gamma_initializer: initializer of `gamma`.
+        moving_mean_initializer: initializer of `moving_mean`.
+        moving_variance_initializer: initializer of `moving_variance`.
+        beta_regularizer: regularizer of `beta`.
+        gamma_regularizer: regularizer of `gamma`.
+        beta_constraint: constraint of `beta`.
+        gamma_constraint: constraint of `gamma`.
+        unbiased: whether the training variance divides by n - 1.
+        **kwargs: the other arguments of Keras' layer. With `renorm` or
+            `synchronized` it computes exactly what Keras' layer does.
+
+    Raises:
+        ValueError: if an argument is out of its range; if `unbiased` is
+            combined with `renorm` or `synchronized`; when built, if the size
+            of `axis` is unknown; when called, if the input is not floating
+            point, its shape does not fit, or `unbiased` meets n = 1.
+
+    Source: Ioffe and Szegedy, "Batch Normalization" (2015), algorithms 1, 2.
+
+    >>> import keras
+    >>> layer = BatchNormalization(unbiased=True)
+    >>> x = keras.ops.convert_to_tensor([[1.0], [3.0]])
+    >>> y = layer(x, training=True)
+    >>> print(keras.ops.convert_to_numpy(y).round(3))
+    [[-0.707]
+     [ 0.707]]
+    """
+
+    def __init__(
+        self,
+        axis=-1,
+        momentum=0.99,
+        epsilon=1e-5,
+        center=True,
+        scale=True,
+        beta_initializer="zeros",
+        gamma_initializer="ones",
+        moving_mean_initializer="zeros",
+        moving_variance_initializer="ones",
+        beta_regularizer=None,
+        gamma_regularizer=None,
+        beta_constraint=None,
+        gamma_constraint=None,
+        *,
+        unbiased=False,
+        **kwargs,
+    ):
+        """Checks and stores the arguments that the class lists."""
+        super().__init__(
+            axis=arguments.check_integer("axis", axis),
+            momentum=arguments.check_fraction("momentum", momentum),
+            epsilon=arguments.check_epsilon(epsilon),
+            center=center,
+            scale=scale,
+            beta_initializer=beta_initializer,
+            gamma_initializer=gamma_initializer,
+            moving_mean_initializer=moving_mean_initializer,
+            moving_variance_initializer=moving_variance_initializer,
+            beta_regularizer=beta_regularizer,
+            gamma_regularizer=gamma_regularizer,
+            beta_constraint=beta_constraint,
+            gamma_constraint=gamma_constraint,
+            **kwargs,
+        )
+        self.unbiased = bool(unbiased)
+        self._as_keras = any(
+            kwargs.get(name) for name in ("renorm", "synchronized")
+        )
+        if self._as_keras and self.unbiased:
+            raise ValueError(
+                "`unbiased=True` cannot be combined with `renorm` or "
+                "`synchronized`, which compute the variance as Keras does. "
+                "Turn one of them off."
+            )
+        self._has_warned = False
+
+    def build(self, input_shape):
+        """Creates the weights for inputs of this shape."""
+        (axis,) = arguments.check_axes(self.axis, len(input_shape))
+        arguments.check_known("inputs", input_shape, axis)
+        super().build(input_shape)
+
+    def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
+        """Normalises `inputs` (..., F, ...), of which `mask` says what counts.
+
+        Args:
+            inputs: floating-point tensor.
+            training: whether to use, and to record, the batch's statistics.
+            mask: None, or a bool tensor of the inputs' shape without `axis`.
+        """
+        arguments.check_floating("inputs", inputs.dtype)
+        if self._as_keras:
+            return super().call(inputs, training=training, mask=mask)
+        rank = len(inputs.shape)
+        features = self.axis % rank
+        if training and self.trainable:
+            if mask is not None:
+                mask = self._spread_mask(mask, inputs, features)
+            axes = [axis for axis in range(rank) if axis != features]
+            mean, variance = batch_statistics(
+                inputs, mask, axes, unbiased=self.unbiased
+            )
+            if static_count(inputs.shape, axes) == 1:
+                self._warn_of_one()
+            moved_mean, moved_variance = update_moving_statistics(
+                self.moving_mean,
+                self.moving_variance,
+                mean,
+                variance,
+                self.momentum,
+                valid=None if mask is None else keras.ops.any(mask),
+            )
+            self.moving_mean.assign(moved_mean)
+            self.moving_variance.assign(moved_variance)
+        else:
+            mean, variance = self.moving_mean, self.moving_variance
+
+        shape = [1] * rank
+        shape[features] = -1
+
+        def spread(vector):
+            return None if vector is None else keras.ops.reshape(vector, shape)
+
+        return normalize(
+            inputs,
+            spread(mean),
+            spread(variance),
+            spread(self.gamma),
+            spread(self.beta),
+            self.epsilon,
+        )
+
+    def _spread_mask(self, mask, inputs, features):
+        if len(mask.shape) != len(inputs.shape) - 1:
+            raise ValueError(
+                "Argument `mask` must have the shape of `inputs` without "
+                f"axis {self.axis}. Received: mask of shape "
+                f"{tuple(mask.shape)}, inputs of shape {tuple(inputs.shape)}"
+            )
+        return keras.ops.expand_dims(keras.ops.cast(mask, "bool"), features)
+
+    def _warn_of_one(self):
+        if not self._has_warned:
+            self._has_warned = True
+            warnings.warn(
+                f"BatchNormalization layer {self.name!r} trains on a batch "
+                "with one element per feature: its variance is 0 and the "
+                "output is beta, whatever the input. Use larger batches, or "
+                "keras_ln.LayerNormalization.",
+                stacklevel=2,
+            )
+
+    def get_config(self):
+        """Every argument of the constructor."""
+        return super().get_config() | {"unbiased": self.unbiased}

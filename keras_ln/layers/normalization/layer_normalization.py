@@ -1,0 +1,149 @@
+"""Layer normalization as a Keras layer."""
+
+from typing import Any
+
+import keras
+from keras import constraints, initializers, regularizers
+
+from keras_ln.ops import arguments
+from keras_ln.ops.layer_normalization import layer_normalization
+
+
+@keras.saving.register_keras_serializable(package="keras_ln")
+class LayerNormalization(keras.layers.Layer):
+    """Layer normalization (Ba, Kiros and Hinton 2016, eq. 3).
+
+    `y = gamma * (x - mean) / sqrt(variance + epsilon) + beta`, with the mean
+    and the biased variance of each example over `axis`. Nothing depends on
+    the other examples of a batch, nor on training or inference. Statistics
+    are computed in two passes and in at least float32; the gradient is
+    hand-written and keeps no intermediate of the size of the input.
+
+    | weight  | shape                           | initial value |
+    |---------|---------------------------------|---------------|
+    | `gamma` | sizes of the input along `axis` | 1             |
+    | `beta`  | sizes of the input along `axis` | 0             |
+
+    Input: floating-point tensor of any rank >= 1; output: the same shape, in
+    the layer's compute dtype. Masks pass through.
+
+    Args:
+        axis: one axis or several, normalised together.
+        epsilon: finite number >= 0, inside the square root. Keras' default
+            is 1e-3, which shrinks small inputs; the authors' is 1e-5.
+        center: whether there is a `beta`.
+        scale: whether there is a `gamma`.
+        beta_initializer: initializer of `beta`.
+        gamma_initializer: initializer of `gamma`.
+        beta_regularizer: regularizer of `beta`.
+        gamma_regularizer: regularizer of `gamma`.
+        beta_constraint: constraint of `beta`.
+        gamma_constraint: constraint of `gamma`.
+        **kwargs: arguments of `keras.layers.Layer`, such as `name`, `dtype`.
+
+    Raises:
+        TypeError: if `axis` is no integer and no list or tuple of them.
+        ValueError: if `epsilon` is negative or not finite; when built, if an
+            axis is not there or its size unknown; when called, if the input
+            is not floating point or its size along `axis` has changed.
+
+    Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 3, 15, 16.
+
+    >>> import keras
+    >>> layer = LayerNormalization()
+    >>> y = layer(keras.ops.convert_to_tensor([[1.0, 3.0], [5.0, 5.0]]))
+    >>> print(keras.ops.convert_to_numpy(y).round(3))
+    [[-1.  1.]
+     [ 0.  0.]]
+    """
+
+    def __init__(
+        self,
+        axis=-1,
+        epsilon=1e-5,
+        center=True,
+        scale=True,
+        beta_initializer="zeros",
+        gamma_initializer="ones",
+        beta_regularizer=None,
+        gamma_regularizer=None,
+        beta_constraint=None,
+        gamma_constraint=None,
+        **kwargs,
+    ):
+        """Checks and stores the arguments that the class lists."""
+        super().__init__(**kwargs)
+        self.axis = arguments.check_axis_type(axis)
+        self.epsilon = arguments.check_epsilon(epsilon)
+        self.center = center
+        self.scale = scale
+        self.beta_initializer = initializers.get(beta_initializer)
+        self.gamma_initializer = initializers.get(gamma_initializer)
+        self.beta_regularizer = regularizers.get(beta_regularizer)
+        self.gamma_regularizer = regularizers.get(gamma_regularizer)
+        self.beta_constraint = constraints.get(beta_constraint)
+        self.gamma_constraint = constraints.get(gamma_constraint)
+        self.gamma = None
+        self.beta = None
+        self.supports_masking = True
+        # A float32 input of a float16 layer is rounded after the
+        # normalisation rather than before it.
+        self.autocast = False
+
+    def build(self, input_shape):
+        """Creates `gamma` and `beta` for inputs of this shape."""
+        axes = arguments.check_axes(self.axis, len(input_shape))
+        shape = tuple(
+            arguments.check_known("inputs", input_shape, axis) for axis in axes
+        )
+        if self.scale:
+            self.gamma = self.add_weight(
+                name="gamma",
+                shape=shape,
+                initializer=self.gamma_initializer,
+                regularizer=self.gamma_regularizer,
+                constraint=self.gamma_constraint,
+                autocast=False,
+            )
+        if self.center:
+            self.beta = self.add_weight(
+                name="beta",
+                shape=shape,
+                initializer=self.beta_initializer,
+                regularizer=self.beta_regularizer,
+                constraint=self.beta_constraint,
+                autocast=False,
+            )
+        # Negative axes stay as given: a layer over the last axis takes
+        # inputs of several ranks.
+        given = self.axis if isinstance(self.axis, list) else [self.axis]
+        self.input_spec = keras.layers.InputSpec(
+            axes={axis: input_shape[axis] for axis in given}
+        )
+
+    def call(self, inputs: Any) -> Any:
+        """Normalises `inputs` (...), of any rank."""
+        outputs = layer_normalization(
+            inputs, self.gamma, self.beta, self.axis, self.epsilon
+        )
+        return keras.ops.cast(outputs, self.compute_dtype)
+
+    def compute_output_shape(self, input_shape):
+        """The shape of the input."""
+        arguments.check_axes(self.axis, len(input_shape))
+        return tuple(input_shape)
+
+    def get_config(self):
+        """Every argument of the constructor."""
+        return super().get_config() | {
+            "axis": self.axis,
+            "epsilon": self.epsilon,
+            "center": self.center,
+            "scale": self.scale,
+            "beta_initializer": initializers.serialize(self.beta_initializer),
+            "gamma_initializer": initializers.serialize(self.gamma_initializer),
+            "beta_regularizer": regularizers.serialize(self.beta_regularizer),
+            "gamma_regularizer": regularizers.serialize(self.gamma_regularizer),
+            "beta_constraint": constraints.serialize(self.beta_constraint),
+            "gamma_constraint": constraints.serialize(self.gamma_constraint),
+        }

@@ -1,0 +1,195 @@
+"""Batch statistics, with masks and per time step, and their moving averages.
+
+Source: Ioffe and Szegedy, "Batch Normalization" (2015); Cooijmans et al.,
+"Recurrent Batch Normalization" (2016).
+Letters: B batch, T time, F features, S the steps that have moving statistics
+of their own (`max_steps`).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from keras_ln import backend
+from keras_ln.ops import arguments
+
+
+def batch_statistics(
+    x: Any,  # (...)
+    mask: Any = None,
+    axes: Sequence[int] = (0,),
+    unbiased: bool = False,
+    keepdims: bool = False,
+) -> tuple[Any, Any]:
+    """Mean and variance over `axes` of the elements of `x` that count.
+
+    Two passes, in at least float32. With axes (0,) and x (B, T, F) these are
+    the statistics of each time step.
+
+    Args:
+        x: floating-point tensor.
+        mask: None, or a bool tensor of the rank of `x` that broadcasts
+            against it, True where an element counts.
+        axes: the axes to reduce.
+        unbiased: divide the squares by n - 1 instead of n; NaN for n = 1.
+        keepdims: whether reduced axes stay, with size 1.
+
+    Returns:
+        `(mean, variance)`. Where nothing counts they are 0 and 1, so that
+        normalising with them leaves `x` alone.
+
+    Raises:
+        ValueError: with `unbiased`, if n is known to be 1.
+    """
+    axes = tuple(axes)
+    if unbiased and static_count(x.shape, axes) == 1:
+        raise ValueError(
+            "`unbiased=True` divides by n - 1, so every statistic needs "
+            f"n >= 2 elements. Received: shape {tuple(x.shape)}, reduced over "
+            f"axes {axes}, which is n = 1. Use larger batches (drop a last "
+            "batch of one), or unbiased=False."
+        )
+    x = keras.ops.cast(x, arguments.statistics_dtype(x.dtype))
+    if mask is None:
+        n = _count(x, axes)
+        mean = backend.mean(x, axes, keepdims=True)
+        d = x - mean
+    else:
+        weights = keras.ops.cast(mask, x.dtype)
+        n = backend.sum(weights, axes, keepdims=True)
+        # Selected, not multiplied: padding may hold NaN.
+        mean = backend.sum(keras.ops.where(mask, x, 0.0), axes, keepdims=True)
+        mean = mean / keras.ops.maximum(n, 1.0)
+        d = keras.ops.where(mask, x - mean, 0.0)
+    squares = backend.sum(d * d, axes, keepdims=True)
+    variance = squares / (n - 1.0 if unbiased else n)
+    if mask is not None:
+        variance = keras.ops.where(n > 0, variance, 1.0)
+    if not keepdims:
+        mean = keras.ops.squeeze(mean, axes)
+        variance = keras.ops.squeeze(variance, axes)
+    return mean, variance
+
+
+def normalize(
+    x: Any,  # (...)
+    mean: Any,  # broadcasts against x, like all that follow
+    variance: Any,
+    gamma: Any,  # or None
+    beta: Any,  # or None
+    epsilon: float,
+) -> Any:
+    """`gamma * (x - mean) / sqrt(variance + epsilon) + beta`, dtype of `x`.
+
+    The arithmetic is done in at least float32.
+    """
+    dtype = arguments.statistics_dtype(x.dtype)
+    scale = 1.0 / backend.sqrt(keras.ops.cast(variance, dtype) + epsilon)
+    y = keras.ops.cast(x, dtype) - keras.ops.cast(mean, dtype)
+    if gamma is not None:
+        scale = scale * keras.ops.cast(gamma, dtype)
+    y = y * scale
+    if beta is not None:
+        y = y + keras.ops.cast(beta, dtype)
+    return keras.ops.cast(y, x.dtype)
+
+
+def update_moving_statistics(
+    moving_mean: Any,
+    moving_variance: Any,
+    mean: Any,
+    variance: Any,
+    momentum: float,
+    valid: Any = None,
+) -> tuple[Any, Any]:
+    """Moves the averages: `moving * momentum + batch * (1 - momentum)`.
+
+    An entry keeps its two values where its batch mean or batch variance is
+    not finite: one NaN would stay in the average for ever.
+
+    Args:
+        moving_mean: moving average of the mean.
+        moving_variance: moving average of the variance.
+        mean: mean of the batch.
+        variance: variance of the batch.
+        momentum: share of the old value that stays, between 0 and 1.
+        valid: None, or a bool tensor that broadcasts against the others,
+            False where an entry is to keep its value.
+
+    Returns:
+        The new `(moving_mean, moving_variance)`.
+    """
+    usable = keras.ops.logical_and(
+        keras.ops.isfinite(mean), keras.ops.isfinite(variance)
+    )
+    if valid is not None:
+        usable = keras.ops.logical_and(usable, valid)
+
+    def move(moving, batch):
+        moving = keras.ops.convert_to_tensor(moving)
+        batch = keras.ops.cast(batch, moving.dtype)
+        moved = moving * momentum + batch * (1.0 - momentum)
+        return keras.ops.where(usable, moved, moving)
+
+    return move(moving_mean, mean), move(moving_variance, variance)
+
+
+def update_step_statistics(
+    moving_mean: Any,  # (S, F)
+    moving_variance: Any,  # (S, F)
+    mean: Any,  # (T, F)
+    variance: Any,  # (T, F)
+    momentum: float,
+    valid: Any = None,  # (T,), False where no row of the step counted
+) -> tuple[Any, Any]:
+    """Moves the averages of steps 1 to min(S, T); the others stay."""
+    steps = keras.ops.shape(mean)[0]
+    index = keras.ops.arange(moving_mean.shape[0])
+    row = keras.ops.minimum(index, steps - 1)
+    present = index < steps
+    if valid is not None:
+        valid = keras.ops.take(valid, row, axis=0)
+        present = keras.ops.logical_and(present, valid)
+    return update_moving_statistics(
+        moving_mean,
+        moving_variance,
+        keras.ops.take(mean, row, axis=0),
+        keras.ops.take(variance, row, axis=0),
+        momentum,
+        valid=keras.ops.expand_dims(present, -1),
+    )
+
+
+def statistics_of_steps(
+    moving: Any,  # (S, F)
+    steps: Any,
+) -> Any:
+    """Rows (T, F) for steps 0 to `steps` - 1; the last one serves beyond S."""
+    index = keras.ops.arange(steps)
+    row = keras.ops.minimum(index, moving.shape[0] - 1)
+    return keras.ops.take(keras.ops.convert_to_tensor(moving), row, axis=0)
+
+
+def static_count(
+    shape: Sequence[int | None], axes: Sequence[int]
+) -> int | None:
+    """How many elements `axes` hold, or None where that is not known yet."""
+    count = 1
+    for axis in axes:
+        size = shape[axis]
+        if size is None:
+            return None
+        count *= size
+    return count
+
+
+def _count(x: Any, axes: Sequence[int]) -> Any:
+    """How many elements `axes` hold, also where the graph does not know."""
+    count = static_count(x.shape, axes)
+    if count is None:
+        sizes = keras.ops.shape(x)
+        count = 1
+        for axis in axes:
+            count = count * sizes[axis]
+    return keras.ops.cast(keras.ops.convert_to_tensor(count), x.dtype)
