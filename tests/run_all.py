@@ -1,0 +1,134 @@
+"""Everything that must be green, in one command: python tests/run_all.py.
+
+The checks run one after another, the TensorFlow suite last, so that pytest's
+count closes the output; the exit status is 1 when any of them failed. Names
+of checks as arguments run those alone: python tests/run_all.py style jax
+"""
+
+import argparse
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# Backend-neutral tests: the backends' contract, the ops against their
+# oracles and golden values, the layers' conformance. The rest of the suite
+# does not depend on the backend.
+PORTABLE = ["tests/backend", "tests/ops", "tests/layers"]
+
+IMPORT_WHEEL = """
+import importlib.metadata, importlib.util
+import keras, keras_ln
+assert importlib.metadata.version("keras-ln") == keras_ln.__version__
+assert keras.config.backend() == "jax"
+assert not importlib.util.find_spec("tensorflow")
+assert not importlib.util.find_spec("torch")
+assert keras_ln.LayerNormalization()(keras.ops.ones((2, 3))).shape == (2, 3)
+print("keras_ln", keras_ln.__version__, "imported from", keras_ln.__file__)
+"""
+
+
+def run(*command, cwd=ROOT, **environment):
+    """Run a command and fail when it fails."""
+    subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env=os.environ | environment,
+        check=True,
+    )
+
+
+def style():
+    """Ruff's rules and ruff's format."""
+    run(sys.executable, "-m", "ruff", "check", ".")
+    run(sys.executable, "-m", "ruff", "format", "--check", ".")
+
+
+def types():
+    """Mypy on the package."""
+    run(sys.executable, "-m", "mypy")
+
+
+def wheel():
+    """Build the wheel; install and import it where JAX is the one framework."""
+    with tempfile.TemporaryDirectory() as folder:
+        # A copy of the sources, since setuptools packs what an earlier build
+        # left in build/.
+        source = Path(folder, "source")
+        shutil.copytree(ROOT / "keras_ln", source / "keras_ln")
+        for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+            shutil.copy(ROOT / name, source)
+        pip = (sys.executable, "-m", "pip")
+        run(*pip, "wheel", "-q", "--no-deps", "-w", folder, source)
+        (built,) = Path(folder).glob("*.whl")
+
+        clean = Path(folder, "clean")
+        venv.create(clean, with_pip=True)
+        python = clean / "bin" / "python"
+        needed = [
+            requirement.partition(";")[0]
+            for requirement in importlib.metadata.requires("keras-ln")
+            if re.match(r"(keras|numpy|jax)\b(?!-)", requirement)
+        ]
+        run(python, "-m", "pip", "install", "-q", *needed)
+        run(python, "-m", "pip", "install", "-q", "--no-deps", built)
+        run(python, "-I", "-c", IMPORT_WHEEL, cwd=folder, KERAS_BACKEND="jax")
+
+
+def suite(backend, *paths):
+    """Tests on one backend, one process per core."""
+    pytest = (sys.executable, "-m", "pytest", "-q", "--dist", "worksteal")
+    workers = str(min(os.cpu_count() or 1, 8))
+    run(*pytest, "-n", workers, *paths, KERAS_BACKEND=backend)
+
+
+CHECKS = {
+    "style": style,
+    "types": types,
+    "wheel": wheel,
+    "jax": lambda: suite("jax", *PORTABLE),
+    "torch": lambda: suite("torch", *PORTABLE),
+    "tensorflow": lambda: suite("tensorflow"),
+}
+
+
+def main(argv=None):
+    """Run the checks and report; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "checks",
+        nargs="*",
+        metavar="CHECK",
+        help=f"any of {', '.join(CHECKS)}; all of them by default",
+    )
+    chosen = parser.parse_args(argv).checks or list(CHECKS)
+    if unknown := set(chosen) - set(CHECKS):
+        parser.error(
+            f"expected any of {', '.join(CHECKS)}. Received: "
+            f"{', '.join(sorted(unknown))}."
+        )
+    failed = []
+    start = time.monotonic()
+    for name in chosen:
+        # The time stands in the header, as pytest's count is the last line.
+        print(f"==> {name} (at {time.monotonic() - start:.0f} s)", flush=True)
+        try:
+            CHECKS[name]()
+        except subprocess.CalledProcessError as error:
+            print(f"==> {name} failed: {error}", flush=True)
+            failed.append(name)
+    if failed:
+        print(f"==> Failed: {', '.join(failed)}.")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

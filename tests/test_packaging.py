@@ -1,0 +1,156 @@
+"""What a user gets from installing and importing the package."""
+
+import configparser
+import importlib.metadata
+import importlib.resources
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import pytest
+
+import keras_ln
+from keras_ln.version import __version__
+
+ROOT = Path(__file__).parents[1]
+FRAMEWORKS = {"tensorflow", "jax", "torch"}
+
+# Hides packages as if they were not installed: the import system's finders
+# answer that they have not found them.
+HIDE = """
+import sys
+
+class Hiding:
+    def __init__(self, finder):
+        self.finder = finder
+
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+
+    def find_spec(self, name, *args):
+        if name.partition(".")[0] in {hidden!r}:
+            return None
+        return self.finder.find_spec(name, *args)
+
+sys.meta_path[:] = map(Hiding, sys.meta_path)
+"""
+
+
+def run_python(code, backend):
+    """Run `code` in a fresh interpreter, in the repository's root."""
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=os.environ | {"KERAS_BACKEND": backend},
+        capture_output=True,
+        text=True,
+    )
+
+
+def setup_cfg():
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg")
+    return parser
+
+
+def requirements(*extras):
+    """Names of the packages that some extras ask for."""
+    lines = [
+        line
+        for extra in extras
+        for line in setup_cfg()["options.extras_require"][extra].split("\n")
+    ]
+    return {re.match(r"[\w-]+", line)[0] for line in lines if line}
+
+
+def test_all_is_sorted_and_exact():
+    # Submodules appear in dir() as a side effect of being imported.
+    public = {
+        name
+        for name, value in vars(keras_ln).items()
+        if not name.startswith("_") and not hasattr(value, "__path__")
+    } - {"version"}
+    assert set(keras_ln.__all__) == public | {"__version__"}
+    assert keras_ln.__all__ == sorted(keras_ln.__all__)
+
+
+def test_public_objects_belong_to_the_package():
+    for name in set(keras_ln.__all__) - {"__version__"}:
+        thing = getattr(keras_ln, name)
+        assert thing.__name__ == name
+        assert thing.__module__.startswith("keras_ln.layers.")
+
+
+def test_version_is_stated_once():
+    assert keras_ln.__version__ == __version__
+    stated = setup_cfg()["metadata"]["version"]
+    assert stated == "attr: keras_ln.version.__version__"
+    assert f"## {__version__} " in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_py_typed_ships():
+    assert importlib.resources.files("keras_ln").joinpath("py.typed").is_file()
+    assert setup_cfg()["options.package_data"]["keras_ln"] == "py.typed"
+
+
+def test_every_folder_of_the_package_ships():
+    """A folder without __init__.py would be missing in the wheel."""
+    package = ROOT / "keras_ln"
+    for file in package.rglob("*.py"):
+        assert (file.parent / "__init__.py").is_file(), file
+
+
+def test_import_takes_nothing_of_the_extras():
+    wanted = {
+        name.lower() for name in requirements("examples", "tune", "test", "dev")
+    }
+    optional = {
+        module
+        for module, names in importlib.metadata.packages_distributions().items()
+        if wanted & {name.lower() for name in names}
+    }
+    assert {"matplotlib", "sklearn", "keras_tuner", "pytest"} <= optional
+    # Keras and the frameworks may take some of them.
+    done = run_python(
+        "import sys, keras\n"
+        "before = set(sys.modules)\n"
+        "import keras_ln\n"
+        "print(*(set(sys.modules) - before))\n",
+        keras.config.backend(),
+    )
+    assert done.returncode == 0, done.stderr
+    taken = {name.partition(".")[0] for name in done.stdout.split()}
+    assert "keras_ln" in taken
+    assert not taken & optional
+
+
+@pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
+def test_import_works_with_one_framework_present(framework):
+    code = HIDE.format(hidden=FRAMEWORKS - {framework}) + (
+        "import keras, keras_ln\n"
+        "layer = keras_ln.LayerNormalization()\n"
+        "print(keras.config.backend(), layer(keras.ops.ones((2, 3))).shape)\n"
+    )
+    done = run_python(code, framework)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(framework)
+
+
+@pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
+def test_hidden_frameworks_cannot_be_imported(framework):
+    """The test above can fail."""
+    code = HIDE.format(hidden={framework}) + f"import {framework}"
+    done = run_python(code, "tensorflow")
+    assert f"No module named {framework!r}" in done.stderr
+
+
+def test_import_names_the_backends_that_work():
+    done = run_python("import keras_ln", "numpy")
+    assert done.returncode == 1
+    last_line = done.stderr.strip().splitlines()[-1]
+    assert last_line.startswith("ImportError: keras_ln runs on the Keras")
+    assert all(framework in last_line for framework in FRAMEWORKS)
+    assert "Received: 'numpy'" in last_line
