@@ -1,0 +1,179 @@
+"""Values and gradients of a layer by the framework's own autodiff."""
+
+import dataclasses
+
+import keras
+import numpy as np
+
+BACKEND = keras.backend.backend()
+
+
+@dataclasses.dataclass
+class Result:
+    """What one call of a layer gave, as NumPy arrays.
+
+    `outputs` is the flat list of outputs; `gradients` has the keys `x`,
+    `state0`, ... and the names of the trainable weights.
+    """
+
+    outputs: list
+    gradients: dict
+
+
+def value_and_gradients(
+    layer,
+    x,
+    cotangents=None,
+    *,
+    states=None,
+    mask=None,
+    training=False,
+    compiled=False,
+    unknown_sizes=False,
+):
+    """Call `layer` on x and differentiate sum(output * cotangent).
+
+    Args:
+        layer: a layer; built here if it is not yet. Its variables (seeds,
+            moving statistics) are updated as by an ordinary call.
+        x: NumPy array in the layer's dtype.
+        cotangents: one array, or None, per output; None stands for ones.
+        states: initial states of a recurrent layer, or None.
+        mask: boolean array (B, T), or None.
+        training: passed on to layers that take it.
+        compiled: inside tf.function or jax.jit; torch has no difference.
+        unknown_sizes: with `compiled`, batch and time are unknown to
+            TensorFlow. The others always know them.
+    """
+    if not layer.built:
+        layer.build(x.shape)
+    arrays = {"x": x}
+    arrays |= {f"state{k}": state for k, state in enumerate(states or [])}
+    options = {}
+    if states is not None:
+        options["states"] = len(states)
+    if mask is not None:
+        arrays["mask"] = mask
+    if layer._call_has_training_arg:
+        options["training"] = training
+    run = {"tensorflow": _tensorflow, "jax": _jax, "torch": _torch}[BACKEND]
+    outputs, gradients = run(
+        layer, arrays, options, cotangents, compiled, unknown_sizes
+    )
+    to_numpy = keras.ops.convert_to_numpy
+    return Result(
+        [np.asarray(to_numpy(output)) for output in outputs],
+        {name: np.asarray(to_numpy(g)) for name, g in gradients.items()},
+    )
+
+
+def _arguments(arrays, options):
+    """The layer's call arguments after x."""
+    arguments = {}
+    if "states" in options:
+        arguments["initial_state"] = [
+            arrays[f"state{k}"] for k in range(options["states"])
+        ]
+    if "mask" in arrays:
+        arguments["mask"] = arrays["mask"]
+    if "training" in options:
+        arguments["training"] = options["training"]
+    return arguments
+
+
+def _loss(outputs, cotangents):
+    """Outputs as a list, and the scalar to differentiate."""
+    outputs = keras.tree.flatten(outputs)
+    if cotangents is None:
+        cotangents = [np.ones(output.shape) for output in outputs]
+    terms = [
+        keras.ops.sum(
+            output * keras.ops.convert_to_tensor(cotangent, output.dtype)
+        )
+        for output, cotangent in zip(outputs, cotangents, strict=True)
+        if cotangent is not None
+    ]
+    loss = terms[0]
+    for term in terms[1:]:
+        loss = loss + term
+    return loss, outputs
+
+
+def _tensorflow(layer, arrays, options, cotangents, compiled, unknown_sizes):
+    import tensorflow as tf
+
+    weights = {v.name: v.value for v in layer.trainable_variables}
+
+    def run(arrays):
+        sources = {k: v for k, v in arrays.items() if k != "mask"}
+        with tf.GradientTape() as tape:
+            tape.watch(list(sources.values()))
+            outputs = layer(arrays["x"], **_arguments(arrays, options))
+            loss, outputs = _loss(outputs, cotangents)
+        gradients = tape.gradient(
+            loss, {**sources, **weights}, unconnected_gradients="zero"
+        )
+        return outputs, gradients
+
+    arrays = {k: tf.convert_to_tensor(v) for k, v in arrays.items()}
+    if compiled:
+        unknown = {"x": 2, "mask": 2} if unknown_sizes else {}
+        specs = {}
+        for name, value in arrays.items():
+            free = unknown.get(name, 1) if unknown_sizes else 0
+            shape = [None] * free + list(value.shape[free:])
+            specs[name] = tf.TensorSpec(shape, value.dtype)
+        run = tf.function(run, input_signature=[specs])
+    return run(arrays)
+
+
+def _jax(layer, arrays, options, cotangents, compiled, unknown_sizes):
+    import jax
+
+    arrays = {k: jax.numpy.asarray(v) for k, v in arrays.items()}
+    mask = {k: arrays.pop(k) for k in ("mask",) if k in arrays}
+    weights = [v.value for v in layer.trainable_variables]
+    others = [v.value for v in layer.non_trainable_variables]
+
+    def run(arrays, weights, others):
+        arguments = _arguments({**arrays, **mask}, options)
+        outputs, others = layer.stateless_call(
+            weights, others, arrays["x"], **arguments
+        )
+        loss, outputs = _loss(outputs, cotangents)
+        return loss, (outputs, others)
+
+    differentiate = jax.grad(run, argnums=(0, 1), has_aux=True)
+    if compiled:
+        differentiate = jax.jit(differentiate)
+    (of_arrays, of_weights), (outputs, others) = differentiate(
+        arrays, weights, others
+    )
+    for variable, value in zip(
+        layer.non_trainable_variables, others, strict=True
+    ):
+        variable.assign(value)
+    names = [v.name for v in layer.trainable_variables]
+    return outputs, {**of_arrays, **dict(zip(names, of_weights, strict=True))}
+
+
+def _torch(layer, arrays, options, cotangents, compiled, unknown_sizes):
+    import torch
+
+    sources = {
+        name: torch.tensor(value, requires_grad=name != "mask")
+        for name, value in arrays.items()
+    }
+    outputs = layer(sources["x"], **_arguments(sources, options))
+    loss, outputs = _loss(outputs, cotangents)
+    sources |= {v.name: v.value for v in layer.trainable_variables}
+    sources.pop("mask", None)
+    gradients = torch.autograd.grad(
+        loss, list(sources.values()), allow_unused=True
+    )
+    return [output.detach() for output in outputs], {
+        name: torch.zeros_like(source) if gradient is None else gradient
+        for (name, source), gradient in zip(
+            sources.items(), gradients, strict=True
+        )
+    }

@@ -1,0 +1,244 @@
+"""One row per public layer and cell; every cross-cutting test reads it.
+
+Letters: B batch, T time, D input features, U units.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import keras
+import numpy as np
+from reference.bn_lstm import bn_lstm
+from reference.ln_gru import gru
+from reference.ln_lstm import lstm
+from reference.ln_simple_rnn import simple_rnn
+from reference.wn_lstm import wn_lstm
+
+import keras_ln
+
+B, T, D, U = 3, 4, 2, 3
+
+LSTM_SITES = ("kernel", "recurrent", "state")
+GRU_SITES = ("kernel", "recurrent")
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """What the tests know of one public layer.
+
+    `weights` maps names to shapes, in the layer's order. `oracle(weights, x,
+    states, **options)` returns (y, final states, ...). A recurrent layer
+    names its cell, a cell has `is_cell`; `sites` is the default of
+    `normalize`, None where there is no such argument.
+    """
+
+    name: str
+    arguments: dict
+    input_shape: tuple
+    weights: dict
+    cell: str | None = None
+    is_cell: bool = False
+    state_count: int = 0
+    oracle: Callable | None = None
+    sites: tuple | None = None
+    batch_statistics: bool = False
+
+    @property
+    def layer_class(self):
+        return getattr(keras_ln, self.name)
+
+    @property
+    def is_recurrent(self):
+        return self.cell is not None
+
+    def make(self, **arguments):
+        """A new layer with the row's arguments, and these."""
+        return self.layer_class(**{**self.arguments, **arguments})
+
+    def cell_states(self, rng=None):
+        """States for one call of a cell; zeros without a generator."""
+        if not self.is_cell:
+            return None
+        states = [
+            np.zeros((B, U), "float32")
+            if rng is None
+            else rng.normal(size=(B, U)).astype("float32")
+            for _ in range(self.state_count)
+        ]
+        if self.batch_statistics:
+            states.append(np.zeros((B, 1), "float32"))  # the step counter
+        return states
+
+    def __str__(self):
+        return self.name
+
+
+def _rnn(prefix, *, weights, **facts):
+    """The rows of a cell and of its layer."""
+    # The step counter makes no difference to the arguments.
+    common = {"weights": weights, **facts}
+    arguments = {"units": U}
+    if facts.get("batch_statistics"):
+        arguments["max_steps"] = T
+    return [
+        Row(f"{prefix}Cell", arguments, (B, D), is_cell=True, **common),
+        Row(prefix, arguments, (B, T, D), cell=f"{prefix}Cell", **common),
+    ]
+
+
+ROWS = [
+    Row(
+        "LayerNormalization",
+        {},
+        (B, T, D),
+        {"gamma": (D,), "beta": (D,)},
+    ),
+    Row(
+        "BatchNormalization",
+        {},
+        (B, T, D),
+        {
+            "gamma": (D,),
+            "beta": (D,),
+            "moving_mean": (D,),
+            "moving_variance": (D,),
+        },
+        batch_statistics=True,
+    ),
+    Row(
+        "RecurrentBatchNorm",
+        {"max_steps": T},
+        (B, T, D),
+        {
+            "gamma": (D,),
+            "beta": (D,),
+            "moving_mean": (T, D),
+            "moving_variance": (T, D),
+        },
+        batch_statistics=True,
+    ),
+    Row(
+        "WeightNormDense",
+        {"units": U},
+        (B, D),
+        {"kernel": (D, U), "g": (U,), "bias": (U,)},
+    ),
+    *_rnn(
+        "LNSimpleRNN",
+        weights={
+            "kernel": (D, U),
+            "recurrent_kernel": (U, U),
+            "gamma": (U,),
+            "beta": (U,),
+        },
+        state_count=1,
+        oracle=simple_rnn,
+    ),
+    *_rnn(
+        "LNGRU",
+        weights={
+            "kernel": (D, 3 * U),
+            "recurrent_kernel": (U, 3 * U),
+            "kernel_gamma": (3 * U,),
+            "kernel_beta": (3 * U,),
+            "recurrent_gamma": (3 * U,),
+            "recurrent_beta": (3 * U,),
+        },
+        state_count=1,
+        oracle=gru,
+        sites=GRU_SITES,
+    ),
+    *_rnn(
+        "LNLSTM",
+        weights={
+            "kernel": (D, 4 * U),
+            "recurrent_kernel": (U, 4 * U),
+            "bias": (4 * U,),
+            "kernel_gamma": (4 * U,),
+            "kernel_beta": (4 * U,),
+            "recurrent_gamma": (4 * U,),
+            "recurrent_beta": (4 * U,),
+            "state_gamma": (U,),
+            "state_beta": (U,),
+        },
+        state_count=2,
+        oracle=lstm,
+        sites=LSTM_SITES,
+    ),
+    *_rnn(
+        "BNLSTM",
+        weights={
+            "kernel": (D, 4 * U),
+            "recurrent_kernel": (U, 4 * U),
+            "bias": (4 * U,),
+            "kernel_gamma": (4 * U,),
+            "recurrent_gamma": (4 * U,),
+            "state_gamma": (U,),
+            "state_beta": (U,),
+            "kernel_moving_mean": (T, 4 * U),
+            "kernel_moving_variance": (T, 4 * U),
+            "recurrent_moving_mean": (T, 4 * U),
+            "recurrent_moving_variance": (T, 4 * U),
+            "state_moving_mean": (T, U),
+            "state_moving_variance": (T, U),
+        },
+        state_count=2,
+        oracle=bn_lstm,
+        sites=LSTM_SITES,
+        batch_statistics=True,
+    ),
+    *_rnn(
+        "WNLSTM",
+        weights={
+            "kernel": (D, 4 * U),
+            "kernel_g": (4 * U,),
+            "recurrent_kernel": (U, 4 * U),
+            "recurrent_g": (4 * U,),
+            "bias": (4 * U,),
+        },
+        state_count=2,
+        oracle=wn_lstm,
+    ),
+]
+BY_NAME = {row.name: row for row in ROWS}
+CELLS = [row for row in ROWS if row.is_cell]
+SEQUENCE_LAYERS = [row for row in ROWS if row.is_recurrent]
+LAYERS = [row for row in ROWS if not row.is_cell]
+
+
+def public_layers():
+    """Names in `keras_ln.__all__` that are layers or cells."""
+    found = {}
+    for name in keras_ln.__all__:
+        value = getattr(keras_ln, name)
+        if isinstance(value, type) and issubclass(value, keras.layers.Layer):
+            found[name] = value
+    return found
+
+
+def randomize(layer, seed=0):
+    """Give every weight random values: defaults of 0 and 1 hide faults."""
+    rng = np.random.default_rng(seed)
+    for variable in layer.weights:
+        variable.assign(random_weight(variable.name, variable.shape, rng))
+    return layer
+
+
+def random_weight(name, shape, rng):
+    """Values for one weight, of the kind that its name promises."""
+    noise = rng.normal(size=tuple(shape))
+    if name.endswith("moving_variance"):
+        return np.exp(0.5 * noise)
+    if name.endswith("gamma") or name.split("_")[-1] == "g":
+        return 1.0 + 0.3 * noise
+    return 0.7 * noise
+
+
+def named_weights(layer):
+    """Copies of the weights in float64, by name."""
+    return {
+        variable.name: np.array(
+            keras.ops.convert_to_numpy(variable.value), "float64"
+        )
+        for variable in layer.weights
+    }

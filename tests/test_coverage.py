@@ -1,0 +1,33 @@
+"""No public layer without tests: each has a row in the table."""
+
+import descriptors
+import pytest
+from descriptors import ROWS
+
+
+def test_every_public_layer_has_a_row():
+    assert set(descriptors.public_layers()) == set(descriptors.BY_NAME)
+
+
+def test_no_name_has_two_rows():
+    assert len(descriptors.BY_NAME) == len(ROWS)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_row_tells_the_truth(row):
+    layer = row.make()
+    layer.build(row.input_shape)
+    shapes = {weight.name: tuple(weight.shape) for weight in layer.weights}
+    assert shapes == row.weights
+    assert [weight.name for weight in layer.weights] == _order(row)
+    if row.cell is not None:
+        cell_class = descriptors.BY_NAME[row.cell].layer_class
+        assert type(layer.cell) is cell_class
+    if row.is_cell:
+        assert layer.output_size == row.arguments["units"]
+
+
+def _order(row):
+    """Keras lists the weights that are trained before the others."""
+    moving = [name for name in row.weights if "moving_" in name]
+    return [name for name in row.weights if name not in moving] + moving
