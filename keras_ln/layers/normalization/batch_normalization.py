@@ -157,7 +157,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
                 inputs, mask, axes, unbiased=self.unbiased
             )
             if static_count(inputs.shape, axes) == 1:
-                self._warn_of_one()
+                warn_of_one(self)
             moved_mean, moved_variance = update_moving_statistics(
                 self.moving_mean,
                 self.moving_variance,
@@ -195,17 +195,19 @@ class BatchNormalization(keras.layers.BatchNormalization):
             )
         return keras.ops.expand_dims(keras.ops.cast(mask, "bool"), features)
 
-    def _warn_of_one(self):
-        if not self._has_warned:
-            self._has_warned = True
-            warnings.warn(
-                f"BatchNormalization layer {self.name!r} trains on a batch "
-                "with one element per feature: its variance is 0 and the "
-                "output is beta, whatever the input. Use larger batches, or "
-                "keras_ln.LayerNormalization.",
-                stacklevel=2,
-            )
-
     def get_config(self):
         """Every argument of the constructor."""
         return super().get_config() | {"unbiased": self.unbiased}
+
+
+def warn_of_one(layer: Any) -> None:
+    """Warns, once per layer, that one element has no variance."""
+    if layer._has_warned:
+        return
+    layer._has_warned = True
+    warnings.warn(
+        f"{type(layer).__name__} layer {layer.name!r} trains on one element "
+        "per statistic: the variance is 0 and the output is beta, whatever "
+        "the input. Use larger batches, or keras_ln.LayerNormalization.",
+        stacklevel=3,
+    )

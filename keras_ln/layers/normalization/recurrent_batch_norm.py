@@ -1,0 +1,253 @@
+"""Batch normalization of a sequence, step by step."""
+
+from typing import Any
+
+import keras
+from keras import constraints, initializers, regularizers
+
+from keras_ln.layers.normalization.batch_normalization import warn_of_one
+from keras_ln.ops import arguments
+from keras_ln.ops.batch_normalization import (
+    batch_statistics,
+    normalize,
+    static_count,
+    statistics_of_steps,
+    update_step_statistics,
+)
+
+# Cooijmans et al. start here: a gain of 1 saturates the tanh of an LSTM.
+SMALL_GAIN = initializers.Constant(0.1)
+
+
+@keras.saving.register_keras_serializable(package="keras_ln")
+class RecurrentBatchNorm(keras.layers.Layer):
+    """Batch normalization with statistics of each time step.
+
+    `y[:, t] = gamma * (x[:, t] - mean_t) / sqrt(variance_t + epsilon) + beta`.
+    `gamma` and `beta` are shared over time. In training `mean_t` and
+    `variance_t` are those of the batch at step t, two-pass and in at least
+    float32; at inference the moving ones of that step, and beyond `max_steps`
+    those of the last step that has any. With `sequence_wise` one mean and one
+    variance per feature serve all steps: over the batch and all of its steps.
+
+    After each training batch
+    `moving = momentum * moving + (1 - momentum) * batch`. Steps beyond
+    `max_steps`, steps that the batch does not reach or whose rows are all
+    masked, and entries whose batch statistics are not finite (a NaN came in:
+    the outputs, and so the loss, show it) keep their moving statistics.
+
+    | weight            | shape | initial value | trained |
+    |-------------------|-------|---------------|---------|
+    | `gamma`           | (F,)  | 0.1           | yes     |
+    | `beta`            | (F,)  | 0             | yes     |
+    | `moving_mean`     | (S,F) | 0             | no      |
+    | `moving_variance` | (S,F) | 1             | no      |
+
+    S is `max_steps`, or 1 with `sequence_wise`.
+
+    Input: floating-point tensor (B, T, F) and an optional mask (B, T);
+    masked entries do not count. Output: (B, T, F), in the layer's compute
+    dtype. The mask passes through. A step without any unmasked row is only
+    scaled and shifted.
+
+    Args:
+        max_steps: how many steps have moving statistics of their own. None
+            takes the number of steps of the input that the layer is built
+            for. Not used with `sequence_wise`.
+        momentum: share of the old moving statistics that stays, 0 to 1.
+        epsilon: finite number >= 0, inside the square root.
+        center: whether there is a `beta`.
+        scale: whether there is a `gamma`.
+        beta_initializer: initializer of `beta`.
+        gamma_initializer: initializer of `gamma`.
+        unbiased: whether the training variance divides by n - 1 instead of
+            n. With n = 1 (a batch, or the unmasked part of a step, of one) it
+            is not defined: an error where that is known when the graph is
+            built, NaN where it is not.
+        beta_regularizer: regularizer of `beta`.
+        gamma_regularizer: regularizer of `gamma`.
+        beta_constraint: constraint of `beta`.
+        gamma_constraint: constraint of `gamma`.
+        sequence_wise: whether all steps share their statistics.
+        **kwargs: arguments of `keras.layers.Layer`, such as `name`, `dtype`.
+
+    Raises:
+        ValueError: if an argument is out of its range; when built, if the
+            input is not of rank 3, its features are not known, or
+            `max_steps` is None and its steps are not known; when called, if
+            the input is not floating point, its features have changed, the
+            mask is not (B, T), or `unbiased` meets n = 1.
+
+    Source: Cooijmans et al., "Recurrent Batch Normalization" (2016), sec. 3.
+
+    >>> import keras
+    >>> layer = RecurrentBatchNorm(gamma_initializer="ones")
+    >>> x = keras.ops.convert_to_tensor([[[1.0], [5.0]], [[3.0], [5.0]]])
+    >>> y = layer(x, training=True)
+    >>> print(keras.ops.convert_to_numpy(y)[:, :, 0].round(3))
+    [[-1.  0.]
+     [ 1.  0.]]
+    """
+
+    def __init__(
+        self,
+        max_steps=None,
+        momentum=0.99,
+        epsilon=1e-5,
+        center=True,
+        scale=True,
+        beta_initializer="zeros",
+        gamma_initializer=SMALL_GAIN,
+        unbiased=False,
+        beta_regularizer=None,
+        gamma_regularizer=None,
+        beta_constraint=None,
+        gamma_constraint=None,
+        sequence_wise=False,
+        **kwargs,
+    ):
+        """Checks and stores the arguments that the class lists."""
+        super().__init__(**kwargs)
+        self.max_steps = arguments.check_max_steps(max_steps)
+        self.momentum = arguments.check_fraction("momentum", momentum)
+        self.epsilon = arguments.check_epsilon(epsilon)
+        self.center = center
+        self.scale = scale
+        self.beta_initializer = initializers.get(beta_initializer)
+        self.gamma_initializer = initializers.get(gamma_initializer)
+        self.unbiased = unbiased
+        self.beta_regularizer = regularizers.get(beta_regularizer)
+        self.gamma_regularizer = regularizers.get(gamma_regularizer)
+        self.beta_constraint = constraints.get(beta_constraint)
+        self.gamma_constraint = constraints.get(gamma_constraint)
+        self.sequence_wise = sequence_wise
+        self.gamma = None
+        self.beta = None
+        self.moving_mean: Any = None
+        self.moving_variance: Any = None
+        self.supports_masking = True
+        self._has_warned = False
+
+    def build(self, input_shape):
+        """Creates the weights for inputs (B, T, F) of this shape."""
+        arguments.check_rank("inputs", input_shape, "batch, time, features")
+        features = arguments.check_known("inputs", input_shape, -1)
+        if self.scale:
+            self.gamma = self.add_weight(
+                name="gamma",
+                shape=(features,),
+                initializer=self.gamma_initializer,
+                regularizer=self.gamma_regularizer,
+                constraint=self.gamma_constraint,
+                autocast=False,
+            )
+        if self.center:
+            self.beta = self.add_weight(
+                name="beta",
+                shape=(features,),
+                initializer=self.beta_initializer,
+                regularizer=self.beta_regularizer,
+                constraint=self.beta_constraint,
+                autocast=False,
+            )
+        rows = self._rows(input_shape[1])
+        self.moving_mean = self.add_weight(
+            name="moving_mean",
+            shape=(rows, features),
+            initializer="zeros",
+            trainable=False,
+            autocast=False,
+        )
+        self.moving_variance = self.add_weight(
+            name="moving_variance",
+            shape=(rows, features),
+            initializer="ones",
+            trainable=False,
+            autocast=False,
+        )
+        self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: features})
+
+    def _rows(self, steps):
+        if self.sequence_wise:
+            return 1
+        if self.max_steps is not None:
+            return self.max_steps
+        if steps is None:
+            raise ValueError(
+                "Argument `max_steps` must be given (an integer >= 1) where "
+                "the number of time steps is unknown. Received: "
+                "max_steps=None and an input of unknown length."
+            )
+        return steps
+
+    def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
+        """Normalises `inputs` (B, T, F), of which `mask` (B, T) counts.
+
+        Args:
+            inputs: floating-point tensor (B, T, F).
+            training: whether to use, and to record, the batch's statistics.
+            mask: None, or a bool tensor (B, T).
+        """
+        arguments.check_floating("inputs", inputs.dtype)
+        if training and self.trainable:
+            mean, variance = self._learn(inputs, mask)
+        else:
+            steps = keras.ops.shape(inputs)[1]
+            mean = statistics_of_steps(self.moving_mean, steps)
+            variance = statistics_of_steps(self.moving_variance, steps)
+        return normalize(
+            inputs, mean, variance, self.gamma, self.beta, self.epsilon
+        )
+
+    def _learn(self, inputs, mask):
+        """The batch's statistics (T or 1, F), after recording them."""
+        axes = (0, 1) if self.sequence_wise else (0,)
+        valid = None
+        if mask is not None:
+            arguments.check_rank("mask", mask.shape, "batch, time")
+            mask = keras.ops.cast(mask, "bool")
+            valid = keras.ops.any(mask, axis=axes)
+            mask = keras.ops.expand_dims(mask, -1)
+        mean, variance = batch_statistics(
+            inputs, mask, axes, unbiased=self.unbiased
+        )
+        if static_count(inputs.shape, axes) == 1:
+            warn_of_one(self)
+        if self.sequence_wise:
+            mean, variance, valid = (
+                None if x is None else keras.ops.expand_dims(x, 0)
+                for x in (mean, variance, valid)
+            )
+        moved_mean, moved_variance = update_step_statistics(
+            self.moving_mean,
+            self.moving_variance,
+            mean,
+            variance,
+            self.momentum,
+            valid,
+        )
+        self.moving_mean.assign(moved_mean)
+        self.moving_variance.assign(moved_variance)
+        return mean, variance
+
+    def compute_output_shape(self, input_shape):
+        """The shape of the input."""
+        return tuple(input_shape)
+
+    def get_config(self):
+        """Every argument of the constructor."""
+        return super().get_config() | {
+            "max_steps": self.max_steps,
+            "momentum": self.momentum,
+            "epsilon": self.epsilon,
+            "center": self.center,
+            "scale": self.scale,
+            "beta_initializer": initializers.serialize(self.beta_initializer),
+            "gamma_initializer": initializers.serialize(self.gamma_initializer),
+            "unbiased": self.unbiased,
+            "beta_regularizer": regularizers.serialize(self.beta_regularizer),
+            "gamma_regularizer": regularizers.serialize(self.gamma_regularizer),
+            "beta_constraint": constraints.serialize(self.beta_constraint),
+            "gamma_constraint": constraints.serialize(self.gamma_constraint),
+            "sequence_wise": self.sequence_wise,
+        }

@@ -1,0 +1,259 @@
+"""A densely connected layer with weight normalization."""
+
+import math
+from typing import Any
+
+import keras
+import numpy as np
+from keras import activations, constraints, initializers, regularizers
+
+from keras_ln.ops import arguments
+from keras_ln.ops.weight_normalization import (
+    column_norms,
+    normalized_kernel,
+    standardizing_parameters,
+    weight_norm_dense,
+)
+
+
+@keras.saving.register_keras_serializable(package="keras_ln")
+class WeightNormDense(keras.layers.Layer):
+    """`keras.layers.Dense` whose kernel columns are `g * v / ||v||`.
+
+    `y = activation(x . (g * v / ||v||) + bias)`, with the norm over the input
+    axis, one per unit: the length and the direction of a unit's weights are
+    trained apart. The kernel is normalised in at least float32. A column of
+    zeros has no direction; its unit gives its bias.
+
+    | weight   | shape | initial value                       |
+    |----------|-------|-------------------------------------|
+    | `kernel` | (D,U) | `kernel_initializer`; the v above   |
+    | `g`      | (U,)  | the norms of the kernel's columns   |
+    | `bias`   | (U,)  | 0                                   |
+
+    So an untrained layer equals a Dense layer with the same kernel.
+
+    Input: floating-point tensor (..., D) of rank >= 2; output (..., U), in
+    the layer's compute dtype. Masks pass through.
+
+    Args:
+        units: U, a positive integer.
+        activation: activation function, or None.
+        use_bias: whether there is a `bias`.
+        kernel_initializer: initializer of `kernel`.
+        bias_initializer: initializer of `bias`.
+        kernel_regularizer: regularizer of `kernel`.
+        bias_regularizer: regularizer of `bias`.
+        activity_regularizer: regularizer of the output.
+        kernel_constraint: constraint of `kernel`.
+        bias_constraint: constraint of `bias`.
+        **kwargs: arguments of `keras.layers.Layer`, such as `name`, `dtype`.
+
+    Raises:
+        ValueError: if `units` is no positive integer; when built, if D is
+            unknown or the rank less than 2; when called, if the input is not
+            floating point or D has changed.
+
+    Source: Salimans and Kingma, "Weight Normalization" (2016), eq. 2.
+
+    >>> import keras
+    >>> layer = WeightNormDense(1, kernel_initializer="ones")
+    >>> y = layer(keras.ops.convert_to_tensor([[1.0, 2.0, 3.0]]))
+    >>> print(keras.ops.convert_to_numpy(y).round(3))
+    [[6.]]
+    """
+
+    def __init__(
+        self,
+        units,
+        activation=None,
+        use_bias=True,
+        kernel_initializer="glorot_uniform",
+        bias_initializer="zeros",
+        kernel_regularizer=None,
+        bias_regularizer=None,
+        activity_regularizer=None,
+        kernel_constraint=None,
+        bias_constraint=None,
+        **kwargs,
+    ):
+        """Checks and stores the arguments that the class lists."""
+        units = arguments.check_units(units)
+        super().__init__(activity_regularizer=activity_regularizer, **kwargs)
+        self.units = units
+        self.activation = activations.get(activation)
+        self.use_bias = use_bias
+        self.kernel_initializer = initializers.get(kernel_initializer)
+        self.bias_initializer = initializers.get(bias_initializer)
+        self.kernel_regularizer = regularizers.get(kernel_regularizer)
+        self.bias_regularizer = regularizers.get(bias_regularizer)
+        self.kernel_constraint = constraints.get(kernel_constraint)
+        self.bias_constraint = constraints.get(bias_constraint)
+        self.kernel: Any = None
+        self.g: Any = None
+        self.bias: Any = None
+        self.supports_masking = True
+        self.input_spec = keras.layers.InputSpec(min_ndim=2)
+
+    def build(self, input_shape):
+        """Creates the weights for inputs (..., D) of this shape."""
+        features = arguments.check_known("inputs", input_shape, -1)
+        # The kernel is normalised in its own precision, and cast then.
+        self.kernel = self.add_weight(
+            name="kernel",
+            shape=(features, self.units),
+            initializer=self.kernel_initializer,
+            regularizer=self.kernel_regularizer,
+            constraint=self.kernel_constraint,
+            autocast=False,
+        )
+        # An initializer, not an assignment: Keras may put off both weights'
+        # initial values until build is over.
+        self.g = self.add_weight(
+            name="g",
+            shape=(self.units,),
+            initializer=self._initial_g,
+            autocast=False,
+        )
+        if self.use_bias:
+            self.bias = self.add_weight(
+                name="bias",
+                shape=(self.units,),
+                initializer=self.bias_initializer,
+                regularizer=self.bias_regularizer,
+                constraint=self.bias_constraint,
+            )
+        self.input_spec = keras.layers.InputSpec(
+            min_ndim=2, axes={-1: features}
+        )
+
+    def _initial_g(self, shape, dtype=None):
+        return keras.ops.cast(column_norms(self.kernel), dtype)
+
+    def call(self, inputs: Any) -> Any:
+        """Maps `inputs` (..., D) to (..., U)."""
+        arguments.check_floating("inputs", inputs.dtype)
+        return self.activation(
+            weight_norm_dense(inputs, self.kernel, self.g, self.bias)
+        )
+
+    @property
+    def normalized_kernel(self):
+        """The effective kernel `g * v / ||v||` (D, U)."""
+        self._check_built("normalized_kernel")
+        return normalized_kernel(self.kernel, self.g)
+
+    def to_dense(self) -> Any:
+        """A plain `keras.layers.Dense` that computes the same.
+
+        What shapes `kernel` in training (its initializer, regularizer and
+        constraint) is about v, and stays behind.
+        """
+        self._check_built("to_dense")
+        dense = keras.layers.Dense(
+            self.units,
+            activation=self.activation,
+            use_bias=self.use_bias,
+            bias_initializer=self.bias_initializer,
+            bias_regularizer=self.bias_regularizer,
+            activity_regularizer=self.activity_regularizer,
+            bias_constraint=self.bias_constraint,
+            dtype=self.dtype_policy,
+            name=self.name,
+        )
+        dense.build((None, self.kernel.shape[0]))
+        weights = [self.normalized_kernel]
+        if self.bias is not None:
+            weights.append(self.bias)
+        dense.set_weights([keras.ops.convert_to_numpy(w) for w in weights])
+        return dense
+
+    def initialize_from_data(self, x: Any, scale: float = 1.0) -> None:
+        """Sets `g` and `bias` from data, once, before training.
+
+        Afterwards the pre-activations of `x` have mean 0 and standard
+        deviation `scale` (1/n) in every unit. v stays.
+
+        Args:
+            x: tensor or array (..., D) of typical inputs of this layer.
+            scale: the standard deviation, > 0.
+
+        Raises:
+            ValueError: if `scale` is not positive, the layer has no bias,
+                a column of v is zero, or a unit's pre-activations are
+                constant or not finite over `x`.
+
+        Source: Salimans and Kingma, "Weight Normalization" (2016), eq. 5, 6.
+        """
+        if not (math.isfinite(scale) and scale > 0):
+            raise ValueError(
+                "Argument `scale` must be a finite number > 0. "
+                f"Received: scale={scale!r}"
+            )
+        if not self.use_bias:
+            raise ValueError(
+                "`initialize_from_data` sets the bias so that the mean is 0, "
+                "which needs use_bias=True. Received: use_bias=False"
+            )
+        x = keras.ops.convert_to_tensor(x)
+        arguments.check_floating("x", x.dtype)
+        if not self.built:
+            self.build(tuple(x.shape))
+        if len(x.shape) < 2 or x.shape[-1] != self.kernel.shape[0]:
+            raise ValueError(
+                f"Argument `x` must be of shape (..., {self.kernel.shape[0]})"
+                f" and rank >= 2. Received: shape {tuple(x.shape)}"
+            )
+        self._refuse(
+            keras.ops.convert_to_numpy(column_norms(self.kernel)) == 0,
+            "the kernel column is zero, which has no direction",
+        )
+        g, bias = (
+            keras.ops.convert_to_numpy(w)
+            for w in standardizing_parameters(x, self.kernel, scale)
+        )
+        self._refuse(
+            ~(np.isfinite(g) & np.isfinite(bias)),
+            "the pre-activations are constant, or not finite, over `x`",
+        )
+        self.g.assign(g)
+        self.bias.assign(bias)
+
+    def _refuse(self, wrong, reason):
+        if wrong.any():
+            raise ValueError(
+                f"`initialize_from_data` cannot set the units "
+                f"{np.flatnonzero(wrong).tolist()}: {reason}."
+            )
+
+    def _check_built(self, name):
+        if not self.built:
+            raise ValueError(
+                f"`{name}` needs weights. Call the layer, or its build "
+                "method, first."
+            )
+
+    def compute_output_shape(self, input_shape):
+        """(..., U) for (..., D)."""
+        return (*input_shape[:-1], self.units)
+
+    def get_config(self):
+        """Every argument of the constructor."""
+        return super().get_config() | {
+            "units": self.units,
+            "activation": activations.serialize(self.activation),
+            "use_bias": self.use_bias,
+            "kernel_initializer": initializers.serialize(
+                self.kernel_initializer
+            ),
+            "bias_initializer": initializers.serialize(self.bias_initializer),
+            "kernel_regularizer": regularizers.serialize(
+                self.kernel_regularizer
+            ),
+            "bias_regularizer": regularizers.serialize(self.bias_regularizer),
+            "activity_regularizer": regularizers.serialize(
+                self.activity_regularizer
+            ),
+            "kernel_constraint": constraints.serialize(self.kernel_constraint),
+            "bias_constraint": constraints.serialize(self.bias_constraint),
+        }

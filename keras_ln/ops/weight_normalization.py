@@ -1,0 +1,74 @@
+"""Weight normalization: the direction and the length of a column, apart.
+
+Source: Salimans and Kingma, "Weight Normalization" (2016), eq. 2, 5, 6.
+Letters: D input features, U units.
+"""
+
+from typing import Any
+
+import keras
+
+from keras_ln import backend
+from keras_ln.ops import arguments
+
+
+def column_norms(
+    v: Any,  # (D, U)
+) -> Any:
+    """Euclidean norms (U) of the columns, in at least float32."""
+    v = keras.ops.convert_to_tensor(v)
+    v = keras.ops.cast(v, arguments.statistics_dtype(v.dtype))
+    return backend.sqrt(backend.sum(v * v, 0))
+
+
+def normalized_kernel(
+    v: Any,  # (D, U)
+    g: Any,  # (U,)
+) -> Any:
+    """`g * v / ||v||` per column (D, U), in the dtype of `v`.
+
+    The arithmetic is done in at least float32. A column of zeros has no
+    direction: it stays zero, with gradients that are finite.
+    """
+    v = keras.ops.convert_to_tensor(v)
+    dtype = arguments.statistics_dtype(v.dtype)
+    wide = keras.ops.cast(v, dtype)
+    squares = backend.sum(wide * wide, 0)
+    # Replaced before the root: the root of 0 has an infinite derivative.
+    squares = keras.ops.where(squares > 0, squares, 1.0)
+    scale = keras.ops.cast(g, dtype) / backend.sqrt(squares)
+    return keras.ops.cast(wide * scale, v.dtype)
+
+
+def weight_norm_dense(
+    x: Any,  # (..., D)
+    v: Any,  # (D, U)
+    g: Any,  # (U,)
+    bias: Any = None,  # (U,)
+) -> Any:
+    """`x . (g * v / ||v||) + bias` (..., U), in the dtype of `x`."""
+    kernel = keras.ops.cast(normalized_kernel(v, g), x.dtype)
+    y = backend.matmul(x, kernel)
+    return y if bias is None else y + keras.ops.cast(bias, x.dtype)
+
+
+def standardizing_parameters(
+    x: Any,  # (..., D)
+    v: Any,  # (D, U)
+    scale: float,
+) -> tuple[Any, Any]:
+    """The `(g, bias)`, each (U), for outputs of mean 0 and deviation `scale`.
+
+    With `t = x . v / ||v||` and its mean and standard deviation over all
+    axes but the last: `g = scale / deviation`, `bias = -g * mean`. Where the
+    deviation is 0 the results are not finite.
+    """
+    v = keras.ops.convert_to_tensor(v)
+    x = keras.ops.cast(x, arguments.statistics_dtype(v.dtype))
+    ones = keras.ops.ones_like(v[0])
+    t = backend.matmul(x, keras.ops.cast(normalized_kernel(v, ones), x.dtype))
+    axes = tuple(range(len(t.shape) - 1))
+    mean = backend.mean(t, axes)
+    d = t - mean
+    g = scale / backend.sqrt(backend.mean(d * d, axes))
+    return g, -g * mean
