@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import keras
 import pytest
@@ -71,8 +72,8 @@ def test_all_is_sorted_and_exact():
     public = {
         name
         for name, value in vars(keras_ln).items()
-        if not name.startswith("_") and not hasattr(value, "__path__")
-    } - {"version"}
+        if not name.startswith("_") and not isinstance(value, ModuleType)
+    }
     assert set(keras_ln.__all__) == public | {"__version__"}
     assert keras_ln.__all__ == sorted(keras_ln.__all__)
 
