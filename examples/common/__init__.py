@@ -1,0 +1,1 @@
+"""What the experiment scripts share: flags, training, figures and data."""

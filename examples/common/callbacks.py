@@ -1,0 +1,222 @@
+"""Keras callbacks for runs that survive a kill at any moment.
+
+Every file is replaced as a whole, and all that a run needs to go on is one
+file, so that no kill can leave halves that do not belong together.
+"""
+
+import json
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from common import files
+from common.errors import InputError, NonFiniteLossError
+
+
+class Backup(keras.callbacks.BackupAndRestore):
+    """`BackupAndRestore` that brings back everything, from one whole file.
+
+    Beside weights and optimizer it keeps the states of the model's seed
+    generators and of the other callbacks (the best value so far, waiting
+    times, the history). It saves at the end of an epoch, in Keras' sense
+    of the word; a run killed in the middle of one repeats it, and since the
+    batches are a function of seed and step, with the same result.
+
+    The file stays when training ends: the caller deletes it once the results
+    are written.
+
+    Args:
+        path: the backup file.
+        callbacks: the callbacks whose numbers, arrays and lists of them
+            belong to the state, in a fixed order. Texts are settings (a path,
+            say, which may have moved) and no state.
+
+    Attributes:
+        epoch: the Keras epochs that the backup has seen, 0 without one.
+        stopped: whether a callback had ended the training then.
+    """
+
+    def __init__(self, path: Path, callbacks: Sequence[Any] = ()):
+        super().__init__(str(path.parent), delete_checkpoint=False)
+        self.path = path
+        self.callbacks = list(callbacks)
+        self.epoch, self.stopped = 0, False
+        if path.exists():
+            state = self._read()[0]
+            self.epoch, self.stopped = state["epoch"], state["stopped"]
+
+    def _read(self) -> tuple[dict[str, Any], list[np.ndarray]]:
+        try:
+            with np.load(self.path, allow_pickle=False) as file:
+                state = json.loads(str(file["state"]))
+                arrays = [file[f"a{i}"] for i in range(len(file.files) - 1)]
+        except (OSError, ValueError, KeyError) as error:
+            raise InputError(
+                f"the backup {self.path} cannot be read ({error}); remove the "
+                "folder and start the run again"
+            ) from error
+        return state, arrays
+
+    def _variables(self) -> list[Any]:
+        optimizer = self.model.optimizer
+        if not optimizer.built:
+            optimizer.build(self.model.trainable_variables)
+        # A model's variables include those of its seed generators.
+        return [*self.model.variables, *optimizer.variables]
+
+    def _save_model(self) -> None:
+        arrays = [keras.ops.convert_to_numpy(v) for v in self._variables()]
+        count = len(arrays)
+        state = {
+            "epoch": self._current_epoch,
+            "stopped": bool(self.model.stop_training),
+            "variables": count,
+            "callbacks": [_state_of(c, arrays) for c in self.callbacks],
+        }
+        named = {f"a{i}": array for i, array in enumerate(arrays)}
+        with files.replacing(self.path) as partial, partial.open("wb") as file:
+            np.savez(file, state=np.array(json.dumps(state)), **named)
+
+    def _load_model(self) -> None:
+        if not self.path.exists():
+            return
+        state, arrays = self._read()
+        variables = self._variables()
+        shapes = [tuple(v.shape) for v in variables]
+        if [a.shape for a in arrays[: state["variables"]]] != shapes:
+            raise InputError(
+                f"the backup {self.path} belongs to a different model; "
+                "choose another output folder"
+            )
+        for variable, array in zip(variables, arrays, strict=False):
+            variable.assign(array)
+        for callback, values in zip(
+            self.callbacks, state["callbacks"], strict=True
+        ):
+            for name, value in values.items():
+                setattr(callback, name, _decode(value, arrays))
+
+
+def _state_of(callback: Any, arrays: list[np.ndarray]) -> dict[str, Any]:
+    """The attributes that are state; arrays move to the end of `arrays`."""
+    state = {}
+    for name, value in vars(callback).items():
+        if name not in ("params", "_model") and not isinstance(value, str):
+            try:
+                state[name] = _encode(value, arrays)
+            except TypeError:  # A file, a function: rebuilt, not restored.
+                continue
+    return state
+
+
+def _encode(value: Any, arrays: list[np.ndarray]) -> Any:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        arrays.append(value)
+        return {"array": len(arrays) - 1}
+    if isinstance(value, (list, tuple)):
+        return [_encode(item, arrays) for item in value]
+    if isinstance(value, dict) and all(isinstance(k, str) for k in value):
+        return {"dict": {k: _encode(v, arrays) for k, v in value.items()}}
+    raise TypeError(type(value))
+
+
+def _decode(value: Any, arrays: list[np.ndarray]) -> Any:
+    if isinstance(value, list):
+        return [_decode(item, arrays) for item in value]
+    if isinstance(value, dict):
+        if "array" in value:
+            return arrays[value["array"]]
+        return {k: _decode(v, arrays) for k, v in value["dict"].items()}
+    return value
+
+
+class Checkpoint(keras.callbacks.ModelCheckpoint):
+    """`ModelCheckpoint` that replaces its file as a whole."""
+
+    def _save_model(self, epoch, batch, logs):
+        if self._should_save_model(epoch, batch, logs, self.filepath):
+            with files.replacing(Path(self.filepath)) as partial:
+                self.model.save(partial)
+
+
+class History(keras.callbacks.CSVLogger):
+    """`CSVLogger` with a place on the x axis, whole files and a memory.
+
+    Attributes:
+        rows: one dictionary per Keras epoch, from the first, also after a
+            resume: `epoch` (passes over the training data, a fraction
+            where a Keras epoch is part of one), `updates`, and the logs.
+        seconds: the time spent, of all sessions that the run took.
+    """
+
+    def __init__(self, path: Path, updates: int, updates_per_pass: int):
+        super().__init__(str(path))
+        self.updates = updates
+        self.updates_per_pass = updates_per_pass
+        self.rows: list[dict[str, float]] = []
+        self.seconds = 0.0
+        self._start = 0.0
+
+    def on_train_begin(self, logs=None):
+        pass  # The base class would empty the file.
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._start = time.perf_counter()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.seconds += time.perf_counter() - self._start
+        updates = (epoch + 1) * self.updates
+        self.rows.append(
+            {
+                "epoch": updates / self.updates_per_pass,
+                "updates": updates,
+                **{key: float(value) for key, value in (logs or {}).items()},
+            }
+        )
+        files.write_csv(Path(self.filename), self.rows)
+
+
+class StopOnNonFinite(keras.callbacks.TerminateOnNaN):
+    """`TerminateOnNaN` that names the update and spares the checkpoints.
+
+    It has to stand before the callbacks that save.
+    """
+
+    def __init__(self, updates: int):
+        super().__init__(raise_error=True)
+        self.updates = updates
+        self._epoch = 0
+        self._finite = 0
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._epoch, self._finite = epoch, 0
+
+    def on_batch_end(self, batch, logs=None):
+        self._check("loss", logs, self._finite + 1, batch + 1)
+        self._finite = batch + 1
+
+    def on_epoch_end(self, epoch, logs=None):
+        # The last update may have spoilt weights that no training loss saw.
+        self._check("val_loss", logs, self.updates, self.updates)
+
+    def _check(self, key, logs, first, last):
+        loss = float((logs or {}).get(key, 0.0))
+        if math.isfinite(loss):
+            return
+        start = self._epoch * self.updates
+        where = f"update {start + last}"
+        if first < last:
+            where = f"updates {start + first} to {start + last}"
+        raise NonFiniteLossError(
+            f"{key} is {loss} at {where}; the last good model is kept, and a "
+            "smaller --learning-rate may help"
+        )

@@ -1,0 +1,1 @@
+"""Data of the experiments: embedded, published, and streams of batches."""

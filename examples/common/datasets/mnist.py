@@ -1,0 +1,122 @@
+"""Handwritten digits: scikit-learn's small ones and MNIST."""
+
+import gzip
+import zlib
+from argparse import Namespace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from common.datasets import published
+from common.errors import InputError
+
+ARCHIVES = (
+    "train-images-idx3-ubyte.gz",
+    "train-labels-idx1-ubyte.gz",
+    "t10k-images-idx3-ubyte.gz",
+    "t10k-labels-idx1-ubyte.gz",
+)
+SOURCE = "https://storage.googleapis.com/cvdf-datasets/mnist/" + ARCHIVES[1]
+
+# The rest of the 60,000 published training images is for validation.
+TRAINING_IMAGES = 55_000
+# Of the 1,797 small images; a multiple of the usual batch sizes.
+SMALL_TRAINING_IMAGES = 1_408
+
+
+class Digits(NamedTuple):
+    """Images with values from 0 to 1 and labels from 0 to 9."""
+
+    train_images: np.ndarray  # (N, height, width) float32
+    train_labels: np.ndarray  # (N,) int32
+    test_images: np.ndarray  # (M, height, width) float32
+    test_labels: np.ndarray  # (M,) int32
+
+
+def load(args: Namespace) -> Digits:
+    """Loads what --data and --data-dir ask for.
+
+    Raises:
+        InputError: if it is missing or broken.
+    """
+    if args.data == "embedded":
+        return small_digits()
+    if args.data == "tfds":
+        train, test = published.load(
+            "mnist",
+            [f"train[:{TRAINING_IMAGES}]", "test"],
+            args.data_dir,
+            ARCHIVES,
+            SOURCE,
+        )
+        images = [split["image"][..., 0] for split in (train, test)]
+        labels = [split["label"] for split in (train, test)]
+    else:
+        paths = [Path(args.data) / name for name in ARCHIVES]
+        images = [read_images(path) for path in paths[::2]]
+        labels = [read_labels(path) for path in paths[1::2]]
+        for x, y, path in zip(images, labels, paths[1::2], strict=True):
+            if len(x) != len(y):
+                raise InputError(
+                    f"{path} has {len(y)} labels for {len(x)} images"
+                )
+        images[0] = images[0][:TRAINING_IMAGES]
+        labels[0] = labels[0][:TRAINING_IMAGES]
+    return Digits(
+        *(
+            part
+            for x, y in zip(images, labels, strict=True)
+            for part in (np.float32(x) / 255, np.int32(y))
+        )
+    )
+
+
+def small_digits() -> Digits:
+    """scikit-learn's 1,797 images of 8 x 8, always split the same way."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    order = np.random.default_rng(0).permutation(len(bunch.target))
+    images = np.float32(bunch.images[order]) / 16
+    labels = np.int32(bunch.target[order])
+    n = SMALL_TRAINING_IMAGES
+    return Digits(images[:n], labels[:n], images[n:], labels[n:])
+
+
+def read_images(path: Path) -> np.ndarray:
+    """Reads a published file of images, (N, height, width) uint8."""
+    return _read_idx(path, magic=2051, rank=3)
+
+
+def read_labels(path: Path) -> np.ndarray:
+    """Reads a published file of labels, (N,) uint8, at most 9."""
+    labels = _read_idx(path, magic=2049, rank=1)
+    if labels.size and labels.max() > 9:
+        raise InputError(f"{path} has a label {labels.max()}, not in 0 to 9")
+    return labels
+
+
+def _read_idx(path: Path, magic: int, rank: int) -> np.ndarray:
+    """Reads one file: big-endian magic number, sizes, then bytes."""
+    try:
+        content = gzip.decompress(path.read_bytes())
+    except FileNotFoundError as error:
+        raise InputError(f"{path} does not exist") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path} is no whole gzip file: {error}") from error
+    header = 4 * (1 + rank)
+    numbers = np.frombuffer(content[:header], ">u4", len(content[:header]) // 4)
+    if len(numbers) == 0 or numbers[0] != magic:
+        found = numbers[0] if len(numbers) else "nothing"
+        raise InputError(
+            f"{path} should start with the number {magic}, found {found}"
+        )
+    shape = tuple(int(number) for number in numbers[1:])
+    expected = header + int(np.prod(shape))
+    if len(shape) < rank or len(content) != expected:
+        raise InputError(
+            f"{path} should have {expected} bytes for its sizes {shape}, "
+            f"found {len(content)}"
+        )
+    return np.frombuffer(content, np.uint8, offset=header).reshape(shape)

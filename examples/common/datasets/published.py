@@ -1,0 +1,78 @@
+"""Data sets that tensorflow-datasets prepares."""
+
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from common.errors import InputError
+
+_SECONDS = 5  # For a server to answer.
+
+
+def load(
+    name: str,
+    splits: Sequence[str],
+    data_dir: str | None,
+    archives: Sequence[str],
+    source: str,
+) -> list[dict[str, Any]]:
+    """Loads whole splits as NumPy arrays, preparing the data set if need be.
+
+    Args:
+        name: the name in tensorflow-datasets.
+        splits: the splits, in its slicing language.
+        data_dir: where prepared data sets lie; None for its default.
+        archives: the published files. If all lie in the folder
+            `downloads/manual` of `data_dir`, no network is needed.
+        source: an address that answers when a download can work.
+
+    Raises:
+        InputError: if the data are neither there nor within reach, or if
+            they are broken.
+    """
+    try:
+        import tensorflow_datasets as tfds
+    except ImportError as error:
+        raise InputError(
+            "--data tfds needs tensorflow-datasets: "
+            "pip install 'keras-ln[examples]'"
+        ) from error
+    folder = Path(data_dir or tfds.core.constants.DATA_DIR).expanduser()
+    manual = folder / "downloads" / "manual"
+    builder = tfds.builder(name, data_dir=folder)
+    if not builder.is_prepared():
+        missing = [file for file in archives if not (manual / file).is_file()]
+        if missing and not _reachable(source):
+            raise InputError(
+                f"{name} is not prepared in {folder}, {missing[0]} is not in "
+                f"{manual}, and {source} cannot be reached; put "
+                f"{', '.join(archives)} into that folder or name the right "
+                "one with --data-dir"
+            )
+        os.environ.setdefault("TFDS_LOG_LEVEL", "error")
+    try:
+        # With all archives at hand "download" means: take them from there.
+        builder.download_and_prepare()
+        return [
+            tfds.as_numpy(builder.as_dataset(split=split, batch_size=-1))
+            for split in splits
+        ]
+    except Exception as error:  # Of many packages, without a common class.
+        raise InputError(
+            f"{name} in {folder} cannot be prepared or read: "
+            f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+        ) from error
+
+
+def _reachable(source: str) -> bool:
+    request = urllib.request.Request(source, method="HEAD")
+    try:
+        with urllib.request.urlopen(request, timeout=_SECONDS):
+            return True
+    except urllib.error.HTTPError:
+        return True  # An answer, though not a kind one.
+    except OSError:
+        return False

@@ -1,0 +1,85 @@
+"""Files that are whole or absent, even after `kill -9`."""
+
+import contextlib
+import csv
+import io
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+_PARTIAL = ".partial-"
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yields a path to write to, which takes the place of `path` at the end.
+
+    The suffix is kept, since savers look at it. If the body fails, `path`
+    stays as it was.
+    """
+    partial = path.with_name(f"{_PARTIAL}{os.getpid()}-{path.name}")
+    try:
+        yield partial
+        _sync(partial)
+        os.replace(partial, path)
+        _sync(path.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def is_partial(path: Path) -> bool:
+    """Whether `path` is what a killed writer left behind."""
+    return path.name.startswith(_PARTIAL)
+
+
+def remove_partial(folder: Path) -> None:
+    """Removes what killed writers left in `folder`."""
+    for path in folder.iterdir():
+        if is_partial(path):
+            path.unlink()
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a whole text file."""
+    with replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes a whole JSON file, in the order given."""
+    write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Reads a JSON file."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Writes a whole CSV file whose columns are the keys, as first met."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, text.getvalue())
+
+
+def read_csv(path: Path) -> list[dict[str, float]]:
+    """Reads a CSV file of numbers; empty cells are left out."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return [
+            {key: float(value) for key, value in row.items() if value}
+            for row in csv.DictReader(file)
+        ]
+
+
+def _sync(path: Path) -> None:
+    """Waits until the disk has a file's content or a folder's entries."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

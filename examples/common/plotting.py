@@ -1,0 +1,177 @@
+"""Figures and tables of runs."""
+
+import dataclasses
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+from common import files
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt  # noqa: E402
+
+# Okabe and Ito's colours without the yellow, which is pale on white.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+_DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Panel:
+    """One quantity over the course of training.
+
+    Attributes:
+        label: the name and unit on the axis.
+        value: from a row of `history.csv` to the quantity.
+        log: whether the axis is logarithmic.
+    """
+
+    label: str
+    value: Callable[[Mapping[str, float]], float]
+    log: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One folder of a comparison; `metrics` is None where it diverged."""
+
+    folder: Path
+    metrics: Mapping[str, float] | None
+
+    @property
+    def rows(self) -> list[dict[str, float]]:
+        """The rows of `history.csv`."""
+        path = self.folder / "history.csv"
+        return files.read_csv(path) if path.exists() else []
+
+
+def curves(
+    rows: Sequence[Mapping[str, float]], panels: Sequence[Panel], path: Path
+) -> None:
+    """Draws every panel of one run."""
+    figure, axes = _grid(len(panels), 1)
+    for axis, panel in zip(axes[:, 0], panels, strict=True):
+        _line(axis, [rows], panel, color=_COLOURS[0])
+        _label(axis, panel)
+    axes[-1, 0].set_xlabel("epoch")
+    _save(figure, path)
+
+
+def comparison(
+    groups: Mapping[tuple, Sequence[Run]],
+    column_name: Sequence[str],
+    panels: Sequence[Panel],
+    path: Path,
+) -> None:
+    """Draws one row per panel, one column per value of the second key.
+
+    Args:
+        groups: from (kind, value, ...) to the runs of several seeds; a line
+            is their mean, the band their range.
+        column_name: the name of the value, if there is one.
+        panels: the quantities.
+        path: the file to write.
+    """
+    columns = list(dict.fromkeys(key[1:2] for key in groups))
+    kinds = list(dict.fromkeys(key[:1] + key[2:] for key in groups))
+    figure, axes = _grid(len(panels), len(columns))
+    for key, runs in groups.items():
+        kind = kinds.index(key[:1] + key[2:])
+        for axis, panel in zip(
+            axes[:, columns.index(key[1:2])], panels, strict=True
+        ):
+            _line(
+                axis,
+                [run.rows for run in runs],
+                panel,
+                label=", ".join(map(str, kinds[kind])),
+                color=_COLOURS[kind % len(_COLOURS)],
+                linestyle=_DASHES[kind % len(_DASHES)],
+            )
+    for row, panel in zip(axes, panels, strict=True):
+        for axis in row:
+            _label(axis, panel)
+    for axis, column in zip(axes[0], columns, strict=True):
+        if column:
+            axis.set_title(f"{column_name[0]} {column[0]}")
+    for axis in axes[-1]:
+        axis.set_xlabel("epoch")
+    axes[0, -1].legend(frameon=False)
+    _save(figure, path)
+
+
+def _grid(rows: int, columns: int):
+    return plt.subplots(
+        rows,
+        columns,
+        figsize=(1.5 + 4 * columns, 0.6 + 2.7 * rows),
+        sharex="col",
+        sharey="row",
+        squeeze=False,
+        layout="constrained",
+    )
+
+
+def _line(axis, histories, panel: Panel, **style: Any) -> None:
+    """The mean of several seeds and their range."""
+    steps = list(zip(*histories, strict=False))  # Up to the shortest.
+    x = [step[0]["epoch"] for step in steps]
+    values = [[panel.value(row) for row in step] for step in steps]
+    # A run of a single evaluation is a point, which a line would not show.
+    marker = "o" if len(x) < 10 else None
+    axis.plot(
+        x, [statistics.fmean(v) for v in values], marker=marker, ms=4, **style
+    )
+    if len(histories) > 1:
+        low, high = [min(v) for v in values], [max(v) for v in values]
+        colour = style["color"]
+        axis.fill_between(x, low, high, color=colour, alpha=0.15, lw=0)
+
+
+def _label(axis, panel: Panel) -> None:
+    axis.set_ylabel(panel.label)
+    axis.label_outer()
+    axis.grid(alpha=0.3, which="both" if panel.log else "major", lw=0.5)
+    axis.spines[["top", "right"]].set_visible(False)
+    if panel.log:
+        axis.set_yscale("log")
+
+
+def _save(figure, path: Path) -> None:
+    with files.replacing(path) as partial:
+        figure.savefig(partial, dpi=150)
+    plt.close(figure)
+
+
+def summary(runs: Sequence[Run], keys: Iterable[str]) -> list[str]:
+    """One metric per key: a number, or mean and deviation over seeds."""
+    finished = [run.metrics for run in runs if run.metrics is not None]
+    if len(finished) < len(runs):
+        return [f"diverged ({len(runs) - len(finished)})" for _ in keys]
+    cells = []
+    for key in keys:
+        values = [metrics[key] for metrics in finished]
+        mean = statistics.fmean(values)
+        cells.append(
+            f"{mean:.4g}"
+            if len(values) == 1
+            else f"{mean:.4g} ± {statistics.stdev(values):.2g}"
+        )
+    return cells
+
+
+def table(heading: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Aligns a table in Markdown's notation, ready for a README."""
+    cells = [[*heading], *([_text(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = [
+        "| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in cells
+    ]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(lines)
+
+
+def _text(cell: Any) -> str:
+    return f"{cell:.4g}" if isinstance(cell, float) else str(cell)

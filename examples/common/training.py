@@ -1,0 +1,204 @@
+"""One way to train: `model.fit` with callbacks that survive a kill."""
+
+import contextlib
+import os
+import platform
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from common import callbacks, files
+from common.errors import InputError
+
+BACKUP = "backup.npz"
+
+
+def check_environment(args: Namespace) -> None:
+    """Refuses what the Keras backend or this machine cannot do."""
+    if args.distribute == "none":
+        return
+    backend = keras.backend.backend()
+    if backend not in ("tensorflow", "jax"):
+        raise InputError(
+            f"--distribute {args.distribute} works on the tensorflow and jax "
+            f"backends of Keras, not on {backend}"
+        )
+    count = len(_devices())
+    if getattr(args, "batch_size", None) and args.batch_size % count:
+        raise InputError(
+            f"--batch-size {args.batch_size} cannot be split evenly over "
+            f"{count} devices"
+        )
+
+
+def _devices() -> list[str]:
+    backend = keras.backend.backend()
+    if backend == "jax":
+        return keras.distribution.list_devices()
+    if backend == "torch":
+        return [str(keras.ops.zeros(1).device)]
+    kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
+    return [device.name for device in tf.config.list_logical_devices(kind)]
+
+
+@contextlib.contextmanager
+def environment(args: Namespace) -> Iterator[None]:
+    """Seeds everything and applies --mixed-precision and --distribute.
+
+    Models have to be built and trained inside.
+    """
+    policy = keras.mixed_precision.dtype_policy()
+    keras.utils.set_random_seed(args.seed)
+    if args.mixed_precision:
+        keras.mixed_precision.set_dtype_policy(f"mixed_{args.mixed_precision}")
+    try:
+        with _distribution(args.distribute):
+            yield
+    finally:
+        keras.mixed_precision.set_dtype_policy(policy)
+
+
+@contextlib.contextmanager
+def _distribution(kind: str) -> Iterator[None]:
+    if kind == "none":
+        yield
+    elif keras.backend.backend() == "tensorflow":
+        with tf.distribute.MirroredStrategy(_devices()).scope():
+            yield
+    else:
+        before = keras.distribution.distribution()
+        keras.distribution.set_distribution(
+            keras.distribution.DataParallel(devices=_devices())
+        )
+        try:
+            yield
+        finally:
+            keras.distribution.set_distribution(before)
+
+
+def speed(updates: int, limit: int = 50) -> dict[str, Any]:
+    """The arguments of `compile` that cut the overhead of small steps.
+
+    On TensorFlow a model of a few dense layers gains from XLA, which Keras
+    leaves off on a CPU, and from leaving Python only every few steps. On JAX
+    Keras would unroll these steps, and torch knows only one.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return {}
+    return {
+        "jit_compile": "auto" if tf.distribute.has_strategy() else True,
+        "steps_per_execution": nearest_divisor(updates, limit),
+    }
+
+
+def nearest_divisor(number: int, limit: int) -> int:
+    """The largest divisor of `number` that is at most `limit`."""
+    return max(d for d in range(1, min(limit, number) + 1) if number % d == 0)
+
+
+def fit(
+    model: keras.Model,
+    batches: Callable[[int], tf.data.Dataset],
+    folder: Path,
+    args: Namespace,
+    *,
+    updates_per_pass: int,
+    validation_data: Any,
+    monitor: str | None = None,
+    mode: str = "auto",
+    extra_callbacks: Sequence[keras.callbacks.Callback] = (),
+) -> callbacks.History:
+    """Trains a compiled model for `args.epochs` passes over its data.
+
+    A backup in `folder` is continued from. A Keras epoch, after which the
+    model is evaluated, saved and backed up, is one pass or, where
+    `args.evaluate_every` says so, that many updates.
+
+    Args:
+        model: a compiled and built model.
+        batches: from the number of updates already done to an endless data
+            set of the following batches.
+        folder: where `history.csv`, `model.keras` and the backup go.
+        args: the flags.
+        updates_per_pass: the batches of one pass.
+        validation_data: as of `model.fit`.
+        monitor: where given, the log whose best value decides which model
+            is kept; else it is the last one.
+        mode: "min" or "max", for `monitor`.
+        extra_callbacks: callbacks of the experiment, before those that save.
+
+    Returns:
+        The callback that wrote `history.csv`, with its `rows`.
+    """
+    updates = args.evaluate_every or updates_per_pass
+    epochs = args.epochs * updates_per_pass // updates
+    history = callbacks.History(
+        folder / "history.csv", updates, updates_per_pass
+    )
+    checkpoint = callbacks.Checkpoint(
+        str(folder / "model.keras"),
+        monitor=monitor or "val_loss",
+        save_best_only=monitor is not None,
+        mode=mode,
+    )
+    saved = [*extra_callbacks, checkpoint, history]
+    backup = callbacks.Backup(folder / BACKUP, saved)
+    board = (
+        [keras.callbacks.TensorBoard(str(folder / "tensorboard"))]
+        if args.tensorboard
+        else []
+    )
+    if backup.epoch:
+        print(f"Going on after update {backup.epoch * updates}.")
+    model.fit(
+        batches(backup.epoch * updates),
+        steps_per_epoch=updates,
+        shuffle=False,
+        initial_epoch=epochs if backup.stopped else backup.epoch,
+        epochs=epochs,
+        validation_data=validation_data,
+        callbacks=[
+            callbacks.StopOnNonFinite(updates),
+            *board,
+            *saved,
+            backup,
+        ],
+    )
+    return history
+
+
+def check_evaluate_every(args: Namespace, updates_per_pass: int) -> None:
+    """Refuses an --evaluate-every that does not fit into the passes."""
+    every = args.evaluate_every
+    if every and args.epochs * updates_per_pass % every:
+        fitting = nearest_divisor(args.epochs * updates_per_pass, every)
+        raise InputError(
+            f"--evaluate-every {every} does not divide the "
+            f"{args.epochs * updates_per_pass} updates of this run; "
+            f"{fitting} does"
+        )
+
+
+def finish(
+    folder: Path, metrics: dict[str, float], history: callbacks.History
+) -> None:
+    """Writes `environment.json`, then `metrics.json`: the run is finished."""
+    backend = keras.backend.backend()
+    facts = {
+        "backend": backend,
+        "python": platform.python_version(),
+        "keras": keras.__version__,
+        backend: sys.modules[backend].__version__,
+        "machine": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count(),
+        "devices": _devices(),
+        "training_minutes": round(history.seconds / 60, 3),
+    }
+    files.write_json(folder / "environment.json", facts)
+    files.write_json(folder / "metrics.json", metrics)
+    (folder / BACKUP).unlink(missing_ok=True)
