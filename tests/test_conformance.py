@@ -1,0 +1,280 @@
+"""What Keras asks of every layer, driven by the table in descriptors.py."""
+
+import copy
+import inspect
+import json
+
+import keras
+import numpy as np
+import pytest
+from descriptors import (
+    BY_NAME,
+    CELLS,
+    LAYERS,
+    ROWS,
+    SEQUENCE_LAYERS,
+    B,
+    D,
+    T,
+    U,
+    named_weights,
+    randomize,
+)
+from keras.src import testing
+from tolerances import BFLOAT16, FLOAT16, SAME_PROGRAM
+
+# A value other than the default for every constructor argument there is.
+OTHER_VALUES = {
+    "units": 5,
+    "axis": 1,
+    "momentum": 0.5,
+    "max_steps": 7,
+    "epsilon": 1e-3,
+    "center": False,
+    "scale": False,
+    "unbiased": True,
+    "sequence_wise": True,
+    "activation": "relu",
+    "recurrent_activation": "hard_sigmoid",
+    "unit_forget_bias": False,
+    "dropout": 0.25,
+    "recurrent_dropout": 0.125,
+    "seed": 3,
+    "return_sequences": True,
+    "return_state": True,
+    "go_backwards": True,
+    "stateful": True,
+    "unroll": True,
+    "normalize": ("kernel",),
+    "use_fused": False,
+}
+OTHER_KINDS = {
+    "initializer": {"class_name": "RandomNormal", "config": {"stddev": 0.3}},
+    "regularizer": "l2",
+    "constraint": "max_norm",
+}
+# Accepted so that a swap of class names suffices, and ignored.
+IGNORED = {"use_cudnn"}
+
+
+def other_value(name, default):
+    """A value for the argument that is not its default."""
+    if name == "use_bias":
+        return not default
+    kind = name.rpartition("_")[2]
+    if kind == "constraint" and "bias" not in name:
+        return "unit_norm"
+    return OTHER_KINDS[kind] if kind in OTHER_KINDS else OTHER_VALUES[name]
+
+
+def constructor_arguments(row):
+    """Name -> parameter of everything that the constructor names."""
+    parameters = inspect.signature(row.layer_class.__init__).parameters
+    return {
+        name: parameter
+        for name, parameter in parameters.items()
+        if name not in ("self", "kwargs")
+    }
+
+
+def call(layer, row, x, **options):
+    """One call of a layer or a cell on x, the first output as an array."""
+    if row.is_cell:
+        options["states"] = [
+            keras.ops.convert_to_tensor(state)
+            for state in row.cell_states(np.random.default_rng(5))
+        ]
+    outputs = layer(x, **options)
+    output = keras.tree.flatten(outputs)[0]
+    return keras.ops.convert_to_numpy(output)
+
+
+def example(row, seed=11):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=row.input_shape).astype("float32")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_config_holds_every_argument(row):
+    parameters = constructor_arguments(row)
+    default = row.make().get_config()
+    values = {
+        name: other_value(name, parameter.default)
+        for name, parameter in parameters.items()
+        if name not in IGNORED
+    }
+    layer = row.layer_class(**values, name="given", trainable=False)
+    config = json.loads(json.dumps(layer.get_config()))
+    for name in values:
+        assert name in config, name
+        assert config[name] != default[name], name
+    revived = row.layer_class.from_config(config)
+    again = json.loads(json.dumps(revived.get_config()))
+    assert again == config
+    assert revived.name == "given" and not revived.trainable
+    layer.build(row.input_shape)
+    revived.build(row.input_shape)
+    for new, old in zip(revived.weights, layer.weights, strict=True):
+        assert (new.name, new.shape) == (old.name, old.shape)
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_config_holds_keras_own_arguments(row):
+    layer = row.make(
+        zero_output_for_mask=True, dtype="mixed_bfloat16", use_cudnn=False
+    )
+    revived = row.layer_class.from_config(layer.get_config())
+    assert revived.zero_output_for_mask
+    assert revived.dtype_policy.name == "mixed_bfloat16"
+    assert revived.cell.dtype_policy.name == "mixed_bfloat16"
+    assert revived.get_config() == layer.get_config()
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_keras_layer_test(row):
+    moving = [name for name in row.weights if "moving_" in name]
+    states = row.cell_states()
+    testing.TestCase().run_layer_test(
+        row.layer_class,
+        init_kwargs=row.arguments,
+        input_shape=row.input_shape,
+        call_kwargs=None if states is None else {"states": states},
+        expected_num_trainable_weights=len(row.weights) - len(moving),
+        expected_num_non_trainable_weights=len(moving),
+        # Keras' own checks pass a cell no states.
+        run_training_check=not row.is_cell,
+        run_mixed_precision_check=not row.is_cell,
+    )
+
+
+def model_of(row, **arguments):
+    """A functional model of the layer, or of the cell in Keras' RNN."""
+    layer = row.make(**arguments)
+    shape = row.input_shape[1:]
+    if row.is_cell:
+        layer, shape = keras.layers.RNN(layer), (T, D)
+    inputs = keras.Input(shape)
+    return keras.Model(inputs, layer(inputs))
+
+
+def forward(model, seed=11):
+    """The model's inference on random inputs."""
+    shape = (B, *model.input_shape[1:])
+    x = np.random.default_rng(seed).normal(size=shape).astype("float32")
+    return keras.ops.convert_to_numpy(model(x, training=False))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_round_trips(row, tmp_path):
+    model = randomize(model_of(row))
+    expected = forward(model)
+    fresh = forward(randomize(model_of(row), seed=1))
+    assert abs(fresh - expected).max() > 1e-3  # the weights matter
+
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(forward(loaded), expected)
+
+    model.save_weights(tmp_path / "model.weights.h5")
+    other = model_of(row)
+    other.load_weights(tmp_path / "model.weights.h5")
+    np.testing.assert_array_equal(forward(other), expected)
+
+    clone = keras.models.clone_model(model)
+    clone.set_weights(model.get_weights())
+    np.testing.assert_array_equal(forward(clone), expected)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_deepcopy_is_independent(row):
+    x = example(row)
+    unbuilt = copy.deepcopy(row.make())
+    unbuilt.build(row.input_shape)
+    assert {w.name for w in unbuilt.weights} == set(row.weights)
+
+    layer = row.make()
+    layer.build(row.input_shape)
+    randomize(layer)
+    expected = call(layer, row, x)
+    twin = copy.deepcopy(layer)
+    np.testing.assert_array_equal(call(twin, row, x), expected)
+    randomize(twin, seed=1)
+    assert abs(call(twin, row, x) - expected).max() > 1e-3
+    np.testing.assert_array_equal(call(layer, row, x), expected)
+
+
+@pytest.mark.parametrize(
+    "policy, tolerance",
+    [("mixed_float16", FLOAT16), ("mixed_bfloat16", BFLOAT16)],
+)
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_mixed_precision(row, policy, tolerance):
+    x = example(row)
+    single = row.make()
+    single.build(row.input_shape)
+    randomize(single)
+    mixed = row.make(dtype=policy)
+    mixed.build(row.input_shape)
+    mixed.set_weights(single.get_weights())
+    assert {str(weight.dtype) for weight in mixed.weights} == {"float32"}
+
+    options = {"states": row.cell_states()} if row.is_cell else {}
+    outputs = keras.tree.flatten(mixed(x, **options))
+    for output in outputs[:1]:
+        dtype = keras.backend.standardize_dtype(output.dtype)
+        assert dtype == policy.removeprefix("mixed_")
+    np.testing.assert_allclose(
+        call(mixed, row, x).astype("float32"), call(single, row, x), **tolerance
+    )
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_mixed_precision_returns_states_in_the_compute_dtype(row):
+    for use_fused in (False, "auto"):
+        layer = row.make(
+            return_state=True, dtype="mixed_bfloat16", use_fused=use_fused
+        )
+        outputs = layer(example(row), mask=np.ones((B, T), bool))
+        assert len(outputs) == 1 + row.state_count
+        for output in outputs:
+            dtype = keras.backend.standardize_dtype(output.dtype)
+            assert dtype == "bfloat16"
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_cell_and_layer_exchange_weights(row, tmp_path):
+    ours = row.make()
+    keras_loop = keras.layers.RNN(BY_NAME[row.cell].make())
+    x = example(row)
+    ours(x), keras_loop(x)
+    randomize(ours)
+    for source, target in ((ours, keras_loop), (keras_loop, ours)):
+        # The same file as of a model, without the model's name for the layer.
+        keras.saving.save_weights(source, tmp_path / "source.weights.h5")
+        randomize(target, seed=2)
+        keras.saving.load_weights(target, tmp_path / "source.weights.h5")
+        for name, value in named_weights(source).items():
+            np.testing.assert_array_equal(named_weights(target)[name], value)
+        np.testing.assert_allclose(
+            keras.ops.convert_to_numpy(target(x)),
+            keras.ops.convert_to_numpy(source(x)),
+            **SAME_PROGRAM,
+        )
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_output_shapes_and_masks(row):
+    for return_sequences in (False, True):
+        layer = row.make(return_sequences=return_sequences, return_state=True)
+        masked = keras.layers.Masking()(keras.Input((None, D)))
+        outputs = layer(masked)
+        shape = (None, None, U) if return_sequences else (None, U)
+        expected = [shape] + [(None, U)] * row.state_count
+        assert [output.shape for output in outputs] == expected
+        mask = keras.src.backend.get_keras_mask(outputs[0])
+        assert (mask is not None) == return_sequences
+
+
+def test_cells_and_layers_come_in_pairs():
+    assert {row.cell for row in SEQUENCE_LAYERS} == {row.name for row in CELLS}
+    assert len(LAYERS) + len(CELLS) == len(ROWS)
