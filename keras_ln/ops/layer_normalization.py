@@ -67,10 +67,11 @@ def layer_normalization_forward(
     """`(y, residuals)` of eq. 3 over `axes`, sorted and not negative."""
     z = keras.ops.cast(x, arguments.statistics_dtype(x.dtype))
     mean = backend.mean(z, axes, keepdims=True)
-    # One float32 sum of 1e3 numbers near 1e4 is off by several units of its
-    # last place; the mean of what is left over puts that right.
-    mean = mean + backend.mean(z - mean, axes, keepdims=True)
     centred = z - mean
+    # The float32 mean of numbers near 1e4 is off by 5e-4 and more: by its own
+    # rounding and the sum's. What is left in the differences is exact.
+    rest = backend.mean(centred, axes, keepdims=True)
+    centred = centred - rest
     variance = backend.mean(centred * centred, axes, keepdims=True)
     rstd = 1.0 / backend.sqrt(variance + epsilon)
     y = centred * rstd
@@ -78,7 +79,7 @@ def layer_normalization_forward(
         y = y * _spread(gamma, z, axes)
     if beta is not None:
         y = y + _spread(beta, z, axes)
-    return keras.ops.cast(y, x.dtype), (x, gamma, beta, mean, rstd)
+    return keras.ops.cast(y, x.dtype), (x, gamma, beta, mean + rest, rstd)
 
 
 def layer_normalization_vjp(
@@ -98,10 +99,10 @@ def layer_normalization_vjp(
     g, dgamma, dbeta = cotangent, None, None
     if gamma is not None:
         g = cotangent * _spread(gamma, rstd, axes)
-        dgamma = backend.sum(cotangent * normalized, others)
+        dgamma = _sum(cotangent * normalized, others)
         dgamma = keras.ops.cast(dgamma, gamma.dtype)
     if beta is not None:
-        dbeta = keras.ops.cast(backend.sum(cotangent, others), beta.dtype)
+        dbeta = keras.ops.cast(_sum(cotangent, others), beta.dtype)
     along = backend.mean(g * normalized, axes, keepdims=True)
     dx = rstd * (g - backend.mean(g, axes, keepdims=True) - normalized * along)
     return keras.ops.cast(dx, x.dtype), dgamma, dbeta
@@ -127,6 +128,11 @@ def _as_parameter(name: str, value: Any, sizes: tuple[Any, ...]) -> Any:
             f"{sizes}. Received: {name} of shape {tuple(value.shape)}"
         )
     return value
+
+
+def _sum(x: Any, axes: tuple[int, ...]) -> Any:
+    # torch takes "no axes" for "all axes".
+    return backend.sum(x, axes) if axes else x
 
 
 def _spread(parameter: Any, like: Any, axes: tuple[int, ...]) -> Any:

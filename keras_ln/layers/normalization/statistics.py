@@ -96,7 +96,7 @@ class _Average:
     variance: Any  # keras.Variable
 
     def __post_init__(self):
-        self.initial = [_numpy(v) for v in (self.mean, self.variance)]
+        self.initial = [_snapshot(v) for v in (self.mean, self.variance)]
         self.sums = [np.zeros(v.shape) for v in self.initial]
         self.count = np.zeros(self.mean.shape)
 
@@ -166,7 +166,7 @@ def _everything_restored(
 ) -> Iterator[None]:
     """Statistics layers record plain averages inside; nothing else changes."""
     owners = {id(a.owner): a.owner for a in averages}.values()
-    variables = [(v, _numpy(v)) for v in model.variables]
+    variables = [(v, _snapshot(v)) for v in model.variables]
     attributes = {"momentum": 0.0, "dropout": 0.0, "recurrent_dropout": 0.0}
     with contextlib.ExitStack() as stack:
         stack.callback(_restore, variables)
@@ -292,8 +292,13 @@ def _iterate(dataset: Any) -> Iterable[Any]:
     )
 
 
+def _snapshot(variable: Any) -> np.ndarray:
+    # A copy: on torch the NumPy array shares the variable's memory.
+    return np.array(_numpy(variable))
+
+
 def _numpy(x: Any) -> np.ndarray:
-    """A copy or view on the host, whichever framework `x` belongs to."""
+    """The values of `x`, whichever framework it belongs to."""
     if keras.ops.is_tensor(x) or isinstance(x, keras.Variable):
         return keras.ops.convert_to_numpy(x)
     return np.asarray(x)

@@ -1,0 +1,402 @@
+"""ops.layer_normalization against the float64 oracle, values and gradients."""
+
+import keras
+import numpy as np
+import pytest
+from backend_gradients import value_and_gradients
+from reference import gradients, norms
+from tolerances import FLOAT32_VALUES, FLOAT64
+
+from keras_ln.ops.layer_normalization import (
+    layer_normalization,
+    layer_normalization_forward,
+    layer_normalization_vjp,
+)
+
+BACKEND = keras.backend.backend()
+
+# (shape of x, axis)
+CASES = [
+    ((5,), -1),
+    ((4, 9), -1),
+    ((4, 9), 0),
+    ((4, 9), (0, 1)),
+    ((2, 3, 5), 1),
+    ((2, 3, 5), (-1, 1)),
+    ((2, 3, 5), [0, 2]),
+    ((2, 3, 2, 4), (1, 2, 3)),
+    ((2, 3, 2, 4), (1, 3)),
+    ((6, 1), -1),
+]
+
+
+class Op(keras.layers.Layer):
+    """The op with gamma and beta as weights, for value_and_gradients."""
+
+    def __init__(self, gamma, beta, **options):
+        super().__init__(dtype=gamma.dtype)
+        self.options = options
+        self.gamma, self.beta = (
+            self.add_weight(
+                shape=value.shape,
+                name=name,
+                initializer=lambda shape, dtype, value=value: value,
+            )
+            for name, value in (("gamma", gamma), ("beta", beta))
+        )
+
+    def call(self, x):
+        return layer_normalization(x, self.gamma, self.beta, **self.options)
+
+
+def arrays(shape, axis, seed=0):
+    """Random x, gamma, beta and cotangent."""
+    rng = np.random.default_rng(seed)
+    sizes = [shape[a] for a in positive(axis, len(shape))]
+    return {
+        "x": 2.0 + 3.0 * rng.normal(size=shape),
+        "gamma": 1.0 + 0.5 * rng.normal(size=sizes),
+        "beta": rng.normal(size=sizes),
+        "cotangent": rng.normal(size=shape),
+    }
+
+
+def positive(axis, rank):
+    axes = axis if isinstance(axis, tuple | list) else [axis]
+    return sorted(a % rank for a in axes)
+
+
+def oracle(x, gamma, beta, axis, epsilon=1e-5):
+    axes = tuple(positive(axis, x.ndim))
+    sizes = [x.shape[a] if a in axes else 1 for a in range(x.ndim)]
+    gamma, beta = (
+        None if p is None else p.reshape(sizes) for p in (gamma, beta)
+    )
+    return norms.layer_norm(x, gamma, beta, epsilon, axes)
+
+
+def oracle_gradients(data, axis, epsilon=1e-5):
+    """Of sum(y * cotangent), by the complex step."""
+    sources = {k: v for k, v in data.items() if k != "cotangent"}
+
+    def loss(a):
+        y = oracle(a["x"], a["gamma"], a["beta"], axis, epsilon)
+        return (y * data["cotangent"]).sum()
+
+    return gradients.complex_step(loss, sources)
+
+
+def run(data, dtype="float64", **options):
+    """Values and autodiff gradients of the op in this dtype."""
+    data = {k: v.astype(dtype) for k, v in data.items()}
+    modes = {k: options.pop(k) for k in ("compiled",) if k in options}
+    modes |= {k: options.pop(k) for k in ("unknown_sizes",) if k in options}
+    layer = Op(data["gamma"], data["beta"], **options)
+    return value_and_gradients(layer, data["x"], [data["cotangent"]], **modes)
+
+
+@pytest.mark.parametrize("shape, axis", CASES)
+def test_value_and_gradients_in_float64(shape, axis):
+    data = arrays(shape, axis)
+    result = run(data, axis=axis)
+    expected = oracle(data["x"], data["gamma"], data["beta"], axis)
+    assert result.outputs[0].dtype == "float64"
+    np.testing.assert_allclose(result.outputs[0], expected, **FLOAT64)
+    right = oracle_gradients(data, axis)
+    assert set(result.gradients) == {"x", "gamma", "beta"}
+    for name, gradient in result.gradients.items():
+        assert gradient.dtype == "float64"
+        np.testing.assert_allclose(
+            gradient, right[name], err_msg=name, **FLOAT64
+        )
+
+
+@pytest.mark.parametrize("unknown_sizes", [False, True])
+def test_compiled_value_and_gradients(unknown_sizes):
+    data = arrays((3, 4, 6), -1)
+    result = run(data, compiled=True, unknown_sizes=unknown_sizes)
+    expected = oracle(data["x"], data["gamma"], data["beta"], -1)
+    np.testing.assert_allclose(result.outputs[0], expected, **FLOAT64)
+    right = oracle_gradients(data, -1)
+    for name, gradient in result.gradients.items():
+        np.testing.assert_allclose(
+            gradient, right[name], err_msg=name, **FLOAT64
+        )
+
+
+def test_every_argument_matters():
+    """The problems above are sensitive: no argument may be ignored."""
+    data = arrays((4, 9), -1)
+    y = run(data).outputs[0]
+    right = oracle_gradients(data, -1)
+    for name in ("x", "gamma", "beta"):
+        assert abs(right[name]).min() > 1e-3
+        changed = {**data, name: data[name].copy()}
+        changed[name].flat[3] += 0.01
+        assert abs(run(changed).outputs[0] - y).max() > 1e-4
+    changed = run(data, epsilon=0.1).outputs[0]
+    assert abs(changed - y).max() > 1e-3
+
+
+@pytest.mark.parametrize("missing", [("gamma",), ("beta",), ("gamma", "beta")])
+def test_forward_and_vjp_without_parameters(missing):
+    data = arrays((3, 5), -1)
+    data |= dict.fromkeys(missing)
+    x, gamma, beta, cotangent = (
+        None if v is None else keras.ops.convert_to_tensor(v, "float64")
+        for v in data.values()
+    )
+    y, residuals = layer_normalization_forward(
+        x, gamma, beta, axes=(1,), epsilon=1e-5
+    )
+    expected = oracle(data["x"], data["gamma"], data["beta"], -1)
+    np.testing.assert_allclose(to_numpy(y), expected, **FLOAT64)
+    through_op = layer_normalization(x, gamma, beta)
+    np.testing.assert_allclose(to_numpy(through_op), expected, **FLOAT64)
+    given = layer_normalization_vjp(residuals, cotangent, axes=(1,))
+    present = {k: v for k, v in data.items() if v is not None}
+    cotangent = present.pop("cotangent")
+
+    def loss(a):
+        y = oracle(a["x"], a.get("gamma"), a.get("beta"), -1)
+        return (y * cotangent).sum()
+
+    right = gradients.complex_step(loss, present)
+    for name, gradient in zip(("x", "gamma", "beta"), given, strict=True):
+        if name in missing:
+            assert gradient is None
+        else:
+            np.testing.assert_allclose(
+                to_numpy(gradient), right[name], err_msg=name, **FLOAT64
+            )
+
+
+def to_numpy(x):
+    return np.asarray(keras.ops.convert_to_numpy(x))
+
+
+def test_gradients_agree_with_finite_differences():
+    data = arrays((2, 4), -1, seed=3)
+    result = run(data)
+
+    def value(**changed):
+        y = run({**data, **changed}).outputs[0]
+        return (y * data["cotangent"]).sum()
+
+    for name in ("x", "gamma", "beta"):
+        for index in np.ndindex(data[name].shape):
+            step = np.zeros_like(data[name])
+            step[index] = 1e-5
+            slope = (
+                value(**{name: data[name] + step})
+                - value(**{name: data[name] - step})
+            ) / 2e-5
+            # Central differences at 1e-5: 1e-10 of curvature, 1e-11 of
+            # rounding.
+            np.testing.assert_allclose(
+                result.gradients[name][index], slope, rtol=1e-7, atol=1e-8
+            )
+
+
+# Values of order one, computed in float32 and rounded to 11 or 8 bits; the
+# gradients of gamma and beta stay in float32.
+@pytest.mark.parametrize(
+    "dtype, step", [("float16", 2.0**-11), ("bfloat16", 2.0**-8)]
+)
+def test_half_precision_rounds_once(dtype, step):
+    data = arrays((4, 33), -1)
+    x, cotangent = (
+        keras.ops.cast(keras.ops.convert_to_tensor(data[name]), dtype)
+        for name in ("x", "cotangent")
+    )
+    parameters = [
+        keras.ops.convert_to_tensor(data[name], "float32")
+        for name in ("gamma", "beta")
+    ]
+    rounded = {
+        "x": to_numpy(keras.ops.cast(x, "float32")).astype("float64"),
+        "cotangent": to_numpy(keras.ops.cast(cotangent, "float32")).astype(
+            "float64"
+        ),
+        "gamma": data["gamma"],
+        "beta": data["beta"],
+    }
+    y, residuals = layer_normalization_forward(
+        x, *parameters, axes=(1,), epsilon=1e-5
+    )
+    assert keras.backend.standardize_dtype(y.dtype) == dtype
+    given = layer_normalization_vjp(residuals, cotangent, axes=(1,))
+    right = oracle_gradients(rounded, -1)
+    expected = {
+        "y": oracle(rounded["x"], data["gamma"], data["beta"], -1),
+        **right,
+    }
+    dtypes = [dtype, dtype, "float32", "float32"]
+    for name, got, kind in zip(
+        ("y", "x", "gamma", "beta"), (y, *given), dtypes, strict=True
+    ):
+        assert keras.backend.standardize_dtype(got.dtype) == kind
+        tolerance = (
+            FLOAT32_VALUES
+            if kind == "float32"
+            else {"rtol": 1.01 * step, "atol": 1e-5}
+        )
+        np.testing.assert_allclose(
+            to_numpy(keras.ops.cast(got, "float32")),
+            expected[name],
+            err_msg=name,
+            **tolerance,
+        )
+
+
+def test_float16_sums_do_not_overflow():
+    x = np.full((2, 4096), 60.0, "float16")
+    x[:, ::2] = 20.0  # the sum, 163840, and the squares exceed 65504
+    y = to_numpy(layer_normalization(keras.ops.convert_to_tensor(x)))
+    np.testing.assert_allclose(y, np.where(x == 60, 1.0, -1.0), rtol=1e-3)
+
+
+@pytest.mark.parametrize("size", [8, 1000, 4096])
+def test_large_mean_costs_no_more_than_rounding_the_input(size):
+    rng = np.random.default_rng(1)
+    exact = 1e4 + rng.normal(size=(16, size))
+    x = exact.astype("float32")
+    y = to_numpy(layer_normalization(keras.ops.convert_to_tensor(x)))
+    expected = norms.layer_norm(exact)
+    rounded = norms.layer_norm(x.astype("float64"))
+    # float32 numbers near 1e4 are 2^-10 apart, so rounding moves x by 2^-11.
+    assert abs(rounded - expected).max() > 4e-4
+    assert abs(y - expected).max() < 2.0**-11 * 1.05 / exact.std(-1).min()
+    np.testing.assert_allclose(y, rounded, **FLOAT32_VALUES)
+
+
+def test_constant_rows():
+    x = keras.ops.full((2, 5), 3.0)
+    assert not to_numpy(layer_normalization(x)).any()
+    assert np.isnan(to_numpy(layer_normalization(x, epsilon=0))).all()
+
+
+def test_epsilon_may_be_zero():
+    data = arrays((3, 6), -1)
+    result = run(data, epsilon=0.0)
+    expected = oracle(data["x"], data["gamma"], data["beta"], -1, 0.0)
+    np.testing.assert_allclose(result.outputs[0], expected, **FLOAT64)
+    right = oracle_gradients(data, -1, 0.0)["x"]
+    np.testing.assert_allclose(result.gradients["x"], right, **FLOAT64)
+
+
+def test_gradient_at_zero_is_one_over_root_epsilon():
+    data = arrays((2, 5), -1)
+    data["x"] = np.zeros((2, 5))
+    gradient = run(data).gradients["x"]
+    g = data["gamma"] * data["cotangent"]
+    expected = (g - g.mean(-1, keepdims=True)) / np.sqrt(1e-5)
+    np.testing.assert_allclose(gradient, expected, **FLOAT64)
+
+
+def test_nan_stays_in_its_row():
+    data = arrays((4, 6), -1)
+    clean = run(data)
+    data["x"][2, 3] = np.nan
+    result = run(data)
+    for value, right in (
+        (result.outputs[0], clean.outputs[0]),
+        (result.gradients["x"], clean.gradients["x"]),
+    ):
+        assert np.isnan(value[2]).all()
+        others = [0, 1, 3]
+        np.testing.assert_allclose(value[others], right[others], **FLOAT64)
+
+
+def test_residuals_hold_nothing_else_of_the_size_of_x():
+    data = arrays((7, 11), -1)
+    x, gamma, beta = (
+        keras.ops.convert_to_tensor(data[name])
+        for name in ("x", "gamma", "beta")
+    )
+    _, residuals = layer_normalization_forward(
+        x, gamma, beta, axes=(1,), epsilon=1e-5
+    )
+    shapes = sorted(tuple(r.shape) for r in residuals)
+    assert shapes == [(7, 1), (7, 1), (7, 11), (11,), (11,)]
+    assert any(r is x for r in residuals)
+
+
+def second_derivatives(x, direction, cotangent):
+    """Gradient by x of sum(direction * gradient of sum(cotangent * y))."""
+    tensors = [
+        keras.ops.convert_to_tensor(v) for v in (x, direction, cotangent)
+    ]
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        x, direction, cotangent = tensors
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                y = layer_normalization(x)
+            first = inner.gradient(y, x, output_gradients=cotangent)
+        return outer.gradient(first, x, output_gradients=direction)
+    if BACKEND == "jax":
+        import jax
+
+        def first(x):
+            return jax.vjp(layer_normalization, x)[1](tensors[2])[0]
+
+        return jax.vjp(first, tensors[0])[1](tensors[1])[0]
+    import torch
+
+    x, direction, cotangent = tensors
+    x = x.detach().requires_grad_()
+    y = layer_normalization(x)
+    (first,) = torch.autograd.grad(y, x, cotangent, create_graph=True)
+    return torch.autograd.grad(first, x, direction)[0]
+
+
+def test_second_derivative():
+    rng = np.random.default_rng(5)
+    x, direction, cotangent = rng.normal(size=(3, 2, 5))
+    given = to_numpy(second_derivatives(x, direction, cotangent))
+
+    def first(moved):
+        def loss(a):
+            return (norms.layer_norm(a["x"]) * cotangent).sum()
+
+        return gradients.complex_step(loss, {"x": moved})["x"]
+
+    expected = np.empty_like(x)
+    for index in np.ndindex(x.shape):
+        step = np.zeros_like(x)
+        step[index] = 1e-5
+        slope = (first(x + step) - first(x - step)) / 2e-5
+        expected[index] = (slope * direction).sum()
+    np.testing.assert_allclose(given, expected, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "bool"])
+def test_integers_are_refused(dtype):
+    x = keras.ops.ones((2, 3), dtype)
+    with pytest.raises(ValueError, match=f"`x` must have a floa.*{dtype}"):
+        layer_normalization(x)
+
+
+@pytest.mark.parametrize("axis", [2, -3, (0, 0), ()])
+def test_wrong_axes_are_refused(axis):
+    with pytest.raises(ValueError, match="`axis` must name one or more diff"):
+        layer_normalization(keras.ops.ones((2, 3)), axis=axis)
+
+
+@pytest.mark.parametrize("epsilon", [-1.0, np.nan, np.inf])
+def test_wrong_epsilon_is_refused(epsilon):
+    with pytest.raises(ValueError, match="`epsilon` must be a finite number"):
+        layer_normalization(keras.ops.ones((2, 3)), epsilon=epsilon)
+
+
+@pytest.mark.parametrize("name", ["gamma", "beta"])
+@pytest.mark.parametrize("shape", [(4,), (1, 3), ()])
+def test_wrong_parameter_shapes_are_refused(name, shape):
+    with pytest.raises(ValueError, match=rf"`{name}` must have the sizes.*3"):
+        layer_normalization(
+            keras.ops.ones((2, 3)), **{name: keras.ops.ones(shape)}
+        )
