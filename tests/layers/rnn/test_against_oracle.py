@@ -1,0 +1,206 @@
+"""Every sequence layer against its oracle: outputs, states, all gradients."""
+
+import keras
+import numpy as np
+import pytest
+from descriptors import BY_NAME, SEQUENCE_LAYERS, D, U, named_weights
+from pairwise import case_id, pairwise
+from recurrence import MASKS, Problem, arguments_of
+from tolerances import FLOAT32
+
+COMMON = {
+    "mask": tuple(MASKS),
+    "use_fused": (False, "auto"),
+    "go_backwards": (False, True),
+    "zero_output_for_mask": (False, True),
+    "return_sequences": (True, False),
+    "given_states": (True, False),
+    "return_state": (True, False),
+    "compiled": (False, True),
+}
+LSTM_SITES = (
+    ("kernel", "recurrent", "state"),
+    ("kernel", "recurrent"),
+    ("recurrent", "state"),
+    ("kernel", "state"),
+    ("kernel",),
+    ("recurrent",),
+    ("state",),
+    (),
+)
+OWN = {
+    "LNSimpleRNN": {"use_bias": (False, True)},
+    "LNGRU": {
+        "use_bias": (False, True),
+        "center": (True, False),
+        "normalize": (("kernel", "recurrent"), ("kernel",), ("recurrent",), ()),
+    },
+    "LNLSTM": {
+        "use_bias": (True, False),
+        "center": (True, False),
+        "normalize": LSTM_SITES,
+    },
+    "BNLSTM": {
+        "training": (True, False),
+        "use_bias": (True, False),
+        "normalize": LSTM_SITES,
+    },
+    "WNLSTM": {"use_bias": (True, False)},
+}
+CASES = [
+    pytest.param(name, case, id=f"{name}-{case_id(case)}")
+    for name, own in OWN.items()
+    for case in pairwise({**COMMON, **own})
+]
+
+
+def test_every_layer_is_compared():
+    assert set(OWN) == {row.name for row in SEQUENCE_LAYERS}
+
+
+@pytest.mark.parametrize("name, case", CASES)
+def test_values_and_gradients(name, case):
+    row = BY_NAME[name]
+    problem = Problem(
+        row,
+        arguments_of(row, case),
+        mask=MASKS[case["mask"]],
+        given_states=case["given_states"],
+        training=case.get("training", False),
+    )
+    problem.check(compiled=case["compiled"])
+
+
+@pytest.mark.parametrize("use_fused", [False, "auto"])
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_single_precision(row, use_fused):
+    arguments = {
+        "use_fused": use_fused,
+        "return_sequences": True,
+        "return_state": True,
+    }
+    problem = Problem(row, arguments, mask=MASKS["middle"], given_states=True)
+    layer = problem.layer(dtype="float32")
+    result = problem.check(layer, FLOAT32)
+    assert {output.dtype for output in result.outputs} == {np.dtype("float32")}
+
+
+@pytest.mark.parametrize("use_fused", [False, "auto"])
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+@pytest.mark.parametrize(
+    "batch, steps, features, units",
+    [(1, 4, 2, 3), (3, 1, 2, 3), (3, 4, 1, 3), (3, 4, 2, 1), (1, 1, 1, 1)],
+)
+def test_sizes_of_one(row, use_fused, batch, steps, features, units):
+    problem = Problem(
+        row,
+        {"units": units, "use_fused": use_fused, "return_sequences": True},
+        given_states=True,
+        training=True,
+        shape=(batch, steps, features),
+    )
+    problem.check()
+
+
+@pytest.mark.parametrize("use_fused", [False, "auto"])
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_gradient_through_the_zero_state(row, use_fused):
+    """The recurrent norm of h_0 = 0 has the slope 1 / sqrt(epsilon)."""
+    problem = Problem(
+        row,
+        {"use_fused": use_fused, "return_sequences": True},
+        given_states=True,
+        training=True,
+    )
+    problem.states = problem.zeros
+    result = problem.check()
+    assert np.isfinite(result.gradients["state0"]).all()
+    if row.name in ("LNGRU", "LNLSTM"):
+        sharp = abs(result.gradients["state0"]).max()
+        problem.arguments["epsilon"] = 1e-1
+        assert abs(problem.check().gradients["state0"]).max() < sharp / 3
+
+
+@pytest.mark.parametrize("use_fused", [False, "auto"])
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_every_array_matters(row, use_fused):
+    """No agreement by accident: each weight and state moves the output."""
+    arguments = {"use_fused": use_fused, "return_sequences": True}
+    problem = Problem(row, arguments, given_states=True)
+    layer = problem.layer()
+    before = problem.run(layer).outputs[0]
+    rng = np.random.default_rng(3)
+    for variable in layer.weights:
+        value = variable.numpy()
+        # All of it but a common shift or scale, which a norm would undo.
+        variable.assign(value * (1.0 + 0.1 * rng.normal(size=value.shape)))
+        change = abs(problem.run(layer).outputs[0] - before).max()
+        assert change > 1e-5, variable.name
+        variable.assign(value)
+    for k, state in enumerate(problem.states):
+        kept = state.copy()
+        state *= 1.0 + 0.1 * rng.normal(size=state.shape)
+        change = abs(problem.run(layer).outputs[0] - before).max()
+        assert change > 1e-5, f"state{k}"
+        state[:] = kept
+    np.testing.assert_array_equal(problem.run(layer).outputs[0], before)
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_other_activations(row):
+    """What a fused op may not know must come out right all the same."""
+
+    def cube(z):
+        return z * z * z
+
+    arguments = {"activation": cube, "return_sequences": True}
+    options = {"activation": cube}
+    if row.name != "LNSimpleRNN":
+        arguments["recurrent_activation"] = cube
+        options["recurrent_activation"] = cube
+    Problem(row, arguments, given_states=True).check(oracle=options)
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_relu_and_linear(row):
+    arguments = {"activation": "relu", "return_sequences": True}
+    options = {"activation": lambda z: np.where(z.real > 0, z, 0.0)}
+    if row.name != "LNSimpleRNN":
+        arguments["recurrent_activation"] = None
+        options["recurrent_activation"] = lambda z: z
+    Problem(row, arguments, given_states=True).check(oracle=options)
+
+
+@pytest.mark.parametrize("name", ["LNSimpleRNN", "LNGRU", "LNLSTM", "WNLSTM"])
+def test_a_bad_row_stays_alone(name):
+    problem = Problem(BY_NAME[name], {"return_sequences": True})
+    clean = problem.run(problem.layer()).outputs[0]
+    problem.x[1, 2] = np.nan
+    for use_fused in (False, "auto"):
+        y = problem.run(problem.layer(use_fused=use_fused)).outputs[0]
+        np.testing.assert_allclose(y[[0, 2]], clean[[0, 2]], rtol=1e-12)
+        assert np.isfinite(y[1, :2]).all() and np.isnan(y[1, 2:]).all()
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_cell_is_one_step(row):
+    """The bare cell, one call per step, gives the layer's inference."""
+    problem = Problem(row, {"return_sequences": True}, given_states=True)
+    layer = problem.layer()
+    (expected,), *_ = problem.expected(layer)
+    cell = BY_NAME[row.cell].make(dtype="float64")
+    cell.build((len(problem.x), D))
+    weights = named_weights(layer)
+    for variable in cell.weights:
+        variable.assign(weights[variable.name])
+    states = [keras.ops.convert_to_tensor(state) for state in problem.states]
+    if row.batch_statistics:
+        states.append(keras.ops.zeros((len(problem.x), 1), "float32"))
+    if row.state_count == 1:
+        (states,) = states
+    for t in range(problem.x.shape[1]):
+        h, states = cell(problem.x[:, t], states, training=False)
+        assert h.shape == (len(problem.x), U)
+        np.testing.assert_allclose(
+            keras.ops.convert_to_numpy(h), expected[:, t], rtol=1e-10
+        )

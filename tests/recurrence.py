@@ -1,0 +1,164 @@
+"""A recurrent layer and its oracle on one problem, side by side."""
+
+import dataclasses
+
+import numpy as np
+from backend_gradients import value_and_gradients
+from descriptors import Row, T, named_weights, randomize
+from reference import gradients
+from tolerances import FLOAT64
+
+# (B, T) = (3, 4): what stays. "row" masks all of one row, "all" everything.
+MASKS = {
+    "none": None,
+    "right": np.array([[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]], bool),
+    "left": np.array([[1, 1, 1, 1], [0, 0, 1, 1], [0, 0, 0, 1]], bool),
+    "middle": np.array([[1, 0, 1, 1], [1, 0, 0, 1], [1, 1, 1, 1]], bool),
+    "row": np.array([[1, 1, 1, 0], [0, 0, 0, 0], [0, 1, 0, 1]], bool),
+    "all": np.zeros((3, 4), bool),
+}
+# Constructor arguments that the oracles take too, by the same name.
+SHARED = (
+    "normalize",
+    "center",
+    "epsilon",
+    "momentum",
+    "go_backwards",
+    "zero_output_for_mask",
+)
+
+
+@dataclasses.dataclass
+class Problem:
+    """One layer with random weights, inputs and cotangents, in float64."""
+
+    row: Row
+    arguments: dict = dataclasses.field(default_factory=dict)
+    mask: np.ndarray | None = None
+    given_states: bool = False
+    training: bool = False
+    shape: tuple | None = None  # of x; the row's if None
+    seed: int = 0
+
+    def __post_init__(self):
+        rng = np.random.default_rng(self.seed + 100)
+        self.shape = self.shape or self.row.input_shape
+        batch, steps, _ = self.shape
+        units = self.arguments.get("units", self.row.arguments["units"])
+        self.x = rng.normal(size=self.shape)
+        states = [
+            rng.normal(size=(batch, units)) for _ in range(self.row.state_count)
+        ]
+        sequences = self.arguments.get("return_sequences", False)
+        size = (batch, steps, units) if sequences else (batch, units)
+        self.cotangents = [rng.normal(size=size)]
+        if self.arguments.get("return_state"):
+            self.cotangents += [rng.normal(size=s.shape) for s in states]
+        self.states = states if self.given_states else None
+        self.zeros = [np.zeros_like(state) for state in states]
+
+    def layer(self, **extra):
+        """A new layer; every call gives the same weights."""
+        layer = self.row.make(**{"dtype": "float64", **self.arguments, **extra})
+        layer.build(self.shape)
+        return randomize(layer, self.seed)
+
+    def run(self, layer, **options):
+        """The layer's values and gradients."""
+        return value_and_gradients(
+            layer,
+            self.x.astype(layer.dtype),
+            self.cotangents,
+            states=self.states
+            and [state.astype(layer.dtype) for state in self.states],
+            mask=self.mask,
+            training=self.training,
+            **options,
+        )
+
+    def oracle(self, arrays, **options):
+        """Outputs by the oracle, and what else it returns.
+
+        `arrays` holds x, state0, ... and every weight by name.
+        """
+        states = [
+            arrays.get(f"state{k}", zero) for k, zero in enumerate(self.zeros)
+        ]
+        options |= {
+            name: self.arguments[name]
+            for name in SHARED
+            if name in self.arguments
+        }
+        if self.row.batch_statistics:
+            options["training"] = self.training
+        y, final, *rest = self.row.oracle(
+            arrays, arrays["x"], states, mask=self.mask, **options
+        )
+        outputs = [y if self.arguments.get("return_sequences") else y[:, -1]]
+        if self.arguments.get("return_state"):
+            outputs += final
+        return outputs, rest
+
+    def arrays(self, layer):
+        """What the oracle needs: x, the states and the weights."""
+        arrays = {"x": self.x, **named_weights(layer)}
+        for k, state in enumerate(self.states or []):
+            arrays[f"state{k}"] = state
+        return arrays
+
+    def expected(self, layer, **options):
+        """Outputs, gradients and whatever else, by the oracle."""
+        arrays = self.arrays(layer)
+        fixed = {
+            v.name: arrays.pop(v.name) for v in layer.non_trainable_weights
+        }
+
+        def loss(arrays):
+            outputs, _ = self.oracle({**arrays, **fixed}, **options)
+            return gradients.inner(outputs, self.cotangents)
+
+        outputs, rest = self.oracle({**arrays, **fixed}, **options)
+        return outputs, gradients.complex_step(loss, arrays), rest
+
+    def check(self, layer=None, tolerance=FLOAT64, oracle=None, **options):
+        """Fail unless layer and oracle agree; returns the layer's result."""
+        layer = layer or self.layer()
+        outputs, wanted, _ = self.expected(layer, **(oracle or {}))
+        result = self.run(layer, **options)
+        compare(result, outputs, wanted, tolerance)
+        return result
+
+
+def compare(result, outputs, wanted, tolerance=FLOAT64):
+    """Fail unless values and every gradient agree."""
+    for k, (value, right) in enumerate(
+        zip(result.outputs, outputs, strict=True)
+    ):
+        np.testing.assert_allclose(
+            value, right, err_msg=f"output {k}", **tolerance
+        )
+    assert set(result.gradients) == set(wanted)
+    for name, right in wanted.items():
+        np.testing.assert_allclose(
+            result.gradients[name],
+            right,
+            err_msg=f"gradient of {name}",
+            **tolerance,
+        )
+
+
+def same(first, second, tolerance=FLOAT64):
+    """Fail unless two results agree."""
+    compare(first, second.outputs, second.gradients, tolerance)
+
+
+def arguments_of(row, case):
+    """The constructor arguments among a pairwise case, for this layer."""
+    arguments = {
+        name: value
+        for name, value in case.items()
+        if name not in ("mask", "given_states", "training", "compiled")
+    }
+    if row.batch_statistics and arguments.get("max_steps") is None:
+        arguments["max_steps"] = T
+    return arguments
