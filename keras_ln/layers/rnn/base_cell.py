@@ -1,0 +1,314 @@
+"""What the recurrent cells share: arguments, weights, dropout, config.
+
+Letters: B batch, D input features, U units, n gates.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import keras
+
+# keras.layers.RNN draws the dropout masks of a sequence before its loop, but
+# only for cells of this class, which Keras does not export (3.15).
+from keras.src.layers.rnn.dropout_rnn_cell import DropoutRNNCell
+
+from keras_ln.ops import activations, arguments
+
+_KERAS_OBJECTS = {
+    "activation": keras.activations,
+    "initializer": keras.initializers,
+    "regularizer": keras.regularizers,
+    "constraint": keras.constraints,
+}
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "units": arguments.check_units,
+    "epsilon": lambda e: arguments.check_epsilon(e, allow_zero=False),
+    "dropout": lambda rate: _check_rate("dropout", rate),
+    "recurrent_dropout": lambda rate: _check_rate("recurrent_dropout", rate),
+    "max_steps": arguments.check_max_steps,
+    "momentum": lambda m: arguments.check_fraction("momentum", m),
+}
+_REFUSED = {
+    "reset_after": "the reset gate always applies after the product",
+    "implementation": "there is one implementation, and `use_fused` chooses "
+    "between the fused op and the cell loop",
+    "time_major": "inputs are (batch, time, features)",
+}
+
+
+def own_arguments(scope: dict[str, Any]) -> dict[str, Any]:
+    """The named arguments of an `__init__` from its `locals()`."""
+    others = ("self", "kwargs", "__class__")
+    return {name: scope[name] for name in scope if name not in others}
+
+
+def accept(name: str, value: Any) -> Any:
+    """The argument as a layer keeps it: checked, identifiers resolved."""
+    kind = name.rpartition("_")[2]
+    if kind in _KERAS_OBJECTS:
+        return _KERAS_OBJECTS[kind].get(value)
+    return _CHECKS[name](value) if name in _CHECKS else value
+
+
+def serialize(name: str, value: Any) -> Any:
+    """The argument as `get_config` gives it."""
+    kind = name.rpartition("_")[2]
+    if kind in _KERAS_OBJECTS:
+        return _KERAS_OBJECTS[kind].serialize(value)
+    return value
+
+
+def refuse(owner: str, names: Iterable[str]) -> None:
+    """`ValueError` for arguments of Keras that make no sense here."""
+    for name in names:
+        if name in _REFUSED:
+            raise ValueError(
+                f"{owner} does not take the argument `{name}`: "
+                f"{_REFUSED[name]}. Leave it out."
+            )
+
+
+def check_sites(normalize: Any, sites: tuple[str, ...]) -> tuple[str, ...]:
+    """`normalize` in the order of `sites`; `ValueError` for other names."""
+    if not isinstance(normalize, list | tuple) or not set(normalize) <= set(
+        sites
+    ):
+        raise ValueError(
+            f"Argument `normalize` must be a tuple of any of {sites}. "
+            f"Received: normalize={normalize!r}"
+        )
+    return tuple(site for site in sites if site in normalize)
+
+
+def _check_rate(name: str, rate: Any) -> float:
+    if arguments.check_fraction(name, rate) == 1.0:
+        raise ValueError(
+            f"Argument `{name}` must be less than 1: at 1 nothing would be "
+            f"left. Received: {name}={rate!r}"
+        )
+    return float(rate)
+
+
+class BaseCell(keras.layers.Layer, DropoutRNNCell):
+    """A recurrent cell with `kernel`, `recurrent_kernel` and `bias`.
+
+    A cell supplies the class attributes below and `build_sites`; its layer
+    runs `project` for all steps at once, then `step` over time.
+    """
+
+    # The module of keras_ln.ops with the cell's `project` and `step`.
+    operations: Any
+    gates = 1
+    # Every weight that there can be, in the order of creation.
+    weight_names: tuple[str, ...] = ()
+    # States to carry in at least float32, by index: those that add up.
+    accumulators: tuple[int, ...] = ()
+    # One op per sequence with a hand-written gradient, a staticmethod.
+    fused_op: Callable[..., Any] | None = None
+
+    units: int
+    use_bias: bool
+    activation: Callable[[Any], Any]
+    epsilon: float
+    dropout: float
+    recurrent_dropout: float
+    bias_initializer: Callable[..., Any]
+
+    def __init__(self, own: dict[str, Any], **kwargs: Any):
+        """Keeps the arguments `own`, and hands `kwargs` to Keras."""
+        refuse(type(self).__name__, kwargs)
+        super().__init__(**kwargs)
+        self._argument_names = tuple(own)
+        for name, value in own.items():
+            setattr(self, name, accept(name, value))
+        self.seed_generator = keras.random.SeedGenerator(seed=own["seed"])
+        for name in self.weight_names:
+            setattr(self, name, None)
+        self.state_size: Any = self.units
+        self.output_size = self.units
+        # Made here, where Keras would make them in the first call.
+        self._dropout_mask = None
+        self._recurrent_dropout_mask = None
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the weights for inputs (B, D)."""
+        arguments.check_rank("inputs", input_shape, "batch, features")
+        features = arguments.check_known("inputs", input_shape, -1)
+        width = self.gates * self.units
+        self.add_matrix("kernel", (features, width))
+        self.add_matrix("recurrent_kernel", (self.units, width))
+        if self.use_bias:
+            self.add_vector("bias", width, self.bias_initial_value())
+        self.build_sites()
+
+    def add_matrix(self, name: str, shape: tuple[int, int]) -> None:
+        """Creates `kernel` or `recurrent_kernel`."""
+        prefix = name.removesuffix("_kernel")
+        weight = self.add_weight(
+            name=name,
+            shape=shape,
+            initializer=getattr(self, f"{prefix}_initializer"),
+            regularizer=getattr(self, f"{prefix}_regularizer"),
+            constraint=getattr(self, f"{prefix}_constraint"),
+        )
+        setattr(self, name, weight)
+
+    def add_vector(self, name: str, size: int, initializer: Any = None) -> None:
+        """Creates a weight (size) of the kind that ends its name.
+
+        The kind, such as `gamma`, gives initializer, regularizer and
+        constraint. In mixed precision the weight stays float32.
+        """
+        kind = name.rpartition("_")[2]
+        if initializer is None:
+            # A copy, because an unseeded random initializer would give every
+            # weight the same values.
+            initializer = getattr(self, f"{kind}_initializer")
+            if isinstance(initializer, keras.initializers.Initializer):
+                initializer = initializer.clone()
+        weight = self.add_weight(
+            name=name,
+            shape=(size,),
+            initializer=initializer,
+            regularizer=getattr(self, f"{kind}_regularizer"),
+            constraint=getattr(self, f"{kind}_constraint"),
+            autocast=False,
+        )
+        setattr(self, name, weight)
+
+    def build_sites(self) -> None:
+        """Creates the weights of the normalised sites."""
+
+    def bias_initial_value(self) -> Any:
+        """The initializer of `bias`."""
+        return self.bias_initializer
+
+    def tensors(self) -> dict[str, Any]:
+        """The weights that there are, by name, in the dtypes of a call."""
+        return {
+            name: keras.ops.convert_to_tensor(getattr(self, name))
+            for name in self.weight_names
+            if getattr(self, name) is not None
+        }
+
+    def activation_functions(self) -> dict[str, Callable[[Any], Any]]:
+        """The functions that `step` takes, by argument name."""
+        names = ("activation", "recurrent_activation")
+        return {
+            name: activations.activation_function(getattr(self, name))
+            for name in names
+            if name in self._argument_names
+        }
+
+    def fused_options(self) -> dict[str, Any]:
+        """The keyword arguments of `fused_op` that the cell decides."""
+        name = activations.activation_name
+        recurrent = getattr(self, "recurrent_activation", None)
+        return {
+            "epsilon": self.epsilon,
+            "activation_name": name(self.activation),
+            "recurrent_activation_name": recurrent and name(recurrent),
+        }
+
+    def project(self, inputs: Any, weights: dict[str, Any]) -> Any:
+        """The inputs' share (..., nU) of the gates; inputs are (..., D)."""
+        return self.operations.project(inputs, weights, self.epsilon)
+
+    def step(
+        self,
+        projected: Any,
+        states: tuple[Any, ...],
+        weights: dict[str, Any],
+        recurrent_mask: Any,
+    ) -> tuple[Any, ...]:
+        """The states after one step; projected is (B, nU)."""
+        return self.operations.step(
+            projected,
+            states,
+            weights,
+            epsilon=self.epsilon,
+            recurrent_mask=recurrent_mask,
+            **self.activation_functions(),
+        )
+
+    def dropout_masks(
+        self, inputs: Any, h: Any, training: bool | None
+    ) -> tuple[Any, Any]:
+        """The sequence's masks of the inputs (B, D) and of h (B, U).
+
+        They are scaled by 1 / (1 - rate), constant over time and shared by
+        the gates (Gal and Ghahramani 2016); None where nothing is dropped.
+        """
+        if not training:
+            return None, None
+        input_mask = self.get_dropout_mask(inputs)
+        return input_mask, self.get_recurrent_dropout_mask(h)
+
+    def call(
+        self, inputs: Any, states: Any, training: bool | None = False
+    ) -> tuple[Any, Any]:
+        """One step: inputs (B, D) and states (B, U) -> (h, states)."""
+        arguments.check_floating("inputs", inputs.dtype)
+        nested = keras.tree.is_nested(states)
+        states = tuple(states) if nested else (states,)
+        input_mask, recurrent_mask = self.dropout_masks(
+            inputs, states[0], training
+        )
+        if input_mask is not None:
+            inputs = inputs * input_mask
+        weights = self.tensors()
+        states = self.step(
+            self.project(inputs, weights), states, weights, recurrent_mask
+        )
+        return states[0], list(states) if nested else states[0]
+
+    def get_initial_state(self, batch_size: Any = None) -> list[Any]:
+        """Zeros, one tensor (B, U) per state."""
+        sizes = keras.tree.flatten(self.state_size)
+        return [
+            keras.ops.zeros((batch_size, size), dtype=self.compute_dtype)
+            for size in sizes
+        ]
+
+    def own_config(self) -> dict[str, Any]:
+        """The cell's own arguments, serialised."""
+        return {
+            name: serialize(name, getattr(self, name))
+            for name in self._argument_names
+        }
+
+    def get_config(self) -> dict[str, Any]:
+        """Every argument of the constructor."""
+        return {**super().get_config(), **self.own_config()}
+
+
+class BaseLSTMCell(BaseCell):
+    """A cell with the gates i, f, c, o and the states h and c."""
+
+    gates = 4
+    accumulators = (1,)
+
+    unit_forget_bias: bool
+
+    def __init__(self, own: dict[str, Any], **kwargs: Any):
+        """Keeps the arguments `own`, and hands `kwargs` to Keras."""
+        super().__init__(own, **kwargs)
+        self.state_size = [self.units, self.units]
+
+    def bias_initial_value(self) -> Any:
+        """The initializer of `bias`: ones for f with `unit_forget_bias`."""
+        initializer = super().bias_initial_value()
+        if not self.unit_forget_bias:
+            return initializer
+
+        def with_open_forget_gate(shape, dtype=None, **kwargs):
+            units = self.units
+            return keras.ops.concatenate(
+                [
+                    initializer((units,), dtype=dtype, **kwargs),
+                    keras.ops.ones((units,), dtype=dtype),
+                    initializer((2 * units,), dtype=dtype, **kwargs),
+                ]
+            )
+
+        return with_open_forget_gate

@@ -1,0 +1,257 @@
+"""What the sequence layers share: the loop over time, and its arguments.
+
+Letters: B batch, T time, D input features, U units.
+"""
+
+from typing import Any
+
+import keras
+
+from keras_ln.layers.rnn.base_cell import BaseCell, refuse, serialize
+from keras_ln.ops import arguments
+from keras_ln.ops.cell_loop import cell_loop, zero_where_masked
+from keras_ln.ops.support import unsupported_reason
+
+_SWITCH = ("auto", True, False)
+# Arguments that `keras.layers.RNN` takes; the cell takes the others.
+_OF_LAYER = (
+    "activity_regularizer",
+    "return_sequences",
+    "return_state",
+    "go_backwards",
+    "stateful",
+    "unroll",
+)
+
+
+def of_cell(name: str) -> property:
+    """An argument of the cell that its layer shows too."""
+    return property(
+        lambda self: getattr(self.cell, name), doc=f"The cell's `{name}`."
+    )
+
+
+class BaseRNN(keras.layers.RNN):
+    """A cell of `cell_class` over time: one fused op, or the cell loop."""
+
+    cell_class: type[BaseCell]
+
+    def __init__(self, own: dict[str, Any], **kwargs: Any):
+        """Makes the cell.
+
+        Args:
+            own: the named arguments of the layer's `__init__`: those of the
+                cell, of `keras.layers.RNN`, and `use_fused`, `use_cudnn`.
+            **kwargs: further arguments of `keras.layers.RNN`.
+        """
+        refuse(type(self).__name__, kwargs)
+        own = dict(own)
+        names = tuple(own)
+        switches = {
+            name: _check_switch(name, own.pop(name))
+            for name in ("use_fused", "use_cudnn")
+            if name in own
+        }
+        of_layer = {name: own.pop(name) for name in names if name in _OF_LAYER}
+        shared = {n: kwargs[n] for n in ("dtype", "trainable") if n in kwargs}
+        super().__init__(self.cell_class(**own, **shared), **of_layer, **kwargs)
+        self._argument_names = names
+        for name, switch in switches.items():
+            setattr(self, name, switch)
+        self.input_spec = keras.layers.InputSpec(ndim=3, name="sequences")
+        self.takes_fused_op()
+
+    units = of_cell("units")
+    activation = of_cell("activation")
+    use_bias = of_cell("use_bias")
+    kernel_initializer = of_cell("kernel_initializer")
+    recurrent_initializer = of_cell("recurrent_initializer")
+    bias_initializer = of_cell("bias_initializer")
+    kernel_regularizer = of_cell("kernel_regularizer")
+    recurrent_regularizer = of_cell("recurrent_regularizer")
+    bias_regularizer = of_cell("bias_regularizer")
+    kernel_constraint = of_cell("kernel_constraint")
+    recurrent_constraint = of_cell("recurrent_constraint")
+    bias_constraint = of_cell("bias_constraint")
+    dropout = of_cell("dropout")
+    recurrent_dropout = of_cell("recurrent_dropout")
+    seed = of_cell("seed")
+
+    def build(self, sequences_shape, initial_state_shape=None):
+        """Builds the cell for sequences (B, T, D)."""
+        arguments.check_rank(
+            "sequences", sequences_shape, "batch, time, features"
+        )
+        features = arguments.check_known("sequences", sequences_shape, -1)
+        super().build(sequences_shape)
+        self.input_spec = keras.layers.InputSpec(
+            ndim=3, axes={-1: features}, name="sequences"
+        )
+
+    def call(self, sequences, initial_state=None, mask=None, training=False):
+        """Runs the cell over `sequences` (B, T, D).
+
+        Args:
+            sequences: floating-point tensor (B, T, D).
+            initial_state: tensors (B, U), one per state, or None for zeros.
+            mask: bool tensor (B, T), False where a row's step is left out.
+            training: whether dropout is on.
+        """
+        self._check_call(sequences, initial_state)
+        return super().call(
+            sequences,
+            initial_state=initial_state,
+            mask=mask,
+            training=training,
+        )
+
+    def compute_output_spec(self, sequences, initial_state=None, **kwargs):
+        """Shapes and dtypes of the outputs for symbolic inputs."""
+        self._check_call(sequences, initial_state)
+        return super().compute_output_spec(
+            sequences, initial_state=initial_state, **kwargs
+        )
+
+    def inner_loop(self, sequences, initial_state, mask, training=False):
+        """The states over time; `keras.layers.RNN.call` does the rest."""
+        cell = self.cell
+        states = tuple(keras.tree.flatten(initial_state))
+        if self.stateful:
+            # Torch would see them change, when the new ones are assigned,
+            # before it has used them in the backward pass.
+            states = tuple(keras.ops.copy(state) for state in states)
+        input_mask, recurrent_mask = cell.dropout_masks(
+            sequences[:, 0, :], states[0], training
+        )
+        run = self.run_fused if self.takes_fused_op() else self.run_cell_loop
+        return run(
+            sequences,
+            tuple(
+                _widened(state) if k in cell.accumulators else state
+                for k, state in enumerate(states)
+            ),
+            _time_mask(mask, sequences),
+            input_mask,
+            recurrent_mask,
+            training,
+        )
+
+    def takes_fused_op(self) -> bool:
+        """Whether to run as one op; `ValueError` if it must and cannot."""
+        if self.use_fused is False:
+            return False
+        reason = unsupported_reason(self)
+        if reason is not None and self.use_fused is True:
+            raise ValueError(
+                f"use_fused=True, but {type(self).__name__} cannot run as "
+                f'one fused op: {reason} Use use_fused="auto" to fall back '
+                f"to the cell loop."
+            )
+        return reason is None
+
+    def run_cell_loop(
+        self, sequences, states, mask, input_mask, recurrent_mask, training
+    ):
+        """The cell's step over time, differentiated by the framework."""
+        cell, weights = self.cell, self.cell.tensors()
+        if input_mask is not None:
+            sequences = sequences * input_mask[:, None, :]
+        return cell_loop(
+            lambda x, s: cell.step(x, s, weights, recurrent_mask),
+            cell.project(sequences, weights),
+            states,
+            mask=mask,
+            go_backwards=self.go_backwards,
+            unroll=self.unroll,
+            zero_output_for_mask=self.zero_output_for_mask,
+            return_all_outputs=self.return_sequences,
+        )
+
+    def run_fused(
+        self, sequences, states, mask, input_mask, recurrent_mask, training
+    ):
+        """One op with a hand-written gradient for the whole sequence."""
+        last_output, outputs, states = self.cell.fused_op(
+            sequences,
+            states,
+            self.cell.tensors(),
+            mask=mask,
+            input_mask=input_mask,
+            recurrent_mask=recurrent_mask,
+            go_backwards=self.go_backwards,
+            return_all_outputs=self.return_sequences,
+            **self.cell.fused_options(),
+        )
+        if mask is not None and self.zero_output_for_mask:
+            last_output, outputs = zero_where_masked(
+                last_output, outputs, mask, self.go_backwards
+            )
+        return last_output, outputs, states
+
+    def get_config(self):
+        """Every argument of the constructor."""
+        config = super().get_config()
+        del config["cell"]
+        own = {
+            name: serialize(name, getattr(self, name))
+            for name in self._argument_names
+        }
+        return {**config, **own}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        """A layer from its `get_config`."""
+        return cls(**config)
+
+    def _check_call(self, sequences, initial_state):
+        arguments.check_floating("sequences", sequences.dtype)
+        if initial_state is None:
+            return
+        states = keras.tree.flatten(initial_state)
+        sizes = self.state_size
+        expected = [(sequences.shape[0], size) for size in sizes]
+        received = [tuple(state.shape) for state in states]
+        if len(states) != len(sizes) or not all(
+            len(shape) == 2 and all(map(_may_equal, shape, wanted))
+            for shape, wanted in zip(received, expected, strict=True)
+        ):
+            raise ValueError(
+                f"Argument `initial_state` of {type(self).__name__} must be "
+                f"{len(sizes)} tensor(s) of shape (batch, units), here "
+                f"{expected}. Received: shapes {received}"
+            )
+
+
+def _check_switch(name, value):
+    if value not in _SWITCH:
+        raise ValueError(
+            f'Argument `{name}` must be "auto", True or False. '
+            f"Received: {name}={value!r}"
+        )
+    return value
+
+
+def _may_equal(size, wanted):
+    return size is None or wanted is None or size == wanted
+
+
+def _widened(state):
+    return keras.ops.cast(state, arguments.statistics_dtype(state.dtype))
+
+
+def _time_mask(mask, sequences):
+    """The mask as bool (B, T), or None; Keras may nest it in a list."""
+    mask = keras.tree.flatten(mask)[0]
+    if mask is None:
+        return None
+    if len(mask.shape) == 3 and mask.shape[-1] == 1:
+        mask = mask[..., 0]
+    if len(mask.shape) != 2 or not all(
+        map(_may_equal, mask.shape, sequences.shape)
+    ):
+        raise ValueError(
+            "Argument `mask` must have the shape (batch, time), here "
+            f"{tuple(sequences.shape[:2])}. Received: shape "
+            f"{tuple(mask.shape)}"
+        )
+    return keras.ops.cast(mask, "bool")

@@ -1,0 +1,284 @@
+"""The layer-normalised LSTM: cell and sequence layer."""
+
+import keras
+
+from keras_ln.layers.rnn.base_cell import (
+    BaseLSTMCell,
+    check_sites,
+    own_arguments,
+)
+from keras_ln.layers.rnn.base_rnn import BaseRNN, of_cell
+from keras_ln.ops import ln_lstm
+
+SITES = ("kernel", "recurrent", "state")
+
+
+@keras.saving.register_keras_serializable(package="keras_ln")
+class LNLSTMCell(BaseLSTMCell):
+    """One step of the layer-normalised LSTM.
+
+    With `LN(z; g, b) = g * (z - mean(z)) / sqrt(var(z) + epsilon) + b`, the
+    statistics of one example over the whole vector, 4U long where it holds
+    the four gates:
+
+        [i f c~ o] = LN(h R; recurrent_gamma, recurrent_beta)
+                   + LN(x W; kernel_gamma, kernel_beta) + bias
+        c' = sigmoid(f) * c + sigmoid(i) * tanh(c~)
+        h' = sigmoid(o) * tanh(LN(c'; state_gamma, state_beta))
+
+    The carried c is not normalised. Gates stand in the order i, f, c, o, as
+    in `keras.layers.LSTM`, which this is with `normalize=()`.
+
+    | weight             | shape   | layout     | initial value            |
+    |--------------------|---------|------------|--------------------------|
+    | `kernel`           | (D, 4U) | i, f, c, o | glorot uniform           |
+    | `recurrent_kernel` | (U, 4U) | i, f, c, o | orthogonal               |
+    | `bias`             | (4U,)   | i, f, c, o | 0, but 1 for f           |
+    | `kernel_gamma`     | (4U,)   | i, f, c, o | 1                        |
+    | `kernel_beta`      | (4U,)   | i, f, c, o | 0                        |
+    | `recurrent_gamma`  | (4U,)   | i, f, c, o | 1                        |
+    | `recurrent_beta`   | (4U,)   | i, f, c, o | 0                        |
+    | `state_gamma`      | (U,)    |            | 1                        |
+    | `state_beta`       | (U,)    |            | 0                        |
+
+    Weights of sites that are not normalised do not exist. In mixed precision
+    the statistics, c and all sums are float32.
+
+    Args:
+        units: U, the size of h and c, an integer >= 1.
+        activation: of the candidate c~ and of the c that h sees.
+        recurrent_activation: of the gates i, f and o.
+        use_bias: whether there is a `bias`.
+        kernel_initializer: initializer of `kernel`.
+        recurrent_initializer: initializer of `recurrent_kernel`.
+        bias_initializer: initializer of `bias`.
+        unit_forget_bias: whether the bias of f starts at 1.
+        kernel_regularizer: regularizer of `kernel`.
+        recurrent_regularizer: regularizer of `recurrent_kernel`.
+        bias_regularizer: regularizer of `bias`.
+        kernel_constraint: constraint of `kernel`.
+        recurrent_constraint: constraint of `recurrent_kernel`.
+        bias_constraint: constraint of `bias`.
+        dropout: share of the inputs to drop, in [0, 1). One mask per
+            sequence, shared by the gates.
+        recurrent_dropout: share of h to drop on its way into the gates.
+        seed: seed of the dropout masks.
+        normalize: the sites to normalise, any of "kernel", "recurrent" and
+            "state". `("state",)` is the form of the paper's DRAW experiment
+            (eq. 29-31).
+        center: whether there are `kernel_beta` and `recurrent_beta`, which
+            the bias makes redundant.
+        epsilon: finite number > 0, inside the square root: the first h is
+            zero, and so is its variance.
+        gamma_initializer: initializer of every gamma.
+        beta_initializer: initializer of every beta.
+        gamma_regularizer: regularizer of every gamma.
+        beta_regularizer: regularizer of every beta.
+        gamma_constraint: constraint of every gamma.
+        beta_constraint: constraint of every beta.
+        **kwargs: arguments of `keras.layers.Layer`, such as `name`, `dtype`.
+
+    Call arguments:
+        inputs: floating-point tensor (B, D).
+        states: `[h, c]`, tensors (B, U).
+        training: whether dropout is on.
+
+    Returns h' (B, U) and `[h', c']`, in the layer's compute dtype.
+
+    Raises:
+        ValueError: for a wrong `units`, `epsilon`, `normalize`, `dropout` or
+            `recurrent_dropout`; when built, for inputs of another rank than 2
+            or of unknown size; when called, for inputs that are not floating
+            point.
+
+    Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 20-22.
+
+    >>> import keras
+    >>> cell = LNLSTMCell(4)
+    >>> states = cell.get_initial_state(batch_size=2)
+    >>> h, (h, c) = cell(keras.ops.ones((2, 3)), states)
+    >>> tuple(h.shape), tuple(c.shape)
+    ((2, 4), (2, 4))
+    """
+
+    operations = ln_lstm
+    weight_names = (
+        "kernel",
+        "recurrent_kernel",
+        "bias",
+        "kernel_gamma",
+        "kernel_beta",
+        "recurrent_gamma",
+        "recurrent_beta",
+        "state_gamma",
+        "state_beta",
+    )
+
+    def __init__(
+        self,
+        units,
+        activation="tanh",
+        recurrent_activation="sigmoid",
+        use_bias=True,
+        kernel_initializer="glorot_uniform",
+        recurrent_initializer="orthogonal",
+        bias_initializer="zeros",
+        unit_forget_bias=True,
+        kernel_regularizer=None,
+        recurrent_regularizer=None,
+        bias_regularizer=None,
+        kernel_constraint=None,
+        recurrent_constraint=None,
+        bias_constraint=None,
+        dropout=0.0,
+        recurrent_dropout=0.0,
+        seed=None,
+        normalize=SITES,
+        center=True,
+        epsilon=1e-5,
+        gamma_initializer="ones",
+        beta_initializer="zeros",
+        gamma_regularizer=None,
+        beta_regularizer=None,
+        gamma_constraint=None,
+        beta_constraint=None,
+        **kwargs,
+    ):
+        """Takes the arguments that the class lists."""
+        normalize = check_sites(normalize, SITES)
+        super().__init__(own_arguments(locals()), **kwargs)
+
+    def build_sites(self):
+        """Creates gamma and beta of every site in `normalize`."""
+        for site in self.normalize:
+            size = self.units if site == "state" else 4 * self.units
+            self.add_vector(f"{site}_gamma", size)
+            if self.center or site == "state":
+                self.add_vector(f"{site}_beta", size)
+
+
+@keras.saving.register_keras_serializable(package="keras_ln")
+class LNLSTM(BaseRNN):
+    """Layer-normalised LSTM, a drop-in for `keras.layers.LSTM`.
+
+    Equations, weights and gate order are those of `LNLSTMCell`, run over
+    axis 1 of the input. At a masked step the states stay, and the output is
+    the h that is carried: before the first valid step the initial h.
+
+    Args:
+        units: U, the size of h and c, an integer >= 1.
+        activation: see `LNLSTMCell`, as all arguments up to `seed`.
+        recurrent_activation: activation of the gates.
+        use_bias: whether there is a `bias`.
+        kernel_initializer: initializer of `kernel`.
+        recurrent_initializer: initializer of `recurrent_kernel`.
+        bias_initializer: initializer of `bias`.
+        unit_forget_bias: whether the bias of f starts at 1.
+        kernel_regularizer: regularizer of `kernel`.
+        recurrent_regularizer: regularizer of `recurrent_kernel`.
+        bias_regularizer: regularizer of `bias`.
+        activity_regularizer: regularizer of the output.
+        kernel_constraint: constraint of `kernel`.
+        recurrent_constraint: constraint of `recurrent_kernel`.
+        bias_constraint: constraint of `bias`.
+        dropout: share of the inputs to drop, in [0, 1).
+        recurrent_dropout: share of h to drop on its way into the gates.
+        seed: seed of the dropout masks.
+        return_sequences: whether to return the outputs of all steps.
+        return_state: whether to return the final h and c too.
+        go_backwards: whether to visit the last step first; outputs come in
+            the order of the visits.
+        stateful: whether to start from the final states of the last call.
+        unroll: whether to write the steps out; T must be known.
+        use_cudnn: accepted and ignored, so that only the class name changes.
+        normalize: the sites to normalise, see `LNLSTMCell`.
+        center: whether there are `kernel_beta` and `recurrent_beta`.
+        epsilon: finite number > 0, inside the square root.
+        gamma_initializer: initializer of every gamma.
+        beta_initializer: initializer of every beta.
+        gamma_regularizer: regularizer of every gamma.
+        beta_regularizer: regularizer of every beta.
+        gamma_constraint: constraint of every gamma.
+        beta_constraint: constraint of every beta.
+        use_fused: "auto" runs one op per sequence where it can, True raises
+            where it cannot, False runs the cell loop.
+        **kwargs: `zero_output_for_mask` and the arguments of
+            `keras.layers.Layer`, such as `name`, `dtype`.
+
+    Call arguments:
+        sequences: floating-point tensor (B, T, D).
+        mask: bool tensor (B, T), False where a row's step is left out.
+        training: whether dropout is on.
+        initial_state: `[h, c]`, tensors (B, U); zeros without it.
+
+    Returns (B, T, U) with `return_sequences`, else the last output (B, U);
+    with `return_state` followed by the final h and c (B, U).
+
+    Raises:
+        ValueError: for a wrong argument, named in the message; when called,
+            for sequences that are not floating point, not of rank 3 or of
+            another feature size than before, and for initial states of
+            another number or shape.
+
+    Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 20-22.
+
+    >>> import keras
+    >>> layer = LNLSTM(4, return_sequences=True)
+    >>> tuple(layer(keras.ops.ones((2, 7, 3))).shape)
+    (2, 7, 4)
+    """
+
+    cell_class = LNLSTMCell
+
+    def __init__(
+        self,
+        units,
+        activation="tanh",
+        recurrent_activation="sigmoid",
+        use_bias=True,
+        kernel_initializer="glorot_uniform",
+        recurrent_initializer="orthogonal",
+        bias_initializer="zeros",
+        unit_forget_bias=True,
+        kernel_regularizer=None,
+        recurrent_regularizer=None,
+        bias_regularizer=None,
+        activity_regularizer=None,
+        kernel_constraint=None,
+        recurrent_constraint=None,
+        bias_constraint=None,
+        dropout=0.0,
+        recurrent_dropout=0.0,
+        seed=None,
+        return_sequences=False,
+        return_state=False,
+        go_backwards=False,
+        stateful=False,
+        unroll=False,
+        use_cudnn="auto",
+        normalize=SITES,
+        center=True,
+        epsilon=1e-5,
+        gamma_initializer="ones",
+        beta_initializer="zeros",
+        gamma_regularizer=None,
+        beta_regularizer=None,
+        gamma_constraint=None,
+        beta_constraint=None,
+        use_fused="auto",
+        **kwargs,
+    ):
+        """Takes the arguments that the class lists."""
+        super().__init__(own_arguments(locals()), **kwargs)
+
+    recurrent_activation = of_cell("recurrent_activation")
+    unit_forget_bias = of_cell("unit_forget_bias")
+    normalize = of_cell("normalize")
+    center = of_cell("center")
+    epsilon = of_cell("epsilon")
+    gamma_initializer = of_cell("gamma_initializer")
+    beta_initializer = of_cell("beta_initializer")
+    gamma_regularizer = of_cell("gamma_regularizer")
+    beta_regularizer = of_cell("beta_regularizer")
+    gamma_constraint = of_cell("gamma_constraint")
+    beta_constraint = of_cell("beta_constraint")

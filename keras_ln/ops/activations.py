@@ -1,0 +1,44 @@
+"""The activations that recurrent ops know by name.
+
+`keras.activations` loses float64 on JAX, and hand-written gradients need the
+derivatives: an activation that Keras knows under one of these names is
+replaced by ours, any other callable is used as it is.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import keras
+
+from keras_ln import backend
+
+
+class Activation(NamedTuple):
+    """An activation `y = f(z)` and its derivative, written in terms of y."""
+
+    function: Callable[[Any], Any]
+    derivative: Callable[[Any], Any]
+
+
+ACTIVATIONS = {
+    "tanh": Activation(backend.tanh, lambda y: 1.0 - y * y),
+    "sigmoid": Activation(backend.sigmoid, lambda y: y * (1.0 - y)),
+    "relu": Activation(
+        backend.relu, lambda y: keras.ops.cast(y > 0.0, y.dtype)
+    ),
+    "linear": Activation(lambda z: z, lambda y: keras.ops.ones_like(y)),
+}
+
+
+def activation_name(activation: Callable[[Any], Any]) -> str | None:
+    """The name in `ACTIVATIONS` of a Keras activation; None for any other."""
+    for name in ACTIVATIONS:
+        if activation is getattr(keras.activations, name):
+            return name
+    return None
+
+
+def activation_function(activation: Callable[[Any], Any]) -> Any:
+    """The function to compute with: ours where the name is known."""
+    name = activation_name(activation)
+    return activation if name is None else ACTIVATIONS[name].function
