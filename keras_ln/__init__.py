@@ -7,10 +7,13 @@ from keras_ln.layers.normalization.recurrent_batch_norm import (
 )
 from keras_ln.layers.normalization.statistics import reestimate_statistics
 from keras_ln.layers.normalization.weight_norm_dense import WeightNormDense
+from keras_ln.layers.rnn.ln_lstm import LNLSTM, LNLSTMCell
 from keras_ln.version import __version__
 
 __all__ = [
     "BatchNormalization",
+    "LNLSTM",
+    "LNLSTMCell",
     "LayerNormalization",
     "RecurrentBatchNorm",
     "WeightNormDense",
