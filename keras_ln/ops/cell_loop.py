@@ -36,14 +36,14 @@ def cell_loop(
         (B, 1, U), in the dtype of the inputs.
     """
 
-    def silent(inputs_t: Any, states: tuple[Any, ...]) -> Any:
+    def silent(inputs_t: Any, states: tuple[Any, ...], valid: Any) -> Any:
         return step(inputs_t, states), None
 
     return recording_loop(silent, inputs, initial_states, **options)[:3]
 
 
 def recording_loop(
-    step: Callable[[Any, tuple[Any, ...]], tuple[tuple[Any, ...], Any]],
+    step: Callable[[Any, tuple[Any, ...], Any], tuple[tuple[Any, ...], Any]],
     inputs: Any,
     initial_states: Any,
     *,
@@ -56,8 +56,9 @@ def recording_loop(
     """`cell_loop` of a step that keeps a record of what it did.
 
     Args:
-        step: `step(inputs_t, states) -> (states, record)`; a record is a
-            nested structure of tensors, or None.
+        step: `step(inputs_t, states, valid) -> (states, record)`; valid
+            (B, 1) is the step's mask or None, a record is a nested structure
+            of tensors, or None.
         inputs: as in `cell_loop`.
         initial_states: as in `cell_loop`.
         mask: bool tensor (B, T), False where a row's step is left out; or
@@ -75,7 +76,7 @@ def recording_loop(
 
     def body(states: tuple[Any, ...], row: Any) -> Any:
         inputs_t, valid = row
-        new_states, record = step(inputs_t, states)
+        new_states, record = step(inputs_t, states, valid)
         if valid is not None:
             new_states = tuple(
                 keras.ops.where(valid, new, old)

@@ -101,6 +101,8 @@ class BaseCell(keras.layers.Layer, DropoutRNNCell):
     gates = 1
     # Every weight that there can be, in the order of creation.
     weight_names: tuple[str, ...] = ()
+    # Whether mixed precision casts the kernels on the way into a call.
+    matrix_autocast = True
     # States to carry in at least float32, by index: those that add up.
     accumulators: tuple[int, ...] = ()
     # One op per sequence with a hand-written gradient, a staticmethod.
@@ -109,7 +111,7 @@ class BaseCell(keras.layers.Layer, DropoutRNNCell):
     units: int
     use_bias: bool
     activation: Callable[[Any], Any]
-    epsilon: float
+    epsilon: float = 1e-5  # also where nothing is normalised
     dropout: float
     recurrent_dropout: float
     bias_initializer: Callable[..., Any]
@@ -150,6 +152,7 @@ class BaseCell(keras.layers.Layer, DropoutRNNCell):
             initializer=getattr(self, f"{prefix}_initializer"),
             regularizer=getattr(self, f"{prefix}_regularizer"),
             constraint=getattr(self, f"{prefix}_constraint"),
+            autocast=self.matrix_autocast,
         )
         setattr(self, name, weight)
 
@@ -293,7 +296,7 @@ class BaseLSTMCell(BaseCell):
     def __init__(self, own: dict[str, Any], **kwargs: Any):
         """Keeps the arguments `own`, and hands `kwargs` to Keras."""
         super().__init__(own, **kwargs)
-        self.state_size = [self.units, self.units]
+        self.state_size: Any = [self.units, self.units]
 
     def bias_initial_value(self) -> Any:
         """The initializer of `bias`: ones for f with `unit_forget_bias`."""

@@ -35,6 +35,7 @@ class BaseRNN(keras.layers.RNN):
     """A cell of `cell_class` over time: one fused op, or the cell loop."""
 
     cell_class: type[BaseCell]
+    state_size: Any
 
     def __init__(self, own: dict[str, Any], **kwargs: Any):
         """Makes the cell.

@@ -165,25 +165,11 @@ class LNLSTM(BaseRNN):
     axis 1 of the input. At a masked step the states stay, and the output is
     the h that is carried: before the first valid step the initial h.
 
+    Takes all arguments of `LNLSTMCell`. Those of `keras.layers.LSTM`
+    have the names and places that they have there.
+
     Args:
-        units: U, the size of h and c, an integer >= 1.
-        activation: see `LNLSTMCell`, as all arguments up to `seed`.
-        recurrent_activation: activation of the gates.
-        use_bias: whether there is a `bias`.
-        kernel_initializer: initializer of `kernel`.
-        recurrent_initializer: initializer of `recurrent_kernel`.
-        bias_initializer: initializer of `bias`.
-        unit_forget_bias: whether the bias of f starts at 1.
-        kernel_regularizer: regularizer of `kernel`.
-        recurrent_regularizer: regularizer of `recurrent_kernel`.
-        bias_regularizer: regularizer of `bias`.
         activity_regularizer: regularizer of the output.
-        kernel_constraint: constraint of `kernel`.
-        recurrent_constraint: constraint of `recurrent_kernel`.
-        bias_constraint: constraint of `bias`.
-        dropout: share of the inputs to drop, in [0, 1).
-        recurrent_dropout: share of h to drop on its way into the gates.
-        seed: seed of the dropout masks.
         return_sequences: whether to return the outputs of all steps.
         return_state: whether to return the final h and c too.
         go_backwards: whether to visit the last step first; outputs come in
@@ -191,15 +177,6 @@ class LNLSTM(BaseRNN):
         stateful: whether to start from the final states of the last call.
         unroll: whether to write the steps out; T must be known.
         use_cudnn: accepted and ignored, so that only the class name changes.
-        normalize: the sites to normalise, see `LNLSTMCell`.
-        center: whether there are `kernel_beta` and `recurrent_beta`.
-        epsilon: finite number > 0, inside the square root.
-        gamma_initializer: initializer of every gamma.
-        beta_initializer: initializer of every beta.
-        gamma_regularizer: regularizer of every gamma.
-        beta_regularizer: regularizer of every beta.
-        gamma_constraint: constraint of every gamma.
-        beta_constraint: constraint of every beta.
         use_fused: "auto" runs one op per sequence where it can, True raises
             where it cannot, False runs the cell loop.
         **kwargs: `zero_output_for_mask` and the arguments of

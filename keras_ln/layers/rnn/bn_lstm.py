@@ -1,0 +1,410 @@
+"""The LSTM with batch statistics of each time step: cell and sequence layer."""
+
+from typing import Any
+
+import keras
+
+from keras_ln.layers.normalization.batch_normalization import warn_of_one
+from keras_ln.layers.normalization.recurrent_batch_norm import SMALL_GAIN
+from keras_ln.layers.rnn.base_cell import (
+    BaseLSTMCell,
+    check_sites,
+    own_arguments,
+)
+from keras_ln.layers.rnn.base_rnn import BaseRNN, of_cell
+from keras_ln.ops import arguments, bn_lstm
+from keras_ln.ops.bn_lstm import SITES
+
+# The largest count k for which k + 1 is exact.
+_COUNTS_TO = {"float16": 2048, "bfloat16": 256}
+
+
+@keras.saving.register_keras_serializable(package="keras_ln")
+class BNLSTMCell(BaseLSTMCell):
+    """One step, at inference, of the LSTM with batch normalization.
+
+    With `BN_t(z; g, b) = g * (z - mean_t) / sqrt(var_t + epsilon) + b`, the
+    statistics of the batch at step t, gamma and beta shared over time:
+
+        [i f c~ o] = BN_t(h R; recurrent_gamma) + BN_t(x W; kernel_gamma)
+                   + bias
+        c' = sigmoid(f) * c + sigmoid(i) * tanh(c~)
+        h' = sigmoid(o) * tanh(BN_t(c'; state_gamma, state_beta))
+
+    Gates stand in the order i, f, c, o. S is `max_steps`.
+
+    | weight                       | shape   | initial value            |
+    |------------------------------|---------|--------------------------|
+    | `kernel`                     | (D, 4U) | glorot uniform           |
+    | `recurrent_kernel`           | (U, 4U) | orthogonal               |
+    | `bias`                       | (4U,)   | 0, but 1 for f           |
+    | `kernel_gamma`               | (4U,)   | 0.1                      |
+    | `recurrent_gamma`            | (4U,)   | 0.1                      |
+    | `state_gamma`                | (U,)    | 0.1                      |
+    | `state_beta`                 | (U,)    | 0                        |
+    | `kernel_moving_mean`         | (S, 4U) | 0, not trained           |
+    | `kernel_moving_variance`     | (S, 4U) | 1, not trained           |
+    | `recurrent_moving_mean`      | (S, 4U) | 0, not trained           |
+    | `recurrent_moving_variance`  | (S, 4U) | 1, not trained           |
+    | `state_moving_mean`          | (S, U)  | 0, not trained           |
+    | `state_moving_variance`      | (S, U)  | 1, not trained           |
+
+    Weights of sites that are not normalised do not exist. In mixed precision
+    the statistics, c and all sums are float32. A cell by itself, as in
+    `keras.layers.RNN`, sees no mask: there a row's steps count where they are
+    valid, while `BNLSTM` counts all.
+
+    Args:
+        units: U, the size of h and c, an integer >= 1.
+        activation: of the candidate c~ and of the c' that h sees.
+        recurrent_activation: of the gates i, f and o.
+        use_bias: whether there is a `bias`.
+        kernel_initializer: initializer of `kernel`.
+        recurrent_initializer: initializer of `recurrent_kernel`.
+        bias_initializer: initializer of `bias`.
+        unit_forget_bias: whether the bias of f starts at 1.
+        kernel_regularizer: regularizer of `kernel`.
+        recurrent_regularizer: regularizer of `recurrent_kernel`.
+        bias_regularizer: regularizer of `bias`.
+        kernel_constraint: constraint of `kernel`.
+        recurrent_constraint: constraint of `recurrent_kernel`.
+        bias_constraint: constraint of `bias`.
+        dropout: share of the inputs to drop, in [0, 1). One mask per
+            sequence, shared by the gates.
+        recurrent_dropout: share of h to drop on its way into the gates.
+        seed: seed of the dropout masks.
+        max_steps: S, how many steps have moving statistics of their own. None
+            takes the number of steps that the layer is built with.
+        momentum: share of the moving statistics that a batch leaves, in
+            [0, 1].
+        epsilon: finite number > 0, inside the square root.
+        normalize: the sites to normalise, any of "kernel", "recurrent" and
+            "state".
+        gamma_initializer: initializer of every gamma.
+        beta_initializer: initializer of `state_beta`.
+        gamma_regularizer: regularizer of every gamma.
+        beta_regularizer: regularizer of `state_beta`.
+        gamma_constraint: constraint of every gamma.
+        beta_constraint: constraint of `state_beta`.
+        **kwargs: arguments of `keras.layers.Layer`, such as `name`, `dtype`.
+
+    Call arguments:
+        inputs: floating-point tensor (B, D).
+        states: `[h, c, k]`, tensors (B, U), (B, U) and (B, 1); k counts the
+            steps that a row has done, and so picks the moving statistics.
+        training: must be false, unless the cell is frozen: see `BNLSTM`.
+
+    Returns h' (B, U) and `[h', c', k + 1]`, in the layer's compute dtype.
+
+    Raises:
+        ValueError: for a wrong argument, named in the message; when built,
+            for inputs of another rank than 2 or of unknown size; when called,
+            for inputs that are not floating point.
+
+    Source: Cooijmans et al., "Recurrent Batch Normalization" (2016).
+
+    >>> import keras
+    >>> cell = BNLSTMCell(4, max_steps=7)
+    >>> states = cell.get_initial_state(batch_size=2)
+    >>> h, (h, c, k) = cell(keras.ops.ones((2, 3)), states)
+    >>> tuple(h.shape), tuple(c.shape), tuple(k.shape)
+    ((2, 4), (2, 4), (2, 1))
+    """
+
+    operations = bn_lstm
+    weight_names = (
+        "kernel",
+        "recurrent_kernel",
+        "bias",
+        "kernel_gamma",
+        "recurrent_gamma",
+        "state_gamma",
+        "state_beta",
+        *(
+            f"{site}_moving_{statistic}"
+            for site in SITES
+            for statistic in ("mean", "variance")
+        ),
+    )
+
+    def __init__(
+        self,
+        units,
+        activation="tanh",
+        recurrent_activation="sigmoid",
+        use_bias=True,
+        kernel_initializer="glorot_uniform",
+        recurrent_initializer="orthogonal",
+        bias_initializer="zeros",
+        unit_forget_bias=True,
+        kernel_regularizer=None,
+        recurrent_regularizer=None,
+        bias_regularizer=None,
+        kernel_constraint=None,
+        recurrent_constraint=None,
+        bias_constraint=None,
+        dropout=0.0,
+        recurrent_dropout=0.0,
+        seed=None,
+        *,
+        max_steps=None,
+        momentum=0.99,
+        epsilon=1e-5,
+        normalize=SITES,
+        gamma_initializer=SMALL_GAIN,
+        beta_initializer="zeros",
+        gamma_regularizer=None,
+        beta_regularizer=None,
+        gamma_constraint=None,
+        beta_constraint=None,
+        **kwargs,
+    ):
+        """Takes the arguments that the class lists."""
+        normalize = check_sites(normalize, SITES)
+        super().__init__(own_arguments(locals()), **kwargs)
+        self.state_size = [self.units, self.units, 1]
+        # max_steps, or what the layer finds when it is built.
+        self.steps = self.max_steps
+
+    def build_sites(self):
+        """Creates gammas, beta and moving statistics of the sites."""
+        if self.normalize and self.steps is None:
+            raise ValueError(
+                "Argument `max_steps` must be given (an integer >= 1) where "
+                "the number of time steps is unknown. Received: "
+                "max_steps=None and inputs of unknown length."
+            )
+        sizes = {
+            site: self.units if site == "state" else 4 * self.units
+            for site in self.normalize
+        }
+        for site, size in sizes.items():
+            self.add_vector(f"{site}_gamma", size)
+        if "state" in sizes:
+            self.add_vector("state_beta", self.units)
+        for site, size in sizes.items():
+            for statistic, value in (("mean", "zeros"), ("variance", "ones")):
+                name = f"{site}_moving_{statistic}"
+                weight = self.add_weight(
+                    name=name,
+                    shape=(self.steps, size),
+                    initializer=value,
+                    trainable=False,
+                    autocast=False,
+                )
+                setattr(self, name, weight)
+
+    def get_initial_state(self, batch_size: Any = None) -> list[Any]:
+        """Zeros: h and c (B, U), and the step counter (B, 1) in float32."""
+        h, c, _ = super().get_initial_state(batch_size)
+        return [h, c, keras.ops.zeros((batch_size, 1), dtype="float32")]
+
+    def call(self, inputs, states, training=False):
+        """One step: inputs (B, D), states h, c (B, U), k (B, 1)."""
+        if training and self.trainable:
+            raise ValueError(
+                "BNLSTMCell cannot be trained by itself or inside "
+                "keras.layers.RNN, whose loop cannot keep the statistics of "
+                "each step. Use keras_ln.BNLSTM, or call with training=False."
+            )
+        arguments.check_floating("inputs", inputs.dtype)
+        h, c, counter = states
+        self._check_counter(counter)
+        input_mask, recurrent_mask = self.dropout_masks(inputs, h, training)
+        if input_mask is not None:
+            inputs = inputs * input_mask
+        weights = self.tensors()
+        statistics = bn_lstm.statistics_at(weights, counter)
+        projected, _ = bn_lstm.project(
+            inputs, weights, self.epsilon, statistics
+        )
+        (h, c), _ = bn_lstm.step(
+            projected,
+            (h, c),
+            weights,
+            epsilon=self.epsilon,
+            recurrent_mask=recurrent_mask,
+            statistics=statistics,
+            **self.activation_functions(),
+        )
+        return h, [h, c, counter + 1]
+
+    def _check_counter(self, counter):
+        dtype = keras.backend.standardize_dtype(counter.dtype)
+        limit = _COUNTS_TO.get(dtype)
+        if limit is not None and self.normalize and self.steps > limit:
+            raise ValueError(
+                f"A BNLSTMCell by itself counts its steps in its compute "
+                f"dtype, and {dtype} counts to {limit}. Received: "
+                f"max_steps={self.steps}. Use keras_ln.BNLSTM, which counts "
+                f"by itself, a smaller max_steps, or dtype float32."
+            )
+
+    def learn(self, statistics, mask, go_backwards):
+        """Moves the moving statistics towards those of a batch."""
+        moved = bn_lstm.moved_statistics(
+            self.tensors(), statistics, self.momentum, mask, go_backwards
+        )
+        for name, value in moved.items():
+            getattr(self, name).assign(value)
+
+
+@keras.saving.register_keras_serializable(package="keras_ln")
+class BNLSTM(BaseRNN):
+    """LSTM with batch statistics of each time step.
+
+    Equations, weights and gate order are those of `BNLSTMCell`, run over
+    axis 1 of the input. Training uses the statistics of the batch at each
+    step, and moves the moving ones towards them; inference uses the moving
+    ones, those of the last row beyond `max_steps`. Steps count in the order
+    of the visits, and from 0 in every call. Steps beyond `max_steps`, steps
+    that are masked in every row, and statistics that are not finite move
+    nothing.
+
+    At a masked step a row does not count in the statistics, its states stay,
+    and its output is the h that is carried: before the first valid step the
+    initial h. A frozen layer (`trainable=False`) runs as at inference.
+
+    Takes all arguments of `BNLSTMCell`. Those of `keras.layers.LSTM`
+    have the names and places that they have there.
+
+    Args:
+        activity_regularizer: regularizer of the output.
+        return_sequences: whether to return the outputs of all steps.
+        return_state: whether to return the final h and c too.
+        go_backwards: whether to visit the last step first; outputs come in
+            the order of the visits.
+        stateful: whether to start from the final states of the last call.
+        unroll: whether to write the steps out; T must be known.
+        use_cudnn: accepted and ignored, so that only the class name changes.
+        max_steps: S, how many steps have moving statistics of their own. None
+            takes the number of steps that the layer is built with.
+        use_fused: "auto" runs one op per sequence where it can, True raises
+            where it cannot, False runs the cell loop.
+        **kwargs: `zero_output_for_mask` and the arguments of
+            `keras.layers.Layer`, such as `name`, `dtype`.
+
+    Call arguments:
+        sequences: floating-point tensor (B, T, D).
+        mask: bool tensor (B, T), False where a row's step is left out.
+        training: whether to use, and to record, the statistics of the batch;
+            and whether dropout is on.
+        initial_state: `[h, c]`, tensors (B, U); zeros without it.
+
+    Returns (B, T, U) with `return_sequences`, else the last output (B, U);
+    with `return_state` followed by the final h and c (B, U).
+
+    Raises:
+        ValueError: for a wrong argument, named in the message; when called,
+            for sequences that are not floating point, not of rank 3 or of
+            another feature size than before, and for initial states of
+            another number or shape.
+
+    Source: Cooijmans et al., "Recurrent Batch Normalization" (2016).
+
+    >>> import keras
+    >>> layer = BNLSTM(4, return_sequences=True)
+    >>> tuple(layer(keras.ops.ones((2, 7, 3))).shape)
+    (2, 7, 4)
+    """
+
+    cell_class = BNLSTMCell
+
+    def __init__(
+        self,
+        units,
+        activation="tanh",
+        recurrent_activation="sigmoid",
+        use_bias=True,
+        kernel_initializer="glorot_uniform",
+        recurrent_initializer="orthogonal",
+        bias_initializer="zeros",
+        unit_forget_bias=True,
+        kernel_regularizer=None,
+        recurrent_regularizer=None,
+        bias_regularizer=None,
+        activity_regularizer=None,
+        kernel_constraint=None,
+        recurrent_constraint=None,
+        bias_constraint=None,
+        dropout=0.0,
+        recurrent_dropout=0.0,
+        seed=None,
+        return_sequences=False,
+        return_state=False,
+        go_backwards=False,
+        stateful=False,
+        unroll=False,
+        use_cudnn="auto",
+        *,
+        max_steps=None,
+        momentum=0.99,
+        epsilon=1e-5,
+        normalize=SITES,
+        gamma_initializer=SMALL_GAIN,
+        beta_initializer="zeros",
+        gamma_regularizer=None,
+        beta_regularizer=None,
+        gamma_constraint=None,
+        beta_constraint=None,
+        use_fused="auto",
+        **kwargs,
+    ):
+        """Takes the arguments that the class lists."""
+        super().__init__(own_arguments(locals()), **kwargs)
+        # The loop counts the steps, so the cell's counter is no state here.
+        self.state_size = self.state_size[:2]
+        self._has_warned = False
+
+    recurrent_activation = of_cell("recurrent_activation")
+    unit_forget_bias = of_cell("unit_forget_bias")
+    max_steps = of_cell("max_steps")
+    momentum = of_cell("momentum")
+    epsilon = of_cell("epsilon")
+    normalize = of_cell("normalize")
+    gamma_initializer = of_cell("gamma_initializer")
+    beta_initializer = of_cell("beta_initializer")
+    gamma_regularizer = of_cell("gamma_regularizer")
+    beta_regularizer = of_cell("beta_regularizer")
+    gamma_constraint = of_cell("gamma_constraint")
+    beta_constraint = of_cell("beta_constraint")
+
+    def get_initial_state(self, batch_size):
+        """Zeros: h and c (B, U)."""
+        return super().get_initial_state(batch_size)[:2]
+
+    def build(self, sequences_shape, initial_state_shape=None):
+        """Builds the cell for sequences (B, T, D)."""
+        if self.cell.steps is None and len(sequences_shape) == 3:
+            self.cell.steps = sequences_shape[1]
+        super().build(sequences_shape)
+
+    def run_cell_loop(
+        self, sequences, states, mask, input_mask, recurrent_mask, training
+    ):
+        """The cell's step over time, and its statistics after it."""
+        cell = self.cell
+        learn = bool(training) and cell.trainable
+        if learn and sequences.shape[0] == 1:
+            warn_of_one(self)
+        if input_mask is not None:
+            sequences = sequences * input_mask[:, None, :]
+        *results, statistics = bn_lstm.sequence(
+            sequences,
+            states,
+            cell.tensors(),
+            learn=learn,
+            epsilon=cell.epsilon,
+            mask=mask,
+            go_backwards=self.go_backwards,
+            recurrent_mask=recurrent_mask,
+            unroll=self.unroll,
+            zero_output_for_mask=self.zero_output_for_mask,
+            return_all_outputs=self.return_sequences,
+            **cell.activation_functions(),
+        )
+        if learn:
+            # Once, here: inside a scan JAX allows no assignment, and
+            # TensorFlow traces the first step twice.
+            cell.learn(statistics, mask, self.go_backwards)
+        return results

@@ -1,0 +1,248 @@
+"""The layer-normalised GRU: cell and sequence layer."""
+
+import keras
+
+from keras_ln.layers.rnn.base_cell import BaseCell, check_sites, own_arguments
+from keras_ln.layers.rnn.base_rnn import BaseRNN, of_cell
+from keras_ln.ops import ln_gru
+
+SITES = ("kernel", "recurrent")
+
+
+@keras.saving.register_keras_serializable(package="keras_ln")
+class LNGRUCell(BaseCell):
+    """One step of the layer-normalised GRU.
+
+    With `LN(z) = gamma * (z - mean(z)) / sqrt(var(z) + epsilon) + beta`, the
+    statistics of one example over the 2U gates and, apart from them, over the
+    U candidates:
+
+        [z r] = LN(h R_zr) + LN(x W_zr)
+        h^    = tanh(LN(x W_h) + sigmoid(r) * LN(h R_h))
+        h'    = (1 - sigmoid(z)) * h + sigmoid(z) * h^
+
+    The update gate opens to the candidate, other than in Keras: with
+    `normalize=()` this is `keras.layers.GRU` (reset_after, without a bias)
+    under z -> 1 - z. Columns stand in the order z, r, h.
+
+    | weight             | shape   | layout  | initial value  |
+    |--------------------|---------|---------|----------------|
+    | `kernel`           | (D, 3U) | z, r, h | glorot uniform |
+    | `recurrent_kernel` | (U, 3U) | z, r, h | orthogonal     |
+    | `bias`             | (3U,)   | z, r, h | 0              |
+    | `kernel_gamma`     | (3U,)   | z, r, h | 1              |
+    | `kernel_beta`      | (3U,)   | z, r, h | 0              |
+    | `recurrent_gamma`  | (3U,)   | z, r, h | 1              |
+    | `recurrent_beta`   | (3U,)   | z, r, h | 0              |
+
+    The first 2U entries of a gamma or beta belong to the gates. There is a
+    bias with `use_bias` only, added to the normalised inputs; weights of
+    sites that are not normalised do not exist. In mixed precision the
+    statistics and all sums are float32.
+
+    Args:
+        units: U, the size of h, an integer >= 1.
+        activation: of the candidate.
+        recurrent_activation: of the gates z and r.
+        use_bias: whether there is a `bias`.
+        kernel_initializer: initializer of `kernel`.
+        recurrent_initializer: initializer of `recurrent_kernel`.
+        bias_initializer: initializer of `bias`.
+        kernel_regularizer: regularizer of `kernel`.
+        recurrent_regularizer: regularizer of `recurrent_kernel`.
+        bias_regularizer: regularizer of `bias`.
+        kernel_constraint: constraint of `kernel`.
+        recurrent_constraint: constraint of `recurrent_kernel`.
+        bias_constraint: constraint of `bias`.
+        dropout: share of the inputs to drop, in [0, 1). One mask per
+            sequence, shared by the gates.
+        recurrent_dropout: share of h to drop on its way into the gates.
+        seed: seed of the dropout masks.
+        normalize: the sites to normalise, any of "kernel" and "recurrent".
+        center: whether there are `kernel_beta` and `recurrent_beta`.
+        epsilon: finite number > 0, inside the square root: the first h is
+            zero, and so is its variance.
+        gamma_initializer: initializer of every gamma.
+        beta_initializer: initializer of every beta.
+        gamma_regularizer: regularizer of every gamma.
+        beta_regularizer: regularizer of every beta.
+        gamma_constraint: constraint of every gamma.
+        beta_constraint: constraint of every beta.
+        **kwargs: arguments of `keras.layers.Layer`, such as `name`, `dtype`.
+
+    Call arguments:
+        inputs: floating-point tensor (B, D).
+        states: h (B, U), or a list of it.
+        training: whether dropout is on.
+
+    Returns h' (B, U) twice, the second time in a list if it came in one, in
+    the layer's compute dtype.
+
+    Raises:
+        ValueError: for a wrong argument, named in the message; when built,
+            for inputs of another rank than 2 or of unknown size; when called,
+            for inputs that are not floating point.
+
+    Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 26-28.
+
+    >>> import keras
+    >>> cell = LNGRUCell(4)
+    >>> h, _ = cell(keras.ops.ones((2, 3)), cell.get_initial_state(2))
+    >>> tuple(h.shape)
+    (2, 4)
+    """
+
+    operations = ln_gru
+    gates = 3
+    accumulators = (0,)
+    weight_names = (
+        "kernel",
+        "recurrent_kernel",
+        "bias",
+        "kernel_gamma",
+        "kernel_beta",
+        "recurrent_gamma",
+        "recurrent_beta",
+    )
+
+    def __init__(
+        self,
+        units,
+        activation="tanh",
+        recurrent_activation="sigmoid",
+        use_bias=False,
+        kernel_initializer="glorot_uniform",
+        recurrent_initializer="orthogonal",
+        bias_initializer="zeros",
+        kernel_regularizer=None,
+        recurrent_regularizer=None,
+        bias_regularizer=None,
+        kernel_constraint=None,
+        recurrent_constraint=None,
+        bias_constraint=None,
+        dropout=0.0,
+        recurrent_dropout=0.0,
+        seed=None,
+        normalize=SITES,
+        center=True,
+        epsilon=1e-5,
+        gamma_initializer="ones",
+        beta_initializer="zeros",
+        gamma_regularizer=None,
+        beta_regularizer=None,
+        gamma_constraint=None,
+        beta_constraint=None,
+        **kwargs,
+    ):
+        """Takes the arguments that the class lists."""
+        normalize = check_sites(normalize, SITES)
+        super().__init__(own_arguments(locals()), **kwargs)
+
+    def build_sites(self):
+        """Creates gamma and beta of every site in `normalize`."""
+        for site in self.normalize:
+            self.add_vector(f"{site}_gamma", 3 * self.units)
+            if self.center:
+                self.add_vector(f"{site}_beta", 3 * self.units)
+
+
+@keras.saving.register_keras_serializable(package="keras_ln")
+class LNGRU(BaseRNN):
+    """Layer-normalised GRU over a sequence.
+
+    Equations, weights and column order are those of `LNGRUCell`, run over
+    axis 1 of the input. At a masked step the states stay, and the output is
+    the h that is carried: before the first valid step the initial h.
+
+    Takes all arguments of `LNGRUCell`. Those of `keras.layers.GRU`
+    have the names and places that they have there.
+
+    Args:
+        activity_regularizer: regularizer of the output.
+        return_sequences: whether to return the outputs of all steps.
+        return_state: whether to return the final h too.
+        go_backwards: whether to visit the last step first; outputs come in
+            the order of the visits.
+        stateful: whether to start from the final states of the last call.
+        unroll: whether to write the steps out; T must be known.
+        use_cudnn: accepted and ignored, so that only the class name changes.
+        use_fused: "auto" runs one op per sequence where it can, True raises
+            where it cannot, False runs the cell loop.
+        **kwargs: `zero_output_for_mask` and the arguments of
+            `keras.layers.Layer`, such as `name`, `dtype`.
+
+    Call arguments:
+        sequences: floating-point tensor (B, T, D).
+        mask: bool tensor (B, T), False where a row's step is left out.
+        training: whether dropout is on.
+        initial_state: a tensor (B, U); zeros without it.
+
+    Returns (B, T, U) with `return_sequences`, else the last output (B, U);
+    with `return_state` followed by the final h (B, U).
+
+    Raises:
+        ValueError: for a wrong argument, named in the message; when called,
+            for sequences that are not floating point, not of rank 3 or of
+            another feature size than before, and for initial states of
+            another number or shape.
+
+    Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 26-28.
+
+    >>> import keras
+    >>> layer = LNGRU(4, return_sequences=True)
+    >>> tuple(layer(keras.ops.ones((2, 7, 3))).shape)
+    (2, 7, 4)
+    """
+
+    cell_class = LNGRUCell
+
+    def __init__(
+        self,
+        units,
+        activation="tanh",
+        recurrent_activation="sigmoid",
+        use_bias=False,
+        kernel_initializer="glorot_uniform",
+        recurrent_initializer="orthogonal",
+        bias_initializer="zeros",
+        kernel_regularizer=None,
+        recurrent_regularizer=None,
+        bias_regularizer=None,
+        activity_regularizer=None,
+        kernel_constraint=None,
+        recurrent_constraint=None,
+        bias_constraint=None,
+        dropout=0.0,
+        recurrent_dropout=0.0,
+        seed=None,
+        return_sequences=False,
+        return_state=False,
+        go_backwards=False,
+        stateful=False,
+        unroll=False,
+        use_cudnn="auto",
+        normalize=SITES,
+        center=True,
+        epsilon=1e-5,
+        gamma_initializer="ones",
+        beta_initializer="zeros",
+        gamma_regularizer=None,
+        beta_regularizer=None,
+        gamma_constraint=None,
+        beta_constraint=None,
+        use_fused="auto",
+        **kwargs,
+    ):
+        """Takes the arguments that the class lists."""
+        super().__init__(own_arguments(locals()), **kwargs)
+
+    recurrent_activation = of_cell("recurrent_activation")
+    normalize = of_cell("normalize")
+    center = of_cell("center")
+    epsilon = of_cell("epsilon")
+    gamma_initializer = of_cell("gamma_initializer")
+    beta_initializer = of_cell("beta_initializer")
+    gamma_regularizer = of_cell("gamma_regularizer")
+    beta_regularizer = of_cell("beta_regularizer")
+    gamma_constraint = of_cell("gamma_constraint")
+    beta_constraint = of_cell("beta_constraint")

@@ -1,0 +1,207 @@
+"""The layer-normalised simple RNN: cell and sequence layer."""
+
+import keras
+
+from keras_ln.layers.rnn.base_cell import BaseCell, own_arguments
+from keras_ln.layers.rnn.base_rnn import BaseRNN, of_cell
+from keras_ln.ops import ln_simple_rnn
+
+
+@keras.saving.register_keras_serializable(package="keras_ln")
+class LNSimpleRNNCell(BaseCell):
+    """One step of the layer-normalised simple RNN.
+
+    One normalisation over the sum, with the statistics of one example:
+
+        a  = x W + h R + bias
+        h' = f(gamma * (a - mean(a)) / sqrt(var(a) + epsilon) + beta)
+
+    | weight             | shape  | initial value  |
+    |--------------------|--------|----------------|
+    | `kernel`           | (D, U) | glorot uniform |
+    | `recurrent_kernel` | (U, U) | orthogonal     |
+    | `bias`             | (U,)   | 0              |
+    | `gamma`            | (U,)   | 1              |
+    | `beta`             | (U,)   | 0              |
+
+    `beta` is the paper's b; there is a `bias` with `use_bias` only. In mixed
+    precision the statistics and all sums are float32.
+
+    Args:
+        units: U, the size of h, an integer >= 1.
+        activation: f, of the normalised sum.
+        use_bias: whether a `bias` is added before the normalisation.
+        kernel_initializer: initializer of `kernel`.
+        recurrent_initializer: initializer of `recurrent_kernel`.
+        bias_initializer: initializer of `bias`.
+        kernel_regularizer: regularizer of `kernel`.
+        recurrent_regularizer: regularizer of `recurrent_kernel`.
+        bias_regularizer: regularizer of `bias`.
+        kernel_constraint: constraint of `kernel`.
+        recurrent_constraint: constraint of `recurrent_kernel`.
+        bias_constraint: constraint of `bias`.
+        dropout: share of the inputs to drop, in [0, 1). One mask per
+            sequence.
+        recurrent_dropout: share of h to drop on its way into the sum.
+        seed: seed of the dropout masks.
+        epsilon: finite number > 0, inside the square root.
+        gamma_initializer: initializer of gamma.
+        beta_initializer: initializer of beta.
+        gamma_regularizer: regularizer of gamma.
+        beta_regularizer: regularizer of beta.
+        gamma_constraint: constraint of gamma.
+        beta_constraint: constraint of beta.
+        **kwargs: arguments of `keras.layers.Layer`, such as `name`, `dtype`.
+
+    Call arguments:
+        inputs: floating-point tensor (B, D).
+        states: h (B, U), or a list of it.
+        training: whether dropout is on.
+
+    Returns h' (B, U) twice, the second time in a list if it came in one, in
+    the layer's compute dtype.
+
+    Raises:
+        ValueError: for a wrong argument, named in the message; when built,
+            for inputs of another rank than 2 or of unknown size; when called,
+            for inputs that are not floating point.
+
+    Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 4.
+
+    >>> import keras
+    >>> cell = LNSimpleRNNCell(4)
+    >>> h, _ = cell(keras.ops.ones((2, 3)), cell.get_initial_state(2))
+    >>> tuple(h.shape)
+    (2, 4)
+    """
+
+    operations = ln_simple_rnn
+    weight_names = ("kernel", "recurrent_kernel", "bias", "gamma", "beta")
+
+    def __init__(
+        self,
+        units,
+        activation="tanh",
+        use_bias=False,
+        kernel_initializer="glorot_uniform",
+        recurrent_initializer="orthogonal",
+        bias_initializer="zeros",
+        kernel_regularizer=None,
+        recurrent_regularizer=None,
+        bias_regularizer=None,
+        kernel_constraint=None,
+        recurrent_constraint=None,
+        bias_constraint=None,
+        dropout=0.0,
+        recurrent_dropout=0.0,
+        seed=None,
+        epsilon=1e-5,
+        gamma_initializer="ones",
+        beta_initializer="zeros",
+        gamma_regularizer=None,
+        beta_regularizer=None,
+        gamma_constraint=None,
+        beta_constraint=None,
+        **kwargs,
+    ):
+        """Takes the arguments that the class lists."""
+        super().__init__(own_arguments(locals()), **kwargs)
+
+    def build_sites(self):
+        """Creates gamma and beta."""
+        self.add_vector("gamma", self.units)
+        self.add_vector("beta", self.units)
+
+
+@keras.saving.register_keras_serializable(package="keras_ln")
+class LNSimpleRNN(BaseRNN):
+    """Layer-normalised simple RNN over a sequence.
+
+    Equation and weights are those of `LNSimpleRNNCell`, run over
+    axis 1 of the input. At a masked step the states stay, and the output is
+    the h that is carried: before the first valid step the initial h.
+
+    Takes all arguments of `LNSimpleRNNCell`. Those of `keras.layers.SimpleRNN`
+    have the names and places that they have there.
+
+    Args:
+        activity_regularizer: regularizer of the output.
+        return_sequences: whether to return the outputs of all steps.
+        return_state: whether to return the final h too.
+        go_backwards: whether to visit the last step first; outputs come in
+            the order of the visits.
+        stateful: whether to start from the final states of the last call.
+        unroll: whether to write the steps out; T must be known.
+        use_fused: "auto" runs one op per sequence where it can, True raises
+            where it cannot, False runs the cell loop.
+        **kwargs: `zero_output_for_mask` and the arguments of
+            `keras.layers.Layer`, such as `name`, `dtype`.
+
+    Call arguments:
+        sequences: floating-point tensor (B, T, D).
+        mask: bool tensor (B, T), False where a row's step is left out.
+        training: whether dropout is on.
+        initial_state: a tensor (B, U); zeros without it.
+
+    Returns (B, T, U) with `return_sequences`, else the last output (B, U);
+    with `return_state` followed by the final h (B, U).
+
+    Raises:
+        ValueError: for a wrong argument, named in the message; when called,
+            for sequences that are not floating point, not of rank 3 or of
+            another feature size than before, and for initial states of
+            another number or shape.
+
+    Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 4.
+
+    >>> import keras
+    >>> layer = LNSimpleRNN(4, return_sequences=True)
+    >>> tuple(layer(keras.ops.ones((2, 7, 3))).shape)
+    (2, 7, 4)
+    """
+
+    cell_class = LNSimpleRNNCell
+
+    def __init__(
+        self,
+        units,
+        activation="tanh",
+        use_bias=False,
+        kernel_initializer="glorot_uniform",
+        recurrent_initializer="orthogonal",
+        bias_initializer="zeros",
+        kernel_regularizer=None,
+        recurrent_regularizer=None,
+        bias_regularizer=None,
+        activity_regularizer=None,
+        kernel_constraint=None,
+        recurrent_constraint=None,
+        bias_constraint=None,
+        dropout=0.0,
+        recurrent_dropout=0.0,
+        return_sequences=False,
+        return_state=False,
+        go_backwards=False,
+        stateful=False,
+        unroll=False,
+        seed=None,
+        epsilon=1e-5,
+        gamma_initializer="ones",
+        beta_initializer="zeros",
+        gamma_regularizer=None,
+        beta_regularizer=None,
+        gamma_constraint=None,
+        beta_constraint=None,
+        use_fused="auto",
+        **kwargs,
+    ):
+        """Takes the arguments that the class lists."""
+        super().__init__(own_arguments(locals()), **kwargs)
+
+    epsilon = of_cell("epsilon")
+    gamma_initializer = of_cell("gamma_initializer")
+    beta_initializer = of_cell("beta_initializer")
+    gamma_regularizer = of_cell("gamma_regularizer")
+    beta_regularizer = of_cell("beta_regularizer")
+    gamma_constraint = of_cell("gamma_constraint")
+    beta_constraint = of_cell("beta_constraint")

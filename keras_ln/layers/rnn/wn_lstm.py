@@ -1,0 +1,220 @@
+"""The weight-normalised LSTM: cell and sequence layer."""
+
+from typing import Any
+
+import keras
+
+from keras_ln.layers.rnn.base_cell import BaseLSTMCell, own_arguments
+from keras_ln.layers.rnn.base_rnn import BaseRNN, of_cell
+from keras_ln.ops import wn_lstm
+from keras_ln.ops.weight_normalization import column_norms
+
+
+@keras.saving.register_keras_serializable(package="keras_ln")
+class WNLSTMCell(BaseLSTMCell):
+    """One step of the LSTM with weight-normalised kernels.
+
+    With `N(v; g) = g * v / ||v||`, the Euclidean norm of each column of v:
+
+        [i f c~ o] = h N(R; recurrent_g) + x N(W; kernel_g) + bias
+        c' = sigmoid(f) * c + sigmoid(i) * tanh(c~)
+        h' = sigmoid(o) * tanh(c')
+
+    The gains g start at the norms of the columns, so that an untrained layer
+    equals `keras.layers.LSTM`. Gates stand in the order i, f, c, o.
+
+    | weight             | shape   | layout     | initial value            |
+    |--------------------|---------|------------|--------------------------|
+    | `kernel`           | (D, 4U) | i, f, c, o | glorot uniform           |
+    | `kernel_g`         | (4U,)   | i, f, c, o | norms of `kernel`        |
+    | `recurrent_kernel` | (U, 4U) | i, f, c, o | orthogonal               |
+    | `recurrent_g`      | (4U,)   | i, f, c, o | of `recurrent_kernel`    |
+    | `bias`             | (4U,)   | i, f, c, o | 0, but 1 for f           |
+
+    A column of zeros stays zero. In mixed precision the norms, c and all sums
+    are float32.
+
+    Args:
+        units: U, the size of h and c, an integer >= 1.
+        activation: of the candidate c~ and of c'.
+        recurrent_activation: of the gates i, f and o.
+        use_bias: whether there is a `bias`.
+        kernel_initializer: initializer of `kernel`.
+        recurrent_initializer: initializer of `recurrent_kernel`.
+        bias_initializer: initializer of `bias`.
+        unit_forget_bias: whether the bias of f starts at 1.
+        kernel_regularizer: regularizer of `kernel`.
+        recurrent_regularizer: regularizer of `recurrent_kernel`.
+        bias_regularizer: regularizer of `bias`.
+        kernel_constraint: constraint of `kernel`.
+        recurrent_constraint: constraint of `recurrent_kernel`.
+        bias_constraint: constraint of `bias`.
+        dropout: share of the inputs to drop, in [0, 1). One mask per
+            sequence, shared by the gates.
+        recurrent_dropout: share of h to drop on its way into the gates.
+        seed: seed of the dropout masks.
+        **kwargs: arguments of `keras.layers.Layer`, such as `name`, `dtype`.
+
+    Call arguments:
+        inputs: floating-point tensor (B, D).
+        states: `[h, c]`, tensors (B, U).
+        training: whether dropout is on.
+
+    Returns h' (B, U) and `[h', c']`, in the layer's compute dtype.
+
+    Raises:
+        ValueError: for a wrong argument, named in the message; when built,
+            for inputs of another rank than 2 or of unknown size; when called,
+            for inputs that are not floating point.
+
+    Source: Salimans and Kingma, "Weight Normalization" (2016).
+
+    >>> import keras
+    >>> cell = WNLSTMCell(4)
+    >>> states = cell.get_initial_state(batch_size=2)
+    >>> h, (h, c) = cell(keras.ops.ones((2, 3)), states)
+    >>> tuple(h.shape), tuple(c.shape)
+    ((2, 4), (2, 4))
+    """
+
+    operations = wn_lstm
+    weight_names = (
+        "kernel",
+        "kernel_g",
+        "recurrent_kernel",
+        "recurrent_g",
+        "bias",
+    )
+    # The kernels are normalised in their own precision, and cast then.
+    matrix_autocast = False
+
+    def __init__(
+        self,
+        units,
+        activation="tanh",
+        recurrent_activation="sigmoid",
+        use_bias=True,
+        kernel_initializer="glorot_uniform",
+        recurrent_initializer="orthogonal",
+        bias_initializer="zeros",
+        unit_forget_bias=True,
+        kernel_regularizer=None,
+        recurrent_regularizer=None,
+        bias_regularizer=None,
+        kernel_constraint=None,
+        recurrent_constraint=None,
+        bias_constraint=None,
+        dropout=0.0,
+        recurrent_dropout=0.0,
+        seed=None,
+        **kwargs,
+    ):
+        """Takes the arguments that the class lists."""
+        super().__init__(own_arguments(locals()), **kwargs)
+
+    def add_matrix(self, name: str, shape: tuple[int, int]) -> None:
+        """Creates the directions v, and the gains g of their columns."""
+        super().add_matrix(name, shape)
+        kernel = getattr(self, name)
+
+        # An initializer, not an assignment: Keras may put off the initial
+        # values of both until the build is over.
+        def norms(shape, dtype=None):
+            return keras.ops.cast(column_norms(kernel), dtype)
+
+        gains = name.removesuffix("_kernel") + "_g"
+        weight = self.add_weight(
+            name=gains, shape=shape[1:], initializer=norms, autocast=False
+        )
+        setattr(self, gains, weight)
+
+    def tensors(self) -> dict[str, Any]:
+        """The weights of the plain LSTM that this is, by name."""
+        return wn_lstm.effective_weights(super().tensors(), self.compute_dtype)
+
+
+@keras.saving.register_keras_serializable(package="keras_ln")
+class WNLSTM(BaseRNN):
+    """LSTM with weight-normalised kernels over a sequence.
+
+    Equations, weights and gate order are those of `WNLSTMCell`, run over
+    axis 1 of the input; the kernels are normalised once per call. At a masked
+    step the states stay, and the output is the h that is carried: before the
+    first valid step the initial h.
+
+    Takes all arguments of `WNLSTMCell`. Those of `keras.layers.LSTM`
+    have the names and places that they have there.
+
+    Args:
+        activity_regularizer: regularizer of the output.
+        return_sequences: whether to return the outputs of all steps.
+        return_state: whether to return the final h and c too.
+        go_backwards: whether to visit the last step first; outputs come in
+            the order of the visits.
+        stateful: whether to start from the final states of the last call.
+        unroll: whether to write the steps out; T must be known.
+        use_cudnn: accepted and ignored, so that only the class name changes.
+        use_fused: "auto" runs one op per sequence where it can, True raises
+            where it cannot, False runs the cell loop.
+        **kwargs: `zero_output_for_mask` and the arguments of
+            `keras.layers.Layer`, such as `name`, `dtype`.
+
+    Call arguments:
+        sequences: floating-point tensor (B, T, D).
+        mask: bool tensor (B, T), False where a row's step is left out.
+        training: whether dropout is on.
+        initial_state: `[h, c]`, tensors (B, U); zeros without it.
+
+    Returns (B, T, U) with `return_sequences`, else the last output (B, U);
+    with `return_state` followed by the final h and c (B, U).
+
+    Raises:
+        ValueError: for a wrong argument, named in the message; when called,
+            for sequences that are not floating point, not of rank 3 or of
+            another feature size than before, and for initial states of
+            another number or shape.
+
+    Source: Salimans and Kingma, "Weight Normalization" (2016).
+
+    >>> import keras
+    >>> layer = WNLSTM(4, return_sequences=True)
+    >>> tuple(layer(keras.ops.ones((2, 7, 3))).shape)
+    (2, 7, 4)
+    """
+
+    cell_class = WNLSTMCell
+
+    def __init__(
+        self,
+        units,
+        activation="tanh",
+        recurrent_activation="sigmoid",
+        use_bias=True,
+        kernel_initializer="glorot_uniform",
+        recurrent_initializer="orthogonal",
+        bias_initializer="zeros",
+        unit_forget_bias=True,
+        kernel_regularizer=None,
+        recurrent_regularizer=None,
+        bias_regularizer=None,
+        activity_regularizer=None,
+        kernel_constraint=None,
+        recurrent_constraint=None,
+        bias_constraint=None,
+        dropout=0.0,
+        recurrent_dropout=0.0,
+        seed=None,
+        return_sequences=False,
+        return_state=False,
+        go_backwards=False,
+        stateful=False,
+        unroll=False,
+        use_cudnn="auto",
+        use_fused="auto",
+        **kwargs,
+    ):
+        """Takes the arguments that the class lists."""
+        super().__init__(own_arguments(locals()), **kwargs)
+
+    recurrent_activation = of_cell("recurrent_activation")
+    unit_forget_bias = of_cell("unit_forget_bias")
