@@ -177,3 +177,50 @@ def _torch(layer, arrays, options, cotangents, compiled, unknown_sizes):
             sources.items(), gradients, strict=True
         )
     }
+
+
+def forward(layer, training=False):
+    """The layer's call as a compiled function of NumPy arrays.
+
+    `f(x, **options)` returns the flat outputs as NumPy arrays and sees every
+    later change of the weights; it does not update the layer's variables.
+    """
+    to_numpy = keras.ops.convert_to_numpy
+    if layer._call_has_training_arg:
+        fixed = {"training": training}
+    else:
+        fixed = {}
+    if BACKEND == "jax":
+        import jax
+
+        compiled = jax.jit(
+            lambda weights, others, x, options: layer.stateless_call(
+                weights, others, x, **options, **fixed
+            )[0]
+        )
+
+        def call(x, **options):
+            weights = [v.value for v in layer.trainable_variables]
+            others = [v.value for v in layer.non_trainable_variables]
+            return compiled(weights, others, x, options)
+    elif BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        compiled = tf.function(
+            lambda x, options: layer(x, **options, **fixed), autograph=False
+        )
+
+        def call(x, **options):
+            arrays = (x, options)
+            return compiled(
+                *tf.nest.map_structure(tf.convert_to_tensor, arrays)
+            )
+    else:
+
+        def call(x, **options):
+            return layer(x, **options, **fixed)
+
+    return lambda x, **options: [
+        np.asarray(to_numpy(output).copy())
+        for output in keras.tree.flatten(call(x, **options))
+    ]
