@@ -65,6 +65,12 @@ def build_model(
     return keras.Model(inputs, outputs)
 
 
+def load_data(args: Namespace) -> mnist.Digits:
+    """Loads the digits, a few of them for --smoke."""
+    digits = mnist.load(args)
+    return digits.first(1408, 500) if args.smoke else digits
+
+
 def check(args: Namespace, digits: mnist.Digits) -> None:
     """Refuses batch sizes that the data or the kind do not allow."""
     examples = len(digits.train_labels)
@@ -141,7 +147,7 @@ EXPERIMENT = cli.Experiment(
         },
     },
     smoke={"epochs": 2, "units": 32},
-    load_data=mnist.load,
+    load_data=load_data,
     train=train,
     check=check,
     compared={"batch_size": (128, 4)},

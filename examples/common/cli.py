@@ -22,7 +22,7 @@ from common import callbacks, files, plotting, training
 from common.errors import InputError, NonFiniteLossError
 
 # They say where and how to run, not what the result is.
-_NOT_RECORDED = ("output_dir", "resume", "tensorboard", "smoke")
+_NOT_RECORDED = ("compare", "output_dir", "resume", "tensorboard")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +37,8 @@ class Experiment:
         presets: for "quick" and "paper", the defaults of the flags (with
             underscores).
         smoke: the flags that --smoke sets, unless given.
-        load_data: from the flags to the data; raises `InputError`.
+        load_data: from the flags, where `data` is "embedded", "tfds" or a
+            path that exists, to the data; raises `InputError`.
         train: from flags, data and an empty or resumed folder to the metrics
             and the history that `training.fit` returned.
         panels: the curves to draw.
@@ -87,8 +88,9 @@ def run(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
         data = experiment.load_data(plans[0])
         for plan in plans:
             experiment.check(plan, data)
-        folder = Path(args.output_dir or Path("runs") / experiment.name)
-        _open_folder(folder, _record(plans), args.resume)
+        name = experiment.name + ("" if args.compare else f"-{plans[0].norm}")
+        folder = Path(args.output_dir or Path("runs") / name)
+        _open_folder(folder, _record(plans, args.compare), args.resume)
         if args.compare:
             return _compare(experiment, plans, data, folder)
         return 1 if _one(experiment, plans[0], data, folder) is None else 0
@@ -205,25 +207,22 @@ def _plans(experiment: Experiment, args: Namespace) -> list[Namespace]:
     defaults = {
         "data": "embedded",
         **experiment.presets[args.preset],
-        **(experiment.smoke if args.smoke else {}),
+        **({"data": "embedded", **experiment.smoke} if args.smoke else {}),
     }
-    if args.smoke:
-        defaults["data"] = "embedded"
     completed = given | {
         name: value for name, value in defaults.items() if given[name] is None
     }
-    for name in ("data", "data_dir"):
-        value = completed[name]
-        if value and value not in ("embedded", "tfds"):
-            path = Path(value).expanduser().resolve()
-            if name == "data" and not path.is_dir():
-                raise InputError(
-                    "--data: expected embedded, tfds or a folder, "
-                    f"received {value}"
-                )
-            completed[name] = str(path)
-    if completed["data_dir"] and completed["data"] != "tfds":
-        raise InputError("--data-dir belongs to --data tfds")
+    if completed["data"] not in ("embedded", "tfds"):
+        completed["data"] = _absolute(completed["data"])
+        if not Path(completed["data"]).exists():
+            raise InputError(
+                "--data: expected embedded, tfds or a path that exists, "
+                f"received {args.data!r}"
+            )
+    if args.data_dir is not None:
+        completed["data_dir"] = _absolute(args.data_dir)
+        if completed["data"] != "tfds":
+            raise InputError("--data-dir belongs to --data tfds")
     return [
         Namespace(**completed | dict(zip(varied, values, strict=True)) | seed)
         for values in itertools.product(*varied.values())
@@ -231,9 +230,13 @@ def _plans(experiment: Experiment, args: Namespace) -> list[Namespace]:
     ]
 
 
-def _record(plans: Sequence[Namespace]) -> dict[str, Any]:
+def _absolute(path: str) -> str:
+    return str(Path(path).expanduser().resolve())
+
+
+def _record(plans: Sequence[Namespace], compare: bool) -> dict[str, Any]:
     """What `args.json` says: lists where the runs of a comparison differ."""
-    record = {"backend": keras.backend.backend(), "compare": plans[0].compare}
+    record = {"backend": keras.backend.backend(), "compare": compare}
     for name in vars(plans[0]):
         if name not in _NOT_RECORDED:
             values = list(dict.fromkeys(vars(plan)[name] for plan in plans))
@@ -316,8 +319,7 @@ def _compare(
         parts = [plan.norm, *(f"{n}-{vars(plan)[n]}" for n in names[1:])]
         one = folder / "-".join([*parts, f"seed-{plan.seed}"]).replace("_", "-")
         print(f"[{number}/{len(plans)}] {one.name}")
-        plan.compare = False
-        _open_folder(one, _record([plan]), resume=True)
+        _open_folder(one, _record([plan], compare=False), resume=True)
         metrics = _one(experiment, plan, data, one)
         groups.setdefault(label, []).append(plotting.Run(one, metrics))
     heading = [*(n.replace("_", " ") for n in names), *experiment.columns]

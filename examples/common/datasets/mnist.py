@@ -1,6 +1,8 @@
 """Handwritten digits: scikit-learn's small ones and MNIST."""
 
 import gzip
+import math
+import struct
 import zlib
 from argparse import Namespace
 from pathlib import Path
@@ -33,6 +35,11 @@ class Digits(NamedTuple):
     test_images: np.ndarray  # (M, height, width) float32
     test_labels: np.ndarray  # (M,) int32
 
+    def first(self, training: int, test: int) -> "Digits":
+        """The first images of both parts."""
+        x, y, test_x, test_y = self
+        return Digits(x[:training], y[:training], test_x[:test], test_y[:test])
+
 
 def load(args: Namespace) -> Digits:
     """Loads what --data and --data-dir ask for.
@@ -53,6 +60,11 @@ def load(args: Namespace) -> Digits:
         images = [split["image"][..., 0] for split in (train, test)]
         labels = [split["label"] for split in (train, test)]
     else:
+        if not Path(args.data).is_dir():
+            raise InputError(
+                f"--data: expected a folder with {ARCHIVES[0]} and the three "
+                f"other files of MNIST, received {args.data}"
+            )
         paths = [Path(args.data) / name for name in ARCHIVES]
         images = [read_images(path) for path in paths[::2]]
         labels = [read_labels(path) for path in paths[1::2]]
@@ -105,18 +117,18 @@ def _read_idx(path: Path, magic: int, rank: int) -> np.ndarray:
         raise InputError(f"{path} does not exist") from error
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path} is no whole gzip file: {error}") from error
-    header = 4 * (1 + rank)
-    numbers = np.frombuffer(content[:header], ">u4", len(content[:header]) // 4)
-    if len(numbers) == 0 or numbers[0] != magic:
-        found = numbers[0] if len(numbers) else "nothing"
+    header = struct.Struct(f">{1 + rank}I")
+    if len(content) < header.size:
+        raise InputError(f"{path} ends before its {header.size} header bytes")
+    found, *shape = header.unpack_from(content)
+    if found != magic:
         raise InputError(
             f"{path} should start with the number {magic}, found {found}"
         )
-    shape = tuple(int(number) for number in numbers[1:])
-    expected = header + int(np.prod(shape))
-    if len(shape) < rank or len(content) != expected:
+    expected = header.size + math.prod(shape)
+    if len(content) != expected:
         raise InputError(
             f"{path} should have {expected} bytes for its sizes {shape}, "
             f"found {len(content)}"
         )
-    return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
+    return np.frombuffer(content, np.uint8, offset=header.size).reshape(shape)

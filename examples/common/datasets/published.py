@@ -1,6 +1,5 @@
 """Data sets that tensorflow-datasets prepares."""
 
-import os
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ _SECONDS = 5  # For a server to answer.
 
 
 def load(
-    name: str,
+    data_set: Any,
     splits: Sequence[str],
     data_dir: str | None,
     archives: Sequence[str],
@@ -22,7 +21,7 @@ def load(
     """Loads whole splits as NumPy arrays, preparing the data set if need be.
 
     Args:
-        name: the name in tensorflow-datasets.
+        data_set: a name in tensorflow-datasets, or a builder class.
         splits: the splits, in its slicing language.
         data_dir: where prepared data sets lie; None for its default.
         archives: the published files. If all lie in the folder
@@ -42,7 +41,11 @@ def load(
         ) from error
     folder = Path(data_dir or tfds.core.constants.DATA_DIR).expanduser()
     manual = folder / "downloads" / "manual"
-    builder = tfds.builder(name, data_dir=folder)
+    if isinstance(data_set, str):
+        builder = tfds.builder(data_set, data_dir=folder)
+    else:
+        builder = data_set(data_dir=folder)
+    name = builder.name
     if not builder.is_prepared():
         missing = [file for file in archives if not (manual / file).is_file()]
         if missing and not _reachable(source):
@@ -52,7 +55,6 @@ def load(
                 f"{', '.join(archives)} into that folder or name the right "
                 "one with --data-dir"
             )
-        os.environ.setdefault("TFDS_LOG_LEVEL", "error")
     try:
         # With all archives at hand "download" means: take them from there.
         builder.download_and_prepare()

@@ -1,0 +1,167 @@
+"""The flags and the folder of a run: refused in one sentence or obeyed."""
+
+import json
+import re
+
+import keras
+import permutation_invariant_mnist as script
+import pytest
+from common import cli, files
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a_file").touch()
+    (tmp_path / "an_empty_folder").mkdir()
+
+
+@pytest.fixture
+def no_training(monkeypatch):
+    def never(*args):
+        pytest.fail("trained")
+
+    monkeypatch.setattr(keras.Model, "fit", never)
+
+
+def _refusal(capsys, *flags):
+    with pytest.raises(SystemExit) as end:
+        script.main([*flags])
+    assert end.value.code == 2
+    captured = capsys.readouterr()
+    assert not captured.out
+    (line,) = captured.err.splitlines()
+    return line.removeprefix("permutation_invariant_mnist.py: error: ")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--norm group", "argument --norm: invalid choice: 'group'"),
+        ("--preset tiny", "argument --preset: invalid choice: 'tiny'"),
+        ("--epochs 0", "expected an integer of at least 1, received '0'"),
+        ("--epochs 1.5", "expected an integer of at least 1, received '1.5'"),
+        ("--units -3", "expected an integer of at least 1, received '-3'"),
+        ("--batch-size x", "expected an integer of at least 1, received 'x'"),
+        ("--seed -1", "expected an integer of at least 0, received '-1'"),
+        ("--seed 1 1 --compare", "--seed names a value twice"),
+        ("--seed 1 2", "several values of --seed need --compare"),
+        ("--learning-rate 0", "expected a positive number, received '0'"),
+        ("--learning-rate nan", "expected a positive number, received 'nan'"),
+        ("--learning-rate inf", "expected a positive number, received 'inf'"),
+        ("--epoch 3", "unrecognized arguments: --epoch 3"),
+        ("--compare --norm layer", "--compare trains all kinds; leave out"),
+        ("--mixed-precision float8", "argument --mixed-precision: invalid"),
+        ("--distribute model", "argument --distribute: invalid choice"),
+        ("--data nowhere", "or a path that exists, received 'nowhere'"),
+        ("--data a_file", "expected a folder with train-images-idx3-ubyte.gz"),
+        ("--data an_empty_folder", "train-images-idx3-ubyte.gz does not exist"),
+        ("--data-dir .", "--data-dir belongs to --data tfds"),
+        ("--batch-size 2000", "2000 is more than the 1408 training images"),
+        ("--norm batch --batch-size 1", "needs a --batch-size of at least 2"),
+        ("--compare --batch-size 1", "needs a --batch-size of at least 2"),
+        ("--evaluate-every 7", "does not divide the 330 updates .* 6 does"),
+        ("--output-dir a_file", "a_file is no writable folder"),
+        ("--output-dir a_file/deeper", "a_file is no writable folder"),
+    ],
+)
+def test_bad_flags(capsys, tmp_path, no_training, flags, message):
+    before = sorted(tmp_path.rglob("*"))
+    line = _refusal(capsys, *flags.split())
+    assert re.search(message, line), line
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def _run(folder, *flags):
+    return script.main(
+        ["--smoke", "--units", "4", "--output-dir", str(folder), *flags]
+    )
+
+
+def test_a_folder_belongs_to_one_run(capsys, tmp_path):
+    folder = tmp_path / "new" / "run"
+    assert _run(folder, "--norm", "none") == 0
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    out = ["--output-dir", str(folder), "--smoke", "--units", "4"]
+
+    capsys.readouterr()
+    line = _refusal(capsys, *out, "--norm", "none")
+    assert "holds another run, of the same flags; add --resume" in line
+    line = _refusal(capsys, *out, "--norm", "layer", "--seed", "3", "--resume")
+    assert "norm none there, layer here; seed 0 there, 3 here" in line
+    line = _refusal(capsys, *out, "--compare", "--resume")
+    assert "compare False there, True here" in line
+
+    # A finished run stays as it is.
+    assert _run(folder, "--norm", "none", "--resume") == 0
+    assert "is finished" in capsys.readouterr().out
+    assert before == {path: path.read_bytes() for path in folder.iterdir()}
+
+    (folder / "args.json").write_text("{")
+    line = _refusal(capsys, *out, "--norm", "none", "--resume")
+    assert "args.json cannot be read" in line
+
+
+def test_a_folder_with_other_things_is_left_alone(capsys, tmp_path):
+    (tmp_path / "thesis.tex").touch()
+    line = _refusal(capsys, "--smoke", "--output-dir", ".")
+    assert "holds other files and no run" in line
+    assert not (tmp_path / "args.json").exists()
+
+
+def test_a_broken_backup_is_told(capsys, tmp_path):
+    folder = tmp_path / "run"
+    _run(folder)
+    (folder / "metrics.json").unlink()
+    (folder / "backup.npz").write_bytes(b"PK not much of a backup")
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as end:
+        _run(folder, "--resume")
+    assert end.value.code == 2
+    assert "backup.npz cannot be read" in capsys.readouterr().err
+
+
+def test_flags_beat_smoke_which_beats_the_preset():
+    parser = cli._parser(script.EXPERIMENT)
+
+    def plan(*flags):
+        (plan,) = cli._plans(script.EXPERIMENT, parser.parse_args([*flags]))
+        return plan
+
+    assert (plan().units, plan().epochs, plan().data) == (256, 30, "embedded")
+    paper = plan("--preset", "paper")
+    assert (paper.units, paper.epochs, paper.data) == (1000, 60, "tfds")
+    smoke = plan("--preset", "paper", "--smoke", "--units", "5")
+    assert (smoke.units, smoke.epochs, smoke.data) == (5, 2, "embedded")
+    assert plan("--smoke", "--data", "tfds").data == "tfds"
+    # What --smoke does not name stays the preset's.
+    assert smoke.learning_rate == paper.learning_rate
+
+
+def test_a_comparison_crosses_kinds_sizes_and_seeds():
+    parser = cli._parser(script.EXPERIMENT)
+    args = parser.parse_args(["--compare", "--seed", "4", "5"])
+    plans = cli._plans(script.EXPERIMENT, args)
+    crossed = [(p.norm, p.batch_size, p.seed) for p in plans]
+    assert len(crossed) == len(set(crossed)) == 3 * 2 * 2
+    assert crossed[:3] == [("none", 128, 4), ("none", 128, 5), ("none", 4, 4)]
+    record = cli._record(plans, compare=True)
+    assert record["norm"] == ["none", "layer", "batch"]
+    assert record["seed"] == [4, 5] and record["units"] == 256
+
+
+def test_files_are_whole_or_absent(tmp_path):
+    path = tmp_path / "value.json"
+    files.write_json(path, {"a": 1})
+    with pytest.raises(RuntimeError), files.replacing(path) as partial:
+        partial.write_text("{")
+        assert files.is_partial(partial) and partial.suffix == ".json"
+        raise RuntimeError
+    assert json.loads(path.read_text()) == {"a": 1}
+    left_by_a_kill = path.with_name(".partial-1-value.json")
+    left_by_a_kill.touch()
+    files.remove_partial(tmp_path)
+    assert not left_by_a_kill.exists() and path.exists()
+    rows = [{"a": 1, "b": 2.5}, {"a": 2, "c": 0.1}]
+    files.write_csv(path, rows)
+    assert files.read_csv(path) == rows
