@@ -7,15 +7,27 @@ from keras_ln.layers.normalization.recurrent_batch_norm import (
 )
 from keras_ln.layers.normalization.statistics import reestimate_statistics
 from keras_ln.layers.normalization.weight_norm_dense import WeightNormDense
+from keras_ln.layers.rnn.bn_lstm import BNLSTM, BNLSTMCell
+from keras_ln.layers.rnn.ln_gru import LNGRU, LNGRUCell
 from keras_ln.layers.rnn.ln_lstm import LNLSTM, LNLSTMCell
+from keras_ln.layers.rnn.ln_simple_rnn import LNSimpleRNN, LNSimpleRNNCell
+from keras_ln.layers.rnn.wn_lstm import WNLSTM, WNLSTMCell
 from keras_ln.version import __version__
 
 __all__ = [
+    "BNLSTM",
+    "BNLSTMCell",
     "BatchNormalization",
+    "LNGRU",
+    "LNGRUCell",
     "LNLSTM",
     "LNLSTMCell",
+    "LNSimpleRNN",
+    "LNSimpleRNNCell",
     "LayerNormalization",
     "RecurrentBatchNorm",
+    "WNLSTM",
+    "WNLSTMCell",
     "WeightNormDense",
     "__version__",
     "reestimate_statistics",
