@@ -1,0 +1,189 @@
+"""The experiment of section 6.6: its models and what it writes."""
+
+import csv
+import dataclasses
+import json
+import struct
+
+import keras
+import numpy as np
+import permutation_invariant_mnist as script
+import pytest
+from common import cli
+from common.datasets import mnist
+from keras import layers
+
+import keras_ln
+
+BACKEND = keras.backend.backend()
+
+
+def _classes(model):
+    return [type(layer) for layer in model.layers]
+
+
+@pytest.mark.parametrize("norm", script.KINDS)
+def test_the_papers_model(norm):
+    model = script.build_model(norm)
+    hidden = {
+        "none": [layers.Dense, layers.Activation],
+        "layer": [
+            layers.Dense,
+            keras_ln.LayerNormalization,
+            layers.Activation,
+        ],
+        "batch": [
+            layers.Dense,
+            keras_ln.BatchNormalization,
+            layers.Activation,
+        ],
+    }[norm]
+    # Layer normalisation stays away from the softmax, batch does not.
+    output = hidden if norm == "batch" else [layers.Dense, layers.Activation]
+    assert _classes(model) == [layers.InputLayer, *hidden, *hidden, *output]
+    dense = [x for x in model.layers if isinstance(x, layers.Dense)]
+    assert [x.units for x in dense] == [1000, 1000, 10]
+    assert all(x.use_bias == (norm != "batch") for x in dense)
+    activations = [x for x in model.layers if isinstance(x, layers.Activation)]
+    assert [x.activation.__name__ for x in activations] == (
+        ["relu", "relu", "linear"]
+    )
+    expected = 784 * 1000 + 1000 * 1000 + 1000 * 10
+    expected += {"none": 2010, "layer": 6010, "batch": 4 * 2010}[norm]
+    assert model.count_params() == expected
+
+
+def test_unbiased_statistics_at_batch_size_four(tmp_path, monkeypatch):
+    found = []
+
+    class Stop(Exception):
+        pass
+
+    def fit(model, *args, **kwargs):
+        found.append({getattr(x, "unbiased", None) for x in model.layers})
+        raise Stop
+
+    monkeypatch.setattr(script.training, "fit", fit)
+    for size in ("4", "128"):
+        flags = ["--norm", "batch", "--batch-size", size]
+        with pytest.raises(Stop):
+            script.main([*flags, "--output-dir", str(tmp_path / size)])
+    assert found == [{None, True}, {None, False}]
+
+
+def _png_size(path):
+    head = path.read_bytes()[:24]
+    assert head.startswith(b"\x89PNG\r\n\x1a\n")
+    return struct.unpack(">2I", head[16:])
+
+
+def test_a_run_writes_everything_and_learns(tmp_path):
+    folder = tmp_path / "run"
+    flags = ["--smoke", "--epochs", "4", "--evaluate-every", "4"]
+    assert script.main([*flags, "--output-dir", str(folder)]) == 0
+    assert {path.name for path in folder.iterdir()} == {
+        "args.json",
+        "curves.png",
+        "environment.json",
+        "history.csv",
+        "metrics.json",
+        "model.keras",
+    }
+    args = json.loads((folder / "args.json").read_text())
+    assert args["norm"] == "layer" and args["backend"] == BACKEND
+    with (folder / "history.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["updates"]) for row in rows] == list(range(4, 45, 4))
+    assert float(rows[-1]["epoch"]) == 4
+    assert float(rows[-1]["loss"]) < 0.8 * float(rows[0]["loss"])
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert metrics["train_nll"] == float(rows[-1]["loss"])
+    environment = json.loads((folder / "environment.json").read_text())
+    assert environment["keras"] == keras.__version__
+    assert environment["training_minutes"] > 0
+    assert min(_png_size(folder / "curves.png")) > 500
+    # The error that was reported is the saved model's.
+    model = keras.models.load_model(folder / "model.keras", compile=False)
+    digits = mnist.small_digits()
+    x = digits.test_images.reshape(-1, 64)
+    found = model.predict(x, verbose=0).argmax(axis=1)
+    error = 100 * np.mean(found != digits.test_labels)
+    # Two images of 389 may lie on the border and round to another side.
+    assert abs(error - metrics["test_error_percent"]) < 100 * 2.5 / 389
+
+
+def test_a_comparison_writes_table_and_figure(tmp_path, capsys):
+    folder = tmp_path / "runs"
+    flags = ["--compare", "--smoke", "--units", "4", "--seed", "0", "1"]
+    flags += ["--batch-size", "128", "--output-dir", str(folder)]
+    experiment = dataclasses.replace(script.EXPERIMENT, kinds=("layer",))
+    assert cli.run(experiment, flags) == 0
+    out = capsys.readouterr().out
+    assert "[2/2] layer-batch-size-128-seed-1" in out
+    assert "| norm  | batch size | training NLL" in out
+    assert _png_size(folder / "comparison.png")[0] > 500
+    with (folder / "comparison.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert (row["norm"], row["batch size"]) == ("layer", "128")
+    errors = [
+        json.loads((path / "metrics.json").read_text())["test_error_percent"]
+        for path in folder.glob("layer-*")
+    ]
+    mean, deviation = row["test error (%)"].split(" ± ")
+    assert float(mean) == pytest.approx(np.mean(errors), rel=1e-3)
+    # Printed with two digits.
+    assert float(deviation) == pytest.approx(np.std(errors, ddof=1), rel=0.05)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_mixed_precision(tmp_path, dtype):
+    policy = keras.config.dtype_policy()
+    folder = tmp_path / "run"
+    flags = ["--smoke", "--mixed-precision", dtype]
+    assert script.main([*flags, "--output-dir", str(folder)]) == 0
+    assert keras.config.dtype_policy() == policy
+    model = keras.models.load_model(folder / "model.keras", compile=False)
+    dense, norm = model.layers[1:3]
+    assert dense.compute_dtype == norm.compute_dtype == dtype
+    assert dense.kernel.dtype == norm.gamma.dtype == "float32"
+    assert model.layers[-1].compute_dtype == "float32"
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert metrics["train_nll"] < 3
+
+
+def test_data_parallel(tmp_path, capsys):
+    folder = tmp_path / "run"
+    flags = ["--smoke", "--distribute", "data-parallel"]
+    flags += ["--output-dir", str(folder)]
+    if BACKEND == "torch":
+        with pytest.raises(SystemExit):
+            script.main(flags)
+        assert "on the tensorflow and jax" in capsys.readouterr().err
+        assert not folder.exists()
+        return
+    assert script.main(flags) == 0
+    plain = tmp_path / "plain"
+    assert script.main(["--smoke", "--output-dir", str(plain)]) == 0
+    one, two = (
+        json.loads((f / "metrics.json").read_text()) for f in (folder, plain)
+    )
+    # The same mathematics in another order of summation.
+    assert one["train_nll"] == pytest.approx(two["train_nll"], rel=1e-3)
+
+
+def test_divergence_is_named_and_spares_the_last_model(tmp_path, capsys):
+    folder = tmp_path / "run"
+    flags = ["--smoke", "--learning-rate", "1e30", "--output-dir"]
+    assert script.main([*flags, str(folder), "--norm", "none"]) == 1
+    err = capsys.readouterr().err
+    assert "loss is " in err and "the last good model is kept" in err
+    assert not (folder / "metrics.json").exists()
+    assert not (folder / "model.keras").exists()
+
+    # In a comparison it is a result, and the others are trained.
+    folder = tmp_path / "runs"
+    flags += [str(folder), "--compare", "--batch-size", "128"]
+    experiment = dataclasses.replace(script.EXPERIMENT, kinds=("none",))
+    assert cli.run(experiment, flags) == 1
+    assert "diverged" in capsys.readouterr().out
+    assert (folder / "comparison.png").exists()
