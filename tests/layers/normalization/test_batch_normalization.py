@@ -1,0 +1,333 @@
+"""BatchNormalization: statistics, moving averages, masks, `unbiased`."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+from reference import norms
+from tolerances import FLOAT32_VALUES, FLOAT64, SAME_PROGRAM
+
+from keras_ln import BatchNormalization
+
+
+def to_numpy(x):
+    return np.asarray(keras.ops.convert_to_numpy(x))
+
+
+def randomized(layer, shape, seed=0):
+    rng = np.random.default_rng(seed)
+    layer.build(shape)
+    for weight in layer.weights:
+        weight.assign(rng.uniform(0.5, 2.0, size=tuple(weight.shape)))
+    return layer
+
+
+def example(*shape, seed=1):
+    return 1.0 + 2.0 * np.random.default_rng(seed).normal(size=shape)
+
+
+def moving(layer):
+    return to_numpy(layer.moving_mean), to_numpy(layer.moving_variance)
+
+
+@pytest.mark.parametrize("unbiased", [False, True])
+def test_training_uses_the_batch(unbiased):
+    x = example(6, 4)
+    layer = randomized(
+        BatchNormalization(unbiased=unbiased, dtype="float64"), x.shape
+    )
+    y = layer(x, training=True)
+    expected = norms.batch_norm(
+        x, to_numpy(layer.gamma), to_numpy(layer.beta), unbiased=unbiased
+    )
+    np.testing.assert_allclose(to_numpy(y), expected, **FLOAT64)
+    other = norms.batch_norm(
+        x, to_numpy(layer.gamma), to_numpy(layer.beta), unbiased=not unbiased
+    )
+    assert abs(other - expected).max() > 1e-2
+
+
+def test_biased_is_keras():
+    x = example(6, 5, 4).astype("float32")
+    ours = randomized(BatchNormalization(epsilon=1e-3), x.shape)
+    theirs = keras.layers.BatchNormalization()
+    theirs.build(x.shape)
+    theirs.set_weights(ours.get_weights())
+    for training in (True, False):
+        np.testing.assert_allclose(
+            to_numpy(ours(x, training=training)),
+            to_numpy(theirs(x, training=training)),
+            rtol=1e-4,
+            atol=1e-5,  # Keras on torch takes E[x^2] - E[x]^2
+        )
+        for a, b in zip(ours.weights, theirs.weights, strict=True):
+            assert a.name == b.name
+            np.testing.assert_allclose(
+                to_numpy(a), to_numpy(b), **FLOAT32_VALUES
+            )
+
+
+@pytest.mark.parametrize("axis", [1, -1, 2])
+def test_axis_of_the_features(axis):
+    x = example(3, 4, 5, 2)
+    layer = randomized(BatchNormalization(axis=axis, dtype="float64"), x.shape)
+    y = to_numpy(layer(x, training=True))
+    last = np.moveaxis(x, axis, -1)
+    expected = norms.batch_norm(
+        last.reshape(-1, last.shape[-1]),
+        to_numpy(layer.gamma),
+        to_numpy(layer.beta),
+    ).reshape(last.shape)
+    np.testing.assert_allclose(np.moveaxis(y, axis, -1), expected, **FLOAT64)
+    assert layer.moving_mean.shape == (x.shape[axis],)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.75, 1.0])
+@pytest.mark.parametrize("unbiased", [False, True])
+def test_moving_statistics_are_the_exponential_average(momentum, unbiased):
+    layer = randomized(
+        BatchNormalization(
+            momentum=momentum, unbiased=unbiased, dtype="float64"
+        ),
+        (None, 4),
+    )
+    expected = moving(layer)
+    expected = [np.array(v) for v in expected]
+    for step in range(5):
+        x = example(6, 4, seed=step)
+        layer(x, training=True)
+        batch = norms.batch_statistics(x, unbiased=unbiased)
+        for k in range(2):
+            expected[k] = norms.moving_average(expected[k], batch[k], momentum)
+            np.testing.assert_allclose(moving(layer)[k], expected[k], **FLOAT64)
+    x = example(3, 4, seed=99)
+    np.testing.assert_allclose(
+        to_numpy(layer(x, training=False)),
+        norms.standardize(
+            x, *expected, to_numpy(layer.gamma), to_numpy(layer.beta)
+        ),
+        **FLOAT64,
+    )
+
+
+def test_inference_and_frozen_layers_record_nothing():
+    x = example(6, 4).astype("float32")
+    layer = randomized(BatchNormalization(), x.shape)
+    before = [np.array(v) for v in moving(layer)]
+    y = to_numpy(layer(x, training=False))
+    layer.trainable = False
+    np.testing.assert_array_equal(to_numpy(layer(x, training=True)), y)
+    for value, right in zip(moving(layer), before, strict=True):
+        np.testing.assert_array_equal(value, right)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True, "auto", "eager"])
+def test_fit_records_the_same_in_every_mode(jit_compile):
+    x = example(8, 4).astype("float32")
+    layer = randomized(BatchNormalization(momentum=0.5), (None, 4))
+    expected = [np.array(v) for v in moving(layer)]
+    model = keras.Sequential([keras.Input((4,)), layer])
+    options = (
+        {"run_eagerly": True}
+        if jit_compile == "eager"
+        else {"jit_compile": jit_compile}
+    )
+    if keras.backend.backend() == "torch" and jit_compile is True:
+        options = {"jit_compile": False}  # needs a C++ compiler there
+    model.compile(keras.optimizers.SGD(0.0), "mse", **options)
+    model.fit(x, x, batch_size=4, shuffle=False, verbose=0)
+    for rows in (x[:4], x[4:]):
+        batch = norms.batch_statistics(rows.astype("float64"))
+        expected = [
+            norms.moving_average(old, new, 0.5)
+            for old, new in zip(expected, batch, strict=True)
+        ]
+    for value, right in zip(moving(layer), expected, strict=True):
+        np.testing.assert_allclose(value, right, **FLOAT32_VALUES)
+
+
+def test_the_bias_before_it_cancels():
+    x = example(6, 3).astype("float32")
+    dense = keras.layers.Dense(4)
+    dense.build(x.shape)
+    layer = randomized(BatchNormalization(), (None, 4))
+    y = to_numpy(layer(dense(x), training=True))
+    dense.bias.assign([5.0, -3.0, 2.0, 1.0])
+    moved = to_numpy(layer(dense(x), training=True))
+    np.testing.assert_allclose(moved, y, rtol=1e-4, atol=1e-5)
+
+
+def test_before_the_activation_relu_sees_both_signs():
+    x = 50.0 + example(64, 3).astype("float32")
+    layer = BatchNormalization()
+    y = to_numpy(keras.ops.relu(layer(x, training=True)))
+    assert ((y > 0).mean(0) > 0.2).all() and ((y > 0).mean(0) < 0.8).all()
+
+
+@pytest.mark.parametrize("unbiased", [False, True])
+def test_masked_entries_do_not_count(unbiased):
+    x = example(4, 5, 3)
+    mask = np.random.default_rng(3).random((4, 5)) < 0.6
+    layer = randomized(
+        BatchNormalization(momentum=0.0, unbiased=unbiased, dtype="float64"),
+        x.shape,
+    )
+    dirty = np.where(mask[..., None], x, np.nan)
+    y = to_numpy(layer(dirty, training=True, mask=mask))
+    expected = norms.batch_norm(
+        x[mask],
+        to_numpy(layer.gamma),
+        to_numpy(layer.beta),
+        unbiased=unbiased,
+    )
+    np.testing.assert_allclose(y[mask], expected, **FLOAT64)
+    right = norms.batch_statistics(x[mask], unbiased=unbiased)
+    for value, expected in zip(moving(layer), right, strict=True):
+        np.testing.assert_allclose(value, expected, **FLOAT64)
+
+
+def test_mask_of_a_channels_first_input():
+    x = example(4, 3, 5)
+    mask = np.random.default_rng(3).random((4, 5)) < 0.6
+    layer = BatchNormalization(axis=1, momentum=0.0, dtype="float64")
+    layer(x, training=True, mask=mask)
+    right = norms.batch_statistics(x.transpose(0, 2, 1)[mask])
+    for value, expected in zip(moving(layer), right, strict=True):
+        np.testing.assert_allclose(value, expected, **FLOAT64)
+
+
+def test_nothing_is_recorded_when_all_is_masked():
+    x = example(4, 5, 3).astype("float32")
+    layer = randomized(BatchNormalization(), x.shape)
+    before = [np.array(v) for v in moving(layer)]
+    y = layer(x, training=True, mask=np.zeros((4, 5), bool))
+    assert np.isfinite(to_numpy(y)).all()
+    for value, right in zip(moving(layer), before, strict=True):
+        np.testing.assert_array_equal(value, right)
+
+
+@pytest.mark.parametrize("mode", ["eager", "fit"])
+def test_nan_shows_in_the_output_and_stays_out_of_the_average(mode):
+    x = example(6, 3).astype("float32")
+    x[2, 1] = np.nan
+    layer = randomized(BatchNormalization(momentum=0.5), x.shape)
+    before = [np.array(v) for v in moving(layer)]
+    if mode == "eager":
+        y = to_numpy(layer(x, training=True))
+        assert np.isnan(y[:, 1]).all()
+        assert np.isfinite(y[:, [0, 2]]).all()
+    else:
+        model = keras.Sequential([keras.Input((3,)), layer])
+        model.compile(keras.optimizers.SGD(0.0), "mse")
+        target = np.zeros_like(x)
+        history = model.fit(x, target, batch_size=6, verbose=0)
+        assert np.isnan(history.history["loss"][0])
+    batch = norms.batch_statistics(x.astype("float64"))
+    for value, old, new in zip(moving(layer), before, batch, strict=True):
+        right = norms.moving_average(old, new, 0.5)
+        right[1] = old[1]
+        np.testing.assert_allclose(value, right, **FLOAT32_VALUES)
+
+
+def test_batch_of_one_gives_beta_and_warns_once():
+    layer = randomized(BatchNormalization(), (None, 3))
+    with pytest.warns(UserWarning, match="one element per statistic") as seen:
+        y = layer(example(1, 3).astype("float32"), training=True)
+        layer(example(1, 3).astype("float32"), training=True)
+    assert len([w for w in seen if "per statistic" in str(w.message)]) == 1
+    np.testing.assert_array_equal(to_numpy(y)[0], to_numpy(layer.beta))
+
+
+def test_one_image_is_no_batch_of_one():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        BatchNormalization(unbiased=True)(
+            example(1, 2, 2, 3).astype("float32"), training=True
+        )
+
+
+def test_unbiased_refuses_a_batch_of_one():
+    layer = BatchNormalization(unbiased=True)
+    x = example(1, 3).astype("float32")
+    with pytest.raises(ValueError, match=r"divides by n - 1.*shape \(1, 3\)"):
+        layer(x, training=True)
+    assert np.isfinite(to_numpy(layer(x, training=False))).all()
+
+
+def test_unbiased_of_one_is_nan_where_the_graph_cannot_know():
+    layer = randomized(BatchNormalization(unbiased=True), (None, 5, 3))
+    before = [np.array(v) for v in moving(layer)]
+    mask = np.zeros((2, 5), bool)
+    mask[0, 0] = True
+    y = layer(example(2, 5, 3).astype("float32"), training=True, mask=mask)
+    assert np.isnan(to_numpy(y)).all()
+    for value, right in zip(moving(layer), before, strict=True):
+        np.testing.assert_array_equal(value, right)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_half_precision(policy):
+    x = example(32, 3)
+    layer = randomized(BatchNormalization(dtype=policy), x.shape)
+    y = layer(x, training=True)
+    compute_dtype = policy.removeprefix("mixed_")
+    assert keras.backend.standardize_dtype(y.dtype) == compute_dtype
+    assert {w.dtype for w in layer.weights} == {"float32"}
+    expected = norms.batch_norm(x, to_numpy(layer.gamma), to_numpy(layer.beta))
+    y = to_numpy(keras.ops.cast(y, "float32"))
+    # 8 bits of input and of output.
+    np.testing.assert_allclose(y, expected, rtol=2e-2, atol=3e-2)
+
+
+def test_renorm_is_keras():
+    # Newer versions of Keras have it.
+    options = {"renorm": True, "epsilon": 1e-3}
+    ours = BatchNormalization(**options)
+    theirs = keras.layers.BatchNormalization(**options)
+    for step in range(3):
+        x = example(6, 3, seed=step).astype("float32")
+        np.testing.assert_allclose(
+            to_numpy(ours(x, training=True)),
+            to_numpy(theirs(x, training=True)),
+            **SAME_PROGRAM,
+        )
+    copy = BatchNormalization.from_config(ours.get_config())
+    assert copy.renorm and copy.get_config() == ours.get_config()
+    with pytest.raises(ValueError, match="`unbiased=True` cannot be combined"):
+        BatchNormalization(unbiased=True, **options)
+
+
+@pytest.mark.parametrize("momentum", [-0.1, 1.1, np.nan])
+def test_wrong_momentum(momentum):
+    with pytest.raises(ValueError, match="`momentum` must be a number betwee"):
+        BatchNormalization(momentum=momentum)
+
+
+@pytest.mark.parametrize("epsilon", [-1.0, np.nan, np.inf])
+def test_wrong_epsilon(epsilon):
+    with pytest.raises(ValueError, match="`epsilon` must be a finite number"):
+        BatchNormalization(epsilon=epsilon)
+
+
+def test_wrong_shapes():
+    with pytest.raises(TypeError, match="`axis` must be an integer"):
+        BatchNormalization(axis=[1, 2])
+    with pytest.raises(ValueError, match="`axis` must name .* rank 2"):
+        BatchNormalization(axis=2)(np.ones((2, 3), "float32"))
+    with pytest.raises(ValueError, match="Axis 1 of `inputs` must have a kno"):
+        BatchNormalization()(keras.Input((None,)))
+    layer = randomized(BatchNormalization(), (None, 4))
+    with pytest.raises(ValueError, match="expected axis -1 .*value 4, but"):
+        layer(np.ones((2, 3), "float32"))
+    with pytest.raises(ValueError, match="`mask` must have the shape of `inp"):
+        layer(
+            np.ones((2, 4), "float32"),
+            training=True,
+            mask=np.ones((2, 4), bool),
+        )
+
+
+def test_integers():
+    with pytest.raises(ValueError, match="`inputs` must have a floating-poin"):
+        BatchNormalization()(np.ones((2, 3), "int32"))

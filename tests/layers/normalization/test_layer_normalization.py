@@ -1,0 +1,193 @@
+"""LayerNormalization: what is the layer's own, beyond the op."""
+
+import keras
+import numpy as np
+import pytest
+from backend_gradients import value_and_gradients
+from reference import norms
+from tolerances import FLOAT64, SAME_PROGRAM
+
+from keras_ln import LayerNormalization
+
+
+def to_numpy(x):
+    return np.asarray(keras.ops.convert_to_numpy(x))
+
+
+def randomized(layer, shape, seed=0):
+    rng = np.random.default_rng(seed)
+    layer.build(shape)
+    for weight in layer.weights:
+        weight.assign(rng.normal(size=tuple(weight.shape)))
+    return layer
+
+
+@pytest.mark.parametrize(
+    "axis, shape, weights",
+    [
+        (-1, (2, 3, 4), (4,)),
+        (1, (2, 3, 4), (3,)),
+        ([1, 2], (2, 3, 4), (3, 4)),
+        ((-1, 1), (2, 3, 4, 5), (3, 5)),
+        (-1, (7,), (7,)),
+    ],
+)
+def test_axes(axis, shape, weights):
+    layer = randomized(LayerNormalization(axis=axis, dtype="float64"), shape)
+    assert [tuple(w.shape) for w in layer.weights] == [weights, weights]
+    x = np.random.default_rng(1).normal(size=shape)
+    axes = axis if isinstance(axis, list | tuple) else [axis]
+    axes = tuple(sorted(a % len(shape) for a in axes))
+    sizes = [n if a in axes else 1 for a, n in enumerate(shape)]
+    gamma, beta = (to_numpy(w).reshape(sizes) for w in layer.weights)
+    expected = norms.layer_norm(x, gamma, beta, axis=axes)
+    np.testing.assert_allclose(to_numpy(layer(x)), expected, **FLOAT64)
+    copy = LayerNormalization.from_config(layer.get_config())
+    assert copy.get_config() == layer.get_config()
+    assert layer.compute_output_shape(shape) == shape
+
+
+@pytest.mark.parametrize("center", [False, True])
+@pytest.mark.parametrize("scale", [False, True])
+def test_same_as_keras_with_its_epsilon(center, scale):
+    options = {"center": center, "scale": scale, "epsilon": 1e-3}
+    x = np.random.default_rng(2).normal(size=(4, 6)).astype("float32")
+    ours = randomized(LayerNormalization(**options), x.shape)
+    theirs = keras.layers.LayerNormalization(**options)
+    theirs.build(x.shape)
+    theirs.set_weights(ours.get_weights())
+    assert len(ours.weights) == center + scale
+    np.testing.assert_allclose(
+        to_numpy(ours(x)), to_numpy(theirs(x)), **SAME_PROGRAM
+    )
+
+
+def test_the_default_epsilon_is_the_authors():
+    assert LayerNormalization().epsilon == 1e-5
+
+
+def test_one_layer_takes_inputs_of_several_ranks():
+    layer = randomized(LayerNormalization(), (None, 5))
+    x = np.random.default_rng(3).normal(size=(2, 3, 5)).astype("float32")
+    y = to_numpy(layer(x))
+    flat = to_numpy(layer(x.reshape(6, 5))).reshape(2, 3, 5)
+    np.testing.assert_allclose(y, flat, **SAME_PROGRAM)
+
+
+def test_training_makes_no_difference():
+    layer = randomized(LayerNormalization(), (None, 5))
+    x = np.random.default_rng(3).normal(size=(2, 5)).astype("float32")
+    model = keras.Sequential([layer])
+    np.testing.assert_array_equal(
+        to_numpy(model(x, training=True)), to_numpy(model(x, training=False))
+    )
+
+
+def test_masks_pass_through():
+    inputs = keras.Input((None, 5))
+    masked = keras.layers.Masking()(inputs)
+    outputs = LayerNormalization()(masked)
+    assert keras.src.backend.get_keras_mask(outputs) is not None
+    counted = keras.layers.GlobalAveragePooling1D()(outputs)
+    model = keras.Model(inputs, counted)
+    x = np.random.default_rng(4).normal(size=(2, 6, 5)).astype("float32")
+    x[0, 4:] = 0.0
+    y = to_numpy(model(x))
+    alone = to_numpy(model(x[:1, :4]))
+    np.testing.assert_allclose(y[:1], alone, **SAME_PROGRAM)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_float32_inputs_are_rounded_after_the_normalisation(policy):
+    layer = LayerNormalization(dtype=policy)
+    # float16 has steps of 0.5 at 1000, bfloat16 of 4.
+    x = 1000.0 + np.random.default_rng(5).normal(size=(3, 64))
+    y = layer(x.astype("float32"))
+    compute_dtype = policy.removeprefix("mixed_")
+    assert keras.backend.standardize_dtype(y.dtype) == compute_dtype
+    assert {w.dtype for w in layer.weights} == {"float32"}
+    expected = norms.layer_norm(x.astype("float32").astype("float64"))
+    y = to_numpy(keras.ops.cast(y, "float32"))
+    # Half a unit in the last of 8 bits.
+    np.testing.assert_allclose(y, expected, rtol=2.0**-8, atol=1e-4)
+
+
+def test_gradients_reach_input_and_weights():
+    layer = randomized(LayerNormalization(dtype="float64"), (4, 6))
+    rng = np.random.default_rng(6)
+    x, cotangent = rng.normal(size=(2, 4, 6))
+    result = value_and_gradients(layer, x, [cotangent])
+    np.testing.assert_allclose(
+        result.gradients["beta"], cotangent.sum(0), **FLOAT64
+    )
+    np.testing.assert_allclose(
+        result.gradients["gamma"],
+        (cotangent * norms.layer_norm(x)).sum(0),
+        **FLOAT64,
+    )
+    np.testing.assert_allclose(result.gradients["x"].sum(-1), 0.0, **FLOAT64)
+
+
+def test_rows_do_not_depend_on_each_other():
+    layer = randomized(LayerNormalization(), (None, 8))
+    x = np.random.default_rng(7).normal(size=(3, 8)).astype("float32")
+    alone = np.concatenate([to_numpy(layer(row[None])) for row in x])
+    np.testing.assert_allclose(to_numpy(layer(x)), alone, **SAME_PROGRAM)
+    x[1] = np.nan
+    y = to_numpy(layer(x))
+    assert np.isnan(y[1]).all()
+    np.testing.assert_allclose(y[[0, 2]], alone[[0, 2]], **SAME_PROGRAM)
+
+
+def test_regularizers_constraints_and_initializers_are_used():
+    layer = LayerNormalization(
+        gamma_initializer="zeros",
+        beta_initializer=keras.initializers.Constant(2.0),
+        gamma_regularizer=keras.regularizers.L2(0.5),
+        beta_regularizer=keras.regularizers.L2(0.5),
+        gamma_constraint="unit_norm",
+        beta_constraint="non_neg",
+    )
+    y = layer(np.ones((2, 4), "float32"))
+    assert (to_numpy(y) == 2.0).all()
+    losses = sorted(float(to_numpy(loss)) for loss in layer.losses)
+    np.testing.assert_allclose(losses, [0.0, 0.5 * 4 * 2.0**2])
+    assert layer.gamma.constraint is layer.gamma_constraint
+    assert layer.beta.constraint is layer.beta_constraint
+
+
+@pytest.mark.parametrize("axis", [None, 1.5, "last", [1, None]])
+def test_axis_of_a_wrong_type(axis):
+    with pytest.raises(TypeError, match="`axis` must be an integer or a list"):
+        LayerNormalization(axis=axis)
+
+
+@pytest.mark.parametrize("axis", [2, -3, [0, 0]])
+def test_axis_that_is_not_there(axis):
+    layer = LayerNormalization(axis=axis)
+    with pytest.raises(ValueError, match="`axis` must name .* rank 2"):
+        layer(np.ones((2, 3), "float32"))
+    with pytest.raises(ValueError, match="`axis` must name .* rank 2"):
+        layer.compute_output_shape((2, 3))
+
+
+@pytest.mark.parametrize("epsilon", [-1e-3, np.nan, np.inf, "small"])
+def test_wrong_epsilon(epsilon):
+    with pytest.raises(ValueError, match="`epsilon` must be a finite number"):
+        LayerNormalization(epsilon=epsilon)
+
+
+def test_unknown_features():
+    with pytest.raises(ValueError, match="Axis 1 of `inputs` must have a kno"):
+        LayerNormalization()(keras.Input((None,)))
+
+
+def test_features_changed_after_build():
+    layer = randomized(LayerNormalization(), (None, 5))
+    with pytest.raises(ValueError, match="expected axis -1 .*value 5, but"):
+        layer(np.ones((2, 4), "float32"))
+
+
+def test_integers():
+    with pytest.raises(ValueError, match="must have a floating-point dtype"):
+        LayerNormalization()(np.ones((2, 4), "int32"))

@@ -1,0 +1,328 @@
+"""RecurrentBatchNorm: statistics of each step, masks, moving averages."""
+
+import keras
+import numpy as np
+import pytest
+from backend_gradients import value_and_gradients
+from reference import gradients, norms
+from tolerances import FLOAT32_VALUES, FLOAT64
+
+from keras_ln import RecurrentBatchNorm
+
+B, T, F = 4, 5, 3
+
+MASKS = {
+    "right": np.arange(T) < np.array([[5], [2], [3], [3]]),
+    "left": np.arange(T) >= np.array([[0], [2], [1], [3]]),
+    "middle": np.array([[1, 0, 1, 1, 1], [0, 1, 0, 1, 1]] * 2) > 0,
+    "all": np.zeros((B, T), bool),
+}
+
+
+def to_numpy(x):
+    return np.asarray(keras.ops.convert_to_numpy(x))
+
+
+def example(batch=B, steps=T, seed=1):
+    rng = np.random.default_rng(seed)
+    # Every step has its own mean and deviation.
+    scale = 1.0 + np.arange(steps)[:, None]
+    return scale * (1.0 + rng.normal(size=(batch, steps, F)))
+
+
+def randomized(seed=0, **arguments):
+    layer = RecurrentBatchNorm(
+        **{"max_steps": T, "dtype": "float64", **arguments}
+    )
+    rng = np.random.default_rng(seed)
+    layer.build((None, None, F))
+    for weight in layer.weights:
+        weight.assign(rng.uniform(0.5, 2.0, size=tuple(weight.shape)))
+    return layer
+
+
+def moving(layer):
+    return [
+        np.array(to_numpy(v))
+        for v in (layer.moving_mean, layer.moving_variance)
+    ]
+
+
+def parameters(layer):
+    return to_numpy(layer.gamma), to_numpy(layer.beta)
+
+
+@pytest.mark.parametrize("unbiased", [False, True])
+@pytest.mark.parametrize("sequence_wise", [False, True])
+def test_training(sequence_wise, unbiased):
+    layer = randomized(sequence_wise=sequence_wise, unbiased=unbiased)
+    x = example()
+    y = to_numpy(layer(x, training=True))
+    options = {"sequence_wise": sequence_wise, "unbiased": unbiased}
+    expected, *_ = norms.batch_norm_sequence(x, *parameters(layer), **options)
+    np.testing.assert_allclose(y, expected, **FLOAT64)
+    for name in options:
+        other, *_ = norms.batch_norm_sequence(
+            x, *parameters(layer), **{**options, name: not options[name]}
+        )
+        assert abs(other - expected).max() > 1e-2
+
+
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("sequence_wise", [False, True])
+def test_masked_entries_do_not_count(kind, sequence_wise):
+    layer = randomized(sequence_wise=sequence_wise, momentum=0.25)
+    x, mask = example(), MASKS[kind]
+    before = moving(layer)
+    dirty = np.where(mask[..., None], x, np.nan)
+    y = to_numpy(layer(dirty, training=True, mask=mask))
+    expected, *batch, count = norms.batch_norm_sequence(
+        x, *parameters(layer), mask=mask, sequence_wise=sequence_wise
+    )
+    np.testing.assert_allclose(y[mask], expected[mask], **FLOAT64)
+    for value, old, new in zip(moving(layer), before, batch, strict=True):
+        if sequence_wise:
+            new, counted = new[:1], np.array([mask.any()])
+        else:
+            counted = count > 0
+        right = np.where(
+            counted[:, None], norms.moving_average(old, new, 0.25), old
+        )
+        np.testing.assert_allclose(value, right, **FLOAT64)
+
+
+def test_a_step_without_rows_is_only_scaled_and_shifted():
+    layer = randomized()
+    x = example()
+    y = to_numpy(layer(x, training=True, mask=MASKS["all"]))
+    gamma, beta = parameters(layer)
+    expected = norms.standardize(x, 0.0, 1.0, gamma, beta)
+    np.testing.assert_allclose(y, expected, **FLOAT64)
+
+
+@pytest.mark.parametrize("steps", [1, T - 2, T, T + 3])
+@pytest.mark.parametrize("momentum", [0.0, 0.75, 1.0])
+def test_moving_statistics(steps, momentum):
+    layer = randomized(momentum=momentum)
+    expected = moving(layer)
+    for batch in range(3):
+        x = example(steps=steps, seed=batch)
+        layer(x, training=True)
+        for t in range(min(steps, T)):
+            new = norms.batch_statistics(x[:, t])
+            for k in range(2):
+                expected[k][t] = norms.moving_average(
+                    expected[k][t], new[k], momentum
+                )
+        for value, right in zip(moving(layer), expected, strict=True):
+            np.testing.assert_allclose(value, right, **FLOAT64)
+
+
+@pytest.mark.parametrize("steps", [1, T - 2, T, T + 3])
+@pytest.mark.parametrize("sequence_wise", [False, True])
+def test_inference(steps, sequence_wise):
+    layer = randomized(sequence_wise=sequence_wise)
+    mean, variance = before = moving(layer)
+    x = example(steps=steps)
+    row = np.minimum(np.arange(steps), len(mean) - 1)
+    expected = norms.standardize(
+        x, mean[row], variance[row], *parameters(layer)
+    )
+    np.testing.assert_allclose(to_numpy(layer(x)), expected, **FLOAT64)
+    layer.trainable = False
+    np.testing.assert_allclose(
+        to_numpy(layer(x, training=True)), expected, **FLOAT64
+    )
+    for value, right in zip(moving(layer), before, strict=True):
+        np.testing.assert_array_equal(value, right)
+
+
+def test_training_beyond_the_last_row_uses_the_batch():
+    layer = randomized(max_steps=2)
+    x = example()
+    y = to_numpy(layer(x, training=True))
+    expected, *_ = norms.batch_norm_sequence(x, *parameters(layer))
+    np.testing.assert_allclose(y, expected, **FLOAT64)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("sequence_wise", [False, True])
+def test_gradients(masked, sequence_wise):
+    layer = randomized(sequence_wise=sequence_wise)
+    x = example()
+    mask = MASKS["middle"] if masked else None
+    cotangent = np.random.default_rng(2).normal(size=x.shape)
+    if masked:
+        cotangent[~mask] = 0.0
+    gamma, beta = parameters(layer)
+    result = value_and_gradients(
+        layer, x, [cotangent], mask=mask, training=True
+    )
+
+    def loss(a):
+        y, *_ = norms.batch_norm_sequence(
+            a["x"],
+            a["gamma"],
+            a["beta"],
+            mask=mask,
+            sequence_wise=sequence_wise,
+        )
+        return (y * cotangent).sum()
+
+    right = gradients.complex_step(loss, {"x": x, "gamma": gamma, "beta": beta})
+    assert set(result.gradients) == set(right)
+    for name, gradient in result.gradients.items():
+        assert abs(right[name]).max() > 1e-2
+        np.testing.assert_allclose(
+            gradient, right[name], err_msg=name, **FLOAT64
+        )
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph", "compiled"])
+def test_fit_records_the_same_in_every_mode(mode):
+    layer = randomized(momentum=0.5, dtype="float32", max_steps=3)
+    expected = moving(layer)
+    x = np.zeros((6, T, F), "float32")
+    x[:] = example(6)
+    x[:2, 2:] = 0.0
+    masked = keras.layers.Masking()
+    model = keras.Sequential([keras.Input((None, F)), masked, layer])
+    options = {
+        "eager": {"run_eagerly": True},
+        "graph": {"jit_compile": False},
+        "compiled": {"jit_compile": keras.backend.backend() != "torch"},
+    }
+    model.compile(keras.optimizers.SGD(0.0), "mse", **options[mode])
+    # Two batches, of 4 and of 2: the ragged last batch counts too.
+    model.fit(x, x, batch_size=4, shuffle=False, verbose=0)
+    for rows in (x[:4], x[4:]):
+        valid = (rows != 0).any(-1)
+        for t in range(3):
+            new = norms.batch_statistics(
+                rows[:, t].astype("float64"), valid[:, t]
+            )
+            for k in range(2):
+                expected[k][t] = norms.moving_average(
+                    expected[k][t], new[k], 0.5
+                )
+    for value, right in zip(moving(layer), expected, strict=True):
+        np.testing.assert_allclose(value, right, **FLOAT32_VALUES)
+
+
+def test_nan_shows_in_the_output_and_stays_out_of_the_average():
+    layer = randomized(momentum=0.5)
+    before = moving(layer)
+    x = example()
+    x[1, 2, 0] = np.nan
+    y = to_numpy(layer(x, training=True))
+    assert np.isnan(y[:, 2, 0]).all() and np.isnan(y).sum() == B
+    _, *batch, _ = norms.batch_norm_sequence(x)
+    for value, old, new in zip(moving(layer), before, batch, strict=True):
+        right = norms.moving_average(old, new, 0.5)
+        right[2, 0] = old[2, 0]
+        np.testing.assert_allclose(value, right, **FLOAT64)
+
+
+def test_mask_passes_through():
+    masked = keras.layers.Masking()(keras.Input((None, F)))
+    outputs = RecurrentBatchNorm(max_steps=T)(masked)
+    assert outputs.shape == (None, None, F)
+    assert keras.src.backend.get_keras_mask(outputs) is not None
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_half_precision(policy):
+    layer = randomized(dtype=policy)
+    x = example(batch=32)
+    y = layer(x, training=True)
+    compute_dtype = policy.removeprefix("mixed_")
+    assert keras.backend.standardize_dtype(y.dtype) == compute_dtype
+    assert {w.dtype for w in layer.weights} == {"float32"}
+    expected, *_ = norms.batch_norm_sequence(x, *parameters(layer))
+    y = to_numpy(keras.ops.cast(y, "float32"))
+    # 8 bits of input and of output.
+    np.testing.assert_allclose(y, expected, rtol=2e-2, atol=3e-2)
+
+
+def test_weights_and_defaults():
+    layer = RecurrentBatchNorm()
+    layer.build((None, T, F))
+    shapes = {w.name: tuple(w.shape) for w in layer.weights}
+    assert shapes == {
+        "gamma": (F,),
+        "beta": (F,),
+        "moving_mean": (T, F),
+        "moving_variance": (T, F),
+    }
+    starts = {"gamma": 0.1, "beta": 0.0, "moving_mean": 0.0}
+    for weight in layer.weights:
+        start = starts.get(weight.name, 1.0)
+        np.testing.assert_allclose(to_numpy(weight), start, rtol=1e-6)
+    assert (layer.momentum, layer.epsilon) == (0.99, 1e-5)
+    bare = RecurrentBatchNorm(center=False, scale=False, sequence_wise=True)
+    bare.build((None, None, F))
+    assert [tuple(w.shape) for w in bare.weights] == [(1, F), (1, F)]
+
+
+def test_batch_of_one():
+    x = example(batch=1).astype("float32")
+    layer = randomized(dtype="float32")
+    with pytest.warns(UserWarning, match="RecurrentBatchNorm layer .* one el"):
+        y = to_numpy(layer(x, training=True))
+    np.testing.assert_array_equal(y, np.broadcast_to(layer.beta, y.shape))
+    with pytest.raises(ValueError, match=r"divides by n - 1.*shape \(1, 5"):
+        randomized(unbiased=True)(x, training=True)
+    one = np.zeros((B, T), bool)
+    one[0] = True
+    y = randomized(unbiased=True)(example(), training=True, mask=one)
+    assert np.isnan(to_numpy(y)).all()
+    # Sequence-wise, one sequence has T elements per statistic.
+    y = randomized(unbiased=True, sequence_wise=True)(x, training=True)
+    assert np.isfinite(to_numpy(y)).all()
+
+
+@pytest.mark.parametrize("max_steps", [0, -1, 2.5])
+def test_wrong_max_steps(max_steps):
+    with pytest.raises(ValueError, match="`max_steps` must be a positive int"):
+        RecurrentBatchNorm(max_steps=max_steps)
+
+
+def test_max_steps_none_and_unknown_length():
+    with pytest.raises(ValueError, match="`max_steps` must be given .*unknow"):
+        RecurrentBatchNorm()(keras.Input((None, F)))
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"momentum": 1.5}, "`momentum` must be a number between 0 and 1"),
+        ({"momentum": np.nan}, "`momentum` must be a number between 0 and 1"),
+        ({"epsilon": -1e-5}, "`epsilon` must be a finite number >= 0"),
+        ({"epsilon": np.inf}, "`epsilon` must be a finite number >= 0"),
+        ({"epsilon": np.nan}, "`epsilon` must be a finite number >= 0"),
+    ],
+)
+def test_wrong_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        RecurrentBatchNorm(**arguments)
+
+
+@pytest.mark.parametrize("shape", [(B, F), (B, T, F, 1)])
+def test_wrong_rank(shape):
+    x = np.ones(shape, "float32")
+    message = r"`inputs` must have rank 3, \(batch, time, features\)"
+    with pytest.raises(ValueError, match=message):
+        RecurrentBatchNorm(max_steps=T)(x)
+
+
+def test_wrong_inputs():
+    with pytest.raises(ValueError, match="Axis -1 of `inputs` must have a kn"):
+        RecurrentBatchNorm(max_steps=T)(keras.Input((T, None)))
+    layer = randomized(dtype="float32")
+    with pytest.raises(ValueError, match="expected axis -1 .*value 3, but"):
+        layer(np.ones((B, T, F + 1), "float32"))
+    with pytest.raises(ValueError, match="must have a floating-point dtype"):
+        layer(np.ones((B, T, F), "int32"))
+    x = example().astype("float32")
+    with pytest.raises(ValueError, match=r"`mask` must have rank 2, \(batch,"):
+        layer(x, training=True, mask=np.ones((B, T, F), bool))
