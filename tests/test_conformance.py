@@ -7,6 +7,7 @@ import json
 import keras
 import numpy as np
 import pytest
+from backend_gradients import value_and_gradients
 from descriptors import (
     BY_NAME,
     CELLS,
@@ -120,9 +121,11 @@ def test_config_holds_every_argument(row):
 
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_config_holds_keras_own_arguments(row):
-    layer = row.make(
-        zero_output_for_mask=True, dtype="mixed_bfloat16", use_cudnn=False
-    )
+    arguments = {"zero_output_for_mask": True, "dtype": "mixed_bfloat16"}
+    # keras.layers.SimpleRNN has no such argument, so LNSimpleRNN needs none.
+    if row.name != "LNSimpleRNN":
+        arguments["use_cudnn"] = False
+    layer = row.make(**arguments)
     revived = row.layer_class.from_config(layer.get_config())
     assert revived.zero_output_for_mask
     assert revived.dtype_policy.name == "mixed_bfloat16"
@@ -219,13 +222,37 @@ def test_mixed_precision(row, policy, tolerance):
     assert {str(weight.dtype) for weight in mixed.weights} == {"float32"}
 
     options = {"states": row.cell_states()} if row.is_cell else {}
-    outputs = keras.tree.flatten(mixed(x, **options))
-    for output in outputs[:1]:
-        dtype = keras.backend.standardize_dtype(output.dtype)
-        assert dtype == policy.removeprefix("mixed_")
+    output, *_ = keras.tree.flatten(mixed(x, **options))
+    dtype = keras.backend.standardize_dtype(output.dtype)
+    assert dtype == policy.removeprefix("mixed_")
     np.testing.assert_allclose(
         call(mixed, row, x).astype("float32"), call(single, row, x), **tolerance
     )
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("row", LAYERS, ids=str)
+def test_mixed_precision_gradients(row, policy):
+    # A norm over 3 units may meet 3 values that are nearly equal, and the
+    # zero state is one: both amplify what is rounded to 8 bits.
+    units = {"units": 16} if "units" in row.arguments else {}
+    x = np.random.default_rng(8).normal(size=(*row.input_shape[:-1], 8))
+    states = [np.cos(np.arange(16.0 * B) + k) for k in range(row.state_count)]
+    found = []
+    for dtype in ("float32", policy):
+        layer = row.make(dtype=dtype, **units)
+        layer.build(x.shape)
+        randomize(layer)
+        result = value_and_gradients(
+            layer,
+            x.astype("float32"),
+            states=[s.reshape(B, 16).astype("float32") for s in states] or None,
+        )
+        found.append(result.gradients)
+    for name, right in found[0].items():
+        assert found[1][name].dtype == "float32"
+        error = np.linalg.norm(found[1][name] - right)
+        assert error < 0.1 * np.linalg.norm(right) + 1e-3, name
 
 
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)

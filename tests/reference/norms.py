@@ -29,14 +29,13 @@ def batch_statistics(z, valid=None, unbiased=False):
 
     Without a valid row both are zero: such a step changes no state.
     """
-    weight = np.ones(len(z)) if valid is None else np.asarray(valid, float)
-    weight = weight[:, None]  # (B, 1)
-    n = weight.sum()
+    if valid is not None:
+        z = z[np.asarray(valid, bool)]
+    n = len(z)
     if n == 0:
-        return np.zeros_like(z[0]), np.zeros_like(z[0])
-    mean = (weight * z).sum(0) / n
-    variance = (weight * (z - mean) ** 2).sum(0) / (n - 1 if unbiased else n)
-    return mean, variance
+        return np.zeros_like(z.sum(0)), np.zeros_like(z.sum(0))
+    mean = z.mean(0)
+    return mean, ((z - mean) ** 2).sum(0) / (n - 1 if unbiased else n)
 
 
 def standardize(z, mean, variance, gamma=None, beta=None, epsilon=1e-5):

@@ -97,7 +97,11 @@ def test_sizes_of_one(row, use_fused, batch, steps, features, units):
         training=True,
         shape=(batch, steps, features),
     )
-    problem.check()
+    if row.batch_statistics and batch == 1:
+        with pytest.warns(UserWarning, match="variance is 0.*LayerNorm"):
+            problem.check()
+    else:
+        problem.check()
 
 
 @pytest.mark.parametrize("use_fused", [False, "auto"])
@@ -152,14 +156,14 @@ def test_every_array_matters(row, use_fused):
 def test_other_activations(row):
     """What a fused op may not know must come out right all the same."""
 
-    def cube(z):
-        return z * z * z
+    def bump(z):
+        return z / (1.0 + z * z)
 
-    arguments = {"activation": cube, "return_sequences": True}
-    options = {"activation": cube}
+    arguments = {"activation": bump, "return_sequences": True}
+    options = {"activation": bump}
     if row.name != "LNSimpleRNN":
-        arguments["recurrent_activation"] = cube
-        options["recurrent_activation"] = cube
+        arguments["recurrent_activation"] = bump
+        options["recurrent_activation"] = bump
     Problem(row, arguments, given_states=True).check(oracle=options)
 
 
