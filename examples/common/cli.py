@@ -9,20 +9,13 @@ import argparse
 import dataclasses
 import itertools
 import math
-import os
-import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-import keras
-
-from common import callbacks, files, plotting, training
-from common.errors import InputError, NonFiniteLossError
-
-# They say where and how to run, not what the result is.
-_NOT_RECORDED = ("compare", "output_dir", "resume", "tensorboard")
+from common import callbacks, plotting, runs, training
+from common.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,10 +59,8 @@ class Experiment:
     compared: Mapping[str, Sequence[Any]] = dataclasses.field(
         default_factory=dict
     )
-    check: Callable[[Namespace, Any], None] = lambda args, data: None
-    add_arguments: Callable[[argparse.ArgumentParser], None] = lambda parser: (
-        None
-    )
+    check: Callable[[Namespace, Any], None] = lambda *_: None
+    add_arguments: Callable[[argparse.ArgumentParser], None] = lambda _: None
 
 
 def run(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
@@ -90,10 +81,13 @@ def run(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
             experiment.check(plan, data)
         name = experiment.name + ("" if args.compare else f"-{plans[0].norm}")
         folder = Path(args.output_dir or Path("runs") / name)
-        _open_folder(folder, _record(plans, args.compare), args.resume)
+        runs.open_folder(
+            folder, runs.describe(plans, args.compare), args.resume
+        )
         if args.compare:
-            return _compare(experiment, plans, data, folder)
-        return 1 if _one(experiment, plans[0], data, folder) is None else 0
+            return runs.train_all(experiment, plans, data, folder)
+        metrics = runs.train_one(experiment, plans[0], data, folder)
+        return int(metrics is None)
     except InputError as error:
         parser.error(str(error))
 
@@ -232,108 +226,3 @@ def _plans(experiment: Experiment, args: Namespace) -> list[Namespace]:
 
 def _absolute(path: str) -> str:
     return str(Path(path).expanduser().resolve())
-
-
-def _record(plans: Sequence[Namespace], compare: bool) -> dict[str, Any]:
-    """What `args.json` says: lists where the runs of a comparison differ."""
-    record = {"backend": keras.backend.backend(), "compare": compare}
-    for name in vars(plans[0]):
-        if name not in _NOT_RECORDED:
-            values = list(dict.fromkeys(vars(plan)[name] for plan in plans))
-            record[name] = values if len(values) > 1 else values[0]
-    return record
-
-
-def _open_folder(folder: Path, record: dict[str, Any], resume: bool) -> None:
-    """Makes `folder` ready for the run of `record`, or refuses it."""
-    existing = next(p for p in (folder, *folder.parents) if p.exists())
-    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        raise InputError(f"--output-dir: {existing} is no writable folder")
-    args_file = folder / "args.json"
-    if args_file.exists():
-        found = _read_record(args_file)
-        differing = [
-            f"{name} {found.get(name)} there, {record.get(name)} here"
-            for name in {**found, **record}
-            if found.get(name) != record.get(name)
-        ]
-        if differing:
-            raise InputError(
-                f"{folder} holds another run ({'; '.join(differing)}); "
-                "choose another --output-dir"
-            )
-        if not resume:
-            raise InputError(
-                f"{folder} holds another run, of the same flags; add --resume "
-                "to go on with it or choose another --output-dir"
-            )
-        files.remove_partial(folder)
-        return
-    if folder.exists() and not all(map(files.is_partial, folder.iterdir())):
-        raise InputError(
-            f"{folder} holds other files and no run; choose another "
-            "--output-dir"
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    files.write_json(args_file, record)
-
-
-def _read_record(path: Path) -> dict[str, Any]:
-    try:
-        return dict(files.read_json(path))
-    except (OSError, ValueError, TypeError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
-
-
-def _one(
-    experiment: Experiment, plan: Namespace, data: Any, folder: Path
-) -> dict[str, float] | None:
-    """Trains one kind, unless that is done; None if it diverged."""
-    result = folder / "metrics.json"
-    if result.exists():
-        print(f"{folder} is finished.")
-        return files.read_json(result)
-    try:
-        with training.environment(plan):
-            metrics, history = experiment.train(plan, data, folder)
-    except NonFiniteLossError as error:
-        print(f"{experiment.name}.py: {folder}: {error}", file=sys.stderr)
-        return None
-    finally:
-        keras.backend.clear_session()
-    plotting.curves(history.rows, experiment.panels, folder / "curves.png")
-    training.finish(folder, metrics, history)
-    print(plotting.table([*metrics], [[*metrics.values()]]))
-    print(f"The results are in {folder}.")
-    return metrics
-
-
-def _compare(
-    experiment: Experiment, plans: Sequence[Namespace], data: Any, folder: Path
-) -> int:
-    """Trains every plan in a folder of its own and sets them side by side."""
-    names = ("norm", *experiment.compared)
-    groups: dict[tuple, list[plotting.Run]] = {}
-    for number, plan in enumerate(plans, 1):
-        label = tuple(vars(plan)[name] for name in names)
-        parts = [plan.norm, *(f"{n}-{vars(plan)[n]}" for n in names[1:])]
-        one = folder / "-".join([*parts, f"seed-{plan.seed}"]).replace("_", "-")
-        print(f"[{number}/{len(plans)}] {one.name}")
-        _open_folder(one, _record([plan], compare=False), resume=True)
-        metrics = _one(experiment, plan, data, one)
-        groups.setdefault(label, []).append(plotting.Run(one, metrics))
-    heading = [*(n.replace("_", " ") for n in names), *experiment.columns]
-    rows = [
-        [*label, *plotting.summary(runs, experiment.columns.values())]
-        for label, runs in groups.items()
-    ]
-    files.write_csv(
-        folder / "comparison.csv",
-        [dict(zip(heading, row, strict=True)) for row in rows],
-    )
-    plotting.comparison(
-        groups, heading[1:2], experiment.panels, folder / "comparison.png"
-    )
-    print(plotting.table(heading, rows))
-    print(f"The table and the figure are in {folder}.")
-    return int(any(r.metrics is None for runs in groups.values() for r in runs))

@@ -6,7 +6,7 @@ import re
 import keras
 import permutation_invariant_mnist as script
 import pytest
-from common import cli, files
+from common import cli, files, runs
 
 
 @pytest.fixture(autouse=True)
@@ -145,7 +145,7 @@ def test_a_comparison_crosses_kinds_sizes_and_seeds():
     crossed = [(p.norm, p.batch_size, p.seed) for p in plans]
     assert len(crossed) == len(set(crossed)) == 3 * 2 * 2
     assert crossed[:3] == [("none", 128, 4), ("none", 128, 5), ("none", 4, 4)]
-    record = cli._record(plans, compare=True)
+    record = runs.describe(plans, compare=True)
     assert record["norm"] == ["none", "layer", "batch"]
     assert record["seed"] == [4, 5] and record["units"] == 256
 

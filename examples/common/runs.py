@@ -1,0 +1,132 @@
+"""A run or a comparison of runs, from an empty folder to its figure."""
+
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import keras
+
+from common import files, plotting, training
+from common.errors import InputError, NonFiniteLossError
+
+if TYPE_CHECKING:
+    from common.cli import Experiment
+
+# They say where and how to run, not what the result is.
+_NOT_RECORDED = ("compare", "output_dir", "resume", "tensorboard")
+
+
+def describe(plans: Sequence[Namespace], compare: bool) -> dict[str, Any]:
+    """What `args.json` says: lists where the runs of a comparison differ."""
+    record = {"backend": keras.backend.backend(), "compare": compare}
+    for name in vars(plans[0]):
+        if name not in _NOT_RECORDED:
+            values = list(dict.fromkeys(vars(plan)[name] for plan in plans))
+            record[name] = values if len(values) > 1 else values[0]
+    return record
+
+
+def open_folder(folder: Path, record: dict[str, Any], resume: bool) -> None:
+    """Makes `folder` ready for the run of `record`, or refuses it."""
+    existing = next(p for p in (folder, *folder.parents) if p.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        raise InputError(f"--output-dir: {existing} is no writable folder")
+    args_file = folder / "args.json"
+    if args_file.exists():
+        found = _read_record(args_file)
+        differing = [
+            f"{name} {found.get(name)} there, {record.get(name)} here"
+            for name in {**found, **record}
+            if found.get(name) != record.get(name)
+        ]
+        if differing:
+            raise InputError(
+                f"{folder} holds another run ({'; '.join(differing)}); "
+                "choose another --output-dir"
+            )
+        if not resume:
+            raise InputError(
+                f"{folder} holds another run, of the same flags; add --resume "
+                "to go on with it or choose another --output-dir"
+            )
+        files.remove_partial(folder)
+        return
+    if folder.exists() and not all(map(files.is_partial, folder.iterdir())):
+        raise InputError(
+            f"{folder} holds other files and no run; choose another "
+            "--output-dir"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    files.write_json(args_file, record)
+
+
+def _read_record(path: Path) -> dict[str, Any]:
+    try:
+        return dict(files.read_json(path))
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+
+
+def train_one(
+    experiment: "Experiment", plan: Namespace, data: Any, folder: Path
+) -> dict[str, float] | None:
+    """Trains one kind, unless that is done; None if it diverged."""
+    result = folder / "metrics.json"
+    if result.exists():
+        print(f"{folder} is finished.")
+        return files.read_json(result)
+    try:
+        with training.environment(plan):
+            metrics, history = experiment.train(plan, data, folder)
+    except NonFiniteLossError as error:
+        print(f"{experiment.name}.py: {folder}: {error}", file=sys.stderr)
+        return None
+    finally:
+        keras.backend.clear_session()
+    plotting.curves(history.rows, experiment.panels, folder / "curves.png")
+    training.finish(folder, metrics, history)
+    print(plotting.table([*metrics], [[*metrics.values()]]))
+    print(f"The results are in {folder}.")
+    return metrics
+
+
+def train_all(
+    experiment: "Experiment",
+    plans: Sequence[Namespace],
+    data: Any,
+    folder: Path,
+) -> int:
+    """Trains every plan in a folder of its own and sets them side by side.
+
+    Returns:
+        The exit code: 1 if one diverged.
+    """
+    names = ("norm", *experiment.compared)
+    groups: dict[tuple, list[plotting.Run]] = {}
+    for number, plan in enumerate(plans, 1):
+        label = tuple(vars(plan)[name] for name in names)
+        parts = [plan.norm, *(f"{n}-{vars(plan)[n]}" for n in names[1:])]
+        own = folder / "-".join([*parts, f"seed-{plan.seed}"]).replace("_", "-")
+        print(f"[{number}/{len(plans)}] {own.name}")
+        open_folder(own, describe([plan], compare=False), resume=True)
+        metrics = train_one(experiment, plan, data, own)
+        groups.setdefault(label, []).append(plotting.Run(own, metrics))
+    heading = [*(n.replace("_", " ") for n in names), *experiment.columns]
+    rows = [
+        [*label, *plotting.summary(runs, experiment.columns.values())]
+        for label, runs in groups.items()
+    ]
+    files.write_csv(
+        folder / "comparison.csv",
+        [dict(zip(heading, row, strict=True)) for row in rows],
+    )
+    plotting.comparison(
+        groups, heading[1:2], experiment.panels, folder / "comparison.png"
+    )
+    print(plotting.table(heading, rows))
+    print(f"The table and the figure are in {folder}.")
+    results = [run.metrics for runs in groups.values() for run in runs]
+    return int(None in results)
