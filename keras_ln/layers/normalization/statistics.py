@@ -11,6 +11,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_ln.ops import arguments
+
 # No variance is negative, so this marks entries that a batch did not reach.
 _UNTOUCHED = -1.0
 
@@ -69,6 +71,9 @@ def reestimate_statistics(
         raise ValueError(
             "Argument `model` must be built. Call it on a batch first."
         )
+    for name, value in (("batch_size", batch_size), ("steps", steps)):
+        if value is not None:
+            arguments.check_positive_integer(name, value)
     averages = [_Average(*found) for found in _moving_statistics(model)]
     if not averages:
         return
@@ -166,7 +171,15 @@ def _everything_restored(
 ) -> Iterator[None]:
     """Statistics layers record plain averages inside; nothing else changes."""
     owners = {id(a.owner): a.owner for a in averages}.values()
-    variables = [(v, _snapshot(v)) for v in model.variables]
+    # Keras does not count the states of stateful layers as variables.
+    states = keras.tree.flatten(
+        [getattr(layer, "states", None) for layer in _layers(model)]
+    )
+    variables = [
+        (v, _snapshot(v))
+        for v in [*model.variables, *states]
+        if isinstance(v, keras.Variable)
+    ]
     attributes = {"momentum": 0.0, "dropout": 0.0, "recurrent_dropout": 0.0}
     with contextlib.ExitStack() as stack:
         stack.callback(_restore, variables)

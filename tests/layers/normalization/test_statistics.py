@@ -1,0 +1,459 @@
+"""reestimate_statistics: plain averages, and nothing else changed."""
+
+import keras
+import numpy as np
+import pytest
+from reference import norms
+from tolerances import FLOAT32_VALUES
+
+import keras_ln
+from keras_ln import reestimate_statistics
+
+BACKEND = keras.backend.backend()
+T, F = 4, 3
+
+
+def to_numpy(x):
+    return np.asarray(keras.ops.convert_to_numpy(x))
+
+
+def example(batch=20, *, steps=None, seed=1):
+    rng = np.random.default_rng(seed)
+    shape = (batch, F) if steps is None else (batch, steps, F)
+    return (1.0 + 2.0 * rng.normal(size=shape)).astype("float32")
+
+
+def randomized(layer, seed=0):
+    rng = np.random.default_rng(seed)
+    for weight in layer.weights:
+        weight.assign(rng.uniform(0.5, 2.0, size=tuple(weight.shape)))
+    return layer
+
+
+def copies(variables):
+    return [np.array(to_numpy(v)) for v in variables]
+
+
+def average(batches, **options):
+    """Plain averages of the batch means and of the batch variances."""
+    pairs = [
+        norms.batch_statistics(x.astype("float64"), **options) for x in batches
+    ]
+    return [np.mean(values, 0) for values in zip(*pairs, strict=True)]
+
+
+def check(layer, expected):
+    for value, right in zip(
+        (layer.moving_mean, layer.moving_variance), expected, strict=True
+    ):
+        np.testing.assert_allclose(to_numpy(value), right, **FLOAT32_VALUES)
+
+
+def simple(layer=None):
+    layer = keras_ln.BatchNormalization() if layer is None else layer
+    model = keras.Sequential([keras.Input((F,)), layer, keras.layers.Dense(2)])
+    return randomized(model), layer
+
+
+@pytest.mark.parametrize(
+    "layer_class, options",
+    [
+        (keras.layers.BatchNormalization, {}),
+        (keras_ln.BatchNormalization, {}),
+        (keras_ln.BatchNormalization, {"unbiased": True}),
+    ],
+)
+def test_arrays(layer_class, options):
+    model, layer = simple(layer_class(**options))
+    others = copies(model.trainable_variables)
+    x = example(20)
+    reestimate_statistics(model, x, batch_size=8)
+    check(layer, average([x[:8], x[8:16], x[16:]], **options))
+    assert layer.momentum == 0.99
+    for a, b in zip(copies(model.trainable_variables), others, strict=True):
+        np.testing.assert_array_equal(a, b)
+    # Keras' default batch size.
+    x = example(70, seed=2)
+    reestimate_statistics(model, x)
+    check(layer, average([x[:32], x[32:64], x[64:]], **options))
+
+
+def batches_of(x):
+    return [x[:8], x[8:16], x[16:]]
+
+
+class Batches(keras.utils.PyDataset):
+    def __init__(self, x):
+        super().__init__()
+        self.x = x
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        return batches_of(self.x)[index], np.zeros(8)
+
+
+class Endless(Batches):
+    @property
+    def num_batches(self):
+        return None
+
+
+def endless(x):
+    while True:
+        for batch in batches_of(x):
+            yield batch, np.zeros(len(batch)), np.ones(len(batch))
+
+
+def tf_dataset(x):
+    import tensorflow as tf
+
+    targets = np.zeros(len(x))
+    return tf.data.Dataset.from_tensor_slices((x, targets)).batch(8)
+
+
+def torch_loader(x):
+    import torch
+
+    dataset = torch.utils.data.TensorDataset(torch.tensor(x))
+    return torch.utils.data.DataLoader(dataset, batch_size=8)
+
+
+class Foreign:
+    """A tensor of some other framework."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.x, dtype)
+
+
+DATASETS = {
+    "targets too": (lambda x: (x, np.zeros(len(x))), {"batch_size": 8}),
+    "tensor": (keras.ops.convert_to_tensor, {"batch_size": 8}),
+    "generator": (lambda x: (b for b in batches_of(x)), {}),
+    "endless generator": (endless, {"steps": 3}),
+    "other tensors": (lambda x: map(Foreign, batches_of(x)), {}),
+    "PyDataset": (Batches, {}),
+    "endless PyDataset": (Endless, {"steps": 3}),
+}
+if BACKEND == "tensorflow":
+    DATASETS["tf.data"] = (tf_dataset, {})
+if BACKEND == "torch":
+    DATASETS["DataLoader"] = (torch_loader, {})
+
+
+@pytest.mark.parametrize("kind", DATASETS)
+def test_every_kind_of_data(kind):
+    model, layer = simple()
+    make, options = DATASETS[kind]
+    x = example(20)
+    reestimate_statistics(model, make(x), **options)
+    check(layer, average(batches_of(x)))
+
+
+@pytest.mark.parametrize("structure", [list, dict])
+def test_several_inputs(structure):
+    layers = [keras_ln.BatchNormalization() for _ in range(2)]
+    inputs = [keras.Input((F,), name=name) for name in ("a", "b")]
+    outputs = [f(x) for f, x in zip(layers, inputs, strict=True)]
+    model = keras.Model(inputs, outputs)
+    arrays = [example(20), example(20, seed=2)]
+    data = dict(zip("ab", arrays, strict=True))
+    reestimate_statistics(
+        model, data if structure is dict else arrays, batch_size=8
+    )
+    for layer, x in zip(layers, arrays, strict=True):
+        check(layer, average(batches_of(x)))
+
+
+def test_recurrent_statistics_count_the_batches_that_reach_them():
+    layer = keras_ln.RecurrentBatchNorm(max_steps=T + 1)
+    model = keras.Sequential(
+        [keras.Input((None, F)), keras.layers.Masking(), layer]
+    )
+    randomized(model)
+    before = copies([layer.moving_mean, layer.moving_variance])
+    x = [example(6, steps=n, seed=n) for n in (2, 4, 3)]
+    x[1][:3, 3] = 0.0  # masked
+    reestimate_statistics(model, (batch for batch in x))
+    expected = [np.array(v) for v in before]
+    for t in range(T):
+        rows = [b[:, t][b[:, t].any(-1)] for b in x if b.shape[1] > t]
+        for k, value in enumerate(average(rows)):
+            expected[k][t] = value
+    check(layer, expected)  # step T was never reached, and stays
+
+
+def test_bnlstm_without_its_dropout():
+    arguments = {"max_steps": T, "return_sequences": True}
+    layer = keras_ln.BNLSTM(
+        2, dropout=0.5, recurrent_dropout=0.5, momentum=0.9, **arguments
+    )
+    model = keras.Sequential([keras.Input((T, F)), layer])
+    randomized(model)
+    # With momentum 0 the layer itself leaves the statistics of one batch.
+    single = keras_ln.BNLSTM(2, momentum=0.0, **arguments)
+    single.build((None, T, F))
+    single.set_weights(
+        [w for w in layer.get_weights() if w.dtype == np.float32]
+    )
+    x = example(20, steps=T)
+    recorded = []
+    for batch in batches_of(x):
+        single(batch, training=True)
+        recorded.append(copies(single.non_trainable_weights))
+    before = copies(model.trainable_variables)
+    seeds = copies(v for v in model.variables if "seed" in v.path)
+    reestimate_statistics(model, x, batch_size=8)
+    for value, *right in zip(
+        copies(layer.non_trainable_weights), *recorded, strict=True
+    ):
+        np.testing.assert_allclose(
+            value, np.mean(right, 0), rtol=1e-3, atol=1e-4
+        )
+    cell = layer.cell
+    assert (cell.dropout, cell.recurrent_dropout) == (0.5, 0.5)
+    assert cell.momentum == 0.9
+    after = copies(v for v in model.variables if "seed" in v.path)
+    for a, b in zip(
+        copies(model.trainable_variables) + after, before + seeds, strict=True
+    ):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_reestimate_reaches_nested_layers():
+    """Models in models, wrappers, and layers in lists."""
+    inner = keras.Sequential(
+        [keras.Input((T, F)), keras_ln.RecurrentBatchNorm()]
+    )
+    wrapped = keras.layers.Bidirectional(
+        keras_ln.BNLSTM(2, max_steps=T, return_sequences=True)
+    )
+
+    class Outer(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.parts = [inner, {"wrapped": wrapped}]
+            self.last = keras.layers.BatchNormalization()
+
+        def call(self, x, training=False):
+            x = self.parts[1]["wrapped"](self.parts[0](x))
+            return self.last(x)
+
+    model = Outer()
+    x = example(20, steps=T)
+    model(x)
+    randomized(model)
+    moving = [v for v in model.non_trainable_weights if "moving" in v.name]
+    before = copies(moving)
+    assert len(moving) == 2 + 2 * 6 + 2
+    reestimate_statistics(model, x, batch_size=8)
+    for variable, old in zip(moving, before, strict=True):
+        assert (np.abs(to_numpy(variable) - old).max(-1) > 1e-3).all()
+    steps = [average([b[:, t] for b in batches_of(x)]) for t in range(T)]
+    check(inner.layers[0], [np.stack(v) for v in zip(*steps, strict=True)])
+
+
+def test_layers_above_see_batch_statistics_below():
+    first = keras_ln.BatchNormalization()
+    second = keras_ln.BatchNormalization()
+    model = keras.Sequential([keras.Input((F,)), first, second])
+    randomized(model)
+    x = example(20)
+    reestimate_statistics(model, x, batch_size=8)
+    gamma, beta = to_numpy(first.gamma), to_numpy(first.beta)
+    normalised = [norms.batch_norm(b, gamma, beta) for b in batches_of(x)]
+    check(second, average(normalised))
+
+
+def test_calls_of_a_shared_layer_are_averaged():
+    layer = keras_ln.BatchNormalization()
+    inputs = [keras.Input((F,)) for _ in range(3)]
+    model = keras.Model(inputs, [layer(x) for x in inputs])
+    randomized(model)
+    arrays = [example(20, seed=seed) for seed in range(3)]
+    reestimate_statistics(model, arrays, batch_size=8)
+    check(layer, average([b for x in arrays for b in batches_of(x)]))
+
+
+def test_frozen_layers_and_others_stay():
+    frozen = keras_ln.BatchNormalization(trainable=False)
+    layer = keras_ln.BatchNormalization()
+    model = keras.Sequential(
+        [
+            keras.Input((T, F)),
+            keras.layers.Dropout(0.5),
+            frozen,
+            layer,
+            keras.layers.LSTM(2, dropout=0.5),
+        ]
+    )
+    randomized(frozen), randomized(layer)
+    others = model.variables
+    before = copies(others)
+    x = example(20, steps=T)
+    reestimate_statistics(model, x, batch_size=8)
+    changed = [
+        v.path
+        for v, old in zip(others, before, strict=True)
+        if (to_numpy(v) != old).any()
+    ]
+    assert changed == [layer.moving_mean.path, layer.moving_variance.path]
+    # Inference of what comes before: no dropout, the frozen statistics.
+    mean, variance, gamma, beta = map(
+        to_numpy,
+        (
+            frozen.moving_mean,
+            frozen.moving_variance,
+            frozen.gamma,
+            frozen.beta,
+        ),
+    )
+    below = norms.standardize(x, mean, variance, gamma, beta)
+    rows = [b.reshape(-1, F) for b in batches_of(below)]
+    check(layer, average(rows))
+
+
+def test_states_of_stateful_layers_are_put_back():
+    rnn = keras.layers.SimpleRNN(F, stateful=True)
+    layer = keras_ln.BatchNormalization()
+    model = keras.Sequential([keras.Input((T, F), batch_size=4), rnn, layer])
+    state = np.random.default_rng(0).normal(size=(4, F)).astype("float32")
+    rnn.states[0].assign(state)
+    reestimate_statistics(model, example(8, steps=T), batch_size=4)
+    np.testing.assert_array_equal(to_numpy(rnn.states[0]), state)
+
+
+class Broken(Exception):
+    pass
+
+
+def breaks(x):
+    yield x[:8]
+    raise Broken
+
+
+class Brittle(keras.layers.Layer):
+    """Fails on batches of another size than 8."""
+
+    def call(self, x):
+        if x.shape[0] != 8:
+            raise Broken
+        return x
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+@pytest.mark.parametrize("where", ["data", "model"])
+def test_an_exception_leaves_everything_as_it_was(where):
+    layer = keras_ln.BatchNormalization(momentum=0.7)
+    stack = [keras.Input((F,)), layer]
+    if where == "model":
+        stack.append(Brittle())
+    model = randomized(keras.Sequential(stack))
+    model.compile("sgd", "mse", run_eagerly=True)
+    before = copies(model.variables)
+    x = example(20)
+    with pytest.raises(Broken):
+        reestimate_statistics(model, breaks(x) if where == "data" else [x])
+    for a, b in zip(copies(model.variables), before, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert layer.momentum == 0.7
+    assert "call" not in vars(layer) and "call" not in vars(model)
+    y = model.predict(x[:8], verbose=0)
+    expected = norms.standardize(
+        x[:8], before[2], before[3], before[0], before[1]
+    )
+    np.testing.assert_allclose(y, expected, **FLOAT32_VALUES)
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph", "compiled", "several"])
+def test_a_compiled_model_goes_on_as_before(mode):
+    model, layer = simple()
+    options = {
+        "eager": {"run_eagerly": True},
+        "graph": {"jit_compile": False},
+        "compiled": {"jit_compile": BACKEND != "torch"},
+        "several": {"steps_per_execution": 1 if BACKEND == "torch" else 2},
+    }
+    model.compile(keras.optimizers.SGD(0.1), "mse", **options[mode])
+    x, y = example(24), np.zeros((24, 2))
+    model.fit(x, y, batch_size=8, verbose=0)
+    model.predict(x, batch_size=8, verbose=0)
+    reestimate_statistics(model, x, batch_size=8)
+    expected = average([x[:8], x[8:16], x[16:]])
+    check(layer, expected)
+    steps = model.steps_per_execution
+    assert steps == options[mode].get("steps_per_execution", 1)
+    # predict is inference again, with the new statistics,
+    kernel, bias = model.layers[-1].get_weights()
+    gamma, beta = layer.get_weights()[:2]
+    inferred = norms.standardize(x, *expected, gamma, beta) @ kernel + bias
+    np.testing.assert_allclose(
+        model.predict(x, batch_size=8, verbose=0), inferred, **FLOAT32_VALUES
+    )
+    check(layer, expected)
+    # and fit moves them at the layer's own momentum.
+    model.fit(x[:8], y[:8], batch_size=8, verbose=0)
+    batch = norms.batch_statistics(x[:8].astype("float64"))
+    check(
+        layer,
+        [
+            norms.moving_average(old, new, 0.99)
+            for old, new in zip(expected, batch, strict=True)
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    "layer_class",
+    [keras.layers.BatchNormalization, keras_ln.BatchNormalization],
+)
+def test_batches_with_nan_do_not_count(layer_class):
+    model, layer = simple(layer_class())
+    x = example(20)
+    bad = x.copy()
+    bad[9, 1] = np.nan
+    reestimate_statistics(model, bad, batch_size=8)
+    expected = average(batches_of(x))
+    for value, right in zip(expected, average([x[:8], x[16:]]), strict=True):
+        value[1] = right[1]
+    check(layer, expected)
+
+
+def test_without_batch_normalization_nothing_happens():
+    model = keras.Sequential([keras.Input((F,)), keras.layers.Dense(2)])
+    before = copies(model.variables)
+    reestimate_statistics(model, breaks(example()))
+    for a, b in zip(copies(model.variables), before, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_wrong_arguments():
+    x = example()
+    with pytest.raises(TypeError, match="`model` must be a keras.Model. Rec"):
+        reestimate_statistics(keras_ln.BatchNormalization(), x)
+    with pytest.raises(ValueError, match="`model` must be built"):
+        reestimate_statistics(
+            keras.Sequential([keras_ln.BatchNormalization()]), x
+        )
+    model, _ = simple()
+    before = copies(model.variables)
+    with pytest.raises(ValueError, match="must hold at least one batch"):
+        reestimate_statistics(model, iter(()))
+    with pytest.raises(ValueError, match="must hold at least one batch"):
+        reestimate_statistics(model, x[:0])
+    with pytest.raises(ValueError, match="`batch_size` is for arrays"):
+        reestimate_statistics(model, Batches(x), batch_size=4)
+    with pytest.raises(ValueError, match="`batch_size` must be a positive in"):
+        reestimate_statistics(model, x, batch_size=0)
+    with pytest.raises(ValueError, match="`steps` must be a positive integer"):
+        reestimate_statistics(model, x, steps=0)
+    with pytest.raises(TypeError, match="`dataset` must be arrays, .* float"):
+        reestimate_statistics(model, 3.0)
+    for a, b in zip(copies(model.variables), before, strict=True):
+        np.testing.assert_array_equal(a, b)
