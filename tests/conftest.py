@@ -1,11 +1,19 @@
 """Settings that every test relies on, made before Keras is imported."""
 
 import os
+import tempfile
+
+# JAX compiles every eager scan anew unless it finds the program here. One
+# folder per process, since JAX does not write its files atomically.
+_jax_cache = tempfile.TemporaryDirectory(prefix="keras_ln_jax_")
+os.environ["JAX_COMPILATION_CACHE_DIR"] = _jax_cache.name
 
 _SETTINGS = {
     "KERAS_BACKEND": "tensorflow",
     # JAX has no float64 unless asked before its import.
     "JAX_ENABLE_X64": "1",
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     # The tests' tensors are small, so threads cost more than they give, and
     # pytest-xdist already runs one process per core.
     "OMP_NUM_THREADS": "1",
