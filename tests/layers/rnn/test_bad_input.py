@@ -1,0 +1,195 @@
+"""Wrong arguments fail early, and the message says which and why."""
+
+import keras
+import numpy as np
+import pytest
+from descriptors import BY_NAME, ROWS, SEQUENCE_LAYERS, B, D, T, U
+
+import keras_ln
+
+RECURRENT = [row for row in ROWS if row.is_recurrent or row.is_cell]
+WITH_SITES = [row for row in RECURRENT if row.sites is not None]
+BATCH = [row for row in RECURRENT if row.batch_statistics]
+
+
+def refused(*words, error=ValueError):
+    """`pytest.raises` for a message that holds all these words."""
+    pattern = "".join(f"(?=.*(?:{word}))" for word in words)
+    return pytest.raises(error, match=f"(?s){pattern}")
+
+
+def x(*shape, dtype="float32"):
+    return np.ones(shape, dtype)
+
+
+@pytest.mark.parametrize("units", [0, -1, 2.5, True, "4", None])
+@pytest.mark.parametrize("row", RECURRENT, ids=str)
+def test_units(row, units):
+    with refused("`units`", "positive integer", f"Received: .*{units}"):
+        row.layer_class(units)
+
+
+@pytest.mark.parametrize("row", RECURRENT, ids=str)
+def test_numpy_units(row):
+    assert row.make(units=np.int64(3)).get_config()["units"] == 3
+
+
+@pytest.mark.parametrize(
+    "epsilon", [0, 0.0, -1e-5, float("nan"), float("inf"), "1e-5", None]
+)
+@pytest.mark.parametrize(
+    "row", [row for row in RECURRENT if row.name[:2] != "WN"], ids=str
+)
+def test_epsilon(row, epsilon):
+    with refused("`epsilon`", "> 0", f"Received: .*{epsilon}"):
+        row.make(epsilon=epsilon)
+
+
+@pytest.mark.parametrize(
+    "normalize", [("kernel", "cell"), "kernel", ("gates",), None, ("",)]
+)
+@pytest.mark.parametrize("row", WITH_SITES, ids=str)
+def test_unknown_site(row, normalize):
+    with refused("`normalize`", *row.sites, "Received"):
+        row.make(normalize=normalize)
+
+
+@pytest.mark.parametrize("row", WITH_SITES, ids=str)
+def test_site_of_another_layer(row):
+    if "state" in row.sites:
+        assert row.make(normalize=["state"]).normalize == ("state",)
+    else:
+        with refused("`normalize`", "state"):
+            row.make(normalize=["state"])
+
+
+@pytest.mark.parametrize("name", ["dropout", "recurrent_dropout"])
+@pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5, float("nan")])
+@pytest.mark.parametrize("row", RECURRENT, ids=str)
+def test_dropout_rate(row, name, rate):
+    with refused(f"`{name}`", "Received"):
+        row.make(**{name: rate})
+
+
+@pytest.mark.parametrize("name", ["implementation", "reset_after"])
+@pytest.mark.parametrize("row", RECURRENT, ids=str)
+def test_arguments_of_keras_that_make_no_sense(row, name):
+    with refused(f"`{name}`", row.name):
+        row.make(**{name: 1})
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_use_fused(row):
+    with refused("`use_fused`", "auto", "sometimes"):
+        row.make(use_fused="sometimes")
+
+
+@pytest.mark.parametrize("shape", [(B, D), (B, T, D, 1)])
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_rank_of_a_sequence(row, shape):
+    numbers = ", ".join(map(str, shape))
+    for build in (
+        lambda layer: layer(x(*shape)),
+        lambda layer: layer(keras.Input(shape[1:])),
+        lambda layer: layer.build(shape),
+    ):
+        with refused("ndim=3|rank 3", f"ndim={len(shape)}|{numbers}"):
+            build(row.make())
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_feature_size_changed(row):
+    layer = row.make()
+    layer(x(B, T, D))
+    for call in (
+        lambda: layer(x(B, T, D + 1)),
+        lambda: layer(keras.Input((T, D + 1))),
+    ):
+        with refused(str(D), str(D + 1)):
+            call()
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_unknown_feature_size(row):
+    with refused("sequences", "None", "keras.Input"):
+        row.make()(keras.Input((T, None)))
+    with refused("sequences", "None", "keras.Input"):
+        row.make().build((B, T, None))
+
+
+@pytest.mark.parametrize("row", [r for r in RECURRENT if r.is_cell], ids=str)
+def test_input_of_a_cell(row):
+    with refused("rank 2", f"{B}, {T}, {D}"):
+        row.make().build((B, T, D))
+    with refused("inputs", "None"):
+        row.make().build((B, None))
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_initial_state(row):
+    layer = row.make()
+    right = [x(B, U)] * row.state_count
+    for states in (
+        right + [x(B, U)],
+        right[1:] + [x(B, U + 1)],
+        right[1:] + [x(B + 1, U)],
+        right[1:] + [x(B)],
+        [],
+    ):
+        with refused("`initial_state`", str(row.state_count), "Received"):
+            layer(x(B, T, D), initial_state=states)
+    assert layer(x(B, T, D), initial_state=right).shape == (B, U)
+
+
+@pytest.mark.parametrize("shape", [(B, T + 1), (B + 1, T), (B,), (B, T, 2)])
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_mask_shape(row, shape):
+    with refused("`mask`", "batch, time", "Received"):
+        row.make()(x(B, T, D), mask=np.ones(shape, bool))
+
+
+@pytest.mark.parametrize("row", RECURRENT, ids=str)
+def test_integer_input(row):
+    states = row.cell_states()
+    options = {} if states is None else {"states": states}
+    with refused("floating-point", "int32"):
+        row.make()(x(*row.input_shape, dtype="int32"), **options)
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_symbolic_integer_input(row):
+    with refused("floating-point", "int32"):
+        row.make()(keras.Input((T, D), dtype="int32"))
+
+
+@pytest.mark.parametrize("max_steps", [0, -1, 1.5, True])
+@pytest.mark.parametrize("row", BATCH, ids=str)
+def test_max_steps(row, max_steps):
+    with refused("`max_steps`", "positive integer", str(max_steps)):
+        row.make(max_steps=max_steps)
+
+
+@pytest.mark.parametrize("momentum", [-0.1, 1.1, float("nan"), "most"])
+@pytest.mark.parametrize("row", BATCH, ids=str)
+def test_momentum(row, momentum):
+    with refused("`momentum`", "between 0 and 1", str(momentum)):
+        row.make(momentum=momentum)
+
+
+def test_max_steps_from_the_data():
+    layer = keras_ln.BNLSTM(U)
+    layer.build((B, T, D))
+    rows = {w.shape[0] for w in layer.non_trainable_weights}
+    assert rows == {T}
+    assert layer.get_config()["max_steps"] is None
+    with refused("max_steps", "unknown|None|known"):
+        keras_ln.BNLSTM(U)(keras.Input((None, D)))
+    with refused("max_steps"):
+        keras_ln.BNLSTMCell(U).build((B, D))
+
+
+def test_batch_normalised_cell_cannot_train_in_keras_rnn():
+    loop = keras.layers.RNN(BY_NAME["BNLSTMCell"].make())
+    assert loop(x(B, T, D), training=False).shape == (B, U)
+    with refused("BNLSTMCell", "BNLSTM", error=ValueError):
+        loop(x(B, T, D), training=True)

@@ -1,0 +1,265 @@
+"""BNLSTM: the statistics of each step, in training and at inference."""
+
+import keras
+import numpy as np
+import pytest
+from descriptors import BY_NAME, B, D, T, U, named_weights, randomize
+from recurrence import MASKS, Problem
+from tolerances import FLOAT64
+
+import keras_ln
+
+ROW = BY_NAME["BNLSTM"]
+BOTH = pytest.mark.parametrize("use_fused", [False, "auto"])
+
+
+def moving(layer):
+    """The moving statistics, by name."""
+    return {
+        name: value
+        for name, value in named_weights(layer).items()
+        if "_moving_" in name
+    }
+
+
+def check_moving(layer, expected):
+    found = moving(layer)
+    assert set(found) == set(expected) and expected
+    for name, value in found.items():
+        np.testing.assert_allclose(
+            value, expected[name], err_msg=name, **FLOAT64
+        )
+
+
+@BOTH
+@pytest.mark.parametrize("momentum", [0.0, 0.9, 1.0])
+@pytest.mark.parametrize("mask", MASKS)
+def test_moving_averages_after_one_step(mask, momentum, use_fused):
+    problem = Problem(
+        ROW,
+        {"momentum": momentum, "use_fused": use_fused},
+        mask=MASKS[mask],
+        given_states=True,
+        training=True,
+    )
+    layer = problem.layer()
+    before = moving(layer)
+    _, _, (_, expected) = problem.expected(layer)
+    problem.run(layer)
+    check_moving(layer, expected)
+    changed = any((expected[k] != before[k]).any() for k in before)
+    assert changed == (momentum < 1.0 and mask != "all")
+
+
+@BOTH
+def test_moving_averages_after_many_steps(use_fused):
+    arguments = {"momentum": 0.7, "use_fused": use_fused}
+    problem = Problem(ROW, arguments, training=True)
+    layer = problem.layer()
+    weights = named_weights(layer)
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        problem.x = rng.normal(size=problem.shape)
+        _, (_, updated) = problem.oracle({**weights, "x": problem.x})
+        weights |= updated
+        problem.run(layer)
+    check_moving(layer, updated)
+
+
+@BOTH
+def test_the_average_is_the_batch_in_the_end(use_fused):
+    """Many equal batches: inference becomes what training gives."""
+    arguments = {
+        "momentum": 0.1,
+        "return_sequences": True,
+        "use_fused": use_fused,
+    }
+    problem = Problem(ROW, arguments, training=True)
+    layer = problem.layer()
+    for _ in range(14):  # 1e-14 of the first values is left
+        trained = problem.run(layer).outputs[0]
+    problem.training = False
+    inferred = problem.run(layer).outputs[0]
+    np.testing.assert_allclose(inferred, trained, rtol=1e-8, atol=1e-8)
+
+
+@BOTH
+@pytest.mark.parametrize("training", [True, False])
+def test_more_steps_than_max_steps(training, use_fused):
+    arguments = {
+        "max_steps": 2,
+        "momentum": 0.5,
+        "return_sequences": True,
+        "return_state": True,
+        "use_fused": use_fused,
+    }
+    problem = Problem(ROW, arguments, mask=MASKS["middle"], training=training)
+    layer = problem.layer()
+    before = moving(layer)
+    _, _, (_, expected) = problem.expected(layer)
+    problem.check(layer)
+    check_moving(layer, expected)
+    changed = [(moving(layer)[k] != v).any() for k, v in before.items()]
+    assert all(changed) if training else not any(changed)
+
+
+@BOTH
+def test_fewer_steps_than_max_steps(use_fused):
+    arguments = {"max_steps": 7, "momentum": 0.5, "use_fused": use_fused}
+    problem = Problem(ROW, arguments, training=True)
+    layer = problem.layer()
+    before = moving(layer)
+    problem.check(layer)
+    for name, value in moving(layer).items():
+        np.testing.assert_array_equal(value[T:], before[name][T:])
+        assert (value[:T] != before[name][:T]).any(axis=1).all()
+
+
+@BOTH
+def test_steps_count_in_processing_order(use_fused):
+    """Backwards, the last step of x has the first row of statistics."""
+    forwards, backwards = (
+        Problem(
+            ROW,
+            {"momentum": 0.0, "go_backwards": back, "use_fused": use_fused},
+            training=True,
+        )
+        for back in (False, True)
+    )
+    backwards.x = forwards.x[:, ::-1]
+    layers = [forwards.layer(), backwards.layer()]
+    forwards.run(layers[0])
+    backwards.run(layers[1])
+    check_moving(layers[1], moving(layers[0]))
+
+
+@BOTH
+def test_each_step_has_its_own_statistics(use_fused):
+    problem = Problem(
+        ROW, {"momentum": 0.0, "use_fused": use_fused}, training=True
+    )
+    layer = problem.layer()
+    problem.run(layer)
+    projected = problem.x @ named_weights(layer)["kernel"]  # (B, T, 4U)
+    found = moving(layer)
+    np.testing.assert_allclose(
+        found["kernel_moving_mean"], projected.mean(0), **FLOAT64
+    )
+    np.testing.assert_allclose(  # biased
+        found["kernel_moving_variance"], projected.var(0), **FLOAT64
+    )
+    # h_0 is zero in every row.
+    assert (found["recurrent_moving_variance"][0] == 0.0).all()
+    assert (found["recurrent_moving_variance"][1:] > 0.0).all()
+
+
+@BOTH
+def test_masked_rows_do_not_count(use_fused):
+    """What stands at a masked step changes nothing for the other rows."""
+    problem = Problem(
+        ROW,
+        {"return_sequences": True, "use_fused": use_fused},
+        mask=MASKS["right"],
+        training=True,
+    )
+    layers = [problem.layer(), problem.layer()]
+    first = problem.run(layers[0])
+    problem.x = np.where(problem.mask[..., None], problem.x, 1e3)
+    second = problem.run(layers[1])
+    np.testing.assert_allclose(second.outputs[0], first.outputs[0], **FLOAT64)
+    check_moving(layers[1], moving(layers[0]))
+    assert (first.gradients["x"][~problem.mask] == 0.0).all()
+
+
+@BOTH
+@pytest.mark.parametrize("normalize", [("kernel",), ("recurrent", "state"), ()])
+def test_absent_sites_have_no_weights(normalize, use_fused):
+    arguments = {"normalize": normalize, "use_fused": use_fused}
+    problem = Problem(ROW, arguments, training=True)
+    layer = problem.layer()
+    names = set(named_weights(layer))
+    for site in ("kernel", "recurrent", "state"):
+        own = {name for name in names if name.startswith(f"{site}_")}
+        own -= {"recurrent_kernel"}
+        assert bool(own) == (site in normalize)
+
+
+def test_initial_weights():
+    layer = keras_ln.BNLSTM(U, max_steps=T)
+    layer.build((B, T, D))
+    for name, value in named_weights(layer).items():
+        if name.endswith("_gamma"):
+            np.testing.assert_allclose(value, 0.1, rtol=1e-6)
+        elif name.endswith(("_beta", "_moving_mean")):
+            assert (value == 0.0).all(), name
+        elif name.endswith("_moving_variance"):
+            assert (value == 1.0).all(), name
+    bias = named_weights(layer)["bias"]
+    np.testing.assert_array_equal(bias, [0.0] * U + [1.0] * U + [0.0] * 2 * U)
+
+
+@BOTH
+def test_inference_changes_nothing(use_fused):
+    problem = Problem(ROW, {"use_fused": use_fused})
+    layer = problem.layer()
+    before = moving(layer)
+    first = problem.run(layer).outputs[0]
+    np.testing.assert_array_equal(problem.run(layer).outputs[0], first)
+    for name, value in moving(layer).items():
+        np.testing.assert_array_equal(value, before[name])
+    # One row alone is treated as among others.
+    problem.x, problem.cotangents = problem.x[:1], [problem.cotangents[0][:1]]
+    alone = problem.run(layer).outputs[0]
+    np.testing.assert_allclose(alone, first[:1], **FLOAT64)
+
+
+@BOTH
+def test_a_frozen_layer_infers(use_fused):
+    """As keras.layers.BatchNormalization: not trainable means inference."""
+    problem = Problem(ROW, {"use_fused": use_fused})
+    layer = problem.layer()
+    expected = problem.run(layer).outputs[0]
+    before = moving(layer)
+    layer.trainable = False
+    y = keras.ops.convert_to_numpy(layer(problem.x, training=True))
+    np.testing.assert_allclose(y, expected, **FLOAT64)
+    for name, value in moving(layer).items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+@BOTH
+def test_not_a_number_does_not_enter_the_averages(use_fused):
+    problem = Problem(
+        ROW, {"momentum": 0.5, "use_fused": use_fused}, training=True
+    )
+    problem.x[1, 2] = np.nan
+    layer = problem.layer()
+    before = moving(layer)
+    y = problem.run(layer).outputs[0]
+    assert np.isnan(y).any(), "the output shows it"
+    for name, value in moving(layer).items():
+        assert np.isfinite(value).all(), name
+        # The steps before it were sound, and count.
+        assert (value[:2] != before[name][:2]).any()
+
+
+def test_statistics_through_fit():
+    """Assigned once per batch, in graph mode too."""
+    layer = randomize_built(keras_ln.BNLSTM(U, max_steps=T, momentum=0.5))
+    twin = randomize_built(keras_ln.BNLSTM(U, max_steps=T, momentum=0.5))
+    x = np.random.default_rng(0).normal(size=(B, T, D)).astype("float32")
+    inputs = keras.Input((T, D))
+    model = keras.Model(inputs, layer(inputs))
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    model.fit(x, np.zeros((B, U)), B, epochs=3, verbose=0)
+    for _ in range(3):
+        twin(x, training=True)
+    for name, value in moving(twin).items():
+        np.testing.assert_allclose(
+            moving(layer)[name], value, rtol=1e-4, atol=1e-5, err_msg=name
+        )
+
+
+def randomize_built(layer):
+    layer.build((B, T, D))
+    return randomize(layer)

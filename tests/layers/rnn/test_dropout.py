@@ -1,0 +1,102 @@
+"""Dropout of the inputs and of h: seeded, constant over time, shared.
+
+The masks are read off the gradients: a dropped input has none.
+"""
+
+import numpy as np
+import pytest
+from backend_gradients import forward
+from descriptors import BY_NAME, SEQUENCE_LAYERS
+from recurrence import MASKS, Problem, compare
+
+RATE = 0.4
+# States that reach the output by way of the recurrent product alone.
+HIDDEN_ONLY = ("LNSimpleRNN", "LNLSTM", "BNLSTM", "WNLSTM")
+
+
+def mask_from(gradient, axis=()):
+    """The scaled dropout mask of what has this gradient."""
+    kept = (gradient != 0.0).any(axis=axis)
+    return kept / (1.0 - RATE)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("use_fused", [False, "auto"])
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_oracle_with_the_same_masks(row, use_fused, seed):
+    arguments = {
+        "dropout": RATE,
+        "recurrent_dropout": RATE,
+        "seed": seed,
+        "use_fused": use_fused,
+        "return_sequences": True,
+    }
+    problem = Problem(row, arguments, given_states=True, training=True)
+    if row.name not in HIDDEN_ONLY:
+        # One row: the kernel's gradient sums over them.
+        problem = Problem(
+            row, arguments, given_states=True, training=True, shape=(1, 4, 2)
+        )
+    layer = problem.layer()
+    result = problem.run(layer)
+    dropout_mask = mask_from(result.gradients["x"], axis=1)
+    if row.name in HIDDEN_ONLY:
+        recurrent_mask = mask_from(result.gradients["state0"], axis=())
+    else:
+        recurrent_mask = mask_from(result.gradients["recurrent_kernel"], 1)
+    if len(problem.x) == 3:
+        both = np.concatenate([dropout_mask, recurrent_mask], axis=1)
+        assert 0 < (both == 0.0).sum() < both.size
+        assert len(np.unique(both, axis=0)) > 1, "every row has its own"
+    outputs, wanted, _ = problem.expected(
+        layer,
+        dropout_mask=dropout_mask,
+        recurrent_dropout_mask=recurrent_mask,
+    )
+    compare(result, outputs, wanted)
+
+
+@pytest.mark.parametrize("kind", ["dropout", "recurrent_dropout"])
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_seed_and_inference(row, kind):
+    def outputs(seed, training, calls=1, **arguments):
+        problem = Problem(
+            row,
+            {kind: RATE, "seed": seed, "return_sequences": True, **arguments},
+            given_states=True,
+            training=training,
+        )
+        layer = problem.layer()
+        return [problem.run(layer).outputs[0] for _ in range(calls)]
+
+    first, second = outputs(7, True, calls=2)
+    assert abs(first - second).max() > 1e-3, "a new mask in every call"
+    np.testing.assert_array_equal(outputs(7, True)[0], first)
+    assert abs(outputs(8, True)[0] - first).max() > 1e-3
+    none = outputs(7, False, **{kind: 0.0})[0]
+    np.testing.assert_array_equal(outputs(7, False)[0], none)
+
+
+def test_rate_of_dropping():
+    problem = Problem(
+        BY_NAME["LNLSTM"], {"dropout": RATE}, training=True, shape=(60, 1, 4)
+    )
+    result = problem.run(problem.layer())
+    share = (mask_from(result.gradients["x"], 1) == 0.0).mean()
+    # 240 draws: a standard deviation of 0.032.
+    assert abs(share - RATE) < 0.13
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_compiled_calls_draw_anew(row):
+    """A mask must not be frozen into the compiled function."""
+    problem = Problem(row, {"recurrent_dropout": RATE}, given_states=True)
+    problem.mask = MASKS["left"]
+    problem.training = True
+    layer = problem.layer()
+    values = [problem.run(layer, compiled=True).outputs[0] for _ in range(2)]
+    assert abs(values[0] - values[1]).max() > 1e-3
+    silent = forward(layer, training=False)
+    options = {"initial_state": problem.states, "mask": problem.mask}
+    once, again = (silent(problem.x, **options)[0] for _ in range(2))
+    np.testing.assert_array_equal(once, again)

@@ -1,0 +1,150 @@
+"""Without normalisation our layers are Keras' own, so baselines are fair."""
+
+import keras
+import numpy as np
+import pytest
+from backend_gradients import value_and_gradients
+from descriptors import B, D, T, U, named_weights, randomize
+from recurrence import MASKS
+from reference.ln_gru import keras_gru
+from tolerances import FLOAT32_VALUES, SAME_PROGRAM
+
+import keras_ln
+
+X = np.random.default_rng(1).normal(size=(B, T, D)).astype("float32")
+COTANGENT = np.random.default_rng(2).normal(size=(B, T, U)).astype("float32")
+
+
+def plain_lstms():
+    """Layers that claim to be keras.layers.LSTM."""
+    common = {"return_sequences": True}
+    return {
+        "LNLSTM": keras_ln.LNLSTM(U, normalize=(), **common),
+        "BNLSTM": keras_ln.BNLSTM(U, normalize=(), max_steps=T, **common),
+    }
+
+
+@pytest.mark.parametrize("name", ["LNLSTM", "BNLSTM"])
+def test_lstm(name):
+    """The same weights in the same order, the same values and gradients.
+
+    Keras' float32 loops on JAX and torch set the precision.
+    """
+    theirs = keras.layers.LSTM(U, return_sequences=True, use_cudnn=False)
+    theirs.build(X.shape)
+    randomize(theirs)
+    layer = plain_lstms()[name]
+    layer.build(X.shape)
+    assert [w.name for w in layer.weights] == [w.name for w in theirs.weights]
+    layer.set_weights(theirs.get_weights())
+    states = [COTANGENT[:, 0], COTANGENT[:, 1]]
+    for mask in (None, MASKS["right"]):
+        ours, expected = (
+            value_and_gradients(
+                one, X, [COTANGENT], states=states, mask=mask, training=True
+            )
+            for one in (layer, theirs)
+        )
+        np.testing.assert_allclose(
+            ours.outputs[0], expected.outputs[0], **FLOAT32_VALUES
+        )
+        for key, gradient in expected.gradients.items():
+            np.testing.assert_allclose(
+                ours.gradients[key], gradient, err_msg=key, **FLOAT32_VALUES
+            )
+
+
+def test_fresh_weights_are_those_of_keras():
+    """From the same seed: initialisers, forget bias and all."""
+    found = []
+    for cls, options in (
+        (keras.layers.LSTM, {}),
+        (keras_ln.LNLSTM, {"normalize": ()}),
+    ):
+        keras.utils.set_random_seed(5)
+        layer = cls(U, **options)
+        layer.build(X.shape)
+        found.append(layer.get_weights())
+    for theirs, ours in zip(*found, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_untrained_weight_norm_is_the_plain_lstm():
+    keras.utils.set_random_seed(5)
+    theirs = keras.layers.LSTM(U, return_sequences=True)
+    expected = keras.ops.convert_to_numpy(theirs(X))
+    keras.utils.set_random_seed(5)
+    ours = keras_ln.WNLSTM(U, return_sequences=True)
+    y = keras.ops.convert_to_numpy(ours(X))
+    np.testing.assert_allclose(y, expected, **FLOAT32_VALUES)
+    weights = named_weights(ours)
+    for matrix, gain in (
+        ("kernel", "kernel_g"),
+        ("recurrent_kernel", "recurrent_g"),
+    ):
+        np.testing.assert_allclose(
+            weights[gain], np.linalg.norm(weights[matrix], axis=0), rtol=1e-6
+        )
+
+
+def test_weight_norm_ignores_the_length_of_v():
+    layer = keras_ln.WNLSTM(U)
+    layer.build(X.shape)
+    randomize(layer)
+    before = keras.ops.convert_to_numpy(layer(X))
+    layer.cell.kernel.assign(layer.cell.kernel.numpy() * 7.0)
+    after = keras.ops.convert_to_numpy(layer(X))
+    np.testing.assert_allclose(after, before, **SAME_PROGRAM)
+    gradients = value_and_gradients(layer, X).gradients
+    # So its gradient stands at right angles to v, column by column.
+    along = (gradients["kernel"] * layer.cell.kernel.numpy()).sum(0)
+    assert abs(along).max() < 1e-4
+
+
+def test_gru_with_the_gate_turned():
+    """Keras' update gate keeps the old h, ours opens to the new one."""
+    theirs = keras.layers.GRU(
+        U, return_sequences=True, reset_after=True, use_bias=False
+    )
+    theirs.build(X.shape)
+    randomize(theirs)
+    ours = keras_ln.LNGRU(U, return_sequences=True, normalize=())
+    ours.build(X.shape)
+    turn = np.repeat([-1.0, 1.0, 1.0], U)  # sigmoid(-z) is 1 - sigmoid(z)
+    kernel, recurrent_kernel = theirs.get_weights()
+    ours.set_weights([kernel * turn, recurrent_kernel * turn])
+    y = keras.ops.convert_to_numpy(ours(X))
+    expected = keras.ops.convert_to_numpy(theirs(X))
+    np.testing.assert_allclose(y, expected, **FLOAT32_VALUES)
+    oracle, _ = keras_gru(kernel, recurrent_kernel, X, np.zeros((B, U)))
+    np.testing.assert_allclose(y, oracle, **FLOAT32_VALUES)
+    ours.set_weights([kernel, recurrent_kernel])
+    unturned = keras.ops.convert_to_numpy(ours(X))
+    assert abs(unturned - expected).max() > 1e-2
+
+
+def test_layer_norm_forgets_scale_and_shift_of_the_input_product():
+    """What a layer norm of x W is for, in words of the layer."""
+    layer = keras_ln.LNLSTM(U, normalize=("kernel",), return_sequences=True)
+    layer.build(X.shape)
+    randomize(layer)
+    before = keras.ops.convert_to_numpy(layer(X))
+    layer.cell.kernel.assign(layer.cell.kernel.numpy() * 30.0)
+    after = keras.ops.convert_to_numpy(layer(X))
+    np.testing.assert_allclose(after, before, rtol=1e-2, atol=2e-3)
+
+
+def test_the_carried_cell_state_is_not_normalised():
+    """As in the paper, not as in TensorFlow-Addons."""
+    layer = keras_ln.LNLSTM(U, normalize=("state",), return_state=True)
+    layer.build(X.shape)
+    # Gates i and f open, the candidate at 1: c counts the steps.
+    weights = {w.name: np.zeros(w.shape) for w in layer.weights}
+    weights["bias"][: 3 * U] = 50.0
+    weights["state_gamma"][:] = 1.0
+    for weight in layer.weights:
+        weight.assign(weights[weight.name])
+    _, _, c = layer(X)
+    np.testing.assert_allclose(
+        keras.ops.convert_to_numpy(c), float(T), rtol=1e-6
+    )

@@ -1,0 +1,291 @@
+"""The layers among Keras' own: wrappers, stacks, state kept between calls."""
+
+import keras
+import numpy as np
+import pytest
+from backend_gradients import BACKEND, forward, value_and_gradients
+from descriptors import BY_NAME, SEQUENCE_LAYERS, B, D, T, U, named_weights
+from recurrence import MASKS, Problem, same
+from tolerances import FLOAT64
+
+STEPWISE = [row for row in SEQUENCE_LAYERS if not row.batch_statistics]
+
+
+def to_numpy(x):
+    return keras.ops.convert_to_numpy(x)
+
+
+@pytest.mark.parametrize("use_fused", [False, "auto"])
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_stateful(row, use_fused):
+    """Two halves of a sequence, one after the other, are the whole."""
+    # Inference: the batch-normalised layer counts steps anew in each call,
+    # so it gets one row of statistics.
+    arguments = {"return_sequences": True, "use_fused": use_fused}
+    if row.batch_statistics:
+        arguments["max_steps"] = 1
+    problem = Problem(row, arguments)
+    whole = problem.run(problem.layer()).outputs[0]
+    layer = problem.layer(stateful=True)
+    first, second = (
+        to_numpy(layer(problem.x[:, half]))
+        for half in (slice(0, 3), slice(3, 4))
+    )
+    np.testing.assert_allclose(
+        np.concatenate([first, second], axis=1), whole, **FLOAT64
+    )
+    kept = [to_numpy(state).copy() for state in layer.states]
+    np.testing.assert_allclose(kept[0], whole[:, -1], **FLOAT64)
+    layer.reset_state()
+    assert all((to_numpy(state) == 0.0).all() for state in layer.states)
+    again = to_numpy(layer(problem.x[:, :3]))
+    np.testing.assert_array_equal(again, first)
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_stateful_needs_the_batch_size(row):
+    layer = row.make(stateful=True)
+    with pytest.raises(ValueError, match="batch size must be static"):
+        layer(keras.Input((T, D)))
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_stateful_training(row):
+    """The gradient does not reach back beyond the call."""
+    problem = Problem(row, {"stateful": True}, training=True)
+    layer = problem.layer()
+    problem.run(layer)
+    carried = [to_numpy(state).copy() for state in layer.states]
+    result = problem.run(layer)
+    twin = Problem(row, {}, training=True, given_states=True)
+    twin.states = carried
+    expected = twin.run(twin.layer())
+    np.testing.assert_allclose(
+        result.outputs[0], expected.outputs[0], **FLOAT64
+    )
+    for name, gradient in result.gradients.items():
+        np.testing.assert_allclose(
+            gradient, expected.gradients[name], err_msg=name, **FLOAT64
+        )
+
+
+@pytest.mark.parametrize("mask", ["none", "middle"])
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_unroll(row, mask):
+    problem = Problem(
+        row,
+        {"return_state": True, "go_backwards": mask == "none"},
+        mask=MASKS[mask],
+        training=True,
+    )
+    unrolled = problem.layer(unroll=True)
+    same(problem.run(unrolled), problem.run(problem.layer()))
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_unroll_needs_the_length(row):
+    problem = Problem(row, {"unroll": True})
+    options = {"compiled": True, "unknown_sizes": True}
+    if BACKEND == "tensorflow":
+        with pytest.raises(ValueError, match="(?i)unroll.*time"):
+            problem.run(problem.layer(), **options)
+    else:  # JAX and torch always know it
+        same(
+            problem.run(problem.layer(), **options),
+            problem.run(problem.layer(unroll=False)),
+        )
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_bidirectional(row):
+    # Keras' wrapper asks its layers for zeros at masked steps.
+    arguments = {"return_sequences": True, "zero_output_for_mask": True}
+    problem = Problem(row, arguments, mask=MASKS["right"])
+    layer = keras.layers.Bidirectional(
+        row.make(return_sequences=True, dtype="float64"),
+        merge_mode="concat",
+        dtype="float64",
+    )
+    layer.build(problem.x.shape)
+    rng = np.random.default_rng(0)
+    halves = (layer.forward_layer, layer.backward_layer)
+    for half in halves:
+        for weight in half.trainable_weights:
+            weight.assign(weight.numpy() + rng.normal(size=weight.shape))
+    y = to_numpy(layer(problem.x, mask=problem.mask))
+    for half, backwards, part in zip(
+        halves, (False, True), (slice(0, U), slice(U, None)), strict=True
+    ):
+        problem.arguments["go_backwards"] = backwards
+        (expected,), _ = problem.oracle({"x": problem.x, **named_weights(half)})
+        if backwards:
+            expected = expected[:, ::-1]
+        np.testing.assert_allclose(y[..., part], expected, **FLOAT64)
+    revived = keras.layers.Bidirectional.from_config(layer.get_config())
+    assert type(revived.forward_layer) is type(revived.backward_layer)
+    assert revived.get_config() == layer.get_config()
+
+
+def copy_weights(source, targets):
+    """Hand the weights of a list of layers to another list of layers."""
+    for old, new in zip(source, targets, strict=True):
+        new.set_weights(old.get_weights())
+
+
+def test_stacked_cells():
+    """Cells stacked in one loop are layers one after the other."""
+    layers = [row.make(return_sequences=True) for row in STEPWISE]
+    cells = [BY_NAME[row.cell].make() for row in STEPWISE]
+    stack = keras.layers.RNN(
+        keras.layers.StackedRNNCells(cells), return_sequences=True
+    )
+    chain = keras.Sequential([keras.Input((T, D)), *layers])
+    x = np.random.default_rng(0).normal(size=(B, T, D)).astype("float32")
+    stack.build(x.shape)
+    copy_weights(layers, cells)
+    np.testing.assert_allclose(
+        to_numpy(stack(x)), to_numpy(chain(x)), rtol=1e-4, atol=1e-5
+    )
+    result = value_and_gradients(stack, x)
+    assert all(np.isfinite(g).all() for g in result.gradients.values())
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_cell_in_keras_rnn(row):
+    """Keras' loop around the cell, without a mask, is our layer."""
+    problem = Problem(
+        row, {"return_sequences": True, "return_state": True, "seed": 3}
+    )
+    layer = problem.layer()
+    cell = BY_NAME[row.cell].make(dtype="float64", seed=3)
+    loop = keras.layers.RNN(
+        cell, return_sequences=True, return_state=True, dtype="float64"
+    )
+    loop.build(problem.x.shape)
+    loop.set_weights(layer.get_weights())
+    expected, result = problem.run(layer), None
+    if row.batch_statistics:  # the third state counts the steps
+        problem.cotangents.append(None)
+    result = problem.run(loop)
+    for k, value in enumerate(expected.outputs):
+        np.testing.assert_allclose(result.outputs[k], value, **FLOAT64)
+    for name, gradient in expected.gradients.items():
+        np.testing.assert_allclose(
+            result.gradients[name], gradient, err_msg=name, **FLOAT64
+        )
+
+
+@pytest.mark.parametrize("row", STEPWISE, ids=str)
+def test_cell_in_keras_rnn_with_dropout(row):
+    arguments = {"dropout": 0.4, "recurrent_dropout": 0.4, "seed": 3}
+    problem = Problem(row, arguments, training=True)
+    layer = problem.layer(use_fused=False)
+    cell = BY_NAME[row.cell].make(dtype="float64", **arguments)
+    loop = keras.layers.RNN(cell, dtype="float64")
+    loop.build(problem.x.shape)
+    for new, old in zip(loop.weights, layer.weights, strict=True):
+        new.assign(old.numpy())
+    same(problem.run(loop), problem.run(layer))
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_time_distributed(row):
+    problem = Problem(row)
+    layer = problem.layer()
+    wrapped = keras.layers.TimeDistributed(layer, dtype="float64")
+    x = np.random.default_rng(6).normal(size=(B, 2, T, D))
+    y = to_numpy(wrapped(x))
+    assert y.shape == (B, 2, U)
+    for k in range(2):
+        expected = to_numpy(layer(x[:, k]))
+        np.testing.assert_allclose(y[:, k], expected, **FLOAT64)
+
+
+@pytest.mark.parametrize("use_fused", [False, "auto"])
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_unknown_sizes(row, use_fused):
+    """A model of unknown batch and length takes any; so do gradients."""
+    problem = Problem(
+        row,
+        {"return_sequences": True, "use_fused": use_fused},
+        mask=MASKS["left"],
+        given_states=True,
+    )
+    layer = problem.layer()
+    problem.check(layer, compiled=True, unknown_sizes=True)
+    inputs = keras.Input((None, D), dtype="float64")
+    model = keras.Model(inputs, layer(inputs))
+    assert model.output_shape == (None, None, U)
+    rng = np.random.default_rng(1)
+    for batch, steps in ((2, 3), (5, 6), (1, 1)):
+        x = rng.normal(size=(batch, steps, D))
+        zeros = [np.zeros((batch, U))] * row.state_count
+        options = {"training": False} if row.batch_statistics else {}
+        expected, *_ = row.oracle(named_weights(layer), x, zeros, **options)
+        np.testing.assert_allclose(to_numpy(model(x)), expected, **FLOAT64)
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_mask_from_keras_masking(row):
+    """Masking and Embedding send the mask along the graph."""
+    problem = Problem(row, mask=MASKS["middle"])
+    layer = problem.layer()
+    expected = problem.run(layer).outputs[0]
+    x = np.where(problem.mask[..., None], problem.x, 9.0)
+    inputs = keras.Input((T, D), dtype="float64")
+    masked = keras.layers.Masking(9.0, dtype="float64")(inputs)
+    model = keras.Model(inputs, layer(masked))
+    np.testing.assert_allclose(to_numpy(model(x)), expected, **FLOAT64)
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_initial_state_in_a_model(row):
+    """An encoder hands its states to a decoder, as Keras' guide does."""
+    inputs = keras.Input((T, D))
+    encoder, decoder = row.make(return_state=True), row.make()
+    _, *states = encoder(inputs)
+    model = keras.Model(inputs, decoder(inputs, initial_state=states))
+    x = np.random.default_rng(0).normal(size=(B, T, D)).astype("float32")
+    _, *states = encoder(x)
+    np.testing.assert_allclose(
+        to_numpy(model(x)),
+        to_numpy(decoder(x, initial_state=states)),
+        rtol=1e-5,
+        atol=1e-6,
+    )
+    alone = to_numpy(decoder(x))
+    assert abs(to_numpy(model(x)) - alone).max() > 1e-3
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_regularizers_and_constraints(row):
+    layer = row.make(
+        kernel_regularizer=keras.regularizers.L2(0.5),
+        kernel_constraint="non_neg",
+        activity_regularizer=keras.regularizers.L1(1.0),
+    )
+    y = to_numpy(layer(np.ones((B, T, D), "float32")))
+    kernel = layer.cell.kernel
+    assert isinstance(kernel.constraint, keras.constraints.NonNeg)
+    expected = [
+        0.5 * np.square(kernel.numpy()).sum(),
+        # Keras divides the activity's loss by the batch size.
+        abs(y).sum() / B,
+    ]
+    np.testing.assert_allclose(
+        sorted(float(to_numpy(loss)) for loss in layer.losses),
+        sorted(expected),
+        rtol=1e-4,
+    )
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_frozen_layer(row):
+    """trainable=False reaches the cell, and its weights take no gradient."""
+    layer = row.make(trainable=False)
+    layer.build((B, T, D))
+    assert layer.trainable_weights == []
+    assert len(layer.weights) == len(row.weights)
+    silent = forward(layer, training=True)
+    x = np.random.default_rng(0).normal(size=(B, T, D)).astype("float32")
+    assert silent(x)[0].shape == (B, U)
