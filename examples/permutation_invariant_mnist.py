@@ -26,6 +26,8 @@ import keras_ln
 
 KINDS = ("none", "layer", "batch")
 
+EVALUATION_BATCH = 400
+
 
 def build_model(
     norm: str = "layer",
@@ -68,7 +70,7 @@ def build_model(
 def load_data(args: Namespace) -> mnist.Digits:
     """Loads the digits, a few of them for --smoke."""
     digits = mnist.load(args)
-    return digits.first(1408, 500) if args.smoke else digits
+    return digits.first(1408, 384) if args.smoke else digits
 
 
 def check(args: Namespace, digits: mnist.Digits) -> None:
@@ -82,6 +84,8 @@ def check(args: Namespace, digits: mnist.Digits) -> None:
     if args.norm == "batch" and args.batch_size < 2:
         raise InputError("--norm batch needs a --batch-size of at least 2")
     training.check_evaluate_every(args, examples // args.batch_size)
+    tested = len(digits.test_labels)
+    training.check_even(args, "test images", tested % EVALUATION_BATCH)
 
 
 def train(
@@ -108,7 +112,7 @@ def train(
         folder,
         args,
         updates_per_pass=updates_per_pass,
-        validation_data=streams.in_order((test_x, test_y), 500),
+        validation_data=streams.in_order((test_x, test_y), EVALUATION_BATCH),
     )
     last = history.rows[-1]
     metrics = {

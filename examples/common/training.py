@@ -1,6 +1,7 @@
 """One way to train: `model.fit` with callbacks that survive a kill."""
 
 import contextlib
+import importlib.util
 import os
 import platform
 import sys
@@ -20,6 +21,8 @@ BACKUP = "backup.npz"
 
 def check_environment(args: Namespace) -> None:
     """Refuses what the Keras backend or this machine cannot do."""
+    if args.tensorboard and importlib.util.find_spec("tensorboard") is None:
+        raise InputError("--tensorboard needs it: pip install tensorboard")
     if args.distribute == "none":
         return
     backend = keras.backend.backend()
@@ -28,11 +31,15 @@ def check_environment(args: Namespace) -> None:
             f"--distribute {args.distribute} works on the tensorflow and jax "
             f"backends of Keras, not on {backend}"
         )
-    count = len(_devices())
-    if getattr(args, "batch_size", None) and args.batch_size % count:
+    check_even(args, "--batch-size", args.batch_size)
+
+
+def check_even(args: Namespace, name: str, examples: int) -> None:
+    """Refuses a batch that --distribute cannot cut into equal parts."""
+    count = 1 if args.distribute == "none" else len(_devices())
+    if examples % count:
         raise InputError(
-            f"--batch-size {args.batch_size} cannot be split evenly over "
-            f"{count} devices"
+            f"{name}: {examples} cannot be split evenly over {count} devices"
         )
 
 
@@ -86,12 +93,13 @@ def speed(updates: int, limit: int = 50) -> dict[str, Any]:
 
     On TensorFlow a model of a few dense layers gains from XLA, which Keras
     leaves off on a CPU, and from leaving Python only every few steps. On JAX
-    Keras would unroll these steps, and torch knows only one.
+    Keras would unroll these steps, torch knows only one, and TensorFlow 2.21
+    fails with several steps on several devices.
     """
-    if keras.backend.backend() != "tensorflow":
+    if keras.backend.backend() != "tensorflow" or tf.distribute.has_strategy():
         return {}
     return {
-        "jit_compile": "auto" if tf.distribute.has_strategy() else True,
+        "jit_compile": True,
         "steps_per_execution": nearest_divisor(updates, limit),
     }
 

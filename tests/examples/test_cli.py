@@ -72,6 +72,12 @@ def test_bad_flags(capsys, tmp_path, no_training, flags, message):
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_tensorboard_has_to_be_there(capsys, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    line = _refusal(capsys, "--tensorboard")
+    assert line == "--tensorboard needs it: pip install tensorboard"
+
+
 def _run(folder, *flags):
     return script.main(
         ["--smoke", "--units", "4", "--output-dir", str(folder), *flags]

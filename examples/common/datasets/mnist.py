@@ -23,8 +23,9 @@ SOURCE = "https://storage.googleapis.com/cvdf-datasets/mnist/" + ARCHIVES[1]
 
 # The rest of the 60,000 published training images is for validation.
 TRAINING_IMAGES = 55_000
-# Of the 1,797 small images; a multiple of the usual batch sizes.
+# Of the 1,797 small images; both are multiples of the usual batch sizes.
 SMALL_TRAINING_IMAGES = 1_408
+SMALL_TEST_IMAGES = 384
 
 
 class Digits(NamedTuple):
@@ -92,8 +93,8 @@ def small_digits() -> Digits:
     order = np.random.default_rng(0).permutation(len(bunch.target))
     images = np.float32(bunch.images[order]) / 16
     labels = np.int32(bunch.target[order])
-    n = SMALL_TRAINING_IMAGES
-    return Digits(images[:n], labels[:n], images[n:], labels[n:])
+    n, m = SMALL_TRAINING_IMAGES, SMALL_TRAINING_IMAGES + SMALL_TEST_IMAGES
+    return Digits(images[:n], labels[:n], images[n:m], labels[n:m])
 
 
 def read_images(path: Path) -> np.ndarray:
