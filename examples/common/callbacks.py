@@ -7,6 +7,7 @@ file, so that no kill can leave halves that do not belong together.
 import json
 import math
 import time
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,7 @@ class Backup(keras.callbacks.BackupAndRestore):
             with np.load(self.path, allow_pickle=False) as file:
                 state = json.loads(str(file["state"]))
                 arrays = [file[f"a{i}"] for i in range(len(file.files) - 1)]
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
             raise InputError(
                 f"the backup {self.path} cannot be read ({error}); remove the "
                 "folder and start the run again"

@@ -119,7 +119,7 @@ def test_a_broken_backup_is_told(capsys, tmp_path):
     folder = tmp_path / "run"
     _run(folder)
     (folder / "metrics.json").unlink()
-    (folder / "backup.npz").write_bytes(b"PK not much of a backup")
+    (folder / "backup.npz").write_bytes(b"PK\x03\x04 cut off")
     capsys.readouterr()
     with pytest.raises(SystemExit) as end:
         _run(folder, "--resume")

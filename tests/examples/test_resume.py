@@ -1,5 +1,6 @@
 """A killed run goes on to the very result of an unbroken one."""
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ import numpy as np
 import permutation_invariant_mnist as script
 import pytest
 import tensorflow as tf
-from common import training
+from common import cli, training
 from common.datasets import streams
 
 FLAGS = ["--units", "16", "--epochs", "4", "--batch-size", "8"]
@@ -59,7 +60,8 @@ def test_kill_in_the_middle_of_an_epoch(tmp_path):
 def test_kill_in_a_comparison(tmp_path, monkeypatch, capsys):
     flags = ["--compare", "--smoke", "--units", "8", "--batch-size", "64"]
     unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"
-    assert script.main([*flags, "--output-dir", str(unbroken)]) == 0
+    experiment = dataclasses.replace(script.EXPERIMENT, kinds=("none", "batch"))
+    assert cli.run(experiment, [*flags, "--output-dir", str(unbroken)]) == 0
     fit = training.fit
     calls = []
 
@@ -73,13 +75,13 @@ def test_kill_in_a_comparison(tmp_path, monkeypatch, capsys):
     with monkeypatch.context() as patch:
         patch.setattr(training, "fit", dying_fit)
         with pytest.raises(KeyboardInterrupt):
-            script.main(flags)
+            cli.run(experiment, flags)
     capsys.readouterr()
-    assert script.main([*flags, "--resume"]) == 0
+    assert cli.run(experiment, [*flags, "--resume"]) == 0
     assert "none-batch-size-64-seed-0 is finished" in capsys.readouterr().out
     one, two = (f / "comparison.csv" for f in (unbroken, killed))
     assert one.read_bytes() == two.read_bytes()
-    for run in ("none", "layer", "batch"):
+    for run in experiment.kinds:
         name = f"{run}-batch-size-64-seed-0"
         _assert_same_run(unbroken / name, killed / name)
 
