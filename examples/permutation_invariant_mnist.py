@@ -157,7 +157,7 @@ EXPERIMENT = cli.Experiment(
     compared={"batch_size": (128, 4)},
     panels=(
         plotting.Panel("training NLL (nats)", lambda r: r["loss"], log=True),
-        plotting.Panel("test error (%)", _error),
+        plotting.Panel("test error (%)", _error, log=True),
     ),
     columns={
         "training NLL": "train_nll",

@@ -12,6 +12,7 @@ from common import files
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt  # noqa: E402
+from matplotlib import ticker  # noqa: E402
 
 # Okabe and Ito's colours without the yellow, which is pale on white.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
@@ -137,6 +138,11 @@ def _label(axis, panel: Panel) -> None:
     axis.spines[["top", "right"]].set_visible(False)
     if panel.log:
         axis.set_yscale("log")
+        low, high = axis.get_ylim()
+        if high < 1000 * low:  # Powers of ten would be few labels.
+            axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+            axis.yaxis.set_major_formatter("{x:g}")
+            axis.yaxis.set_minor_formatter(ticker.NullFormatter())
 
 
 def _save(figure, path: Path) -> None:
