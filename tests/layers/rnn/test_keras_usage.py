@@ -4,7 +4,16 @@ import keras
 import numpy as np
 import pytest
 from backend_gradients import BACKEND, forward, value_and_gradients
-from descriptors import BY_NAME, SEQUENCE_LAYERS, B, D, T, U, named_weights
+from descriptors import (
+    BY_NAME,
+    SEQUENCE_LAYERS,
+    B,
+    D,
+    T,
+    U,
+    named_weights,
+    randomize,
+)
 from recurrence import MASKS, Problem, same
 from tolerances import FLOAT64
 
@@ -245,6 +254,7 @@ def test_initial_state_in_a_model(row):
     encoder, decoder = row.make(return_state=True), row.make()
     _, *states = encoder(inputs)
     model = keras.Model(inputs, decoder(inputs, initial_state=states))
+    randomize(model)
     x = np.random.default_rng(0).normal(size=(B, T, D)).astype("float32")
     _, *states = encoder(x)
     np.testing.assert_allclose(
