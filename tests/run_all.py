@@ -95,8 +95,13 @@ def suite(backend, *arguments):
 
 
 def portable_suite(backend):
-    """The tests that a backend other than TensorFlow has to pass."""
-    suite(backend, "tests", *(f"--ignore={path}" for path in BACKEND_FREE))
+    """The tests that a backend other than TensorFlow has to pass.
+
+    Whatever is marked slow runs on TensorFlow alone.
+    """
+    chosen = "not slow and not accelerator and not peers"
+    ignored = (f"--ignore={path}" for path in BACKEND_FREE)
+    suite(backend, "tests", "-m", chosen, *ignored)
 
 
 CHECKS = {
