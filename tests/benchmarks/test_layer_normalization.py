@@ -46,5 +46,5 @@ def test_peak_memory_sees_the_arrays():
         k for k in keys if k[0].startswith("keras ") and k[1] == "inference"
     )
     memory = layer_normalization.peak_memory(key, options)
-    # x, the cotangent, and y, of 16 MB each.
-    assert memory is None or memory > 48
+    # y has 16 MB, and Keras a few intermediates of that size.
+    assert memory is None or 15 < memory < 200
