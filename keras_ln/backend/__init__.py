@@ -27,23 +27,22 @@ torch. Each of them supplies the same names:
     ``matmul(a, b)`` takes ``a`` of any rank and a matrix ``b``.
 """
 
+import importlib
+from typing import Any
+
 import keras
 
-_BACKEND = keras.backend.backend()
+_BACKENDS = ("tensorflow", "jax", "torch")
 
-if _BACKEND == "tensorflow":
-    from keras_ln.backend import tensorflow as _module
-elif _BACKEND == "jax":
-    from keras_ln.backend import jax as _module
-elif _BACKEND == "torch":
-    from keras_ln.backend import torch as _module
-else:
+if keras.backend.backend() not in _BACKENDS:
     raise ImportError(
         "keras_ln runs on the Keras backends tensorflow, jax and torch. "
-        f"Received: {_BACKEND!r}. Set the environment variable KERAS_BACKEND, "
-        "or `backend` in keras.json, to one of the three before importing "
-        "Keras."
+        f"Received: {keras.backend.backend()!r}. Set the environment variable "
+        "KERAS_BACKEND, or `backend` in keras.json, to one of the three before "
+        "importing Keras."
     )
+
+_module: Any = importlib.import_module(f"{__name__}.{keras.backend.backend()}")
 
 scan = _module.scan
 custom_vjp = _module.custom_vjp

@@ -12,8 +12,14 @@ sqrt = tf.sqrt
 
 def matmul(a, b):
     """``a @ b`` over the last axis of ``a``; ``b`` is a matrix."""
-    # tf.matmul would broadcast the matrix over the leading axes of `a`.
-    return tf.tensordot(a, b, 1)
+    # tf.matmul would broadcast the matrix over the leading axes of `a`, and
+    # the gradient of tf.tensordot does not compile inside a loop.
+    if len(a.shape) == 2:
+        return tf.matmul(a, b)
+    rows = tf.matmul(tf.reshape(a, (-1, b.shape[0])), b)
+    return tf.reshape(
+        rows, tf.concat((tf.shape(a)[:-1], tf.shape(rows)[1:]), 0)
+    )
 
 
 def mean(x, axis=None, keepdims=False):
@@ -117,9 +123,7 @@ def custom_vjp(forward, backward):
     # Keras leaves XLA off by itself in several common situations (CPU-only
     # machines, tf.distribute, op determinism), hence functions of our own.
     compiled_forward = tf.function(forward, jit_compile=True, autograph=False)
-    compiled_backward = tf.function(
-        backward, jit_compile=True, autograph=False
-    )
+    compiled_backward = tf.function(backward, jit_compile=True, autograph=False)
 
     def reference_vjp(args, cotangents):
         return _dense(backward(forward(*args)[1], cotangents), args)
@@ -186,7 +190,7 @@ def _leaves(structure):
 
 def _dense(gradients, args):
     """A flat list with one gradient per tensor in ``args``."""
-    flat = []
+    flat: list = []
     for gradient, arg in zip(gradients, args, strict=True):
         leaves = tf.nest.flatten(arg)
         if gradient is None:

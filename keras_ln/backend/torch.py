@@ -95,7 +95,7 @@ class _Op(torch.autograd.Function):
 
 def _flatten_gradients(gradients, structure):
     """One leaf per leaf of ``structure``; ``None`` may stand for a subtree."""
-    flat = []
+    flat: list = []
     for gradient, arg in zip(gradients, structure, strict=True):
         leaves = keras.tree.flatten(arg)
         if gradient is None:
