@@ -1,6 +1,7 @@
 """Figures and tables of runs."""
 
 import dataclasses
+import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -136,7 +137,8 @@ def _label(axis, panel: Panel) -> None:
     axis.label_outer()
     axis.grid(alpha=0.3, which="both" if panel.log else "major", lw=0.5)
     axis.spines[["top", "right"]].set_visible(False)
-    if panel.log:
+    # Without a positive value (all runs diverged) there is no such scale.
+    if panel.log and math.isfinite(axis.dataLim.minposy):
         axis.set_yscale("log")
         low, high = axis.get_ylim()
         if high < 1000 * low:  # Powers of ten would be few labels.

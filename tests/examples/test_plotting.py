@@ -1,0 +1,89 @@
+"""Tables and figures, also of results that are odd."""
+
+from pathlib import Path
+
+import pytest
+from common import files, plotting
+from matplotlib import pyplot as plt
+
+PANELS = [
+    plotting.Panel("loss", lambda row: row["loss"], log=True),
+    plotting.Panel("error (%)", lambda row: row["error"], log=True),
+]
+
+
+def _run(folder, name, losses, metrics=None):
+    path = folder / name
+    path.mkdir()
+    rows = [
+        {"epoch": epoch, "loss": loss, "error": loss}
+        for epoch, loss in enumerate(losses, 1)
+    ]
+    if rows:
+        files.write_csv(path / "history.csv", rows)
+    return plotting.Run(path, metrics)
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures, in place of what closes them."""
+    figures = []
+    monkeypatch.setattr(plt, "close", figures.append)
+    yield figures
+    monkeypatch.undo()
+    plt.close("all")
+
+
+def test_lines_are_means_and_columns_the_second_key(tmp_path, drawn):
+    groups = {
+        ("none", 128): [
+            _run(tmp_path, "a", [1.0, 0.5]),
+            _run(tmp_path, "b", [3.0, 1.5, 0.1]),
+        ],
+        ("none", 4): [_run(tmp_path, "c", [0.02])],
+        ("layer", 128): [_run(tmp_path, "d", [0.7, 0.2])],
+    }
+    plotting.comparison(groups, ["batch size"], PANELS, tmp_path / "f.png")
+    (figure,) = drawn
+    top_left, top_right, bottom_left, _ = figure.axes
+    none, layer = top_left.get_lines()
+    # Up to the shorter run; the band is from the least to the greatest.
+    assert list(none.get_ydata()) == [2.0, 1.0]
+    (band,) = top_left.collections
+    assert band.get_datalim(top_left.transData).intervaly.tolist() == [0.5, 3]
+    assert none.get_color() == top_right.get_lines()[0].get_color()
+    assert none.get_color() != layer.get_color()
+    assert none.get_linestyle() != layer.get_linestyle()
+    assert top_left.get_title() == "batch size 128"
+    assert top_right.get_title() == "batch size 4"
+    assert top_left.get_ylabel() == "loss"
+    assert bottom_left.get_ylabel() == "error (%)"
+    assert bottom_left.get_xlabel() == "epoch"
+    assert top_left.get_yscale() == "log"
+
+
+@pytest.mark.parametrize("losses", [[], [0.0], [0.0, 0.0]])
+def test_nothing_positive_can_be_drawn(tmp_path, drawn, losses):
+    groups = {("none",): [_run(tmp_path, "a", losses)]}
+    plotting.comparison(groups, [], PANELS, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").exists()
+    assert drawn[0].axes[0].get_yscale() == "linear"
+
+
+def test_summary_says_mean_deviation_and_divergence():
+    one, two = (plotting.Run(Path(), {"x": x}) for x in (1.0, 2.0))
+    assert plotting.summary([one], ["x"]) == ["1"]
+    assert plotting.summary([one, two], ["x"]) == ["1.5 ± 0.71"]
+    lost = plotting.Run(Path(), None)
+    assert plotting.summary([one, lost, two], ["x", "x"]) == (
+        ["diverged (1)"] * 2
+    )
+
+
+def test_tables_are_aligned():
+    assert plotting.table(["a", "long"], [["word", 0.123456], ["b", 2]]) == (
+        "| a    | long   |\n"
+        "|------|--------|\n"
+        "| word | 0.1235 |\n"
+        "| b    | 2      |"
+    )
