@@ -6,6 +6,9 @@ a few dozen cases where the full product is thousands.
 
 import itertools
 
+import keras
+import pytest
+
 
 def pairwise(factors):
     """Combinations of `factors`, name -> values, as a list of dictionaries.
@@ -43,12 +46,28 @@ def _gain(chosen, name, index, missing):
     )
 
 
+def some_slow(cases):
+    """The cases as parameters; on JAX three of four are marked slow.
+
+    It compiles each of them for a second or two, the others do not.
+    """
+    on_jax = keras.backend.backend() == "jax"
+    return [
+        pytest.param(
+            case,
+            id=case_id(case),
+            marks=[pytest.mark.slow] if on_jax and k % 4 else [],
+        )
+        for k, case in enumerate(cases)
+    ]
+
+
 def case_id(case):
     """A readable test id of one combination."""
     return "-".join(f"{key}={_short(value)}" for key, value in case.items())
 
 
 def _short(value):
-    if isinstance(value, tuple):
+    if isinstance(value, list | tuple):
         return "+".join(map(str, value)) or "nothing"
     return str(value)

@@ -157,7 +157,7 @@ def arguments_of(row, case):
     arguments = {
         name: value
         for name, value in case.items()
-        if name not in ("mask", "given_states", "training")
+        if name not in ("name", "mask", "given_states", "training", "compiled")
     }
     if row.batch_statistics and arguments.get("max_steps") is None:
         arguments["max_steps"] = T

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from backend_gradients import forward
 from descriptors import BY_NAME, SEQUENCE_LAYERS, D, U, named_weights
-from pairwise import case_id, pairwise
+from pairwise import pairwise, some_slow
 from recurrence import MASKS, Problem, arguments_of
 from tolerances import FLOAT32
 
@@ -44,9 +44,9 @@ OWN = {
     },
     "WNLSTM": {"use_bias": (True, False)},
 }
-# Compiling takes most of the time: every fourth case does.
 CASES = [
-    pytest.param(name, case, k % 4 == 0, id=f"{name}-{case_id(case)}")
+    # Compiling takes most of the time: every fourth case does.
+    {"name": name, **case, "compiled": k % 4 == 0}
     for name, own in OWN.items()
     for k, case in enumerate(pairwise({**COMMON, **own}))
 ]
@@ -56,9 +56,9 @@ def test_every_layer_is_compared():
     assert set(OWN) == {row.name for row in SEQUENCE_LAYERS}
 
 
-@pytest.mark.parametrize("name, case, compiled", CASES)
-def test_values_and_gradients(name, case, compiled):
-    row = BY_NAME[name]
+@pytest.mark.parametrize("case", some_slow(CASES))
+def test_values_and_gradients(case):
+    row = BY_NAME[case["name"]]
     problem = Problem(
         row,
         arguments_of(row, case),
@@ -66,7 +66,7 @@ def test_values_and_gradients(name, case, compiled):
         given_states=case["given_states"],
         training=case.get("training", False),
     )
-    problem.check(compiled=compiled)
+    problem.check(compiled=case["compiled"])
 
 
 @pytest.mark.parametrize("use_fused", [False, "auto"])
@@ -83,21 +83,29 @@ def test_single_precision(row, use_fused):
     assert {output.dtype for output in result.outputs} == {np.dtype("float32")}
 
 
-@pytest.mark.parametrize("use_fused", [False, "auto"])
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-@pytest.mark.parametrize(
-    "batch, steps, features, units",
-    [(1, 4, 1, 3), (3, 1, 2, 1), (1, 1, 1, 1)],
-)
-def test_sizes_of_one(row, use_fused, batch, steps, features, units):
+SIZES = [
+    {"name": row.name, "use_fused": use, "shape": shape, "units": units}
+    for row in SEQUENCE_LAYERS
+    for use in (False, "auto")
+    for *shape, units in ((1, 4, 1, 3), (3, 1, 2, 1), (1, 1, 1, 1))
+]
+
+
+@pytest.mark.parametrize("case", some_slow(SIZES))
+def test_sizes_of_one(case):
+    row = BY_NAME[case["name"]]
     problem = Problem(
         row,
-        {"units": units, "use_fused": use_fused, "return_sequences": True},
+        {
+            "units": case["units"],
+            "use_fused": case["use_fused"],
+            "return_sequences": True,
+        },
         given_states=True,
         training=True,
-        shape=(batch, steps, features),
+        shape=tuple(case["shape"]),
     )
-    if row.batch_statistics and batch == 1:
+    if row.batch_statistics and case["shape"][0] == 1:
         with pytest.warns(UserWarning, match="variance is 0.*LayerNorm"):
             problem.check()
     else:
