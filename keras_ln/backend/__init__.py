@@ -25,6 +25,12 @@ torch. Each of them supplies the same names:
     As in ``keras.ops``, except that float64 stays float64 to its last digit:
     ``keras.ops`` falls back to float32 in some of these on JAX and torch.
     ``matmul(a, b)`` takes ``a`` of any rank and a matrix ``b``.
+
+``jacobian(function, x)``
+    Of a function from one tensor to one tensor, at ``x``: a tensor of the
+    shape ``function(x).shape + x.shape`` with the derivative of every output,
+    zeros where it does not depend on ``x``. Reverse mode, as functions made
+    by ``custom_vjp`` need.
 """
 
 import importlib
@@ -55,3 +61,4 @@ sqrt = _module.sqrt
 matmul = _module.matmul
 mean = _module.mean
 sum = _module.sum
+jacobian = _module.jacobian

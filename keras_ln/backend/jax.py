@@ -36,3 +36,8 @@ def custom_vjp(forward, backward):
     op = jax.custom_vjp(outputs_only)
     op.defvjp(jax.jit(forward), jax.jit(backward))
     return jax.jit(op)
+
+
+def jacobian(function, x):
+    """Derivative of every output in ``x``; see the package docstring."""
+    return jax.jacrev(function)(jnp.asarray(x))

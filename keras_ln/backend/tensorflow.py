@@ -203,3 +203,18 @@ def _dense(gradients, args):
             if leaf is not None
         )
     return flat
+
+
+def jacobian(function, x):
+    """Derivative of every output in ``x``; see the package docstring."""
+    # One backward pass per output: the vectorised `tape.jacobian` takes
+    # longer to trace than these passes take for the sizes that matter here.
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(x)
+        outputs = tf.convert_to_tensor(function(x))
+        scalars = tf.unstack(tf.reshape(outputs, (-1,)))
+    rows = [
+        tape.gradient(scalar, x, unconnected_gradients="zero")
+        for scalar in scalars
+    ]
+    return tf.reshape(tf.stack(rows), [*outputs.shape, *x.shape])
