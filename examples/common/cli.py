@@ -42,6 +42,10 @@ class Experiment:
         check: raises `InputError` for flags that do not go together, given
             the data.
         add_arguments: adds the experiment's own flags, with default None.
+        race: a quantity that falls. Where given, the table has the updates
+            that each kind takes to the value with which the first kind ends.
+        make_task: from flags, among them `gain`, and data to what is to be
+            learnt: lets tune.py search the experiment.
     """
 
     name: str
@@ -61,6 +65,8 @@ class Experiment:
     )
     check: Callable[[Namespace, Any], None] = lambda *_: None
     add_arguments: Callable[[argparse.ArgumentParser], None] = lambda _: None
+    race: plotting.Panel | None = None
+    make_task: Callable[[Namespace, Any], training.Task] | None = None
 
 
 def run(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
@@ -118,10 +124,10 @@ def _parser(experiment: Experiment) -> argparse.ArgumentParser:
         help="where the data come from",
     )
     add("--data-dir", metavar="DIR", help="the folder of tensorflow-datasets")
-    add("--epochs", type=_positive, metavar="N")
-    add("--batch-size", type=_positive, metavar="N")
-    add("--units", type=_positive, metavar="N")
-    add("--learning-rate", type=_rate, metavar="X")
+    add("--epochs", type=positive_integer, metavar="N")
+    add("--batch-size", type=positive_integer, metavar="N")
+    add("--units", type=positive_integer, metavar="N")
+    add("--learning-rate", type=positive_number, metavar="X")
     add(
         "--seed",
         type=_seed,
@@ -132,7 +138,7 @@ def _parser(experiment: Experiment) -> argparse.ArgumentParser:
     )
     add(
         "--evaluate-every",
-        type=_positive,
+        type=positive_integer,
         metavar="N",
         help="updates between evaluations and backups (default: one epoch)",
     )
@@ -150,7 +156,18 @@ def _parser(experiment: Experiment) -> argparse.ArgumentParser:
     return parser
 
 
-def _positive(text: str) -> int:
+def add_gain(parser: argparse.ArgumentParser) -> None:
+    """Adds --gain, for `Experiment.add_arguments`."""
+    parser.add_argument(
+        "--gain",
+        type=positive_number,
+        metavar="X",
+        help="initial gain of the normalisations (default: the layers' own)",
+    )
+
+
+def positive_integer(text: str) -> int:
+    """The value of a flag that counts something."""
     return _integer(text, 1)
 
 
@@ -170,7 +187,8 @@ def _integer(text: str, least: int) -> int:
     return number
 
 
-def _rate(text: str) -> float:
+def positive_number(text: str) -> float:
+    """The value of a flag that measures something."""
     try:
         number = float(text)
     except ValueError:

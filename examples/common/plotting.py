@@ -170,6 +170,34 @@ def summary(runs: Sequence[Run], keys: Iterable[str]) -> list[str]:
     return cells
 
 
+def race(runs: Sequence[Run], rival: Sequence[Run], panel: Panel) -> str:
+    """The updates until `panel` falls to the value at which a rival ends.
+
+    Args:
+        runs: several seeds of one kind.
+        rival: those of another; the value is the mean of their last rows.
+        panel: the quantity.
+
+    Returns:
+        The mean over the seeds, with the deviation; how many of them did not
+        get there, if not all did.
+    """
+    if any(run.metrics is None for run in (*runs, *rival)):
+        return "diverged"
+    goal = statistics.fmean(panel.value(run.rows[-1]) for run in rival)
+    updates = [
+        next((r["updates"] for r in run.rows if panel.value(r) <= goal), None)
+        for run in runs
+    ]
+    late = updates.count(None)
+    if late:
+        return f"not reached ({late} of {len(updates)})"
+    (cell,) = summary(
+        [Run(Path(), {"updates": value}) for value in updates], ["updates"]
+    )
+    return cell
+
+
 def table(heading: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Aligns a table in Markdown's notation, ready for a README."""
     cells = [[*heading], *([_text(cell) for cell in row] for row in rows)]

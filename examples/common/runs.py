@@ -119,6 +119,12 @@ def train_all(
         [*label, *plotting.summary(runs, experiment.columns.values())]
         for label, runs in groups.items()
     ]
+    if experiment.race is not None:
+        first = experiment.kinds[0]
+        heading.append(f"updates to the {experiment.race.label} of {first}")
+        for row, (label, runs) in zip(rows, groups.items(), strict=True):
+            rival = groups[(first, *label[1:])]
+            row.append(plotting.race(runs, rival, experiment.race))
     files.write_csv(
         folder / "comparison.csv",
         [dict(zip(heading, row, strict=True)) for row in rows],

@@ -1,6 +1,7 @@
 """One way to train: `model.fit` with callbacks that survive a kill."""
 
 import contextlib
+import dataclasses
 import importlib.util
 import os
 import platform
@@ -17,6 +18,43 @@ from common import callbacks, files
 from common.errors import InputError
 
 BACKUP = "backup.npz"
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A compiled model with what it learns from.
+
+    Attributes:
+        model: a compiled and built model.
+        batches: from the number of updates already done to an endless data
+            set of the following batches.
+        updates_per_pass: the batches of one pass.
+        validation_data: as of `model.fit`.
+        monitor: where given, the log whose least value decides which model
+            is kept; else it is the last one.
+    """
+
+    model: keras.Model
+    batches: Callable[[int], tf.data.Dataset]
+    updates_per_pass: int
+    validation_data: Any
+    monitor: str | None = None
+
+    def fit(
+        self, folder: Path, args: Namespace, **options: Any
+    ) -> callbacks.History:
+        """Trains as `training.fit` says."""
+        return fit(
+            self.model,
+            self.batches,
+            folder,
+            args,
+            updates_per_pass=self.updates_per_pass,
+            validation_data=self.validation_data,
+            monitor=self.monitor,
+            mode="min",
+            **options,
+        )
 
 
 def check_environment(args: Namespace) -> None:

@@ -87,3 +87,26 @@ def test_tables_are_aligned():
         "| word | 0.1235 |\n"
         "| b    | 2      |"
     )
+
+
+def test_a_race_ends_where_the_rival_ended(tmp_path):
+    panel = PANELS[0]
+
+    def run(name, losses, finished=True):
+        made = _run(tmp_path, name, losses, {"x": 1} if finished else None)
+        rows = files.read_csv(made.folder / "history.csv")
+        for row in rows:
+            row["updates"] = 10 * row["epoch"]
+        files.write_csv(made.folder / "history.csv", rows)
+        return made
+
+    rival = [run("a", [3.0, 2.0, 1.5]), run("b", [3.0, 0.1, 0.5])]
+    # Their last values have the mean 1.
+    one, two = run("c", [1.1, 1.0, 0.2]), run("d", [0.9, 2.0, 2.0])
+    slow = run("e", [4.0, 3.0, 1.1])
+    assert plotting.race([one], rival, panel) == "20"
+    assert plotting.race([one, two], rival, panel) == "15 ± 7.1"
+    assert plotting.race([one, slow], rival, panel) == "not reached (1 of 2)"
+    lost = run("f", [1.0], finished=False)
+    assert plotting.race([lost], rival, panel) == "diverged"
+    assert plotting.race([one], [lost], panel) == "diverged"

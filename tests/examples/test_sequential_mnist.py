@@ -1,0 +1,132 @@
+"""Digits pixel by pixel: the models, the orders, and what a run writes."""
+
+import dataclasses
+import json
+
+import keras
+import numpy as np
+import pytest
+import sequential_mnist as script
+from common import cli
+from common.datasets import mnist
+from keras import layers
+
+import keras_ln
+
+
+@pytest.mark.parametrize("norm", script.KINDS)
+def test_the_model_of_the_authors(norm):
+    model = script.build_model(norm)
+    (lstm,) = (x for x in model.layers if isinstance(x, keras.layers.RNN))
+    expected = {"batch": keras_ln.BNLSTM}.get(norm, keras_ln.LNLSTM)
+    assert type(lstm) is expected
+    sites = () if norm == "none" else ("kernel", "recurrent", "state")
+    assert lstm.cell.normalize == sites
+    noise = [x for x in model.layers if isinstance(x, layers.GaussianNoise)]
+    assert [x.stddev for x in noise] == ([0.1] if norm == "batch" else [])
+    recurrent = keras.ops.convert_to_numpy(lstm.cell.recurrent_kernel)
+    for gate in np.split(recurrent, 4, axis=1):
+        np.testing.assert_array_equal(gate, np.eye(100))
+    lstm_weights = 4 * 100 * (1 + 100 + 1)
+    norms = {"none": 0, "batch": 2 * 400 + 200, "layer": 4 * 400 + 200}[norm]
+    trained = sum(np.prod(w.shape) for w in model.trainable_weights)
+    assert trained == lstm_weights + norms + 101 * 10
+
+
+@pytest.mark.parametrize("norm", ["batch", "layer"])
+def test_the_gain_is_that_of_all_sites(norm):
+    def gains(**kwargs):
+        model = script.build_model(norm, units=2, steps=3, **kwargs)
+        return [
+            float(value)
+            for weight in model.weights
+            if "gamma" in weight.name
+            for value in keras.ops.convert_to_numpy(weight)
+        ]
+
+    count = 8 + 8 + 2
+    default = 0.1 if norm == "batch" else 1.0
+    assert gains() == pytest.approx(count * [default])
+    assert gains(gain=0.25) == count * [0.25]
+
+
+def test_the_noise_is_for_training_alone():
+    model = script.build_model("batch", units=3, steps=4)
+    x = np.zeros((2, 4, 1), "float32")
+    one, two = model(x, training=False), model(x, training=False)
+    np.testing.assert_array_equal(*map(keras.ops.convert_to_numpy, (one, two)))
+    # Rows of equal pixels differ by their noise, which the batch's statistics
+    # blow up, as those of no noise could not.
+    one, two = keras.ops.convert_to_numpy(model(x, training=True))
+    assert np.abs(one - two).max() > 1e-3
+
+
+def test_pixels_keep_their_labels_in_a_fixed_order(monkeypatch):
+    order = script.order_of_pixels("permuted", 64)
+    assert sorted(order) == list(range(64)) != list(order)
+    np.testing.assert_array_equal(order, script.order_of_pixels("permuted", 64))
+    np.testing.assert_array_equal(
+        script.order_of_pixels("in-order", 64), np.arange(64)
+    )
+    parser = cli._parser(script.EXPERIMENT)
+    args = parser.parse_args(["--smoke", "--order", "permuted"])
+    (plan,) = cli._plans(script.EXPERIMENT, args)
+    digits = mnist.small_digits().first(128, 128)
+    task = script.make_task(plan, digits)
+    ((x, y),) = task.validation_data.as_numpy_iterator()
+    np.testing.assert_array_equal(
+        x[..., 0], digits.test_images.reshape(-1, 64)[:, order]
+    )
+    np.testing.assert_array_equal(y, digits.test_labels)
+    x, y = next(task.batches(0).as_numpy_iterator())
+    known = {
+        bytes(image.reshape(-1)[order]): label
+        for image, label in zip(*digits[:2], strict=True)
+    }
+    assert [known[bytes(row)] for row in x] == list(y)
+
+
+def test_a_comparison_runs_every_kind_in_both_orders(tmp_path, capsys):
+    folder = tmp_path / "runs"
+    experiment = dataclasses.replace(
+        script.EXPERIMENT,
+        kinds=("batch",),
+        compared={"order": ("permuted",)},
+    )
+    flags = ["--smoke", "--units", "4", "--compare"]
+    assert cli.run(experiment, [*flags, "--output-dir", str(folder)]) == 0
+    assert (folder / "comparison.png").exists()
+    out = capsys.readouterr().out
+    assert "updates to the training NLL of batch |" in out
+    metrics = json.loads(
+        (folder / "batch-order-permuted-seed-0" / "metrics.json").read_text()
+    )
+    assert 1.5 < metrics["test_nll"] < 3.5
+    model = keras.models.load_model(
+        folder / "batch-order-permuted-seed-0" / "model.keras", compile=False
+    )
+    assert model.input_shape == (None, 64, 1)
+    parser = cli._parser(script.EXPERIMENT)
+    plans = cli._plans(script.EXPERIMENT, parser.parse_args(["--compare"]))
+    assert [(p.norm, p.order) for p in plans] == [
+        (norm, order) for norm in script.KINDS for order in script.ORDERS
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--batch-size 2000", "2000 is more than the 1408 training images"),
+        ("--norm batch --batch-size 1", "needs a --batch-size of at least 2"),
+        ("--order backwards", "argument --order: invalid choice: 'backwards'"),
+        ("--gain 0", "argument --gain: expected a positive number"),
+        ("--norm weight", "argument --norm: invalid choice: 'weight'"),
+    ],
+)
+def test_bad_flags(capsys, tmp_path, flags, message):
+    out = ["--output-dir", str(tmp_path / "run")]
+    with pytest.raises(SystemExit) as end:
+        script.main([*flags.split(), *out])
+    assert end.value.code == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
