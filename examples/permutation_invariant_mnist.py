@@ -17,16 +17,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import keras
-from common import callbacks, cli, plotting, training
-from common.datasets import mnist, streams
-from common.errors import InputError
+from common import classifiers, cli, training
+from common.datasets import mnist
 from keras import layers
 
 import keras_ln
 
 KINDS = ("none", "layer", "batch")
-
-EVALUATION_BATCH = 400
 
 
 def build_model(
@@ -35,6 +32,7 @@ def build_model(
     pixels: int = 784,
     classes: int = 10,
     unbiased: bool = False,
+    gain: float | None = None,
 ) -> keras.Model:
     """Builds the classifier; its outputs are logits.
 
@@ -44,13 +42,17 @@ def build_model(
         pixels: the inputs.
         classes: the outputs.
         unbiased: whether batch normalisation divides by n - 1.
+        gain: initial gain of the normalisation; None for the layers' own.
     """
+    start = keras.initializers.Constant(1.0 if gain is None else gain)
 
     def normalize(x):  # (B, features)
         if norm == "layer":
-            return keras_ln.LayerNormalization()(x)
+            return keras_ln.LayerNormalization(gamma_initializer=start)(x)
         if norm == "batch":
-            return keras_ln.BatchNormalization(unbiased=unbiased)(x)
+            return keras_ln.BatchNormalization(
+                unbiased=unbiased, gamma_initializer=start
+            )(x)
         return x
 
     # Batch normalisation cancels a bias before it.
@@ -62,9 +64,7 @@ def build_model(
     x = layers.Dense(classes, use_bias=use_bias)(x)
     if norm == "batch":
         x = normalize(x)
-    # The loss wants float32 also where the layers compute in less.
-    outputs = layers.Activation("linear", dtype="float32")(x)
-    return keras.Model(inputs, outputs)
+    return keras.Model(inputs, classifiers.logits(x))
 
 
 def load_data(args: Namespace) -> mnist.Digits:
@@ -73,60 +73,21 @@ def load_data(args: Namespace) -> mnist.Digits:
     return digits.first(1408, 384) if args.smoke else digits
 
 
-def check(args: Namespace, digits: mnist.Digits) -> None:
-    """Refuses batch sizes that the data or the kind do not allow."""
-    examples = len(digits.train_labels)
-    if args.batch_size > examples:
-        raise InputError(
-            f"--batch-size {args.batch_size} is more than the {examples} "
-            "training images"
-        )
-    if args.norm == "batch" and args.batch_size < 2:
-        raise InputError("--norm batch needs a --batch-size of at least 2")
-    training.check_evaluate_every(args, examples // args.batch_size)
-    tested = len(digits.test_labels)
-    training.check_even(args, "test images", tested % EVALUATION_BATCH)
-
-
-def train(
-    args: Namespace, digits: mnist.Digits, folder: Path
-) -> tuple[dict[str, float], callbacks.History]:
-    """Trains and evaluates one kind."""
-    x, y, test_x, test_y = digits
-    x, test_x = (images.reshape(len(images), -1) for images in (x, test_x))
-    updates_per_pass = len(x) // args.batch_size
-    model = build_model(
-        args.norm, args.units, x.shape[1], unbiased=args.batch_size <= 4
-    )
-    model.compile(
-        keras.optimizers.Adam(args.learning_rate),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=["accuracy"],
-        **training.speed(args.evaluate_every or updates_per_pass),
-    )
-    history = training.fit(
-        model,
-        lambda update: streams.shuffled(
-            (x, y), args.batch_size, args.seed, update
-        ),
-        folder,
+def make_task(args: Namespace, digits: mnist.Digits) -> training.Task:
+    """Compiles the model; small batches get the unbiased variance."""
+    return classifiers.make_task(
         args,
-        updates_per_pass=updates_per_pass,
-        validation_data=streams.in_order((test_x, test_y), EVALUATION_BATCH),
+        digits,
+        lambda images: images.reshape(len(images), -1),
+        lambda shape: build_model(
+            args.norm,
+            args.units,
+            shape[0],
+            unbiased=args.batch_size <= 4,
+            gain=args.gain,
+        ),
+        keras.optimizers.Adam(args.learning_rate),
     )
-    last = history.rows[-1]
-    metrics = {
-        "train_nll": last["loss"],
-        "test_nll": last["val_loss"],
-        "test_error_percent": _error(last),
-        "epochs": last["epoch"],
-        "updates": last["updates"],
-    }
-    return metrics, history
-
-
-def _error(row) -> float:
-    return 100 * (1 - row["val_accuracy"])
 
 
 EXPERIMENT = cli.Experiment(
@@ -152,18 +113,13 @@ EXPERIMENT = cli.Experiment(
     },
     smoke={"epochs": 2, "units": 32},
     load_data=load_data,
-    train=train,
-    check=check,
+    train=classifiers.trainer(make_task),
+    check=classifiers.check,
     compared={"batch_size": (128, 4)},
-    panels=(
-        plotting.Panel("training NLL (nats)", lambda r: r["loss"], log=True),
-        plotting.Panel("test error (%)", _error, log=True),
-    ),
-    columns={
-        "training NLL": "train_nll",
-        "test NLL": "test_nll",
-        "test error (%)": "test_error_percent",
-    },
+    add_arguments=cli.add_gain,
+    make_task=make_task,
+    panels=classifiers.panels(log=True),
+    columns=classifiers.COLUMNS,
 )
 
 

@@ -66,7 +66,7 @@ def test_pixels_keep_their_labels_in_a_fixed_order(monkeypatch):
     assert sorted(order) == list(range(64)) != list(order)
     np.testing.assert_array_equal(order, script.order_of_pixels("permuted", 64))
     np.testing.assert_array_equal(
-        script.order_of_pixels("in-order", 64), np.arange(64)
+        script.order_of_pixels("natural", 64), np.arange(64)
     )
     parser = cli._parser(script.EXPERIMENT)
     args = parser.parse_args(["--smoke", "--order", "permuted"])

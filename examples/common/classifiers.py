@@ -1,0 +1,115 @@
+"""What the experiments that name what is in a picture have in common."""
+
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from common import callbacks, plotting, training
+from common.datasets import mnist, streams
+from common.errors import InputError
+
+EVALUATION_BATCH = 400
+
+
+def logits(x: Any) -> Any:
+    """The outputs `x` in float32, also where the layers compute in less."""
+    return keras.layers.Activation("linear", dtype="float32")(x)
+
+
+def check(args: Namespace, data: mnist.Digits) -> None:
+    """Refuses batch sizes that the data or the kind do not allow."""
+    examples = len(data.train_labels)
+    if args.batch_size > examples:
+        raise InputError(
+            f"--batch-size {args.batch_size} is more than the {examples} "
+            "training images"
+        )
+    if args.norm == "batch" and args.batch_size < 2:
+        raise InputError("--norm batch needs a --batch-size of at least 2")
+    training.check_evaluate_every(args, examples // args.batch_size)
+    tested = len(data.test_labels)
+    training.check_even(args, "test images", tested % EVALUATION_BATCH)
+
+
+def make_task(
+    args: Namespace,
+    data: mnist.Digits,
+    prepare: Callable[[np.ndarray], np.ndarray],
+    build: Callable[[tuple[int, ...]], keras.Model],
+    optimizer: keras.optimizers.Optimizer,
+    xla: bool = True,
+) -> training.Task:
+    """Compiles a classifier of images.
+
+    Args:
+        args: the flags.
+        data: images and labels.
+        prepare: from images to the model's inputs.
+        build: from the shape of an input to the model; it returns logits.
+        optimizer: the optimizer.
+        xla: whether the model gains from `training.speed`.
+    """
+    x, test_x = prepare(data.train_images), prepare(data.test_images)
+    updates_per_pass = len(x) // args.batch_size
+    model = build(x.shape[1:])
+    updates = args.evaluate_every or updates_per_pass
+    model.compile(
+        optimizer,
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+        **(training.speed(updates) if xla else {}),
+    )
+    return training.Task(
+        model,
+        lambda update: streams.shuffled(
+            (x, data.train_labels), args.batch_size, args.seed, update
+        ),
+        updates_per_pass,
+        streams.in_order((test_x, data.test_labels), EVALUATION_BATCH),
+    )
+
+
+def trainer(
+    make_task: Callable[[Namespace, mnist.Digits], training.Task],
+) -> Callable[..., tuple[dict[str, float], callbacks.History]]:
+    """The `train` of an experiment whose task is that of `make_task`."""
+
+    def train(args: Namespace, data: mnist.Digits, folder: Path):
+        history = make_task(args, data).fit(folder, args)
+        last = history.rows[-1]
+        metrics = {
+            "train_nll": last["loss"],
+            "test_nll": last["val_loss"],
+            "test_error_percent": error(last),
+            "epochs": last["epoch"],
+            "updates": last["updates"],
+        }
+        return metrics, history
+
+    return train
+
+
+def error(row: Mapping[str, float]) -> float:
+    """The test error of a row of the history, in percent."""
+    return 100 * (1 - row["val_accuracy"])
+
+
+def panels(log: bool) -> tuple[plotting.Panel, plotting.Panel]:
+    """Training loss and test error."""
+    return (
+        plotting.Panel("training NLL (nats)", lambda r: r["loss"], log=log),
+        plotting.Panel("test error (%)", error, log=log),
+    )
+
+
+RACE = plotting.Panel("training NLL", lambda row: row["loss"])
+
+COLUMNS = {
+    "training NLL": "train_nll",
+    "test NLL": "test_nll",
+    "test error (%)": "test_error_percent",
+}

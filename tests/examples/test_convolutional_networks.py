@@ -1,0 +1,104 @@
+"""The experiment of section 6.7: its models and what it writes."""
+
+import dataclasses
+import json
+
+import convolutional_networks as script
+import keras
+import numpy as np
+import pytest
+from common import cli
+from keras import layers
+
+import keras_ln
+
+
+def _sizes(norm, **kwargs):
+    model = script.build_model(norm, units=4, image_shape=(8, 8, 1), **kwargs)
+    kinds = (keras_ln.LayerNormalization, keras_ln.BatchNormalization)
+    return model, [
+        tuple(layer.gamma.shape)
+        for layer in model.layers
+        if isinstance(layer, kinds)
+    ]
+
+
+@pytest.mark.parametrize("norm", script.KINDS)
+def test_what_is_normalised(norm):
+    model, sizes = _sizes(norm)
+    assert (
+        sizes
+        == {
+            "none": [],
+            # One gain per unit, one per channel.
+            "layer": [(8, 8, 4), (8, 8, 4), (4, 4, 8), (4, 4, 8), (32,)],
+            "layer-channels": [(4,), (4,), (8,), (8,), (32,)],
+            "batch": [(4,), (4,), (8,), (8,), (32,)],
+        }[norm]
+    )
+    linear = [x for x in model.layers if hasattr(x, "use_bias")]
+    assert [type(x) for x in linear] == 4 * [layers.Conv2D] + 2 * [layers.Dense]
+    assert [x.use_bias for x in linear] == 5 * [norm == "none"] + [True]
+    assert model.output_shape == (None, 10)
+
+
+@pytest.mark.parametrize("norm", ["layer", "layer-channels"])
+def test_statistics_are_those_of_one_image(norm):
+    model, _ = _sizes(norm)
+    norms = [
+        layer
+        for layer in model.layers
+        if isinstance(layer, keras_ln.LayerNormalization)
+    ]
+    inner = keras.Model(model.input, [layer.output for layer in norms])
+    x = np.random.default_rng(0).normal(size=(3, 8, 8, 1)).astype("float32")
+    axis = {"layer": (1, 2, 3), "layer-channels": -1}[norm]
+    for y in map(keras.ops.convert_to_numpy, inner(x)[:4]):
+        np.testing.assert_allclose(y.mean(axis=axis), 0, atol=1e-5)
+        np.testing.assert_allclose(y.var(axis=axis), 1, atol=0.02)
+
+
+@pytest.mark.parametrize("norm", script.KINDS[1:])
+def test_the_gain_is_that_of_all_layers(norm):
+    model, sizes = _sizes(norm, gain=0.25)
+    gains = [w for w in model.weights if "gamma" in w.name]
+    assert len(gains) == len(sizes) == 5
+    for weight in gains:
+        value = keras.ops.convert_to_numpy(weight)
+        np.testing.assert_array_equal(value, 0.25)
+
+
+def test_a_comparison_writes_table_and_figure(tmp_path, capsys):
+    folder = tmp_path / "runs"
+    flags = ["--smoke", "--compare", "--output-dir", str(folder)]
+    experiment = dataclasses.replace(
+        script.EXPERIMENT, kinds=("none", "layer-channels")
+    )
+    assert cli.run(experiment, flags) == 0
+    assert (folder / "comparison.png").exists()
+    assert "updates to the training NLL of none |" in capsys.readouterr().out
+    one = folder / "layer-channels-seed-0"
+    metrics = json.loads((one / "metrics.json").read_text())
+    assert metrics["updates"] == 16 and metrics["train_nll"] < 3
+    model = keras.models.load_model(one / "model.keras", compile=False)
+    assert model.input_shape == (None, 8, 8, 1)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--batch-size 2000", "2000 is more than the 1408 training images"),
+        ("--norm batch --batch-size 1", "needs a --batch-size of at least 2"),
+        ("--norm group", "argument --norm: invalid choice: 'group'"),
+        ("--data .", "data_batch_1.bin does not exist"),
+        ("--data a_file", "expected a folder with data_batch_1.bin"),
+    ],
+)
+def test_bad_flags(capsys, tmp_path, monkeypatch, flags, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a_file").touch()
+    with pytest.raises(SystemExit) as end:
+        script.main([*flags.split(), "--output-dir", "run"])
+    assert end.value.code == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
