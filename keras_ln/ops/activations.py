@@ -17,7 +17,8 @@ class Activation(NamedTuple):
     """An activation `y = f(z)` and its derivative, written in terms of y."""
 
     function: Callable[[Any], Any]
-    derivative: Callable[[Any], Any]
+    # None where it is not known.
+    derivative: Any
 
 
 ACTIVATIONS = {
@@ -38,7 +39,12 @@ def activation_name(activation: Callable[[Any], Any]) -> str | None:
     return None
 
 
-def activation_function(activation: Callable[[Any], Any]) -> Any:
-    """The function to compute with: ours where the name is known."""
+def get_activation(identifier: Any) -> Activation:
+    """The activation to compute with: ours where the name is known.
+
+    Args:
+        identifier: whatever `keras.activations.get` takes.
+    """
+    activation = keras.activations.get(identifier)
     name = activation_name(activation)
-    return activation if name is None else ACTIVATIONS[name].function
+    return Activation(activation, None) if name is None else ACTIVATIONS[name]

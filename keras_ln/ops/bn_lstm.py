@@ -7,183 +7,206 @@ maps names to tensors; a site is normalised where its gamma is there.
 Statistics map sites to a pair (mean, variance).
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import keras
 
 from keras_ln import backend
+from keras_ln.ops import recurrence
 from keras_ln.ops.batch_normalization import (
-    batch_statistics,
-    normalize,
     statistics_of_steps,
     update_step_statistics,
 )
 from keras_ln.ops.cell_loop import recording_loop
-from keras_ln.ops.normalize import affine, widen
+from keras_ln.ops.lstm import SITES, lstm_step, lstm_step_vjp
+from keras_ln.ops.normalize import BatchNorms
+from keras_ln.ops.sequence_arguments import check_sequence
 
-SITES = ("kernel", "recurrent", "state")
+VECTORS = {
+    "bias": 4,
+    "kernel_gamma": 4,
+    "recurrent_gamma": 4,
+    "state_gamma": 1,
+    "state_beta": 1,
+}
+BN_LSTM = recurrence.Cell(lstm_step, lstm_step_vjp, BatchNorms)
 
 
-def sequence(
+def bn_lstm(
     sequences: Any,
-    initial_states: tuple[Any, Any],
+    initial_states: Any,
     weights: dict[str, Any],
     *,
     learn: bool,
-    epsilon: float,
+    activation: Any = "tanh",
+    recurrent_activation: Any = "sigmoid",
+    epsilon: float = 1e-5,
+    mask: Any = None,
+    input_mask: Any = None,
+    recurrent_mask: Any = None,
+    go_backwards: bool = False,
+    return_all_outputs: bool = True,
+    training: bool = True,
+) -> tuple[Any, Any, tuple[Any, Any], dict[str, Any]]:
+    """Runs a batch-normalised LSTM over sequences, as one compiled op.
+
+    With `BN_t(z; g, b) = g * (z - mean_t) / sqrt(var_t + epsilon) + b`, the
+    statistics of the batch at step t, gamma and beta shared over time:
+
+        [i f c~ o] = BN_t(h R; recurrent_gamma) + BN_t(x W; kernel_gamma)
+                   + bias
+        c' = sigmoid(f) * c + sigmoid(i) * tanh(c~)
+        h' = sigmoid(o) * tanh(BN_t(c'; state_gamma, state_beta))
+
+    At a step that the mask leaves out, a row does not count in the
+    statistics, its states stay and its output is the h that is carried. The
+    gradients of sequences, states and weights are hand-written.
+
+    Args:
+        sequences: floating-point tensor (B, T, D).
+        initial_states: h and c, tensors (B, U); None for zeros.
+        weights: kernel (D, 4U), recurrent_kernel (U, 4U), and any of bias,
+            kernel_gamma, recurrent_gamma (4U), state_gamma and state_beta
+            (U). Columns stand in the order i, f, c, o. The kernels have the
+            dtype of the sequences. A site is normalised where its gamma is
+            there; without `learn` each such site has its
+            `{site}_moving_mean` and `{site}_moving_variance` (S, 4U or U),
+            the sites being "kernel", "recurrent" and "state".
+        learn: whether to normalise by the statistics of the batch, instead of
+            the moving ones. Steps beyond S use the moving ones of the last.
+        activation: of the candidate c~ and of the c that h sees: one of
+            "linear", "relu", "sigmoid", "tanh".
+        recurrent_activation: of the gates i, f and o, likewise.
+        epsilon: finite number > 0, inside the square root.
+        mask: bool tensor (B, T), False where a row's step is left out.
+        input_mask: dropout mask of the inputs (B, D), scaled; a constant.
+        recurrent_mask: dropout mask of h (B, U), scaled; a constant.
+        go_backwards: visit the last step first; outputs come in the order of
+            the visits. Steps count as visited.
+        return_all_outputs: whether to return the outputs of every step.
+        training: whether a gradient is likely to be asked for. What it needs
+            is then kept; else a gradient runs the sequence again.
+
+    Returns:
+        `(last_output, outputs, final_states, statistics)`: h after the last
+        step (B, U), h after each step (B, T, U), or without
+        `return_all_outputs` the last one (B, 1, U), both in the dtype of the
+        sequences; h and c (B, U) in the dtypes of the initial states; and by
+        site the means and variances (T, 4U or U) that were used, in the order
+        of the visits and without a gradient. All between is computed in at
+        least float32.
+
+    Raises:
+        ValueError: for a wrong dtype, shape, weight name, activation or
+            epsilon, named in the message.
+
+    Source: Cooijmans et al., "Recurrent Batch Normalization" (2016).
+
+    >>> import keras
+    >>> ones = keras.ops.ones
+    >>> weights = {
+    ...     "kernel": ones((3, 16)),
+    ...     "recurrent_kernel": ones((4, 16)),
+    ...     "state_gamma": ones(4),
+    ... }
+    >>> _, outputs, _, statistics = bn_lstm(
+    ...     ones((2, 7, 3)), None, weights, learn=True
+    ... )
+    >>> tuple(outputs.shape), tuple(statistics["state"][0].shape)
+    ((2, 7, 4), (7, 4))
+    """
+    given = None
+    if not learn:
+        given = _moving(weights, keras.ops.shape(sequences)[1])
+    arguments = check_sequence(
+        sequences,
+        initial_states,
+        {n: w for n, w in weights.items() if "_moving_" not in n},
+        vectors=VECTORS,
+        gates=4,
+        states=2,
+        epsilon=epsilon,
+        activation=activation,
+        recurrent_activation=recurrent_activation,
+    )
+    *results, statistics = recurrence.run(
+        BN_LSTM,
+        *arguments,
+        mask=mask,
+        input_mask=input_mask,
+        recurrent_mask=recurrent_mask,
+        given=given,
+        go_backwards=go_backwards,
+        return_all_outputs=return_all_outputs,
+        training=training,
+    )
+    last_output, outputs, states = results
+    return last_output, outputs, states, statistics
+
+
+def bn_lstm_loop(
+    sequences: Any,
+    initial_states: tuple[Any, Any],
+    weights: dict[str, Any],
+    settings: recurrence.Settings,
+    *,
+    learn: bool,
     mask: Any = None,
     go_backwards: bool = False,
     recurrent_mask: Any = None,
-    activation: Callable[[Any], Any] = backend.tanh,
-    recurrent_activation: Callable[[Any], Any] = backend.sigmoid,
     **options: Any,
 ) -> tuple[Any, Any, tuple[Any, ...], dict[str, Any]]:
-    """The cell over time.
+    """`bn_lstm` by the backend's scan and plain autodiff.
 
     Args:
         sequences: inputs (B, T, D).
         initial_states: h and c, each (B, U).
-        weights: those of `project` and `step` and, for each site, its moving
-            statistics (S, 4U or U).
-        learn: whether to normalise by the statistics of the batch, instead of
-            the moving ones. Steps beyond S use the moving ones of the last.
-        epsilon: number > 0, inside the square root.
-        mask: bool tensor (B, T) or None. A step of a row that it leaves out
-            does not count in the statistics.
-        go_backwards: visit the last step first. Steps count as visited.
+        weights: as in `bn_lstm`.
+        settings: see there.
+        learn: as in `bn_lstm`, like all that follow.
+        mask: bool tensor (B, T) or None.
+        go_backwards: visit the last step first.
         recurrent_mask: dropout mask of h (B, U), scaled, or None.
-        activation: see `step`.
-        recurrent_activation: see `step`.
         **options: those of `cell_loop`.
 
     Returns:
-        `(last_output, outputs, final_states, statistics)`: what `cell_loop`
-        returns, and the statistics (T, 4U or U) that were used, in the order
-        of the visits.
+        As `bn_lstm`.
     """
-    if go_backwards:
-        sequences = keras.ops.flip(sequences, axis=1)
-        mask = None if mask is None else keras.ops.flip(mask, axis=1)
-    given = None if learn else _moving(weights, keras.ops.shape(sequences)[1])
-    projected, kernel_statistics = project(
-        sequences,
-        weights,
-        epsilon,
-        given,
-        None if mask is None else mask[..., None],
-    )
-
-    def body(inputs_t: Any, states: Any, valid: Any) -> Any:
-        projected_t, statistics_t = inputs_t
-        return step(
-            projected_t,
-            states,
-            weights,
-            activation=activation,
-            recurrent_activation=recurrent_activation,
-            epsilon=epsilon,
-            recurrent_mask=recurrent_mask,
-            statistics=statistics_t,
-            valid=valid,
+    given = None
+    if not learn:
+        given = _moving(weights, keras.ops.shape(sequences)[1])
+        # Rows (1, T, F), which the loop takes apart like the inputs.
+        given = keras.tree.map_structure(
+            lambda rows: (
+                keras.ops.flip(rows, axis=0)[None]
+                if go_backwards
+                else rows[None]
+            ),
+            given,
         )
 
-    if given is not None:
-        # Rows (1, T, F), which the loop takes apart like the inputs.
-        given = keras.tree.map_structure(lambda rows: rows[None], given)
-    last_output, outputs, states, statistics = recording_loop(
-        body, (projected, given), initial_states, mask=mask, **options
+    def body(inputs_t: Any, states: Any, valid: Any) -> Any:
+        projected, given_t = inputs_t
+        return recurrence.run_step(
+            BN_LSTM,
+            projected,
+            states,
+            weights,
+            settings,
+            recurrent_mask=recurrent_mask,
+            valid=valid,
+            given=given_t,
+        )[:2]
+
+    projected = backend.matmul(sequences, weights["kernel"])
+    return recording_loop(
+        body,
+        (projected, given),
+        initial_states,
+        mask=mask,
+        go_backwards=go_backwards,
+        **options,
     )
-    return last_output, outputs, states, kernel_statistics | statistics
-
-
-def project(
-    x: Any,
-    weights: dict[str, Any],
-    epsilon: float,
-    statistics: dict[str, Any] | None = None,
-    mask: Any = None,
-) -> tuple[Any, dict[str, Any]]:
-    """`BN(x W) + bias`: the inputs' share of the gates.
-
-    Args:
-        x: inputs (B, ..., D). Statistics are taken over B alone.
-        weights: kernel (D, 4U) and, where there are, kernel_gamma and bias,
-            each (4U).
-        epsilon: number > 0, inside the square root.
-        statistics: those to normalise with, which broadcast against
-            (B, ..., 4U), or None to take those of `x`.
-        mask: bool tensor (B, ..., 1), False where a row does not count; or
-            None.
-
-    Returns:
-        A tensor (B, ..., 4U) in the dtype of `x`, and the statistics of the
-        site "kernel" if it is normalised.
-    """
-    z, used = _normalize(
-        "kernel",
-        widen(backend.matmul(x, weights["kernel"])),
-        weights,
-        epsilon,
-        statistics,
-        mask,
-    )
-    return keras.ops.cast(affine(z, None, weights.get("bias")), x.dtype), used
-
-
-def step(
-    projected: Any,
-    states: tuple[Any, Any],
-    weights: dict[str, Any],
-    *,
-    activation: Callable[[Any], Any] = backend.tanh,
-    recurrent_activation: Callable[[Any], Any] = backend.sigmoid,
-    epsilon: float,
-    recurrent_mask: Any = None,
-    statistics: dict[str, Any] | None = None,
-    valid: Any = None,
-) -> tuple[tuple[Any, Any], dict[str, Any]]:
-    """One time step.
-
-    Args:
-        projected: what `project` makes of the step's inputs (B, 4U).
-        states: h and c, each (B, U).
-        weights: recurrent_kernel (U, 4U) and, where there are,
-            recurrent_gamma (4U), state_gamma and state_beta, each (U).
-        activation: of the candidate and of the cell state that is shown.
-        recurrent_activation: of the gates i, f and o.
-        epsilon: number > 0, inside the square root.
-        recurrent_mask: dropout mask of h (B, U), scaled, or None.
-        statistics: those to normalise with, which broadcast against
-            (B, 4U or U), or None to take those of the batch.
-        valid: bool tensor (B, 1), False where a row does not count; or None.
-
-    Returns:
-        The new h and c (B, U), each in the dtype of the old one, and the
-        statistics of the sites "recurrent" and "state" if those are
-        normalised. All between is computed in at least float32.
-    """
-    h, c = states
-    shown = h if recurrent_mask is None else h * recurrent_mask
-    from_h, recurrent = _normalize(
-        "recurrent",
-        widen(backend.matmul(shown, weights["recurrent_kernel"])),
-        weights,
-        epsilon,
-        statistics,
-        valid,
-    )
-    z = widen(projected) + from_h
-    i, f, candidate, o = keras.ops.split(z, 4, axis=-1)
-    new_c = recurrent_activation(f) * widen(c)
-    new_c = new_c + recurrent_activation(i) * activation(candidate)
-    # The carried c is not normalised, only what h sees of it.
-    normalized, state = _normalize(
-        "state", new_c, weights, epsilon, statistics, valid
-    )
-    new_h = recurrent_activation(o) * activation(normalized)
-    new_states = keras.ops.cast(new_h, h.dtype), keras.ops.cast(new_c, c.dtype)
-    return new_states, recurrent | state
 
 
 def statistics_at(weights: dict[str, Any], counter: Any) -> dict[str, Any]:
@@ -235,26 +258,6 @@ def moved_statistics(
         moved[f"{site}_moving_mean"] = mean
         moved[f"{site}_moving_variance"] = variance
     return moved
-
-
-def _normalize(
-    site: str,
-    z: Any,
-    weights: dict[str, Any],
-    epsilon: float,
-    statistics: dict[str, Any] | None,
-    valid: Any,
-) -> tuple[Any, dict[str, Any]]:
-    """The site's `z`, normalised if it has a gamma, and its statistics."""
-    gamma = weights.get(f"{site}_gamma")
-    if gamma is None:
-        return z, {}
-    if statistics is None:
-        used = batch_statistics(z, valid, axes=(0,))
-    else:
-        used = statistics[site]
-    beta = weights.get(f"{site}_beta")
-    return normalize(z, *used, gamma, beta, epsilon), {site: used}
 
 
 def _sites(weights: dict[str, Any]) -> list[tuple[str, Any, Any]]:

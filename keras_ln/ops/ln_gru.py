@@ -1,103 +1,251 @@
 """The layer-normalised GRU (Ba, Kiros and Hinton 2016, eq. 26-28).
 
-Letters: B batch, D input features, U units. Columns stand in the order z, r
-(the gates), h (the candidate). `weights` maps names to tensors; a site is
-normalised where its gamma is there, the 2U gates apart from the U candidates.
+Letters: B batch, T time, D input features, U units. Columns stand in the
+order z, r (the gates), h (the candidate). `weights` maps names to tensors; a
+site is normalised where its gamma is there, the 2U gates apart from the U
+candidates.
 """
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 
 from keras_ln import backend
-from keras_ln.ops.normalize import affine, normalize, widen
+from keras_ln.ops import recurrence
+from keras_ln.ops.normalize import LayerNorms, widen
+from keras_ln.ops.sequence_arguments import check_sequence
+
+VECTORS = {
+    "bias": 3,
+    "kernel_gamma": 3,
+    "kernel_beta": 3,
+    "recurrent_gamma": 3,
+    "recurrent_beta": 3,
+}
 
 
-def project(x: Any, weights: dict[str, Any], epsilon: float) -> Any:
-    """`LN(x W) + bias`: the inputs' share of the gates, for all steps at once.
+class _Norms(NamedTuple):
+    """The sites of the gates and those of the candidate."""
 
-    Args:
-        x: inputs (..., D).
-        weights: kernel (D, 3U) and, where there are, kernel_gamma,
-            kernel_beta and bias, each (3U).
-        epsilon: number > 0, inside the square root.
-
-    Returns:
-        A tensor (..., 3U) in the dtype of `x`.
-    """
-    z = normalize_parts(
-        widen(backend.matmul(x, weights["kernel"])),
-        weights.get("kernel_gamma"),
-        weights.get("kernel_beta"),
-        epsilon,
-    )
-    return keras.ops.cast(affine(z, None, weights.get("bias")), x.dtype)
+    gates: LayerNorms
+    candidate: LayerNorms
 
 
-def step(
-    projected: Any,
-    states: tuple[Any],
-    weights: dict[str, Any],
-    *,
-    activation: Callable[[Any], Any] = backend.tanh,
-    recurrent_activation: Callable[[Any], Any] = backend.sigmoid,
-    epsilon: float,
-    recurrent_mask: Any = None,
-) -> tuple[Any]:
-    """One time step.
+def _norms(weights: dict[str, Any], epsilon: float, *_: Any) -> _Norms:
+    vectors = {
+        name: weight
+        for name, weight in weights.items()
+        if len(weight.shape) == 1
+    }
+    gates, candidate = {}, {}
+    for name, vector in vectors.items():
+        split = vector.shape[0] // 3 * 2
+        gates[name], candidate[name] = vector[:split], vector[split:]
+    return _Norms(LayerNorms(gates, epsilon), LayerNorms(candidate, epsilon))
 
-    Args:
-        projected: what `project` makes of the step's inputs (B, 3U).
-        states: h (B, U), alone in a tuple.
-        weights: recurrent_kernel (U, 3U) and, where there are,
-            recurrent_gamma and recurrent_beta, each (3U).
-        activation: of the candidate.
-        recurrent_activation: of the gates z and r.
-        epsilon: number > 0, inside the square root.
-        recurrent_mask: dropout mask of h (B, U), scaled, or None.
 
-    Returns:
-        The new h (B, U), alone in a tuple, in the dtype of the old one. All
-        between is computed in at least float32.
-    """
+def ln_gru_step(
+    from_x: Any,  # x W (B, 3U), in at least float32, like all below
+    from_h: Any,  # h R (B, 3U)
+    states: tuple[Any],  # h (B, U), alone in a tuple
+    settings: recurrence.Settings,
+    norms: _Norms,
+) -> tuple[tuple[Any], Any]:
+    """The new h (B, U), and the statistics of the sites."""
     (h,) = states
-    units = h.shape[-1]
-    # The h that is carried may be wider than what the products take.
-    shown = keras.ops.cast(h, projected.dtype)
-    if recurrent_mask is not None:
-        shown = shown * recurrent_mask
-    from_h = normalize_parts(
-        widen(backend.matmul(shown, weights["recurrent_kernel"])),
-        weights.get("recurrent_gamma"),
-        weights.get("recurrent_beta"),
-        epsilon,
-    )
-    from_x = widen(projected)
-    gates = recurrent_activation(
-        from_x[..., : 2 * units] + from_h[..., : 2 * units]
-    )
-    z, r = gates[..., :units], gates[..., units:]
-    candidate = activation(
-        from_x[..., 2 * units :] + r * from_h[..., 2 * units :]
+    x_gates, x_candidate = _parts(from_x)
+    h_gates, h_candidate = _parts(from_h)
+    x_gates, first = norms.gates.forward("kernel", x_gates)
+    h_gates, second = norms.gates.forward("recurrent", h_gates)
+    x_candidate, third = norms.candidate.forward("kernel", x_candidate)
+    h_candidate, fourth = norms.candidate.forward("recurrent", h_candidate)
+    z, r, candidate = _gates(
+        x_gates + h_gates, x_candidate, h_candidate, settings, norms
     )
     # The update gate opens to the candidate, other than in Keras' GRU.
-    new_h = (1.0 - z) * widen(h) + z * candidate
-    return (keras.ops.cast(new_h, h.dtype),)
+    return ((1.0 - z) * h + z * candidate,), (first, second, third, fourth)
 
 
-def normalize_parts(z: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
-    """Normalises the gates' two thirds of (..., 3U) and the rest, apart."""
-    if gamma is None:
-        return z
-    split = z.shape[-1] // 3 * 2
-    parts = [
-        normalize(
-            z[..., part],
-            gamma[part],
-            None if beta is None else beta[part],
-            epsilon,
-        )
-        for part in (slice(None, split), slice(split, None))
+def ln_gru_step_vjp(
+    from_x: Any,
+    from_h: Any,
+    states: tuple[Any],
+    settings: recurrence.Settings,
+    norms: _Norms,
+    statistics: Any,
+    cotangents: tuple[Any],  # of the new h (B, U)
+) -> tuple[Any, Any, tuple[Any], dict[str, Any]]:
+    """Gradients of from_x, from_h, the state, and the vectors by name."""
+    (h,), (dh,) = states, cotangents
+    first, second, third, fourth = statistics
+    x_gates, x_candidate = _parts(from_x)
+    h_gates, h_candidate = _parts(from_h)
+    shown = norms.candidate.again("recurrent", h_candidate, fourth)
+    z, r, candidate = _gates(
+        norms.gates.again("kernel", x_gates, first)
+        + norms.gates.again("recurrent", h_gates, second),
+        norms.candidate.again("kernel", x_candidate, third),
+        shown,
+        settings,
+        norms,
+    )
+
+    gate_derivative = settings.recurrent_activation.derivative
+    d_sum = dh * z * settings.activation.derivative(candidate)
+    d_gates = keras.ops.concatenate(
+        [
+            dh * (candidate - h) * gate_derivative(z),
+            d_sum * shown * gate_derivative(r),
+        ],
+        axis=-1,
+    )
+    # One column block of each: gates, then candidate.
+    from_x_vjps = [
+        norms.gates.vjp("kernel", x_gates, first, d_gates),
+        norms.candidate.vjp("kernel", x_candidate, third, d_sum),
     ]
-    return keras.ops.concatenate(parts, axis=-1)
+    from_h_vjps = [
+        norms.gates.vjp("recurrent", h_gates, second, d_gates),
+        norms.candidate.vjp("recurrent", h_candidate, fourth, d_sum * r),
+    ]
+    d_from_x, d_vectors = _joined(from_x_vjps)
+    d_from_h, more = _joined(from_h_vjps)
+    d_vectors |= more
+    if "bias" in norms.gates.weights:
+        d_vectors["bias"] = keras.ops.concatenate(
+            [backend.sum(d_gates, 0), backend.sum(d_sum, 0)]
+        )
+    return d_from_x, d_from_h, (dh * (1.0 - z),), d_vectors
+
+
+def _gates(
+    gates: Any,
+    x_candidate: Any,
+    h_candidate: Any,
+    settings: recurrence.Settings,
+    norms: _Norms,
+) -> tuple[Any, Any, Any]:
+    """z, r and the candidate (B, U)."""
+    if "bias" in norms.gates.weights:
+        gates = gates + widen(norms.gates.weights["bias"])
+        x_candidate = x_candidate + widen(norms.candidate.weights["bias"])
+    z, r = keras.ops.split(
+        settings.recurrent_activation.function(gates), 2, axis=-1
+    )
+    return z, r, settings.activation.function(x_candidate + r * h_candidate)
+
+
+def _parts(columns: Any) -> tuple[Any, Any]:
+    """The gates (B, 2U) and the candidate (B, U) of (B, 3U)."""
+    split = columns.shape[-1] // 3 * 2
+    return columns[:, :split], columns[:, split:]
+
+
+def _joined(vjps: Any) -> tuple[Any, dict[str, Any]]:
+    (left, left_vectors), (right, right_vectors) = vjps
+    vectors = {
+        name: keras.ops.concatenate([left_vectors[name], right_vectors[name]])
+        for name in left_vectors
+    }
+    return keras.ops.concatenate([left, right], axis=-1), vectors
+
+
+LN_GRU = recurrence.Cell(ln_gru_step, ln_gru_step_vjp, _norms)
+
+
+def ln_gru(
+    sequences: Any,
+    initial_states: Any,
+    weights: dict[str, Any],
+    *,
+    activation: Any = "tanh",
+    recurrent_activation: Any = "sigmoid",
+    epsilon: float = 1e-5,
+    mask: Any = None,
+    input_mask: Any = None,
+    recurrent_mask: Any = None,
+    go_backwards: bool = False,
+    return_all_outputs: bool = True,
+    training: bool = True,
+) -> tuple[Any, Any, tuple[Any]]:
+    """Runs a layer-normalised GRU over sequences, as one compiled op.
+
+    With `LN(a; g, b) = g * (a - mean(a)) / sqrt(var(a) + epsilon) + b`, the
+    statistics of one row, over the 2U gates or the U candidates:
+
+        [z r] = LN(h R_zr) + LN(x W_zr) + bias_zr
+        h~    = tanh(LN(x W_h) + bias_h + sigmoid(r) * LN(h R_h))
+        h'    = (1 - sigmoid(z)) * h + sigmoid(z) * h~
+
+    The update gate opens to the candidate, other than in Keras' GRU. At a
+    step that the mask leaves out, the state stays and the output is the h
+    that is carried. The gradients of sequences, state and weights are
+    hand-written.
+
+    Args:
+        sequences: floating-point tensor (B, T, D).
+        initial_states: h (B, U), by itself or alone in a tuple; None for
+            zeros.
+        weights: kernel (D, 3U), recurrent_kernel (U, 3U), and any of bias,
+            kernel_gamma, kernel_beta, recurrent_gamma and recurrent_beta
+            (3U). Columns stand in the order z, r, h. The kernels have the
+            dtype of the sequences.
+        activation: of the candidate h~: one of "linear", "relu", "sigmoid",
+            "tanh".
+        recurrent_activation: of the gates z and r, likewise.
+        epsilon: finite number > 0, inside the square root.
+        mask: bool tensor (B, T), False where a row's step is left out.
+        input_mask: dropout mask of the inputs (B, D), scaled; a constant.
+        recurrent_mask: dropout mask of h (B, U) on its way into the product,
+            scaled; a constant.
+        go_backwards: visit the last step first; outputs come in the order of
+            the visits.
+        return_all_outputs: whether to return the outputs of every step.
+        training: whether a gradient is likely to be asked for. What it needs
+            is then kept; else a gradient runs the sequence again.
+
+    Returns:
+        `(last_output, outputs, final_states)`: h after the last step (B, U),
+        h after each step (B, T, U), or without `return_all_outputs` the last
+        one (B, 1, U), both in the dtype of the sequences; and h (B, U), alone
+        in a tuple, in the dtype of the initial one. All between is computed
+        in at least float32.
+
+    Raises:
+        ValueError: for a wrong dtype, shape, weight name, activation or
+            epsilon, named in the message.
+
+    Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 26-28.
+
+    >>> import keras
+    >>> ones = keras.ops.ones
+    >>> weights = {
+    ...     "kernel": ones((3, 12)),
+    ...     "recurrent_kernel": ones((4, 12)),
+    ...     "kernel_gamma": ones(12),
+    ... }
+    >>> _, outputs, (h,) = ln_gru(ones((2, 7, 3)), None, weights)
+    >>> tuple(outputs.shape), tuple(h.shape)
+    ((2, 7, 4), (2, 4))
+    """
+    arguments = check_sequence(
+        sequences,
+        initial_states,
+        weights,
+        vectors=VECTORS,
+        gates=3,
+        states=1,
+        epsilon=epsilon,
+        activation=activation,
+        recurrent_activation=recurrent_activation,
+    )
+    return recurrence.run(
+        LN_GRU,
+        *arguments,
+        mask=mask,
+        input_mask=input_mask,
+        recurrent_mask=recurrent_mask,
+        go_backwards=go_backwards,
+        return_all_outputs=return_all_outputs,
+        training=training,
+    )[:3]

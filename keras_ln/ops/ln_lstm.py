@@ -1,81 +1,122 @@
 """The layer-normalised LSTM (Ba, Kiros and Hinton 2016, eq. 20-22).
 
-Letters: B batch, D input features, U units. Gates stand in the order i, f, c,
-o. `weights` maps names to tensors; a site is normalised where its gamma is
-there, so that without any this is the plain LSTM.
+Letters: B batch, T time, D input features, U units. `weights` maps names to
+tensors; a site is normalised where its gamma is there, so that without any
+this is the plain LSTM.
 """
 
-from collections.abc import Callable
 from typing import Any
 
-import keras
+from keras_ln.ops import recurrence
+from keras_ln.ops.lstm import lstm_step, lstm_step_vjp
+from keras_ln.ops.sequence_arguments import check_sequence
 
-from keras_ln import backend
-from keras_ln.ops.normalize import affine, normalize, widen
+# Vectors that there can be, and their sizes in multiples of U.
+VECTORS = {
+    "bias": 4,
+    "kernel_gamma": 4,
+    "kernel_beta": 4,
+    "recurrent_gamma": 4,
+    "recurrent_beta": 4,
+    "state_gamma": 1,
+    "state_beta": 1,
+}
 
-
-def project(x: Any, weights: dict[str, Any], epsilon: float) -> Any:
-    """`LN(x W) + bias`: the inputs' share of the gates, for all steps at once.
-
-    Args:
-        x: inputs (..., D).
-        weights: kernel (D, 4U) and, where there are, kernel_gamma,
-            kernel_beta and bias, each (4U).
-        epsilon: number > 0, inside the square root.
-
-    Returns:
-        A tensor (..., 4U) in the dtype of `x`.
-    """
-    z = normalize(
-        widen(backend.matmul(x, weights["kernel"])),
-        weights.get("kernel_gamma"),
-        weights.get("kernel_beta"),
-        epsilon,
-    )
-    return keras.ops.cast(affine(z, None, weights.get("bias")), x.dtype)
+LN_LSTM = recurrence.Cell(lstm_step, lstm_step_vjp, recurrence.layer_norms)
 
 
-def step(
-    projected: Any,
-    states: tuple[Any, Any],
+def ln_lstm(
+    sequences: Any,
+    initial_states: Any,
     weights: dict[str, Any],
     *,
-    activation: Callable[[Any], Any] = backend.tanh,
-    recurrent_activation: Callable[[Any], Any] = backend.sigmoid,
-    epsilon: float,
+    activation: Any = "tanh",
+    recurrent_activation: Any = "sigmoid",
+    epsilon: float = 1e-5,
+    mask: Any = None,
+    input_mask: Any = None,
     recurrent_mask: Any = None,
-) -> tuple[Any, Any]:
-    """One time step.
+    go_backwards: bool = False,
+    return_all_outputs: bool = True,
+    training: bool = True,
+) -> tuple[Any, Any, tuple[Any, Any]]:
+    """Runs a layer-normalised LSTM over sequences, as one compiled op.
+
+    With `LN(z; g, b) = g * (z - mean(z)) / sqrt(var(z) + epsilon) + b`, the
+    statistics of one row over the whole vector, 4U long where it holds the
+    four gates:
+
+        [i f c~ o] = LN(h R; recurrent_gamma, recurrent_beta)
+                   + LN(x W; kernel_gamma, kernel_beta) + bias
+        c' = sigmoid(f) * c + sigmoid(i) * tanh(c~)
+        h' = sigmoid(o) * tanh(LN(c'; state_gamma, state_beta))
+
+    At a step that the mask leaves out, the states stay and the output is the
+    h that is carried. The gradients of sequences, states and weights are
+    hand-written.
 
     Args:
-        projected: what `project` makes of the step's inputs (B, 4U).
-        states: h and c, each (B, U).
-        weights: recurrent_kernel (U, 4U) and, where there are,
-            recurrent_gamma, recurrent_beta, each (4U), state_gamma and
-            state_beta, each (U).
-        activation: of the candidate and of the cell state that is shown.
-        recurrent_activation: of the gates i, f and o.
-        epsilon: number > 0, inside the square root.
-        recurrent_mask: dropout mask of h (B, U), scaled, or None.
+        sequences: floating-point tensor (B, T, D).
+        initial_states: h and c, tensors (B, U); None for zeros.
+        weights: kernel (D, 4U), recurrent_kernel (U, 4U), and any of bias,
+            kernel_gamma, kernel_beta, recurrent_gamma, recurrent_beta (4U),
+            state_gamma and state_beta (U). Columns stand in the order i, f,
+            c, o. The kernels have the dtype of the sequences.
+        activation: of the candidate c~ and of the c that h sees: one of
+            "linear", "relu", "sigmoid", "tanh".
+        recurrent_activation: of the gates i, f and o, likewise.
+        epsilon: finite number > 0, inside the square root.
+        mask: bool tensor (B, T), False where a row's step is left out.
+        input_mask: dropout mask of the inputs (B, D), scaled; a constant.
+        recurrent_mask: dropout mask of h (B, U), scaled; a constant.
+        go_backwards: visit the last step first; outputs come in the order of
+            the visits.
+        return_all_outputs: whether to return the outputs of every step.
+        training: whether a gradient is likely to be asked for. What it needs
+            is then kept; else a gradient runs the sequence again.
 
     Returns:
-        The new h and c (B, U), each in the dtype of the old one. All between
-        is computed in at least float32.
+        `(last_output, outputs, final_states)`: h after the last step (B, U),
+        h after each step (B, T, U), or without `return_all_outputs` the last
+        one (B, 1, U), both in the dtype of the sequences; and h and c (B, U)
+        in the dtypes of the initial states. All between is computed in at
+        least float32.
+
+    Raises:
+        ValueError: for a wrong dtype, shape, weight name, activation or
+            epsilon, named in the message.
+
+    Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 20-22.
+
+    >>> import keras
+    >>> ones = keras.ops.ones
+    >>> weights = {
+    ...     "kernel": ones((3, 16)),
+    ...     "recurrent_kernel": ones((4, 16)),
+    ...     "kernel_gamma": ones(16),
+    ... }
+    >>> last_output, outputs, (h, c) = ln_lstm(ones((2, 7, 3)), None, weights)
+    >>> tuple(outputs.shape), tuple(c.shape)
+    ((2, 7, 4), (2, 4))
     """
-    h, c = states
-    shown = h if recurrent_mask is None else h * recurrent_mask
-    z = widen(projected) + normalize(
-        widen(backend.matmul(shown, weights["recurrent_kernel"])),
-        weights.get("recurrent_gamma"),
-        weights.get("recurrent_beta"),
-        epsilon,
+    arguments = check_sequence(
+        sequences,
+        initial_states,
+        weights,
+        vectors=VECTORS,
+        gates=4,
+        states=2,
+        epsilon=epsilon,
+        activation=activation,
+        recurrent_activation=recurrent_activation,
     )
-    i, f, candidate, o = keras.ops.split(z, 4, axis=-1)
-    new_c = recurrent_activation(f) * widen(c)
-    new_c = new_c + recurrent_activation(i) * activation(candidate)
-    # The carried c is not normalised, only what h sees of it.
-    normalized = normalize(
-        new_c, weights.get("state_gamma"), weights.get("state_beta"), epsilon
-    )
-    new_h = recurrent_activation(o) * activation(normalized)
-    return keras.ops.cast(new_h, h.dtype), keras.ops.cast(new_c, c.dtype)
+    return recurrence.run(
+        LN_LSTM,
+        *arguments,
+        mask=mask,
+        input_mask=input_mask,
+        recurrent_mask=recurrent_mask,
+        go_backwards=go_backwards,
+        return_all_outputs=return_all_outputs,
+        training=training,
+    )[:3]

@@ -1,58 +1,142 @@
 """The layer-normalised simple RNN (Ba, Kiros and Hinton 2016, eq. 4).
 
-Letters: B batch, D input features, U units. `weights` maps names to tensors.
+Letters: B batch, T time, D input features, U units. `weights` maps names to
+tensors.
 """
 
-from collections.abc import Callable
 from typing import Any
 
-import keras
-
 from keras_ln import backend
-from keras_ln.ops.normalize import affine, normalize, widen
+from keras_ln.ops import recurrence
+from keras_ln.ops.normalize import LayerNorms, widen
+from keras_ln.ops.sequence_arguments import check_sequence
+
+VECTORS = {"bias": 1, "gamma": 1, "beta": 1}
 
 
-def project(x: Any, weights: dict[str, Any], epsilon: float) -> Any:
-    """`x W + bias`: the inputs' share of the sum, for all steps at once.
-
-    Args:
-        x: inputs (..., D).
-        weights: kernel (D, U) and, where there is one, bias (U).
-        epsilon: not used: the sum is normalised, not its parts.
-
-    Returns:
-        A tensor (..., U) in the dtype of `x`.
-    """
-    z = widen(backend.matmul(x, weights["kernel"]))
-    return keras.ops.cast(affine(z, None, weights.get("bias")), x.dtype)
+def ln_simple_rnn_step(
+    from_x: Any,  # x W (B, U), in at least float32, like all below
+    from_h: Any,  # h R (B, U)
+    states: tuple[Any],  # h (B, U), alone in a tuple
+    settings: recurrence.Settings,
+    norms: LayerNorms,
+) -> tuple[tuple[Any], Any]:
+    """The new h (B, U), and the statistics of the sum."""
+    z, statistics = norms.forward("", _sum(from_x, from_h, norms))
+    return (settings.activation.function(z),), statistics
 
 
-def step(
-    projected: Any,
+def ln_simple_rnn_step_vjp(
+    from_x: Any,
+    from_h: Any,
     states: tuple[Any],
+    settings: recurrence.Settings,
+    norms: LayerNorms,
+    statistics: Any,
+    cotangents: tuple[Any],  # of the new h (B, U)
+) -> tuple[Any, Any, tuple[None], dict[str, Any]]:
+    """Gradients of from_x, from_h, the state, and the vectors by name."""
+    z = _sum(from_x, from_h, norms)
+    y = settings.activation.function(norms.again("", z, statistics))
+    dy = cotangents[0] * settings.activation.derivative(y)
+    dz, d_vectors = norms.vjp("", z, statistics, dy)
+    if "bias" in norms.weights:
+        d_vectors["bias"] = backend.sum(dz, 0)
+    return dz, dz, (None,), d_vectors
+
+
+def _sum(from_x: Any, from_h: Any, norms: LayerNorms) -> Any:
+    z = from_x + from_h
+    return z + widen(norms.weights["bias"]) if "bias" in norms.weights else z
+
+
+LN_SIMPLE_RNN = recurrence.Cell(
+    ln_simple_rnn_step, ln_simple_rnn_step_vjp, recurrence.layer_norms
+)
+
+
+def ln_simple_rnn(
+    sequences: Any,
+    initial_states: Any,
     weights: dict[str, Any],
     *,
-    activation: Callable[[Any], Any] = backend.tanh,
-    epsilon: float,
+    activation: Any = "tanh",
+    epsilon: float = 1e-5,
+    mask: Any = None,
+    input_mask: Any = None,
     recurrent_mask: Any = None,
-) -> tuple[Any]:
-    """One time step.
+    go_backwards: bool = False,
+    return_all_outputs: bool = True,
+    training: bool = True,
+) -> tuple[Any, Any, tuple[Any]]:
+    """Runs a layer-normalised simple RNN over sequences, as one compiled op.
+
+        a  = x W + h R + bias
+        h' = f(gamma * (a - mean(a)) / sqrt(var(a) + epsilon) + beta)
+
+    with the statistics of one row. At a step that the mask leaves out, the
+    state stays and the output is the h that is carried. The gradients of
+    sequences, state and weights are hand-written.
 
     Args:
-        projected: what `project` makes of the step's inputs (B, U).
-        states: h (B, U), alone in a tuple.
-        weights: recurrent_kernel (U, U), gamma (U), beta (U).
-        activation: of the normalised sum.
-        epsilon: number > 0, inside the square root.
-        recurrent_mask: dropout mask of h (B, U), scaled, or None.
+        sequences: floating-point tensor (B, T, D).
+        initial_states: h (B, U), by itself or alone in a tuple; None for
+            zeros.
+        weights: kernel (D, U), recurrent_kernel (U, U), and any of bias,
+            gamma and beta (U). Without gamma nothing is normalised. The
+            kernels have the dtype of the sequences.
+        activation: f, one of "linear", "relu", "sigmoid", "tanh".
+        epsilon: finite number > 0, inside the square root.
+        mask: bool tensor (B, T), False where a row's step is left out.
+        input_mask: dropout mask of the inputs (B, D), scaled; a constant.
+        recurrent_mask: dropout mask of h (B, U), scaled; a constant.
+        go_backwards: visit the last step first; outputs come in the order of
+            the visits.
+        return_all_outputs: whether to return the outputs of every step.
+        training: whether a gradient is likely to be asked for. What it needs
+            is then kept; else a gradient runs the sequence again.
 
     Returns:
-        The new h (B, U), alone in a tuple, in the dtype of the old one. All
-        between is computed in at least float32.
+        `(last_output, outputs, final_states)`: h after the last step (B, U),
+        h after each step (B, T, U), or without `return_all_outputs` the last
+        one (B, 1, U), both in the dtype of the sequences; and h (B, U), alone
+        in a tuple, in the dtype of the initial one. All between is computed
+        in at least float32.
+
+    Raises:
+        ValueError: for a wrong dtype, shape, weight name, activation or
+            epsilon, named in the message.
+
+    Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 4.
+
+    >>> import keras
+    >>> ones = keras.ops.ones
+    >>> weights = {
+    ...     "kernel": ones((3, 4)),
+    ...     "recurrent_kernel": ones((4, 4)),
+    ...     "gamma": ones(4),
+    ... }
+    >>> _, outputs, (h,) = ln_simple_rnn(ones((2, 7, 3)), None, weights)
+    >>> tuple(outputs.shape), tuple(h.shape)
+    ((2, 7, 4), (2, 4))
     """
-    (h,) = states
-    shown = h if recurrent_mask is None else h * recurrent_mask
-    z = widen(projected)
-    z = z + widen(backend.matmul(shown, weights["recurrent_kernel"]))
-    z = normalize(z, weights["gamma"], weights["beta"], epsilon)
-    return (keras.ops.cast(activation(z), h.dtype),)
+    arguments = check_sequence(
+        sequences,
+        initial_states,
+        weights,
+        vectors=VECTORS,
+        gates=1,
+        states=1,
+        epsilon=epsilon,
+        activation=activation,
+    )
+    return recurrence.run(
+        LN_SIMPLE_RNN,
+        *arguments,
+        mask=mask,
+        input_mask=input_mask,
+        recurrent_mask=recurrent_mask,
+        go_backwards=go_backwards,
+        return_all_outputs=return_all_outputs,
+        training=training,
+    )[:3]

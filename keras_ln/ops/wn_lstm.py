@@ -1,21 +1,68 @@
 """The weight-normalised LSTM: a plain LSTM with the kernels `g * v / ||v||`.
 
 Source: Salimans and Kingma, "Weight Normalization" (2016), eq. 2.
-Letters: D input features, U units.
+Letters: B batch, T time, D input features, U units.
 """
 
 from typing import Any
 
 import keras
 
-from keras_ln.ops.ln_lstm import project, step
+from keras_ln.ops.ln_lstm import ln_lstm
 from keras_ln.ops.weight_normalization import normalized_kernel
 
-__all__ = ["effective_weights", "project", "step"]
+
+def wn_lstm(
+    sequences: Any,
+    initial_states: Any,
+    weights: dict[str, Any],
+    **options: Any,
+) -> tuple[Any, Any, tuple[Any, Any]]:
+    """Runs a weight-normalised LSTM over sequences, as one compiled op.
+
+    With `N(v; g) = g * v / ||v||`, the Euclidean norm of each column of v,
+    taken once:
+
+        [i f c~ o] = h N(R; recurrent_g) + x N(W; kernel_g) + bias
+        c' = sigmoid(f) * c + sigmoid(i) * tanh(c~)
+        h' = sigmoid(o) * tanh(c')
+
+    Args:
+        sequences: floating-point tensor (B, T, D).
+        initial_states: h and c, tensors (B, U); None for zeros.
+        weights: kernel (D, 4U), kernel_g (4U), recurrent_kernel (U, 4U),
+            recurrent_g (4U) and, where there is one, bias (4U). Columns stand
+            in the order i, f, c, o.
+        **options: those of `ln_lstm`.
+
+    Returns:
+        As `ln_lstm`.
+
+    Raises:
+        ValueError: for a wrong dtype, shape, weight name, activation or
+            epsilon, named in the message.
+
+    Source: Salimans and Kingma, "Weight Normalization" (2016), eq. 2.
+
+    >>> import keras
+    >>> ones = keras.ops.ones
+    >>> weights = {
+    ...     "kernel": ones((3, 16)),
+    ...     "kernel_g": ones(16),
+    ...     "recurrent_kernel": ones((4, 16)),
+    ...     "recurrent_g": ones(16),
+    ... }
+    >>> last_output, outputs, (h, c) = wn_lstm(ones((2, 7, 3)), None, weights)
+    >>> tuple(outputs.shape), tuple(c.shape)
+    ((2, 7, 4), (2, 4))
+    """
+    sequences = keras.ops.convert_to_tensor(sequences)
+    weights = effective_weights(weights, sequences.dtype)
+    return ln_lstm(sequences, initial_states, weights, **options)
 
 
 def effective_weights(weights: dict[str, Any], dtype: str) -> dict[str, Any]:
-    """The weights of the plain LSTM that `project` and `step` take.
+    """The weights of the plain LSTM that this is.
 
     Args:
         weights: kernel (D, 4U), kernel_g (4U), recurrent_kernel (U, 4U),

@@ -12,7 +12,7 @@ import keras
 # only for cells of this class, which Keras does not export (3.15).
 from keras.src.layers.rnn.dropout_rnn_cell import DropoutRNNCell
 
-from keras_ln.ops import activations, arguments
+from keras_ln.ops import activations, arguments, recurrence
 
 _KERAS_OBJECTS = {
     "activation": keras.activations,
@@ -96,8 +96,8 @@ class BaseCell(keras.layers.Layer, DropoutRNNCell):
     runs `project` for all steps at once, then `step` over time.
     """
 
-    # The module of keras_ln.ops with the cell's `project` and `step`.
-    operations: Any
+    # The cell's maths.
+    maths: recurrence.Cell
     gates = 1
     # Every weight that there can be, in the order of creation.
     weight_names: tuple[str, ...] = ()
@@ -194,28 +194,30 @@ class BaseCell(keras.layers.Layer, DropoutRNNCell):
             if getattr(self, name) is not None
         }
 
-    def activation_functions(self) -> dict[str, Callable[[Any], Any]]:
-        """The functions that `step` takes, by argument name."""
-        names = ("activation", "recurrent_activation")
-        return {
-            name: activations.activation_function(getattr(self, name))
-            for name in names
-            if name in self._argument_names
-        }
+    def settings(self) -> recurrence.Settings:
+        """What a step needs beside tensors."""
+        return recurrence.Settings(
+            self.epsilon,
+            *[
+                activations.get_activation(getattr(self, name))
+                for name in ("activation", "recurrent_activation")
+                if name in self._argument_names
+            ],
+        )
 
     def fused_options(self) -> dict[str, Any]:
         """The keyword arguments of `fused_op` that the cell decides."""
-        name = activations.activation_name
-        recurrent = getattr(self, "recurrent_activation", None)
-        return {
-            "epsilon": self.epsilon,
-            "activation_name": name(self.activation),
-            "recurrent_activation_name": recurrent and name(recurrent),
+        names = ("activation", "recurrent_activation")
+        options = {
+            name: getattr(self, name)
+            for name in names
+            if name in self._argument_names
         }
+        return {"epsilon": self.epsilon, **options}
 
     def project(self, inputs: Any, weights: dict[str, Any]) -> Any:
-        """The inputs' share (..., nU) of the gates; inputs are (..., D)."""
-        return self.operations.project(inputs, weights, self.epsilon)
+        """The inputs' products (..., nU) with the kernel; they are (..., D)."""
+        return recurrence.project(inputs, weights)
 
     def step(
         self,
@@ -225,14 +227,14 @@ class BaseCell(keras.layers.Layer, DropoutRNNCell):
         recurrent_mask: Any,
     ) -> tuple[Any, ...]:
         """The states after one step; projected is (B, nU)."""
-        return self.operations.step(
+        return recurrence.run_step(
+            self.maths,
             projected,
             states,
             weights,
-            epsilon=self.epsilon,
+            self.settings(),
             recurrent_mask=recurrent_mask,
-            **self.activation_functions(),
-        )
+        )[0]
 
     def dropout_masks(
         self, inputs: Any, h: Any, training: bool | None

@@ -172,7 +172,22 @@ class BaseRNN(keras.layers.RNN):
         self, sequences, states, mask, input_mask, recurrent_mask, training
     ):
         """One op with a hand-written gradient for the whole sequence."""
-        last_output, outputs, states = self.cell.fused_op(
+        return self.call_fused_op(
+            sequences, states, mask, input_mask, recurrent_mask, training
+        )
+
+    def call_fused_op(
+        self,
+        sequences,
+        states,
+        mask,
+        input_mask,
+        recurrent_mask,
+        training,
+        **options,
+    ):
+        """What the cell's `fused_op` returns, with zeros where asked for."""
+        last_output, outputs, *others = self.cell.fused_op(
             sequences,
             states,
             self.cell.tensors(),
@@ -181,13 +196,15 @@ class BaseRNN(keras.layers.RNN):
             recurrent_mask=recurrent_mask,
             go_backwards=self.go_backwards,
             return_all_outputs=self.return_sequences,
+            training=bool(training),
             **self.cell.fused_options(),
+            **options,
         )
         if mask is not None and self.zero_output_for_mask:
             last_output, outputs = zero_where_masked(
                 last_output, outputs, mask, self.go_backwards
             )
-        return last_output, outputs, states
+        return last_output, outputs, *others
 
     def get_config(self):
         """Every argument of the constructor."""

@@ -12,8 +12,15 @@ from keras_ln.layers.rnn.base_cell import (
     own_arguments,
 )
 from keras_ln.layers.rnn.base_rnn import BaseRNN, of_cell
-from keras_ln.ops import arguments, bn_lstm
-from keras_ln.ops.bn_lstm import SITES
+from keras_ln.ops import arguments, recurrence
+from keras_ln.ops.bn_lstm import (
+    BN_LSTM,
+    bn_lstm,
+    bn_lstm_loop,
+    moved_statistics,
+    statistics_at,
+)
+from keras_ln.ops.lstm import SITES
 
 # The largest count k for which k + 1 is exact.
 _COUNTS_TO = {"float16": 2048, "bfloat16": 256}
@@ -111,7 +118,8 @@ class BNLSTMCell(BaseLSTMCell):
     ((2, 4), (2, 4), (2, 1))
     """
 
-    operations = bn_lstm
+    maths = BN_LSTM
+    fused_op = staticmethod(bn_lstm)
     weight_names = (
         "kernel",
         "recurrent_kernel",
@@ -214,18 +222,14 @@ class BNLSTMCell(BaseLSTMCell):
         if input_mask is not None:
             inputs = inputs * input_mask
         weights = self.tensors()
-        statistics = bn_lstm.statistics_at(weights, counter)
-        projected, _ = bn_lstm.project(
-            inputs, weights, self.epsilon, statistics
-        )
-        (h, c), _ = bn_lstm.step(
-            projected,
+        (h, c), _, _ = recurrence.run_step(
+            BN_LSTM,
+            self.project(inputs, weights),
             (h, c),
             weights,
-            epsilon=self.epsilon,
+            self.settings(),
             recurrent_mask=recurrent_mask,
-            statistics=statistics,
-            **self.activation_functions(),
+            given=statistics_at(weights, counter),
         )
         return h, [h, c, counter + 1]
 
@@ -242,7 +246,7 @@ class BNLSTMCell(BaseLSTMCell):
 
     def learn(self, statistics, mask, go_backwards):
         """Moves the moving statistics towards those of a batch."""
-        moved = bn_lstm.moved_statistics(
+        moved = moved_statistics(
             self.tensors(), statistics, self.momentum, mask, go_backwards
         )
         for name, value in moved.items():
@@ -383,28 +387,48 @@ class BNLSTM(BaseRNN):
         self, sequences, states, mask, input_mask, recurrent_mask, training
     ):
         """The cell's step over time, and its statistics after it."""
-        cell = self.cell
-        learn = bool(training) and cell.trainable
-        if learn and sequences.shape[0] == 1:
-            warn_of_one(self)
+        learn = self._learns(sequences, training)
         if input_mask is not None:
             sequences = sequences * input_mask[:, None, :]
-        *results, statistics = bn_lstm.sequence(
+        *results, statistics = bn_lstm_loop(
             sequences,
             states,
-            cell.tensors(),
+            self.cell.tensors(),
+            self.cell.settings(),
             learn=learn,
-            epsilon=cell.epsilon,
             mask=mask,
             go_backwards=self.go_backwards,
             recurrent_mask=recurrent_mask,
             unroll=self.unroll,
             zero_output_for_mask=self.zero_output_for_mask,
             return_all_outputs=self.return_sequences,
-            **cell.activation_functions(),
         )
         if learn:
             # Once, here: inside a scan JAX allows no assignment, and
             # TensorFlow traces the first step twice.
-            cell.learn(statistics, mask, self.go_backwards)
+            self.cell.learn(statistics, mask, self.go_backwards)
         return results
+
+    def run_fused(
+        self, sequences, states, mask, input_mask, recurrent_mask, training
+    ):
+        """The op, and the statistics after it."""
+        learn = self._learns(sequences, training)
+        *results, statistics = self.call_fused_op(
+            sequences,
+            states,
+            mask,
+            input_mask,
+            recurrent_mask,
+            training,
+            learn=learn,
+        )
+        if learn:
+            self.cell.learn(statistics, mask, self.go_backwards)
+        return results
+
+    def _learns(self, sequences, training):
+        learn = bool(training) and self.cell.trainable
+        if learn and sequences.shape[0] == 1:
+            warn_of_one(self)
+        return learn

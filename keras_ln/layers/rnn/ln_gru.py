@@ -4,7 +4,7 @@ import keras
 
 from keras_ln.layers.rnn.base_cell import BaseCell, check_sites, own_arguments
 from keras_ln.layers.rnn.base_rnn import BaseRNN, of_cell
-from keras_ln.ops import ln_gru
+from keras_ln.ops.ln_gru import LN_GRU, ln_gru
 
 SITES = ("kernel", "recurrent")
 
@@ -92,7 +92,8 @@ class LNGRUCell(BaseCell):
     (2, 4)
     """
 
-    operations = ln_gru
+    maths = LN_GRU
+    fused_op = staticmethod(ln_gru)
     gates = 3
     accumulators = (0,)
     weight_names = (

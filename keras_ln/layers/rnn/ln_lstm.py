@@ -8,7 +8,7 @@ from keras_ln.layers.rnn.base_cell import (
     own_arguments,
 )
 from keras_ln.layers.rnn.base_rnn import BaseRNN, of_cell
-from keras_ln.ops import ln_lstm
+from keras_ln.ops.ln_lstm import LN_LSTM, ln_lstm
 
 SITES = ("kernel", "recurrent", "state")
 
@@ -101,7 +101,8 @@ class LNLSTMCell(BaseLSTMCell):
     ((2, 4), (2, 4))
     """
 
-    operations = ln_lstm
+    maths = LN_LSTM
+    fused_op = staticmethod(ln_lstm)
     weight_names = (
         "kernel",
         "recurrent_kernel",

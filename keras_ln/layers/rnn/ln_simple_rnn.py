@@ -4,7 +4,7 @@ import keras
 
 from keras_ln.layers.rnn.base_cell import BaseCell, own_arguments
 from keras_ln.layers.rnn.base_rnn import BaseRNN, of_cell
-from keras_ln.ops import ln_simple_rnn
+from keras_ln.ops.ln_simple_rnn import LN_SIMPLE_RNN, ln_simple_rnn
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
@@ -75,7 +75,8 @@ class LNSimpleRNNCell(BaseCell):
     (2, 4)
     """
 
-    operations = ln_simple_rnn
+    maths = LN_SIMPLE_RNN
+    fused_op = staticmethod(ln_simple_rnn)
     weight_names = ("kernel", "recurrent_kernel", "bias", "gamma", "beta")
 
     def __init__(

@@ -6,8 +6,9 @@ import keras
 
 from keras_ln.layers.rnn.base_cell import BaseLSTMCell, own_arguments
 from keras_ln.layers.rnn.base_rnn import BaseRNN, of_cell
-from keras_ln.ops import wn_lstm
+from keras_ln.ops.ln_lstm import LN_LSTM, ln_lstm
 from keras_ln.ops.weight_normalization import column_norms
+from keras_ln.ops.wn_lstm import effective_weights
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
@@ -77,7 +78,9 @@ class WNLSTMCell(BaseLSTMCell):
     ((2, 4), (2, 4))
     """
 
-    operations = wn_lstm
+    # With kernels that are normalised already, see `tensors`.
+    maths = LN_LSTM
+    fused_op = staticmethod(ln_lstm)
     weight_names = (
         "kernel",
         "kernel_g",
@@ -130,7 +133,7 @@ class WNLSTMCell(BaseLSTMCell):
 
     def tensors(self) -> dict[str, Any]:
         """The weights of the plain LSTM that this is, by name."""
-        return wn_lstm.effective_weights(super().tensors(), self.compute_dtype)
+        return effective_weights(super().tensors(), self.compute_dtype)
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")

@@ -1,0 +1,103 @@
+"""One time step of the LSTM with normalised sites, and its gradient.
+
+    [i f c~ o] = N(h R) + N(x W) + bias
+    c' = f * c + i * c~;   h' = o * activation(N(c'))
+
+N normalises, at the sites "recurrent", "kernel" and "state", over what the
+cell's `norms` say. Letters: B batch, U units. Gates stand in the order i, f,
+c, o.
+"""
+
+from typing import Any
+
+import keras
+
+from keras_ln import backend
+from keras_ln.ops.activations import ACTIVATIONS
+from keras_ln.ops.normalize import LayerNorms, widen
+from keras_ln.ops.recurrence import Settings
+
+SITES = ("kernel", "recurrent", "state")
+
+
+def lstm_step(
+    from_x: Any,  # x W (B, 4U), in at least float32, like all below
+    from_h: Any,  # h R (B, 4U)
+    states: tuple[Any, Any],  # h and c (B, U)
+    settings: Settings,
+    norms: LayerNorms,
+) -> tuple[tuple[Any, Any], dict[str, Any]]:
+    """The new h and c (B, U), and the statistics of the sites."""
+    _, c = states
+    from_x, kernel = norms.forward("kernel", from_x)
+    from_h, recurrent = norms.forward("recurrent", from_h)
+    i, f, candidate, o = _gates(from_x + from_h, settings, norms)
+    new_c = f * c + i * candidate
+    # The carried c is not normalised, only what h sees of it.
+    shown, state = norms.forward("state", new_c)
+    new_h = o * settings.activation.function(shown)
+    statistics = dict(zip(SITES, (kernel, recurrent, state), strict=True))
+    return (new_h, new_c), statistics
+
+
+def lstm_step_vjp(
+    from_x: Any,
+    from_h: Any,
+    states: tuple[Any, Any],
+    settings: Settings,
+    norms: LayerNorms,
+    statistics: dict[str, Any],
+    cotangents: tuple[Any, Any],  # of the new h and c (B, U)
+) -> tuple[Any, Any, tuple[None, Any], dict[str, Any]]:
+    """Gradients of from_x, from_h, the states, and the vectors by name."""
+    (_, c), (dh, dc) = states, cotangents
+    derivative = settings.activation.derivative
+    gate_derivative = settings.recurrent_activation.derivative
+    i, f, candidate, o = _gates(
+        norms.again("kernel", from_x, statistics["kernel"])
+        + norms.again("recurrent", from_h, statistics["recurrent"]),
+        settings,
+        norms,
+    )
+    new_c = f * c + i * candidate
+    shown = norms.again("state", new_c, statistics["state"])
+    y = settings.activation.function(shown)
+
+    d_shown, d_vectors = norms.vjp(
+        "state", new_c, statistics["state"], dh * o * derivative(y)
+    )
+    dc = dc + d_shown
+    dz = keras.ops.concatenate(
+        [
+            dc * candidate * gate_derivative(i),
+            dc * c * gate_derivative(f),
+            dc * i * derivative(candidate),
+            dh * y * gate_derivative(o),
+        ],
+        axis=-1,
+    )
+    if "bias" in norms.weights:
+        d_vectors["bias"] = backend.sum(dz, 0)
+    d_from_x, more = norms.vjp("kernel", from_x, statistics["kernel"], dz)
+    d_vectors |= more
+    d_from_h, more = norms.vjp("recurrent", from_h, statistics["recurrent"], dz)
+    d_vectors |= more
+    return d_from_x, d_from_h, (None, dc * f), d_vectors
+
+
+def _gates(z: Any, settings: Settings, norms: LayerNorms) -> Any:
+    """i, f, c~ and o (B, U) from their sum (B, 4U)."""
+    if "bias" in norms.weights:
+        z = z + widen(norms.weights["bias"])
+    activation, gate = settings.activation, settings.recurrent_activation
+    if (activation, gate) != (ACTIVATIONS["tanh"], ACTIVATIONS["sigmoid"]):
+        i, f, candidate, o = keras.ops.split(z, 4, axis=-1)
+        function = gate.function
+        candidate = activation.function(candidate)
+        return function(i), function(f), candidate, function(o)
+    # sigmoid(z) = (1 + tanh(z / 2)) / 2: one pass over the whole vector is
+    # faster than four over its quarters.
+    half = keras.ops.full((z.shape[-1] // 4,), 0.5, dtype=z.dtype)
+    scale = keras.ops.concatenate([half, half, 2.0 * half, half])
+    i, f, candidate, o = keras.ops.split(backend.tanh(z * scale), 4, axis=-1)
+    return 0.5 * i + 0.5, 0.5 * f + 0.5, candidate, 0.5 * o + 0.5

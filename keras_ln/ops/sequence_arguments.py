@@ -1,0 +1,127 @@
+"""Checks of the arguments that the sequence ops share.
+
+Letters: B batch, T time, D input features, U units, n gates.
+"""
+
+from typing import Any
+
+import keras
+
+from keras_ln.ops import arguments
+from keras_ln.ops.activations import ACTIVATIONS, Activation, get_activation
+from keras_ln.ops.recurrence import Settings
+
+MATRICES = ("kernel", "recurrent_kernel")
+
+
+def check_sequence(
+    sequences: Any,
+    initial_states: Any,
+    weights: dict[str, Any],
+    *,
+    vectors: dict[str, int],
+    gates: int,
+    states: int,
+    epsilon: float,
+    activation: Any,
+    recurrent_activation: Any = None,
+) -> tuple[Any, tuple[Any, ...], dict[str, Any], Settings]:
+    """Converts and checks what every sequence op takes.
+
+    Args:
+        sequences: floating-point tensor (B, T, D).
+        initial_states: tensors (B, U), or None for zeros.
+        weights: tensors by name.
+        vectors: the vectors that there can be, with their sizes in U.
+        gates: n.
+        states: how many states there are.
+        epsilon: number > 0.
+        activation: name or Keras activation.
+        recurrent_activation: likewise, None in cells without gates.
+
+    Returns:
+        Sequences, states, weights and settings for `recurrence.run`.
+
+    Raises:
+        ValueError: naming the argument, what was expected and what came.
+    """
+    sequences = keras.ops.convert_to_tensor(sequences)
+    arguments.check_floating("sequences", sequences.dtype)
+    arguments.check_rank("sequences", sequences.shape, "batch, time, features")
+    features = arguments.check_known("sequences", sequences.shape, -1)
+    if missing := [name for name in MATRICES if name not in weights]:
+        raise ValueError(
+            f"Argument `weights` must hold {' and '.join(MATRICES)}. "
+            f"Received: weights without {' and '.join(missing)}."
+        )
+    weights = {
+        name: keras.ops.convert_to_tensor(weight)
+        for name, weight in weights.items()
+    }
+    units = weights["recurrent_kernel"].shape[0]
+    shapes: dict[str, tuple[int, ...]] = {
+        "kernel": (features, gates * units),
+        "recurrent_kernel": (units, gates * units),
+    }
+    shapes |= {name: (size * units,) for name, size in vectors.items()}
+    for name, weight in weights.items():
+        if name not in shapes:
+            raise ValueError(
+                f"Argument `weights` may hold {', '.join(shapes)}. "
+                f"Received: a weight {name!r}."
+            )
+        if tuple(weight.shape) != shapes[name]:
+            raise ValueError(
+                f"Argument `weights` must hold {name} of shape "
+                f"{shapes[name]} for {features} features and {units} units. "
+                f"Received: shape {tuple(weight.shape)}."
+            )
+    settings = Settings(
+        arguments.check_epsilon(epsilon, allow_zero=False),
+        _differentiable("activation", activation),
+        None
+        if recurrent_activation is None
+        else _differentiable("recurrent_activation", recurrent_activation),
+    )
+    return (
+        sequences,
+        _check_states(initial_states, states, sequences, units),
+        weights,
+        settings,
+    )
+
+
+def _check_states(
+    initial_states: Any, count: int, sequences: Any, units: int
+) -> tuple[Any, ...]:
+    if initial_states is None:
+        zeros = keras.ops.zeros(
+            (keras.ops.shape(sequences)[0], units), dtype=sequences.dtype
+        )
+        # The first one is h; those that add up are wider.
+        wide = arguments.statistics_dtype(sequences.dtype)
+        return (zeros, *[keras.ops.cast(zeros, wide)] * (count - 1))
+    states = tuple(
+        keras.ops.convert_to_tensor(state)
+        for state in keras.tree.flatten(initial_states)
+    )
+    shapes = [tuple(state.shape) for state in states]
+    if len(states) != count or any(
+        len(shape) != 2 or shape[1] != units for shape in shapes
+    ):
+        raise ValueError(
+            f"Argument `initial_states` must be {count} tensor(s) of shape "
+            f"(batch, units), units being {units}. Received: shapes {shapes}."
+        )
+    return states
+
+
+def _differentiable(name: str, identifier: Any) -> Activation:
+    activation = get_activation(identifier)
+    if activation.derivative is None:
+        raise ValueError(
+            f"Argument `{name}` must be one of "
+            f"{', '.join(sorted(ACTIVATIONS))}. Received: "
+            f"{name}={identifier!r}"
+        )
+    return activation

@@ -1,0 +1,127 @@
+"""The fused op against the cell loop: they may differ by rounding alone."""
+
+import keras
+import numpy as np
+import pytest
+from backend_gradients import value_and_gradients
+from descriptors import SEQUENCE_LAYERS, T
+from pairwise import pairwise, some_slow
+from recurrence import MASKS, Problem, arguments_of, same
+
+from keras_ln import ops
+
+FACTORS = {
+    "mask": ("none", "right", "left", "middle", "row", "all"),
+    "given_states": (True, False),
+    "go_backwards": (False, True),
+    "dropout": (0.0, 0.4),
+    "recurrent_dropout": (0.0, 0.4),
+    "return_sequences": (True, False),
+    "zero_output_for_mask": (False, True),
+}
+CASES = pairwise(FACTORS)
+
+
+@pytest.mark.parametrize("case", some_slow(CASES))
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_fused_equals_cell_loop(row, case):
+    problem = Problem(
+        row,
+        {**arguments_of(row, case), "return_state": True, "seed": 5},
+        mask=MASKS[case["mask"]],
+        given_states=case["given_states"],
+        training=True,
+    )
+    fused = problem.layer(use_fused=True)
+    loop = problem.layer(use_fused=False)
+    same(problem.run(fused), problem.run(loop))
+    for a, b in zip(
+        fused.non_trainable_weights, loop.non_trainable_weights, strict=True
+    ):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), err_msg=a.name)
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_fused_with_unknown_sizes(row):
+    arguments = {"return_sequences": True, "return_state": True}
+    problem = Problem(
+        row, arguments, mask=MASKS["middle"], given_states=True, training=True
+    )
+    fused = problem.layer(use_fused=True)
+    result = problem.run(fused, compiled=True, unknown_sizes=True)
+    same(result, problem.run(problem.layer(use_fused=False)))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_fused_in_low_precision(row, dtype):
+    """Both round to the compute dtype, at different places."""
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(3, T, 8)).astype("float32")
+    found = []
+    for use_fused in (True, False):
+        layer = row.make(
+            units=16, use_fused=use_fused, dtype=f"mixed_{dtype}", seed=1
+        )
+        layer.build(x.shape)
+        layer.set_weights(
+            [
+                weight
+                + 0.3 * np.sin(np.arange(weight.size)).reshape(weight.shape)
+                for weight in layer.get_weights()
+            ]
+        )
+        result = value_and_gradients(layer, x)
+        assert str(result.outputs[0].dtype) == dtype
+        found.append({"y": result.outputs[0], **result.gradients})
+    unit = {"bfloat16": 2.0**-8, "float16": 2.0**-11}[dtype]
+    for name, right in found[1].items():
+        right = right.astype("float32")
+        error = np.linalg.norm(found[0][name].astype("float32") - right)
+        assert error <= 20 * unit * np.linalg.norm(right), name
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_training_stays_together(row):
+    """32 steps of gradient descent, with dropout, from the same seed."""
+    arguments = {"recurrent_dropout": 0.2, "seed": 3}
+    problem = Problem(row, arguments, mask=MASKS["right"], training=True)
+    layers = [problem.layer(use_fused=use) for use in (True, False)]
+    start = layers[0].get_weights()
+    losses = []
+    for _ in range(32):
+        for layer in layers:
+            result = problem.run(layer)
+            for weight in layer.trainable_weights:
+                step = 0.02 * result.gradients[weight.name]
+                weight.assign(weight.numpy() - step)
+        losses.append((result.outputs[0] * problem.cotangents[0]).sum())
+    assert losses[-1] < losses[0] - 0.1
+    for fused, loop, first in zip(
+        *(layer.get_weights() for layer in layers), start, strict=True
+    ):
+        np.testing.assert_allclose(fused, loop, rtol=1e-7, atol=1e-9)
+        assert abs(fused - first).max() > 0.0
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_default_layers_run_fused(row):
+    assert ops.unsupported_reason(row.make()) is None
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_the_reason_why_not(row):
+    for arguments, reason in (
+        ({"unroll": True}, "unroll"),
+        ({"activation": keras.ops.sin}, "activation"),
+    ):
+        layer = row.make(**arguments)
+        assert reason in ops.unsupported_reason(layer)
+        layer(np.ones(row.input_shape, "float32"))
+        with pytest.raises(ValueError, match=f"use_fused.*{reason}"):
+            row.make(use_fused=True, **arguments)
+
+
+def test_other_layers_have_a_reason():
+    reason = ops.unsupported_reason(keras.layers.LSTM(2))
+    assert "keras_ln" in reason and "LSTM" in reason
