@@ -104,6 +104,38 @@ def comparison(
     _save(figure, path)
 
 
+def images(
+    pictures: Sequence[Sequence[Any]],
+    columns: Sequence[str],
+    label: str,
+    path: Path,
+) -> None:
+    """Draws grey images with values from 0 (white) to 1 in rows.
+
+    Args:
+        pictures: (rows, columns, height, width).
+        columns: a name of every column.
+        label: what the names mean.
+        path: the file to write.
+    """
+    rows = len(pictures)
+    figure, axes = plt.subplots(
+        rows,
+        len(columns),
+        figsize=(0.5 + 0.7 * len(columns), 0.5 + 0.7 * rows),
+        squeeze=False,
+        layout="constrained",
+    )
+    for row, pictures_of_row in zip(axes, pictures, strict=True):
+        for axis, picture in zip(row, pictures_of_row, strict=True):
+            axis.imshow(picture, cmap="gray_r", vmin=0, vmax=1)
+            axis.set(xticks=[], yticks=[])
+    for axis, name in zip(axes[-1], columns, strict=True):
+        axis.set_xlabel(name)
+    figure.supxlabel(label, fontsize="medium")
+    _save(figure, path)
+
+
 def _grid(rows: int, columns: int):
     return plt.subplots(
         rows,

@@ -1,0 +1,246 @@
+"""DRAW, a recurrent variational autoencoder with attention.
+
+Gregor et al., "DRAW: A Recurrent Neural Network For Image Generation" (2015);
+equation numbers are theirs. Letters: B batch, T glimpses, H height, W width, N
+side of a patch, U units, Z latents. All of it works in float32: only the LSTMs
+and dense layers follow a mixed precision policy.
+"""
+
+from typing import Any
+
+import keras
+from keras import layers, ops
+
+import keras_ln
+
+KINDS = ("none", "weight", "layer")
+
+
+def filterbank(
+    parameters: Any, height: int, width: int, size: int
+) -> tuple[Any, Any, Any]:
+    """A grid of N x N Gaussian filters on an image, eq. 19 to 26.
+
+    Args:
+        parameters: (B, 5), centre x and y, then the logarithms of variance,
+            stride and intensity.
+        height: H.
+        width: W.
+        size: N, at least 2.
+
+    Returns:
+        Filters (B, N, H) and (B, N, W), whose rows sum to 1, and the
+        intensity (B, 1).
+    """
+    x, y, log_variance, log_stride, log_gamma = ops.split(parameters, 5, axis=1)
+    stride = (max(height, width) - 1) / (size - 1) * ops.exp(log_stride)
+    # Pixels and filters count from 1, so that 0 is the middle of the image.
+    steps = ops.arange(1, size + 1, dtype="float32") - size / 2 - 0.5  # (N,)
+
+    def along(centre, length):
+        mean = (length + 1) / 2 * (centre + 1) + steps * stride  # (B, N)
+        pixels = ops.arange(1, length + 1, dtype="float32")
+        distance = pixels - mean[:, :, None]  # (B, N, length)
+        # A softmax is the division by Z that cannot be one by zero.
+        variance = ops.exp(log_variance)[:, :, None]
+        return ops.softmax(-0.5 * distance * distance / variance, axis=-1)
+
+    return along(y, height), along(x, width), ops.exp(log_gamma)
+
+
+def read(image: Any, filters: tuple[Any, Any, Any]) -> Any:
+    """The patch (B, N * N) that the filters see of (B, H, W), eq. 27."""
+    rows, columns, gamma = filters
+    patch = rows @ image @ ops.swapaxes(columns, 1, 2)
+    return gamma * ops.reshape(patch, (-1, patch.shape[1] * patch.shape[2]))
+
+
+def write(patch: Any, filters: tuple[Any, Any, Any]) -> Any:
+    """An image (B, H, W) with a patch (B, N * N) put down, eq. 29."""
+    rows, columns, gamma = filters
+    size = rows.shape[1]
+    patch = ops.reshape(patch / gamma, (-1, size, size))
+    return ops.swapaxes(rows, 1, 2) @ patch @ columns
+
+
+def divergence(mean: Any, log_deviation: Any) -> Any:
+    """KL(N(mean, deviation^2) || N(0, 1)) in nats, summed to (B, 1), eq. 11."""
+    variance = ops.exp(2 * log_deviation)
+    terms = mean * mean + variance - 2 * log_deviation - 1
+    return 0.5 * ops.sum(terms, axis=-1, keepdims=True)
+
+
+def lstm_cell(norm: str, units: int, gain: float | None = None) -> keras.Layer:
+    """The LSTM of both networks; `layer` is the paper's eq. 29 to 31."""
+    if norm == "weight":
+        return keras_ln.WNLSTMCell(units)
+    if norm == "none":
+        return keras_ln.LNLSTMCell(units, normalize=())
+    start = keras.initializers.Constant(1.0 if gain is None else gain)
+    return keras_ln.LNLSTMCell(
+        units, normalize=("state",), gamma_initializer=start
+    )
+
+
+@keras.saving.register_keras_serializable(package="keras_ln_examples")
+class DrawCell(layers.Layer):
+    """One glimpse: read, encode, draw a latent, decode, write (eq. 3 to 8).
+
+    Its input is the noise (B, Z), its output the divergence (B, 1). Its states
+    are the canvas (B, H * W), in logits, h and c of the encoder, h and c of
+    the decoder (B, U), and the image (B, H * W), which stays as it is.
+    """
+
+    def __init__(
+        self,
+        norm: str,
+        units: int,
+        latent: int,
+        height: int,
+        width: int,
+        read_size: int,
+        write_size: int,
+        gain: float | None = None,
+    ):
+        super().__init__(dtype="float32")
+        self.config = {
+            "norm": norm,
+            "units": units,
+            "latent": latent,
+            "height": height,
+            "width": width,
+            "read_size": read_size,
+            "write_size": write_size,
+            "gain": gain,
+        }
+        self.shape = height, width
+        self.read_size, self.write_size = read_size, write_size
+        pixels = height * width
+        self.state_size = [pixels, units, units, units, units, pixels]
+        self.output_size = 1
+        policy = keras.mixed_precision.dtype_policy()
+        self.encoder = lstm_cell(norm, units, gain)
+        self.decoder = lstm_cell(norm, units, gain)
+        self.mean = layers.Dense(latent, dtype=policy)
+        self.log_deviation = layers.Dense(latent, dtype=policy)
+        self.read_attention = layers.Dense(5)
+        self.write_attention = layers.Dense(5)
+        self.patch = layers.Dense(write_size**2, dtype=policy)
+
+    def build(self, input_shape):
+        batch, latent = input_shape
+        units = self.config["units"]
+        self.encoder.build((batch, 2 * self.read_size**2 + units))
+        self.decoder.build((batch, latent))
+        for layer in (self.mean, self.log_deviation):
+            layer.build((batch, units))
+        for layer in (self.read_attention, self.write_attention, self.patch):
+            layer.build((batch, units))
+
+    def call(self, noise, states):
+        canvas, *encoder, h, c, image = states
+        seen = self.look(image, canvas, h)
+        _, encoder = self.encoder(ops.concatenate([seen, h], 1), encoder)
+        encoder = [_float32(state) for state in encoder]
+        mean = _float32(self.mean(encoder[0]))
+        log_deviation = _float32(self.log_deviation(encoder[0]))
+        latent = mean + ops.exp(log_deviation) * noise
+        canvas, h, c = self.paint(latent, canvas, h, c)
+        output = divergence(mean, log_deviation)
+        return output, [canvas, *encoder, h, c, image]
+
+    def look(self, image, canvas, h):
+        """What is read of the image and of what the canvas lacks, eq. 27."""
+        filters = self._filters(self.read_attention(h), self.read_size)
+        missing = image - ops.sigmoid(canvas)
+        views = [ops.reshape(x, (-1, *self.shape)) for x in (image, missing)]
+        return ops.concatenate([read(view, filters) for view in views], 1)
+
+    def paint(self, latent, canvas, h, c):
+        """Decodes and writes: the next canvas, h and c, eq. 7 and 8."""
+        _, states = self.decoder(latent, [h, c])
+        h, c = (_float32(state) for state in states)
+        filters = self._filters(self.write_attention(h), self.write_size)
+        addition = write(_float32(self.patch(h)), filters)
+        return canvas + ops.reshape(addition, ops.shape(canvas)), h, c
+
+    def _filters(self, parameters, size):
+        return filterbank(parameters, *self.shape, size)
+
+    def get_config(self):
+        return self.config
+
+
+def _float32(x):
+    return ops.cast(x, "float32")
+
+
+@keras.saving.register_keras_serializable(package="keras_ln_examples")
+class Draw(layers.Layer):
+    """Images (B, H * W) to the logits of their reconstruction (B, H * W).
+
+    The divergence of all glimpses (eq. 10), the mean over the batch, is added
+    to the loss and reported as the metric "kl".
+    """
+
+    def __init__(self, glimpses: int, seed: int, name=None, **config: Any):
+        super().__init__(dtype="float32", name=name)
+        self.config = {"glimpses": glimpses, "seed": seed, **config}
+        self.glimpses = glimpses
+        self.latent = config["latent"]
+        self.seed_generator = keras.random.SeedGenerator(seed)
+        self.cell = DrawCell(**config)
+        self.rnn = layers.RNN(
+            self.cell, return_sequences=True, return_state=True, dtype="float32"
+        )
+        self.kl = keras.metrics.Mean(name="kl")
+
+    def build(self, input_shape):
+        self.rnn.build((input_shape[0], self.glimpses, self.latent))
+
+    def call(self, images):
+        shape = (ops.shape(images)[0], self.glimpses, self.latent)
+        noise = keras.random.normal(shape, seed=self.seed_generator)
+        canvas, kl = self.reconstruct(images, noise)
+        mean = ops.mean(kl)
+        self.add_loss(mean)
+        self.kl.update_state(mean)
+        return canvas
+
+    def reconstruct(self, images, noise):
+        """The canvas (B, H * W) and divergence (B,) for noise (B, T, Z)."""
+        zeros = [
+            ops.zeros((ops.shape(images)[0], size))
+            for size in self.cell.state_size[:-1]
+        ]
+        kl, canvas, *_ = self.rnn(noise, initial_state=[*zeros, images])
+        return canvas, ops.sum(kl, axis=(1, 2))
+
+    def generate(self, noise):
+        """Draws images from latents of the prior.
+
+        Args:
+            noise: (B, T, Z) standard normal numbers.
+
+        Returns:
+            The probabilities of the canvases (B, T, H, W).
+        """
+        count = noise.shape[0]
+        canvas, _, _, h, c, _ = (
+            ops.zeros((count, size)) for size in self.cell.state_size
+        )
+        canvases = []
+        for glimpse in range(noise.shape[1]):
+            canvas, h, c = self.cell.paint(noise[:, glimpse], canvas, h, c)
+            canvases.append(ops.sigmoid(canvas))
+        return ops.reshape(
+            ops.stack(canvases, axis=1), (count, -1, *self.cell.shape)
+        )
+
+    def get_config(self):
+        return self.config | {"name": self.name}
+
+
+def pixel_nll(images, logits):
+    """-log p(images | logits) of Bernoulli pixels, summed to (B,), eq. 9."""
+    return ops.sum(ops.softplus(logits) - images * logits, axis=-1)

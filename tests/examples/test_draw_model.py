@@ -1,0 +1,202 @@
+"""DRAW's attention, divergence and bound against their oracles."""
+
+import draw_model
+import keras
+import numpy as np
+import pytest
+from reference import draw as oracle
+from scipy import integrate, stats
+from tolerances import FLOAT32_VALUES
+
+HEIGHT, WIDTH, LATENT, GLIMPSES = 6, 5, 3, 4
+
+
+def _numpy(x):
+    return keras.ops.convert_to_numpy(x)
+
+
+def _parameters(count=4, seed=0):
+    scale = [0.5, 0.5, 0.7, 0.4, 0.3]
+    random = np.random.default_rng(seed)
+    return (random.normal(size=(count, 5)) * scale).astype("float32")
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_filterbank(size):
+    parameters = _parameters()
+    found = draw_model.filterbank(parameters, HEIGHT, WIDTH, size)
+    expected = [
+        oracle.filterbank(np.float64(row), HEIGHT, WIDTH, size)
+        for row in parameters
+    ]
+    for one, two in zip(found, zip(*expected, strict=True), strict=True):
+        two = np.stack(two)
+        one = _numpy(one).reshape(two.shape)
+        np.testing.assert_allclose(one, two, **FLOAT32_VALUES)
+    for filters in found[:2]:
+        np.testing.assert_allclose(_numpy(filters).sum(-1), 1, rtol=1e-5)
+
+
+def test_zero_looks_at_the_whole_image():
+    rows, columns, gamma = draw_model.filterbank(
+        np.zeros((1, 5), "float32"), 6, 6, 6
+    )
+    # Filter i stands on pixel i, and the image turned round is the same.
+    assert list(_numpy(rows)[0].argmax(axis=1)) == list(range(6))
+    rows = _numpy(rows)[0]
+    np.testing.assert_allclose(rows, rows[::-1, ::-1], rtol=1e-5)
+    assert _numpy(gamma) == 1
+
+
+def test_far_away_filters_stay_finite():
+    parameters = np.float32([[30, -30, -20, 5, 0]])
+    for filters in draw_model.filterbank(parameters, HEIGHT, WIDTH, 3)[:2]:
+        np.testing.assert_allclose(_numpy(filters).sum(-1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_read_and_write(size):
+    parameters = _parameters(seed=1)
+    random = np.random.default_rng(2)
+    images = random.random((4, HEIGHT, WIDTH)).astype("float32")
+    patches = random.normal(size=(4, size * size)).astype("float32")
+    filters = draw_model.filterbank(parameters, HEIGHT, WIDTH, size)
+    seen = _numpy(draw_model.read(images, filters))
+    put = _numpy(draw_model.write(patches, filters))
+    for i, row in enumerate(np.float64(parameters)):
+        np.testing.assert_allclose(
+            seen[i],
+            oracle.read(images[i], row, size).reshape(-1),
+            **FLOAT32_VALUES,
+        )
+        patch = patches[i].reshape(size, size)
+        np.testing.assert_allclose(
+            put[i], oracle.write(patch, row, HEIGHT, WIDTH), **FLOAT32_VALUES
+        )
+
+
+def test_divergence_is_the_integral():
+    mean, log_deviation = np.float32([[0.7, -1.2]]), np.float32([[0.3, -0.9]])
+    expected = 0.0
+    for m, s in zip(mean[0], np.exp(log_deviation[0]), strict=True):
+        q, p = stats.norm(m, s), stats.norm()
+        expected += integrate.quad(
+            lambda z, q=q, p=p: q.pdf(z) * (q.logpdf(z) - p.logpdf(z)), -12, 12
+        )[0]
+    found = _numpy(draw_model.divergence(mean, log_deviation))
+    assert found.shape == (1, 1)
+    assert float(found[0, 0]) == pytest.approx(expected, rel=1e-5)
+
+
+def _draw(norm, gain=None):
+    draw = draw_model.Draw(
+        glimpses=GLIMPSES,
+        seed=3,
+        norm=norm,
+        units=7,
+        latent=LATENT,
+        height=HEIGHT,
+        width=WIDTH,
+        read_size=2,
+        write_size=3,
+        gain=gain,
+    )
+    draw.build((None, HEIGHT * WIDTH))
+    return draw
+
+
+def _randomize(draw, seed=4):
+    random = np.random.default_rng(seed)
+    for weight in draw.trainable_weights:
+        value = 0.4 * random.normal(size=weight.shape)
+        # Gains stay away from 0, where nothing could be seen.
+        weight.assign(value + weight.name.endswith(("gamma", "_g")))
+
+
+def _parts(draw):
+    """Weights by part of the model and name."""
+    cell = draw.cell
+    names = ("encoder", "decoder", "mean", "log_deviation", "read_attention")
+    return {
+        part: {
+            w.name: np.float64(_numpy(w))
+            for w in getattr(cell, part).weights
+            if "seed" not in w.name
+        }
+        for part in (*names, "write_attention", "patch")
+    }
+
+
+@pytest.mark.parametrize("norm", draw_model.KINDS)
+def test_the_bound(norm):
+    draw = _draw(norm)
+    _randomize(draw)
+    random = np.random.default_rng(5)
+    images = np.float32(random.random((2, HEIGHT, WIDTH)) < 0.5)
+    noise = random.normal(size=(2, GLIMPSES, LATENT)).astype("float32")
+    flat = images.reshape(2, -1)
+    canvas, kl = draw.reconstruct(flat, noise)
+    nll = _numpy(draw_model.pixel_nll(flat, canvas))
+    weights = _parts(draw)
+    for i in range(2):
+        expected = oracle.bound(norm, weights, images[i], noise[i], 2, 3)
+        assert nll[i] == pytest.approx(expected[0], rel=1e-4)
+        assert _numpy(kl)[i] == pytest.approx(expected[1], rel=1e-4)
+        np.testing.assert_allclose(
+            _numpy(canvas)[i], expected[2].reshape(-1), **FLOAT32_VALUES
+        )
+    # The oracle would notice any weight.
+    for part, group in weights.items():
+        for name in group:
+            other = group[name] + 0.1 * random.normal(size=group[name].shape)
+            changed = weights | {part: group | {name: other}}
+            result = oracle.bound(norm, changed, images[1], noise[1], 2, 3)
+            assert abs(result[0] + result[1] - sum(expected[:2])) > 1e-5, (
+                part,
+                name,
+            )
+
+
+def test_the_call_adds_the_divergence_of_its_own_noise():
+    draw = _draw("layer")
+    _randomize(draw)
+    images = np.float32(np.random.default_rng(6).random((3, 30)) < 0.5)
+    noise = keras.random.normal(
+        (3, GLIMPSES, LATENT), seed=keras.random.SeedGenerator(3)
+    )
+    expected, kl = draw.reconstruct(images, noise)
+    canvas = draw(images)
+    np.testing.assert_allclose(_numpy(canvas), _numpy(expected), rtol=1e-5)
+    (loss,) = draw.losses
+    assert float(loss) == pytest.approx(_numpy(kl).mean(), rel=1e-5)
+    assert float(draw.kl.result()) == pytest.approx(float(loss), rel=1e-5)
+    # The next call draws anew.
+    assert np.abs(_numpy(draw(images)) - _numpy(canvas)).max() > 1e-3
+
+
+def test_generated_canvases_are_those_of_the_decoder():
+    draw = _draw("weight")
+    _randomize(draw)
+    # An encoder that always answers with the prior.
+    for dense in (draw.cell.mean, draw.cell.log_deviation):
+        for weight in dense.weights:
+            weight.assign(np.zeros(weight.shape))
+    noise = np.random.default_rng(7).normal(size=(2, GLIMPSES, LATENT))
+    noise = noise.astype("float32")
+    canvas, kl = draw.reconstruct(np.ones((2, 30), "float32"), noise)
+    canvases = _numpy(draw.generate(noise))
+    assert canvases.shape == (2, GLIMPSES, HEIGHT, WIDTH)
+    np.testing.assert_allclose(
+        canvases[:, -1].reshape(2, -1),
+        1 / (1 + np.exp(-_numpy(canvas))),
+        **FLOAT32_VALUES,
+    )
+    np.testing.assert_allclose(_numpy(kl), 0, atol=1e-6)
+    assert np.abs(canvases[:, 0] - canvases[:, 1]).max() > 1e-3
+
+
+def test_the_gain_is_that_of_the_layer_norms():
+    cell = _draw("layer", gain=0.25).cell
+    for lstm in (cell.encoder, cell.decoder):
+        np.testing.assert_array_equal(_numpy(lstm.state_gamma), 0.25)
+    assert cell.encoder.normalize == ("state",)
