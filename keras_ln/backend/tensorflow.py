@@ -207,14 +207,15 @@ def _dense(gradients, args):
 
 def jacobian(function, x):
     """Derivative of every output in ``x``; see the package docstring."""
-    # One backward pass per output: the vectorised `tape.jacobian` takes
-    # longer to trace than these passes take for the sizes that matter here.
-    with tf.GradientTape(persistent=True) as tape:
-        tape.watch(x)
-        outputs = tf.convert_to_tensor(function(x))
-        scalars = tf.unstack(tf.reshape(outputs, (-1,)))
-    rows = [
-        tape.gradient(scalar, x, unconnected_gradients="zero")
-        for scalar in scalars
-    ]
-    return tf.reshape(tf.stack(rows), [*outputs.shape, *x.shape])
+
+    @tf.function(autograph=False)
+    def differentiate(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.convert_to_tensor(function(x))
+        # Without a need, a loop over time would be vectorised too.
+        derive = tape.jacobian if y.shape.rank else tape.gradient
+        return derive(y, x, unconnected_gradients="zero")
+
+    # Called directly, the function would warn of tracing, as a new one does.
+    return differentiate.get_concrete_function(x)(x)
