@@ -26,6 +26,11 @@ torch. Each of them supplies the same names:
     ``keras.ops`` falls back to float32 in some of these on JAX and torch.
     ``matmul(a, b)`` takes ``a`` of any rank and a matrix ``b``.
 
+``fused_sum(x, axes, keepdims=False)``
+    ``sum`` over ``axes`` (a sorted tuple, not negative, maybe empty), for
+    inside the functions given to ``custom_vjp``: in whatever form computes
+    ``x`` and its sum in one pass where XLA runs.
+
 ``jacobian(function, x)``
     Of a function from one tensor to one tensor, at ``x``: a tensor of the
     shape ``function(x).shape + x.shape`` with the derivative of every output,
@@ -61,4 +66,5 @@ sqrt = _module.sqrt
 matmul = _module.matmul
 mean = _module.mean
 sum = _module.sum
+fused_sum = _module.fused_sum
 jacobian = _module.jacobian

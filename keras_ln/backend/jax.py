@@ -22,6 +22,11 @@ def sum(x, axis=None, keepdims=False):
     return jnp.sum(x, axis=axis, keepdims=keepdims)
 
 
+def fused_sum(x, axes, keepdims=False):
+    """``sum``; see the package docstring."""
+    return sum(x, axes, keepdims)
+
+
 def scan(step, init, xs, *, reverse=False):
     """Loop over the leading axis of ``xs``; see the package docstring."""
     return jax.lax.scan(step, init, xs, reverse=reverse)

@@ -1,5 +1,8 @@
 """The backend contract on TensorFlow."""
 
+import functools
+import operator
+
 import tensorflow as tf
 
 tanh = tf.tanh
@@ -30,6 +33,47 @@ def mean(x, axis=None, keepdims=False):
 def sum(x, axis=None, keepdims=False):
     """Sum over ``axis``, in the dtype of ``x``."""
     return tf.reduce_sum(x, axis=axis, keepdims=keepdims)
+
+
+def fused_sum(x, axes, keepdims=False):
+    """``sum``, in a form that XLA:CPU fuses with the making of ``x``."""
+    rank = len(x.shape)
+    leading = axes == tuple(range(len(axes)))
+    trailing = axes == tuple(range(rank - len(axes), rank))
+    # XLA:CPU writes the terms of a reduction to memory first; those of a
+    # product with a vector, and of a sum of slices, it computes on the way.
+    # Other devices fuse reductions, and may round the factors of a product.
+    on_cpu = {d.device_type for d in tf.config.list_physical_devices()} == {
+        "CPU"
+    }
+    if not on_cpu or not (leading or trailing):
+        return sum(x, axes, keepdims)
+    dynamic = tf.shape(x)
+    sizes = [n or dynamic[a] for a, n in enumerate(x.shape.as_list())]
+    kept = [n for a, n in enumerate(sizes) if a not in axes]
+    count, rest = _product(sizes[a] for a in axes), _product(kept)
+    if trailing:
+        ones = tf.ones([count, 1], x.dtype)
+        total = tf.matmul(tf.reshape(x, [rest, count]), ones)
+    else:
+        total = _sum_of_rows(tf.reshape(x, [count, rest]), count)
+    if keepdims:
+        kept = [1 if a in axes else n for a, n in enumerate(sizes)]
+    return tf.reshape(total, kept)
+
+
+def _product(sizes):
+    return functools.reduce(operator.mul, sizes, 1)
+
+
+def _sum_of_rows(x, rows, blocks=8):
+    # More than eight blocks XLA:CPU does not fuse.
+    size = rows // blocks
+    parts = [x[i * size : (i + 1) * size] for i in range(blocks)]
+    while len(parts) > 1:
+        parts = [a + b for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    rest = x[blocks * size :]
+    return tf.reduce_sum(parts[0], 0) + tf.reduce_sum(rest, 0)
 
 
 def scan(step, init, xs, *, reverse=False):
@@ -122,7 +166,28 @@ def custom_vjp(forward, backward):
     """An op with a hand-written VJP; see the package docstring."""
     # Keras leaves XLA off by itself in several common situations (CPU-only
     # machines, tf.distribute, op determinism), hence functions of our own.
-    compiled_forward = tf.function(forward, jit_compile=True, autograph=False)
+
+    @functools.partial(tf.function, autograph=False)
+    def compiled_forward(*args):
+        trace = {}
+
+        def new_tensors(*inside):
+            outputs, residuals = forward(*inside)
+            args = tf.nest.flatten(inside)
+            index = {id(arg): i for i, arg in enumerate(args)}
+            flat = tf.nest.flatten(residuals)
+            trace["residuals"] = residuals
+            trace["index"] = [index.get(id(leaf)) for leaf in flat]
+            return outputs, [leaf for leaf in flat if id(leaf) not in index]
+
+        outputs, new = tf.function(
+            new_tensors, jit_compile=True, autograph=False
+        )(*args)
+        # XLA would copy a residual that is an argument: it stays outside.
+        args, new = tf.nest.flatten(args), iter(new)
+        flat = [next(new) if i is None else args[i] for i in trace["index"]]
+        return outputs, tf.nest.pack_sequence_as(trace["residuals"], flat)
+
     compiled_backward = tf.function(backward, jit_compile=True, autograph=False)
 
     def reference_vjp(args, cotangents):
@@ -164,9 +229,8 @@ def custom_vjp(forward, backward):
         def call(*leaves):
             # A tape that records inside a compiled function fails on the
             # loop's TensorLists; there is nothing in it to record.
-            outputs, residuals = compiled_forward(
-                *_fill(args, [tf.stop_gradient(leaf) for leaf in leaves])
-            )
+            constants = _fill(args, [tf.stop_gradient(x) for x in leaves])
+            outputs, residuals = compiled_forward(*constants)
             box["outputs"] = outputs
 
             def gradient(*cotangents):

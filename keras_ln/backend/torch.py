@@ -22,6 +22,12 @@ def sum(x, axis=None, keepdims=False):
     return torch.sum(x, dim=axis, keepdim=keepdims)
 
 
+def fused_sum(x, axes, keepdims=False):
+    """``sum``; see the package docstring."""
+    # torch takes no axes for all of them.
+    return sum(x, axes, keepdims) if axes else x
+
+
 def scan(step, init, xs, *, reverse=False):
     """Loop over the leading axis of ``xs``; see the package docstring."""
     flat = keras.tree.flatten(xs)

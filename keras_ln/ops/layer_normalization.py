@@ -5,6 +5,7 @@ Shapes: x (...), any rank; statistics have x's rank, with size 1 at `axes`.
 """
 
 import functools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -66,13 +67,13 @@ def layer_normalization_forward(
 ) -> tuple[Any, tuple[Any, ...]]:
     """`(y, residuals)` of eq. 3 over `axes`, sorted and not negative."""
     z = keras.ops.cast(x, arguments.statistics_dtype(x.dtype))
-    mean = backend.mean(z, axes, keepdims=True)
+    mean = _mean(z, axes)
     centred = z - mean
     # The float32 mean of numbers near 1e4 is off by 5e-4 and more: by its own
     # rounding and the sum's. What is left in the differences is exact.
-    rest = backend.mean(centred, axes, keepdims=True)
+    rest = _mean(centred, axes)
     centred = centred - rest
-    variance = backend.mean(centred * centred, axes, keepdims=True)
+    variance = _mean(centred * centred, axes)
     rstd = 1.0 / backend.sqrt(variance + epsilon)
     y = centred * rstd
     if gamma is not None:
@@ -99,13 +100,21 @@ def layer_normalization_vjp(
     g, dgamma, dbeta = cotangent, None, None
     if gamma is not None:
         g = cotangent * _spread(gamma, rstd, axes)
-        dgamma = _sum(cotangent * normalized, others)
+        dgamma = backend.fused_sum(cotangent * normalized, others)
         dgamma = keras.ops.cast(dgamma, gamma.dtype)
     if beta is not None:
-        dbeta = keras.ops.cast(_sum(cotangent, others), beta.dtype)
-    along = backend.mean(g * normalized, axes, keepdims=True)
-    dx = rstd * (g - backend.mean(g, axes, keepdims=True) - normalized * along)
+        dbeta = backend.fused_sum(cotangent, others)
+        dbeta = keras.ops.cast(dbeta, beta.dtype)
+    along = _mean(g * normalized, axes)
+    dx = rstd * (g - _mean(g, axes) - normalized * along)
     return keras.ops.cast(dx, x.dtype), dgamma, dbeta
+
+
+def _mean(x: Any, axes: tuple[int, ...]) -> Any:
+    shape = keras.ops.shape(x)
+    count = functools.reduce(operator.mul, [shape[axis] for axis in axes])
+    total = backend.fused_sum(x, axes, keepdims=True)
+    return total / keras.ops.cast(count, x.dtype)
 
 
 @functools.cache
@@ -128,11 +137,6 @@ def _as_parameter(name: str, value: Any, sizes: tuple[Any, ...]) -> Any:
             f"{sizes}. Received: {name} of shape {tuple(value.shape)}"
         )
     return value
-
-
-def _sum(x: Any, axes: tuple[int, ...]) -> Any:
-    # torch takes "no axes" for "all axes".
-    return backend.sum(x, axes) if axes else x
 
 
 def _spread(parameter: Any, like: Any, axes: tuple[int, ...]) -> Any:

@@ -88,6 +88,21 @@ def test_reductions_keep_float64(name, axis, keepdims, rng):
     np.testing.assert_allclose(to_numpy(y), expected, rtol=1e-13)
 
 
+@pytest.mark.parametrize("mode", [lambda f: f, compiled])
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize("shape", [(19, 4, 5), (2, 3, 4), (8, 1, 9)])
+@pytest.mark.parametrize(
+    "axes", [(), (0,), (2,), (1,), (0, 1), (1, 2), (0, 2), (0, 1, 2)]
+)
+def test_fused_sum(axes, shape, keepdims, mode, rng):
+    x = rng.normal(size=shape)
+    function = mode(lambda x: backend.fused_sum(x * x, axes, keepdims))
+    y = function(keras.ops.convert_to_tensor(x))
+    expected = (x * x).sum(axes, keepdims=keepdims)
+    assert to_numpy(y).dtype == "float64" and y.shape == expected.shape
+    np.testing.assert_allclose(to_numpy(y), expected, rtol=1e-13)
+
+
 @pytest.mark.parametrize("shape", [(4, 3), (2, 4, 3)])
 def test_matmul_keeps_float64(shape, rng):
     a, b = rng.normal(size=shape), rng.normal(size=(3, 5))
@@ -185,6 +200,54 @@ if BACKEND == "tensorflow":
             x = rng.normal(size=(length, 3))
             expected = x[::-1].cumsum(0)[::-1] if reverse else x.cumsum(0)
             np.testing.assert_allclose(cumulative(x), expected, rtol=1e-12)
+
+
+if BACKEND == "tensorflow":
+
+    @pytest.mark.parametrize("jit_compile", [False, True])
+    @pytest.mark.parametrize("axes", [(0,), (2,), (1,), (0, 1), (1, 2)])
+    def test_fused_sum_of_unknown_sizes(axes, jit_compile, rng):
+        import tensorflow as tf
+
+        @tf.function(
+            jit_compile=jit_compile,
+            input_signature=[tf.TensorSpec([None, None, None], "float64")],
+        )
+        def total(x):
+            return backend.fused_sum(x, axes)
+
+        for shape in ((19, 4, 5), (3, 1, 2), (0, 2, 3)):
+            x = rng.normal(size=shape)
+            np.testing.assert_allclose(total(x), x.sum(axes), rtol=1e-12)
+
+    def test_residuals_that_are_arguments_are_not_copied():
+        import tensorflow as tf
+
+        def forward(x, w):
+            return x * w, (x, w, x + w)
+
+        seen = []
+
+        def backward(residuals, cotangent):
+            x, w, total = residuals
+            seen.append((x, w, total))
+            return cotangent * w, cotangent * x * 0 + total
+
+        op = backend.custom_vjp(forward, backward)
+        x, w = tf.constant([2.0, 3.0]), tf.constant([5.0, 7.0])
+        graph = tf.function(lambda x, w: gradients(op, x, w))
+        gx, gw = graph(x, w)
+        np.testing.assert_allclose(gx, w)
+        np.testing.assert_allclose(gw, x + w)
+        assert len(seen) == 1
+        library = graph.get_concrete_function(x, w).graph.as_graph_def().library
+        outputs = [
+            [output.name for output in function.signature.output_arg]
+            for function in library.function
+            if function.attr["_XlaMustCompile"].b
+        ]
+        # The forward returns x * w and x + w, the backward two gradients.
+        assert sorted(map(len, outputs)) == [2, 2]
 
 
 def make_op(gradient_factor=1.0):

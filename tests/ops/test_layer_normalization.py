@@ -270,6 +270,19 @@ def test_large_mean_costs_no_more_than_rounding_the_input(size):
     np.testing.assert_allclose(y, rounded, **FLOAT32_VALUES)
 
 
+@pytest.mark.parametrize(
+    "outlier", [slice(0, 1), slice(0, 16), slice(-1, None)]
+)
+def test_outliers_do_not_blur_the_others(outlier):
+    x = np.random.default_rng(1).normal(size=(16, 1024))
+    x[:, outlier] += 1e4
+    x = x.astype("float32")
+    y = to_numpy(layer_normalization(keras.ops.convert_to_tensor(x)))
+    expected = norms.layer_norm(x.astype("float64"))
+    # A deviation of at least 312 divides a rounding of numbers below 2^14.
+    assert abs(y - expected)[:, 16:-1].max() < 2.0**-11 / 312
+
+
 def test_constant_rows():
     x = keras.ops.full((2, 5), 3.0)
     assert not to_numpy(layer_normalization(x)).any()
