@@ -273,10 +273,30 @@ def _measure(
         changed = change(kernel, x, gamma)
         difference = outputs(name, *changed) - before
         deviations[name] = float(np.abs(difference).max() / size)
-        rest = 0.0
-        for axis in _AXES.get(kind or "", (0, 1)):
-            old, new = ((x @ w).var(axis) for w, x in ((kernel, x), changed))
-            residual = epsilon / 2 * np.abs(1 / old - 1 / new)
-            rest = max(rest, float(residual.max()))
-        bounds[name] = rest + rounding
+        bounds[name] = rounding
+        if epsilon > 0:
+            axes = _AXES.get(kind or "", (0, 1))
+            bounds[name] += _residual((kernel, x), changed, axes, epsilon)
     return deviations, bounds
+
+
+def _residual(
+    old: tuple[np.ndarray, np.ndarray],
+    new: tuple[np.ndarray, np.ndarray],
+    axes: Sequence[int],
+    epsilon: float,
+) -> float:
+    """The largest `epsilon/2 |1/var - 1/var'|` of two (kernel, x)."""
+    found = [0.0]
+    for axis in axes:
+        variances = [(x @ kernel).var(axis) for kernel, x in (old, new)]
+        least = min(v.min() for v in variances)
+        if least <= 10 * epsilon:
+            raise ValueError(
+                "Argument `epsilon` must be small against the variances of "
+                "the summed inputs, or no verdict is possible. Received: "
+                f"epsilon={epsilon}, least variance {least:.2g}"
+            )
+        difference = 1 / variances[0] - 1 / variances[1]
+        found.append(float(epsilon / 2 * np.abs(difference).max()))
+    return max(found)

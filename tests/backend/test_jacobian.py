@@ -6,6 +6,8 @@ import pytest
 
 from keras_ln import backend
 
+BACKEND = keras.backend.backend()
+
 
 def to_numpy(x):
     return keras.ops.convert_to_numpy(x)
@@ -83,10 +85,16 @@ def test_a_constant_has_zeros():
     )
 
 
-def test_several_calls_say_nothing(capfd):
-    """TensorFlow warns of functions that are traced again and again."""
-    x = keras.ops.ones((2,), dtype="float64")
-    for factor in range(8):
-        got = backend.jacobian(lambda x, factor=factor: factor * x * x, x)
-        np.testing.assert_array_equal(to_numpy(got), 2 * factor * np.eye(2))
-    assert not capfd.readouterr().err
+if BACKEND == "tensorflow":
+
+    def test_several_calls_give_no_warning(monkeypatch):
+        """TensorFlow warns of a function that is traced again and again."""
+        import tensorflow as tf
+
+        records = []
+        monkeypatch.setattr(tf.get_logger(), "handle", records.append)
+        x = tf.ones(2)
+        for factor in range(8):
+            got = backend.jacobian(lambda x, factor=factor: factor * x * x, x)
+            np.testing.assert_array_equal(got, 2 * factor * np.eye(2))
+        assert not records

@@ -1,0 +1,191 @@
+"""Sizes over time, against loops in NumPy and finite differences."""
+
+import keras
+import numpy as np
+import pytest
+from descriptors import named_weights, randomize
+
+import keras_ln
+from keras_ln.analysis import hidden_dynamics
+
+B, T, D, U = 2, 5, 3, 4
+
+
+@pytest.fixture
+def x():
+    return np.random.default_rng(5).normal(size=(B, T, D))
+
+
+def root_mean_square(values):
+    return np.sqrt(np.mean(np.square(values)))
+
+
+def _simple_rnn(weights, x, start=None, h=0.0):
+    """States (T, B, U) and sums; from state h after step `start`."""
+    states, sums = [], []
+    for t in range(0 if start is None else start + 1, T):
+        sums.append(x[:, t] @ weights["kernel"] + h @ weights["recurrent"])
+        h = np.tanh(sums[-1] + weights["bias"])
+        states.append(h)
+    return states, sums
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_plain_rnn(x, dtype):
+    layer = keras.layers.SimpleRNN(U, dtype=dtype)
+    layer.build((B, T, D))
+    randomize(layer)
+    kernel, recurrent, bias = (
+        np.asarray(keras.ops.convert_to_numpy(w), "float64")
+        for w in layer.weights
+    )
+    weights = {"kernel": kernel, "recurrent": recurrent, "bias": bias}
+    found = hidden_dynamics(layer, x.astype(dtype), seed=7)
+    states, sums = _simple_rnn(weights, x, h=np.zeros((B, U)))
+    # Keras' cell computes in float32 on some backends, whatever its dtype.
+    tolerance = {"rtol": 1e-4}
+    np.testing.assert_allclose(
+        found.state, [root_mean_square(h) for h in states], **tolerance
+    )
+    np.testing.assert_allclose(
+        found.summed_inputs, [root_mean_square(a) for a in sums], **tolerance
+    )
+    # The product of the Jacobians diag(1 - h^2) R^T.
+    c = np.random.default_rng(7).normal(size=(B, U))
+    gradient = c / np.linalg.norm(c, axis=1, keepdims=True)
+    expected = []
+    for h in reversed(states):
+        expected.append(np.sqrt((gradient**2).sum(1).mean()))
+        gradient = (gradient * (1 - h * h)) @ recurrent.T
+    np.testing.assert_allclose(found.gradient, expected[::-1], **tolerance)
+    assert found.gradient[0] < 0.9 * found.gradient[-1] or (
+        found.gradient[0] > 1.1 * found.gradient[-1]
+    )
+
+
+ROWS = [
+    (keras_ln.LNSimpleRNN, {}, 1),
+    (keras_ln.LNGRU, {}, 1),
+    (keras_ln.LNLSTM, {}, 2),
+    (keras_ln.WNLSTM, {}, 2),
+    (keras_ln.BNLSTM, {"max_steps": T}, 2),
+]
+
+
+@pytest.mark.parametrize(
+    "layer_class, arguments, count",
+    ROWS,
+    ids=lambda v: getattr(v, "__name__", ""),
+)
+def test_layers_of_the_package(x, layer_class, arguments, count):
+    """States are those of the layer, gradients those of its own outputs."""
+    layer = layer_class(
+        U,
+        dtype="float64",
+        return_sequences=True,
+        return_state=True,
+        **arguments,
+    )
+    layer.build((B, T, D))
+    randomize(layer)
+    found = hidden_dynamics(layer, x, seed=3)
+
+    def run(x, states):
+        tensors = [keras.ops.convert_to_tensor(s) for s in states]
+        outputs = layer(keras.ops.convert_to_tensor(x), initial_state=tensors)
+        return [np.asarray(keras.ops.convert_to_numpy(y)) for y in outputs]
+
+    states = [np.zeros((B, U)) for _ in range(count)]
+    trace = [states]
+    for t in range(T):
+        if layer_class is keras_ln.BNLSTM:
+            # Its statistics are those of the step, counted from the start.
+            states = run(x[:, : t + 1], trace[0])[1:]
+        else:
+            states = run(x[:, t : t + 1], states)[1:]
+        trace.append(states)
+    np.testing.assert_allclose(
+        found.state, [root_mean_square(s) for s in trace[1:]], rtol=1e-10
+    )
+
+    weights = named_weights(layer)
+    kernel, recurrent = weights["kernel"], weights["recurrent_kernel"]
+    if layer_class is keras_ln.WNLSTM:
+        kernel = weights["kernel_g"] * kernel / np.linalg.norm(kernel, axis=0)
+        recurrent = recurrent / np.linalg.norm(recurrent, axis=0)
+        recurrent = weights["recurrent_g"] * recurrent
+    sums = [x[:, t] @ kernel + trace[t][0] @ recurrent for t in range(T)]
+    np.testing.assert_allclose(
+        found.summed_inputs, [root_mean_square(a) for a in sums], rtol=1e-10
+    )
+
+    assert found.gradient[-1] == pytest.approx(1, rel=1e-12)
+    if layer_class is keras_ln.BNLSTM:
+        return  # a sequence cannot be started in its middle
+    # Finite differences of c . h_T in every entry of the states after step t.
+    c = np.random.default_rng(3).normal(size=(B, U))
+    c = c / np.linalg.norm(c, axis=1, keepdims=True)
+    t, h = 2, 1e-5
+    squares = np.zeros(B)
+    for k in range(count):
+        for u in range(U):
+            values = []
+            for sign in (1, -1):
+                moved = [s.copy() for s in trace[t + 1]]
+                moved[k][:, u] += sign * h
+                last = run(x[:, t + 1 :], moved)[1]
+                values.append((c * last).sum(1))
+            squares += ((values[0] - values[1]) / (2 * h)) ** 2
+    assert found.gradient[t] == pytest.approx(np.sqrt(squares.mean()), rel=1e-6)
+
+
+def test_layer_normalisation_takes_the_scale_of_the_weights_out():
+    x = np.random.default_rng(0).normal(size=(B, 30, D))
+
+    def sizes(layer_class, scale):
+        layer = layer_class(U, dtype="float64")
+        layer.build(x.shape)
+        rng = np.random.default_rng(1)
+        for weight in (layer.cell.kernel, layer.cell.recurrent_kernel):
+            weight.assign(scale * rng.normal(size=weight.shape))
+        return hidden_dynamics(layer, x)
+
+    plain, twice = (sizes(keras.layers.SimpleRNN, s) for s in (0.2, 0.4))
+    assert twice.gradient[0] > 100 * plain.gradient[0]
+    normalised, other = (sizes(keras_ln.LNSimpleRNN, s) for s in (0.2, 0.4))
+    # Up to epsilon over the variance of the summed inputs, at each step.
+    for name in ("state", "gradient"):
+        np.testing.assert_allclose(
+            getattr(other, name), getattr(normalised, name), rtol=0.05
+        )
+    np.testing.assert_allclose(
+        other.summed_inputs, 2 * normalised.summed_inputs, rtol=0.05
+    )
+
+
+@pytest.mark.parametrize(
+    "layer, shape, message",
+    [
+        (
+            keras.layers.Dense(3),
+            (2, 3, 4),
+            "a recurrent layer whose `cell` has",
+        ),
+        (
+            keras.layers.RNN([keras_ln.LNLSTMCell(2), keras_ln.LNLSTMCell(2)]),
+            (2, 3, 4),
+            "a recurrent layer whose `cell` has",
+        ),
+        (keras_ln.LNGRU(3), (2, 3), r"`x` must have rank 3, \(batch, time"),
+    ],
+)
+def test_bad_input(layer, shape, message):
+    with pytest.raises(ValueError, match=message):
+        hidden_dynamics(layer, np.ones(shape, "float32"))
+
+
+def test_bad_types():
+    with pytest.raises(ValueError, match="`x` must have a floating-point"):
+        hidden_dynamics(keras_ln.LNGRU(3), np.ones((2, 3, 4), "int32"))
+    with pytest.raises(TypeError, match="`seed` must be an integer"):
+        hidden_dynamics(keras_ln.LNGRU(3), np.ones((2, 3, 4)), seed="a")

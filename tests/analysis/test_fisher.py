@@ -1,0 +1,282 @@
+"""Fisher information against finite differences, sampling and the paper."""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+from reference import generalized_linear as reference
+
+from keras_ln.analysis import fisher_information, parameter_vector
+
+FAMILIES = {"gaussian": 0.7, "bernoulli": 1.0, "poisson": 1.0}
+NORMALIZATIONS = (None, "batch", "weight", "layer")
+N, D, H = 9, 4, 3
+
+# Central differences are right to about 1e-13, and F is of order one.
+DIFFERENCES = {"rtol": 1e-9, "atol": 1e-10}
+
+
+def problem(normalization, dtype="float64", seed=1):
+    """Data with a mean, and parameters (kernel, bias[, gain])."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(N, D)) + 0.5
+    parameters = [rng.normal(size=(D, H)), 0.3 * rng.normal(size=H)]
+    if normalization is None:
+        parameters[0] *= 0.4  # keeps the mean of a Poisson in bounds
+    else:
+        parameters.append(0.7 + 0.2 * rng.normal(size=H))
+    return x.astype(dtype), tuple(p.astype(dtype) for p in parameters)
+
+
+def blocks(fisher):
+    """(H, K, H, K)."""
+    return fisher.reshape(H, len(fisher) // H, H, -1)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_exact_is_the_reference(family, normalization, epsilon):
+    x, parameters = problem(normalization)
+    theta = parameter_vector(parameters, normalization)
+    got = fisher_information(
+        family,
+        x,
+        parameters,
+        normalization,
+        method="exact",
+        phi=FAMILIES[family],
+        epsilon=epsilon,
+    )
+    expected = reference.fisher(
+        family, x, theta, normalization, FAMILIES[family], epsilon
+    )
+    np.testing.assert_allclose(got, expected, **DIFFERENCES)
+    assert np.abs(expected).max() > 0.1
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
+@pytest.mark.parametrize("normalization", [None, "batch", "weight"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_paper_is_exact_but_for_layer(family, normalization, epsilon):
+    """Every block of eq. 12 to 14."""
+    x, parameters = problem(normalization)
+    theta = parameter_vector(parameters, normalization)
+    options = {"phi": FAMILIES[family], "epsilon": epsilon}
+    got = fisher_information(family, x, parameters, normalization, **options)
+    expected = reference.fisher(family, x, theta, normalization, **options)
+    for i, j in itertools.product(range(H), range(H)):
+        np.testing.assert_allclose(
+            blocks(got)[i, :, j], blocks(expected)[i, :, j], **DIFFERENCES
+        )
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_gap_of_layer_normalization(family):
+    """It is what eq. 13 leaves out: the other units' outputs."""
+    x, parameters = problem("layer")
+    kernel, _, gain = parameters
+    phi = FAMILIES[family]
+    paper, exact = (
+        fisher_information(
+            family, x, parameters, "layer", method=method, phi=phi
+        )
+        for method in ("paper", "exact")
+    )
+    gap = blocks(exact - paper)
+    # Bias and gain belong to one unit, in both.
+    np.testing.assert_allclose(gap[:, D:, :, D:], 0, atol=1e-12)
+    # The weights' blocks differ, between units and of one unit.
+    size = np.abs(exact).max()
+    for i, j in itertools.product(range(H), range(H)):
+        assert np.abs(gap[i, :D, j, :D]).max() > 0.01 * size
+
+    # deta_i/dw_j = -g_i / (H sigma) (1 + n_i n_j) x, and eq. 14 for i = j.
+    a = x @ kernel
+    sigma = a.std(1)
+    n = (a - a.mean(1, keepdims=True)) / sigma[:, None]
+    factor = np.eye(H) - (1 + n[:, :, None] * n[:, None, :]) / H
+    factor = factor * (gain[:, None] / sigma[:, None, None])
+    j = factor[..., None] * x[:, None, None, :]  # (N, H outputs, H units, D)
+    eta = reference.eta(x, parameter_vector(parameters, "layer"), "layer")
+    weight = reference.VARIANCES[family](eta, phi) / phi**2 / N
+    expected = np.einsum("nh,nhik,nhjl->ikjl", weight, j, j)
+    np.testing.assert_allclose(
+        blocks(exact)[:, :D, :, :D], expected, **DIFFERENCES
+    )
+    own = np.einsum("nhhk->nhk", j)
+    for i in range(H):
+        np.testing.assert_allclose(
+            blocks(paper)[i, :D, i, :D],
+            np.einsum("n,nk,nl->kl", weight[:, i], own[:, i], own[:, i]),
+            **DIFFERENCES,
+        )
+
+
+@pytest.mark.parametrize("method", ["paper", "exact"])
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_symmetric_semi_definite_and_of_the_dtype(dtype, normalization, method):
+    x, parameters = problem(normalization, dtype)
+    tensors = tuple(map(keras.ops.convert_to_tensor, parameters))
+    got = fisher_information(
+        "poisson",
+        keras.ops.convert_to_tensor(x),
+        tensors,
+        normalization,
+        method=method,
+    )
+    assert got.dtype == dtype
+    eps = np.finfo(dtype).eps
+    size = np.abs(got).max()
+    np.testing.assert_allclose(got, got.T, atol=eps * size)
+    values = np.linalg.eigvalsh(got.astype("float64"))
+    assert values.min() > -100 * eps * size
+    wide = fisher_information(
+        "poisson",
+        *problem(normalization),
+        normalization,
+        method=method,
+    )
+    np.testing.assert_allclose(got, wide, rtol=1e4 * eps, atol=100 * eps * size)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_scores_of_samples(family):
+    """Eq. 12 is E[s s^T] of the scores s of sampled outputs (eq. 8)."""
+    phi = FAMILIES[family]
+    x, parameters = problem(None)
+    x = x[:3]
+    theta = parameter_vector(parameters)
+    rng = np.random.default_rng(0)
+    count = 40_000
+    eta = reference.eta(x, theta, None)
+    mean = reference.MEANS[family](eta)
+    y = reference.sample(family, np.tile(mean, (count, 1, 1)), phi, rng)
+    j = reference.jacobian(lambda t: reference.eta(x, t, None), theta)
+    s = np.einsum("cnh,nhp->cnp", (y - mean) / phi, j).reshape(-1, len(theta))
+    products = s[:, :, None] * s[:, None, :]
+    estimate = products.mean(0)
+    error = products.std(0) / np.sqrt(len(s))
+    got = fisher_information(family, x, parameters, phi=phi)
+    # 225 entries: five standard errors are exceeded once in 10^4 runs.
+    assert (np.abs(estimate - got) < 5 * error + 1e-12).all()
+    # Errors of 5 percent would show.
+    largest = np.unravel_index(np.abs(got).argmax(), got.shape)
+    assert 5 * error[largest] < 0.05 * got[largest]
+
+
+def _doubled(parameters, unit=None):
+    kernel = parameters[0].copy()
+    kernel[:, slice(None) if unit is None else unit] *= 2
+    return (kernel, *parameters[1:])
+
+
+@pytest.mark.parametrize("method", ["paper", "exact"])
+@pytest.mark.parametrize("normalization", ["batch", "weight"])
+def test_doubled_weights_of_one_unit(normalization, method):
+    x, parameters = problem(normalization)
+    before, after = (
+        blocks(
+            fisher_information("bernoulli", x, p, normalization, method=method)
+        )
+        for p in (parameters, _doubled(parameters, unit=1))
+    )
+    factor = np.ones((H, D + 2))
+    factor[1, :D] = 0.5
+    expected = before * factor[:, :, None, None] * factor
+    np.testing.assert_allclose(after, expected, rtol=1e-9, atol=1e-12)
+    # 1/4 for the block of the weights themselves.
+    np.testing.assert_allclose(after[1, 0, 1, 0], before[1, 0, 1, 0] / 4)
+
+
+@pytest.mark.parametrize("method", ["paper", "exact"])
+def test_doubled_weights_under_layer_normalization(method):
+    x, parameters = problem("layer")
+    before, after, one = (
+        blocks(fisher_information("bernoulli", x, p, "layer", method=method))
+        for p in (parameters, _doubled(parameters), _doubled(parameters, 1))
+    )
+    factor = np.ones((H, D + 2))
+    factor[:, :D] = 0.5
+    expected = before * factor[:, :, None, None] * factor
+    np.testing.assert_allclose(after, expected, rtol=1e-9, atol=1e-12)
+    # One unit's weights alone change mu and sigma, hence all else.
+    factor = np.ones((H, D + 2))
+    factor[1, :D] = 0.5
+    expected = before * factor[:, :, None, None] * factor
+    assert np.abs(one - expected).max() > 0.05 * np.abs(before).max()
+
+
+def test_nothing_of_the_standard_model_scales():
+    x, parameters = problem(None)
+    before, after = (
+        blocks(fisher_information("gaussian", x, p))
+        for p in (parameters, _doubled(parameters))
+    )
+    np.testing.assert_allclose(before, after)
+
+
+def test_constant_summed_inputs_with_epsilon():
+    x, (kernel, bias, gain) = problem("layer")
+    kernel = np.tile(kernel[:, :1], (1, H))
+    f = fisher_information(
+        "gaussian", x, (kernel, bias, gain), "layer", epsilon=1e-5
+    )
+    assert np.isfinite(f).all()
+
+
+X, (W, B, G) = problem("layer")
+CONSTANT = np.tile(W[:, :1], (1, H))
+ZERO = W * [1.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    "arguments, options, message",
+    [
+        (("cauchy", X, (W, B)), {}, "`family` must be one of gauss.*'cauchy'"),
+        (("gaussian", X, (W, B)), {"phi": 0.0}, "`phi` must be a finite num"),
+        (("gaussian", X, (W, B)), {"phi": -1}, "`phi` must be .*phi=-1"),
+        (("poisson", X, (W, B)), {"phi": 2.0}, "poisson family has no disp"),
+        (("gaussian", X, (W, B), "group"), {}, "`normalization` must be one"),
+        (("gaussian", X, (W, B)), {"method": "fast"}, "`method` must be one"),
+        (("gaussian", X, (W, B)), {"epsilon": -1.0}, "`epsilon` must be a fi"),
+        (("gaussian", X, (W, B), "layer"), {}, r"\(kernel, bias, gain\).*2 of"),
+        (("gaussian", X, (W, B, G)), {}, r"\(kernel, bias\). Received: 3 of"),
+        (("gaussian", X, W), {}, r"must be a tuple \(kernel, bias\)"),
+        (("gaussian", X, (B, B)), {}, "kernel in `parameters` must have the"),
+        (("gaussian", X, (W, B[:2])), {}, r"bias .*shape \(3,\).*\(2,\)"),
+        (("gaussian", X, (W, B, G[:1]), "layer"), {}, r"The gain .*\(1,\)"),
+        (("gaussian", X[:, :3], (W, B)), {}, r"`x` must .*4 feat.*\(9, 3\)"),
+        (("gaussian", X[0], (W, B)), {}, r"`x` must have the shape"),
+        (("gaussian", X[:0], (W, B)), {}, r"`x` must .*Received.*\(0, 4\)"),
+        (("gaussian", X.astype(int), (W, B)), {}, "`x` must have a floating"),
+        (
+            ("gaussian", X, (CONSTANT, B, G), "layer"),
+            {},
+            "an example over the units are constant.*epsilon=0 is 0/0",
+        ),
+        (
+            ("gaussian", X[:1], (W, B, G), "batch"),
+            {},
+            "over the examples are constant.*Give `epsilon` a positive",
+        ),
+        (
+            ("gaussian", X, (ZERO, B, G), "weight"),
+            {"epsilon": 1.0},
+            "a unit whose weights are all zero",
+        ),
+    ],
+)
+def test_bad_input(arguments, options, message):
+    with pytest.raises(ValueError, match=message):
+        fisher_information(*arguments, **options)
+
+
+def test_parameter_vector_is_in_the_order_of_units():
+    vector = parameter_vector((W, B, G), "layer")
+    expected = [[*W[:, i], B[i], G[i]] for i in range(H)]
+    np.testing.assert_array_equal(vector, np.concatenate(expected))
+    with pytest.raises(ValueError, match="must be a tuple"):
+        parameter_vector((W, B, G))

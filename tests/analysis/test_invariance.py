@@ -1,0 +1,228 @@
+"""Table 1: cell by cell, and that a broken layer is found out."""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+
+import keras_ln
+from keras_ln.analysis import invariance_table
+
+COLUMNS = (
+    "weight matrix re-scaling",
+    "weight matrix re-centring",
+    "weight vector re-scaling",
+    "data set re-scaling",
+    "data set re-centring",
+    "single case re-scaling",
+)
+# As printed in the paper.
+TABLE_1 = {
+    "batch": (True, False, True, True, True, False),
+    "weight": (True, False, True, False, False, False),
+    "layer": (True, True, False, True, False, True),
+}
+CELLS = list(itertools.product(TABLE_1, range(len(COLUMNS))))
+
+
+@pytest.fixture(
+    scope="module",
+    params=itertools.product((0.0, 1e-5), ("float32", "float64")),
+    ids=str,
+)
+def measured(request):
+    epsilon, dtype = request.param
+    return epsilon, dtype, invariance_table(epsilon=epsilon, dtype=dtype)
+
+
+@pytest.mark.parametrize("kind, column", CELLS)
+def test_every_cell(measured, kind, column):
+    epsilon, dtype, table = measured
+    expected, name = TABLE_1[kind][column], COLUMNS[column]
+    assert table.verdicts[kind][name] is expected
+    deviation = table.deviations[kind][name]
+    if not expected:
+        # Far from what a tolerance could excuse.
+        assert deviation > 0.3 and table.bounds[kind][name] < 1e-4
+    elif epsilon == 0:
+        # A few roundings of numbers of order one.
+        assert deviation < 10 * np.finfo(dtype).eps
+    else:
+        assert deviation < 1e-5
+
+
+def test_the_bound_is_that_of_epsilon():
+    """Where rounding is small, the residual comes close to its bound."""
+    table = invariance_table(epsilon=1e-5, dtype="float64")
+    for kind in ("batch", "layer"):
+        for column in ("weight matrix re-scaling", "data set re-scaling"):
+            deviation = table.deviations[kind][column]
+            assert 0.3 < deviation / table.bounds[kind][column] < 1
+    # A tenth of it is no longer enough: the verdict does depend on it.
+    assert table.bounds["batch"][column] > 1e-6
+    without = invariance_table(epsilon=0.0, dtype="float64")
+    assert without.bounds["batch"][column] < 1e-12
+
+
+def test_rows_and_columns_and_seed():
+    table = invariance_table(kinds=("layer", "batch"), units=3, seed=4)
+    assert list(table.verdicts) == ["layer", "batch"]
+    assert tuple(table.verdicts["layer"]) == COLUMNS
+    assert table.verdicts["batch"] == dict(
+        zip(COLUMNS, TABLE_1["batch"], strict=True)
+    )
+    again = invariance_table(kinds=("layer", "batch"), units=3, seed=4)
+    other = invariance_table(kinds=("layer", "batch"), units=3, seed=5)
+    assert table.deviations == again.deviations
+    assert table.deviations != other.deviations
+
+
+def test_it_prints_as_in_the_paper():
+    lines = str(invariance_table()).splitlines()
+    heading = [
+        " ".join(words)
+        for words in zip(*(line.split() for line in lines[:3]), strict=True)
+    ]
+    assert heading == list(COLUMNS)
+    for kind, line in zip(TABLE_1, lines[3:6], strict=True):
+        words = ["invariant" if cell else "no" for cell in TABLE_1[kind]]
+        assert line.split() == [kind, *words]
+    assert lines[6] == "Of the normalised summed inputs, before gain and bias."
+    assert max(map(len, lines)) <= 80
+
+
+class Normalised(keras.layers.Dense):
+    """A layer of a user, with one thing that can be wrong."""
+
+    def __init__(self, *args, fault=None, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.fault = fault
+
+    def call(self, x):
+        a = keras.ops.matmul(x, self.kernel)
+        if self.fault != "no mean":
+            a = a - keras.ops.mean(a, -1, keepdims=True)
+        square = keras.ops.mean(a * a, -1, keepdims=True)
+        if self.fault == "large epsilon":
+            square = square + 0.1
+        if self.fault == "whole batch":
+            square = keras.ops.mean(square, 0, keepdims=True)
+        if self.fault == "variance":
+            return a / square
+        return a / keras.ops.sqrt(square)
+
+
+@pytest.mark.parametrize(
+    "fault, wrong",
+    [
+        (None, []),
+        ("no mean", [1]),
+        ("large epsilon", [0, 3, 5]),
+        ("whole batch", [5]),
+        ("variance", [0, 3, 5]),
+    ],
+)
+def test_a_broken_layer_turns_cells(fault, wrong):
+    layer = Normalised(9, fault=fault, name="own")
+    table = invariance_table(kinds=(), layer=layer)
+    expected = [
+        cell != (column in wrong)
+        for column, cell in enumerate(TABLE_1["layer"])
+    ]
+    assert list(table.verdicts["own"].values()) == expected
+
+
+def _weight_norm():
+    layer = keras_ln.WeightNormDense(5, name="own")
+    layer.build((None, 6))
+    layer.g.assign(np.ones(5))
+    return layer
+
+
+class BatchNormalised(keras.layers.Layer):
+    """Layers of the package, put together by a user."""
+
+    def build(self, shape):
+        self.kernel = self.add_weight(shape=(shape[-1], 5))
+        self.norm = keras_ln.BatchNormalization(epsilon=1e-5)
+        self.norm.build((None, 5))
+
+    def call(self, x, training=False):
+        return self.norm(keras.ops.matmul(x, self.kernel), training=training)
+
+
+@pytest.mark.parametrize(
+    "layer, options, kind",
+    [
+        (_weight_norm, {}, "weight"),
+        (BatchNormalised, {"epsilon": 1e-5, "training": True}, "batch"),
+    ],
+)
+def test_layers_of_the_package(layer, options, kind):
+    table = invariance_table(kinds=(), layer=layer(), **options)
+    (row,) = table.verdicts.values()
+    assert tuple(row.values()) == TABLE_1[kind]
+
+
+def test_batch_normalisation_in_inference_has_no_invariance():
+    layer = BatchNormalised(name="own")
+    table = invariance_table(kinds=("layer",), layer=layer, epsilon=1e-5)
+    assert list(table.verdicts) == ["layer", "own"]
+    assert not any(table.verdicts["own"].values())
+
+
+def test_any_callable_with_a_kernel_gets_it_back():
+    class Linear:
+        kernel = keras.Variable(np.ones((3, 2)), dtype="float64")
+
+        def __call__(self, x):
+            return keras.ops.matmul(x, keras.ops.convert_to_tensor(self.kernel))
+
+    table = invariance_table(kinds=(), layer=Linear())
+    assert not any(table.verdicts["Linear"].values())
+    np.testing.assert_array_equal(
+        keras.ops.convert_to_numpy(Linear.kernel), np.ones((3, 2))
+    )
+
+
+def test_the_kernel_comes_back_after_an_error():
+    class OneUnit(Normalised):
+        def call(self, x):
+            return keras.ops.multiply(super().call(x), np.nan)
+
+    layer = OneUnit(2)
+    layer.build((None, 3))
+    before = keras.ops.convert_to_numpy(layer.kernel)
+    with pytest.raises(ValueError, match=r"not finite \(unchanged\)"):
+        invariance_table(layer=layer)
+    np.testing.assert_array_equal(
+        keras.ops.convert_to_numpy(layer.kernel), before
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"kinds": ("group",)}, r"`kinds` must hold any of .*'group'"),
+        ({"epsilon": -1.0}, r"`epsilon` must be a finite number >= 0"),
+        ({"epsilon": 1.0}, r"`epsilon` must be small .* least variance 1"),
+        ({"units": 1}, r"`units` must be at least 2: layer norm.*units=1"),
+        ({"units": 0}, r"`units` must be a positive integer"),
+        ({"dtype": "float16"}, r"`dtype` must be .*Received: float16"),
+        ({"layer": abs}, r"`layer` must have a `kernel`, a variable of"),
+        ({"layer": keras.layers.Embedding(99, 3)}, r"`layer` must have a `ker"),
+        (
+            {"layer": keras.layers.Dense(2, dtype="bfloat16")},
+            r"`layer` must be .*Received: bfloat16",
+        ),
+    ],
+)
+def test_bad_input(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        invariance_table(**arguments)
+
+
+def test_bad_seed():
+    with pytest.raises(TypeError, match="`seed` must be an integer"):
+        invariance_table(seed=0.5)
