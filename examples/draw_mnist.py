@@ -183,10 +183,10 @@ EXPERIMENT = cli.Experiment(
     presets={
         "quick": {
             "data": "embedded",
-            "epochs": 120,
-            "batch_size": 64,
+            "epochs": 80,
+            "batch_size": 32,
             "units": 64,
-            "learning_rate": 1e-3,
+            "learning_rate": 5e-3,
             "glimpses": 12,
             "latent": 10,
             "read_size": 3,

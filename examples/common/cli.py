@@ -79,33 +79,42 @@ def run(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
     parser = _parser(experiment)
     args = parser.parse_args(argv)
     try:
-        plans = _plans(experiment, args)
-        for plan in plans:
+        planned = plans(experiment, args)
+        for plan in planned:
             training.check_environment(plan)
-        data = experiment.load_data(plans[0])
-        for plan in plans:
+        data = experiment.load_data(planned[0])
+        for plan in planned:
             experiment.check(plan, data)
-        name = experiment.name + ("" if args.compare else f"-{plans[0].norm}")
+        name = experiment.name + ("" if args.compare else f"-{planned[0].norm}")
         folder = Path(args.output_dir or Path("runs") / name)
         runs.open_folder(
-            folder, runs.describe(plans, args.compare), args.resume
+            folder, runs.describe(planned, args.compare), args.resume
         )
         if args.compare:
-            return runs.train_all(experiment, plans, data, folder)
-        metrics = runs.train_one(experiment, plans[0], data, folder)
+            return runs.train_all(experiment, planned, data, folder)
+        metrics = runs.train_one(experiment, planned[0], data, folder)
         return int(metrics is None)
     except InputError as error:
         parser.error(str(error))
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line."""
+
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message}\n")
 
 
-def _parser(experiment: Experiment) -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog=f"{experiment.name}.py",
+def parse(experiment: Experiment, argv: Sequence[str], prog: str) -> Namespace:
+    """The flags of a script, as another program `prog` received them."""
+    return _parser(experiment, prog).parse_args(argv)
+
+
+def _parser(
+    experiment: Experiment, prog: str | None = None
+) -> argparse.ArgumentParser:
+    parser = Parser(
+        prog=prog or f"{experiment.name}.py",
         description=experiment.description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -200,7 +209,7 @@ def positive_number(text: str) -> float:
     return number
 
 
-def _plans(experiment: Experiment, args: Namespace) -> list[Namespace]:
+def plans(experiment: Experiment, args: Namespace) -> list[Namespace]:
     """The flags of every run, completed by --smoke and the preset."""
     if args.compare and args.norm:
         raise InputError("--compare trains all kinds; leave out --norm")

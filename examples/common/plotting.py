@@ -1,6 +1,7 @@
 """Figures and tables of runs."""
 
 import dataclasses
+import itertools
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -101,6 +102,40 @@ def comparison(
     for axis in axes[-1]:
         axis.set_xlabel("epoch")
     axes[0, -1].legend(frameon=False)
+    _save(figure, path)
+
+
+def trials(rows: Sequence[Mapping[str, Any]], label: str, path: Path) -> None:
+    """Draws what a search found, by trial and by learning rate.
+
+    Args:
+        rows: with `trial`, `norm`, `learning_rate` and `val_loss`.
+        label: the name and unit of `val_loss`.
+        path: the file to write.
+    """
+    figure, axes = _grid(1, 2)
+    by_trial, by_rate = axes[0]
+    rows = sorted(rows, key=lambda row: row["trial"])
+    best = itertools.accumulate((row["val_loss"] for row in rows), min)
+    by_trial.step(
+        [row["trial"] for row in rows], [*best], where="post", color="0.6", lw=1
+    )
+    for number, norm in enumerate(dict.fromkeys(row["norm"] for row in rows)):
+        own = [row for row in rows if row["norm"] == norm]
+        for axis, key in ((by_trial, "trial"), (by_rate, "learning_rate")):
+            axis.plot(
+                [row[key] for row in own],
+                [row["val_loss"] for row in own],
+                "osD^vP"[number % 6],
+                color=_COLOURS[number % len(_COLOURS)],
+                label=norm,
+            )
+    panel = Panel(label, lambda row: row["val_loss"], log=True)
+    for axis, name in ((by_trial, "trial"), (by_rate, "learning rate")):
+        _label(axis, panel)
+        axis.set_xlabel(name)
+    by_rate.set_xscale("log")
+    by_rate.legend(frameon=False)
     _save(figure, path)
 
 

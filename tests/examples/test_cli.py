@@ -131,7 +131,7 @@ def test_flags_beat_smoke_which_beats_the_preset():
     parser = cli._parser(script.EXPERIMENT)
 
     def plan(*flags):
-        (plan,) = cli._plans(script.EXPERIMENT, parser.parse_args([*flags]))
+        (plan,) = cli.plans(script.EXPERIMENT, parser.parse_args([*flags]))
         return plan
 
     assert (plan().units, plan().epochs, plan().data) == (256, 30, "embedded")
@@ -147,7 +147,7 @@ def test_flags_beat_smoke_which_beats_the_preset():
 def test_a_comparison_crosses_kinds_sizes_and_seeds():
     parser = cli._parser(script.EXPERIMENT)
     args = parser.parse_args(["--compare", "--seed", "4", "5"])
-    plans = cli._plans(script.EXPERIMENT, args)
+    plans = cli.plans(script.EXPERIMENT, args)
     crossed = [(p.norm, p.batch_size, p.seed) for p in plans]
     assert len(crossed) == len(set(crossed)) == 3 * 2 * 2
     assert crossed[:3] == [("none", 128, 4), ("none", 128, 5), ("none", 4, 4)]

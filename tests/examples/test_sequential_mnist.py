@@ -70,7 +70,7 @@ def test_pixels_keep_their_labels_in_a_fixed_order(monkeypatch):
     )
     parser = cli._parser(script.EXPERIMENT)
     args = parser.parse_args(["--smoke", "--order", "permuted"])
-    (plan,) = cli._plans(script.EXPERIMENT, args)
+    (plan,) = cli.plans(script.EXPERIMENT, args)
     digits = mnist.small_digits().first(128, 128)
     task = script.make_task(plan, digits)
     ((x, y),) = task.validation_data.as_numpy_iterator()
@@ -107,7 +107,7 @@ def test_a_comparison_runs_every_kind_in_both_orders(tmp_path, capsys):
     )
     assert model.input_shape == (None, 64, 1)
     parser = cli._parser(script.EXPERIMENT)
-    plans = cli._plans(script.EXPERIMENT, parser.parse_args(["--compare"]))
+    plans = cli.plans(script.EXPERIMENT, parser.parse_args(["--compare"]))
     assert [(p.norm, p.order) for p in plans] == [
         (norm, order) for norm in script.KINDS for order in script.ORDERS
     ]

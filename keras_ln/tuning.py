@@ -1,0 +1,187 @@
+"""Layers with choices in them, for hyperparameter searches.
+
+The functions take the `HyperParameters` object of KerasTuner, `hp`, which a
+search hands to a model-building function:
+
+    def build_model(hp):
+        inputs = keras.Input((None, 8))
+        x = choose_recurrent(hp, (32, 64))(inputs)
+        x = keras.layers.Dense(100)(x)
+        x = choose_normalization(hp)(x)
+        ...
+
+Of `hp` they call `Choice` and `conditional_scope`; this module itself needs no
+KerasTuner.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+
+from keras_ln.layers.normalization.batch_normalization import BatchNormalization
+from keras_ln.layers.normalization.layer_normalization import LayerNormalization
+from keras_ln.layers.rnn.bn_lstm import BNLSTM
+from keras_ln.layers.rnn.ln_gru import LNGRU
+from keras_ln.layers.rnn.ln_lstm import LNLSTM
+from keras_ln.layers.rnn.ln_simple_rnn import LNSimpleRNN
+from keras_ln.layers.rnn.wn_lstm import WNLSTM
+
+# Those without gains that could start at one value or another.
+_WITHOUT_GAIN = ("none", "weight")
+
+_NORMALIZATIONS: dict[str, Callable[..., Any]] = {
+    "none": keras.layers.Identity,
+    "layer": LayerNormalization,
+    "batch": BatchNormalization,
+}
+_RECURRENT: dict[str, dict[str, Callable[..., Any]]] = {
+    "lstm": {
+        "none": lambda units, **kw: LNLSTM(units, normalize=(), **kw),
+        "layer": LNLSTM,
+        "batch": BNLSTM,
+        "weight": WNLSTM,
+    },
+    "gru": {
+        "none": lambda units, **kw: LNGRU(units, normalize=(), **kw),
+        "layer": LNGRU,
+    },
+    "rnn": {"none": keras.layers.SimpleRNN, "layer": LNSimpleRNN},
+}
+
+
+def choose_kind(
+    hp: Any,
+    kinds: Sequence[str],
+    gains: Sequence[float] = (0.1, 1.0),
+    name: str = "norm",
+    without_gain: Sequence[str] = _WITHOUT_GAIN,
+) -> tuple[str, float | None]:
+    """A kind of normalisation, and where its gain starts.
+
+    The gain is a choice of its own, which depends on the kind: the search
+    does not vary it where it means nothing.
+
+    Args:
+        hp: the `HyperParameters` of a search.
+        kinds: the kinds to choose from; the first is the default.
+        gains: the initial gains to choose from; the first is the default.
+        name: the name of the choice; that of the gain has "_gain" added.
+        without_gain: the kinds for which there is no gain to choose.
+
+    Returns:
+        The kind, and the gain or None.
+
+    Raises:
+        ValueError: for no kinds, or no gains although a kind needs one.
+
+    >>> import contextlib
+    >>> class First:  # In place of a search: takes every first choice.
+    ...     def Choice(self, name, values, default):
+    ...         return default
+    ...     def conditional_scope(self, name, values):
+    ...         return contextlib.nullcontext()
+    >>> choose_kind(First(), ("layer", "batch"))
+    ('layer', 0.1)
+    >>> choose_kind(First(), ("none", "layer"))
+    ('none', None)
+    """
+    kinds, gains = _listed("kinds", kinds), _listed("gains", gains)
+    kind = hp.Choice(name, kinds, default=kinds[0])
+    with_gain = [kind for kind in kinds if kind not in without_gain]
+    gain = None
+    if with_gain:
+        with hp.conditional_scope(name, with_gain):
+            gain = hp.Choice(f"{name}_gain", gains, default=gains[0])
+    return kind, None if kind in without_gain else gain
+
+
+def choose_normalization(
+    hp: Any,
+    kinds: Sequence[str] = ("none", "layer", "batch"),
+    gains: Sequence[float] = (0.1, 1.0),
+    name: str = "norm",
+    **kwargs: Any,
+) -> keras.layers.Layer:
+    """A normalisation layer, or one that does nothing.
+
+    Args:
+        hp: the `HyperParameters` of a search.
+        kinds: any of "none" (`keras.layers.Identity`), "layer"
+            (`LayerNormalization`) and "batch" (`BatchNormalization`).
+        gains: initial values of gamma to choose from.
+        name: the name of the choice. Layers that share it share the choice.
+        **kwargs: arguments of the normalisation layer, such as `epsilon`.
+
+    Raises:
+        ValueError: for a kind that does not exist.
+    """
+    _check_kinds(kinds, _NORMALIZATIONS)
+    kind, gain = choose_kind(hp, kinds, gains, name)
+    if kind == "none":
+        return keras.layers.Identity()
+    return _NORMALIZATIONS[kind](**_initial(gain), **kwargs)
+
+
+def choose_recurrent(
+    hp: Any,
+    units: int | Sequence[int],
+    kinds: Sequence[str] | None = None,
+    cell: str = "lstm",
+    gains: Sequence[float] = (0.1, 1.0),
+    name: str = "recurrent",
+    **kwargs: Any,
+) -> keras.layers.Layer:
+    """A recurrent layer.
+
+    Args:
+        hp: the `HyperParameters` of a search.
+        units: the size, or sizes to choose from, as the choice "<name>_units".
+        kinds: the normalisations to choose from; None for all of the cell.
+        cell: "lstm" ("none" and "layer", an `LNLSTM`, "batch", a `BNLSTM`,
+            "weight", a `WNLSTM`), "gru" ("none" and "layer", an `LNGRU`) or
+            "rnn" ("none", Keras' `SimpleRNN`, and "layer", an `LNSimpleRNN`).
+        gains: initial values of every gamma to choose from.
+        name: the name of the choice. Layers that share it share the choice.
+        **kwargs: arguments that all kinds take, such as `return_sequences`.
+
+    Raises:
+        ValueError: for a cell or a kind that does not exist.
+    """
+    if cell not in _RECURRENT:
+        raise ValueError(
+            f"Argument `cell` must be any of {tuple(_RECURRENT)}. Received: "
+            f"cell={cell!r}"
+        )
+    known = _RECURRENT[cell]
+    kinds = tuple(known) if kinds is None else kinds
+    _check_kinds(kinds, known)
+    kind, gain = choose_kind(hp, kinds, gains, name)
+    if not isinstance(units, int):
+        sizes = _listed("units", units)
+        units = hp.Choice(f"{name}_units", sizes, default=sizes[0])
+    return known[kind](units, **_initial(gain), **kwargs)
+
+
+def _initial(gain: float | None) -> dict[str, Any]:
+    if gain is None:
+        return {}
+    return {"gamma_initializer": keras.initializers.Constant(gain)}
+
+
+def _listed(name: str, values: Sequence[Any]) -> list[Any]:
+    if isinstance(values, str) or not list(values):
+        raise ValueError(
+            f"Argument `{name}` must be a sequence of at least one value. "
+            f"Received: {name}={values!r}"
+        )
+    return list(values)
+
+
+def _check_kinds(kinds: Sequence[str], known: dict[str, Any]) -> None:
+    kinds = _listed("kinds", kinds)
+    if not set(kinds) <= set(known):
+        raise ValueError(
+            f"Argument `kinds` must be any of {tuple(known)}. Received: "
+            f"kinds={kinds!r}"
+        )

@@ -1,0 +1,174 @@
+"""A search over another script: its table, its resumption, its workers."""
+
+import csv
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import keras
+import pytest
+import tune as script
+from common import training
+from common.datasets import mnist
+
+EXPERIMENT = "permutation_invariant_mnist"
+FLAGS = [EXPERIMENT, "--smoke", "--unit-choices", "4", "6", "--epochs", "2"]
+
+
+@pytest.fixture(autouse=True)
+def uncompiled(monkeypatch):
+    """What XLA would need for a model is more than these train."""
+    monkeypatch.setattr(training, "speed", lambda updates: {})
+
+
+def _rows(folder):
+    with (folder / "trials.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("tuner", script.TUNERS)
+def test_every_tuner(tmp_path, capsys, tuner):
+    folder = tmp_path / "search"
+    flags = [*FLAGS, "--tuner", tuner, "--max-trials", "3"]
+    flags += ["--norm-kinds", "none", "batch", "--gains", "0.5", "1"]
+    flags += ["--learning-rates", "1e-3", "1e-2"]
+    assert script.main([*flags, "--output-dir", str(folder)]) == 0
+    rows = _rows(folder)
+    # All that hyperband makes of two epochs.
+    count = 2 if tuner == "hyperband" else 3
+    assert sorted(int(row["trial"]) for row in rows) == list(range(count))
+    losses = [float(row["val_loss"]) for row in rows]
+    assert losses == sorted(losses) and losses[0] < 3
+    for row in rows:
+        assert row["status"] == "completed"
+        assert (
+            row["gain"] in {"none": [""], "batch": ["0.5", "1.0"]}[row["norm"]]
+        )
+        assert row["units"] in ("4", "6")
+        assert 1e-3 <= float(row["learning_rate"]) <= 1e-2
+    out = capsys.readouterr().out
+    assert "| trial | status    | norm " in out
+    assert (folder / "trials.png").stat().st_size > 5000
+    # The model is the best trial's, with the weights of its best epoch.
+    model = keras.models.load_model(folder / "model.keras", compile=False)
+    assert model.layers[1].units == int(rows[0]["units"])
+    model.compile(
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
+    x, y = mnist.small_digits()[2:]
+    loss = model.evaluate(x.reshape(-1, 64), y, verbose=0)
+    assert loss == pytest.approx(losses[0], rel=1e-4)
+
+
+def test_a_search_goes_on_where_it_was_killed(tmp_path, monkeypatch, capsys):
+    unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"
+    flags = [*FLAGS, "--max-trials", "3", "--output-dir"]
+    assert script.main([*flags, str(unbroken)]) == 0
+    build = script.importlib.import_module(EXPERIMENT).build_model
+    built = []
+
+    def dying(*args, **kwargs):
+        # One model is built before the first trial, to learn the choices.
+        if len(built) == 2:
+            raise KeyboardInterrupt
+        built.append(args)
+        return build(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"{EXPERIMENT}.build_model", dying)
+        with pytest.raises(KeyboardInterrupt):
+            script.main([*flags, str(killed)])
+    assert not (killed / "metrics.json").exists()
+    assert script.main([*flags, str(killed), "--resume"]) == 0
+    one, two = ((f / "trials.csv").read_bytes() for f in (unbroken, killed))
+    assert one == two
+    before = (killed / "model.keras").stat().st_mtime_ns
+    capsys.readouterr()
+    assert script.main([*flags, str(killed), "--resume"]) == 0
+    assert "is finished" in capsys.readouterr().out
+    assert (killed / "model.keras").stat().st_mtime_ns == before
+
+
+def test_a_chief_and_two_workers_share_a_search(tmp_path):
+    folder = tmp_path / "search"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    flags = ["convolutional_networks", "--smoke", "--max-trials", "4"]
+    flags += ["--unit-choices", "1", "2", "--output-dir", str(folder)]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, script.__file__, *flags],
+            env=os.environ
+            | {
+                "PYTHONPATH": os.pathsep.join(sys.path),
+                "KERASTUNER_ORACLE_IP": "127.0.0.1",
+                "KERASTUNER_ORACLE_PORT": str(port),
+                "KERASTUNER_TUNER_ID": name,
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for name in ("chief", "worker0", "worker1")
+    ]
+    outputs = [process.communicate(timeout=240)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0], outputs
+    rows = _rows(folder)
+    assert len(rows) == 4
+    assert {row["status"] for row in rows} == {"completed"}
+    assert "The table, the figure and the best model" in outputs[0]
+    # The chief trains nothing, the workers share the trials.
+    trained = [output.count("Epoch 1/2") for output in outputs]
+    assert trained[0] == 0 and sum(trained) == 4
+
+
+def test_trials_that_diverge_are_told(tmp_path, capsys):
+    folder = tmp_path / "search"
+    flags = [*FLAGS, "--max-trials", "2", "--norm-kinds", "none"]
+    flags += ["--learning-rates", "1e29", "1e30", "--output-dir", str(folder)]
+    assert script.main(flags) == 1
+    assert "no trial had a finite loss" in capsys.readouterr().err
+    assert [row["status"] for row in _rows(folder)] == ["failed", "failed"]
+    assert not (folder / "model.keras").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("chess", "argument EXPERIMENT: invalid choice: 'chess'"),
+        (f"{EXPERIMENT} --tuner grid", "argument --tuner: invalid choice"),
+        (f"{EXPERIMENT} --max-trials 0", "expected an integer of at least 1"),
+        (f"{EXPERIMENT} --norm layer", "--norm has no place in a search"),
+        (f"{EXPERIMENT} --units 3", "--units has no place in a search"),
+        (f"{EXPERIMENT} --compare", "--compare has no place in a search"),
+        (f"{EXPERIMENT} --norm-kinds weight", "any of none, layer, batch, rec"),
+        (f"{EXPERIMENT} --learning-rates 1 1", "a low and a higher number"),
+        (f"{EXPERIMENT} --batch-size 2000", "more than the 1408 training imag"),
+        (f"{EXPERIMENT} --glimpses 3", "unrecognized arguments: --glimpses 3"),
+        (f"{EXPERIMENT} --data nowhere", "or a path that exists, received"),
+    ],
+)
+def test_bad_flags(capsys, tmp_path, flags, message):
+    folder = tmp_path / "search"
+    with pytest.raises(SystemExit) as end:
+        script.main([*flags.split(), "--output-dir", str(folder)])
+    assert end.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+    assert not folder.exists()
+
+
+def test_a_folder_belongs_to_one_search(capsys, tmp_path):
+    folder = tmp_path / "search"
+    folder.mkdir()
+    (folder / "args.json").write_text(json.dumps({"tuner": "random"}))
+    flags = [*FLAGS, "--tuner", "bayesian", "--resume"]
+    with pytest.raises(SystemExit) as end:
+        script.main([*flags, "--output-dir", str(folder)])
+    assert end.value.code == 2
+    err = capsys.readouterr().err
+    assert "holds another run" in err and "tuner random there" in err
+    assert not (folder / "search").exists()

@@ -1,0 +1,161 @@
+"""Layers with choices in them: every choice gives the layer it names."""
+
+import sys
+
+import keras
+import keras_tuner
+import numpy as np
+import pytest
+
+import keras_ln
+from keras_ln import tuning
+
+
+def _hp(**values):
+    hp = keras_tuner.HyperParameters()
+    hp.values = values
+    return hp
+
+
+def _space(hp):
+    return {p.name: getattr(p, "values", None) for p in hp.space}
+
+
+def _gains(layer):
+    return {
+        float(value)
+        for weight in layer.weights
+        if "gamma" in weight.name
+        for value in keras.ops.convert_to_numpy(weight)
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("none", keras.layers.Identity),
+        ("layer", keras_ln.LayerNormalization),
+        ("batch", keras_ln.BatchNormalization),
+    ],
+)
+def test_normalizations(kind, expected):
+    hp = _hp(norm=kind, norm_gain=0.5)
+    kwargs = {} if kind == "none" else {"epsilon": 1e-3}
+    layer = tuning.choose_normalization(hp, gains=(0.1, 0.5), **kwargs)
+    assert type(layer) is expected
+    x = np.random.default_rng(0).normal(size=(4, 3)).astype("float32")
+    layer(x)
+    if kind != "none":
+        assert layer.epsilon == 1e-3 and _gains(layer) == {0.5}
+    assert _space(hp) == {
+        "norm": ["none", "layer", "batch"],
+        "norm_gain": [0.1, 0.5],
+    }
+
+
+RECURRENT = [
+    ("lstm", "none", keras_ln.LNLSTM),
+    ("lstm", "layer", keras_ln.LNLSTM),
+    ("lstm", "batch", keras_ln.BNLSTM),
+    ("lstm", "weight", keras_ln.WNLSTM),
+    ("gru", "none", keras_ln.LNGRU),
+    ("gru", "layer", keras_ln.LNGRU),
+    ("rnn", "none", keras.layers.SimpleRNN),
+    ("rnn", "layer", keras_ln.LNSimpleRNN),
+]
+
+
+@pytest.mark.parametrize(("cell", "kind", "expected"), RECURRENT)
+def test_recurrent_layers(cell, kind, expected):
+    hp = _hp(rnn=kind, rnn_gain=0.5, rnn_units=4)
+    layer = tuning.choose_recurrent(
+        hp,
+        (2, 4),
+        cell=cell,
+        gains=(0.1, 0.5),
+        name="rnn",
+        return_sequences=True,
+    )
+    assert type(layer) is expected
+    assert layer(np.zeros((2, 5, 3), "float32")).shape == (2, 5, 4)
+    assert _gains(layer) == (set() if kind in ("none", "weight") else {0.5})
+    if kind == "none" and cell != "rnn":
+        assert layer.cell.normalize == ()
+    kinds = [k for c, k, _ in RECURRENT if c == cell]
+    assert _space(hp) == {
+        "rnn": kinds,
+        "rnn_gain": [0.1, 0.5],
+        "rnn_units": [2, 4],
+    }
+
+
+def test_the_gain_is_searched_only_where_there_is_one():
+    hp = _hp(norm="weight")
+    kinds = ("weight", "layer", "batch", "none")
+    assert tuning.choose_kind(hp, kinds) == ("weight", None)
+    (condition,) = next(p for p in hp.space if p.name == "norm_gain").conditions
+    assert (condition.name, condition.values) == ("norm", ["layer", "batch"])
+    hp = _hp()
+    assert tuning.choose_kind(hp, ("weight", "none")) == ("weight", None)
+    assert set(_space(hp)) == {"norm"}
+
+
+def test_fixed_units_are_no_choice():
+    hp = _hp()
+    layer = tuning.choose_recurrent(hp, 3, kinds=("weight",))
+    assert layer.units == 3 and set(_space(hp)) == {"recurrent"}
+
+
+def test_equal_names_share_a_choice():
+    hp = _hp(norm="batch")
+    layers = [tuning.choose_normalization(hp) for _ in range(2)]
+    assert {type(x) for x in layers} == {keras_ln.BatchNormalization}
+    assert layers[0] is not layers[1]
+    assert set(_space(hp)) == {"norm", "norm_gain"}
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda hp: tuning.choose_normalization(hp, ("none", "group")),
+            r"`kinds` must be any of \('none', 'layer', 'batch'\). Received: "
+            r"kinds=\['none', 'group'\]",
+        ),
+        (
+            lambda hp: tuning.choose_normalization(hp, ()),
+            r"`kinds` must be a sequence of at least one value",
+        ),
+        (
+            lambda hp: tuning.choose_normalization(hp, "layer"),
+            r"`kinds` must be a sequence .*Received: kinds='layer'",
+        ),
+        (
+            lambda hp: tuning.choose_kind(hp, ("layer",), gains=()),
+            r"`gains` must be a sequence of at least one value",
+        ),
+        (
+            lambda hp: tuning.choose_recurrent(hp, 3, cell="mlp"),
+            r"`cell` must be any of \('lstm', 'gru', 'rnn'\). Received: ",
+        ),
+        (
+            lambda hp: tuning.choose_recurrent(hp, 3, ("batch",), "gru"),
+            r"`kinds` must be any of \('none', 'layer'\). Received: ",
+        ),
+        (
+            lambda hp: tuning.choose_recurrent(hp, ()),
+            r"`units` must be a sequence of at least one value",
+        ),
+    ],
+)
+def test_wrong_arguments_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(_hp())
+
+
+def test_no_tuner_is_imported(monkeypatch):
+    monkeypatch.setitem(sys.modules, "keras_tuner", None)
+    monkeypatch.delitem(sys.modules, "keras_ln.tuning")
+    import keras_ln.tuning as again
+
+    assert again is not tuning
