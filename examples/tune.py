@@ -273,15 +273,8 @@ def _complete(
 
 def _record(args: Namespace) -> dict[str, Any]:
     """What `args.json` says; only the search knows what it varies."""
-    listed = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in vars(args).items()
-        if name not in _SEARCHED
-    }
-    record = runs.describe([Namespace(**listed)], compare=False)
-    return {
-        k: list(v) if isinstance(v, tuple) else v for k, v in record.items()
-    }
+    fixed = {k: v for k, v in vars(args).items() if k not in _SEARCHED}
+    return runs.describe([Namespace(**fixed)], compare=False)
 
 
 def _is_worker() -> bool:

@@ -198,15 +198,29 @@ def _integer(text: str, least: int) -> int:
 
 def positive_number(text: str) -> float:
     """The value of a flag that measures something."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
+    number = _number(text)
     if not 0 < number < math.inf:
         raise argparse.ArgumentTypeError(
             f"expected a positive number, received {text!r}"
         )
     return number
+
+
+def nonnegative_number(text: str) -> float:
+    """The value of a flag that measures something and may be zero."""
+    number = _number(text)
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(
+            f"expected a number of at least 0, received {text!r}"
+        )
+    return number
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def plans(experiment: Experiment, args: Namespace) -> list[Namespace]:

@@ -171,6 +171,37 @@ def images(
     _save(figure, path)
 
 
+def handwriting(ways: Sequence[Any], texts: Sequence[str], path: Path) -> None:
+    """Draws what a pen wrote, one text under the other.
+
+    Args:
+        ways: per text, the points (n, 3): dx, dy, end of stroke.
+        texts: what was to be written.
+        path: the file to write.
+    """
+    figure, axes = plt.subplots(
+        len(ways),
+        1,
+        figsize=(7, 1.3 * len(ways)),
+        squeeze=False,
+        layout="constrained",
+    )
+    for axis, way, text in zip(axes[:, 0], ways, texts, strict=True):
+        x, y, end = (
+            way.cumsum(axis=0)[:, 0],
+            way.cumsum(axis=0)[:, 1],
+            way[:, 2],
+        )
+        start = 0
+        for stop in [*(i for i, e in enumerate(end) if e), len(way) - 1]:
+            axis.plot(x[start : stop + 1], y[start : stop + 1], "k-", lw=1.2)
+            start = stop + 1
+        axis.set_title(text, loc="left", fontsize="small", color="0.5")
+        axis.set_aspect("equal", adjustable="datalim")
+        axis.axis("off")
+    _save(figure, path)
+
+
 def _grid(rows: int, columns: int):
     return plt.subplots(
         rows,

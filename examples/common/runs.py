@@ -24,7 +24,13 @@ def describe(plans: Sequence[Namespace], compare: bool) -> dict[str, Any]:
     record = {"backend": keras.backend.backend(), "compare": compare}
     for name in vars(plans[0]):
         if name not in _NOT_RECORDED:
-            values = list(dict.fromkeys(vars(plan)[name] for plan in plans))
+            values = []
+            for plan in plans:
+                value = vars(plan)[name]
+                # As it comes back from the file.
+                value = list(value) if isinstance(value, tuple) else value
+                if value not in values:
+                    values.append(value)
             record[name] = values if len(values) > 1 else values[0]
     return record
 

@@ -11,11 +11,12 @@ import keras
 import numpy as np
 import permutation_invariant_mnist as script
 import pytest
+import sequential_mnist
 import tensorflow as tf
 from common import cli, training
 from common.datasets import streams
 
-FLAGS = ["--units", "16", "--epochs", "4", "--batch-size", "8"]
+FLAGS = ["--units", "8", "--epochs", "4", "--batch-size", "8"]
 
 
 def _weights(folder):
@@ -32,6 +33,8 @@ def _assert_same_run(folder, other):
 
 @pytest.mark.slow
 def test_kill_in_the_middle_of_an_epoch(tmp_path):
+    # Batch statistics of every step and random initial states.
+    script = sequential_mnist
     unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"
     flags = [*FLAGS, "--norm", "batch"]
     assert script.main([*flags, "--output-dir", str(unbroken)]) == 0

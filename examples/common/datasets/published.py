@@ -63,10 +63,56 @@ def load(
             for split in splits
         ]
     except Exception as error:  # Of many packages, without a common class.
+        raise InputError(_sentence(name, folder, error)) from error
+
+
+def _sentence(name: str, folder: Path, error: Exception) -> str:
+    first_line = str(error).strip().splitlines()[0]
+    return (
+        f"{name} in {folder} cannot be prepared or read: "
+        f"{type(error).__name__}: {first_line}"
+    )
+
+
+def load_examples(
+    builder_class: Any, splits: Sequence[str], data_dir: str | None, home: str
+) -> list[list[dict[str, Any]]]:
+    """Loads a data set of examples of many sizes that has to be asked for.
+
+    Args:
+        builder_class: its builder, which reads the folder `downloads/manual`
+            of `data_dir`.
+        splits: the names of the splits.
+        data_dir: where prepared data sets lie; None for the default of
+            tensorflow-datasets.
+        home: where to ask for the data.
+
+    Raises:
+        InputError: if the data are not there or broken.
+    """
+    import tensorflow_datasets as tfds
+
+    folder = Path(data_dir or tfds.core.constants.DATA_DIR).expanduser()
+    builder = builder_class(data_dir=folder)
+    manual = folder / "downloads" / "manual"
+    if not builder.is_prepared() and not manual.is_dir():
         raise InputError(
-            f"{name} in {folder} cannot be prepared or read: "
-            f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
-        ) from error
+            f"{builder.name} is not prepared in {folder}, and there is no "
+            f"{manual} to prepare it from; the data are at {home}"
+        )
+    try:
+        builder.download_and_prepare(
+            download_dir=folder / "downloads",
+            download_config=tfds.download.DownloadConfig(manual_dir=manual),
+        )
+        return [
+            list(tfds.as_numpy(builder.as_dataset(split=split)))
+            for split in splits
+        ]
+    except InputError:
+        raise
+    except Exception as error:  # Of many packages, without a common class.
+        raise InputError(_sentence(builder.name, folder, error)) from error
 
 
 def _reachable(source: str) -> bool:

@@ -1,0 +1,152 @@
+"""IAM-OnDB: lines of English, written by hand on a whiteboard.
+
+Liwicki and Bunke, "IAM-OnDB, an on-line English sentence database acquired
+from handwritten text on a whiteboard" (2005). The published archives unpack to
+
+    lineStrokes/a01/a01-000/a01-000u-01.xml   the strokes of one line
+    ascii/a01/a01-000/a01-000u.txt            the text of all lines of a form
+    trainset.txt testset_v.txt testset_t.txt testset_f.txt   forms, one a line
+
+and have to be asked for at the address below.
+"""
+
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import tensorflow_datasets as tfds
+
+from common.errors import InputError
+
+HOMEPAGE = (
+    "https://fki.tic.heia-fr.ch/databases/iam-on-line-handwriting-database"
+)
+
+SPLITS = {
+    "train": "trainset.txt",
+    "validation": "testset_v.txt",
+    "validation_2": "testset_t.txt",
+    "test": "testset_f.txt",
+}
+
+
+def lines(folder: Path, split: str) -> Iterator[tuple[str, str, np.ndarray]]:
+    """The lines of a split: name, text and points (n, 3).
+
+    A point is x, y (up) and whether the stroke ends there.
+
+    Raises:
+        InputError: if a file is missing or broken.
+    """
+    forms = {path.stem: path for path in folder.glob("ascii/**/*.txt")}
+    for line in _text(folder / SPLITS[split]).split():
+        # A name stands for the forms of all writers, or for one of them.
+        names = (
+            [line]
+            if line in forms
+            else sorted(name for name in forms if name[:-1] == line)
+        )
+        if not names:
+            raise InputError(
+                f"{folder / SPLITS[split]} names the form {line}, but there "
+                f"is no ascii/**/{line}*.txt"
+            )
+        for name in names:
+            parents = forms[name].relative_to(folder / "ascii").parent
+            strokes = folder / "lineStrokes" / parents
+            texts = read_text(forms[name])
+            paths = sorted(strokes.glob(f"{name}-*.xml"))
+            if not paths:
+                raise InputError(f"there is no {strokes}/{name}-*.xml")
+            for path in paths:
+                number = path.stem.rpartition("-")[2]
+                if not number.isdigit() or not 0 < int(number) <= len(texts):
+                    raise InputError(
+                        f"{forms[name]} has {len(texts)} lines and none for "
+                        f"{path.name}"
+                    )
+                yield path.stem, texts[int(number) - 1], read_strokes(path)
+
+
+def read_text(path: Path) -> list[str]:
+    """The lines of a form, which stand below the mark CSR."""
+    _, mark, text = _text(path).partition("CSR:")
+    found = [line.strip() for line in text.splitlines() if line.strip()]
+    if not mark or not found:
+        raise InputError(f"{path} has no lines of text below CSR:")
+    return found
+
+
+def read_strokes(path: Path) -> np.ndarray:
+    """The points (n, 3) of a line; the y of the file points down."""
+    try:
+        root = ET.fromstring(_read(path))
+    except ET.ParseError as error:
+        raise InputError(f"{path} is no whole XML file: {error}") from error
+    points = []
+    try:
+        for stroke in root.iter("Stroke"):
+            own = [
+                (float(point.attrib["x"]), -float(point.attrib["y"]), 0.0)
+                for point in stroke.iter("Point")
+            ]
+            if own:
+                own[-1] = (*own[-1][:2], 1.0)
+            points += own
+    except (KeyError, ValueError) as error:
+        raise InputError(
+            f"{path} has a point without numbers x and y: {error}"
+        ) from error
+    if len(points) < 2:
+        raise InputError(f"{path} has no strokes")
+    return np.array(points, np.float32)
+
+
+def _text(path: Path) -> str:
+    return _read(path).decode("latin-1")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise InputError(f"{path} does not exist") from error
+
+
+class IamOndb(tfds.core.GeneratorBasedBuilder):
+    """The data set for tensorflow-datasets."""
+
+    VERSION = tfds.core.Version("1.0.0")
+    MANUAL_DOWNLOAD_INSTRUCTIONS = (
+        f"Unpack lineStrokes-all.tar.gz and ascii-all.tar.gz of {HOMEPAGE} "
+        "into this folder and put trainset.txt, testset_v.txt, testset_t.txt "
+        "and testset_f.txt beside them."
+    )
+
+    def _info(self) -> tfds.core.DatasetInfo:
+        return tfds.core.DatasetInfo(
+            builder=self,
+            description="Lines of English, written on a whiteboard.",
+            features=tfds.features.FeaturesDict(
+                {
+                    "name": tfds.features.Text(),
+                    "text": tfds.features.Text(),
+                    # x, y (up), and whether the stroke ends.
+                    "points": tfds.features.Tensor(
+                        shape=(None, 3), dtype=np.float32
+                    ),
+                }
+            ),
+            homepage=HOMEPAGE,
+        )
+
+    def _split_generators(self, dl_manager):
+        folder = Path(dl_manager.manual_dir)
+        return {
+            split: self._generate_examples(folder, split) for split in SPLITS
+        }
+
+    def _generate_examples(self, folder, split):
+        for name, text, points in lines(folder, split):
+            yield name, {"name": name, "text": text, "points": points}

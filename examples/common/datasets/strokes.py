@@ -1,0 +1,229 @@
+"""Texts and the pen's way through them: generated, and IAM-OnDB."""
+
+import functools
+from argparse import Namespace
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from common.datasets import published
+from common.errors import InputError
+
+# 57 symbols as in Graves (2013); the last stands for all other characters.
+ALPHABET = " .,'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+SYMBOLS = len(ALPHABET) + 1
+
+# Fonts that are written with one line, as by hand.
+FONTS = ("futural", "scripts")
+SMALL_TRAINING_TEXTS, SMALL_TEST_TEXTS = 2_048, 256
+LONGEST_SMALL_TEXT = 8
+
+Line = tuple[str, np.ndarray]
+
+
+class Strokes(NamedTuple):
+    """Lines of text, all padded with zeros to equal lengths.
+
+    Offsets are in units of their standard deviation in the training lines.
+    """
+
+    points: np.ndarray  # (N, T, 3) float32: dx, dy, end of stroke
+    valid: np.ndarray  # (N, T) float32: 1 up to the last point
+    symbols: np.ndarray  # (N, C) int32: 1 to SYMBOLS, 0 after the text
+
+    def first(self, count: int) -> "Strokes":
+        """The first lines."""
+        return Strokes(*(part[:count] for part in self))
+
+
+class Handwriting(NamedTuple):
+    """Lines to learn from and lines to test with."""
+
+    train: Strokes
+    test: Strokes
+
+
+def load(args: Namespace) -> Handwriting:
+    """Loads what --data and --data-dir ask for, up to --length points a line.
+
+    Of IAM-OnDB, as in Graves (2013), the smaller validation set is for testing
+    and all else for training.
+
+    Raises:
+        InputError: if the data are missing or broken.
+    """
+    if args.data == "embedded":
+        train, test = generate(SMALL_TRAINING_TEXTS, SMALL_TEST_TEXTS)
+    elif args.data == "tfds":
+        train, test = _prepared(args.data_dir)
+    else:
+        from common.datasets import iam_ondb
+
+        folder = Path(args.data)
+        if not folder.is_dir():
+            raise InputError(
+                "--data: expected a folder with lineStrokes, ascii and "
+                f"trainset.txt of IAM-OnDB, received {folder}"
+            )
+        parts = {
+            split: [line[1:] for line in iam_ondb.lines(folder, split)]
+            for split in iam_ondb.SPLITS
+        }
+        test = parts.pop("validation")
+        train = sum(parts.values(), [])
+    lines = [[(text, offsets(way)) for text, way in x] for x in (train, test)]
+    if not all(lines):
+        raise InputError(f"{args.data} has no lines to train or to test with")
+    scale = np.std(np.concatenate([way[:, :2] for _, way in lines[0]]))
+    everything = lines[0] + lines[1]
+    steps = min(args.length, max(len(way) for _, way in everything))
+    characters = max(len(text) for text, _ in everything)
+    return Handwriting(
+        *(_pad(part, float(scale), steps, characters) for part in lines)
+    )
+
+
+def _prepared(data_dir: str | None) -> tuple[list[Line], list[Line]]:
+    from common.datasets import iam_ondb
+
+    parts = published.load_examples(
+        iam_ondb.IamOndb, list(iam_ondb.SPLITS), data_dir, iam_ondb.HOMEPAGE
+    )
+    lines = [
+        [(example["text"].decode(), example["points"]) for example in part]
+        for part in parts
+    ]
+    train, validation, *others = lines
+    return sum(others, train), validation
+
+
+def offsets(points: np.ndarray) -> np.ndarray:
+    """Points (n, 3) as steps (n - 1, 3) from one to the next."""
+    return np.concatenate([np.diff(points[:, :2], axis=0), points[1:, 2:]], 1)
+
+
+def encode(text: str) -> list[int]:
+    """A text as symbols, numbered from 1."""
+    return [ALPHABET.index(c) + 1 if c in ALPHABET else SYMBOLS for c in text]
+
+
+def encode_all(texts: Iterable[str]) -> np.ndarray:
+    """Texts as symbols (N, C), 0 after the end of the shorter ones."""
+    rows = [encode(text) for text in texts]
+    padded = np.zeros((len(rows), max(map(len, rows))), np.int32)
+    for row, symbols in zip(padded, rows, strict=True):
+        row[: len(symbols)] = symbols
+    return padded
+
+
+def _pad(
+    lines: Sequence[Line], scale: float, steps: int, characters: int
+) -> Strokes:
+    count = len(lines)
+    padded = Strokes(
+        np.zeros((count, steps, 3), np.float32),
+        np.zeros((count, steps), np.float32),
+        np.zeros((count, characters), np.int32),
+    )
+    for (text, way), points, valid, symbols in zip(lines, *padded, strict=True):
+        way = way[:steps]
+        points[: len(way)] = way / [scale, scale, 1]
+        valid[: len(way)] = 1
+        symbols[: len(text)] = encode(text)
+    return padded
+
+
+def generate(
+    training: int, test: int, seed: int = 0
+) -> tuple[list[Line], list[Line]]:
+    """Words of the King James Bible, drawn with stroke fonts.
+
+    Every line has a writer: a font, a slant, a size and an unsteady hand.
+
+    Returns:
+        Texts and points (n, 3) to train and to test with. The words of both
+        come from different verses.
+    """
+    import pythonbible as bible
+
+    random = np.random.default_rng(seed)
+    verses = [
+        verse
+        for book in (bible.Book.GENESIS, bible.Book.PSALMS, bible.Book.MATTHEW)
+        for verse in _verses(book)
+    ]
+    order = random.permutation(len(verses))
+    border = len(verses) * training // (training + test)
+    parts = []
+    for count, numbers in (
+        (training, order[:border]),
+        (test, order[border:]),
+    ):
+        texts = [
+            _snippet(verses[random.choice(numbers)], random)
+            for _ in range(count)
+        ]
+        parts.append([(text, draw(text, random)) for text in texts])
+    return parts[0], parts[1]
+
+
+def _verses(book) -> list[str]:
+    import pythonbible as bible
+
+    return [
+        bible.get_verse_text(
+            bible.get_verse_id(book, chapter, verse),
+            version=bible.Version.KING_JAMES,
+        )
+        for chapter in range(1, 25)
+        for verse in range(1, 1 + bible.get_number_of_verses(book, chapter))
+    ]
+
+
+def _snippet(verse: str, random: np.random.Generator) -> str:
+    """Consecutive words, as many as fit."""
+    words = ["".join(c for c in w if c in ALPHABET) for w in verse.split()]
+    words = [word for word in words if 0 < len(word) <= LONGEST_SMALL_TEXT]
+    start = random.integers(len(words))
+    text = words[start]
+    for word in words[start + 1 :]:
+        if len(text) + 1 + len(word) > LONGEST_SMALL_TEXT:
+            break
+        text += " " + word
+    return text
+
+
+def draw(text: str, random: np.random.Generator) -> np.ndarray:
+    """The points (n, 3) of a writer's way through a text."""
+    font = _font(FONTS[random.integers(len(FONTS))])
+    slant, size = random.normal(0.1, 0.15), np.exp(random.normal(0, 0.1))
+    points = []
+    for stroke in font.strokes_for_text(text):
+        own = _resample(np.array(list(stroke)))
+        own = own @ np.array([[1, 0], [slant, 1]]) * size
+        own += random.normal(0, 0.01, own.shape)
+        ends = np.zeros((len(own), 1))
+        ends[-1] = 1
+        points.append(np.concatenate([own, ends], axis=1))
+    return np.concatenate(points).astype(np.float32)
+
+
+@functools.cache
+def _font(name: str):
+    from HersheyFonts import HersheyFonts
+
+    font = HersheyFonts()
+    font.load_default_font(name)
+    font.normalize_rendering(1.0)
+    return font
+
+
+def _resample(stroke: np.ndarray, step: float = 0.22) -> np.ndarray:
+    """Points at equal distances of about `step` along a stroke (n, 2)."""
+    lengths = np.linalg.norm(np.diff(stroke, axis=0), axis=1)
+    way = np.concatenate([[0], np.cumsum(lengths)])
+    count = max(2, 1 + round(way[-1] / step))
+    places = np.linspace(0, way[-1], count)
+    return np.stack([np.interp(places, way, x) for x in stroke.T], axis=1)

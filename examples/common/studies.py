@@ -1,0 +1,87 @@
+"""Scripts that measure and train nothing: their flags and their folder."""
+
+import argparse
+import dataclasses
+from argparse import Namespace
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from common import cli, files, plotting, runs
+from common.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """What tells one script from another.
+
+    Attributes:
+        name: the script's name; the default output folder has it too.
+        description: what --help says.
+        sizes: for every size that is a flag (with underscores) its value,
+            and that with --smoke.
+        measure: from flags and folder to the files in it; prints tables.
+    """
+
+    name: str
+    description: str
+    sizes: Mapping[str, tuple[int, int]]
+    measure: Callable[[Namespace, Path], None]
+
+
+def run(study: Study, argv: Sequence[str] | None = None) -> int:
+    """Runs a script; returns the exit code 0, or exits with 2."""
+    parser = cli.Parser(
+        prog=f"{study.name}.py",
+        description=study.description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    for name, (usual, smoke) in study.sizes.items():
+        parser.add_argument(
+            f"--{name.replace('_', '-')}",
+            type=cli.positive_integer,
+            metavar="N",
+            help=f"default: {usual}, with --smoke {smoke}",
+        )
+    parser.add_argument(
+        "--seed", type=cli.positive_integer, default=1, metavar="N"
+    )
+    parser.add_argument("--output-dir", metavar="DIR")
+    parser.add_argument(
+        "--smoke",
+        action="store_true",
+        help="a minute at most, only to see that it works",
+    )
+    args = parser.parse_args(argv)
+    for name, sizes in study.sizes.items():
+        if vars(args)[name] is None:
+            setattr(args, name, sizes[args.smoke])
+    folder = Path(args.output_dir or Path("runs") / study.name)
+    record: dict[str, Any] = {"backend": keras.backend.backend(), **vars(args)}
+    del record["output_dir"]
+    try:
+        # The same flags give the same files: they are written anew.
+        runs.open_folder(folder, record, resume=True)
+    except InputError as error:
+        parser.error(str(error))
+    study.measure(args, folder)
+    print(f"Tables and figure are in {folder}.")
+    return 0
+
+
+def write_table(
+    path: Path, heading: Sequence[str], rows: Sequence[Sequence[Any]]
+) -> None:
+    """Prints a table and writes it as CSV."""
+    print(plotting.table(heading, rows))
+    files.write_csv(path, [dict(zip(heading, r, strict=True)) for r in rows])
+
+
+def save(figure: Any, path: Path) -> None:
+    """Writes a whole figure."""
+    with files.replacing(path) as partial:
+        figure.savefig(partial, dpi=150)
+    plotting.plt.close(figure)

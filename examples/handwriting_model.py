@@ -1,0 +1,264 @@
+"""The network that writes a given text by hand.
+
+Graves, "Generating Sequences With Recurrent Neural Networks" (2013), sections
+4.1 and 5.1; equation numbers are his. Letters: B batch, T points, C characters
+of the longest text, S symbols of the alphabet, K Gaussians of the window, M
+components of the mixture, U units. A point is (dx, dy, end of stroke).
+"""
+
+import math
+from typing import Any
+
+import keras
+import numpy as np
+from keras import layers, ops
+
+import keras_ln
+
+KINDS = ("none", "layer")
+
+
+def window_weights(alpha: Any, beta: Any, kappa: Any, length: int) -> Any:
+    """The weights (B, length) of the characters 1, 2, ... (eq. 46).
+
+    Args:
+        alpha: (B, K), the importance of a Gaussian.
+        beta: (B, K), its narrowness.
+        kappa: (B, K), its place in the text.
+        length: the characters.
+    """
+    place = ops.arange(1, length + 1, dtype="float32")
+    distance = kappa[:, :, None] - place  # (B, K, length)
+    bells = ops.exp(-beta[:, :, None] * distance * distance)
+    return ops.sum(alpha[:, :, None] * bells, axis=1)
+
+
+def mixture_nll(points: Any, outputs: Any) -> Any:
+    """-log density of points (B, T, 3) in nats, (B, T), eq. 23 to 26.
+
+    Args:
+        points: the offsets and, 0 or 1, the end of a stroke.
+        outputs: (B, T, 1 + 6 M), the network's: the logit of the end, then
+            for all M components logits of the weights, means of dx and of dy,
+            logarithms of their deviations, and what tanh makes a correlation.
+    """
+    end, *parts = _split(outputs)
+    logits, mean_x, mean_y, log_x, log_y, raw = parts
+    x, y = points[..., 0:1] - mean_x, points[..., 1:2] - mean_y
+    x, y = x * ops.exp(-log_x), y * ops.exp(-log_y)
+    # log(1 - tanh(r)^2) = -2 log cosh(r), without the cancellation.
+    size = ops.abs(raw)
+    log_cosh = size + ops.softplus(-2 * size) - math.log(2)
+    z = (x * x + y * y - 2 * ops.tanh(raw) * x * y) * ops.exp(2 * log_cosh)
+    log_normal = log_cosh - log_x - log_y - z / 2 - math.log(2 * math.pi)
+    log_weights = ops.log_softmax(logits, axis=-1)
+    offsets = ops.logsumexp(log_weights + log_normal, axis=-1)
+    return ops.softplus(end) - end * points[..., 2] - offsets
+
+
+def _split(outputs):
+    components = (outputs.shape[-1] - 1) // 6
+    parts = [
+        outputs[..., 1 + i * components : 1 + (i + 1) * components]
+        for i in range(6)
+    ]
+    return outputs[..., 0], *parts
+
+
+def sample_point(
+    outputs: np.ndarray, bias: float, random: np.random.Generator
+) -> np.ndarray:
+    """Draws one point (3) from outputs (1 + 6 M); eq. 61 and 62 bias it."""
+    end, logits, *parts = _split(np.float64(outputs))
+    logits = logits * (1 + bias)
+    weights = np.exp(logits - logits.max())
+    component = random.choice(len(weights), p=weights / weights.sum())
+    mean_x, mean_y, log_x, log_y, raw = (part[component] for part in parts)
+    one, two = random.normal(size=2)
+    rho = np.tanh(raw)
+    two = rho * one + np.sqrt(1 - rho * rho) * two
+    x = mean_x + np.exp(log_x - bias) * one
+    y = mean_y + np.exp(log_y - bias) * two
+    return np.array([x, y, random.random() < 1 / (1 + np.exp(-end))])
+
+
+@keras.saving.register_keras_serializable(package="keras_ln_examples")
+class WindowCell(layers.Layer):
+    """An LSTM whose next input holds what its window sees of the text.
+
+    Its input is a point (B, 3), its output h and the window (B, U + S). Its
+    states are h and c (B, U), kappa (B, K), the window (B, S) and the text
+    (B, C, S), which stays as it is.
+    """
+
+    def __init__(
+        self,
+        norm: str,
+        units: int,
+        symbols: int,
+        gaussians: int,
+        pace: float,
+        gain: float | None = None,
+    ):
+        super().__init__(dtype="float32")
+        self.config = {
+            "norm": norm,
+            "units": units,
+            "symbols": symbols,
+            "gaussians": gaussians,
+            "pace": pace,
+            "gain": gain,
+        }
+        self.state_size = [units, units, gaussians, symbols, symbols]
+        self.output_size = units + symbols
+        self.lstm = lstm(norm, units, gain, cell=True)
+        # The window starts at the mean pace of the writers.
+        start = np.repeat(np.float32([0, 0, math.log(pace)]), gaussians)
+        self.dense = layers.Dense(
+            3 * gaussians,
+            bias_initializer=lambda *_, **__: ops.convert_to_tensor(start),
+        )
+
+    def build(self, input_shape):
+        batch, features = input_shape
+        self.lstm.build((batch, features + self.config["symbols"]))
+        self.dense.build((batch, self.config["units"]))
+
+    def call(self, point, states):
+        h, c, kappa, window, text = states
+        seen = ops.concatenate([point, window], axis=1)
+        _, (h, c) = self.lstm(seen, [h, c])
+        h, c = ops.cast(h, "float32"), ops.cast(c, "float32")
+        alpha, beta, kappa = self.place(h, kappa)
+        weights = window_weights(alpha, beta, kappa, text.shape[1])
+        window = ops.squeeze(weights[:, None] @ text, axis=1)
+        output = ops.concatenate([h, window], axis=1)
+        return output, [h, c, kappa, window, text]
+
+    def place(self, h, kappa):
+        """alpha, beta and kappa, each (B, K), eq. 48 to 51."""
+        alpha, beta, step = ops.split(ops.exp(self.dense(h)), 3, axis=1)
+        return alpha, beta, kappa + step
+
+    def get_config(self):
+        return self.config
+
+
+def lstm(
+    norm: str,
+    units: int,
+    gain: float | None,
+    cell: bool = False,
+    **kwargs: Any,
+) -> keras.Layer:
+    """One LSTM, as a layer that returns sequences or as a cell."""
+    kind = keras_ln.LNLSTMCell if cell else keras_ln.LNLSTM
+    if not cell:
+        kwargs["return_sequences"] = True
+    if norm == "none":
+        return kind(units, normalize=(), **kwargs)
+    start = keras.initializers.Constant(1.0 if gain is None else gain)
+    return kind(units, gamma_initializer=start, **kwargs)
+
+
+@keras.saving.register_keras_serializable(package="keras_ln_examples")
+class Window(layers.Layer):
+    """`WindowCell` over points (B, T, 3) and symbols (B, C), from 1 on.
+
+    The symbol 0 stands for what follows the end of a text.
+    """
+
+    def __init__(self, name=None, **config: Any):
+        super().__init__(dtype="float32", name=name)
+        self.config = config
+        self.cell = WindowCell(**config)
+        self.rnn = layers.RNN(self.cell, return_sequences=True, dtype="float32")
+
+    def build(self, points_shape, symbols_shape):
+        self.rnn.build(points_shape)
+
+    def call(self, points, symbols):
+        batch = ops.shape(points)[0]
+        zeros = [ops.zeros((batch, n)) for n in self.cell.state_size[:-1]]
+        text = self.one_hot(symbols)
+        return self.rnn(points, initial_state=[*zeros, text])
+
+    def one_hot(self, symbols):
+        """The text (B, C, S); rows after its end are zero."""
+        count = self.config["symbols"] + 1
+        return ops.one_hot(symbols, count, dtype="float32")[..., 1:]
+
+    def get_config(self):
+        return self.config | {"name": self.name}
+
+
+def write(
+    model: keras.Model,
+    symbols: np.ndarray,
+    length: int,
+    bias: float,
+    random: np.random.Generator,
+) -> list[np.ndarray]:
+    """Lets a trained model of `handwriting_generation` write.
+
+    Args:
+        model: the model.
+        symbols: the texts (B, C), 0 after the end.
+        length: the most points.
+        bias: 0 for samples of the learned density, more for clearer ones.
+        random: the source of chance.
+
+    Returns:
+        Points (n, 3) per text. One ends when the window has passed the last
+        character (section 5.4).
+    """
+    step = _step_model(model, symbols.shape[1])
+    window = model.get_layer("window")
+    cells = [model.get_layer(name).cell for name in ("lstm_2", "lstm_3")]
+    count = len(symbols)
+    zeros = [
+        np.zeros((count, n), "float32") for n in window.cell.state_size[:4]
+    ]
+    for cell in cells:
+        zeros += 2 * [np.zeros((count, cell.units), "float32")]
+    text = keras.ops.convert_to_numpy(window.one_hot(symbols))
+    ends = np.count_nonzero(symbols, axis=1)
+    point, states = np.zeros((count, 3), "float32"), zeros
+    written: list[list[np.ndarray]] = [[] for _ in symbols]
+    done = np.zeros(count, bool)
+    for _ in range(length):
+        outputs, weights, *states = step.predict_on_batch(
+            [point, text, *states]
+        )
+        for row in np.flatnonzero(~done):
+            point[row] = sample_point(outputs[row], bias, random)
+            written[row].append(point[row].copy())
+            # Past the end: the window is furthest from all characters.
+            done[row] = weights[row, : ends[row] + 1].argmax() == ends[row]
+        if done.all():
+            break
+    return [np.array(points) for points in written]
+
+
+def _step_model(model: keras.Model, characters: int) -> keras.Model:
+    """One step of all layers, with their states in and out."""
+    window = model.get_layer("window").cell
+    cells = [model.get_layer(name).cell for name in ("lstm_2", "lstm_3")]
+    point = keras.Input((3,))
+    text = keras.Input((characters, window.config["symbols"]))
+    states = [keras.Input((n,)) for n in window.state_size[:4]]
+    seen, new = window(point, [*states, text])
+    h, window_seen = new[0], new[3]
+    alpha, beta, kappa = window.place(h, states[2])
+    weights = window_weights(alpha, beta, kappa, characters + 1)
+    outputs, new = [h], new[:4]
+    for cell in cells:
+        own = [keras.Input((cell.units,)) for _ in range(2)]
+        states += own
+        x = ops.concatenate([point, outputs[-1], window_seen], axis=1)
+        y, own = cell(x, own)
+        outputs.append(y)
+        new += own
+    top = ops.concatenate(outputs, axis=1)
+    result = model.get_layer("density")(top)
+    return keras.Model([point, text, *states], [result, weights, *new])

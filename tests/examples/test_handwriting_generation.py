@@ -1,0 +1,68 @@
+"""The experiment of section 6.5: what it writes and what it refuses."""
+
+import dataclasses
+import json
+
+import handwriting_generation as script
+import keras
+import numpy as np
+import pytest
+from common import cli, training
+from common.datasets import strokes
+
+
+@pytest.fixture(autouse=True)
+def few_lines(monkeypatch):
+    monkeypatch.setattr(strokes, "SMALL_TRAINING_TEXTS", 64)
+    monkeypatch.setattr(strokes, "SMALL_TEST_TEXTS", 16)
+    # What XLA would need for a model is more than these train.
+    monkeypatch.setattr(training, "speed", lambda updates: {})
+
+
+def test_a_comparison_writes_everything(tmp_path, capsys):
+    folder = tmp_path / "runs"
+    experiment = dataclasses.replace(script.EXPERIMENT, kinds=("layer",))
+    flags = ["--smoke", "--compare", "--text", "ab", "--output-dir"]
+    assert cli.run(experiment, [*flags, str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert "10,863 weights" in out
+    assert "updates to the test NLL of layer |" in out
+    assert (folder / "comparison.png").exists()
+    run = folder / "layer-seed-0"
+    assert (run / "samples.png").stat().st_size > 1000
+    metrics = json.loads((run / "metrics.json").read_text())
+    # The reported value is the saved model's, of all points alike.
+    model = keras.models.load_model(run / "model.keras", compile=False)
+    parser = cli._parser(script.EXPERIMENT)
+    (plan,) = cli.plans(experiment, parser.parse_args(["--smoke"]))
+    test = script.load_data(plan).test
+    before = np.zeros_like(test.points)
+    before[:, 1:] = test.points[:, :-1]
+    outputs = model([before, test.symbols])
+    nll = keras.ops.convert_to_numpy(
+        script.handwriting_model.mixture_nll(test.points, outputs)
+    )
+    expected = (nll * test.valid).sum() / test.valid.sum()
+    assert metrics["test_nll"] == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--batch-size 65", "65 is more than the 64 training lines"),
+        ("--length 0", "argument --length: expected an integer of at least 1"),
+        ("--bias -1", "argument --bias: expected a number of at least 0"),
+        ("--bias x", "argument --bias: expected a number of at least 0"),
+        ("--text ok año", "expected characters of ' .,'ABC"),
+        ("--norm batch", "argument --norm: invalid choice: 'batch'"),
+        ("--data .", "trainset.txt does not exist"),
+    ],
+)
+def test_bad_flags(capsys, tmp_path, monkeypatch, flags, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        script.main([*flags.split(), "--output-dir", "run"])
+    assert end.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+    assert not (tmp_path / "run").exists()

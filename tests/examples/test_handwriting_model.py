@@ -1,0 +1,254 @@
+"""The mixture density, the window and the network against their oracles."""
+
+import handwriting_generation as script
+import handwriting_model
+import keras
+import numpy as np
+import pytest
+from reference.ln_lstm import lstm
+from scipy import stats
+from tolerances import FLOAT32_VALUES
+
+COMPONENTS, GAUSSIANS, UNITS = 3, 2, 4
+
+
+def _numpy(x):
+    return keras.ops.convert_to_numpy(x)
+
+
+def _density(point, outputs):
+    """The density of one point, by SciPy."""
+    end, rest = outputs[0], np.split(outputs[1:], 6)
+    logits, mean_x, mean_y, log_x, log_y, raw = rest
+    weights = np.exp(logits) / np.exp(logits).sum()
+    total = 0.0
+    for m in range(len(weights)):
+        s, t, rho = np.exp(log_x[m]), np.exp(log_y[m]), np.tanh(raw[m])
+        covariance = [[s * s, rho * s * t], [rho * s * t, t * t]]
+        normal = stats.multivariate_normal([mean_x[m], mean_y[m]], covariance)
+        total += weights[m] * normal.pdf(point[:2])
+    return total * stats.bernoulli(1 / (1 + np.exp(-end))).pmf(point[2])
+
+
+def test_the_mixture_density():
+    random = np.random.default_rng(0)
+    points = random.normal(size=(2, 5, 3))
+    points[..., 2] = random.random((2, 5)) < 0.5
+    outputs = random.normal(size=(2, 5, 1 + 6 * COMPONENTS))
+    found = _numpy(
+        handwriting_model.mixture_nll(np.float32(points), np.float32(outputs))
+    )
+    for index in np.ndindex(2, 5):
+        expected = -np.log(_density(points[index], outputs[index]))
+        assert found[index] == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+def test_the_density_stays_finite_at_the_edge():
+    # A correlation whose square rounds to 1, and a far away point.
+    outputs = np.zeros((1, 1, 7), "float32")
+    outputs[..., 6] = 12
+    points = np.float32([[[1e-3, 1e-3, 1]], [[5, -5, 0]]])
+    found = _numpy(handwriting_model.mixture_nll(points, outputs))
+    assert np.isfinite(found).all() and found[0, 0] < 0 < found[1, 0]
+
+
+@pytest.mark.parametrize("bias", [0.0, 1.5])
+def test_samples_have_the_moments_of_the_density(bias):
+    random = np.random.default_rng(1)
+    outputs = np.zeros(1 + 6 * 2)
+    # end, logits, means of x and y, log deviations, correlations
+    outputs[:] = [0.8, 1.0, -1.0, -2, 3, 1, 0, -0.5, 0.2, -1, 0.1, 0.9, -0.4]
+    count = 20_000
+    points = np.array(
+        [
+            handwriting_model.sample_point(outputs, bias, random)
+            for _ in range(count)
+        ]
+    )
+    weights = np.exp((1 + bias) * outputs[1:3])
+    weights /= weights.sum()
+    means = np.stack([outputs[3:5], outputs[5:7]], axis=1)
+    deviations = np.exp(np.stack([outputs[7:9], outputs[9:11]], axis=1) - bias)
+    mean = weights @ means
+    second = np.zeros((2, 2))
+    for w, m, s, r in zip(
+        weights, means, deviations, np.tanh(outputs[11:]), strict=True
+    ):
+        off = r * s[0] * s[1]
+        covariance = np.array([[s[0] ** 2, off], [off, s[1] ** 2]])
+        second += w * (covariance + np.outer(m, m))
+    covariance = second - np.outer(mean, mean)
+    error = 5 * np.sqrt(np.diag(covariance) / count)
+    assert (np.abs(points[:, :2].mean(axis=0) - mean) < error).all()
+    np.testing.assert_allclose(
+        np.cov(points[:, :2].T), covariance, rtol=0.1, atol=0.02
+    )
+    end = 1 / (1 + np.exp(-0.8))
+    assert abs(points[:, 2].mean() - end) < 5 * np.sqrt(end / count)
+
+
+def _window(alpha, beta, kappa, characters):
+    weights = np.zeros(characters)
+    for u in range(1, characters + 1):
+        for a, b, k in zip(alpha, beta, kappa, strict=True):
+            weights[u - 1] += a * np.exp(-b * (k - u) ** 2)
+    return weights
+
+
+def test_the_soft_window():
+    random = np.random.default_rng(2)
+    alpha, beta = np.exp(random.normal(size=(2, 4, GAUSSIANS)))
+    kappa = 6 * random.random((4, GAUSSIANS))
+    found = handwriting_model.window_weights(
+        *map(np.float32, (alpha, beta, kappa)), 5
+    )
+    expected = [
+        _window(*row, 5) for row in zip(alpha, beta, kappa, strict=True)
+    ]
+    np.testing.assert_allclose(_numpy(found), expected, **FLOAT32_VALUES)
+
+
+def _model(norm, gain=None):
+    model = script.build_model(
+        norm, UNITS, 6, 5, 7, GAUSSIANS, COMPONENTS, pace=0.3, gain=gain
+    )
+    random = np.random.default_rng(3)
+    for weight in model.trainable_weights:
+        value = 0.4 * random.normal(size=weight.shape)
+        if gain is None:
+            weight.assign(value + ("gamma" in weight.name))
+    return model
+
+
+def _weights(layer):
+    return {
+        w.name: np.float64(_numpy(w))
+        for w in layer.weights
+        if "seed" not in w.name
+    }
+
+
+def _forward(model, points, symbols, norm, changed=()):
+    """The network of one line, step by step."""
+    window = model.get_layer("window").cell
+    cells = [window.lstm, *(model.get_layer(f"lstm_{i}").cell for i in (2, 3))]
+    weights = [_weights(cell) for cell in cells]
+    dense = [_weights(window.dense), _weights(model.get_layer("density"))]
+    for part, name in changed:
+        group = (*weights, *dense)[part]
+        noise = np.random.default_rng(4).normal(size=group[name].shape)
+        group[name] = group[name] + 0.1 * noise
+    text = np.zeros((len(symbols), 7))
+    for row, symbol in zip(text, symbols, strict=True):
+        if symbol:
+            row[symbol - 1] = 1
+    sites = () if norm == "none" else ("kernel", "recurrent", "state")
+    states = [[np.zeros((1, UNITS))] * 2 for _ in cells]
+    kappa, seen = np.zeros(GAUSSIANS), np.zeros(7)
+    outputs = []
+    for point in points:
+        hidden = []
+        for i, own in enumerate(weights):
+            below = [hidden[-1], seen] if hidden else [seen]
+            x = np.concatenate([point, *below])[None, None]
+            states[i] = lstm(own, x, states[i], normalize=sites)[1]
+            hidden.append(states[i][0][0])
+            if i == 0:
+                raw = hidden[0] @ dense[0]["kernel"] + dense[0]["bias"]
+                alpha, beta, step = np.split(np.exp(raw), 3)
+                kappa = kappa + step
+                seen = _window(alpha, beta, kappa, len(text)) @ text
+        top = np.concatenate(hidden)
+        outputs.append(top @ dense[1]["kernel"] + dense[1]["bias"])
+    return np.array(outputs)
+
+
+@pytest.mark.parametrize("norm", handwriting_model.KINDS)
+def test_the_network(norm):
+    model = _model(norm)
+    random = np.random.default_rng(5)
+    points = random.normal(size=(2, 6, 3)).astype("float32")
+    symbols = np.int32([[1, 7, 3, 2, 5], [4, 4, 6, 0, 0]])
+    found = _numpy(model([points, symbols]))
+    for i in range(2):
+        expected = _forward(model, points[i], symbols[i], norm)
+        np.testing.assert_allclose(found[i], expected, rtol=1e-3, atol=1e-4)
+    # The oracle would notice any weight.
+    window = model.get_layer("window").cell
+    cell_names = list(_weights(window.lstm))
+    parts = [cell_names] * 3 + [["kernel", "bias"]] * 2
+    for part, names in enumerate(parts):
+        for name in names:
+            other = _forward(
+                model, points[1], symbols[1], norm, changed=[(part, name)]
+            )
+            assert np.abs(other - expected).max() > 1e-3, (part, name)
+
+
+def test_writing_is_the_network_one_step_at_a_time():
+    model = _model("layer")
+    symbols = np.int32([[1, 7, 3, 2, 5], [4, 4, 6, 0, 0]])
+    drawn = []
+
+    def sample(outputs, bias, random):
+        drawn.append(outputs)
+        return handwriting_model_sample(outputs, bias, random)
+
+    handwriting_model_sample = handwriting_model.sample_point
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(handwriting_model, "sample_point", sample)
+        # The window is made to stay, so that no text ends early.
+        dense = model.get_layer("window").cell.dense
+        dense.bias.assign(np.float32([0, 0, 0, 0, -9, -9]))
+        dense.kernel.assign(np.zeros(dense.kernel.shape))
+        ways = handwriting_model.write(
+            model, symbols, 6, 0.5, np.random.default_rng(6)
+        )
+    assert [way.shape for way in ways] == [(6, 3), (6, 3)]
+    points = np.zeros((2, 6, 3), "float32")
+    points[:, 1:] = np.stack(ways)[:, :-1]
+    expected = _numpy(model([points, symbols]))
+    found = np.array(drawn).reshape(6, 2, -1).swapaxes(0, 1)
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_writing_ends_when_the_window_has_passed_the_text():
+    model = _model("none")
+    dense = model.get_layer("window").cell.dense
+    dense.kernel.assign(np.zeros(dense.kernel.shape))
+    # One character a step, and a narrow window.
+    dense.bias.assign(np.float32([0, 0, 1, 1, 0, 0]))
+    symbols = np.int32([[1, 7, 3, 2, 5], [4, 4, 6, 0, 0]])
+    ways = handwriting_model.write(
+        model, symbols, 20, 0.0, np.random.default_rng(7)
+    )
+    assert [len(way) for way in ways] == [6, 4]
+
+
+def test_the_window_starts_at_the_writers_pace():
+    model = script.build_model("none", UNITS, 6, 5, pace=0.3)
+    window = model.get_layer("window").cell
+    *_, kappa = window.place(np.zeros((1, UNITS), "float32"), np.zeros((1, 10)))
+    np.testing.assert_allclose(_numpy(kappa), 0.3, rtol=1e-5)
+
+
+def test_the_gain_is_that_of_all_sites():
+    model = _model("layer", gain=0.25)
+    gains = [w for w in model.weights if "gamma" in w.name]
+    assert len(gains) == 3 * 3
+    for weight in gains:
+        np.testing.assert_array_equal(_numpy(weight), 0.25)
+
+
+def test_the_papers_size():
+    counts = {
+        norm: script.build_model(norm).count_params()
+        for norm in handwriting_model.KINDS
+    }
+    # "About 3.7M": three LSTMs, the window's and the density's layers.
+    inputs = [3 + 57, 3 + 400 + 57, 3 + 400 + 57]
+    expected = sum(4 * 400 * (n + 400 + 1) for n in inputs)
+    expected += 401 * 30 + 1201 * 121
+    assert counts["none"] == expected == 3_650_151
+    assert counts["layer"] == expected + 3 * (4 * 1600 + 2 * 400)
+    assert script.EXPERIMENT.presets["paper"]["units"] == 400

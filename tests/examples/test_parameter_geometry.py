@@ -1,0 +1,78 @@
+"""The script on section 5: its numbers and its files."""
+
+import csv
+
+import numpy as np
+import parameter_geometry as script
+import pytest
+
+FILES = {"args.json", "divergence.csv", "figure.png", "steps.csv"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("geometry") / "new"
+    assert script.main(["--smoke", "--output-dir", str(folder)]) == 0
+    return folder
+
+
+def _rows(path):
+    with path.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_files(folder, capsys):
+    assert {p.name for p in folder.iterdir()} == FILES | {"table_1.txt"}
+    assert (folder / "figure.png").read_bytes().startswith(b"\x89PNG")
+    assert "layer   invariant" in (folder / "table_1.txt").read_text()
+    # Once more, to the same numbers.
+    before = (folder / "steps.csv").read_text()
+    assert script.main(["--smoke", "--output-dir", str(folder)]) == 0
+    assert (folder / "steps.csv").read_text() == before
+    out = capsys.readouterr().out
+    assert "invariant" in out and "| normalisation | slope, all units" in out
+
+
+def test_the_metric_is_the_divergence_but_for_eq_13(folder):
+    rows = {
+        (row["normalisation"], row["Fisher"]): float(row["relative error"])
+        for row in _rows(folder / "divergence.csv")
+    }
+    assert len(rows) == 5
+    assert rows.pop(("layer", "paper")) > 0.01
+    assert max(rows.values()) < 0.005
+
+
+def test_steps_shrink_with_the_weights(folder):
+    slopes = {
+        row["normalisation"]: [
+            float(row["slope, all units"]),
+            float(row["slope, one unit"]),
+        ]
+        for row in _rows(folder / "steps.csv")
+    }
+    np.testing.assert_allclose(slopes["none"], 0, atol=1e-3)
+    # Up to the curvature over a step.
+    np.testing.assert_allclose(slopes["batch"], -2, atol=0.05)
+    np.testing.assert_allclose(slopes["weight"], -2, atol=0.05)
+    together, alone = slopes["layer"]
+    assert together == pytest.approx(-2, abs=0.05) and alone > -1.5
+
+
+def test_a_folder_of_other_flags_is_refused(folder, capsys):
+    with pytest.raises(SystemExit) as end:
+        script.main(["--points", "4", "--output-dir", str(folder)])
+    assert end.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("parameter_geometry.py: error: ")
+    assert "points 3 there, 4 here" in line
+
+
+@pytest.mark.parametrize("flags", ["--points 0", "--seed x", "--point 3"])
+def test_bad_flags(capsys, tmp_path, monkeypatch, flags):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        script.main(flags.split())
+    assert end.value.code == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
