@@ -62,7 +62,7 @@ class InvarianceTable:
 
     def __str__(self) -> str:
         """The table in plain text."""
-        heading = [["", "", ""], *(c.split() for c in map(_words, _CHANGES))]
+        heading = [["", "", ""], *(column.split() for column in _CHANGES)]
         lines = [list(line) for line in zip(*heading, strict=True)]
         lines += [
             [kind, *("invariant" if v else "no" for v in row.values())]
@@ -74,10 +74,6 @@ class InvarianceTable:
         ]
         text.append("Of the normalised summed inputs, before gain and bias.")
         return "\n".join(text)
-
-
-def _words(column: str) -> str:
-    return column if column.count(" ") == 2 else f"{column} "
 
 
 def invariance_table(
@@ -105,9 +101,7 @@ def invariance_table(
     | single case re-scaling    | `x_n' = delta x_n`, the others stay    |
 
     The outputs are the normalised summed inputs of eq. 5, `(a - mu) / sigma`
-    with `a = W^T x`, before gain, bias and nonlinearity. Batch and weight
-    normalisation take a re-scaled weight vector out of every unit, layer
-    normalisation that of the whole matrix alone.
+    with `a = W^T x`, before gain, bias and nonlinearity.
 
     The paper has no epsilon. With one in `sigma = sqrt(var + epsilon)`, an
     invariance leaves at most `epsilon/2 |1/var - 1/var'|`, relative to the
