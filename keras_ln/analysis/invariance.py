@@ -247,7 +247,7 @@ def _measure(
 
     def outputs(change: str, *changed: np.ndarray) -> np.ndarray:
         y = call(*(array.astype(kernel.dtype) for array in changed))
-        y = np.asarray(keras.ops.convert_to_numpy(y), "float64")
+        y = keras.ops.convert_to_numpy(y)
         if not np.isfinite(y).all():
             raise ValueError(
                 f"The outputs are not finite ({change}). With epsilon=0 no "
@@ -259,8 +259,9 @@ def _measure(
 
     before = outputs("unchanged", kernel, x)
     size = np.abs(before).max()
-    # An entry is the end of D products and H terms of a statistic.
-    eps = float(np.finfo(kernel.dtype).eps)
+    # That of the outputs, since JAX without 64 bits computes in fewer than
+    # asked for. An entry is the end of D products, H terms of a statistic.
+    eps = float(np.finfo(_check_dtype("layer", before.dtype)).eps)
     rounding = 32 * (features + units) * eps
     deviations, bounds = {}, {}
     for name, change in _CHANGES.items():

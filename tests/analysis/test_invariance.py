@@ -213,6 +213,10 @@ def test_the_kernel_comes_back_after_an_error():
         ({"layer": abs}, r"`layer` must have a `kernel`, a variable of"),
         ({"layer": keras.layers.Embedding(99, 3)}, r"`layer` must have a `ker"),
         (
+            {"layer": keras.layers.Dense(2, dtype="mixed_float16")},
+            r"`layer` must be .*Received: float16",
+        ),
+        (
             {"layer": keras.layers.Dense(2, dtype="bfloat16")},
             r"`layer` must be .*Received: bfloat16",
         ),
