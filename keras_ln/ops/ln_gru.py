@@ -6,13 +6,12 @@ site is normalised where its gamma is there, the 2U gates apart from the U
 candidates.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 
-from keras_ln import backend
 from keras_ln.ops import recurrence
-from keras_ln.ops.normalize import LayerNorms, widen
+from keras_ln.ops.normalize import SegmentNorms, column_sum, widen
 from keras_ln.ops.sequence_arguments import check_sequence
 
 VECTORS = {
@@ -24,24 +23,10 @@ VECTORS = {
 }
 
 
-class _Norms(NamedTuple):
-    """The sites of the gates and those of the candidate."""
-
-    gates: LayerNorms
-    candidate: LayerNorms
-
-
-def _norms(weights: dict[str, Any], epsilon: float, *_: Any) -> _Norms:
-    vectors = {
-        name: weight
-        for name, weight in weights.items()
-        if len(weight.shape) == 1
-    }
-    gates, candidate = {}, {}
-    for name, vector in vectors.items():
-        split = vector.shape[0] // 3 * 2
-        gates[name], candidate[name] = vector[:split], vector[split:]
-    return _Norms(LayerNorms(gates, epsilon), LayerNorms(candidate, epsilon))
+def _norms(weights: dict[str, Any], epsilon: float, *_: Any) -> SegmentNorms:
+    units = weights["recurrent_kernel"].shape[0]
+    vectors = {n: w for n, w in weights.items() if len(w.shape) == 1}
+    return SegmentNorms(vectors, epsilon, 2 * units)
 
 
 def ln_gru_step(
@@ -49,21 +34,15 @@ def ln_gru_step(
     from_h: Any,  # h R (B, 3U)
     states: tuple[Any],  # h (B, U), alone in a tuple
     settings: recurrence.Settings,
-    norms: _Norms,
+    norms: SegmentNorms,
 ) -> tuple[tuple[Any], Any]:
     """The new h (B, U), and the statistics of the sites."""
     (h,) = states
-    x_gates, x_candidate = _parts(from_x)
-    h_gates, h_candidate = _parts(from_h)
-    x_gates, first = norms.gates.forward("kernel", x_gates)
-    h_gates, second = norms.gates.forward("recurrent", h_gates)
-    x_candidate, third = norms.candidate.forward("kernel", x_candidate)
-    h_candidate, fourth = norms.candidate.forward("recurrent", h_candidate)
-    z, r, candidate = _gates(
-        x_gates + h_gates, x_candidate, h_candidate, settings, norms
-    )
+    from_x, kernel = norms.forward("kernel", from_x)
+    from_h, recurrent = norms.forward("recurrent", from_h)
+    z, _, candidate = _gates(from_x, from_h, settings, norms)
     # The update gate opens to the candidate, other than in Keras' GRU.
-    return ((1.0 - z) * h + z * candidate,), (first, second, third, fourth)
+    return ((1.0 - z) * h + z * candidate,), (kernel, recurrent)
 
 
 def ln_gru_step_vjp(
@@ -71,83 +50,51 @@ def ln_gru_step_vjp(
     from_h: Any,
     states: tuple[Any],
     settings: recurrence.Settings,
-    norms: _Norms,
+    norms: SegmentNorms,
     statistics: Any,
     cotangents: tuple[Any],  # of the new h (B, U)
 ) -> tuple[Any, Any, tuple[Any], dict[str, Any]]:
     """Gradients of from_x, from_h, the state, and the vectors by name."""
-    (h,), (dh,) = states, cotangents
-    first, second, third, fourth = statistics
-    x_gates, x_candidate = _parts(from_x)
-    h_gates, h_candidate = _parts(from_h)
-    shown = norms.candidate.again("recurrent", h_candidate, fourth)
+    (h,), (dh,), (kernel, recurrent) = states, cotangents, statistics
+    shown = norms.again("recurrent", from_h, recurrent)
     z, r, candidate = _gates(
-        norms.gates.again("kernel", x_gates, first)
-        + norms.gates.again("recurrent", h_gates, second),
-        norms.candidate.again("kernel", x_candidate, third),
-        shown,
-        settings,
-        norms,
+        norms.again("kernel", from_x, kernel), shown, settings, norms
     )
-
     gate_derivative = settings.recurrent_activation.derivative
     d_sum = dh * z * settings.activation.derivative(candidate)
-    d_gates = keras.ops.concatenate(
-        [
-            dh * (candidate - h) * gate_derivative(z),
-            d_sum * shown * gate_derivative(r),
-        ],
-        axis=-1,
-    )
-    # One column block of each: gates, then candidate.
-    from_x_vjps = [
-        norms.gates.vjp("kernel", x_gates, first, d_gates),
-        norms.candidate.vjp("kernel", x_candidate, third, d_sum),
-    ]
-    from_h_vjps = [
-        norms.gates.vjp("recurrent", h_gates, second, d_gates),
-        norms.candidate.vjp("recurrent", h_candidate, fourth, d_sum * r),
-    ]
-    d_from_x, d_vectors = _joined(from_x_vjps)
-    d_from_h, more = _joined(from_h_vjps)
+    d_z = dh * (candidate - h) * gate_derivative(z)
+    d_r = d_sum * shown[:, norms.split :] * gate_derivative(r)
+    dy_x = keras.ops.concatenate([d_z, d_r, d_sum], axis=-1)
+    dy_h = keras.ops.concatenate([d_z, d_r, d_sum * r], axis=-1)
+    d_from_x, d_vectors = norms.vjp("kernel", from_x, kernel, dy_x)
+    d_from_h, more = norms.vjp("recurrent", from_h, recurrent, dy_h)
     d_vectors |= more
-    if "bias" in norms.gates.weights:
-        d_vectors["bias"] = keras.ops.concatenate(
-            [backend.sum(d_gates, 0), backend.sum(d_sum, 0)]
-        )
+    if "bias" in norms.weights:
+        d_vectors["bias"] = column_sum(dy_x)
     return d_from_x, d_from_h, (dh * (1.0 - z),), d_vectors
 
 
 def _gates(
-    gates: Any,
-    x_candidate: Any,
-    h_candidate: Any,
+    from_x: Any,
+    from_h: Any,
     settings: recurrence.Settings,
-    norms: _Norms,
+    norms: SegmentNorms,
 ) -> tuple[Any, Any, Any]:
     """z, r and the candidate (B, U)."""
-    if "bias" in norms.gates.weights:
-        gates = gates + widen(norms.gates.weights["bias"])
-        x_candidate = x_candidate + widen(norms.candidate.weights["bias"])
+    if "bias" in norms.weights:
+        from_x = from_x + widen(norms.weights["bias"])
+    split = norms.split
     z, r = keras.ops.split(
-        settings.recurrent_activation.function(gates), 2, axis=-1
+        settings.recurrent_activation.function(
+            from_x[:, :split] + from_h[:, :split]
+        ),
+        2,
+        axis=-1,
     )
-    return z, r, settings.activation.function(x_candidate + r * h_candidate)
-
-
-def _parts(columns: Any) -> tuple[Any, Any]:
-    """The gates (B, 2U) and the candidate (B, U) of (B, 3U)."""
-    split = columns.shape[-1] // 3 * 2
-    return columns[:, :split], columns[:, split:]
-
-
-def _joined(vjps: Any) -> tuple[Any, dict[str, Any]]:
-    (left, left_vectors), (right, right_vectors) = vjps
-    vectors = {
-        name: keras.ops.concatenate([left_vectors[name], right_vectors[name]])
-        for name in left_vectors
-    }
-    return keras.ops.concatenate([left, right], axis=-1), vectors
+    candidate = settings.activation.function(
+        from_x[:, split:] + r * from_h[:, split:]
+    )
+    return z, r, candidate
 
 
 LN_GRU = recurrence.Cell(ln_gru_step, ln_gru_step_vjp, _norms)

@@ -20,6 +20,11 @@ def widen(x: Any) -> Any:
     return keras.ops.cast(x, statistics_dtype(x.dtype))
 
 
+def column_sum(x: Any) -> Any:
+    """Sum (F) over the rows of (B, F)."""
+    return backend.fused_sum(x, (0,))
+
+
 class LayerNorms:
     """The normalised sites of a step, with the statistics of each row.
 
@@ -63,9 +68,9 @@ class LayerNorms:
         if statistics is None:
             return dy, {}
         y = self.standardize(z, statistics)
-        gradients = {_name(site, "gamma"): backend.sum(dy * y, 0)}
+        gradients = {_name(site, "gamma"): column_sum(dy * y)}
         if self.weight(site, "beta") is not None:
-            gradients[_name(site, "beta")] = backend.sum(dy, 0)
+            gradients[_name(site, "beta")] = column_sum(dy)
         g = dy * self.weight(site, "gamma")
         return self.standardize_vjp(y, statistics, g), gradients
 
@@ -76,23 +81,57 @@ class LayerNorms:
 
     def standardize(self, z: Any, statistics: Any) -> Any:
         """`(z - mean) / sqrt(variance + epsilon)`."""
-        mean, variance = statistics
-        return (z - mean) * (1.0 / backend.sqrt(variance + self.epsilon))
-
-    def statistics(self, site: str, z: Any) -> tuple[Any, Any]:
-        """Mean and variance (B, 1) of the rows."""
-        # Centred before squaring: E[z^2] - mean^2 loses every digit where the
-        # mean is large, and compiles to more kernels.
-        mean = backend.mean(z, -1, keepdims=True)
-        centred = z - mean
-        return mean, backend.mean(centred * centred, -1, keepdims=True)
+        mean, _ = statistics
+        return (z - self.spread(mean)) * self.scale(statistics)
 
     def standardize_vjp(self, y: Any, statistics: Any, g: Any) -> Any:
         """Gradient of `z` from that of `y`, its standardised value."""
-        mean = backend.mean(g, -1, keepdims=True)
-        along = backend.mean(g * y, -1, keepdims=True)
-        scale = 1.0 / backend.sqrt(statistics[1] + self.epsilon)
-        return scale * (g - mean - y * along)
+        mean, along = self.average(g), self.average(g * y)
+        g = g - self.spread(mean) - y * self.spread(along)
+        return g * self.scale(statistics)
+
+    def scale(self, statistics: Any) -> Any:
+        """`1 / sqrt(variance + epsilon)`, which broadcasts against `z`."""
+        return self.spread(1.0 / backend.sqrt(statistics[1] + self.epsilon))
+
+    def statistics(self, site: str, z: Any) -> tuple[Any, Any]:
+        """Mean and variance of the rows, as `average` gives them."""
+        # Centred before squaring: E[z^2] - mean^2 loses every digit where the
+        # mean is large, and compiles to more kernels.
+        mean = self.average(z)
+        centred = z - self.spread(mean)
+        return mean, self.average(centred * centred)
+
+    def average(self, z: Any) -> Any:
+        """Means (B, 1) of the rows."""
+        return backend.fused_sum(z, (1,), keepdims=True) / z.shape[-1]
+
+    def spread(self, average: Any) -> Any:
+        """What `average` gives, so that it broadcasts against `z`."""
+        return average
+
+
+class SegmentNorms(LayerNorms):
+    """Sites whose first `split` features are normalised apart from the rest."""
+
+    def __init__(self, weights: dict[str, Any], epsilon: float, split: int):
+        """The sites of one step."""
+        super().__init__(weights, epsilon)
+        self.split = split
+
+    def average(self, z: Any) -> Any:
+        """Means (B, 2) of both parts of the rows."""
+        parts = (z[:, : self.split], z[:, self.split :])
+        return keras.ops.concatenate(
+            [super(SegmentNorms, self).average(part) for part in parts], axis=-1
+        )
+
+    def spread(self, average: Any) -> Any:
+        """The averages (B, F), each in the place of its part."""
+        size = next(iter(self.weights.values())).shape[0]
+        return keras.ops.where(
+            keras.ops.arange(size) < self.split, average[:, :1], average[:, 1:]
+        )
 
 
 class BatchNorms(LayerNorms):
@@ -125,19 +164,20 @@ class BatchNorms(LayerNorms):
 
     def standardize_vjp(self, y: Any, statistics: Any, g: Any) -> Any:
         """Gradient of `z`; `g` is zero in the rows that do not count."""
-        scale = 1.0 / backend.sqrt(statistics[1] + self.epsilon)
         if self.given is not None:
-            return scale * g
+            return g * self.scale(statistics)
         if self.valid is None:
-            mean = backend.mean(g, 0)
-            along = backend.mean(g * y, 0)
-            return scale * (g - mean - y * along)
-        count = backend.sum(keras.ops.cast(self.valid, g.dtype), 0)
-        count = keras.ops.maximum(count, 1.0)
+            return super().standardize_vjp(y, statistics, g)
         y = keras.ops.where(self.valid, y, 0.0)
-        mean = backend.sum(g, 0) / count
-        along = backend.sum(g * y, 0) / count
-        return keras.ops.where(self.valid, scale * (g - mean - y * along), 0.0)
+        dz = super().standardize_vjp(y, statistics, g)
+        return keras.ops.where(self.valid, dz, 0.0)
+
+    def average(self, z: Any) -> Any:
+        """Means (F) over the rows that count; `z` is zero in the others."""
+        if self.valid is None:
+            return backend.mean(z, 0)
+        count = backend.sum(keras.ops.cast(self.valid, z.dtype), 0)
+        return backend.sum(z, 0) / keras.ops.maximum(count, 1.0)
 
 
 def _name(site: str, kind: str) -> str:
