@@ -10,8 +10,9 @@ from typing import Any
 
 import keras
 
+from keras_ln import backend
 from keras_ln.ops import recurrence
-from keras_ln.ops.normalize import SegmentNorms, column_sum, widen
+from keras_ln.ops.normalize import SegmentNorms, widen
 from keras_ln.ops.sequence_arguments import check_sequence
 
 VECTORS = {
@@ -70,7 +71,7 @@ def ln_gru_step_vjp(
     d_from_h, more = norms.vjp("recurrent", from_h, recurrent, dy_h)
     d_vectors |= more
     if "bias" in norms.weights:
-        d_vectors["bias"] = column_sum(dy_x)
+        d_vectors["bias"] = backend.sum(dy_x, 0)
     return d_from_x, d_from_h, (dh * (1.0 - z),), d_vectors
 
 

@@ -6,8 +6,9 @@ tensors.
 
 from typing import Any
 
+from keras_ln import backend
 from keras_ln.ops import recurrence
-from keras_ln.ops.normalize import LayerNorms, column_sum, widen
+from keras_ln.ops.normalize import LayerNorms, widen
 from keras_ln.ops.sequence_arguments import check_sequence
 
 VECTORS = {"bias": 1, "gamma": 1, "beta": 1}
@@ -40,7 +41,7 @@ def ln_simple_rnn_step_vjp(
     dy = cotangents[0] * settings.activation.derivative(y)
     dz, d_vectors = norms.vjp("", z, statistics, dy)
     if "bias" in norms.weights:
-        d_vectors["bias"] = column_sum(dz)
+        d_vectors["bias"] = backend.sum(dz, 0)
     return dz, dz, (None,), d_vectors
 
 

@@ -14,7 +14,7 @@ import keras
 
 from keras_ln import backend
 from keras_ln.ops.activations import ACTIVATIONS
-from keras_ln.ops.normalize import LayerNorms, column_sum, widen
+from keras_ln.ops.normalize import LayerNorms, widen
 from keras_ln.ops.recurrence import Settings
 
 SITES = ("kernel", "recurrent", "state")
@@ -77,7 +77,7 @@ def lstm_step_vjp(
         axis=-1,
     )
     if "bias" in norms.weights:
-        d_vectors["bias"] = column_sum(dz)
+        d_vectors["bias"] = backend.sum(dz, 0)
     d_from_x, more = norms.vjp("kernel", from_x, statistics["kernel"], dz)
     d_vectors |= more
     d_from_h, more = norms.vjp("recurrent", from_h, statistics["recurrent"], dz)

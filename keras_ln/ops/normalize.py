@@ -20,11 +20,6 @@ def widen(x: Any) -> Any:
     return keras.ops.cast(x, statistics_dtype(x.dtype))
 
 
-def column_sum(x: Any) -> Any:
-    """Sum (F) over the rows of (B, F)."""
-    return backend.fused_sum(x, (0,))
-
-
 class LayerNorms:
     """The normalised sites of a step, with the statistics of each row.
 
@@ -68,9 +63,9 @@ class LayerNorms:
         if statistics is None:
             return dy, {}
         y = self.standardize(z, statistics)
-        gradients = {_name(site, "gamma"): column_sum(dy * y)}
+        gradients = {_name(site, "gamma"): backend.sum(dy * y, 0)}
         if self.weight(site, "beta") is not None:
-            gradients[_name(site, "beta")] = column_sum(dy)
+            gradients[_name(site, "beta")] = backend.sum(dy, 0)
         g = dy * self.weight(site, "gamma")
         return self.standardize_vjp(y, statistics, g), gradients
 
