@@ -14,6 +14,8 @@ _SETTINGS = {
     "JAX_ENABLE_X64": "1",
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    # To optimise a program takes longer than to run it on so little.
+    "XLA_FLAGS": "--xla_backend_optimization_level=0",
     # The tests' tensors are small, so threads cost more than they give, and
     # pytest-xdist already runs one process per core.
     "OMP_NUM_THREADS": "1",
