@@ -1,0 +1,319 @@
+"""What the benchmarks share: timing in turn, memory, tables, CSV, plots.
+
+A benchmark is a dictionary of programs by provider. A program is a function
+without arguments that builds everything and returns its steps, `{mode: step}`,
+where `step()` runs once and waits for the result.
+"""
+
+import argparse
+import csv
+import ctypes
+import gc
+import importlib.metadata
+import importlib.util
+import json
+import logging
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).parents[1]
+RESULTS = pathlib.Path(__file__).parent / "results"
+TRAINING, INFERENCE = MODES = ("training step", "inference")
+COLUMNS = [
+    "op",
+    "provider",
+    "mode",
+    "sizes",
+    "p20_ms",
+    "p50_ms",
+    "p80_ms",
+    "first_call_ms",
+    "peak_memory_mb",
+    "device",
+    "versions",
+]
+
+
+def parser(name, doc, rounds=9):
+    """A command line with the options that every benchmark has."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{name}", description=doc.splitlines()[0]
+    )
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument(
+        "--dtype", default="float32", help="float32, bfloat16 or float16"
+    )
+    parser.add_argument(
+        "--output", type=pathlib.Path, help="files to write, without suffix"
+    )
+    parser.add_argument(
+        "--smoke", action="store_true", help="tiny, to see that all runs"
+    )
+    parser.add_argument("--measure-memory-of", help=argparse.SUPPRESS)
+    return parser
+
+
+def set_threads(number):
+    """Give every framework as many threads; before the first import."""
+    for name in (
+        "OMP_NUM_THREADS",
+        "TF_NUM_INTRAOP_THREADS",
+        "TF_NUM_INTEROP_THREADS",
+    ):
+        os.environ[name] = str(number)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    # TensorFlow takes the many programs for one that is traced too often.
+    logging.getLogger("tensorflow").setLevel("ERROR")
+    if hasattr(os, "sched_setaffinity"):
+        # XLA on JAX counts the processors that it may use.
+        mine = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, mine[:number])
+
+
+def timed(steps, rounds):
+    """{key: (first, p20, p50, p80) in ms}, the steps run in turn.
+
+    The first call compiles; two more warm up and count for nothing.
+    """
+    first = {key: milliseconds(step) for key, step in steps.items()}
+    for step in steps.values():
+        step()
+        step()
+    times = {key: [] for key in steps}
+    for _ in range(rounds):
+        for key, step in steps.items():
+            times[key].append(milliseconds(step))
+    return {
+        key: (first[key], *np.percentile(values, [20, 50, 80]))
+        for key, values in times.items()
+    }
+
+
+def milliseconds(step):
+    """How long one call takes."""
+    start = time.perf_counter()
+    step()
+    return 1e3 * (time.perf_counter() - start)
+
+
+def measure(op, sizes, programs, options, memory=None):
+    """Rows for the CSV: times of all programs in turn, and their memory.
+
+    Args:
+        op: what is measured.
+        sizes: of what size and dtype.
+        programs: {provider: program}.
+        options: of the command line.
+        memory: `memory(provider)` gives {mode: MB} or None, or is None.
+    """
+    steps = {
+        (provider, mode): step
+        for provider, program in programs.items()
+        for mode, step in program().items()
+    }
+    times = timed(steps, options.rounds)
+    steps.clear()
+    gc.collect()
+    peaks = {p: (memory(p) if memory else None) or {} for p in programs}
+    rows = []
+    for (provider, mode), figures in times.items():
+        first, p20, p50, p80 = (round(float(f), 3) for f in figures)
+        peak = peaks[provider].get(mode, "")
+        values = [op, provider, mode, sizes, p20, p50, p80, first, peak]
+        values += [device(options.threads), versions()]
+        rows.append(dict(zip(COLUMNS, values, strict=True)))
+    return sorted(rows, key=lambda row: MODES.index(row["mode"]))
+
+
+def peak_memory(module, arguments):
+    """{mode: MB} of one program, measured in a process of its own."""
+    command = [sys.executable, "-m", f"benchmarks.{module}", *arguments]
+    run = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if run.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{run.stderr}")
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+def print_memory(program):
+    """The child's side of `peak_memory`: MB above weights and inputs.
+
+    The compiled program is counted, what it took to compile it is not.
+    """
+    steps = program()
+    gc.collect()
+    before = memory_now()
+    found = None
+    if before is not None:
+        # Allocators keep what they had: the mode that needs less comes first.
+        order = (INFERENCE, TRAINING)
+        found = {mode: _peak_of(steps[mode]) - before for mode in order}
+        found = {mode: round(peak, 1) for mode, peak in found.items()}
+    print(json.dumps(found))
+
+
+def memory_now():
+    """MB in use, or None where that cannot be known."""
+    return _gpu_memory("now") if on_gpu() else resident("VmRSS")
+
+
+def _peak_of(step):
+    step()
+    if on_gpu():
+        return _gpu_memory("peak")
+    gc.collect()
+    # What compiling has left would serve the step unseen.
+    ctypes.CDLL(None).malloc_trim(0)
+    pathlib.Path("/proc/self/clear_refs").write_text("5")  # forget the peak
+    step()
+    step()
+    return resident("VmHWM")
+
+
+def _gpu_memory(kind):
+    """MB in use on the GPU, now or at the most so far."""
+    total = 0
+    if "jax" in sys.modules:
+        stats = sys.modules["jax"].local_devices()[0].memory_stats() or {}
+        name = {"now": "bytes_in_use", "peak": "peak_bytes_in_use"}[kind]
+        total += stats.get(name, 0)
+    if "torch" in sys.modules:
+        cuda = sys.modules["torch"].cuda
+        now, peak = cuda.memory_allocated, cuda.max_memory_allocated
+        total += {"now": now, "peak": peak}[kind]()
+    return total / 2**20
+
+
+def resident(field):
+    """A field of /proc/self/status in MB, or None where there is none."""
+    status = pathlib.Path("/proc/self/status")
+    if not status.exists():
+        return None
+    lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
+    return int(lines[field].split()[0]) / 1024
+
+
+def versions():
+    """Names and versions of what was measured."""
+    names = ("keras-ln", "keras", "tensorflow", "jax", "torch")
+    found = [f"python {platform.python_version()}"]
+    for name in names:
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return ", ".join(found)
+
+
+def on_gpu():
+    """Whether Keras' framework computes on a GPU."""
+    import keras
+
+    backend = keras.backend.backend()
+    if backend == "jax":
+        import jax
+
+        return jax.default_backend() == "gpu"
+    if backend == "torch":
+        import torch
+
+        return torch.cuda.is_available()
+    import tensorflow as tf
+
+    return bool(tf.config.list_physical_devices("GPU"))
+
+
+def device(threads):
+    """The GPU's name, or the processor's and the number of threads."""
+    if on_gpu() and importlib.util.find_spec("jax"):
+        import jax
+
+        return jax.devices()[0].device_kind
+    path = pathlib.Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.exists() else []
+    names = [line for line in lines if line.startswith("model name")]
+    name = names[0].partition(":")[2].strip() if names else platform.machine()
+    return f"{name}, {threads} threads"
+
+
+def print_table(rows):
+    """The rows, each with the ratio of ours, the first of its mode."""
+    for row in rows:
+        ours = next(
+            r
+            for r in rows
+            if (r["sizes"], r["mode"]) == (row["sizes"], row["mode"])
+        )
+        memory = row["peak_memory_mb"]
+        print(
+            f"{row['mode']:14} {row['provider']:34} {row['p50_ms']:9.2f} ms"
+            f" ({row['p20_ms']:.2f} to {row['p80_ms']:.2f})"
+            f"  ours/this {ours['p50_ms'] / row['p50_ms']:5.2f}"
+            f"  first call {row['first_call_ms'] / 1e3:.1f} s"
+            + (f"  {memory} MB" if memory != "" else ""),
+            flush=True,
+        )
+
+
+def write(rows, path):
+    """Writes `rows` and a plot; older rows of other measurements stay.
+
+    So sizes can be measured in several runs. A row says on which device and
+    with which versions it was.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file_name = path.with_suffix(".csv")
+    measured = {_measurement(row) for row in rows}
+    if file_name.exists():
+        with open(file_name, newline="") as file:
+            old = list(csv.DictReader(file))
+        rows = [r for r in old if _measurement(r) not in measured] + rows
+    rows = sorted(rows, key=_measurement)
+    with open(file_name, "w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    if importlib.util.find_spec("matplotlib"):
+        plot(rows, path.with_suffix(".png"))
+
+
+def _measurement(row):
+    return tuple(row[name] for name in ("op", "sizes", "mode"))
+
+
+def plot(rows, path):
+    """Bars of the medians: a row of panels per size, a panel per mode."""
+    from matplotlib.figure import Figure
+
+    sizes = list(dict.fromkeys(row["sizes"] for row in rows))
+    most = max(len([r for r in rows if r["sizes"] == s]) for s in sizes) / 2
+    figure = Figure(
+        figsize=(11, len(sizes) * (0.8 + 0.28 * most)), layout="constrained"
+    )
+    panels = figure.subplots(len(sizes), len(MODES), squeeze=False)
+    for line, size in zip(panels, sizes, strict=True):
+        for panel, mode in zip(line, MODES, strict=True):
+            own = [r for r in rows if (r["sizes"], r["mode"]) == (size, mode)]
+            bars = panel.barh(
+                [row["provider"] for row in own],
+                [float(row["p50_ms"]) for row in own],
+                color=[
+                    "tab:blue"
+                    if r["provider"].startswith("keras_ln")
+                    else "0.7"
+                    for r in own
+                ],
+            )
+            panel.bar_label(bars, fmt="%.3g", padding=2)
+            panel.margins(x=0.12)
+            panel.invert_yaxis()
+            panel.set(title=f"{mode}, {size}", xlabel="ms (median)")
+    figure.savefig(path)

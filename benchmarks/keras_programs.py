@@ -1,0 +1,147 @@
+"""A Keras layer as a program: its steps in every mode of the framework.
+
+A training step is the forward pass and the gradients of the layer's weights
+and of its input, for a given cotangent of the output.
+"""
+
+import inspect
+
+from benchmarks.harness import MODES
+
+
+def layer_programs(name, make_layer, arrays, dtype, modes=("graph", "XLA")):
+    """{provider: program} of one layer.
+
+    Args:
+        name: of the provider, to which backend and mode are added.
+        make_layer: function without arguments that returns a built layer.
+        arrays: input and cotangent.
+        dtype: of the layer's inputs and of its output.
+        modes: on TensorFlow: "graph", "XLA" or both.
+    """
+    import keras
+
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        return {
+            f"{name}, tensorflow {mode}": lambda mode=mode: _tensorflow(
+                make_layer(), arrays, dtype, mode == "XLA"
+            )
+            for mode in modes
+        }
+    if backend == "jax":
+        return {f"{name}, jax": lambda: jax_steps(make_layer(), arrays, dtype)}
+    return {f"{name}, torch": lambda: _torch(make_layer(), arrays, dtype)}
+
+
+def _tensorflow(layer, arrays, dtype, jit_compile):
+    import tensorflow as tf
+
+    x, cotangent = (tf.cast(tf.constant(a), dtype) for a in arrays)
+    weights = [variable.value for variable in layer.trainable_weights]
+    call = _caller(layer)
+
+    @tf.function(jit_compile=jit_compile)
+    def train(x, cotangent):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = call(x, True)
+        return y, tape.gradient(y, [x, *weights], output_gradients=cotangent)
+
+    @tf.function(jit_compile=jit_compile)
+    def infer(x):
+        return call(x, False)
+
+    def forced(outputs):
+        # On a GPU the copy waits for the program; here it is no copy.
+        return tf.nest.flatten(outputs)[-1][..., :1].numpy()
+
+    return dict(
+        zip(
+            MODES,
+            (lambda: forced(train(x, cotangent)), lambda: forced(infer(x))),
+            strict=True,
+        )
+    )
+
+
+def _caller(layer):
+    """`call(x, training)`, which leaves out what the layer does not take."""
+    if "training" not in inspect.signature(layer.call).parameters:
+        return lambda x, training: layer(x)
+    return lambda x, training: layer(x, training=training)
+
+
+def jax_steps(layer, arrays, dtype):
+    """The steps of a layer of Keras on JAX."""
+    import keras
+
+    variables = layer.trainable_variables
+    call = _caller(layer)
+
+    def stateless(weights, x, training):
+        mapping = list(zip(variables, weights, strict=True))
+        with keras.StatelessScope(mapping):
+            return call(x, training)
+
+    weights = [variable.value for variable in variables]
+    return function_steps(stateless, weights, arrays, dtype)
+
+
+def function_steps(call, weights, arrays, dtype):
+    """The steps of `call(weights, x, training)`, a function of JAX."""
+    import jax
+
+    x, cotangent = (jax.numpy.asarray(a, dtype) for a in arrays)
+
+    @jax.jit
+    def train(weights, x, cotangent):
+        y, pull_back = jax.vjp(lambda w, x: call(w, x, True), weights, x)
+        return y, pull_back(cotangent)
+
+    @jax.jit
+    def infer(weights, x):
+        return call(weights, x, False)
+
+    return dict(
+        zip(
+            MODES,
+            (
+                lambda: jax.block_until_ready(train(weights, x, cotangent)),
+                lambda: jax.block_until_ready(infer(weights, x)),
+            ),
+            strict=True,
+        )
+    )
+
+
+def _torch(layer, arrays, dtype):
+    weights = [variable.value for variable in layer.trainable_weights]
+    return module_steps(_caller(layer), weights, arrays, dtype)
+
+
+def module_steps(call, weights, arrays, dtype):
+    """The steps of `call(x, training)`, a function of torch."""
+    import torch
+
+    where = weights[0].device
+    x, cotangent = (
+        torch.tensor(a, dtype=getattr(torch, dtype), device=where)
+        for a in arrays
+    )
+    x.requires_grad_()
+
+    def forced(outputs):
+        if where.type == "cuda":
+            torch.cuda.synchronize()
+        return outputs
+
+    def train():
+        y = call(x, True)
+        return forced((y, torch.autograd.grad(y, [x, *weights], cotangent)))
+
+    @torch.no_grad()
+    def infer():
+        return forced(call(x, False))
+
+    return dict(zip(MODES, (train, infer), strict=True))

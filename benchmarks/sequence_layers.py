@@ -1,0 +1,280 @@
+"""Times a recurrent layer of keras_ln against others, normalised and plain.
+
+    python -m benchmarks.sequence_layers
+
+prints a table and writes benchmarks/results/sequence_layers_BACKEND.csv and a
+plot beside it. A training step is the forward pass and the gradients of all
+weights and of the input, the same for every provider; inference is the
+forward pass. All run in turn (A B A B ...) in one process on the same
+threads. The first call, which compiles, stands in a column of its own. Peak
+memory is what a step needs at most above weights and inputs, in a process of
+its own.
+
+KERAS_BACKEND chooses the framework; JAX' scan, torch and haste-pytorch-cpu
+join in where they are installed. On a GPU run it with KERAS_BACKEND=jax:
+Keras' LSTM and torch's then call cuDNN.
+"""
+
+import functools
+import importlib.util
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks import baselines, harness, keras_programs
+
+
+class Layer(NamedTuple):
+    """Names of the classes that stand for one kind of layer."""
+
+    ours: str
+    keras: str
+    torch: str
+    haste: str | None = None
+    # BNLSTMCell needs the loop of its layer.
+    cell: str | None = None
+
+
+LAYERS = {
+    "lstm": Layer("LNLSTM", "LSTM", "LSTM", "LayerNormLSTM", "LNLSTMCell"),
+    "gru": Layer("LNGRU", "GRU", "GRU", "LayerNormGRU", "LNGRUCell"),
+    "simple_rnn": Layer(
+        "LNSimpleRNN", "SimpleRNN", "RNN", None, "LNSimpleRNNCell"
+    ),
+    "bn_lstm": Layer("BNLSTM", "LSTM", "LSTM"),
+    "wn_lstm": Layer("WNLSTM", "LSTM", "LSTM", None, "WNLSTMCell"),
+}
+
+
+class Size(NamedTuple):
+    """Batch, time, features, units."""
+
+    batch: int
+    time: int
+    features: int
+    units: int
+
+
+SIZES = {
+    "A": Size(128, 64, 256, 256),
+    "B": Size(64, 100, 512, 512),
+    # The paper's settings of handwriting generation and skip-thoughts.
+    "C": Size(8, 500, 3, 400),
+    "D": Size(64, 30, 620, 2400),
+}
+
+
+def parse_size(text):
+    """A letter or four numbers B,T,D,U."""
+    return SIZES.get(text) or Size(*map(int, text.split(",")))
+
+
+def parse(argv):
+    """The command line."""
+    parser = harness.parser("sequence_layers", __doc__)
+    parser.add_argument("--layer", choices=LAYERS, default="lstm")
+    parser.add_argument(
+        "--sizes", nargs="+", default=list(SIZES), help="A to D, or B,T,D,U"
+    )
+    parser.add_argument(
+        "--return-sequences",
+        action="store_true",
+        help="a loss on every step, not on the last one alone",
+    )
+    parser.add_argument("--recurrent-dropout", type=float, default=0.0)
+    parser.add_argument(
+        "--providers", nargs="+", help="those whose names start with these"
+    )
+    parser.add_argument("--no-memory", action="store_true")
+    options = parser.parse_args(argv)
+    if options.smoke:
+        options.sizes, options.rounds = ["3,4,2,5"], 2
+    return options
+
+
+def programs(options, size):
+    """{provider: program}, ours first."""
+    import keras
+
+    import keras_ln
+
+    names = LAYERS[options.layer]
+    backend = keras.backend.backend()
+    policy = options.dtype
+    if policy in ("float16", "bfloat16"):
+        policy = f"mixed_{policy}"
+    shape = size[:3]
+    rng = np.random.default_rng(0)
+    outputs = (size.batch, size.time, size.units)
+    if not options.return_sequences:
+        outputs = (size.batch, size.units)
+    arrays = [rng.normal(size=s).astype("float32") for s in (shape, outputs)]
+
+    def make(layer_class, **arguments):
+        # Of cells, keras.layers.RNN takes no `units`.
+        if layer_class is not keras.layers.RNN:
+            arguments = {
+                "units": size.units,
+                "recurrent_dropout": options.recurrent_dropout,
+                "seed": 1,
+                **arguments,
+            }
+        layer = layer_class(
+            dtype=policy,
+            return_sequences=options.return_sequences,
+            **arguments,
+        )
+        layer.build(shape)
+        return layer
+
+    def of(name, make_layer, **modes):
+        return keras_programs.layer_programs(
+            name, make_layer, arrays, options.dtype, **modes
+        )
+
+    ours = getattr(keras_ln, names.ours)
+    fused = functools.partial(make, ours, use_fused=True)
+    # XLA compiles our op in any mode: the outer program's is the user's.
+    found = of("keras_ln", fused, modes=("graph",))
+    if options.recurrent_dropout:
+        plain = functools.partial(fused, recurrent_dropout=0.0)
+        found |= of("keras_ln without dropout", plain, modes=("graph",))
+    theirs = getattr(keras.layers, names.keras)
+    found |= of(f"keras {names.keras}", functools.partial(make, theirs))
+    loop = functools.partial(make, ours, use_fused=False)
+    found |= of("cell loop of keras_ln", loop)
+    if names.cell:
+        found |= of(
+            "cell in keras.layers.RNN",
+            lambda: make(
+                keras.layers.RNN,
+                cell=getattr(keras_ln, names.cell)(
+                    size.units,
+                    recurrent_dropout=options.recurrent_dropout,
+                    seed=1,
+                    dtype=policy,
+                ),
+            ),
+        )
+    found |= _others(options, size, arrays)
+    if backend == "torch":
+        found = {
+            name.replace(", torch", " on torch"): p for name, p in found.items()
+        }
+    return found
+
+
+def _others(options, size, arrays):
+    """The providers that are no layers of Keras."""
+    names = LAYERS[options.layer]
+    settings = (size[:3], size.units, options.return_sequences)
+    found = {}
+    if options.layer == "lstm" and importlib.util.find_spec("jax"):
+
+        def autodiff():
+            call, weights = baselines.jax_scan(*settings)
+            return keras_programs.function_steps(
+                call, weights, arrays, options.dtype
+            )
+
+        found["LN scan with autodiff, jax"] = autodiff
+    if not importlib.util.find_spec("torch"):
+        return found
+
+    def of_torch(make, *arguments):
+        import torch
+
+        torch.set_num_threads(options.threads)
+        call, weights = make(*arguments, *settings, options.dtype)
+        return keras_programs.module_steps(call, weights, arrays, options.dtype)
+
+    found[f"torch {names.torch}"] = lambda: of_torch(
+        baselines.torch_plain, names.torch
+    )
+    if options.layer == "lstm":
+        found["torch LN cell, TorchScript"] = lambda: of_torch(
+            baselines.torch_script
+        )
+    if names.haste and importlib.util.find_spec("haste_pytorch"):
+        found[f"haste {names.haste}"] = lambda: of_torch(
+            baselines.haste_layer_norm, names.haste
+        )
+    return found
+
+
+def chosen(options, size):
+    """The programs that `--providers` names."""
+    found = programs(options, size)
+    if options.providers is None:
+        return found
+    wanted = {
+        name: program
+        for name, program in found.items()
+        if name.startswith(tuple(options.providers))
+    }
+    if not wanted:
+        raise SystemExit(f"--providers: there are {', '.join(found)}")
+    return wanted
+
+
+def memory_arguments(options, size, provider):
+    """The command line of the process that measures one program's memory."""
+    arguments = ["--layer", options.layer, "--dtype", options.dtype]
+    arguments += ["--sizes", ",".join(map(str, size))]
+    arguments += ["--threads", str(options.threads)]
+    arguments += ["--recurrent-dropout", str(options.recurrent_dropout)]
+    if options.return_sequences:
+        arguments.append("--return-sequences")
+    return [*arguments, "--measure-memory-of", provider]
+
+
+def label(options, text):
+    """Size, dtype and what else differs from the default."""
+    size = parse_size(text)
+    name = f"{text} " if text in SIZES else ""
+    name += "x".join(map(str, size)) + f" {options.dtype}"
+    if options.return_sequences:
+        name += ", every step"
+    if options.recurrent_dropout:
+        name += f", dropout {options.recurrent_dropout:g}"
+    return name
+
+
+def memory_of(options, size, provider):
+    """{mode: MB} of one provider, in a process of its own."""
+    return harness.peak_memory(
+        "sequence_layers", memory_arguments(options, size, provider)
+    )
+
+
+def main(argv=None):
+    """Measure, print, write."""
+    options = parse(argv)
+    harness.set_threads(options.threads)
+    if options.measure_memory_of:
+        size = parse_size(options.sizes[0])
+        harness.print_memory(programs(options, size)[options.measure_memory_of])
+        return
+    import keras
+
+    output = options.output or harness.RESULTS / (
+        f"sequence_layers_{keras.backend.backend()}"
+    )
+    for text in options.sizes:
+        size = parse_size(text)
+        memory = functools.partial(memory_of, options, size)
+        name = label(options, text)
+        print(f"{LAYERS[options.layer].ours}, {name}", flush=True)
+        rows = harness.measure(
+            LAYERS[options.layer].ours,
+            name,
+            chosen(options, size),
+            options,
+            None if options.no_memory else memory,
+        )
+        harness.print_table(rows)
+        harness.write(rows, output)
+
+
+if __name__ == "__main__":
+    main()

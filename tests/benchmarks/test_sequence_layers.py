@@ -1,0 +1,134 @@
+"""The benchmark of sequence layers runs every provider that is installed."""
+
+import csv
+import importlib.util
+
+import keras
+import numpy as np
+import pytest
+
+from benchmarks import baselines, harness, sequence_layers
+
+
+@pytest.fixture(autouse=True)
+def same_environment(monkeypatch):
+    """The suite's threads stay as they are."""
+    monkeypatch.setattr(harness, "set_threads", lambda number: None)
+
+
+@pytest.mark.parametrize(
+    "layer, kind",
+    [("lstm", "LSTM"), ("gru", "GRU"), ("simple_rnn", "SimpleRNN")],
+)
+def test_providers(layer, kind):
+    options = sequence_layers.parse(
+        ["--layer", layer, "--recurrent-dropout", "0.5"]
+    )
+    found = sequence_layers.programs(options, sequence_layers.SIZES["A"])
+    names = [name.split(",")[0] for name in found]
+    assert names[0] == "keras_ln"
+    expected = {
+        "keras_ln without dropout",
+        f"keras {kind}",
+        "cell loop of keras_ln",
+        "cell in keras.layers.RNN",
+    }
+    if importlib.util.find_spec("torch"):
+        expected.add(f"torch {sequence_layers.LAYERS[layer].torch}")
+    assert expected <= set(names)
+
+
+@pytest.mark.parametrize(
+    "arguments, providers",
+    [
+        # Without the loops that XLA takes long to compile.
+        ([], ("keras_ln", "keras LSTM", "LN scan", "torch")),
+        (
+            ["--layer", "gru", "--recurrent-dropout", "0.5"],
+            ("keras_ln", "cell in keras.layers.RNN, tensorflow graph"),
+        ),
+        (["--layer", "bn_lstm", "--return-sequences"], ("keras_ln",)),
+    ],
+)
+def test_smoke(arguments, providers, tmp_path, capsys):
+    output = tmp_path / "sequences"
+    sequence_layers.main(
+        ["--smoke", "--no-memory", "--output", str(output), *arguments]
+        + ["--providers", *providers]
+    )
+    with open(output.with_suffix(".csv"), newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == harness.COLUMNS
+    assert rows[0]["provider"].startswith("keras_ln, ")
+    assert {row["mode"] for row in rows} == set(harness.MODES)
+    for row in rows:
+        assert row["provider"].startswith(providers)
+        assert 0 < float(row["p20_ms"]) <= float(row["p80_ms"])
+        assert float(row["first_call_ms"]) > 0
+        assert row["sizes"].startswith("3x4x2x5 float32")
+        assert ("every step" in row["sizes"]) == (
+            "--return-sequences" in arguments
+        )
+    assert output.with_suffix(".png").exists()
+    assert "ours/this" in capsys.readouterr().out
+
+
+def test_a_second_run_keeps_other_sizes(tmp_path, monkeypatch):
+    steps = {mode: lambda: None for mode in harness.MODES}
+    monkeypatch.setattr(
+        sequence_layers, "programs", lambda *_: {"ours": lambda: steps}
+    )
+    options = ["--no-memory", "--rounds", "1"]
+    options += ["--output", str(tmp_path / "sequences")]
+    for sizes in ("2,3,2,4", "2,5,2,4", "2,3,2,4"):
+        sequence_layers.main(["--sizes", sizes, *options])
+    with open(tmp_path / "sequences.csv", newline="") as file:
+        sizes = [row["sizes"] for row in csv.DictReader(file)]
+    assert sizes == ["2x3x2x4 float32"] * 2 + ["2x5x2x4 float32"] * 2
+
+
+def test_unknown_provider():
+    with pytest.raises(SystemExit, match="there are keras_ln, "):
+        sequence_layers.main(["--smoke", "--providers", "nobody"])
+
+
+def test_a_process_of_its_own_is_given_all_that_matters():
+    options = sequence_layers.parse(
+        ["--layer", "gru", "--dtype", "bfloat16", "--recurrent-dropout", "0.1"]
+        + ["--return-sequences", "--threads", "1"]
+    )
+    size = sequence_layers.SIZES["C"]
+    again = sequence_layers.parse(
+        sequence_layers.memory_arguments(options, size, "ours")
+    )
+    assert sequence_layers.parse_size(again.sizes[0]) == size
+    assert again.measure_memory_of == "ours"
+    for name in ("layer", "dtype", "recurrent_dropout", "threads"):
+        assert getattr(again, name) == getattr(options, name)
+    assert again.return_sequences
+
+
+def test_baselines_compute_what_our_layer_does():
+    import keras_ln
+
+    if not importlib.util.find_spec("jax"):
+        return
+    import jax
+
+    shape, units = (3, 4, 2), 5
+    layer = keras_ln.LNLSTM(units, return_sequences=True)
+    layer.build(shape)
+    call, weights = baselines.jax_scan(shape, units, True)
+    names = [variable.path.split("/")[-1] for variable in layer.weights]
+    layer.set_weights([np.asarray(weights[name]) for name in names])
+    x = np.random.default_rng(0).normal(size=shape).astype("float32")
+    expected = keras.ops.convert_to_numpy(layer(x))
+    scanned = call(weights, jax.numpy.asarray(x), False)
+    np.testing.assert_allclose(scanned, expected, atol=2e-5)
+    if importlib.util.find_spec("torch"):
+        import torch
+
+        # The kernels of both come from the same generator.
+        call, _ = baselines.torch_script(shape, units, True, "float32")
+        found = call(torch.tensor(x), False).detach().numpy()
+        np.testing.assert_allclose(found, expected, atol=2e-5)
