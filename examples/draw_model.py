@@ -118,14 +118,13 @@ class DrawCell(layers.Layer):
         pixels = height * width
         self.state_size = [pixels, units, units, units, units, pixels]
         self.output_size = 1
-        policy = keras.mixed_precision.dtype_policy()
         self.encoder = lstm_cell(norm, units, gain)
         self.decoder = lstm_cell(norm, units, gain)
-        self.mean = layers.Dense(latent, dtype=policy)
-        self.log_deviation = layers.Dense(latent, dtype=policy)
-        self.read_attention = layers.Dense(5)
-        self.write_attention = layers.Dense(5)
-        self.patch = layers.Dense(write_size**2, dtype=policy)
+        self.mean = layers.Dense(latent)
+        self.log_deviation = layers.Dense(latent)
+        self.read_attention = layers.Dense(5, dtype="float32")
+        self.write_attention = layers.Dense(5, dtype="float32")
+        self.patch = layers.Dense(write_size**2)
 
     def build(self, input_shape):
         batch, latent = input_shape

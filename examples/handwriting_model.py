@@ -116,6 +116,7 @@ class WindowCell(layers.Layer):
         start = np.repeat(np.float32([0, 0, math.log(pace)]), gaussians)
         self.dense = layers.Dense(
             3 * gaussians,
+            dtype="float32",
             bias_initializer=lambda *_, **__: ops.convert_to_tensor(start),
         )
 
@@ -227,9 +228,9 @@ def write(
     written: list[list[np.ndarray]] = [[] for _ in symbols]
     done = np.zeros(count, bool)
     for _ in range(length):
-        outputs, weights, *states = step.predict_on_batch(
-            [point, text, *states]
-        )
+        # Not `predict`, which would give every device a part of the texts.
+        found = step([point, text, *states])
+        outputs, weights, *states = map(keras.ops.convert_to_numpy, found)
         for row in np.flatnonzero(~done):
             point[row] = sample_point(outputs[row], bias, random)
             written[row].append(point[row].copy())
