@@ -1,4 +1,4 @@
-"""What the benchmarks share: timing in turn, memory, tables, CSV, plots.
+"""What the benchmarks share: timing in turn, and memory.
 
 A benchmark is a dictionary of programs by provider. A program is a function
 without arguments that builds everything and returns its steps, `{mode: step}`,
@@ -6,7 +6,6 @@ where `step()` runs once and waits for the result.
 """
 
 import argparse
-import csv
 import ctypes
 import gc
 import importlib.metadata
@@ -23,7 +22,6 @@ import time
 import numpy as np
 
 ROOT = pathlib.Path(__file__).parents[1]
-RESULTS = pathlib.Path(__file__).parent / "results"
 TRAINING, INFERENCE = MODES = ("training step", "inference")
 COLUMNS = [
     "op",
@@ -242,78 +240,3 @@ def device(threads):
     names = [line for line in lines if line.startswith("model name")]
     name = names[0].partition(":")[2].strip() if names else platform.machine()
     return f"{name}, {threads} threads"
-
-
-def print_table(rows):
-    """The rows, each with the ratio of ours, the first of its mode."""
-    for row in rows:
-        ours = next(
-            r
-            for r in rows
-            if (r["sizes"], r["mode"]) == (row["sizes"], row["mode"])
-        )
-        memory = row["peak_memory_mb"]
-        print(
-            f"{row['mode']:14} {row['provider']:34} {row['p50_ms']:9.2f} ms"
-            f" ({row['p20_ms']:.2f} to {row['p80_ms']:.2f})"
-            f"  ours/this {ours['p50_ms'] / row['p50_ms']:5.2f}"
-            f"  first call {row['first_call_ms'] / 1e3:.1f} s"
-            + (f"  {memory} MB" if memory != "" else ""),
-            flush=True,
-        )
-
-
-def write(rows, path):
-    """Writes `rows` and a plot; older rows of other measurements stay.
-
-    So sizes can be measured in several runs. A row says on which device and
-    with which versions it was.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file_name = path.with_suffix(".csv")
-    measured = {_measurement(row) for row in rows}
-    if file_name.exists():
-        with open(file_name, newline="") as file:
-            old = list(csv.DictReader(file))
-        rows = [r for r in old if _measurement(r) not in measured] + rows
-    rows = sorted(rows, key=_measurement)
-    with open(file_name, "w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    if importlib.util.find_spec("matplotlib"):
-        plot(rows, path.with_suffix(".png"))
-
-
-def _measurement(row):
-    return tuple(row[name] for name in ("op", "sizes", "mode"))
-
-
-def plot(rows, path):
-    """Bars of the medians: a row of panels per size, a panel per mode."""
-    from matplotlib.figure import Figure
-
-    sizes = list(dict.fromkeys(row["sizes"] for row in rows))
-    most = max(len([r for r in rows if r["sizes"] == s]) for s in sizes) / 2
-    figure = Figure(
-        figsize=(11, len(sizes) * (0.8 + 0.28 * most)), layout="constrained"
-    )
-    panels = figure.subplots(len(sizes), len(MODES), squeeze=False)
-    for line, size in zip(panels, sizes, strict=True):
-        for panel, mode in zip(line, MODES, strict=True):
-            own = [r for r in rows if (r["sizes"], r["mode"]) == (size, mode)]
-            bars = panel.barh(
-                [row["provider"] for row in own],
-                [float(row["p50_ms"]) for row in own],
-                color=[
-                    "tab:blue"
-                    if r["provider"].startswith("keras_ln")
-                    else "0.7"
-                    for r in own
-                ],
-            )
-            panel.bar_label(bars, fmt="%.3g", padding=2)
-            panel.margins(x=0.12)
-            panel.invert_yaxis()
-            panel.set(title=f"{mode}, {size}", xlabel="ms (median)")
-    figure.savefig(path)

@@ -17,7 +17,7 @@ import importlib.util
 
 import numpy as np
 
-from benchmarks import baselines, harness, keras_programs
+from benchmarks import baselines, harness, keras_programs, report
 
 
 def parse(argv):
@@ -111,9 +111,9 @@ def main(argv=None):
         options,
         functools.partial(memory_of, options),
     )
-    harness.print_table(rows)
-    output = options.output or harness.RESULTS / "layer_normalization"
-    harness.write(rows, output)
+    report.print_table(rows)
+    output = options.output or report.RESULTS / "layer_normalization"
+    report.write(rows, output)
 
 
 if __name__ == "__main__":

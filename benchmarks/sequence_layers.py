@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks import baselines, harness, keras_programs
+from benchmarks import baselines, harness, keras_programs, report
 
 
 class Layer(NamedTuple):
@@ -69,9 +69,11 @@ def parse_size(text):
     return SIZES.get(text) or Size(*map(int, text.split(",")))
 
 
-def parse(argv):
-    """The command line."""
-    parser = harness.parser("sequence_layers", __doc__)
+def parse(argv, name="sequence_layers", doc=__doc__, own=None):
+    """The command line; `own` holds further options of another script."""
+    parser = harness.parser(name, doc)
+    for option, settings in (own or {}).items():
+        parser.add_argument(option, **settings)
     parser.add_argument("--layer", choices=LAYERS, default="lstm")
     parser.add_argument(
         "--sizes", nargs="+", default=list(SIZES), help="A to D, or B,T,D,U"
@@ -99,7 +101,6 @@ def programs(options, size):
     import keras_ln
 
     names = LAYERS[options.layer]
-    backend = keras.backend.backend()
     policy = options.dtype
     if policy in ("float16", "bfloat16"):
         policy = f"mixed_{policy}"
@@ -157,10 +158,6 @@ def programs(options, size):
             ),
         )
     found |= _others(options, size, arrays)
-    if backend == "torch":
-        found = {
-            name.replace(", torch", " on torch"): p for name, p in found.items()
-        }
     return found
 
 
@@ -257,7 +254,7 @@ def main(argv=None):
         return
     import keras
 
-    output = options.output or harness.RESULTS / (
+    output = options.output or report.RESULTS / (
         f"sequence_layers_{keras.backend.backend()}"
     )
     for text in options.sizes:
@@ -272,8 +269,8 @@ def main(argv=None):
             options,
             None if options.no_memory else memory,
         )
-        harness.print_table(rows)
-        harness.write(rows, output)
+        report.print_table(rows)
+        report.write(rows, output)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from benchmarks import harness
+from benchmarks import harness, report
 
 
 def test_steps_run_in_turn():
@@ -47,7 +47,7 @@ def test_ratio_to_the_first_provider_of_each_mode(capsys):
         return dict(zip(harness.COLUMNS, values, strict=True))
 
     training, inference = harness.MODES
-    harness.print_table(
+    report.print_table(
         [
             row("ours", training, 2.0),
             row("theirs", training, 8.0),

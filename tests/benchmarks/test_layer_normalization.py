@@ -47,5 +47,5 @@ def test_peak_memory_sees_the_arrays():
     if memory is None:  # Without /proc there is nothing to read.
         return
     # y has 16 MB; with gradients, that of x has another 16.
-    assert 15 < memory["inference"] < 60
-    assert 30 < memory["training step"] < 120
+    assert 15 < memory["inference"] < 200
+    assert 30 < memory["training step"] < 400

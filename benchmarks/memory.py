@@ -1,0 +1,70 @@
+"""Peak memory of a training step: ours against autodiff through a loop.
+
+    python -m benchmarks.memory
+
+prints, for each size, what a step needs at most above weights and inputs,
+each program in a process of its own, and writes benchmarks/results/
+memory_BACKEND.csv. The loops are the same cell, differentiated by the
+framework: our own loop, `keras.layers.RNN`, and JAX' scan.
+"""
+
+from benchmarks import harness, report, sequence_layers
+
+PROVIDERS = (
+    "keras_ln, ",
+    "cell loop of keras_ln",
+    "cell in keras.layers.RNN",
+    "LN scan with autodiff",
+)
+
+
+def measured(options):
+    """Rows for the CSV, ours first for each size."""
+    op = sequence_layers.LAYERS[options.layer].ours
+    common = {
+        "op": op,
+        "mode": harness.TRAINING,
+        "device": harness.device(options.threads),
+        "versions": harness.versions(),
+    }
+    for text in options.sizes:
+        size = sequence_layers.parse_size(text)
+        ours = None
+        for provider in sequence_layers.chosen(options, size):
+            peaks = sequence_layers.memory_of(options, size, provider)
+            if peaks is None:
+                raise SystemExit("This machine does not tell peak memory.")
+            peak = peaks[harness.TRAINING]
+            ours = ours or peak
+            yield common | {
+                "provider": provider,
+                "sizes": sequence_layers.label(options, text),
+                "peak_memory_mb": peak,
+                "ours_to_this": round(ours / peak, 3),
+            }
+
+
+def main(argv=None):
+    """Measure, print, write."""
+    options = sequence_layers.parse(argv, "memory", __doc__)
+    harness.set_threads(options.threads)
+    options.providers = options.providers or PROVIDERS
+    import keras
+
+    rows = []
+    for row in measured(options):
+        print(
+            f"{row['sizes']:32} {row['provider']:42}"
+            f"{row['peak_memory_mb']:9.1f} MB  ours/this "
+            f"{row['ours_to_this']:.2f}",
+            flush=True,
+        )
+        rows.append(row)
+    output = options.output or report.RESULTS / (
+        f"memory_{keras.backend.backend()}"
+    )
+    report.write_csv(rows, output.with_suffix(".csv"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Tables, CSV files and plots of what the harness measured."""
+
+import csv
+import importlib.util
+import pathlib
+
+from benchmarks.harness import MODES
+
+RESULTS = pathlib.Path(__file__).parent / "results"
+
+
+def print_table(rows):
+    """The rows, each with the ratio of ours, the first of its mode."""
+    for row in rows:
+        ours = next(
+            r
+            for r in rows
+            if (r["sizes"], r["mode"]) == (row["sizes"], row["mode"])
+        )
+        memory = row["peak_memory_mb"]
+        print(
+            f"{row['mode']:14} {row['provider']:34} {row['p50_ms']:9.2f} ms"
+            f" ({row['p20_ms']:.2f} to {row['p80_ms']:.2f})"
+            f"  ours/this {ours['p50_ms'] / row['p50_ms']:5.2f}"
+            f"  first call {row['first_call_ms'] / 1e3:.1f} s"
+            + (f"  {memory} MB" if memory != "" else ""),
+            flush=True,
+        )
+
+
+def write(rows, path):
+    """Writes `rows` and a plot; older rows of other measurements stay.
+
+    So sizes can be measured in several runs. A row says on which device and
+    with which versions it was.
+    """
+    file_name = path.with_suffix(".csv")
+    measured = {_measurement(row) for row in rows}
+    if file_name.exists():
+        with open(file_name, newline="") as file:
+            old = list(csv.DictReader(file))
+        rows = [r for r in old if _measurement(r) not in measured] + rows
+    rows = sorted(rows, key=_measurement)
+    write_csv(rows, file_name)
+    if importlib.util.find_spec("matplotlib"):
+        plot(rows, path.with_suffix(".png"))
+
+
+def write_csv(rows, path):
+    """Writes rows, whose keys are the columns, and the folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _measurement(row):
+    return tuple(row[name] for name in ("op", "sizes", "mode"))
+
+
+def plot(rows, path):
+    """Bars of the medians: a row of panels per size, a panel per mode."""
+    from matplotlib.figure import Figure
+
+    sizes = list(dict.fromkeys(row["sizes"] for row in rows))
+    most = max(len([r for r in rows if r["sizes"] == s]) for s in sizes) / 2
+    figure = Figure(
+        figsize=(11, len(sizes) * (0.8 + 0.28 * most)), layout="constrained"
+    )
+    panels = figure.subplots(len(sizes), len(MODES), squeeze=False)
+    for line, size in zip(panels, sizes, strict=True):
+        for panel, mode in zip(line, MODES, strict=True):
+            own = [r for r in rows if (r["sizes"], r["mode"]) == (size, mode)]
+            bars = panel.barh(
+                [row["provider"] for row in own],
+                [float(row["p50_ms"]) for row in own],
+                color=[
+                    "tab:blue"
+                    if r["provider"].startswith("keras_ln")
+                    else "0.7"
+                    for r in own
+                ],
+            )
+            panel.bar_label(bars, fmt="%.3g", padding=2)
+            panel.margins(x=0.12)
+            panel.invert_yaxis()
+            panel.set(title=f"{mode}, {size}", xlabel="ms (median)")
+    figure.savefig(path)

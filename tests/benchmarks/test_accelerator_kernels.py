@@ -1,0 +1,127 @@
+"""Kernels are counted in a compiled program, those of a step apart."""
+
+import csv
+import importlib.util
+import json
+
+import pytest
+
+from benchmarks import accelerator_kernels, hlo
+
+# A loop of two kernels and a counter, one of them in a function of its own;
+# one kernel and the loop itself outside.
+PROGRAM = """
+HloModule jit_f, is_scheduled=true
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %sum = f32[] add(%a, %b)
+}
+
+%called (p: f32[4]) -> f32[4] {
+  %p = f32[4]{0} parameter(0)
+  ROOT %inner = f32[4]{0} fusion(%p), kind=kLoop, calls=%add
+}
+
+%body.1 (t: (s32[], f32[4])) -> (s32[], f32[4]) {
+  %t = (s32[], f32[4]{0}) parameter(0)
+  %i = s32[] get-tuple-element(%t), index=0
+  %x = f32[4]{0} get-tuple-element(%t), index=1
+  %one = s32[] constant(1)
+  %next = s32[]{:T(128)} add(%i, %one)
+  %copy-start.1 = (f32[4]{0}, f32[4]{0}, u32[]) copy-start(%x)
+  %copy-done.1 = f32[4]{0} copy-done(%copy-start.1)
+  %pair = (f32[4]{0:T(128)S(1)}, /*index=1*/f32[4]{0}) fusion(%x), calls=%add
+  %y = f32[4]{0} get-tuple-element(%pair), index=0
+  %space = f32[4]{0:S(1)} custom-call(), custom_call_target="AllocateBuffer"
+  %z = f32[4]{0} call(%y), to_apply=%called
+  ROOT %out = (s32[], f32[4]{0}) tuple(%next, %z)
+}
+
+%condition (t: (s32[], f32[4])) -> pred[] {
+  %t = (s32[], f32[4]{0}) parameter(0)
+  %i = s32[] get-tuple-element(%t), index=0
+  %n = s32[] constant(3)
+  ROOT %less = pred[] compare(%i, %n), direction=LT
+}
+
+ENTRY %main (x: f32[4]) -> f32[4] {
+  %x = f32[4]{0} parameter(0)
+  %zero = s32[] constant(0)
+  %first = f32[4]{0} fusion(%x), kind=kLoop, calls=%add
+  %init = (s32[], f32[4]{0}) tuple(%zero, %first)
+  %loop = (s32[], f32[4]{0}) while(%init), condition=%condition, body=%body.1
+  ROOT %last = f32[4]{0} get-tuple-element(%loop), index=1
+}
+"""
+
+
+def test_count_on_a_gpu():
+    counted = hlo.count(PROGRAM, counters_are_kernels=True)
+    assert counted.outside == 1
+    assert counted.per_step == 3
+    assert [k.split()[0] for k in counted.kernels] == ["next", "pair", "inner"]
+
+
+def test_count_on_a_tpu():
+    counted = hlo.count(PROGRAM, counters_are_kernels=False)
+    assert (counted.outside, counted.per_step) == (1, 2)
+    assert (counted.transfers_per_step, counted.on_chip) == (1, 1)
+
+
+def test_a_text_that_is_no_program():
+    with pytest.raises(ValueError, match="no ENTRY computation"):
+        hlo.count("%body () {", counters_are_kernels=True)
+
+
+def test_environment_of_the_tpu():
+    environment = accelerator_kernels.environment("tpu")
+    assert environment["JAX_PLATFORMS"] == "cpu"
+    assert environment["TPU_ACCELERATOR_TYPE"] == "v5litepod-4"
+
+
+def test_table_and_csv(tmp_path, capsys, monkeypatch):
+    def rows_of(chip, arguments):
+        assert arguments[:2] == ["--sizes", "2,3,4,5"]
+        values = dict.fromkeys(accelerator_kernels.COLUMNS, "")
+        values |= {"chip": accelerator_kernels.CHIPS[chip], "op": "LNGRU"}
+        steps = {"forward": 11, "backward": 15, "inference": 7}
+        return [
+            (values | {"phase": phase, "kernels_per_step": n}, [f"{phase}_k"])
+            for phase, n in steps.items()
+        ]
+
+    monkeypatch.setattr(accelerator_kernels, "rows_of", rows_of)
+    (tmp_path / "gpu.txtpb").write_text("")
+    accelerator_kernels.main(
+        ["--sizes", "2,3,4,5", "--output", str(tmp_path / "kernels"), "--list"]
+        + ["--target-config", str(tmp_path / "gpu.txtpb")]
+    )
+    with open(tmp_path / "kernels.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == accelerator_kernels.COLUMNS
+    assert {row["chip"] for row in rows} == {"H200", "TPU v5e"}
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[-1].split() == ["LNGRU", *["11", "15", "7"] * 2]
+    assert "backward_k" in printed
+
+
+if importlib.util.find_spec("jax"):
+    import jax
+
+    def test_phases_of_a_scan_compile_and_count(capsys, monkeypatch):
+        monkeypatch.setattr(
+            accelerator_kernels, "target", lambda *_: jax.devices("cpu")[0]
+        )
+        options = accelerator_kernels.parse(
+            ["--sizes", "2,3,4,5", "--ops", "LN scan with autodiff"]
+            + ["--chip", "tpu"]
+        )
+        accelerator_kernels.print_rows(options)
+        lines = capsys.readouterr().out.splitlines()
+        rows = [json.loads(line)[0] for line in lines]
+        assert [row["phase"] for row in rows] == [*accelerator_kernels.PHASES]
+        for row in rows:
+            assert row["kernels_per_step"] > 3
+            assert float(row["gflops"]) > 0
