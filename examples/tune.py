@@ -17,7 +17,9 @@ import importlib
 import importlib.util
 import math
 import os
+import socket
 import sys
+import time
 import warnings
 from argparse import Namespace
 from collections.abc import Sequence
@@ -67,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             runs.open_folder(folder, _record(args), args.resume)
     except InputError as error:
         parser.error(str(error))
-    if (folder / "metrics.json").exists() and not _is_worker():
+    if _is_finished(folder) or (_is_worker() and not _meets_chief(folder)):
         print(f"{folder} is finished.")
         return 0
     with training.environment(args):
@@ -280,6 +282,28 @@ def _record(args: Namespace) -> dict[str, Any]:
 def _is_worker() -> bool:
     name = os.environ.get("KERASTUNER_TUNER_ID", "chief")
     return "KERASTUNER_ORACLE_IP" in os.environ and "chief" not in name
+
+
+def _is_finished(folder: Path) -> bool:
+    return (folder / "metrics.json").exists()
+
+
+def _meets_chief(folder: Path) -> bool:
+    """Waits for the chief; False if the search ended without this worker.
+
+    KerasTuner itself would wait an hour for a chief that is gone.
+    """
+    address = (
+        os.environ["KERASTUNER_ORACLE_IP"],
+        int(os.environ["KERASTUNER_ORACLE_PORT"]),
+    )
+    while not _is_finished(folder):
+        try:
+            socket.create_connection(address, timeout=1).close()
+            return True
+        except OSError:
+            time.sleep(0.5)
+    return False
 
 
 if __name__ == "__main__":

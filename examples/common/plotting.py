@@ -116,10 +116,10 @@ def trials(rows: Sequence[Mapping[str, Any]], label: str, path: Path) -> None:
     figure, axes = _grid(1, 2)
     by_trial, by_rate = axes[0]
     rows = sorted(rows, key=lambda row: row["trial"])
-    best = itertools.accumulate((row["val_loss"] for row in rows), min)
-    by_trial.step(
-        [row["trial"] for row in rows], [*best], where="post", color="0.6", lw=1
-    )
+    losses = [row["val_loss"] for row in rows]
+    best = [*itertools.accumulate(losses, min)]
+    numbers = [row["trial"] for row in rows]
+    by_trial.step(numbers, best, where="post", color="0.6", lw=1)
     for number, norm in enumerate(dict.fromkeys(row["norm"] for row in rows)):
         own = [row for row in rows if row["norm"] == norm]
         for axis, key in ((by_trial, "trial"), (by_rate, "learning_rate")):
@@ -130,7 +130,7 @@ def trials(rows: Sequence[Mapping[str, Any]], label: str, path: Path) -> None:
                 color=_COLOURS[number % len(_COLOURS)],
                 label=norm,
             )
-    panel = Panel(label, lambda row: row["val_loss"], log=True)
+    panel = Panel(label, lambda row: row["val_loss"], log=min(losses) > 0)
     for axis, name in ((by_trial, "trial"), (by_rate, "learning rate")):
         _label(axis, panel)
         axis.set_xlabel(name)
@@ -273,7 +273,8 @@ def race(runs: Sequence[Run], rival: Sequence[Run], panel: Panel) -> str:
 
     Args:
         runs: several seeds of one kind.
-        rival: those of another; the value is the mean of their last rows.
+        rival: the same seeds of another, each of which sets the goal for its
+            own seed.
         panel: the quantity.
 
     Returns:
@@ -282,11 +283,11 @@ def race(runs: Sequence[Run], rival: Sequence[Run], panel: Panel) -> str:
     """
     if any(run.metrics is None for run in (*runs, *rival)):
         return "diverged"
-    goal = statistics.fmean(panel.value(run.rows[-1]) for run in rival)
-    updates = [
-        next((r["updates"] for r in run.rows if panel.value(r) <= goal), None)
-        for run in runs
-    ]
+    updates = []
+    for run, other in zip(runs, rival, strict=True):
+        goal = panel.value(other.rows[-1])
+        there = (r["updates"] for r in run.rows if panel.value(r) <= goal)
+        updates.append(next(there, None))
     late = updates.count(None)
     if late:
         return f"not reached ({late} of {len(updates)})"

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from common import files, plotting
 from matplotlib import pyplot as plt
@@ -101,12 +102,53 @@ def test_a_race_ends_where_the_rival_ended(tmp_path):
         return made
 
     rival = [run("a", [3.0, 2.0, 1.5]), run("b", [3.0, 0.1, 0.5])]
-    # Their last values have the mean 1.
-    one, two = run("c", [1.1, 1.0, 0.2]), run("d", [0.9, 2.0, 2.0])
-    slow = run("e", [4.0, 3.0, 1.1])
-    assert plotting.race([one], rival, panel) == "20"
+    one, two = run("c", [1.6, 1.5, 0.2]), run("d", [0.5, 2.0, 2.0])
+    slow = run("e", [4.0, 3.0, 0.6])
+    assert plotting.race(rival, rival, panel) == "25 ± 7.1"
     assert plotting.race([one, two], rival, panel) == "15 ± 7.1"
     assert plotting.race([one, slow], rival, panel) == "not reached (1 of 2)"
+    assert plotting.race([one], rival[:1], panel) == "20"
     lost = run("f", [1.0], finished=False)
-    assert plotting.race([lost], rival, panel) == "diverged"
+    assert plotting.race([lost], rival[:1], panel) == "diverged"
     assert plotting.race([one], [lost], panel) == "diverged"
+
+
+@pytest.mark.parametrize(("least", "scale"), [(0.5, "log"), (-0.5, "linear")])
+def test_trials_are_drawn_by_number_and_rate(tmp_path, drawn, least, scale):
+    rows = [
+        {"trial": 2, "norm": "layer", "learning_rate": 0.1, "val_loss": 2.0},
+        {"trial": 0, "norm": "none", "learning_rate": 0.01, "val_loss": 3.0},
+        {"trial": 1, "norm": "layer", "learning_rate": 1.0, "val_loss": least},
+    ]
+    plotting.trials(rows, "loss", tmp_path / "trials.png")
+    (figure,) = drawn
+    by_trial, by_rate = figure.axes
+    best, none, layer = by_trial.get_lines()
+    assert list(best.get_ydata()) == [3.0, least, least]
+    assert list(none.get_xdata()) == [0] and list(layer.get_xdata()) == [1, 2]
+    assert [list(x.get_xdata()) for x in by_rate.get_lines()] == (
+        [[0.01], [1.0, 0.1]]
+    )
+    assert (by_trial.get_yscale(), by_rate.get_xscale()) == (scale, "log")
+    assert by_rate.get_xlabel() == "learning rate"
+
+
+def test_pens_are_lifted_between_strokes(tmp_path, drawn):
+    way = np.array([[1, 0, 0], [1, 1, 1], [2, 0, 0], [0, -1, 0]])
+    plotting.handwriting([way], ["text"], tmp_path / "samples.png")
+    (axis,) = drawn[0].axes
+    one, two = axis.get_lines()
+    assert one.get_xydata().tolist() == [[1, 0], [2, 1]]
+    assert two.get_xydata().tolist() == [[4, 1], [4, 0]]
+
+
+def test_images_stand_in_rows(tmp_path, drawn):
+    pictures = np.random.default_rng(0).random((2, 3, 4, 5))
+    plotting.images(pictures, "abc", "glimpse", tmp_path / "samples.png")
+    axes = drawn[0].axes
+    assert len(axes) == 6
+    for axis, picture in zip(axes, pictures.reshape(6, 4, 5), strict=True):
+        (image,) = axis.get_images()
+        np.testing.assert_array_equal(image.get_array(), picture)
+        assert image.get_clim() == (0, 1)
+    assert [axis.get_xlabel() for axis in axes] == ["", "", "", "a", "b", "c"]

@@ -28,7 +28,9 @@ def test_the_model_of_the_authors(norm):
     for gate in np.split(recurrent, 4, axis=1):
         np.testing.assert_array_equal(gate, np.eye(100))
     lstm_weights = 4 * 100 * (1 + 100 + 1)
-    norms = {"none": 0, "batch": 2 * 400 + 200, "layer": 4 * 400 + 200}[norm]
+    norms = {"none": 0, "batch": 2 * 400 + 200, "layer": 4 * 400 + 200 + 100}[
+        norm
+    ]
     trained = sum(np.prod(w.shape) for w in model.trainable_weights)
     assert trained == lstm_weights + norms + 101 * 10
 
@@ -59,6 +61,19 @@ def test_the_noise_is_for_training_alone():
     # blow up, as those of no noise could not.
     one, two = keras.ops.convert_to_numpy(model(x, training=True))
     assert np.abs(one - two).max() > 1e-3
+
+
+def test_black_pixels_do_not_make_the_gradient_infinite():
+    # From an initial h of zero it would overflow after some ten of them.
+    model = script.build_model("layer", units=8, steps=40)
+    model.compile(
+        "sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
+    x = np.zeros((4, 40, 1), "float32")
+    x[:, -1] = 0.5
+    model.fit(x, np.arange(4), verbose=0)
+    for weight in model.get_weights():
+        assert np.isfinite(weight).all()
 
 
 def test_pixels_keep_their_labels_in_a_fixed_order(monkeypatch):

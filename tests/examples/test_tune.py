@@ -64,13 +64,13 @@ def test_every_tuner(tmp_path, capsys, tuner):
 
 def test_a_search_goes_on_where_it_was_killed(tmp_path, monkeypatch, capsys):
     unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"
-    flags = [*FLAGS, "--max-trials", "3", "--output-dir"]
+    flags = [*FLAGS, "--max-trials", "2", "--output-dir"]
     assert script.main([*flags, str(unbroken)]) == 0
     build = script.importlib.import_module(EXPERIMENT).build_model
     built = []
 
     def dying(*args, **kwargs):
-        # One model is built before the first trial, to learn the choices.
+        # One is built before the first trial, to learn the choices.
         if len(built) == 2:
             raise KeyboardInterrupt
         built.append(args)
@@ -97,7 +97,8 @@ def test_a_chief_and_two_workers_share_a_search(tmp_path):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     flags = ["convolutional_networks", "--smoke", "--max-trials", "4"]
-    flags += ["--unit-choices", "1", "2", "--output-dir", str(folder)]
+    flags += ["--unit-choices", "1", "2", "--epochs", "1"]
+    flags += ["--output-dir", str(folder)]
     processes = [
         subprocess.Popen(
             [sys.executable, script.__file__, *flags],
@@ -114,15 +115,35 @@ def test_a_chief_and_two_workers_share_a_search(tmp_path):
         )
         for name in ("chief", "worker0", "worker1")
     ]
-    outputs = [process.communicate(timeout=240)[0] for process in processes]
+    try:
+        outputs = [process.communicate(timeout=240)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
     assert [process.returncode for process in processes] == [0, 0, 0], outputs
     rows = _rows(folder)
     assert len(rows) == 4
     assert {row["status"] for row in rows} == {"completed"}
     assert "The table, the figure and the best model" in outputs[0]
     # The chief trains nothing, the workers share the trials.
-    trained = [output.count("Epoch 1/2") for output in outputs]
+    trained = [output.count("- val_loss: ") for output in outputs]
     assert trained[0] == 0 and sum(trained) == 4
+
+
+def test_a_worker_that_comes_too_late_has_nothing_to_do(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("KERASTUNER_ORACLE_IP", "127.0.0.1")
+    monkeypatch.setenv("KERASTUNER_ORACLE_PORT", "9")
+    monkeypatch.setenv("KERASTUNER_TUNER_ID", "worker2")
+
+    def finish(seconds):  # While it waits for a chief that is gone.
+        (tmp_path / "metrics.json").touch()
+
+    monkeypatch.setattr(script.time, "sleep", finish)
+    assert script.main([*FLAGS, "--output-dir", str(tmp_path)]) == 0
+    assert "is finished" in capsys.readouterr().out
+    assert not (tmp_path / "trials.csv").exists()
 
 
 def test_trials_that_diverge_are_told(tmp_path, capsys):
