@@ -130,6 +130,11 @@ def test_wrong_weights():
     with pytest.raises(ValueError, match="kernel_gamma.*Received.*'gamma'"):
         ops.ln_lstm(**arguments)
     del weights["gamma"]
+    kernel = weights["kernel"]
+    weights["kernel"] = keras.ops.cast(kernel, "float16")
+    with pytest.raises(ValueError, match="kernel.*float32.*float16"):
+        ops.ln_lstm(**arguments)
+    weights["kernel"] = kernel
     weights["bias"] = np.ones(4, "float32")
     with pytest.raises(ValueError, match=r"bias.*\(16,\).*\(4,\)"):
         ops.ln_lstm(**arguments)
