@@ -32,6 +32,19 @@ import keras  # noqa: E402  (the settings above must come first)
 import pytest  # noqa: E402
 
 
+@pytest.fixture(autouse=True, scope="module")
+def forget_programs():
+    """A process may hold some thousand programs of JAX, then it crashes.
+
+    Each of them is a few memory maps, of which Linux allows 65,530.
+    """
+    yield
+    if keras.backend.backend() == "jax":
+        import jax
+
+        jax.clear_caches()
+
+
 @pytest.fixture(autouse=True)
 def same_start():
     """Every test starts from the same seed and leaves no global setting."""

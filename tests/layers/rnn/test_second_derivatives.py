@@ -48,7 +48,8 @@ def _jax(layer, x, mask):
     def penalty(x, weights):
         return (jax.grad(loss)(x, weights) ** 2).sum()
 
-    of_x, of_weights = jax.grad(penalty, argnums=(0, 1))(x, weights)
+    differentiate = jax.jit(jax.grad(penalty, argnums=(0, 1)))
+    of_x, of_weights = differentiate(x, weights)
     return [of_x, *of_weights]
 
 
