@@ -67,9 +67,9 @@ def bn_lstm(
         initial_states: h and c, tensors (B, U); None for zeros.
         weights: kernel (D, 4U), recurrent_kernel (U, 4U), and any of bias,
             kernel_gamma, recurrent_gamma (4U), state_gamma and state_beta
-            (U). Columns stand in the order i, f, c, o. The kernels have the
-            dtype of the sequences. A site is normalised where its gamma is
-            there; without `learn` each such site has its
+            (U). Columns stand in the order i, f, c, o. The kernels are cast
+            to the dtype of the sequences. A site is normalised where its
+            gamma is there; without `learn` each such site has its
             `{site}_moving_mean` and `{site}_moving_variance` (S, 4U or U),
             the sites being "kernel", "recurrent" and "state".
         learn: whether to normalise by the statistics of the batch, instead of

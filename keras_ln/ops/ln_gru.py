@@ -136,8 +136,8 @@ def ln_gru(
             zeros.
         weights: kernel (D, 3U), recurrent_kernel (U, 3U), and any of bias,
             kernel_gamma, kernel_beta, recurrent_gamma and recurrent_beta
-            (3U). Columns stand in the order z, r, h. The kernels have the
-            dtype of the sequences.
+            (3U). Columns stand in the order z, r, h. The kernels are cast
+            to the dtype of the sequences.
         activation: of the candidate h~: one of "linear", "relu", "sigmoid",
             "tanh".
         recurrent_activation: of the gates z and r, likewise.

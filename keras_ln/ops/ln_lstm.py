@@ -61,7 +61,7 @@ def ln_lstm(
         weights: kernel (D, 4U), recurrent_kernel (U, 4U), and any of bias,
             kernel_gamma, kernel_beta, recurrent_gamma, recurrent_beta (4U),
             state_gamma and state_beta (U). Columns stand in the order i, f,
-            c, o. The kernels have the dtype of the sequences.
+            c, o. The kernels are cast to the dtype of the sequences.
         activation: of the candidate c~ and of the c that h sees: one of
             "linear", "relu", "sigmoid", "tanh".
         recurrent_activation: of the gates i, f and o, likewise.

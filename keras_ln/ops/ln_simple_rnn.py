@@ -84,7 +84,7 @@ def ln_simple_rnn(
             zeros.
         weights: kernel (D, U), recurrent_kernel (U, U), and any of bias,
             gamma and beta (U). Without gamma nothing is normalised. The
-            kernels have the dtype of the sequences.
+            kernels are cast to the dtype of the sequences.
         activation: f, one of "linear", "relu", "sigmoid", "tanh".
         epsilon: finite number > 0, inside the square root.
         mask: bool tensor (B, T), False where a row's step is left out.

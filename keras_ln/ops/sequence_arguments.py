@@ -76,14 +76,10 @@ def check_sequence(
                 f"{shapes[name]} for {features} features and {units} units. "
                 f"Received: shape {tuple(weight.shape)}."
             )
-    dtype = keras.backend.standardize_dtype(sequences.dtype)
-    for name in MATRICES:
-        received = keras.backend.standardize_dtype(weights[name].dtype)
-        if received != dtype:
-            raise ValueError(
-                f"Argument `weights` must hold {name} in the dtype of the "
-                f"sequences, {dtype}. Received: {received}."
-            )
+    weights |= {
+        name: keras.ops.cast(weights[name], sequences.dtype)
+        for name in MATRICES
+    }
     settings = Settings(
         arguments.check_epsilon(epsilon, allow_zero=False),
         _differentiable("activation", activation),

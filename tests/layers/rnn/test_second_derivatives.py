@@ -71,7 +71,9 @@ def _torch(layer, x, mask):
     ]
 
 
-@pytest.mark.parametrize("mask", ["none", "middle"])
+@pytest.mark.parametrize(
+    "mask", [pytest.param("none", marks=pytest.mark.slow), "middle"]
+)
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_gradient_of_a_gradient(row, mask):
     problem = Problem(row, {"return_sequences": True})
