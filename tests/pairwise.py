@@ -47,16 +47,16 @@ def _gain(chosen, name, index, missing):
 
 
 def some_slow(cases):
-    """The cases as parameters; on JAX three of four are marked slow.
+    """The cases as parameters, some of them marked slow: where XLA compiles.
 
-    It compiles each of them for a second or two, the others do not.
+    It takes a second or two for each; torch runs them all.
     """
-    on_jax = keras.backend.backend() == "jax"
+    every = {"tensorflow": 2, "jax": 4}.get(keras.backend.backend(), 1)
     return [
         pytest.param(
             case,
             id=case_id(case),
-            marks=[pytest.mark.slow] if on_jax and k % 4 else [],
+            marks=[pytest.mark.slow] if k % every else [],
         )
         for k, case in enumerate(cases)
     ]

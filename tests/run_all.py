@@ -91,17 +91,14 @@ def suite(backend, *arguments):
     """Tests on one backend, one process per core."""
     pytest = (sys.executable, "-m", "pytest", "-q", "--dist", "worksteal")
     workers = str(min(os.cpu_count() or 1, 8))
-    run(*pytest, "-n", workers, *arguments, KERAS_BACKEND=backend)
+    chosen = ("-m", "not slow and not accelerator and not peers")
+    run(*pytest, "-n", workers, *chosen, *arguments, KERAS_BACKEND=backend)
 
 
 def portable_suite(backend):
-    """The tests that a backend other than TensorFlow has to pass.
-
-    Whatever is marked slow runs on TensorFlow alone.
-    """
-    chosen = "not slow and not accelerator and not peers"
+    """The tests that a backend other than TensorFlow has to pass."""
     ignored = (f"--ignore={path}" for path in BACKEND_FREE)
-    suite(backend, "tests", "-m", chosen, *ignored)
+    suite(backend, "tests", *ignored)
 
 
 CHECKS = {
