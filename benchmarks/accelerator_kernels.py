@@ -29,6 +29,10 @@ import sys
 from benchmarks import harness, hlo, report
 
 CHIPS = {"gpu": "H200", "tpu": "TPU v5e"}
+COMPILERS = {
+    "gpu": ("jax-cuda12-pjrt", "nvidia-cuda-nvcc-cu12"),
+    "tpu": ("libtpu",),
+}
 PHASES = ("forward", "backward", "inference")
 COLUMNS = [
     "chip",
@@ -187,7 +191,10 @@ def row(chip, op, phase, options, compiled):
     # A GPU's kernels hand results on through its one memory.
     values += [counted.on_chip if chip == "tpu" else "", counted.outside]
     values += [estimate("flops", 1e9), estimate("bytes accessed", 1e6)]
-    values += [estimate("optimal_seconds", 1e-6), harness.versions()]
+    values += [
+        estimate("optimal_seconds", 1e-6),
+        harness.versions(*COMPILERS[chip]),
+    ]
     return dict(zip(COLUMNS, values, strict=True)), counted.kernels
 
 

@@ -67,6 +67,18 @@ def _uniform(rng, *shape):
     return rng.uniform(-limit, limit, size=shape).astype("float32")
 
 
+def set_up_torch(threads):
+    """The number of threads; tiny numbers are zero, as XLA has it.
+
+    Gradients vanish over long sequences, and arithmetic with numbers below
+    the normal range takes many times as long.
+    """
+    import torch
+
+    torch.set_num_threads(threads)
+    torch.set_flush_denormal(True)
+
+
 def torch_plain(kind, shape, units, return_sequences, dtype):
     """torch's own "LSTM", "GRU" or "RNN": (call, weights)."""
     import torch

@@ -199,9 +199,9 @@ def resident(field):
     return int(lines[field].split()[0]) / 1024
 
 
-def versions():
+def versions(*others):
     """Names and versions of what was measured."""
-    names = ("keras-ln", "keras", "tensorflow", "jax", "torch")
+    names = ("keras-ln", "keras", "tensorflow", "jax", "torch", *others)
     found = [f"python {platform.python_version()}"]
     for name in names:
         try:

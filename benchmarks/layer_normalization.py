@@ -72,7 +72,7 @@ def programs(options):
 def _torch(options, arrays, parameters):
     import torch
 
-    torch.set_num_threads(options.threads)
+    baselines.set_up_torch(options.threads)
     layer = torch.nn.LayerNorm(parameters[0].shape, eps=1e-5)
     with torch.no_grad():
         for own, value in zip(layer.parameters(), parameters, strict=True):

@@ -179,9 +179,7 @@ def _others(options, size, arrays):
         return found
 
     def of_torch(make, *arguments):
-        import torch
-
-        torch.set_num_threads(options.threads)
+        baselines.set_up_torch(options.threads)
         call, weights = make(*arguments, *settings, options.dtype)
         return keras_programs.module_steps(call, weights, arrays, options.dtype)
 
