@@ -66,7 +66,7 @@ def plot(rows, path):
     sizes = list(dict.fromkeys(row["sizes"] for row in rows))
     most = max(len([r for r in rows if r["sizes"] == s]) for s in sizes) / 2
     figure = Figure(
-        figsize=(11, len(sizes) * (0.8 + 0.28 * most)), layout="constrained"
+        figsize=(13, len(sizes) * (0.8 + 0.28 * most)), layout="constrained"
     )
     panels = figure.subplots(len(sizes), len(MODES), squeeze=False)
     for line, size in zip(panels, sizes, strict=True):
@@ -82,8 +82,9 @@ def plot(rows, path):
                     for r in own
                 ],
             )
-            panel.bar_label(bars, fmt="%.3g", padding=2)
-            panel.margins(x=0.12)
+            panel.bar_label(bars, fmt="{:,.4g}", padding=2)
+            panel.margins(x=0.2)
             panel.invert_yaxis()
-            panel.set(title=f"{mode}, {size}", xlabel="ms (median)")
+            panel.set(xlabel="ms (median)")
+            panel.set_title(f"{mode}, {size}", fontsize="medium")
     figure.savefig(path)
