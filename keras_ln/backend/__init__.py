@@ -26,8 +26,9 @@ torch. Each of them supplies the same names:
     ``keras.ops`` falls back to float32 in some of these on JAX and torch.
     ``matmul(a, b)`` takes ``a`` of any rank and a matrix ``b``.
 
-``fused_sum(x, axes, keepdims=False)``
-    ``sum`` over ``axes`` (a sorted tuple, not negative, maybe empty), for
+``fused_sum(x, axes, keepdims=False, weights=None)``
+    ``sum`` of ``x``, or of ``x * weights``, over ``axes`` (a sorted tuple,
+    not negative, maybe empty). The weights have size 1 at all other axes. For
     inside the functions given to ``custom_vjp``: in whatever form computes
     ``x`` and its sum in one pass where XLA runs.
 

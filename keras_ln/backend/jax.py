@@ -22,8 +22,9 @@ def sum(x, axis=None, keepdims=False):
     return jnp.sum(x, axis=axis, keepdims=keepdims)
 
 
-def fused_sum(x, axes, keepdims=False):
+def fused_sum(x, axes, keepdims=False, weights=None):
     """``sum``; see the package docstring."""
+    x = x if weights is None else x * weights
     return sum(x, axes, keepdims)
 
 

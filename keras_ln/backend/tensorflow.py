@@ -35,7 +35,7 @@ def sum(x, axis=None, keepdims=False):
     return tf.reduce_sum(x, axis=axis, keepdims=keepdims)
 
 
-def fused_sum(x, axes, keepdims=False):
+def fused_sum(x, axes, keepdims=False, weights=None):
     """``sum``, in a form that XLA:CPU fuses with the making of ``x``."""
     rank = len(x.shape)
     leading = axes == tuple(range(len(axes)))
@@ -46,6 +46,8 @@ def fused_sum(x, axes, keepdims=False):
     on_cpu = {d.device_type for d in tf.config.list_physical_devices()} == {
         "CPU"
     }
+    if weights is not None and not (on_cpu and trailing):
+        x, weights = x * weights, None
     if not on_cpu or not (leading or trailing):
         return sum(x, axes, keepdims)
     dynamic = tf.shape(x)
@@ -53,8 +55,10 @@ def fused_sum(x, axes, keepdims=False):
     kept = [n for a, n in enumerate(sizes) if a not in axes]
     count, rest = _product(sizes[a] for a in axes), _product(kept)
     if trailing:
-        ones = tf.ones([count, 1], x.dtype)
-        total = tf.matmul(tf.reshape(x, [rest, count]), ones)
+        if weights is None:
+            weights = tf.ones([count], x.dtype)
+        weights = tf.reshape(weights, [count, 1])
+        total = tf.matmul(tf.reshape(x, [rest, count]), weights)
     else:
         total = _sum_of_rows(tf.reshape(x, [count, rest]), count)
     if keepdims:

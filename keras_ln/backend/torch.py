@@ -22,8 +22,9 @@ def sum(x, axis=None, keepdims=False):
     return torch.sum(x, dim=axis, keepdim=keepdims)
 
 
-def fused_sum(x, axes, keepdims=False):
+def fused_sum(x, axes, keepdims=False, weights=None):
     """``sum``; see the package docstring."""
+    x = x if weights is None else x * weights
     # torch takes no axes for all of them.
     return sum(x, axes, keepdims) if axes else x
 

@@ -67,12 +67,11 @@ def layer_normalization_forward(
 ) -> tuple[Any, tuple[Any, ...]]:
     """`(y, residuals)` of eq. 3 over `axes`, sorted and not negative."""
     z = keras.ops.cast(x, arguments.statistics_dtype(x.dtype))
-    mean = _mean(z, axes)
-    centred = z - mean
     # The float32 mean of numbers near 1e4 is off by 5e-4 and more: by its own
-    # rounding and the sum's. What is left in the differences is exact.
-    rest = _mean(centred, axes)
-    centred = centred - rest
+    # rounding and the sum's. Differences from a number close by are exact.
+    origin = _origin(z, axes)
+    offset = _mean(z - origin, axes)
+    centred = z - origin - offset
     variance = _mean(centred * centred, axes)
     rstd = 1.0 / backend.sqrt(variance + epsilon)
     y = centred * rstd
@@ -80,7 +79,7 @@ def layer_normalization_forward(
         y = y * _spread(gamma, z, axes)
     if beta is not None:
         y = y + _spread(beta, z, axes)
-    return keras.ops.cast(y, x.dtype), (x, gamma, beta, mean + rest, rstd)
+    return keras.ops.cast(y, x.dtype), (x, gamma, beta, origin + offset, rstd)
 
 
 def layer_normalization_vjp(
@@ -97,23 +96,40 @@ def layer_normalization_vjp(
     others = tuple(a for a in range(len(x.shape)) if a not in axes)
     cotangent = keras.ops.cast(cotangent, rstd.dtype)
     normalized = (keras.ops.cast(x, rstd.dtype) - mean) * rstd
-    g, dgamma, dbeta = cotangent, None, None
+    g, factors, dgamma, dbeta = cotangent, None, None, None
     if gamma is not None:
-        g = cotangent * _spread(gamma, rstd, axes)
+        factors = _spread(gamma, rstd, axes)
+        g = cotangent * factors
         dgamma = backend.fused_sum(cotangent * normalized, others)
         dgamma = keras.ops.cast(dgamma, gamma.dtype)
     if beta is not None:
         dbeta = backend.fused_sum(cotangent, others)
         dbeta = keras.ops.cast(dbeta, beta.dtype)
-    along = _mean(g * normalized, axes)
-    dx = rstd * (g - _mean(g, axes) - normalized * along)
+    along = _mean(cotangent * normalized, axes, factors)
+    dx = rstd * (g - _mean(cotangent, axes, factors) - normalized * along)
     return keras.ops.cast(dx, x.dtype), dgamma, dbeta
 
 
-def _mean(x: Any, axes: tuple[int, ...]) -> Any:
+def _origin(x: Any, axes: tuple[int, ...]) -> Any:
+    """A number among those of each slice: the mean of a few of them.
+
+    Of several far apart, since one may be an outlier, and its neighbours too.
+    Of a power of two, since that mean is the same to its last digit whether a
+    compiler rounds the product with 1/n before it subtracts it or not, and of
+    equal numbers it is exactly them.
+    """
+    size = x.shape[axes[-1]] or 1
+    several = next(n for n in (16, 8, 4, 2, 1) if n <= size)
+    step = size // several
+    index = [slice(1 if a in axes else None) for a in range(len(x.shape))]
+    index[axes[-1]] = slice(None, several * step, step)
+    return backend.mean(x[tuple(index)], axes, keepdims=True)
+
+
+def _mean(x: Any, axes: tuple[int, ...], factors: Any = None) -> Any:
     shape = keras.ops.shape(x)
     count = functools.reduce(operator.mul, [shape[axis] for axis in axes])
-    total = backend.fused_sum(x, axes, keepdims=True)
+    total = backend.fused_sum(x, axes, keepdims=True, weights=factors)
     return total / keras.ops.cast(count, x.dtype)
 
 

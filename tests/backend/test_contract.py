@@ -89,6 +89,19 @@ def test_reductions_keep_float64(name, axis, keepdims, rng):
 
 
 @pytest.mark.parametrize("mode", [lambda f: f, compiled])
+@pytest.mark.parametrize("axes", [(), (0,), (2,), (1, 2), (0, 2), (0, 1, 2)])
+def test_fused_sum_with_weights(axes, mode, rng):
+    x = rng.normal(size=(19, 4, 5))
+    sizes = [n if a in axes else 1 for a, n in enumerate(x.shape)]
+    weights = rng.normal(size=sizes)
+    function = mode(lambda x, w: backend.fused_sum(x, axes, weights=w))
+    y = function(*map(keras.ops.convert_to_tensor, (x, weights)))
+    expected = (x * weights).sum(axes)
+    assert to_numpy(y).dtype == "float64" and y.shape == expected.shape
+    np.testing.assert_allclose(to_numpy(y), expected, rtol=1e-11)
+
+
+@pytest.mark.parametrize("mode", [lambda f: f, compiled])
 @pytest.mark.parametrize("keepdims", [False, True])
 @pytest.mark.parametrize("shape", [(19, 4, 5), (2, 3, 4), (8, 1, 9)])
 @pytest.mark.parametrize(
