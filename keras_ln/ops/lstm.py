@@ -3,9 +3,9 @@
     [i f c~ o] = N(h R) + N(x W) + bias
     c' = f * c + i * c~;   h' = o * activation(N(c'))
 
-N normalises, at the sites "recurrent", "kernel" and "state", over what the
-cell's `norms` say. Letters: B batch, U units. Gates stand in the order i, f,
-c, o.
+The next step gets c', or N(c') with `carry_normalized_state`. N normalises,
+at the sites "recurrent", "kernel" and "state", over what the cell's `norms`
+say. Letters: B batch, U units. Gates stand in the order i, f, c, o.
 """
 
 from typing import Any
@@ -33,11 +33,11 @@ def lstm_step(
     from_h, recurrent = norms.forward("recurrent", from_h)
     i, f, candidate, o = _gates(from_x + from_h, settings, norms)
     new_c = f * c + i * candidate
-    # The carried c is not normalised, only what h sees of it.
     shown, state = norms.forward("state", new_c)
     new_h = o * settings.activation.function(shown)
     statistics = dict(zip(SITES, (kernel, recurrent, state), strict=True))
-    return (new_h, new_c), statistics
+    carried = shown if settings.carry_normalized_state else new_c
+    return (new_h, carried), statistics
 
 
 def lstm_step_vjp(
@@ -63,10 +63,11 @@ def lstm_step_vjp(
     shown = norms.again("state", new_c, statistics["state"])
     y = settings.activation.function(shown)
 
-    d_shown, d_vectors = norms.vjp(
-        "state", new_c, statistics["state"], dh * o * derivative(y)
-    )
-    dc = dc + d_shown
+    d_shown = dh * o * derivative(y)
+    if settings.carry_normalized_state:
+        d_shown, dc = d_shown + dc, 0.0
+    d_new_c, d_vectors = norms.vjp("state", new_c, statistics["state"], d_shown)
+    dc = dc + d_new_c
     dz = keras.ops.concatenate(
         [
             dc * candidate * gate_derivative(i),
