@@ -103,7 +103,7 @@ def ln_lstm(
     >>> tuple(outputs.shape), tuple(c.shape)
     ((2, 7, 4), (2, 4))
     """
-    *tensors, settings = check_sequence(
+    sequences, states, weights, settings = check_sequence(
         sequences,
         initial_states,
         weights,
@@ -122,7 +122,9 @@ def ln_lstm(
         )
     return recurrence.run(
         LN_LSTM,
-        *tensors,
+        sequences,
+        states,
+        weights,
         settings._replace(carry_normalized_state=bool(carry_normalized_state)),
         mask=mask,
         input_mask=input_mask,
