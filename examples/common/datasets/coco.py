@@ -54,7 +54,7 @@ def load(data_dir: str | None) -> list[Part]:
 
     folder = Path(data_dir or tfds.core.constants.DATA_DIR).expanduser()
     kept = {
-        split: folder / DATA_SET / f"vgg19-fc7-{split}.npz"
+        split: folder / f"{DATA_SET}_vgg19_fc7" / f"{split}.npz"
         for splits in PARTS
         for split in splits
     }
@@ -67,7 +67,9 @@ def load(data_dir: str | None) -> list[Part]:
             # Prepares the data set or says why it cannot.
             published.load(DATA_SET, (), data_dir, ARCHIVES, SOURCE)
             network = vgg19()
-        dataset = tfds.builder(DATA_SET, data_dir=folder).as_dataset(split)
+        dataset = tfds.builder(DATA_SET, data_dir=folder).as_dataset(
+            split=split
+        )
         print(f"Computing {path}.")
         keep(path, tfds.as_numpy(dataset), network)
     parts = []
@@ -104,7 +106,13 @@ def keep(
     check_part(f"{path}: features", features, f"{path}: captions", captions)
     path.parent.mkdir(parents=True, exist_ok=True)
     with files.replacing(path) as partial, partial.open("wb") as file:
-        np.savez(file, network=NETWORK, captions=captions, features=features)
+        np.savez(
+            file,
+            network=NETWORK,
+            # An array of texts would give all the space of the longest.
+            captions=np.frombuffer("\n".join(captions).encode(), np.uint8),
+            features=features,
+        )
 
 
 def read(path: Path) -> tuple[list[str], np.ndarray]:
@@ -114,9 +122,9 @@ def read(path: Path) -> tuple[list[str], np.ndarray]:
         InputError: if it is broken or of another network.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            network = str(file["network"])
-            captions, features = file["captions"].tolist(), file["features"]
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+            network, features = str(file["network"]), file["features"]
+            captions = file["captions"].tobytes().decode().split("\n")
     except Exception as error:  # Of zipfile, zlib and NumPy.
         raise InputError(
             f"the features {path} cannot be read ({error}); remove the file "
