@@ -20,7 +20,7 @@ EACH = 5  # Captions of an image.
 SPLITS = ("train", "dev", "test")
 
 # Generated scenes to learn from, to choose the model by and to test with.
-SMALL_COUNTS = (3_000, 200, 1_000)
+SMALL_COUNTS = (3_200, 200, 1_000)
 
 # Rows of the vocabulary that are no words.
 PADDING, END, UNKNOWN = range(3)
