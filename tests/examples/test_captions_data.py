@@ -77,6 +77,10 @@ def test_long_captions_are_cut_and_short_ones_filled(folder):
     # Both the cut and the short ones have their end mark.
     assert (data.train.words[:, 4] == captions.END).all()
     assert list(data.dev.words[3, 1:]) == [captions.END, 0, 0, 0]
+    # The longest of all parts gives the length of all.
+    path.write_text(path.read_text().replace("cat", "cat and cat and cat"))
+    found = _load(folder)
+    assert [part.words.shape[1] for part in found[:3]] == [12, 12, 12]
 
 
 def test_features_are_scaled_to_length_one(folder):

@@ -119,9 +119,11 @@ def load(args: Namespace) -> Captions:
         )
     vocabulary = make_vocabulary(parts[0][0])
     rows = {word: row for row, word in enumerate(vocabulary)}
+    lengths = [len(line.split()) for lines, _ in parts for line in lines]
+    length = min(args.length, max(lengths))
     splits = [
-        Split(encode(captions, rows, args.length), _unit(features))
-        for captions, features in parts
+        Split(encode(lines, rows, length), _unit(features))
+        for lines, features in parts
     ]
     return Captions(*splits, vocabulary, growing=args.data == "embedded")
 
@@ -136,12 +138,12 @@ def make_vocabulary(captions: Iterable[str]) -> tuple[str, ...]:
 def encode(
     captions: Sequence[str], rows: dict[str, int], length: int
 ) -> np.ndarray:
-    """The words of captions, each with an end mark (5 N, T) int32."""
-    lines = [line.split()[:length] for line in captions]
-    found = np.full((len(lines), 1 + max(map(len, lines))), PADDING, np.int32)
-    for row, line in zip(found, lines, strict=True):
-        numbers = [rows.get(word, UNKNOWN) for word in line]
-        row[: len(line) + 1] = [*numbers, END]
+    """The first words of captions, then an end mark (5 N, length + 1) int32."""
+    found = np.full((len(captions), length + 1), PADDING, np.int32)
+    for row, caption in zip(found, captions, strict=True):
+        words = caption.split()[:length]
+        numbers = [rows.get(word, UNKNOWN) for word in words]
+        row[: len(words) + 1] = [*numbers, END]
     return found
 
 
