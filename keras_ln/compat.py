@@ -168,8 +168,8 @@ def load_tfa_simple_rnn(layer: Any, weights: Sequence[Any]) -> Any:
     >>> from keras_ln import compat
     >>> weights = [np.ones(shape) for shape in [(3, 4), (4, 4), 4, 4]]
     >>> layer = compat.load_tfa_simple_rnn(keras_ln.LNSimpleRNN(4), weights)
-    >>> layer.cell.weights[3].name, float(layer.cell.weights[3][0])
-    ('beta', 1.0)
+    >>> tuple(layer(np.ones((2, 7, 3))).shape)
+    (2, 4)
     """
     cell = _cell(layer, LNSimpleRNNCell)
     names = [
