@@ -14,6 +14,7 @@ import keras
 from keras_ln import backend
 from keras_ln.ops.activations import Activation
 from keras_ln.ops.normalize import LayerNorms, widen
+from keras_ln.ops.support import asks_for_portable_ops
 
 
 class Settings(NamedTuple):
@@ -146,14 +147,19 @@ def run(
     valid = None
     if mask is not None:
         valid = keras.ops.swapaxes(mask, 0, 1)[..., None]
-    op = _operation(cell, settings, go_backwards, return_all_outputs, training)
-    outputs, states, statistics = op(
+    static = (cell, settings, go_backwards, return_all_outputs)
+    args: tuple[Any, ...] = (
         sequences,
         tuple(states),
         weights,
         (input_mask, recurrent_mask),
         (valid, _visits(given, go_backwards)),
     )
+    if asks_for_portable_ops():
+        results, _ = sequence_forward(*static, *args)
+    else:
+        results = _operation(*static, training)(*args)
+    outputs, states, statistics = results
     last_output = keras.ops.cast(states[0], sequences.dtype)
     if outputs is None:
         outputs = last_output[:, None]
