@@ -221,6 +221,16 @@ def nonnegative_number(text: str) -> float:
     return number
 
 
+def share(text: str) -> float:
+    """The value of a flag that says which part of something."""
+    number = _number(text)
+    if not 0 <= number < 1:
+        raise argparse.ArgumentTypeError(
+            f"expected a number from 0 to below 1, received {text!r}"
+        )
+    return number
+
+
 def _number(text: str) -> float:
     try:
         return float(text)

@@ -1,0 +1,211 @@
+"""The network that answers a query about a passage by looking it up there.
+
+Hermann et al., "Teaching Machines to Read and Comprehend" (2015), section 3.2,
+with the terms that Cooijmans et al., "Recurrent Batch Normalization" (2016),
+section 5.4, add. Letters: B batch, T words of a passage, U units.
+"""
+
+from typing import Any
+
+import keras
+from keras import layers, ops
+
+import keras_ln
+
+KINDS = ("none", "batch", "batch-everywhere", "layer")
+
+# Standard deviation of the initial h: where it starts, and of the noise on it.
+START = 0.1
+
+# A score that leaves no weight.
+_NOTHING = -1e30
+
+
+def uses_batches(norm: str) -> bool:
+    """Whether a kind has batch statistics."""
+    return norm in ("batch", "batch-everywhere")
+
+
+def lstm(
+    norm: str,
+    units: int,
+    gain: float | None = None,
+    momentum: float = 0.99,
+    **kwargs: Any,
+) -> keras.Layer:
+    """The LSTM of a kind; a gain of None is the layer's own."""
+    if norm == "none":
+        return keras_ln.LNLSTM(units, normalize=(), **kwargs)
+    if gain is not None:
+        kwargs["gamma_initializer"] = keras.initializers.Constant(gain)
+    if norm == "layer":
+        return keras_ln.LNLSTM(units, **kwargs)
+    return keras_ln.BNLSTM(units, momentum=momentum, **kwargs)
+
+
+@keras.saving.register_keras_serializable(package="keras_ln_examples")
+class InitialState(layers.Layer):
+    """The first h (B, U), learnt and the same for all rows, and c = 0.
+
+    From an h of zero an LSTM with layer normalisation has a gradient of 1 /
+    sqrt(epsilon) per step for as long as its state stays zero.
+    """
+
+    def __init__(self, units: int, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.units = units
+
+    def build(self, input_shape):
+        self.h = self.add_weight(
+            name="h",
+            shape=(self.units,),
+            initializer=keras.initializers.RandomNormal(stddev=START),
+        )
+
+    def call(self, words):
+        """Takes anything of B rows."""
+        shape = (ops.shape(words)[0], self.units)
+        h = ops.broadcast_to(ops.cast(self.h, self.compute_dtype), shape)
+        return h, ops.zeros(shape, self.compute_dtype)
+
+    def get_config(self):
+        return super().get_config() | {"units": self.units}
+
+
+@keras.saving.register_keras_serializable(package="keras_ln_examples")
+class Attention(layers.Layer):
+    """What a query finds in a passage.
+
+    With passage states d_t, their mean m over the words, and the query's q:
+
+        s_t = w . tanh(W_d d_t + W_q q + b) + (B d_t) . (B q)
+        a = softmax(s),  r = sum_t a_t d_t
+        g = tanh(W_r r + W_g q + W_m m + b_g)
+
+    With `normalize`, every term inside a tanh is batch normalised, W_d d_t
+    with one statistic for all words (Cooijmans et al., "BN-everywhere"), and
+    its shift stands for the bias. Padding has no weight, and no part in m or
+    in statistics. Everything is in float32.
+
+    Args:
+        units: U, of all matrices.
+        normalize: whether to normalise the terms.
+        gain: what the gains start from; None for 0.1.
+        momentum: share of the moving statistics that a batch leaves.
+        **kwargs: arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        passage: d, (B, T, U).
+        query: q, (B, U).
+        mask: bool (B, T), False for padding.
+
+    Returns g (B, U).
+    """
+
+    def __init__(
+        self,
+        units: int,
+        normalize: bool = False,
+        gain: float | None = None,
+        momentum: float = 0.99,
+        **kwargs: Any,
+    ):
+        kwargs["dtype"] = "float32"
+        super().__init__(**kwargs)
+        self.config = {
+            "units": units,
+            "normalize": normalize,
+            "gain": gain,
+            "momentum": momentum,
+        }
+        self.terms = {
+            name: self._dense(units, name, use_bias=bias and not normalize)
+            for name, bias in (
+                ("passage", False),
+                ("query", True),
+                ("found", False),
+                ("query_again", True),
+                ("mean", False),
+            )
+        }
+        # It takes the passage's mask, and its output has none.
+        self.supports_masking = True
+        self.score = self._dense(1, "score")
+        self.match = self._dense(units, "match")
+        self.norms = {}
+        if normalize:
+            start = keras.initializers.Constant(0.1 if gain is None else gain)
+            self.norms = {
+                name: self._norm(name, start, momentum) for name in self.terms
+            }
+
+    def _dense(self, units, name, use_bias=False):
+        return layers.Dense(
+            units, use_bias=use_bias, name=name, dtype="float32"
+        )
+
+    def _norm(self, name, start, momentum):
+        kwargs = {
+            "momentum": momentum,
+            "gamma_initializer": start,
+            # One shift per tanh, as one bias.
+            "center": name.startswith("query"),
+            "name": f"{name}_norm",
+            "dtype": "float32",
+        }
+        if name == "passage":
+            return keras_ln.RecurrentBatchNorm(sequence_wise=True, **kwargs)
+        return keras_ln.BatchNormalization(**kwargs)
+
+    def build(self, passage_shape, query_shape):
+        units = self.config["units"]
+        own = (*query_shape[:-1], units)
+        for name, dense in self.terms.items():
+            inputs = passage_shape if name == "passage" else query_shape
+            dense.build(inputs)
+            if name in self.norms:
+                self.norms[name].build((*inputs[:-1], units))
+        self.score.build(own)
+        self.match.build(query_shape)
+
+    def call(self, passage, query, mask=None, training=False):
+        weights = self.weights_of(passage, query, mask, training)
+        found = ops.sum(weights[..., None] * passage, axis=1)
+        if mask is None:
+            mean = ops.mean(passage, axis=1)
+        else:
+            counted = ops.cast(mask, passage.dtype)[..., None]
+            words = ops.maximum(ops.sum(counted, axis=1), 1)
+            mean = ops.sum(counted * passage, axis=1) / words
+        return ops.tanh(
+            self._term("found", found, training)
+            + self._term("query_again", query, training)
+            + self._term("mean", mean, training)
+        )
+
+    def compute_mask(self, *args):
+        return None
+
+    def weights_of(self, passage, query, mask=None, training=False):
+        """The attention a (B, T)."""
+        hidden = ops.tanh(
+            self._term("passage", passage, training, mask=mask)
+            + self._term("query", query, training)[:, None]
+        )
+        scores = self.score(hidden)[..., 0]
+        match = self.match(passage) * self.match(query)[:, None]
+        scores = scores + ops.sum(match, axis=-1)
+        if mask is None:
+            return ops.softmax(scores, axis=-1)
+        weights = ops.softmax(ops.where(mask, scores, _NOTHING), axis=-1)
+        # Else a passage of nothing but padding would be seen.
+        return weights * ops.cast(mask, weights.dtype)
+
+    def _term(self, name, x, training, **mask):
+        x = self.terms[name](x)
+        if name not in self.norms:
+            return x
+        return self.norms[name](x, training=training, **mask)
+
+    def get_config(self):
+        return super().get_config() | self.config

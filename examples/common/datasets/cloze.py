@@ -1,0 +1,265 @@
+"""Cloze questions: a passage, and a query with an entity to be named.
+
+Entities are anonymous markers whose numbers mean nothing: every question gets
+its own, and new ones in every batch, so that only reading the passage helps.
+"""
+
+import collections
+from argparse import Namespace
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from common.datasets import published, streams
+from common.errors import InputError
+
+BLANK = "@placeholder"
+
+# The first numbers of every vocabulary. That of the blank is 2; markers
+# follow, then words.
+PADDING, UNKNOWN, FIRST_MARKER = 0, 1, 3
+
+_SENTENCE_END = {".", "?", "!"}
+
+
+class Question(NamedTuple):
+    """A question in words."""
+
+    sentences: Sequence[Sequence[str]]  # The passage.
+    query: Sequence[str]
+    answer: str
+    entities: frozenset[str]  # The words that are entities.
+
+    @property
+    def passage(self) -> list[str]:
+        """The words of all sentences."""
+        return [word for sentence in self.sentences for word in sentence]
+
+
+class Questions(NamedTuple):
+    """Questions in numbers, 0 after the end of the shorter texts."""
+
+    passages: np.ndarray  # (N, T) int32
+    queries: np.ndarray  # (N, Q) int32
+    answers: np.ndarray  # (N,) int32
+
+    def first(self, count: int) -> "Questions":
+        """The first questions."""
+        return Questions(*(part[:count] for part in self))
+
+
+class Cloze(NamedTuple):
+    """Questions to learn from and to validate with."""
+
+    train: Questions
+    validation: Questions
+    markers: int  # E: they have the numbers 3 to 3 + E - 1.
+    vocabulary: list[str]
+
+
+def load(args: Namespace) -> Cloze:
+    """Loads what --data and --data-dir ask for.
+
+    Passages are cut to `args.sentences` and `args.length`; of the words, the
+    `args.words` most frequent ones of the training questions are known.
+
+    Raises:
+        InputError: if the data are missing or broken.
+    """
+    if args.data == "embedded":
+        from common.datasets import verse_questions
+
+        parts = verse_questions.ask()
+    else:
+        parts = [
+            [_from_published(*question) for question in split]
+            for split in _published(args)
+        ]
+    cut = [
+        [shorten(question, args.sentences, args.length) for question in part]
+        for part in parts
+    ]
+    kept = [[q for q in part if q.answer in q.passage] for part in cut]
+    if not all(kept):
+        raise InputError(
+            f"{args.data}: no question has its answer in the --sentences "
+            f"{args.sentences} and --length {args.length} that are left of "
+            "its passage"
+        )
+    print(
+        f"Data: {len(kept[0])} questions for training and {len(kept[1])} for "
+        f"validation; {sum(map(len, cut)) - sum(map(len, kept))} whose answer "
+        "is not in what is left of their passage are left out."
+    )
+    return encode(*kept, words=args.words)
+
+
+def _published(args: Namespace) -> list[list[tuple]]:
+    from common.datasets import question_files
+
+    splits = ["train", "validation"]
+    if args.data == "tfds":
+        found = published.load_examples(
+            question_files.ClozeQuestions,
+            splits,
+            args.data_dir,
+            question_files.HOMEPAGE,
+        )
+        return [[_decode(example) for example in part] for part in found]
+    folder = Path(args.data)
+    if not (folder / "questions").is_dir():
+        raise InputError(
+            "--data: expected a folder with the folder questions of CNN or "
+            f"of the Daily Mail in it, received {folder}"
+        )
+    return [
+        [question for _, question in question_files.read_split(folder, split)]
+        for split in splits
+    ]
+
+
+def _decode(example: dict) -> tuple:
+    texts = [example[key].decode() for key in ("passage", "query", "answer")]
+    return *texts, [entity.decode() for entity in example["entities"]]
+
+
+def _from_published(
+    passage: str, query: str, answer: str, entities: Iterable[str]
+) -> Question:
+    sentences: list[list[str]] = [[]]
+    for word in passage.split():
+        sentences[-1].append(word)
+        if word in _SENTENCE_END:
+            sentences.append([])
+    return Question(
+        [sentence for sentence in sentences if sentence],
+        query.split(),
+        answer,
+        frozenset(entities),
+    )
+
+
+def shorten(question: Question, sentences: int, length: int) -> Question:
+    """Keeps the sentences that say most of what the query says.
+
+    They have the most different words in common with it, the earlier one
+    among equals, and stay in their order.
+
+    Args:
+        question: the question.
+        sentences: how many may stay.
+        length: how many words of them may stay.
+
+    Returns:
+        The question with what is left of its passage as one sentence.
+    """
+    query = set(question.query)
+    order = sorted(
+        range(len(question.sentences)),
+        key=lambda i: -len(query.intersection(question.sentences[i])),
+    )
+    left = [question.sentences[i] for i in sorted(order[:sentences])]
+    words = question._replace(sentences=left).passage
+    return question._replace(sentences=[words[:length]])
+
+
+def encode(
+    train: Sequence[Question], validation: Sequence[Question], words: int
+) -> Cloze:
+    """Numbers words and entities.
+
+    Args:
+        train: the questions to learn from.
+        validation: the others.
+        words: the most frequent words of `train` that are known.
+    """
+    counts = collections.Counter(
+        word
+        for question in train
+        for word in (*question.passage, *question.query)
+        if word not in question.entities and word != BLANK
+    )
+    parts = (train, validation)
+    entities = [[_entities_of(question) for question in p] for p in parts]
+    markers = max(len(found) for part in entities for found in part)
+    vocabulary = [
+        "",
+        "@unknown",
+        BLANK,
+        *(f"@entity{i}" for i in range(markers)),
+        *(word for word, _ in counts.most_common(words)),
+    ]
+    numbers = {word: i for i, word in enumerate(vocabulary)}
+    sizes = [
+        max(len(question.passage) for part in parts for question in part),
+        max(len(question.query) for part in parts for question in part),
+    ]
+    random = np.random.default_rng(0)
+    encoded = []
+    for part, entities_of_part in zip(parts, entities, strict=True):
+        filled = _empty(len(part), *sizes)
+        for i, question in enumerate(part):
+            chosen = FIRST_MARKER + random.permutation(markers)
+            own = dict(zip(entities_of_part[i], chosen, strict=False))
+            for row, text in (
+                (filled.passages[i], question.passage),
+                (filled.queries[i], question.query),
+            ):
+                row[: len(text)] = [
+                    own.get(word) or numbers.get(word, UNKNOWN) for word in text
+                ]
+            filled.answers[i] = own[question.answer]
+        encoded.append(filled)
+    return Cloze(*encoded, markers, vocabulary)
+
+
+def _empty(count: int, longest_passage: int, longest_query: int) -> Questions:
+    return Questions(
+        np.full((count, longest_passage), PADDING, np.int32),
+        np.full((count, longest_query), PADDING, np.int32),
+        np.zeros(count, np.int32),
+    )
+
+
+def _entities_of(question: Question) -> list[str]:
+    """Those that it names, each once, in order."""
+    words = (*question.passage, *question.query)
+    return list(dict.fromkeys(w for w in words if w in question.entities))
+
+
+def batches(
+    cloze: Cloze, batch_size: int, seed: int, first_update: int
+) -> tf.data.Dataset:
+    """Shuffled batches in which the entities have new markers.
+
+    Which ones is a function of seed and update: every question of every
+    batch has its own permutation of all markers.
+
+    Returns:
+        An endless stream of ((passages, queries), answers).
+    """
+
+    def renumber(update, arrays):
+        # Not the numbers with which the questions are shuffled.
+        seeds = tf.stack([tf.cast(seed, tf.int64), -1 - update])
+        keys = tf.random.stateless_uniform([batch_size, cloze.markers], seeds)
+        order = tf.argsort(keys, axis=1, stable=True)  # (B, E)
+
+        def renumbered(numbers):  # (B, any)
+            marker = numbers - FIRST_MARKER
+            is_marker = (marker >= 0) & (marker < cloze.markers)
+            marker = tf.where(is_marker, marker, 0)
+            new = FIRST_MARKER + tf.gather(order, marker, batch_dims=1)
+            return tf.where(is_marker, new, numbers)
+
+        passages, queries, answers = arrays
+        return (
+            (renumbered(passages), renumbered(queries)),
+            renumbered(answers[:, None])[:, 0],
+        )
+
+    stream = streams.shuffled(cloze.train, batch_size, seed, first_update)
+    return stream.enumerate(first_update).map(renumber)
