@@ -10,7 +10,16 @@ import dataclasses
 import keras
 import numpy as np
 import pytest
-from descriptors import BY_NAME, ROWS, D, T, U, named_weights, randomize
+from descriptors import (
+    BY_NAME,
+    ROWS,
+    SEQUENCE_LAYERS,
+    D,
+    T,
+    U,
+    named_weights,
+    randomize,
+)
 from hypothesis import HealthCheck, given, settings
 from reference import norms
 from reliability.configurations import ACTIVATIONS, configurations
@@ -19,6 +28,7 @@ BACKEND = keras.backend.backend()
 # Where XLA compiles each new shape, a configuration is not cheap.
 FEW = {"tensorflow": 15, "jax": 3, "torch": 15}[BACKEND]
 MANY = {"tensorflow": 150, "jax": 30, "torch": 150}[BACKEND]
+MANY_FUSED = {"tensorflow": 30, "jax": 10, "torch": 150}[BACKEND]
 FUSED = {"tensorflow": (False,), "jax": (False,), "torch": (False, "auto")}
 
 # Rounding, 1e-16, times the 1 / sqrt(1e-6) of a norm of nearly equal numbers
@@ -256,11 +266,15 @@ def test_some_configurations(row):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fused", [False, "auto"])
 @pytest.mark.parametrize("row", ROWS, ids=str)
-def test_many_configurations(row, fused):
-    if row.is_recurrent or fused == "auto":
-        search(row, check_all, MANY, (fused,))
+def test_many_configurations(row):
+    search(row, check_all, MANY, (False,))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_many_configurations_of_the_fused_ops(row):
+    search(row, check_all, MANY_FUSED, ("auto",))
 
 
 FAULTS = {
