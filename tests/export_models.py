@@ -1,0 +1,84 @@
+"""Models to export, and what goes into them."""
+
+import keras
+import numpy as np
+from descriptors import BY_NAME, LAYERS, B, D, randomize
+
+import keras_ln
+
+STEPS = 5
+# Rounding, float32: fused or not, and by another library's kernels. A layer
+# norm of a small vector magnifies it.
+ROUNDING = {"rtol": 1e-4, "atol": 2e-5}
+
+
+def everything():
+    """Every kind of layer one after the other, behind a mask."""
+    inputs = keras.Input((None, D), name="x")
+    x = keras.layers.Masking()(inputs)
+    x = keras_ln.LNLSTM(4, return_sequences=True)(x)
+    x = keras_ln.BNLSTM(3, max_steps=STEPS, return_sequences=True)(x)
+    x = keras_ln.LayerNormalization()(x)
+    x = keras_ln.RecurrentBatchNorm(max_steps=STEPS)(x)
+    x = keras_ln.WeightNormDense(3)(x)
+    x = keras_ln.BatchNormalization()(x)
+    return keras.Model(inputs, x)
+
+
+def both_directions():
+    """What else can stand around a recurrent layer."""
+    inputs = keras.Input((None, D), name="x")
+    x = keras.layers.Masking()(inputs)
+    x = keras.layers.Bidirectional(
+        keras_ln.LNGRU(3, return_sequences=True, zero_output_for_mask=True)
+    )(x)
+    x = keras.layers.RNN(
+        [keras_ln.LNLSTMCell(3), keras_ln.LNSimpleRNNCell(2)],
+        return_sequences=True,
+    )(x)
+    x = keras_ln.WNLSTM(3, go_backwards=True)(x)
+    return keras.Model(inputs, x)
+
+
+def alone(name):
+    """One layer, with a time axis where it takes one."""
+    row = BY_NAME[name]
+    arguments = {"max_steps": STEPS} if "max_steps" in row.arguments else {}
+    if row.is_recurrent:
+        arguments["return_sequences"] = True
+    sequence = len(row.input_shape) == 3
+    inputs = keras.Input((None, D) if sequence else (D,), name="x")
+    return keras.Model(inputs, row.make(**arguments)(inputs))
+
+
+def model(name):
+    """A model by its name here, with random weights and called once."""
+    makers = {f.__name__: f for f in (everything, both_directions)}
+    made = makers[name]() if name in makers else alone(name)
+    randomize(made)
+    made(samples(made)[0])
+    return made
+
+
+def samples(made):
+    """Two batches of other sizes and lengths, with steps to mask."""
+    rng = np.random.default_rng(0)
+    found = []
+    for batch, length in ((B, STEPS), (7, STEPS + 3)):
+        sequence = len(made.input_shape) == 3
+        shape = (batch, length, D) if sequence else (batch, D)
+        x = rng.normal(size=shape).astype("float32")
+        if sequence:
+            x[0, length // 2 :] = 0.0  # padded on the right,
+            x[1, :2] = 0.0  # on the left,
+            x[-1, 1] = 0.0  # and a gap
+        found.append(x)
+    return found
+
+
+def outputs(made, inputs):
+    """What the model itself makes of them."""
+    return [keras.ops.convert_to_numpy(made(x, training=False)) for x in inputs]
+
+
+NAMES = ("everything", "both_directions", *(row.name for row in LAYERS))

@@ -1,0 +1,178 @@
+"""Exported models give the same numbers where there is no keras_ln."""
+
+import subprocess
+import sys
+
+import export_models
+import keras
+import numpy as np
+import pytest
+from backend_gradients import BACKEND
+from descriptors import BY_NAME, SEQUENCE_LAYERS
+from export_models import ROUNDING, STEPS
+from recurrence import MASKS, Problem
+from tolerances import SAME_PROGRAM
+
+import keras_ln
+from keras_ln import ops
+
+# The process that runs exported models has no keras_ln to import.
+SERVE = """
+import sys
+sys.modules["keras_ln"] = None
+import numpy as np
+import tensorflow as tf
+
+def saved_model(name):
+    loaded = tf.saved_model.load(f"{name}/saved_model")
+    return lambda x: loaded.serve(x)
+
+def litert(name):
+    interpreter = tf.lite.Interpreter(f"{name}/model.tflite")
+    (given,) = interpreter.get_input_details()
+    (found,) = interpreter.get_output_details()
+
+    def run(x):
+        interpreter.resize_tensor_input(given["index"], x.shape)
+        interpreter.allocate_tensors()
+        interpreter.set_tensor(given["index"], x)
+        interpreter.invoke()
+        return interpreter.get_tensor(found["index"])
+
+    return run
+
+outputs = {}
+for key, x in np.load("inputs.npz").items():
+    name, kind, _ = key.split("/")
+    load = {"saved_model": saved_model, "litert": litert}[kind]
+    outputs[key] = np.array(load(name)(x))
+np.savez("outputs.npz", **outputs)
+"""
+
+
+@pytest.mark.parametrize(
+    "name, unroll",
+    [*((row.name, False) for row in SEQUENCE_LAYERS)]
+    + [("LNLSTM", True), ("BNLSTM", True)],
+)
+def test_portable_layers_are_the_same(name, unroll):
+    """Values and gradients."""
+    row = BY_NAME[name]
+    problem = Problem(
+        row, {"return_sequences": True}, mask=MASKS["middle"], given_states=True
+    )
+    layer = problem.layer()
+    with ops.portable(unroll=unroll):
+        assert "portable" in ops.unsupported_reason(layer)
+        problem.check(layer)
+    assert ops.unsupported_reason(layer) is None
+
+
+def test_portable_ops_are_the_same():
+    problem = Problem(BY_NAME["LNLSTM"], {"return_sequences": True})
+    weights = {
+        v.name: keras.ops.convert_to_tensor(v) for v in problem.layer().weights
+    }
+    gamma = weights["state_gamma"]
+    for run in (
+        lambda: ops.ln_lstm(problem.x, None, weights)[1],
+        lambda: ops.layer_normalization(problem.x, gamma[:2], gamma[1:]),
+    ):
+        expected = keras.ops.convert_to_numpy(run())
+        with ops.portable():
+            found = keras.ops.convert_to_numpy(run())
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_portable_ends_with_an_error_too():
+    layer = keras_ln.LNLSTM(3)
+    with pytest.raises(KeyError), ops.portable():
+        raise KeyError
+    assert ops.unsupported_reason(layer) is None
+
+
+def test_a_layer_that_must_be_fused_says_so():
+    layer = keras_ln.LNLSTM(3, use_fused=True)
+    with (
+        ops.portable(),
+        pytest.raises(ValueError, match=r'ops.portable\(\).*use_fused="auto"'),
+    ):
+        layer(np.ones((2, 4, 2), "float32"))
+
+
+def test_keras_file(tmp_path):
+    model = export_models.model("everything")
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    inputs = export_models.samples(model)
+    for found, expected in zip(
+        export_models.outputs(loaded, inputs),
+        export_models.outputs(model, inputs),
+        strict=True,
+    ):
+        np.testing.assert_allclose(found, expected, **SAME_PROGRAM)
+
+
+if BACKEND == "tensorflow":
+    import tensorflow as tf
+
+    def export(model, folder):
+        """A SavedModel and a LiteRT model; returns inputs by kind."""
+        model.export(folder / "saved_model", verbose=False)
+        sequence = len(model.input_shape) == 3
+        shape = list(model.input_shape)
+        # LiteRT has to know the number of steps.
+        shape[1:-1] = [STEPS] * sequence
+        with ops.portable(unroll=True):
+            model.export(
+                folder / "model.tflite",
+                format="litert",
+                verbose=False,
+                input_signature=[keras.InputSpec(shape=shape, dtype="float32")],
+            )
+        inputs = export_models.samples(model)
+        return {"saved_model": inputs, "litert": inputs[:1]}
+
+    def check(names, folder):
+        """Export, run all in one other process, and compare."""
+        given, expected = {}, {}
+        for name in names:
+            model = export_models.model(name)
+            for kind, inputs in export(model, folder / name).items():
+                results = export_models.outputs(model, inputs)
+                for k, (x, y) in enumerate(zip(inputs, results, strict=True)):
+                    given[f"{name}/{kind}/{k}"] = x
+                    expected[f"{name}/{kind}/{k}"] = y
+        np.savez(folder / "inputs.npz", **given)
+        subprocess.run([sys.executable, "-c", SERVE], cwd=folder, check=True)
+        with np.load(folder / "outputs.npz") as found:
+            for key, y in expected.items():
+                np.testing.assert_allclose(
+                    found[key], y, err_msg=key, **ROUNDING
+                )
+
+    def test_served_without_keras_ln(tmp_path):
+        """Any batch, any mask; any length, but for LiteRT."""
+        check(["everything"], tmp_path)
+
+    @pytest.mark.slow
+    def test_every_layer_served_without_keras_ln(tmp_path):
+        check(export_models.NAMES, tmp_path)
+
+    def test_a_portable_model_has_nothing_to_compile():
+        model = export_models.model("everything")
+
+        def compiled_functions():
+            call = tf.function(lambda x: model(x, training=False))
+            graph = call.get_concrete_function(
+                tf.TensorSpec((None, None, model.input_shape[-1]), "float32")
+            ).graph.as_graph_def()
+            return [
+                function.signature.name
+                for function in graph.library.function
+                if function.attr["_XlaMustCompile"].b
+            ]
+
+        assert len(compiled_functions()) >= 3
+        with ops.portable():
+            assert not compiled_functions()
