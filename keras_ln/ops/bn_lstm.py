@@ -29,7 +29,9 @@ VECTORS = {
     "state_gamma": 1,
     "state_beta": 1,
 }
-BN_LSTM = recurrence.Cell(lstm_step, lstm_step_vjp, BatchNorms)
+BN_LSTM = recurrence.Cell(
+    lstm_step, lstm_step_vjp, BatchNorms, keeps_statistics=True
+)
 
 
 def bn_lstm(

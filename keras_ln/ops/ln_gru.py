@@ -39,11 +39,15 @@ def ln_gru_step(
 ) -> tuple[tuple[Any], Any]:
     """The new h (B, U), and the statistics of the sites."""
     (h,) = states
-    from_x, kernel = norms.forward("kernel", from_x)
-    from_h, recurrent = norms.forward("recurrent", from_h)
-    z, _, candidate = _gates(from_x, from_h, settings, norms)
+    kernel = norms.site("kernel", from_x)
+    recurrent = norms.site("recurrent", from_h)
+    z, _, candidate = _gates(kernel.value, recurrent.value, settings, norms)
+    statistics = {
+        "kernel": kernel.statistics,
+        "recurrent": recurrent.statistics,
+    }
     # The update gate opens to the candidate, other than in Keras' GRU.
-    return ((1.0 - z) * h + z * candidate,), (kernel, recurrent)
+    return ((1.0 - z) * h + z * candidate,), statistics
 
 
 def ln_gru_step_vjp(
@@ -56,19 +60,19 @@ def ln_gru_step_vjp(
     cotangents: tuple[Any],  # of the new h (B, U)
 ) -> tuple[Any, Any, tuple[Any], dict[str, Any]]:
     """Gradients of from_x, from_h, the state, and the vectors by name."""
-    (h,), (dh,), (kernel, recurrent) = states, cotangents, statistics
-    shown = norms.again("recurrent", from_h, recurrent)
-    z, r, candidate = _gates(
-        norms.again("kernel", from_x, kernel), shown, settings, norms
-    )
+    (h,), (dh,) = states, cotangents
+    kernel = norms.site("kernel", from_x, statistics.get("kernel"))
+    recurrent = norms.site("recurrent", from_h, statistics.get("recurrent"))
+    shown = recurrent.value
+    z, r, candidate = _gates(kernel.value, shown, settings, norms)
     gate_derivative = settings.recurrent_activation.derivative
     d_sum = dh * z * settings.activation.derivative(candidate)
     d_z = dh * (candidate - h) * gate_derivative(z)
     d_r = d_sum * shown[:, norms.split :] * gate_derivative(r)
     dy_x = keras.ops.concatenate([d_z, d_r, d_sum], axis=-1)
     dy_h = keras.ops.concatenate([d_z, d_r, d_sum * r], axis=-1)
-    d_from_x, d_vectors = norms.vjp("kernel", from_x, kernel, dy_x)
-    d_from_h, more = norms.vjp("recurrent", from_h, recurrent, dy_h)
+    d_from_x, d_vectors = kernel.vjp(dy_x)
+    d_from_h, more = recurrent.vjp(dy_h)
     d_vectors |= more
     if "bias" in norms.weights:
         d_vectors["bias"] = backend.sum(dy_x, 0)

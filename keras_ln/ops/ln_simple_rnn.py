@@ -22,8 +22,8 @@ def ln_simple_rnn_step(
     norms: LayerNorms,
 ) -> tuple[tuple[Any], Any]:
     """The new h (B, U), and the statistics of the sum."""
-    z, statistics = norms.forward("", _sum(from_x, from_h, norms))
-    return (settings.activation.function(z),), statistics
+    site = norms.site("", _sum(from_x, from_h, norms))
+    return (settings.activation.function(site.value),), {"": site.statistics}
 
 
 def ln_simple_rnn_step_vjp(
@@ -37,9 +37,9 @@ def ln_simple_rnn_step_vjp(
 ) -> tuple[Any, Any, tuple[None], dict[str, Any]]:
     """Gradients of from_x, from_h, the state, and the vectors by name."""
     z = _sum(from_x, from_h, norms)
-    y = settings.activation.function(norms.again("", z, statistics))
-    dy = cotangents[0] * settings.activation.derivative(y)
-    dz, d_vectors = norms.vjp("", z, statistics, dy)
+    site = norms.site("", z, statistics.get(""))
+    y = settings.activation.function(site.value)
+    dz, d_vectors = site.vjp(cotangents[0] * settings.activation.derivative(y))
     if "bias" in norms.weights:
         d_vectors["bias"] = backend.sum(dz, 0)
     return dz, dz, (None,), d_vectors

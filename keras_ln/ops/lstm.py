@@ -29,15 +29,15 @@ def lstm_step(
 ) -> tuple[tuple[Any, Any], dict[str, Any]]:
     """The new h and c (B, U), and the statistics of the sites."""
     _, c = states
-    from_x, kernel = norms.forward("kernel", from_x)
-    from_h, recurrent = norms.forward("recurrent", from_h)
-    i, f, candidate, o = _gates(from_x + from_h, settings, norms)
+    kernel = norms.site("kernel", from_x)
+    recurrent = norms.site("recurrent", from_h)
+    i, f, candidate, o = _gates(kernel.value + recurrent.value, settings, norms)
     new_c = f * c + i * candidate
     # The carried c is not normalised, only what h sees of it.
-    shown, state = norms.forward("state", new_c)
-    new_h = o * settings.activation.function(shown)
-    statistics = dict(zip(SITES, (kernel, recurrent, state), strict=True))
-    return (new_h, new_c), statistics
+    state = norms.site("state", new_c)
+    new_h = o * settings.activation.function(state.value)
+    sites = (kernel, recurrent, state)
+    return (new_h, new_c), {site.name: site.statistics for site in sites}
 
 
 def lstm_step_vjp(
@@ -53,19 +53,14 @@ def lstm_step_vjp(
     (_, c), (dh, dc) = states, cotangents
     derivative = settings.activation.derivative
     gate_derivative = settings.recurrent_activation.derivative
-    i, f, candidate, o = _gates(
-        norms.again("kernel", from_x, statistics["kernel"])
-        + norms.again("recurrent", from_h, statistics["recurrent"]),
-        settings,
-        norms,
-    )
+    kernel = norms.site("kernel", from_x, statistics.get("kernel"))
+    recurrent = norms.site("recurrent", from_h, statistics.get("recurrent"))
+    i, f, candidate, o = _gates(kernel.value + recurrent.value, settings, norms)
     new_c = f * c + i * candidate
-    shown = norms.again("state", new_c, statistics["state"])
-    y = settings.activation.function(shown)
+    state = norms.site("state", new_c, statistics.get("state"))
+    y = settings.activation.function(state.value)
 
-    d_shown, d_vectors = norms.vjp(
-        "state", new_c, statistics["state"], dh * o * derivative(y)
-    )
+    d_shown, d_vectors = state.vjp(dh * o * derivative(y))
     dc = dc + d_shown
     dz = keras.ops.concatenate(
         [
@@ -78,9 +73,9 @@ def lstm_step_vjp(
     )
     if "bias" in norms.weights:
         d_vectors["bias"] = backend.sum(dz, 0)
-    d_from_x, more = norms.vjp("kernel", from_x, statistics["kernel"], dz)
+    d_from_x, more = kernel.vjp(dz)
     d_vectors |= more
-    d_from_h, more = norms.vjp("recurrent", from_h, statistics["recurrent"], dz)
+    d_from_h, more = recurrent.vjp(dz)
     d_vectors |= more
     return d_from_x, d_from_h, (None, dc * f), d_vectors
 

@@ -20,6 +20,43 @@ def widen(x: Any) -> Any:
     return keras.ops.cast(x, statistics_dtype(x.dtype))
 
 
+class Site:
+    """What a step adds up at one place, normalised: eq. 4 over `norms`' axis.
+
+    `value = gamma * (z - mean) / sqrt(variance + epsilon) + beta`, or `z` as
+    it is where there is no gamma.
+
+    Attributes:
+        value: tensor (B, F).
+        statistics: mean and variance, or None where there is no gamma.
+    """
+
+    def __init__(self, norms: "LayerNorms", name: str, z: Any, statistics: Any):
+        """See `LayerNorms.site`."""
+        self.norms, self.name, self.statistics = norms, name, statistics
+        self.value = z
+        if statistics is None:
+            return
+        mean, variance = statistics
+        self._scale = norms.spread(1.0 / backend.sqrt(variance + norms.epsilon))
+        self._standard = (z - norms.spread(mean)) * self._scale
+        self.value = self._standard * norms.weight(name, "gamma")
+        beta = norms.weight(name, "beta")
+        if beta is not None:
+            self.value = self.value + beta
+
+    def vjp(self, dy: Any) -> tuple[Any, dict[str, Any]]:
+        """Gradients of `z` (B, F), and of gamma and beta (F) by name."""
+        if self.statistics is None:
+            return dy, {}
+        norms, name = self.norms, self.name
+        gradients = {_name(name, "gamma"): backend.sum(dy * self._standard, 0)}
+        if norms.weight(name, "beta") is not None:
+            gradients[_name(name, "beta")] = backend.sum(dy, 0)
+        g = dy * norms.weight(name, "gamma")
+        return norms.standardize_vjp(self._standard, self._scale, g), gradients
+
+
 class LayerNorms:
     """The normalised sites of a step, with the statistics of each row.
 
@@ -32,62 +69,30 @@ class LayerNorms:
         """The sites of one step."""
         self.weights, self.epsilon = weights, epsilon
 
-    def forward(self, site: str, z: Any) -> tuple[Any, Any]:
-        """`gamma * (z - mean) / sqrt(variance + epsilon) + beta`.
+    def site(self, name: str, z: Any, statistics: Any = None) -> "Site":
+        """The site `name` of this step, for its summed inputs `z`.
 
         Args:
-            site: name of the site.
+            name: of the site.
             z: tensor (B, F), in at least float32.
-
-        Returns:
-            The result (B, F) and the statistics: mean and variance, or None
-            where the site is not normalised and `z` comes back as it is.
+            statistics: those of an earlier call with the same `z`; None to
+                take them anew.
         """
-        if self.weight(site, "gamma") is None:
-            return z, None
-        statistics = self.statistics(site, z)
-        return self.again(site, z, statistics), statistics
-
-    def again(self, site: str, z: Any, statistics: Any) -> Any:
-        """What `forward` made of `z`, from the statistics it returned."""
+        if self.weight(name, "gamma") is None:
+            return Site(self, name, z, None)
         if statistics is None:
-            return z
-        y = self.standardize(z, statistics) * self.weight(site, "gamma")
-        beta = self.weight(site, "beta")
-        return y if beta is None else y + beta
-
-    def vjp(
-        self, site: str, z: Any, statistics: Any, dy: Any
-    ) -> tuple[Any, dict[str, Any]]:
-        """Gradients of `z` (B, F), and of gamma and beta (F) by name."""
-        if statistics is None:
-            return dy, {}
-        y = self.standardize(z, statistics)
-        gradients = {_name(site, "gamma"): backend.sum(dy * y, 0)}
-        if self.weight(site, "beta") is not None:
-            gradients[_name(site, "beta")] = backend.sum(dy, 0)
-        g = dy * self.weight(site, "gamma")
-        return self.standardize_vjp(y, statistics, g), gradients
+            statistics = self.statistics(name, z)
+        return Site(self, name, z, statistics)
 
     def weight(self, site: str, kind: str) -> Any:
         """The site's gamma or beta (F) in at least float32, or None."""
         weight = self.weights.get(_name(site, kind))
         return None if weight is None else widen(weight)
 
-    def standardize(self, z: Any, statistics: Any) -> Any:
-        """`(z - mean) / sqrt(variance + epsilon)`."""
-        mean, _ = statistics
-        return (z - self.spread(mean)) * self.scale(statistics)
-
-    def standardize_vjp(self, y: Any, statistics: Any, g: Any) -> Any:
+    def standardize_vjp(self, y: Any, scale: Any, g: Any) -> Any:
         """Gradient of `z` from that of `y`, its standardised value."""
         mean, along = self.average(g), self.average(g * y)
-        g = g - self.spread(mean) - y * self.spread(along)
-        return g * self.scale(statistics)
-
-    def scale(self, statistics: Any) -> Any:
-        """`1 / sqrt(variance + epsilon)`, which broadcasts against `z`."""
-        return self.spread(1.0 / backend.sqrt(statistics[1] + self.epsilon))
+        return (g - self.spread(mean) - y * self.spread(along)) * scale
 
     def statistics(self, site: str, z: Any) -> tuple[Any, Any]:
         """Mean and variance of the rows, as `average` gives them."""
@@ -157,14 +162,14 @@ class BatchNorms(LayerNorms):
             return self.given[site]
         return batch_statistics(z, self.valid, axes=(0,))
 
-    def standardize_vjp(self, y: Any, statistics: Any, g: Any) -> Any:
+    def standardize_vjp(self, y: Any, scale: Any, g: Any) -> Any:
         """Gradient of `z`; `g` is zero in the rows that do not count."""
         if self.given is not None:
-            return g * self.scale(statistics)
+            return g * scale
         if self.valid is None:
-            return super().standardize_vjp(y, statistics, g)
+            return super().standardize_vjp(y, scale, g)
         y = keras.ops.where(self.valid, y, 0.0)
-        dz = super().standardize_vjp(y, statistics, g)
+        dz = super().standardize_vjp(y, scale, g)
         return keras.ops.where(self.valid, dz, 0.0)
 
     def average(self, z: Any) -> Any:

@@ -6,6 +6,7 @@ one each. Letters: B batch, T time, D input features, U units, n gates.
 """
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ class Cell(NamedTuple):
 
     # `step(from_x, from_h, states, settings, norms)`, where from_x is x W and
     # from_h is h R (B, nU): the new states (B, U), h first, and the
-    # statistics of its sites, a nested structure.
+    # statistics by site.
     step: Callable[..., tuple[tuple[Any, ...], Any]]
     # `step_vjp(from_x, from_h, states, settings, norms, statistics,
     # cotangents)`: gradients of from_x and from_h, of the states apart from
@@ -39,6 +40,9 @@ class Cell(NamedTuple):
     # `norms(weights, epsilon, valid, given)`: the sites of one step. valid
     # (B, 1) is the step's mask or None, given what `run` was given for it.
     norms: Callable[..., Any]
+    # Whether the statistics are of use after the step. Else they are not
+    # kept: to take them again costs less than to store them.
+    keeps_statistics: bool = False
 
 
 def layer_norms(weights: Any, epsilon: float, *_: Any) -> LayerNorms:
@@ -217,7 +221,8 @@ def sequence_forward(
         h = None
         if return_all_outputs:
             h = keras.ops.cast(new_states[0], sequences.dtype)
-        return new_states, (h, statistics, (states, from_h))
+        kept = statistics if cell.keeps_statistics else {}
+        return new_states, (h, kept, (states, from_h))
 
     final_states, (outputs, statistics, kept) = backend.scan(
         body, states, (projected, rows), reverse=go_backwards
@@ -246,6 +251,7 @@ def sequence_vjp(
         d_outputs = _visits(d_outputs, go_backwards)
     dtype = sequences.dtype
     transposed = keras.ops.transpose(weights["recurrent_kernel"])
+    vectors = [name for name, w in weights.items() if len(w.shape) == 1]
 
     def body(carry: Any, row: Any) -> Any:
         d_states, sums = carry
@@ -271,21 +277,28 @@ def sequence_vjp(
             d_shown = d_shown * widen(recurrent_mask)
         through = (d_shown, *[None] * (len(states) - 1))
         d_states = tuple(map(_sum, through, d_direct, d_skipped))
-        sums = {name: sums[name] + d_vectors[name] for name in sums}
+        if vectors:
+            new = [d_vectors[name] for name in vectors]
+            sums = sums + keras.ops.concatenate(new)
         return (d_states, sums), (keras.ops.cast(d_from_x, dtype), d_from_h)
 
-    sums = {
-        name: widen(keras.ops.zeros_like(weight))
-        for name, weight in weights.items()
-        if len(weight.shape) == 1
-    }
-    (d_first, d_weights), (d_from_x, d_from_h) = backend.scan(
+    # All in one array, to be added to at once.
+    sums = None
+    if vectors:
+        old = [widen(weights[name]) for name in vectors]
+        sums = keras.ops.zeros_like(keras.ops.concatenate(old))
+    (d_first, sums), (d_from_x, d_from_h) = backend.scan(
         body,
         (tuple(widen(d) for d in d_states), sums),
         (projected, previous, from_h, statistics, rows, d_outputs),
         reverse=not go_backwards,
     )
 
+    d_weights = {}
+    if vectors:
+        sizes = [weights[name].shape[0] for name in vectors]
+        parts = keras.ops.split(sums, list(itertools.accumulate(sizes))[:-1])
+        d_weights = dict(zip(vectors, parts, strict=True))
     d_from_x, d_from_h = _flat(d_from_x), _flat(d_from_h)
     inputs = _time_major(sequences, input_mask)
     shown = _shown(previous[0], dtype, recurrent_mask)
