@@ -35,6 +35,12 @@ def sum(x, axis=None, keepdims=False):
     return tf.reduce_sum(x, axis=axis, keepdims=keepdims)
 
 
+def on_cpu():
+    """Whether there is no other device; see the package docstring."""
+    kinds = {d.device_type for d in tf.config.list_physical_devices()}
+    return kinds == {"CPU"}
+
+
 def fused_sum(x, axes, keepdims=False, weights=None):
     """``sum``, in a form that XLA:CPU fuses with the making of ``x``."""
     rank = len(x.shape)
@@ -43,12 +49,9 @@ def fused_sum(x, axes, keepdims=False, weights=None):
     # XLA:CPU writes the terms of a reduction to memory first; those of a
     # product with a vector, and of a sum of slices, it computes on the way.
     # Other devices fuse reductions, and may round the factors of a product.
-    on_cpu = {d.device_type for d in tf.config.list_physical_devices()} == {
-        "CPU"
-    }
-    if weights is not None and not (on_cpu and trailing):
+    if weights is not None and not (on_cpu() and trailing):
         x, weights = x * weights, None
-    if not on_cpu or not (leading or trailing):
+    if not on_cpu() or not (leading or trailing):
         return sum(x, axes, keepdims)
     dynamic = tf.shape(x)
     sizes = [n or dynamic[a] for a, n in enumerate(x.shape.as_list())]

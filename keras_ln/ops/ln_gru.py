@@ -12,6 +12,7 @@ import keras
 
 from keras_ln import backend
 from keras_ln.ops import recurrence
+from keras_ln.ops.cell import Cell, Settings
 from keras_ln.ops.normalize import SegmentNorms, widen
 from keras_ln.ops.sequence_arguments import check_sequence
 
@@ -34,7 +35,7 @@ def ln_gru_step(
     from_x: Any,  # x W (B, 3U), in at least float32, like all below
     from_h: Any,  # h R (B, 3U)
     states: tuple[Any],  # h (B, U), alone in a tuple
-    settings: recurrence.Settings,
+    settings: Settings,
     norms: SegmentNorms,
 ) -> tuple[tuple[Any], Any]:
     """The new h (B, U), and the statistics of the sites."""
@@ -54,7 +55,7 @@ def ln_gru_step_vjp(
     from_x: Any,
     from_h: Any,
     states: tuple[Any],
-    settings: recurrence.Settings,
+    settings: Settings,
     norms: SegmentNorms,
     statistics: Any,
     cotangents: tuple[Any],  # of the new h (B, U)
@@ -82,7 +83,7 @@ def ln_gru_step_vjp(
 def _gates(
     from_x: Any,
     from_h: Any,
-    settings: recurrence.Settings,
+    settings: Settings,
     norms: SegmentNorms,
 ) -> tuple[Any, Any, Any]:
     """z, r and the candidate (B, U)."""
@@ -102,7 +103,12 @@ def _gates(
     return z, r, candidate
 
 
-LN_GRU = recurrence.Cell(ln_gru_step, ln_gru_step_vjp, _norms)
+LN_GRU = Cell(
+    ln_gru_step,
+    ln_gru_step_vjp,
+    _norms,
+    lambda from_x, from_h, _: {"kernel": from_x, "recurrent": from_h},
+)
 
 
 def ln_gru(

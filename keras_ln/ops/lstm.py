@@ -14,8 +14,8 @@ import keras
 
 from keras_ln import backend
 from keras_ln.ops.activations import ACTIVATIONS
+from keras_ln.ops.cell import Settings
 from keras_ln.ops.normalize import LayerNorms, widen
-from keras_ln.ops.recurrence import Settings
 
 SITES = ("kernel", "recurrent", "state")
 
@@ -78,6 +78,11 @@ def lstm_step_vjp(
     d_from_h, more = recurrent.vjp(dz)
     d_vectors |= more
     return d_from_x, d_from_h, (None, dc * f), d_vectors
+
+
+def lstm_sums(from_x: Any, from_h: Any, _: LayerNorms) -> dict[str, Any]:
+    """What the sites normalise that need no state."""
+    return {"kernel": from_x, "recurrent": from_h}
 
 
 def _gates(z: Any, settings: Settings, norms: LayerNorms) -> Any:

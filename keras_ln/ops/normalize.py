@@ -21,40 +21,45 @@ def widen(x: Any) -> Any:
 
 
 class Site:
-    """What a step adds up at one place, normalised: eq. 4 over `norms`' axis.
+    """A place of the step where a sum `z` (B, F) is normalised.
 
-    `value = gamma * (z - mean) / sqrt(variance + epsilon) + beta`, or `z` as
-    it is where there is no gamma.
+    `value = gamma * (z - mean) * scale + beta`, the scale being
+    `1 / sqrt(variance + epsilon)`; or `z` as it is where there is no gamma.
 
     Attributes:
+        name: of the site.
         value: tensor (B, F).
-        statistics: mean and variance, or None where there is no gamma.
+        statistics: those of `z`, or None where there is no gamma.
     """
 
     def __init__(self, norms: "LayerNorms", name: str, z: Any, statistics: Any):
         """See `LayerNorms.site`."""
-        self.norms, self.name, self.statistics = norms, name, statistics
-        self.value = z
-        if statistics is None:
+        self.name, self.value, self.statistics = name, z, None
+        self._norms = norms
+        self._gamma = norms.weight(name, "gamma")
+        self._beta = norms.weight(name, "beta")
+        if self._gamma is None:
             return
-        mean, variance = statistics
-        self._scale = norms.spread(1.0 / backend.sqrt(variance + norms.epsilon))
-        self._standard = (z - norms.spread(mean)) * self._scale
-        self.value = self._standard * norms.weight(name, "gamma")
-        beta = norms.weight(name, "beta")
-        if beta is not None:
-            self.value = self.value + beta
+        if statistics is None:
+            statistics = norms.statistics(name, z)
+        self.statistics = statistics
+        self._scale = norms.spread(norms.scale(statistics))
+        self._standard = (z - norms.spread(statistics[0])) * self._scale
+        self.value = self._standard * self._gamma
+        if self._beta is not None:
+            self.value = self.value + self._beta
 
     def vjp(self, dy: Any) -> tuple[Any, dict[str, Any]]:
         """Gradients of `z` (B, F), and of gamma and beta (F) by name."""
-        if self.statistics is None:
+        if self._gamma is None:
             return dy, {}
-        norms, name = self.norms, self.name
-        gradients = {_name(name, "gamma"): backend.sum(dy * self._standard, 0)}
-        if norms.weight(name, "beta") is not None:
-            gradients[_name(name, "beta")] = backend.sum(dy, 0)
-        g = dy * norms.weight(name, "gamma")
-        return norms.standardize_vjp(self._standard, self._scale, g), gradients
+        gamma, beta = _name(self.name, "gamma"), _name(self.name, "beta")
+        gradients = {gamma: backend.sum(dy * self._standard, 0)}
+        if self._beta is not None:
+            gradients[beta] = backend.sum(dy, 0)
+        g = dy * self._gamma
+        dz = self._norms.standardize_vjp(self._standard, self._scale, g)
+        return dz, gradients
 
 
 class LayerNorms:
@@ -69,19 +74,11 @@ class LayerNorms:
         """The sites of one step."""
         self.weights, self.epsilon = weights, epsilon
 
-    def site(self, name: str, z: Any, statistics: Any = None) -> "Site":
-        """The site `name` of this step, for its summed inputs `z`.
+    def site(self, name: str, z: Any, statistics: Any = None) -> Site:
+        """The site `name`, where the sum is `z` (B, F), at least float32.
 
-        Args:
-            name: of the site.
-            z: tensor (B, F), in at least float32.
-            statistics: those of an earlier call with the same `z`; None to
-                take them anew.
+        `statistics` are those of `z`, where they are known by now.
         """
-        if self.weight(name, "gamma") is None:
-            return Site(self, name, z, None)
-        if statistics is None:
-            statistics = self.statistics(name, z)
         return Site(self, name, z, statistics)
 
     def weight(self, site: str, kind: str) -> Any:
@@ -95,16 +92,22 @@ class LayerNorms:
         return (g - self.spread(mean) - y * self.spread(along)) * scale
 
     def statistics(self, site: str, z: Any) -> tuple[Any, Any]:
-        """Mean and variance of the rows, as `average` gives them."""
+        """Mean and scale of the rows, as `average` gives them."""
         # Centred before squaring: E[z^2] - mean^2 loses every digit where the
         # mean is large, and compiles to more kernels.
         mean = self.average(z)
         centred = z - self.spread(mean)
-        return mean, self.average(centred * centred)
+        variance = self.average(centred * centred)
+        return mean, 1.0 / backend.sqrt(variance + self.epsilon)
+
+    def scale(self, statistics: tuple[Any, Any]) -> Any:
+        """`1 / sqrt(variance + epsilon)`."""
+        return statistics[1]
 
     def average(self, z: Any) -> Any:
         """Means (B, 1) of the rows."""
-        return backend.fused_sum(z, (1,), keepdims=True) / z.shape[-1]
+        last = (len(z.shape) - 1,)
+        return backend.fused_sum(z, last, keepdims=True) / z.shape[-1]
 
     def spread(self, average: Any) -> Any:
         """What `average` gives, so that it broadcasts against `z`."""
@@ -121,7 +124,7 @@ class SegmentNorms(LayerNorms):
 
     def average(self, z: Any) -> Any:
         """Means (B, 2) of both parts of the rows."""
-        parts = (z[:, : self.split], z[:, self.split :])
+        parts = (z[..., : self.split], z[..., self.split :])
         return keras.ops.concatenate(
             [super(SegmentNorms, self).average(part) for part in parts], axis=-1
         )
@@ -130,7 +133,9 @@ class SegmentNorms(LayerNorms):
         """The averages (B, F), each in the place of its part."""
         size = next(iter(self.weights.values())).shape[0]
         return keras.ops.where(
-            keras.ops.arange(size) < self.split, average[:, :1], average[:, 1:]
+            keras.ops.arange(size) < self.split,
+            average[..., :1],
+            average[..., 1:],
         )
 
 
@@ -161,6 +166,10 @@ class BatchNorms(LayerNorms):
         if self.given is not None:
             return self.given[site]
         return batch_statistics(z, self.valid, axes=(0,))
+
+    def scale(self, statistics: tuple[Any, Any]) -> Any:
+        """`1 / sqrt(variance + epsilon)`."""
+        return 1.0 / backend.sqrt(statistics[1] + self.epsilon)
 
     def standardize_vjp(self, y: Any, scale: Any, g: Any) -> Any:
         """Gradient of `z`; `g` is zero in the rows that do not count."""
