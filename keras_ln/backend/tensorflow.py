@@ -89,7 +89,7 @@ def scan(step, init, xs, *, reverse=False):
         return _eager_scan(step, init, xs, reverse)
     init = tf.nest.map_structure(_tensor_or_none, init)
     xs = tf.nest.map_structure(_tensor_or_none, xs)
-    rows = [x for x in tf.nest.flatten(xs) if x is not None]
+    rows = _leaves(xs)
     length = rows[0].shape[0]
     if length is None:
         length = tf.shape(rows[0])[0]
@@ -101,7 +101,6 @@ def scan(step, init, xs, *, reverse=False):
         carry_spec, row_spec
     )
     _, y_spec = traced.structured_outputs
-    y_leaves = tf.nest.flatten(y_spec)
 
     inputs = [
         tf.TensorArray(x.dtype, length, element_shape=x.shape[1:]).unstack(x)
@@ -109,35 +108,34 @@ def scan(step, init, xs, *, reverse=False):
     ]
     outputs = [
         tf.TensorArray(y.dtype, length, element_shape=y.shape)
-        for y in y_leaves
-        if y is not None
+        for y in _leaves(y_spec)
     ]
 
     def body(i, carry, outputs):
         t = length - 1 - i if reverse else i
         x = _fill(xs, [array.read(t) for array in inputs])
-        carry, y = step(carry, x)
-        leaves = [leaf for leaf in tf.nest.flatten(y) if leaf is not None]
+        carry, y = step(_fill(init, carry), x)
         outputs = [
             array.write(t, leaf)
-            for array, leaf in zip(outputs, leaves, strict=True)
+            for array, leaf in zip(outputs, _leaves(y), strict=True)
         ]
-        return i + 1, carry, outputs
+        return i + 1, _leaves(carry), outputs
 
     # The trip count stays known to XLA only in this form: a condition of
     # `t < T` makes a GPU ask the host at every step.
     _, carry, outputs = tf.while_loop(
         lambda *_: True,
         body,
-        (0, init, outputs),
+        (0, _leaves(init), outputs),
         maximum_iterations=length,
         parallel_iterations=1,
     )
-    return carry, _fill(y_spec, [array.stack() for array in outputs])
+    ys = _fill(y_spec, [array.stack() for array in outputs])
+    return _fill(init, carry), ys
 
 
 def _eager_scan(step, init, xs, reverse):
-    rows = [x for x in tf.nest.flatten(xs) if x is not None]
+    rows = _leaves(xs)
     order = range(rows[0].shape[0])
     carry, ys = init, []
     for t in reversed(order) if reverse else order:
@@ -159,6 +157,10 @@ def _spec(x, row=False):
     if x is None:
         return None
     return tf.TensorSpec(x.shape[1:] if row else x.shape, x.dtype)
+
+
+def _leaves(structure):
+    return [leaf for leaf in tf.nest.flatten(structure) if leaf is not None]
 
 
 def _fill(structure, leaves):
