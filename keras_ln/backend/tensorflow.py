@@ -159,10 +159,6 @@ def _spec(x, row=False):
     return tf.TensorSpec(x.shape[1:] if row else x.shape, x.dtype)
 
 
-def _leaves(structure):
-    return [leaf for leaf in tf.nest.flatten(structure) if leaf is not None]
-
-
 def _fill(structure, leaves):
     """``structure`` with its leaves replaced, those that are None kept."""
     leaves = iter(leaves)
