@@ -46,8 +46,8 @@ OTHER_VALUES = {
     "go_backwards": True,
     "stateful": True,
     "unroll": True,
-    "normalize": ("kernel",),
     "use_fused": False,
+    "carry_normalized_state": True,
 }
 OTHER_KINDS = {
     "initializer": {"class_name": "RandomNormal", "config": {"stddev": 0.3}},
@@ -62,6 +62,8 @@ def other_value(name, default):
     """A value for the argument that is not its default."""
     if name == "use_bias":
         return not default
+    if name == "normalize":
+        return default[1:]  # carry_normalized_state needs "state"
     kind = name.rpartition("_")[2]
     if kind == "constraint" and "bias" not in name:
         return "unit_norm"

@@ -18,6 +18,18 @@ import numpy as np
 from common import files
 from common.errors import InputError, NonFiniteLossError
 
+# What NumPy and zipfile raise for files that are cut off, damaged, pickled or
+# of another kind.
+_UNREADABLE = (
+    EOFError,
+    KeyError,
+    NotImplementedError,
+    OSError,
+    RuntimeError,
+    ValueError,
+    zipfile.BadZipFile,
+)
+
 
 class Backup(keras.callbacks.BackupAndRestore):
     """`BackupAndRestore` that brings back everything, from one whole file.
@@ -54,10 +66,15 @@ class Backup(keras.callbacks.BackupAndRestore):
 
     def _read(self) -> tuple[dict[str, Any], list[np.ndarray]]:
         try:
+            with zipfile.ZipFile(self.path) as archive:
+                # NumPy looks at no checksum of an array that it was told is
+                # shorter than it is.
+                if damaged := archive.testzip():
+                    raise zipfile.BadZipFile(f"{damaged} is damaged")
             with np.load(self.path, allow_pickle=False) as file:
                 state = json.loads(str(file["state"]))
-                arrays = [file[f"a{i}"] for i in range(len(file.files) - 1)]
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+                arrays = [file[f"a{i}"] for i in range(state["arrays"])]
+        except _UNREADABLE as error:
             raise InputError(
                 f"the backup {self.path} cannot be read ({error}); remove the "
                 "folder and start the run again"
@@ -81,6 +98,7 @@ class Backup(keras.callbacks.BackupAndRestore):
             "callbacks": [_state_of(c, arrays) for c in self.callbacks],
             "torch": _encode(_get_torch_states(), arrays),
         }
+        state["arrays"] = len(arrays)
         named = {f"a{i}": array for i, array in enumerate(arrays)}
         with files.replacing(self.path) as partial, partial.open("wb") as file:
             np.savez(file, state=np.array(json.dumps(state)), **named)

@@ -39,6 +39,8 @@ class Experiment:
         compared: the flags, beside --norm and --seed, that --compare varies
             unless given, with their values; the first makes the columns of
             the figure.
+        without_gain: the kinds that --gain means nothing to; it is None for
+            them, and a comparison that varies it trains them once.
         check: raises `InputError` for flags that do not go together, given
             the data.
         add_arguments: adds the experiment's own flags, with default None.
@@ -46,6 +48,7 @@ class Experiment:
             that each kind takes to the value with which the first kind ends.
         make_task: from flags, among them `gain`, and data to what is to be
             learnt: lets tune.py search the experiment.
+        progress: the x axis of the curves.
     """
 
     name: str
@@ -63,10 +66,12 @@ class Experiment:
     compared: Mapping[str, Sequence[Any]] = dataclasses.field(
         default_factory=dict
     )
+    without_gain: Sequence[str] = ()
     check: Callable[[Namespace, Any], None] = lambda *_: None
     add_arguments: Callable[[argparse.ArgumentParser], None] = lambda _: None
     race: plotting.Panel | None = None
     make_task: Callable[[Namespace, Any], training.Task] | None = None
+    progress: plotting.Panel = plotting.EPOCHS
 
 
 def run(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
@@ -258,11 +263,16 @@ def plans(experiment: Experiment, args: Namespace) -> list[Namespace]:
         completed["data_dir"] = _absolute(args.data_dir)
         if completed["data"] != "tfds":
             raise InputError("--data-dir belongs to --data tfds")
-    return [
-        Namespace(**completed | dict(zip(varied, values, strict=True)) | seed)
-        for values in itertools.product(*varied.values())
-        for seed in ({"seed": value} for value in args.seed)
-    ]
+    planned = []
+    for values in itertools.product(*varied.values()):
+        chosen = completed | dict(zip(varied, values, strict=True))
+        if chosen["norm"] in experiment.without_gain:
+            chosen["gain"] = None
+        for seed in args.seed:
+            plan = Namespace(**chosen | {"seed": seed})
+            if plan not in planned:
+                planned.append(plan)
+    return planned
 
 
 def _absolute(path: str) -> str:

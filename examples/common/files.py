@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from common.errors import InputError
+
 _PARTIAL = ".partial-"
 
 
@@ -17,7 +19,7 @@ def replacing(path: Path) -> Iterator[Path]:
     """Yields a path to write to, which takes the place of `path` at the end.
 
     The suffix is kept, since savers look at it. If the body fails, `path`
-    stays as it was.
+    stays as it was; what the disk refuses is an `InputError`.
     """
     partial = path.with_name(f"{_PARTIAL}{os.getpid()}-{path.name}")
     try:
@@ -25,8 +27,15 @@ def replacing(path: Path) -> Iterator[Path]:
         _sync(partial)
         os.replace(partial, path)
         _sync(path.parent)
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be written ({error}); what was there is kept: make "
+            "room, or the folder writable, and start again with --resume"
+        ) from error
     finally:
-        partial.unlink(missing_ok=True)
+        # Where nothing may be written nothing may be removed.
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
 
 
 def is_partial(path: Path) -> bool:

@@ -36,6 +36,10 @@ class Panel:
     log: bool = False
 
 
+EPOCHS = Panel("epoch", lambda row: row["epoch"])
+UPDATES = Panel("training steps (thousands)", lambda row: row["updates"] / 1000)
+
+
 @dataclasses.dataclass(frozen=True)
 class Run:
     """One folder of a comparison; `metrics` is None where it diverged."""
@@ -51,14 +55,17 @@ class Run:
 
 
 def curves(
-    rows: Sequence[Mapping[str, float]], panels: Sequence[Panel], path: Path
+    rows: Sequence[Mapping[str, float]],
+    panels: Sequence[Panel],
+    path: Path,
+    progress: Panel = EPOCHS,
 ) -> None:
     """Draws every panel of one run."""
     figure, axes = _grid(len(panels), 1)
     for axis, panel in zip(axes[:, 0], panels, strict=True):
-        _line(axis, [rows], panel, color=_COLOURS[0])
+        _line(axis, [rows], panel, progress, color=_COLOURS[0])
         _label(axis, panel)
-    axes[-1, 0].set_xlabel("epoch")
+    axes[-1, 0].set_xlabel(progress.label)
     _save(figure, path)
 
 
@@ -67,32 +74,40 @@ def comparison(
     column_name: Sequence[str],
     panels: Sequence[Panel],
     path: Path,
+    progress: Panel = EPOCHS,
 ) -> None:
     """Draws one row per panel, one column per value of the second key.
 
     Args:
         groups: from (kind, value, ...) to the runs of several seeds; a line
-            is their mean, the band their range.
+            is their mean, the band their range. With the value None, which
+            means nothing to its kind, it stands in every column.
         column_name: the name of the value, if there is one.
         panels: the quantities.
         path: the file to write.
+        progress: the quantity along the x axis.
     """
     columns = list(dict.fromkeys(key[1:2] for key in groups))
+    if len(columns) > 1:
+        columns = [column for column in columns if column != (None,)]
     kinds = list(dict.fromkeys(key[:1] + key[2:] for key in groups))
     figure, axes = _grid(len(panels), len(columns))
     for key, runs in groups.items():
         kind = kinds.index(key[:1] + key[2:])
-        for axis, panel in zip(
-            axes[:, columns.index(key[1:2])], panels, strict=True
-        ):
-            _line(
-                axis,
-                [run.rows for run in runs],
-                panel,
-                label=", ".join(map(str, kinds[kind])),
-                color=_COLOURS[kind % len(_COLOURS)],
-                linestyle=_DASHES[kind % len(_DASHES)],
-            )
+        histories = [run.rows for run in runs]
+        for column, axes_of_column in zip(columns, axes.T, strict=True):
+            if key[1:2] not in (column, (None,)):
+                continue
+            for axis, panel in zip(axes_of_column, panels, strict=True):
+                _line(
+                    axis,
+                    histories,
+                    panel,
+                    progress,
+                    label=", ".join(map(str, kinds[kind])),
+                    color=_COLOURS[kind % len(_COLOURS)],
+                    linestyle=_DASHES[kind % len(_DASHES)],
+                )
     for row, panel in zip(axes, panels, strict=True):
         for axis in row:
             _label(axis, panel)
@@ -100,7 +115,7 @@ def comparison(
         if column:
             axis.set_title(f"{column_name[0]} {column[0]}")
     for axis in axes[-1]:
-        axis.set_xlabel("epoch")
+        axis.set_xlabel(progress.label)
     axes[0, -1].legend(frameon=False)
     _save(figure, path)
 
@@ -214,10 +229,10 @@ def _grid(rows: int, columns: int):
     )
 
 
-def _line(axis, histories, panel: Panel, **style: Any) -> None:
+def _line(axis, histories, panel: Panel, progress: Panel, **style: Any) -> None:
     """The mean of several seeds and their range."""
     steps = list(zip(*histories, strict=False))  # Up to the shortest.
-    x = [step[0]["epoch"] for step in steps]
+    x = [progress.value(step[0]) for step in steps]
     values = [[panel.value(row) for row in step] for step in steps]
     # A run of a single evaluation is a point, which a line would not show.
     marker = "o" if len(x) < 10 else None

@@ -92,7 +92,12 @@ def train_one(
         return None
     finally:
         keras.backend.clear_session()
-    plotting.curves(history.rows, experiment.panels, folder / "curves.png")
+    plotting.curves(
+        history.rows,
+        experiment.panels,
+        folder / "curves.png",
+        experiment.progress,
+    )
     training.finish(folder, metrics, history)
     print(plotting.table([*metrics], [[*metrics.values()]]))
     print(f"The results are in {folder}.")
@@ -114,7 +119,14 @@ def train_all(
     groups: dict[tuple, list[plotting.Run]] = {}
     for number, plan in enumerate(plans, 1):
         label = tuple(vars(plan)[name] for name in names)
-        parts = [plan.norm, *(f"{n}-{vars(plan)[n]}" for n in names[1:])]
+        parts = [
+            plan.norm,
+            *(
+                f"{name}-{value}"
+                for name, value in zip(names[1:], label[1:], strict=True)
+                if value is not None
+            ),
+        ]
         own = folder / "-".join([*parts, f"seed-{plan.seed}"]).replace("_", "-")
         print(f"[{number}/{len(plans)}] {own.name}")
         open_folder(own, describe([plan], compare=False), resume=True)
@@ -122,23 +134,42 @@ def train_all(
         groups.setdefault(label, []).append(plotting.Run(own, metrics))
     heading = [*(n.replace("_", " ") for n in names), *experiment.columns]
     rows = [
-        [*label, *plotting.summary(runs, experiment.columns.values())]
+        [
+            *("" if part is None else part for part in label),
+            *plotting.summary(runs, experiment.columns.values()),
+        ]
         for label, runs in groups.items()
     ]
     if experiment.race is not None:
         first = experiment.kinds[0]
         heading.append(f"updates to the {experiment.race.label} of {first}")
         for row, (label, runs) in zip(rows, groups.items(), strict=True):
-            rival = groups[(first, *label[1:])]
+            rival = _rival(groups, (first, *label[1:]))
             row.append(plotting.race(runs, rival, experiment.race))
     files.write_csv(
         folder / "comparison.csv",
         [dict(zip(heading, row, strict=True)) for row in rows],
     )
     plotting.comparison(
-        groups, heading[1:2], experiment.panels, folder / "comparison.png"
+        groups,
+        heading[1:2],
+        experiment.panels,
+        folder / "comparison.png",
+        experiment.progress,
     )
     print(plotting.table(heading, rows))
     print(f"The table and the figure are in {folder}.")
     results = [run.metrics for runs in groups.values() for run in runs]
     return int(None in results)
+
+
+def _rival(groups: dict[tuple, Any], wanted: tuple) -> Any:
+    """The group of that label, where None stands for any value."""
+    return next(
+        runs
+        for label, runs in groups.items()
+        if all(
+            part in (value, None)
+            for part, value in zip(label, wanted, strict=True)
+        )
+    )

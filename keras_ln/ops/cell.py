@@ -20,6 +20,8 @@ class Settings(NamedTuple):
     activation: Activation
     # None in cells without gates.
     recurrent_activation: Any = None
+    # Of the LSTM: whether the next step gets the normalised c.
+    carry_normalized_state: bool = False
 
 
 class Cell(NamedTuple):

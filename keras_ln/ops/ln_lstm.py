@@ -34,6 +34,7 @@ def ln_lstm(
     activation: Any = "tanh",
     recurrent_activation: Any = "sigmoid",
     epsilon: float = 1e-5,
+    carry_normalized_state: bool = False,
     mask: Any = None,
     input_mask: Any = None,
     recurrent_mask: Any = None,
@@ -67,6 +68,8 @@ def ln_lstm(
             "linear", "relu", "sigmoid", "tanh".
         recurrent_activation: of the gates i, f and o, likewise.
         epsilon: finite number > 0, inside the square root.
+        carry_normalized_state: whether the next step gets LN(c') in place of
+            c', as in TensorFlow-Addons; needs state_gamma.
         mask: bool tensor (B, T), False where a row's step is left out.
         input_mask: dropout mask of the inputs (B, D), scaled; a constant.
         recurrent_mask: dropout mask of h (B, U), scaled; a constant.
@@ -85,7 +88,8 @@ def ln_lstm(
 
     Raises:
         ValueError: for a wrong dtype, shape, weight name, activation or
-            epsilon, named in the message.
+            epsilon, named in the message; for carry_normalized_state
+            without state_gamma.
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 20-22.
 
@@ -100,7 +104,7 @@ def ln_lstm(
     >>> tuple(outputs.shape), tuple(c.shape)
     ((2, 7, 4), (2, 4))
     """
-    arguments = check_sequence(
+    sequences, states, weights, settings = check_sequence(
         sequences,
         initial_states,
         weights,
@@ -111,9 +115,18 @@ def ln_lstm(
         activation=activation,
         recurrent_activation=recurrent_activation,
     )
+    if carry_normalized_state and "state_gamma" not in weights:
+        raise ValueError(
+            "carry_normalized_state=True needs the weight state_gamma: without "
+            "it c is not normalised. Received: weights with "
+            f"{', '.join(weights)}."
+        )
     return recurrence.run(
         LN_LSTM,
-        *arguments,
+        sequences,
+        states,
+        weights,
+        settings._replace(carry_normalized_state=bool(carry_normalized_state)),
         mask=mask,
         input_mask=input_mask,
         recurrent_mask=recurrent_mask,

@@ -3,9 +3,9 @@
     [i f c~ o] = N(h R) + N(x W) + bias
     c' = f * c + i * c~;   h' = o * activation(N(c'))
 
-N normalises, at the sites "recurrent", "kernel" and "state", over what the
-cell's `norms` say. Letters: B batch, U units. Gates stand in the order i, f,
-c, o.
+The next step gets c', or N(c') with `carry_normalized_state`. N normalises,
+at the sites "recurrent", "kernel" and "state", over what the cell's `norms`
+say. Letters: B batch, U units. Gates stand in the order i, f, c, o.
 """
 
 from typing import Any
@@ -33,11 +33,11 @@ def lstm_step(
     recurrent = norms.site("recurrent", from_h)
     i, f, candidate, o = _gates(kernel.value + recurrent.value, settings, norms)
     new_c = f * c + i * candidate
-    # The carried c is not normalised, only what h sees of it.
     state = norms.site("state", new_c)
     new_h = o * settings.activation.function(state.value)
+    carried = state.value if settings.carry_normalized_state else new_c
     sites = (kernel, recurrent, state)
-    return (new_h, new_c), {site.name: site.statistics for site in sites}
+    return (new_h, carried), {site.name: site.statistics for site in sites}
 
 
 def lstm_step_vjp(
@@ -60,8 +60,11 @@ def lstm_step_vjp(
     state = norms.site("state", new_c, statistics.get("state"))
     y = settings.activation.function(state.value)
 
-    d_shown, d_vectors = state.vjp(dh * o * derivative(y))
-    dc = dc + d_shown
+    d_shown = dh * o * derivative(y)
+    if settings.carry_normalized_state:
+        d_shown, dc = d_shown + dc, 0.0
+    d_new_c, d_vectors = state.vjp(d_shown)
+    dc = dc + d_new_c
     dz = keras.ops.concatenate(
         [
             dc * candidate * gate_derivative(i),

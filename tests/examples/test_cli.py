@@ -1,12 +1,13 @@
 """The flags and the folder of a run: refused in one sentence or obeyed."""
 
+import dataclasses
 import json
 import re
 
 import keras
 import permutation_invariant_mnist as script
 import pytest
-from common import cli, files, runs
+from common import callbacks, cli, files, plotting, runs
 
 
 @pytest.fixture(autouse=True)
@@ -154,6 +155,52 @@ def test_a_comparison_crosses_kinds_sizes_and_seeds():
     record = runs.describe(plans, compare=True)
     assert record["norm"] == ["none", "layer", "batch"]
     assert record["seed"] == [4, 5] and record["units"] == 256
+
+
+def test_a_kind_without_gain_is_compared_once(tmp_path, capsys):
+    losses = {None: [0.4, 0.3], 0.1: [0.3, 0.2], 1.0: [0.5, 0.4]}
+
+    def train(args, data, folder):
+        history = callbacks.History(folder / "history.csv", 10, 10)
+        for epoch, loss in enumerate(losses[args.gain]):
+            history.on_epoch_begin(epoch)
+            history.on_epoch_end(epoch, {"loss": loss})
+        return {"train_nll": loss}, history
+
+    experiment = dataclasses.replace(
+        script.EXPERIMENT,
+        train=train,
+        panels=script.EXPERIMENT.panels[:1],
+        columns={"training NLL": "train_nll"},
+        kinds=("none", "layer"),
+        compared={"gain": (0.1, 1.0)},
+        without_gain=("none",),
+        add_arguments=cli.add_gain,
+        race=plotting.Panel("training NLL", lambda row: row["loss"]),
+        progress=plotting.UPDATES,
+    )
+
+    def crossed(*flags):
+        args = cli._parser(experiment).parse_args(["--compare", *flags])
+        plans = cli.plans(experiment, args)
+        return [(p.norm, p.gain, p.seed) for p in plans]
+
+    assert crossed("--seed", "2", "3") == [
+        ("none", None, 2),
+        ("none", None, 3),
+        *(("layer", gain, seed) for gain in (0.1, 1.0) for seed in (2, 3)),
+    ]
+    assert crossed("--gain", "0.5")[0] == ("none", None, 0)
+    assert cli.run(experiment, ["--compare", "--output-dir", "runs"]) == 0
+    names = {path.name for path in (tmp_path / "runs").iterdir()}
+    assert {"none-seed-0", "layer-gain-0.1-seed-0"} < names
+    lines = capsys.readouterr().out.splitlines()[-4:-1]
+    # `none` is the rival, whatever the gain.
+    assert [re.sub(" *\\| *", "|", line) for line in lines] == [
+        "|none||0.3|20|",
+        "|layer|0.1|0.2|10|",
+        "|layer|1|0.4|not reached (1 of 1)|",
+    ]
 
 
 def test_files_are_whole_or_absent(tmp_path):

@@ -63,6 +63,28 @@ def test_lines_are_means_and_columns_the_second_key(tmp_path, drawn):
     assert top_left.get_yscale() == "log"
 
 
+def test_a_kind_without_the_second_key_stands_in_every_column(tmp_path, drawn):
+    groups = {
+        ("none", None): [_run(tmp_path, "a", [0.5])],
+        ("batch", 0.1): [_run(tmp_path, "b", [0.4])],
+        ("batch", 1.0): [_run(tmp_path, "c", [0.3])],
+    }
+    twice = plotting.Panel("twice", lambda row: 2 * row["epoch"])
+    plotting.comparison(groups, ["gain"], PANELS, tmp_path / "f.png", twice)
+    axes = drawn[0].axes
+    assert [axis.get_title() for axis in axes[:2]] == ["gain 0.1", "gain 1.0"]
+    assert [[line.get_ydata()[0] for line in x.get_lines()] for x in axes] == (
+        2 * [[0.5, 0.4], [0.5, 0.3]]
+    )
+    (line, _) = axes[0].get_lines()
+    assert (line.get_label(), line.get_xdata()[0]) == ("none", 2)
+    assert axes[3].get_xlabel() == "twice"
+    # Alone it needs a column all the same.
+    alone = {("none", None): groups[("none", None)]}
+    plotting.comparison(alone, ["gain"], PANELS[:1], tmp_path / "g.png")
+    assert len(drawn[1].axes[0].get_lines()) == 1
+
+
 @pytest.mark.parametrize("losses", [[], [0.0], [0.0, 0.0]])
 def test_nothing_positive_can_be_drawn(tmp_path, drawn, losses):
     groups = {("none",): [_run(tmp_path, "a", losses)]}

@@ -14,13 +14,14 @@ def lstm(
     normalize=("kernel", "recurrent", "state"),
     center=True,
     epsilon=1e-5,
+    carry_normalized_state=False,
     dropout_mask=None,
     recurrent_dropout_mask=None,
     activation=np.tanh,
     recurrent_activation=sigmoid,
     **options,
 ):
-    """Gates i, f, c, o; the carried c is not normalised.
+    """Gates i, f, c, o; the carried c is not normalised, unless asked for.
 
         [i f g o] = LN(h R) + LN(x W) + bias
         c'        = sigmoid(f) * c + sigmoid(i) * tanh(g)
@@ -50,7 +51,8 @@ def lstm(
         i, f, g, o = np.split(z, 4, axis=1)
         c = recurrent_activation(f) * c
         c = c + recurrent_activation(i) * activation(g)
-        h = recurrent_activation(o) * activation(normalized(c, "state"))
-        return [h, c]
+        shown = normalized(c, "state")
+        h = recurrent_activation(o) * activation(shown)
+        return [h, shown if carry_normalized_state else c]
 
     return run(step, x, states, **options)

@@ -197,14 +197,12 @@ class BaseCell(keras.layers.Layer, DropoutRNNCell):
 
     def settings(self) -> Settings:
         """What a step needs beside tensors."""
-        return Settings(
-            self.epsilon,
-            *[
-                activations.get_activation(getattr(self, name))
-                for name in ("activation", "recurrent_activation")
-                if name in self._argument_names
-            ],
-        )
+        functions: dict[str, Any] = {
+            name: activations.get_activation(getattr(self, name))
+            for name in ("activation", "recurrent_activation")
+            if name in self._argument_names
+        }
+        return Settings(self.epsilon, **functions)
 
     def fused_options(self) -> dict[str, Any]:
         """The keyword arguments of `fused_op` that the cell decides."""

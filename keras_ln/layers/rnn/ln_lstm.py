@@ -26,8 +26,9 @@ class LNLSTMCell(BaseLSTMCell):
         c' = sigmoid(f) * c + sigmoid(i) * tanh(c~)
         h' = sigmoid(o) * tanh(LN(c'; state_gamma, state_beta))
 
-    The carried c is not normalised. Gates stand in the order i, f, c, o, as
-    in `keras.layers.LSTM`, which this is with `normalize=()`.
+    The carried c is not normalised, unless `carry_normalized_state` asks for
+    it. Gates stand in the order i, f, c, o, as in `keras.layers.LSTM`, which
+    this is with `normalize=()`.
 
     | weight             | shape   | layout     | initial value            |
     |--------------------|---------|------------|--------------------------|
@@ -76,6 +77,9 @@ class LNLSTMCell(BaseLSTMCell):
         beta_regularizer: regularizer of every beta.
         gamma_constraint: constraint of every gamma.
         beta_constraint: constraint of every beta.
+        carry_normalized_state: whether c' itself is replaced by its layer
+            norm, so that the next step gets it, as TensorFlow-Addons'
+            LayerNormLSTMCell does. The paper's c' is not (eq. 21-22).
         **kwargs: arguments of `keras.layers.Layer`, such as `name`, `dtype`.
 
     Call arguments:
@@ -87,7 +91,8 @@ class LNLSTMCell(BaseLSTMCell):
 
     Raises:
         ValueError: for a wrong `units`, `epsilon`, `normalize`, `dropout` or
-            `recurrent_dropout`; when built, for inputs of another rank than 2
+            `recurrent_dropout`; for `carry_normalized_state` without "state"
+            in `normalize`; when built, for inputs of another rank than 2
             or of unknown size; when called, for inputs that are not floating
             point.
 
@@ -143,11 +148,26 @@ class LNLSTMCell(BaseLSTMCell):
         beta_regularizer=None,
         gamma_constraint=None,
         beta_constraint=None,
+        carry_normalized_state=False,
         **kwargs,
     ):
         """Takes the arguments that the class lists."""
         normalize = check_sites(normalize, SITES)
+        _check_carry(carry_normalized_state, normalize)
         super().__init__(own_arguments(locals()), **kwargs)
+
+    def settings(self):
+        """What a step needs beside tensors."""
+        settings = super().settings()
+        carry = self.carry_normalized_state
+        return settings._replace(carry_normalized_state=carry)
+
+    def fused_options(self):
+        """The keyword arguments of `fused_op` that the cell decides."""
+        return {
+            **super().fused_options(),
+            "carry_normalized_state": self.carry_normalized_state,
+        }
 
     def build_sites(self):
         """Creates gamma and beta of every site in `normalize`."""
@@ -244,6 +264,7 @@ class LNLSTM(BaseRNN):
         gamma_constraint=None,
         beta_constraint=None,
         use_fused="auto",
+        carry_normalized_state=False,
         **kwargs,
     ):
         """Takes the arguments that the class lists."""
@@ -260,3 +281,17 @@ class LNLSTM(BaseRNN):
     beta_regularizer = of_cell("beta_regularizer")
     gamma_constraint = of_cell("gamma_constraint")
     beta_constraint = of_cell("beta_constraint")
+    carry_normalized_state = of_cell("carry_normalized_state")
+
+
+def _check_carry(carry_normalized_state, normalize):
+    if not isinstance(carry_normalized_state, bool):
+        raise ValueError(
+            "Argument `carry_normalized_state` must be True or False. "
+            f"Received: carry_normalized_state={carry_normalized_state!r}"
+        )
+    if carry_normalized_state and "state" not in normalize:
+        raise ValueError(
+            'carry_normalized_state=True needs "state" in `normalize`: without '
+            f"it c is not normalised. Received: normalize={normalize!r}"
+        )

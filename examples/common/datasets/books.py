@@ -1,0 +1,304 @@
+"""Plain text as triples of neighbouring sentences.
+
+Kiros et al., "Skip-Thought Vectors" (2015). Letters: N sentences, L the most
+words of one, B batch.
+"""
+
+import collections
+import re
+from argparse import Namespace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from common.datasets import bible, streams
+from common.errors import InputError
+
+# The first three numbers; words follow.
+PADDING, END, UNKNOWN = 0, 1, 2
+MARKS = ("<pad>", "<end>", "<unknown>")
+
+# What is held out: the end of every text, but not more than is quick to test.
+HELD_OUT, MOST_HELD_OUT = 0.05, 2_048
+
+_TOKEN = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*|[^\w\s]")
+_SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]*$")
+_ABBREVIATIONS = {"mr.", "mrs.", "ms.", "dr.", "st.", "messrs.", "vol.", "no."}
+
+
+class Books(NamedTuple):
+    """Sentences in order, and which of them stand between two others.
+
+    A row of `sentences` is the words of a sentence and END, or as many words as
+    are allowed of a longer one; PADDING follows.
+    """
+
+    words: tuple[str, ...]  # by number, from MARKS on
+    sentences: np.ndarray  # (N, L + 1)
+    train: np.ndarray  # numbers of the middle sentences to learn from
+    test: np.ndarray  # and of those held out
+
+    def first(self, count: int) -> "Books":
+        """The first sentences; one of a hundred is held out."""
+        middle = np.arange(1, count - 1)
+        held_out = middle % 100 == 99
+        return self._replace(
+            sentences=self.sentences[:count],
+            train=middle[~held_out],
+            test=middle[held_out],
+        )
+
+
+def load(args: Namespace) -> Books:
+    """Loads what --data asks for: the King James Bible, a file or a folder.
+
+    Args:
+        args: with `data`, `vocabulary` and `length`, the most words of a
+            sentence.
+
+    Raises:
+        InputError: if there is no text, or one that cannot be used.
+    """
+    if args.data == "embedded":
+        texts: Mapping[str, Iterable[str]] = king_james()
+    elif args.data == "tfds":
+        raise InputError(
+            "the books that the paper used are not published, and "
+            "tensorflow-datasets has no others; expected --data with embedded "
+            "or with the path of a text file or of a folder of them"
+        )
+    else:
+        path = Path(args.data)
+        files = [path]
+        if path.is_dir():
+            files = sorted(p for p in path.rglob("*.txt") if p.is_file())
+            if not files:
+                raise InputError(f"--data: {path} has no .txt files")
+        texts = {str(file): TextFile(file) for file in files}
+    return build(texts, args.vocabulary, args.length)
+
+
+def king_james() -> dict[str, list[str]]:
+    """The lines of the books of the King James Bible."""
+    texts: dict[str, list[str]] = {}
+    for verse in bible.verses("kjv"):
+        texts.setdefault(verse.book, []).append(verse.text)
+    return texts
+
+
+class TextFile:
+    """The lines of a file of UTF-8, which may be too long for the memory."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __iter__(self) -> Iterator[str]:
+        try:
+            with self.path.open("rb") as file:
+                for number, line in enumerate(file, 1):
+                    yield self._decode(line, number)
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be read: {error}") from error
+
+    def _decode(self, line: bytes, number: int) -> str:
+        try:
+            # A byte order mark may stand before the first line.
+            return line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{self.path}, line {number}: expected UTF-8, received the "
+                f"byte 0x{line[error.start]:02x}; convert the file to UTF-8"
+            ) from error
+
+
+def build(
+    texts: Mapping[str, Iterable[str]], vocabulary: int, max_words: int
+) -> Books:
+    """Finds the most frequent words and numbers those of all sentences.
+
+    Args:
+        texts: from a name to lines, which are gone through twice.
+        vocabulary: the most words to know.
+        max_words: the words after which a sentence is cut.
+
+    Raises:
+        InputError: if a text has fewer than three sentences.
+    """
+    counts: collections.Counter[str] = collections.Counter()
+    sizes = []
+    for name, lines in texts.items():
+        size = 0
+        for sentence in sentences(lines):
+            counts.update(sentence)
+            size += 1
+        if size < 3:
+            raise InputError(
+                f"{name} has {size} sentence{'s' * (size != 1)}; one between "
+                "two others needs at least 3"
+            )
+        sizes.append(size)
+    known = sorted(counts, key=lambda word: (-counts[word], word))[:vocabulary]
+    words = (*MARKS, *known)
+    index = {word: number for number, word in enumerate(words)}
+    rows = np.zeros(
+        (sum(sizes), max_words + 1), np.min_scalar_type(len(words) - 1)
+    )
+    everything = (s for lines in texts.values() for s in sentences(lines))
+    for row, sentence in zip(rows, everything, strict=True):
+        numbers = encode(sentence, index, max_words)
+        row[: len(numbers)] = numbers
+    return Books(words, rows, *_split(sizes))
+
+
+def sentences(lines: Iterable[str]) -> Iterator[list[str]]:
+    """The words of one sentence after the other.
+
+    A sentence ends with a full stop, a question or exclamation mark before a
+    space, or with a blank line; other line breaks mean nothing.
+    """
+    sentence: list[str] = []
+    for line in lines:
+        parts = line.split()
+        for part in parts:
+            sentence += tokens(part)
+            ends = _SENTENCE_END.search(part)
+            if ends and sentence and part.lower() not in _ABBREVIATIONS:
+                yield sentence
+                sentence = []
+        if not parts and sentence:
+            yield sentence
+            sentence = []
+    if sentence:
+        yield sentence
+
+
+def tokens(text: str) -> list[str]:
+    """Words in small letters, and punctuation marks."""
+    return _TOKEN.findall(text.lower())
+
+
+def encode(
+    sentence: Sequence[str],
+    index: Mapping[str, int],
+    max_words: int | None = None,
+) -> list[int]:
+    """The numbers of words and END; no END if there are too many words.
+
+    >>> encode(["a", "rose", "is"], {"a": 3, "is": 4})
+    [3, 2, 4, 1]
+    >>> encode(["a", "rose", "is"], {"a": 3, "is": 4}, max_words=2)
+    [3, 2]
+    """
+    numbers = [index.get(word, UNKNOWN) for word in sentence[:max_words]]
+    if max_words is None or len(sentence) <= max_words:
+        numbers.append(END)
+    return numbers
+
+
+def _split(sizes: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """The middle sentences of texts, and at the end of each those held out."""
+    total = sum(size - 2 for size in sizes)
+    share = min(HELD_OUT, MOST_HELD_OUT / total)
+    train, test, start = [], [], 0
+    for size in sizes:
+        middle = np.arange(start + 1, start + size - 1)
+        kept = len(middle) - int(share * len(middle))
+        train.append(middle[:kept])
+        test.append(middle[kept:])
+        start += size
+    if not any(map(len, test)):  # Short texts: the last one gives its last.
+        train[-1], test[-1] = train[-1][:-1], train[-1][-1:]
+    return np.concatenate(train), np.concatenate(test)
+
+
+def groups(books: Books, batch_size: int) -> list[tuple[int, np.ndarray]]:
+    """Lengths, and the middle sentences to learn from that have them.
+
+    Lengths which no whole batch has are left out.
+    """
+    lengths = np.count_nonzero(books.sentences[books.train], axis=1)
+    found = [(n, books.train[lengths == n]) for n in np.unique(lengths)]
+    return [(int(n), own) for n, own in found if len(own) >= batch_size]
+
+
+def batches(
+    books: Books,
+    batch_size: int,
+    seed: int,
+    updates_per_pass: int,
+    first_update: int,
+) -> tf.data.Dataset:
+    """Endless batches of triples whose middle sentences are equally long.
+
+    In every pass the sentences of each length are shuffled and cut into whole
+    batches, and the batches of all lengths are shuffled. They are a function of
+    seed and step. Elements are those of `triples`, without padding in the
+    middle sentence.
+
+    Args:
+        books: the text.
+        batch_size: B.
+        seed: of the order.
+        updates_per_pass: at most the batches that there are; what is left
+            over waits for the next pass, which shuffles anew.
+        first_update: the batches to leave out at the start.
+    """
+    own = [tf.constant(numbers) for _, numbers in groups(books, batch_size)]
+    table = tf.constant(books.sentences)
+
+    def one_pass(number: tf.Tensor) -> tf.data.Dataset:
+        key = tf.stack([tf.cast(seed, tf.int64), number])
+        shuffle = tf.random.experimental.stateless_shuffle
+        rows = []
+        for numbers in own:
+            whole = len(numbers) // batch_size * batch_size
+            chosen = shuffle(numbers, seed=key)[:whole]
+            rows.append(tf.reshape(chosen, [-1, batch_size]))
+        order = shuffle(tf.concat(rows, axis=0), seed=key + 1)
+        return tf.data.Dataset.from_tensor_slices(order[:updates_per_pass])
+
+    def gather(numbers: tf.Tensor) -> tuple:
+        length = tf.math.count_nonzero(table[numbers[0]])
+        return triples(table, numbers, length)
+
+    # Only numbers are skipped, which costs nothing.
+    stream = streams.endless(one_pass, updates_per_pass, first_update)
+    return stream.map(gather).prefetch(tf.data.AUTOTUNE)
+
+
+def triples(
+    table: tf.Tensor, numbers: tf.Tensor, length: tf.Tensor | None = None
+) -> tuple[tuple[tf.Tensor, ...], tf.Tensor, tf.Tensor]:
+    """What `model.fit` wants of the sentences with these numbers (B,).
+
+    Args:
+        table: all sentences (N, L + 1).
+        numbers: the middle sentences.
+        length: the columns of the middle sentences to keep.
+
+    Returns:
+        Middle sentences (B, length) with the words before each word of the
+        previous and of the next sentence (B, L + 1), 0 before the first; these
+        words (B, 2 L + 2); and their weights, 0 for padding.
+    """
+    current, before, after = (
+        tf.cast(tf.gather(table, numbers + i), tf.int32) for i in (0, -1, 1)
+    )
+    targets = tf.concat([before, after], axis=1)
+    weights = tf.cast(targets != PADDING, tf.float32)
+    shifted = (tf.pad(x[:, :-1], [[0, 0], [1, 0]]) for x in (before, after))
+    return (current[:, :length], *shifted), targets, weights
+
+
+def in_order(books: Books, batch_size: int) -> tf.data.Dataset:
+    """Batches of the triples held out, for evaluation."""
+    table = tf.constant(books.sentences)
+    numbers = tf.data.Dataset.from_tensor_slices(books.test)
+    return (
+        numbers.batch(batch_size)
+        .map(lambda own: triples(table, own))
+        .prefetch(tf.data.AUTOTUNE)
+    )

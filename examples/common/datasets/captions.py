@@ -1,0 +1,221 @@
+"""Images, as vectors of features, with five captions each.
+
+They come from generated scenes, from the files of Vendrov et al.,
+"Order-Embeddings of Images and Language" (2016), or from COCO.
+"""
+
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from common.datasets import scenes, streams
+from common.errors import InputError
+
+EACH = 5  # Captions of an image.
+SPLITS = ("train", "dev", "test")
+
+# Generated scenes to learn from, to choose the model by and to test with.
+SMALL_COUNTS = (3_200, 200, 1_000)
+
+# Rows of the vocabulary that are no words.
+PADDING, END, UNKNOWN = range(3)
+
+Part = tuple[Sequence[str], np.ndarray]
+
+
+class Split(NamedTuple):
+    """Captions and images; the captions of image n are 5 n to 5 n + 4."""
+
+    words: np.ndarray  # (5 N, T) int32: words, END, then PADDING
+    features: np.ndarray  # (N, D) float32, rows of length 1
+
+    def first(self, images: int) -> "Split":
+        """The first images."""
+        return Split(self.words[: EACH * images], self.features[:images])
+
+    def in_order(self, batch: int) -> tf.data.Dataset:
+        """Batches of ((words, features), number of the image), once."""
+        gather = self._gather()
+        captions = tf.data.Dataset.range(len(self.words)).batch(batch)
+        return captions.map(gather).prefetch(tf.data.AUTOTUNE)
+
+    def shuffled(
+        self, batch: int, seed: int, first_update: int
+    ) -> tf.data.Dataset:
+        """An endless stream of such batches, of as many different images.
+
+        Every pass sees all images, each with one of its captions.
+        """
+        images = len(self.features)
+        updates = images // batch
+        gather = self._gather()
+
+        def one_pass(number: tf.Tensor) -> tf.data.Dataset:
+            key = tf.stack([tf.cast(seed, tf.int64), number])
+            order = tf.random.experimental.stateless_shuffle(
+                tf.range(images, dtype=tf.int64), key
+            )
+            drawn = tf.random.stateless_uniform(
+                [images], key, 0, EACH, tf.int64
+            )
+            captions = (EACH * order + drawn)[: updates * batch]
+            return tf.data.Dataset.from_tensor_slices(
+                tf.reshape(captions, [updates, batch])
+            )
+
+        stream = streams.endless(one_pass, updates, first_update)
+        return stream.map(gather).prefetch(tf.data.AUTOTUNE)
+
+    def _gather(self):
+        words, features = tf.constant(self.words), tf.constant(self.features)
+
+        def gather(captions):
+            images = captions // EACH
+            inputs = tf.gather(words, captions), tf.gather(features, images)
+            return inputs, images
+
+        return gather
+
+
+class Captions(NamedTuple):
+    """Images with captions to learn from, to choose by and to test with."""
+
+    train: Split
+    dev: Split
+    test: Split
+    vocabulary: tuple[str, ...]
+    growing: bool  # Whether every caption entails those before it.
+
+
+def load(args: Namespace) -> Captions:
+    """Loads what --data and --data-dir ask for.
+
+    Captions are cut after --length words. The vocabulary is that of the
+    training captions.
+
+    Raises:
+        InputError: if the data are missing or broken.
+    """
+    if args.data == "embedded":
+        random = np.random.default_rng(0)
+        parts = [scenes.generate(count, random) for count in SMALL_COUNTS]
+    elif args.data == "tfds":
+        from common.datasets import coco
+
+        parts = coco.load(args.data_dir)
+    else:
+        parts = _read_folder(Path(args.data))
+    widths = [features.shape[1] for _, features in parts]
+    if len(set(widths)) > 1:
+        found = ", ".join(map("{} in {}".format, widths, SPLITS))
+        raise InputError(
+            f"{args.data}: the images of all parts need equally many "
+            f"features, found {found}"
+        )
+    vocabulary = make_vocabulary(parts[0][0])
+    rows = {word: row for row, word in enumerate(vocabulary)}
+    lengths = [len(line.split()) for lines, _ in parts for line in lines]
+    length = min(args.length, max(lengths))
+    splits = [
+        Split(encode(lines, rows, length), _unit(features))
+        for lines, features in parts
+    ]
+    return Captions(*splits, vocabulary, growing=args.data == "embedded")
+
+
+def make_vocabulary(captions: Iterable[str]) -> tuple[str, ...]:
+    """Padding, end, unknown, then all words, frequent ones first."""
+    counts = Counter(word for line in captions for word in line.split())
+    words = sorted(counts, key=lambda word: (-counts[word], word))
+    return ("<padding>", "<end>", "<unknown>", *words)
+
+
+def encode(
+    captions: Sequence[str], rows: dict[str, int], length: int
+) -> np.ndarray:
+    """The first words of captions, then an end mark (5 N, length + 1) int32."""
+    found = np.full((len(captions), length + 1), PADDING, np.int32)
+    for row, caption in zip(found, captions, strict=True):
+        words = caption.split()[:length]
+        numbers = [rows.get(word, UNKNOWN) for word in words]
+        row[: len(words) + 1] = [*numbers, END]
+    return found
+
+
+def _unit(features: np.ndarray) -> np.ndarray:
+    """Rows of length 1, as the published features have them."""
+    features = np.asarray(features, np.float32)
+    length = np.linalg.norm(features, axis=1, keepdims=True)
+    return features / np.maximum(length, 1e-12)
+
+
+def _read_folder(folder: Path) -> list[Part]:
+    if not folder.is_dir():
+        raise InputError(
+            "--data: expected a folder with train_ims.npy, train_caps.txt "
+            f"and the same of dev and test, received {folder}"
+        )
+    return [read_part(folder, split) for split in SPLITS]
+
+
+def read_part(folder: Path, split: str) -> Part:
+    """Reads {split}_caps.txt, a caption a line, and {split}_ims.npy.
+
+    Raises:
+        InputError: if one of them is missing or broken.
+    """
+    images, texts = folder / f"{split}_ims.npy", folder / f"{split}_caps.txt"
+    for path in (images, texts):
+        if not path.is_file():
+            raise InputError(f"{path} does not exist")
+    try:
+        features = np.load(images, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"{images} is no whole .npy file: {error}") from error
+    try:
+        text = texts.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{texts} is not in UTF-8: {error}") from error
+    # Not splitlines, which would split at other characters too.
+    lines = text.removesuffix("\n").split("\n")
+    check_part(str(images), features, str(texts), lines)
+    return lines, features
+
+
+def check_part(
+    images: str, features: np.ndarray, texts: str, captions: Sequence[str]
+) -> None:
+    """Refuses features and captions that do not make a split.
+
+    Args:
+        images: where the features come from.
+        features: what was found there.
+        texts: where the captions come from.
+        captions: what was found there.
+
+    Raises:
+        InputError: with one sentence.
+    """
+    if features.ndim != 2 or features.dtype.kind != "f" or not features.size:
+        raise InputError(
+            f"{images} should have a row of features per image, found the "
+            f"shape {features.shape} of {features.dtype}"
+        )
+    if len(captions) != EACH * len(features):
+        raise InputError(
+            f"{texts} should have {EACH} captions for each of the "
+            f"{len(features)} images in {images}, found {len(captions)}"
+        )
+    for number, caption in enumerate(captions, 1):
+        if not caption.split():
+            raise InputError(f"{texts}: caption {number} is empty")
+    bad = np.flatnonzero(~np.isfinite(features).all(axis=1))
+    if bad.size:
+        raise InputError(
+            f"{images}: image {bad[0] + 1} has a feature that is not finite"
+        )

@@ -1,0 +1,317 @@
+"""How good sentence vectors are, measured without changing them.
+
+Letters: N sentences, U the size of their vectors.
+"""
+
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+from common import ranking
+from common.datasets import bible, books, sentence_tasks
+from common.errors import InputError
+
+# From sentences to their vectors (N, U).
+Encode = Callable[[Sequence[str]], np.ndarray]
+
+FOLDS = 10
+PENALTIES = 2.0 ** np.arange(9)  # scikit-learn's C.
+SCORES = np.arange(1, 6)
+
+ALIGNED_VERSES = 1_000
+CLASSIFIED_BOOKS, VERSES_OF_A_BOOK = 10, 100
+
+
+class Evaluation(keras.callbacks.Callback):
+    """Adds what `measure` finds out about the model to the logs, as val_...
+
+    It has to stand before the callbacks that write the logs.
+    """
+
+    def __init__(self, measure: Callable[[keras.Model], dict[str, float]]):
+        super().__init__()
+        self.measure = measure
+
+    def on_epoch_end(self, epoch, logs=None):
+        found = self.measure(self.model)
+        logs.update({f"val_{name}": value for name, value in found.items()})
+
+
+class Verses(NamedTuple):
+    """What the embedded text offers for an evaluation."""
+
+    king_james: list[str]
+    world_english: list[str]  # the same verses in the same order
+    classified: list[str]
+    labels: np.ndarray  # the books that these are from
+
+    def every(self, step: int) -> "Verses":
+        """One of `step` verses."""
+        return Verses(*(part[::step] for part in self))
+
+
+Task = sentence_tasks.Sick | sentence_tasks.Labelled | Verses
+
+
+def evaluate(tasks: Mapping[str, Task], encode: Encode) -> dict[str, float]:
+    """The results of tasks; of the published ones those of the paper's table 3.
+
+    Returns:
+        What `relatedness` and `evaluate_verses` say, with the task's name
+        before it; of the other tasks the accuracy in percent.
+    """
+    found = {}
+    for name, task in tasks.items():
+        if isinstance(task, sentence_tasks.Labelled):
+            vectors = encode(task.sentences)
+            found[name] = nested_accuracy(vectors, task.labels)
+            continue
+        if isinstance(task, Verses):
+            own = evaluate_verses(task, encode)
+        else:
+            own = relatedness(task, encode)
+        found |= {f"{name}_{key}": value for key, value in own.items()}
+    return found
+
+
+def words_of(task: Task) -> set[str]:
+    """The words that occur in the sentences of a task."""
+    if isinstance(task, sentence_tasks.Labelled):
+        texts = task.sentences
+    elif isinstance(task, Verses):
+        texts = [*task.king_james, *task.world_english, *task.classified]
+    else:
+        texts = [s for pairs in task for s in (*pairs.first, *pairs.second)]
+    return {word for text in texts for word in books.tokens(text)}
+
+
+def pair_features(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """|u - v| and u * v of pairs of vectors (N, U) each: (N, 2 U)."""
+    return np.concatenate([np.abs(first - second), first * second], axis=1)
+
+
+def spread(scores: np.ndarray) -> np.ndarray:
+    """Scores (N,) from 1 to 5 as probabilities (N, 5) of 1, ..., 5.
+
+    They have the score as their mean, and only the two numbers around it are
+    possible (Tai, Socher and Manning, 2015, section 4.2).
+
+    >>> spread(np.array([3.0, 4.25])).tolist()
+    [[0.0, 0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.75, 0.25]]
+    """
+    return np.maximum(0, 1 - np.abs(np.asarray(scores)[:, None] - SCORES))
+
+
+class SpreadRegression:
+    """A softmax over the scores, which learns spread targets.
+
+    Args:
+        penalty: scikit-learn's C, more for less regularisation.
+    """
+
+    def __init__(self, penalty: float):
+        from sklearn.linear_model import LogisticRegression
+
+        self.softmax = LogisticRegression(C=penalty, max_iter=1_000)
+
+    def fit(
+        self, features: np.ndarray, scores: np.ndarray
+    ) -> "SpreadRegression":
+        """Learns from features (N, F) and scores (N,)."""
+        # The cross entropy with a spread target is that of two examples with
+        # the shares as their weights.
+        shares = spread(scores)
+        rows, columns = np.nonzero(shares)
+        self.softmax.fit(
+            features[rows], SCORES[columns], sample_weight=shares[rows, columns]
+        )
+        return self
+
+    def predict(self, features: np.ndarray) -> np.ndarray:
+        """The means (N,) of the predicted distributions."""
+        return self.softmax.predict_proba(features) @ self.softmax.classes_
+
+
+def relatedness(task: sentence_tasks.Sick, encode: Encode) -> dict[str, float]:
+    """Predicts how related two sentences are, from their vectors.
+
+    The regularisation is the one of `PENALTIES` with the best correlation on
+    the trial pairs, where Kiros et al. stop the training early.
+
+    Returns:
+        `pearson` and `spearman` correlation and mean squared error `mse` of
+        the test pairs.
+    """
+    from scipy import stats
+
+    train, trial, test = (
+        pair_features(encode(pairs.first), encode(pairs.second))
+        for pairs in task
+    )
+    fitted = [
+        SpreadRegression(penalty).fit(train, task.train.scores)
+        for penalty in PENALTIES
+    ]
+    correlations = [
+        stats.pearsonr(one.predict(trial), task.trial.scores).statistic
+        for one in fitted
+    ]
+    predicted = fitted[int(np.argmax(correlations))].predict(test)
+    scores = task.test.scores
+    return {
+        "pearson": float(stats.pearsonr(predicted, scores).statistic),
+        "spearman": float(stats.spearmanr(predicted, scores).statistic),
+        "mse": float(np.mean((predicted - scores) ** 2)),
+    }
+
+
+def nested_accuracy(vectors: np.ndarray, labels: np.ndarray) -> float:
+    """Accuracy in percent of logistic regression on vectors (N, U).
+
+    The mean over 10 folds, each of which tests what the others have learnt
+    with the one of `PENALTIES` that was best in 10 folds of their own.
+    """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GridSearchCV, cross_val_score
+
+    search = GridSearchCV(
+        LogisticRegression(solver="liblinear"),
+        {"C": PENALTIES},
+        cv=_folds(1),
+        n_jobs=-1,
+    )
+    found = cross_val_score(search, vectors, labels, cv=_folds(0))
+    return 100 * float(found.mean())
+
+
+def _folds(seed: int) -> Any:
+    from sklearn.model_selection import StratifiedKFold
+
+    return StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
+
+
+def expand_vocabulary(
+    known: Mapping[str, np.ndarray], vectors: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Vectors of unknown words, by linear regression from other vectors.
+
+    Kiros et al., section 2.2: the regression learns from the words that both
+    have to map one space into the other.
+
+    Args:
+        known: the model's own vectors (D,) by word.
+        vectors: the other vectors (E,) by word.
+
+    Returns:
+        Vectors (D,), float32, of the words that only `vectors` has.
+
+    Raises:
+        InputError: if too few words are in both for the weights.
+    """
+    from sklearn.linear_model import LinearRegression
+
+    shared = shared_words(known, vectors)
+    regression = LinearRegression().fit(
+        np.stack([vectors[word] for word in shared]),
+        np.stack([known[word] for word in shared]),
+    )
+    new = [word for word in vectors if word not in known]
+    if not new:
+        return {}
+    found = regression.predict(np.stack([vectors[word] for word in new]))
+    return dict(zip(new, np.float32(found), strict=True))
+
+
+def shared_words(
+    known: Collection[str], vectors: Mapping[str, np.ndarray]
+) -> list[str]:
+    """The words in both, from which `expand_vocabulary` learns.
+
+    Raises:
+        InputError: if they are too few.
+    """
+    shared = [word for word in vectors if word in known]
+    size = len(next(iter(vectors.values()), ()))
+    if len(shared) <= size:
+        raise InputError(
+            f"--word-vectors: {len(shared)} of the words that the model knows "
+            f"have vectors; a regression from vectors of {size} numbers needs "
+            f"at least {size + 1}"
+        )
+    return shared
+
+
+@functools.cache
+def bible_verses() -> Verses:
+    """Verses in both versions, and verses of the books that have most."""
+    random = np.random.default_rng(0)
+    verses = [
+        {verse[:3]: verse.text for verse in bible.verses(version)}
+        for version in ("kjv", "web")
+    ]
+    numbers = [n for n in verses[0] if n in verses[1]]
+    chosen = random.choice(len(numbers), ALIGNED_VERSES, replace=False)
+    pair = [[own[numbers[i]] for i in chosen] for own in verses]
+    by_book: dict[str, list[str]] = {}
+    for (book, _, _), text in verses[0].items():
+        by_book.setdefault(book, []).append(text)
+    most = sorted(by_book.values(), key=len, reverse=True)[:CLASSIFIED_BOOKS]
+    classified = [
+        text
+        for own in most
+        for text in random.choice(own, VERSES_OF_A_BOOK, replace=False)
+    ]
+    labels = np.repeat(np.arange(CLASSIFIED_BOOKS), VERSES_OF_A_BOOK)
+    return Verses(*pair, classified, labels)
+
+
+def evaluate_verses(verses: Verses, encode: Encode) -> dict[str, float]:
+    """Finds verses in another version, and tells of which book they are.
+
+    Returns:
+        `r1`, `r5` and `r10`, in percent, and `mean_rank` of King James verses'
+        counterparts among all verses of the World English Bible;
+        `book_accuracy`, in percent, over 10 folds.
+    """
+    ranks = alignment_ranks(
+        encode(verses.king_james), encode(verses.world_english)
+    )
+    found = {f"r{k}": 100 * float(np.mean(ranks <= k)) for k in ranking.RECALLS}
+    found["mean_rank"] = float(ranks.mean())
+    found["book_accuracy"] = book_accuracy(
+        encode(verses.classified), verses.labels
+    )
+    return found
+
+
+def alignment_ranks(queries: np.ndarray, found: np.ndarray) -> np.ndarray:
+    """Ranks (N,) of the rows `found` that belong to the rows of `queries`.
+
+    By the cosine of vectors (N, U) whose mean over their version is taken
+    away: it says how the versions differ, not the verses.
+    """
+
+    def directions(vectors):
+        vectors = vectors - vectors.mean(axis=0)
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return vectors / np.maximum(lengths, np.finfo(vectors.dtype).tiny)
+
+    scores = directions(queries) @ directions(found).T
+    return ranking.image_ranks(scores)
+
+
+def book_accuracy(vectors: np.ndarray, labels: np.ndarray) -> float:
+    """Accuracy in percent of logistic regression over 10 folds."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import cross_val_score
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    classifier = make_pipeline(
+        StandardScaler(), LogisticRegression(C=0.01, max_iter=1_000)
+    )
+    found = cross_val_score(classifier, vectors, labels, cv=_folds(0))
+    return 100 * float(found.mean())

@@ -1,0 +1,242 @@
+"""Sentences and images in one ordered space.
+
+Vendrov et al., "Order-Embeddings of Images and Language" (2016), section 4.
+Letters: B captions, each with its image, T words, D features of an image, U
+units. What is registered here is all that a saved model needs: where this
+module has been imported, `keras.saving.load_model` brings back model, loss,
+metric and optimizer.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+from keras import layers, ops
+
+import keras_ln
+
+KINDS = ("none", "layer", "symmetric")
+
+# The hinge's margin, by how pairs are scored.
+MARGINS = {"order": 0.05, "cosine": 0.2}
+
+
+def similarity_of(norm: str) -> str:
+    """How a kind scores pairs, a key of `MARGINS`."""
+    return "cosine" if norm == "symmetric" else "order"
+
+
+def violations(lower: Any, upper: Any) -> Any:
+    """E(s, i) = sum_u max(0, s_u - i_u)^2 of all pairs, eq. 2.
+
+    It is zero where s is nowhere above i, as the more general of the two.
+
+    Args:
+        lower: s (..., B, U).
+        upper: i (..., C, U).
+
+    Returns:
+        (..., B, C).
+    """
+    above = ops.relu(lower[..., :, None, :] - upper[..., None, :, :])
+    return ops.sum(above * above, axis=-1)
+
+
+def pair_scores(captions: Any, images: Any, similarity: str) -> Any:
+    """Scores (B, C) of captions (B, U) and images (C, U), more for better."""
+    if similarity == "order":
+        return -violations(captions, images)
+    return captions @ ops.transpose(images)
+
+
+def _check_similarity(similarity: str) -> str:
+    if similarity not in MARGINS:
+        raise ValueError(
+            f"Argument `similarity` must be one of {[*MARGINS]}. Received: "
+            f"similarity={similarity!r}"
+        )
+    return similarity
+
+
+def _same_image(y_true: Any) -> Any:
+    """Whether two rows of a batch have the same image (B, B)."""
+    number = ops.reshape(y_true, (-1,))
+    return number[:, None] == number[None, :]
+
+
+@keras.saving.register_keras_serializable(package="keras_ln_examples")
+class ContrastiveLoss(keras.losses.Loss):
+    """The hinge loss of all wrong pairs in a batch, both ways, eq. 4.
+
+    With the score f(c, i), the margin a and the pairs (c, i) of a batch:
+
+        sum_(c,i) [ sum_(i' != i) max(0, a - f(c, i) + f(c, i'))
+                  + sum_(i' != i) max(0, a - f(c, i) + f(c', i)) ]
+
+    where c' is the caption of i'. Call arguments: y_true (B), the numbers of
+    the images, since captions of the same image are not wrong for it; y_pred
+    (B, 2, U), caption and image.
+
+    Args:
+        similarity: "order" for f = -E, "cosine" for the scalar product.
+        margin: a; None for that of `MARGINS`.
+        reduction: as of `keras.losses.Loss`; the paper's is the sum.
+        name: the loss's name.
+        dtype: of the computation.
+    """
+
+    def __init__(
+        self,
+        similarity: str = "order",
+        margin: float | None = None,
+        reduction: str = "sum",
+        name: str = "contrastive_loss",
+        dtype: Any = None,
+    ):
+        super().__init__(name=name, reduction=reduction, dtype=dtype)
+        self.similarity = _check_similarity(similarity)
+        self.margin = MARGINS[similarity] if margin is None else margin
+
+    def call(self, y_true, y_pred):
+        """The loss (B) of every pair."""
+        scores = pair_scores(y_pred[:, 0], y_pred[:, 1], self.similarity)
+        own = ops.diagonal(scores)
+        wrong_image = ops.relu(self.margin - own[:, None] + scores)
+        wrong_caption = ops.relu(
+            self.margin - own[:, None] + ops.transpose(scores)
+        )
+        costs = wrong_image + wrong_caption
+        costs = ops.where(_same_image(y_true), ops.zeros_like(costs), costs)
+        return ops.sum(costs, axis=1)
+
+    def get_config(self):
+        """Every argument of the constructor."""
+        return {
+            **super().get_config(),
+            "similarity": self.similarity,
+            "margin": self.margin,
+        }
+
+
+@keras.saving.register_keras_serializable(package="keras_ln_examples")
+class BatchRecall(keras.metrics.Mean):
+    """The share of captions that score their image above others of the batch.
+
+    Call arguments are those of `ContrastiveLoss`.
+
+    Args:
+        similarity: "order" or "cosine".
+        name: the metric's name.
+        dtype: of the result.
+    """
+
+    def __init__(
+        self,
+        similarity: str = "order",
+        name: str = "batch_recall",
+        dtype: Any = None,
+    ):
+        super().__init__(name=name, dtype=dtype)
+        self.similarity = _check_similarity(similarity)
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        """Adds a batch."""
+        scores = pair_scores(y_pred[:, 0], y_pred[:, 1], self.similarity)
+        own = ops.diagonal(scores)[:, None]
+        # Equal scores are no merit.
+        found = ops.all((scores < own) | _same_image(y_true), axis=1)
+        super().update_state(found, sample_weight)
+
+    def get_config(self):
+        """Every argument of the constructor."""
+        return {**super().get_config(), "similarity": self.similarity}
+
+
+def build_network(
+    norm: str,
+    vocabulary: int,
+    steps: int,
+    features: int,
+    units: int,
+    word_units: int,
+    gain: float | None,
+) -> keras.Model:
+    """Builds the two encoders; the arguments are `build_model`'s."""
+    uniform = keras.initializers.RandomUniform(-0.1, 0.1)
+    words = keras.Input((steps,), dtype="int32", name="words")
+    pictures = keras.Input((features,), name="features")
+    x = layers.Embedding(
+        vocabulary,
+        word_units,
+        embeddings_initializer=uniform,
+        mask_zero=True,
+        name="embedding",
+    )(words)
+    gru = _gru(norm, units, gain)
+    sentence = gru(x)
+    # Each of the three matrices is orthogonal, not the three side by side.
+    squares = [
+        keras.initializers.Orthogonal()((units, units)) for _ in range(3)
+    ]
+    gru.cell.recurrent_kernel.assign(ops.concatenate(squares, axis=1))
+    image = layers.Dense(
+        units, kernel_initializer=uniform, name="image_encoder"
+    )(pictures)
+    both = ops.stack([sentence, image], axis=1)
+    # In float32, also where the layers compute in less.
+    both = layers.UnitNormalization(dtype="float32", name="unit")(both)
+    if similarity_of(norm) == "order":
+        both = ops.abs(both)
+    return keras.Model([words, pictures], both)
+
+
+def _gru(norm: str, units: int, gain: float | None) -> keras_ln.LNGRU:
+    uniform = keras.initializers.RandomUniform(-0.1, 0.1)
+    options = {"kernel_initializer": uniform, "name": "sentence_encoder"}
+    if norm != "layer":
+        # The normalisation's beta is the layer's bias.
+        return keras_ln.LNGRU(units, normalize=(), use_bias=True, **options)
+    start = keras.initializers.Constant(1.0 if gain is None else gain)
+    return keras_ln.LNGRU(units, gamma_initializer=start, **options)
+
+
+def scorer(
+    similarity: str, block: int = 100
+) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """`pair_scores` of arrays, of so many captions at a time."""
+
+    def score(captions, images):
+        images = ops.convert_to_tensor(images)
+        return np.concatenate(
+            [
+                ops.convert_to_numpy(
+                    pair_scores(
+                        ops.convert_to_tensor(captions[i : i + block]),
+                        images,
+                        similarity,
+                    )
+                )
+                for i in range(0, len(captions), block)
+            ]
+        )
+
+    return score
+
+
+def order_accuracy(captions: np.ndarray, each: int) -> float:
+    """How often the more general of two captions is seen as the lower one.
+
+    Args:
+        captions: embeddings (K N, U), of growing detail within K.
+        each: K.
+
+    Returns:
+        Of all pairs of captions a before b of an image, the share in percent
+        with E(a, b) < E(b, a). Equal values count half.
+    """
+    groups = captions.reshape(-1, each, captions.shape[1])
+    found = ops.convert_to_numpy(violations(groups, groups))  # (N, K, K)
+    shorter, longer = np.triu_indices(each, 1)
+    right, wrong = found[:, shorter, longer], found[:, longer, shorter]
+    return 100 * float(np.mean((right < wrong) + 0.5 * (right == wrong)))

@@ -1,0 +1,132 @@
+"""The network that learns sentence vectors from neighbouring sentences.
+
+Kiros et al., "Skip-Thought Vectors" (2015), section 2. Letters: B batch, T
+words of the sentence, L the most words of one, D the size of word vectors, U
+units, V words that are known.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from common.datasets import books
+from keras import layers, ops
+
+import keras_ln
+
+KINDS = ("none", "layer")
+
+ENCODING_BATCH, ENCODING_STEPS = 128, 16
+
+
+def build(
+    norm: str,
+    units: int,
+    word_size: int,
+    vocabulary: int,
+    max_words: int,
+    gain: float | None = None,
+) -> keras.Model:
+    """Builds an encoder and two decoders that share words and output layer.
+
+    Args:
+        norm: one of `KINDS`.
+        units: U.
+        word_size: D.
+        vocabulary: V.
+        max_words: L.
+        gain: initial gain of the layer normalisation; None for 1.
+
+    Returns:
+        From sentences (B, T) and the words before each word of the previous
+        and of the next sentence (B, L + 1 each) to the logits of these
+        words (B, 2 L + 2, V). 0 pads the sentences and is what stands before
+        a first word.
+    """
+    current = keras.Input((None,), dtype="int32", name="current")
+    before, after = (
+        keras.Input((max_words + 1,), dtype="int32", name=name)
+        for name in ("before", "after")
+    )
+    words = layers.Embedding(
+        vocabulary, word_size, _uniform(), name="word_vectors"
+    )
+    encoder = gru(norm, units, gain, name="encoder")
+    thought = encoder(words(current), mask=ops.not_equal(current, 0))
+    hidden = []
+    for name, inputs in (("decoder_before", before), ("decoder_after", after)):
+        decoder = gru(norm, units, gain, name=name, return_sequences=True)
+        hidden.append(decoder(words(inputs), initial_state=thought))
+    output = layers.Dense(
+        vocabulary, kernel_initializer=_uniform(), name="output"
+    )
+    logits = output(ops.concatenate(hidden, axis=1))
+    return keras.Model([current, before, after], logits)
+
+
+def gru(
+    norm: str, units: int, gain: float | None, **kwargs: Any
+) -> keras_ln.LNGRU:
+    """A GRU of a kind, with the biases that belong to it."""
+    if norm == "none":
+        own: dict[str, Any] = {"normalize": (), "use_bias": True}
+    else:
+        start = keras.initializers.Constant(1.0 if gain is None else gain)
+        own = {"gamma_initializer": start}
+    return keras_ln.LNGRU(units, kernel_initializer=_uniform(), **own, **kwargs)
+
+
+def _uniform() -> keras.initializers.Initializer:
+    return keras.initializers.RandomUniform(-0.1, 0.1)
+
+
+class SentenceEncoder:
+    """A trained model's encoder, which turns sentences into vectors.
+
+    Args:
+        model: the model that `build` made.
+        words: the words to know, by number: the model's own and any others.
+        table: their vectors (V', D); None for the model's own.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        words: Sequence[str],
+        table: np.ndarray | None = None,
+    ):
+        self.table = word_vectors(model) if table is None else table
+        self.index = {word: number for number, word in enumerate(words)}
+        self.encoder = model.get_layer("encoder")
+
+    def __call__(self, sentences: Sequence[str]) -> np.ndarray:
+        """The vectors (N, U), float32, of sentences; each is taken as one."""
+        numbers = [
+            books.encode(books.tokens(sentence), self.index)
+            for sentence in sentences
+        ]
+        # Of like lengths in a batch, and few shapes, since each is compiled.
+        order = np.argsort([len(own) for own in numbers], kind="stable")
+        found = np.zeros((len(sentences), self.encoder.units), np.float32)
+        for start in range(0, len(order), ENCODING_BATCH):
+            chosen = order[start : start + ENCODING_BATCH]
+            steps = len(numbers[chosen[-1]])
+            steps += -steps % ENCODING_STEPS
+            padded = np.zeros((ENCODING_BATCH, steps), np.int32)
+            for row, i in zip(padded, chosen, strict=False):
+                row[: len(numbers[i])] = numbers[i]
+            # Not `predict`, which would give every device a part of them.
+            thoughts = self.encoder(
+                ops.convert_to_tensor(self.table[padded]),
+                mask=ops.convert_to_tensor(padded != books.PADDING),
+            )
+            thoughts = ops.convert_to_numpy(ops.cast(thoughts, "float32"))
+            found[chosen] = thoughts[: len(chosen)]
+        return found
+
+
+def word_vectors(model: keras.Model) -> np.ndarray:
+    """The vectors (V, D) of the words that a model knows."""
+    table = model.get_layer("word_vectors").embeddings
+    return ops.convert_to_numpy(table)

@@ -1,0 +1,128 @@
+"""Arguments and weights of other libraries: what is taken, what refused."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+from descriptors import named_weights
+from peer_goldens import GOLDEN, UNITS, load, part, read
+
+import keras_ln
+from keras_ln import compat
+
+TFA = read(GOLDEN / "tensorflow_addons.npz")
+HASTE = part(read(GOLDEN / "haste.npz")["haste"], "weight_")
+
+
+def tfa_weights(case):
+    weights = part(TFA[case], "weight")
+    return [weights[str(k)] for k in range(len(weights))]
+
+
+def config_of(case):
+    return json.loads(str(TFA[case]["config"]))
+
+
+def test_arguments_of_the_lstm():
+    arguments = compat.tfa_lstm_arguments(config_of("lstm_masked"))
+    layer = keras_ln.LNLSTM(**arguments)
+    assert layer.carry_normalized_state
+    assert layer.epsilon == 1e-5
+    assert compat.tfa_lstm_arguments(config_of("lstm"))["epsilon"] == 1e-3
+    assert isinstance(
+        layer.kernel_initializer, keras.initializers.GlorotUniform
+    )
+
+
+def test_arguments_of_the_simple_rnn():
+    config = config_of("simple_rnn") | {"bias_regularizer": "l2"}
+    arguments = compat.tfa_simple_rnn_arguments(config)
+    cell = keras_ln.LNSimpleRNNCell(**arguments)
+    assert not cell.use_bias
+    assert isinstance(cell.beta_regularizer, keras.regularizers.L2)
+    assert cell.bias_regularizer is None
+
+
+@pytest.mark.parametrize("case", [*TFA, "haste"])
+def test_cells_load_what_layers_do(case):
+    arrays = TFA.get(case, {})
+    weights = HASTE if case == "haste" else part(arrays, "weight")
+    layer = load(case, weights, arrays.get("config"))
+    config = layer.cell.get_config()
+    cell = type(layer.cell).from_config(config)
+    if case == "haste":
+        returned = compat.load_haste_lstm(cell, HASTE)
+    elif case.startswith("lstm"):
+        returned = compat.load_tfa_lstm(cell, tfa_weights(case))
+    else:
+        returned = compat.load_tfa_simple_rnn(cell, tfa_weights(case))
+    assert returned is cell
+    np.testing.assert_equal(named_weights(cell), named_weights(layer))
+
+
+def test_a_frozen_layer_is_loaded_too():
+    layer = keras_ln.LNLSTM(UNITS, center=False, trainable=False)
+    compat.load_haste_lstm(layer, HASTE)
+    np.testing.assert_allclose(
+        named_weights(layer)["state_gamma"], HASTE["gamma_h"], rtol=1e-6
+    )
+
+
+def test_wrong_settings():
+    weights = tfa_weights("lstm")
+    with pytest.raises(ValueError, match="Make.*carry_normalized_state=True"):
+        compat.load_tfa_lstm(keras_ln.LNLSTM(UNITS), weights)
+    carrying = keras_ln.LNLSTM(UNITS, center=False, carry_normalized_state=True)
+    with pytest.raises(
+        ValueError, match=r"(?s)kernel_beta \(16,\).*Received: .*`center`"
+    ):
+        compat.load_tfa_lstm(carrying, weights)
+    with pytest.raises(ValueError, match=r"center=False.*epsilon=0.001"):
+        compat.load_haste_lstm(keras_ln.LNLSTM(UNITS, epsilon=1e-3), HASTE)
+    with pytest.raises(ValueError, match="kernel_beta .*`center`"):
+        compat.load_haste_lstm(keras_ln.LNLSTM(UNITS), HASTE)
+    with pytest.raises(ValueError, match=r"Received: a layer with beta \(5,\)"):
+        compat.load_tfa_simple_rnn(
+            keras_ln.LNSimpleRNN(5), tfa_weights("simple_rnn")
+        )
+
+
+def test_wrong_layer():
+    with pytest.raises(
+        ValueError, match="`layer` must .* LNLSTM or LNLSTMCell"
+    ):
+        compat.load_haste_lstm(keras_ln.LNGRU(UNITS), HASTE)
+    with pytest.raises(ValueError, match="LNSimpleRNNCell. Received: LNLSTM"):
+        compat.load_tfa_simple_rnn(
+            keras_ln.LNLSTM(UNITS), tfa_weights("simple_rnn")
+        )
+
+
+def test_wrong_weights():
+    layer = keras_ln.LNLSTM(UNITS, carry_normalized_state=True)
+    with pytest.raises(ValueError, match="get_weights.*Received: 4"):
+        compat.load_tfa_lstm(layer, tfa_weights("simple_rnn"))
+    with pytest.raises(ValueError, match="get_weights.*Received: 9"):
+        compat.load_tfa_simple_rnn(
+            keras_ln.LNSimpleRNN(UNITS), tfa_weights("lstm")
+        )
+    layer = keras_ln.LNLSTM(UNITS, center=False)
+    with pytest.raises(ValueError, match="gamma_h.*Received: gamma, kernel"):
+        compat.load_haste_lstm(layer, {"kernel": 1, "gamma": 2})
+    with pytest.raises(ValueError, match="state_dict.*Received: list"):
+        compat.load_haste_lstm(layer, list(HASTE.values()))
+
+
+def test_zoneout_has_no_equal():
+    class Module:
+        zoneout = 0.1
+
+        def state_dict(self):
+            return HASTE
+
+    layer = keras_ln.LNLSTM(UNITS, center=False)
+    with pytest.raises(ValueError, match="no zoneout.*zoneout=0.1"):
+        compat.load_haste_lstm(layer, Module())
+    Module.zoneout = 0.0
+    assert compat.load_haste_lstm(layer, Module()) is layer

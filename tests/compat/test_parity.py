@@ -1,0 +1,34 @@
+"""Loaded weights give what the other library gave, by its own record."""
+
+import pytest
+from peer_goldens import GOLDEN, check, part, read
+
+CASES = read(GOLDEN / "tensorflow_addons.npz") | read(GOLDEN / "haste.npz")
+IN_CI = ("lstm_masked", "haste")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_cell_loop(case):
+    check(case, CASES[case], use_fused=False)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=[] if case in IN_CI else pytest.mark.slow)
+        for case in CASES
+    ],
+)
+def test_fused(case):
+    check(case, CASES[case], use_fused=True)
+
+
+@pytest.mark.parametrize("case", ["lstm", "simple_rnn", "haste"])
+def test_every_array_matters(case):
+    """A weight that does not reach the output could be loaded wrongly."""
+    for name in part(CASES[case], "weight"):
+        arrays = dict(CASES[case])
+        # Reversed, as a constant shift or scale may be normalised away.
+        arrays[f"weight{name}"] = arrays[f"weight{name}"][..., ::-1]
+        with pytest.raises(AssertionError, match="output 0"):
+            check(case, arrays, use_fused=False)

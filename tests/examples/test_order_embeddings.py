@@ -1,0 +1,205 @@
+"""The experiment of section 6.1: what it writes and what it refuses."""
+
+import dataclasses
+import json
+
+import keras
+import numpy as np
+import order_embeddings as script
+import pytest
+from common import files, ranking, training
+from common.datasets import captions
+
+SMOKE = ["--smoke", "--fold", "20", "--batch-size", "16"]
+
+
+@pytest.fixture(autouse=True)
+def few_scenes(monkeypatch):
+    monkeypatch.setattr(captions, "SMALL_COUNTS", (64, 20, 50))
+    # What XLA would need for a model is more than these train.
+    monkeypatch.setattr(training, "speed", lambda updates: {})
+
+
+def _only(monkeypatch, *kinds):
+    experiment = dataclasses.replace(script.EXPERIMENT, kinds=kinds)
+    monkeypatch.setattr(script, "EXPERIMENT", experiment)
+
+
+def _scores(model, split):
+    """-E of all captions and images, one image after the other."""
+    pictures = np.repeat(split.features, 5, axis=0)
+    both = model([split.words, pictures])
+    both = np.float64(keras.ops.convert_to_numpy(both))
+    sentences, images = both[:, 0], both[::5, 1]
+    return np.stack(
+        [-(np.maximum(0, sentences - i) ** 2).sum(axis=1) for i in images],
+        axis=1,
+    )
+
+
+def test_a_comparison_writes_everything(tmp_path, monkeypatch, capsys):
+    _only(monkeypatch, "layer")
+    folder = tmp_path / "runs"
+    flags = [*SMOKE, "--compare", "--epochs", "3", "--output-dir", str(folder)]
+    assert script.main(flags) == 0
+    out = capsys.readouterr().out
+    assert "| order accuracy (%) | updates to the best recall of layer |" in out
+    assert (folder / "comparison.png").stat().st_size > 10_000
+    run = folder / "layer-seed-0"
+    assert (run / "curves.png").exists()
+    metrics = json.loads((run / "metrics.json").read_text())
+    rows = files.read_csv(run / "history.csv")
+    assert [row["updates"] for row in rows] == [4, 8, 12]
+
+    # The model that was kept is the best one, ready to go on.
+    model = keras.saving.load_model(run / "model.keras")
+    assert model.optimizer.clipnorm == 2 and not model.optimizer.global_clipnorm
+    assert (model.loss.similarity, model.loss.margin) == ("order", 0.05)
+    sums = [row["val_recall_sum"] for row in rows]
+    best = rows[int(np.argmax(sums))]
+    assert metrics["val_recall_sum"] == max(sums)
+    assert metrics["best_updates"] == best["updates"]
+    assert [row["val_best_recall_sum"] for row in rows] == (
+        [max(sums[: n + 1]) for n in range(3)]
+    )
+    plan = json.loads((run / "args.json").read_text())
+    data = script.captions.load(script.Namespace(**plan))
+    found = ranking.measures(_scores(model, data.dev))
+    for name, value in found.items():
+        assert best[f"val_{name}"] == pytest.approx(value, abs=0.3), name
+
+    # The test is the mean over two folds, and a rest that is left out.
+    assert metrics["folds"] == 2
+    folds = [
+        captions.Split(
+            data.test.words[100 * n : 100 * (n + 1)],
+            data.test.features[20 * n : 20 * (n + 1)],
+        )
+        for n in range(2)
+    ]
+    found = [ranking.measures(_scores(model, fold)) for fold in folds]
+    for name in found[0]:
+        mean = np.mean([one[name] for one in found])
+        assert metrics[name] == pytest.approx(mean, abs=0.3), name
+    assert 0 < metrics["order_accuracy"] < 100
+
+
+@pytest.mark.parametrize("similarity", ["order", "cosine"])
+def test_each_kind_has_its_loss(similarity):
+    norm = {"order": "none", "cosine": "symmetric"}[similarity]
+    args = script.Namespace(
+        **script.EXPERIMENT.presets["quick"],
+        **{"norm": norm, "gain": None, "margin": None, "evaluate_every": None},
+    )
+    args.units, args.seed = 4, 0
+    data = captions.load(
+        script.Namespace(data="embedded", length=30, data_dir=None)
+    )
+    task = script.make_task(args, data)
+    assert task.model.loss.similarity == similarity
+    assert task.model.loss.margin == {"order": 0.05, "cosine": 0.2}[similarity]
+    outputs = keras.ops.convert_to_numpy(
+        task.model([data.dev.words[:9], data.dev.features[:9]])
+    )
+    assert (outputs.min() < 0) == (similarity == "cosine")
+
+
+def _write_folder(folder, counts):
+    """The files as Vendrov et al. published them."""
+    random = np.random.default_rng(0)
+    words = np.array("a red blue cat dog runs sits on the old sofa".split())
+    for split, count in counts.items():
+        features = random.random((count, 6), np.float32)
+        np.save(folder / f"{split}_ims.npy", features)
+        lines = [
+            " ".join(
+                words[random.integers(len(words), size=random.integers(2, 9))]
+            )
+            for _ in range(5 * count)
+        ]
+        (folder / f"{split}_caps.txt").write_text("\n".join([*lines, ""]))
+
+
+def test_published_files_and_a_killed_run(tmp_path, monkeypatch, capsys):
+    data = tmp_path / "coco"
+    data.mkdir()
+    _write_folder(data, {"train": 32, "dev": 21, "test": 120})
+    flags = [*SMOKE, "--data", str(data), "--norm", "symmetric"]
+    flags += ["--epochs", "4", "--evaluate-every", "2", "--output-dir"]
+    unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"
+    assert script.main([*flags, str(unbroken)]) == 0
+    metrics = json.loads((unbroken / "metrics.json").read_text())
+    assert metrics["folds"] == 5 and "order_accuracy" not in metrics
+    assert "order" not in capsys.readouterr().out
+
+    on_epoch_end = script.Validation.on_epoch_end
+
+    def dies(self, epoch, logs=None):
+        if epoch == 2:
+            raise KeyboardInterrupt
+        on_epoch_end(self, epoch, logs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(script.Validation, "on_epoch_end", dies)
+        with pytest.raises(KeyboardInterrupt):
+            script.main([*flags, str(killed)])
+    assert script.main([*flags, str(killed), "--resume"]) == 0
+    for name in ("history.csv", "metrics.json"):
+        assert (killed / name).read_bytes() == (unbroken / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--batch-size 65", "65 is more than the 64 training images"),
+        ("--batch-size 1", "--batch-size 1 leaves no wrong pairs to learn fr"),
+        ("--fold 21", "the 20 dev images are fewer than the 21 of --fold"),
+        ("--margin 0", "argument --margin: expected a positive number"),
+        ("--length 0", "argument --length: expected an integer of at least 1"),
+        ("--word-units x", "argument --word-units: expected an integer"),
+        ("--norm batch", "argument --norm: invalid choice: 'batch'"),
+        ("--evaluate-every 7", "does not divide the 160 updates of this run"),
+        ("--data .", "train_ims.npy does not exist"),
+        ("--data short", "the 19 test images are fewer than the 20 of --fold"),
+    ],
+)
+def test_bad_flags(capsys, tmp_path, monkeypatch, flags, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "short").mkdir()
+    _write_folder(tmp_path / "short", {"train": 16, "dev": 20, "test": 19})
+    flags = ["--fold", "20", "--batch-size", "16", *flags.split()]
+    with pytest.raises(SystemExit) as end:
+        script.main([*flags, "--output-dir", "run"])
+    assert end.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+    assert not (tmp_path / "run").exists()
+
+
+def test_devices_share_a_batch_and_have_wrong_pairs(monkeypatch):
+    monkeypatch.setattr(training, "_devices", lambda: ["CPU:0", "CPU:1"])
+    args = script.Namespace(
+        **{"batch_size": 2, "fold": 20, "epochs": 1},
+        **{"evaluate_every": None, "distribute": "data-parallel"},
+    )
+    data = captions.load(
+        script.Namespace(data="embedded", length=30, data_dir=None)
+    )
+    with pytest.raises(
+        script.InputError, match="half the --batch-size: 1 cannot be split"
+    ):
+        script.check(args, data)
+    args.batch_size = 4
+    script.check(args, data)
+    args.fold = 19
+    with pytest.raises(script.InputError, match="--fold: 95 cannot be split"):
+        script.check(args, data)
+
+
+def test_the_papers_settings():
+    paper = script.EXPERIMENT.presets["paper"]
+    assert paper["batch_size"] == 128 and paper["learning_rate"] == 1e-3
+    assert (paper["units"], paper["word_units"]) == (1024, 300)
+    assert (paper["evaluate_every"], paper["fold"]) == (300, 1000)
+    # The updates of COCO's 113,287 training images.
+    assert paper["epochs"] * (113_287 // 128) % 300 == 0

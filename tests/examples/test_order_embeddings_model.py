@@ -1,0 +1,296 @@
+"""Order violation, loss, metric and network against their oracles."""
+
+import os
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import order_embeddings as script
+import order_embeddings_model as parts
+import pytest
+from reference.ln_gru import gru
+from tolerances import FLOAT32_VALUES
+
+BATCH, UNITS, STEPS, WORDS, FEATURES = 6, 5, 7, 11, 4
+
+
+def _numpy(x):
+    return keras.ops.convert_to_numpy(x)
+
+
+def _violation(lower, upper):
+    """E of two vectors, one unit after the other."""
+    return sum(max(0.0, s - i) ** 2 for s, i in zip(lower, upper, strict=True))
+
+
+def _score(caption, image, similarity):
+    if similarity == "order":
+        return -_violation(caption, image)
+    return sum(s * i for s, i in zip(caption, image, strict=True))
+
+
+def _embeddings(seed, rows=BATCH):
+    both = np.random.default_rng(seed).normal(size=(rows, 2, UNITS))
+    both = np.abs(both) / np.linalg.norm(both, axis=-1, keepdims=True)
+    return both.astype("float32")
+
+
+def test_the_order_violation():
+    both = _embeddings(0)
+    found = _numpy(parts.violations(both[:, 0], both[:4, 1]))
+    expected = [[_violation(s, i) for i in both[:4, 1]] for s in both[:, 0]]
+    np.testing.assert_allclose(found, expected, **FLOAT32_VALUES)
+    # Only a caption above its image violates the order.
+    lower, upper = np.float32([[0.1, 0.2]]), np.float32([[0.1, 0.9]])
+    assert _numpy(parts.violations(lower, upper)).item() == 0
+    assert _numpy(parts.violations(upper, lower)).item() == pytest.approx(0.49)
+
+
+@pytest.mark.parametrize("similarity", parts.MARGINS)
+@pytest.mark.parametrize("margin", [None, 0.7])
+def test_the_loss_of_all_wrong_pairs(similarity, margin):
+    both = _embeddings(1)
+    # Two captions of one image are not wrong for it.
+    numbers = [3, 8, 3, 1, 0, 7]
+    a = {"order": 0.05, "cosine": 0.2}[similarity] if margin is None else margin
+    expected = np.zeros(BATCH)
+    for k in range(BATCH):
+        own = _score(both[k, 0], both[k, 1], similarity)
+        for other in range(BATCH):
+            if numbers[k] != numbers[other]:
+                image = _score(both[k, 0], both[other, 1], similarity)
+                caption = _score(both[other, 0], both[k, 1], similarity)
+                expected[k] += max(0, a - own + image)
+                expected[k] += max(0, a - own + caption)
+    loss = parts.ContrastiveLoss(similarity, margin)
+    found = _numpy(loss.call(np.float32(numbers), both))
+    np.testing.assert_allclose(found, expected, **FLOAT32_VALUES)
+    assert (expected > 0).any()
+    # Summed over the batch, whatever the shape of the numbers.
+    for labels in (np.int64(numbers), np.int64(numbers)[:, None]):
+        total = loss(labels, keras.ops.convert_to_tensor(both))
+        assert float(total) == pytest.approx(expected.sum(), rel=1e-5)
+
+
+def test_a_pair_alone_has_no_loss():
+    assert float(parts.ContrastiveLoss()([4], _embeddings(2, rows=1))) == 0
+
+
+@pytest.mark.parametrize("similarity", parts.MARGINS)
+def test_the_recall_of_a_batch(similarity):
+    metric = parts.BatchRecall(similarity)
+    hits = []
+    for seed in range(5):
+        both = _embeddings(seed)
+        both[:, 1] += 2 * both[:, 0]
+        numbers = np.random.default_rng(seed).integers(5, size=BATCH)
+        for k in range(BATCH):
+            own = _score(both[k, 0], both[k, 1], similarity)
+            others = [
+                _score(both[k, 0], both[n, 1], similarity)
+                for n in range(BATCH)
+                if numbers[n] != numbers[k]
+            ]
+            hits.append(own > max(others))
+        metric.update_state(numbers, both)
+    assert 0 < sum(hits) < len(hits)
+    assert float(metric.result()) == pytest.approx(np.mean(hits))
+    # Equal scores are no merit.
+    metric.reset_state()
+    metric.update_state(np.arange(3), np.ones((3, 2, UNITS), "float32"))
+    assert float(metric.result()) == 0
+
+
+@pytest.mark.parametrize("kind", [parts.ContrastiveLoss, parts.BatchRecall])
+def test_loss_and_metric_come_back(kind):
+    with pytest.raises(ValueError, match="one of .'order', 'cosine'.. Recei"):
+        kind("euclid")
+    found = kind("cosine", name="other")
+    config = keras.saving.serialize_keras_object(found)
+    assert config["registered_name"].startswith("keras_ln_examples>")
+    again = keras.saving.deserialize_keras_object(config)
+    assert again.get_config() == found.get_config()
+    assert again.similarity == "cosine" and again.name == "other"
+
+
+def test_order_accuracy():
+    random = np.random.default_rng(3)
+    captions = np.abs(random.normal(size=(4 * 5, UNITS))).astype("float32")
+    captions[1] = captions[0]
+    hits = []
+    for start in range(0, 20, 5):
+        for a in range(start, start + 5):
+            for b in range(a + 1, start + 5):
+                right = _violation(captions[a], captions[b])
+                wrong = _violation(captions[b], captions[a])
+                hits.append(0.5 if right == wrong else float(right < wrong))
+    assert hits[0] == 0.5 and 0 < np.mean(hits) < 1
+    found = parts.order_accuracy(captions, 5)
+    assert found == pytest.approx(100 * np.mean(hits))
+    # The more general lies below.
+    grown = np.cumsum(np.ones((5, UNITS), "float32"), axis=0)
+    assert parts.order_accuracy(grown, 5) == 100
+    assert parts.order_accuracy(grown[::-1], 5) == 0
+
+
+@pytest.mark.parametrize("similarity", parts.MARGINS)
+def test_scores_in_blocks(similarity):
+    both = _embeddings(4, rows=23)
+    found = parts.scorer(similarity, block=7)(both[:, 0], both[:9, 1])
+    expected = [
+        [_score(s, i, similarity) for i in both[:9, 1]] for s in both[:, 0]
+    ]
+    np.testing.assert_allclose(found, expected, **FLOAT32_VALUES)
+
+
+def _model(norm):
+    model = script.build_model(norm, UNITS, WORDS, STEPS, FEATURES, 3)
+    random = np.random.default_rng(5)
+    for weight in model.trainable_weights:
+        value = 0.5 * random.normal(size=weight.shape)
+        weight.assign(value + ("gamma" in weight.name))
+    return model
+
+
+def _inputs():
+    random = np.random.default_rng(6)
+    words = random.integers(3, WORDS, size=(BATCH, STEPS)).astype("int32")
+    for row, length in zip(words, (7, 5, 1, 6, 3, 2), strict=True):
+        row[length - 1] = 1
+        row[length:] = 0
+    return words, random.normal(size=(BATCH, FEATURES)).astype("float32")
+
+
+def _forward(weights, words, features, norm):
+    """The network, one caption at a time and none of its padding."""
+    of_gru = {
+        name.partition("/")[2]: value
+        for name, value in weights.items()
+        if name.startswith("gru/")
+    }
+    sites = ("kernel", "recurrent") if norm == "layer" else ()
+    rows = []
+    for line, picture in zip(words, features, strict=True):
+        x = weights["embeddings"][line[: np.count_nonzero(line)]]
+        _, (h,) = gru(of_gru, x[None], [np.zeros((1, UNITS))], normalize=sites)
+        image = picture @ weights["dense/kernel"] + weights["dense/bias"]
+        pair = np.stack([h[0], image])
+        pair /= np.sqrt((pair**2).sum(axis=1, keepdims=True))
+        rows.append(pair if norm == "symmetric" else abs(pair))
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("norm", parts.KINDS)
+def test_the_network(norm):
+    model = _model(norm)
+    words, features = _inputs()
+    weights = {"embeddings": model.get_layer("embedding").embeddings}
+    for prefix, name in (
+        ("gru", "sentence_encoder"),
+        ("dense", "image_encoder"),
+    ):
+        for weight in model.get_layer(name).weights:
+            weights[f"{prefix}/{weight.name}"] = weight
+    weights = {key: np.float64(_numpy(w)) for key, w in weights.items()}
+    found = _numpy(model([words, features]))
+    expected = _forward(weights, words, features, norm)
+    np.testing.assert_allclose(found, expected, **FLOAT32_VALUES)
+    np.testing.assert_allclose(np.linalg.norm(found, axis=-1), 1, rtol=1e-5)
+    # The oracle would notice any weight.
+    for key, value in weights.items():
+        noise = np.random.default_rng(7).normal(size=value.shape)
+        other = _forward(
+            weights | {key: value + 0.1 * noise}, words, features, norm
+        )
+        assert np.abs(other - expected).max() > 1e-3, key
+
+
+def test_initial_weights():
+    model = script.build_model("layer", 40, WORDS, STEPS, 300, 30, gain=0.3)
+    cell = model.get_layer("sentence_encoder").cell
+    uniform = [
+        model.get_layer("embedding").embeddings,
+        model.get_layer("image_encoder").kernel,
+        cell.kernel,
+    ]
+    for weight in uniform:
+        value = _numpy(weight)
+        assert np.abs(value).max() <= 0.1
+        assert value.std() == pytest.approx(0.2 / np.sqrt(12), rel=0.1)
+    squares = np.split(_numpy(cell.recurrent_kernel), 3, axis=1)
+    for square in squares:
+        np.testing.assert_allclose(square @ square.T, np.eye(40), atol=1e-5)
+    assert np.abs(squares[0] - squares[1]).max() > 0.1
+    np.testing.assert_array_equal(_numpy(cell.kernel_gamma), np.float32(0.3))
+    plain = script.build_model("none", 4, WORDS, STEPS, 3, 2)
+    assert plain.get_layer("sentence_encoder").cell.bias is not None
+
+
+def test_the_papers_size():
+    words, features, units, vocabulary = 300, 4096, 1024, 10_000
+    count = script.build_model("none").count_params()
+    assert count == (
+        vocabulary * words
+        + 3 * units * (words + units + 1)
+        + units * (features + 1)
+    )
+    layer = script.build_model("layer").count_params()
+    # Gain and beta for either product, and no bias.
+    assert layer == count + (4 - 1) * 3 * units
+
+
+def _compiled(norm="layer"):
+    model = _model(norm)
+    similarity = parts.similarity_of(norm)
+    model.compile(
+        keras.optimizers.Adam(0.01, clipnorm=2.0),
+        parts.ContrastiveLoss(similarity, 0.3),
+        metrics=[parts.BatchRecall(similarity)],
+    )
+    return model
+
+
+GO_ON = """
+import sys
+import numpy as np
+import order_embeddings_model
+import keras
+
+assert "order_embeddings" not in sys.modules
+folder = sys.argv[1]
+model = keras.saving.load_model(f"{folder}/model.keras")
+with np.load(f"{folder}/batch.npz") as file:
+    batch = [file["words"], file["features"]], file["numbers"]
+losses = [float(model.train_on_batch(*batch)[0]) for _ in range(3)]
+print(*losses, model.optimizer.clipnorm, model.loss.margin, sep=",")
+"""
+
+
+def test_a_saved_model_goes_on_without_the_script(tmp_path):
+    model = _compiled()
+    words, features = _inputs()
+    numbers = np.arange(BATCH)
+    for _ in range(2):
+        model.train_on_batch([words, features], numbers)
+    model.save(tmp_path / "model.keras")
+    np.savez(
+        tmp_path / "batch.npz", words=words, features=features, numbers=numbers
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", GO_ON, tmp_path],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr
+    *losses, clipnorm, margin = map(float, process.stdout.split(","))
+    assert (clipnorm, margin) == (2.0, 0.3)
+    # The optimizer's state came along: its steps are those without a break.
+    expected = [
+        float(model.train_on_batch([words, features], numbers)[0])
+        for _ in range(3)
+    ]
+    np.testing.assert_allclose(losses, expected, rtol=1e-4)
+    assert losses[2] < losses[0]

@@ -1,0 +1,108 @@
+"""LNLSTM(carry_normalized_state=True): the next step gets the normalised c."""
+
+import keras
+import numpy as np
+import pytest
+from descriptors import BY_NAME, B, T, U
+from pairwise import some_slow
+from recurrence import MASKS, Problem, same
+from tolerances import FLOAT64, SAME_PROGRAM
+
+import keras_ln
+from keras_ln import ops
+
+LNLSTM = BY_NAME["LNLSTM"]
+CARRY = {"carry_normalized_state": True}
+CASES = [
+    {},
+    {"mask": "right", "normalize": ("state",)},
+    {"mask": "middle", "go_backwards": True, "center": False},
+    {"mask": "row", "zero_output_for_mask": True, "use_bias": False},
+]
+
+
+def problem(use_fused, mask="none", **arguments):
+    return Problem(
+        LNLSTM,
+        {
+            "use_fused": use_fused,
+            "return_sequences": True,
+            "return_state": True,
+            **CARRY,
+            **arguments,
+        },
+        mask=MASKS[mask],
+        given_states=True,
+    )
+
+
+@pytest.mark.parametrize("use_fused", [False, True])
+@pytest.mark.parametrize("case", some_slow(CASES))
+def test_against_the_oracle(case, use_fused):
+    """Outputs, both states and every gradient."""
+    problem(use_fused, **case).check(oracle=CARRY)
+
+
+def test_the_oracle_tells_the_two_apart():
+    """It would be green for nothing if the option moved no number."""
+    carried = problem("auto")
+    layer = carried.layer()
+    with_option, _ = carried.oracle(carried.arrays(layer), **CARRY)
+    without, _ = carried.oracle(carried.arrays(layer))
+    for found, other in zip(with_option, without, strict=True):
+        assert abs(found - other).max() > 1e-2
+
+
+@pytest.mark.parametrize("use_fused", [False, True])
+def test_the_final_state_is_normalised(use_fused):
+    layer = LNLSTM.make(
+        use_fused=use_fused, return_state=True, dtype="float64", **CARRY
+    )
+    _, _, c = layer(np.random.default_rng(0).normal(size=(B, T, 2)))
+    c = keras.ops.convert_to_numpy(c)
+    np.testing.assert_allclose(c.mean(-1), np.zeros(B), atol=1e-12)
+    np.testing.assert_allclose(c.std(-1), np.ones(B), rtol=1e-2)
+
+
+def test_cell_in_the_loop_of_keras():
+    ours = problem("auto")
+    layer = ours.layer()
+    cell = layer.cell
+    theirs = keras.layers.RNN(
+        cell, return_sequences=True, return_state=True, dtype="float64"
+    )
+    same(ours.run(layer), ours.run(theirs), FLOAT64)
+
+
+def test_config_and_file(tmp_path):
+    inputs = keras.Input((T, 2))
+    layer = keras_ln.LNLSTM(U, **CARRY)
+    assert layer.get_config()["carry_normalized_state"] is True
+    assert layer.cell.get_config()["carry_normalized_state"] is True
+    assert keras_ln.LNLSTM(U).get_config()["carry_normalized_state"] is False
+    model = keras.Model(inputs, layer(inputs))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    x = np.random.default_rng(0).normal(size=(B, T, 2)).astype("float32")
+    np.testing.assert_allclose(
+        keras.ops.convert_to_numpy(loaded(x)),
+        keras.ops.convert_to_numpy(model(x)),
+        **SAME_PROGRAM,
+    )
+
+
+@pytest.mark.parametrize("cls", [keras_ln.LNLSTM, keras_ln.LNLSTMCell])
+def test_needs_the_site(cls):
+    with pytest.raises(ValueError, match=r'needs "state" in `normalize`.*\(\)'):
+        cls(U, normalize=(), **CARRY)
+    with pytest.raises(ValueError, match="needs .*'kernel', 'recurrent'"):
+        cls(U, normalize=("recurrent", "kernel"), **CARRY)
+    with pytest.raises(ValueError, match="must be True or False.*'auto'"):
+        cls(U, carry_normalized_state="auto")
+
+
+def test_the_op_needs_the_weight():
+    ones = keras.ops.ones
+    weights = {"kernel": ones((2, 12)), "recurrent_kernel": ones((3, 12))}
+    with pytest.raises(ValueError, match="needs the weight state_gamma"):
+        ops.ln_lstm(ones((B, T, 2)), None, weights, **CARRY)

@@ -1,0 +1,62 @@
+"""Runs haste's LayerNormLSTM and writes down what it did.
+
+For an environment with haste and torch: python haste_layers.py FILE. The file
+holds, in float64, the names of tensorflow_addons_cells.py, with the weights
+under their own names.
+"""
+
+import sys
+
+import haste_pytorch
+import numpy as np
+import torch
+
+B, T, D, U = 3, 5, 2, 4
+
+
+def main(argv):
+    """Writes the one case to the file that is named."""
+    rng = np.random.default_rng(0)
+    layer = haste_pytorch.LayerNormLSTM(D, U, batch_first=True).double()
+    with torch.no_grad():
+        for weight in layer.parameters():
+            weight += torch.tensor(0.5 * rng.normal(size=weight.shape))
+    weights = {
+        f"weight_{name}": weight for name, weight in layer.named_parameters()
+    }
+    inputs = {
+        "x": _input(rng, B, T, D),
+        "state0": _input(rng, 1, B, U),
+        "state1": _input(rng, 1, B, U),
+    }
+    x, *states = inputs.values()
+    y, final_states = layer(x, tuple(states))
+    outputs = [y, *final_states]
+    cotangents = [rng.normal(size=output.shape) for output in outputs]
+    sum(
+        (output * torch.tensor(cotangent)).sum()
+        for output, cotangent in zip(outputs, cotangents, strict=True)
+    ).backward()
+    inputs |= weights
+    found = {
+        **inputs,
+        **{f"output{k}": output for k, output in enumerate(outputs)},
+        **{f"gradient_{name}": tensor.grad for name, tensor in inputs.items()},
+    }
+    arrays = {name: tensor.detach().numpy() for name, tensor in found.items()}
+    arrays |= {f"cotangent{k}": value for k, value in enumerate(cotangents)}
+    for name in arrays:
+        if "state" in name or name.endswith(("output1", "output2")):
+            arrays[name] = arrays[name][0]
+    arrays["cotangent1"] = arrays["cotangent1"][0]
+    arrays["cotangent2"] = arrays["cotangent2"][0]
+    (path,) = argv
+    np.savez_compressed(path, **arrays)
+
+
+def _input(rng, *shape):
+    return torch.tensor(rng.normal(size=shape), requires_grad=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,245 @@
+"""Files that are cut off, damaged, of another model, or hostile."""
+
+import json
+import pathlib
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+from common import callbacks
+from common.errors import InputError
+from descriptors import LAYERS, randomize
+
+ROWS = {row.name: row for row in LAYERS}
+RECURRENT = [row for row in LAYERS if row.is_recurrent]
+# An argument that Keras makes an object of when it reads it from a file.
+OBJECTS = ("activation", "initializer", "regularizer", "constraint", "dtype")
+
+
+def model_of(row, **arguments):
+    inputs = keras.Input(row.input_shape[1:])
+    return keras.Model(inputs, row.make(**arguments)(inputs))
+
+
+def weights_of(model):
+    return [keras.ops.convert_to_numpy(v).copy() for v in model.weights]
+
+
+@pytest.fixture(scope="module")
+def backup(tmp_path_factory):
+    """A backup of one epoch, its file and what it holds."""
+    path = tmp_path_factory.mktemp("backup") / "backup.npz"
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
+    model.compile("adam", "mse")
+    saver = callbacks.Backup(path)
+    model.fit(np.ones((4, 3)), np.ones((4, 4)), verbose=0, callbacks=[saver])
+    return path.read_bytes(), saver._read()
+
+
+def same(found, right):
+    return found[0] == right[0] and all(
+        a.dtype == b.dtype and np.array_equal(a, b)
+        for a, b in zip(found[1], right[1], strict=True)
+    )
+
+
+def test_a_damaged_backup_is_refused_or_whole(backup, tmp_path):
+    whole, right = backup
+    path = tmp_path / "backup.npz"
+    path.write_bytes(whole)
+    assert same(callbacks.Backup(path)._read(), right)
+    rng = np.random.default_rng(5)
+    damaged = [whole[:size] for size in range(0, len(whole), 41)]
+    for position in rng.integers(len(whole), size=400):
+        flipped = bytearray(whole)
+        flipped[position] ^= 1 << rng.integers(8)
+        damaged.append(bytes(flipped))
+    refused = 0
+    for content in damaged:
+        path.write_bytes(content)
+        try:
+            assert same(callbacks.Backup(path)._read(), right)
+        except InputError as error:
+            assert "backup.npz cannot be read" in str(error)
+            refused += 1
+    # Times, permissions and the like are the bytes that do not matter.
+    assert 0.5 * len(damaged) < refused < len(damaged)
+
+
+class Payload:
+    """Pickled; touches a file when unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return pathlib.Path.touch, (self.path,)
+
+
+def test_a_pickle_in_a_backup_is_not_opened(tmp_path):
+    marker, path = tmp_path / "marker", tmp_path / "backup.npz"
+    array = np.empty(1, object)
+    array[0] = Payload(marker)
+    np.savez(path, state=array)
+    with np.load(path, allow_pickle=True) as file:
+        assert file["state"].shape == (1,)
+    assert marker.exists()  # It would have worked.
+    marker.unlink()
+    with pytest.raises(InputError, match="backup.npz cannot be read"):
+        callbacks.Backup(path)
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".weights.h5"])
+def test_a_model_cut_off_is_refused(tmp_path, suffix):
+    path = tmp_path / f"model{suffix}"
+    model = randomize(model_of(ROWS["LNLSTM"]))
+    save = model.save if suffix == ".keras" else model.save_weights
+    save(path)
+    whole = path.read_bytes()
+    before = weights_of(model)
+    for share in (0.0, 0.1, 0.5, 0.9, 0.999):
+        path.write_bytes(whole[: int(share * len(whole))])
+        with pytest.raises(
+            (OSError, zipfile.BadZipFile),
+            match="not a zip file|truncated file|signature not found",
+        ):
+            model.load_weights(path)
+        if suffix == ".keras":
+            with pytest.raises(ValueError, match="ensure the file is an acces"):
+                keras.models.load_model(path)
+    for one, two in zip(before, weights_of(model), strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+FOREIGN = {
+    **{row.name: {} for row in RECURRENT},
+    "other sites": {"normalize": ("kernel", "recurrent")},
+    "other units": {"units": 7},
+}
+
+
+@pytest.mark.parametrize("other", FOREIGN)
+def test_weights_of_another_layer_are_refused(tmp_path, other):
+    path = tmp_path / "other.weights.h5"
+    row = ROWS.get(other, ROWS["LNLSTM"])
+    model_of(row, name="rnn", **FOREIGN[other]).save_weights(path)
+    model = randomize(model_of(ROWS["LNLSTM"], name="rnn"), seed=3)
+    before = weights_of(model)
+    if other == "LNLSTM":
+        model.load_weights(path)
+        assert np.any(weights_of(model)[0] != before[0])
+        return
+    with pytest.raises(
+        ValueError,
+        match="(?s)LNLSTMCell.*(expected 9 variables, but|must match)",
+    ):
+        model.load_weights(path)
+    for one, two in zip(before, weights_of(model), strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def payloads(folder):
+    """Configurations that run code, if something follows them."""
+    marker = str(folder / "marker")
+    module = folder / "hostile_module.py"
+    module.write_text(f"open({marker!r}, 'w').close()\nRun = print\n")
+    with pytest.warns(UserWarning, match="includes a `lambda`"):
+        lambda_ = keras.saving.serialize_keras_object(
+            lambda *_: open(marker, "w").close()
+        )
+    return {
+        "lambda": lambda_,
+        "class of a module": {
+            "module": "hostile_module",
+            "class_name": "Run",
+            "config": {},
+            "registered_name": None,
+        },
+        "function of a module": {
+            "module": "os",
+            "class_name": "function",
+            "config": "system",
+            "registered_name": "system",
+        },
+        "function of Keras": {
+            "module": "keras.utils",
+            "class_name": "function",
+            "config": "get_file",
+            "registered_name": "get_file",
+        },
+    }
+
+
+def infect(path, name, payload):
+    """Put a payload into the file, as an argument of the layer."""
+    with zipfile.ZipFile(path) as archive:
+        parts = {part: archive.read(part) for part in archive.namelist()}
+    config = json.loads(parts["config.json"])
+    config["config"]["layers"][1]["config"][name] = payload
+    parts["config.json"] = json.dumps(config)
+    hostile = path.with_name("hostile.keras")
+    with zipfile.ZipFile(hostile, "w") as archive:
+        for part, content in parts.items():
+            archive.writestr(part, content)
+    return hostile
+
+
+def refuse(path, name, folder, monkeypatch):
+    monkeypatch.syspath_prepend(folder)
+    for payload in payloads(folder).values():
+        hostile = infect(path, name, payload)
+        # A dtype that is none meets Keras' own code, without a sentence.
+        with pytest.raises((ValueError, TypeError, AttributeError)) as caught:
+            keras.models.load_model(hostile)
+        if name != "dtype":
+            assert any(
+                words in str(caught.value)
+                for words in (
+                    "Could not interpret",
+                    "could not be deserialized properly",
+                    "disallowed",
+                )
+            )
+        assert not (folder / "marker").exists()
+
+
+@pytest.mark.parametrize("name", ["activation", "kernel_initializer"])
+def test_a_hostile_model_runs_nothing(tmp_path, name, monkeypatch):
+    model = model_of(ROWS["LNLSTM"])
+    model.save(tmp_path / "model.keras")
+    refuse(tmp_path / "model.keras", name, tmp_path, monkeypatch)
+
+
+def test_without_safe_mode_it_would(tmp_path):
+    model_of(ROWS["LNLSTM"]).save(tmp_path / "model.keras")
+    payload = payloads(tmp_path)["lambda"]
+    hostile = infect(tmp_path / "model.keras", "activation", payload)
+    model = keras.models.load_model(hostile, safe_mode=False)
+    with pytest.raises((AttributeError, TypeError, ValueError)):
+        model(np.ones((1, *ROWS["LNLSTM"].input_shape[1:])))  # None is no h.
+    assert (tmp_path / "marker").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", LAYERS, ids=str)
+def test_no_argument_of_any_layer_runs_anything(tmp_path, row, monkeypatch):
+    model = model_of(row)
+    model.save(tmp_path / "model.keras")
+    names = [
+        name
+        for name in model.layers[1].get_config()
+        if name.rpartition("_")[2] in OBJECTS
+    ]
+    assert len(names) >= 5
+    for name in names:
+        refuse(tmp_path / "model.keras", name, tmp_path, monkeypatch)
+
+
+def test_a_model_needs_its_layers(tmp_path, monkeypatch):
+    model_of(ROWS["LNGRU"]).save(tmp_path / "model.keras")
+    objects = keras.saving.get_custom_objects()
+    monkeypatch.delitem(objects, "keras_ln>LNGRU")
+    with pytest.raises(TypeError, match="Could not locate class 'LNGRU'"):
+        keras.models.load_model(tmp_path / "model.keras")

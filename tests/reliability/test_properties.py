@@ -1,0 +1,297 @@
+"""What holds for every layer, whatever its arguments, inputs, masks, weights.
+
+hypothesis looks for a configuration that breaks one of the promises below:
+some hundred in the ordinary suite, the same ones each time, and thousands of
+new ones in the slow one.
+"""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+from descriptors import BY_NAME, ROWS, D, T, U, named_weights, randomize
+from hypothesis import HealthCheck, given, settings
+from reference import norms
+from reliability.configurations import ACTIVATIONS, configurations
+
+BACKEND = keras.backend.backend()
+# Where XLA compiles each new shape, a configuration is not cheap.
+FEW = {"tensorflow": 15, "jax": 3, "torch": 15}[BACKEND]
+MANY = {"tensorflow": 150, "jax": 30, "torch": 150}[BACKEND]
+FUSED = {"tensorflow": (False,), "jax": (False,), "torch": (False, "auto")}
+
+# Rounding, 1e-16, times the 1 / sqrt(1e-6) of a norm of nearly equal numbers
+# in each of four steps is the worst there is; what is wrong is wrong by more.
+CLOSE = {"rtol": 1e-6, "atol": 1e-6}
+
+# A batch of one is among the cases; that there is a warning is no news.
+pytestmark = pytest.mark.filterwarnings("ignore:.*trains on one element")
+
+
+def search(row, check, count, fused, **options):
+    """Fails with the smallest configuration found that breaks a promise."""
+
+    @settings(
+        max_examples=count,
+        deadline=None,
+        database=None,
+        print_blob=True,
+        suppress_health_check=list(HealthCheck),
+        **options,
+    )
+    @given(configurations(row, fused))
+    def run(configuration):
+        check(configuration)
+
+    run()
+
+
+def check_all(case):
+    """Every promise, for one configuration."""
+    layer = randomize(case.layer(), case.seed)
+    check_weights(case, layer)
+    before = named_weights(layer)
+    outputs = case.call(layer)
+    check_shapes(case, outputs)
+    outputs = [keras.ops.convert_to_numpy(y) for y in outputs]
+    if case.dtype == "float64":
+        for found, right in zip(outputs, expected(case, before), strict=True):
+            counted = ~np.isnan(right)
+            np.testing.assert_allclose(found[counted], right[counted], **CLOSE)
+    elif not _may_grow(case):
+        assert all(np.isfinite(y.astype("float64")).all() for y in outputs)
+    check_config(case, before, outputs)
+    check_mask(case, before, outputs)
+
+
+def check_weights(case, layer):
+    """Names, shapes and dtypes are those of the table in the docstring."""
+    arguments, row = case.arguments, case.row
+    axes = np.atleast_1d(arguments.get("axis", -1))
+    features = tuple(case.x.shape[axis] for axis in axes)
+    steps, units = arguments.get("max_steps"), arguments.get("units")
+    if arguments.get("sequence_wise"):
+        steps = 1
+    # The table is for these sizes.
+    sizes = {D: features, T: (steps,)}
+    sizes |= {n * U: (n * units,) for n in (1, 3, 4) if units}
+    shapes = {
+        name: sum((sizes[size] for size in shape), ())
+        for name, shape in row.weights.items()
+    }
+    if arguments.get("use_bias"):
+        gates = 3 if "GRU" in row.name else 1
+        shapes.setdefault("bias", (gates * units,))
+    wanted = {
+        name: shape for name, shape in shapes.items() if _there(case, name)
+    }
+    assert {w.name: tuple(w.shape) for w in layer.weights} == wanted
+    kept = "float64" if case.dtype == "float64" else "float32"
+    assert {w.dtype for w in layer.weights} <= {kept}
+
+
+def _there(case, name):
+    """Whether the arguments of a layer leave it this weight."""
+    arguments = case.arguments
+    if name.startswith(("kernel_", "recurrent_", "state_")) and case.row.sites:
+        site, _, rest = name.partition("_")
+        if rest != "kernel" and site not in arguments["normalize"]:
+            return False
+    if name == "state_beta":
+        return True
+    return all(
+        arguments.get(argument, True) or not name.endswith(part)
+        for argument, part in (
+            ("center", "beta"),
+            ("scale", "gamma"),
+            ("use_bias", "bias"),
+        )
+    )
+
+
+def check_shapes(case, outputs):
+    """As Keras' layers, in the compute dtype."""
+    batch, units = case.x.shape[0], case.arguments.get("units")
+    if case.row.is_cell:
+        shapes = [(batch, units)] * (1 + case.row.state_count)
+        shapes += [(batch, 1)] * case.row.batch_statistics
+    elif case.row.is_recurrent:
+        shapes = [(batch, units)]
+        if case.arguments["return_sequences"]:
+            shapes = [(batch, case.x.shape[1], units)]
+        if case.arguments["return_state"]:
+            shapes += [(batch, units)] * case.row.state_count
+    else:
+        shapes = [case.x.shape[:-1] + (units or case.x.shape[-1],)]
+    assert [tuple(y.shape) for y in outputs] == shapes
+    dtypes = [keras.backend.standardize_dtype(y.dtype) for y in outputs]
+    assert set(dtypes[: 1 + case.row.state_count]) == {case.compute_dtype}
+
+
+def check_config(case, before, outputs):
+    """A layer from the configuration, with the weights, is the same layer."""
+    revived = case.row.layer_class.from_config(case.layer().get_config())
+    revived.build(case.x.shape)
+    set_weights(revived, before)
+    for one, two in zip(outputs, case.call(revived), strict=True):
+        np.testing.assert_array_equal(one, keras.ops.convert_to_numpy(two))
+
+
+def check_mask(case, before, outputs):
+    """What the mask leaves out changes nothing that it keeps."""
+    if case.mask is None:
+        return
+    if case.row.name == "BatchNormalization":
+        keep = np.expand_dims(case.mask, case.arguments["axis"])
+    else:
+        keep = case.mask[..., None]
+    other = np.where(keep, case.x, 7.0 - 3.0 * case.x)
+    layer = set_weights(case.layer(), before)
+    for one, two in zip(outputs, case.call(layer, other), strict=True):
+        two = keras.ops.convert_to_numpy(two)
+        if not case.row.is_recurrent:
+            one, two = np.where(keep, one, 0.0), np.where(keep, two, 0.0)
+        np.testing.assert_array_equal(one, two)
+
+
+def set_weights(layer, values):
+    for variable in layer.weights:
+        variable.assign(values[variable.name])
+    return layer
+
+
+def expected(case, weights):
+    """The outputs by the oracle; NaN where there is no promise."""
+    arguments, x, row = case.arguments, case.x, case.row
+    if row.is_cell or row.is_recurrent:
+        return _expected_of_sequence(case, weights)
+    if row.name == "WeightNormDense":
+        y = norms.weight_norm_dense(
+            x, weights["kernel"], weights["g"], weights.get("bias")
+        )
+        return [ACTIVATIONS[arguments["activation"]](y)]
+    gamma, beta = weights.get("gamma"), weights.get("beta")
+    epsilon = arguments["epsilon"]
+    if row.name == "LayerNormalization":
+        axes = tuple(np.atleast_1d(arguments["axis"]))
+        shape = np.ones(x.ndim, int)
+        for axis in axes:
+            shape[axis] = x.shape[axis]
+        gamma, beta = (
+            None if p is None else p.reshape(shape) for p in (gamma, beta)
+        )
+        return [norms.layer_norm(x, gamma, beta, epsilon, axes)]
+    if row.name == "RecurrentBatchNorm":
+        return [_expected_of_steps(case, weights)]
+    axis = arguments["axis"]
+    last = np.moveaxis(x, axis, -1)
+    rows = last.reshape(-1, last.shape[-1])
+    keep = np.ones(len(rows), bool) if case.mask is None else case.mask.ravel()
+    if case.training:
+        statistics = norms.batch_statistics(rows, keep, arguments["unbiased"])
+    else:
+        statistics = weights["moving_mean"], weights["moving_variance"]
+    y = norms.standardize(rows, *statistics, gamma, beta, epsilon)
+    y[~keep] = np.nan
+    return [np.moveaxis(y.reshape(last.shape), -1, axis)]
+
+
+def _expected_of_steps(case, weights):
+    arguments, x = case.arguments, case.x
+    parameters = weights.get("gamma"), weights.get("beta")
+    if case.training:
+        y, *_ = norms.batch_norm_sequence(
+            x,
+            *parameters,
+            epsilon=arguments["epsilon"],
+            mask=case.mask,
+            unbiased=arguments["unbiased"],
+            sequence_wise=arguments["sequence_wise"],
+        )
+    else:
+        last = len(weights["moving_mean"]) - 1
+        index = np.minimum(np.arange(x.shape[1]), last)
+        statistics = [
+            weights[f"moving_{kind}"][index] for kind in ("mean", "variance")
+        ]
+        y = norms.standardize(x, *statistics, *parameters, arguments["epsilon"])
+    return y if case.mask is None else np.where(case.mask[..., None], y, np.nan)
+
+
+def _expected_of_sequence(case, weights):
+    arguments, row = case.arguments, case.row
+    names = ("epsilon", "normalize", "center")
+    if not row.is_cell:
+        names += ("go_backwards", "zero_output_for_mask")
+    options = {name: arguments[name] for name in names if name in arguments}
+    for name in ("activation", "recurrent_activation"):
+        if name in arguments:
+            options[name] = ACTIVATIONS[arguments[name]]
+    if row.batch_statistics:
+        options["training"] = case.training
+    batch, units = case.x.shape[0], arguments["units"]
+    states = case.states or [np.zeros((batch, units))] * row.state_count
+    x = case.x[:, None] if row.is_cell else case.x
+    y, final, *_ = row.oracle(
+        weights, x, states[: row.state_count], mask=case.mask, **options
+    )
+    if row.is_cell:
+        counter = [np.ones((batch, 1))] * row.batch_statistics
+        return [y[:, 0], *final, *counter]
+    outputs = [y if arguments["return_sequences"] else y[:, -1]]
+    return outputs + list(final) * arguments["return_state"]
+
+
+def _may_grow(case):
+    """Whether values may leave the range of float16 in four steps."""
+    names = ("activation", "recurrent_activation")
+    grows = {"linear", "relu"}
+    return grows & {case.arguments.get(name) for name in names}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_some_configurations(row):
+    search(row, check_all, FEW, FUSED[BACKEND], derandomize=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fused", [False, "auto"])
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_many_configurations(row, fused):
+    if row.is_recurrent or fused == "auto":
+        search(row, check_all, MANY, (fused,))
+
+
+FAULTS = {
+    "epsilon": lambda o: o | {"epsilon": 2.0 * o["epsilon"]},
+    "direction": lambda o: o | {"go_backwards": not o["go_backwards"]},
+    "mask": lambda o: o | {"mask": None},
+    "zeros": lambda o: o | {"zero_output_for_mask": False},
+    "sites": lambda o: o | {"normalize": o["normalize"][:1]},
+    "activation": lambda o: o | {"activation": np.arctan},
+}
+
+
+def test_the_search_would_find_faults():
+    row = BY_NAME["LNGRU"]
+    found = dict.fromkeys(FAULTS, 0)
+
+    def faulty(fault):
+        def oracle(*arguments, **options):
+            return row.oracle(*arguments, **FAULTS[fault](options))
+
+        return dataclasses.replace(row, oracle=oracle)
+
+    def check(case):
+        weights = named_weights(randomize(case.layer(), case.seed))
+        right = expected(case, weights)
+        for fault in FAULTS:
+            other = dataclasses.replace(case, row=faulty(fault))
+            found[fault] += case.dtype == "float64" and any(
+                abs(a - b).max() > 1e-5
+                for a, b in zip(right, expected(other, weights), strict=True)
+            )
+
+    search(row, check, 4 * FEW, FUSED[BACKEND], derandomize=True)
+    assert min(found.values()) > 0, found
