@@ -31,7 +31,7 @@ VECTORS = {
     "state_beta": 1,
 }
 BN_LSTM = Cell(
-    lstm_step, lstm_step_vjp, BatchNorms, lstm_sums, keeps_statistics=True
+    lstm_step, lstm_step_vjp, BatchNorms, lstm_sums, gives_statistics=True
 )
 
 

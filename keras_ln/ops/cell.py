@@ -40,9 +40,9 @@ class Cell(NamedTuple):
     norms: Callable[..., Any]
     # `sums(from_x, from_h, norms)`: by site the sums that need nothing else.
     sums: Callable[..., dict[str, Any]]
-    # Whether the statistics are an output too, of each step by itself. Others
-    # are not kept: to take them again costs less than to store them.
-    keeps_statistics: bool = False
+    # Whether the statistics are results too. They are then those of a whole
+    # step: `step_vjp` cannot take the rows of all steps at once.
+    gives_statistics: bool = False
 
 
 def layer_norms(weights: Any, epsilon: float, *_: Any) -> LayerNorms:

@@ -60,15 +60,15 @@ def run(
         `(last_output, outputs, final_states, statistics)`. The outputs are
         those of each step (B, T, U), or without `return_all_outputs` those of
         the last one (B, 1, U), in the dtype of the sequences. Outputs and
-        statistics (T, ...) come in the order of the visits; the statistics
-        have no gradient.
+        statistics (T, ...) come in the order of the visits. The statistics
+        have no gradient; they are {} where the cell gives none.
     """
     valid = None
     if mask is not None:
         valid = keras.ops.swapaxes(mask, 0, 1)[..., None]
     # What a step costs on other devices is less its arithmetic than the
     # number of kernels that it launches.
-    lean = not (backend.on_cpu() or cell.keeps_statistics)
+    lean = not (backend.on_cpu() or cell.gives_statistics)
     op = _operation(
         cell, settings, go_backwards, return_all_outputs, training, lean
     )
@@ -96,7 +96,7 @@ def _operation(
 ) -> Any:
     def forward(*args: Any) -> Any:
         return sequence_forward(
-            cell, settings, go_backwards, return_all_outputs, *args
+            cell, settings, go_backwards, return_all_outputs, lean, *args
         )
 
     def backward(residuals: Any, cotangents: Any) -> Any:
@@ -117,13 +117,17 @@ def sequence_forward(
     settings: Settings,
     go_backwards: bool,
     return_all_outputs: bool,
+    lean: bool,
     sequences: Any,
     states: tuple[Any, ...],
     weights: dict[str, Any],
     dropout_masks: tuple[Any, Any],
     rows: tuple[Any, Any],  # the mask (T, B, 1) and what is given, or None
 ) -> tuple[Any, Any]:
-    """`((outputs, final_states, statistics), residuals)` of `run`."""
+    """`((outputs, final_states, statistics), residuals)` of `run`.
+
+    A `lean` loop keeps no statistics: to take them again launches less.
+    """
     input_mask, recurrent_mask = dropout_masks
     projected = project(_time_major(sequences, input_mask), weights)
 
@@ -147,7 +151,7 @@ def sequence_forward(
         h = None
         if return_all_outputs:
             h = keras.ops.cast(new_states[0], sequences.dtype)
-        kept = statistics if cell.keeps_statistics else {}
+        kept = {} if lean else statistics
         return new_states, (h, kept, (states, from_h))
 
     final_states, (outputs, statistics, kept) = backend.scan(
@@ -155,7 +159,9 @@ def sequence_forward(
     )
     if return_all_outputs:
         outputs = keras.ops.swapaxes(_visits(outputs, go_backwards), 0, 1)
-    visited = _visits(statistics, go_backwards)
+    visited = {}
+    if cell.gives_statistics:
+        visited = _visits(statistics, go_backwards)
     args = (sequences, states, weights, dropout_masks, rows)
     residuals = (args, projected, statistics, kept)
     return (outputs, final_states, visited), residuals
