@@ -229,7 +229,7 @@ EXPERIMENT = cli.Experiment(
     presets={
         "quick": {
             "data": "embedded",
-            "epochs": 40,
+            "epochs": 50,
             "batch_size": 64,
             "units": 128,
             "learning_rate": 1e-3,

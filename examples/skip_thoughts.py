@@ -267,7 +267,7 @@ EXPERIMENT = cli.Experiment(
     presets={
         "quick": {
             "data": "embedded",
-            "epochs": 3,
+            "epochs": 2,
             "batch_size": 64,
             "units": 128,
             "learning_rate": 2e-3,

@@ -20,6 +20,7 @@ Encode = Callable[[Sequence[str]], np.ndarray]
 FOLDS = 10
 PENALTIES = 2.0 ** np.arange(9)  # scikit-learn's C.
 SCORES = np.arange(1, 6)
+PROCESSES = -1  # As many as there are cores.
 
 ALIGNED_VERSES = 1_000
 CLASSIFIED_BOOKS, VERSES_OF_A_BOOK = 10, 100
@@ -181,7 +182,7 @@ def nested_accuracy(vectors: np.ndarray, labels: np.ndarray) -> float:
         LogisticRegression(solver="liblinear"),
         {"C": PENALTIES},
         cv=_folds(1),
-        n_jobs=-1,
+        n_jobs=PROCESSES,
     )
     found = cross_val_score(search, vectors, labels, cv=_folds(0))
     return 100 * float(found.mean())

@@ -14,6 +14,7 @@ import keras
 from keras_ln import backend
 from keras_ln.ops.cell import Cell, Settings, project, run_step, shown
 from keras_ln.ops.normalize import widen
+from keras_ln.ops.support import asks_for_portable_ops
 
 
 def run(
@@ -69,16 +70,19 @@ def run(
     # What a step costs on other devices is less its arithmetic than the
     # number of kernels that it launches.
     lean = not (backend.on_cpu() or cell.gives_statistics)
-    op = _operation(
-        cell, settings, go_backwards, return_all_outputs, training, lean
-    )
-    outputs, states, statistics = op(
+    static = (cell, settings, go_backwards, return_all_outputs, lean)
+    args: tuple[Any, ...] = (
         sequences,
         tuple(states),
         weights,
         (input_mask, recurrent_mask),
         (valid, _visits(given, go_backwards)),
     )
+    if asks_for_portable_ops():
+        results, _ = sequence_forward(*static, *args)
+    else:
+        results = _operation(*static, training)(*args)
+    outputs, states, statistics = results
     last_output = keras.ops.cast(states[0], sequences.dtype)
     if outputs is None:
         outputs = last_output[:, None]
@@ -91,8 +95,8 @@ def _operation(
     settings: Settings,
     go_backwards: bool,
     return_all_outputs: bool,
-    training: bool,
     lean: bool,
+    training: bool,
 ) -> Any:
     def forward(*args: Any) -> Any:
         return sequence_forward(

@@ -1,8 +1,54 @@
 """Whether a layer can run as one fused op, and if not, why."""
 
+import contextlib
+import contextvars
+from collections.abc import Iterator
 from typing import Any
 
 from keras_ln.ops.activations import ACTIVATIONS, activation_name
+
+# None outside of `portable()`, else its `unroll`.
+_portable: contextvars.ContextVar[bool | None] = contextvars.ContextVar(
+    "portable", default=None
+)
+
+
+@contextlib.contextmanager
+def portable(*, unroll: bool = False) -> Iterator[None]:
+    """Models that are exported in here consist of ordinary operations.
+
+    An exported TensorFlow model holds functions that XLA compiles where it is
+    served. TensorFlow and TensorFlow Serving can; converters to ONNX cannot.
+    Inside this context every layer is traced as operations that all runtimes
+    know, a sequence layer as its cell loop. The numbers stay the same, up to
+    rounding.
+
+    Args:
+        unroll: whether a sequence layer writes its steps out, as with
+            `unroll=True`, wherever their number is known, by `keras.Input`
+            or by the `input_signature` of the export. LiteRT needs it: it
+            has no lists of tensors to loop over.
+
+    >>> from keras_ln import LNLSTM, ops
+    >>> with ops.portable():
+    ...     print(ops.unsupported_reason(LNLSTM(4)))
+    ops.portable() asks for ordinary operations.
+    """
+    token = _portable.set(unroll)
+    try:
+        yield
+    finally:
+        _portable.reset(token)
+
+
+def asks_for_portable_ops() -> bool:
+    """Whether an op must do without XLA and hand-written gradients."""
+    return _portable.get() is not None
+
+
+def asks_for_unrolled_loops() -> bool:
+    """Whether loops over time must be written out, step by step."""
+    return _portable.get() is True
 
 
 def unsupported_reason(layer: Any) -> str | None:
@@ -20,6 +66,8 @@ def unsupported_reason(layer: Any) -> str | None:
             f"Only recurrent layers of keras_ln have a fused op. Received: "
             f"{type(layer).__name__}."
         )
+    if asks_for_portable_ops():
+        return "ops.portable() asks for ordinary operations."
     if cell.fused_op is None:
         return f"{type(cell).__name__} has no fused op."
     if layer.unroll:

@@ -2,6 +2,9 @@
 
 import dataclasses
 import json
+import os
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -158,7 +161,7 @@ def test_published_files_and_a_killed_run(tmp_path, monkeypatch, capsys):
         ("--length 0", "argument --length: expected an integer of at least 1"),
         ("--word-units x", "argument --word-units: expected an integer"),
         ("--norm batch", "argument --norm: invalid choice: 'batch'"),
-        ("--evaluate-every 7", "does not divide the 160 updates of this run"),
+        ("--evaluate-every 7", "does not divide the 200 updates of this run"),
         ("--data .", "train_ims.npy does not exist"),
         ("--data short", "the 19 test images are fewer than the 20 of --fold"),
     ],
@@ -203,3 +206,46 @@ def test_the_papers_settings():
     assert (paper["evaluate_every"], paper["fold"]) == (300, 1000)
     # The updates of COCO's 113,287 training images.
     assert paper["epochs"] * (113_287 // 128) % 300 == 0
+
+
+_TWO_DEVICES = """
+import sys
+import tensorflow as tf
+cpu = tf.config.list_physical_devices("CPU")[0]
+halves = [tf.config.LogicalDeviceConfiguration()] * 2
+tf.config.set_logical_device_configuration(cpu, halves)
+import order_embeddings as script
+sys.exit(script.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+def test_data_parallel(tmp_path):
+    data, folder = tmp_path / "data", tmp_path / "run"
+    data.mkdir()
+    _write_folder(data, {"train": 64, "dev": 20, "test": 40})
+    flags = [
+        *SMOKE,
+        "--data",
+        data,
+        "--epochs",
+        "40",
+        "--learning-rate",
+        "0.01",
+    ]
+    end = subprocess.run(
+        [
+            *(sys.executable, "-c", _TWO_DEVICES, *flags),
+            *("--distribute", "data-parallel", "--output-dir", folder),
+        ],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert end.returncode == 0, end.stderr
+    devices = json.loads((folder / "environment.json").read_text())["devices"]
+    assert len(devices) == 2
+    # It learns what it sees.
+    rows = files.read_csv(folder / "history.csv")
+    assert rows[-1]["loss"] < 0.7 * rows[0]["loss"]

@@ -50,8 +50,8 @@ def test_a_damaged_backup_is_refused_or_whole(backup, tmp_path):
     path.write_bytes(whole)
     assert same(callbacks.Backup(path)._read(), right)
     rng = np.random.default_rng(5)
-    damaged = [whole[:size] for size in range(0, len(whole), 41)]
-    for position in rng.integers(len(whole), size=400):
+    damaged = [whole[:size] for size in range(0, len(whole), 97)]
+    for position in rng.integers(len(whole), size=200):
         flipped = bytearray(whole)
         flipped[position] ^= 1 << rng.integers(8)
         damaged.append(bytes(flipped))

@@ -136,13 +136,19 @@ MISFORTUNES = {
 }
 
 
-@pytest.mark.parametrize("misfortune", MISFORTUNES)
-def test_what_cannot_be_written_loses_nothing(tmp_path, misfortune):
-    def train(name, *callback):
-        args = unlucky_training.parse([str(tmp_path / name)])
-        unlucky_training.train(args, *callback)
+def train(folder, *callback):
+    unlucky_training.train(unlucky_training.parse([str(folder)]), *callback)
 
-    train("unbroken")
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("unbroken")
+    train(folder)
+    return folder
+
+
+@pytest.mark.parametrize("misfortune", MISFORTUNES)
+def test_what_cannot_be_written_loses_nothing(tmp_path, unbroken, misfortune):
     ended = tmp_path / "ended"
     with contextlib.ExitStack() as stack:
         context = MISFORTUNES[misfortune](ended)
@@ -152,11 +158,11 @@ def test_what_cannot_be_written_loses_nothing(tmp_path, misfortune):
         with pytest.raises(
             InputError, match="ended/.* cannot be written .*--resume"
         ):
-            train("ended", strikes)
+            train(ended, strikes)
         # All three files are those of the second epoch, and whole.
         assert callbacks.Backup(ended / training.BACKUP).epoch == 2
         assert len(files.read_csv(ended / "history.csv")) == 2
         keras.models.load_model(ended / "model.keras")
     files.remove_partial(ended)
-    train("ended")
-    assert_same_end(tmp_path / "unbroken", ended)
+    train(ended)
+    assert_same_end(unbroken, ended)

@@ -10,7 +10,10 @@ import keras
 from keras_ln.layers.rnn.base_cell import BaseCell, refuse, serialize
 from keras_ln.ops import arguments
 from keras_ln.ops.cell_loop import cell_loop, zero_where_masked
-from keras_ln.ops.support import unsupported_reason
+from keras_ln.ops.support import (
+    asks_for_unrolled_loops,
+    unsupported_reason,
+)
 
 _SWITCH = ("auto", True, False)
 # Arguments that `keras.layers.RNN` takes; the cell takes the others.
@@ -150,6 +153,11 @@ class BaseRNN(keras.layers.RNN):
             )
         return reason is None
 
+    def writes_steps_out(self, sequences) -> bool:
+        """Whether the cell loop is no loop but one step after the other."""
+        known = sequences.shape[1] is not None
+        return self.unroll or (known and asks_for_unrolled_loops())
+
     def run_cell_loop(
         self, sequences, states, mask, input_mask, recurrent_mask, training
     ):
@@ -163,7 +171,7 @@ class BaseRNN(keras.layers.RNN):
             states,
             mask=mask,
             go_backwards=self.go_backwards,
-            unroll=self.unroll,
+            unroll=self.writes_steps_out(sequences),
             zero_output_for_mask=self.zero_output_for_mask,
             return_all_outputs=self.return_sequences,
         )

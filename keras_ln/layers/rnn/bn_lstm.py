@@ -400,7 +400,7 @@ class BNLSTM(BaseRNN):
             mask=mask,
             go_backwards=self.go_backwards,
             recurrent_mask=recurrent_mask,
-            unroll=self.unroll,
+            unroll=self.writes_steps_out(sequences),
             zero_output_for_mask=self.zero_output_for_mask,
             return_all_outputs=self.return_sequences,
         )

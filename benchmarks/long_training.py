@@ -1,0 +1,134 @@
+"""Whether a long training leaks memory or is traced again.
+
+    KERAS_BACKEND=jax python -m benchmarks.long_training
+
+trains 10,000 steps, prints the resident memory every 100 of them and how often
+the model was traced, and writes benchmarks/results/long_training_BACKEND.csv.
+`--plot` draws the CSV files of all backends into one long_training.png.
+"""
+
+import csv
+import gc
+
+import numpy as np
+
+from benchmarks import harness, report
+
+BATCH, T, D, U = 8, 6, 4, 16
+
+
+def train(steps, every, units=U):
+    """Trains a model of three layers; a sample every `every` steps.
+
+    Returns:
+        Dictionaries of `step`, `traces` (how often Python saw the model's
+        call; at every step where nothing is compiled) and `resident_mb` (None
+        where the system does not tell).
+    """
+    import keras
+
+    import keras_ln
+
+    class Counter(keras.layers.Layer):
+        calls = 0
+
+        def call(self, x):
+            type(self).calls += 1
+            return x
+
+    class Sampler(keras.callbacks.Callback):
+        samples = []
+        step = 0
+
+        def on_train_batch_end(self, batch, logs=None):
+            self.step += 1
+            if self.step % every == 0:
+                gc.collect()
+                self.samples.append(
+                    {
+                        "step": self.step,
+                        "traces": Counter.calls,
+                        "resident_mb": harness.resident("VmRSS"),
+                    }
+                )
+
+    model = keras.Sequential(
+        [
+            keras.Input((T, D)),
+            Counter(),
+            keras_ln.LNLSTM(
+                units, dropout=0.1, recurrent_dropout=0.1, return_sequences=True
+            ),
+            keras_ln.LayerNormalization(),
+            keras_ln.BNLSTM(units, max_steps=T),
+            keras.layers.Dense(1),
+        ]
+    )
+    model.compile("adam", "mse")
+    rng = np.random.default_rng(0)
+    epochs = max(1, steps // 500)
+    rows = BATCH * (steps // epochs)
+    x = rng.normal(size=(rows, T, D)).astype("float32")
+    y = x[:, :, 0].sum(axis=1, keepdims=True)
+    sampler = Sampler()
+    model.fit(x, y, BATCH, epochs=epochs, verbose=0, callbacks=[sampler])
+    return sampler.samples
+
+
+def growth(samples, warm_up=0.2):
+    """MB per 10,000 steps, by a line through all but the first samples."""
+    late = samples[int(warm_up * len(samples)) :]
+    steps = [float(sample["step"]) for sample in late]
+    memory = [float(sample["resident_mb"]) for sample in late]
+    return 1e4 * float(np.polyfit(steps, memory, 1)[0])
+
+
+def plot(paths, target):
+    """Resident memory over the steps, a line for each CSV file."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 3.5), layout="constrained")
+    panel = figure.subplots()
+    for path in paths:
+        with open(path, newline="") as file:
+            samples = list(csv.DictReader(file))
+        steps = [int(sample["step"]) for sample in samples]
+        memory = [float(sample["resident_mb"]) for sample in samples]
+        label = path.stem.removeprefix("long_training_")
+        label += f" ({growth(samples):+.1f} MB per 10,000 steps)"
+        panel.plot(steps, memory, label=label)
+    panel.set(xlabel="training steps", ylabel="resident memory in MB")
+    panel.set_ylim(bottom=0)
+    panel.legend()
+    figure.savefig(target, dpi=120)
+
+
+def main(argv=None):
+    """Train, print, write; or plot."""
+    parser = harness.parser("long_training", __doc__)
+    parser.add_argument("--plot", action="store_true")
+    options = parser.parse_args(argv)
+    output = options.output or report.RESULTS / "long_training"
+    if options.plot:
+        paths = sorted(output.parent.glob(f"{output.name}_*.csv"))
+        plot(paths, output.with_suffix(".png"))
+        return
+    harness.set_threads(options.threads)
+    import keras
+
+    steps, every = (20, 5) if options.smoke else (10_000, 100)
+    samples = train(steps, every)
+    for sample in samples:
+        print(sample, flush=True)
+    facts = {
+        "device": harness.device(options.threads),
+        "versions": harness.versions(),
+    }
+    path = output.with_name(f"{output.name}_{keras.backend.backend()}.csv")
+    report.write_csv([sample | facts for sample in samples], path)
+    if samples[0]["resident_mb"] is not None:
+        print(f"{growth(samples):+.2f} MB per 10,000 steps")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""Compares keras_ln with other libraries: python tests/peers/run.py.
+
+Run it with the Python of the tests. In build/peers it sets up what the
+comparison needs and the tests have not: an environment of TensorFlow-Addons,
+whose last release takes TensorFlow 2.15 and Python 3.11 at most, and one with
+haste, tf2onnx and the ONNX runtime, which sees the packages of the tests too.
+Then it runs the tests that are marked `peers`. Arguments are pytest's.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+FOLDER = ROOT / "build" / "peers"
+ADDONS = ("tensorflow-cpu==2.15.1", "tensorflow-addons==0.23.0", "numpy<2")
+EXPORTERS = ("setuptools", "wheel", "tf2onnx==1.17.0", "onnx", "onnxruntime")
+HASTE = "haste-pytorch-cpu==0.5.5"
+
+
+def run(*command, **environment):
+    """Run a command and stop when it fails."""
+    subprocess.run(
+        [str(part) for part in command],
+        cwd=ROOT,
+        env=os.environ | environment,
+        check=True,
+    )
+
+
+def python_for_addons():
+    """A Python that TensorFlow-Addons has a release for."""
+    if sys.version_info < (3, 12):
+        return sys.executable
+    found = shutil.which("python3.11") or shutil.which("python3.10")
+    if found is None:
+        raise SystemExit(
+            "TensorFlow-Addons 0.23 has no release for Python "
+            f"{sys.version_info.major}.{sys.version_info.minor}. Put a "
+            "python3.11 or python3.10 on the PATH."
+        )
+    return found
+
+
+def addons():
+    """The environment of TensorFlow-Addons; returns its Python."""
+    folder = FOLDER / "addons"
+    python = folder / "bin" / "python"
+    if not (folder / "complete").exists():
+        run(python_for_addons(), "-m", "venv", "--clear", folder)
+        run(python, "-m", "pip", "install", "-q", *ADDONS)
+        (folder / "complete").touch()
+    return python
+
+
+def others():
+    """The environment of the tests and more; returns its Python."""
+    folder = FOLDER / "others"
+    python = folder / "bin" / "python"
+    if not (folder / "complete").exists():
+        venv.create(folder, clear=True, with_pip=True)
+        paths = {"base": folder, "platbase": folder}
+        site_packages = Path(sysconfig.get_path("purelib", vars=paths))
+        here = sysconfig.get_path("purelib")
+        (site_packages / "tests.pth").write_text(
+            f"import site; site.addsitedir({here!r})\n"
+        )
+        install = (python, "-m", "pip", "install", "-q")
+        run(*install, *EXPORTERS)
+        # Without nvcc in reach it installs no CUDA kernels, which need an old
+        # torch to compile; the layers are then written with torch's own ops.
+        path = os.pathsep.join(
+            place
+            for place in os.environ["PATH"].split(os.pathsep)
+            if not Path(place, "nvcc").exists()
+        )
+        run(*install, "--no-deps", "--no-build-isolation", HASTE, PATH=path)
+        (folder / "complete").touch()
+    return python
+
+
+def main(arguments):
+    """Set up, let the others compute, compare; returns the exit status."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    run(
+        addons(),
+        HERE / "tensorflow_addons_cells.py",
+        FOLDER / "tensorflow_addons.npz",
+        TF_CPP_MIN_LOG_LEVEL="3",
+    )
+    python = others()
+    run(python, HERE / "haste_layers.py", FOLDER / "haste.npz")
+    tests = subprocess.run(
+        [
+            *(python, "-m", "pytest", "-q", "-m", "peers"),
+            *(arguments or ["tests"]),
+        ],
+        cwd=ROOT,
+        env=os.environ | {"KERAS_LN_PEERS": str(FOLDER)},
+    )
+    return tests.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

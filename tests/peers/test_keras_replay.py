@@ -1,0 +1,163 @@
+"""Keras' test cases with layers that the literals in them do not fit.
+
+Each case runs twice, with Keras' layers and with ours. The GRU has no biases
+on either side, and an LSTM stands where Keras' case has a simple RNN or a
+cell of its own, as ours always normalise or do not exist. What the case
+compares with a literal is recorded instead, and the two records must agree.
+"""
+
+import keras
+import numpy as np
+import pytest
+from peers import keras_cases
+from tolerances import FLOAT32_VALUES
+
+pytestmark = pytest.mark.peers
+
+SEEDED = {
+    "kernel_initializer": keras.initializers.GlorotUniform(seed=1),
+    "recurrent_initializer": keras.initializers.Orthogonal(seed=2),
+}
+THEIRS = {
+    "LSTM": keras.layers.LSTM,
+    "LSTMCell": keras.layers.LSTMCell,
+    "GRU": keras_cases.KerasGRU,
+    "GRUCell": keras_cases.KerasGRUCell,
+}
+OURS = {
+    "LSTM": keras_cases.LSTM,
+    "LSTMCell": keras_cases.LSTMCell,
+    "GRU": keras_cases.GRU,
+    "GRUCell": keras_cases.GRUCell,
+}
+MODULES = {
+    "rnn.rnn_test": "RNNTest",
+    "rnn.gru_test": "GRUTest",
+    "rnn.bidirectional_test": "SimpleRNNTest",
+    "rnn.stacked_rnn_cells_test": "StackedRNNTest",
+}
+LEFT_OUT = {
+    # Whether Keras may hand its own layers to cuDNN.
+    "test_fused_lstm_eligibility",
+    "test_fused_gru_eligibility",
+    "test_torch_cudnn_dispatch_fires",
+    "test_torch_cudnn_bidirectional_gru_dispatch_fires",
+    # An argument of old files that ours refuse.
+    "test_legacy_implementation_argument",
+    # Of TestCase itself.
+    "test_session",
+}
+
+
+class Recorder:
+    """Mixed into a test case: keeps what is compared with a literal."""
+
+    in_layer_test = False
+
+    def assertAllClose(self, actual, expected, **options):  # noqa: N802
+        if self.in_layer_test:
+            super().assertAllClose(actual, expected, **options)
+        else:
+            self.record.append(keras.ops.convert_to_numpy(actual))
+
+    def run_layer_test(self, layer_class, init_kwargs, **kwargs):
+        kwargs = {k: v for k, v in kwargs.items() if "expected_num" not in k}
+        kwargs.pop("custom_objects", None)
+        self.in_layer_test = True
+        super().run_layer_test(layer_class, init_kwargs, **kwargs)
+        self.in_layer_test = False
+
+
+def cells_of_the_tests(layers):
+    """Cells with as many states as those that Keras' files define."""
+
+    def cell(name):
+        # Their `state_size` says no more than `units`.
+        def make(units, state_size=None, **kwargs):
+            return layers[name](units, **SEEDED | kwargs)
+
+        return make
+
+    return {
+        "OneStateRNNCell": cell("GRUCell"),
+        "TwoStatesRNNCell": cell("LSTMCell"),
+    }
+
+
+def our_layer(cell, **kwargs):
+    """In place of keras.layers.RNN(cell): the cell's own sequence layer."""
+    if isinstance(cell, list):
+        return keras.layers.RNN(cell, **kwargs)
+    of_cell = {
+        keras_cases.LSTMCell: keras_cases.LSTM,
+        keras_cases.GRUCell: keras_cases.GRU,
+    }
+    return of_cell[type(cell)](**cell.own_config(), **kwargs)
+
+
+def case_class(module, layers, **others):
+    """The module's test case with these layers in it, recording."""
+    loaded = keras_cases.load(
+        module,
+        cells=cells_of_the_tests(layers),
+        **layers,
+        SimpleRNN=layers["LSTM"],
+        SimpleRNNCell=layers["LSTMCell"],
+        **others,
+    )
+    return type("Case", (Recorder, getattr(loaded, MODULES[module])), {})
+
+
+def run(cls, name):
+    """What one test recorded."""
+    keras.utils.set_random_seed(1)
+    case = cls(name)
+    case.record = []
+    case.debug()
+    return case.record
+
+
+def names(module):
+    """The tests of a module."""
+    cls = case_class(module, THEIRS)
+    return [
+        name
+        for name in dir(cls)
+        if name.startswith("test_")
+        and getattr(cls, name) is not None
+        and name not in LEFT_OUT
+    ]
+
+
+CASES = [(module, name) for module in MODULES for name in names(module)]
+
+
+def compare(module, name, **others):
+    theirs = run(case_class(module, THEIRS), name)
+    ours = run(case_class(module, OURS, **others), name)
+    assert len(ours) == len(theirs)
+    for found, expected in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(found, expected, **FLOAT32_VALUES)
+    return ours
+
+
+@pytest.mark.parametrize("module, name", CASES)
+def test_our_cells_and_layers(module, name):
+    compare(module, name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    # Those two want a class, to make layers of it by themselves.
+    sorted({*names("rnn.rnn_test")} - {"test_basics", "test_serialization"}),
+)
+def test_our_layers_for_keras_layers_rnn(name):
+    compare("rnn.rnn_test", name, RNN=our_layer)
+
+
+def test_the_records_are_not_empty():
+    values = compare("rnn.rnn_test", "test_masking", RNN=our_layer)
+    values += compare("rnn.bidirectional_test", "test_correctness")
+    values += compare("rnn.gru_test", "test_pass_initial_state")
+    assert len(values) > 9
+    assert all(np.ptp(value) > 1e-3 for value in values)

@@ -1,0 +1,257 @@
+"""The tables of RELIABILITY.md: what very small and very large inputs give.
+
+Each layer sees every kind of input in float32; one compiled program serves
+them all.
+"""
+
+import keras
+import numpy as np
+import pytest
+from backend_gradients import value_and_gradients
+from descriptors import BY_NAME, LAYERS, randomize
+
+import keras_ln
+
+B, T, D, U = 4, 5, 6, 8
+BAD_ROW, BAD_STEP = 1, 2
+
+# Of the layers that normalise what they are fed, by its own statistics.
+NORMALIZE_INPUT = (
+    "LayerNormalization",
+    "LNSimpleRNN",
+    "LNGRU",
+    "LNLSTM",
+)
+# The others wait for the slow suite: XLA compiles each.
+FIRST = {
+    ("LayerNormalization", False),
+    ("BatchNormalization", True),
+    ("WeightNormDense", False),
+    ("LNLSTM", False),
+    ("BNLSTM", True),
+}
+PROBLEMS = [
+    pytest.param(
+        row,
+        training,
+        id=f"{row}-{'training' if training else 'inference'}",
+        marks=() if (row.name, training) in FIRST else pytest.mark.slow,
+    )
+    for row in LAYERS
+    for training in ((False, True) if row.batch_statistics else (False,))
+]
+# float32 through five steps of random weights.
+CLOSE = {"rtol": 1e-4, "atol": 1e-4}
+
+
+def make(row):
+    """A layer with random weights, and inputs of order one for it."""
+    arguments = {}
+    if "units" in row.arguments:
+        arguments["units"] = U
+    if "max_steps" in row.arguments:
+        arguments["max_steps"] = T
+    if row.is_recurrent:
+        arguments["return_sequences"] = True
+    layer = row.make(**arguments)
+    shape = (B, D) if len(row.input_shape) == 2 else (B, T, D)
+    layer.build(shape)
+    x = np.random.default_rng(1).normal(size=shape).astype("float32")
+    return randomize(layer), x
+
+
+def normalizes(row, training):
+    return row.name in NORMALIZE_INPUT or (row.batch_statistics and training)
+
+
+def spoilt(x, value):
+    """The inputs with one number in one row, at one step, replaced."""
+    x = x.copy()
+    x[(BAD_ROW, BAD_STEP, 0) if x.ndim == 3 else (BAD_ROW, 0)] = value
+    return x
+
+
+@pytest.mark.parametrize("row, training", PROBLEMS)
+def test_finite_inputs(row, training):
+    layer, x = make(row)
+    rng = np.random.default_rng(2)
+    start = [keras.ops.convert_to_numpy(v).copy() for v in layer.weights]
+    units = layer.units if "units" in row.arguments else D
+    cotangents = [rng.normal(size=(*x.shape[:-1], units))]
+
+    def run(inputs):
+        for variable, value in zip(layer.weights, start, strict=True):
+            variable.assign(value)
+        result = value_and_gradients(
+            layer, inputs, cotangents, training=training
+        )
+        for value in (*result.outputs, *result.gradients.values()):
+            assert np.isfinite(value).all()
+        for variable in layer.weights:
+            assert np.isfinite(keras.ops.convert_to_numpy(variable)).all()
+        return result.outputs[0]
+
+    normal, zero = run(x), run(0.0 * x)
+    assert abs(normal - zero).max() > 0.1
+    # Far below epsilon, denormal or not, is zero.
+    for size in (1e-30, 1e-40):
+        tiny = run(np.float32(size * x))
+        np.testing.assert_allclose(tiny, zero, **CLOSE)
+    run(np.full_like(x, 3.7))
+    large, huge = run(np.float32(1e15) * x), run(np.float32(1e30) * x)
+    if normalizes(row, training):
+        # The size of the inputs does not matter ...
+        if row.name != "BNLSTM":  # whose gradient the state has too.
+            larger = run(np.float32(1e12) * x)
+            np.testing.assert_allclose(larger, large, **CLOSE)
+        # ... until their squares overflow, and they pass for zeros. LNSimpleRNN
+        # norms the sum of inputs and state: both do.
+        if row.name == "LNSimpleRNN":
+            zero = np.tile(zero[:, :1], (1, T, 1))
+        np.testing.assert_allclose(huge, zero, **CLOSE)
+    elif not row.is_recurrent:
+        np.testing.assert_allclose(huge / 1e30, normal - zero, **CLOSE)
+    else:
+        assert abs(huge).max() <= 1.0
+
+
+def test_constant_rows_give_exactly_beta():
+    rows = np.float32([[3.7] * 7, [-1e4] * 7, [1e-3] * 7, [0.1] * 7])
+    layer = keras_ln.LayerNormalization()
+    layer.build(rows.shape)
+    randomize(layer)
+    y = keras.ops.convert_to_numpy(layer(rows))
+    beta = keras.ops.convert_to_numpy(layer.beta)
+    np.testing.assert_array_equal(y, np.tile(beta, (4, 1)))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("row, training", PROBLEMS)
+def test_what_is_not_finite_stays_where_it_came_in(row, training, value):
+    layer, x = make(row)
+    start = [keras.ops.convert_to_numpy(v).copy() for v in layer.weights]
+    right = value_and_gradients(layer, x, training=training).outputs[0]
+    for variable, before in zip(layer.weights, start, strict=True):
+        variable.assign(before)
+    result = value_and_gradients(layer, spoilt(x, value), training=training)
+    y = result.outputs[0]
+    # Never a trap for later batches.
+    for variable in layer.non_trainable_weights:
+        assert np.isfinite(keras.ops.convert_to_numpy(variable)).all()
+    if x.ndim == 3 and row.name != "BatchNormalization":
+        np.testing.assert_array_equal(y[:, :BAD_STEP], right[:, :BAD_STEP])
+    if row.batch_statistics and training:
+        # All rows share the statistics.
+        at = y[:, BAD_STEP]
+        assert not np.isfinite(at).all(axis=-1).any()
+    else:
+        others = np.arange(B) != BAD_ROW
+        np.testing.assert_array_equal(y[others], right[others])
+    mine = y[BAD_ROW, BAD_STEP] if x.ndim == 3 else y[BAD_ROW]
+    if np.isnan(value) or normalizes(row, training):
+        assert np.isnan(mine).any()
+        assert np.isnan(result.gradients["x"]).any() or not row.is_recurrent
+        if row.is_recurrent:
+            assert np.isnan(y[BAD_ROW, BAD_STEP:]).all()
+    elif row.is_recurrent:  # The gates saturate.
+        assert np.isfinite(y).all()
+    else:
+        assert not np.isfinite(mine).all()
+
+
+@pytest.mark.parametrize("row, training", PROBLEMS)
+def test_padding_may_hold_anything(row, training):
+    if not row.is_recurrent and row.name != "RecurrentBatchNorm":
+        return
+    mask = np.ones((B, T), bool)
+    mask[BAD_ROW, BAD_STEP] = False
+    outputs = []
+    for value in (0.0, np.nan, np.inf):
+        layer, x = make(row)
+        result = layer(spoilt(x, value), mask=mask, training=training)
+        outputs.append(keras.ops.convert_to_numpy(result)[mask])
+        for variable in layer.weights:
+            assert np.isfinite(keras.ops.convert_to_numpy(variable)).all()
+    for output in outputs[1:]:
+        np.testing.assert_array_equal(output, outputs[0])
+
+
+# name: the growth of the gradient at each step, at first
+ZERO_STEPS = {"LNLSTM": 0.25 / 1e-5, "LNGRU": 60.0, "LNSimpleRNN": 316.0}
+REST = ("LNGRU", "LNSimpleRNN")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["LNLSTM", *(pytest.param(n, marks=pytest.mark.slow) for n in REST)],
+)
+def test_zeros_from_a_state_of_zero_explode_the_gradient(name):
+    ct = [np.random.default_rng(3).normal(size=(2, 32))]
+
+    def largest(steps, value=0.0, **options):
+        keras.utils.set_random_seed(0)
+        layer = BY_NAME[name].layer_class(32, use_fused=False)
+        x = np.full((2, steps, 3), value, "float32")
+        result = value_and_gradients(layer, x, ct, **options)
+        assert np.isfinite(result.outputs[0]).all()
+        return max(abs(g).max() for g in result.gradients.values())
+
+    growth = (largest(4) / largest(2)) ** 0.5
+    assert 0.3 < growth / ZERO_STEPS[name] < 3.0
+    steps = 12 if name == "LNLSTM" else 24
+    assert not np.isfinite(largest(steps))
+    # What helps: a mask, or a first state that is not zero.
+    assert largest(steps, mask=np.zeros((2, steps), bool)) < 1e3
+    states = [
+        np.random.default_rng(4 + k).normal(size=(2, 32)).astype("float32")
+        for k in range(BY_NAME[name].state_count)
+    ]
+    assert largest(steps, states=states) < 1e6
+
+
+SEQUENCES = [row for row in LAYERS if row.is_recurrent]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", SEQUENCES, ids=str)
+def test_ten_thousand_steps(row):
+    steps = 10_000
+    arguments = {"max_steps": steps} if row.batch_statistics else {}
+    layer = row.make(
+        units=4, return_sequences=True, return_state=True, **arguments
+    )
+    x = np.random.default_rng(5).normal(size=(2, steps, 3)).astype("float32")
+    layer.build(x.shape)
+    randomize(layer)
+    result = value_and_gradients(layer, x, training=row.batch_statistics)
+    for value in (*result.outputs, *result.gradients.values()):
+        assert np.isfinite(value).all()
+    if row.batch_statistics:
+        return  # The second half would start at step 0 again.
+    # The same in two halves, the state handed on.
+    half = steps // 2
+    y, *states = layer(x[:, :half])
+    rest, *states = layer(x[:, half:], initial_state=states)
+    halves = np.concatenate(
+        [keras.ops.convert_to_numpy(y), keras.ops.convert_to_numpy(rest)], 1
+    )
+    np.testing.assert_array_equal(halves, result.outputs[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row, training", PROBLEMS)
+def test_a_batch_of_4096(row, training):
+    layer, x = make(row)
+    many = np.random.default_rng(6).normal(size=(4096, *x.shape[1:]))
+    many = many.astype("float32")
+    result = value_and_gradients(layer, many, training=training)
+    for value in (*result.outputs, *result.gradients.values()):
+        assert np.isfinite(value).all()
+    if not (row.batch_statistics and training):
+        few = layer(many[1000:1007], training=False)
+        np.testing.assert_allclose(
+            result.outputs[0][1000:1007],
+            keras.ops.convert_to_numpy(few),
+            rtol=1e-4,
+            atol=1e-5,
+        )
