@@ -146,6 +146,8 @@ def compiled_phases(op, size, dtype, device):
     """Yields (phase, compiled program) of one op, for `device`."""
     import jax
 
+    # The machine that compiles is not the one that is compiled for.
+    jax.default_backend = lambda: device.platform
     call, weights = functions(op, size, dtype)
     where = jax.sharding.SingleDeviceSharding(device)
 

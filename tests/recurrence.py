@@ -17,7 +17,16 @@ MASKS = {
     "row": np.array([[1, 1, 1, 0], [0, 0, 0, 0], [0, 1, 0, 1]], bool),
     "all": np.zeros((3, 4), bool),
 }
-# Constructor arguments that the oracles take too, by the same name.
+# What a case holds beside constructor arguments.
+NOT_ARGUMENTS = (
+    "name",
+    "mask",
+    "given_states",
+    "training",
+    "compiled",
+    "on_cpu",
+)
+# Those that the oracles take too, by the same name.
 SHARED = (
     "normalize",
     "center",
@@ -155,9 +164,7 @@ def same(first, second, tolerance=FLOAT64):
 def arguments_of(row, case):
     """The constructor arguments among a pairwise case, for this layer."""
     arguments = {
-        name: value
-        for name, value in case.items()
-        if name not in ("name", "mask", "given_states", "training", "compiled")
+        name: value for name, value in case.items() if name not in NOT_ARGUMENTS
     }
     if row.batch_statistics and arguments.get("max_steps") is None:
         arguments["max_steps"] = T

@@ -32,6 +32,10 @@ torch. Each of them supplies the same names:
     inside the functions given to ``custom_vjp``: in whatever form computes
     ``x`` and its sum in one pass where XLA runs.
 
+``on_cpu()``
+    Whether programs run on a CPU, as far as that is known where they are
+    made. On other devices kernels are cheap to run and dear to launch.
+
 ``jacobian(function, x)``
     Of a function from one tensor to one tensor, at ``x``: a tensor of the
     shape ``function(x).shape + x.shape`` with the derivative of every output,
@@ -68,4 +72,5 @@ matmul = _module.matmul
 mean = _module.mean
 sum = _module.sum
 fused_sum = _module.fused_sum
+on_cpu = _module.on_cpu
 jacobian = _module.jacobian

@@ -22,6 +22,11 @@ def sum(x, axis=None, keepdims=False):
     return jnp.sum(x, axis=axis, keepdims=keepdims)
 
 
+def on_cpu():
+    """Whether programs run on a CPU; see the package docstring."""
+    return jax.default_backend() == "cpu"
+
+
 def fused_sum(x, axes, keepdims=False, weights=None):
     """``sum``; see the package docstring."""
     x = x if weights is None else x * weights

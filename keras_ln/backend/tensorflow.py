@@ -35,6 +35,12 @@ def sum(x, axis=None, keepdims=False):
     return tf.reduce_sum(x, axis=axis, keepdims=keepdims)
 
 
+def on_cpu():
+    """Whether there is no other device; see the package docstring."""
+    kinds = {d.device_type for d in tf.config.list_physical_devices()}
+    return kinds == {"CPU"}
+
+
 def fused_sum(x, axes, keepdims=False, weights=None):
     """``sum``, in a form that XLA:CPU fuses with the making of ``x``."""
     rank = len(x.shape)
@@ -43,12 +49,9 @@ def fused_sum(x, axes, keepdims=False, weights=None):
     # XLA:CPU writes the terms of a reduction to memory first; those of a
     # product with a vector, and of a sum of slices, it computes on the way.
     # Other devices fuse reductions, and may round the factors of a product.
-    on_cpu = {d.device_type for d in tf.config.list_physical_devices()} == {
-        "CPU"
-    }
-    if weights is not None and not (on_cpu and trailing):
+    if weights is not None and not (on_cpu() and trailing):
         x, weights = x * weights, None
-    if not on_cpu or not (leading or trailing):
+    if not on_cpu() or not (leading or trailing):
         return sum(x, axes, keepdims)
     dynamic = tf.shape(x)
     sizes = [n or dynamic[a] for a, n in enumerate(x.shape.as_list())]
@@ -86,7 +89,7 @@ def scan(step, init, xs, *, reverse=False):
         return _eager_scan(step, init, xs, reverse)
     init = tf.nest.map_structure(_tensor_or_none, init)
     xs = tf.nest.map_structure(_tensor_or_none, xs)
-    rows = [x for x in tf.nest.flatten(xs) if x is not None]
+    rows = _leaves(xs)
     length = rows[0].shape[0]
     if length is None:
         length = tf.shape(rows[0])[0]
@@ -98,7 +101,6 @@ def scan(step, init, xs, *, reverse=False):
         carry_spec, row_spec
     )
     _, y_spec = traced.structured_outputs
-    y_leaves = tf.nest.flatten(y_spec)
 
     inputs = [
         tf.TensorArray(x.dtype, length, element_shape=x.shape[1:]).unstack(x)
@@ -106,35 +108,34 @@ def scan(step, init, xs, *, reverse=False):
     ]
     outputs = [
         tf.TensorArray(y.dtype, length, element_shape=y.shape)
-        for y in y_leaves
-        if y is not None
+        for y in _leaves(y_spec)
     ]
 
     def body(i, carry, outputs):
         t = length - 1 - i if reverse else i
         x = _fill(xs, [array.read(t) for array in inputs])
-        carry, y = step(carry, x)
-        leaves = [leaf for leaf in tf.nest.flatten(y) if leaf is not None]
+        carry, y = step(_fill(init, carry), x)
         outputs = [
             array.write(t, leaf)
-            for array, leaf in zip(outputs, leaves, strict=True)
+            for array, leaf in zip(outputs, _leaves(y), strict=True)
         ]
-        return i + 1, carry, outputs
+        return i + 1, _leaves(carry), outputs
 
     # The trip count stays known to XLA only in this form: a condition of
     # `t < T` makes a GPU ask the host at every step.
     _, carry, outputs = tf.while_loop(
         lambda *_: True,
         body,
-        (0, init, outputs),
+        (0, _leaves(init), outputs),
         maximum_iterations=length,
         parallel_iterations=1,
     )
-    return carry, _fill(y_spec, [array.stack() for array in outputs])
+    ys = _fill(y_spec, [array.stack() for array in outputs])
+    return _fill(init, carry), ys
 
 
 def _eager_scan(step, init, xs, reverse):
-    rows = [x for x in tf.nest.flatten(xs) if x is not None]
+    rows = _leaves(xs)
     order = range(rows[0].shape[0])
     carry, ys = init, []
     for t in reversed(order) if reverse else order:

@@ -22,6 +22,11 @@ def sum(x, axis=None, keepdims=False):
     return torch.sum(x, dim=axis, keepdim=keepdims)
 
 
+def on_cpu():
+    """Whether tensors lie on a CPU; see the package docstring."""
+    return keras.ops.zeros(()).device.type == "cpu"
+
+
 def fused_sum(x, axes, keepdims=False, weights=None):
     """``sum``; see the package docstring."""
     x = x if weights is None else x * weights

@@ -17,8 +17,9 @@ from keras_ln.ops.batch_normalization import (
     statistics_of_steps,
     update_step_statistics,
 )
+from keras_ln.ops.cell import Cell, Settings, run_step
 from keras_ln.ops.cell_loop import recording_loop
-from keras_ln.ops.lstm import SITES, lstm_step, lstm_step_vjp
+from keras_ln.ops.lstm import SITES, lstm_step, lstm_step_vjp, lstm_sums
 from keras_ln.ops.normalize import BatchNorms
 from keras_ln.ops.sequence_arguments import check_sequence
 
@@ -29,7 +30,9 @@ VECTORS = {
     "state_gamma": 1,
     "state_beta": 1,
 }
-BN_LSTM = recurrence.Cell(lstm_step, lstm_step_vjp, BatchNorms)
+BN_LSTM = Cell(
+    lstm_step, lstm_step_vjp, BatchNorms, lstm_sums, gives_statistics=True
+)
 
 
 def bn_lstm(
@@ -148,7 +151,7 @@ def bn_lstm_loop(
     sequences: Any,
     initial_states: tuple[Any, Any],
     weights: dict[str, Any],
-    settings: recurrence.Settings,
+    settings: Settings,
     *,
     learn: bool,
     mask: Any = None,
@@ -187,7 +190,7 @@ def bn_lstm_loop(
 
     def body(inputs_t: Any, states: Any, valid: Any) -> Any:
         projected, given_t = inputs_t
-        return recurrence.run_step(
+        return run_step(
             BN_LSTM,
             projected,
             states,

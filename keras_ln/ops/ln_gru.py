@@ -12,6 +12,7 @@ import keras
 
 from keras_ln import backend
 from keras_ln.ops import recurrence
+from keras_ln.ops.cell import Cell, Settings
 from keras_ln.ops.normalize import SegmentNorms, widen
 from keras_ln.ops.sequence_arguments import check_sequence
 
@@ -34,41 +35,45 @@ def ln_gru_step(
     from_x: Any,  # x W (B, 3U), in at least float32, like all below
     from_h: Any,  # h R (B, 3U)
     states: tuple[Any],  # h (B, U), alone in a tuple
-    settings: recurrence.Settings,
+    settings: Settings,
     norms: SegmentNorms,
 ) -> tuple[tuple[Any], Any]:
     """The new h (B, U), and the statistics of the sites."""
     (h,) = states
-    from_x, kernel = norms.forward("kernel", from_x)
-    from_h, recurrent = norms.forward("recurrent", from_h)
-    z, _, candidate = _gates(from_x, from_h, settings, norms)
+    kernel = norms.site("kernel", from_x)
+    recurrent = norms.site("recurrent", from_h)
+    z, _, candidate = _gates(kernel.value, recurrent.value, settings, norms)
+    statistics = {
+        "kernel": kernel.statistics,
+        "recurrent": recurrent.statistics,
+    }
     # The update gate opens to the candidate, other than in Keras' GRU.
-    return ((1.0 - z) * h + z * candidate,), (kernel, recurrent)
+    return ((1.0 - z) * h + z * candidate,), statistics
 
 
 def ln_gru_step_vjp(
     from_x: Any,
     from_h: Any,
     states: tuple[Any],
-    settings: recurrence.Settings,
+    settings: Settings,
     norms: SegmentNorms,
     statistics: Any,
     cotangents: tuple[Any],  # of the new h (B, U)
 ) -> tuple[Any, Any, tuple[Any], dict[str, Any]]:
     """Gradients of from_x, from_h, the state, and the vectors by name."""
-    (h,), (dh,), (kernel, recurrent) = states, cotangents, statistics
-    shown = norms.again("recurrent", from_h, recurrent)
-    z, r, candidate = _gates(
-        norms.again("kernel", from_x, kernel), shown, settings, norms
-    )
+    (h,), (dh,) = states, cotangents
+    kernel = norms.site("kernel", from_x, statistics.get("kernel"))
+    recurrent = norms.site("recurrent", from_h, statistics.get("recurrent"))
+    shown = recurrent.value
+    z, r, candidate = _gates(kernel.value, shown, settings, norms)
     gate_derivative = settings.recurrent_activation.derivative
     d_sum = dh * z * settings.activation.derivative(candidate)
     d_z = dh * (candidate - h) * gate_derivative(z)
     d_r = d_sum * shown[:, norms.split :] * gate_derivative(r)
     dy_x = keras.ops.concatenate([d_z, d_r, d_sum], axis=-1)
     dy_h = keras.ops.concatenate([d_z, d_r, d_sum * r], axis=-1)
-    d_from_x, d_vectors = norms.vjp("kernel", from_x, kernel, dy_x)
-    d_from_h, more = norms.vjp("recurrent", from_h, recurrent, dy_h)
+    d_from_x, d_vectors = kernel.vjp(dy_x)
+    d_from_h, more = recurrent.vjp(dy_h)
     d_vectors |= more
     if "bias" in norms.weights:
         d_vectors["bias"] = backend.sum(dy_x, 0)
@@ -78,7 +83,7 @@ def ln_gru_step_vjp(
 def _gates(
     from_x: Any,
     from_h: Any,
-    settings: recurrence.Settings,
+    settings: Settings,
     norms: SegmentNorms,
 ) -> tuple[Any, Any, Any]:
     """z, r and the candidate (B, U)."""
@@ -98,7 +103,12 @@ def _gates(
     return z, r, candidate
 
 
-LN_GRU = recurrence.Cell(ln_gru_step, ln_gru_step_vjp, _norms)
+LN_GRU = Cell(
+    ln_gru_step,
+    ln_gru_step_vjp,
+    _norms,
+    lambda from_x, from_h, _: {"kernel": from_x, "recurrent": from_h},
+)
 
 
 def ln_gru(

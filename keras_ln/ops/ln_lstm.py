@@ -8,7 +8,8 @@ this is the plain LSTM.
 from typing import Any
 
 from keras_ln.ops import recurrence
-from keras_ln.ops.lstm import lstm_step, lstm_step_vjp
+from keras_ln.ops.cell import Cell, layer_norms
+from keras_ln.ops.lstm import lstm_step, lstm_step_vjp, lstm_sums
 from keras_ln.ops.sequence_arguments import check_sequence
 
 # Vectors that there can be, and their sizes in multiples of U.
@@ -22,7 +23,7 @@ VECTORS = {
     "state_beta": 1,
 }
 
-LN_LSTM = recurrence.Cell(lstm_step, lstm_step_vjp, recurrence.layer_norms)
+LN_LSTM = Cell(lstm_step, lstm_step_vjp, layer_norms, lstm_sums)
 
 
 def ln_lstm(

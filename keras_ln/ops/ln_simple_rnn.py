@@ -8,6 +8,7 @@ from typing import Any
 
 from keras_ln import backend
 from keras_ln.ops import recurrence
+from keras_ln.ops.cell import Cell, Settings, layer_norms
 from keras_ln.ops.normalize import LayerNorms, widen
 from keras_ln.ops.sequence_arguments import check_sequence
 
@@ -18,28 +19,28 @@ def ln_simple_rnn_step(
     from_x: Any,  # x W (B, U), in at least float32, like all below
     from_h: Any,  # h R (B, U)
     states: tuple[Any],  # h (B, U), alone in a tuple
-    settings: recurrence.Settings,
+    settings: Settings,
     norms: LayerNorms,
 ) -> tuple[tuple[Any], Any]:
     """The new h (B, U), and the statistics of the sum."""
-    z, statistics = norms.forward("", _sum(from_x, from_h, norms))
-    return (settings.activation.function(z),), statistics
+    site = norms.site("", _sum(from_x, from_h, norms))
+    return (settings.activation.function(site.value),), {"": site.statistics}
 
 
 def ln_simple_rnn_step_vjp(
     from_x: Any,
     from_h: Any,
     states: tuple[Any],
-    settings: recurrence.Settings,
+    settings: Settings,
     norms: LayerNorms,
     statistics: Any,
     cotangents: tuple[Any],  # of the new h (B, U)
 ) -> tuple[Any, Any, tuple[None], dict[str, Any]]:
     """Gradients of from_x, from_h, the state, and the vectors by name."""
     z = _sum(from_x, from_h, norms)
-    y = settings.activation.function(norms.again("", z, statistics))
-    dy = cotangents[0] * settings.activation.derivative(y)
-    dz, d_vectors = norms.vjp("", z, statistics, dy)
+    site = norms.site("", z, statistics.get(""))
+    y = settings.activation.function(site.value)
+    dz, d_vectors = site.vjp(cotangents[0] * settings.activation.derivative(y))
     if "bias" in norms.weights:
         d_vectors["bias"] = backend.sum(dz, 0)
     return dz, dz, (None,), d_vectors
@@ -50,8 +51,11 @@ def _sum(from_x: Any, from_h: Any, norms: LayerNorms) -> Any:
     return z + widen(norms.weights["bias"]) if "bias" in norms.weights else z
 
 
-LN_SIMPLE_RNN = recurrence.Cell(
-    ln_simple_rnn_step, ln_simple_rnn_step_vjp, recurrence.layer_norms
+LN_SIMPLE_RNN = Cell(
+    ln_simple_rnn_step,
+    ln_simple_rnn_step_vjp,
+    layer_norms,
+    lambda from_x, from_h, norms: {"": _sum(from_x, from_h, norms)},
 )
 
 

@@ -14,8 +14,8 @@ import keras
 
 from keras_ln import backend
 from keras_ln.ops.activations import ACTIVATIONS
+from keras_ln.ops.cell import Settings
 from keras_ln.ops.normalize import LayerNorms, widen
-from keras_ln.ops.recurrence import Settings
 
 SITES = ("kernel", "recurrent", "state")
 
@@ -29,15 +29,15 @@ def lstm_step(
 ) -> tuple[tuple[Any, Any], dict[str, Any]]:
     """The new h and c (B, U), and the statistics of the sites."""
     _, c = states
-    from_x, kernel = norms.forward("kernel", from_x)
-    from_h, recurrent = norms.forward("recurrent", from_h)
-    i, f, candidate, o = _gates(from_x + from_h, settings, norms)
+    kernel = norms.site("kernel", from_x)
+    recurrent = norms.site("recurrent", from_h)
+    i, f, candidate, o = _gates(kernel.value + recurrent.value, settings, norms)
     new_c = f * c + i * candidate
-    shown, state = norms.forward("state", new_c)
-    new_h = o * settings.activation.function(shown)
-    statistics = dict(zip(SITES, (kernel, recurrent, state), strict=True))
-    carried = shown if settings.carry_normalized_state else new_c
-    return (new_h, carried), statistics
+    state = norms.site("state", new_c)
+    new_h = o * settings.activation.function(state.value)
+    carried = state.value if settings.carry_normalized_state else new_c
+    sites = (kernel, recurrent, state)
+    return (new_h, carried), {site.name: site.statistics for site in sites}
 
 
 def lstm_step_vjp(
@@ -53,20 +53,17 @@ def lstm_step_vjp(
     (_, c), (dh, dc) = states, cotangents
     derivative = settings.activation.derivative
     gate_derivative = settings.recurrent_activation.derivative
-    i, f, candidate, o = _gates(
-        norms.again("kernel", from_x, statistics["kernel"])
-        + norms.again("recurrent", from_h, statistics["recurrent"]),
-        settings,
-        norms,
-    )
+    kernel = norms.site("kernel", from_x, statistics.get("kernel"))
+    recurrent = norms.site("recurrent", from_h, statistics.get("recurrent"))
+    i, f, candidate, o = _gates(kernel.value + recurrent.value, settings, norms)
     new_c = f * c + i * candidate
-    shown = norms.again("state", new_c, statistics["state"])
-    y = settings.activation.function(shown)
+    state = norms.site("state", new_c, statistics.get("state"))
+    y = settings.activation.function(state.value)
 
     d_shown = dh * o * derivative(y)
     if settings.carry_normalized_state:
         d_shown, dc = d_shown + dc, 0.0
-    d_new_c, d_vectors = norms.vjp("state", new_c, statistics["state"], d_shown)
+    d_new_c, d_vectors = state.vjp(d_shown)
     dc = dc + d_new_c
     dz = keras.ops.concatenate(
         [
@@ -79,11 +76,16 @@ def lstm_step_vjp(
     )
     if "bias" in norms.weights:
         d_vectors["bias"] = backend.sum(dz, 0)
-    d_from_x, more = norms.vjp("kernel", from_x, statistics["kernel"], dz)
+    d_from_x, more = kernel.vjp(dz)
     d_vectors |= more
-    d_from_h, more = norms.vjp("recurrent", from_h, statistics["recurrent"], dz)
+    d_from_h, more = recurrent.vjp(dz)
     d_vectors |= more
     return d_from_x, d_from_h, (None, dc * f), d_vectors
+
+
+def lstm_sums(from_x: Any, from_h: Any, _: LayerNorms) -> dict[str, Any]:
+    """What the sites normalise that need no state."""
+    return {"kernel": from_x, "recurrent": from_h}
 
 
 def _gates(z: Any, settings: Settings, norms: LayerNorms) -> Any:

@@ -20,6 +20,48 @@ def widen(x: Any) -> Any:
     return keras.ops.cast(x, statistics_dtype(x.dtype))
 
 
+class Site:
+    """A place of the step where a sum `z` (B, F) is normalised.
+
+    `value = gamma * (z - mean) * scale + beta`, the scale being
+    `1 / sqrt(variance + epsilon)`; or `z` as it is where there is no gamma.
+
+    Attributes:
+        name: of the site.
+        value: tensor (B, F).
+        statistics: those of `z`, or None where there is no gamma.
+    """
+
+    def __init__(self, norms: "LayerNorms", name: str, z: Any, statistics: Any):
+        """See `LayerNorms.site`."""
+        self.name, self.value, self.statistics = name, z, None
+        self._norms = norms
+        self._gamma = norms.weight(name, "gamma")
+        self._beta = norms.weight(name, "beta")
+        if self._gamma is None:
+            return
+        if statistics is None:
+            statistics = norms.statistics(name, z)
+        self.statistics = statistics
+        self._scale = norms.spread(norms.scale(statistics))
+        self._standard = (z - norms.spread(statistics[0])) * self._scale
+        self.value = self._standard * self._gamma
+        if self._beta is not None:
+            self.value = self.value + self._beta
+
+    def vjp(self, dy: Any) -> tuple[Any, dict[str, Any]]:
+        """Gradients of `z` (B, F), and of gamma and beta (F) by name."""
+        if self._gamma is None:
+            return dy, {}
+        gamma, beta = _name(self.name, "gamma"), _name(self.name, "beta")
+        gradients = {gamma: backend.sum(dy * self._standard, 0)}
+        if self._beta is not None:
+            gradients[beta] = backend.sum(dy, 0)
+        g = dy * self._gamma
+        dz = self._norms.standardize_vjp(self._standard, self._scale, g)
+        return dz, gradients
+
+
 class LayerNorms:
     """The normalised sites of a step, with the statistics of each row.
 
@@ -32,74 +74,40 @@ class LayerNorms:
         """The sites of one step."""
         self.weights, self.epsilon = weights, epsilon
 
-    def forward(self, site: str, z: Any) -> tuple[Any, Any]:
-        """`gamma * (z - mean) / sqrt(variance + epsilon) + beta`.
+    def site(self, name: str, z: Any, statistics: Any = None) -> Site:
+        """The site `name`, where the sum is `z` (B, F), at least float32.
 
-        Args:
-            site: name of the site.
-            z: tensor (B, F), in at least float32.
-
-        Returns:
-            The result (B, F) and the statistics: mean and variance, or None
-            where the site is not normalised and `z` comes back as it is.
+        `statistics` are those of `z`, where they are known by now.
         """
-        if self.weight(site, "gamma") is None:
-            return z, None
-        statistics = self.statistics(site, z)
-        return self.again(site, z, statistics), statistics
-
-    def again(self, site: str, z: Any, statistics: Any) -> Any:
-        """What `forward` made of `z`, from the statistics it returned."""
-        if statistics is None:
-            return z
-        y = self.standardize(z, statistics) * self.weight(site, "gamma")
-        beta = self.weight(site, "beta")
-        return y if beta is None else y + beta
-
-    def vjp(
-        self, site: str, z: Any, statistics: Any, dy: Any
-    ) -> tuple[Any, dict[str, Any]]:
-        """Gradients of `z` (B, F), and of gamma and beta (F) by name."""
-        if statistics is None:
-            return dy, {}
-        y = self.standardize(z, statistics)
-        gradients = {_name(site, "gamma"): backend.sum(dy * y, 0)}
-        if self.weight(site, "beta") is not None:
-            gradients[_name(site, "beta")] = backend.sum(dy, 0)
-        g = dy * self.weight(site, "gamma")
-        return self.standardize_vjp(y, statistics, g), gradients
+        return Site(self, name, z, statistics)
 
     def weight(self, site: str, kind: str) -> Any:
         """The site's gamma or beta (F) in at least float32, or None."""
         weight = self.weights.get(_name(site, kind))
         return None if weight is None else widen(weight)
 
-    def standardize(self, z: Any, statistics: Any) -> Any:
-        """`(z - mean) / sqrt(variance + epsilon)`."""
-        mean, _ = statistics
-        return (z - self.spread(mean)) * self.scale(statistics)
-
-    def standardize_vjp(self, y: Any, statistics: Any, g: Any) -> Any:
+    def standardize_vjp(self, y: Any, scale: Any, g: Any) -> Any:
         """Gradient of `z` from that of `y`, its standardised value."""
         mean, along = self.average(g), self.average(g * y)
-        g = g - self.spread(mean) - y * self.spread(along)
-        return g * self.scale(statistics)
-
-    def scale(self, statistics: Any) -> Any:
-        """`1 / sqrt(variance + epsilon)`, which broadcasts against `z`."""
-        return self.spread(1.0 / backend.sqrt(statistics[1] + self.epsilon))
+        return (g - self.spread(mean) - y * self.spread(along)) * scale
 
     def statistics(self, site: str, z: Any) -> tuple[Any, Any]:
-        """Mean and variance of the rows, as `average` gives them."""
+        """Mean and scale of the rows, as `average` gives them."""
         # Centred before squaring: E[z^2] - mean^2 loses every digit where the
         # mean is large, and compiles to more kernels.
         mean = self.average(z)
         centred = z - self.spread(mean)
-        return mean, self.average(centred * centred)
+        variance = self.average(centred * centred)
+        return mean, 1.0 / backend.sqrt(variance + self.epsilon)
+
+    def scale(self, statistics: tuple[Any, Any]) -> Any:
+        """`1 / sqrt(variance + epsilon)`."""
+        return statistics[1]
 
     def average(self, z: Any) -> Any:
         """Means (B, 1) of the rows."""
-        return backend.fused_sum(z, (1,), keepdims=True) / z.shape[-1]
+        last = (len(z.shape) - 1,)
+        return backend.fused_sum(z, last, keepdims=True) / z.shape[-1]
 
     def spread(self, average: Any) -> Any:
         """What `average` gives, so that it broadcasts against `z`."""
@@ -116,7 +124,7 @@ class SegmentNorms(LayerNorms):
 
     def average(self, z: Any) -> Any:
         """Means (B, 2) of both parts of the rows."""
-        parts = (z[:, : self.split], z[:, self.split :])
+        parts = (z[..., : self.split], z[..., self.split :])
         return keras.ops.concatenate(
             [super(SegmentNorms, self).average(part) for part in parts], axis=-1
         )
@@ -125,7 +133,9 @@ class SegmentNorms(LayerNorms):
         """The averages (B, F), each in the place of its part."""
         size = next(iter(self.weights.values())).shape[0]
         return keras.ops.where(
-            keras.ops.arange(size) < self.split, average[:, :1], average[:, 1:]
+            keras.ops.arange(size) < self.split,
+            average[..., :1],
+            average[..., 1:],
         )
 
 
@@ -157,14 +167,18 @@ class BatchNorms(LayerNorms):
             return self.given[site]
         return batch_statistics(z, self.valid, axes=(0,))
 
-    def standardize_vjp(self, y: Any, statistics: Any, g: Any) -> Any:
+    def scale(self, statistics: tuple[Any, Any]) -> Any:
+        """`1 / sqrt(variance + epsilon)`."""
+        return 1.0 / backend.sqrt(statistics[1] + self.epsilon)
+
+    def standardize_vjp(self, y: Any, scale: Any, g: Any) -> Any:
         """Gradient of `z`; `g` is zero in the rows that do not count."""
         if self.given is not None:
-            return g * self.scale(statistics)
+            return g * scale
         if self.valid is None:
-            return super().standardize_vjp(y, statistics, g)
+            return super().standardize_vjp(y, scale, g)
         y = keras.ops.where(self.valid, y, 0.0)
-        dz = super().standardize_vjp(y, statistics, g)
+        dz = super().standardize_vjp(y, scale, g)
         return keras.ops.where(self.valid, dz, 0.0)
 
     def average(self, z: Any) -> Any:

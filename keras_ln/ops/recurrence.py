@@ -6,95 +6,15 @@ one each. Letters: B batch, T time, D input features, U units, n gates.
 """
 
 import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import itertools
+from typing import Any
 
 import keras
 
 from keras_ln import backend
-from keras_ln.ops.activations import Activation
-from keras_ln.ops.normalize import LayerNorms, widen
+from keras_ln.ops.cell import Cell, Settings, project, run_step, shown
+from keras_ln.ops.normalize import widen
 from keras_ln.ops.support import asks_for_portable_ops
-
-
-class Settings(NamedTuple):
-    """What a step needs beside tensors."""
-
-    epsilon: float
-    activation: Activation
-    # None in cells without gates.
-    recurrent_activation: Any = None
-    # Of the LSTM: whether the next step gets the normalised c.
-    carry_normalized_state: bool = False
-
-
-class Cell(NamedTuple):
-    """The maths of a recurrent cell, without its two matrix products."""
-
-    # `step(from_x, from_h, states, settings, norms)`, where from_x is x W and
-    # from_h is h R (B, nU): the new states (B, U), h first, and the
-    # statistics of its sites, a nested structure.
-    step: Callable[..., tuple[tuple[Any, ...], Any]]
-    # `step_vjp(from_x, from_h, states, settings, norms, statistics,
-    # cotangents)`: gradients of from_x and from_h, of the states apart from
-    # what flows through from_h (None for none), and of the vectors by name.
-    step_vjp: Callable[..., tuple[Any, Any, tuple[Any, ...], dict[str, Any]]]
-    # `norms(weights, epsilon, valid, given)`: the sites of one step. valid
-    # (B, 1) is the step's mask or None, given what `run` was given for it.
-    norms: Callable[..., Any]
-
-
-def layer_norms(weights: Any, epsilon: float, *_: Any) -> LayerNorms:
-    """Sites with the statistics of each row, which no mask concerns."""
-    return LayerNorms(weights, epsilon)
-
-
-def project(inputs: Any, weights: dict[str, Any]) -> Any:
-    """`x W` (..., nU) of inputs (..., D), for all steps at once."""
-    return backend.matmul(inputs, weights["kernel"])
-
-
-def run_step(
-    cell: Cell,
-    projected: Any,
-    states: tuple[Any, ...],
-    weights: dict[str, Any],
-    settings: Settings,
-    *,
-    recurrent_mask: Any = None,
-    valid: Any = None,
-    given: Any = None,
-) -> tuple[tuple[Any, ...], Any, Any]:
-    """One step of `cell`, computed in at least float32.
-
-    Args:
-        cell: its maths.
-        projected: x W (B, nU).
-        states: tensors (B, U), h first.
-        weights: recurrent_kernel (U, nU) and the cell's vectors, by name.
-        settings: see there.
-        recurrent_mask: dropout mask of h (B, U), scaled, or None.
-        valid: see `Cell.norms`.
-        given: see `Cell.norms`.
-
-    Returns:
-        The new states, each in the dtype of the old one, the statistics of
-        the step, and the product h R (B, nU).
-    """
-    shown = _shown(states[0], projected.dtype, recurrent_mask)
-    from_h = backend.matmul(shown, weights["recurrent_kernel"])
-    new_states, statistics = cell.step(
-        widen(projected),
-        widen(from_h),
-        tuple(widen(state) for state in states),
-        settings,
-        cell.norms(weights, settings.epsilon, valid, given),
-    )
-    new_states = tuple(
-        keras.ops.cast(new, old.dtype)
-        for new, old in zip(new_states, states, strict=True)
-    )
-    return new_states, statistics, from_h
 
 
 def run(
@@ -141,13 +61,16 @@ def run(
         `(last_output, outputs, final_states, statistics)`. The outputs are
         those of each step (B, T, U), or without `return_all_outputs` those of
         the last one (B, 1, U), in the dtype of the sequences. Outputs and
-        statistics (T, ...) come in the order of the visits; the statistics
-        have no gradient.
+        statistics (T, ...) come in the order of the visits. The statistics
+        have no gradient; they are {} where the cell gives none.
     """
     valid = None
     if mask is not None:
         valid = keras.ops.swapaxes(mask, 0, 1)[..., None]
-    static = (cell, settings, go_backwards, return_all_outputs)
+    # What a step costs on other devices is less its arithmetic than the
+    # number of kernels that it launches.
+    lean = not (backend.on_cpu() or cell.gives_statistics)
+    static = (cell, settings, go_backwards, return_all_outputs, lean)
     args: tuple[Any, ...] = (
         sequences,
         tuple(states),
@@ -172,15 +95,18 @@ def _operation(
     settings: Settings,
     go_backwards: bool,
     return_all_outputs: bool,
+    lean: bool,
     training: bool,
 ) -> Any:
     def forward(*args: Any) -> Any:
         return sequence_forward(
-            cell, settings, go_backwards, return_all_outputs, *args
+            cell, settings, go_backwards, return_all_outputs, lean, *args
         )
 
     def backward(residuals: Any, cotangents: Any) -> Any:
-        return sequence_vjp(cell, settings, go_backwards, residuals, cotangents)
+        return sequence_vjp(
+            cell, settings, go_backwards, lean, residuals, cotangents
+        )
 
     if training:
         return backend.custom_vjp(forward, backward)
@@ -195,13 +121,17 @@ def sequence_forward(
     settings: Settings,
     go_backwards: bool,
     return_all_outputs: bool,
+    lean: bool,
     sequences: Any,
     states: tuple[Any, ...],
     weights: dict[str, Any],
     dropout_masks: tuple[Any, Any],
     rows: tuple[Any, Any],  # the mask (T, B, 1) and what is given, or None
 ) -> tuple[Any, Any]:
-    """`((outputs, final_states, statistics), residuals)` of `run`."""
+    """`((outputs, final_states, statistics), residuals)` of `run`.
+
+    A `lean` loop keeps no statistics: to take them again launches less.
+    """
     input_mask, recurrent_mask = dropout_masks
     projected = project(_time_major(sequences, input_mask), weights)
 
@@ -225,27 +155,36 @@ def sequence_forward(
         h = None
         if return_all_outputs:
             h = keras.ops.cast(new_states[0], sequences.dtype)
-        return new_states, (h, statistics, (states, from_h))
+        kept = {} if lean else statistics
+        return new_states, (h, kept, (states, from_h))
 
     final_states, (outputs, statistics, kept) = backend.scan(
         body, states, (projected, rows), reverse=go_backwards
     )
     if return_all_outputs:
         outputs = keras.ops.swapaxes(_visits(outputs, go_backwards), 0, 1)
-    shown = _visits(statistics, go_backwards)
+    visited = {}
+    if cell.gives_statistics:
+        visited = _visits(statistics, go_backwards)
     args = (sequences, states, weights, dropout_masks, rows)
     residuals = (args, projected, statistics, kept)
-    return (outputs, final_states, shown), residuals
+    return (outputs, final_states, visited), residuals
 
 
 def sequence_vjp(
     cell: Cell,
     settings: Settings,
     go_backwards: bool,
+    lean: bool,
     residuals: Any,
     cotangents: Any,
 ) -> tuple[Any, ...]:
-    """Gradients of the arguments of `sequence_forward`'s op."""
+    """Gradients of the arguments of `sequence_forward`'s op.
+
+    A `lean` loop computes what the next step needs and keeps the gradients
+    of the new states. From them come the other gradients after it, of all
+    steps at once: more arithmetic in fewer kernels.
+    """
     args, projected, statistics, (previous, from_h) = residuals
     sequences, states, weights, (input_mask, recurrent_mask), rows = args
     d_outputs, d_states, _ = cotangents
@@ -254,18 +193,14 @@ def sequence_vjp(
         d_outputs = _visits(d_outputs, go_backwards)
     dtype = sequences.dtype
     transposed = keras.ops.transpose(weights["recurrent_kernel"])
+    vectors = [name for name, w in weights.items() if len(w.shape) == 1]
+    if lean:
+        statistics = _statistics(cell, projected, from_h, weights, settings)
 
-    def body(carry: Any, row: Any) -> Any:
-        d_states, sums = carry
-        projected_t, states, from_h, statistics, (valid, given), d_h = row
-        if d_h is not None:
-            d_states = (d_states[0] + widen(d_h), *d_states[1:])
-        d_skipped: tuple[Any, ...] = (None,) * len(d_states)
-        if valid is not None:
-            d_skipped = tuple(keras.ops.where(valid, 0.0, d) for d in d_states)
-            d_states = tuple(keras.ops.where(valid, d, 0.0) for d in d_states)
+    def step_vjp(step: Any, d_states: Any, valid: Any, given: Any) -> Any:
+        projected, from_h, states, statistics = step
         d_from_x, d_from_h, d_direct, d_vectors = cell.step_vjp(
-            widen(projected_t),
+            widen(projected),
             widen(from_h),
             tuple(widen(state) for state in states),
             settings,
@@ -273,32 +208,64 @@ def sequence_vjp(
             statistics,
             d_states,
         )
-        d_from_h = keras.ops.cast(d_from_h, dtype)
-        d_shown = widen(backend.matmul(d_from_h, transposed))
+        d_products = (
+            keras.ops.cast(d_from_x, dtype),
+            keras.ops.cast(d_from_h, dtype),
+        )
+        # In one array, for the loop to add to at once.
+        joined = None
+        if vectors:
+            joined = keras.ops.concatenate([d_vectors[n] for n in vectors])
+        return d_products, d_direct, joined
+
+    def body(carry: Any, row: Any) -> Any:
+        d_states, d_vectors = carry
+        step, (valid, given), d_h = row
+        if d_h is not None:
+            d_states = (d_states[0] + widen(d_h), *d_states[1:])
+        d_skipped: tuple[Any, ...] = (None,) * len(d_states)
+        if valid is not None:
+            d_skipped = tuple(keras.ops.where(valid, 0.0, d) for d in d_states)
+            d_states = tuple(keras.ops.where(valid, d, 0.0) for d in d_states)
+        d_products, d_direct, more = step_vjp(step, d_states, valid, given)
+        d_shown = widen(backend.matmul(d_products[1], transposed))
         if recurrent_mask is not None:
             d_shown = d_shown * widen(recurrent_mask)
         through = (d_shown, *[None] * (len(states) - 1))
-        d_states = tuple(map(_sum, through, d_direct, d_skipped))
-        sums = {name: sums[name] + d_vectors[name] for name in sums}
-        return (d_states, sums), (keras.ops.cast(d_from_x, dtype), d_from_h)
+        d_previous = tuple(map(_sum, through, d_direct, d_skipped))
+        if lean:
+            return (d_previous, None), d_states
+        if vectors:
+            d_vectors = d_vectors + more
+        return (d_previous, d_vectors), d_products
 
-    sums = {
-        name: widen(keras.ops.zeros_like(weight))
-        for name, weight in weights.items()
-        if len(weight.shape) == 1
-    }
-    (d_first, d_weights), (d_from_x, d_from_h) = backend.scan(
+    zeros = None
+    if vectors and not lean:
+        joined = keras.ops.concatenate([widen(weights[n]) for n in vectors])
+        zeros = keras.ops.zeros_like(joined)
+    steps = (projected, from_h, previous, statistics)
+    (d_first, d_vectors), rows_of_loop = backend.scan(
         body,
-        (tuple(widen(d) for d in d_states), sums),
-        (projected, previous, from_h, statistics, rows, d_outputs),
+        (tuple(widen(d) for d in d_states), zeros),
+        (steps, rows, d_outputs),
         reverse=not go_backwards,
     )
+    flat = keras.tree.map_structure(_flat, rows_of_loop)
+    if lean:
+        steps = keras.tree.map_structure(_flat, steps)
+        flat, _, d_vectors = step_vjp(steps, flat, None, None)
+    d_from_x, d_from_h = flat
 
-    d_from_x, d_from_h = _flat(d_from_x), _flat(d_from_h)
+    sizes = [weights[name].shape[0] for name in vectors]
+    places = itertools.pairwise(itertools.accumulate(sizes, initial=0))
+    d_weights = {
+        name: d_vectors[start:end]
+        for name, (start, end) in zip(vectors, places, strict=True)
+    }
     inputs = _time_major(sequences, input_mask)
-    shown = _shown(previous[0], dtype, recurrent_mask)
+    h = shown(previous[0], dtype, recurrent_mask)
     d_weights["kernel"] = _product(inputs, d_from_x)
-    d_weights["recurrent_kernel"] = _product(shown, d_from_h)
+    d_weights["recurrent_kernel"] = _product(h, d_from_h)
     d_weights = {
         name: keras.ops.cast(d_weights[name], weight.dtype)
         for name, weight in weights.items()
@@ -314,18 +281,27 @@ def sequence_vjp(
     return keras.ops.swapaxes(d_inputs, 0, 1), d_first, d_weights, None, None
 
 
+def _statistics(
+    cell: Cell,
+    projected: Any,
+    from_h: Any,
+    weights: dict[str, Any],
+    settings: Settings,
+) -> dict[str, Any]:
+    """Statistics of all steps (T, ...) by site, as far as they are known."""
+    norms = cell.norms(weights, settings.epsilon, None, None)
+    sums = cell.sums(widen(projected), widen(from_h), norms)
+    return {
+        site: norms.statistics(site, z)
+        for site, z in sums.items()
+        if norms.weight(site, "gamma") is not None
+    }
+
+
 def _time_major(sequences: Any, input_mask: Any) -> Any:
     """The inputs that are multiplied (T, B, D)."""
     inputs = keras.ops.swapaxes(sequences, 0, 1)
     return inputs if input_mask is None else inputs * input_mask
-
-
-def _shown(h: Any, dtype: str, recurrent_mask: Any) -> Any:
-    """What the product sees of h (..., B, U); the carried h may be wider."""
-    h = keras.ops.cast(h, dtype)
-    if recurrent_mask is None:
-        return h
-    return h * keras.ops.cast(recurrent_mask, dtype)
 
 
 def _visits(rows: Any, go_backwards: bool) -> Any:
@@ -343,6 +319,9 @@ def _sum(*terms: Any) -> Any:
 
 
 def _flat(rows: Any) -> Any:
+    """Rows (T, B, ...) of all steps, one after the other; or None."""
+    if rows is None:
+        return None
     return keras.ops.reshape(rows, (-1, rows.shape[-1]))
 
 

@@ -9,7 +9,7 @@ import keras
 
 from keras_ln.ops import arguments
 from keras_ln.ops.activations import ACTIVATIONS, Activation, get_activation
-from keras_ln.ops.recurrence import Settings
+from keras_ln.ops.cell import Settings
 
 MATRICES = ("kernel", "recurrent_kernel")
 

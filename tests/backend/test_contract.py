@@ -130,20 +130,23 @@ def test_scan_is_the_python_loop(mode, reverse, rng):
     xs, bias = rng.normal(size=(6, 4)), rng.normal(size=(6, 4))
 
     def step(carry, x):
-        total, product = carry
+        total, product, absent = carry
+        assert absent is None and x["absent"] is None
         total = total + x["x"] * product
         product = product * 0.5 + x["bias"]
-        return (total, product), {"total": total, "sum": x["x"] + x["bias"]}
+        y = {"total": total, "sum": x["x"] + x["bias"], "absent": None}
+        return (total, product, None), y
 
     def run(xs, bias):
-        init = (keras.ops.zeros_like(xs[0]), keras.ops.ones_like(xs[0]))
+        init = (keras.ops.zeros_like(xs[0]), keras.ops.ones_like(xs[0]), None)
         rows = {"x": xs, "bias": bias, "absent": None}
         return backend.scan(step, init, rows, reverse=reverse)
 
-    (total, product), ys = mode(run)(
+    (total, product, absent), ys = mode(run)(
         *(keras.ops.convert_to_tensor(v) for v in (xs, bias))
     )
 
+    assert absent is None and ys["absent"] is None
     t, p, expected = np.zeros(4), np.ones(4), np.zeros((6, 4))
     for i in reversed(range(6)) if reverse else range(6):
         t, p = t + xs[i] * p, p * 0.5 + bias[i]

@@ -28,7 +28,15 @@ def _rows(folder):
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize("tuner", script.TUNERS)
+@pytest.mark.parametrize(
+    "tuner",
+    [
+        pytest.param(
+            tuner, marks=[] if tuner == "bayesian" else [pytest.mark.slow]
+        )
+        for tuner in script.TUNERS
+    ],
+)
 def test_every_tuner(tmp_path, capsys, tuner):
     folder = tmp_path / "search"
     flags = [*FLAGS, "--tuner", tuner, "--max-trials", "3"]
@@ -91,6 +99,7 @@ def test_a_search_goes_on_where_it_was_killed(tmp_path, monkeypatch, capsys):
     assert (killed / "model.keras").stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
 def test_a_chief_and_two_workers_share_a_search(tmp_path):
     folder = tmp_path / "search"
     with socket.socket() as free:

@@ -11,6 +11,7 @@ from tolerances import FLOAT64
 from keras_ln import ops
 from keras_ln.ops import recurrence
 from keras_ln.ops.activations import ACTIVATIONS
+from keras_ln.ops.cell import Settings
 from keras_ln.ops.ln_lstm import LN_LSTM
 
 OPS = {
@@ -164,11 +165,9 @@ if BACKEND != "torch":
             return LN_LSTM.step(*args)
 
         # A cell of its own, so that no other test has compiled it.
-        cell = recurrence.Cell(step, LN_LSTM.step_vjp, LN_LSTM.norms)
+        cell = LN_LSTM._replace(step=step)
         x, states, weights = lstm_arguments().values()
-        settings = recurrence.Settings(
-            1e-5, ACTIVATIONS["tanh"], ACTIVATIONS["sigmoid"]
-        )
+        settings = Settings(1e-5, ACTIVATIONS["tanh"], ACTIVATIONS["sigmoid"])
 
         def run(x, size=2):
             states_of_size = tuple(state[:size] for state in states)

@@ -12,7 +12,8 @@ import keras
 # only for cells of this class, which Keras does not export (3.15).
 from keras.src.layers.rnn.dropout_rnn_cell import DropoutRNNCell
 
-from keras_ln.ops import activations, arguments, recurrence
+from keras_ln.ops import activations, arguments
+from keras_ln.ops.cell import Cell, Settings, project, run_step
 
 _KERAS_OBJECTS = {
     "activation": keras.activations,
@@ -97,7 +98,7 @@ class BaseCell(keras.layers.Layer, DropoutRNNCell):
     """
 
     # The cell's maths.
-    maths: recurrence.Cell
+    maths: Cell
     gates = 1
     # Every weight that there can be, in the order of creation.
     weight_names: tuple[str, ...] = ()
@@ -194,14 +195,14 @@ class BaseCell(keras.layers.Layer, DropoutRNNCell):
             if getattr(self, name) is not None
         }
 
-    def settings(self) -> recurrence.Settings:
+    def settings(self) -> Settings:
         """What a step needs beside tensors."""
         functions: dict[str, Any] = {
             name: activations.get_activation(getattr(self, name))
             for name in ("activation", "recurrent_activation")
             if name in self._argument_names
         }
-        return recurrence.Settings(self.epsilon, **functions)
+        return Settings(self.epsilon, **functions)
 
     def fused_options(self) -> dict[str, Any]:
         """The keyword arguments of `fused_op` that the cell decides."""
@@ -215,7 +216,7 @@ class BaseCell(keras.layers.Layer, DropoutRNNCell):
 
     def project(self, inputs: Any, weights: dict[str, Any]) -> Any:
         """The inputs' products (..., nU) with the kernel; they are (..., D)."""
-        return recurrence.project(inputs, weights)
+        return project(inputs, weights)
 
     def step(
         self,
@@ -225,7 +226,7 @@ class BaseCell(keras.layers.Layer, DropoutRNNCell):
         recurrent_mask: Any,
     ) -> tuple[Any, ...]:
         """The states after one step; projected is (B, nU)."""
-        return recurrence.run_step(
+        return run_step(
             self.maths,
             projected,
             states,

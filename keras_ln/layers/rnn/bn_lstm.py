@@ -12,7 +12,7 @@ from keras_ln.layers.rnn.base_cell import (
     own_arguments,
 )
 from keras_ln.layers.rnn.base_rnn import BaseRNN, of_cell
-from keras_ln.ops import arguments, recurrence
+from keras_ln.ops import arguments
 from keras_ln.ops.bn_lstm import (
     BN_LSTM,
     bn_lstm,
@@ -20,6 +20,7 @@ from keras_ln.ops.bn_lstm import (
     moved_statistics,
     statistics_at,
 )
+from keras_ln.ops.cell import run_step
 from keras_ln.ops.lstm import SITES
 
 # The largest count k for which k + 1 is exact.
@@ -222,7 +223,7 @@ class BNLSTMCell(BaseLSTMCell):
         if input_mask is not None:
             inputs = inputs * input_mask
         weights = self.tensors()
-        (h, c), _, _ = recurrence.run_step(
+        (h, c), _, _ = run_step(
             BN_LSTM,
             self.project(inputs, weights),
             (h, c),

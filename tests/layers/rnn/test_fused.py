@@ -8,7 +8,7 @@ from descriptors import SEQUENCE_LAYERS, T
 from pairwise import pairwise, some_slow
 from recurrence import MASKS, Problem, arguments_of, same
 
-from keras_ln import ops
+from keras_ln import backend, ops
 
 FACTORS = {
     "mask": ("none", "right", "left", "middle", "row", "all"),
@@ -18,13 +18,16 @@ FACTORS = {
     "recurrent_dropout": (0.0, 0.4),
     "return_sequences": (True, False),
     "zero_output_for_mask": (False, True),
+    # Where the other gradients are taken after the loop.
+    "on_cpu": (True, False),
 }
 CASES = pairwise(FACTORS)
 
 
 @pytest.mark.parametrize("case", some_slow(CASES))
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_fused_equals_cell_loop(row, case):
+def test_fused_equals_cell_loop(row, case, monkeypatch):
+    monkeypatch.setattr(backend, "on_cpu", lambda: case["on_cpu"])
     problem = Problem(
         row,
         {**arguments_of(row, case), "return_state": True, "seed": 5},
