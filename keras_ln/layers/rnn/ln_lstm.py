@@ -45,6 +45,10 @@ class LNLSTMCell(BaseLSTMCell):
     Weights of sites that are not normalised do not exist. In mixed precision
     the statistics, c and all sums are float32.
 
+    While inputs, h and c are exactly zero, a normalisation has the derivative
+    `1 / sqrt(epsilon)`: ten such steps at the start overflow the gradient.
+    Mask them, or start from an initial state that is not zero.
+
     Args:
         units: U, the size of h and c, an integer >= 1.
         activation: of the candidate c~ and of the c that h sees.
