@@ -170,6 +170,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, what in (
         ("--sentences", "sentences to which a passage is cut"),
         ("--length", "words to which a passage is cut"),
+        ("--entities", "the most that a question may have, or is left out"),
         ("--words", "the most frequent words, which are known"),
     ):
         parser.add_argument(
@@ -195,7 +196,8 @@ EXPERIMENT = cli.Experiment(
             "units": 64,
             "learning_rate": 3e-3,
             "sentences": 4,
-            "length": 128,
+            "length": 80,
+            "entities": 10,
             "words": 2_000,
             "dropout": 0.2,
             "momentum": 0.95,
@@ -208,6 +210,7 @@ EXPERIMENT = cli.Experiment(
             "learning_rate": 8e-5,
             "sentences": 4,
             "length": 300,
+            "entities": 1_000,
             "words": 120_000,
             "dropout": 0.5,
             "momentum": 0.99,

@@ -63,8 +63,9 @@ class Cloze(NamedTuple):
 def load(args: Namespace) -> Cloze:
     """Loads what --data and --data-dir ask for.
 
-    Passages are cut to `args.sentences` and `args.length`; of the words, the
-    `args.words` most frequent ones of the training questions are known.
+    Passages are cut to `args.sentences` and `args.length`; questions whose
+    answer is not in what is left, or that have more than `args.entities`, are
+    left out. The `args.words` most frequent words of the others are known.
 
     Raises:
         InputError: if the data are missing or broken.
@@ -82,17 +83,25 @@ def load(args: Namespace) -> Cloze:
         [shorten(question, args.sentences, args.length) for question in part]
         for part in parts
     ]
-    kept = [[q for q in part if q.answer in q.passage] for part in cut]
+    answered = [[q for q in part if q.answer in q.passage] for part in cut]
+    kept = [
+        [q for q in part if len(_entities_of(q)) <= args.entities]
+        for part in answered
+    ]
     if not all(kept):
         raise InputError(
-            f"{args.data}: no question has its answer in the --sentences "
-            f"{args.sentences} and --length {args.length} that are left of "
-            "its passage"
+            f"{args.data}: no question is left with its answer in --sentences "
+            f"{args.sentences} and --length {args.length} of its passage, and "
+            f"at most --entities {args.entities}"
         )
+    given, answerable, used = (
+        sum(map(len, parts)) for parts in (cut, answered, kept)
+    )
     print(
         f"Data: {len(kept[0])} questions for training and {len(kept[1])} for "
-        f"validation; {sum(map(len, cut)) - sum(map(len, kept))} whose answer "
-        "is not in what is left of their passage are left out."
+        f"validation; without {given - answerable} whose answer is not in "
+        f"what is left of their passage, and {answerable - used} with more "
+        f"than {args.entities} entities."
     )
     return encode(*kept, words=args.words)
 

@@ -12,7 +12,8 @@ from common.datasets.cloze import BLANK, Question
 CONTEXT, LONGEST_QUERY = 20, 40  # Verses, words.
 TRAINING_PART = 0.9
 
-_WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*|[.?!:;(]")
+# A word, or what ends a part of a sentence.
+WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*|[.?!:;(]")
 _BEFORE_A_CAPITAL = {".", "?", "!", ":", ";", "("}
 
 
@@ -27,7 +28,7 @@ def ask() -> tuple[list[Question], list[Question]]:
         Questions to learn from and to validate with.
     """
     verses = bible.verses("kjv")
-    words = [_WORD.findall(verse.text) for verse in verses]
+    words = [WORD.findall(verse.text) for verse in verses]
     names = find_names(words)
     texts = [
         [w if w in names else w.lower() for w in text if w[0].isalpha()]
