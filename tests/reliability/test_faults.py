@@ -57,29 +57,26 @@ def test_twenty_kills_at_random_moments(tmp_path):
     epochs = 3 * (KILLS + 1)
     flags = ("--recurrent", "--epochs", epochs)
     unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"
-    process = start(unbroken, *flags)
-    times = [time.perf_counter() for _ in epochs_of(process)]
-    assert process.wait() == 0 and len(times) == epochs
+    with start(unbroken, *flags) as process:
+        times = [time.perf_counter() for _ in epochs_of(process)]
+    assert process.returncode == 0 and len(times) == epochs
     duration = float(np.median(np.diff(times)))
 
     repeated, seen = 0, 0
     for kill in range(KILLS):
-        process = start(killed, *flags)
-        for epoch in epochs_of(process):
-            if epoch > seen:
-                # The epoch's files are about to be written.
-                seen = max(seen, epoch)
-                if rng.random() < 0.5 or epoch > 3 * kill + 1:
+        with start(killed, *flags) as process:
+            for epoch in epochs_of(process):
+                repeated += epoch <= seen
+                # The files of this epoch are about to be written.
+                if epoch > seen and (rng.random() < 0.5 or epoch > 3 * kill):
                     break
-            else:
-                repeated += 1
-        time.sleep(rng.uniform(0.0, 1.2 * duration))
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
+            seen = max(seen, epoch)
+            time.sleep(rng.uniform(0.0, 1.2 * duration))
+            process.kill()
         assert process.returncode == -signal.SIGKILL
         assert not (killed / "final.npz").exists()
-    process = start(killed, *flags)
-    process.communicate()
+    with start(killed, *flags) as process:
+        process.communicate()
     assert process.returncode == 0
     assert_same_end(unbroken, killed)
     assert repeated, "no kill fell into an epoch"

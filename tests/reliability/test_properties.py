@@ -298,14 +298,16 @@ def test_the_search_would_find_faults():
         return dataclasses.replace(row, oracle=oracle)
 
     def check(case):
+        if case.dtype != "float64":
+            return
         weights = named_weights(randomize(case.layer(), case.seed))
         right = expected(case, weights)
         for fault in FAULTS:
             other = dataclasses.replace(case, row=faulty(fault))
-            found[fault] += case.dtype == "float64" and any(
+            found[fault] += any(
                 abs(a - b).max() > 1e-5
                 for a, b in zip(right, expected(other, weights), strict=True)
             )
 
-    search(row, check, 4 * FEW, FUSED[BACKEND], derandomize=True)
+    search(row, check, 200, (False,), derandomize=True)
     assert min(found.values()) > 0, found
