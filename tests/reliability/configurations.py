@@ -208,11 +208,16 @@ def recurrent_batch_norm(draw, row, fused):
 def weight_norm_dense(draw, row, fused):
     """Inputs of any rank."""
     shape = draw(st.lists(st.integers(1, 4), min_size=2, max_size=4))
+    dtype = draw(st.sampled_from(DTYPES))
+    activations = set(ACTIVATIONS)
+    if keras.backend.backend() == "jax" and dtype == "float64":
+        # Keras 3.15's tanh makes float32 of float64 there, in Dense too.
+        activations.remove("tanh")
     arguments = {
         "units": draw(st.integers(1, 4)),
-        "activation": draw(st.sampled_from(list(ACTIVATIONS))),
+        "activation": draw(st.sampled_from(sorted(activations))),
         "use_bias": draw(st.booleans()),
-        "dtype": draw(st.sampled_from(DTYPES)),
+        "dtype": dtype,
     }
     seed = draw(st.integers(0, 2**16))
     x = _values(seed, shape)
