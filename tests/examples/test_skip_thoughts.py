@@ -1,0 +1,294 @@
+"""The experiment of section 6.3: what it writes and what it refuses."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import skip_thoughts as script
+from common import cli, files, sentence_evaluation
+from common.datasets import books, sentence_tasks
+
+TASKS = Path(__file__).parent / "fixtures" / "sentence_tasks"
+SMALL = ["--units", "4", "--word-units", "3", "--length", "5"]
+
+
+@pytest.fixture
+def text(tmp_path):
+    """Sentences of two lengths, whose neighbours can be foreseen."""
+    random = np.random.default_rng(0)
+    words = "a the story warm dull of letter man woman reading".split()
+    lines = [
+        " ".join(random.choice(words, 2 + number % 2)) + "."
+        for number in range(170)
+    ]
+    path = tmp_path / "book.txt"
+    path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def few_fits(monkeypatch):
+    monkeypatch.setattr(sentence_evaluation, "PROCESSES", 1)
+    monkeypatch.setattr(sentence_evaluation, "PENALTIES", np.array([0.1, 1.0]))
+
+
+def _flags(text, *more):
+    return [*SMALL, "--data", str(text), "--batch-size", "8", *more]
+
+
+def _word_vectors(path):
+    random = np.random.default_rng(1)
+    # Those of the text, and one of the tasks that the text lacks.
+    words = ["a", "the", "story", "warm", "camera"]
+    lines = [f"{w} {x:.3f} {y:.3f}" for w, (x, y) in _numbered(words, random)]
+    path.write_text("\n".join([f"{len(words)} 2", *lines, ""]))
+    return path
+
+
+def _numbered(words, random):
+    return zip(words, random.normal(size=(len(words), 2)), strict=True)
+
+
+def test_published_tasks(tmp_path, text, capsys):
+    folder = tmp_path / "runs"
+    vectors = _word_vectors(tmp_path / "vectors.txt")
+    flags = _flags(text, "--epochs", "1", "--evaluate-every", "6", "--compare")
+    flags += ["--eval-dir", str(TASKS), "--eval-tasks", "sick", "cr"]
+    flags += ["--word-vectors", str(vectors), "--output-dir", str(folder)]
+    assert script.main(flags) == 0
+    out = capsys.readouterr().out
+    assert "| held-out NLL | SICK r" in out and "| CR (%) |" in out
+    assert "verses" not in out and "MR (%)" not in out
+    assert (folder / "comparison.png").stat().st_size > 10_000
+    for norm in script.skip_thoughts_model.KINDS:
+        run = folder / f"{norm}-seed-0"
+        assert (run / "curves.png").exists()
+        rows = files.read_csv(run / "history.csv")
+        # 80 of the sentences to learn from are of each length: 20 batches,
+        # of which a pass leaves out two.
+        assert [row["updates"] for row in rows] == [6, 12, 18]
+        metrics = json.loads((run / "metrics.json").read_text())
+        for name in ("sick_pearson", "sick_spearman", "sick_mse", "cr"):
+            assert metrics[name] == rows[-1][f"val_{name}"]
+        assert metrics["updates"] == 18 and metrics["epochs"] == 1
+    # The results are those of the model that was saved.
+    model = keras.saving.load_model(run / "model.keras")
+    (plan,) = _plans([*flags[: flags.index("--compare")], "--norm", "layer"])
+    for name in ("eval_dir", "word_vectors"):
+        setattr(plan, name, flags[flags.index(_flag(name)) + 1])
+    plan.eval_tasks = ["sick", "cr"]
+    data = script.load_data(plan)
+    assert [*data.vectors] == ["a", "the", "story", "warm", "camera"]
+    found = script.measure(model, data)
+    for name, value in found.items():
+        assert metrics[name] == pytest.approx(value, rel=1e-3), name
+    # "camera" has a vector that makes a difference.
+    sentences = ["a camera", "a thorn", "a story"]
+    encoded = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            sentence_evaluation,
+            "evaluate",
+            lambda tasks, encode: encoded.append(encode(sentences)) or {},
+        )
+        script.measure(model, data)
+        script.measure(model, data._replace(vectors={}))
+    with_vectors, without = encoded
+    np.testing.assert_allclose(with_vectors[1:], without[1:], atol=1e-6)
+    assert np.abs(with_vectors[0] - without[0]).max() > 1e-5
+    np.testing.assert_allclose(without[0], without[1], atol=1e-6)
+
+
+def _flag(name):
+    return f"--{name.replace('_', '-')}"
+
+
+def _plans(flags):
+    parser = cli._parser(script.EXPERIMENT)
+    return cli.plans(script.EXPERIMENT, parser.parse_args(flags))
+
+
+def test_embedded_verses(tmp_path, monkeypatch, capsys):
+    genesis = {"Genesis": books.king_james()["Genesis"]}
+    monkeypatch.setattr(books, "king_james", lambda: genesis)
+    folder = tmp_path / "runs"
+    experiment = dataclasses.replace(script.EXPERIMENT, kinds=("layer",))
+    monkeypatch.setattr(script, "EXPERIMENT", experiment)
+    flags = ["--smoke", "--compare", "--epochs", "1", "--evaluate-every", "9"]
+    assert script.main([*flags, "--output-dir", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert "| alignment R@1 (%) |" in out
+    assert "updates to the held-out NLL (nats per word) of layer |" in out
+    rows = files.read_csv(folder / "layer-seed-0" / "history.csv")
+    assert [row["updates"] for row in rows] == [9, 18]
+    for row in rows:
+        assert 0 <= row["val_verses_r1"] <= row["val_verses_r10"] <= 100
+        assert 1 <= row["val_verses_mean_rank"] <= 100
+        assert 0 <= row["val_verses_book_accuracy"] <= 100
+    # What is foreseen is worth something: less than a guess among 203 words.
+    assert rows[1]["val_nll"] < rows[0]["val_nll"] < np.log(203)
+
+
+def test_a_killed_run_goes_on(tmp_path, text, monkeypatch):
+    flags = _flags(text, "--epochs", "2", "--evaluate-every", "6")
+    flags += ["--eval-dir", str(TASKS), "--eval-tasks", "mpqa", "--output-dir"]
+    unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"
+    assert script.main([*flags, str(unbroken)]) == 0
+    on_epoch_end = sentence_evaluation.Evaluation.on_epoch_end
+
+    def dies(self, epoch, logs=None):
+        if epoch == 4:  # In the second pass.
+            raise KeyboardInterrupt
+        on_epoch_end(self, epoch, logs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sentence_evaluation.Evaluation, "on_epoch_end", dies)
+        with pytest.raises(KeyboardInterrupt):
+            script.main([*flags, str(killed)])
+    assert script.main([*flags, str(killed), "--resume"]) == 0
+    for name in ("args.json", "history.csv", "metrics.json"):
+        assert (killed / name).read_bytes() == (unbroken / name).read_bytes()
+    models = [
+        keras.saving.load_model(folder / "model.keras")
+        for folder in (unbroken, killed)
+    ]
+    for one, two in zip(*(m.get_weights() for m in models), strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--batch-size 81", "--batch-size 81 is more than the sentences of an"),
+        ("--evaluate-every 26", "does not divide the 20 updates of this run"),
+        ("--data tfds", "the books that the paper used are not published"),
+        ("--data empty", "has no .txt files"),
+        ("--data two.txt", "two.txt has 2 sentences; one between two others"),
+        ("--data latin.txt", "latin.txt, line 2: expected UTF-8, received th"),
+        ("--length 0", "argument --length: expected an integer of at least 1"),
+        ("--vocabulary x", "argument --vocabulary: expected an integer of at"),
+        ("--norm batch", "argument --norm: invalid choice: 'batch'"),
+        ("--eval-tasks mr", "--eval-tasks names tasks of --eval-dir"),
+        ("--eval-tasks trec", "argument --eval-tasks: invalid choice: 'trec'"),
+        ("--eval-dir empty", "has no SICK_train.txt, which the task sick ne"),
+        ("--eval-dir none", "none is no folder"),
+        ("--eval-dir TASKS --eval-tasks mr --data foreign.txt", "none of the"),
+        ("--word-vectors none.txt", "none.txt cannot be read: "),
+        ("--word-vectors short.txt", "short.txt, line 3: expected a word and"),
+        ("--word-vectors few.txt", "--word-vectors: 2 of the words that the"),
+    ],
+)
+def test_bad_flags(capsys, tmp_path, monkeypatch, text, flags, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    for name, content in {
+        "two.txt": b"One. Two.",
+        "latin.txt": b"One.\nCaf\xe9. Three.",
+        "foreign.txt": b"eins zwei! drei vier! " * 20,
+        "short.txt": b"2 2\nthe 1 2\na 1\n",
+        "few.txt": b"3 2\nthe 1 2\na 1 3\nbook 1 1\n",
+    }.items():
+        (tmp_path / name).write_bytes(content)
+    flags = flags.replace("TASKS", str(TASKS)).split()
+    with pytest.raises(SystemExit) as end:
+        script.main([*_flags(text), *flags, "--output-dir", "run"])
+    assert end.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+    assert not (tmp_path / "run").exists()
+
+
+def test_unknown_words_of_a_task_may_have_vectors(tmp_path):
+    """A text that shares no word with the task, but vectors that do."""
+    path = tmp_path / "foreign.txt"
+    path.write_text("eins zwei! drei vier! " * 20)
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("4 1\neins 1\nzwei 2\ndrei 3\nwarm 4\n")
+    (plan,) = _plans(_flags(path))
+    plan.eval_dir, plan.eval_tasks = str(TASKS), ["mr"]
+    with pytest.raises(script.InputError, match="the words of the task mr is"):
+        script.load_data(plan)
+    plan.word_vectors = str(vectors)
+    assert [*script.load_data(plan).vectors] == ["eins", "zwei", "drei", "warm"]
+
+
+def test_the_papers_flags():
+    (plan,) = _plans(["--preset", "paper"])
+    assert (plan.batch_size, plan.learning_rate) == (64, 2e-4)
+    assert plan.evaluate_every == 1_000
+
+
+def test_columns_of_all_tasks():
+    experiment = script.with_tasks(sentence_tasks.TASKS)
+    assert [*experiment.columns] == [
+        "held-out NLL",
+        *("SICK r", "SICK rho", "SICK MSE"),
+        *("MR (%)", "CR (%)", "SUBJ (%)", "MPQA (%)"),
+    ]
+    row = {f"val_{name}": n for n, name in enumerate(script.TASK_MEASURES)}
+    values = [panel.value(row | {"val_nll": -1}) for panel in experiment.panels]
+    assert values == [-1, *range(7)]
+
+
+DEVICES = """
+import sys
+import tensorflow as tf
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(
+    cpu, 2 * [tf.config.LogicalDeviceConfiguration()]
+)
+import skip_thoughts
+sys.exit(skip_thoughts.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+def test_two_devices_share_a_batch(tmp_path, text):
+    flags = _flags(text, "--epochs", "2", "--evaluate-every", "5")
+    flags += ["--eval-dir", str(TASKS), "--eval-tasks", "mpqa", "--output-dir"]
+    two, one = tmp_path / "two", tmp_path / "one"
+    shared = [*flags, str(two), "--distribute", "data-parallel"]
+    subprocess.run(
+        [sys.executable, "-c", DEVICES, *shared],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        check=True,
+    )
+    assert script.main([*flags, str(one)]) == 0
+    devices = json.loads((two / "environment.json").read_text())["devices"]
+    assert len(devices) == 2
+    rows = [files.read_csv(folder / "history.csv") for folder in (one, two)]
+    for a, b in zip(*rows, strict=True):
+        assert b["val_nll"] == pytest.approx(a["val_nll"], rel=1e-3)
+        assert b["nll"] == pytest.approx(a["nll"], rel=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_mixed_precision(tmp_path, text, dtype):
+    flags = _flags(text, "--epochs", "1", "--evaluate-every", "20")
+    flags += ["--eval-dir", str(TASKS), "--eval-tasks", "mpqa", "--output-dir"]
+    mixed, full = tmp_path / "mixed", tmp_path / "full"
+    assert script.main([*flags, str(mixed), "--mixed-precision", dtype]) == 0
+    assert script.main([*flags, str(full)]) == 0
+    rows = [
+        files.read_csv(folder / "history.csv")[-1] for folder in (mixed, full)
+    ]
+    # Two or three digits, and float16 starts with steps that overflow.
+    assert rows[0]["val_nll"] == pytest.approx(rows[1]["val_nll"], rel=0.05)
+
+
+def test_a_batch_that_devices_cannot_share(text, monkeypatch):
+    monkeypatch.setattr(script.training, "_devices", lambda: ["a", "b", "c"])
+    (plan,) = _plans(_flags(text, "--evaluate-every", "20"))
+    plan.distribute, plan.eval_dir, plan.eval_tasks = "data-parallel", None, []
+    data = Namespace(books=books.load(plan))
+    assert len(data.books.test) == 8
+    with pytest.raises(script.InputError, match="held-out triples: 8 cannot b"):
+        script.check(plan, data)

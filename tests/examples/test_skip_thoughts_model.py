@@ -1,0 +1,251 @@
+"""The network of section 6.3: sizes, loss, vectors, and its saved file."""
+
+import inspect
+import os
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import skip_thoughts as script
+import skip_thoughts_model as parts
+from common.datasets import books
+
+UNITS, WORD_UNITS, LENGTH = 5, 4, 3
+WORDS = (*books.MARKS, "a", "rose", "is", ".")
+
+
+def _model(norm="layer", **kwargs):
+    """A small model with random weights."""
+    options = {
+        "units": UNITS,
+        "word_units": WORD_UNITS,
+        "vocabulary": len(WORDS) - len(books.MARKS),
+        "length": LENGTH,
+    } | kwargs
+    model = script.build_model(norm, **options)
+    random = np.random.default_rng(7)
+    for weight in model.weights:
+        weight.assign(0.5 * random.normal(size=weight.shape))
+    return model
+
+
+def _triples(count=6, steps=LENGTH, seed=3):
+    random = np.random.default_rng(seed)
+
+    def sentences(width):
+        rows = random.integers(1, len(WORDS), (count, width))
+        lengths = random.integers(1, width + 1, (count, 1))
+        return np.where(np.arange(width) < lengths, rows, 0).astype("int32")
+
+    before, after = sentences(LENGTH + 1), sentences(LENGTH + 1)
+    current = random.integers(1, len(WORDS), (count, steps)).astype("int32")
+    shifted = [np.pad(x[:, :-1], ((0, 0), (1, 0))) for x in (before, after)]
+    targets = np.concatenate([before, after], axis=1)
+    return [current, *shifted], targets, np.float32(targets != 0)
+
+
+def _weights(model, layer):
+    return [np.float64(w) for w in model.get_layer(layer).get_weights()]
+
+
+def _sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def _gru(x, h, weights, norm):
+    """Hidden states of one sequence, eq. 26 to 28; U, 3 U columns z, r, h."""
+    if norm == "layer":
+        kernel, recurrent, *scales = weights
+    else:
+        kernel, recurrent, bias = weights
+
+    def normalise(values, gain, shift):
+        parts = [values[: 2 * UNITS], values[2 * UNITS :]]
+        parts = [(p - p.mean()) / np.sqrt(p.var() + 1e-5) for p in parts]
+        return gain * np.concatenate(parts) + shift
+
+    states = []
+    for step in x:
+        own, other = step @ kernel, h @ recurrent
+        if norm == "layer":
+            own = normalise(own, scales[0], scales[1])
+            other = normalise(other, scales[2], scales[3])
+        else:
+            own = own + bias
+        z, r = _sigmoid(own[: 2 * UNITS] + other[: 2 * UNITS]).reshape(2, -1)
+        new = np.tanh(own[2 * UNITS :] + r * other[2 * UNITS :])
+        h = (1 - z) * h + z * new
+        states.append(h)
+    return states
+
+
+def _outputs(model, inputs):
+    return keras.ops.convert_to_numpy(model(inputs))
+
+
+def _logits(model, inputs, norm):
+    (table,) = _weights(model, "word_vectors")
+    kernel, bias = _weights(model, "output")
+    found = []
+    for current, before, after in zip(*inputs, strict=True):
+        steps = table[current[current != 0]]
+        start = np.zeros(UNITS)
+        thought = _gru(steps, start, _weights(model, "encoder"), norm)[-1]
+        hidden = []
+        for name, words in (("before", before), ("after", after)):
+            weights = _weights(model, f"decoder_{name}")
+            hidden += _gru(table[words], thought, weights, norm)
+        found.append([h @ kernel + bias for h in hidden])
+    return np.array(found)
+
+
+@pytest.mark.parametrize("norm", parts.KINDS)
+def test_logits(norm):
+    model = _model(norm)
+    inputs, _, _ = _triples()
+    found = _outputs(model, inputs)
+    assert found.shape == (6, 2 * LENGTH + 2, len(WORDS))
+    expected = _logits(model, inputs, norm)
+    # Float32 over seven steps of gates.
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+    # All inputs matter: the sentence to every word, the words to later ones.
+    for place in range(3):
+        changed = [x.copy() for x in inputs]
+        changed[place][:, -2] = changed[place][:, -2] % 6 + 1
+        other = _outputs(model, changed)
+        differs = np.abs(other - found).max(axis=2) > 1e-4
+        assert differs.any()
+        if place:
+            mine = slice((place - 1) * 4, place * 4)
+            # The words before the change, and the other sentence, do not.
+            assert not differs[:, mine][:, : LENGTH - 1].any()
+            differs[:, mine] = False
+            assert not differs.any()
+
+
+def test_padding_does_not_change_the_vector_of_a_sentence():
+    model = _model()
+    inputs, _, _ = _triples()
+    padded = [np.pad(inputs[0], ((0, 0), (0, 4))), *inputs[1:]]
+    expected = _outputs(model, inputs)
+    np.testing.assert_allclose(_outputs(model, padded), expected, atol=1e-6)
+    padded[0][:, -1] = 3
+    assert np.abs(_outputs(model, padded) - expected).max() > 0.01
+
+
+def _nll(logits, targets):
+    """Nats per word and their number, over all but padding."""
+    total = count = 0
+    for row, words in zip(logits, targets, strict=True):
+        for scores, word in zip(row, words, strict=True):
+            if word:
+                total += np.log(np.exp(scores).sum()) - scores[word]
+                count += 1
+    return total, count
+
+
+def _compiled(model):
+    script.compile_model(model, learning_rate=1e-2)
+    return model
+
+
+def test_loss_leaves_out_padding():
+    model = _compiled(_model())
+    inputs, targets, weights = _triples()
+    total, count = _nll(_logits(model, inputs, "layer"), targets)
+    assert 0 < count < targets.size  # There is padding.
+    found = model.evaluate(
+        inputs, targets, sample_weight=weights, verbose=0, return_dict=True
+    )
+    # The loss is the sum over a batch, as in the authors' code.
+    assert found["loss"] == pytest.approx(total, rel=1e-5)
+    assert found["nll"] == pytest.approx(total / count, rel=1e-5)
+    optimizer = model.optimizer
+    assert optimizer.global_clipnorm == 5 and optimizer.clipnorm is None
+
+
+@pytest.mark.parametrize("norm", parts.KINDS)
+def test_sizes(norm):
+    model = script.build_model(norm, 7, 5, 20, 3)
+    units, words, vocabulary = 7, 5, 23
+    # A bias of the gates and candidate, or gain and shift of both sites.
+    vectors = {"none": 1, "layer": 4}[norm]
+    gru = (words + units + vectors) * 3 * units
+    expected = 3 * gru + vocabulary * words + (units + 1) * vocabulary
+    assert model.count_params() == expected
+    assert model.input_shape == [(None, None), (None, 4), (None, 4)]
+    assert model.output_shape == (None, 8, vocabulary)
+    # To build the paper's would take half a gigabyte.
+    signature = inspect.signature(script.build_model)
+    paper = script.EXPERIMENT.presets["paper"]
+    defaults = {"units": 2400, "word_units": 620, "vocabulary": 20_000}
+    for name, size in (defaults | {"length": 30}).items():
+        assert signature.parameters[name].default == size == paper[name]
+
+
+def test_vectors_of_sentences():
+    model = _model()
+    encode = parts.SentenceEncoder(model, WORDS)
+    sentences = ["A rose.", "is", "a rose is a rose is a rose is a thorn"]
+    found = encode(sentences)
+    assert found.shape == (3, UNITS) and found.dtype == np.float32
+    numbers = [[3, 4, 6, 1], [5, 1], [3, 4, 5, 3, 4, 5, 3, 4, 5, 3, 2, 1]]
+    (table,) = _weights(model, "word_vectors")
+    for vector, own in zip(found, numbers, strict=True):
+        weights = _weights(model, "encoder")
+        expected = _gru(table[own], np.zeros(UNITS), weights, "layer")[-1]
+        np.testing.assert_allclose(vector, expected, atol=1e-5)
+    # More than a batch, in any order.
+    many = (sentences * 50)[::-1]
+    np.testing.assert_allclose(encode(many), np.tile(found[::-1], (50, 1)))
+    # Further words, with vectors of their own.
+    table = np.concatenate([table, [np.full(WORD_UNITS, 0.3)]], dtype="float32")
+    wider = parts.SentenceEncoder(model, (*WORDS, "thorn"), table)(sentences)
+    np.testing.assert_array_equal(wider[:2], found[:2])
+    assert np.abs(wider[2] - found[2]).max() > 0.01
+
+
+CONTINUE = """
+import sys
+import keras, numpy as np
+import keras_ln
+model = keras.saving.load_model(sys.argv[1])
+data = np.load(sys.argv[2])
+inputs = [data["current"], data["before"], data["after"]]
+model.fit(inputs, data["targets"], sample_weight=data["weights"],
+          batch_size=6, verbose=0)
+np.savez(sys.argv[3], *model.get_weights())
+assert not any("skip_thoughts" in name for name in sys.modules)
+"""
+
+
+def test_saved_model_goes_on_without_the_script(tmp_path):
+    model = _compiled(_model())
+    inputs, targets, weights = _triples()
+    for _ in range(2):
+        model.train_on_batch(inputs, targets, sample_weight=weights)
+    model.save(tmp_path / "model.keras")
+    np.savez(
+        tmp_path / "data.npz",
+        **dict(zip(("current", "before", "after"), inputs, strict=True)),
+        targets=targets,
+        weights=weights,
+    )
+    paths = [
+        str(tmp_path / name) for name in ("model.keras", "data.npz", "new.npz")
+    ]
+    subprocess.run(
+        [sys.executable, "-c", CONTINUE, *paths],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        check=True,
+    )
+    before = model.get_weights()
+    model.train_on_batch(inputs, targets, sample_weight=weights)
+    with np.load(paths[2]) as file:
+        found = [file[name] for name in file.files]
+    for one, two, old in zip(found, model.get_weights(), before, strict=True):
+        # The third step of Adam, up to the order of sums in XLA's program.
+        np.testing.assert_allclose(one, two, atol=1e-5)
+        assert np.abs(one - old).max() > 1e-3
