@@ -12,6 +12,14 @@ STEPS = 5
 ROUNDING = {"rtol": 1e-4, "atol": 2e-5}
 
 
+def small():
+    """A mask, a sequence op and a layer norm."""
+    inputs = keras.Input((None, D), name="x")
+    x = keras.layers.Masking()(inputs)
+    x = keras_ln.LNLSTM(3, return_sequences=True)(x)
+    return keras.Model(inputs, keras_ln.LayerNormalization()(x))
+
+
 def everything():
     """Every kind of layer one after the other, behind a mask."""
     inputs = keras.Input((None, D), name="x")
@@ -53,7 +61,7 @@ def alone(name):
 
 def model(name):
     """A model by its name here, with random weights and called once."""
-    makers = {f.__name__: f for f in (everything, both_directions)}
+    makers = {f.__name__: f for f in (small, everything, both_directions)}
     made = makers[name]() if name in makers else alone(name)
     randomize(made)
     made(samples(made)[0])
@@ -81,4 +89,4 @@ def outputs(made, inputs):
     return [keras.ops.convert_to_numpy(made(x, training=False)) for x in inputs]
 
 
-NAMES = ("everything", "both_directions", *(row.name for row in LAYERS))
+NAMES = ("small", "everything", "both_directions", *(row.name for row in LAYERS))

@@ -100,6 +100,7 @@ def test_a_layer_that_must_be_fused_says_so():
         layer(np.ones((2, 4, 2), "float32"))
 
 
+@pytest.mark.slow
 def test_keras_file(tmp_path):
     model = export_models.model("everything")
     model.save(tmp_path / "model.keras")
@@ -153,14 +154,14 @@ if BACKEND == "tensorflow":
 
     def test_served_without_keras_ln(tmp_path):
         """Any batch, any mask; any length, but for LiteRT."""
-        check(["everything"], tmp_path)
+        check(["small"], tmp_path)
 
     @pytest.mark.slow
-    def test_every_layer_served_without_keras_ln(tmp_path):
+    def test_every_model_served_without_keras_ln(tmp_path):
         check(export_models.NAMES, tmp_path)
 
     def test_a_portable_model_has_nothing_to_compile():
-        model = export_models.model("everything")
+        model = export_models.model("small")
 
         def compiled_functions():
             call = tf.function(lambda x: model(x, training=False))
@@ -173,6 +174,6 @@ if BACKEND == "tensorflow":
                 if function.attr["_XlaMustCompile"].b
             ]
 
-        assert len(compiled_functions()) >= 3
+        assert len(compiled_functions()) >= 2
         with ops.portable():
             assert not compiled_functions()

@@ -42,6 +42,8 @@ LEFT_OUT = {
     "test_fused_gru_eligibility",
     "test_torch_cudnn_dispatch_fires",
     "test_torch_cudnn_bidirectional_gru_dispatch_fires",
+    # That keras.layers.SimpleRNN has no such argument; ours are below.
+    "test_keeps_use_cudnn",
     # An argument of old files that ours refuse.
     "test_legacy_implementation_argument",
     # Of TestCase itself.
@@ -153,6 +155,14 @@ def test_our_cells_and_layers(module, name):
 )
 def test_our_layers_for_keras_layers_rnn(name):
     compare("rnn.rnn_test", name, RNN=our_layer)
+
+
+@pytest.mark.parametrize("use_cudnn", [True, False, "auto"])
+@pytest.mark.parametrize("name", ["LSTM", "GRU"])
+def test_bidirectional_keeps_use_cudnn(name, use_cudnn):
+    both = keras.layers.Bidirectional(OURS[name](1, use_cudnn=use_cudnn))
+    assert both.forward_layer.use_cudnn == use_cudnn
+    assert both.backward_layer.use_cudnn == use_cudnn
 
 
 def test_the_records_are_not_empty():

@@ -53,10 +53,9 @@ def test_the_oracle_tells_the_two_apart():
         assert abs(found - other).max() > 1e-2
 
 
-@pytest.mark.parametrize("use_fused", [False, True])
-def test_the_final_state_is_normalised(use_fused):
+def test_the_final_state_is_normalised():
     layer = LNLSTM.make(
-        use_fused=use_fused, return_state=True, dtype="float64", **CARRY
+        use_fused=False, return_state=True, dtype="float64", **CARRY
     )
     _, _, c = layer(np.random.default_rng(0).normal(size=(B, T, 2)))
     c = keras.ops.convert_to_numpy(c)
