@@ -71,8 +71,7 @@ def check_all(case):
             np.testing.assert_allclose(found[counted], right[counted], **CLOSE)
     elif not _may_grow(case):
         assert all(np.isfinite(y.astype("float64")).all() for y in outputs)
-    check_config(case, before, outputs)
-    check_mask(case, before, outputs)
+    check_again(case, before, outputs)
 
 
 def check_weights(case, layer):
@@ -139,36 +138,25 @@ def check_shapes(case, outputs):
     assert set(dtypes[: 1 + case.row.state_count]) == {case.compute_dtype}
 
 
-def check_config(case, before, outputs):
-    """A layer from the configuration, with the weights, is the same layer."""
-    revived = case.row.layer_class.from_config(case.layer().get_config())
-    revived.build(case.x.shape)
-    set_weights(revived, before)
-    for one, two in zip(outputs, case.call(revived), strict=True):
-        np.testing.assert_array_equal(one, keras.ops.convert_to_numpy(two))
+def check_again(case, weights, outputs):
+    """A layer from the configuration, with the weights, is the same layer.
 
-
-def check_mask(case, before, outputs):
-    """What the mask leaves out changes nothing that it keeps."""
-    if case.mask is None:
-        return
-    if case.row.name == "BatchNormalization":
-        keep = np.expand_dims(case.mask, case.arguments["axis"])
-    else:
-        keep = case.mask[..., None]
-    other = np.where(keep, case.x, 7.0 - 3.0 * case.x)
-    layer = set_weights(case.layer(), before)
-    for one, two in zip(outputs, case.call(layer, other), strict=True):
-        two = keras.ops.convert_to_numpy(two)
-        if not case.row.is_recurrent:
-            one, two = np.where(keep, one, 0.0), np.where(keep, two, 0.0)
-        np.testing.assert_array_equal(one, two)
-
-
-def set_weights(layer, values):
+    And what the mask leaves out changes nothing that it keeps.
+    """
+    layer = case.row.layer_class.from_config(case.layer().get_config())
+    layer.build(case.x.shape)
     for variable in layer.weights:
-        variable.assign(values[variable.name])
-    return layer
+        variable.assign(weights[variable.name])
+    x, keep = case.x, True
+    if case.mask is not None:
+        axis = case.arguments.get("axis", -1)
+        keep = np.expand_dims(case.mask, axis)
+        x = np.where(keep, x, 7.0 - 3.0 * x)
+    if case.row.is_recurrent:
+        keep = True
+    for one, two in zip(outputs, case.call(layer, x), strict=True):
+        two = np.where(keep, keras.ops.convert_to_numpy(two), 0.0)
+        np.testing.assert_array_equal(np.where(keep, one, 0.0), two)
 
 
 def expected(case, weights):

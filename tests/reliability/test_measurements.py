@@ -1,0 +1,59 @@
+"""The scripts behind the figures run and say what they promise."""
+
+import csv
+
+import keras
+import numpy as np
+import pytest
+
+from benchmarks import harness, long_training, precision
+
+
+@pytest.fixture(autouse=True)
+def same_environment(monkeypatch):
+    """The suite's threads stay as they are."""
+    monkeypatch.setattr(harness, "set_threads", lambda number: None)
+
+
+def read(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_precision(tmp_path):
+    precision.main(["--smoke", "--output", str(tmp_path / "p")])
+    rows = read(tmp_path / "p.csv")
+    assert [row["dtype"] for row in rows] == [
+        *("float32", "float16", "bfloat16"),
+    ]
+    for row in rows:
+        least, most = {
+            "float32": (1e-9, 1e-5),
+            "float16": (1e-5, 1e-2),
+            "bfloat16": (1e-3, 1e-1),
+        }[row["dtype"]]
+        for name in ("output_rms", "output_max", "gradient_rms"):
+            assert least < float(row[name]) < most
+        assert float(row["output_rms"]) < float(row["output_max"])
+
+
+def test_differences():
+    right = np.array([3.0, -4.0, 0.0, 0.0])
+    mean, largest = precision.differences(right + [0.0, 0.0, 1.0, 0.0], right)
+    assert np.isclose(mean, 0.2) and np.isclose(largest, 0.4)
+
+
+def test_long_training(tmp_path, monkeypatch, capsys):
+    samples = [
+        {"step": k, "traces": 2, "resident_mb": 100.0 + 0.01 * k}
+        for k in range(5, 25, 5)
+    ]
+    monkeypatch.setattr(long_training, "train", lambda *_: samples)
+    assert np.isclose(long_training.growth(samples), 100.0)
+    output = str(tmp_path / "l")
+    long_training.main(["--smoke", "--output", output])
+    assert "+100.00 MB per 10,000 steps" in capsys.readouterr().out
+    rows = read(tmp_path / f"l_{keras.backend.backend()}.csv")
+    assert [int(row["step"]) for row in rows] == [5, 10, 15, 20]
+    long_training.main(["--plot", "--output", output])
+    assert (tmp_path / "l.png").exists()
