@@ -89,4 +89,9 @@ def outputs(made, inputs):
     return [keras.ops.convert_to_numpy(made(x, training=False)) for x in inputs]
 
 
-NAMES = ("small", "everything", "both_directions", *(row.name for row in LAYERS))
+NAMES = (
+    "small",
+    "everything",
+    "both_directions",
+    *(row.name for row in LAYERS),
+)
