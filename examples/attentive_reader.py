@@ -38,6 +38,7 @@ def build_model(
     dropout: float = 0.5,
     gain: float | None = None,
     momentum: float = 0.99,
+    spread: float = 0.01,
     seed: int = 0,
 ) -> keras.Model:
     """Builds the network; passages and queries, both in numbers, to logits.
@@ -52,9 +53,15 @@ def build_model(
             that is dropped.
         gain: initial gain of the normalisations; None for the layers' own.
         momentum: share of its statistics that batch normalisation keeps.
+        spread: standard deviation of the embeddings at the start.
         seed: of what is random in training.
     """
-    embed = layers.Embedding(vocabulary, units, name="embedding")
+    embed = layers.Embedding(
+        vocabulary,
+        units,
+        embeddings_initializer=keras.initializers.RandomNormal(stddev=spread),
+        name="embedding",
+    )
     drop = layers.Dropout(dropout, seed=seed)
 
     def read(words, name, **kwargs):
@@ -118,6 +125,7 @@ def make_task(args: Namespace, data: cloze.Cloze) -> training.Task:
         args.dropout,
         args.gain,
         args.momentum,
+        args.spread,
         args.seed,
     )
     updates_per_pass = len(data.train.answers) // args.batch_size
@@ -181,6 +189,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--momentum", "share of its statistics that batch norm. keeps"),
     ):
         parser.add_argument(name, type=cli.share, metavar="X", help=what)
+    parser.add_argument(
+        "--spread",
+        type=cli.positive_number,
+        metavar="X",
+        help="standard deviation of the embeddings at the start",
+    )
 
 
 EXPERIMENT = cli.Experiment(
@@ -201,6 +215,7 @@ EXPERIMENT = cli.Experiment(
             "words": 2_000,
             "dropout": 0.2,
             "momentum": 0.95,
+            "spread": 0.5,
         },
         "paper": {
             "data": "tfds",
@@ -214,6 +229,7 @@ EXPERIMENT = cli.Experiment(
             "words": 120_000,
             "dropout": 0.5,
             "momentum": 0.99,
+            "spread": 0.01,
         },
     },
     smoke={"epochs": 2, "units": 8, "length": 40, "words": 500},

@@ -1,0 +1,256 @@
+"""The experiment of section 6.2: what it learns, writes and refuses."""
+
+import dataclasses
+import json
+import os
+import re
+import subprocess
+import sys
+
+import attentive_reader as script
+import keras
+import numpy as np
+import pytest
+from common import cli, training
+from common.datasets import cloze, verse_questions
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    # What XLA would need for the model is more than these train.
+    monkeypatch.setattr(training, "speed", lambda updates: {})
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Few questions, so that a batch size can be too large."""
+    train, validation = verse_questions.ask()
+    few = train[:400], validation[:100]
+    monkeypatch.setattr(verse_questions, "ask", lambda: few)
+
+
+def _plan(*flags):
+    args = cli._parser(script.EXPERIMENT).parse_args([*flags])
+    (plan,) = cli.plans(script.EXPERIMENT, args)
+    return plan
+
+
+_GO_ON = """
+import json, sys
+import numpy as np
+import keras
+import keras_ln
+model = keras.models.load_model(sys.argv[1])
+assert "attentive_reader" not in sys.modules
+file = np.load(sys.argv[2])
+inputs, answers = [file["passages"], file["queries"]], file["answers"]
+_, accuracy = model.evaluate(inputs, answers, batch_size=128, verbose=0)
+updates = int(model.optimizer.iterations)
+loss = model.train_on_batch(inputs, answers)[0]
+print(json.dumps([accuracy, updates, loss, int(model.optimizer.iterations)]))
+"""
+
+
+def test_a_comparison_writes_what_goes_on_without_the_script(
+    few, tmp_path, capsys
+):
+    folder = tmp_path / "runs"
+    experiment = dataclasses.replace(
+        script.EXPERIMENT,
+        kinds=("batch-everywhere",),
+        compared={"gain": (1.0,)},
+    )
+    flags = ["--smoke", "--compare", "--output-dir", str(folder)]
+    assert cli.run(experiment, flags) == 0
+    out = capsys.readouterr().out
+    assert "updates to the validation error of batch-everywhere |" in out
+    assert (folder / "comparison.png").stat().st_size > 5000
+    run = folder / "batch-everywhere-gain-1.0-seed-0"
+    assert (run / "curves.png").exists()
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert 3 < metrics["train_nll"] < np.log(600)
+    data = script.load_data(_plan("--smoke"))
+    words = (run / "vocabulary.txt").read_text().split("\n")[:-1]
+    assert words == data.vocabulary
+    np.savez(tmp_path / "data.npz", **data.validation._asdict())
+    end = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            _GO_ON,
+            run / "model.keras",
+            tmp_path / "data.npz",
+        ],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+    )
+    assert end.returncode == 0, end.stderr
+    accuracy, updates, loss, more = json.loads(end.stdout.splitlines()[-1])
+    assert 100 * (1 - accuracy) == pytest.approx(
+        metrics["validation_error_percent"], abs=1.5
+    )
+    assert (updates, more) == (metrics["updates"], metrics["updates"] + 1)
+    assert np.isfinite(loss)
+
+
+def test_batches_are_those_of_the_data(few):
+    plan = _plan("--smoke", "--batch-size", "8")
+    data = script.load_data(plan)
+    task = script.make_task(plan, data)
+    (passages, queries), answers = next(task.batches(0).as_numpy_iterator())
+    assert passages.shape == (8, 40) and queries.shape[0] == 8
+    assert all(
+        answer in passage
+        for passage, answer in zip(passages, answers, strict=True)
+    )
+    assert (queries == data.vocabulary.index(cloze.BLANK)).any(axis=1).all()
+    (x, y), *_ = task.validation_data.as_numpy_iterator()
+    np.testing.assert_array_equal(x[0], data.validation.passages)
+    np.testing.assert_array_equal(y, data.validation.answers)
+
+
+def test_only_kinds_with_a_gain_are_trained_with_two():
+    args = cli._parser(script.EXPERIMENT).parse_args(["--compare"])
+    plans = cli.plans(script.EXPERIMENT, args)
+    assert [(plan.norm, plan.gain) for plan in plans] == [
+        ("none", None),
+        *(
+            (norm, gain)
+            for norm in ("batch", "batch-everywhere", "layer")
+            for gain in (0.1, 1.0)
+        ),
+    ]
+
+
+def test_the_papers_settings():
+    plan = _plan("--preset", "paper", "--norm", "batch")
+    assert (plan.units, plan.batch_size, plan.sentences) == (240, 64, 4)
+    assert (plan.learning_rate, plan.dropout) == (8e-5, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--batch-size 999", "999 is more than the .* training questions"),
+        ("--norm batch --batch-size 1", "--norm batch needs a --batch-size of"),
+        ("--length 1", "no question is left with its answer in --sentences 4"),
+        ("--dropout 1", "argument --dropout: expected a number from 0 to be"),
+        ("--momentum x", "argument --momentum: expected a number from 0"),
+        ("--sentences 0", "argument --sentences: expected an integer of at l"),
+        ("--norm weight", "argument --norm: invalid choice: 'weight'"),
+        ("--data .", "expected a folder with the folder questions of CNN"),
+    ],
+)
+def test_bad_flags(few, capsys, tmp_path, monkeypatch, flags, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        script.main([*flags.split(), "--output-dir", "run"])
+    assert end.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(message, line), line
+    assert not (tmp_path / "run").exists()
+
+
+def _toy(count, random):
+    """Which marker stands after the word that the query names?"""
+    markers, words, length = 4, 6, 8
+    first = cloze.FIRST_MARKER
+    passages = np.zeros((count, length), np.int32)
+    queries = np.full((count, 2), 2, np.int32)
+    answers = np.zeros(count, np.int32)
+    for row in range(count):
+        named = random.permutation(words)[: length // 2]
+        passages[row, 0::2] = first + markers + named
+        passages[row, 1::2] = first + random.permutation(markers)
+        chosen = random.integers(length // 2)
+        queries[row, 0] = passages[row, 2 * chosen]
+        answers[row] = passages[row, 2 * chosen + 1]
+    return cloze.Questions(passages, queries, answers)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("norm", script.reader.KINDS)
+def test_every_kind_learns_to_look_up(norm):
+    keras.utils.set_random_seed(1)
+    random = np.random.default_rng(0)
+    vocabulary = [""] * (cloze.FIRST_MARKER + 4 + 6)
+    data = cloze.Cloze(_toy(2048, random), _toy(256, random), 4, vocabulary)
+    plan = _plan("--norm", norm, "--dropout", "0", "--units", "32")
+    task = script.make_task(plan, data)
+    history = task.model.fit(
+        task.batches(0),
+        steps_per_epoch=200,
+        epochs=4,
+        validation_data=task.validation_data,
+        verbose=0,
+    )
+    # At a guess one of four.
+    assert history.history["val_accuracy"][-1] > 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("norm", ["batch-everywhere", "layer"])
+def test_a_killed_run_goes_on_to_the_same_end(few, tmp_path, norm, monkeypatch):
+    flags = ["--smoke", "--norm", norm, "--epochs", "3", "--output-dir"]
+    unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"
+    assert script.main([*flags, str(unbroken)]) == 0
+    fit = keras.Model.fit
+
+    class Kill(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            if self.model.optimizer.iterations.numpy() == 5:
+                raise KeyboardInterrupt
+
+    def dying(self, *args, callbacks, **kwargs):
+        return fit(self, *args, callbacks=[*callbacks, Kill()], **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(keras.Model, "fit", dying)
+        with pytest.raises(KeyboardInterrupt):
+            script.main([*flags, str(killed)])
+    assert (killed / training.BACKUP).exists()
+    assert script.main([*flags, str(killed), "--resume"]) == 0
+    for name in ("history.csv", "metrics.json"):
+        assert (unbroken / name).read_bytes() == (killed / name).read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("norm", ["none", "batch-everywhere", "layer"])
+def test_mixed_precision(few, tmp_path, norm):
+    folder = tmp_path / "run"
+    flags = ["--smoke", "--norm", norm, "--mixed-precision", "bfloat16"]
+    assert script.main([*flags, "--output-dir", str(folder)]) == 0
+    model = keras.models.load_model(folder / "model.keras", compile=False)
+    assert model.get_layer("read_passage").compute_dtype == "bfloat16"
+    assert model.get_layer("attention").compute_dtype == "float32"
+    assert model.output.dtype == "float32"
+
+
+_TWO_DEVICES = """
+import sys
+import tensorflow as tf
+cpu = tf.config.list_physical_devices("CPU")[0]
+halves = [tf.config.LogicalDeviceConfiguration()] * 2
+tf.config.set_logical_device_configuration(cpu, halves)
+import attentive_reader as script
+sys.exit(script.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("norm", ["none", "batch-everywhere", "layer"])
+def test_data_parallel(tmp_path, norm):
+    folder = tmp_path / "run"
+    flags = ["--smoke", "--norm", norm, "--distribute", "data-parallel"]
+    end = subprocess.run(
+        [sys.executable, "-c", _TWO_DEVICES, *flags, "--output-dir", folder],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+    )
+    assert end.returncode == 0, end.stderr
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert 3 < metrics["train_nll"] < np.log(600)
+    facts = json.loads((folder / "environment.json").read_text())
+    assert len(facts["devices"]) == 2

@@ -1,0 +1,277 @@
+"""The attentive reader's layers against equations in NumPy."""
+
+import attentive_reader as script
+import attentive_reader_model as reader
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+import keras_ln
+
+B, T, U = 5, 7, 4
+
+
+def _numbers(seed, *shape):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+def _mask():
+    lengths = np.array([7, 3, 1, 6, 4])
+    return np.arange(T) < lengths[:, None]
+
+
+def _layer(normalize=False, seed=0):
+    layer = reader.Attention(U, normalize, momentum=0.75)
+    layer.build((B, T, U), (B, U))
+    for number, weight in enumerate(layer.weights):
+        value = 0.5 * _numbers(100 * seed + number, *weight.shape)
+        is_variance = "variance" in weight.name
+        weight.assign(0.5 + abs(value) if is_variance else value)
+    return layer
+
+
+def _array(x):
+    return ops.convert_to_numpy(x).astype("float64")
+
+
+def _attention(layer, d, q, mask, statistics=None):
+    """Attention (B, T) and g (B, U) in float64.
+
+    Args:
+        layer: has the weights.
+        d: (B, T, U).
+        q: (B, U).
+        mask: (B, T).
+        statistics: "batch" or "moving", where the terms are normalised.
+    """
+    d, q = d.astype("float64"), q.astype("float64")
+
+    def term(name, x):
+        dense = layer.terms[name]
+        y = x @ _array(dense.kernel)
+        if dense.use_bias:
+            y = y + _array(dense.bias)
+        if statistics is None:
+            return y
+        norm = layer.norms[name]
+        if statistics == "batch":
+            rows = y[mask] if y.ndim == 3 else y
+            mean, variance = rows.mean(axis=0), rows.var(axis=0)
+        else:
+            mean = _array(norm.moving_mean).reshape(-1)
+            variance = _array(norm.moving_variance).reshape(-1)
+        y = (y - mean) / np.sqrt(variance + 1e-5) * _array(norm.gamma)
+        return y if norm.beta is None else y + _array(norm.beta)
+
+    hidden = np.tanh(term("passage", d) + term("query", q)[:, None])
+    match = _array(layer.match.kernel)
+    weights, found, mean = np.zeros((B, T)), np.zeros((B, U)), np.zeros((B, U))
+    for row in range(B):
+        words = np.flatnonzero(mask[row])
+        scores = np.array(
+            [
+                hidden[row, t] @ _array(layer.score.kernel)[:, 0]
+                + (d[row, t] @ match) @ (q[row] @ match)
+                for t in words
+            ]
+        )
+        share = np.exp(scores - scores.max())
+        weights[row, words] = share / share.sum()
+        for t in words:
+            found[row] += weights[row, t] * d[row, t]
+            mean[row] += d[row, t] / len(words)
+    g = np.tanh(
+        term("found", found) + term("query_again", q) + term("mean", mean)
+    )
+    return weights, g
+
+
+@pytest.mark.parametrize(
+    ("normalize", "training"), [(False, False), (True, False), (True, True)]
+)
+def test_attention_is_what_the_equations_say(normalize, training):
+    layer = _layer(normalize)
+    d, q, mask = _numbers(1, B, T, U), _numbers(2, B, U), _mask()
+    statistics = ("moving", "batch")[training] if normalize else None
+    weights, g = _attention(layer, d, q, mask, statistics)
+    found = layer.weights_of(d, q, mask, training=False)
+    if not training:
+        # float32 against float64, scores of a size of 10.
+        np.testing.assert_allclose(_array(found), weights, atol=1e-5)
+    np.testing.assert_allclose(
+        _array(layer(d, q, mask=mask, training=training)), g, atol=2e-5
+    )
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_every_weight_of_the_attention_matters(normalize):
+    d, q, mask = _numbers(1, B, T, U), _numbers(2, B, U), _mask()
+    layer = _layer(normalize)
+    before = _array(layer(d, q, mask=mask, training=False))
+    names = [weight.path for weight in layer.weights]
+    # 5 terms, their biases or norms, w and B.
+    assert len(names) == (5 + 2 + 5 * 3 + 2 if normalize else 5 + 2 + 2)
+    for weight in layer.weights:
+        value = ops.convert_to_numpy(weight)
+        weight.assign(value + 0.5)
+        after = _array(layer(d, q, mask=mask, training=False))
+        # float32 is right to 1e-6.
+        assert np.abs(after - before).max() > 1e-4, weight.path
+        weight.assign(value)
+
+
+def test_without_a_mask_every_word_counts():
+    layer, d, q = _layer(), _numbers(1, B, T, U), _numbers(2, B, U)
+    _, g = _attention(layer, d, q, np.ones((B, T), bool))
+    np.testing.assert_allclose(_array(layer(d, q)), g, atol=2e-5)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_padding_has_no_weight_and_no_gradient(normalize):
+    q, mask = _numbers(2, B, U), _mask()
+    cotangent = _numbers(3, B, U)
+    results = []
+    for seed in (1, 4):
+        layer = _layer(normalize)
+        padding = 50 * _numbers(seed, B, T, U)
+        d = np.where(mask[..., None], _numbers(1, B, T, U), padding)
+        weights = layer.weights_of(d, q, mask)
+        assert not _array(weights)[~mask].any()
+        np.testing.assert_allclose(_array(weights).sum(axis=1), 1, rtol=1e-5)
+        results.append(_gradients(layer, d, q, mask, cotangent))
+    for one, two in zip(*results, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-6)
+    # Those of the passage come first.
+    assert not results[0][0][~mask].any()
+    assert np.abs(results[0][0][mask]).min() > 0
+
+
+def _gradients(layer, d, q, mask, cotangent):
+    """Gradients of the passage and of the trained weights, and the output."""
+    d = tf.convert_to_tensor(d)
+    with tf.GradientTape() as tape:
+        tape.watch(d)
+        g = layer(d, q, mask=mask, training=True)
+        loss = tf.reduce_sum(g * cotangent)
+    trained = [variable.value for variable in layer.trainable_variables]
+    found = tape.gradient(loss, [d, *trained])
+    return [*(x.numpy() for x in found), g.numpy()]
+
+
+def test_a_passage_of_padding_is_not_seen():
+    layer, d, q = _layer(), _numbers(1, B, T, U), _numbers(2, B, U)
+    mask = _mask()
+    mask[2] = False
+    assert not _array(layer.weights_of(d, q, mask))[2].any()
+    assert np.isfinite(_array(layer(d, q, mask=mask))).all()
+
+
+@pytest.mark.parametrize(
+    "norm",
+    [
+        # It has what the others have.
+        "batch-everywhere",
+        *(
+            pytest.param(kind, marks=pytest.mark.slow)
+            for kind in ("none", "batch", "layer")
+        ),
+    ],
+)
+def test_longer_padding_changes_nothing(norm):
+    random = np.random.default_rng(0)
+    passages = random.integers(1, 12, (6, 5)).astype("int32")
+    queries = random.integers(1, 12, (6, 3)).astype("int32")
+    passages[1, 2:], queries[4, 1:] = 0, 0
+    answers = random.integers(3, 6, 6)
+    results = []
+    for more in (0, 2):
+        model = script.build_model(
+            norm,
+            units=4,
+            passage_length=5 + more,
+            query_length=3 + more,
+            vocabulary=12,
+            dropout=0.0,
+            gain=0.7,
+        )
+        for number, variable in enumerate(model.trainable_variables):
+            variable.assign(_numbers(number, *variable.shape) / 2)
+        for layer in model.layers:
+            if isinstance(layer, keras.layers.GaussianNoise):
+                layer.stddev = 0.0
+        model.compile(
+            keras.optimizers.SGD(1.0),
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        )
+        padded = [
+            np.pad(words, ((0, 0), (0, more))) for words in (passages, queries)
+        ]
+        before = [_array(v) for v in model.trainable_variables]
+        loss = model.train_on_batch(padded, answers)
+        steps = [
+            _array(v) - old
+            for v, old in zip(model.trainable_variables, before, strict=True)
+        ]
+        results.append([loss, *steps])
+    for one, two in zip(*results, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-3, atol=2e-5)
+    # The embedding, and something of the rest.
+    assert sum(np.abs(step).max() > 1e-3 for step in results[0][1:]) > 10
+
+
+@pytest.mark.parametrize("norm", reader.KINDS)
+def test_the_papers_size(norm):
+    units, words = 240, 1000
+    model = script.build_model(norm, vocabulary=words)
+    lstm = 4 * units * (units + units + 1)
+    norms = {"none": 0, "layer": 4 * 960 + 2 * 240}.get(norm, 2 * 960 + 2 * 240)
+    everywhere = 7 if norm == "batch-everywhere" else 2
+    attention = 6 * units * units + units + everywhere * units
+    expected = (
+        words * units
+        + 2 * (lstm + norms + units)
+        + attention
+        + (units + 1) * words
+    )
+    trained = sum(np.prod(w.shape) for w in model.trainable_weights)
+    assert trained == expected
+    for name in ("read_passage", "read_query"):
+        layer = model.get_layer(name)
+        batch = reader.uses_batches(norm)
+        assert type(layer) is (keras_ln.LNLSTM, keras_ln.BNLSTM)[batch]
+        sites = () if norm == "none" else ("kernel", "recurrent", "state")
+        assert layer.cell.normalize == sites
+    (shared,) = (x for x in model.layers if "embedding" in x.name)
+    assert len(shared._inbound_nodes) == 2
+
+
+@pytest.mark.parametrize(
+    ("norm", "count", "default"),
+    [
+        ("none", 0, 0),
+        ("layer", 2 * (8 + 8 + 2), 1.0),
+        ("batch", 2 * (8 + 8 + 2), 0.1),
+        ("batch-everywhere", 2 * (8 + 8 + 2) + 5 * 2, 0.1),
+    ],
+)
+def test_the_gain_is_that_of_all_norms(norm, count, default):
+    def gains(**kwargs):
+        model = script.build_model(
+            norm,
+            units=2,
+            passage_length=3,
+            query_length=3,
+            vocabulary=9,
+            **kwargs,
+        )
+        return [
+            float(value)
+            for weight in model.weights
+            if "gamma" in weight.name
+            for value in ops.convert_to_numpy(weight)
+        ]
+
+    assert gains() == pytest.approx(count * [default])
+    assert gains(gain=0.25) == count * [0.25]
