@@ -73,8 +73,8 @@ def build_model(place):
         keras_ln.BatchNormalization(momentum=0.5, **synchronized),
         keras.layers.Dense(1),
     ]
-    if keras.backend.backend() == "jax":
-        # There a batch is one batch, however many devices share it.
+    if keras.backend.backend() == "jax" or place == "separate":
+        # On JAX a batch is one batch, however many devices share it.
         layers.insert(1, keras_ln.BNLSTM(4, return_sequences=True))
     return keras.Sequential([keras.Input((5, 3)), *layers])
 

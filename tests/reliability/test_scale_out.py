@@ -94,9 +94,10 @@ if BACKEND == "tensorflow":
 
     def test_mirrored_with_the_statistics_of_each_replica(tmp_path, one):
         found = train(tmp_path, "separate")
-        # The moving ones are the replicas' mean, and whole.
+        # It works, BNLSTM too, and is another training.
+        assert len(found) == 34
         assert all(np.isfinite(a).all() for a in found)
-        assert max(abs(a - b).max() for a, b in zip(found, one, strict=True))
+        assert abs(found[-2] - one[-2]).max() > 1e-6
 
     def test_fit_of_keras_fails_in_several_workers(tmp_path):
         # When this fails Keras has learnt it, and the documentation is old.
