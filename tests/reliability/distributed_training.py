@@ -10,7 +10,7 @@ trains in float64 and saves the weights. PLACE is one of
     multi-worker  TensorFlow, tf.distribute.MultiWorkerMirroredStrategy, two
                   processes; RANK is 0 or 1
     devices       JAX, keras.distribution.DataParallel, all devices
-    processes     JAX, two processes with all of their devices; RANK is 0 or 1
+    processes     JAX, two processes; RANK is 0 or 1
 
 The devices must be there before the framework starts, hence a script.
 """
