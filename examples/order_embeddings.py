@@ -257,7 +257,7 @@ EXPERIMENT = cli.Experiment(
     add_arguments=_add_arguments,
     panels=[
         plotting.Panel(
-            f"image retrieval R@{k} (%)",
+            f"validation: image R@{k} (%)",
             lambda row, name=f"val_image_r{k}": row[name],
         )
         for k in ranking.RECALLS
