@@ -309,7 +309,11 @@ EXPERIMENT = cli.Experiment(
     check=check,
     add_arguments=_add_arguments,
     panels=_panels(
-        {k: v for k, v in VERSE_MEASURES.items() if k != "verses_r5"}
+        {
+            "verses_r10": "verse alignment R@10 (%)",
+            "verses_mean_rank": "mean rank of 1000 verses",
+            "verses_book_accuracy": "accuracy of books (%)",
+        }
     ),
     columns=_columns(VERSE_MEASURES),
     race=NLL,

@@ -160,7 +160,9 @@ def relatedness(task: sentence_tasks.Sick, encode: Encode) -> dict[str, float]:
         stats.pearsonr(one.predict(trial), task.trial.scores).statistic
         for one in fitted
     ]
-    predicted = fitted[int(np.argmax(correlations))].predict(test)
+    # Constant predictions have none, and are the worst.
+    best = int(np.argmax(np.nan_to_num(correlations, nan=-1.0)))
+    predicted = fitted[best].predict(test)
     scores = task.test.scores
     return {
         "pearson": float(stats.pearsonr(predicted, scores).statistic),

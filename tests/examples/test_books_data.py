@@ -99,6 +99,18 @@ def test_short_texts_hold_out_one(tmp_path):
     assert loaded.train.tolist() == [1, 2, 3] and loaded.test.tolist() == [4]
 
 
+def test_the_first_sentences(tmp_path):
+    for name in "abc":
+        (tmp_path / f"{name}.txt").write_text("Yes. " * 100)
+    loaded = _load(tmp_path).first(205)
+    assert len(loaded.sentences) == 205
+    assert loaded.train.tolist() == [*range(1, 99), *range(101, 199), 201, 202]
+    assert loaded.test.tolist() == [203]
+    whole = loaded.first(1000)
+    assert len(whole.sentences) == 205
+    assert whole.test.tolist() == [203]
+
+
 def test_embedded_text_is_the_king_james_bible_in_order():
     texts = books.king_james()
     assert [*texts][:2] == ["Genesis", "Exodus"] and len(texts) == 66

@@ -42,13 +42,14 @@ class Books(NamedTuple):
     test: np.ndarray  # and of those held out
 
     def first(self, count: int) -> "Books":
-        """The first sentences; one of a hundred is held out."""
-        middle = np.arange(1, count - 1)
-        held_out = middle % 100 == 99
+        """The first sentences, the last few of which are held out."""
+        middle = np.union1d(self.train, self.test)
+        middle = middle[middle < count - 1]
+        kept = len(middle) - max(1, len(middle) // 100)
         return self._replace(
             sentences=self.sentences[:count],
-            train=middle[~held_out],
-            test=middle[held_out],
+            train=middle[:kept],
+            test=middle[kept:],
         )
 
 
