@@ -99,7 +99,7 @@ def plot(paths, target):
         panel.plot(steps, memory, label=label)
     panel.set(xlabel="training steps", ylabel="resident memory in MB")
     panel.set_ylim(bottom=0)
-    panel.legend()
+    panel.legend(loc="lower right")
     figure.savefig(target, dpi=120)
 
 
