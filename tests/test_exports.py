@@ -177,3 +177,15 @@ if BACKEND == "tensorflow":
         assert len(compiled_functions()) >= 2
         with ops.portable():
             assert not compiled_functions()
+
+    @pytest.mark.slow
+    @pytest.mark.filterwarnings("ignore::UserWarning")
+    def test_litert_has_no_loop_over_steps(tmp_path):
+        """If this fails, portable() needs no `unroll` any more."""
+        model = export_models.model("LNSimpleRNN")
+        path = str(tmp_path / "model.tflite")
+        with ops.portable():
+            model.export(path, format="litert", verbose=False)
+        interpreter = tf.lite.Interpreter(path)
+        with pytest.raises(RuntimeError, match="Select TensorFlow op"):
+            interpreter.allocate_tensors()
