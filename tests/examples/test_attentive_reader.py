@@ -39,7 +39,7 @@ _GO_ON = """
 import json, sys
 import numpy as np
 import keras
-import keras_ln
+import attentive_reader_model  # The layers; without the script.
 model = keras.models.load_model(sys.argv[1])
 assert "attentive_reader" not in sys.modules
 file = np.load(sys.argv[2])
