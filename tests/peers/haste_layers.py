@@ -7,15 +7,18 @@ under their own names.
 
 import sys
 
-import haste_pytorch
 import numpy as np
-import torch
 
 B, T, D, U = 3, 5, 2, 4
+SHAPES = {"x": (B, T, D), "state0": (1, B, U), "state1": (1, B, U)}
 
 
 def main(argv):
     """Writes the one case to the file that is named."""
+    # Here, as pytest imports every file to look for examples in it.
+    import haste_pytorch
+    import torch
+
     rng = np.random.default_rng(0)
     layer = haste_pytorch.LayerNormLSTM(D, U, batch_first=True).double()
     with torch.no_grad():
@@ -25,9 +28,8 @@ def main(argv):
         f"weight_{name}": weight for name, weight in layer.named_parameters()
     }
     inputs = {
-        "x": _input(rng, B, T, D),
-        "state0": _input(rng, 1, B, U),
-        "state1": _input(rng, 1, B, U),
+        name: torch.tensor(rng.normal(size=shape), requires_grad=True)
+        for name, shape in SHAPES.items()
     }
     x, *states = inputs.values()
     y, final_states = layer(x, tuple(states))
@@ -52,10 +54,6 @@ def main(argv):
     arrays["cotangent2"] = arrays["cotangent2"][0]
     (path,) = argv
     np.savez_compressed(path, **arrays)
-
-
-def _input(rng, *shape):
-    return torch.tensor(rng.normal(size=shape), requires_grad=True)
 
 
 if __name__ == "__main__":
