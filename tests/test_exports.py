@@ -187,5 +187,10 @@ if BACKEND == "tensorflow":
         with ops.portable():
             model.export(path, format="litert", verbose=False)
         interpreter = tf.lite.Interpreter(path)
+        (given,) = interpreter.get_input_details()
+        x = export_models.samples(model)[0]
         with pytest.raises(RuntimeError, match="Select TensorFlow op"):
+            interpreter.resize_tensor_input(given["index"], x.shape)
             interpreter.allocate_tensors()
+            interpreter.set_tensor(given["index"], x)
+            interpreter.invoke()
