@@ -142,16 +142,20 @@ def test_batches_are_equally_long_and_follow_seed_and_step():
         own_lengths = []
         for current, before, after in whole[start : start + updates]:
             numbers = _ids(current)
-            # No padding: as long as each of its sentences.
-            assert current.shape == (size, lengths[numbers[0]])
-            assert (lengths[numbers] == current.shape[1]).all()
+            # All of one length, and as little padding as there may be.
+            length = lengths[numbers[0]]
+            assert (lengths[numbers] == length).all()
+            assert current.shape == (size, {1: 4, 2: 8, 3: 10}[-(-length // 4)])
+            np.testing.assert_array_equal(
+                current, text.sentences[numbers, : current.shape[1]]
+            )
             # The words before each word: shifted by one.
             for shifted, offset in ((before, -1), (after, 1)):
                 rows = text.sentences[numbers + offset]
                 np.testing.assert_array_equal(shifted[:, 1:], rows[:, :-1])
                 assert not shifted[:, 0].any()
             seen += numbers.tolist()
-            own_lengths.append(current.shape[1])
+            own_lengths.append(length)
         # Nothing twice, all of them to learn from, and as many as there are.
         assert len(set(seen)) == len(seen) == updates * size
         assert set(seen) <= set(text.train)

@@ -16,7 +16,7 @@ from common import cli, files, sentence_evaluation
 from common.datasets import books, sentence_tasks
 
 TASKS = Path(__file__).parent / "fixtures" / "sentence_tasks"
-SMALL = ["--units", "4", "--word-units", "3", "--length", "5"]
+SMALL = ["--units", "4", "--word-units", "3", "--length", "3"]
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def text(tmp_path):
     random = np.random.default_rng(0)
     words = "a the story warm dull of letter man woman reading".split()
     lines = [
-        " ".join(random.choice(words, 2 + number % 2)) + "."
+        " ".join(random.choice(words, 1 + number % 2)) + "."
         for number in range(170)
     ]
     path = tmp_path / "book.txt"

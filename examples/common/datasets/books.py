@@ -21,6 +21,9 @@ from common.errors import InputError
 PADDING, END, UNKNOWN = 0, 1, 2
 MARKS = ("<pad>", "<end>", "<unknown>")
 
+# Few lengths, since each is compiled.
+STEPS = 4
+
 # What is held out: the end of every text, but not more than is quick to test.
 HELD_OUT, MOST_HELD_OUT = 0.05, 2_048
 
@@ -236,8 +239,8 @@ def batches(
 
     In every pass the sentences of each length are shuffled and cut into whole
     batches, and the batches of all lengths are shuffled. They are a function of
-    seed and step. Elements are those of `triples`, without padding in the
-    middle sentence.
+    seed and step. Elements are those of `triples`; the middle sentences have no
+    more padding than makes their length a multiple of `STEPS`.
 
     Args:
         books: the text.
@@ -263,7 +266,7 @@ def batches(
 
     def gather(numbers: tf.Tensor) -> tuple:
         length = tf.math.count_nonzero(table[numbers[0]])
-        return triples(table, numbers, length)
+        return triples(table, numbers, length + -length % STEPS)
 
     # Only numbers are skipped, which costs nothing.
     stream = streams.endless(one_pass, updates_per_pass, first_update)
@@ -278,7 +281,7 @@ def triples(
     Args:
         table: all sentences (N, L + 1).
         numbers: the middle sentences.
-        length: the columns of the middle sentences to keep.
+        length: the columns of the middle sentences to keep, at most.
 
     Returns:
         Middle sentences (B, length) with the words before each word of the
