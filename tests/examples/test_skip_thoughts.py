@@ -56,13 +56,13 @@ def _numbered(words, random):
     return zip(words, random.normal(size=(len(words), 2)), strict=True)
 
 
-def _only_layer(monkeypatch):
-    experiment = dataclasses.replace(script.EXPERIMENT, kinds=("layer",))
+def _only(monkeypatch, kind):
+    experiment = dataclasses.replace(script.EXPERIMENT, kinds=(kind,))
     monkeypatch.setattr(script, "EXPERIMENT", experiment)
 
 
 def test_published_tasks(tmp_path, text, monkeypatch, capsys):
-    _only_layer(monkeypatch)
+    _only(monkeypatch, "none")
     folder = tmp_path / "runs"
     vectors = _word_vectors(tmp_path / "vectors.txt")
     flags = _flags(text, "--epochs", "1", "--evaluate-every", "9", "--compare")
@@ -73,7 +73,7 @@ def test_published_tasks(tmp_path, text, monkeypatch, capsys):
     assert "| held-out NLL | SICK r" in out and "| CR (%) |" in out
     assert "verses" not in out and "MR (%)" not in out
     assert (folder / "comparison.png").stat().st_size > 10_000
-    run = folder / "layer-seed-0"
+    run = folder / "none-seed-0"
     assert (run / "curves.png").exists()
     rows = files.read_csv(run / "history.csv")
     # 80 of the sentences to learn from are of each length: 20 batches, of
@@ -85,7 +85,7 @@ def test_published_tasks(tmp_path, text, monkeypatch, capsys):
     assert metrics["updates"] == 18 and metrics["epochs"] == 1
     # The results are those of the model that was saved.
     model = keras.saving.load_model(run / "model.keras")
-    (plan,) = _plans([*flags[: flags.index("--compare")], "--norm", "layer"])
+    (plan,) = _plans([*flags[: flags.index("--compare")], "--norm", "none"])
     for name in ("eval_dir", "word_vectors"):
         setattr(plan, name, flags[flags.index(_flag(name)) + 1])
     plan.eval_tasks = ["sick", "cr"]
@@ -124,7 +124,7 @@ def test_embedded_verses(tmp_path, monkeypatch, capsys):
     genesis = {"Genesis": books.king_james()["Genesis"]}
     monkeypatch.setattr(books, "king_james", lambda: genesis)
     folder = tmp_path / "runs"
-    _only_layer(monkeypatch)
+    _only(monkeypatch, "layer")
     flags = ["--smoke", "--compare", "--epochs", "1", "--evaluate-every", "9"]
     assert script.main([*flags, "--output-dir", str(folder)]) == 0
     out = capsys.readouterr().out
@@ -140,6 +140,7 @@ def test_embedded_verses(tmp_path, monkeypatch, capsys):
     assert rows[1]["val_nll"] < rows[0]["val_nll"] < np.log(203)
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on(tmp_path, text, monkeypatch):
     flags = _flags(text, "--epochs", "2", "--evaluate-every", "6")
     flags += ["--eval-dir", str(TASKS), "--eval-tasks", "mpqa", "--output-dir"]
