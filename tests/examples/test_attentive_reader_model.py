@@ -234,7 +234,6 @@ def test_a_saved_model_is_the_same(norm, tmp_path):
     again = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(_array(again(inputs)), _array(model(inputs)))
     assert _array(model(inputs)).std(axis=0).min() > 1e-3
-    assert [w.path for w in again.weights] == [w.path for w in model.weights]
 
 
 @pytest.mark.parametrize("norm", reader.KINDS)
