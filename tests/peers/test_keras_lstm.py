@@ -64,3 +64,8 @@ class TestLayerNormalization(
         super().run_layer_test(layer_class, init_kwargs, **kwargs)
 
     test_output_with_rms_scaling = None
+
+    def test_invalid_axis(self):
+        """The same error in words of ours."""
+        with pytest.raises(TypeError, match="`axis` must be an integer or"):
+            LayerNormalization(axis={"axis": -1})
