@@ -23,7 +23,9 @@ def main(argv):
     layer = haste_pytorch.LayerNormLSTM(D, U, batch_first=True).double()
     with torch.no_grad():
         for weight in layer.parameters():
-            weight += torch.tensor(0.5 * rng.normal(size=weight.shape))
+            weight.copy_(
+                torch.tensor(0.3 + 0.5 * rng.normal(size=weight.shape))
+            )
     weights = {
         f"weight_{name}": weight for name, weight in layer.named_parameters()
     }

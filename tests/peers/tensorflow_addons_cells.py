@@ -48,7 +48,7 @@ def record(cell_class, arguments, mask, seed):
     layer(x)
     # Not the ones and zeros of a new cell, which would hide mistakes.
     layer.set_weights(
-        [w + 0.5 * rng.normal(size=w.shape) for w in layer.get_weights()]
+        [0.3 + 0.5 * rng.normal(size=w.shape) for w in layer.get_weights()]
     )
     count = len(tf.nest.flatten(cell.state_size))
     states = [tf.constant(rng.normal(size=(B, U))) for _ in range(count)]
