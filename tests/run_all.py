@@ -23,6 +23,8 @@ ROOT = Path(__file__).resolve().parents[1]
 BACKEND_FREE = [
     "tests/benchmarks",
     "tests/examples",
+    "tests/reliability/test_bad_files.py",
+    "tests/reliability/test_faults.py",
     "tests/test_architecture.py",
     "tests/test_packaging.py",
     "tests/test_reference.py",
