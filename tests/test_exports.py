@@ -154,6 +154,7 @@ if BACKEND == "tensorflow":
                     found[key], y, err_msg=key, **ROUNDING
                 )
 
+    @pytest.mark.slow
     def test_served_without_keras_ln(tmp_path):
         """Any batch, any mask; any length, but for LiteRT."""
         check(["small"], tmp_path)

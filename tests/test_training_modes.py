@@ -91,7 +91,7 @@ MODES = {
 
 
 # A minute or two: operation by operation, or a loop unrolled by torch.compile.
-LONG = {("jax", "eager"), ("torch", "compiled")}
+LONG = {("jax", "eager"), ("jax", "graph"), ("torch", "compiled")}
 
 
 @pytest.mark.parametrize(

@@ -267,6 +267,7 @@ print(*losses, model.optimizer.clipnorm, model.loss.margin, sep=",")
 """
 
 
+@pytest.mark.slow
 def test_a_saved_model_goes_on_without_the_script(tmp_path):
     model = _compiled()
     words, features = _inputs()

@@ -60,6 +60,7 @@ def test_kill_in_the_middle_of_an_epoch(tmp_path):
     assert not (killed / training.BACKUP).exists()
 
 
+@pytest.mark.slow
 def test_kill_in_a_comparison(tmp_path, monkeypatch, capsys):
     flags = ["--compare", "--smoke", "--units", "8", "--batch-size", "64"]
     unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"

@@ -218,9 +218,11 @@ def test_verses_of_the_bible():
 
 
 def test_verses_are_found_by_their_words():
-    verses = evaluation.bible_verses().every(10)
+    verses = evaluation.bible_verses().every(2)
     random = np.random.default_rng(7)
-    table = {w: random.normal(size=64) for w in evaluation.words_of(verses)}
+    # Sorted, since the order of a set differs from process to process.
+    words = sorted(evaluation.words_of(verses))
+    table = {w: random.normal(size=64) for w in words}
 
     def encode(sentences):
         return np.stack(
@@ -237,7 +239,7 @@ def test_verses_are_found_by_their_words():
     ]
     assert found["verses_r1"] > 80 and found["verses_mean_rank"] < 5
     assert found["verses_r1"] <= found["verses_r5"] <= found["verses_r10"]
-    assert found["verses_book_accuracy"] > 12
+    assert found["verses_book_accuracy"] > 20  # By chance 10.
     noise = evaluation.evaluate(
         {"verses": verses}, lambda s: random.normal(size=(len(s), 8))
     )

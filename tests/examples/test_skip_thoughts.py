@@ -120,6 +120,7 @@ def _plans(flags):
     return cli.plans(script.EXPERIMENT, parser.parse_args(flags))
 
 
+@pytest.mark.slow
 def test_embedded_verses(tmp_path, monkeypatch, capsys):
     genesis = {"Genesis": books.king_james()["Genesis"]}
     monkeypatch.setattr(books, "king_james", lambda: genesis)

@@ -221,6 +221,7 @@ assert not any("skip_thoughts" in name for name in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_saved_model_goes_on_without_the_script(tmp_path):
     model = _compiled(_model())
     inputs, targets, weights = _triples()

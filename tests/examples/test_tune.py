@@ -70,6 +70,7 @@ def test_every_tuner(tmp_path, capsys, tuner):
     assert loss == pytest.approx(losses[0], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_search_goes_on_where_it_was_killed(tmp_path, monkeypatch, capsys):
     unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"
     flags = [*FLAGS, "--max-trials", "2", "--output-dir"]
