@@ -123,6 +123,7 @@ def _write_folder(folder, counts):
         (folder / f"{split}_caps.txt").write_text("\n".join([*lines, ""]))
 
 
+@pytest.mark.slow
 def test_published_files_and_a_killed_run(tmp_path, monkeypatch, capsys):
     data = tmp_path / "coco"
     data.mkdir()

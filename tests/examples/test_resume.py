@@ -149,7 +149,14 @@ def _die():
     yield
 
 
-@pytest.mark.parametrize("dies_after", [5, 18, 31])
+@pytest.mark.parametrize(
+    "dies_after",
+    [
+        pytest.param(5, marks=pytest.mark.slow),
+        18,
+        pytest.param(31, marks=pytest.mark.slow),
+    ],
+)
 def test_random_numbers_and_callbacks_go_on(tmp_path, dies_after):
     rows, weights = _train_with_state(tmp_path / "unbroken", seed=1)
     rates = [row["learning_rate"] for row in rows]
