@@ -64,7 +64,7 @@ def train(folder, place, **options):
 @pytest.fixture(scope="module")
 def one(tmp_path_factory):
     (found,) = train(tmp_path_factory.mktemp("one"), "one")
-    assert len(found) == (34 if BACKEND == "jax" else 21)
+    assert len(found) == (34 if BACKEND == "jax" else 15)
     return found
 
 
