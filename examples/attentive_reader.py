@@ -175,15 +175,13 @@ def error_rate(row: Mapping[str, float]) -> float:
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     cli.add_gain(parser)
-    for name, what in (
-        ("--sentences", "sentences to which a passage is cut"),
-        ("--length", "words to which a passage is cut"),
-        ("--entities", "the most that a question may have, or is left out"),
-        ("--words", "the most frequent words, which are known"),
-    ):
-        parser.add_argument(
-            name, type=cli.positive_integer, metavar="N", help=what
-        )
+    cli.add_counts(
+        parser,
+        sentences="sentences to which a passage is cut",
+        length="words to which a passage is cut",
+        entities="the most that a question may have, or is left out",
+        words="the most frequent words, which are known",
+    )
     for name, what in (
         ("--dropout", "share of inputs and outputs to drop, below 1"),
         ("--momentum", "share of its statistics that batch norm. keeps"),

@@ -164,15 +164,13 @@ def train(
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     cli.add_gain(parser)
-    for name, what in (
-        ("--glimpses", "steps, T"),
-        ("--latent", "latent variables of a step"),
-        ("--read-size", "side of the patch that is read, at least 2"),
-        ("--write-size", "side of the patch that is written, at least 2"),
-    ):
-        parser.add_argument(
-            name, type=cli.positive_integer, metavar="N", help=what
-        )
+    cli.add_counts(
+        parser,
+        glimpses="steps, T",
+        latent="latent variables of a step",
+        read_size="side of the patch that is read, at least 2",
+        write_size="side of the patch that is written, at least 2",
+    )
 
 
 EXPERIMENT = cli.Experiment(

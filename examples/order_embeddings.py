@@ -205,14 +205,12 @@ def train(
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     cli.add_gain(parser)
-    for name, what in (
-        ("--word-units", "size of a word's vector"),
-        ("--length", "words after which a caption is cut"),
-        ("--fold", "images among which is searched"),
-    ):
-        parser.add_argument(
-            name, type=cli.positive_integer, metavar="N", help=what
-        )
+    cli.add_counts(
+        parser,
+        word_units="size of a word's vector",
+        length="words after which a caption is cut",
+        fold="images among which is searched",
+    )
     parser.add_argument(
         "--margin",
         type=cli.positive_number,

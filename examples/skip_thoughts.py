@@ -200,14 +200,12 @@ def train(
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     cli.add_gain(parser)
-    for name, what in (
-        ("--word-units", "size of a word's vector"),
-        ("--vocabulary", "the most frequent words, which are known"),
-        ("--length", "words after which a sentence is cut"),
-    ):
-        parser.add_argument(
-            name, type=cli.positive_integer, metavar="N", help=what
-        )
+    cli.add_counts(
+        parser,
+        word_units="size of a word's vector",
+        vocabulary="the most frequent words, which are known",
+        length="words after which a sentence is cut",
+    )
     parser.add_argument(
         "--eval-dir",
         type=_absolute,

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
-from common import cli, files, plotting, runs, training
+from common import cli, files, plotting, runs, tables, training
 from common.errors import InputError
 
 from keras_ln import tuning
@@ -185,7 +185,7 @@ def report(tuner: Any, folder: Path) -> int:
             }
         )
     files.write_csv(folder / "trials.csv", rows)
-    print(plotting.table([*rows[0]], [row.values() for row in rows]))
+    print(tables.table([*rows[0]], [row.values() for row in rows]))
     scored = [row for row in rows if row["val_loss"] != ""]
     if not scored:
         print("tune.py: no trial had a finite loss", file=sys.stderr)

@@ -180,6 +180,17 @@ def add_gain(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_counts(parser: argparse.ArgumentParser, **meanings: str) -> None:
+    """Adds flags that count something: their names with underscores."""
+    for name, meaning in meanings.items():
+        parser.add_argument(
+            "--" + name.replace("_", "-"),
+            type=positive_integer,
+            metavar="N",
+            help=meaning,
+        )
+
+
 def positive_integer(text: str) -> int:
     """The value of a flag that counts something."""
     return _integer(text, 1)

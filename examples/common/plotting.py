@@ -1,20 +1,20 @@
-"""Figures and tables of runs."""
+"""Figures of runs."""
 
 import dataclasses
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+from matplotlib import pyplot as plt
+from matplotlib import ticker
 
 from common import files
 
 matplotlib.use("Agg")
-from matplotlib import pyplot as plt  # noqa: E402
-from matplotlib import ticker  # noqa: E402
 
 # Okabe and Ito's colours without the yellow, which is pale on white.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
@@ -264,64 +264,3 @@ def _save(figure, path: Path) -> None:
     with files.replacing(path) as partial:
         figure.savefig(partial, dpi=150)
     plt.close(figure)
-
-
-def summary(runs: Sequence[Run], keys: Iterable[str]) -> list[str]:
-    """One metric per key: a number, or mean and deviation over seeds."""
-    finished = [run.metrics for run in runs if run.metrics is not None]
-    if len(finished) < len(runs):
-        return [f"diverged ({len(runs) - len(finished)})" for _ in keys]
-    cells = []
-    for key in keys:
-        values = [metrics[key] for metrics in finished]
-        mean = statistics.fmean(values)
-        cells.append(
-            f"{mean:.4g}"
-            if len(values) == 1
-            else f"{mean:.4g} ± {statistics.stdev(values):.2g}"
-        )
-    return cells
-
-
-def race(runs: Sequence[Run], rival: Sequence[Run], panel: Panel) -> str:
-    """The updates until `panel` falls to the value at which a rival ends.
-
-    Args:
-        runs: several seeds of one kind.
-        rival: the same seeds of another, each of which sets the goal for its
-            own seed.
-        panel: the quantity.
-
-    Returns:
-        The mean over the seeds, with the deviation; how many of them did not
-        get there, if not all did.
-    """
-    if any(run.metrics is None for run in (*runs, *rival)):
-        return "diverged"
-    updates = []
-    for run, other in zip(runs, rival, strict=True):
-        goal = panel.value(other.rows[-1])
-        there = (r["updates"] for r in run.rows if panel.value(r) <= goal)
-        updates.append(next(there, None))
-    late = updates.count(None)
-    if late:
-        return f"not reached ({late} of {len(updates)})"
-    (cell,) = summary(
-        [Run(Path(), {"updates": value}) for value in updates], ["updates"]
-    )
-    return cell
-
-
-def table(heading: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Aligns a table in Markdown's notation, ready for a README."""
-    cells = [[*heading], *([_text(cell) for cell in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = [
-        "| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in cells
-    ]
-    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    return "\n".join(lines)
-
-
-def _text(cell: Any) -> str:
-    return f"{cell:.4g}" if isinstance(cell, float) else str(cell)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from common import files, plotting, training
+from common import files, plotting, tables, training
 from common.errors import InputError, NonFiniteLossError
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def train_one(
         experiment.progress,
     )
     training.finish(folder, metrics, history)
-    print(plotting.table([*metrics], [[*metrics.values()]]))
+    print(tables.table([*metrics], [[*metrics.values()]]))
     print(f"The results are in {folder}.")
     return metrics
 
@@ -136,7 +136,7 @@ def train_all(
     rows = [
         [
             *("" if part is None else part for part in label),
-            *plotting.summary(runs, experiment.columns.values()),
+            *tables.summary(runs, experiment.columns.values()),
         ]
         for label, runs in groups.items()
     ]
@@ -145,7 +145,7 @@ def train_all(
         heading.append(f"updates to the {experiment.race.label} of {first}")
         for row, (label, runs) in zip(rows, groups.items(), strict=True):
             rival = _rival(groups, (first, *label[1:]))
-            row.append(plotting.race(runs, rival, experiment.race))
+            row.append(tables.race(runs, rival, experiment.race))
     files.write_csv(
         folder / "comparison.csv",
         [dict(zip(heading, row, strict=True)) for row in rows],
@@ -157,7 +157,7 @@ def train_all(
         folder / "comparison.png",
         experiment.progress,
     )
-    print(plotting.table(heading, rows))
+    print(tables.table(heading, rows))
     print(f"The table and the figure are in {folder}.")
     results = [run.metrics for runs in groups.values() for run in runs]
     return int(None in results)

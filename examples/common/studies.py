@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from common import cli, files, plotting, runs
+from common import cli, files, plotting, runs, tables
 from common.errors import InputError
 
 
@@ -76,7 +76,7 @@ def write_table(
     path: Path, heading: Sequence[str], rows: Sequence[Sequence[Any]]
 ) -> None:
     """Prints a table and writes it as CSV."""
-    print(plotting.table(heading, rows))
+    print(tables.table(heading, rows))
     files.write_csv(path, [dict(zip(heading, r, strict=True)) for r in rows])
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from common import cli, training
 from common.datasets import cloze, verse_questions
+from two_devices import run_on_two_devices
 
 
 @pytest.fixture(autouse=True)
@@ -228,28 +229,12 @@ def test_mixed_precision(few, tmp_path, norm):
     assert model.output.dtype == "float32"
 
 
-_TWO_DEVICES = """
-import sys
-import tensorflow as tf
-cpu = tf.config.list_physical_devices("CPU")[0]
-halves = [tf.config.LogicalDeviceConfiguration()] * 2
-tf.config.set_logical_device_configuration(cpu, halves)
-import attentive_reader as script
-sys.exit(script.main(sys.argv[1:]))
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("norm", ["none", "batch-everywhere", "layer"])
 def test_data_parallel(tmp_path, norm):
     folder = tmp_path / "run"
-    flags = ["--smoke", "--norm", norm, "--distribute", "data-parallel"]
-    end = subprocess.run(
-        [sys.executable, "-c", _TWO_DEVICES, *flags, "--output-dir", folder],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-    )
+    flags = ["--smoke", "--norm", norm, "--output-dir", folder]
+    end = run_on_two_devices(script, *flags)
     assert end.returncode == 0, end.stderr
     metrics = json.loads((folder / "metrics.json").read_text())
     assert 3 < metrics["train_nll"] < np.log(400)

@@ -2,9 +2,6 @@
 
 import dataclasses
 import json
-import os
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -12,6 +9,7 @@ import order_embeddings as script
 import pytest
 from common import files, ranking, training
 from common.datasets import captions
+from two_devices import run_on_two_devices
 
 SMOKE = ["--smoke", "--fold", "20", "--batch-size", "16"]
 
@@ -209,17 +207,6 @@ def test_the_papers_settings():
     assert paper["epochs"] * (113_287 // 128) % 300 == 0
 
 
-_TWO_DEVICES = """
-import sys
-import tensorflow as tf
-cpu = tf.config.list_physical_devices("CPU")[0]
-halves = [tf.config.LogicalDeviceConfiguration()] * 2
-tf.config.set_logical_device_configuration(cpu, halves)
-import order_embeddings as script
-sys.exit(script.main(sys.argv[1:]))
-"""
-
-
 @pytest.mark.slow
 def test_data_parallel(tmp_path):
     data, folder = tmp_path / "data", tmp_path / "run"
@@ -234,16 +221,7 @@ def test_data_parallel(tmp_path):
         "--learning-rate",
         "0.01",
     ]
-    end = subprocess.run(
-        [
-            *(sys.executable, "-c", _TWO_DEVICES, *flags),
-            *("--distribute", "data-parallel", "--output-dir", folder),
-        ],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    end = run_on_two_devices(script, *flags, "--output-dir", folder)
     assert end.returncode == 0, end.stderr
     devices = json.loads((folder / "environment.json").read_text())["devices"]
     assert len(devices) == 2

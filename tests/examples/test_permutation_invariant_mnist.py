@@ -3,10 +3,7 @@
 import csv
 import dataclasses
 import json
-import os
 import struct
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -15,6 +12,7 @@ import pytest
 from common import cli
 from common.datasets import mnist
 from keras import layers
+from two_devices import run_on_two_devices
 
 import keras_ln
 
@@ -154,41 +152,20 @@ def test_mixed_precision(tmp_path, dtype):
     assert metrics["train_nll"] < 3
 
 
-_TWO_DEVICES = """
-import os, sys
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
-import tensorflow as tf
-cpu = tf.config.list_physical_devices("CPU")[0]
-halves = [tf.config.LogicalDeviceConfiguration()] * 2
-tf.config.set_logical_device_configuration(cpu, halves)
-import permutation_invariant_mnist as script
-sys.exit(script.main(sys.argv[1:]))
-"""
-
-
-def _on_two_devices(*flags):
-    return subprocess.run(
-        [sys.executable, "-c", _TWO_DEVICES, "--smoke", *flags],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-    )
-
-
 @pytest.mark.slow
 def test_data_parallel(tmp_path):
     folder, plain = tmp_path / "two", tmp_path / "one"
-    flags = ["--distribute", "data-parallel", "--output-dir", str(folder)]
+    flags = ["--smoke", "--output-dir", str(folder)]
     if BACKEND == "torch":
-        end = _on_two_devices(*flags)
+        end = run_on_two_devices(script, *flags)
         assert end.returncode == 2
         assert "works on the tensorflow and jax backends" in end.stderr
         assert not folder.exists()
         return
-    end = _on_two_devices(*flags, "--batch-size", "5")
+    end = run_on_two_devices(script, *flags, "--batch-size", "5")
     assert end.returncode == 2
     assert "--batch-size: 5 cannot be split evenly over 2 dev" in end.stderr
-    end = _on_two_devices(*flags)
+    end = run_on_two_devices(script, *flags)
     assert end.returncode == 0, end.stderr
     assert script.main(["--smoke", "--output-dir", str(plain)]) == 0
     one, two = (

@@ -1,6 +1,4 @@
-"""Tables and figures, also of results that are odd."""
-
-from pathlib import Path
+"""Figures, also of results that are odd."""
 
 import numpy as np
 import pytest
@@ -91,48 +89,6 @@ def test_nothing_positive_can_be_drawn(tmp_path, drawn, losses):
     plotting.comparison(groups, [], PANELS, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").exists()
     assert drawn[0].axes[0].get_yscale() == "linear"
-
-
-def test_summary_says_mean_deviation_and_divergence():
-    one, two = (plotting.Run(Path(), {"x": x}) for x in (1.0, 2.0))
-    assert plotting.summary([one], ["x"]) == ["1"]
-    assert plotting.summary([one, two], ["x"]) == ["1.5 ± 0.71"]
-    lost = plotting.Run(Path(), None)
-    assert plotting.summary([one, lost, two], ["x", "x"]) == (
-        ["diverged (1)"] * 2
-    )
-
-
-def test_tables_are_aligned():
-    assert plotting.table(["a", "long"], [["word", 0.123456], ["b", 2]]) == (
-        "| a    | long   |\n"
-        "|------|--------|\n"
-        "| word | 0.1235 |\n"
-        "| b    | 2      |"
-    )
-
-
-def test_a_race_ends_where_the_rival_ended(tmp_path):
-    panel = PANELS[0]
-
-    def run(name, losses, finished=True):
-        made = _run(tmp_path, name, losses, {"x": 1} if finished else None)
-        rows = files.read_csv(made.folder / "history.csv")
-        for row in rows:
-            row["updates"] = 10 * row["epoch"]
-        files.write_csv(made.folder / "history.csv", rows)
-        return made
-
-    rival = [run("a", [3.0, 2.0, 1.5]), run("b", [3.0, 0.1, 0.5])]
-    one, two = run("c", [1.6, 1.5, 0.2]), run("d", [0.5, 2.0, 2.0])
-    slow = run("e", [4.0, 3.0, 0.6])
-    assert plotting.race(rival, rival, panel) == "25 ± 7.1"
-    assert plotting.race([one, two], rival, panel) == "15 ± 7.1"
-    assert plotting.race([one, slow], rival, panel) == "not reached (1 of 2)"
-    assert plotting.race([one], rival[:1], panel) == "20"
-    lost = run("f", [1.0], finished=False)
-    assert plotting.race([lost], rival[:1], panel) == "diverged"
-    assert plotting.race([one], [lost], panel) == "diverged"
 
 
 @pytest.mark.parametrize(("least", "scale"), [(0.5, "log"), (-0.5, "linear")])

@@ -2,9 +2,6 @@
 
 import dataclasses
 import json
-import os
-import subprocess
-import sys
 from argparse import Namespace
 from pathlib import Path
 
@@ -14,6 +11,7 @@ import pytest
 import skip_thoughts as script
 from common import cli, files, sentence_evaluation
 from common.datasets import books, sentence_tasks
+from two_devices import run_on_two_devices
 
 TASKS = Path(__file__).parent / "fixtures" / "sentence_tasks"
 SMALL = ["--units", "4", "--word-units", "3", "--length", "3"]
@@ -249,29 +247,13 @@ def test_columns_of_all_tasks():
     assert values == [-1, *range(7)]
 
 
-DEVICES = """
-import sys
-import tensorflow as tf
-cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(
-    cpu, 2 * [tf.config.LogicalDeviceConfiguration()]
-)
-import skip_thoughts
-sys.exit(skip_thoughts.main(sys.argv[1:]))
-"""
-
-
 @pytest.mark.slow
 def test_two_devices_share_a_batch(tmp_path, text):
     flags = _flags(text, "--epochs", "2", "--evaluate-every", "5")
     flags += ["--eval-dir", str(TASKS), "--eval-tasks", "mpqa", "--output-dir"]
     two, one = tmp_path / "two", tmp_path / "one"
-    shared = [*flags, str(two), "--distribute", "data-parallel"]
-    subprocess.run(
-        [sys.executable, "-c", DEVICES, *shared],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        check=True,
-    )
+    end = run_on_two_devices(script, *flags, str(two))
+    assert end.returncode == 0, end.stderr
     assert script.main([*flags, str(one)]) == 0
     devices = json.loads((two / "environment.json").read_text())["devices"]
     assert len(devices) == 2

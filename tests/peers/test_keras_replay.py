@@ -56,7 +56,7 @@ class Recorder:
 
     in_layer_test = False
 
-    def assertAllClose(self, actual, expected, **options):  # noqa: N802
+    def assertAllClose(self, actual, expected, **options):  # noqa: N802 (unittest's way)
         if self.in_layer_test:
             super().assertAllClose(actual, expected, **options)
         else:

@@ -156,6 +156,20 @@ def layer_normalization(draw, row, fused):
     return Configuration(row, arguments, x, None, None, False, seed)
 
 
+def _of_batch_norms():
+    """What both batch norms take."""
+    return st.fixed_dictionaries(
+        {
+            "epsilon": st.sampled_from(EPSILONS),
+            "dtype": st.sampled_from(DTYPES),
+            "center": st.booleans(),
+            "scale": st.booleans(),
+            "momentum": st.sampled_from((0.0, 0.5, 1.0)),
+            "unbiased": st.booleans(),
+        }
+    )
+
+
 @st.composite
 def batch_normalization(draw, row, fused):
     """Any rank, the features along any axis, masks."""
@@ -163,12 +177,7 @@ def batch_normalization(draw, row, fused):
     axis = draw(st.integers(1, len(shape) - 1))
     arguments = {
         "axis": draw(st.sampled_from((axis, axis - len(shape)))),
-        "epsilon": draw(st.sampled_from(EPSILONS)),
-        "dtype": draw(st.sampled_from(DTYPES)),
-        "center": draw(st.booleans()),
-        "scale": draw(st.booleans()),
-        "momentum": draw(st.sampled_from((0.0, 0.5, 1.0))),
-        "unbiased": draw(st.booleans()),
+        **draw(_of_batch_norms()),
     }
     seed = draw(st.integers(0, 2**16))
     mask = None
@@ -188,12 +197,7 @@ def recurrent_batch_norm(draw, row, fused):
     arguments = {
         "max_steps": draw(st.integers(1, 5)),
         "sequence_wise": draw(st.booleans()),
-        "epsilon": draw(st.sampled_from(EPSILONS)),
-        "dtype": draw(st.sampled_from(DTYPES)),
-        "center": draw(st.booleans()),
-        "scale": draw(st.booleans()),
-        "momentum": draw(st.sampled_from((0.0, 0.5, 1.0))),
-        "unbiased": draw(st.booleans()),
+        **draw(_of_batch_norms()),
     }
     seed = draw(st.integers(0, 2**16))
     mask = None
