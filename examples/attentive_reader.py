@@ -64,12 +64,15 @@ def build_model(
     )
     drop = layers.Dropout(dropout, seed=seed)
 
+    # Its own for each start: equal seeds would be equal noise.
+    noise = iter((seed + 2, seed + 3))
+
     def read(words, name, **kwargs):
         mask = ops.not_equal(words, cloze.PADDING)
         h, c = reader.InitialState(units, name=f"{name}_start")(words)
         if reader.uses_batches(norm):
             # Equal states of a batch would have no variance.
-            h = layers.GaussianNoise(reader.START, seed=seed)(h)
+            h = layers.GaussianNoise(reader.START, seed=next(noise))(h)
         lstm = reader.lstm(norm, units, gain, momentum, name=name, **kwargs)
         # Keras hands on no mask where there is an initial state.
         states = lstm(drop(embed(words)), initial_state=[h, c], mask=mask)

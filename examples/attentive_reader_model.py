@@ -78,13 +78,14 @@ class Attention(layers.Layer):
 
     With passage states d_t, their mean m over the words, and the query's q:
 
-        s_t = w . tanh(W_d d_t + W_q q + b) + (B d_t) . (B q)
+        s_t = w . tanh(W_d d_t + W_q q + b + (B d_t) . (B q))
         a = softmax(s),  r = sum_t a_t d_t
         g = tanh(W_r r + W_g q + W_m m + b_g)
 
-    With `normalize`, every term inside a tanh is batch normalised, W_d d_t
-    with one statistic for all words (Cooijmans et al., "BN-everywhere"), and
-    its shift stands for the bias. Padding has no weight, and no part in m or
+    With `normalize`, every matrix product inside a tanh is batch normalised,
+    W_d d_t with one statistic for all words (Cooijmans et al.,
+    "BN-everywhere"), and its shift stands for the bias; the number (B d_t) .
+    (B q), the same for all units, is not. Padding has no weight, and no part in m or
     in statistics. Everything is in float32.
 
     Args:
@@ -188,13 +189,13 @@ class Attention(layers.Layer):
 
     def weights_of(self, passage, query, mask=None, training=False):
         """The attention a (B, T)."""
+        match = self.match(passage) * self.match(query)[:, None]
         hidden = ops.tanh(
             self._term("passage", passage, training, mask=mask)
             + self._term("query", query, training)[:, None]
+            + ops.sum(match, axis=-1, keepdims=True)
         )
         scores = self.score(hidden)[..., 0]
-        match = self.match(passage) * self.match(query)[:, None]
-        scores = scores + ops.sum(match, axis=-1)
         if mask is None:
             return ops.softmax(scores, axis=-1)
         weights = ops.softmax(ops.where(mask, scores, _NOTHING), axis=-1)

@@ -65,15 +65,15 @@ def _attention(layer, d, q, mask, statistics=None):
         y = (y - mean) / np.sqrt(variance + 1e-5) * _array(norm.gamma)
         return y if norm.beta is None else y + _array(norm.beta)
 
-    hidden = np.tanh(term("passage", d) + term("query", q)[:, None])
+    sums = term("passage", d) + term("query", q)[:, None]
     match = _array(layer.match.kernel)
     weights, found, mean = np.zeros((B, T)), np.zeros((B, U)), np.zeros((B, U))
     for row in range(B):
         words = np.flatnonzero(mask[row])
         scores = np.array(
             [
-                hidden[row, t] @ _array(layer.score.kernel)[:, 0]
-                + (d[row, t] @ match) @ (q[row] @ match)
+                np.tanh(sums[row, t] + (d[row, t] @ match) @ (q[row] @ match))
+                @ _array(layer.score.kernel)[:, 0]
                 for t in words
             ]
         )

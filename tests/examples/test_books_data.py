@@ -87,16 +87,26 @@ def test_triples_stay_in_their_text_and_ends_are_held_out(tmp_path):
     assert len(loaded.sentences) == 106
     # a.txt has 41 middle sentences, of which 5 % are 2; c.txt a single one.
     test = [40, 41, 100, 101]
-    train = [*range(1, 40), *range(44, 100), 104]
+    train = [*range(1, 38), *range(44, 98), 104]
     # The last two of b.txt's 58.
     assert loaded.test.tolist() == test[:2] + [100, 101]
     assert loaded.train.tolist() == train
+    _check_nothing_shared(loaded)
+
+
+def _check_nothing_shared(loaded):
+    """Triples to learn from have no sentence of those held out."""
+    learnt, held = (
+        {i + k for i in own.tolist() for k in (-1, 0, 1)}
+        for own in (loaded.train, loaded.test)
+    )
+    assert not learnt & held
 
 
 def test_short_texts_hold_out_one(tmp_path):
     (tmp_path / "a.txt").write_text("Yes. " * 6)
     loaded = _load(tmp_path)
-    assert loaded.train.tolist() == [1, 2, 3] and loaded.test.tolist() == [4]
+    assert loaded.train.tolist() == [1] and loaded.test.tolist() == [4]
 
 
 def test_the_first_sentences(tmp_path):
@@ -104,11 +114,19 @@ def test_the_first_sentences(tmp_path):
         (tmp_path / f"{name}.txt").write_text("Yes. " * 100)
     loaded = _load(tmp_path).first(205)
     assert len(loaded.sentences) == 205
-    assert loaded.train.tolist() == [*range(1, 99), *range(101, 199), 201, 202]
     assert loaded.test.tolist() == [203]
+    assert set(range(101, 192)) < set(loaded.train.tolist())
+    _check_nothing_shared(loaded)
     whole = loaded.first(1000)
     assert len(whole.sentences) == 205
     assert whole.test.tolist() == [203]
+
+
+def test_the_bible_held_out_is_not_learnt():
+    loaded = books.build(books.king_james(), 2000, 20)
+    _check_nothing_shared(loaded)
+    share = len(loaded.test) / (len(loaded.train) + len(loaded.test))
+    assert 0.04 < share < 0.06
 
 
 def test_embedded_text_is_the_king_james_bible_in_order():

@@ -48,11 +48,9 @@ class Books(NamedTuple):
         """The first sentences, the last few of which are held out."""
         middle = np.union1d(self.train, self.test)
         middle = middle[middle < count - 1]
-        kept = len(middle) - max(1, len(middle) // 100)
+        train, test = _hold_out(middle, max(1, len(middle) // 100))
         return self._replace(
-            sentences=self.sentences[:count],
-            train=middle[:kept],
-            test=middle[kept:],
+            sentences=self.sentences[:count], train=train, test=test
         )
 
 
@@ -121,7 +119,7 @@ class TextFile:
 def build(
     texts: Mapping[str, Iterable[str]], vocabulary: int, max_words: int
 ) -> Books:
-    """Finds the most frequent words and numbers those of all sentences.
+    """Finds the whole text's most frequent words and numbers its sentences.
 
     Args:
         texts: from a name to lines, which are gone through twice.
@@ -209,13 +207,25 @@ def _split(sizes: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     train, test, start = [], [], 0
     for size in sizes:
         middle = np.arange(start + 1, start + size - 1)
-        kept = len(middle) - int(share * len(middle))
-        train.append(middle[:kept])
-        test.append(middle[kept:])
+        own_train, own_test = _hold_out(middle, int(share * len(middle)))
+        train.append(own_train)
+        test.append(own_test)
         start += size
     if not any(map(len, test)):  # Short texts: the last one gives its last.
-        train[-1], test[-1] = train[-1][:-1], train[-1][-1:]
+        train[-1], test[-1] = _hold_out(train[-1], 1)
     return np.concatenate(train), np.concatenate(test)
+
+
+def _hold_out(middle: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first and the last middle sentences, without a sentence in common.
+
+    The two middle sentences before those held out have neighbours in both
+    parts, and are in none.
+    """
+    if not count:
+        return middle, middle[:0]
+    test = middle[-count:]
+    return middle[middle < test[0] - 2], test
 
 
 def groups(books: Books, batch_size: int) -> list[tuple[int, np.ndarray]]:
