@@ -85,8 +85,8 @@ class Attention(layers.Layer):
     With `normalize`, every matrix product inside a tanh is batch normalised,
     W_d d_t with one statistic for all words (Cooijmans et al.,
     "BN-everywhere"), and its shift stands for the bias; the number (B d_t) .
-    (B q), the same for all units, is not. Padding has no weight, and no part in m or
-    in statistics. Everything is in float32.
+    (B q) is not. Padding has no weight, and no part in m or in statistics.
+    Everything is in float32.
 
     Args:
         units: U, of all matrices.

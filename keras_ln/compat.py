@@ -239,6 +239,19 @@ def load_haste_lstm(layer: Any, weights: Any) -> Any:
         )
     arrays = {ours: _array(weights[name]) for name, ours in _HASTE_LSTM.items()}
     gamma = _array(weights["gamma"])
+    _check_matrices(arrays)
+    columns = 4 * arrays["recurrent_kernel"].shape[0]
+    received = {n: a.shape for n, a in arrays.items()} | {"gamma": gamma.shape}
+    if gamma.shape != (2, columns) or any(
+        array.shape[-1:] != (columns,)
+        for name, array in arrays.items()
+        if not name.startswith("state")
+    ):
+        raise ValueError(
+            "Argument `weights` must hold gamma of shape (2, 4 units), and "
+            "kernels and bias of 4 units columns. Received: "
+            f"{_shapes(received)}."
+        )
     arrays["kernel_gamma"], arrays["recurrent_gamma"] = gamma
     for name, array in arrays.items():
         if not name.startswith("state"):
@@ -248,11 +261,15 @@ def load_haste_lstm(layer: Any, weights: Any) -> Any:
 
 
 def _tfa_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {
+    arguments = {
         _TFA_NAMES.get(name, name): value
         for name, value in config.items()
         if name not in _KERAS_2
     }
+    # So Keras 2 writes the policies of mixed precision.
+    if isinstance(dtype := arguments.get("dtype"), Mapping):
+        arguments["dtype"] = dtype["config"]["name"]
+    return arguments
 
 
 def _cell(layer: Any, cell_class: type[BaseCell]) -> Any:
@@ -282,15 +299,20 @@ def _named(
 
 def _load(layer: Any, cell: Any, arrays: dict[str, np.ndarray]) -> Any:
     """Builds the layer where it is not, and sets its weights."""
+    _check_matrices(arrays)
+    shape = (None,) if layer is cell else (None, None)
+    shape = (*shape, arrays["kernel"].shape[0])
+    like = cell
     if not layer.built:
-        leading = (None,) if layer is cell else (None, None)
-        layer.build((*leading, arrays["kernel"].shape[0]))
-    variables = {
-        name: getattr(cell, name)
-        for name in cell.weight_names
-        if getattr(cell, name) is not None
+        # A twin, so that a layer which does not fit stays as it was.
+        twin = type(layer).from_config(layer.get_config())
+        twin.build(shape)
+        like = _cell(twin, type(cell))
+    shapes = {
+        name: tuple(variable.shape)
+        for name in like.weight_names
+        if (variable := getattr(like, name)) is not None
     }
-    shapes = {name: tuple(v.shape) for name, v in variables.items()}
     received = {name: array.shape for name, array in arrays.items()}
     if shapes != received:
         raise ValueError(
@@ -299,9 +321,20 @@ def _load(layer: Any, cell: Any, arrays: dict[str, np.ndarray]) -> Any:
             "Its arguments `units`, `normalize`, `center` and `use_bias` "
             "decide."
         )
-    for name, variable in variables.items():
-        variable.assign(arrays[name])
+    if not layer.built:
+        layer.build(shape)
+    for name, array in arrays.items():
+        getattr(cell, name).assign(array)
     return layer
+
+
+def _check_matrices(arrays: dict[str, np.ndarray]) -> None:
+    for name in ("kernel", "recurrent_kernel"):
+        if arrays[name].ndim != 2:
+            raise ValueError(
+                f"Argument `weights` must hold a matrix as {name}. Received: "
+                f"shape {arrays[name].shape}."
+            )
 
 
 def _array(weight: Any) -> np.ndarray:

@@ -37,7 +37,7 @@ def sum(x, axis=None, keepdims=False):
 
 def on_cpu():
     """Whether there is no other device; see the package docstring."""
-    kinds = {d.device_type for d in tf.config.list_physical_devices()}
+    kinds = {d.device_type for d in tf.config.get_visible_devices()}
     return kinds == {"CPU"}
 
 

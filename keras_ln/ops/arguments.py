@@ -158,5 +158,42 @@ def check_known(name: str, shape: Sequence[int | None], axis: int) -> int:
     return size
 
 
+def check_shape(
+    name: str,
+    shape: Sequence[int | None],
+    expected: Sequence[int | None],
+    letters: str,
+) -> None:
+    """Raises `ValueError` unless `shape` may be `expected`.
+
+    Args:
+        name: name of the argument, for the message.
+        shape: the shape that was received, None for unknown sizes.
+        expected: the sizes it must have, None for any.
+        letters: names of the axes, such as "batch, time".
+    """
+    if len(shape) != len(expected) or not all(map(may_equal, shape, expected)):
+        raise ValueError(
+            f"Argument `{name}` must have the shape ({letters}), here "
+            f"{tuple(expected)}. Received: shape {tuple(shape)}"
+        )
+
+
+def check_time_mask(mask: Any, shape: Sequence[int | None]) -> Any:
+    """Returns `mask` as a bool tensor (B, T) for inputs of `shape` (B, T, D).
+
+    Raises:
+        ValueError: for another shape than (B, T).
+    """
+    mask = keras.ops.convert_to_tensor(mask)
+    check_shape("mask", mask.shape, shape[:2], "batch, time")
+    return keras.ops.cast(mask, "bool")
+
+
+def may_equal(size: int | None, wanted: int | None) -> bool:
+    """Whether two sizes are equal, or may be where one is unknown."""
+    return size is None or wanted is None or size == wanted
+
+
 def _is_real(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)

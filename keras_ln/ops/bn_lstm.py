@@ -4,7 +4,8 @@ Source: Cooijmans et al., "Recurrent Batch Normalization" (2016).
 Letters: B batch, T time, D input features, U units, S the steps that have
 moving statistics of their own. Gates stand in the order i, f, c, o. `weights`
 maps names to tensors; a site is normalised where its gamma is there.
-Statistics map sites to a pair (mean, variance).
+Statistics map sites to a pair (mean, variance), None where a site is not
+normalised.
 """
 
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import keras
 
 from keras_ln import backend
-from keras_ln.ops import recurrence
+from keras_ln.ops import arguments, recurrence
 from keras_ln.ops.batch_normalization import (
     statistics_of_steps,
     update_step_statistics,
@@ -29,6 +30,11 @@ VECTORS = {
     "recurrent_gamma": 4,
     "state_gamma": 1,
     "state_beta": 1,
+}
+_MOVING = {
+    f"{site}_moving_{statistic}"
+    for site in SITES
+    for statistic in ("mean", "variance")
 }
 BN_LSTM = Cell(
     lstm_step, lstm_step_vjp, BatchNorms, lstm_sums, gives_statistics=True
@@ -96,7 +102,8 @@ def bn_lstm(
         `return_all_outputs` the last one (B, 1, U), both in the dtype of the
         sequences; h and c (B, U) in the dtypes of the initial states; and by
         site the means and variances (T, 4U or U) that were used, in the order
-        of the visits and without a gradient. All between is computed in at
+        of the visits and without a gradient, or None where the site is not
+        normalised. All between is computed in at
         least float32.
 
     Raises:
@@ -118,13 +125,10 @@ def bn_lstm(
     >>> tuple(outputs.shape), tuple(statistics["state"][0].shape)
     ((2, 7, 4), (7, 4))
     """
-    given = None
-    if not learn:
-        given = _moving(weights, keras.ops.shape(sequences)[1])
-    arguments = check_sequence(
+    checked = check_sequence(
         sequences,
         initial_states,
-        {n: w for n, w in weights.items() if "_moving_" not in n},
+        {n: w for n, w in weights.items() if n not in _MOVING},
         vectors=VECTORS,
         gates=4,
         states=2,
@@ -132,9 +136,13 @@ def bn_lstm(
         activation=activation,
         recurrent_activation=recurrent_activation,
     )
+    given = None
+    if not learn:
+        _check_statistics(weights)
+        given = _moving(weights, keras.ops.shape(checked[0])[1])
     *results, statistics = recurrence.run(
         BN_LSTM,
-        *arguments,
+        *checked,
         mask=mask,
         input_mask=input_mask,
         recurrent_mask=recurrent_mask,
@@ -274,6 +282,23 @@ def _sites(weights: dict[str, Any]) -> list[tuple[str, Any, Any]]:
         for site in SITES
         if f"{site}_gamma" in weights
     ]
+
+
+def _check_statistics(weights: dict[str, Any]) -> None:
+    for site in SITES:
+        if f"{site}_gamma" not in weights:
+            continue
+        (size,) = weights[f"{site}_gamma"].shape
+        for statistic in ("mean", "variance"):
+            name = f"{site}_moving_{statistic}"
+            if name not in weights:
+                raise ValueError(
+                    f"Argument `weights` must hold {name} where learn is "
+                    f"False. Received: {', '.join(weights)}."
+                )
+            arguments.check_shape(
+                name, weights[name].shape, (None, size), "steps, columns"
+            )
 
 
 def _moving(weights: dict[str, Any], steps: Any) -> dict[str, Any]:

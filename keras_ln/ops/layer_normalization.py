@@ -28,7 +28,7 @@ def layer_normalization(
     `gamma * (x - mean) / sqrt(variance + epsilon) + beta`, with the biased
     (1/n) statistics of every slice of `x` over `axis`. They are computed in
     two passes and in at least float32. Gradients of `x`, `gamma` and `beta`
-    are hand-written; what is kept for them is `x`, `gamma` and two statistics
+    are hand-written; what is kept for them is `x`, `gamma` and three numbers
     per slice. A constant slice with `epsilon=0` is 0/0, hence NaN.
 
     Args:
@@ -84,7 +84,8 @@ def layer_normalization_forward(
         y = y * _spread(gamma, z, axes)
     if beta is not None:
         y = y + _spread(beta, z, axes)
-    return keras.ops.cast(y, x.dtype), (x, gamma, beta, origin + offset, rstd)
+    # The sum of origin and offset would be rounded.
+    return keras.ops.cast(y, x.dtype), (x, gamma, beta, origin, offset, rstd)
 
 
 def layer_normalization_vjp(
@@ -97,10 +98,11 @@ def layer_normalization_vjp(
     `dgamma` and `dbeta` are the sums of `cotangent * n` and of `cotangent`
     over the other axes.
     """
-    x, gamma, beta, mean, rstd = residuals
+    x, gamma, beta, origin, offset, rstd = residuals
     others = tuple(a for a in range(len(x.shape)) if a not in axes)
     cotangent = keras.ops.cast(cotangent, rstd.dtype)
-    normalized = (keras.ops.cast(x, rstd.dtype) - mean) * rstd
+    centred = keras.ops.cast(x, rstd.dtype) - origin - offset
+    normalized = centred * rstd
     g, factors, dgamma, dbeta = cotangent, None, None, None
     if gamma is not None:
         factors = _spread(gamma, rstd, axes)

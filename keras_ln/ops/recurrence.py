@@ -14,6 +14,7 @@ import keras
 from keras_ln import backend
 from keras_ln.ops.cell import Cell, Settings, project, run_step, shown
 from keras_ln.ops.normalize import widen
+from keras_ln.ops.sequence_arguments import check_masks
 from keras_ln.ops.support import asks_for_portable_ops
 
 
@@ -63,7 +64,17 @@ def run(
         the last one (B, 1, U), in the dtype of the sequences. Outputs and
         statistics (T, ...) come in the order of the visits. The statistics
         have no gradient; they are {} where the cell gives none.
+
+    Raises:
+        ValueError: for a mask of another shape.
     """
+    mask, input_mask, recurrent_mask = check_masks(
+        sequences,
+        weights["recurrent_kernel"].shape[0],
+        mask,
+        input_mask,
+        recurrent_mask,
+    )
     valid = None
     if mask is not None:
         valid = keras.ops.swapaxes(mask, 0, 1)[..., None]
@@ -79,7 +90,7 @@ def run(
         (valid, _visits(given, go_backwards)),
     )
     if asks_for_portable_ops():
-        results, _ = sequence_forward(*static, *args)
+        results, _ = sequence_forward(*static, False, *args)
     else:
         results = _operation(*static, training)(*args)
     outputs, states, statistics = results
@@ -98,10 +109,9 @@ def _operation(
     lean: bool,
     training: bool,
 ) -> Any:
-    def forward(*args: Any) -> Any:
-        return sequence_forward(
-            cell, settings, go_backwards, return_all_outputs, lean, *args
-        )
+    static = (cell, settings, go_backwards, return_all_outputs, lean)
+    forward = functools.partial(sequence_forward, *static, True)
+    without_residuals = functools.partial(sequence_forward, *static, False)
 
     def backward(residuals: Any, cotangents: Any) -> Any:
         return sequence_vjp(
@@ -111,7 +121,7 @@ def _operation(
     if training:
         return backend.custom_vjp(forward, backward)
     return backend.custom_vjp(
-        lambda *args: (forward(*args)[0], args),
+        lambda *args: (without_residuals(*args)[0], args),
         lambda args, cotangents: backward(forward(*args)[1], cotangents),
     )
 
@@ -122,6 +132,7 @@ def sequence_forward(
     go_backwards: bool,
     return_all_outputs: bool,
     lean: bool,
+    keep: bool,
     sequences: Any,
     states: tuple[Any, ...],
     weights: dict[str, Any],
@@ -131,6 +142,7 @@ def sequence_forward(
     """`((outputs, final_states, statistics), residuals)` of `run`.
 
     A `lean` loop keeps no statistics: to take them again launches less.
+    Without `keep` the residuals are None.
     """
     input_mask, recurrent_mask = dropout_masks
     projected = project(_time_major(sequences, input_mask), weights)
@@ -155,8 +167,10 @@ def sequence_forward(
         h = None
         if return_all_outputs:
             h = keras.ops.cast(new_states[0], sequences.dtype)
-        kept = {} if lean else statistics
-        return new_states, (h, kept, (states, from_h))
+        if lean or not (keep or cell.gives_statistics):
+            statistics = {}
+        kept = (states, from_h) if keep else None
+        return new_states, (h, statistics, kept)
 
     final_states, (outputs, statistics, kept) = backend.scan(
         body, states, (projected, rows), reverse=go_backwards
@@ -166,8 +180,10 @@ def sequence_forward(
     visited = {}
     if cell.gives_statistics:
         visited = _visits(statistics, go_backwards)
-    args = (sequences, states, weights, dropout_masks, rows)
-    residuals = (args, projected, statistics, kept)
+    residuals = None
+    if keep:
+        args = (sequences, states, weights, dropout_masks, rows)
+        residuals = (args, projected, statistics, kept)
     return (outputs, final_states, visited), residuals
 
 

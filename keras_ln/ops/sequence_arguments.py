@@ -58,6 +58,8 @@ def check_sequence(
         name: keras.ops.convert_to_tensor(weight)
         for name, weight in weights.items()
     }
+    for name in MATRICES:
+        arguments.check_rank(name, weights[name].shape, "inputs, columns")
     units = weights["recurrent_kernel"].shape[0]
     shapes: dict[str, tuple[int, ...]] = {
         "kernel": (features, gates * units),
@@ -109,15 +111,56 @@ def _check_states(
         keras.ops.convert_to_tensor(state)
         for state in keras.tree.flatten(initial_states)
     )
-    shapes = [tuple(state.shape) for state in states]
-    if len(states) != count or any(
-        len(shape) != 2 or shape[1] != units for shape in shapes
-    ):
+    if len(states) != count:
         raise ValueError(
             f"Argument `initial_states` must be {count} tensor(s) of shape "
-            f"(batch, units), units being {units}. Received: shapes {shapes}."
+            f"(batch, units), units being {units}. Received: shapes "
+            f"{[tuple(state.shape) for state in states]}."
+        )
+    for state in states:
+        # Whole numbers would cut off what each step adds.
+        arguments.check_floating("initial_states", state.dtype)
+        arguments.check_shape(
+            "initial_states",
+            state.shape,
+            (sequences.shape[0], units),
+            "batch, units",
         )
     return states
+
+
+def check_masks(
+    sequences: Any,
+    units: int,
+    mask: Any,
+    input_mask: Any,
+    recurrent_mask: Any,
+) -> tuple[Any, Any, Any]:
+    """Converts and checks the masks of `sequences` (B, T, D), or None each.
+
+    Returns:
+        The mask as bool (B, T), those of dropout, (B, D) and (B, U), in the
+        dtype of the sequences.
+
+    Raises:
+        ValueError: naming the argument, what was expected and what came.
+    """
+    batch, _, features = sequences.shape
+    if mask is not None:
+        mask = arguments.check_time_mask(mask, sequences.shape)
+    checked = [mask]
+    for name, dropout, size in (
+        ("input_mask", input_mask, features),
+        ("recurrent_mask", recurrent_mask, units),
+    ):
+        if dropout is not None:
+            dropout = keras.ops.cast(
+                keras.ops.convert_to_tensor(dropout), sequences.dtype
+            )
+            letters = "batch, features" if size is features else "batch, units"
+            arguments.check_shape(name, dropout.shape, (batch, size), letters)
+        checked.append(dropout)
+    return tuple(checked)
 
 
 def _differentiable(name: str, identifier: Any) -> Activation:

@@ -8,8 +8,11 @@ from typing import Any
 
 import keras
 
+from keras_ln.ops import arguments
 from keras_ln.ops.ln_lstm import ln_lstm
 from keras_ln.ops.weight_normalization import normalized_kernel
+
+_NAMES = ("kernel", "kernel_g", "recurrent_kernel", "recurrent_g")
 
 
 def wn_lstm(
@@ -57,8 +60,29 @@ def wn_lstm(
     ((2, 7, 4), (2, 4))
     """
     sequences = keras.ops.convert_to_tensor(sequences)
+    _check_names(weights)
     weights = effective_weights(weights, sequences.dtype)
     return ln_lstm(sequences, initial_states, weights, **options)
+
+
+def _check_names(weights: dict[str, Any]) -> None:
+    if missing := [name for name in _NAMES if name not in weights]:
+        raise ValueError(
+            f"Argument `weights` must hold {', '.join(_NAMES)}. Received: "
+            f"weights without {', '.join(missing)}."
+        )
+    if unknown := set(weights) - {*_NAMES, "bias"}:
+        raise ValueError(
+            f"Argument `weights` may hold {', '.join(_NAMES)} and bias. "
+            f"Received: {', '.join(sorted(unknown))}."
+        )
+    for gain, kernel in (
+        ("kernel_g", "kernel"),
+        ("recurrent_g", "recurrent_kernel"),
+    ):
+        shape = weights[kernel].shape
+        arguments.check_rank(kernel, shape, "inputs, columns")
+        arguments.check_shape(gain, weights[gain].shape, shape[1:], "columns")
 
 
 def effective_weights(weights: dict[str, Any], dtype: str) -> dict[str, Any]:

@@ -35,6 +35,21 @@ def test_arguments_of_the_lstm():
     )
 
 
+def test_arguments_of_mixed_precision():
+    # As Keras 2 writes the policy of a cell made under mixed precision.
+    policy = {
+        "module": "keras.mixed_precision",
+        "class_name": "Policy",
+        "config": {"name": "mixed_float16"},
+        "registered_name": None,
+    }
+    config = config_of("lstm") | {"dtype": policy}
+    layer = keras_ln.LNLSTM(**compat.tfa_lstm_arguments(config))
+    assert layer.dtype_policy.name == "mixed_float16"
+    x = np.ones((2, 3, 4), "float32")
+    assert keras.backend.standardize_dtype(layer(x).dtype) == "float16"
+
+
 def test_arguments_of_the_simple_rnn():
     config = config_of("simple_rnn") | {"bias_regularizer": "l2"}
     arguments = compat.tfa_simple_rnn_arguments(config)
@@ -112,6 +127,29 @@ def test_wrong_weights():
         compat.load_haste_lstm(layer, {"kernel": 1, "gamma": 2})
     with pytest.raises(ValueError, match="state_dict.*Received: list"):
         compat.load_haste_lstm(layer, list(HASTE.values()))
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "message"),
+    [
+        ("gamma", (16,), r"gamma of shape \(2, 4 units\).*Received"),
+        ("bias", (15,), r"bias of 4 units columns.*bias \(15,\)"),
+        ("kernel", (), r"matrix as kernel. Received: shape \(\)"),
+        ("recurrent_kernel", (), r"matrix as recurrent_kernel. Received"),
+    ],
+)
+def test_wrong_shapes(name, shape, message):
+    layer = keras_ln.LNLSTM(UNITS, center=False)
+    with pytest.raises(ValueError, match=message):
+        compat.load_haste_lstm(layer, HASTE | {name: np.ones(shape)})
+    assert not layer.built
+
+
+def test_a_layer_that_does_not_fit_stays_as_it_was():
+    layer = keras_ln.LNLSTM(UNITS)  # with center
+    with pytest.raises(ValueError, match="decide"):
+        compat.load_haste_lstm(layer, HASTE)
+    assert not layer.built
 
 
 def test_zoneout_has_no_equal():

@@ -189,6 +189,8 @@ class RecurrentBatchNorm(keras.layers.Layer):
             mask: None, or a bool tensor (B, T).
         """
         arguments.check_floating("inputs", inputs.dtype)
+        if mask is not None:
+            mask = arguments.check_time_mask(mask, inputs.shape)
         if training and self.trainable:
             mean, variance = self._learn(inputs, mask)
         else:
@@ -204,8 +206,6 @@ class RecurrentBatchNorm(keras.layers.Layer):
         axes = (0, 1) if self.sequence_wise else (0,)
         valid = None
         if mask is not None:
-            arguments.check_rank("mask", mask.shape, "batch, time")
-            mask = keras.ops.cast(mask, "bool")
             valid = keras.ops.any(mask, axis=axes)
             mask = keras.ops.expand_dims(mask, -1)
         mean, variance = batch_statistics(

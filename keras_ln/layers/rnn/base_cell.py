@@ -255,6 +255,7 @@ class BaseCell(keras.layers.Layer, DropoutRNNCell):
         arguments.check_floating("inputs", inputs.dtype)
         nested = keras.tree.is_nested(states)
         states = tuple(states) if nested else (states,)
+        self.check_states(states)
         input_mask, recurrent_mask = self.dropout_masks(
             inputs, states[0], training
         )
@@ -265,6 +266,11 @@ class BaseCell(keras.layers.Layer, DropoutRNNCell):
             self.project(inputs, weights), states, weights, recurrent_mask
         )
         return states[0], list(states) if nested else states[0]
+
+    def check_states(self, states: tuple[Any, ...]) -> None:
+        """`ValueError` for states of whole numbers, which steps would cut."""
+        for state in states:
+            arguments.check_floating("states", state.dtype)
 
     def get_initial_state(self, batch_size: Any = None) -> list[Any]:
         """Zeros, one tensor (B, U) per state."""

@@ -15,7 +15,6 @@ from keras_ln.ops.support import (
     unsupported_reason,
 )
 
-_SWITCH = ("auto", True, False)
 # Arguments that `keras.layers.RNN` takes; the cell takes the others.
 _OF_LAYER = (
     "activity_regularizer",
@@ -238,7 +237,7 @@ class BaseRNN(keras.layers.RNN):
         expected = [(sequences.shape[0], size) for size in sizes]
         received = [tuple(state.shape) for state in states]
         if len(states) != len(sizes) or not all(
-            len(shape) == 2 and all(map(_may_equal, shape, wanted))
+            len(shape) == 2 and all(map(arguments.may_equal, shape, wanted))
             for shape, wanted in zip(received, expected, strict=True)
         ):
             raise ValueError(
@@ -249,16 +248,15 @@ class BaseRNN(keras.layers.RNN):
 
 
 def _check_switch(name, value):
-    if value not in _SWITCH:
+    # Not `value in (...)`: 0 and 1 are equal to bools.
+    if not isinstance(value, bool) and not (
+        isinstance(value, str) and value == "auto"
+    ):
         raise ValueError(
             f'Argument `{name}` must be "auto", True or False. '
             f"Received: {name}={value!r}"
         )
     return value
-
-
-def _may_equal(size, wanted):
-    return size is None or wanted is None or size == wanted
 
 
 def _widened(state):
@@ -272,12 +270,4 @@ def _time_mask(mask, sequences):
         return None
     if len(mask.shape) == 3 and mask.shape[-1] == 1:
         mask = mask[..., 0]
-    if len(mask.shape) != 2 or not all(
-        map(_may_equal, mask.shape, sequences.shape)
-    ):
-        raise ValueError(
-            "Argument `mask` must have the shape (batch, time), here "
-            f"{tuple(sequences.shape[:2])}. Received: shape "
-            f"{tuple(mask.shape)}"
-        )
-    return keras.ops.cast(mask, "bool")
+    return arguments.check_time_mask(mask, sequences.shape)

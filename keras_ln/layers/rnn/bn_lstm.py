@@ -210,7 +210,7 @@ class BNLSTMCell(BaseLSTMCell):
 
     def call(self, inputs, states, training=False):
         """One step: inputs (B, D), states h, c (B, U), k (B, 1)."""
-        if training and self.trainable:
+        if training and self.trainable and self.normalize:
             raise ValueError(
                 "BNLSTMCell cannot be trained by itself or inside "
                 "keras.layers.RNN, whose loop cannot keep the statistics of "
@@ -218,6 +218,7 @@ class BNLSTMCell(BaseLSTMCell):
             )
         arguments.check_floating("inputs", inputs.dtype)
         h, c, counter = states
+        self.check_states((h, c))
         self._check_counter(counter)
         input_mask, recurrent_mask = self.dropout_masks(inputs, h, training)
         if input_mask is not None:

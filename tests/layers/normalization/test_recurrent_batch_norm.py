@@ -324,5 +324,7 @@ def test_wrong_inputs():
     with pytest.raises(ValueError, match="must have a floating-point dtype"):
         layer(np.ones((B, T, F), "int32"))
     x = example().astype("float32")
-    with pytest.raises(ValueError, match=r"`mask` must have rank 2, \(batch,"):
-        layer(x, training=True, mask=np.ones((B, T, F), bool))
+    for shape in ((B, T, F), (B, T + 1), (1, T)):
+        for training in (True, False):
+            with pytest.raises(ValueError, match=r"`mask` must have the shape"):
+                layer(x, training=training, mask=np.ones(shape, bool))

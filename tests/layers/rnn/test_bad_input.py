@@ -79,9 +79,10 @@ def test_arguments_of_keras_that_make_no_sense(row, name):
 
 
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_use_fused(row):
-    with refused("`use_fused`", "auto", "sometimes"):
-        row.make(use_fused="sometimes")
+@pytest.mark.parametrize("value", ["sometimes", 0, 1, np.False_, None])
+def test_use_fused(row, value):
+    with refused("`use_fused`", "auto", f"Received: .*{value!r}"):
+        row.make(use_fused=value)
 
 
 @pytest.mark.parametrize("shape", [(B, D), (B, T, D, 1)])
@@ -188,8 +189,22 @@ def test_max_steps_from_the_data():
         keras_ln.BNLSTMCell(U).build((B, D))
 
 
+@pytest.mark.parametrize(
+    "row", [row for row in RECURRENT if row.is_cell], ids=str
+)
+def test_states_of_whole_numbers(row):
+    cell = row.make()
+    states = [keras.ops.cast(s, "int32") for s in cell.get_initial_state(B)]
+    cell.build((B, D))
+    with refused("`states`", "floating-point", "int32"):
+        cell(x(B, D), states)
+
+
 def test_batch_normalised_cell_cannot_train_in_keras_rnn():
     loop = keras.layers.RNN(BY_NAME["BNLSTMCell"].make())
     assert loop(x(B, T, D), training=False).shape == (B, U)
     with refused("BNLSTMCell", "BNLSTM", error=ValueError):
         loop(x(B, T, D), training=True)
+    # Nothing to keep.
+    plain = keras.layers.RNN(BY_NAME["BNLSTMCell"].make(normalize=()))
+    assert plain(x(B, T, D), training=True).shape == (B, U)
