@@ -40,6 +40,9 @@ class LNGRUCell(BaseCell):
     sites that are not normalised do not exist. In mixed precision the
     statistics and all sums are float32.
 
+    From a zero state each leading step of zero inputs multiplies the gradient,
+    at first by 60: mask such steps, or learn an initial state.
+
     Args:
         units: U, the size of h, an integer >= 1.
         activation: of the candidate.

@@ -27,6 +27,10 @@ class LNSimpleRNNCell(BaseCell):
     `beta` is the paper's b; there is a `bias` with `use_bias` only. In mixed
     precision the statistics and all sums are float32.
 
+    From a zero state each leading step of zero inputs multiplies the gradient,
+    at first by `1 / sqrt(epsilon)`: mask such steps, or learn an initial
+    state.
+
     Args:
         units: U, the size of h, an integer >= 1.
         activation: f, of the normalised sum.

@@ -1,0 +1,81 @@
+"""What all scripts have in common, in runs of each.
+
+    KERAS_BACKEND=jax pytest -m slow tests/examples/test_every_script.py
+
+Backends and, of the scripts that have no such tests of their own, devices and
+precision.
+"""
+
+import importlib
+import json
+import math
+
+import keras
+import pytest
+import tune
+from two_devices import run_on_two_devices
+
+# Of each script its first result, and how far the runs may be apart. On
+# TensorFlow every device draws noise of its own, of which two scripts have
+# some in training or evaluation.
+BACKEND = keras.backend.backend()
+NOISE = 0.1 if BACKEND == "tensorflow" else 2e-3
+SCRIPTS = {
+    "convolutional_networks": ("train_nll", 2e-3),
+    "draw_mnist": ("train_bound_nats", NOISE),
+    "handwriting_generation": ("train_nll", 2e-3),
+    "sequential_mnist": ("train_nll", NOISE),
+}
+
+pytestmark = pytest.mark.slow
+
+
+def _results(folder):
+    return json.loads((folder / "metrics.json").read_text())
+
+
+@pytest.mark.parametrize("name", tune.EXPERIMENTS)
+def test_runs_on_this_backend(tmp_path, name):
+    script, folder = importlib.import_module(name), tmp_path / "run"
+    flags = ["--smoke", "--epochs", "1", "--norm", "layer", "--output-dir"]
+    assert script.main([*flags, str(folder)]) == 0
+    assert all(map(math.isfinite, _results(folder).values()))
+    assert keras.models.load_model(folder / "model.keras").built
+
+
+@pytest.mark.parametrize("norm", ["none", "layer"])
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_two_devices_share_a_batch(tmp_path, name, norm):
+    script, (result, tolerance) = importlib.import_module(name), SCRIPTS[name]
+    flags = ["--smoke", "--norm", norm, "--batch-size", "16", "--output-dir"]
+    one, two = tmp_path / "one", tmp_path / "two"
+    end = run_on_two_devices(script, *flags, str(two))
+    if BACKEND == "torch":
+        assert end.returncode == 2
+        assert "works on the tensorflow and jax backends" in end.stderr
+        return
+    assert end.returncode == 0, end.stderr
+    devices = json.loads((two / "environment.json").read_text())["devices"]
+    assert len(devices) == 2
+    assert script.main([*flags, str(one)]) == 0
+    alone, shared = _results(one), _results(two)
+    assert shared["updates"] == alone["updates"]
+    assert shared[result] == pytest.approx(alone[result], rel=tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("norm", ["none", "layer"])
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_mixed_precision(tmp_path, name, norm, dtype):
+    script, (result, _) = importlib.import_module(name), SCRIPTS[name]
+    flags = ["--smoke", "--norm", norm, "--output-dir"]
+    mixed, full = tmp_path / "mixed", tmp_path / "full"
+    assert script.main([*flags, str(mixed), "--mixed-precision", dtype]) == 0
+    assert script.main([*flags, str(full)]) == 0
+    model = keras.models.load_model(mixed / "model.keras", compile=False)
+    policies = {layer.dtype_policy.name for layer in model.layers}
+    assert f"mixed_{dtype}" in policies
+    # Two or three digits, and float16 starts with steps that overflow.
+    assert _results(mixed)[result] == pytest.approx(
+        _results(full)[result], rel=0.05
+    )
