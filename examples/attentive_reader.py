@@ -113,8 +113,7 @@ def check(args: Namespace, data: cloze.Cloze) -> None:
             f"--norm {args.norm} needs a --batch-size of at least 2"
         )
     training.check_evaluate_every(args, examples // args.batch_size)
-    tested = len(data.validation.answers)
-    training.check_even(args, "validation questions", tested % EVALUATION_BATCH)
+    training.even_part(args, len(data.validation.answers))
 
 
 def make_task(args: Namespace, data: cloze.Cloze) -> training.Task:
@@ -132,6 +131,8 @@ def make_task(args: Namespace, data: cloze.Cloze) -> training.Task:
         args.seed,
     )
     updates_per_pass = len(data.train.answers) // args.batch_size
+    # Devices that share a batch leave out the last questions, a few at most.
+    tested = training.even_part(args, len(data.validation.answers))
     model.compile(
         keras.optimizers.Adam(args.learning_rate, global_clipnorm=10.0),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -142,7 +143,10 @@ def make_task(args: Namespace, data: cloze.Cloze) -> training.Task:
         model,
         lambda update: cloze.batches(data, args.batch_size, args.seed, update),
         updates_per_pass,
-        streams.in_order(data.validation, EVALUATION_BATCH).map(
+        streams.in_order(
+            data.validation.first(tested),
+            training.even_part(args, EVALUATION_BATCH),
+        ).map(
             lambda passages, queries, answers: ((passages, queries), answers)
         ),
     )

@@ -115,8 +115,7 @@ def check(args: Namespace, data: Data) -> None:
             f"one length among the {len(data.books.train)} to learn from"
         )
     training.check_evaluate_every(args, updates)
-    held_out = len(data.books.test)
-    training.check_even(args, "held-out triples", held_out % EVALUATION_BATCH)
+    training.even_part(args, len(data.books.test))
 
 
 def compile_model(model: keras.Model, learning_rate: float) -> None:
@@ -151,13 +150,18 @@ def make_task(args: Namespace, data: Data) -> training.Task:
     )
     compile_model(model, args.learning_rate)
     updates = updates_per_pass(args, text)
+    # Devices that share a batch leave out the last triples, a few at most.
+    held_out = text.test[: training.even_part(args, len(text.test))]
     return training.Task(
         model,
         lambda update: books.batches(
             text, args.batch_size, args.seed, updates, update
         ),
         updates,
-        books.in_order(text, EVALUATION_BATCH),
+        books.in_order(
+            text._replace(test=held_out),
+            training.even_part(args, EVALUATION_BATCH),
+        ),
     )
 
 

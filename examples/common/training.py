@@ -74,11 +74,34 @@ def check_environment(args: Namespace) -> None:
 
 def check_even(args: Namespace, name: str, examples: int) -> None:
     """Refuses a batch that --distribute cannot cut into equal parts."""
-    count = 1 if args.distribute == "none" else len(_devices())
+    count = device_count(args)
     if examples % count:
         raise InputError(
             f"{name}: {examples} cannot be split evenly over {count} devices"
         )
+
+
+def even_part(args: Namespace, examples: int) -> int:
+    """The most of the held-out examples that --distribute can split evenly.
+
+    Used for a set and for the size of its batches, it makes every batch even,
+    the last one too.
+
+    Raises:
+        InputError: if there are fewer examples than devices.
+    """
+    count = device_count(args)
+    if examples < count:
+        raise InputError(
+            f"the {examples} held-out examples are fewer than the {count} "
+            "devices of --distribute"
+        )
+    return examples - examples % count
+
+
+def device_count(args: Namespace) -> int:
+    """The devices that share a batch."""
+    return 1 if args.distribute == "none" else len(_devices())
 
 
 def _devices() -> list[str]:

@@ -112,6 +112,22 @@ def test_batches_are_those_of_the_data(few):
     np.testing.assert_array_equal(y, data.validation.answers)
 
 
+def test_devices_share_the_validation_questions(few, monkeypatch):
+    monkeypatch.setattr(training, "_devices", lambda: 3 * ["CPU"])
+    plan = _plan("--smoke", "--batch-size", "6")
+    plan.distribute = "data-parallel"
+    data = script.load_data(plan)
+    data = data._replace(validation=data.validation.first(8))
+    monkeypatch.setattr(script, "EVALUATION_BATCH", 5)
+    script.check(plan, data)
+    x, y = zip(*script.make_task(plan, data).validation_data, strict=True)
+    assert [len(answers) for answers in y] == [3, 3]
+    np.testing.assert_array_equal(
+        np.concatenate([passages for passages, _ in x]),
+        data.validation.passages[:6],
+    )
+
+
 def test_only_kinds_with_a_gain_are_trained_with_two():
     args = cli._parser(script.EXPERIMENT).parse_args(["--compare"])
     plans = cli.plans(script.EXPERIMENT, args)

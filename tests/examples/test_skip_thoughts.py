@@ -63,7 +63,7 @@ def test_published_tasks(tmp_path, text, monkeypatch, capsys):
     _only(monkeypatch, "none")
     folder = tmp_path / "runs"
     vectors = _word_vectors(tmp_path / "vectors.txt")
-    flags = _flags(text, "--epochs", "1", "--evaluate-every", "9", "--compare")
+    flags = _flags(text, "--epochs", "1", "--evaluate-every", "8", "--compare")
     flags += ["--eval-dir", str(TASKS), "--eval-tasks", "sick", "cr"]
     flags += ["--word-vectors", str(vectors), "--output-dir", str(folder)]
     assert script.main(flags) == 0
@@ -74,13 +74,13 @@ def test_published_tasks(tmp_path, text, monkeypatch, capsys):
     run = folder / "none-seed-0"
     assert (run / "curves.png").exists()
     rows = files.read_csv(run / "history.csv")
-    # 80 of the sentences to learn from are of each length: 20 batches, of
+    # 79 of the sentences to learn from are of each length: 18 batches, of
     # which a pass leaves out two.
-    assert [row["updates"] for row in rows] == [9, 18]
+    assert [row["updates"] for row in rows] == [8, 16]
     metrics = json.loads((run / "metrics.json").read_text())
     for name in ("sick_pearson", "sick_spearman", "sick_mse", "cr"):
         assert metrics[name] == rows[-1][f"val_{name}"]
-    assert metrics["updates"] == 18 and metrics["epochs"] == 1
+    assert metrics["updates"] == 16 and metrics["epochs"] == 1
     # The results are those of the model that was saved.
     model = keras.saving.load_model(run / "model.keras")
     (plan,) = _plans([*flags[: flags.index("--compare")], "--norm", "none"])
@@ -177,7 +177,7 @@ def test_a_killed_run_goes_on(tmp_path, text, monkeypatch):
     ("flags", "message"),
     [
         ("--batch-size 81", "--batch-size 81 is more than the sentences of an"),
-        ("--evaluate-every 26", "does not divide the 40 updates of this run"),
+        ("--evaluate-every 26", "does not divide the 36 updates of this run"),
         ("--data tfds", "the books that the paper used are not published"),
         ("--data empty", "has no .txt files"),
         ("--data two.txt", "two.txt has 2 sentences; one between two others"),
@@ -266,7 +266,7 @@ def test_two_devices_share_a_batch(tmp_path, text):
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_mixed_precision(tmp_path, text, dtype):
-    flags = _flags(text, "--epochs", "1", "--evaluate-every", "20")
+    flags = _flags(text, "--epochs", "1", "--evaluate-every", "18")
     flags += ["--eval-dir", str(TASKS), "--eval-tasks", "mpqa", "--output-dir"]
     mixed, full = tmp_path / "mixed", tmp_path / "full"
     assert script.main([*flags, str(mixed), "--mixed-precision", dtype]) == 0
@@ -278,11 +278,37 @@ def test_mixed_precision(tmp_path, text, dtype):
     assert rows[0]["val_nll"] == pytest.approx(rows[1]["val_nll"], rel=0.05)
 
 
-def test_a_batch_that_devices_cannot_share(text, monkeypatch):
-    monkeypatch.setattr(script.training, "_devices", lambda: ["a", "b", "c"])
-    (plan,) = _plans(_flags(text, "--evaluate-every", "20"))
-    plan.distribute, plan.eval_dir, plan.eval_tasks = "data-parallel", None, []
+@pytest.mark.parametrize("devices", [1, 2, 3])
+def test_any_number_of_devices_share_what_is_held_out(
+    text, monkeypatch, devices
+):
+    monkeypatch.setattr(script.training, "_devices", lambda: devices * ["CPU"])
+    (plan,) = _plans(_flags(text, "--evaluate-every", "1"))
+    plan.distribute = "data-parallel"
+    monkeypatch.setattr(script, "EVALUATION_BATCH", 4)
+    data = Namespace(books=books.load(plan)._replace(test=np.arange(1, 8)))
+    script.check(plan, data)
+    batches = script.make_task(plan, data).validation_data
+    sizes = [len(x[0]) for x, *_ in batches]
+    assert sizes == {1: [4, 3], 2: [4, 2], 3: [3, 3]}[devices]
+
+
+def test_what_is_held_out_of_the_bible_is_shared(monkeypatch):
+    monkeypatch.setattr(script.training, "_devices", lambda: ["a", "b"])
+    (plan,) = _plans(["--distribute", "data-parallel", "--units", "4"])
     data = Namespace(books=books.load(plan))
-    assert len(data.books.test) == 8
-    with pytest.raises(script.InputError, match="held-out triples: 8 cannot b"):
+    held_out = len(data.books.test)
+    assert held_out % 2
+    script.check(plan, data)
+    *_, last = script.make_task(plan, data).validation_data
+    assert len(last[0][0]) == held_out % script.EVALUATION_BATCH - 1
+
+
+def test_fewer_triples_than_devices_are_refused(text, monkeypatch):
+    monkeypatch.setattr(script.training, "_devices", lambda: 4 * ["CPU"])
+    (plan,) = _plans(_flags(text, "--evaluate-every", "1"))
+    plan.distribute = "data-parallel"
+    data = Namespace(books=books.load(plan)._replace(test=np.arange(1, 4)))
+    message = "the 3 held-out examples are fewer than the 4 devices"
+    with pytest.raises(script.InputError, match=message):
         script.check(plan, data)
