@@ -74,9 +74,12 @@ def check(args: Namespace, data: captions.Captions) -> None:
             f"--batch-size {args.batch_size} is more than the {images} "
             "training images"
         )
-    if args.batch_size == 1:
+    # A device with one pair of the batch has no wrong ones.
+    least = 2 * training.device_count(args)
+    if args.batch_size < least:
         raise InputError(
-            "--batch-size 1 leaves no wrong pairs to learn from; 2 is the least"
+            f"--batch-size {args.batch_size} leaves a device no wrong pairs to "
+            f"learn from; {least} is the least"
         )
     for name, split in (("dev", data.dev), ("test", data.test)):
         if len(split.features) < args.fold:
@@ -85,8 +88,6 @@ def check(args: Namespace, data: captions.Captions) -> None:
                 f"{args.fold} of --fold"
             )
     training.check_evaluate_every(args, images // args.batch_size)
-    # A device with one pair of the batch would have no wrong ones.
-    training.check_even(args, "half the --batch-size", args.batch_size // 2)
     searched = captions.EACH * args.fold
     training.check_even(args, "--fold", searched % EVALUATION_BATCH)
 

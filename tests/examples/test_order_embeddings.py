@@ -154,7 +154,7 @@ def test_published_files_and_a_killed_run(tmp_path, monkeypatch, capsys):
     ("flags", "message"),
     [
         ("--batch-size 65", "65 is more than the 64 training images"),
-        ("--batch-size 1", "--batch-size 1 leaves no wrong pairs to learn fr"),
+        ("--batch-size 1", "--batch-size 1 leaves a device no wrong pairs to"),
         ("--fold 21", "the 20 dev images are fewer than the 21 of --fold"),
         ("--margin 0", "argument --margin: expected a positive number"),
         ("--length 0", "argument --length: expected an integer of at least 1"),
@@ -181,18 +181,19 @@ def test_bad_flags(capsys, tmp_path, monkeypatch, flags, message):
 def test_devices_share_a_batch_and_have_wrong_pairs(monkeypatch):
     monkeypatch.setattr(training, "_devices", lambda: ["CPU:0", "CPU:1"])
     args = script.Namespace(
-        **{"batch_size": 2, "fold": 20, "epochs": 1},
+        **{"batch_size": 3, "fold": 20, "epochs": 1},
         **{"evaluate_every": None, "distribute": "data-parallel"},
     )
     data = captions.load(
         script.Namespace(data="embedded", length=30, data_dir=None)
     )
     with pytest.raises(
-        script.InputError, match="half the --batch-size: 1 cannot be split"
+        script.InputError,
+        match="--batch-size 3 leaves a device no wrong pairs .*; 4 is the leas",
     ):
         script.check(args, data)
-    args.batch_size = 4
-    script.check(args, data)
+    for args.batch_size in (4, 6):
+        script.check(args, data)
     args.fold = 19
     with pytest.raises(script.InputError, match="--fold: 95 cannot be split"):
         script.check(args, data)
