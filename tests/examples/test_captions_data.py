@@ -92,6 +92,22 @@ def test_features_are_scaled_to_length_one(folder):
     assert not found[2].any()
 
 
+@pytest.mark.parametrize(
+    ("dtype", "size"),
+    [("f2", 1e4), ("f4", 1e25), ("f4", 1e-40), ("f8", 1e60), ("f8", 1e-320)],
+)
+def test_features_of_any_size_are_scaled(folder, dtype, size):
+    path = folder / "train_ims.npy"
+    features = np.array([[3, 0, -4], [0, 1, 0], [2, 2, 1]]) * np.float64(size)
+    for split, count in COUNTS.items():
+        np.save(folder / f"{split}_ims.npy", features[:count].astype(dtype))
+    assert np.load(path).dtype == dtype
+    found = _load(folder).train.features
+    expected = [[0.6, 0, -0.8], [0, 1, 0], [2 / 3, 2 / 3, 1 / 3]]
+    # float16 has three digits, as have numbers of so little size.
+    np.testing.assert_allclose(found, expected, atol=1e-3)
+
+
 def _text(change):
     def spoil(path):
         path.write_text(change(path.read_text()))
@@ -104,6 +120,12 @@ def _array(change):
         np.save(path, change(np.load(path)))
 
     return spoil
+
+
+def _archive(path):
+    other = path.with_suffix(".npz")
+    np.savez(other, features=np.load(path))
+    other.rename(path)
 
 
 def _nan(features):
@@ -150,6 +172,21 @@ def _nan(features):
         ),
         (
             "dev_ims.npy",
+            _array(lambda x: np.longdouble(x) * np.longdouble("1e4000")),
+            "dev_ims.npy: image 1 has a feature that is not finite",
+        ),
+        (
+            "dev_caps.txt",
+            lambda p: p.write_text("zwei Hunde laufen\n" * 10),
+            "none of the words of the dev captions is among those of the trai",
+        ),
+        (
+            "dev_ims.npy",
+            _archive,
+            "dev_ims.npy is no whole .npy file",
+        ),
+        (
+            "dev_ims.npy",
             _array(lambda x: x[0]),
             r"a row of features per image, found the shape \(6,\) of float32",
         ),
@@ -172,6 +209,25 @@ def test_broken_files_are_named(folder, name, spoil, message):
     spoil(folder / name)
     with pytest.raises(InputError, match=message):
         _load(folder)
+
+
+def test_any_damage_to_a_header_is_told(folder):
+    """NumPy leaves some of it to Python's parser and its errors."""
+    path = folder / "dev_ims.npy"
+    whole = path.read_bytes()
+    header = whole.index(b"\n")
+    errors = 0
+    for byte in range(header):
+        for bit in range(0, 8, 3):
+            spoilt = bytearray(whole)
+            spoilt[byte] ^= 1 << bit
+            path.write_bytes(spoilt)
+            try:
+                captions.read_part(folder, "dev")
+            except InputError as error:
+                assert "dev_ims.npy" in str(error) and "\n" not in str(error)
+                errors += 1
+    assert errors > 250
 
 
 def test_a_file_is_no_folder(folder):

@@ -103,6 +103,12 @@ def test_features_are_kept_whole_or_not_at_all(mocked_coco, tmp_path):
     assert not path.parent.exists()
 
 
+def test_a_folder_that_cannot_be_made_is_told(mocked_coco, tmp_path):
+    (tmp_path / "coco").write_text("a file")
+    with pytest.raises(InputError, match="coco/val.npz cannot be written"):
+        coco.keep(tmp_path / "coco" / "val.npz", _examples("val"), coco.vgg19())
+
+
 def _cut(path):
     path.write_bytes(path.read_bytes()[:200])
 

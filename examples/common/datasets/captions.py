@@ -121,10 +121,16 @@ def load(args: Namespace) -> Captions:
     rows = {word: row for row, word in enumerate(vocabulary)}
     lengths = [len(line.split()) for lines, _ in parts for line in lines]
     length = min(args.length, max(lengths))
-    splits = [
-        Split(encode(lines, rows, length), _unit(features))
-        for lines, features in parts
-    ]
+    splits = []
+    for name, (lines, features) in zip(SPLITS, parts, strict=True):
+        words = encode(lines, rows, length)
+        if (words <= UNKNOWN).all():
+            raise InputError(
+                f"{args.data}: none of the words of the {name} captions is "
+                "among those of the train captions; all have to be in one "
+                "language"
+            )
+        splits.append(Split(words, _unit(features)))
     return Captions(*splits, vocabulary, growing=args.data == "embedded")
 
 
@@ -149,9 +155,14 @@ def encode(
 
 def _unit(features: np.ndarray) -> np.ndarray:
     """Rows of length 1, as the published features have them."""
-    features = np.asarray(features, np.float32)
-    length = np.linalg.norm(features, axis=1, keepdims=True)
-    return features / np.maximum(length, 1e-12)
+    found = np.zeros(features.shape, np.float32)
+    for row, own in zip(found, features, strict=True):
+        own = own.astype(np.float64)
+        largest = np.abs(own).max()
+        if largest:  # Squares of what is at most 1 do not overflow.
+            own /= largest
+            row[:] = own / np.linalg.norm(own)
+    return found
 
 
 def _read_folder(folder: Path) -> list[Part]:
@@ -174,9 +185,12 @@ def read_part(folder: Path, split: str) -> Part:
         if not path.is_file():
             raise InputError(f"{path} does not exist")
     try:
-        features = np.load(images, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{images} is no whole .npy file: {error}") from error
+        # Not `np.load`, which takes other files for arrays too.
+        with images.open("rb") as file:
+            features = np.lib.format.read_array(file, allow_pickle=False)
+    except Exception as error:  # Of NumPy, and of Python where it parses.
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"{images} is no whole .npy file: {reason}") from error
     try:
         text = texts.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -214,7 +228,10 @@ def check_part(
     for number, caption in enumerate(captions, 1):
         if not caption.split():
             raise InputError(f"{texts}: caption {number} is empty")
-    bad = np.flatnonzero(~np.isfinite(features).all(axis=1))
+    # A copy of all features in float64 might be too large.
+    largest = np.maximum(features.max(axis=1), -features.min(axis=1))
+    with np.errstate(over="ignore"):
+        bad = np.flatnonzero(~np.isfinite(largest.astype(np.float64)))
     if bad.size:
         raise InputError(
             f"{images}: image {bad[0] + 1} has a feature that is not finite"

@@ -90,7 +90,8 @@ def keep(
         network: from crops to features.
 
     Raises:
-        InputError: if an image has fewer than five captions.
+        InputError: if an image has fewer than five captions, or the file
+            cannot be written.
     """
     captions, features = [], []
     for example in examples:
@@ -104,15 +105,16 @@ def keep(
         features.append(network(crops(example["image"])).mean(axis=0))
     features = np.array(features, np.float32)
     check_part(f"{path}: features", features, f"{path}: captions", captions)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with files.replacing(path) as partial, partial.open("wb") as file:
-        np.savez(
-            file,
-            network=NETWORK,
-            # An array of texts would give all the space of the longest.
-            captions=np.frombuffer("\n".join(captions).encode(), np.uint8),
-            features=features,
-        )
+    with files.replacing(path) as partial:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("wb") as file:
+            np.savez(
+                file,
+                network=NETWORK,
+                # An array of texts would give all the space of the longest.
+                captions=np.frombuffer("\n".join(captions).encode(), np.uint8),
+                features=features,
+            )
 
 
 def read(path: Path) -> tuple[list[str], np.ndarray]:
