@@ -15,7 +15,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
-from common import files, studies
+from common import files, plotting, studies
 from common.plotting import plt
 from matplotlib import ticker
 from matplotlib.colors import LogNorm
@@ -206,7 +206,7 @@ def draw(results, fishers, path: Path) -> None:
             axis.axvline(tick, color="white", lw=0.8)
         axis.set_title(f"|F|: {title}")
     figure.colorbar(image, ax=axes[1], label="absolute value (darkest: less)")
-    studies.save(figure, path)
+    plotting.save(figure, path, dpi=100)
 
 
 def measure(args: Namespace, folder: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
-from common import files, studies
+from common import files, plotting, studies
 from common.plotting import plt
 
 import keras_ln
@@ -103,7 +103,7 @@ def draw(found: dict[tuple, HiddenDynamics], path: Path) -> None:
         title="kind, scale of the recurrent weights",
         frameon=False,
     )
-    studies.save(figure, path)
+    plotting.save(figure, path, dpi=100)
 
 
 def measure(args: Namespace, folder: Path) -> None:

@@ -33,17 +33,22 @@ from common.errors import InputError
 from keras_ln import tuning
 
 EXPERIMENTS = (
+    "attentive_reader",
     "convolutional_networks",
     "draw_mnist",
     "handwriting_generation",
+    "order_embeddings",
     "permutation_invariant_mnist",
     "sequential_mnist",
+    "skip_thoughts",
 )
 TUNERS = ("random", "bayesian", "hyperband")
 # What the search varies, and a flag would fix.
 _SEARCHED = ("norm", "units", "learning_rate", "gain")
 # Kinds of the scripts that have no gain.
-_WITHOUT_GAIN = ("none", "weight")
+_WITHOUT_GAIN = ("none", "symmetric", "weight")
+# Kinds with a loss of their own, which says nothing beside others' losses.
+_ALONE = ("symmetric",)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -67,16 +72,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Workers use the folder that their chief has opened.
         if not _is_worker():
             runs.open_folder(folder, _record(args), args.resume)
+        if _is_finished(folder) or (_is_worker() and not _meets_chief(folder)):
+            print(f"{folder} is finished.")
+            return 0
+        with training.environment(args):
+            tuner = search(experiment, args, data, folder)
+            return 0 if _is_worker() else report(tuner, folder)
     except InputError as error:
         parser.error(str(error))
-    if _is_finished(folder) or (_is_worker() and not _meets_chief(folder)):
-        print(f"{folder} is finished.")
-        return 0
-    with training.environment(args):
-        tuner = search(experiment, args, data, folder)
-        if _is_worker():
-            return 0
-        return report(tuner, folder)
 
 
 def search(
@@ -190,7 +193,7 @@ def report(tuner: Any, folder: Path) -> int:
     if not scored:
         print("tune.py: no trial had a finite loss", file=sys.stderr)
         return 1
-    plotting.trials(scored, "test loss (nats)", folder / "trials.png")
+    plotting.trials(scored, "held-out loss", folder / "trials.png")
     with warnings.catch_warnings():
         # Only weights are wanted, of what KerasTuner saved.
         warnings.filterwarnings("ignore", "Skipping variable loading for opt")
@@ -213,7 +216,12 @@ def _parser() -> argparse.ArgumentParser:
     add("experiment", choices=EXPERIMENTS, metavar="EXPERIMENT")
     add("--tuner", choices=TUNERS, default="random")
     add("--max-trials", type=cli.positive_integer, default=10, metavar="N")
-    add("--norm-kinds", nargs="+", metavar="KIND", help="default: all")
+    add(
+        "--norm-kinds",
+        nargs="+",
+        metavar="KIND",
+        help="default: all that have the same loss",
+    )
     add(
         "--unit-choices",
         nargs="+",
@@ -249,13 +257,19 @@ def _complete(
                 f"--{name.replace('_', '-')} has no place in a search; see "
                 "--help for what says where to search"
             )
-    kinds = own.norm_kinds or list(experiment.kinds)
+    kinds = own.norm_kinds or [k for k in experiment.kinds if k not in _ALONE]
     unknown = set(kinds) - set(experiment.kinds)
     if unknown:
         raise InputError(
             f"--norm-kinds: expected any of {', '.join(experiment.kinds)}, "
             f"received {', '.join(sorted(unknown))}"
         )
+    for kind in set(kinds).intersection(_ALONE):
+        if len(set(kinds)) > 1:
+            raise InputError(
+                f"--norm-kinds: expected {kind} alone, since its loss is not "
+                f"that of the others, received {' '.join(kinds)}"
+            )
     (plan,) = cli.plans(experiment, given)
     args = Namespace(**vars(plan) | vars(own))
     args.norm_kinds = kinds

@@ -30,7 +30,8 @@ def replacing(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise InputError(
             f"{path} cannot be written ({error}); what was there is kept: make "
-            "room, or the folder writable, and start again with --resume"
+            "room, or the folder writable, and start again, with --resume "
+            "where the script has it"
         ) from error
     finally:
         # Where nothing may be written nothing may be removed.

@@ -66,7 +66,7 @@ def curves(
         _line(axis, [rows], panel, progress, color=_COLOURS[0])
         _label(axis, panel)
     axes[-1, 0].set_xlabel(progress.label)
-    _save(figure, path)
+    save(figure, path)
 
 
 def comparison(
@@ -117,7 +117,7 @@ def comparison(
     for axis in axes[-1]:
         axis.set_xlabel(progress.label)
     axes[0, -1].legend(frameon=False)
-    _save(figure, path)
+    save(figure, path)
 
 
 def trials(rows: Sequence[Mapping[str, Any]], label: str, path: Path) -> None:
@@ -151,7 +151,7 @@ def trials(rows: Sequence[Mapping[str, Any]], label: str, path: Path) -> None:
         axis.set_xlabel(name)
     by_rate.set_xscale("log")
     by_rate.legend(frameon=False)
-    _save(figure, path)
+    save(figure, path)
 
 
 def images(
@@ -183,7 +183,7 @@ def images(
     for axis, name in zip(axes[-1], columns, strict=True):
         axis.set_xlabel(name)
     figure.supxlabel(label, fontsize="medium")
-    _save(figure, path)
+    save(figure, path)
 
 
 def handwriting(ways: Sequence[Any], texts: Sequence[str], path: Path) -> None:
@@ -214,7 +214,7 @@ def handwriting(ways: Sequence[Any], texts: Sequence[str], path: Path) -> None:
         axis.set_title(text, loc="left", fontsize="small", color="0.5")
         axis.set_aspect("equal", adjustable="datalim")
         axis.axis("off")
-    _save(figure, path)
+    save(figure, path)
 
 
 def _grid(rows: int, columns: int):
@@ -260,7 +260,8 @@ def _label(axis, panel: Panel) -> None:
             axis.yaxis.set_minor_formatter(ticker.NullFormatter())
 
 
-def _save(figure, path: Path) -> None:
+def save(figure, path: Path, dpi: int = 150) -> None:
+    """Writes a whole figure and closes it."""
     with files.replacing(path) as partial:
-        figure.savefig(partial, dpi=150)
+        figure.savefig(partial, dpi=dpi)
     plt.close(figure)

@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from common import cli, files, plotting, runs, tables
+from common import cli, files, runs, tables
 from common.errors import InputError
 
 
@@ -65,9 +65,9 @@ def run(study: Study, argv: Sequence[str] | None = None) -> int:
     try:
         # The same flags give the same files: they are written anew.
         runs.open_folder(folder, record, resume=True)
+        study.measure(args, folder)
     except InputError as error:
         parser.error(str(error))
-    study.measure(args, folder)
     print(f"Tables and figure are in {folder}.")
     return 0
 
@@ -78,10 +78,3 @@ def write_table(
     """Prints a table and writes it as CSV."""
     print(tables.table(heading, rows))
     files.write_csv(path, [dict(zip(heading, r, strict=True)) for r in rows])
-
-
-def save(figure: Any, path: Path) -> None:
-    """Writes a whole figure."""
-    with files.replacing(path) as partial:
-        figure.savefig(partial, dpi=150)
-    plotting.plt.close(figure)

@@ -1,10 +1,12 @@
 """The script on section 5: its numbers and its files."""
 
 import csv
+import os
 
 import numpy as np
 import parameter_geometry as script
 import pytest
+from common import runs
 
 FILES = {"args.json", "divergence.csv", "figure.png", "steps.csv"}
 
@@ -66,6 +68,19 @@ def test_a_folder_of_other_flags_is_refused(folder, capsys):
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("parameter_geometry.py: error: ")
     assert "points 3 there, 4 here" in line
+
+
+def test_a_file_that_cannot_be_written_is_told(folder, capsys, monkeypatch):
+    def full(descriptor):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(runs, "open_folder", lambda *args, **kwargs: None)
+    with pytest.raises(SystemExit) as end:
+        script.main(["--smoke", "--output-dir", str(folder)])
+    assert end.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "table_1.txt cannot be written (No space left on device)" in line
 
 
 @pytest.mark.parametrize("flags", ["--points 0", "--seed x", "--point 3"])

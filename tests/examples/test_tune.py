@@ -71,6 +71,18 @@ def test_every_tuner(tmp_path, capsys, tuner):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", script.EXPERIMENTS)
+def test_every_experiment(tmp_path, name):
+    flags = [name, "--smoke", "--epochs", "1", "--max-trials", "2"]
+    flags += ["--norm-kinds", "layer", "--gains", "0.5", "--unit-choices", "8"]
+    assert script.main([*flags, "--output-dir", str(tmp_path / "search")]) == 0
+    rows = _rows(tmp_path / "search")
+    assert [row["status"] for row in rows] == ["completed", "completed"]
+    rates = {row["learning_rate"] for row in rows}
+    assert len(rates) == len({row["val_loss"] for row in rows}) == 2
+
+
+@pytest.mark.slow
 def test_a_search_goes_on_where_it_was_killed(tmp_path, monkeypatch, capsys):
     unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"
     flags = [*FLAGS, "--max-trials", "2", "--output-dir"]
@@ -176,6 +188,7 @@ def test_trials_that_diverge_are_told(tmp_path, capsys):
         (f"{EXPERIMENT} --units 3", "--units has no place in a search"),
         (f"{EXPERIMENT} --compare", "--compare has no place in a search"),
         (f"{EXPERIMENT} --norm-kinds weight", "any of none, layer, batch, rec"),
+        ("order_embeddings --norm-kinds none symmetric", "symmetric alone"),
         (f"{EXPERIMENT} --learning-rates 1 1", "a low and a higher number"),
         (f"{EXPERIMENT} --batch-size 2000", "more than the 1408 training imag"),
         (f"{EXPERIMENT} --glimpses 3", "unrecognized arguments: --glimpses 3"),
@@ -190,6 +203,20 @@ def test_bad_flags(capsys, tmp_path, flags, message):
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("part", ["search", "report"])
+def test_what_cannot_be_written_is_told(capsys, tmp_path, monkeypatch, part):
+    def fails(*args):
+        raise script.InputError("the disk is full")
+
+    monkeypatch.setattr(script, "search", lambda *args: None)
+    monkeypatch.setattr(script, part, fails)
+    with pytest.raises(SystemExit) as end:
+        script.main([*FLAGS, "--output-dir", str(tmp_path / "search")])
+    assert end.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "tune.py: error: the disk is full"
 
 
 def test_a_folder_belongs_to_one_search(capsys, tmp_path):
