@@ -157,10 +157,7 @@ def train(
 ) -> tuple[dict[str, float], callbacks.History]:
     """Trains and evaluates one kind; writes vocabulary.txt."""
     task = make_task(args, data)
-    # What the numbers of the saved model mean.
-    files.write_text(
-        folder / "vocabulary.txt", "\n".join(data.vocabulary) + "\n"
-    )
+    files.write_vocabulary(folder, data.vocabulary)
     history = task.fit(folder, args)
     last = history.rows[-1]
     metrics = {

@@ -22,7 +22,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import order_embeddings_model as parts
-from common import callbacks, cli, plotting, ranking, training
+from common import callbacks, cli, files, plotting, ranking, training
 from common.datasets import captions
 from common.errors import InputError
 
@@ -173,6 +173,7 @@ def train(
 
     dev = data.dev.first(args.fold)
     task = make_task(args, data)
+    files.write_vocabulary(folder, data.vocabulary)
     embed = embedder(task.model)
     history = training.fit(
         task.model,

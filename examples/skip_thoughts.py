@@ -25,7 +25,14 @@ from typing import NamedTuple
 import keras
 import numpy as np
 import skip_thoughts_model
-from common import callbacks, cli, plotting, sentence_evaluation, training
+from common import (
+    callbacks,
+    cli,
+    files,
+    plotting,
+    sentence_evaluation,
+    training,
+)
 from common.datasets import books, sentence_tasks
 from common.errors import InputError
 
@@ -187,6 +194,7 @@ def train(
 ) -> tuple[dict[str, float], callbacks.History]:
     """Trains one kind and measures it on the way."""
     task = make_task(args, data)
+    files.write_vocabulary(folder, data.books.words)
     evaluation = sentence_evaluation.Evaluation(
         lambda model: measure(model, data)
     )
@@ -212,7 +220,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--eval-dir",
-        type=_absolute,
+        type=cli.absolute,
         metavar="DIR",
         help="the folder of the published files of the tasks",
     )
@@ -225,14 +233,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--word-vectors",
-        type=_absolute,
+        type=cli.absolute,
         metavar="FILE",
         help="word2vec vectors in its text format, for words not in the text",
     )
-
-
-def _absolute(path: str) -> str:
-    return str(Path(path).expanduser().resolve())
 
 
 NLL = plotting.Panel("held-out NLL (nats per word)", lambda r: r["val_nll"])

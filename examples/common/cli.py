@@ -274,14 +274,14 @@ def plans(experiment: Experiment, args: Namespace) -> list[Namespace]:
         name: value for name, value in defaults.items() if given[name] is None
     }
     if completed["data"] not in ("embedded", "tfds"):
-        completed["data"] = _absolute(completed["data"])
+        completed["data"] = absolute(completed["data"])
         if not Path(completed["data"]).exists():
             raise InputError(
                 "--data: expected embedded, tfds or a path that exists, "
                 f"received {args.data!r}"
             )
     if args.data_dir is not None:
-        completed["data_dir"] = _absolute(args.data_dir)
+        completed["data_dir"] = absolute(args.data_dir)
         if completed["data"] != "tfds":
             raise InputError("--data-dir belongs to --data tfds")
     planned = []
@@ -296,5 +296,6 @@ def plans(experiment: Experiment, args: Namespace) -> list[Namespace]:
     return planned
 
 
-def _absolute(path: str) -> str:
+def absolute(path: str) -> str:
+    """The value of a flag that names a file or folder, from anywhere."""
     return str(Path(path).expanduser().resolve())

@@ -65,6 +65,8 @@ def test_a_comparison_writes_everything(tmp_path, monkeypatch, capsys):
     )
     plan = json.loads((run / "args.json").read_text())
     data = script.captions.load(script.Namespace(**plan))
+    words = (run / "vocabulary.txt").read_text().split("\n")[:-1]
+    assert words == [*data.vocabulary]
     found = ranking.measures(_scores(model, data.dev))
     for name, value in found.items():
         assert best[f"val_{name}"] == pytest.approx(value, abs=0.3), name
@@ -206,6 +208,23 @@ def test_the_papers_settings():
     assert (paper["evaluate_every"], paper["fold"]) == (300, 1000)
     # The updates of COCO's 113,287 training images.
     assert paper["epochs"] * (113_287 // 128) % 300 == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_mixed_precision(tmp_path, dtype):
+    flags = [*SMOKE, "--epochs", "2", "--output-dir"]
+    mixed, full = tmp_path / "mixed", tmp_path / "full"
+    assert script.main([*flags, str(mixed), "--mixed-precision", dtype]) == 0
+    assert script.main([*flags, str(full)]) == 0
+    rows = [
+        files.read_csv(folder / "history.csv")[-1] for folder in (mixed, full)
+    ]
+    # Two or three digits, and float16 starts with steps that overflow.
+    assert rows[0]["val_loss"] == pytest.approx(rows[1]["val_loss"], rel=0.05)
+    model = keras.models.load_model(mixed / "model.keras", compile=False)
+    assert model.get_layer("sentence_encoder").compute_dtype == dtype
+    assert model.output.dtype == "float32"
 
 
 @pytest.mark.slow

@@ -88,6 +88,8 @@ def test_published_tasks(tmp_path, text, monkeypatch, capsys):
         setattr(plan, name, flags[flags.index(_flag(name)) + 1])
     plan.eval_tasks = ["sick", "cr"]
     data = script.load_data(plan)
+    words = (run / "vocabulary.txt").read_text().split("\n")[:-1]
+    assert words == [*data.books.words]
     assert [*data.vectors] == ["a", "the", "story", "warm", "camera"]
     found = script.measure(model, data)
     for name, value in found.items():
