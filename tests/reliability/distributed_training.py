@@ -1,6 +1,6 @@
 """The same training on one device, on several, in several processes.
 
-    python distributed_training.py OUTPUT.npz PLACE [RANK PORT]
+    python distributed_training.py OUTPUT.npz PLACE [RANK PORT PORT]
 
 trains in float64 and saves the weights. PLACE is one of
 
@@ -22,7 +22,7 @@ import sys
 BATCH, EPOCHS, ROWS = 8, 2, 24
 
 
-def start(place, rank, port):
+def start(place, rank, ports):
     """Makes the devices and returns the scope to build and train in."""
     import contextlib
 
@@ -41,7 +41,6 @@ def start(place, rank, port):
         assert strategy.num_replicas_in_sync == 2
         return strategy.scope()
     if place == "multi-worker":
-        ports = (int(port), int(port) + 1)
         cluster = {"worker": [f"localhost:{p}" for p in ports]}
         task = {"type": "worker", "index": int(rank)}
         os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": task})
@@ -50,7 +49,7 @@ def start(place, rank, port):
         return tf.distribute.MultiWorkerMirroredStrategy().scope()
     if place == "processes":
         keras.distribution.initialize(
-            job_addresses=f"localhost:{port}",
+            job_addresses=f"localhost:{ports[0]}",
             num_processes=2,
             process_id=int(rank),
         )
@@ -99,9 +98,9 @@ def batches(place, rank):
             yield x[mine], y[mine]
 
 
-def main(output, place, rank=0, port=0):
+def main(output, place, rank=0, *ports):
     """Trains and saves."""
-    scope = start(place, rank, port)
+    scope = start(place, rank, ports)
     import keras
     import numpy as np
 

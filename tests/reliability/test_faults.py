@@ -53,7 +53,9 @@ def assert_same_end(folder, other):
 
 @pytest.mark.slow
 def test_twenty_kills_at_random_moments(tmp_path):
-    rng = np.random.default_rng(int(time.time()))
+    seed = int(time.time())
+    print(f"seed {seed}")  # pytest shows it where the test fails.
+    rng = np.random.default_rng(seed)
     epochs = 3 * (KILLS + 1)
     flags = ("--recurrent", "--epochs", epochs)
     unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"

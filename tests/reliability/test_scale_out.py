@@ -20,9 +20,12 @@ pytestmark = pytest.mark.slow
 
 def run(folder, place, ranks=1, devices=1):
     """(return code, errors) of each process."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
+    # Both open at once, or they might be the same.
+    with socket.socket() as one, socket.socket() as two:
+        ports = []
+        for free in (one, two):
+            free.bind(("localhost", 0))
+            ports.append(free.getsockname()[1])
     flags = f"--xla_force_host_platform_device_count={devices}"
     environment = os.environ | {
         "XLA_FLAGS": flags,
@@ -32,7 +35,7 @@ def run(folder, place, ranks=1, devices=1):
     for rank in range(ranks):
         output = folder / f"{place}{rank}.npz"
         logs.append(folder / f"{place}{rank}.log")
-        arguments = map(str, (SCRIPT, output, place, rank, port))
+        arguments = map(str, (SCRIPT, output, place, rank, *ports))
         with logs[-1].open("w") as log:
             processes.append(
                 subprocess.Popen(
