@@ -248,11 +248,18 @@ def test_mixed_precision(few, tmp_path, norm):
 @pytest.mark.slow
 @pytest.mark.parametrize("norm", ["none", "batch-everywhere", "layer"])
 def test_data_parallel(tmp_path, norm):
-    folder = tmp_path / "run"
-    flags = ["--smoke", "--norm", norm, "--output-dir", folder]
-    end = run_on_two_devices(script, *flags)
+    one, two = tmp_path / "one", tmp_path / "two"
+    flags = ["--smoke", "--norm", norm, "--output-dir"]
+    end = run_on_two_devices(script, *flags, two)
     assert end.returncode == 0, end.stderr
-    metrics = json.loads((folder / "metrics.json").read_text())
-    assert 3 < metrics["train_nll"] < np.log(400)
-    facts = json.loads((folder / "environment.json").read_text())
+    assert script.main([*flags, str(one)]) == 0
+    facts = json.loads((two / "environment.json").read_text())
     assert len(facts["devices"]) == 2
+    alone, shared = (
+        json.loads((folder / "metrics.json").read_text())["train_nll"]
+        for folder in (one, two)
+    )
+    # On TensorFlow each device drops words of its own, and batch statistics
+    # are those of its part.
+    close = 0.1 if norm == "batch-everywhere" else 0.02
+    assert shared == pytest.approx(alone, rel=close)

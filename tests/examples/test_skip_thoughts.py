@@ -259,10 +259,12 @@ def test_two_devices_share_a_batch(tmp_path, text):
     assert script.main([*flags, str(one)]) == 0
     devices = json.loads((two / "environment.json").read_text())["devices"]
     assert len(devices) == 2
+    # On TensorFlow each device clips the gradient of its part.
+    close = 1e-2 if keras.backend.backend() == "tensorflow" else 1e-3
     rows = [files.read_csv(folder / "history.csv") for folder in (one, two)]
     for a, b in zip(*rows, strict=True):
-        assert b["val_nll"] == pytest.approx(a["val_nll"], rel=1e-3)
-        assert b["nll"] == pytest.approx(a["nll"], rel=1e-3)
+        assert b["val_nll"] == pytest.approx(a["val_nll"], rel=close)
+        assert b["nll"] == pytest.approx(a["nll"], rel=close)
 
 
 @pytest.mark.slow
