@@ -220,8 +220,9 @@ def test_mixed_precision(tmp_path, dtype):
     rows = [
         files.read_csv(folder / "history.csv")[-1] for folder in (mixed, full)
     ]
-    # Two or three digits, and float16 starts with steps that overflow.
-    assert rows[0]["val_loss"] == pytest.approx(rows[1]["val_loss"], rel=0.05)
+    # Of few updates float16 leaves out the first, whose scaled loss overflows.
+    close = 0.2 if dtype == "float16" else 0.05
+    assert rows[0]["val_loss"] == pytest.approx(rows[1]["val_loss"], rel=close)
     model = keras.models.load_model(mixed / "model.keras", compile=False)
     assert model.get_layer("sentence_encoder").compute_dtype == dtype
     assert model.output.dtype == "float32"
