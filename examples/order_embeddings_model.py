@@ -12,9 +12,8 @@ from typing import Any
 
 import keras
 import numpy as np
+from common import encoders
 from keras import layers, ops
-
-import keras_ln
 
 KINDS = ("none", "layer", "symmetric")
 
@@ -163,7 +162,7 @@ def build_network(
     gain: float | None,
 ) -> keras.Model:
     """Builds the two encoders; the arguments are `build_model`'s."""
-    uniform = keras.initializers.RandomUniform(-0.1, 0.1)
+    uniform = encoders.uniform()
     words = keras.Input((steps,), dtype="int32", name="words")
     pictures = keras.Input((features,), name="features")
     x = layers.Embedding(
@@ -173,7 +172,7 @@ def build_network(
         mask_zero=True,
         name="embedding",
     )(words)
-    gru = _gru(norm, units, gain)
+    gru = encoders.gru(norm, units, gain, name="sentence_encoder")
     sentence = gru(x)
     # Each of the three matrices is orthogonal, not the three side by side.
     squares = [
@@ -189,16 +188,6 @@ def build_network(
     if similarity_of(norm) == "order":
         both = ops.abs(both)
     return keras.Model([words, pictures], both)
-
-
-def _gru(norm: str, units: int, gain: float | None) -> keras_ln.LNGRU:
-    uniform = keras.initializers.RandomUniform(-0.1, 0.1)
-    options = {"kernel_initializer": uniform, "name": "sentence_encoder"}
-    if norm != "layer":
-        # The normalisation's beta is the layer's bias.
-        return keras_ln.LNGRU(units, normalize=(), use_bias=True, **options)
-    start = keras.initializers.Constant(1.0 if gain is None else gain)
-    return keras_ln.LNGRU(units, gamma_initializer=start, **options)
 
 
 def scorer(

@@ -6,14 +6,12 @@ units, V words that are known.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import keras
 import numpy as np
+from common import encoders
 from common.datasets import books
 from keras import layers, ops
-
-import keras_ln
 
 KINDS = ("none", "layer")
 
@@ -50,35 +48,21 @@ def build(
         for name in ("before", "after")
     )
     words = layers.Embedding(
-        vocabulary, word_size, _uniform(), name="word_vectors"
+        vocabulary, word_size, encoders.uniform(), name="word_vectors"
     )
-    encoder = gru(norm, units, gain, name="encoder")
+    encoder = encoders.gru(norm, units, gain, name="encoder")
     thought = encoder(words(current), mask=ops.not_equal(current, 0))
     hidden = []
     for name, inputs in (("decoder_before", before), ("decoder_after", after)):
-        decoder = gru(norm, units, gain, name=name, return_sequences=True)
+        decoder = encoders.gru(
+            norm, units, gain, name=name, return_sequences=True
+        )
         hidden.append(decoder(words(inputs), initial_state=thought))
     output = layers.Dense(
-        vocabulary, kernel_initializer=_uniform(), name="output"
+        vocabulary, kernel_initializer=encoders.uniform(), name="output"
     )
     logits = output(ops.concatenate(hidden, axis=1))
     return keras.Model([current, before, after], logits)
-
-
-def gru(
-    norm: str, units: int, gain: float | None, **kwargs: Any
-) -> keras_ln.LNGRU:
-    """A GRU of a kind, with the biases that belong to it."""
-    if norm == "none":
-        own: dict[str, Any] = {"normalize": (), "use_bias": True}
-    else:
-        start = keras.initializers.Constant(1.0 if gain is None else gain)
-        own = {"gamma_initializer": start}
-    return keras_ln.LNGRU(units, kernel_initializer=_uniform(), **own, **kwargs)
-
-
-def _uniform() -> keras.initializers.Initializer:
-    return keras.initializers.RandomUniform(-0.1, 0.1)
 
 
 class SentenceEncoder:

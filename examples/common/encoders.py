@@ -1,0 +1,32 @@
+"""The recurrent network that reads sentences, in two of the experiments."""
+
+from typing import Any
+
+import keras
+
+import keras_ln
+
+
+def uniform() -> keras.initializers.Initializer:
+    """What Vendrov et al. and Kiros et al. start matrices from."""
+    return keras.initializers.RandomUniform(-0.1, 0.1)
+
+
+def gru(
+    norm: str, units: int, gain: float | None = None, **kwargs: Any
+) -> keras_ln.LNGRU:
+    """A GRU with layer normalisation if `norm` is "layer", else without.
+
+    Args:
+        norm: the kind.
+        units: U.
+        gain: what the gains start from; None for 1.
+        **kwargs: further arguments of `LNGRU`.
+    """
+    if norm == "layer":
+        start = keras.initializers.Constant(1.0 if gain is None else gain)
+        own: dict[str, Any] = {"gamma_initializer": start}
+    else:
+        # The normalisation's beta is the other's bias.
+        own = {"normalize": (), "use_bias": True}
+    return keras_ln.LNGRU(units, kernel_initializer=uniform(), **own, **kwargs)
