@@ -94,7 +94,8 @@ def test_features_are_scaled_to_length_one(folder):
 
 @pytest.mark.parametrize(
     ("dtype", "size"),
-    [("f2", 1e4), ("f4", 1e25), ("f4", 1e-40), ("f8", 1e60), ("f8", 1e-320)],
+    # No denormals: frameworks may have the processor take them for zero.
+    [("f2", 1e4), ("f4", 1e25), ("f4", 1e-30), ("f8", 1e60), ("f8", 1e-200)],
 )
 def test_features_of_any_size_are_scaled(folder, dtype, size):
     path = folder / "train_ims.npy"
@@ -104,7 +105,7 @@ def test_features_of_any_size_are_scaled(folder, dtype, size):
     assert np.load(path).dtype == dtype
     found = _load(folder).train.features
     expected = [[0.6, 0, -0.8], [0, 1, 0], [2 / 3, 2 / 3, 1 / 3]]
-    # float16 has three digits, as have numbers of so little size.
+    # float16 has three digits.
     np.testing.assert_allclose(found, expected, atol=1e-3)
 
 
