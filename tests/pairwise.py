@@ -51,7 +51,7 @@ def some_slow(cases):
 
     It takes a second or two for each; torch runs them all.
     """
-    every = 1 if keras.backend.backend() == "torch" else 4
+    every = 1 if keras.backend.backend() == "torch" else 6
     return [
         pytest.param(
             case,
