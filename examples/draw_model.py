@@ -240,6 +240,7 @@ class Draw(layers.Layer):
         return self.config | {"name": self.name}
 
 
+@keras.saving.register_keras_serializable(package="keras_ln_examples")
 def pixel_nll(images, logits):
     """-log p(images | logits) of Bernoulli pixels, summed to (B,), eq. 9."""
     return ops.sum(ops.softplus(logits) - images * logits, axis=-1)

@@ -146,6 +146,7 @@ def make_task(args: Namespace, data: strokes.Handwriting) -> training.Task:
     )
 
 
+@keras.saving.register_keras_serializable(package="keras_ln_examples")
 class _MixtureNLL(keras.losses.Loss):
     def call(self, points, outputs):
         return handwriting_model.mixture_nll(points, outputs)

@@ -33,6 +33,7 @@ def window_weights(alpha: Any, beta: Any, kappa: Any, length: int) -> Any:
     return ops.sum(alpha[:, :, None] * bells, axis=1)
 
 
+@keras.saving.register_keras_serializable(package="keras_ln_examples")
 def mixture_nll(points: Any, outputs: Any) -> Any:
     """-log density of points (B, T, 3) in nats, (B, T), eq. 23 to 26.
 
