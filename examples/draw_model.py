@@ -70,15 +70,17 @@ def divergence(mean: Any, log_deviation: Any) -> Any:
     return 0.5 * ops.sum(terms, axis=-1, keepdims=True)
 
 
-def lstm_cell(norm: str, units: int, gain: float | None = None) -> keras.Layer:
+def lstm_cell(
+    norm: str, units: int, gain: float | None = None, **kwargs: Any
+) -> keras.Layer:
     """The LSTM of both networks; `layer` is the paper's eq. 29 to 31."""
     if norm == "weight":
-        return keras_ln.WNLSTMCell(units)
+        return keras_ln.WNLSTMCell(units, **kwargs)
     if norm == "none":
-        return keras_ln.LNLSTMCell(units, normalize=())
+        return keras_ln.LNLSTMCell(units, normalize=(), **kwargs)
     start = keras.initializers.Constant(1.0 if gain is None else gain)
     return keras_ln.LNLSTMCell(
-        units, normalize=("state",), gamma_initializer=start
+        units, normalize=("state",), gamma_initializer=start, **kwargs
     )
 
 
@@ -101,8 +103,11 @@ class DrawCell(layers.Layer):
         read_size: int,
         write_size: int,
         gain: float | None = None,
+        policy: str | None = None,
     ):
         super().__init__(dtype="float32")
+        # Of the layers inside, kept for a process that has another.
+        policy = policy or keras.config.dtype_policy().name
         self.config = {
             "norm": norm,
             "units": units,
@@ -112,19 +117,20 @@ class DrawCell(layers.Layer):
             "read_size": read_size,
             "write_size": write_size,
             "gain": gain,
+            "policy": policy,
         }
         self.shape = height, width
         self.read_size, self.write_size = read_size, write_size
         pixels = height * width
         self.state_size = [pixels, units, units, units, units, pixels]
         self.output_size = 1
-        self.encoder = lstm_cell(norm, units, gain)
-        self.decoder = lstm_cell(norm, units, gain)
-        self.mean = layers.Dense(latent)
-        self.log_deviation = layers.Dense(latent)
+        self.encoder = lstm_cell(norm, units, gain, dtype=policy)
+        self.decoder = lstm_cell(norm, units, gain, dtype=policy)
+        self.mean = layers.Dense(latent, dtype=policy)
+        self.log_deviation = layers.Dense(latent, dtype=policy)
         self.read_attention = layers.Dense(5, dtype="float32")
         self.write_attention = layers.Dense(5, dtype="float32")
-        self.patch = layers.Dense(write_size**2)
+        self.patch = layers.Dense(write_size**2, dtype=policy)
 
     def build(self, input_shape):
         batch, latent = input_shape
@@ -184,11 +190,11 @@ class Draw(layers.Layer):
 
     def __init__(self, glimpses: int, seed: int, name=None, **config: Any):
         super().__init__(dtype="float32", name=name)
-        self.config = {"glimpses": glimpses, "seed": seed, **config}
         self.glimpses = glimpses
         self.latent = config["latent"]
         self.seed_generator = keras.random.SeedGenerator(seed)
         self.cell = DrawCell(**config)
+        self.config = {"glimpses": glimpses, "seed": seed, **self.cell.config}
         self.rnn = layers.RNN(
             self.cell, return_sequences=True, return_state=True, dtype="float32"
         )
