@@ -21,7 +21,7 @@ from pathlib import Path
 
 import attentive_reader_model as reader
 import keras
-from common import callbacks, cli, files, plotting, training
+from common import callbacks, cli, plotting, training
 from common.datasets import cloze, streams
 from common.errors import InputError
 from keras import layers, ops
@@ -113,7 +113,7 @@ def check(args: Namespace, data: cloze.Cloze) -> None:
             f"--norm {args.norm} needs a --batch-size of at least 2"
         )
     training.check_evaluate_every(args, examples // args.batch_size)
-    training.even_part(args, len(data.validation.answers))
+    training.held_out(args, len(data.validation.answers), EVALUATION_BATCH)
 
 
 def make_task(args: Namespace, data: cloze.Cloze) -> training.Task:
@@ -131,8 +131,9 @@ def make_task(args: Namespace, data: cloze.Cloze) -> training.Task:
         args.seed,
     )
     updates_per_pass = len(data.train.answers) // args.batch_size
-    # Devices that share a batch leave out the last questions, a few at most.
-    tested = training.even_part(args, len(data.validation.answers))
+    tested, batch = training.held_out(
+        args, len(data.validation.answers), EVALUATION_BATCH
+    )
     model.compile(
         keras.optimizers.Adam(args.learning_rate, global_clipnorm=10.0),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -143,22 +144,18 @@ def make_task(args: Namespace, data: cloze.Cloze) -> training.Task:
         model,
         lambda update: cloze.batches(data, args.batch_size, args.seed, update),
         updates_per_pass,
-        streams.in_order(
-            data.validation.first(tested),
-            training.even_part(args, EVALUATION_BATCH),
-        ).map(
+        streams.in_order(data.validation.first(tested), batch).map(
             lambda passages, queries, answers: ((passages, queries), answers)
         ),
+        data.vocabulary,
     )
 
 
 def train(
     args: Namespace, data: cloze.Cloze, folder: Path
 ) -> tuple[dict[str, float], callbacks.History]:
-    """Trains and evaluates one kind; writes vocabulary.txt."""
-    task = make_task(args, data)
-    files.write_vocabulary(folder, data.vocabulary)
-    history = task.fit(folder, args)
+    """Trains and evaluates one kind."""
+    history = make_task(args, data).fit(folder, args)
     last = history.rows[-1]
     metrics = {
         "train_nll": last["loss"],
@@ -207,7 +204,7 @@ EXPERIMENT = cli.Experiment(
     presets={
         "quick": {
             "data": "embedded",
-            "epochs": 20,
+            "epochs": 16,
             "batch_size": 32,
             "units": 64,
             "learning_rate": 1e-3,

@@ -95,15 +95,15 @@ def check(args: Namespace, images: binarized_mnist.Images) -> None:
                 "stride of one filter means nothing"
             )
     training.check_evaluate_every(args, examples // args.batch_size)
-    training.check_even(
-        args, "test images", len(images.test) % EVALUATION_BATCH
-    )
+    training.held_out(args, len(images.test), EVALUATION_BATCH)
 
 
 def make_task(args: Namespace, images: binarized_mnist.Images) -> training.Task:
     """Compiles the model, whose loss is the variational bound in nats."""
     _, height, width = images.train.shape
     x, test_x = (part.reshape(len(part), -1) for part in images)
+    tested, batch = training.held_out(args, len(test_x), EVALUATION_BATCH)
+    test_x = test_x[:tested]
     model = build_model(
         args.norm,
         args.units,
@@ -128,7 +128,7 @@ def make_task(args: Namespace, images: binarized_mnist.Images) -> training.Task:
             (x, x), args.batch_size, args.seed, update
         ),
         updates_per_pass,
-        streams.in_order((test_x, test_x), EVALUATION_BATCH),
+        streams.in_order((test_x, test_x), batch),
     )
 
 

@@ -99,8 +99,7 @@ def check(args: Namespace, data: strokes.Handwriting) -> None:
                 f"received {text!r}"
             )
     training.check_evaluate_every(args, examples // args.batch_size)
-    tested = len(data.test.points)
-    training.check_even(args, "test lines", tested % EVALUATION_BATCH)
+    training.held_out(args, len(data.test.points), EVALUATION_BATCH)
 
 
 def make_task(args: Namespace, data: strokes.Handwriting) -> training.Task:
@@ -135,14 +134,17 @@ def make_task(args: Namespace, data: strokes.Handwriting) -> training.Task:
     def as_fit_wants(before, symbols, points, valid):
         return (before, symbols), points, valid
 
-    train, test = shifted(*data.train), shifted(*data.test)
+    tested, batch = training.held_out(
+        args, len(data.test.points), EVALUATION_BATCH
+    )
+    train, test = shifted(*data.train), shifted(*data.test.first(tested))
     return training.Task(
         model,
         lambda update: streams.shuffled(
             train, args.batch_size, args.seed, update
         ).map(as_fit_wants),
         updates_per_pass,
-        streams.in_order(test, EVALUATION_BATCH).map(as_fit_wants),
+        streams.in_order(test, batch).map(as_fit_wants),
     )
 
 

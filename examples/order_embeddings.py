@@ -22,7 +22,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import order_embeddings_model as parts
-from common import callbacks, cli, files, plotting, ranking, training
+from common import callbacks, cli, plotting, ranking, training
 from common.datasets import captions
 from common.errors import InputError
 
@@ -88,8 +88,7 @@ def check(args: Namespace, data: captions.Captions) -> None:
                 f"{args.fold} of --fold"
             )
     training.check_evaluate_every(args, images // args.batch_size)
-    searched = captions.EACH * args.fold
-    training.check_even(args, "--fold", searched % EVALUATION_BATCH)
+    training.held_out(args, captions.EACH * args.fold, EVALUATION_BATCH)
 
 
 def make_task(args: Namespace, data: captions.Captions) -> training.Task:
@@ -106,6 +105,8 @@ def make_task(args: Namespace, data: captions.Captions) -> training.Task:
     )
     similarity = parts.similarity_of(args.norm)
     updates_per_pass = len(features) // args.batch_size
+    dev = data.dev.first(args.fold)
+    tested, batch = training.held_out(args, len(dev.words), EVALUATION_BATCH)
     model.compile(
         # Each gradient by itself is clipped.
         keras.optimizers.Adam(args.learning_rate, clipnorm=2.0),
@@ -117,20 +118,28 @@ def make_task(args: Namespace, data: captions.Captions) -> training.Task:
         model,
         lambda update: data.train.shuffled(args.batch_size, args.seed, update),
         updates_per_pass,
-        data.dev.first(args.fold).in_order(EVALUATION_BATCH),
+        dev.in_order(batch, tested),
+        data.vocabulary,
     )
 
 
 Embed = Callable[[captions.Split], tuple[np.ndarray, np.ndarray]]
 
 
-def embedder(model: keras.Model) -> Embed:
+def embedder(model: keras.Model, args: Namespace) -> Embed:
     """Makes a function to embeddings of captions (5 N, U) and images (N, U)."""
     # Without what `compile` made of the other.
     encoder = keras.Model(model.inputs, model.output)
+    devices = training.device_count(args)
 
     def embed(split):
-        both = encoder.predict(split.in_order(EVALUATION_BATCH), verbose=0)
+        # None may be left out: devices that share a batch see some again.
+        count = len(split.words)
+        padded, batch = training.held_out(
+            args, count + -count % devices, EVALUATION_BATCH
+        )
+        both = encoder.predict(split.in_order(batch, padded), verbose=0)
+        both = both[:count]
         return both[:, 0], both[:: captions.EACH, 1]
 
     return embed
@@ -173,22 +182,17 @@ def train(
 
     dev = data.dev.first(args.fold)
     task = make_task(args, data)
-    files.write_vocabulary(folder, data.vocabulary)
-    embed = embedder(task.model)
-    history = training.fit(
-        task.model,
-        task.batches,
+    embed = embedder(task.model, args)
+    history = task.fit(
         folder,
         args,
-        updates_per_pass=task.updates_per_pass,
-        validation_data=task.validation_data,
         monitor="val_recall_sum",
         mode="max",
         extra_callbacks=[Validation(lambda: measure(embed, dev))],
     )
     best = keras.models.load_model(folder / "model.keras", compile=False)
     folds = min(ranking.FOLDS, len(data.test.features) // args.fold)
-    metrics = measure(embedder(best), data.test.first(folds * args.fold))
+    metrics = measure(embedder(best, args), data.test.first(folds * args.fold))
     last = history.rows[-1]
     row = next(
         row

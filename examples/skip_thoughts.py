@@ -28,7 +28,6 @@ import skip_thoughts_model
 from common import (
     callbacks,
     cli,
-    files,
     plotting,
     sentence_evaluation,
     training,
@@ -122,7 +121,7 @@ def check(args: Namespace, data: Data) -> None:
             f"one length among the {len(data.books.train)} to learn from"
         )
     training.check_evaluate_every(args, updates)
-    training.even_part(args, len(data.books.test))
+    training.held_out(args, len(data.books.test), EVALUATION_BATCH)
 
 
 def compile_model(model: keras.Model, learning_rate: float) -> None:
@@ -157,18 +156,15 @@ def make_task(args: Namespace, data: Data) -> training.Task:
     )
     compile_model(model, args.learning_rate)
     updates = updates_per_pass(args, text)
-    # Devices that share a batch leave out the last triples, a few at most.
-    held_out = text.test[: training.even_part(args, len(text.test))]
+    tested, batch = training.held_out(args, len(text.test), EVALUATION_BATCH)
     return training.Task(
         model,
         lambda update: books.batches(
             text, args.batch_size, args.seed, updates, update
         ),
         updates,
-        books.in_order(
-            text._replace(test=held_out),
-            training.even_part(args, EVALUATION_BATCH),
-        ),
+        books.in_order(text._replace(test=text.test[:tested]), batch),
+        text.words,
     )
 
 
@@ -194,7 +190,6 @@ def train(
 ) -> tuple[dict[str, float], callbacks.History]:
     """Trains one kind and measures it on the way."""
     task = make_task(args, data)
-    files.write_vocabulary(folder, data.books.words)
     evaluation = sentence_evaluation.Evaluation(
         lambda model: measure(model, data)
     )

@@ -45,6 +45,8 @@ EXPERIMENTS = (
 TUNERS = ("random", "bayesian", "hyperband")
 # What the search varies, and a flag would fix.
 _SEARCHED = ("norm", "units", "learning_rate", "gain")
+# What belongs to runs; a search evaluates after every pass.
+_ELSEWHERE = ("compare", "evaluate_every", "tensorboard")
 # Kinds of the scripts that have no gain.
 _WITHOUT_GAIN = ("none", "symmetric", "weight")
 # Kinds with a loss of their own, which says nothing beside others' losses.
@@ -198,6 +200,8 @@ def report(tuner: Any, folder: Path) -> int:
         # Only weights are wanted, of what KerasTuner saved.
         warnings.filterwarnings("ignore", "Skipping variable loading for opt")
         (model,) = tuner.get_best_models(1)
+    # The task of that model: it has just been built.
+    tuner.hypermodel.task.write_vocabulary(folder)
     with files.replacing(folder / "model.keras") as partial:
         model.save(partial)
     files.write_json(folder / "metrics.json", scored[0])
@@ -251,11 +255,11 @@ def _complete(
     experiment: cli.Experiment, own: Namespace, given: Namespace
 ) -> Namespace:
     """The flags of a trial, but for what is searched."""
-    for name in ("compare", *_SEARCHED):
+    for name in (*_ELSEWHERE, *_SEARCHED):
         if vars(given).get(name):
             raise InputError(
                 f"--{name.replace('_', '-')} has no place in a search; see "
-                "--help for what says where to search"
+                "--help for what a search takes"
             )
     kinds = own.norm_kinds or [k for k in experiment.kinds if k not in _ALONE]
     unknown = set(kinds) - set(experiment.kinds)
@@ -273,6 +277,7 @@ def _complete(
     (plan,) = cli.plans(experiment, given)
     args = Namespace(**vars(plan) | vars(own))
     args.norm_kinds = kinds
+    args.evaluate_every = None  # The preset's.
     if not args.unit_choices:
         units = plan.units
         args.unit_choices = sorted({max(1, units // 2), units, 2 * units})

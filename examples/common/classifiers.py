@@ -31,8 +31,7 @@ def check(args: Namespace, data: mnist.Digits) -> None:
     if args.norm == "batch" and args.batch_size < 2:
         raise InputError("--norm batch needs a --batch-size of at least 2")
     training.check_evaluate_every(args, examples // args.batch_size)
-    tested = len(data.test_labels)
-    training.check_even(args, "test images", tested % EVALUATION_BATCH)
+    training.held_out(args, len(data.test_labels), EVALUATION_BATCH)
 
 
 def make_task(
@@ -54,6 +53,7 @@ def make_task(
         xla: whether the model gains from `training.speed`.
     """
     x, test_x = prepare(data.train_images), prepare(data.test_images)
+    tested, batch = training.held_out(args, len(test_x), EVALUATION_BATCH)
     updates_per_pass = len(x) // args.batch_size
     model = build(x.shape[1:])
     updates = args.evaluate_every or updates_per_pass
@@ -69,7 +69,7 @@ def make_task(
             (x, data.train_labels), args.batch_size, args.seed, update
         ),
         updates_per_pass,
-        streams.in_order((test_x, data.test_labels), EVALUATION_BATCH),
+        streams.in_order((test_x[:tested], data.test_labels[:tested]), batch),
     )
 
 

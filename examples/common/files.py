@@ -5,7 +5,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +55,6 @@ def write_text(path: Path, text: str) -> None:
     """Writes a whole text file."""
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")
-
-
-def write_vocabulary(folder: Path, words: Iterable[str]) -> None:
-    """Writes `vocabulary.txt`: what the numbers of a saved model mean."""
-    write_text(folder / "vocabulary.txt", "".join(f"{w}\n" for w in words))
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -30,20 +30,20 @@ class Task:
             set of the following batches.
         updates_per_pass: the batches of one pass.
         validation_data: as of `model.fit`.
-        monitor: where given, the log whose least value decides which model
-            is kept; else it is the last one.
+        vocabulary: where the inputs are numbers of words, the words.
     """
 
     model: keras.Model
     batches: Callable[[int], tf.data.Dataset]
     updates_per_pass: int
     validation_data: Any
-    monitor: str | None = None
+    vocabulary: Sequence[str] | None = None
 
     def fit(
         self, folder: Path, args: Namespace, **options: Any
     ) -> callbacks.History:
-        """Trains as `training.fit` says."""
+        """Trains as `training.fit` says, and writes the vocabulary."""
+        self.write_vocabulary(folder)
         return fit(
             self.model,
             self.batches,
@@ -51,10 +51,16 @@ class Task:
             args,
             updates_per_pass=self.updates_per_pass,
             validation_data=self.validation_data,
-            monitor=self.monitor,
-            mode="min",
             **options,
         )
+
+    def write_vocabulary(self, folder: Path) -> None:
+        """Writes `vocabulary.txt`: what the numbers of a saved model mean."""
+        if self.vocabulary is not None:
+            files.write_text(
+                folder / "vocabulary.txt",
+                "".join(f"{word}\n" for word in self.vocabulary),
+            )
 
 
 def check_environment(args: Namespace) -> None:
@@ -69,23 +75,26 @@ def check_environment(args: Namespace) -> None:
             f"--distribute {args.distribute} works on the tensorflow and jax "
             f"backends of Keras, not on {backend}"
         )
-    check_even(args, "--batch-size", args.batch_size)
-
-
-def check_even(args: Namespace, name: str, examples: int) -> None:
-    """Refuses a batch that --distribute cannot cut into equal parts."""
     count = device_count(args)
-    if examples % count:
+    if args.batch_size % count:
         raise InputError(
-            f"{name}: {examples} cannot be split evenly over {count} devices"
+            f"--batch-size: {args.batch_size} cannot be split evenly over "
+            f"{count} devices"
         )
 
 
-def even_part(args: Namespace, examples: int) -> int:
-    """The most of the held-out examples that --distribute can split evenly.
+def held_out(
+    args: Namespace, examples: int, batch_size: int
+) -> tuple[int, int]:
+    """How many held-out examples to evaluate, in batches of how many.
 
-    Used for a set and for the size of its batches, it makes every batch even,
-    the last one too.
+    Devices that share a batch need equal parts of each, the last one too:
+    they leave out the last examples, fewer than there are devices.
+
+    Args:
+        args: the flags.
+        examples: those held out.
+        batch_size: the one wanted.
 
     Raises:
         InputError: if there are fewer examples than devices.
@@ -96,7 +105,7 @@ def even_part(args: Namespace, examples: int) -> int:
             f"the {examples} held-out examples are fewer than the {count} "
             "devices of --distribute"
         )
-    return examples - examples % count
+    return examples - examples % count, max(1, batch_size // count) * count
 
 
 def device_count(args: Namespace) -> int:

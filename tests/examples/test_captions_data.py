@@ -265,15 +265,16 @@ def test_batches_hold_different_images(folder):
     )
 
 
-def test_evaluation_is_in_order(folder):
+def test_evaluation_is_in_order_and_begins_again(folder):
     split = _load(folder).train
+    again = [*range(15), 0, 1]
     words, features, images = zip(
-        *((w, f, i) for (w, f), i in split.in_order(4)), strict=True
+        *((w, f, i) for (w, f), i in split.in_order(4, 17)), strict=True
     )
-    assert [len(part) for part in words] == [4, 4, 4, 3]
-    np.testing.assert_array_equal(np.concatenate(words), split.words)
+    assert [len(part) for part in words] == [4, 4, 4, 4, 1]
+    np.testing.assert_array_equal(np.concatenate(words), split.words[again])
     images = np.concatenate(images)
-    np.testing.assert_array_equal(images, np.repeat(np.arange(3), 5))
+    np.testing.assert_array_equal(images, np.repeat(np.arange(3), 5)[again])
     np.testing.assert_array_equal(
         np.concatenate(features), split.features[images]
     )

@@ -38,11 +38,16 @@ class Split(NamedTuple):
         """The first images."""
         return Split(self.words[: EACH * images], self.features[:images])
 
-    def in_order(self, batch: int) -> tf.data.Dataset:
-        """Batches of ((words, features), number of the image), once."""
+    def in_order(self, batch: int, count: int) -> tf.data.Dataset:
+        """Batches of ((words, features), number of the image).
+
+        Of the first `count` captions; after the last comes the first again.
+        """
         gather = self._gather()
-        captions = tf.data.Dataset.range(len(self.words)).batch(batch)
-        return captions.map(gather).prefetch(tf.data.AUTOTUNE)
+        captions = tf.data.Dataset.range(count).batch(batch)
+        return captions.map(lambda n: gather(n % len(self.words))).prefetch(
+            tf.data.AUTOTUNE
+        )
 
     def shuffled(
         self, batch: int, seed: int, first_update: int

@@ -1,0 +1,79 @@
+"""Devices that share batches have equal parts of what is held out, too."""
+
+import importlib
+
+import keras
+import numpy as np
+import order_embeddings
+import pytest
+from common import cli, training
+from common.datasets import captions, strokes
+from common.errors import InputError
+
+
+@pytest.fixture(autouse=True)
+def seven_devices(monkeypatch):
+    monkeypatch.setattr(training, "_devices", lambda: 7 * ["CPU"])
+    monkeypatch.setattr(strokes, "SMALL_TRAINING_TEXTS", 14)
+    monkeypatch.setattr(strokes, "SMALL_TEST_TEXTS", 64)
+    monkeypatch.setattr(captions, "SMALL_COUNTS", (28, 40, 40))
+
+
+def _plan(experiment, *flags):
+    flags = ["--smoke", "--batch-size", "14", *flags]
+    (plan,) = cli.plans(experiment, cli.parse(experiment, flags, "test"))
+    plan.distribute = "data-parallel"
+    return plan
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("permutation_invariant_mnist", [378]),  # of 384
+        ("draw_mnist", [126]),  # of 128
+        ("handwriting_generation", [63]),  # of 64
+        ("order_embeddings", [98, 98]),  # of 200
+    ],
+)
+def test_every_batch_can_be_shared(name, sizes):
+    experiment = importlib.import_module(name).EXPERIMENT
+    plan = _plan(experiment)
+    data = experiment.load_data(plan)
+    experiment.check(plan, data)
+    batches = experiment.make_task(plan, data).validation_data
+    found = [{len(part) for part in keras.tree.flatten(b)} for b in batches]
+    assert found == [{size} for size in sizes]
+
+
+def test_sizes_of_sets_and_batches():
+    args = _plan(order_embeddings.EXPERIMENT)
+    assert training.held_out(args, 384, 128) == (378, 126)
+    assert training.held_out(args, 7, 128) == (7, 126)
+    # No fewer than the devices in a batch.
+    assert training.held_out(args, 384, 5) == (378, 7)
+    with pytest.raises(InputError, match="the 6 held-out examples are fewer "):
+        training.held_out(args, 6, 128)
+    args.distribute = "none"
+    assert training.held_out(args, 385, 128) == (385, 128)
+
+
+def test_a_search_leaves_no_caption_out(monkeypatch):
+    args = _plan(order_embeddings.EXPERIMENT, "--units", "4")
+    data = order_embeddings.load_data(args)
+    model = order_embeddings.make_task(args, data).model
+    seen = []
+    in_order = captions.Split.in_order
+
+    def spy(split, *sizes):
+        batches = in_order(split, *sizes)
+        seen.extend(len(images) for _, images in batches)
+        return batches
+
+    monkeypatch.setattr(captions.Split, "in_order", spy)
+    shared = order_embeddings.embedder(model, args)(data.dev)
+    assert seen == [98, 98, 7]
+    args.distribute = "none"
+    alone = order_embeddings.embedder(model, args)(data.dev)
+    assert [len(part) for part in shared] == [200, 40]
+    for one, two in zip(shared, alone, strict=True):
+        np.testing.assert_allclose(one, two, atol=1e-6)
