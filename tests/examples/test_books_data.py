@@ -56,24 +56,26 @@ def test_sentences_of_plain_text():
 
 def test_the_most_frequent_words_are_known(tmp_path):
     path = tmp_path / "book.txt"
-    path.write_text("A b c. A b! A d e.\n", encoding="utf-8")
+    # The last three are held out: their words do not count.
+    path.write_text("A b c. A b! A d e." + " F c c." * 3, encoding="utf-8")
     loaded = _load(path, vocabulary=4)
     # By frequency, then by the alphabet.
     assert loaded.words == (*books.MARKS, "a", ".", "b", "!")
     found = [_text(loaded, row) for row in loaded.sentences]
-    assert found == [
+    assert found[3:] == ["<unknown> <unknown> <unknown> . <end>"] * 3
+    assert found[:3] == [
         "a b <unknown> . <end>",
         "a b ! <end>",
         "a <unknown> <unknown> . <end>",
     ]
-    assert loaded.sentences.shape == (3, 31)
+    assert loaded.sentences.shape == (6, 31)
 
 
 def test_long_sentences_are_cut_without_an_end(tmp_path):
     path = tmp_path / "book.txt"
-    path.write_text("A b c d e. A b c. A b.\n")
+    path.write_text("A b c d e. A b c. A b." + " A b." * 3)
     loaded = _load(path, length=4)
-    found = [_text(loaded, row) for row in loaded.sentences]
+    found = [_text(loaded, row) for row in loaded.sentences[:3]]
     assert found == ["a b c d", "a b c . <end>", "a b . <end>"]
 
 

@@ -119,40 +119,45 @@ class TextFile:
 def build(
     texts: Mapping[str, Iterable[str]], vocabulary: int, max_words: int
 ) -> Books:
-    """Finds the whole text's most frequent words and numbers its sentences.
+    """Finds the most frequent words to learn from and numbers the sentences.
 
     Args:
-        texts: from a name to lines, which are gone through twice.
-        vocabulary: the most words to know.
+        texts: from a name to lines, which are gone through three times.
+        vocabulary: the most words to know; those held out do not count.
         max_words: the words after which a sentence is cut.
 
     Raises:
         InputError: if a text has fewer than three sentences.
     """
-    counts: collections.Counter[str] = collections.Counter()
     sizes = []
     for name, lines in texts.items():
-        size = 0
-        for sentence in sentences(lines):
-            counts.update(sentence)
-            size += 1
+        size = sum(1 for _ in sentences(lines))
         if size < 3:
             raise InputError(
                 f"{name} has {size} sentence{'s' * (size != 1)}; one between "
                 "two others needs at least 3"
             )
         sizes.append(size)
+    train, test = _split(sizes)
+    held_out = {int(n) + k for n in test for k in (-1, 0, 1)}
+    counts: collections.Counter[str] = collections.Counter()
+    for number, sentence in enumerate(_all_sentences(texts)):
+        if number not in held_out:
+            counts.update(sentence)
     known = sorted(counts, key=lambda word: (-counts[word], word))[:vocabulary]
     words = (*MARKS, *known)
     index = {word: number for number, word in enumerate(words)}
     rows = np.zeros(
         (sum(sizes), max_words + 1), np.min_scalar_type(len(words) - 1)
     )
-    everything = (s for lines in texts.values() for s in sentences(lines))
-    for row, sentence in zip(rows, everything, strict=True):
+    for row, sentence in zip(rows, _all_sentences(texts), strict=True):
         numbers = encode(sentence, index, max_words)
         row[: len(numbers)] = numbers
-    return Books(words, rows, *_split(sizes))
+    return Books(words, rows, train, test)
+
+
+def _all_sentences(texts: Mapping[str, Iterable[str]]) -> Iterator[list[str]]:
+    return (s for lines in texts.values() for s in sentences(lines))
 
 
 def sentences(lines: Iterable[str]) -> Iterator[list[str]]:
