@@ -239,7 +239,7 @@ def test_unusable_text_is_named(tmp_path, content, message):
 
 def test_byte_order_mark(tmp_path):
     path = tmp_path / "book.txt"
-    path.write_bytes("\ufeffOne. Two. Three.".encode())
+    path.write_bytes("\ufeffOne. Two. Three. Four. Five.".encode())
     assert "one" in _load(path).words
 
 
