@@ -92,6 +92,16 @@ def check_floating(name: str, dtype: Any) -> str:
     return dtype
 
 
+def places(name: str, values: Any) -> list[tuple[str, Any]]:
+    """Each of `values` with its place, such as `states[1]`.
+
+    One tensor that is no list has the place `name`.
+    """
+    if not keras.tree.is_nested(values):
+        return [(name, values)]
+    return [(f"{name}[{k}]", value) for k, value in enumerate(values)]
+
+
 def statistics_dtype(dtype: Any) -> str:
     """The dtype for statistics and accumulators of `dtype`: >= float32."""
     # keras.backend.result_type turns float64 into float32 on JAX and torch.
@@ -176,6 +186,40 @@ def check_shape(
         raise ValueError(
             f"Argument `{name}` must have the shape ({letters}), here "
             f"{tuple(expected)}. Received: shape {tuple(shape)}"
+        )
+
+
+def check_steps(name: str, shape: Sequence[int | None]) -> None:
+    """`ValueError` where the shape (B, T, D) is known to have no steps."""
+    if shape[1] == 0:
+        raise ValueError(
+            f"Argument `{name}` must have at least one time step. Received: "
+            f"shape {tuple(shape)}."
+        )
+
+
+def check_weight(
+    name: str, weight: Any, expected: Sequence[int | str], reason: str = ""
+) -> None:
+    """Raises `ValueError` unless `weights[name]` has the expected shape.
+
+    Args:
+        name: name of the weight, for the message.
+        weight: the tensor.
+        expected: the sizes that it must have, and the names of those that may
+            be any but 0.
+        reason: what makes these the sizes, such as " for 4 units".
+    """
+    shape = tuple(weight.shape)
+    if len(shape) != len(expected) or not all(
+        size if isinstance(wanted, str) else size == wanted
+        for size, wanted in zip(shape, expected, strict=True)
+    ):
+        sizes = ", ".join(map(str, expected))
+        comma = "," if len(expected) == 1 else ""
+        raise ValueError(
+            f"Argument `weights` must hold {name} of shape ({sizes}{comma})"
+            f"{reason}. Received: shape {shape}."
         )
 
 

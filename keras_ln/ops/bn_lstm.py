@@ -103,8 +103,7 @@ def bn_lstm(
         sequences; h and c (B, U) in the dtypes of the initial states; and by
         site the means and variances (T, 4U or U) that were used, in the order
         of the visits and without a gradient, or None where the site is not
-        normalised. All between is computed in at
-        least float32.
+        normalised. All between is computed in at least float32.
 
     Raises:
         ValueError: for a wrong dtype, shape, weight name, activation or
@@ -125,6 +124,10 @@ def bn_lstm(
     >>> tuple(outputs.shape), tuple(statistics["state"][0].shape)
     ((2, 7, 4), (7, 4))
     """
+    weights = {
+        name: keras.ops.convert_to_tensor(weight)
+        for name, weight in weights.items()
+    }
     checked = check_sequence(
         sequences,
         initial_states,
@@ -296,8 +299,8 @@ def _check_statistics(weights: dict[str, Any]) -> None:
                     f"Argument `weights` must hold {name} where learn is "
                     f"False. Received: {', '.join(weights)}."
                 )
-            arguments.check_shape(
-                name, weights[name].shape, (None, size), "steps, columns"
+            arguments.check_weight(
+                name, weights[name], ("steps", size), ", with a step at least"
             )
 
 

@@ -48,6 +48,7 @@ def check_sequence(
     sequences = keras.ops.convert_to_tensor(sequences)
     arguments.check_floating("sequences", sequences.dtype)
     arguments.check_rank("sequences", sequences.shape, "batch, time, features")
+    arguments.check_steps("sequences", sequences.shape)
     features = arguments.check_known("sequences", sequences.shape, -1)
     if missing := [name for name in MATRICES if name not in weights]:
         raise ValueError(
@@ -59,7 +60,7 @@ def check_sequence(
         for name, weight in weights.items()
     }
     for name in MATRICES:
-        arguments.check_rank(name, weights[name].shape, "inputs, columns")
+        arguments.check_weight(name, weights[name], ("inputs", "columns"))
     units = weights["recurrent_kernel"].shape[0]
     shapes: dict[str, tuple[int, ...]] = {
         "kernel": (features, gates * units),
@@ -72,12 +73,12 @@ def check_sequence(
                 f"Argument `weights` may hold {', '.join(shapes)}. "
                 f"Received: a weight {name!r}."
             )
-        if tuple(weight.shape) != shapes[name]:
-            raise ValueError(
-                f"Argument `weights` must hold {name} of shape "
-                f"{shapes[name]} for {features} features and {units} units. "
-                f"Received: shape {tuple(weight.shape)}."
-            )
+        arguments.check_weight(
+            name,
+            weight,
+            shapes[name],
+            f" for {features} features and {units} units",
+        )
     weights |= {
         name: keras.ops.cast(weights[name], sequences.dtype)
         for name in MATRICES
@@ -117,14 +118,12 @@ def _check_states(
             f"(batch, units), units being {units}. Received: shapes "
             f"{[tuple(state.shape) for state in states]}."
         )
-    for state in states:
+    given = states if keras.tree.is_nested(initial_states) else states[0]
+    for place, state in arguments.places("initial_states", given):
         # Whole numbers would cut off what each step adds.
-        arguments.check_floating("initial_states", state.dtype)
+        arguments.check_floating(place, state.dtype)
         arguments.check_shape(
-            "initial_states",
-            state.shape,
-            (sequences.shape[0], units),
-            "batch, units",
+            place, state.shape, (sequences.shape[0], units), "batch, units"
         )
     return states
 
@@ -149,15 +148,14 @@ def check_masks(
     if mask is not None:
         mask = arguments.check_time_mask(mask, sequences.shape)
     checked = [mask]
-    for name, dropout, size in (
-        ("input_mask", input_mask, features),
-        ("recurrent_mask", recurrent_mask, units),
+    for name, dropout, size, letters in (
+        ("input_mask", input_mask, features, "batch, features"),
+        ("recurrent_mask", recurrent_mask, units, "batch, units"),
     ):
         if dropout is not None:
             dropout = keras.ops.cast(
                 keras.ops.convert_to_tensor(dropout), sequences.dtype
             )
-            letters = "batch, features" if size is features else "batch, units"
             arguments.check_shape(name, dropout.shape, (batch, size), letters)
         checked.append(dropout)
     return tuple(checked)

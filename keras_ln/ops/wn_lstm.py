@@ -60,12 +60,13 @@ def wn_lstm(
     ((2, 7, 4), (2, 4))
     """
     sequences = keras.ops.convert_to_tensor(sequences)
-    _check_names(weights)
+    weights = _checked(weights, arguments.statistics_dtype(sequences.dtype))
     weights = effective_weights(weights, sequences.dtype)
     return ln_lstm(sequences, initial_states, weights, **options)
 
 
-def _check_names(weights: dict[str, Any]) -> None:
+def _checked(weights: dict[str, Any], dtype: str) -> dict[str, Any]:
+    """The weights as tensors, whole numbers in `dtype`."""
     if missing := [name for name in _NAMES if name not in weights]:
         raise ValueError(
             f"Argument `weights` must hold {', '.join(_NAMES)}. Received: "
@@ -76,13 +77,25 @@ def _check_names(weights: dict[str, Any]) -> None:
             f"Argument `weights` may hold {', '.join(_NAMES)} and bias. "
             f"Received: {', '.join(sorted(unknown))}."
         )
+    tensors = {}
+    for name, weight in weights.items():
+        tensor = keras.ops.convert_to_tensor(weight)
+        # Directions of length 1 would be cut to zeros.
+        if not keras.backend.is_float_dtype(
+            keras.backend.standardize_dtype(tensor.dtype)
+        ):
+            tensor = keras.ops.cast(tensor, dtype)
+        tensors[name] = tensor
     for gain, kernel in (
         ("kernel_g", "kernel"),
         ("recurrent_g", "recurrent_kernel"),
     ):
-        shape = weights[kernel].shape
-        arguments.check_rank(kernel, shape, "inputs, columns")
-        arguments.check_shape(gain, weights[gain].shape, shape[1:], "columns")
+        arguments.check_weight(kernel, tensors[kernel], ("inputs", "columns"))
+        columns = tensors[kernel].shape[1]
+        arguments.check_weight(
+            gain, tensors[gain], (columns,), f" for a {kernel} of that width"
+        )
+    return tensors
 
 
 def effective_weights(weights: dict[str, Any], dtype: str) -> dict[str, Any]:

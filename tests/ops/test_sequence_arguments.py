@@ -1,0 +1,267 @@
+"""What the sequence ops refuse, by its message, and what they convert."""
+
+import keras
+import numpy as np
+import pytest
+from tolerances import FLOAT32_VALUES
+
+from keras_ln import ops
+
+EVERY_OP = pytest.mark.parametrize(
+    "op",
+    [ops.ln_simple_rnn, ops.ln_gru, ops.ln_lstm, ops.bn_lstm, ops.wn_lstm],
+    ids=lambda op: op.__name__,
+)
+
+
+def numbers(tensors):
+    return [
+        keras.ops.convert_to_numpy(tensor)
+        for tensor in keras.tree.flatten(tensors)
+    ]
+
+
+def lstm_arguments(dtype="float32"):
+    rng = np.random.default_rng(0)
+
+    def tensor(*shape):
+        return keras.ops.convert_to_tensor(rng.normal(size=shape).astype(dtype))
+
+    return {
+        "sequences": tensor(2, 5, 3),
+        "initial_states": [tensor(2, 4), tensor(2, 4)],
+        "weights": {"kernel": tensor(3, 16), "recurrent_kernel": tensor(4, 16)},
+    }
+
+
+def add_own(op, arguments):
+    """Adds the weights that an op needs beside the matrices -> its options."""
+    rng = np.random.default_rng(1)
+    if op is ops.wn_lstm:
+        for name in ("kernel_g", "recurrent_g"):
+            arguments["weights"][name] = rng.normal(size=16)
+    if op is not ops.bn_lstm:
+        return {}
+    for name, shape in (
+        ("state_gamma", 4),
+        ("state_moving_mean", (2, 4)),
+        ("state_moving_variance", (2, 4)),
+    ):
+        arguments["weights"][name] = rng.uniform(0.5, 1.5, shape)
+    return {"learn": False}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("sequences", np.ones((2, 3), "float32"), "sequences.*batch, time"),
+        ("sequences", np.ones((2, 5, 3), "int32"), "sequences.*float.*int32"),
+        ("sequences", np.ones((2, 0, 3), "float32"), r"one time step.*\(2, 0,"),
+        ("sequences", np.ones((2, 5, 7), "float32"), r"kernel.*\(7, 16\)"),
+        ("initial_states", [np.ones((2, 4), "float32")], "initial_states.*2 t"),
+        (
+            "initial_states",
+            [np.ones((2, 4), "float32"), np.ones((2, 3), "float32")],
+            r"`initial_states\[1\]` must .*\(2, 3\)",
+        ),
+        ("initial_states", [np.ones((1, 4), "float32")] * 2, r"\(1, 4\)"),
+        (
+            "initial_states",
+            [np.ones((2, 4), "int32")] * 2,
+            r"states.*float.*int32.*cast\(initial_states\[0\],",
+        ),
+        ("mask", np.ones((2, 7), bool), r"mask.*\(2, 5\).*\(2, 7\)"),
+        ("mask", np.ones((1, 5), bool), r"mask.*\(2, 5\).*\(1, 5\)"),
+        ("mask", np.ones((2, 5, 1), bool), r"mask.*\(2, 5, 1\)"),
+        ("input_mask", np.ones((2, 4)), r"input_mask.*\(2, 3\).*\(2, 4\)"),
+        ("recurrent_mask", np.ones((4, 2)), r"rec.*_mask.*\(2, 4\).*\(4, 2\)"),
+        ("weights", {"kernel": np.ones((3, 16))}, "without recurrent_kernel"),
+        ("epsilon", 0.0, "epsilon.*> 0.*0.0"),
+        ("activation", "elu", "activation.*sigmoid, tanh.*elu"),
+        ("recurrent_activation", "gelu", "recurrent_activation.*gelu"),
+    ],
+)
+def test_wrong_arguments(name, value, message):
+    with pytest.raises(ValueError, match=f"(?s){message}"):
+        ops.ln_lstm(**{**lstm_arguments(), name: value})
+
+
+def test_wrong_weights():
+    arguments = lstm_arguments()
+    weights = arguments["weights"]
+    weights["gamma"] = np.ones(16, "float32")
+    with pytest.raises(ValueError, match="kernel_gamma.*Received.*'gamma'"):
+        ops.ln_lstm(**arguments)
+    del weights["gamma"]
+    weights["bias"] = np.ones(4, "float32")
+    with pytest.raises(ValueError, match=r"bias.*\(16,\).*\(4,\)"):
+        ops.ln_lstm(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("op", "weights", "options", "message"),
+    [
+        ("bn_lstm", {"state_gamma": (4,)}, {"learn": False}, "state_moving_me"),
+        (
+            "bn_lstm",
+            {
+                "state_gamma": (4,),
+                "state_moving_mean": (5, 3),
+                "state_moving_variance": (5, 3),
+            },
+            {"learn": False},
+            r"hold state_moving_mean of shape \(steps, 4\).*\(5, 3\)",
+        ),
+        (
+            "bn_lstm",
+            {
+                "state_gamma": (4,),
+                "state_moving_mean": (0, 4),
+                "state_moving_variance": (0, 4),
+            },
+            {"learn": False},
+            r"of shape \(steps, 4\), with a step at least.*\(0, 4\)",
+        ),
+        (
+            "bn_lstm",
+            {"state_gamma": ()},
+            {"learn": False},
+            r"hold state_gamma of shape \(4,\).*shape \(\)",
+        ),
+        (
+            "bn_lstm",
+            {"other_moving_mean": (5, 4)},
+            {"learn": True},
+            "'other_mo",
+        ),
+        ("wn_lstm", {"kernel_g": (16,)}, {}, "without recurrent_g"),
+        (
+            "wn_lstm",
+            {"kernel_g": (4,), "recurrent_g": (16,)},
+            {},
+            r"`weights` must hold kernel_g of shape \(16,\).*shape \(4,\)\.",
+        ),
+        (
+            "wn_lstm",
+            {"kernel_g": (16,), "recurrent_g": (16,), "kernel_gamma": (16,)},
+            {},
+            "Received: kernel_gamma",
+        ),
+    ],
+)
+def test_wrong_weights_of_other_ops(op, weights, options, message):
+    arguments = lstm_arguments()
+    for name, shape in weights.items():
+        arguments["weights"][name] = keras.ops.ones(shape)
+    with pytest.raises(ValueError, match=f"(?s){message}"):
+        getattr(ops, op)(**arguments, **options)
+
+
+@pytest.mark.parametrize("name", ["kernel", "recurrent_kernel"])
+@EVERY_OP
+def test_kernels_are_matrices(op, name):
+    arguments = lstm_arguments()
+    options = add_own(op, arguments)
+    arguments["weights"][name] = keras.ops.ones(())
+    message = (
+        rf"`weights` must hold {name} of shape \(inputs, columns.*shape \(\)\."
+    )
+    with pytest.raises(ValueError, match=message):
+        op(**arguments, **options)
+
+
+@EVERY_OP
+def test_weights_as_nested_lists(op):
+    arguments = lstm_arguments()
+    if op in (ops.ln_simple_rnn, ops.ln_gru):
+        gates = 1 if op is ops.ln_simple_rnn else 3
+        arguments["initial_states"] = arguments["initial_states"][:1]
+        arguments["weights"] = {
+            name: kernel[:, : 4 * gates]
+            for name, kernel in arguments["weights"].items()
+        }
+    options = add_own(op, arguments)
+    right = numbers(op(**arguments, **options)[:2])
+    arguments["weights"] = {
+        name: np.asarray(weight).tolist()
+        for name, weight in arguments["weights"].items()
+    }
+    found = numbers(op(**arguments, **options)[:2])
+    for a, b in zip(found, right, strict=True):
+        np.testing.assert_allclose(a, b, **FLOAT32_VALUES)
+
+
+def test_directions_of_whole_numbers():
+    arguments = lstm_arguments()
+    options = add_own(ops.wn_lstm, arguments)
+    whole = np.random.default_rng(2).integers(-3, 4, (4, 16))
+    arguments["weights"]["recurrent_kernel"] = whole
+    found = numbers(ops.wn_lstm(**arguments, **options)[0])[0]
+    arguments["weights"]["recurrent_kernel"] = whole.astype("float32")
+    right = numbers(ops.wn_lstm(**arguments, **options)[0])[0]
+    np.testing.assert_allclose(found, right, **FLOAT32_VALUES)
+
+
+@pytest.mark.parametrize(
+    ("name", "letters"),
+    [("input_mask", "batch, features"), ("recurrent_mask", "batch, units")],
+)
+def test_dropout_masks_are_named_by_their_axes(name, letters):
+    """Features and units being as many."""
+    arguments = lstm_arguments()
+    arguments["sequences"] = keras.ops.ones((2, 5, 4))
+    arguments["weights"]["kernel"] = keras.ops.ones((4, 16))
+    message = rf"`{name}` must have the shape \({letters}\).*shape \(2, 3\)"
+    with pytest.raises(ValueError, match=message):
+        ops.ln_lstm(**arguments, **{name: np.ones((2, 3))})
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_the_state_of_whole_numbers_is_named(nested):
+    arguments = lstm_arguments()
+    state = np.ones((2, 4), "int32")
+    arguments |= {
+        "initial_states": [state] if nested else state,
+        "weights": {
+            "kernel": np.ones((3, 12)),
+            "recurrent_kernel": np.ones((4, 12)),
+        },
+    }
+    name = r"initial_states\[0\]" if nested else "initial_states"
+    message = rf"`{name}` must .*int32.*cast\({name}, "
+    with pytest.raises(ValueError, match=message):
+        ops.ln_gru(**arguments)
+
+
+def test_masks_of_another_dtype():
+    arguments = lstm_arguments()
+    rng = np.random.default_rng(0)
+    mask = rng.random((2, 5)) < 0.5
+    dropout = {
+        "input_mask": rng.integers(0, 2, (2, 3)) * 2.0,
+        "recurrent_mask": rng.integers(0, 2, (2, 4)) * 2.0,
+    }
+    wanted = {n: m.astype("float32") for n, m in dropout.items()}
+    found = ops.ln_lstm(**arguments, mask=mask.astype("int32"), **dropout)
+    right = ops.ln_lstm(**arguments, mask=mask, **wanted)
+    for a, b in zip(numbers(found), numbers(right), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_states_keep_their_dtypes():
+    x, states, weights = lstm_arguments("float16").values()
+    wide = [keras.ops.cast(state, "float32") for state in states]
+    _, outputs, (h, c) = ops.ln_lstm(x, [states[0], wide[1]], weights)
+    assert [str(keras.backend.standardize_dtype(t.dtype)) for t in (h, c)] == [
+        "float16",
+        "float32",
+    ]
+    assert keras.backend.standardize_dtype(outputs.dtype) == "float16"
+
+
+def test_kernels_take_the_dtype_of_the_sequences():
+    arguments = lstm_arguments("float16")
+    for name, weight in arguments["weights"].items():
+        arguments["weights"][name] = keras.ops.cast(weight, "float32")
+    _, outputs, _ = ops.ln_lstm(**arguments)
+    assert keras.backend.standardize_dtype(outputs.dtype) == "float16"
