@@ -300,19 +300,9 @@ def _named(
 def _load(layer: Any, cell: Any, arrays: dict[str, np.ndarray]) -> Any:
     """Builds the layer where it is not, and sets its weights."""
     _check_matrices(arrays)
-    shape = (None,) if layer is cell else (None, None)
-    shape = (*shape, arrays["kernel"].shape[0])
-    like = cell
-    if not layer.built:
-        # A twin, so that a layer which does not fit stays as it was.
-        twin = type(layer).from_config(layer.get_config())
-        twin.build(shape)
-        like = _cell(twin, type(cell))
-    shapes = {
-        name: tuple(variable.shape)
-        for name in like.weight_names
-        if (variable := getattr(like, name)) is not None
-    }
+    kernel = cell.kernel if cell.built else arrays["kernel"]
+    # Known before there are weights: a layer that does not fit stays as it is.
+    shapes = cell.weight_shapes(kernel.shape[0])
     received = {name: array.shape for name, array in arrays.items()}
     if shapes != received:
         raise ValueError(
@@ -322,7 +312,8 @@ def _load(layer: Any, cell: Any, arrays: dict[str, np.ndarray]) -> Any:
             "decide."
         )
     if not layer.built:
-        layer.build(shape)
+        steps = () if layer is cell else (None,)
+        layer.build((None, *steps, kernel.shape[0]))
     for name, array in arrays.items():
         getattr(cell, name).assign(array)
     return layer

@@ -145,6 +145,70 @@ def test_wrong_shapes(name, shape, message):
     assert not layer.built
 
 
+def test_a_layer_that_no_config_tells_of():
+    """The layer itself is asked which weights it will have."""
+
+    class Named(keras_ln.LNLSTM):
+        def __init__(self, label, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            self.label = label
+
+    options = {"carry_normalized_state": True, "epsilon": 1e-3}
+    weights = tfa_weights("lstm")
+    for layer in (
+        keras_ln.LNLSTM(UNITS, activation=lambda x: x * 0.5, **options),
+        Named("first", UNITS, **options),
+    ):
+        assert compat.load_tfa_lstm(layer, weights) is layer
+        np.testing.assert_allclose(
+            named_weights(layer)["state_gamma"], weights[7], rtol=1e-6
+        )
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_load_draws_what_a_build_draws(fits):
+    """What is made after it starts with the same values."""
+
+    def next_kernel(prepare):
+        keras.utils.set_random_seed(0)
+        prepare(keras_ln.LNLSTM(UNITS, center=not fits))
+        dense = keras.layers.Dense(3)
+        dense.build((None, 4))
+        return named_weights(dense)["kernel"]
+
+    def load_it(layer):
+        if fits:
+            compat.load_haste_lstm(layer, HASTE)
+        else:
+            with pytest.raises(ValueError, match="decide"):
+                compat.load_haste_lstm(layer, HASTE)
+
+    def build_it(layer):
+        if fits:
+            layer.build((None, None, 3))
+
+    np.testing.assert_array_equal(next_kernel(load_it), next_kernel(build_it))
+
+
+@pytest.mark.parametrize("center", [True, False])
+@pytest.mark.parametrize("use_bias", [True, False])
+@pytest.mark.parametrize("normalize", [("kernel",), ("recurrent", "state"), ()])
+def test_what_a_layer_is_said_to_have(normalize, use_bias, center):
+    """It has the same when it is built."""
+    layer = keras_ln.LNLSTM(
+        UNITS, normalize=normalize, use_bias=use_bias, center=center
+    )
+    messages = []
+    features = HASTE["kernel"].shape[0]
+    for _ in range(2):
+        with pytest.raises(ValueError, match="decide") as error:
+            compat.load_haste_lstm(layer, HASTE)
+        messages.append(str(error.value))
+        layer.build((None, None, features))
+    assert messages[0] == messages[1]
+    assert f"kernel ({features}, {4 * UNITS})" in messages[0].split("layer")[-1]
+
+
 def test_a_layer_that_does_not_fit_stays_as_it_was():
     layer = keras_ln.LNLSTM(UNITS)  # with center
     with pytest.raises(ValueError, match="decide"):

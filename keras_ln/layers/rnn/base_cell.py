@@ -93,7 +93,7 @@ def _check_rate(name: str, rate: Any) -> float:
 class BaseCell(keras.layers.Layer, DropoutRNNCell):
     """A recurrent cell with `kernel`, `recurrent_kernel` and `bias`.
 
-    A cell supplies the class attributes below and `build_sites`; its layer
+    A cell supplies the class attributes below and `site_sizes`; its layer
     runs `project` for all steps at once, then `step` over time.
     """
 
@@ -106,6 +106,8 @@ class BaseCell(keras.layers.Layer, DropoutRNNCell):
     matrix_autocast = True
     # States to carry in at least float32, by index: those that add up.
     accumulators: tuple[int, ...] = ()
+    # How many states, the last ones, count steps, in any dtype.
+    counters = 0
     # One op per sequence with a hand-written gradient, a staticmethod.
     fused_op: Callable[..., Any] | None = None
 
@@ -137,12 +139,30 @@ class BaseCell(keras.layers.Layer, DropoutRNNCell):
         """Creates the weights for inputs (B, D)."""
         arguments.check_rank("inputs", input_shape, "batch, features")
         features = arguments.check_known("inputs", input_shape, -1)
+        for name, shape in self.weight_shapes(features).items():
+            if len(shape) == 2:
+                self.add_matrix(name, shape)
+            else:
+                self.add_vector(name, *shape)
+
+    def weight_shapes(self, features: int) -> dict[str, tuple[int, ...]]:
+        """Matrices, bias, gammas and betas in order of creation, built or not.
+
+        Args:
+            features: D.
+        """
         width = self.gates * self.units
-        self.add_matrix("kernel", (features, width))
-        self.add_matrix("recurrent_kernel", (self.units, width))
-        if self.use_bias:
-            self.add_vector("bias", width, self.bias_initial_value())
-        self.build_sites()
+        vectors = {"bias": width} if self.use_bias else {}
+        vectors |= self.site_sizes()
+        return {
+            "kernel": (features, width),
+            "recurrent_kernel": (self.units, width),
+            **{name: (size,) for name, size in vectors.items()},
+        }
+
+    def site_sizes(self) -> dict[str, int]:
+        """The sizes of the gammas and betas of the normalised sites."""
+        return {}
 
     def add_matrix(self, name: str, shape: tuple[int, int]) -> None:
         """Creates `kernel` or `recurrent_kernel`."""
@@ -157,14 +177,16 @@ class BaseCell(keras.layers.Layer, DropoutRNNCell):
         )
         setattr(self, name, weight)
 
-    def add_vector(self, name: str, size: int, initializer: Any = None) -> None:
+    def add_vector(self, name: str, size: int) -> None:
         """Creates a weight (size) of the kind that ends its name.
 
         The kind, such as `gamma`, gives initializer, regularizer and
         constraint. In mixed precision the weight stays float32.
         """
         kind = name.rpartition("_")[2]
-        if initializer is None:
+        if name == "bias":
+            initializer = self.bias_initial_value()
+        else:
             # A copy, because an unseeded random initializer would give every
             # weight the same values.
             initializer = getattr(self, f"{kind}_initializer")
@@ -179,9 +201,6 @@ class BaseCell(keras.layers.Layer, DropoutRNNCell):
             autocast=False,
         )
         setattr(self, name, weight)
-
-    def build_sites(self) -> None:
-        """Creates the weights of the normalised sites."""
 
     def bias_initial_value(self) -> Any:
         """The initializer of `bias`."""
@@ -254,8 +273,8 @@ class BaseCell(keras.layers.Layer, DropoutRNNCell):
         """One step: inputs (B, D) and states (B, U) -> (h, states)."""
         arguments.check_floating("inputs", inputs.dtype)
         nested = keras.tree.is_nested(states)
-        states = tuple(states) if nested else (states,)
         self.check_states(states)
+        states = tuple(states) if nested else (states,)
         input_mask, recurrent_mask = self.dropout_masks(
             inputs, states[0], training
         )
@@ -267,10 +286,21 @@ class BaseCell(keras.layers.Layer, DropoutRNNCell):
         )
         return states[0], list(states) if nested else states[0]
 
-    def check_states(self, states: tuple[Any, ...]) -> None:
-        """`ValueError` for states of whole numbers, which steps would cut."""
-        for state in states:
-            arguments.check_floating("states", state.dtype)
+    def check_states(self, states: Any) -> None:
+        """`ValueError` for another number of states, or for whole numbers.
+
+        Whole numbers would cut off what each step adds.
+        """
+        named = arguments.places("states", states)
+        count = len(keras.tree.flatten(self.state_size))
+        if len(named) != count:
+            raise ValueError(
+                f"Argument `states` of {type(self).__name__} must be {count} "
+                "tensor(s), as get_initial_state gives them. Received: "
+                f"{len(named)}."
+            )
+        for name, state in named[: count - self.counters]:
+            arguments.check_floating(name, state.dtype)
 
     def get_initial_state(self, batch_size: Any = None) -> list[Any]:
         """Zeros, one tensor (B, U) per state."""

@@ -100,14 +100,16 @@ class BNLSTMCell(BaseLSTMCell):
         inputs: floating-point tensor (B, D).
         states: `[h, c, k]`, tensors (B, U), (B, U) and (B, 1); k counts the
             steps that a row has done, and so picks the moving statistics.
-        training: must be false, unless the cell is frozen: see `BNLSTM`.
+        training: must be false, unless the cell is frozen or normalises
+            nothing: see `BNLSTM`.
 
     Returns h' (B, U) and `[h', c', k + 1]`, in the layer's compute dtype.
 
     Raises:
         ValueError: for a wrong argument, named in the message; when built,
             for inputs of another rank than 2 or of unknown size; when called,
-            for inputs that are not floating point.
+            for inputs or states that are not floating point, and for another
+            number of states.
 
     Source: Cooijmans et al., "Recurrent Batch Normalization" (2016).
 
@@ -120,6 +122,7 @@ class BNLSTMCell(BaseLSTMCell):
     """
 
     maths = BN_LSTM
+    counters = 1
     fused_op = staticmethod(bn_lstm)
     weight_names = (
         "kernel",
@@ -175,33 +178,37 @@ class BNLSTMCell(BaseLSTMCell):
         # max_steps, or what the layer finds when it is built.
         self.steps = self.max_steps
 
-    def build_sites(self):
-        """Creates gammas, beta and moving statistics of the sites."""
+    def build(self, input_shape):
+        """Creates the weights for inputs (B, D)."""
         if self.normalize and self.steps is None:
             raise ValueError(
                 "Argument `max_steps` must be given (an integer >= 1) where "
                 "the number of time steps is unknown. Received: "
                 "max_steps=None and inputs of unknown length."
             )
-        sizes = {
-            site: self.units if site == "state" else 4 * self.units
-            for site in self.normalize
-        }
-        for site, size in sizes.items():
-            self.add_vector(f"{site}_gamma", size)
-        if "state" in sizes:
-            self.add_vector("state_beta", self.units)
-        for site, size in sizes.items():
+        super().build(input_shape)
+        sizes = self.site_sizes()
+        for site in self.normalize:
             for statistic, value in (("mean", "zeros"), ("variance", "ones")):
                 name = f"{site}_moving_{statistic}"
                 weight = self.add_weight(
                     name=name,
-                    shape=(self.steps, size),
+                    shape=(self.steps, sizes[f"{site}_gamma"]),
                     initializer=value,
                     trainable=False,
                     autocast=False,
                 )
                 setattr(self, name, weight)
+
+    def site_sizes(self):
+        """The sizes of the gammas and of beta."""
+        sizes = {
+            f"{site}_gamma": self.units if site == "state" else 4 * self.units
+            for site in self.normalize
+        }
+        if "state" in self.normalize:
+            sizes["state_beta"] = self.units
+        return sizes
 
     def get_initial_state(self, batch_size: Any = None) -> list[Any]:
         """Zeros: h and c (B, U), and the step counter (B, 1) in float32."""
@@ -217,8 +224,8 @@ class BNLSTMCell(BaseLSTMCell):
                 "each step. Use keras_ln.BNLSTM, or call with training=False."
             )
         arguments.check_floating("inputs", inputs.dtype)
+        self.check_states(states)
         h, c, counter = states
-        self.check_states((h, c))
         self._check_counter(counter)
         input_mask, recurrent_mask = self.dropout_masks(inputs, h, training)
         if input_mask is not None:
@@ -382,6 +389,7 @@ class BNLSTM(BaseRNN):
     def build(self, sequences_shape, initial_state_shape=None):
         """Builds the cell for sequences (B, T, D)."""
         if self.cell.steps is None and len(sequences_shape) == 3:
+            arguments.check_steps("sequences", sequences_shape)
             self.cell.steps = sequences_shape[1]
         super().build(sequences_shape)
 
@@ -430,7 +438,8 @@ class BNLSTM(BaseRNN):
         return results
 
     def _learns(self, sequences, training):
-        learn = bool(training) and self.cell.trainable
+        cell = self.cell
+        learn = bool(training and cell.trainable and cell.normalize)
         if learn and sequences.shape[0] == 1:
             warn_of_one(self)
         return learn

@@ -84,7 +84,8 @@ class LNGRUCell(BaseCell):
     Raises:
         ValueError: for a wrong argument, named in the message; when built,
             for inputs of another rank than 2 or of unknown size; when called,
-            for inputs that are not floating point.
+            for inputs or states that are not floating point, and for another
+            number of states.
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 26-28.
 
@@ -142,12 +143,14 @@ class LNGRUCell(BaseCell):
         normalize = check_sites(normalize, SITES)
         super().__init__(own_arguments(locals()), **kwargs)
 
-    def build_sites(self):
-        """Creates gamma and beta of every site in `normalize`."""
-        for site in self.normalize:
-            self.add_vector(f"{site}_gamma", 3 * self.units)
-            if self.center:
-                self.add_vector(f"{site}_beta", 3 * self.units)
+    def site_sizes(self):
+        """The sizes of the gammas and betas of the normalised sites."""
+        kinds = ("gamma", "beta") if self.center else ("gamma",)
+        return {
+            f"{site}_{kind}": 3 * self.units
+            for site in self.normalize
+            for kind in kinds
+        }
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")

@@ -97,8 +97,8 @@ class LNLSTMCell(BaseLSTMCell):
         ValueError: for a wrong `units`, `epsilon`, `normalize`, `dropout` or
             `recurrent_dropout`; for `carry_normalized_state` without "state"
             in `normalize`; when built, for inputs of another rank than 2
-            or of unknown size; when called, for inputs that are not floating
-            point.
+            or of unknown size; when called, for inputs or states that are not
+            floating point, and for another number of states.
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 20-22.
 
@@ -173,13 +173,15 @@ class LNLSTMCell(BaseLSTMCell):
             "carry_normalized_state": self.carry_normalized_state,
         }
 
-    def build_sites(self):
-        """Creates gamma and beta of every site in `normalize`."""
+    def site_sizes(self):
+        """The sizes of the gammas and betas of the normalised sites."""
+        sizes = {}
         for site in self.normalize:
             size = self.units if site == "state" else 4 * self.units
-            self.add_vector(f"{site}_gamma", size)
+            sizes[f"{site}_gamma"] = size
             if self.center or site == "state":
-                self.add_vector(f"{site}_beta", size)
+                sizes[f"{site}_beta"] = size
+        return sizes
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")

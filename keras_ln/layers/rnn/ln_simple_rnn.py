@@ -68,7 +68,8 @@ class LNSimpleRNNCell(BaseCell):
     Raises:
         ValueError: for a wrong argument, named in the message; when built,
             for inputs of another rank than 2 or of unknown size; when called,
-            for inputs that are not floating point.
+            for inputs or states that are not floating point, and for another
+            number of states.
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 4.
 
@@ -112,10 +113,9 @@ class LNSimpleRNNCell(BaseCell):
         """Takes the arguments that the class lists."""
         super().__init__(own_arguments(locals()), **kwargs)
 
-    def build_sites(self):
-        """Creates gamma and beta."""
-        self.add_vector("gamma", self.units)
-        self.add_vector("beta", self.units)
+    def site_sizes(self):
+        """The sizes of gamma and beta."""
+        return {"gamma": self.units, "beta": self.units}
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")

@@ -196,8 +196,33 @@ def test_states_of_whole_numbers(row):
     cell = row.make()
     states = [keras.ops.cast(s, "int32") for s in cell.get_initial_state(B)]
     cell.build((B, D))
-    with refused("`states`", "floating-point", "int32"):
+    with refused(r"`states\[0\]`", "floating-point", "int32"):
         cell(x(B, D), states)
+    if row.state_count == 1 and not row.batch_statistics:
+        with refused("`states`", r"cast\(states, ", "int32"):
+            cell(x(B, D), states[0])
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in RECURRENT if row.is_cell], ids=str
+)
+def test_another_number_of_states(row):
+    cell = row.make()
+    states = cell.get_initial_state(B)
+    count = len(states)
+    for wrong in (states[1:], [*states, states[0]], []):
+        with refused(
+            f"`states` of {row.name} must be {count} tensor",
+            f"Received: {len(wrong)}",
+        ):
+            cell(x(B, D), wrong)
+    assert cell(x(B, D), states)[0].shape == (B, U)
+
+
+def test_a_sequence_without_steps():
+    for shape in ((B, 0, D), (None, 0, D)):
+        with refused("`sequences`", "one time step", f"0, {D}"):
+            keras_ln.BNLSTM(U).build(shape)
 
 
 def test_batch_normalised_cell_cannot_train_in_keras_rnn():

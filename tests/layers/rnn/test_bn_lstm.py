@@ -1,5 +1,7 @@
 """BNLSTM: the statistics of each step, in training and at inference."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -243,6 +245,17 @@ def test_not_a_number_does_not_enter_the_averages(use_fused):
         assert np.isfinite(value).all(), name
         # The steps before it were sound, and count.
         assert (value[:2] != before[name][:2]).any()
+
+
+@BOTH
+@pytest.mark.parametrize("normalize", [(), ("state",)])
+def test_one_row_is_too_few_where_there_are_statistics(normalize, use_fused):
+    layer = keras_ln.BNLSTM(U, normalize=normalize, use_fused=use_fused)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        layer(np.ones((1, T, D), "float32"), training=True)
+    ours = [w for w in caught if "the variance is 0" in str(w.message)]
+    assert len(ours) == len(normalize)
 
 
 def test_statistics_through_fit():
