@@ -26,7 +26,7 @@ def quick(monkeypatch):
 def few(monkeypatch):
     """Few questions, so that a batch size can be too large."""
     train, validation = verse_questions.ask()
-    few = train[:400], validation[:100]
+    few = train[:400], validation[:96]
     monkeypatch.setattr(verse_questions, "ask", lambda: few)
 
 
@@ -53,9 +53,9 @@ print(json.dumps([float(loss), float(accuracy), updates]))
 """
 
 
-def test_a_comparison_writes_what_goes_on_without_the_script(
-    few, tmp_path, capsys
-):
+def test_a_comparison_writes_everything(few, tmp_path, capsys, monkeypatch):
+    # Of one shape, so that less is to be compiled.
+    monkeypatch.setattr(script, "EVALUATION_BATCH", 32)
     folder = tmp_path / "runs"
     experiment = dataclasses.replace(
         script.EXPERIMENT,
@@ -74,6 +74,33 @@ def test_a_comparison_writes_what_goes_on_without_the_script(
     data = script.load_data(_plan("--smoke"))
     words = (run / "vocabulary.txt").read_text().split("\n")[:-1]
     assert words == data.vocabulary
+    # The reported values are the saved model's, and it knows its loss.
+    model = keras.models.load_model(run / "model.keras")
+    passages, queries, answers = data.validation
+    # As many at a time as were evaluated.
+    logits = np.concatenate(
+        [
+            keras.ops.convert_to_numpy(
+                model([passages[part], queries[part]], training=False)
+            )
+            for part in (slice(0, 32), slice(32, 64), slice(64, 96))
+        ]
+    )
+    assert float(model.loss(answers, logits)) == pytest.approx(
+        metrics["validation_nll"], rel=1e-4
+    )
+    wrong = logits.argmax(axis=1) != answers
+    assert 100 * wrong.mean() == pytest.approx(
+        metrics["validation_error_percent"]
+    )
+
+
+@pytest.mark.slow
+def test_a_saved_model_goes_on_without_the_script(few, tmp_path):
+    run = tmp_path / "run"
+    assert script.main(["--smoke", "--output-dir", str(run)]) == 0
+    metrics = json.loads((run / "metrics.json").read_text())
+    data = script.load_data(_plan("--smoke"))
     np.savez(tmp_path / "data.npz", **data.validation._asdict())
     end = subprocess.run(
         [

@@ -52,9 +52,18 @@ def _rows(path):
         return list(csv.DictReader(file))
 
 
-def test_a_run(tmp_path, capsys, monkeypatch):
-    few = {name: script.CELLS[name] for name in ("RNN", "GRU")}
-    monkeypatch.setattr(script, "CELLS", few)
+@pytest.mark.parametrize(
+    ("cells", "scales"),
+    [
+        (["RNN", "GRU"], [0.5, 4.0]),
+        pytest.param([*script.CELLS], [*script.SCALES], marks=pytest.mark.slow),
+    ],
+)
+def test_a_run(tmp_path, capsys, monkeypatch, cells, scales):
+    # Every layer is compiled, which takes a second each.
+    for name, kept in (("CELLS", cells), ("SCALES", scales)):
+        every = vars(script)[name]
+        monkeypatch.setattr(script, name, {key: every[key] for key in kept})
     folder = tmp_path / "run"
     assert script.main(["--smoke", "--output-dir", str(folder)]) == 0
     assert {p.name for p in folder.iterdir()} == {
@@ -65,13 +74,13 @@ def test_a_run(tmp_path, capsys, monkeypatch):
         "spread.csv",
     }
     rows = _rows(folder / "dynamics.csv")
-    assert len(rows) == 2 * 2 * 4
+    assert len(rows) == len(cells) * 2 * len(scales)
     assert len(_rows(folder / "curves.csv")) == 12 * len(rows)
     # The scale of the recurrent weights shows in the plain cells.
     spreads = {
         (row["cell"], row["kind"]): float(row["gradient factor"])
         for row in _rows(folder / "spread.csv")
     }
-    for cell in script.CELLS:
+    for cell in cells:
         assert spreads[cell, "plain"] > spreads[cell, "layer"]
     assert "| RNN  | plain | 0.5" in capsys.readouterr().out

@@ -1,6 +1,8 @@
 """A search over another script: its table, its resumption, its workers."""
 
 import csv
+import dataclasses
+import importlib
 import json
 import os
 import socket
@@ -10,7 +12,7 @@ import sys
 import keras
 import pytest
 import tune as script
-from common import training
+from common import cli, training
 from common.datasets import mnist
 
 EXPERIMENT = "permutation_invariant_mnist"
@@ -21,6 +23,21 @@ FLAGS = [EXPERIMENT, "--smoke", "--unit-choices", "4", "6", "--epochs", "2"]
 def uncompiled(monkeypatch):
     """What XLA would need for a model is more than these train."""
     monkeypatch.setattr(training, "speed", lambda updates: {})
+
+
+@pytest.fixture
+def words(monkeypatch):
+    """The search's experiment, as if its inputs were words."""
+    experiment = importlib.import_module(EXPERIMENT).EXPERIMENT
+
+    def make_task(*args):
+        task = experiment.make_task(*args)
+        return dataclasses.replace(task, vocabulary=("one", "two"))
+
+    monkeypatch.setattr(
+        f"{EXPERIMENT}.EXPERIMENT",
+        dataclasses.replace(experiment, make_task=make_task),
+    )
 
 
 def _rows(folder):
@@ -37,7 +54,7 @@ def _rows(folder):
         for tuner in script.TUNERS
     ],
 )
-def test_every_tuner(tmp_path, capsys, tuner):
+def test_every_tuner(tmp_path, capsys, words, tuner):
     folder = tmp_path / "search"
     flags = [*FLAGS, "--tuner", tuner, "--max-trials", "3"]
     flags += ["--norm-kinds", "none", "batch", "--gains", "0.5", "1"]
@@ -59,6 +76,7 @@ def test_every_tuner(tmp_path, capsys, tuner):
     out = capsys.readouterr().out
     assert "| trial | status    | norm " in out
     assert (folder / "trials.png").stat().st_size > 5000
+    assert (folder / "vocabulary.txt").read_text() == "one\ntwo\n"
     # The model is the best trial's, with the weights of its best epoch.
     model = keras.models.load_model(folder / "model.keras", compile=False)
     assert model.layers[1].units == int(rows[0]["units"])
@@ -68,6 +86,15 @@ def test_every_tuner(tmp_path, capsys, tuner):
     x, y = mnist.small_digits()[2:]
     loss = model.evaluate(x.reshape(-1, 64), y, verbose=0)
     assert loss == pytest.approx(losses[0], rel=1e-4)
+
+
+@pytest.mark.parametrize("preset", ["quick", "paper"])
+@pytest.mark.parametrize("name", script.EXPERIMENTS)
+def test_a_trial_evaluates_after_every_pass(name, preset):
+    experiment = importlib.import_module(name).EXPERIMENT
+    own, _ = script._parser().parse_known_args([name])
+    given = cli.parse(experiment, ["--preset", preset], "tune.py")
+    assert script._complete(experiment, own, given).evaluate_every is None
 
 
 @pytest.mark.slow
@@ -187,6 +214,8 @@ def test_trials_that_diverge_are_told(tmp_path, capsys):
         (f"{EXPERIMENT} --norm layer", "--norm has no place in a search"),
         (f"{EXPERIMENT} --units 3", "--units has no place in a search"),
         (f"{EXPERIMENT} --compare", "--compare has no place in a search"),
+        (f"{EXPERIMENT} --tensorboard", "--tensorboard has no place in a se"),
+        (f"{EXPERIMENT} --evaluate-every 2", "--evaluate-every has no place"),
         (f"{EXPERIMENT} --norm-kinds weight", "any of none, layer, batch, rec"),
         ("order_embeddings --norm-kinds none symmetric", "symmetric alone"),
         (f"{EXPERIMENT} --learning-rates 1 1", "a low and a higher number"),
