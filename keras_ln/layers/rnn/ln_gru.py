@@ -41,7 +41,7 @@ class LNGRUCell(BaseCell):
     statistics and all sums are float32.
 
     From a zero state each leading step of zero inputs multiplies the gradient,
-    at first by 60: mask such steps, or learn an initial state.
+    in a new layer by about 46: mask such steps, or learn an initial state.
 
     Args:
         units: U, the size of h, an integer >= 1.

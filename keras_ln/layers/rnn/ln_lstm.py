@@ -46,8 +46,9 @@ class LNLSTMCell(BaseLSTMCell):
     the statistics, c and all sums are float32.
 
     While inputs, h and c are exactly zero, a normalisation has the derivative
-    `1 / sqrt(epsilon)`: ten such steps at the start overflow the gradient.
-    Mask them, or start from an initial state that is not zero.
+    `1 / sqrt(epsilon)`: in a new layer ten such steps at the start overflow
+    the gradient in float32. Mask them, or start from an initial state that is
+    not zero.
 
     Args:
         units: U, the size of h and c, an integer >= 1.

@@ -28,7 +28,7 @@ class LNSimpleRNNCell(BaseCell):
     precision the statistics and all sums are float32.
 
     From a zero state each leading step of zero inputs multiplies the gradient,
-    at first by `1 / sqrt(epsilon)`: mask such steps, or learn an initial
+    in a new layer by `1 / sqrt(epsilon)`: mask such steps, or learn an initial
     state.
 
     Args:
