@@ -49,14 +49,17 @@ def _gain(chosen, name, index, missing):
 def some_slow(cases):
     """The cases as parameters, some of them marked slow: where XLA compiles.
 
-    It takes a second or two for each; torch runs them all.
+    It takes a second or two for each; torch runs them all, and TensorFlow and
+    JAX every eighth, not the same ones.
     """
-    every = 1 if keras.backend.backend() == "torch" else 6
+    every, first = {"torch": (1, 0), "tensorflow": (8, 0), "jax": (8, 4)}[
+        keras.backend.backend()
+    ]
     return [
         pytest.param(
             case,
             id=case_id(case),
-            marks=[pytest.mark.slow] if k % every else [],
+            marks=[] if k % every == first else [pytest.mark.slow],
         )
         for k, case in enumerate(cases)
     ]

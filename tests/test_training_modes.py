@@ -52,7 +52,7 @@ def model_of_layers(names=None, dtype="float64", **recurrent):
     return keras.Model(inputs, keras.layers.Flatten(dtype=dtype)(x))
 
 
-def data(rows=18):
+def data(rows=10):
     rng = np.random.default_rng(4)
     x = rng.normal(size=(rows, T, D)).astype("float32")
     x[::3, -1] = 0.0  # masked
@@ -64,7 +64,7 @@ def train(model, optimizer=None, **options):
     """The losses of two epochs, and the weights after them."""
     optimizer = optimizer or keras.optimizers.SGD(0.02)
     model.compile(optimizer, "mse", **options)
-    # Batches of 8, 8 and 2: a ragged last one.
+    # Batches of 8 and 2: a ragged last one.
     history = model.fit(*data(), 8, epochs=2, verbose=0, shuffle=False)
     return history.history["loss"], model.get_weights()
 
