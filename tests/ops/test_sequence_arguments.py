@@ -39,7 +39,8 @@ def add_own(op, arguments):
     rng = np.random.default_rng(1)
     if op is ops.wn_lstm:
         for name in ("kernel_g", "recurrent_g"):
-            arguments["weights"][name] = rng.normal(size=16)
+            weight = rng.normal(size=16).astype("float32")
+            arguments["weights"][name] = weight
     if op is not ops.bn_lstm:
         return {}
     for name, shape in (
@@ -47,7 +48,8 @@ def add_own(op, arguments):
         ("state_moving_mean", (2, 4)),
         ("state_moving_variance", (2, 4)),
     ):
-        arguments["weights"][name] = rng.uniform(0.5, 1.5, shape)
+        weight = rng.uniform(0.5, 1.5, shape).astype("float32")
+        arguments["weights"][name] = weight
     return {"learn": False}
 
 
