@@ -24,8 +24,8 @@ def few_lines(monkeypatch):
 def test_a_comparison_writes_everything(tmp_path, capsys):
     folder = tmp_path / "runs"
     experiment = dataclasses.replace(script.EXPERIMENT, kinds=("layer",))
-    flags = ["--smoke", "--compare", "--text", "ab", "--output-dir"]
-    assert cli.run(experiment, [*flags, str(folder)]) == 0
+    flags = ["--smoke", "--compare", "--length", "8", "--text", "ab"]
+    assert cli.run(experiment, [*flags, "--output-dir", str(folder)]) == 0
     out = capsys.readouterr().out
     assert "10,863 weights" in out
     assert "updates to the test NLL of layer |" in out
@@ -36,7 +36,7 @@ def test_a_comparison_writes_everything(tmp_path, capsys):
     # The reported value is the saved model's, of all points alike.
     model = keras.models.load_model(run / "model.keras")
     parser = cli._parser(script.EXPERIMENT)
-    (plan,) = cli.plans(experiment, parser.parse_args(["--smoke"]))
+    (plan,) = cli.plans(experiment, parser.parse_args(flags[:1] + flags[2:]))
     test = script.load_data(plan).test
     before = np.zeros_like(test.points)
     before[:, 1:] = test.points[:, :-1]

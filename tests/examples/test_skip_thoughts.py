@@ -34,6 +34,7 @@ def text(tmp_path):
 @pytest.fixture(autouse=True)
 def few_fits(monkeypatch):
     monkeypatch.setattr(sentence_evaluation, "PROCESSES", 1)
+    monkeypatch.setattr(sentence_evaluation, "FOLDS", 3)
     monkeypatch.setattr(sentence_evaluation, "PENALTIES", np.array([0.1, 1.0]))
 
 

@@ -56,14 +56,12 @@ def _rows(folder):
 )
 def test_every_tuner(tmp_path, capsys, words, tuner):
     folder = tmp_path / "search"
-    flags = [*FLAGS, "--tuner", tuner, "--max-trials", "3"]
+    flags = [*FLAGS, "--tuner", tuner, "--max-trials", "2"]
     flags += ["--norm-kinds", "none", "batch", "--gains", "0.5", "1"]
     flags += ["--learning-rates", "1e-3", "1e-2"]
     assert script.main([*flags, "--output-dir", str(folder)]) == 0
     rows = _rows(folder)
-    # All that hyperband makes of two epochs.
-    count = 2 if tuner == "hyperband" else 3
-    assert sorted(int(row["trial"]) for row in rows) == list(range(count))
+    assert sorted(int(row["trial"]) for row in rows) == [0, 1]
     losses = [float(row["val_loss"]) for row in rows]
     assert losses == sorted(losses) and losses[0] < 3
     for row in rows:
