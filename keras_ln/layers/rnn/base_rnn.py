@@ -101,6 +101,7 @@ class BaseRNN(keras.layers.RNN):
             training: whether dropout is on.
         """
         self._check_call(sequences, initial_state)
+        arguments.check_steps("sequences", sequences.shape)
         return super().call(
             sequences,
             initial_state=initial_state,

@@ -219,7 +219,14 @@ def test_another_number_of_states(row):
     assert cell(x(B, D), states)[0].shape == (B, U)
 
 
-def test_a_sequence_without_steps():
+@pytest.mark.parametrize("use_fused", [True, False])
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_a_sequence_without_steps(row, use_fused):
+    with refused("sequences", "at least one time step", r"\(2, 0, 3\)"):
+        row.make(use_fused=use_fused)(x(2, 0, 3))
+
+
+def test_statistics_without_steps():
     for shape in ((B, 0, D), (None, 0, D)):
         with refused("`sequences`", "one time step", f"0, {D}"):
             keras_ln.BNLSTM(U).build(shape)
