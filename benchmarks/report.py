@@ -60,18 +60,17 @@ def _measurement(row):
 
 
 def plot(rows, path):
-    """Bars of the medians: a row of panels per size, a panel per mode."""
+    """Bars of the medians: a row of panels per op and size, one per mode."""
     from matplotlib.figure import Figure
 
-    sizes = list(dict.fromkeys(row["sizes"] for row in rows))
-    most = max(len([r for r in rows if r["sizes"] == s]) for s in sizes) / 2
+    lines = panels_of(rows)
+    most = max(len(own) for modes in lines.values() for own in modes.values())
     figure = Figure(
-        figsize=(13, len(sizes) * (0.8 + 0.28 * most)), layout="constrained"
+        figsize=(13, len(lines) * (0.8 + 0.28 * most)), layout="constrained"
     )
-    panels = figure.subplots(len(sizes), len(MODES), squeeze=False)
-    for line, size in zip(panels, sizes, strict=True):
-        for panel, mode in zip(line, MODES, strict=True):
-            own = [r for r in rows if (r["sizes"], r["mode"]) == (size, mode)]
+    grid = figure.subplots(len(lines), len(MODES), squeeze=False)
+    for panels, (name, modes) in zip(grid, lines.items(), strict=True):
+        for panel, (mode, own) in zip(panels, modes.items(), strict=True):
             bars = panel.barh(
                 [row["provider"] for row in own],
                 [float(row["p50_ms"]) for row in own],
@@ -86,5 +85,15 @@ def plot(rows, path):
             panel.margins(x=0.2)
             panel.invert_yaxis()
             panel.set(xlabel="ms (median)")
-            panel.set_title(f"{mode}, {size}", fontsize="medium")
+            panel.set_title(f"{name}, {mode}", fontsize="medium")
     figure.savefig(path)
+
+
+def panels_of(rows):
+    """{op and size: {mode: rows}}, in the order of the rows."""
+    found = {}
+    for row in rows:
+        name = f"{row['op']} {row['sizes']}"
+        modes = found.setdefault(name, {mode: [] for mode in MODES})
+        modes[row["mode"]].append(row)
+    return found

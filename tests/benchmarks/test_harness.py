@@ -63,3 +63,16 @@ def test_ratio_to_the_first_provider_of_each_mode(capsys):
 def test_a_child_that_fails_says_why():
     with pytest.raises(RuntimeError, match="invalid choice: 'none'"):
         harness.peak_memory("sequence_layers", ["--layer", "none"])
+
+
+def test_ops_of_one_size_have_panels_of_their_own():
+    rows = [
+        {"op": op, "sizes": "A", "mode": mode, "provider": op}
+        for op in ("LNGRU", "LNLSTM")
+        for mode in harness.MODES
+    ]
+    found = report.panels_of(rows)
+    assert [*found] == ["LNGRU A", "LNLSTM A"]
+    for name, modes in found.items():
+        assert [*modes] == [*harness.MODES]
+        assert all(f"{r['provider']} A" == name for (r,) in modes.values())
