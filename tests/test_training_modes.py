@@ -90,10 +90,11 @@ MODES = {
 }
 
 
-# Half a minute or two: operation by operation, or a loop unrolled by
-# torch.compile.
+# Half a minute or two: operation by operation, a loop unrolled by
+# torch.compile, or beside "graph" the mode that `fit` takes less often.
 LONG = {
     ("tensorflow", "eager"),
+    ("tensorflow", "compiled"),
     ("jax", "eager"),
     ("jax", "graph"),
     ("torch", "compiled"),

@@ -94,7 +94,7 @@ def test_each_kind_has_its_loss(similarity):
         **script.EXPERIMENT.presets["quick"],
         **{"norm": norm, "gain": None, "margin": None, "evaluate_every": None},
     )
-    args.units, args.seed = 4, 0
+    args.units, args.seed, args.distribute = 4, 0, "none"
     data = captions.load(
         script.Namespace(data="embedded", length=30, data_dir=None)
     )

@@ -138,7 +138,9 @@ def test_a_comparison_writes_table_and_figure(tmp_path, capsys, monkeypatch):
     assert float(deviation) == pytest.approx(np.std(errors, ddof=1), rel=0.05)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(
+    "dtype", ["float16", pytest.param("bfloat16", marks=pytest.mark.slow)]
+)
 def test_mixed_precision(tmp_path, dtype):
     policy = keras.config.dtype_policy()
     folder = tmp_path / "run"
