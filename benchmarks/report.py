@@ -85,7 +85,7 @@ def plot(rows, path):
             panel.margins(x=0.2)
             panel.invert_yaxis()
             panel.set(xlabel="ms (median)")
-            panel.set_title(f"{name}, {mode}", fontsize="medium")
+            panel.set_title(f"{name}, {mode}", loc="right", fontsize="small")
     figure.savefig(path)
 
 
