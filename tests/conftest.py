@@ -29,7 +29,7 @@ for _name, _value in _SETTINGS.items():
     os.environ.setdefault(_name, _value)
 
 import keras  # noqa: E402  (the settings above must come first)
-import pytest  # noqa: E402
+import pytest  # noqa: E402  (it must come after Keras' settings too)
 
 
 @pytest.fixture(autouse=True, scope="module")
