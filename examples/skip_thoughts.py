@@ -32,7 +32,7 @@ from common import (
     sentence_evaluation,
     training,
 )
-from common.datasets import books, sentence_tasks
+from common.datasets import books, plain_text, sentence_tasks
 from common.errors import InputError
 
 EVALUATION_BATCH = 128
@@ -66,7 +66,12 @@ def build_model(
         gain: initial gain of the layer normalisation; None for 1.
     """
     return skip_thoughts_model.build(
-        norm, units, word_units, len(books.MARKS) + vocabulary, length, gain
+        norm,
+        units,
+        word_units,
+        len(plain_text.MARKS) + vocabulary,
+        length,
+        gain,
     )
 
 
@@ -84,7 +89,7 @@ def load_data(args: Namespace) -> Data:
     text = books.load(args)
     if args.smoke:
         text = text.first(SMOKE_SENTENCES)
-    known = set(text.words[len(books.MARKS) :])
+    known = set(text.words[len(plain_text.MARKS) :])
     asked = {
         name: sentence_evaluation.words_of(task) for name, task in tasks.items()
     }
@@ -150,7 +155,7 @@ def make_task(args: Namespace, data: Data) -> training.Task:
         args.norm,
         args.units,
         args.word_units,
-        len(text.words) - len(books.MARKS),
+        len(text.words) - len(plain_text.MARKS),
         args.length,
         args.gain,
     )
@@ -175,7 +180,7 @@ def measure(model: keras.Model, data: Data) -> dict[str, float]:
     others: dict[str, np.ndarray] = {}
     if data.vectors:
         known = dict(zip(words, table, strict=True))
-        for mark in books.MARKS:
+        for mark in plain_text.MARKS:
             del known[mark]
         others = sentence_evaluation.expand_vocabulary(known, data.vectors)
         table = np.concatenate([table, *(v[None] for v in others.values())])

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 from common import encoders
-from common.datasets import books
+from common.datasets import plain_text
 from keras import layers, ops
 
 KINDS = ("none", "layer")
@@ -87,7 +87,7 @@ class SentenceEncoder:
     def __call__(self, sentences: Sequence[str]) -> np.ndarray:
         """The vectors (N, U), float32, of sentences; each is taken as one."""
         numbers = [
-            books.encode(books.tokens(sentence), self.index)
+            plain_text.encode(plain_text.tokens(sentence), self.index)
             for sentence in sentences
         ]
         # Of like lengths in a batch, and few shapes, since each is compiled.
@@ -103,7 +103,7 @@ class SentenceEncoder:
             # Not `predict`, which would give every device a part of them.
             thoughts = self.encoder(
                 ops.convert_to_tensor(self.table[padded]),
-                mask=ops.convert_to_tensor(padded != books.PADDING),
+                mask=ops.convert_to_tensor(padded != plain_text.PADDING),
             )
             thoughts = ops.convert_to_numpy(ops.cast(thoughts, "float32"))
             found[chosen] = thoughts[: len(chosen)]

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from common import ranking
-from common.datasets import bible, books, sentence_tasks
+from common.datasets import bible, plain_text, sentence_tasks
 from common.errors import InputError
 
 # From sentences to their vectors (N, U).
@@ -86,7 +86,7 @@ def words_of(task: Task) -> set[str]:
         texts = [*task.king_james, *task.world_english, *task.classified]
     else:
         texts = [s for pairs in task for s in (*pairs.first, *pairs.second)]
-    return {word for text in texts for word in books.tokens(text)}
+    return {word for text in texts for word in plain_text.tokens(text)}
 
 
 def pair_features(first: np.ndarray, second: np.ndarray) -> np.ndarray:

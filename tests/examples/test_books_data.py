@@ -5,7 +5,7 @@ from argparse import Namespace
 import numpy as np
 import pytest
 import tensorflow as tf
-from common.datasets import books
+from common.datasets import books, plain_text
 from common.errors import InputError
 
 TEXT = """\
@@ -42,7 +42,7 @@ def _random_books(count=700, length=9, seed=1):
 
 
 def test_sentences_of_plain_text():
-    found = [" ".join(s) for s in books.sentences(TEXT.splitlines())]
+    found = [" ".join(s) for s in plain_text.sentences(TEXT.splitlines())]
     assert found == [
         "the rain stopped .",
         '" who goes there ? "',
@@ -60,7 +60,7 @@ def test_the_most_frequent_words_are_known(tmp_path):
     path.write_text("A b c. A b! A d e." + " F c c." * 3, encoding="utf-8")
     loaded = _load(path, vocabulary=4)
     # By frequency, then by the alphabet.
-    assert loaded.words == (*books.MARKS, "a", ".", "b", "!")
+    assert loaded.words == (*plain_text.MARKS, "a", ".", "b", "!")
     found = [_text(loaded, row) for row in loaded.sentences]
     assert found[3:] == ["<unknown> <unknown> <unknown> . <end>"] * 3
     assert found[:3] == [
@@ -134,7 +134,7 @@ def test_the_bible_held_out_is_not_learnt():
 def test_embedded_text_is_the_king_james_bible_in_order():
     texts = books.king_james()
     assert [*texts][:2] == ["Genesis", "Exodus"] and len(texts) == 66
-    first = next(books.sentences(texts["Genesis"]))
+    first = next(plain_text.sentences(texts["Genesis"]))
     assert " ".join(first) == (
         "in the beginning god created the heaven and the earth ."
     )

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from common import sentence_evaluation as evaluation
-from common.datasets import sentence_tasks
+from common.datasets import plain_text, sentence_tasks
 from common.errors import InputError
 from scipy import optimize, stats
 from sklearn import linear_model, model_selection
@@ -226,10 +226,7 @@ def test_verses_are_found_by_their_words():
 
     def encode(sentences):
         return np.stack(
-            [
-                sum(table[w] for w in evaluation.books.tokens(s))
-                for s in sentences
-            ]
+            [sum(table[w] for w in plain_text.tokens(s)) for s in sentences]
         )
 
     found = evaluation.evaluate({"verses": verses}, encode)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import skip_thoughts as script
 import skip_thoughts_model as parts
-from common.datasets import books
+from common.datasets import plain_text
 
 UNITS, WORD_UNITS, LENGTH = 5, 4, 3
-WORDS = (*books.MARKS, "a", "rose", "is", ".")
+WORDS = (*plain_text.MARKS, "a", "rose", "is", ".")
 
 
 def _model(norm="layer", **kwargs):
@@ -21,7 +21,7 @@ def _model(norm="layer", **kwargs):
     options = {
         "units": UNITS,
         "word_units": WORD_UNITS,
-        "vocabulary": len(WORDS) - len(books.MARKS),
+        "vocabulary": len(WORDS) - len(plain_text.MARKS),
         "length": LENGTH,
     } | kwargs
     model = script.build_model(norm, **options)

@@ -5,7 +5,6 @@ words of one, B batch.
 """
 
 import collections
-import re
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,12 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from common.datasets import bible, streams
+from common.datasets import bible, plain_text, streams
 from common.errors import InputError
-
-# The first three numbers; words follow.
-PADDING, END, UNKNOWN = 0, 1, 2
-MARKS = ("<pad>", "<end>", "<unknown>")
 
 # Few lengths, since each is compiled.
 STEPS = 4
@@ -27,16 +22,12 @@ STEPS = 4
 # What is held out: the end of every text, but not more than is quick to test.
 HELD_OUT, MOST_HELD_OUT = 0.05, 2_048
 
-_TOKEN = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*|[^\w\s]")
-_SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]*$")
-_ABBREVIATIONS = {"mr.", "mrs.", "ms.", "dr.", "st.", "messrs.", "vol.", "no."}
-
 
 class Books(NamedTuple):
     """Sentences in order, and which of them stand between two others.
 
     A row of `sentences` is the words of a sentence and END, or as many words as
-    are allowed of a longer one; PADDING follows.
+    are allowed of a longer one; PADDING follows. `plain_text` has the marks.
     """
 
     words: tuple[str, ...]  # by number, from MARKS on
@@ -79,7 +70,7 @@ def load(args: Namespace) -> Books:
             files = sorted(p for p in path.rglob("*.txt") if p.is_file())
             if not files:
                 raise InputError(f"--data: {path} has no .txt files")
-        texts = {str(file): TextFile(file) for file in files}
+        texts = {str(file): plain_text.TextFile(file) for file in files}
     return build(texts, args.vocabulary, args.length)
 
 
@@ -89,31 +80,6 @@ def king_james() -> dict[str, list[str]]:
     for verse in bible.verses("kjv"):
         texts.setdefault(verse.book, []).append(verse.text)
     return texts
-
-
-class TextFile:
-    """The lines of a file of UTF-8, which may be too long for the memory."""
-
-    def __init__(self, path: Path):
-        self.path = path
-
-    def __iter__(self) -> Iterator[str]:
-        try:
-            with self.path.open("rb") as file:
-                for number, line in enumerate(file, 1):
-                    yield self._decode(line, number)
-        except OSError as error:
-            raise InputError(f"{self.path} cannot be read: {error}") from error
-
-    def _decode(self, line: bytes, number: int) -> str:
-        try:
-            # A byte order mark may stand before the first line.
-            return line.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"{self.path}, line {number}: expected UTF-8, received the "
-                f"byte 0x{line[error.start]:02x}; convert the file to UTF-8"
-            ) from error
 
 
 def build(
@@ -131,7 +97,7 @@ def build(
     """
     sizes = []
     for name, lines in texts.items():
-        size = sum(1 for _ in sentences(lines))
+        size = sum(1 for _ in plain_text.sentences(lines))
         if size < 3:
             raise InputError(
                 f"{name} has {size} sentence{'s' * (size != 1)}; one between "
@@ -145,64 +111,19 @@ def build(
         if number not in held_out:
             counts.update(sentence)
     known = sorted(counts, key=lambda word: (-counts[word], word))[:vocabulary]
-    words = (*MARKS, *known)
+    words = (*plain_text.MARKS, *known)
     index = {word: number for number, word in enumerate(words)}
     rows = np.zeros(
         (sum(sizes), max_words + 1), np.min_scalar_type(len(words) - 1)
     )
     for row, sentence in zip(rows, _all_sentences(texts), strict=True):
-        numbers = encode(sentence, index, max_words)
+        numbers = plain_text.encode(sentence, index, max_words)
         row[: len(numbers)] = numbers
     return Books(words, rows, train, test)
 
 
 def _all_sentences(texts: Mapping[str, Iterable[str]]) -> Iterator[list[str]]:
-    return (s for lines in texts.values() for s in sentences(lines))
-
-
-def sentences(lines: Iterable[str]) -> Iterator[list[str]]:
-    """The words of one sentence after the other.
-
-    A sentence ends with a full stop, a question or exclamation mark before a
-    space, or with a blank line; other line breaks mean nothing.
-    """
-    sentence: list[str] = []
-    for line in lines:
-        parts = line.split()
-        for part in parts:
-            sentence += tokens(part)
-            ends = _SENTENCE_END.search(part)
-            if ends and sentence and part.lower() not in _ABBREVIATIONS:
-                yield sentence
-                sentence = []
-        if not parts and sentence:
-            yield sentence
-            sentence = []
-    if sentence:
-        yield sentence
-
-
-def tokens(text: str) -> list[str]:
-    """Words in small letters, and punctuation marks."""
-    return _TOKEN.findall(text.lower())
-
-
-def encode(
-    sentence: Sequence[str],
-    index: Mapping[str, int],
-    max_words: int | None = None,
-) -> list[int]:
-    """The numbers of words and END; no END if there are too many words.
-
-    >>> encode(["a", "rose", "is"], {"a": 3, "is": 4})
-    [3, 2, 4, 1]
-    >>> encode(["a", "rose", "is"], {"a": 3, "is": 4}, max_words=2)
-    [3, 2]
-    """
-    numbers = [index.get(word, UNKNOWN) for word in sentence[:max_words]]
-    if max_words is None or len(sentence) <= max_words:
-        numbers.append(END)
-    return numbers
+    return (s for lines in texts.values() for s in plain_text.sentences(lines))
 
 
 def _split(sizes: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -307,7 +228,7 @@ def triples(
         tf.cast(tf.gather(table, numbers + i), tf.int32) for i in (0, -1, 1)
     )
     targets = tf.concat([before, after], axis=1)
-    weights = tf.cast(targets != PADDING, tf.float32)
+    weights = tf.cast(targets != plain_text.PADDING, tf.float32)
     shifted = (tf.pad(x[:, :-1], [[0, 0], [1, 0]]) for x in (before, after))
     return (current[:, :length], *shifted), targets, weights
 

@@ -1,0 +1,85 @@
+"""Plain text as sentences, their words, and the numbers of these."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from common.errors import InputError
+
+# The first three numbers; words follow.
+PADDING, END, UNKNOWN = 0, 1, 2
+MARKS = ("<pad>", "<end>", "<unknown>")
+
+_TOKEN = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*|[^\w\s]")
+_SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]*$")
+_ABBREVIATIONS = {"mr.", "mrs.", "ms.", "dr.", "st.", "messrs.", "vol.", "no."}
+
+
+class TextFile:
+    """The lines of a file of UTF-8, which may be too long for the memory."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __iter__(self) -> Iterator[str]:
+        try:
+            with self.path.open("rb") as file:
+                for number, line in enumerate(file, 1):
+                    yield self._decode(line, number)
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be read: {error}") from error
+
+    def _decode(self, line: bytes, number: int) -> str:
+        try:
+            # A byte order mark may stand before the first line.
+            return line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{self.path}, line {number}: expected UTF-8, received the "
+                f"byte 0x{line[error.start]:02x}; convert the file to UTF-8"
+            ) from error
+
+
+def sentences(lines: Iterable[str]) -> Iterator[list[str]]:
+    """The words of one sentence after the other.
+
+    A sentence ends with a full stop, a question or exclamation mark before a
+    space, or with a blank line; other line breaks mean nothing.
+    """
+    sentence: list[str] = []
+    for line in lines:
+        parts = line.split()
+        for part in parts:
+            sentence += tokens(part)
+            ends = _SENTENCE_END.search(part)
+            if ends and sentence and part.lower() not in _ABBREVIATIONS:
+                yield sentence
+                sentence = []
+        if not parts and sentence:
+            yield sentence
+            sentence = []
+    if sentence:
+        yield sentence
+
+
+def tokens(text: str) -> list[str]:
+    """Words in small letters, and punctuation marks."""
+    return _TOKEN.findall(text.lower())
+
+
+def encode(
+    sentence: Sequence[str],
+    index: Mapping[str, int],
+    max_words: int | None = None,
+) -> list[int]:
+    """The numbers of words and END; no END if there are too many words.
+
+    >>> encode(["a", "rose", "is"], {"a": 3, "is": 4})
+    [3, 2, 4, 1]
+    >>> encode(["a", "rose", "is"], {"a": 3, "is": 4}, max_words=2)
+    [3, 2]
+    """
+    numbers = [index.get(word, UNKNOWN) for word in sentence[:max_words]]
+    if max_words is None or len(sentence) <= max_words:
+        numbers.append(END)
+    return numbers
