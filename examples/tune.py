@@ -261,6 +261,11 @@ def _complete(
                 f"--{name.replace('_', '-')} has no place in a search; see "
                 "--help for what a search takes"
             )
+    if len(given.seed) > 1:
+        raise InputError(
+            "--seed: expected one value, that of all trials, received "
+            f"{' '.join(map(str, given.seed))}"
+        )
     kinds = own.norm_kinds or [k for k in experiment.kinds if k not in _ALONE]
     unknown = set(kinds) - set(experiment.kinds)
     if unknown:

@@ -211,6 +211,7 @@ def test_trials_that_diverge_are_told(tmp_path, capsys):
         (f"{EXPERIMENT} --max-trials 0", "expected an integer of at least 1"),
         (f"{EXPERIMENT} --norm layer", "--norm has no place in a search"),
         (f"{EXPERIMENT} --units 3", "--units has no place in a search"),
+        (f"{EXPERIMENT} --seed 0 1", "--seed: expected one value"),
         (f"{EXPERIMENT} --compare", "--compare has no place in a search"),
         (f"{EXPERIMENT} --tensorboard", "--tensorboard has no place in a se"),
         (f"{EXPERIMENT} --evaluate-every 2", "--evaluate-every has no place"),
