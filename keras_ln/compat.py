@@ -309,9 +309,16 @@ def _load(layer: Any, cell: Any, arrays: dict[str, np.ndarray]) -> Any:
             f"{layer.name} must have the weights that are loaded. Expected: "
             f"{_shapes(received)}. Received: a layer with {_shapes(shapes)}. "
             "Its arguments `units`, `normalize`, `center` and `use_bias` "
-            "decide."
+            "decide, and the features that it was built for."
         )
     if not layer.built:
+        if getattr(layer, "stateful", False):
+            raise ValueError(
+                f"{layer.name} is stateful, so it must be built for its batch "
+                "size before it gets weights. Received: a layer that is not "
+                f"built. Call {layer.name}.build((batch, None, "
+                f"{kernel.shape[0]})) first."
+            )
         steps = () if layer is cell else (None,)
         layer.build((None, *steps, kernel.shape[0]))
     for name, array in arrays.items():

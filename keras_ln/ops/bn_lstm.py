@@ -22,7 +22,7 @@ from keras_ln.ops.cell import Cell, Settings, run_step
 from keras_ln.ops.cell_loop import recording_loop
 from keras_ln.ops.lstm import SITES, lstm_step, lstm_step_vjp, lstm_sums
 from keras_ln.ops.normalize import BatchNorms
-from keras_ln.ops.sequence_arguments import check_sequence
+from keras_ln.ops.sequence_arguments import check_sequence, weight_tensors
 
 VECTORS = {
     "bias": 4,
@@ -124,10 +124,10 @@ def bn_lstm(
     >>> tuple(outputs.shape), tuple(statistics["state"][0].shape)
     ((2, 7, 4), (7, 4))
     """
-    weights = {
-        name: keras.ops.convert_to_tensor(weight)
-        for name, weight in weights.items()
-    }
+    sequences = keras.ops.convert_to_tensor(sequences)
+    weights = weight_tensors(
+        weights, arguments.statistics_dtype(sequences.dtype)
+    )
     checked = check_sequence(
         sequences,
         initial_states,
@@ -299,9 +299,7 @@ def _check_statistics(weights: dict[str, Any]) -> None:
                     f"Argument `weights` must hold {name} where learn is "
                     f"False. Received: {', '.join(weights)}."
                 )
-            arguments.check_weight(
-                name, weights[name], ("steps", size), ", with a step at least"
-            )
+            arguments.check_weight(name, weights[name], ("steps", size))
 
 
 def _moving(weights: dict[str, Any], steps: Any) -> dict[str, Any]:

@@ -55,10 +55,9 @@ def check_sequence(
             f"Argument `weights` must hold {' and '.join(MATRICES)}. "
             f"Received: weights without {' and '.join(missing)}."
         )
-    weights = {
-        name: keras.ops.convert_to_tensor(weight)
-        for name, weight in weights.items()
-    }
+    weights = weight_tensors(
+        weights, arguments.statistics_dtype(sequences.dtype)
+    )
     for name in MATRICES:
         arguments.check_weight(name, weights[name], ("inputs", "columns"))
     units = weights["recurrent_kernel"].shape[0]
@@ -96,6 +95,22 @@ def check_sequence(
         weights,
         settings,
     )
+
+
+def weight_tensors(weights: dict[str, Any], dtype: str) -> dict[str, Any]:
+    """The weights as tensors, whole numbers in `dtype`.
+
+    Directions and statistics would be cut to whole numbers else.
+    """
+
+    def converted(weight: Any) -> Any:
+        tensor = keras.ops.convert_to_tensor(weight)
+        received = keras.backend.standardize_dtype(tensor.dtype)
+        if keras.backend.is_float_dtype(received):
+            return tensor
+        return keras.ops.cast(tensor, dtype)
+
+    return {name: converted(weight) for name, weight in weights.items()}
 
 
 def _check_states(

@@ -10,6 +10,7 @@ import keras
 
 from keras_ln.ops import arguments
 from keras_ln.ops.ln_lstm import ln_lstm
+from keras_ln.ops.sequence_arguments import weight_tensors
 from keras_ln.ops.weight_normalization import normalized_kernel
 
 _NAMES = ("kernel", "kernel_g", "recurrent_kernel", "recurrent_g")
@@ -77,15 +78,7 @@ def _checked(weights: dict[str, Any], dtype: str) -> dict[str, Any]:
             f"Argument `weights` may hold {', '.join(_NAMES)} and bias. "
             f"Received: {', '.join(sorted(unknown))}."
         )
-    tensors = {}
-    for name, weight in weights.items():
-        tensor = keras.ops.convert_to_tensor(weight)
-        # Directions of length 1 would be cut to zeros.
-        if not keras.backend.is_float_dtype(
-            keras.backend.standardize_dtype(tensor.dtype)
-        ):
-            tensor = keras.ops.cast(tensor, dtype)
-        tensors[name] = tensor
+    tensors = weight_tensors(weights, dtype)
     for gain, kernel in (
         ("kernel_g", "kernel"),
         ("recurrent_g", "recurrent_kernel"),

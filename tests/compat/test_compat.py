@@ -194,19 +194,31 @@ def test_a_load_draws_what_a_build_draws(fits):
 @pytest.mark.parametrize("use_bias", [True, False])
 @pytest.mark.parametrize("normalize", [("kernel",), ("recurrent", "state"), ()])
 def test_what_a_layer_is_said_to_have(normalize, use_bias, center):
-    """It has the same when it is built."""
+    """It has that when it is built."""
     layer = keras_ln.LNLSTM(
         UNITS, normalize=normalize, use_bias=use_bias, center=center
     )
-    messages = []
+    with pytest.raises(ValueError, match="decide") as error:
+        compat.load_haste_lstm(layer, HASTE)
+    layer.build((None, None, HASTE["kernel"].shape[0]))
+    shapes = ", ".join(
+        f"{name} {weight.shape}"
+        for name, weight in sorted(named_weights(layer).items())
+    )
+    assert f"Received: a layer with {shapes}. " in str(error.value)
+
+
+def test_a_stateful_layer_needs_its_batch_size():
+    layer = keras_ln.LNLSTM(UNITS, center=False, stateful=True)
     features = HASTE["kernel"].shape[0]
-    for _ in range(2):
-        with pytest.raises(ValueError, match="decide") as error:
-            compat.load_haste_lstm(layer, HASTE)
-        messages.append(str(error.value))
-        layer.build((None, None, features))
-    assert messages[0] == messages[1]
-    assert f"kernel ({features}, {4 * UNITS})" in messages[0].split("layer")[-1]
+    message = rf"stateful.*\.build\(\(batch, None, {features}\)\) first"
+    with pytest.raises(ValueError, match=message):
+        compat.load_haste_lstm(layer, HASTE)
+    assert not layer.weights
+    layer.build((2, None, features))
+    assert compat.load_haste_lstm(layer, HASTE) is layer
+    kernel = named_weights(layer)["recurrent_kernel"]
+    assert kernel.shape == (UNITS, 4 * UNITS)
 
 
 def test_a_layer_that_does_not_fit_stays_as_it_was():

@@ -122,7 +122,7 @@ def test_wrong_weights():
                 "state_moving_variance": (0, 4),
             },
             {"learn": False},
-            r"of shape \(steps, 4\), with a step at least.*\(0, 4\)",
+            r"of shape \(steps, 4\), no size being 0.*\(0, 4\)",
         ),
         (
             "bn_lstm",
@@ -202,6 +202,18 @@ def test_directions_of_whole_numbers():
     arguments["weights"]["recurrent_kernel"] = whole.astype("float32")
     right = numbers(ops.wn_lstm(**arguments, **options)[0])[0]
     np.testing.assert_allclose(found, right, **FLOAT32_VALUES)
+
+
+def test_statistics_of_whole_numbers():
+    arguments = lstm_arguments()
+    options = add_own(ops.bn_lstm, arguments)
+    whole = np.random.default_rng(2).integers(1, 4, (2, 4))
+    results = []
+    for dtype in ("int32", "float32"):
+        for name in ("state_moving_mean", "state_moving_variance"):
+            arguments["weights"][name] = whole.astype(dtype)
+        results.append(numbers(ops.bn_lstm(**arguments, **options)[0])[0])
+    np.testing.assert_allclose(*results, **FLOAT32_VALUES)
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,7 @@ class RecurrentBatchNorm(keras.layers.Layer):
     def build(self, input_shape):
         """Creates the weights for inputs (B, T, F) of this shape."""
         arguments.check_rank("inputs", input_shape, "batch, time, features")
+        arguments.check_steps("inputs", input_shape)
         features = arguments.check_known("inputs", input_shape, -1)
         if self.scale:
             self.gamma = self.add_weight(

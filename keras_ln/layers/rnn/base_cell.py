@@ -1,9 +1,9 @@
-"""What the recurrent cells share: arguments, weights, dropout, config.
+"""What the recurrent cells share: weights, dropout, states, config.
 
 Letters: B batch, D input features, U units, n gates.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -12,82 +12,9 @@ import keras
 # only for cells of this class, which Keras does not export (3.15).
 from keras.src.layers.rnn.dropout_rnn_cell import DropoutRNNCell
 
+from keras_ln.layers.rnn.cell_arguments import accept, refuse, serialize
 from keras_ln.ops import activations, arguments
 from keras_ln.ops.cell import Cell, Settings, project, run_step
-
-_KERAS_OBJECTS = {
-    "activation": keras.activations,
-    "initializer": keras.initializers,
-    "regularizer": keras.regularizers,
-    "constraint": keras.constraints,
-}
-_CHECKS: dict[str, Callable[[Any], Any]] = {
-    "units": arguments.check_units,
-    "epsilon": lambda e: arguments.check_epsilon(e, allow_zero=False),
-    "dropout": lambda rate: _check_rate("dropout", rate),
-    "recurrent_dropout": lambda rate: _check_rate("recurrent_dropout", rate),
-    "max_steps": arguments.check_max_steps,
-    "momentum": lambda m: arguments.check_fraction("momentum", m),
-}
-_REFUSED = {
-    "reset_after": "the reset gate always applies after the product",
-    "implementation": "there is one implementation, and `use_fused` chooses "
-    "between the fused op and the cell loop",
-    "time_major": "inputs are (batch, time, features)",
-}
-
-
-def own_arguments(scope: dict[str, Any]) -> dict[str, Any]:
-    """The named arguments of an `__init__` from its `locals()`."""
-    others = ("self", "kwargs", "__class__")
-    return {name: scope[name] for name in scope if name not in others}
-
-
-def accept(name: str, value: Any) -> Any:
-    """The argument as a layer keeps it: checked, identifiers resolved."""
-    kind = name.rpartition("_")[2]
-    if kind in _KERAS_OBJECTS:
-        return _KERAS_OBJECTS[kind].get(value)
-    return _CHECKS[name](value) if name in _CHECKS else value
-
-
-def serialize(name: str, value: Any) -> Any:
-    """The argument as `get_config` gives it."""
-    kind = name.rpartition("_")[2]
-    if kind in _KERAS_OBJECTS:
-        return _KERAS_OBJECTS[kind].serialize(value)
-    return value
-
-
-def refuse(owner: str, names: Iterable[str]) -> None:
-    """`ValueError` for arguments of Keras that make no sense here."""
-    for name in names:
-        if name in _REFUSED:
-            raise ValueError(
-                f"{owner} does not take the argument `{name}`: "
-                f"{_REFUSED[name]}. Leave it out."
-            )
-
-
-def check_sites(normalize: Any, sites: tuple[str, ...]) -> tuple[str, ...]:
-    """`normalize` in the order of `sites`; `ValueError` for other names."""
-    if not isinstance(normalize, list | tuple) or not set(normalize) <= set(
-        sites
-    ):
-        raise ValueError(
-            f"Argument `normalize` must be a tuple of any of {sites}. "
-            f"Received: normalize={normalize!r}"
-        )
-    return tuple(site for site in sites if site in normalize)
-
-
-def _check_rate(name: str, rate: Any) -> float:
-    if arguments.check_fraction(name, rate) == 1.0:
-        raise ValueError(
-            f"Argument `{name}` must be less than 1: at 1 nothing would be "
-            f"left. Received: {name}={rate!r}"
-        )
-    return float(rate)
 
 
 class BaseCell(keras.layers.Layer, DropoutRNNCell):
@@ -271,9 +198,8 @@ class BaseCell(keras.layers.Layer, DropoutRNNCell):
         self, inputs: Any, states: Any, training: bool | None = False
     ) -> tuple[Any, Any]:
         """One step: inputs (B, D) and states (B, U) -> (h, states)."""
-        arguments.check_floating("inputs", inputs.dtype)
+        self.check_call(inputs, states)
         nested = keras.tree.is_nested(states)
-        self.check_states(states)
         states = tuple(states) if nested else (states,)
         input_mask, recurrent_mask = self.dropout_masks(
             inputs, states[0], training
@@ -286,21 +212,35 @@ class BaseCell(keras.layers.Layer, DropoutRNNCell):
         )
         return states[0], list(states) if nested else states[0]
 
-    def check_states(self, states: Any) -> None:
-        """`ValueError` for another number of states, or for whole numbers.
-
-        Whole numbers would cut off what each step adds.
-        """
-        named = arguments.places("states", states)
-        count = len(keras.tree.flatten(self.state_size))
-        if len(named) != count:
+    def check_call(self, inputs: Any, states: Any) -> None:
+        """`ValueError` unless inputs and states are those of a step."""
+        arguments.check_floating("inputs", inputs.dtype)
+        arguments.check_shape(
+            "inputs",
+            inputs.shape,
+            (None, self.kernel.shape[0]),
+            "batch, features",
+        )
+        sizes = keras.tree.flatten(self.state_size)
+        named = [("states", states)]
+        if isinstance(states, list | tuple):
+            named = arguments.places("states", states)
+        if len(named) != len(sizes) or not all(
+            hasattr(state, "shape") for _, state in named
+        ):
+            kinds = ", ".join(type(state).__name__ for _, state in named)
             raise ValueError(
-                f"Argument `states` of {type(self).__name__} must be {count} "
-                "tensor(s), as get_initial_state gives them. Received: "
-                f"{len(named)}."
+                f"Argument `states` of {type(self).__name__} must be "
+                f"{len(sizes)} tensor(s), as get_initial_state gives them. "
+                f"Received: {len(named)} ({kinds})."
             )
-        for name, state in named[: count - self.counters]:
-            arguments.check_floating(name, state.dtype)
+        for k, (name, state) in enumerate(named):
+            if k < len(sizes) - self.counters:
+                # Whole numbers would cut off what each step adds.
+                arguments.check_floating(name, state.dtype)
+            arguments.check_shape(
+                name, state.shape, (inputs.shape[0], sizes[k]), "batch, size"
+            )
 
     def get_initial_state(self, batch_size: Any = None) -> list[Any]:
         """Zeros, one tensor (B, U) per state."""

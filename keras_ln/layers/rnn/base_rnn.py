@@ -7,7 +7,8 @@ from typing import Any
 
 import keras
 
-from keras_ln.layers.rnn.base_cell import BaseCell, refuse, serialize
+from keras_ln.layers.rnn.base_cell import BaseCell
+from keras_ln.layers.rnn.cell_arguments import refuse, serialize
 from keras_ln.ops import arguments
 from keras_ln.ops.cell_loop import cell_loop, zero_where_masked
 from keras_ln.ops.support import (
@@ -85,6 +86,7 @@ class BaseRNN(keras.layers.RNN):
         arguments.check_rank(
             "sequences", sequences_shape, "batch, time, features"
         )
+        arguments.check_steps("sequences", sequences_shape)
         features = arguments.check_known("sequences", sequences_shape, -1)
         super().build(sequences_shape)
         self.input_spec = keras.layers.InputSpec(
@@ -101,7 +103,6 @@ class BaseRNN(keras.layers.RNN):
             training: whether dropout is on.
         """
         self._check_call(sequences, initial_state)
-        arguments.check_steps("sequences", sequences.shape)
         return super().call(
             sequences,
             initial_state=initial_state,
@@ -231,6 +232,7 @@ class BaseRNN(keras.layers.RNN):
 
     def _check_call(self, sequences, initial_state):
         arguments.check_floating("sequences", sequences.dtype)
+        arguments.check_steps("sequences", sequences.shape)
         if initial_state is None:
             return
         states = keras.tree.flatten(initial_state)

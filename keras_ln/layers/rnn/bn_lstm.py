@@ -6,12 +6,9 @@ import keras
 
 from keras_ln.layers.normalization.batch_normalization import warn_of_one
 from keras_ln.layers.normalization.recurrent_batch_norm import SMALL_GAIN
-from keras_ln.layers.rnn.base_cell import (
-    BaseLSTMCell,
-    check_sites,
-    own_arguments,
-)
+from keras_ln.layers.rnn.base_cell import BaseLSTMCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN, of_cell
+from keras_ln.layers.rnn.cell_arguments import check_sites, own_arguments
 from keras_ln.ops import arguments
 from keras_ln.ops.bn_lstm import (
     BN_LSTM,
@@ -180,6 +177,7 @@ class BNLSTMCell(BaseLSTMCell):
 
     def build(self, input_shape):
         """Creates the weights for inputs (B, D)."""
+        arguments.check_rank("inputs", input_shape, "batch, features")
         if self.normalize and self.steps is None:
             raise ValueError(
                 "Argument `max_steps` must be given (an integer >= 1) where "
@@ -223,8 +221,7 @@ class BNLSTMCell(BaseLSTMCell):
                 "keras.layers.RNN, whose loop cannot keep the statistics of "
                 "each step. Use keras_ln.BNLSTM, or call with training=False."
             )
-        arguments.check_floating("inputs", inputs.dtype)
-        self.check_states(states)
+        self.check_call(inputs, states)
         h, c, counter = states
         self._check_counter(counter)
         input_mask, recurrent_mask = self.dropout_masks(inputs, h, training)

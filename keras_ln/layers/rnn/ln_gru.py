@@ -2,8 +2,9 @@
 
 import keras
 
-from keras_ln.layers.rnn.base_cell import BaseCell, check_sites, own_arguments
+from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN, of_cell
+from keras_ln.layers.rnn.cell_arguments import check_sites, own_arguments
 from keras_ln.ops.ln_gru import LN_GRU, ln_gru
 
 SITES = ("kernel", "recurrent")

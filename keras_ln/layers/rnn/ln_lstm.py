@@ -2,12 +2,9 @@
 
 import keras
 
-from keras_ln.layers.rnn.base_cell import (
-    BaseLSTMCell,
-    check_sites,
-    own_arguments,
-)
+from keras_ln.layers.rnn.base_cell import BaseLSTMCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN, of_cell
+from keras_ln.layers.rnn.cell_arguments import check_sites, own_arguments
 from keras_ln.ops.ln_lstm import LN_LSTM, ln_lstm
 
 SITES = ("kernel", "recurrent", "state")

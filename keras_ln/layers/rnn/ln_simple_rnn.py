@@ -2,8 +2,9 @@
 
 import keras
 
-from keras_ln.layers.rnn.base_cell import BaseCell, own_arguments
+from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN, of_cell
+from keras_ln.layers.rnn.cell_arguments import own_arguments
 from keras_ln.ops.ln_simple_rnn import LN_SIMPLE_RNN, ln_simple_rnn
 
 

@@ -4,8 +4,9 @@ from typing import Any
 
 import keras
 
-from keras_ln.layers.rnn.base_cell import BaseLSTMCell, own_arguments
+from keras_ln.layers.rnn.base_cell import BaseLSTMCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN, of_cell
+from keras_ln.layers.rnn.cell_arguments import own_arguments
 from keras_ln.ops.ln_lstm import LN_LSTM, ln_lstm
 from keras_ln.ops.weight_normalization import column_norms
 from keras_ln.ops.wn_lstm import effective_weights

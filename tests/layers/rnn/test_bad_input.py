@@ -210,26 +210,72 @@ def test_another_number_of_states(row):
     cell = row.make()
     states = cell.get_initial_state(B)
     count = len(states)
-    for wrong in (states[1:], [*states, states[0]], []):
+    for wrong, received in (
+        (states[1:], count - 1),
+        ([*states, states[0]], count + 1),
+        ([], 0),
+        (None, r"1 \(NoneType"),
+        ({k: states[0] for k in range(count)}, r"1 \(dict"),
+        ([None] * count, rf"{count} \(NoneType"),
+    ):
         with refused(
             f"`states` of {row.name} must be {count} tensor",
-            f"Received: {len(wrong)}",
+            f"Received: {received}",
         ):
             cell(x(B, D), wrong)
     assert cell(x(B, D), states)[0].shape == (B, U)
 
 
+@pytest.mark.parametrize(
+    "row", [row for row in RECURRENT if row.is_cell], ids=str
+)
+def test_states_of_another_shape(row):
+    cell = row.make()
+    right = cell.get_initial_state(B)
+    for k, state in enumerate(right):
+        rows, size = state.shape
+        for shape in ((rows, size + 1), (rows + 1, size), (rows,)):
+            states = [*right]
+            states[k] = keras.ops.ones(shape)
+            with refused(
+                rf"`states\[{k}\]` must have", rf"\({rows}, {size}\)", shape[0]
+            ):
+                cell(x(B, D), states)
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in RECURRENT if row.is_cell], ids=str
+)
+def test_inputs_of_another_size(row):
+    cell = row.make()
+    states = cell.get_initial_state(B)
+    cell(x(B, D), states)
+    with refused("`inputs`", "batch, features", rf"\({B}, {D + 1}\)"):
+        cell(x(B, D + 1), states)
+
+
 @pytest.mark.parametrize("use_fused", [True, False])
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_a_sequence_without_steps(row, use_fused):
+    layer = row.make(use_fused=use_fused)
     with refused("sequences", "at least one time step", r"\(2, 0, 3\)"):
-        row.make(use_fused=use_fused)(x(2, 0, 3))
+        layer(x(2, 0, 3))
+    with refused("sequences", "at least one time step", r"\(2, 0, 3\)"):
+        layer.build((2, 0, 3))
+    with refused("sequences", "at least one time step", r"\(None, 0, 3\)"):
+        layer(keras.Input((0, 3)))
+    layer.build((None, None, 3))
+    with refused("sequences", "at least one time step", r"\(None, 0, 3\)"):
+        layer(keras.Input((0, 3)))
 
 
-def test_statistics_without_steps():
+@pytest.mark.parametrize(
+    "make", [lambda: keras_ln.BNLSTM(U), keras_ln.RecurrentBatchNorm]
+)
+def test_statistics_without_steps(make):
     for shape in ((B, 0, D), (None, 0, D)):
-        with refused("`sequences`", "one time step", f"0, {D}"):
-            keras_ln.BNLSTM(U).build(shape)
+        with refused("`sequences`|`inputs`", "one time step", f"0, {D}"):
+            make().build(shape)
 
 
 def test_batch_normalised_cell_cannot_train_in_keras_rnn():

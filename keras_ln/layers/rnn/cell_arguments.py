@@ -1,0 +1,82 @@
+"""The constructor arguments of recurrent cells: checked, kept, serialised."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import keras
+
+from keras_ln.ops import arguments
+
+_KERAS_OBJECTS = {
+    "activation": keras.activations,
+    "initializer": keras.initializers,
+    "regularizer": keras.regularizers,
+    "constraint": keras.constraints,
+}
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "units": arguments.check_units,
+    "epsilon": lambda e: arguments.check_epsilon(e, allow_zero=False),
+    "dropout": lambda rate: _check_rate("dropout", rate),
+    "recurrent_dropout": lambda rate: _check_rate("recurrent_dropout", rate),
+    "max_steps": arguments.check_max_steps,
+    "momentum": lambda m: arguments.check_fraction("momentum", m),
+}
+_REFUSED = {
+    "reset_after": "the reset gate always applies after the product",
+    "implementation": "there is one implementation, and `use_fused` chooses "
+    "between the fused op and the cell loop",
+    "time_major": "inputs are (batch, time, features)",
+}
+
+
+def own_arguments(scope: dict[str, Any]) -> dict[str, Any]:
+    """The named arguments of an `__init__` from its `locals()`."""
+    others = ("self", "kwargs", "__class__")
+    return {name: scope[name] for name in scope if name not in others}
+
+
+def accept(name: str, value: Any) -> Any:
+    """The argument as a layer keeps it: checked, identifiers resolved."""
+    kind = name.rpartition("_")[2]
+    if kind in _KERAS_OBJECTS:
+        return _KERAS_OBJECTS[kind].get(value)
+    return _CHECKS[name](value) if name in _CHECKS else value
+
+
+def serialize(name: str, value: Any) -> Any:
+    """The argument as `get_config` gives it."""
+    kind = name.rpartition("_")[2]
+    if kind in _KERAS_OBJECTS:
+        return _KERAS_OBJECTS[kind].serialize(value)
+    return value
+
+
+def refuse(owner: str, names: Iterable[str]) -> None:
+    """`ValueError` for arguments of Keras that make no sense here."""
+    for name in names:
+        if name in _REFUSED:
+            raise ValueError(
+                f"{owner} does not take the argument `{name}`: "
+                f"{_REFUSED[name]}. Leave it out."
+            )
+
+
+def check_sites(normalize: Any, sites: tuple[str, ...]) -> tuple[str, ...]:
+    """`normalize` in the order of `sites`; `ValueError` for other names."""
+    if not isinstance(normalize, list | tuple) or not set(normalize) <= set(
+        sites
+    ):
+        raise ValueError(
+            f"Argument `normalize` must be a tuple of any of {sites}. "
+            f"Received: normalize={normalize!r}"
+        )
+    return tuple(site for site in sites if site in normalize)
+
+
+def _check_rate(name: str, rate: Any) -> float:
+    if arguments.check_fraction(name, rate) == 1.0:
+        raise ValueError(
+            f"Argument `{name}` must be less than 1: at 1 nothing would be "
+            f"left. Received: {name}={rate!r}"
+        )
+    return float(rate)
