@@ -65,6 +65,26 @@ def some_slow(cases):
     ]
 
 
+def slow_but(names, cases):
+    """The cases as parameters, slow but for some where XLA compiles.
+
+    Args:
+        names: of the rows whose cases are never slow.
+        cases: rows, or tuples of a row and something else.
+    """
+
+    def parameter(case):
+        values = case if isinstance(case, tuple) else (case,)
+        quick = keras.backend.backend() == "torch" or values[0].name in names
+        return pytest.param(
+            *values,
+            id="-".join(map(str, values)),
+            marks=[] if quick else [pytest.mark.slow],
+        )
+
+    return [parameter(case) for case in cases]
+
+
 def case_id(case):
     """A readable test id of one combination."""
     return "-".join(f"{key}={_short(value)}" for key, value in case.items())

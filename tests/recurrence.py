@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import keras
 import numpy as np
 from backend_gradients import value_and_gradients
 from descriptors import Row, T, named_weights, randomize
@@ -84,6 +85,25 @@ class Problem:
             training=self.training,
             **options,
         )
+
+    def outputs(self, layer):
+        """The layer's values alone, which takes less time.
+
+        They are computed eagerly, and the layer's variables are updated.
+        """
+        tensor = keras.ops.convert_to_tensor
+        options = {"training": self.training}
+        if self.states is not None:
+            options["initial_state"] = [
+                tensor(state, layer.dtype) for state in self.states
+            ]
+        if self.mask is not None:
+            options["mask"] = tensor(self.mask)
+        outputs = layer(tensor(self.x, layer.dtype), **options)
+        return [
+            np.array(keras.ops.convert_to_numpy(output))
+            for output in keras.tree.flatten(outputs)
+        ]
 
     def oracle(self, arrays, **options):
         """Outputs by the oracle, and what else it returns.

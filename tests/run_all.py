@@ -92,15 +92,16 @@ def wheel():
         (built,) = Path(folder).glob("*.whl")
 
         clean = Path(folder, "clean")
-        venv.create(clean, with_pip=True)
+        venv.create(clean)
         python = clean / "bin" / "python"
+        install = (*pip, "--python", python, "install", "-q", "--no-compile")
         needed = [
             requirement.partition(";")[0]
             for requirement in importlib.metadata.requires("keras-ln")
             if re.match(r"(keras|numpy|jax)\b(?!-)", requirement)
         ]
-        run(python, "-m", "pip", "install", "-q", *needed)
-        run(python, "-m", "pip", "install", "-q", "--no-deps", built)
+        run(*install, *needed)
+        run(*install, "--no-deps", built)
         run(python, "-I", "-c", IMPORT_WHEEL, cwd=folder, KERAS_BACKEND="jax")
 
 

@@ -188,10 +188,10 @@ def test_relu_and_linear(row):
 @pytest.mark.parametrize("name", ["LNSimpleRNN", "LNGRU", "LNLSTM", "WNLSTM"])
 def test_a_bad_row_stays_alone(name):
     problem = Problem(BY_NAME[name], {"return_sequences": True})
-    clean = problem.run(problem.layer()).outputs[0]
+    clean = problem.outputs(problem.layer())[0]
     problem.x[1, 2] = np.nan
     for use_fused in (False, "auto"):
-        y = problem.run(problem.layer(use_fused=use_fused)).outputs[0]
+        y = problem.outputs(problem.layer(use_fused=use_fused))[0]
         np.testing.assert_allclose(y[[0, 2]], clean[[0, 2]], rtol=1e-12)
         assert np.isfinite(y[1, :2]).all() and np.isnan(y[1, 2:]).all()
 

@@ -49,7 +49,7 @@ def test_moving_averages_after_one_step(mask, momentum, use_fused):
     layer = problem.layer()
     before = moving(layer)
     _, _, (_, expected) = problem.expected(layer)
-    problem.run(layer)
+    problem.outputs(layer)
     check_moving(layer, expected)
     changed = any((expected[k] != before[k]).any() for k in before)
     assert changed == (momentum < 1.0 and mask != "all")
@@ -66,7 +66,7 @@ def test_moving_averages_after_many_steps(use_fused):
         problem.x = rng.normal(size=problem.shape)
         _, (_, updated) = problem.oracle({**weights, "x": problem.x})
         weights |= updated
-        problem.run(layer)
+        problem.outputs(layer)
     check_moving(layer, updated)
 
 
@@ -81,9 +81,9 @@ def test_the_average_is_the_batch_in_the_end(use_fused):
     problem = Problem(ROW, arguments, training=True)
     layer = problem.layer()
     for _ in range(14):  # 1e-14 of the first values is left
-        trained = problem.run(layer).outputs[0]
+        trained = problem.outputs(layer)[0]
     problem.training = False
-    inferred = problem.run(layer).outputs[0]
+    inferred = problem.outputs(layer)[0]
     np.testing.assert_allclose(inferred, trained, rtol=1e-8, atol=1e-8)
 
 
@@ -132,8 +132,8 @@ def test_steps_count_in_processing_order(use_fused):
     )
     backwards.x = forwards.x[:, ::-1]
     layers = [forwards.layer(), backwards.layer()]
-    forwards.run(layers[0])
-    backwards.run(layers[1])
+    forwards.outputs(layers[0])
+    backwards.outputs(layers[1])
     check_moving(layers[1], moving(layers[0]))
 
 
@@ -143,7 +143,7 @@ def test_each_step_has_its_own_statistics(use_fused):
         ROW, {"momentum": 0.0, "use_fused": use_fused}, training=True
     )
     layer = problem.layer()
-    problem.run(layer)
+    problem.outputs(layer)
     projected = problem.x @ named_weights(layer)["kernel"]  # (B, T, 4U)
     found = moving(layer)
     np.testing.assert_allclose(
@@ -207,13 +207,13 @@ def test_inference_changes_nothing(use_fused):
     problem = Problem(ROW, {"use_fused": use_fused})
     layer = problem.layer()
     before = moving(layer)
-    first = problem.run(layer).outputs[0]
-    np.testing.assert_array_equal(problem.run(layer).outputs[0], first)
+    first = problem.outputs(layer)[0]
+    np.testing.assert_array_equal(problem.outputs(layer)[0], first)
     for name, value in moving(layer).items():
         np.testing.assert_array_equal(value, before[name])
     # One row alone is treated as among others.
     problem.x, problem.cotangents = problem.x[:1], [problem.cotangents[0][:1]]
-    alone = problem.run(layer).outputs[0]
+    alone = problem.outputs(layer)[0]
     np.testing.assert_allclose(alone, first[:1], **FLOAT64)
 
 
@@ -222,7 +222,7 @@ def test_a_frozen_layer_infers(use_fused):
     """As keras.layers.BatchNormalization: not trainable means inference."""
     problem = Problem(ROW, {"use_fused": use_fused})
     layer = problem.layer()
-    expected = problem.run(layer).outputs[0]
+    expected = problem.outputs(layer)[0]
     before = moving(layer)
     layer.trainable = False
     y = keras.ops.convert_to_numpy(layer(problem.x, training=True))
@@ -239,7 +239,7 @@ def test_not_a_number_does_not_enter_the_averages(use_fused):
     problem.x[1, 2] = np.nan
     layer = problem.layer()
     before = moving(layer)
-    y = problem.run(layer).outputs[0]
+    y = problem.outputs(layer)[0]
     assert np.isnan(y).any(), "the output shows it"
     for name, value in moving(layer).items():
         assert np.isfinite(value).all(), name

@@ -68,7 +68,10 @@ if BACKEND in PROGRAMS:
                 tmp_path / "weights.npz",
             ],
             env=os.environ
-            | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"},
+            | {
+                "XLA_FLAGS": os.environ["XLA_FLAGS"]
+                + " --xla_force_host_platform_device_count=2"
+            },
             check=True,
             timeout=300,
         )

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from backend_gradients import value_and_gradients
 from descriptors import SEQUENCE_LAYERS, T
-from pairwise import pairwise, some_slow
+from pairwise import pairwise, slow_but, some_slow
 from recurrence import MASKS, Problem, arguments_of, same
 
 from keras_ln import backend, ops
@@ -99,15 +99,9 @@ def test_fused_in_low_precision(row, dtype):
 
 
 @pytest.mark.parametrize(
+    # The others differ in nothing that only many steps would show.
     "row",
-    [
-        # The others differ in nothing that only many steps would show.
-        row
-        if row.name == "LNLSTM"
-        else pytest.param(row, marks=pytest.mark.slow)
-        for row in SEQUENCE_LAYERS
-    ],
-    ids=str,
+    slow_but(["LNLSTM"], SEQUENCE_LAYERS),
 )
 def test_training_stays_together(row):
     """32 steps of gradient descent, with dropout, from the same seed."""

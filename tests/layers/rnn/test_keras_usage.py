@@ -14,6 +14,7 @@ from descriptors import (
     named_weights,
     randomize,
 )
+from pairwise import slow_but
 from recurrence import MASKS, Problem, same
 from tolerances import FLOAT64
 
@@ -34,7 +35,7 @@ def test_stateful(row, use_fused):
     if row.batch_statistics:
         arguments["max_steps"] = 1
     problem = Problem(row, arguments)
-    whole = problem.run(problem.layer()).outputs[0]
+    whole = problem.outputs(problem.layer())[0]
     layer = problem.layer(stateful=True)
     first, second = (
         to_numpy(layer(problem.x[:, half]))
@@ -63,7 +64,7 @@ def test_stateful_training(row):
     """The gradient does not reach back beyond the call."""
     problem = Problem(row, {"stateful": True}, training=True)
     layer = problem.layer()
-    problem.run(layer)
+    problem.outputs(layer)
     carried = [to_numpy(state).copy() for state in layer.states]
     result = problem.run(layer)
     twin = Problem(row, {}, training=True, given_states=True)
@@ -210,8 +211,12 @@ def test_time_distributed(row):
         np.testing.assert_allclose(y[:, k], expected, **FLOAT64)
 
 
-@pytest.mark.parametrize("use_fused", [False, "auto"])
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+@pytest.mark.parametrize(
+    "row, use_fused",
+    [(row, "auto") for row in SEQUENCE_LAYERS]
+    + slow_but(["LNLSTM"], [(row, False) for row in SEQUENCE_LAYERS]),
+    ids=str,
+)
 def test_unknown_sizes(row, use_fused):
     """A model of unknown batch and length takes any; so do gradients."""
     problem = Problem(
@@ -239,7 +244,7 @@ def test_mask_from_keras_masking(row):
     """Masking and Embedding send the mask along the graph."""
     problem = Problem(row, mask=MASKS["middle"])
     layer = problem.layer()
-    expected = problem.run(layer).outputs[0]
+    expected = problem.outputs(layer)[0]
     x = np.where(problem.mask[..., None], problem.x, 9.0)
     inputs = keras.Input((T, D), dtype="float64")
     masked = keras.layers.Masking(9.0, dtype="float64")(inputs)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from backend_gradients import BACKEND
 from descriptors import SEQUENCE_LAYERS
+from pairwise import slow_but
 from recurrence import MASKS, Problem
 
 # Two autodiffs of some thirty operations each.
@@ -74,7 +75,14 @@ def _torch(layer, x, mask):
 @pytest.mark.parametrize(
     "mask", [pytest.param("none", marks=pytest.mark.slow), "middle"]
 )
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+@pytest.mark.parametrize(
+    "row",
+    # JAX takes up to ten seconds for each.
+    slow_but(["LNLSTM", "BNLSTM"], SEQUENCE_LAYERS)
+    if BACKEND == "jax"
+    else SEQUENCE_LAYERS,
+    ids=str,
+)
 def test_gradient_of_a_gradient(row, mask):
     problem = Problem(row, {"return_sequences": True})
     fused, loop = (
