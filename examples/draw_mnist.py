@@ -43,7 +43,7 @@ def build_model(
     gain: float | None = None,
     seed: int = 0,
 ) -> keras.Model:
-    """Builds the autoencoder: flat images to logits, "kl" in the losses.
+    """Builds the autoencoder: flat images to logits.
 
     Args:
         norm: one of `draw_model.KINDS`.
@@ -71,7 +71,7 @@ def build_model(
         name="draw",
     )
     inputs = keras.Input((height * width,))
-    return keras.Model(inputs, draw(inputs))
+    return draw_model.Autoencoder(inputs, draw(inputs))
 
 
 def load_data(args: Namespace) -> binarized_mnist.Images:

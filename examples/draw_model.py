@@ -185,7 +185,7 @@ class Draw(layers.Layer):
     """Images (B, H * W) to the logits of their reconstruction (B, H * W).
 
     The divergence of all glimpses (eq. 10), the mean over the batch, is added
-    to the loss and reported as the metric "kl".
+    to the loss; an `Autoencoder` reports it, too.
     """
 
     def __init__(self, glimpses: int, seed: int, name=None, **config: Any):
@@ -198,7 +198,6 @@ class Draw(layers.Layer):
         self.rnn = layers.RNN(
             self.cell, return_sequences=True, return_state=True, dtype="float32"
         )
-        self.kl = keras.metrics.Mean(name="kl")
 
     def build(self, input_shape):
         self.rnn.build((input_shape[0], self.glimpses, self.latent))
@@ -207,9 +206,7 @@ class Draw(layers.Layer):
         shape = (ops.shape(images)[0], self.glimpses, self.latent)
         noise = keras.random.normal(shape, seed=self.seed_generator)
         canvas, kl = self.reconstruct(images, noise)
-        mean = ops.mean(kl)
-        self.add_loss(mean)
-        self.kl.update_state(mean)
+        self.add_loss(ops.mean(kl))
         return canvas
 
     def reconstruct(self, images, noise):
@@ -244,6 +241,22 @@ class Draw(layers.Layer):
 
     def get_config(self):
         return self.config | {"name": self.name}
+
+
+@keras.saving.register_keras_serializable(package="keras_ln_examples")
+class Autoencoder(keras.Model):
+    """A model with a `Draw`, whose divergence is also the metric "kl"."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.kl = keras.metrics.Mean(name="kl")
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
+        # Not in the layer's call, where Keras on JAX has no metrics.
+        self.kl.update_state(sum(self.losses))
+        return super().compute_loss(x, y, y_pred, sample_weight, training)
 
 
 @keras.saving.register_keras_serializable(package="keras_ln_examples")

@@ -8,7 +8,7 @@ import draw_mnist as script
 import keras
 import numpy as np
 import pytest
-from common import cli, training
+from common import callbacks, cli, training
 from common.datasets import binarized_mnist, mnist, published
 
 
@@ -55,6 +55,25 @@ def test_a_run_writes_everything_and_can_be_loaded(
     # Other noise, the same weights.
     assert bound["loss"] == pytest.approx(metrics["test_bound_nats"], rel=0.05)
     assert bound["kl"] == pytest.approx(metrics["test_kl_nats"], rel=0.05)
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on(tmp_path, monkeypatch):
+    unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"
+    flags = ["--smoke", "--output-dir"]
+    assert script.main([*flags, str(unbroken)]) == 0
+
+    def dying(history, epoch, logs=None):
+        if epoch == 1:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(callbacks.History, "on_epoch_begin", dying)
+        with pytest.raises(KeyboardInterrupt):
+            script.main([*flags, str(killed)])
+    assert script.main([*flags, str(killed), "--resume"]) == 0
+    for name in ("args.json", "history.csv", "metrics.json"):
+        assert (killed / name).read_bytes() == (unbroken / name).read_bytes()
 
 
 @pytest.mark.parametrize(
