@@ -204,7 +204,7 @@ EXPERIMENT = cli.Experiment(
     presets={
         "quick": {
             "data": "embedded",
-            "epochs": 16,
+            "epochs": 12,
             "batch_size": 32,
             "units": 64,
             "learning_rate": 1e-3,
