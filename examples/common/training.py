@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import importlib.util
 import os
 import platform
@@ -145,7 +146,7 @@ def _distribution(kind: str) -> Iterator[None]:
     if kind == "none":
         yield
     elif keras.backend.backend() == "tensorflow":
-        with tf.distribute.MirroredStrategy(_devices()).scope():
+        with _mirrored(*_devices()).scope():
             yield
     else:
         before = keras.distribution.distribution()
@@ -156,6 +157,16 @@ def _distribution(kind: str) -> Iterator[None]:
             yield
         finally:
             keras.distribution.set_distribution(before)
+
+
+@functools.cache
+def _mirrored(*devices: str) -> tf.distribute.Strategy:
+    """The strategy of all runs of a process.
+
+    In TensorFlow 2.21 the sums of a second one over the same devices have the
+    keys of the first one's, and fail where their shapes differ.
+    """
+    return tf.distribute.MirroredStrategy(devices)
 
 
 def speed(updates: int, limit: int = 50) -> dict[str, Any]:

@@ -9,8 +9,10 @@ precision.
 import importlib
 import json
 import math
+from pathlib import Path
 
 import keras
+import permutation_invariant_mnist
 import pytest
 import tune
 from two_devices import run_on_two_devices
@@ -26,12 +28,30 @@ SCRIPTS = {
     "handwriting_generation": ("train_nll", 2e-3),
     "sequential_mnist": ("train_nll", NOISE),
 }
+# They train nothing.
+STUDIES = ("parameter_geometry", "recurrent_dynamics")
 
 pytestmark = pytest.mark.slow
 
 
 def _results(folder):
     return json.loads((folder / "metrics.json").read_text())
+
+
+def test_no_script_is_left_out():
+    scripts = {
+        path.stem
+        for path in Path(tune.__file__).parent.glob("*.py")
+        if "def main(" in path.read_text()
+    }
+    assert scripts == {*tune.EXPERIMENTS, *STUDIES, "tune"}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_runs_on_this_backend(tmp_path, name):
+    script, folder = importlib.import_module(name), tmp_path / "run"
+    assert script.main(["--smoke", "--output-dir", str(folder)]) == 0
+    assert list(folder.glob("*.png"))
 
 
 @pytest.mark.parametrize("name", tune.EXPERIMENTS)
@@ -61,6 +81,20 @@ def test_two_devices_share_a_batch(tmp_path, name, norm):
     alone, shared = _results(one), _results(two)
     assert shared["updates"] == alone["updates"]
     assert shared[result] == pytest.approx(alone[result], rel=tolerance)
+
+
+def test_two_devices_train_a_comparison(tmp_path):
+    script, folder = permutation_invariant_mnist, tmp_path / "runs"
+    flags = ["--smoke", "--compare", "--batch-size", "32", "--output-dir"]
+    end = run_on_two_devices(script, *flags, str(folder))
+    if BACKEND == "torch":
+        assert end.returncode == 2
+        return
+    assert end.returncode == 0, end.stderr
+    runs = [*folder.glob("*/environment.json")]
+    assert len(runs) == len(script.EXPERIMENT.kinds)
+    for run in runs:
+        assert len(json.loads(run.read_text())["devices"]) == 2
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
