@@ -77,9 +77,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if _is_finished(folder) or (_is_worker() and not _meets_chief(folder)):
             print(f"{folder} is finished.")
             return 0
-        with training.environment(args):
-            tuner = search(experiment, args, data, folder)
-            return 0 if _is_worker() else report(tuner, folder)
+        keras.utils.set_random_seed(args.seed)
+        tuner = search(experiment, args, data, folder)
+        return 0 if _is_worker() else report(tuner, folder)
     except InputError as error:
         parser.error(str(error))
 
@@ -140,22 +140,25 @@ def _hypermodel(experiment: cli.Experiment, args: Namespace, data: Any) -> Any:
                     "learning_rate", low, high, sampling="log"
                 ),
             }
-            keras.utils.set_random_seed(args.seed)
             plan = Namespace(**vars(args) | chosen)
-            self.task = experiment.make_task(plan, data)
+            # Not around the search: KerasTuner clears Keras' session, and
+            # with it devices and precision, before every model.
+            with training.environment(plan):
+                self.task = experiment.make_task(plan, data)
             return self.task.model
 
         def fit(self, hp, model, *, initial_epoch=0, **kwargs):
             # The task is that of the model: `build` has just been called.
             updates = self.task.updates_per_pass
-            history = model.fit(
-                self.task.batches(initial_epoch * updates),
-                steps_per_epoch=updates,
-                shuffle=False,
-                initial_epoch=initial_epoch,
-                validation_data=self.task.validation_data,
-                **kwargs,
-            )
+            with training.environment(args):
+                history = model.fit(
+                    self.task.batches(initial_epoch * updates),
+                    steps_per_epoch=updates,
+                    shuffle=False,
+                    initial_epoch=initial_epoch,
+                    validation_data=self.task.validation_data,
+                    **kwargs,
+                )
             if not all(map(math.isfinite, history.history["val_loss"])):
                 raise errors.FailedTrialError(
                     "the loss left the finite numbers"

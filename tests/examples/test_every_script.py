@@ -97,6 +97,26 @@ def test_two_devices_train_a_comparison(tmp_path):
         assert len(json.loads(run.read_text())["devices"]) == 2
 
 
+def test_two_devices_search(tmp_path):
+    flags = ["permutation_invariant_mnist", "--smoke", "--max-trials", "2"]
+    flags += ["--norm-kinds", "none", "layer", "--batch-size", "32"]
+    end = run_on_two_devices(tune, *flags, "--output-dir", str(tmp_path / "s"))
+    if BACKEND == "torch":
+        assert end.returncode == 2
+        return
+    assert end.returncode == 0, end.stderr
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_search_in_mixed_precision(tmp_path, dtype):
+    folder = tmp_path / "search"
+    flags = ["permutation_invariant_mnist", "--smoke", "--max-trials", "1"]
+    flags += ["--mixed-precision", dtype, "--output-dir", str(folder)]
+    assert tune.main(flags) == 0
+    model = keras.models.load_model(folder / "model.keras", compile=False)
+    assert model.layers[1].compute_dtype == dtype
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("norm", ["none", "layer"])
 @pytest.mark.parametrize("name", SCRIPTS)
