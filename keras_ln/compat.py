@@ -121,7 +121,7 @@ def load_tfa_lstm(layer: Any, weights: Sequence[Any]) -> Any:
 
     Raises:
         ValueError: if the layer's settings or weights are others, with the
-            arguments that would do.
+            arguments that would do; for a stateful layer that is not built.
 
     >>> import numpy as np
     >>> import keras_ln
@@ -161,7 +161,8 @@ def load_tfa_simple_rnn(layer: Any, weights: Sequence[Any]) -> Any:
         The layer.
 
     Raises:
-        ValueError: if the layer's weights are others.
+        ValueError: if the layer's weights are others, and for a stateful layer
+            that is not built.
 
     >>> import numpy as np
     >>> import keras_ln
@@ -198,8 +199,9 @@ def load_haste_lstm(layer: Any, weights: Any) -> Any:
 
     Raises:
         ValueError: if the layer's settings or weights are others, with the
-            arguments that would do; for a LayerNormLSTM with zoneout, which
-            is in force at inference too. A `state_dict()` does not tell.
+            arguments that would do; for a stateful layer that is not built;
+            for a LayerNormLSTM with zoneout, which is in force at inference
+            too. A `state_dict()` does not tell.
 
     Source: https://github.com/lmnt-com/haste.
 

@@ -85,8 +85,8 @@ class LNGRUCell(BaseCell):
     Raises:
         ValueError: for a wrong argument, named in the message; when built,
             for inputs of another rank than 2 or of unknown size; when called,
-            for inputs or states that are not floating point, and for another
-            number of states.
+            for inputs or states that are not floating point or of another
+            number or shape.
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 26-28.
 

@@ -96,7 +96,7 @@ class LNLSTMCell(BaseLSTMCell):
             `recurrent_dropout`; for `carry_normalized_state` without "state"
             in `normalize`; when built, for inputs of another rank than 2
             or of unknown size; when called, for inputs or states that are not
-            floating point, and for another number of states.
+            floating point or of another number or shape.
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 20-22.
 
