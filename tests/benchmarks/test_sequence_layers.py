@@ -44,9 +44,10 @@ def test_providers(layer, kind):
     [
         # Without the loops that XLA takes long to compile.
         ([], ("keras_ln", "keras LSTM", "LN scan", "torch")),
-        (
+        pytest.param(
             ["--layer", "gru", "--recurrent-dropout", "0.5"],
             ("keras_ln", "cell in keras.layers.RNN, tensorflow graph"),
+            marks=pytest.mark.slow,
         ),
         (["--layer", "bn_lstm", "--return-sequences"], ("keras_ln",)),
     ],

@@ -111,20 +111,20 @@ def test_a_comparison_runs_every_kind_in_both_orders(
     folder = tmp_path / "runs"
     experiment = dataclasses.replace(
         script.EXPERIMENT,
-        kinds=("batch",),
+        kinds=("layer",),
         compared={"order": ("permuted",)},
     )
     flags = ["--smoke", "--units", "4", "--compare"]
     assert cli.run(experiment, [*flags, "--output-dir", str(folder)]) == 0
     assert (folder / "comparison.png").exists()
     out = capsys.readouterr().out
-    assert "updates to the training NLL of batch |" in out
+    assert "updates to the training NLL of layer |" in out
     metrics = json.loads(
-        (folder / "batch-order-permuted-seed-0" / "metrics.json").read_text()
+        (folder / "layer-order-permuted-seed-0" / "metrics.json").read_text()
     )
     assert 1.5 < metrics["test_nll"] < 3.5
     model = keras.models.load_model(
-        folder / "batch-order-permuted-seed-0" / "model.keras", compile=False
+        folder / "layer-order-permuted-seed-0" / "model.keras", compile=False
     )
     assert model.input_shape == (None, 64, 1)
     parser = cli._parser(script.EXPERIMENT)

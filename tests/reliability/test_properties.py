@@ -26,7 +26,7 @@ from reliability.configurations import ACTIVATIONS, configurations
 
 BACKEND = keras.backend.backend()
 # Where XLA compiles each new shape, a configuration is not cheap.
-FEW = {"tensorflow": 15, "jax": 3, "torch": 15}[BACKEND]
+FEW = {"tensorflow": 10, "jax": 3, "torch": 15}[BACKEND]
 MANY = {"tensorflow": 150, "jax": 30, "torch": 150}[BACKEND]
 MANY_FUSED = {"tensorflow": 30, "jax": 10, "torch": 150}[BACKEND]
 FUSED = {"tensorflow": (False,), "jax": (False,), "torch": (False, "auto")}

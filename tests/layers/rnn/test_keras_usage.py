@@ -213,7 +213,7 @@ def test_time_distributed(row):
 
 @pytest.mark.parametrize(
     "row, use_fused",
-    [(row, "auto") for row in SEQUENCE_LAYERS]
+    slow_but(["LNLSTM", "BNLSTM"], [(row, "auto") for row in SEQUENCE_LAYERS])
     + slow_but(["LNLSTM"], [(row, False) for row in SEQUENCE_LAYERS]),
     ids=str,
 )
