@@ -208,6 +208,16 @@ def test_what_a_layer_is_said_to_have(normalize, use_bias, center):
     assert f"Received: a layer with {shapes}. " in str(error.value)
 
 
+def test_a_layer_built_for_other_features():
+    layer = keras_ln.LNLSTM(UNITS, center=False)
+    layer.build((None, None, HASTE["kernel"].shape[0] + 2))
+    before = layer.get_weights()
+    with pytest.raises(ValueError, match="features that it was built for"):
+        compat.load_haste_lstm(layer, HASTE)
+    for old, new in zip(before, layer.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
 def test_a_stateful_layer_needs_its_batch_size():
     layer = keras_ln.LNLSTM(UNITS, center=False, stateful=True)
     features = HASTE["kernel"].shape[0]

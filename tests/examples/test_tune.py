@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import keras
 import pytest
@@ -23,6 +24,17 @@ FLAGS = [EXPERIMENT, "--smoke", "--unit-choices", "4", "6", "--epochs", "2"]
 def uncompiled(monkeypatch):
     """What XLA would need for a model is more than these train."""
     monkeypatch.setattr(training, "speed", lambda updates: {})
+
+
+def test_no_script_is_left_out():
+    """`test_every_script.py` runs these on every backend."""
+    scripts = {
+        path.stem
+        for path in Path(script.__file__).parent.glob("*.py")
+        if "def main(" in path.read_text()
+    }
+    studies = {"parameter_geometry", "recurrent_dynamics"}  # Nothing to train.
+    assert scripts == {*script.EXPERIMENTS, *studies, "tune"}
 
 
 @pytest.fixture

@@ -228,18 +228,21 @@ class BaseCell(keras.layers.Layer, DropoutRNNCell):
         if len(named) != len(sizes) or not all(
             hasattr(state, "shape") for _, state in named
         ):
-            kinds = ", ".join(type(state).__name__ for _, state in named)
+            kinds = [type(state).__name__ for _, state in named]
             raise ValueError(
                 f"Argument `states` of {type(self).__name__} must be "
                 f"{len(sizes)} tensor(s), as get_initial_state gives them. "
-                f"Received: {len(named)} ({kinds})."
+                f"Received: {len(named)}"
+                + (f" ({', '.join(kinds)})." if kinds else ".")
             )
         for k, (name, state) in enumerate(named):
             if k < len(sizes) - self.counters:
                 # Whole numbers would cut off what each step adds.
                 arguments.check_floating(name, state.dtype)
+            # One row serves all, as in cells of Keras.
+            rows = 1 if tuple(state.shape)[:1] == (1,) else inputs.shape[0]
             arguments.check_shape(
-                name, state.shape, (inputs.shape[0], sizes[k]), "batch, size"
+                name, state.shape, (rows, sizes[k]), "batch, size"
             )
 
     def get_initial_state(self, batch_size: Any = None) -> list[Any]:

@@ -105,8 +105,8 @@ class BNLSTMCell(BaseLSTMCell):
     Raises:
         ValueError: for a wrong argument, named in the message; when built,
             for inputs of another rank than 2 or of unknown size; when called,
-            for inputs or states that are not floating point or of another
-            number or shape.
+            for inputs, h or c that are not floating point, and for states of
+            another number or shape.
 
     Source: Cooijmans et al., "Recurrent Batch Normalization" (2016).
 

@@ -213,7 +213,7 @@ def test_another_number_of_states(row):
     for wrong, received in (
         (states[1:], count - 1),
         ([*states, states[0]], count + 1),
-        ([], 0),
+        ([], r"0\."),
         (None, r"1 \(NoneType"),
         ({k: states[0] for k in range(count)}, r"1 \(dict"),
         ([None] * count, rf"{count} \(NoneType"),
@@ -241,6 +241,18 @@ def test_states_of_another_shape(row):
                 rf"`states\[{k}\]` must have", rf"\({rows}, {size}\)", shape[0]
             ):
                 cell(x(B, D), states)
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in RECURRENT if row.is_cell], ids=str
+)
+def test_a_state_of_one_row_serves_all(row):
+    cell = row.make()
+    found, expected = (
+        keras.ops.convert_to_numpy(cell(x(B, D), cell.get_initial_state(n))[0])
+        for n in (1, B)
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
