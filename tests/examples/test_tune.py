@@ -1,5 +1,6 @@
 """A search over another script: its table, its resumption, its workers."""
 
+import contextlib
 import csv
 import dataclasses
 import importlib
@@ -24,6 +25,37 @@ FLAGS = [EXPERIMENT, "--smoke", "--unit-choices", "4", "6", "--epochs", "2"]
 def uncompiled(monkeypatch):
     """What XLA would need for a model is more than these train."""
     monkeypatch.setattr(training, "speed", lambda updates: {})
+
+
+def test_every_trial_enters_devices_and_precision(tmp_path, monkeypatch):
+    """KerasTuner leaves them before it."""
+    experiment = importlib.import_module(EXPERIMENT).EXPERIMENT
+    entered, seen = [], []
+
+    @contextlib.contextmanager
+    def environment(args):
+        entered.append(args)
+        yield
+        entered.pop()
+
+    def make_task(*args):
+        task = experiment.make_task(*args)
+        seen.append(("built", len(entered)))
+
+        def batches(update):
+            seen.append(("trained", len(entered)))
+            return task.batches(update)
+
+        return dataclasses.replace(task, batches=batches)
+
+    monkeypatch.setattr(training, "environment", environment)
+    monkeypatch.setattr(
+        f"{EXPERIMENT}.EXPERIMENT",
+        dataclasses.replace(experiment, make_task=make_task),
+    )
+    flags = [*FLAGS, "--max-trials", "1", "--output-dir"]
+    assert script.main([*flags, str(tmp_path / "search")]) == 0
+    assert set(seen) == {("built", 1), ("trained", 1)}
 
 
 def test_no_script_is_left_out():
