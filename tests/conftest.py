@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from pathlib import Path
 
 # JAX compiles every eager scan anew unless it finds the program here. One
 # folder per process, since JAX does not write its files atomically.
@@ -31,18 +32,82 @@ for _name, _value in _SETTINGS.items():
 import keras  # noqa: E402  (the settings above must come first)
 import pytest  # noqa: E402  (it must come after Keras' settings too)
 
+# What runs as users run it, or has nothing to compile. Elsewhere XLA, which
+# takes a second for each program, is left out where it is not what is tested.
+AS_IT_IS = (
+    *("backend", "benchmarks", "examples", "peers"),
+    *("test_architecture.py", "test_coverage.py", "test_packaging.py"),
+    *("test_pairwise.py", "test_reference.py"),
+)
+
+
+# About what stands above the backend, and on JAX, where every new operation and
+# shape takes a compilation even without `jit`, dear.
+FULL_ON_JAX = (
+    *("analysis", "compat", "reliability", "test_exports.py"),
+    *("test_statistics.py", "test_dropout.py", "test_keras_usage.py"),
+    *("test_arguments.py", "test_sequence_arguments.py", "test_tuning.py"),
+)
+
+
+def pytest_addoption(parser):
+    """Adds the options of this suite."""
+    parser.addoption(
+        "--compiled",
+        action="store_true",
+        help="compile in every test, as users do; without it only in those "
+        "marked `compiled`. Torch compiles in none",
+    )
+
+
+def pytest_itemcollected(item):
+    """Marks tests by their place."""
+    places = item.path.relative_to(Path(__file__).parent).parts
+    if places[0] in AS_IT_IS:
+        item.add_marker("compiled")
+    on_jax = keras.backend.backend() == "jax"
+    if on_jax and not set(places).isdisjoint(FULL_ON_JAX):
+        item.add_marker("full")
+
+
+@pytest.fixture(autouse=True)
+def uncompiled(request):
+    """Runs tests operation by operation that need not be compiled."""
+    if request.config.getoption("--compiled") or (
+        request.node.get_closest_marker("compiled")
+    ):
+        yield
+    elif keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        tf.config.run_functions_eagerly(True)
+        yield
+        tf.config.run_functions_eagerly(False)
+    elif keras.backend.backend() == "jax":
+        import jax
+
+        with jax.disable_jit():
+            yield
+    else:
+        yield
+
 
 @pytest.fixture(autouse=True, scope="module")
 def forget_programs():
-    """A process may hold some thousand programs of JAX, then it crashes.
+    """A process may hold some ten thousand programs of JAX, then it crashes.
 
     Each of them is a few memory maps, of which Linux allows 65,530.
     """
     yield
-    if keras.backend.backend() == "jax":
+    if keras.backend.backend() == "jax" and _memory_maps() > 30_000:
         import jax
 
         jax.clear_caches()
+
+
+def _memory_maps():
+    maps = Path("/proc/self/maps")
+    return maps.read_bytes().count(b"\n") if maps.exists() else 0
 
 
 @pytest.fixture(autouse=True)

@@ -46,30 +46,32 @@ def _gain(chosen, name, index, missing):
     )
 
 
-def some_slow(cases):
-    """The cases as parameters, some of them marked slow: where XLA compiles.
+def parameters(cases):
+    """The cases as parameters, some of them for the full run.
 
-    It takes a second or two for each; torch runs them all, and TensorFlow and
-    JAX every tenth, not the same ones.
+    Torch, which is the fastest, runs them all, and TensorFlow and JAX every
+    eighth, not the same ones; the full run compiles all the others.
     """
-    every, first = {"torch": (1, 0), "tensorflow": (10, 0), "jax": (10, 4)}[
+    every, first = {"torch": (1, 0), "tensorflow": (8, 0), "jax": (8, 4)}[
         keras.backend.backend()
     ]
     return [
         pytest.param(
             case,
             id=case_id(case),
-            marks=[] if k % every == first else [pytest.mark.slow],
+            marks=[] if k % every == first else [pytest.mark.full],
         )
         for k, case in enumerate(cases)
     ]
 
 
-def slow_but(names, cases):
-    """The cases as parameters, slow but for some where XLA compiles.
+def full_but(names, cases):
+    """The cases as parameters, for the full run but for some.
+
+    For what is compiled, which torch does not do: there all are quick.
 
     Args:
-        names: of the rows whose cases are never slow.
+        names: of the rows whose cases the quick run has.
         cases: rows, or tuples of a row and something else.
     """
 
@@ -79,7 +81,7 @@ def slow_but(names, cases):
         return pytest.param(
             *values,
             id="-".join(map(str, values)),
-            marks=[] if quick else [pytest.mark.slow],
+            marks=[] if quick else [pytest.mark.full],
         )
 
     return [parameter(case) for case in cases]

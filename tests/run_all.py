@@ -1,8 +1,11 @@
-"""Everything that must be green, in one command: python tests/run_all.py.
+"""What a stranger wants to know, in one command: python tests/run_all.py.
 
 The checks run one after another, the TensorFlow suite last, so that pytest's
 count closes the output; the exit status is 1 when any of them failed. Names
 of checks as arguments run those alone: python tests/run_all.py style jax
+
+In the quick run XLA compiles only where that is what is tested. With --full
+the suites run what it left out, and compile all that it did not.
 """
 
 import argparse
@@ -29,22 +32,6 @@ BACKEND_FREE = [
     "tests/test_packaging.py",
     "tests/test_reference.py",
 ]
-# XLA takes a second or two for most cases on JAX. These are about what stands
-# above the backend; `KERAS_BACKEND=jax pytest` runs them on JAX too.
-NOT_ON_JAX = [
-    "tests/analysis",
-    "tests/compat",
-    "tests/layers/normalization/test_statistics.py",
-    "tests/layers/rnn/test_bad_input.py",
-    "tests/layers/rnn/test_dropout.py",
-    "tests/layers/rnn/test_keras_usage.py",
-    "tests/ops/test_arguments.py",
-    "tests/ops/test_sequence_arguments.py",
-    "tests/reliability",
-    "tests/test_exports.py",
-    "tests/test_tuning.py",
-]
-
 IMPORT_WHEEL = """
 import importlib.metadata, importlib.util
 import keras, keras_ln
@@ -105,28 +92,32 @@ def wheel():
         run(python, "-I", "-c", IMPORT_WHEEL, cwd=folder, KERAS_BACKEND="jax")
 
 
-def suite(backend, *arguments):
+def pytest_arguments(full=False):
+    """Those that choose the tests of the quick run, or of the full one."""
+    never = "not slow and not accelerator and not peers"
+    if full:
+        return ["--compiled", "-m", f"(full or not compiled) and {never}"]
+    return ["-m", f"not full and {never}"]
+
+
+def suite(backend, full):
     """Tests on one backend, one process per core."""
     pytest = (sys.executable, "-m", "pytest", "-q", "--dist", "worksteal")
     workers = str(min(os.cpu_count() or 1, 8))
-    chosen = ("-m", "not slow and not accelerator and not peers")
-    run(*pytest, "-n", workers, *chosen, *arguments, KERAS_BACKEND=backend)
-
-
-def portable_suite(backend, left_out=()):
-    """The tests that a backend other than TensorFlow has to pass."""
-    ignored = (f"--ignore={path}" for path in (*BACKEND_FREE, *left_out))
-    suite(backend, "tests", *ignored)
+    # The docstring examples are compiled in the quick run.
+    paths = ["tests"] if full or backend != "tensorflow" else []
+    if backend != "tensorflow":
+        paths += [f"--ignore={path}" for path in BACKEND_FREE]
+    arguments = pytest_arguments(full)
+    run(*pytest, "-n", workers, *arguments, *paths, KERAS_BACKEND=backend)
 
 
 CHECKS = {
     "style": style,
     "types": types,
     "wheel": wheel,
-    "jax": lambda: portable_suite("jax", NOT_ON_JAX),
-    "torch": lambda: portable_suite("torch"),
-    "tensorflow": lambda: suite("tensorflow"),
 }
+SUITES = ("jax", "torch", "tensorflow")
 
 
 def main(argv=None):
@@ -136,12 +127,20 @@ def main(argv=None):
         "checks",
         nargs="*",
         metavar="CHECK",
-        help=f"any of {', '.join(CHECKS)}; all of them by default",
+        help=f"any of {', '.join((*CHECKS, *SUITES))}; all by default, and "
+        f"with --full {', '.join(SUITES)}",
     )
-    chosen = parser.parse_args(argv).checks or list(CHECKS)
-    if unknown := set(chosen) - set(CHECKS):
+    parser.add_argument(
+        "--full",
+        action="store_true",
+        help="the suites' other tests, and all of them compiled by XLA",
+    )
+    args = parser.parse_args(argv)
+    names = [*SUITES] if args.full else [*CHECKS, *SUITES]
+    chosen = args.checks or names
+    if unknown := set(chosen) - set(names):
         parser.error(
-            f"expected any of {', '.join(CHECKS)}. Received: "
+            f"expected any of {', '.join(names)}. Received: "
             f"{', '.join(sorted(unknown))}."
         )
     failed = []
@@ -150,7 +149,10 @@ def main(argv=None):
         # The time stands in the header, as pytest's count is the last line.
         print(f"==> {name} (at {time.monotonic() - start:.0f} s)", flush=True)
         try:
-            CHECKS[name]()
+            if name in SUITES:
+                suite(name, args.full)
+            else:
+                CHECKS[name]()
         except subprocess.CalledProcessError as error:
             print(f"==> {name} failed: {error}", flush=True)
             failed.append(name)

@@ -7,7 +7,7 @@ import json
 import keras
 import numpy as np
 import pytest
-from backend_gradients import BACKEND, value_and_gradients
+from backend_gradients import value_and_gradients
 from descriptors import (
     BY_NAME,
     CELLS,
@@ -234,14 +234,7 @@ def test_mixed_precision(row, policy, tolerance):
 
 @pytest.mark.parametrize(
     "policy",
-    [
-        "mixed_float16",
-        # XLA takes seconds for some.
-        pytest.param(
-            "mixed_bfloat16",
-            marks=[] if BACKEND == "torch" else [pytest.mark.slow],
-        ),
-    ],
+    ["mixed_float16", "mixed_bfloat16"],
 )
 @pytest.mark.parametrize("row", LAYERS, ids=str)
 def test_mixed_precision_gradients(row, policy):

@@ -16,6 +16,8 @@ from tolerances import SAME_PROGRAM
 import keras_ln
 from keras_ln import ops
 
+pytestmark = pytest.mark.compiled
+
 # The process that runs exported models has no keras_ln to import.
 SERVE = """
 import sys
@@ -100,7 +102,7 @@ def test_a_layer_that_must_be_fused_says_so():
         layer(np.ones((2, 4, 2), "float32"))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_keras_file(tmp_path):
     model = export_models.model("everything")
     model.save(tmp_path / "model.keras")
@@ -154,12 +156,12 @@ if BACKEND == "tensorflow":
                     found[key], y, err_msg=key, **ROUNDING
                 )
 
-    @pytest.mark.slow
+    @pytest.mark.full
     def test_served_without_keras_ln(tmp_path):
         """Any batch, any mask; any length, but for LiteRT."""
         check(["small"], tmp_path)
 
-    @pytest.mark.slow
+    @pytest.mark.full
     def test_every_model_served_without_keras_ln(tmp_path):
         check(export_models.NAMES, tmp_path)
 
@@ -181,7 +183,7 @@ if BACKEND == "tensorflow":
         with ops.portable():
             assert not compiled_functions()
 
-    @pytest.mark.slow
+    @pytest.mark.full
     @pytest.mark.filterwarnings("ignore::UserWarning")
     def test_litert_has_no_loop_over_steps(tmp_path):
         """If this fails, portable() needs no `unroll` any more."""

@@ -9,6 +9,8 @@ from tolerances import FLOAT64
 
 import keras_ln
 
+pytestmark = pytest.mark.compiled
+
 # Golden case -> (layer, its arguments beside units and dtype).
 SEQUENCES = {
     "lstm_plain": ("LNLSTM", {}),

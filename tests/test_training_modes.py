@@ -16,6 +16,8 @@ from descriptors import LAYERS, B, D, T, randomize
 
 import keras_ln
 
+pytestmark = pytest.mark.compiled
+
 BACKEND = keras.backend.backend()
 
 
@@ -104,7 +106,7 @@ LONG = {
     "mode",
     [
         pytest.param(
-            mode, marks=[pytest.mark.slow] if (BACKEND, mode) in LONG else []
+            mode, marks=[pytest.mark.full] if (BACKEND, mode) in LONG else []
         )
         for mode in MODES
     ],
@@ -153,7 +155,7 @@ print("same on", keras.backend.backend())
 READERS = {
     "tensorflow": ["jax", "torch"],
     # Half a minute, and JAX is a reader already.
-    "jax": [pytest.param("tensorflow", marks=pytest.mark.slow)],
+    "jax": [pytest.param("tensorflow", marks=pytest.mark.full)],
     "torch": ["tensorflow"],
 }
 

@@ -40,7 +40,7 @@ def test_smoke(tmp_path, capsys, monkeypatch):
     assert (tmp_path / "ln.png").exists()
 
 
-@pytest.mark.slow  # How memory is measured, test_scaling_and_memory.py sees.
+@pytest.mark.full  # How memory is measured, test_scaling_and_memory.py sees.
 def test_peak_memory_sees_the_arrays():
     options = layer_normalization.parse(["--rows", "4096"])
     ours = next(iter(layer_normalization.programs(options)))

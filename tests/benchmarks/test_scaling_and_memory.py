@@ -69,6 +69,7 @@ def test_memory_that_cannot_be_measured(monkeypatch):
         memory.main(["--smoke"])
 
 
+@pytest.mark.full
 def test_memory_of_a_real_layer():
     options = sequence_layers.parse(["--layer", "simple_rnn"])
     size = sequence_layers.Size(64, 64, 64, 256)

@@ -47,7 +47,7 @@ def test_providers(layer, kind):
         pytest.param(
             ["--layer", "gru", "--recurrent-dropout", "0.5"],
             ("keras_ln", "cell in keras.layers.RNN, tensorflow graph"),
-            marks=pytest.mark.slow,
+            marks=pytest.mark.full,
         ),
         (["--layer", "bn_lstm", "--return-sequences"], ("keras_ln",)),
     ],

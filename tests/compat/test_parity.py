@@ -15,7 +15,7 @@ def test_cell_loop(case):
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, marks=[] if case in IN_CI else pytest.mark.slow)
+        pytest.param(case, marks=[] if case in IN_CI else pytest.mark.full)
         for case in CASES
     ],
 )

@@ -126,6 +126,7 @@ def test_static_count():
 
 if BACKEND == "tensorflow":
 
+    @pytest.mark.compiled
     @pytest.mark.parametrize("jit_compile", [False, True])
     @pytest.mark.parametrize("unbiased", [False, True])
     def test_unknown_sizes(jit_compile, unbiased):

@@ -114,6 +114,7 @@ def test_inference_keeps_nothing_for_a_gradient(row, monkeypatch):
 
 if BACKEND != "torch":
 
+    @pytest.mark.compiled
     def test_repeated_shapes_compile_once():
         traces = []
 

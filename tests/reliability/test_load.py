@@ -11,6 +11,8 @@ from descriptors import randomize
 import keras_ln
 from benchmarks import long_training
 
+pytestmark = pytest.mark.compiled
+
 THREADS = 8
 
 

@@ -178,6 +178,7 @@ def test_gradients(masked, sequence_wise):
         )
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("mode", ["eager", "graph", "compiled"])
 def test_fit_records_the_same_in_every_mode(mode):
     layer = randomized(momentum=0.5, dtype="float32", max_steps=3)

@@ -371,6 +371,7 @@ def test_an_exception_leaves_everything_as_it_was(where):
     np.testing.assert_allclose(y, expected, **FLOAT32_VALUES)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("mode", ["eager", "graph", "compiled", "several"])
 def test_a_compiled_model_goes_on_as_before(mode):
     model, layer = simple()

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from backend_gradients import forward
 from descriptors import BY_NAME, SEQUENCE_LAYERS, D, U, named_weights
-from pairwise import pairwise, some_slow
+from pairwise import pairwise, parameters
 from recurrence import MASKS, Problem, arguments_of
 from tolerances import FLOAT32
 
@@ -56,7 +56,7 @@ def test_every_layer_is_compared():
     assert set(OWN) == {row.name for row in SEQUENCE_LAYERS}
 
 
-@pytest.mark.parametrize("case", some_slow(CASES))
+@pytest.mark.parametrize("case", parameters(CASES))
 def test_values_and_gradients(case):
     row = BY_NAME[case["name"]]
     problem = Problem(
@@ -91,7 +91,7 @@ SIZES = [
 ]
 
 
-@pytest.mark.parametrize("case", some_slow(SIZES))
+@pytest.mark.parametrize("case", parameters(SIZES))
 def test_sizes_of_one(case):
     row = BY_NAME[case["name"]]
     problem = Problem(

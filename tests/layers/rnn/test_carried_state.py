@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from descriptors import BY_NAME, B, T, U
-from pairwise import some_slow
+from pairwise import parameters
 from recurrence import MASKS, Problem, same
 from tolerances import FLOAT64, SAME_PROGRAM
 
@@ -37,7 +37,7 @@ def problem(use_fused, mask="none", **arguments):
 
 
 @pytest.mark.parametrize("use_fused", [False, True])
-@pytest.mark.parametrize("case", some_slow(CASES))
+@pytest.mark.parametrize("case", parameters(CASES))
 def test_against_the_oracle(case, use_fused):
     """Outputs, both states and every gradient."""
     problem(use_fused, **case).check(oracle=CARRY)

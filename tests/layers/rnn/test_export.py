@@ -6,6 +6,8 @@ import pytest
 from backend_gradients import BACKEND
 from descriptors import SEQUENCE_LAYERS, randomize
 
+pytestmark = pytest.mark.compiled
+
 if BACKEND == "tensorflow":
     import tensorflow as tf
 

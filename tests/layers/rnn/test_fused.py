@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from backend_gradients import value_and_gradients
 from descriptors import SEQUENCE_LAYERS, T
-from pairwise import pairwise, slow_but, some_slow
+from pairwise import full_but, pairwise, parameters
 from recurrence import MASKS, Problem, arguments_of, same
 
 from keras_ln import backend, ops
@@ -24,7 +24,7 @@ FACTORS = {
 CASES = pairwise(FACTORS)
 
 
-@pytest.mark.parametrize("case", some_slow(CASES))
+@pytest.mark.parametrize("case", parameters(CASES))
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_fused_equals_cell_loop(row, case, monkeypatch):
     monkeypatch.setattr(backend, "on_cpu", lambda: case["on_cpu"])
@@ -44,6 +44,7 @@ def test_fused_equals_cell_loop(row, case, monkeypatch):
         np.testing.assert_allclose(a.numpy(), b.numpy(), err_msg=a.name)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_fused_with_unknown_sizes(row):
     arguments = {"return_sequences": True, "return_state": True}
@@ -58,17 +59,7 @@ def test_fused_with_unknown_sizes(row):
 @pytest.mark.parametrize(
     ("row", "dtype"),
     [
-        # One dtype for each but LNLSTM where XLA compiles.
-        pytest.param(
-            row,
-            dtype,
-            id=f"{row}-{dtype}",
-            marks=[pytest.mark.slow]
-            if dtype == "float16"
-            and row.name != "LNLSTM"
-            and keras.backend.backend() != "torch"
-            else [],
-        )
+        pytest.param(row, dtype, id=f"{row}-{dtype}")
         for row in SEQUENCE_LAYERS
         for dtype in ("bfloat16", "float16")
     ],
@@ -101,7 +92,7 @@ def test_fused_in_low_precision(row, dtype):
 @pytest.mark.parametrize(
     # The others differ in nothing that only many steps would show.
     "row",
-    slow_but(["LNLSTM"], SEQUENCE_LAYERS),
+    full_but(["LNLSTM"], SEQUENCE_LAYERS),
 )
 def test_training_stays_together(row):
     """32 steps of gradient descent, with dropout, from the same seed."""

@@ -14,7 +14,7 @@ from descriptors import (
     named_weights,
     randomize,
 )
-from pairwise import slow_but
+from pairwise import full_but
 from recurrence import MASKS, Problem, same
 from tolerances import FLOAT64
 
@@ -92,6 +92,7 @@ def test_unroll(row, mask):
     same(problem.run(unrolled), problem.run(problem.layer()))
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_unroll_needs_the_length(row):
     problem = Problem(row, {"unroll": True})
@@ -211,10 +212,11 @@ def test_time_distributed(row):
         np.testing.assert_allclose(y[:, k], expected, **FLOAT64)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize(
     "row, use_fused",
-    slow_but(["LNLSTM", "BNLSTM"], [(row, "auto") for row in SEQUENCE_LAYERS])
-    + slow_but(["LNLSTM"], [(row, False) for row in SEQUENCE_LAYERS]),
+    full_but(["LNLSTM", "BNLSTM"], [(row, "auto") for row in SEQUENCE_LAYERS])
+    + full_but(["LNLSTM"], [(row, False) for row in SEQUENCE_LAYERS]),
     ids=str,
 )
 def test_unknown_sizes(row, use_fused):

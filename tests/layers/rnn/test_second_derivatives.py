@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 from backend_gradients import BACKEND
 from descriptors import SEQUENCE_LAYERS
-from pairwise import slow_but
+from pairwise import full_but
 from recurrence import MASKS, Problem
+
+pytestmark = pytest.mark.compiled
 
 # Two autodiffs of some thirty operations each.
 TOLERANCE = {"rtol": 1e-8, "atol": 1e-10}
@@ -73,12 +75,12 @@ def _torch(layer, x, mask):
 
 
 @pytest.mark.parametrize(
-    "mask", [pytest.param("none", marks=pytest.mark.slow), "middle"]
+    "mask", [pytest.param("none", marks=pytest.mark.full), "middle"]
 )
 @pytest.mark.parametrize(
     "row",
     # JAX takes up to ten seconds for each.
-    slow_but(["LNLSTM", "BNLSTM"], SEQUENCE_LAYERS)
+    full_but(["LNLSTM", "BNLSTM"], SEQUENCE_LAYERS)
     if BACKEND == "jax"
     else SEQUENCE_LAYERS,
     ids=str,
