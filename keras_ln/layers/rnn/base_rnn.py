@@ -38,6 +38,8 @@ class BaseRNN(keras.layers.RNN):
     """A cell of `cell_class` over time: one fused op, or the cell loop."""
 
     cell_class: type[BaseCell]
+    # Fixed, since the weights' paths hold it: those of equal models are equal.
+    cell_name: str
     state_size: Any
 
     def __init__(self, own: dict[str, Any], **kwargs: Any):
@@ -58,7 +60,8 @@ class BaseRNN(keras.layers.RNN):
         }
         of_layer = {name: own.pop(name) for name in names if name in _OF_LAYER}
         shared = {n: kwargs[n] for n in ("dtype", "trainable") if n in kwargs}
-        super().__init__(self.cell_class(**own, **shared), **of_layer, **kwargs)
+        cell = self.cell_class(**own, **shared, name=self.cell_name)
+        super().__init__(cell, **of_layer, **kwargs)
         self._argument_names = names
         for name, switch in switches.items():
             setattr(self, name, switch)

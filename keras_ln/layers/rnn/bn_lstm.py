@@ -319,6 +319,7 @@ class BNLSTM(BaseRNN):
     """
 
     cell_class = BNLSTMCell
+    cell_name = "bnlstm_cell"
 
     def __init__(
         self,

@@ -203,6 +203,7 @@ class LNGRU(BaseRNN):
     """
 
     cell_class = LNGRUCell
+    cell_name = "lngru_cell"
 
     def __init__(
         self,
