@@ -38,6 +38,7 @@ NOT_ON_JAX = [
     "tests/layers/rnn/test_bad_input.py",
     "tests/layers/rnn/test_dropout.py",
     "tests/layers/rnn/test_keras_usage.py",
+    "tests/layers/rnn/test_swapped_for_keras.py",
     "tests/ops/test_arguments.py",
     "tests/ops/test_sequence_arguments.py",
     "tests/reliability",
