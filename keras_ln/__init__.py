@@ -1,17 +1,25 @@
 """Layer normalization and its rivals for Keras 3."""
 
-from keras_ln.layers.normalization.batch_normalization import BatchNormalization
-from keras_ln.layers.normalization.layer_normalization import LayerNormalization
-from keras_ln.layers.normalization.recurrent_batch_norm import (
+import importlib
+import typing
+
+from keras_ln.layers import (
+    BNLSTM,
+    LNGRU,
+    LNLSTM,
+    WNLSTM,
+    BatchNormalization,
+    BNLSTMCell,
+    LayerNormalization,
+    LNGRUCell,
+    LNLSTMCell,
+    LNSimpleRNN,
+    LNSimpleRNNCell,
     RecurrentBatchNorm,
+    WeightNormDense,
+    WNLSTMCell,
 )
 from keras_ln.layers.normalization.statistics import reestimate_statistics
-from keras_ln.layers.normalization.weight_norm_dense import WeightNormDense
-from keras_ln.layers.rnn.bn_lstm import BNLSTM, BNLSTMCell
-from keras_ln.layers.rnn.ln_gru import LNGRU, LNGRUCell
-from keras_ln.layers.rnn.ln_lstm import LNLSTM, LNLSTMCell
-from keras_ln.layers.rnn.ln_simple_rnn import LNSimpleRNN, LNSimpleRNNCell
-from keras_ln.layers.rnn.wn_lstm import WNLSTM, WNLSTMCell
 from keras_ln.version import __version__
 
 __all__ = [
@@ -32,3 +40,24 @@ __all__ = [
     "__version__",
     "reestimate_statistics",
 ]
+
+_SUBMODULES = ("analysis", "compat", "layers", "ops", "tuning")
+
+if typing.TYPE_CHECKING:
+    from keras_ln import analysis as analysis
+    from keras_ln import compat as compat
+    from keras_ln import layers as layers
+    from keras_ln import ops as ops
+    from keras_ln import tuning as tuning
+else:
+    # Hidden from type checkers, to which it would excuse any misspelled name.
+    def __getattr__(name):
+        """Imports a submodule on its first use."""
+        if name in _SUBMODULES:
+            return importlib.import_module(f"{__name__}.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names and submodules."""
+    return sorted([*__all__, *_SUBMODULES])

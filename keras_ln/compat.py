@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_ln.layers.other_arguments import TFA_NAMES
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN
 from keras_ln.layers.rnn.ln_lstm import LNLSTMCell
@@ -39,12 +40,6 @@ _TFA_LSTM = (
 )
 # Their bias stands behind the norm: it is our beta.
 _TFA_SIMPLE_RNN = ("kernel", "recurrent_kernel", "beta", "gamma")
-_TFA_NAMES = {
-    "norm_epsilon": "epsilon",
-    "norm_gamma_initializer": "gamma_initializer",
-    "norm_beta_initializer": "beta_initializer",
-    "layernorm_epsilon": "epsilon",
-}
 # What the cells of Keras 2 have in their configs and ours do without.
 _KERAS_2 = ("implementation",)
 _HASTE_LSTM = {
@@ -264,7 +259,7 @@ def load_haste_lstm(layer: Any, weights: Any) -> Any:
 
 def _tfa_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
     arguments = {
-        _TFA_NAMES.get(name, name): value
+        TFA_NAMES.get(name, name): value
         for name, value in config.items()
         if name not in _KERAS_2
     }

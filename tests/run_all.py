@@ -32,6 +32,7 @@ BACKEND_FREE = [
     "tests/test_packaging.py",
     "tests/test_reference.py",
 ]
+
 IMPORT_WHEEL = """
 import importlib.metadata, importlib.util
 import keras, keras_ln

@@ -34,10 +34,23 @@ BACKEND_OF = {
 }
 
 
+def run_nodes(tree):
+    """All nodes but those that only type checkers read."""
+    yield tree
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith(
+            "TYPE_CHECKING"
+        ):
+            for statement in node.orelse:
+                yield from run_nodes(statement)
+        else:
+            yield from run_nodes(node)
+
+
 def imported_names(source, path):
     """Dotted names that a file imports, anywhere in it."""
     package = ("keras_ln", *Path(path).parent.parts)
-    for node in ast.walk(ast.parse(source)):
+    for node in run_nodes(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -117,6 +130,11 @@ def test_every_file_of_the_package_keeps_the_rule():
             "ops/ln_gru.py",
             "from keras.src.utils.module_utils import tensorflow",
         ),
+        (
+            "__init__.py",
+            "import typing\nif typing.TYPE_CHECKING:\n    pass\n"
+            "else:\n    from keras_ln import analysis",
+        ),
         ("backend/__init__.py", "import jaxlib"),
         ("backend/torch.py", "import tensorflow as tf"),
         ("version.py", "from keras_ln import layers"),
@@ -130,6 +148,11 @@ def test_the_rule_catches(path, source):
     "path, source",
     [
         ("__init__.py", "from keras_ln.layers.rnn.ln_gru import LNGRU"),
+        (
+            "__init__.py",
+            "import typing\nif typing.TYPE_CHECKING:\n"
+            "    from keras_ln import analysis",
+        ),
         ("layers/rnn/ln_gru.py", "from keras_ln import ops"),
         ("layers/rnn/ln_gru.py", "from .base_rnn import BaseRNN"),
         ("layers/rnn/ln_gru.py", "from keras_ln.ops.ln_gru import ln_gru"),

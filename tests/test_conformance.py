@@ -54,8 +54,8 @@ OTHER_KINDS = {
     "regularizer": "l2",
     "constraint": "max_norm",
 }
-# Accepted so that a swap of class names suffices, and ignored.
-IGNORED = {"use_cudnn"}
+# Accepted so that a swap of class names suffices: ignored, or of one value.
+IGNORED = {"reset_after", "use_cudnn"}
 
 
 def other_value(name, default):

@@ -23,6 +23,7 @@ from keras_ln.ops.cell_loop import recording_loop
 from keras_ln.ops.lstm import SITES, lstm_step, lstm_step_vjp, lstm_sums
 from keras_ln.ops.normalize import BatchNorms
 from keras_ln.ops.sequence_arguments import check_sequence, weight_tensors
+from keras_ln.ops.symbolic import takes_symbolic_tensors
 
 VECTORS = {
     "bias": 4,
@@ -41,6 +42,7 @@ BN_LSTM = Cell(
 )
 
 
+@takes_symbolic_tensors
 def bn_lstm(
     sequences: Any,
     initial_states: Any,

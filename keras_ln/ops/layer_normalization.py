@@ -14,8 +14,10 @@ import keras
 from keras_ln import backend
 from keras_ln.ops import arguments
 from keras_ln.ops.support import asks_for_portable_ops
+from keras_ln.ops.symbolic import takes_symbolic_tensors
 
 
+@takes_symbolic_tensors
 def layer_normalization(
     x: Any,
     gamma: Any = None,

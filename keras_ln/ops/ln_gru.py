@@ -15,6 +15,7 @@ from keras_ln.ops import recurrence
 from keras_ln.ops.cell import Cell, Settings
 from keras_ln.ops.normalize import SegmentNorms, widen
 from keras_ln.ops.sequence_arguments import check_sequence
+from keras_ln.ops.symbolic import takes_symbolic_tensors
 
 VECTORS = {
     "bias": 3,
@@ -111,6 +112,7 @@ LN_GRU = Cell(
 )
 
 
+@takes_symbolic_tensors
 def ln_gru(
     sequences: Any,
     initial_states: Any,

@@ -11,6 +11,7 @@ from keras_ln.ops import recurrence
 from keras_ln.ops.cell import Cell, layer_norms
 from keras_ln.ops.lstm import lstm_step, lstm_step_vjp, lstm_sums
 from keras_ln.ops.sequence_arguments import check_sequence
+from keras_ln.ops.symbolic import takes_symbolic_tensors
 
 # Vectors that there can be, and their sizes in multiples of U.
 VECTORS = {
@@ -26,6 +27,7 @@ VECTORS = {
 LN_LSTM = Cell(lstm_step, lstm_step_vjp, layer_norms, lstm_sums)
 
 
+@takes_symbolic_tensors
 def ln_lstm(
     sequences: Any,
     initial_states: Any,

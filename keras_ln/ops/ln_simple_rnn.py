@@ -11,6 +11,7 @@ from keras_ln.ops import recurrence
 from keras_ln.ops.cell import Cell, Settings, layer_norms
 from keras_ln.ops.normalize import LayerNorms, widen
 from keras_ln.ops.sequence_arguments import check_sequence
+from keras_ln.ops.symbolic import takes_symbolic_tensors
 
 VECTORS = {"bias": 1, "gamma": 1, "beta": 1}
 
@@ -59,6 +60,7 @@ LN_SIMPLE_RNN = Cell(
 )
 
 
+@takes_symbolic_tensors
 def ln_simple_rnn(
     sequences: Any,
     initial_states: Any,

@@ -51,6 +51,17 @@ def asks_for_unrolled_loops() -> bool:
     return _portable.get() is True
 
 
+def overridden_methods(cell: Any) -> list[str]:
+    """The methods of a step that come from a subclass of the op's cell."""
+    classes = type(cell).__mro__
+
+    def place(name: str) -> int:
+        return next(k for k, c in enumerate(classes) if name in vars(c))
+
+    names = ("call", "project", "settings", "step")
+    return [name for name in names if place(name) < place("fused_op")]
+
+
 def unsupported_reason(layer: Any) -> str | None:
     """Why `layer` cannot run as one fused op per sequence.
 
@@ -70,6 +81,11 @@ def unsupported_reason(layer: Any) -> str | None:
         return "ops.portable() asks for ordinary operations."
     if cell.fused_op is None:
         return f"{type(cell).__name__} has no fused op."
+    if names := overridden_methods(cell):
+        return (
+            f"{type(cell).__name__} overrides {', '.join(names)}, which the "
+            "op does not run."
+        )
     if layer.unroll:
         return "unroll=True asks for steps that are written out one by one."
     for name in ("activation", "recurrent_activation"):

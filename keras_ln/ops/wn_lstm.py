@@ -11,11 +11,13 @@ import keras
 from keras_ln.ops import arguments
 from keras_ln.ops.ln_lstm import ln_lstm
 from keras_ln.ops.sequence_arguments import weight_tensors
+from keras_ln.ops.symbolic import takes_symbolic_tensors
 from keras_ln.ops.weight_normalization import normalized_kernel
 
 _NAMES = ("kernel", "kernel_g", "recurrent_kernel", "recurrent_g")
 
 
+@takes_symbolic_tensors
 def wn_lstm(
     sequences: Any,
     initial_states: Any,

@@ -3,8 +3,8 @@
 Run it with the Python of the tests. In build/peers it sets up what the
 comparison needs and the tests have not: an environment of TensorFlow-Addons,
 whose last release takes TensorFlow 2.15 and Python 3.11 at most, and one with
-haste, tf2onnx and the ONNX runtime, which sees the packages of the tests too.
-Then it runs the tests that are marked `peers`. Arguments are pytest's.
+haste, tf2onnx, the ONNX runtime and Orbax, which sees the packages of the tests
+too. Then it runs the tests that are marked `peers`. Arguments are pytest's.
 """
 
 import os
@@ -21,6 +21,7 @@ FOLDER = ROOT / "build" / "peers"
 ADDONS = ("tensorflow-cpu==2.15.1", "tensorflow-addons==0.23.0", "numpy<2")
 EXPORTERS = ("setuptools", "wheel", "tf2onnx==1.17.0", "onnx", "onnxruntime")
 HASTE = "haste-pytorch-cpu==0.5.5"
+CHECKPOINTS = "orbax-checkpoint"
 
 
 def run(*command, **environment):
@@ -71,7 +72,7 @@ def others():
             f"import site; site.addsitedir({here!r})\n"
         )
         install = (python, "-m", "pip", "install", "-q")
-        run(*install, *EXPORTERS)
+        run(*install, *EXPORTERS, CHECKPOINTS)
         # Without nvcc in reach it installs no CUDA kernels, which need an old
         # torch to compile; the layers are then written with torch's own ops.
         path = os.pathsep.join(

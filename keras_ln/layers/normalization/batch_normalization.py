@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 
+from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.ops import arguments
 from keras_ln.ops.batch_normalization import (
     batch_statistics,
@@ -15,7 +16,7 @@ from keras_ln.ops.batch_normalization import (
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
-class BatchNormalization(keras.layers.BatchNormalization):
+class BatchNormalization(BaseLayer, keras.layers.BatchNormalization):
     """`keras.layers.BatchNormalization` plus `unbiased`.
 
     In training `y = gamma * (x - mean) / sqrt(variance + epsilon) + beta`
@@ -146,7 +147,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
             mask: None, or a bool tensor of the inputs' shape without the
                 last axis, or without `axis`; sizes of 1 are spread.
         """
-        arguments.check_floating("inputs", inputs.dtype)
+        inputs = self.as_floating("inputs", inputs)
         if self._as_keras:
             return super().call(inputs, training=training, mask=mask)
         rank = len(inputs.shape)

@@ -5,12 +5,14 @@ from typing import Any
 import keras
 from keras import constraints, initializers, regularizers
 
+from keras_ln.layers.base_layer import BaseLayer
+from keras_ln.layers.other_arguments import without
 from keras_ln.ops import arguments
 from keras_ln.ops.layer_normalization import layer_normalization
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
-class LayerNormalization(keras.layers.Layer):
+class LayerNormalization(BaseLayer):
     """Layer normalization (Ba, Kiros and Hinton 2016, eq. 3).
 
     `y = gamma * (x - mean) / sqrt(variance + epsilon) + beta`, with the mean
@@ -72,7 +74,7 @@ class LayerNormalization(keras.layers.Layer):
         **kwargs,
     ):
         """Checks and stores the arguments that the class lists."""
-        super().__init__(**kwargs)
+        super().__init__(**without(kwargs, rms_scaling=False))
         self.axis = arguments.check_axis_type(axis)
         self.epsilon = arguments.check_epsilon(epsilon)
         self.center = center
@@ -124,7 +126,11 @@ class LayerNormalization(keras.layers.Layer):
     def call(self, inputs: Any) -> Any:
         """Normalises `inputs` (...), of any rank."""
         outputs = layer_normalization(
-            inputs, self.gamma, self.beta, self.axis, self.epsilon
+            self.as_floating("inputs", inputs),
+            self.gamma,
+            self.beta,
+            self.axis,
+            self.epsilon,
         )
         return keras.ops.cast(outputs, self.compute_dtype)
 

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import constraints, initializers, regularizers
 
+from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.normalization.batch_normalization import warn_of_one
 from keras_ln.ops import arguments
 from keras_ln.ops.batch_normalization import (
@@ -20,7 +21,7 @@ SMALL_GAIN = initializers.Constant(0.1)
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
-class RecurrentBatchNorm(keras.layers.Layer):
+class RecurrentBatchNorm(BaseLayer):
     """Batch normalization with statistics of each time step.
 
     `y[:, t] = gamma * (x[:, t] - mean_t) / sqrt(variance_t + epsilon) + beta`.
@@ -189,7 +190,7 @@ class RecurrentBatchNorm(keras.layers.Layer):
             training: whether to use, and to record, the batch's statistics.
             mask: None, or a bool tensor (B, T).
         """
-        arguments.check_floating("inputs", inputs.dtype)
+        inputs = self.as_floating("inputs", inputs)
         if mask is not None:
             mask = arguments.check_time_mask(mask, inputs.shape)
         if training and self.trainable:

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 from keras_ln.ops import arguments
+from keras_ln.ops.symbolic import refuse_tf_keras
 
 # No variance is negative, so this marks entries that a batch did not reach.
 _UNTOUCHED = -1.0
@@ -62,6 +63,7 @@ def reestimate_statistics(
 
     Source: Ioffe and Szegedy, "Batch Normalization" (2015), algorithm 2.
     """
+    refuse_tf_keras("reestimate_statistics", model)
     if not isinstance(model, keras.Model):
         raise TypeError(
             "Argument `model` must be a keras.Model. "

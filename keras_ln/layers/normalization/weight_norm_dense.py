@@ -7,6 +7,8 @@ import keras
 import numpy as np
 from keras import activations, constraints, initializers, regularizers
 
+from keras_ln.layers.base_layer import BaseLayer
+from keras_ln.layers.other_arguments import without
 from keras_ln.ops import arguments
 from keras_ln.ops.weight_normalization import (
     column_norms,
@@ -17,7 +19,7 @@ from keras_ln.ops.weight_normalization import (
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
-class WeightNormDense(keras.layers.Layer):
+class WeightNormDense(BaseLayer):
     """`keras.layers.Dense` whose kernel columns are `g * v / ||v||`.
 
     `y = activation(x . (g * v / ||v||) + bias)`, with the norm over the input
@@ -79,7 +81,10 @@ class WeightNormDense(keras.layers.Layer):
     ):
         """Checks and stores the arguments that the class lists."""
         units = arguments.check_units(units)
-        super().__init__(activity_regularizer=activity_regularizer, **kwargs)
+        super().__init__(
+            activity_regularizer=activity_regularizer,
+            **without(kwargs, quantization_config=None),
+        )
         self.units = units
         self.activation = activations.get(activation)
         self.use_bias = use_bias
@@ -132,7 +137,7 @@ class WeightNormDense(keras.layers.Layer):
 
     def call(self, inputs: Any) -> Any:
         """Maps `inputs` (..., D) to (..., U)."""
-        arguments.check_floating("inputs", inputs.dtype)
+        inputs = self.as_floating("inputs", inputs)
         return self.activation(
             weight_norm_dense(inputs, self.kernel, self.g, self.bias)
         )

@@ -12,12 +12,13 @@ import keras
 # only for cells of this class, which Keras does not export (3.15).
 from keras.src.layers.rnn.dropout_rnn_cell import DropoutRNNCell
 
-from keras_ln.layers.rnn.cell_arguments import accept, refuse, serialize
+from keras_ln.layers.base_layer import BaseLayer
+from keras_ln.layers.rnn.cell_arguments import accept, of_keras, serialize
 from keras_ln.ops import activations, arguments
 from keras_ln.ops.cell import Cell, Settings, project, run_step
 
 
-class BaseCell(keras.layers.Layer, DropoutRNNCell):
+class BaseCell(BaseLayer, DropoutRNNCell):
     """A recurrent cell with `kernel`, `recurrent_kernel` and `bias`.
 
     A cell supplies the class attributes below and `site_sizes`; its layer
@@ -48,8 +49,7 @@ class BaseCell(keras.layers.Layer, DropoutRNNCell):
 
     def __init__(self, own: dict[str, Any], **kwargs: Any):
         """Keeps the arguments `own`, and hands `kwargs` to Keras."""
-        refuse(type(self).__name__, kwargs)
-        super().__init__(**kwargs)
+        super().__init__(**of_keras(kwargs))
         self._argument_names = tuple(own)
         for name, value in own.items():
             setattr(self, name, accept(name, value))
@@ -198,7 +198,7 @@ class BaseCell(keras.layers.Layer, DropoutRNNCell):
         self, inputs: Any, states: Any, training: bool | None = False
     ) -> tuple[Any, Any]:
         """One step: inputs (B, D) and states (B, U) -> (h, states)."""
-        self.check_call(inputs, states)
+        inputs = self.check_call(inputs, states)
         nested = keras.tree.is_nested(states)
         states = tuple(states) if nested else (states,)
         input_mask, recurrent_mask = self.dropout_masks(
@@ -212,9 +212,9 @@ class BaseCell(keras.layers.Layer, DropoutRNNCell):
         )
         return states[0], list(states) if nested else states[0]
 
-    def check_call(self, inputs: Any, states: Any) -> None:
-        """`ValueError` unless inputs and states are those of a step."""
-        arguments.check_floating("inputs", inputs.dtype)
+    def check_call(self, inputs: Any, states: Any) -> Any:
+        """The inputs; `ValueError` unless they and the states fit a step."""
+        inputs = self.as_floating("inputs", inputs)
         arguments.check_shape(
             "inputs",
             inputs.shape,
@@ -244,9 +244,19 @@ class BaseCell(keras.layers.Layer, DropoutRNNCell):
             arguments.check_shape(
                 name, state.shape, (rows, sizes[k]), "batch, size"
             )
+        return inputs
 
-    def get_initial_state(self, batch_size: Any = None) -> list[Any]:
+    def get_initial_state(
+        self, batch_size: Any = None, **of_keras_2: Any
+    ) -> list[Any]:
         """Zeros, one tensor (B, U) per state."""
+        if of_keras_2:
+            raise TypeError(
+                f"{type(self).__name__} is a cell for keras.layers.RNN of "
+                "Keras 3. Received: the arguments "
+                f"{', '.join(sorted(of_keras_2))}, which tf_keras.layers.RNN "
+                "(Keras 2) hands to its cells. Build the model with `keras`."
+            )
         sizes = keras.tree.flatten(self.state_size)
         return [
             keras.ops.zeros((batch_size, size), dtype=self.compute_dtype)

@@ -7,12 +7,14 @@ from typing import Any
 
 import keras
 
+from keras_ln.layers.base_layer import BaseLayer, is_whole
 from keras_ln.layers.rnn.base_cell import BaseCell
-from keras_ln.layers.rnn.cell_arguments import refuse, serialize
+from keras_ln.layers.rnn.cell_arguments import of_keras, serialize
 from keras_ln.ops import arguments
 from keras_ln.ops.cell_loop import cell_loop, zero_where_masked
 from keras_ln.ops.support import (
     asks_for_unrolled_loops,
+    overridden_methods,
     unsupported_reason,
 )
 
@@ -34,10 +36,14 @@ def of_cell(name: str) -> property:
     )
 
 
-class BaseRNN(keras.layers.RNN):
+class BaseRNN(BaseLayer, keras.layers.RNN):
     """A cell of `cell_class` over time: one fused op, or the cell loop."""
 
     cell_class: type[BaseCell]
+    # The methods of a cell that the cell loop runs, a subclass' own too.
+    loop_runs: tuple[str, ...] = ("project", "settings", "step")
+    # Fixed, since the weights' paths hold it: those of equal models are equal.
+    cell_name: str
     state_size: Any
 
     def __init__(self, own: dict[str, Any], **kwargs: Any):
@@ -48,7 +54,7 @@ class BaseRNN(keras.layers.RNN):
                 cell, of `keras.layers.RNN`, and `use_fused`, `use_cudnn`.
             **kwargs: further arguments of `keras.layers.RNN`.
         """
-        refuse(type(self).__name__, kwargs)
+        kwargs = of_keras(kwargs)
         own = dict(own)
         names = tuple(own)
         switches = {
@@ -58,12 +64,23 @@ class BaseRNN(keras.layers.RNN):
         }
         of_layer = {name: own.pop(name) for name in names if name in _OF_LAYER}
         shared = {n: kwargs[n] for n in ("dtype", "trainable") if n in kwargs}
-        super().__init__(self.cell_class(**own, **shared), **of_layer, **kwargs)
+        cell = self.cell_class(**own, **shared, name=self.cell_name)
+        super().__init__(cell, **of_layer, **kwargs)
         self._argument_names = names
         for name, switch in switches.items():
             setattr(self, name, switch)
         self.input_spec = keras.layers.InputSpec(ndim=3, name="sequences")
+        self._check_cell()
         self.takes_fused_op()
+
+    @property
+    def use_fused(self):
+        """Whether to run one op per sequence: "auto", True or False."""
+        return self._use_fused
+
+    @use_fused.setter
+    def use_fused(self, use_fused):
+        self._use_fused = _check_switch("use_fused", use_fused)
 
     units = of_cell("units")
     activation = of_cell("activation")
@@ -102,16 +119,24 @@ class BaseRNN(keras.layers.RNN):
             mask: bool tensor (B, T), False where a row's step is left out.
             training: whether dropout is on.
         """
+        sequences = self.as_floating("sequences", sequences)
         self._check_call(sequences, initial_state)
-        return super().call(
-            sequences,
-            initial_state=initial_state,
-            mask=mask,
-            training=training,
-        )
+        try:
+            return super().call(
+                sequences,
+                initial_state=initial_state,
+                mask=mask,
+                training=training,
+            )
+        finally:
+            # After an error too: the next call would take the masks over.
+            self.cell.reset_dropout_mask()
+            self.cell.reset_recurrent_dropout_mask()
 
     def compute_output_spec(self, sequences, initial_state=None, **kwargs):
         """Shapes and dtypes of the outputs for symbolic inputs."""
+        if not is_whole(sequences.dtype):
+            arguments.check_floating("sequences", sequences.dtype)
         self._check_call(sequences, initial_state)
         return super().compute_output_spec(
             sequences, initial_state=initial_state, **kwargs
@@ -227,11 +252,22 @@ class BaseRNN(keras.layers.RNN):
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        """A layer from its `get_config`."""
-        return cls(**config)
+        """A layer from its `get_config`, or that of Keras' own layer."""
+        with keras.saving.custom_object_scope(custom_objects or {}):
+            return cls(**config)
+
+    def _check_cell(self):
+        cell = type(self.cell).__name__
+        for name in overridden_methods(self.cell):
+            if name not in self.loop_runs:
+                raise ValueError(
+                    f"{cell} overrides `{name}`, which {type(self).__name__} "
+                    "does not run: its own loop computes all steps from the "
+                    f"cell's weights. Use keras.layers.RNN({cell}(...)), "
+                    f"which calls the cell at every step."
+                )
 
     def _check_call(self, sequences, initial_state):
-        arguments.check_floating("sequences", sequences.dtype)
         arguments.check_steps("sequences", sequences.shape)
         if initial_state is None:
             return

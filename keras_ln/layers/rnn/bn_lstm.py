@@ -208,9 +208,11 @@ class BNLSTMCell(BaseLSTMCell):
             sizes["state_beta"] = self.units
         return sizes
 
-    def get_initial_state(self, batch_size: Any = None) -> list[Any]:
+    def get_initial_state(
+        self, batch_size: Any = None, **of_keras_2: Any
+    ) -> list[Any]:
         """Zeros: h and c (B, U), and the step counter (B, 1) in float32."""
-        h, c, _ = super().get_initial_state(batch_size)
+        h, c, _ = super().get_initial_state(batch_size, **of_keras_2)
         return [h, c, keras.ops.zeros((batch_size, 1), dtype="float32")]
 
     def call(self, inputs, states, training=False):
@@ -221,7 +223,7 @@ class BNLSTMCell(BaseLSTMCell):
                 "keras.layers.RNN, whose loop cannot keep the statistics of "
                 "each step. Use keras_ln.BNLSTM, or call with training=False."
             )
-        self.check_call(inputs, states)
+        inputs = self.check_call(inputs, states)
         h, c, counter = states
         self._check_counter(counter)
         input_mask, recurrent_mask = self.dropout_masks(inputs, h, training)
@@ -319,6 +321,8 @@ class BNLSTM(BaseRNN):
     """
 
     cell_class = BNLSTMCell
+    loop_runs = ()
+    cell_name = "bnlstm_cell"
 
     def __init__(
         self,

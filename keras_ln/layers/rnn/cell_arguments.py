@@ -1,10 +1,11 @@
 """The constructor arguments of recurrent cells: checked, kept, serialised."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import keras
 
+from keras_ln.layers.other_arguments import without
 from keras_ln.ops import arguments
 
 _KERAS_OBJECTS = {
@@ -18,14 +19,9 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "epsilon": lambda e: arguments.check_epsilon(e, allow_zero=False),
     "dropout": lambda rate: _check_rate("dropout", rate),
     "recurrent_dropout": lambda rate: _check_rate("recurrent_dropout", rate),
+    "reset_after": lambda value: _check_reset_after(value),
     "max_steps": arguments.check_max_steps,
     "momentum": lambda m: arguments.check_fraction("momentum", m),
-}
-_REFUSED = {
-    "reset_after": "the reset gate always applies after the product",
-    "implementation": "there is one implementation, and `use_fused` chooses "
-    "between the fused op and the cell loop",
-    "time_major": "inputs are (batch, time, features)",
 }
 
 
@@ -51,14 +47,11 @@ def serialize(name: str, value: Any) -> Any:
     return value
 
 
-def refuse(owner: str, names: Iterable[str]) -> None:
-    """`ValueError` for arguments of Keras that make no sense here."""
-    for name in names:
-        if name in _REFUSED:
-            raise ValueError(
-                f"{owner} does not take the argument `{name}`: "
-                f"{_REFUSED[name]}. Leave it out."
-            )
+def of_keras(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """`kwargs` without what Keras' recurrent layers take and ours ignore."""
+    kwargs = without(kwargs, time_major=False)
+    kwargs.pop("implementation", None)
+    return kwargs
 
 
 def check_sites(normalize: Any, sites: tuple[str, ...]) -> tuple[str, ...]:
@@ -71,6 +64,16 @@ def check_sites(normalize: Any, sites: tuple[str, ...]) -> tuple[str, ...]:
             f"Received: normalize={normalize!r}"
         )
     return tuple(site for site in sites if site in normalize)
+
+
+def _check_reset_after(reset_after: Any) -> bool:
+    if reset_after is not True:
+        raise ValueError(
+            "Argument `reset_after` must be True: the reset gate applies after "
+            "the product with the recurrent kernel, whose normalisation is of "
+            f"that product. Received: reset_after={reset_after!r}"
+        )
+    return True
 
 
 def _check_rate(name: str, rate: Any) -> float:

@@ -61,6 +61,8 @@ class LNGRUCell(BaseCell):
         dropout: share of the inputs to drop, in [0, 1). One mask per
             sequence, shared by the gates.
         recurrent_dropout: share of h to drop on its way into the gates.
+        reset_after: must be True, Keras' default: the reset gate applies
+            after the product with `recurrent_kernel`.
         seed: seed of the dropout masks.
         normalize: the sites to normalise, any of "kernel" and "recurrent".
         center: whether there are `kernel_beta` and `recurrent_beta`.
@@ -128,6 +130,7 @@ class LNGRUCell(BaseCell):
         bias_constraint=None,
         dropout=0.0,
         recurrent_dropout=0.0,
+        reset_after=True,
         seed=None,
         normalize=SITES,
         center=True,
@@ -203,6 +206,7 @@ class LNGRU(BaseRNN):
     """
 
     cell_class = LNGRUCell
+    cell_name = "lngru_cell"
 
     def __init__(
         self,
@@ -228,6 +232,7 @@ class LNGRU(BaseRNN):
         go_backwards=False,
         stateful=False,
         unroll=False,
+        reset_after=True,
         use_cudnn="auto",
         normalize=SITES,
         center=True,
@@ -245,6 +250,7 @@ class LNGRU(BaseRNN):
         super().__init__(own_arguments(locals()), **kwargs)
 
     recurrent_activation = of_cell("recurrent_activation")
+    reset_after = of_cell("reset_after")
     normalize = of_cell("normalize")
     center = of_cell("center")
     epsilon = of_cell("epsilon")

@@ -231,6 +231,7 @@ class LNLSTM(BaseRNN):
     """
 
     cell_class = LNLSTMCell
+    cell_name = "lnlstm_cell"
 
     def __init__(
         self,

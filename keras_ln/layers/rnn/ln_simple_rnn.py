@@ -167,6 +167,7 @@ class LNSimpleRNN(BaseRNN):
     """
 
     cell_class = LNSimpleRNNCell
+    cell_name = "ln_simple_rnn_cell"
 
     def __init__(
         self,

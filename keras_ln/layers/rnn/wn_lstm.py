@@ -188,6 +188,7 @@ class WNLSTM(BaseRNN):
     """
 
     cell_class = WNLSTMCell
+    cell_name = "wnlstm_cell"
 
     def __init__(
         self,

@@ -353,6 +353,6 @@ def test_wrong_shapes():
         )
 
 
-def test_integers():
+def test_complex_numbers():
     with pytest.raises(ValueError, match="`inputs` must have a floating-poin"):
-        BatchNormalization()(np.ones((2, 3), "int32"))
+        BatchNormalization()(np.ones((2, 3), "complex64"))

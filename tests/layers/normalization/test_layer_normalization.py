@@ -188,6 +188,6 @@ def test_features_changed_after_build():
         layer(np.ones((2, 4), "float32"))
 
 
-def test_integers():
+def test_complex_numbers():
     with pytest.raises(ValueError, match="must have a floating-point dtype"):
-        LayerNormalization()(np.ones((2, 4), "int32"))
+        LayerNormalization()(np.ones((2, 4), "complex64"))

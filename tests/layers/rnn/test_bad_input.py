@@ -71,11 +71,33 @@ def test_dropout_rate(row, name, rate):
         row.make(**{name: rate})
 
 
-@pytest.mark.parametrize("name", ["implementation", "reset_after"])
 @pytest.mark.parametrize("row", RECURRENT, ids=str)
-def test_arguments_of_keras_that_make_no_sense(row, name):
-    with refused(f"`{name}`", row.name):
-        row.make(**{name: 1})
+def test_arguments_of_keras_that_make_no_sense(row):
+    with refused("`time_major`", row.name):
+        row.make(time_major=True)
+    words = "must be True" if "GRU" in row.name else f"{row.name}.* no reset"
+    with refused("`reset_after`", words):
+        row.make(reset_after=False)
+
+
+TFA_NAMES = {
+    "norm_epsilon": "epsilon",
+    "norm_gamma_initializer": "gamma_initializer",
+    "norm_beta_initializer": "beta_initializer",
+    "layernorm_epsilon": "epsilon",
+}
+
+
+@pytest.mark.parametrize("name", TFA_NAMES)
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_names_of_tensorflow_addons(row, name):
+    with refused(row.name, f"`{name}`", f"Use `{TFA_NAMES[name]}`", "compat"):
+        row.make(**{name: 1e-3})
+
+
+def test_data_init_of_tensorflow_addons():
+    with refused("WeightNormDense", "`data_init`", "`initialize_from_data`"):
+        keras_ln.WeightNormDense(U, data_init=True)
 
 
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
@@ -150,17 +172,17 @@ def test_mask_shape(row, shape):
 
 
 @pytest.mark.parametrize("row", RECURRENT, ids=str)
-def test_integer_input(row):
+def test_complex_input(row):
     states = row.cell_states()
     options = {} if states is None else {"states": states}
-    with refused("floating-point", "int32"):
-        row.make()(x(*row.input_shape, dtype="int32"), **options)
+    with refused("floating-point", "complex64"):
+        row.make()(x(*row.input_shape, dtype="complex64"), **options)
 
 
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_symbolic_integer_input(row):
-    with refused("floating-point", "int32"):
-        row.make()(keras.Input((T, D), dtype="int32"))
+def test_symbolic_complex_input(row):
+    with refused("floating-point", "complex64"):
+        row.make()(keras.Input((T, D), dtype="complex64"))
 
 
 @pytest.mark.parametrize("max_steps", [0, -1, 1.5, True])

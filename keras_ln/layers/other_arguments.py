@@ -1,0 +1,44 @@
+"""Arguments of Keras' and TensorFlow-Addons' layers that ours do without."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+# What TensorFlow-Addons calls arguments that ours have too.
+TFA_NAMES = {
+    "norm_epsilon": "epsilon",
+    "norm_gamma_initializer": "gamma_initializer",
+    "norm_beta_initializer": "beta_initializer",
+    "layernorm_epsilon": "epsilon",
+}
+_REFUSED = {
+    "data_init": "`initialize_from_data` is called with the data",
+    "reset_after": "it has no reset gate",
+    "rms_scaling": "keras.layers.RMSNormalization does that",
+    "time_major": "inputs are (batch, time, features)",
+}
+
+
+def without(kwargs: Mapping[str, Any], **values: Any) -> dict[str, Any]:
+    """`kwargs` but for those that ask, with these values, for what we do."""
+    return {
+        name: value
+        for name, value in kwargs.items()
+        if name not in values or value != values[name]
+    }
+
+
+def refuse(owner: str, names: Iterable[str]) -> None:
+    """`ValueError` for arguments that other layers have and ours do not."""
+    for name in names:
+        if name in TFA_NAMES:
+            raise ValueError(
+                f"{owner} does not take the argument `{name}` of "
+                f"TensorFlow-Addons. Use `{TFA_NAMES[name]}`, or see "
+                "keras_ln.compat, which turns the whole config of such a cell "
+                "into our arguments."
+            )
+        if name in _REFUSED:
+            raise ValueError(
+                f"{owner} does not take the argument `{name}`: "
+                f"{_REFUSED[name]}. Leave it out."
+            )

@@ -1,0 +1,65 @@
+"""Symbolic tensors: Keras' own, and those of tf_keras, which are refused."""
+
+import functools
+import importlib
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+import keras
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def takes_symbolic_tensors(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """The function of `keras_ln.ops`, for functional models too.
+
+    Of a `keras.KerasTensor` it makes others, as the functions of `keras.ops`
+    do, and is run when the model is.
+    """
+
+    @functools.wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        values = keras.tree.flatten((args, kwargs))
+        refuse_tf_keras(f"keras_ln.ops.{function.__name__}", values)
+        if any(isinstance(value, keras.KerasTensor) for value in values):
+            return FunctionCall(function.__name__)(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return call
+
+
+@keras.saving.register_keras_serializable(package="keras_ln")
+class FunctionCall(keras.Operation):
+    """A call of a function of `keras_ln.ops` in a functional model."""
+
+    def __init__(self, function: str, name: str | None = None) -> None:
+        """Takes the function's name in `keras_ln.ops`."""
+        super().__init__(name=name)
+        ops = importlib.import_module("keras_ln.ops")
+        # The name may come from a file.
+        if function not in ops.__all__:
+            raise ValueError(
+                "Argument `function` must be one of "
+                f"{', '.join(ops.__all__)}. Received: function={function!r}"
+            )
+        self.function = function
+        self._run = getattr(ops, function)
+
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        """What the function returns for tensors."""
+        return self._run(*args, **kwargs)
+
+
+def refuse_tf_keras(owner: str, values: Any) -> None:
+    """`TypeError` where one of the nested `values` belongs to tf_keras.
+
+    tf_keras, which is Keras 2, need not be installed.
+    """
+    for value in keras.tree.flatten(values):
+        if type(value).__module__.partition(".")[0] == "tf_keras":
+            raise TypeError(
+                f"{owner} is made for Keras 3 and takes nothing of tf_keras, "
+                "which is Keras 2. Build the model with `keras`. Received: "
+                f"{value!r}"
+            )

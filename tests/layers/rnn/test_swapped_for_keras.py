@@ -1,0 +1,275 @@
+"""What works with a layer of Keras works with ours in its place."""
+
+import inspect
+
+import keras
+import numpy as np
+import pytest
+from descriptors import ROWS, SEQUENCE_LAYERS, B, D, T, U, randomize
+
+import keras_ln
+from keras_ln import ops
+
+RECURRENT = [row for row in ROWS if row.is_recurrent or row.is_cell]
+ARGUMENTS = {
+    "units": U,
+    "activation": "relu",
+    "use_bias": False,
+    "kernel_initializer": keras.initializers.HeNormal(seed=3),
+    "bias_regularizer": "l2",
+    "recurrent_constraint": "max_norm",
+    "dropout": 0.25,
+    "recurrent_dropout": 0.5,
+    "seed": 7,
+    "dtype": "mixed_bfloat16",
+    "trainable": False,
+    "name": "given",
+}
+TWINS = [
+    (keras.layers.LSTM, keras_ln.LNLSTM, ARGUMENTS),
+    (keras.layers.LSTM, keras_ln.BNLSTM, ARGUMENTS),
+    (keras.layers.LSTM, keras_ln.WNLSTM, ARGUMENTS),
+    (keras.layers.LSTMCell, keras_ln.LNLSTMCell, ARGUMENTS),
+    (keras.layers.GRU, keras_ln.LNGRU, ARGUMENTS),
+    (keras.layers.GRUCell, keras_ln.LNGRUCell, ARGUMENTS),
+    (keras.layers.SimpleRNN, keras_ln.LNSimpleRNN, ARGUMENTS),
+    (keras.layers.SimpleRNNCell, keras_ln.LNSimpleRNNCell, ARGUMENTS),
+    (
+        keras.layers.LayerNormalization,
+        keras_ln.LayerNormalization,
+        {"axis": -2, "center": False, "gamma_regularizer": "l2"},
+    ),
+    (
+        keras.layers.BatchNormalization,
+        keras_ln.BatchNormalization,
+        {"momentum": 0.5, "scale": False},
+    ),
+    (
+        keras.layers.Dense,
+        keras_ln.WeightNormDense,
+        {"units": U, "activation": "relu"},
+    ),
+]
+
+
+def to_numpy(x):
+    return keras.ops.convert_to_numpy(x)
+
+
+def example(row, dtype="float32"):
+    rng = np.random.default_rng(4)
+    return rng.integers(0, 3, size=row.input_shape).astype(dtype)
+
+
+def make(row, **arguments):
+    """The row's layer; the cell loop, as there XLA has nothing to compile."""
+    loop = {"use_fused": False} if row.is_recurrent else {}
+    return row.make(**loop, **arguments)
+
+
+def output(layer, row, x):
+    """The first output; of a cell, from a state of zeros."""
+    states = row.cell_states()
+    options = {} if states is None else {"states": states}
+    return keras.tree.flatten(layer(x, **options))[0]
+
+
+@pytest.mark.parametrize("row", RECURRENT, ids=str)
+def test_implementation_is_ignored(row):
+    layer = row.make(implementation=1, time_major=False, name="given")
+    assert layer.get_config() == row.make(name="given").get_config()
+
+
+def test_reset_after_is_what_a_gru_does():
+    for layer_class in (keras_ln.LNGRU, keras_ln.LNGRUCell):
+        assert layer_class(U, reset_after=True).reset_after is True
+
+
+@pytest.mark.parametrize("twin, layer_class", [t[:2] for t in TWINS[:8]])
+def test_places_of_arguments(twin, layer_class):
+    """Those of Keras come first, in Keras' order."""
+    theirs, ours = (
+        list(inspect.signature(c).parameters) for c in (twin, layer_class)
+    )
+    assert ours[: len(theirs) - 1] == theirs[:-1]
+    assert theirs[-1] == ours[-1] == "kwargs"
+
+
+@pytest.mark.parametrize("twin, layer_class, arguments", TWINS)
+def test_from_the_config_of_a_layer_of_keras(twin, layer_class, arguments):
+    config = twin(**arguments).get_config()
+    given = dict(config)
+    layer = layer_class.from_config(config)
+    assert config == given
+    # These have one value in all of ours.
+    for name in ("rms_scaling", "quantization_config"):
+        given.pop(name, None)
+    ours = layer.get_config()
+    assert {name: ours[name] for name in given} == given
+
+
+def test_clone_model_with_our_layers():
+    ours = {
+        keras.layers.LSTM: keras_ln.LNLSTM,
+        keras.layers.GRU: keras_ln.LNGRU,
+        keras.layers.SimpleRNN: keras_ln.LNSimpleRNN,
+        keras.layers.LayerNormalization: keras_ln.LayerNormalization,
+    }
+    inputs = keras.Input((T, D))
+    x, h, c = keras.layers.LSTM(U, return_sequences=True, return_state=True)(
+        inputs
+    )
+    x = keras.layers.LayerNormalization()(x)
+    x = keras.layers.GRU(U, return_sequences=True)(x, initial_state=h)
+    x = keras.layers.SimpleRNN(U, name="last")(x, initial_state=c)
+    model = keras.Model(inputs, keras.layers.Dense(2)(x))
+
+    clone = keras.models.clone_model(
+        model,
+        clone_function=lambda layer: ours.get(
+            type(layer), type(layer)
+        ).from_config(layer.get_config()),
+    )
+    found = [type(layer) for layer in clone.layers]
+    assert found == [ours.get(type(a), type(a)) for a in model.layers]
+    assert clone.output_shape == model.output_shape
+    assert (
+        clone.get_layer("last").cell.gamma.path
+        == "last/ln_simple_rnn_cell/gamma"
+    )
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint8", "bool"])
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_whole_numbers(row, dtype):
+    """They are cast to the compute dtype, as layers of Keras cast them."""
+    x = example(row, dtype)
+    layer = make(row)
+    layer.build(row.input_shape)
+    randomize(layer)
+    np.testing.assert_array_equal(
+        to_numpy(output(layer, row, x)),
+        to_numpy(output(layer, row, x.astype("float32"))),
+    )
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if not row.is_cell], ids=str
+)
+def test_symbolic_whole_numbers(row):
+    inputs = keras.Input(row.input_shape[1:], dtype="int32")
+    model = keras.Model(inputs, make(row, dtype="mixed_bfloat16")(inputs))
+    assert keras.backend.standardize_dtype(model.output.dtype) == "bfloat16"
+    y = model(example(row, "int32"))
+    assert keras.backend.standardize_dtype(y.dtype) == "bfloat16"
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_from_config_hears_custom_objects(row):
+    def twice(x):
+        return 2 * x
+
+    config = row.make(activation=twice).get_config()
+    assert config["activation"]["config"] == "twice"
+    with pytest.raises(TypeError, match="twice"):
+        row.layer_class.from_config(config)
+    layer = row.layer_class.from_config(config, custom_objects={"twice": twice})
+    assert layer.activation is twice
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_use_fused_is_checked_when_it_is_set(row):
+    layer = row.make()
+    with pytest.raises(ValueError, match="`use_fused` must .*'nope'"):
+        layer.use_fused = "nope"
+    assert layer.use_fused == "auto"
+    layer.use_fused = False
+    assert layer.get_config()["use_fused"] is False
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_a_call_that_fails_leaves_no_dropout_mask(row):
+    layer = make(row, dropout=0.5, recurrent_dropout=0.5)
+    wrong = np.ones((B, T + 1), bool)
+    with pytest.raises(ValueError, match="`mask`"):
+        layer(np.ones((B, T, D), "float32"), mask=wrong, training=True)
+    # The masks of the first call would be of another batch size.
+    x = np.ones((B + 1, T, D), "float32")
+    assert layer(x, training=True).shape == (B + 1, U)
+
+
+def subclass(row, **methods):
+    """The layer with a cell of its own, in which methods are others."""
+    cell = type("MyCell", (getattr(keras_ln, row.cell),), methods)
+    return type("MyLayer", (row.layer_class,), {"cell_class": cell})
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_a_cell_with_a_call_of_its_own_is_refused(row):
+    def call(self, inputs, states, training=False):
+        return inputs, states
+
+    with pytest.raises(
+        ValueError, match="MyCell overrides `call`.*MyLayer.*keras.layers.RNN"
+    ):
+        subclass(row, call=call)(**row.arguments)
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_a_cell_with_a_step_of_its_own(row):
+    """It runs, in the cell loop; BNLSTM, whose loop does not, refuses it."""
+
+    def step(self, projected, states, weights, recurrent_mask):
+        return tuple(state + 1.0 for state in states)
+
+    layer_class = subclass(row, step=step)
+    if row.batch_statistics:
+        with pytest.raises(ValueError, match="MyCell overrides `step`"):
+            layer_class(**row.arguments)
+        return
+    layer = layer_class(**row.arguments, return_sequences=True)
+    y = to_numpy(layer(np.ones((B, T, D), "float32")))
+    expected = np.broadcast_to(np.arange(1.0, T + 1)[:, None], (B, T, U))
+    np.testing.assert_array_equal(y, expected)
+    with pytest.raises(ValueError, match="MyCell overrides step"):
+        layer_class(**row.arguments, use_fused=True)
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_a_cell_with_the_step_of_its_parent_is_fused(row):
+    layer = subclass(row)(**row.arguments, use_fused=True)
+    assert ops.unsupported_reason(layer) is None
+
+
+# As the tensors of tf_keras look, which is not installed.
+KERAS_2_TENSOR = type(
+    "KerasTensor", (), {"__module__": "tf_keras.src.engine.keras_tensor"}
+)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_tensors_of_tf_keras(row):
+    with pytest.raises(TypeError, match=f"{row.name} .*Keras 3 .*tf_keras"):
+        output(row.make(), row, KERAS_2_TENSOR())
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_states_of_tf_keras(row):
+    with pytest.raises(TypeError, match=f"{row.name} .*Keras 3 .*tf_keras"):
+        row.make()(
+            np.ones((B, T, D), "float32"), initial_state=[KERAS_2_TENSOR()]
+        )
+
+
+def test_models_of_tf_keras():
+    with pytest.raises(TypeError, match="reestimate_statistics .*Keras 3"):
+        keras_ln.reestimate_statistics(KERAS_2_TENSOR(), [])
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in RECURRENT if row.is_cell], ids=str
+)
+def test_a_cell_in_the_rnn_of_tf_keras(row):
+    """That one asks for states in this way."""
+    with pytest.raises(TypeError, match=f"{row.name} .*Keras 3.*tf_keras"):
+        row.make().get_initial_state(inputs=None, batch_size=B, dtype="float32")

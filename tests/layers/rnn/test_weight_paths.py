@@ -1,0 +1,116 @@
+"""Weights have the same paths in every instance, and old files load."""
+
+import zipfile
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from descriptors import LAYERS, SEQUENCE_LAYERS, D, T, randomize
+
+import keras_ln
+
+# Written by version 0.1 with weights that `written_weight` gives.
+MODEL_0_1 = Path(__file__).parents[2] / "golden" / "model_0_1.keras"
+
+
+def model_of(row, **arguments):
+    """A model whose layer is called `layer`, and every one the same."""
+    inputs = keras.Input(row.input_shape[1:])
+    layer = row.make(name="layer", **arguments)
+    return keras.Sequential([inputs, layer], name="model")
+
+
+def paths(layer):
+    return [weight.path for weight in layer.weights]
+
+
+@pytest.mark.parametrize("row", LAYERS, ids=str)
+def test_a_second_instance_has_the_paths_of_the_first(row):
+    assert paths(model_of(row)) == paths(model_of(row))
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_the_cell_has_a_fixed_name(row):
+    model = model_of(row)
+    (layer,) = model.layers
+    # What Keras calls the first cell of a process, and so did version 0.1.
+    expected = {
+        "LNSimpleRNN": "ln_simple_rnn_cell",
+        "LNGRU": "lngru_cell",
+        "LNLSTM": "lnlstm_cell",
+        "BNLSTM": "bnlstm_cell",
+        "WNLSTM": "wnlstm_cell",
+    }[row.name]
+    assert layer.cell.name == expected
+    assert paths(model)[0] == f"model/layer/{expected}/kernel"
+    assert type(layer).from_config(layer.get_config()).cell.name == expected
+
+
+@pytest.mark.parametrize("row", LAYERS, ids=str)
+def test_a_state_tree_copies_every_weight(row):
+    source, target = randomize(model_of(row)), randomize(model_of(row), seed=1)
+    for model in (source, target):
+        model.compile("sgd", "mse")
+    target.set_state_tree(source.get_state_tree())
+    for new, old in zip(target.weights, source.weights, strict=True):
+        np.testing.assert_array_equal(
+            new.numpy(), old.numpy(), err_msg=new.path
+        )
+
+
+@pytest.mark.parametrize(
+    "layer_class, name",
+    [
+        (keras.layers.LSTM, "lstm_cell"),
+        (keras_ln.LNLSTM, "lnlstm_cell"),
+        (keras.layers.GRU, "gru_cell"),
+        (keras_ln.LNGRU, "lngru_cell"),
+    ],
+)
+def test_maps_by_path_match(layer_class, name):
+    """Those of dtypes and of layouts, as with Keras' layers."""
+    policies = keras.dtype_policies.DTypePolicyMap(default_policy="float32")
+    policies[f"layer/{name}"] = "mixed_bfloat16"
+    layouts = keras.distribution.LayoutMap(
+        keras.distribution.DeviceMesh((1, 1), ["data", "units"], ["cpu:0"])
+    )
+    layouts[f"layer/{name}/recurrent_kernel"] = (None, "units")
+    for _ in range(2):
+        layer = layer_class(3, name="layer", dtype=policies)
+        layer.build((None, T, D))
+        assert layer.compute_dtype == "float32"
+        assert layer.cell.compute_dtype == "bfloat16"
+        matched = [
+            weight.name for weight in layer.weights if layouts[weight.path]
+        ]
+        assert matched == ["recurrent_kernel"]
+
+
+def written_weight(shape, start):
+    """The values of a weight behind `start` numbers of others."""
+    count = int(np.prod(shape))
+    return 1.5 + np.cos(np.arange(start, start + count)).reshape(shape)
+
+
+def check_weights(model):
+    start = 0
+    for weight in model.weights:
+        np.testing.assert_allclose(
+            weight.numpy(),
+            written_weight(weight.shape, start),
+            rtol=1e-6,
+            err_msg=weight.path,
+        )
+        start += int(np.prod(weight.shape))
+    assert start == 552
+
+
+def test_files_of_version_0_1_load(tmp_path):
+    model = keras.saving.load_model(MODEL_0_1)
+    check_weights(model)
+    randomize(model)
+    with zipfile.ZipFile(MODEL_0_1) as archive:
+        archive.extract("model.weights.h5", tmp_path)
+    model.load_weights(tmp_path / "model.weights.h5")
+    check_weights(model)

@@ -1,0 +1,111 @@
+"""The functions of `keras_ln.ops` on `keras.KerasTensor`s, as `keras.ops`."""
+
+import functools
+import inspect
+
+import keras
+import numpy as np
+import pytest
+from descriptors import BY_NAME, B, D, T, U, random_weight
+from tolerances import SAME_PROGRAM
+
+from keras_ln import ops
+
+SEQUENCE_OPS = {
+    "ln_lstm": "LNLSTM",
+    "ln_gru": "LNGRU",
+    "ln_simple_rnn": "LNSimpleRNN",
+    "bn_lstm": "BNLSTM",
+    "wn_lstm": "WNLSTM",
+}
+
+
+def random_weights(name):
+    rng = np.random.default_rng(2)
+    return {
+        weight: random_weight(weight, shape, rng).astype("float32")
+        for weight, shape in BY_NAME[SEQUENCE_OPS[name]].weights.items()
+    }
+
+
+def example():
+    return np.random.default_rng(3).normal(size=(B, T, D)).astype("float32")
+
+
+def same(found, expected):
+    found, expected = map(keras.tree.flatten, (found, expected))
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(
+            *map(keras.ops.convert_to_numpy, (one, other)), **SAME_PROGRAM
+        )
+
+
+def test_every_function_is_tried():
+    functions = {
+        name
+        for name in ops.__all__
+        if "epsilon" in inspect.signature(getattr(ops, name)).parameters
+        or name == "wn_lstm"
+    }
+    assert functions == {*SEQUENCE_OPS, "layer_normalization"}
+
+
+@pytest.mark.parametrize("steps", [T, None])
+@pytest.mark.parametrize("name", SEQUENCE_OPS)
+def test_sequence_ops(name, steps):
+    run = functools.partial(
+        getattr(ops, name), initial_states=None, weights=random_weights(name)
+    )
+    if name == "bn_lstm":
+        run = functools.partial(run, learn=False)
+    inputs = keras.Input((steps, D))
+    mask = keras.Input((steps,), dtype="bool")
+    outputs = run(inputs, mask=mask)
+    last, every, states, *_ = outputs
+    assert (last.shape, every.shape) == ((None, U), (None, steps, U))
+    assert {state.shape for state in keras.tree.flatten(states)} == {(None, U)}
+    model = keras.Model([inputs, mask], (last, every))
+    kept = np.arange(T) != 1
+    given = example(), np.tile(kept, (B, 1))
+    # So that XLA has nothing to compile.
+    with ops.portable():
+        same(model(given), run(given[0], mask=given[1])[:2])
+
+
+def test_a_model_of_layer_normalization(tmp_path):
+    gamma, beta = np.array([0.5, 2.0]), np.array([1.0, -1.0])
+    inputs, shift = keras.Input((None, D)), keras.Input(batch_shape=(D,))
+    outputs = ops.layer_normalization(inputs, gamma, beta=shift, epsilon=1e-3)
+    assert (outputs.shape, outputs.dtype) == ((None, None, D), "float32")
+    model = keras.Model([inputs, shift], keras.ops.tanh(outputs))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    expected = np.tanh(
+        ops.layer_normalization(example(), gamma, beta, epsilon=1e-3)
+    )
+    for program in (model, loaded):
+        same(program([example(), beta.astype("float32")]), expected)
+
+
+def test_errors_are_those_of_tensors():
+    with pytest.raises(ValueError, match="`x` must have a floating-point"):
+        ops.layer_normalization(keras.Input((D,), dtype="int32"))
+    with pytest.raises(ValueError, match=r"kernel of shape \(5, 12\) for 5"):
+        ops.ln_lstm(keras.Input((T, 5)), None, random_weights("ln_lstm"))
+
+
+@pytest.mark.parametrize("name", ["portable_", "__import__", "keras.ops.tanh"])
+def test_a_file_may_name_our_functions_only(name):
+    inputs = keras.Input((D,))
+    model = keras.Model(inputs, ops.layer_normalization(inputs))
+    config = model.get_config()
+    (call,) = [c for c in config["layers"] if c["class_name"] == "FunctionCall"]
+    call["config"]["function"] = name
+    with pytest.raises(TypeError, match="`function` must be one of.*ln_lstm"):
+        keras.Model.from_config(config)
+
+
+def test_tensors_of_tf_keras():
+    tensor = type("KerasTensor", (), {"__module__": "tf_keras.src.engine"})()
+    with pytest.raises(TypeError, match="ops.ln_lstm .*Keras 3 .*tf_keras"):
+        ops.ln_lstm(tensor, None, {})
