@@ -36,6 +36,11 @@ torch. Each of them supplies the same names:
     Whether programs run on a CPU, as far as that is known where they are
     made. On other devices kernels are cheap to run and dear to launch.
 
+``reads_python()``
+    Whether a compiler is at work that reads Python code, and differentiates
+    by itself what it has read, as torch.compile does. A cache of ops would
+    only be in its way.
+
 ``jacobian(function, x)``
     Of a function from one tensor to one tensor, at ``x``: a tensor of the
     shape ``function(x).shape + x.shape`` with the derivative of every output,
@@ -73,4 +78,5 @@ mean = _module.mean
 sum = _module.sum
 fused_sum = _module.fused_sum
 on_cpu = _module.on_cpu
+reads_python = _module.reads_python
 jacobian = _module.jacobian

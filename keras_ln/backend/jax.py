@@ -27,6 +27,11 @@ def on_cpu():
     return jax.default_backend() == "cpu"
 
 
+def reads_python():
+    """Never: see the package docstring."""
+    return False
+
+
 def fused_sum(x, axes, keepdims=False, weights=None):
     """``sum``; see the package docstring."""
     x = x if weights is None else x * weights
@@ -35,7 +40,31 @@ def fused_sum(x, axes, keepdims=False, weights=None):
 
 def scan(step, init, xs, *, reverse=False):
     """Loop over the leading axis of ``xs``; see the package docstring."""
+    # Within jax.shard_map a carry must have the type of what comes back.
+    init = _vary(init, _varying((init, xs)))
     return jax.lax.scan(step, init, xs, reverse=reverse)
+
+
+def _varying(arrays):
+    """The axes of `jax.shard_map`'s mesh along which any array differs."""
+    axes: set = set()
+    for array in jax.tree.leaves(arrays):
+        manual = getattr(jax.typeof(array), "manual_axis_type", None)
+        axes.update(manual.varying if manual else ())
+    return axes
+
+
+def _vary(arrays, axes):
+    """The arrays, with types that say that they differ along the axes.
+
+    The gradient of what was the same everywhere is summed over them.
+    """
+
+    def vary(array):
+        more = axes - _varying(array)
+        return jax.lax.pcast(array, tuple(more), to="varying")
+
+    return jax.tree.map(vary, arrays) if axes else arrays
 
 
 def custom_vjp(forward, backward):
@@ -46,7 +75,9 @@ def custom_vjp(forward, backward):
 
     op = jax.custom_vjp(outputs_only)
     op.defvjp(jax.jit(forward), jax.jit(backward))
-    return jax.jit(op)
+    # A gradient must have the type of its argument, also where some of the
+    # arguments differ between the devices of jax.shard_map.
+    return jax.jit(lambda *args: op(*_vary(args, _varying(args))))
 
 
 def jacobian(function, x):

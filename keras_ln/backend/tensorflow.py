@@ -5,6 +5,9 @@ import operator
 
 import tensorflow as tf
 
+# TensorFlow exports no way to ask for its forward mode (2.21).
+from tensorflow.python.eager import forwardprop_util
+
 tanh = tf.tanh
 sigmoid = tf.sigmoid
 relu = tf.nn.relu
@@ -39,6 +42,11 @@ def on_cpu():
     """Whether there is no other device; see the package docstring."""
     kinds = {d.device_type for d in tf.config.get_visible_devices()}
     return kinds == {"CPU"}
+
+
+def reads_python():
+    """Never: see the package docstring."""
+    return False
 
 
 def fused_sum(x, axes, keepdims=False, weights=None):
@@ -85,12 +93,22 @@ def _sum_of_rows(x, rows, blocks=8):
 
 def scan(step, init, xs, *, reverse=False):
     """Loop over the leading axis of ``xs``; see the package docstring."""
-    if tf.executing_eagerly():
-        return _eager_scan(step, init, xs, reverse)
     init = tf.nest.map_structure(_tensor_or_none, init)
     xs = tf.nest.map_structure(_tensor_or_none, xs)
     rows = _leaves(xs)
     length = rows[0].shape[0]
+    if tf.executing_eagerly():
+        return _written_out_scan(step, init, xs, reverse)
+    if _forward_mode(step, init, xs):
+        # Which does not get through a loop over TensorArrays.
+        if length is None:
+            raise ValueError(
+                "Forward-mode derivatives inside a tf.function need a known "
+                "number of time steps. Received: sequences of unknown length. "
+                "Give the function an input_signature with it, or call the "
+                "layer outside of a tf.function."
+            )
+        return _written_out_scan(step, init, xs, reverse)
     if length is None:
         length = tf.shape(rows[0])[0]
 
@@ -134,7 +152,7 @@ def scan(step, init, xs, *, reverse=False):
     return _fill(init, carry), ys
 
 
-def _eager_scan(step, init, xs, reverse):
+def _written_out_scan(step, init, xs, reverse):
     rows = _leaves(xs)
     order = range(rows[0].shape[0])
     carry, ys = init, []
@@ -151,6 +169,24 @@ def _eager_scan(step, init, xs, reverse):
 
 def _tensor_or_none(x):
     return None if x is None else tf.convert_to_tensor(x)
+
+
+def _constant(x):
+    return None if x is None else tf.stop_gradient(x)
+
+
+def _forward_mode(step, init, xs):
+    """Whether a `tf.autodiff.ForwardAccumulator` in this graph sees a step."""
+    rows = _leaves(xs)
+    if not forwardprop_util.pack_tangents(rows).indices:
+        return False
+    # Something that it watches may be known to the step alone.
+    results = step(init, _fill(xs, [row[0] for row in rows]))
+    return _has_tangents(_leaves(results))
+
+
+def _has_tangents(tensors):
+    return bool(forwardprop_util.pack_tangents(tensors).tangents)
 
 
 def _spec(x, row=False):
@@ -188,6 +224,8 @@ def custom_vjp(forward, backward):
         outputs, new = tf.function(
             new_tensors, jit_compile=True, autograph=False
         )(*args)
+        # Derivatives of higher order would look for a way through here.
+        outputs, new = tf.nest.map_structure(_constant, (outputs, new))
         # XLA would copy a residual that is an argument: it stays outside.
         args, new = tf.nest.flatten(args), iter(new)
         flat = [next(new) if i is None else args[i] for i in trace["index"]]
@@ -198,27 +236,28 @@ def custom_vjp(forward, backward):
     def reference_vjp(args, cotangents):
         return _dense(backward(forward(*args)[1], cotangents), args)
 
+    # A function, because TensorFlow's forward mode does not get through a
+    # custom gradient in the gradient of another one (2.21).
+    @functools.partial(tf.function, autograph=False)
     def vjp(args, residuals, cotangents):
         """``backward``, made differentiable in args and cotangents."""
         box = {}
 
         @tf.custom_gradient
         def first_order(*leaves):
-            a, c = _fill((args, cotangents), leaves)
             # Residuals carry no history: second derivatives compute them
             # again from the arguments, by plain autodiff of both functions.
-            constants = tf.nest.map_structure(tf.stop_gradient, _leaves(c))
-            gradients = _dense(
-                compiled_backward(residuals, _fill(c, constants)), args
-            )
+            _, c = _fill((args, cotangents), leaves)
+            constants = tf.nest.map_structure(_constant, c)
+            gradients = _dense(compiled_backward(residuals, constants), args)
             box["gradients"] = gradients
 
             def second_order(*upstream):
-                with tf.GradientTape() as tape:
-                    tape.watch(leaves)
-                    outputs = _leaves(reference_vjp(a, c))
-                return tape.gradient(
-                    outputs, leaves, output_gradients=list(upstream)
+                inside = [tf.identity(leaf) for leaf in leaves]
+                a, c = _fill((args, cotangents), inside)
+                outputs = _leaves(reference_vjp(a, c))
+                return tf.gradients(
+                    outputs, inside, _densified(upstream, outputs)
                 )
 
             return _leaves(gradients), second_order
@@ -228,21 +267,23 @@ def custom_vjp(forward, backward):
 
     def op(*args):
         args = tf.nest.map_structure(_tensor_or_none, args)
+        if _has_tangents(_leaves(args)):
+            # What forward mode makes of a custom gradient is None, or zero.
+            return forward(*args)[0]
         box = {}
 
         @tf.custom_gradient
         def call(*leaves):
             # A tape that records inside a compiled function fails on the
             # loop's TensorLists; there is nothing in it to record.
-            constants = _fill(args, [tf.stop_gradient(x) for x in leaves])
+            constants = _fill(args, map(_constant, leaves))
             outputs, residuals = compiled_forward(*constants)
             box["outputs"] = outputs
 
             def gradient(*cotangents):
+                dense = _densified(cotangents, _leaves(outputs))
                 return vjp(
-                    _fill(args, leaves),
-                    residuals,
-                    _fill(outputs, cotangents),
+                    _fill(args, leaves), residuals, _fill(outputs, dense)
                 )
 
             return _leaves(outputs), gradient
@@ -255,6 +296,22 @@ def custom_vjp(forward, backward):
 
 def _leaves(structure):
     return [x for x in tf.nest.flatten(structure) if x is not None]
+
+
+def _densified(cotangents, outputs):
+    """The cotangents as tensors; gathers send `tf.IndexedSlices`."""
+
+    # Not by tf.convert_to_tensor, which warns of what a tensor takes: the
+    # output is one already.
+    def dense(cotangent, output):
+        if not isinstance(cotangent, tf.IndexedSlices):
+            return cotangent
+        rows = output.shape[0] or tf.shape(output)[0]
+        return tf.math.unsorted_segment_sum(
+            cotangent.values, cotangent.indices, rows
+        )
+
+    return list(map(dense, cotangents, outputs))
 
 
 def _dense(gradients, args):

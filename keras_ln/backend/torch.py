@@ -1,10 +1,13 @@
 """The backend contract on torch."""
 
+import functools
+
 import keras
 import torch
 
 # Keras does not export it (3.15), and to make a tensor takes longer.
 from keras.src.backend.torch.core import get_device
+from torch.autograd import forward_ad
 
 tanh = torch.tanh
 sigmoid = torch.sigmoid
@@ -28,6 +31,11 @@ def sum(x, axis=None, keepdims=False):
 def on_cpu():
     """Whether tensors lie on a CPU; see the package docstring."""
     return get_device().startswith("cpu")
+
+
+def reads_python():
+    """Whether torch.compile or torch.export is at work."""
+    return torch.compiler.is_compiling()
 
 
 def fused_sum(x, axes, keepdims=False, weights=None):
@@ -62,61 +70,136 @@ def custom_vjp(forward, backward):
     """An op with a hand-written VJP; see the package docstring."""
 
     def op(*args):
-        # autograd.Function speaks flat tensors: the structures travel beside.
-        structures = {"args": _skeleton(args)}
-        leaves = keras.tree.flatten(args)
-        flat = _Op.apply(forward, backward, structures, *leaves)
-        return _pack(structures["outputs"], flat)
+        if _wants_plain_operations():
+            return forward(*args)[0]
+        call = _Call(forward, backward, _skeleton(args))
+        results = _Op.apply(call, *_tensors(args))
+        return _fill(call.outputs, results)
 
     return op
 
 
-def _skeleton(structure):
-    return keras.tree.map_structure(lambda leaf: 0, structure)
+def _wants_plain_operations():
+    """Where torch cannot follow a function with a gradient of its own.
+
+    Traces are such, and forward mode, which shows by the level of its dual
+    numbers; torch exports no question about it (2.13).
+    """
+    return (
+        reads_python()
+        or torch.jit.is_tracing()
+        or forward_ad._current_level >= 0
+    )
 
 
-def _pack(skeleton, leaves):
-    return keras.tree.pack_sequence_as(skeleton, list(leaves))
+class _Call:
+    """What a call of an op has beside tensors: functions and structures.
+
+    autograd.Function speaks flat tensors. It hands an object like this on as
+    it is, other than a dictionary, which torch.func copies.
+    """
+
+    def __init__(self, forward, backward, args):
+        """A call with arguments of the structure `args`."""
+        self.forward, self.backward, self.args = forward, backward, args
+        self.outputs = self.residuals = None
+        # Where the residuals are among the arguments and the results.
+        self.places: list[int] = []
 
 
 class _Op(torch.autograd.Function):
     """One call of an op made by ``custom_vjp``."""
 
+    # torch.func.vmap runs the methods below under vmap.
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx, forward, backward, structures, *leaves):
-        outputs, residuals = forward(*_pack(structures["args"], leaves))
-        structures["outputs"] = _skeleton(outputs)
-        structures["residuals"] = _skeleton(residuals)
-        ctx.forward, ctx.backward = forward, backward
-        ctx.structures, ctx.arity = structures, len(leaves)
-        ctx.save_for_backward(*leaves, *keras.tree.flatten(residuals))
-        return tuple(keras.tree.flatten(outputs))
+    def forward(call, *leaves):
+        outputs, residuals = call.forward(*_fill(call.args, leaves))
+        call.outputs, call.residuals = _skeleton(outputs), _skeleton(residuals)
+        known = [*leaves, *_tensors(outputs)]
+        places = {id(tensor): place for place, tensor in enumerate(known)}
+        for tensor in _tensors(residuals):
+            if id(tensor) not in places:
+                places[id(tensor)] = len(known)
+                known.append(tensor)
+        call.places = [places[id(tensor)] for tensor in _tensors(residuals)]
+        return tuple(known[len(leaves) :])
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        call, *leaves = inputs
+        known = [*leaves, *output]
+        ctx.call, ctx.arity = call, len(leaves)
+        ctx.save_for_backward(*leaves, *[known[k] for k in call.places])
+        count = len(_tensors(call.outputs))
+        ctx.mark_non_differentiable(*output[count:])
+        # Zeros for the residuals would take their memory.
+        ctx.set_materialize_grads(False)
+        ctx.zeros = [
+            functools.partial(
+                torch.zeros, x.shape, dtype=x.dtype, device=x.device
+            )
+            for x in output[:count]
+        ]
 
     @staticmethod
     def backward(ctx, *cotangents):
-        saved, structures = ctx.saved_tensors, ctx.structures
-        args = _pack(structures["args"], saved[: ctx.arity])
-        cotangents = _pack(structures["outputs"], cotangents)
+        call, saved = ctx.call, ctx.saved_tensors
         if torch.is_grad_enabled():
             # create_graph=True: the saved residuals carry no history, so
             # second derivatives need them computed again from the arguments.
-            _, residuals = ctx.forward(*args)
+            args = _fill(call.args, saved[: ctx.arity])
+            _, residuals = call.forward(*args)
         else:
-            residuals = _pack(structures["residuals"], saved[ctx.arity :])
-        gradients = ctx.backward(residuals, cotangents)
-        flat = _flatten_gradients(gradients, structures["args"])
-        return None, None, None, *flat
+            residuals = _fill(call.residuals, saved[ctx.arity :])
+        dense = [
+            zeros() if cotangent is None else _dense(cotangent)
+            for zeros, cotangent in zip(ctx.zeros, cotangents, strict=False)
+        ]
+        gradients = call.backward(residuals, _fill(call.outputs, dense))
+        return None, *_flatten_gradients(gradients, call.args)
 
 
-def _flatten_gradients(gradients, structure):
-    """One leaf per leaf of ``structure``; ``None`` may stand for a subtree."""
+def _dense(cotangent):
+    """The cotangent with all its zeros; embeddings may send sparse ones."""
+    if cotangent.layout is torch.strided:
+        return cotangent
+    return cotangent.to_dense()
+
+
+def _tensors(structure):
+    return [leaf for leaf in keras.tree.flatten(structure) if leaf is not None]
+
+
+def _skeleton(structure):
+    """The structure with 0 for a tensor."""
+    return keras.tree.map_structure(
+        lambda leaf: None if leaf is None else 0, structure
+    )
+
+
+def _fill(skeleton, tensors):
+    """The structure with the first of the tensors in the places of zeros."""
+    tensors = iter(tensors)
+    leaves = [
+        None if leaf is None else next(tensors)
+        for leaf in keras.tree.flatten(skeleton)
+    ]
+    return keras.tree.pack_sequence_as(skeleton, leaves)
+
+
+def _flatten_gradients(gradients, args):
+    """One gradient, or None, per tensor of `args`."""
     flat: list = []
-    for gradient, arg in zip(gradients, structure, strict=True):
+    for gradient, arg in zip(gradients, args, strict=True):
         leaves = keras.tree.flatten(arg)
-        if gradient is None:
-            flat.extend([None] * len(leaves))
-        else:
-            flat.extend(keras.tree.flatten(gradient))
+        given = [None] * len(leaves)
+        if gradient is not None:
+            given = keras.tree.flatten(gradient)
+        flat.extend(
+            g for g, x in zip(given, leaves, strict=True) if x is not None
+        )
     return flat
 
 

@@ -59,8 +59,8 @@ def check_epsilon(epsilon: Any, allow_zero: bool = True) -> float:
     expected = "a finite number >= 0" if allow_zero else "a finite number > 0"
     if (
         not _is_real(epsilon)
-        or not math.isfinite(epsilon)
-        or epsilon < 0
+        # Not math.isfinite, which torch.compile does not look into.
+        or not 0 <= epsilon < math.inf
         or (epsilon == 0 and not allow_zero)
     ):
         raise ValueError(

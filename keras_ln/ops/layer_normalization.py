@@ -13,7 +13,7 @@ import keras
 
 from keras_ln import backend
 from keras_ln.ops import arguments
-from keras_ln.ops.support import asks_for_portable_ops
+from keras_ln.ops.support import needs_plain_ops
 from keras_ln.ops.symbolic import takes_symbolic_tensors
 
 
@@ -62,7 +62,7 @@ def layer_normalization(
     sizes = tuple(x.shape[a] for a in axes)
     gamma = _as_parameter("gamma", gamma, sizes)
     beta = _as_parameter("beta", beta, sizes)
-    if asks_for_portable_ops():
+    if needs_plain_ops():
         return layer_normalization_forward(
             x, gamma, beta, axes=axes, epsilon=epsilon
         )[0]

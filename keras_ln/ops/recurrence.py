@@ -15,7 +15,7 @@ from keras_ln import backend
 from keras_ln.ops.cell import Cell, Settings, project, run_step, shown
 from keras_ln.ops.normalize import widen
 from keras_ln.ops.sequence_arguments import check_masks
-from keras_ln.ops.support import asks_for_portable_ops
+from keras_ln.ops.support import needs_plain_ops
 
 
 def run(
@@ -89,7 +89,7 @@ def run(
         (input_mask, recurrent_mask),
         (valid, _visits(given, go_backwards)),
     )
-    if asks_for_portable_ops():
+    if needs_plain_ops():
         results, _ = sequence_forward(*static, False, *args)
     else:
         results = _operation(*static, training)(*args)

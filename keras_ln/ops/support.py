@@ -5,12 +5,16 @@ import contextvars
 from collections.abc import Iterator
 from typing import Any
 
+from keras_ln import backend
 from keras_ln.ops.activations import ACTIVATIONS, activation_name
 
 # None outside of `portable()`, else its `unroll`.
 _portable: contextvars.ContextVar[bool | None] = contextvars.ContextVar(
     "portable", default=None
 )
+# One entry per `portable()` that is open, in whatever thread: torch.compile
+# looks into a list, and not into a context variable.
+_open: list[bool] = []
 
 
 @contextlib.contextmanager
@@ -35,20 +39,27 @@ def portable(*, unroll: bool = False) -> Iterator[None]:
     ops.portable() asks for ordinary operations.
     """
     token = _portable.set(unroll)
+    _open.append(unroll)
     try:
         yield
     finally:
+        _open.pop()
         _portable.reset(token)
 
 
 def asks_for_portable_ops() -> bool:
     """Whether an op must do without XLA and hand-written gradients."""
-    return _portable.get() is not None
+    return bool(_open) and _portable.get() is not None
+
+
+def needs_plain_ops() -> bool:
+    """Whether what runs must be differentiated by the framework itself."""
+    return backend.reads_python() or asks_for_portable_ops()
 
 
 def asks_for_unrolled_loops() -> bool:
     """Whether loops over time must be written out, step by step."""
-    return _portable.get() is True
+    return bool(_open) and _portable.get() is True
 
 
 def overridden_methods(cell: Any) -> list[str]:
