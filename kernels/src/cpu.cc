@@ -1,5 +1,8 @@
 #include "cpu.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,20 +17,47 @@ struct Choice {
 };
 
 #if defined(__x86_64__)
-// Of exactly what the sources are compiled for; these look at what the
-// operating system saves, too. Not every compiler's library has looked at the
-// CPU when it is loaded.
-bool has_avx512() {
-  __builtin_cpu_init();
-  return __builtin_cpu_supports("avx512f") &&
-         __builtin_cpu_supports("avx512vl") &&
-         __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("fma");
-}
-bool has_avx2() {
-  __builtin_cpu_init();
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
+// What CPUID says, and which registers the operating system saves. Not every
+// compiler's library has __builtin_cpu_supports in working order.
+class Cpu {
+ public:
+  Cpu() {
+    unsigned a, d;
+    if (!__get_cpuid(1, &a, &unused_, &basic_, &d)) basic_ = 0;
+    if (!__get_cpuid_count(7, 0, &a, &extended_, &unused_, &d)) extended_ = 0;
+    if (basic_ >> 27 & 1)  // OSXSAVE: there is XGETBV
+      asm volatile("xgetbv" : "=a"(saved_), "=d"(d) : "c"(0));
+  }
+
+  // Of exactly what the sources are compiled for.
+  bool has_avx2() const {
+    return saves(kAvxRegisters) && has(basic_, {28, 12})  // AVX, FMA
+           && has(extended_, {5});                        // AVX2
+  }
+  bool has_avx512() const {
+    return has_avx2() && saves(kAvx512Registers) &&
+           has(extended_, {16, 17, 30, 31});  // F, DQ, BW, VL
+  }
+
+ private:
+  static constexpr unsigned kAvxRegisters = 0x06, kAvx512Registers = 0xe6;
+
+  bool saves(unsigned registers) const {
+    return (saved_ & registers) == registers;
+  }
+
+  template <int count>
+  static bool has(unsigned word, const int (&bits)[count]) {
+    for (int bit : bits)
+      if (!(word >> bit & 1)) return false;
+    return true;
+  }
+
+  unsigned basic_ = 0, extended_ = 0, saved_ = 0, unused_;
+};
+
+bool has_avx512() { return Cpu().has_avx512(); }
+bool has_avx2() { return Cpu().has_avx2(); }
 const Choice kChoices[] = {{&avx512_kernels, has_avx512},
                            {&avx2_kernels, has_avx2}};
 constexpr const char* kNeeded =
