@@ -48,6 +48,7 @@ INSTRUCTION_SETS = {
     "aarch64": {"neon.cc": ()},
 }
 SANITIZE = ["-O1", "-g", "-fsanitize=address,undefined"]
+SANITIZE += ["-fno-sanitize-recover=undefined"]
 
 
 class Target(NamedTuple):

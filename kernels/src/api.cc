@@ -49,6 +49,15 @@ const char* check(const KlnProblem* p) {
   return nullptr;
 }
 
+const char* check_residuals(const KlnProblem& p, const void* residuals,
+                            int64_t bytes) {
+  if (reinterpret_cast<uintptr_t>(residuals) % KLN_RESIDUAL_ALIGNMENT)
+    return "residuals: not aligned to 16 bytes";
+  if (bytes != kln::kernels()->residual_bytes(p))
+    return "residual_bytes: not those of this problem";
+  return nullptr;
+}
+
 }  // namespace
 
 extern "C" {
@@ -75,20 +84,19 @@ const char* kln_forward(const KlnProblem* p, const KlnForward* f) {
   if (!f) return "forward: NULL";
   if (!f->final_h) return "final_h: NULL";
   if (p->cell == KLN_LSTM && !f->final_c) return "final_c: NULL";
-  const kln::Kernels* kernels = kln::kernels();
-  if (f->residuals && f->residual_bytes != kernels->residual_bytes(*p))
-    return "residual_bytes: not those of this problem";
-  return kernels->forward(*p, *f);
+  if (f->residuals)
+    if (auto wrong = check_residuals(*p, f->residuals, f->residual_bytes))
+      return wrong;
+  return kln::kernels()->forward(*p, *f);
 }
 
 const char* kln_backward(const KlnProblem* p, const KlnBackward* b) {
   if (const char* wrong = check(p)) return wrong;
   if (!b) return "backward: NULL";
   if (!b->residuals) return "residuals: NULL";
-  const kln::Kernels* kernels = kln::kernels();
-  if (b->residual_bytes != kernels->residual_bytes(*p))
-    return "residual_bytes: not those of this problem";
-  return kernels->backward(*p, *b);
+  if (auto wrong = check_residuals(*p, b->residuals, b->residual_bytes))
+    return wrong;
+  return kln::kernels()->backward(*p, *b);
 }
 
 const char* kln_product(int32_t dtype, int64_t rows, int64_t depth,

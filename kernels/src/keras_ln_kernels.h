@@ -20,6 +20,8 @@
 /* Changes with every change of a struct, a meaning or a function here. */
 #define KLN_ABI_VERSION 1
 
+#define KLN_RESIDUAL_ALIGNMENT 16 /* bytes, as malloc has it */
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -80,8 +82,8 @@ typedef struct KlnForward {
   void* final_h; /* (B, U) */
   void* final_c; /* LSTM: (B, U) */
 
-  /* Memory for what backward needs, of kln_residual_bytes(problem) bytes; or
-   * NULL for inference. */
+  /* Memory for what backward needs, of kln_residual_bytes(problem) bytes,
+   * aligned to KLN_RESIDUAL_ALIGNMENT; or NULL for inference. */
   void* residuals;
   int64_t residual_bytes;
 } KlnForward;

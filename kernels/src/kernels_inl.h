@@ -47,7 +47,6 @@ inline const char* forward(const KlnProblem& p, const KlnForward& f) {
 
 inline const char* backward(const KlnProblem& p, const KlnBackward& b) {
   const ResidualsHeader want = header_of(p);
-  // The memory may have any alignment.
   if (__builtin_memcmp(b.residuals, &want, sizeof want))
     return "the residuals were not left by a forward pass of this problem";
   return run<Backward>(p, b);

@@ -162,6 +162,16 @@ def test_wrong_backward(changes, message):
         sequence.backward(**{"residuals": residuals} | changes)
 
 
+def test_residuals_in_odd_places_are_refused():
+    sequence = Sequence(**arguments())
+    odd = np.zeros(sequence.residual_bytes + 3, np.uint8)[3:]
+    message = "residuals: not aligned to 16 bytes"
+    with pytest.raises(ValueError, match=message):
+        sequence.forward(training=True, residuals=odd)
+    with pytest.raises(ValueError, match=message):
+        sequence.backward(odd)
+
+
 def test_what_other_cells_do_not_have():
     gru = draw("gru", (B, T, D, U))
     states = (*gru.states, *gru.states)

@@ -183,7 +183,7 @@ def test_arrays_to_write_to():
 
     h, c = (state.copy() for state in drawn.states)
     stream = sequence(drawn._replace(states=(h, c)))
-    residuals = np.empty(stream.residual_bytes + 3, np.uint8)[3:]
+    residuals = np.empty(stream.residual_bytes + 16, np.uint8)[16:]
     outputs = np.full_like(new.outputs, np.nan)
     # In place of the initial states, as a stream carries them.
     given = stream.forward(
