@@ -1,0 +1,182 @@
+"""Compiles the shared library from src/: `python build_library.py`.
+
+Nothing but Python is needed: without --compiler the compiler is the Clang that
+the package `ziglang` of the Python package index carries, which compiles for
+every platform on every other. The build backend calls `build`, too.
+"""
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+HERE = Path(__file__).resolve().parent
+SOURCE = HERE / "src"
+PACKAGE = HERE / "keras_ln_kernels"
+
+FLAGS = [
+    "-std=c++17",
+    "-O3",
+    "-fPIC",
+    "-Wall",
+    "-Wextra",
+    # Vectors are passed between inlined functions only.
+    "-Wno-psabi",
+    # a * b + c is one instruction, with one rounding, wherever it stands.
+    "-ffp-contract=fast",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fvisibility=hidden",
+    # The C++ library is not linked: the language alone is used.
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-fno-threadsafe-statics",
+]
+COMMON_SOURCES = ("api.cc", "cpu.cc", "parallel.cc", "scratch.cc")
+# What a file is compiled for must be what cpu.cc asks the CPU for.
+INSTRUCTION_SETS = {
+    "x86_64": {
+        "avx512.cc": ("avx2", "fma", "avx512f", "avx512vl", "avx512dq")
+        + ("avx512bw",),
+        "avx2.cc": ("avx2", "fma"),
+    },
+    "aarch64": {"neon.cc": ()},
+}
+SANITIZE = ["-O1", "-g", "-fsanitize=address,undefined"]
+SANITIZE += ["-fno-sanitize-recover=undefined"]
+
+
+class Target(NamedTuple):
+    """A platform that the library is built for."""
+
+    machine: str
+    triple: str  # zig's name of it, with the oldest C library that serves
+    wheel: str  # the platform tag of wheels
+    suffix: str = ".so"
+
+
+TARGETS = {
+    "linux-x86_64": Target(
+        "x86_64", "x86_64-linux-gnu.2.17", "manylinux_2_17_x86_64"
+    ),
+    "linux-aarch64": Target(
+        "aarch64", "aarch64-linux-gnu.2.17", "manylinux_2_17_aarch64"
+    ),
+    "musl-x86_64": Target(
+        "x86_64", "x86_64-linux-musl", "musllinux_1_2_x86_64"
+    ),
+    "musl-aarch64": Target(
+        "aarch64", "aarch64-linux-musl", "musllinux_1_2_aarch64"
+    ),
+    "macos-arm64": Target(
+        "aarch64", "aarch64-macos.11.0", "macosx_11_0_arm64", ".dylib"
+    ),
+}
+
+
+def target_name():
+    """The platform that is asked for, or this one."""
+    name = os.environ.get("KERAS_LN_KERNELS_TARGET")
+    if name is None:
+        machine = platform.machine().lower()
+        machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
+        if sys.platform == "darwin":
+            machine = "arm64" if machine == "aarch64" else machine
+            name = f"macos-{machine}"
+        else:
+            libc = "linux" if platform.libc_ver()[0] == "glibc" else "musl"
+            system = libc if sys.platform == "linux" else sys.platform
+            name = f"{system}-{machine}"
+    if name not in TARGETS:
+        raise SystemExit(
+            f"keras-ln-kernels has no library for {name}. "
+            f"There are: {', '.join(TARGETS)}."
+        )
+    return name
+
+
+def library_name(target):
+    """The file name of the library."""
+    return f"libkeras_ln_kernels{target.suffix}"
+
+
+def build(folder, name=None, compiler=None, sanitize=False):
+    """Compiles the library for the platform `name` into `folder`.
+
+    Args:
+        folder: where to.
+        name: one of TARGETS; None for the one that is asked for, or this one.
+        compiler: of the system, such as g++; None for the environment's
+            KERAS_LN_KERNELS_COMPILER, or zig.
+        sanitize: whether to find wrong accesses to memory at run time.
+
+    Returns:
+        The path of the library.
+    """
+    target = TARGETS[name or target_name()]
+    compiler = compiler or os.environ.get("KERAS_LN_KERNELS_COMPILER")
+    flags = FLAGS + (SANITIZE if sanitize else [])
+    if compiler:
+        command, linking = [compiler], ["-Wl,--as-needed"]
+        if target.suffix != ".so":
+            linking = []
+    else:
+        command = [sys.executable, "-m", "ziglang", "c++"]
+        command += ["-target", target.triple]
+        linking = ["-nostdlib++", "-s"]
+    library = Path(folder, library_name(target))
+    library.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as objects:
+
+        def compiled(source, features=()):
+            to = Path(objects, source).with_suffix(".o")
+            chosen = _machine_flags(target, features, bool(compiler))
+            _run(*command, *flags, *chosen, "-c", SOURCE / source, "-o", to)
+            return to
+
+        sources = dict.fromkeys(COMMON_SOURCES, ())
+        # The longest first.
+        sources = INSTRUCTION_SETS[target.machine] | sources
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            files = list(pool.map(compiled, sources, sources.values()))
+        linking += SANITIZE if sanitize else []
+        # Written beside and moved: a process may have the old one in use.
+        fresh = library.with_name(f"{library.name}.{os.getpid()}")
+        _run(*command, "-shared", *files, *linking, "-lpthread", "-o", fresh)
+        fresh.replace(library)
+    return library
+
+
+def _machine_flags(target, features, by_system):
+    if not features:
+        return []
+    # Left to themselves, compilers split these vectors for the sake of CPUs
+    # that ran slower with wide ones.
+    width = ["-mprefer-vector-width=512"] if "avx512f" in features else []
+    if by_system:
+        return [f"-m{feature}" for feature in features] + width
+    return ["-mcpu=" + "+".join((target.machine, *features)), *width]
+
+
+def _run(*command):
+    subprocess.run([str(part) for part in command], check=True)
+
+
+def main(argv=None):
+    """Builds the library and prints where it is."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--target", choices=TARGETS)
+    parser.add_argument("--compiler", help="of the system, such as g++")
+    parser.add_argument("--sanitize", action="store_true")
+    parser.add_argument("--output", default=PACKAGE, type=Path)
+    args = parser.parse_args(argv)
+    print(build(args.output, args.target, args.compiler, args.sanitize))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,294 @@
+// The gradients of a cell over a sequence.
+//
+// Some steps at a time, from the last to the first: tasks take the rows, of
+// which they own some, back through these steps; then they share out the
+// columns of the products that give the gradients of kernels and inputs. The
+// gradients of the products, n times as wide as a state, are so only kept for
+// as many rows as a block of a product is deep. What is summed over rows is
+// summed in a fixed number of blocks of rows: no result depends on the number
+// of threads.
+//
+// Letters: B batch, T steps, D features, U units, P padded units, n gates.
+#pragma once
+
+#include "forward.h"
+
+namespace kln {
+namespace {
+
+// Rows of a chunk: steps times rows of the batch.
+constexpr long kChunkRows = kDepth;
+// So many parts have the sums over rows; more threads find nothing to do.
+constexpr long kRowBlocks = 16;
+
+template <class T, class Cell>
+class Backward {
+ public:
+  Backward(const KlnProblem& p, const KlnBackward& to, Carver& carver)
+      : p_(p),
+        to_(to),
+        plan_(plan_of(p)),
+        gates_(gates_row<T>(p)),
+        stride_(padded<T>(p.units)),
+        cell_(p, carver),
+        kept_(residuals_at<T>(p, to.residuals)),
+        kernel_(carver, plan_.summed || plan_.keeps_from_x ? 0 : p.features,
+                gates_.size()),
+        kernel_t_(carver, to.d_x ? gates_.size() : 0, padded<T>(p.features)),
+        recurrent_t_(carver, gates_.size(), stride_) {
+    most_rows_ = least(p.batch, kChunkRows);
+    blocks_ = least(most_rows_, kRowBlocks);
+    tasks_ = least(p.threads, blocks_);
+    chunk_ = most(1, least(p.steps, kChunkRows / most_rows_));
+    const long rows = chunk_ * most_rows_;
+    x_ = carver.take<T>(rows * p.features);
+    d_from_h_ = carver.take<T>(rows * gates_.size());
+    d_from_x_ = plan_.summed ? d_from_h_ : carver.take<T>(rows * gates_.size());
+    shown_ = carver.take<T>(p.recurrent_mask ? rows * stride_ : 0);
+    dh_ = carver.take<T>(most_rows_ * stride_);
+    dc_ = carver.take<T>(plan_.has_c ? most_rows_ * stride_ : 0);
+    sums_ = carver.take<T>(blocks_ * Cell::kSums * stride_);
+    Carver counter(nullptr);
+    Workspace(*this, counter);
+    workspace_bytes_ = counter.bytes();
+    workspaces_ = carver.take<char>(tasks_ * workspace_bytes_);
+  }
+
+  void run() const {
+    parallel(p_, tasks_, [&](long task) { prepare(task); });
+    // Of a large batch, some rows after the other.
+    const long parts = quotient_up(p_.batch, most_rows_);
+    for (long part = 0; part < parts; ++part) {
+      const Share rows = share_of(p_.batch, part, parts);
+      start(rows);
+      for (long end = p_.steps; end > 0; end -= chunk_) {
+        const Share visits = {most(0, end - chunk_), end};
+        parallel(p_, tasks_, [&](long task) { run_steps(rows, visits, task); });
+        const bool first = part == 0 && end == p_.steps;
+        parallel(p_, tasks_,
+                 [&](long task) { run_products(rows, visits, task, !first); });
+      }
+      finish(rows);
+    }
+    for (long b = 1; b < blocks_; ++b)
+      for (long i = 0; i < Cell::kSums * stride_; ++i)
+        sums_[i] += sums_[b * Cell::kSums * stride_ + i];
+    Cell::finish(sums_, p_, to_);
+  }
+
+ private:
+  // What a task needs for itself.
+  struct Workspace {
+    T *from_x, *d_shown, *row, *d_x;
+    OuterScratch<T> outer;
+
+    Workspace(const Backward& b, Carver& carver)
+        : outer(carver, most(b.p_.features, b.stride_)) {
+      // A task has whole blocks of rows.
+      const long rows =
+          least(b.most_rows_, quotient_up(b.blocks_, b.tasks_) *
+                                  quotient_up(b.most_rows_, b.blocks_));
+      const bool projects = b.kernel_.depth > 0;
+      from_x = carver.take<T>(projects ? b.chunk_ * rows * b.gates_.size() : 0);
+      d_shown = carver.take<T>(b.p_.recurrent_mask ? rows * b.stride_ : 0);
+      row = carver.take<T>(Cell::kTemporary * b.stride_);
+      const long share = quotient_up(b.chunk_ * b.most_rows_, b.tasks_);
+      d_x = carver.take<T>(b.to_.d_x ? share * b.kernel_t_.columns : 0);
+    }
+  };
+
+  Workspace workspace(long task) const {
+    Carver carver(workspaces_ + task * workspace_bytes_);
+    return Workspace(*this, carver);
+  }
+
+  void prepare(long task) const {
+    if (kernel_.depth > 0)
+      pack(kernel_, array<T>(p_.kernel), gates_,
+           share_of(kernel_.panels(), task, tasks_));
+    if (to_.d_x)
+      pack_transposed(kernel_t_, array<T>(p_.kernel), p_.features, gates_,
+                      share_of(kernel_t_.panels(), task, tasks_));
+    pack_transposed(recurrent_t_, array<T>(p_.recurrent_kernel), p_.units,
+                    gates_, share_of(recurrent_t_.panels(), task, tasks_));
+    if (task == 0) fill(sums_, T(0), blocks_ * Cell::kSums * stride_);
+  }
+
+  // The steps `visits`, backwards, of the task's part of `batch`.
+  void run_steps(Share batch, Share visits, long task) const {
+    const long all = batch.size(), blocks = least(blocks_, all);
+    const Share mine = share_of(blocks, task, tasks_);
+    // In rows of the batch's part.
+    const Share rows = {share_of(all, mine.first, blocks).first,
+                        share_of(all, mine.end, blocks).first};
+    if (rows.size() == 0) return;
+    const Workspace space = workspace(task);
+    gather(batch, visits, rows);
+    const Rows<const T> from_x = projected(batch, visits, rows, space);
+    const long width = gates_.size();
+    for (long k = visits.end - 1; k >= visits.first; --k) {
+      const long here = (k - visits.first) * all;  // of the chunk's rows
+      for (long b = mine.first; b < mine.end; ++b) {
+        const Share block = share_of(all, b, blocks);
+        for (long i = block.first; i < block.end; ++i)
+          step(batch.first + i, k,
+               from_x.data + (k - visits.first) * from_x.group +
+                   (i - rows.first) * width,
+               i, here + i, sums_ + b * Cell::kSums * stride_, space.row);
+      }
+      multiply(batch, rows, d_from_h_ + (here + rows.first) * width, space);
+    }
+  }
+
+  // What the products multiply, in the order of visits.
+  void gather(Share batch, Share visits, Share rows) const {
+    const long all = batch.size(), n = p_.features;
+    for (long k = visits.first; k < visits.end; ++k)
+      for (long i = rows.first; i < rows.end; ++i) {
+        const long here = (k - visits.first) * all + i;
+        const long row = batch.first + i;
+        gather_x(p_, row, k, x_ + here * n);
+        if (p_.recurrent_mask)
+          gather_h(p_, row, kept_.h + (k * p_.batch + row) * stride_,
+                   shown_ + here * stride_);
+      }
+  }
+
+  // x W of the task's rows: kept, or formed again.
+  Rows<const T> projected(Share batch, Share visits, Share rows,
+                          const Workspace& space) const {
+    const long width = gates_.size(), n = p_.features;
+    if (kernel_.depth == 0) {
+      const long first = visits.first * p_.batch + batch.first + rows.first;
+      return {kept_.from_x + first * width, width, p_.batch * width};
+    }
+    const Rows<T> to{space.from_x, width, rows.size() * width};
+    product<T>(visits.size(), rows.size(),
+               {x_ + rows.first * n, n, batch.size() * n}, kernel_, to, false);
+    return {to.data, to.row, to.group};
+  }
+
+  // One row of visit k: row i of the batch's part, row `here` of the chunk.
+  void step(long row, long k, const T* from_x, long i, long here, T* sums,
+            T* temporary) const {
+    const long width = gates_.size(), kept = k * p_.batch + row;
+    T *dh = dh_ + i * stride_, *d_from_h = d_from_h_ + here * width;
+    T* d_from_x = d_from_x_ + here * width;
+    if (to_.d_outputs) {
+      const T* d = array<T>(to_.d_outputs) + (row * p_.steps + k) * p_.units;
+      for (long u = 0; u < p_.units; ++u) dh[u] += d[u];
+    }
+    // At a step left out the states stayed: so do their gradients.
+    if (!is_valid(p_, row, k)) {
+      fill(d_from_h, T(0), width);
+      if (!plan_.summed) fill(d_from_x, T(0), width);
+      return;
+    }
+    cell_.backward(from_x, kept_.from_h + kept * width,
+                   kept_.h + kept * stride_, kept_.c + kept * stride_,
+                   kept_.norms + kept * Cell::kNorms, dh, dc_ + i * stride_,
+                   d_from_x, d_from_h, sums, temporary);
+  }
+
+  // Adds to dh what flows through h R.
+  void multiply(Share batch, Share rows, const T* d_from_h,
+                const Workspace& space) const {
+    const long count = rows.size(), width = gates_.size();
+    T* dh = dh_ + rows.first * stride_;
+    const bool masked = p_.recurrent_mask;
+    const Rows<const T> from{d_from_h, width, count * width};
+    const Rows<T> to{masked ? space.d_shown : dh, stride_, count * stride_};
+    product<T>(1, count, from, recurrent_t_, to, !masked);
+    if (!masked) return;
+    for (long i = 0; i < count; ++i) {
+      const T* factor = array<T>(p_.recurrent_mask) +
+                        (batch.first + rows.first + i) * p_.units;
+      for (long u = 0; u < p_.units; ++u)
+        dh[i * stride_ + u] += to.data[i * stride_ + u] * factor[u];
+    }
+  }
+
+  // The gradients of kernels and inputs, the task's part of them.
+  void run_products(Share batch, Share visits, long task, bool add) const {
+    const Workspace space = workspace(task);
+    const long depth = visits.size() * batch.size();
+    const Share panels =
+        share_of(quotient_up(gates_.size(), kPanel<T>), task, tasks_);
+    // The rows of the batch's part stand together: a part is the whole batch,
+    // or a chunk one step.
+    const T* h = kept_.h + (visits.first * p_.batch + batch.first) * stride_;
+    if (p_.recurrent_mask) h = shown_;
+    if (to_.d_recurrent_kernel)
+      add_outer(depth, p_.units, h, stride_, d_from_h_, gates_,
+                array<T>(to_.d_recurrent_kernel), add, panels, space.outer);
+    if (to_.d_kernel)
+      add_outer(depth, p_.features, x_, p_.features, d_from_x_, gates_,
+                array<T>(to_.d_kernel), add, panels, space.outer);
+    if (to_.d_x)
+      input_gradient(batch, visits, share_of(depth, task, tasks_), space.d_x);
+  }
+
+  void input_gradient(Share batch, Share visits, Share rows, T* d_x) const {
+    const long width = gates_.size(), n = p_.features;
+    const long stride = kernel_t_.columns, count = rows.size();
+    product<T>(1, count, {d_from_x_ + rows.first * width, width, count * width},
+               kernel_t_, {d_x, stride, count * stride}, false);
+    for (long i = 0; i < count; ++i) {
+      const long here = rows.first + i;
+      const long k = visits.first + here / batch.size();
+      const long row = batch.first + here % batch.size();
+      const T* from = d_x + i * stride;
+      T* to = array<T>(to_.d_x) + (row * p_.steps + time_of(p_, k)) * n;
+      const T* factor = array<T>(p_.input_mask);
+      if (!factor) {
+        copy(to, from, n);
+        continue;
+      }
+      for (long j = 0; j < n; ++j) to[j] = from[j] * factor[row * n + j];
+    }
+  }
+
+  void start(Share batch) const {
+    const auto from = [&](const void* all, long i) {
+      return all ? array<T>(all) + (batch.first + i) * p_.units : nullptr;
+    };
+    const Row<T> unit(1, p_.units);
+    for (long i = 0; i < batch.size(); ++i) {
+      pad(dh_ + i * stride_, from(to_.d_final_h, i), unit);
+      if (plan_.has_c) pad(dc_ + i * stride_, from(to_.d_final_c, i), unit);
+    }
+  }
+
+  void finish(Share batch) const {
+    const auto put = [&](void* all, const T* d) {
+      for (long i = 0; all && i < batch.size(); ++i)
+        copy(array<T>(all) + (batch.first + i) * p_.units, d + i * stride_,
+             p_.units);
+    };
+    put(to_.d_initial_h, dh_);
+    if (plan_.has_c) put(to_.d_initial_c, dc_);
+  }
+
+  const KlnProblem& p_;
+  const KlnBackward& to_;
+  const Plan plan_;
+  const Row<T> gates_;
+  const long stride_;  // P
+  const Cell cell_;
+  const Residuals<T> kept_;
+  // W (empty where x W was kept), and W and R transposed.
+  const Packed<T> kernel_, kernel_t_, recurrent_t_;
+  // The batch is taken in parts of at most `most_rows_` rows, which have
+  // `blocks_` blocks, shared out among the tasks; `chunk_` steps at a time.
+  long most_rows_, blocks_, tasks_, chunk_;
+  // Of a chunk (chunk, rows, .): the inputs, the gradients of x W and h R
+  // (nP), and h as the product saw it, where a dropout mask changed it.
+  T *x_, *d_from_x_, *d_from_h_, *shown_;
+  T *dh_, *dc_;  // of the states (rows, P)
+  T* sums_;      // (blocks, kSums P)
+  long workspace_bytes_;
+  char* workspaces_;
+};
+
+}  // namespace
+}  // namespace kln

@@ -1,0 +1,18 @@
+// The choice of the instruction set.
+#pragma once
+
+#include "kernels.h"
+
+namespace kln {
+
+// What calls take, or nullptr where this CPU has nothing that is served.
+const Kernels* kernels();
+
+// nullptr, or why this CPU is not served.
+const char* unsupported_reason();
+
+// Makes calls take the set of that name; nullptr for the best there is.
+// Returns nullptr, or why it cannot be had.
+const char* use_kernels(const char* name);
+
+}  // namespace kln

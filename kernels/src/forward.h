@@ -1,0 +1,233 @@
+// A cell over a sequence.
+//
+// Rows are independent of each other: every task takes some of them through
+// all steps, and nobody waits. The products x W of some steps come first, in
+// one product, then the steps.
+//
+// Letters: B batch, T steps, D features, U units, P padded units, n gates.
+#pragma once
+
+#include "gemm.h"
+#include "parallel.h"
+#include "residuals.h"
+#include "scratch.h"
+
+namespace kln {
+namespace {
+
+// Rows of a product x W: enough to use the packed kernel well, few enough that
+// what is not kept stays in the cache.
+constexpr long kRowsToKeep = 512, kRowsToUse = 128;
+// Rows of one pass over the steps.
+constexpr long kMostRows = 128;
+
+// The step of the inputs, of B rows, that visit k sees.
+inline long time_of(const KlnProblem& p, long visit) {
+  return p.go_backwards ? p.steps - 1 - visit : visit;
+}
+
+inline bool is_valid(const KlnProblem& p, long row, long visit) {
+  return !p.mask || p.mask[row * p.steps + time_of(p, visit)];
+}
+
+// The inputs (D) of a row at a visit, ready to be multiplied.
+template <class T>
+void gather_x(const KlnProblem& p, long row, long visit, T* to) {
+  const long n = p.features;
+  // What stands at steps left out may be anything; it must not meet a zero
+  // gradient.
+  if (!is_valid(p, row, visit)) return fill(to, T(0), n);
+  const T* from = array<T>(p.x) + (row * p.steps + time_of(p, visit)) * n;
+  if (!p.input_mask) return copy(to, from, n);
+  const T* factor = array<T>(p.input_mask) + row * n;
+  for (long i = 0; i < n; ++i) to[i] = from[i] * factor[i];
+}
+
+// h (P) of a row, as the product sees it.
+template <class T>
+void gather_h(const KlnProblem& p, long row, const T* h, T* to) {
+  const T* factor = array<T>(p.recurrent_mask) + row * p.units;
+  for (long i = 0; i < p.units; ++i) to[i] = h[i] * factor[i];
+  fill(to + p.units, T(0), padded<T>(p.units) - p.units);
+}
+
+template <class T, class Cell>
+class Forward {
+ public:
+  Forward(const KlnProblem& p, const KlnForward& out, Carver& carver)
+      : p_(p),
+        out_(out),
+        plan_(plan_of(p)),
+        keeps_(out.residuals),
+        gates_(gates_row<T>(p)),
+        stride_(padded<T>(p.units)),
+        cell_(p, carver),
+        kept_(residuals_at<T>(p, out.residuals)),
+        kernel_(carver, p.features, gates_.size()),
+        recurrent_(carver, p.units, gates_.size()) {
+    tasks_ = least(p.threads, p.batch);
+    const long wanted = quotient_up(p.batch, kMostRows);
+    groups_ = least(quotient_up(wanted, tasks_) * tasks_, p.batch);
+    most_rows_ = quotient_up(p.batch, groups_);
+    const long rows = keeps_ ? kRowsToKeep : kRowsToUse;
+    chunk_ = most(1, least(p.steps, rows / most_rows_));
+    Carver counter(nullptr);
+    Workspace(*this, counter);
+    workspace_bytes_ = counter.bytes();
+    workspaces_ = carver.take<char>(tasks_ * workspace_bytes_);
+  }
+
+  void run() const {
+    parallel(p_, tasks_, [&](long task) {
+      pack(kernel_, array<T>(p_.kernel), gates_,
+           share_of(kernel_.panels(), task, tasks_));
+      pack(recurrent_, array<T>(p_.recurrent_kernel), gates_,
+           share_of(recurrent_.panels(), task, tasks_));
+    });
+    if (keeps_) *kept_.header = header_of(p_);
+    parallel(p_, tasks_, [&](long task) {
+      Carver carver(workspaces_ + task * workspace_bytes_);
+      const Workspace space(*this, carver);
+      const Share groups = share_of(groups_, task, tasks_);
+      for (long g = groups.first; g < groups.end; ++g)
+        run_rows(share_of(p_.batch, g, groups_), space);
+    });
+  }
+
+ private:
+  // What a task needs for its rows, besides what is kept.
+  struct Workspace {
+    T *x, *from_x, *from_h, *h, *c, *shown;
+
+    Workspace(const Forward& f, Carver& carver) {
+      const long rows = f.most_rows_, products = rows * f.gates_.size();
+      const long states = rows * f.stride_;
+      const auto take = [&](bool needed, long size) {
+        return carver.take<T>(needed ? size : 0);
+      };
+      x = carver.take<T>(f.chunk_ * rows * f.p_.features);
+      from_x = take(!f.keeps_from_x(), f.chunk_ * products);
+      from_h = take(!f.keeps_ && !f.plan_.summed, products);
+      h = take(!f.keeps_, states);
+      c = take(!f.keeps_, states);
+      shown = take(f.p_.recurrent_mask, states);
+    }
+  };
+
+  bool keeps_from_x() const {
+    return keeps_ && (plan_.keeps_from_x || plan_.summed);
+  }
+
+  // All steps of the rows `which`.
+  void run_rows(Share which, const Workspace& space) const {
+    const long rows = which.size(), batch = p_.batch;
+    const long width = gates_.size();
+    T* h = keeps_ ? kept_.h + which.first * stride_ : space.h;
+    T* c = keeps_ ? kept_.c + which.first * stride_ : space.c;
+    start(h, p_.initial_h, which);
+    if (plan_.has_c) start(c, p_.initial_c, which);
+
+    for (long k0 = 0; k0 < p_.steps; k0 += chunk_) {
+      const long steps = least(chunk_, p_.steps - k0);
+      const Rows<T> from_x = project(which, k0, steps, space);
+      for (long k = k0; k < k0 + steps; ++k) {
+        T* x = from_x.data + (k - k0) * from_x.group;
+        T* z = x;
+        if (!plan_.summed)
+          z = keeps_ ? kept_.from_h + (k * batch + which.first) * width
+                     : space.from_h;
+        multiply(h, z, which, space.shown);
+        T* new_h = keeps_ ? h + batch * stride_ : h;
+        T* new_c = keeps_ ? c + batch * stride_ : c;
+        for (long i = 0; i < rows; ++i) {
+          step(which.first + i, k, x + i * width, z + i * width,
+               h + i * stride_, c + i * stride_, new_h + i * stride_,
+               new_c + i * stride_);
+        }
+        h = new_h;
+        c = new_c;
+      }
+    }
+    finish(h, out_.final_h, which);
+    if (plan_.has_c) finish(c, out_.final_c, which);
+  }
+
+  // x W of some steps.
+  Rows<T> project(Share which, long k0, long steps,
+                  const Workspace& space) const {
+    const long rows = which.size(), n = p_.features, width = gates_.size();
+    for (long s = 0; s < steps; ++s)
+      for (long i = 0; i < rows; ++i)
+        gather_x(p_, which.first + i, k0 + s, space.x + (s * rows + i) * n);
+    Rows<T> to{space.from_x, width, rows * width};
+    if (keeps_from_x()) {
+      T* all = plan_.summed ? kept_.from_h : kept_.from_x;
+      to = {all + (k0 * p_.batch + which.first) * width, width,
+            p_.batch * width};
+    }
+    product<T>(steps, rows, {space.x, n, rows * n}, kernel_, to, false);
+    return to;
+  }
+
+  // h R, or added to what is there.
+  void multiply(const T* h, T* to, Share which, T* shown) const {
+    const long rows = which.size(), width = gates_.size();
+    if (p_.recurrent_mask) {
+      for (long i = 0; i < rows; ++i)
+        gather_h(p_, which.first + i, h + i * stride_, shown + i * stride_);
+      h = shown;
+    }
+    product<T>(1, rows, {h, stride_, rows * stride_}, recurrent_,
+               {to, width, rows * width}, plan_.summed);
+  }
+
+  // One row of a step. At a step left out the states stay.
+  void step(long row, long k, T* from_x, T* from_h, const T* h, const T* c,
+            T* new_h, T* new_c) const {
+    Norm<T> unkept[Cell::kNorms];
+    const long i = k * p_.batch + row;
+    if (is_valid(p_, row, k)) {
+      cell_.forward(from_x, from_h, h, c, new_h, new_c,
+                    keeps_ ? kept_.norms + i * Cell::kNorms : unkept);
+    } else if (keeps_) {
+      copy(new_h, h, stride_);
+      if (plan_.has_c) copy(new_c, c, stride_);
+    }
+    if (!out_.outputs) return;
+    copy(array<T>(out_.outputs) + (row * p_.steps + k) * p_.units, new_h,
+         p_.units);
+  }
+
+  void start(T* state, const void* initial, Share which) const {
+    const Row<T> unit(1, p_.units);
+    for (long i = 0; i < which.size(); ++i) {
+      const T* from = array<T>(initial);
+      if (from) from += (which.first + i) * p_.units;
+      pad(state + i * stride_, from, unit);
+    }
+  }
+
+  void finish(const T* state, void* to, Share which) const {
+    for (long i = 0; i < which.size(); ++i)
+      copy(array<T>(to) + (which.first + i) * p_.units, state + i * stride_,
+           p_.units);
+  }
+
+  const KlnProblem& p_;
+  const KlnForward& out_;
+  const Plan plan_;
+  const bool keeps_;  // what backward needs
+  const Row<T> gates_;
+  const long stride_;  // P
+  const Cell cell_;
+  const Residuals<T> kept_;
+  const Packed<T> kernel_, recurrent_;
+  // Rows go through the steps in groups of at most `most_rows_`, shared out
+  // among the tasks; x W is formed for `chunk_` steps at a time.
+  long tasks_, groups_, most_rows_, chunk_;
+  long workspace_bytes_;
+  char* workspaces_;
+};
+
+}  // namespace
+}  // namespace kln

@@ -1,0 +1,80 @@
+// The interface's structs, with types.
+#pragma once
+
+#include "keras_ln_kernels.h"
+#include "layout.h"
+
+namespace kln {
+namespace {
+
+template <class T>
+const T* array(const void* pointer) {
+  return static_cast<const T*>(pointer);
+}
+
+template <class T>
+T* array(void* pointer) {
+  return static_cast<T*>(pointer);
+}
+
+// Up to this many features x W is computed again in backward: to write it, to
+// fault its pages in and to read it takes longer.
+constexpr long kFeaturesToProjectAgain = 64;
+
+// What sizes follow from, besides those of the problem.
+struct Plan {
+  long gates;  // the n of the kernels' nU columns
+  long norms;  // whose statistics are kept, of a row
+  bool has_c;
+  // The step needs x W and h R only in their sum, which is formed in place.
+  bool summed;
+  bool keeps_from_x;
+};
+
+inline Plan plan_of(const KlnProblem& p) {
+  Plan plan{};
+  if (p.cell == KLN_LSTM) {
+    plan = {4, 3, true, !p.kernel_gamma && !p.recurrent_gamma, false};
+  } else if (p.cell == KLN_GRU) {
+    plan = {3, 4, false, false, false};
+  } else {
+    plan = {1, 1, false, true, false};
+  }
+  plan.keeps_from_x = !plan.summed && p.features > kFeaturesToProjectAgain;
+  return plan;
+}
+
+// A row of the kernels' columns.
+template <class T>
+Row<T> gates_row(const KlnProblem& p) {
+  return Row<T>(plan_of(p).gates, p.units);
+}
+
+// A vector of the cell, padded: `value` where there is none.
+template <class T>
+const T* vector_of(Carver& carver, const void* from, const Row<T>& row,
+                   T value) {
+  T* to = carver.take<T>(row.size());
+  if (carver.counts_only()) return to;
+  pad(to, array<T>(from), row);
+  for (long s = 0; !from && s < row.segments; ++s)
+    fill(to + s * row.stride(), value, row.count);
+  return to;
+}
+
+// The sum of those vectors that there are, padded.
+template <class T, class... Pointers>
+const T* sum_of(Carver& carver, const Row<T>& row, Pointers... vectors) {
+  T* to = carver.take<T>(row.size());
+  if (carver.counts_only()) return to;
+  fill(to, T(0), row.size());
+  const void* const all[] = {vectors...};
+  for (const void* from : all)
+    for (long s = 0; from && s < row.segments; ++s)
+      for (long u = 0; u < row.count; ++u)
+        to[s * row.stride() + u] += array<T>(from)[s * row.count + u];
+  return to;
+}
+
+}  // namespace
+}  // namespace kln

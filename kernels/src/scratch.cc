@@ -1,0 +1,86 @@
+#include "scratch.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include <atomic>
+
+namespace kln {
+namespace {
+
+constexpr long kHeader = 64;
+constexpr long kLargePage = 2L << 20;
+constexpr long kMostKept = 1L << 30;  // bytes in all pieces that wait
+
+struct Piece {
+  long bytes;
+};
+
+// Pieces that wait for a call. Exchanged without a lock, so that a process
+// that was forked at any moment can go on; four serve four callers at once.
+std::atomic<Piece*> waiting[4];
+std::atomic<long> kept{0};
+
+char* memory_of(Piece* piece) {
+  return reinterpret_cast<char*>(piece) + kHeader;
+}
+
+Piece* new_piece(long bytes) {
+  const bool large = bytes >= 2 * kLargePage;
+  const long unit = large ? kLargePage : kHeader;
+  bytes = (bytes + kHeader + unit - 1) / unit * unit;
+  void* memory = nullptr;
+  if (posix_memalign(&memory, unit, bytes)) return nullptr;
+#if defined(MADV_HUGEPAGE)
+  // Packed kernels are read through once a step: few pages, few misses.
+  if (large) madvise(memory, bytes, MADV_HUGEPAGE);
+#endif
+  Piece* piece = static_cast<Piece*>(memory);
+  piece->bytes = bytes;
+  return piece;
+}
+
+void drop(Piece* piece) {
+  kept.fetch_sub(piece->bytes);
+  free(piece);
+}
+
+void keep(Piece* piece) {
+  if (kept.fetch_add(piece->bytes) + piece->bytes > kMostKept)
+    return drop(piece);
+  for (auto& slot : waiting) {
+    Piece* empty = nullptr;
+    if (slot.compare_exchange_strong(empty, piece)) return;
+  }
+  drop(piece);
+}
+
+}  // namespace
+
+Scratch::Scratch(long bytes) : memory_(nullptr) {
+  for (auto& slot : waiting) {
+    Piece* piece = slot.exchange(nullptr);
+    if (!piece) continue;
+    if (piece->bytes >= bytes + kHeader) {
+      kept.fetch_sub(piece->bytes);
+      memory_ = memory_of(piece);
+      return;
+    }
+    // Too small: it makes room for a larger one.
+    drop(piece);
+  }
+  Piece* piece = new_piece(bytes);
+  if (piece) memory_ = memory_of(piece);
+}
+
+Scratch::~Scratch() {
+  if (memory_) keep(reinterpret_cast<Piece*>(memory_ - kHeader));
+}
+
+void release_scratch() {
+  for (auto& slot : waiting)
+    if (Piece* piece = slot.exchange(nullptr)) drop(piece);
+}
+
+}  // namespace kln

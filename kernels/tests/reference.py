@@ -1,0 +1,124 @@
+"""The cells in NumPy, in float64: written from the equations, and slowly.
+
+Nothing here takes an absolute value or compares but by real parts: functions
+stay analytic, so that the complex step gives derivatives to the last digit.
+"""
+
+import numpy as np
+
+UNIT_ROUNDOFF = {"float32": 2.0**-24, "float64": 2.0**-53}
+
+
+def sigmoid(z):
+    return 0.5 + 0.5 * np.tanh(0.5 * z)
+
+
+def normalized(z, gamma, beta, epsilon, roundoff):
+    """gamma * (z - mean) * scale + beta over the rows of z."""
+    if gamma is None:
+        return z
+    mean = z.mean(axis=1, keepdims=True)
+    centred = z - mean
+    variance = (centred**2).mean(axis=1, keepdims=True)
+    # A complex step away from zero the real part is a rounding below it.
+    deviation = np.sqrt(np.maximum(variance.real, 0.0))
+    constant = deviation <= 16 * roundoff * np.abs(mean.real)
+    # The square root of a constant: no derivative comes from the other branch.
+    safe = np.where(constant, 1.0 - epsilon, variance)
+    y = gamma * centred / np.sqrt(safe + epsilon)
+    return y if beta is None else y + beta
+
+
+def plus(z, *vectors):
+    for vector in vectors:
+        z = z if vector is None else z + vector
+    return z
+
+
+def lstm_step(from_x, from_h, states, w, norm, carry_normalized_state):
+    z = norm(from_h, "recurrent") + norm(from_x, "kernel")
+    i, f, g, o = np.split(plus(z, w.get("bias")), 4, axis=1)
+    c = sigmoid(f) * states[1] + sigmoid(i) * np.tanh(g)
+    shown = norm(c, "state")
+    h = sigmoid(o) * np.tanh(shown)
+    return h, shown if carry_normalized_state else c
+
+
+def gru_step(from_x, from_h, states, w, norm, _):
+    units = states[0].shape[1]
+    gates, candidate = slice(0, 2 * units), slice(2 * units, None)
+
+    def site(z, name, bias):
+        parts = [norm(z[:, part], name, part) for part in (gates, candidate)]
+        return plus(np.concatenate(parts, axis=1), bias)
+
+    from_x = site(from_x, "kernel", w.get("bias"))
+    from_h = site(from_h, "recurrent", w.get("recurrent_bias"))
+    z, r = np.split(sigmoid(from_x[:, gates] + from_h[:, gates]), 2, axis=1)
+    g = np.tanh(from_x[:, candidate] + r * from_h[:, candidate])
+    return ((1.0 - z) * states[0] + z * g,)
+
+
+def simple_rnn_step(from_x, from_h, states, w, norm, _):
+    return (np.tanh(norm(plus(from_x + from_h, w.get("bias")), "")),)
+
+
+STEPS = {"lstm": lstm_step, "gru": gru_step, "simple_rnn": simple_rnn_step}
+
+
+def run(
+    cell,
+    x,
+    states,
+    weights,
+    *,
+    epsilon=1e-5,
+    mask=None,
+    input_mask=None,
+    recurrent_mask=None,
+    go_backwards=False,
+    carry_normalized_state=False,
+    dtype="float64",
+):
+    """Outputs (B, T, U) in the order of visits, and the final states."""
+
+    def norm(z, site, part=slice(None)):
+        prefix = f"{site}_" if site else ""
+        gamma, beta = (weights.get(prefix + k) for k in ("gamma", "beta"))
+        gamma, beta = (None if v is None else v[part] for v in (gamma, beta))
+        return normalized(z, gamma, beta, epsilon, UNIT_ROUNDOFF[dtype])
+
+    batch, steps, _ = x.shape
+    mask = np.ones((batch, steps), bool) if mask is None else mask
+    visits = range(steps)
+    outputs = []
+    for t in reversed(visits) if go_backwards else visits:
+        x_t = np.where(mask[:, t, None], x[:, t], 0.0)
+        x_t = x_t if input_mask is None else x_t * input_mask
+        h = states[0] if recurrent_mask is None else states[0] * recurrent_mask
+        new = STEPS[cell](
+            x_t @ weights["kernel"],
+            h @ weights["recurrent_kernel"],
+            states,
+            weights,
+            norm,
+            carry_normalized_state,
+        )
+        states = [
+            np.where(mask[:, t, None], b, a)
+            for a, b in zip(states, new, strict=True)
+        ]
+        outputs.append(states[0])
+    return np.stack(outputs, axis=1), states
+
+
+def along(function, arguments, direction):
+    """The derivative of a scalar function of arrays by name, along arrays."""
+    step = 1e-30
+    moved = {
+        name: value + 1j * step * direction[name]
+        if name in direction
+        else value
+        for name, value in arguments.items()
+    }
+    return function(moved).imag / step

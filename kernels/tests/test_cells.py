@@ -1,0 +1,168 @@
+"""Cells and options against the reference, values and gradients.
+
+In float64 the tolerance is that of rounding: sums of up to some hundred terms
+over some steps.
+"""
+
+import itertools
+
+import numpy as np
+import pytest
+from problems import check_gradients, check_values, draw, gradients, sequence
+
+ALL = ("mask", "input_mask", "recurrent_mask")
+SITES = ("kernel", "recurrent", "state")
+
+
+def vectors(sites, betas=True, biases=("bias",)):
+    kinds = ("gamma", "beta") if betas else ("gamma",)
+    return {*biases, *(f"{s}_{k}" for s in sites for k in kinds)}
+
+
+def subsets(names):
+    return itertools.chain.from_iterable(
+        itertools.combinations(names, n) for n in range(len(names) + 1)
+    )
+
+
+LSTMS = [
+    ("lstm", vectors(sites, betas), {"carry_normalized_state": carried})
+    for sites in subsets(SITES)
+    for betas in (True, False)
+    for carried in (False, True)
+    if not carried or "state" in sites
+]
+LSTMS += [("lstm", vectors(sites, biases=()), {}) for sites in ((), SITES)]
+GRUS = [
+    ("gru", vectors(sites, betas, biases), {})
+    for sites in subsets(SITES[:2])
+    for betas in (True, False)
+    for biases in ((), ("bias",), ("bias", "recurrent_bias"))
+]
+RNNS = [
+    ("simple_rnn", names, {})
+    for names in (
+        {"bias", "gamma", "beta"},
+        {"gamma", "beta"},
+        {"gamma"},
+        {"bias"},
+        set(),
+    )
+]
+
+
+@pytest.mark.parametrize(("cell", "names", "options"), LSTMS + GRUS + RNNS)
+def test_sites_and_vectors(cell, names, options):
+    drawn = draw(cell, (3, 4, 5, 7), names, masks=ALL, **options)
+    found = gradients(drawn)
+    check_values(drawn, found, 1e-13)
+    check_gradients(drawn, found, 1e-12)
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru", "simple_rnn"])
+@pytest.mark.parametrize("masks", [*subsets(ALL)])
+@pytest.mark.parametrize("go_backwards", [False, True])
+def test_masks_and_directions(cell, masks, go_backwards):
+    drawn = draw(cell, (4, 5, 3, 6), masks=masks, go_backwards=go_backwards)
+    found = gradients(drawn)
+    check_values(drawn, found, 1e-13)
+    check_gradients(drawn, found, 1e-12)
+
+
+SIZES = [
+    (1, 1, 1, 1),
+    (2, 1, 3, 1),
+    (1, 3, 1, 2),
+    (3, 2, 2, 8),
+    (2, 3, 5, 9),
+    (5, 3, 7, 15),
+    (7, 2, 4, 16),
+    (3, 2, 6, 17),
+    (6, 2, 3, 33),
+    (19, 3, 2, 5),
+    # x W is kept above 64 features.
+    (3, 4, 65, 6),
+    (18, 40, 70, 3),
+    # A chunk of the backward pass has 512 rows: more steps, and more rows.
+    (4, 140, 2, 3),
+    (515, 3, 2, 3),
+    (1030, 2, 3, 2),
+    # Blocks of products are 512 deep, and so wide a matrix is packed.
+    (2, 2, 3, 520),
+    (2, 2, 520, 3),
+]
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru", "simple_rnn"])
+@pytest.mark.parametrize("sizes", SIZES)
+def test_sizes(cell, sizes, each_instruction_set):
+    drawn = draw(cell, sizes, masks=ALL)
+    found = gradients(drawn)
+    # Over many steps a chaotic cell loses digits, and sums are longer.
+    check_values(drawn, found, 1e-11)
+    check_gradients(drawn, found, 1e-9 if sizes[1] > 100 else 1e-11)
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru", "simple_rnn"])
+@pytest.mark.parametrize("sizes", [(3, 4, 5, 7), (7, 6, 70, 64), (2, 3, 9, 65)])
+def test_float32(cell, sizes, each_instruction_set):
+    drawn = draw(cell, sizes, masks=ALL)
+    found = gradients(drawn, "float32")
+    assert all(array.dtype == np.float32 for array in found.values())
+    check_values(drawn, found, 1e-5, "float32")
+    check_gradients(drawn, found, 1e-4, "float32")
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru", "simple_rnn"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_inference_is_the_forward_pass_of_training(cell, dtype):
+    # x W for more steps at once, and for all rows: other pieces, equal bits.
+    drawn = draw(cell, (130, 6, 5, 9), masks=ALL)
+    problem = sequence(drawn, dtype)
+    training, inference = problem.forward(training=True), problem.forward()
+    assert training.outputs.tobytes() == inference.outputs.tobytes()
+    for a, b in zip(training.final_states, inference.final_states, strict=True):
+        assert a.tobytes() == b.tobytes()
+    last = problem.forward(return_outputs=False)
+    assert last.outputs is None
+    assert np.array_equal(last.final_states[0], training.outputs[:, -1])
+
+
+def test_no_initial_states_and_no_cotangents_are_zeros():
+    drawn = draw("lstm", (3, 4, 5, 6))
+    zeros = tuple(np.zeros_like(state) for state in drawn.states)
+    explicit = drawn._replace(
+        states=zeros, d_outputs=np.zeros_like(drawn.d_outputs), d_states=zeros
+    )
+    implicit = drawn._replace(states=(None, None))
+    d_h = drawn.d_states[0]
+    found = []
+    for problem, cotangents in (
+        (explicit, {"d_outputs": explicit.d_outputs}),
+        (implicit, {}),
+    ):
+        runs = sequence(problem)
+        result = runs.forward(training=True)
+        d_c = zeros[1] if cotangents else None
+        found.append(
+            runs.backward(
+                result.residuals, d_final_states=(d_h, d_c), **cotangents
+            )
+        )
+    a, b = found
+    assert np.abs(a.x).max() > 0
+    assert a.x.tobytes() == b.x.tobytes()
+    for name in a.weights:
+        assert a.weights[name].tobytes() == b.weights[name].tobytes()
+
+
+def test_gradients_that_are_not_wanted():
+    drawn = draw("gru", (3, 4, 5, 6))
+    problem = sequence(drawn)
+    residuals = problem.forward(training=True).residuals
+    cotangents = {"d_outputs": drawn.d_outputs}
+    some = problem.backward(residuals, needs_x=False, **cotangents)
+    everything = problem.backward(residuals, **cotangents)
+    assert some.x is None
+    for name, gradient in everything.weights.items():
+        assert gradient.tobytes() == some.weights[name].tobytes()

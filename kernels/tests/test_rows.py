@@ -1,0 +1,206 @@
+"""Rows that are special: without variance, left out, infinite, tiny."""
+
+import numpy as np
+import pytest
+from problems import (
+    by_name,
+    check_gradients,
+    check_values,
+    draw,
+    gradients,
+    sequence,
+)
+
+CELLS = ["lstm", "gru", "simple_rnn"]
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_steps_of_zeros_from_a_state_of_zero(cell, dtype, each_instruction_set):
+    """A row without variance is not scaled, nor is its gradient.
+
+    With 1 / sqrt(epsilon) in its place ten such steps would multiply the
+    gradient by 316 each.
+    """
+    vectors = {"kernel_gamma", "recurrent_gamma", "state_gamma", "gamma"}
+    drawn = draw(cell, (3, 10, 4, 6), vectors)
+    x = drawn.x.copy()
+    x[:, :8] = 0.0
+    drawn = drawn._replace(
+        x=x, states=tuple(np.zeros_like(state) for state in drawn.states)
+    )
+    found = gradients(drawn, dtype)
+    tight = 1e-12 if dtype == "float64" else 1e-4
+    check_values(drawn, found, tight, dtype)
+    check_gradients(drawn, found, tight, dtype)
+    # Of size 1e19 and more otherwise.
+    assert np.abs(found["d_x"]).max() < 1e3
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_whose_variance_is_rounding(dtype):
+    """A large and equal summed input has no variance but that of rounding."""
+    drawn = draw("simple_rnn", (2, 1, 3, 20), {"gamma", "beta", "bias"})
+    weights = drawn.weights | {
+        "kernel": np.zeros((3, 20)),
+        "recurrent_kernel": np.zeros((20, 20)),
+        # 1 / 3 has a rounding error in the mean of 20 of them.
+        "bias": np.full(20, 1e6 / 3.0),
+    }
+    drawn = drawn._replace(weights=weights)
+    found = gradients(drawn, dtype)
+    beta = np.tanh(weights["beta"])
+    # Up to the mean's rounding error, times gamma.
+    tolerance = 1e6 * (1e-6 if dtype == "float32" else 1e-15)
+    assert np.abs(found["outputs"] - beta).max() < tolerance
+    # Not scaled: the sum of squares would take part if it were.
+    gamma = weights["gamma"]
+    d = (drawn.d_outputs[:, 0] + drawn.d_states[0]) * (
+        1.0 - np.asarray(found["outputs"][:, 0], "float64") ** 2
+    )
+    d = d * gamma
+    d = (d - d.mean(axis=1, keepdims=True)).sum(axis=0)
+    assert np.abs(found["d_bias"] - d).max() < 1e-5
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_what_stands_at_steps_left_out_does_not_matter(cell):
+    drawn = draw(cell, (4, 5, 3, 6), masks=("mask",))
+    mask = drawn.options["mask"]
+    assert not mask.all()
+    x = np.where(mask[..., None], drawn.x, np.nan)
+    clean, dirty = gradients(drawn), gradients(drawn._replace(x=x))
+    assert np.isfinite(clean["d_kernel"]).all()
+    for name, array in clean.items():
+        assert array.tobytes() == dirty[name].tobytes(), name
+
+
+def test_a_row_that_is_left_out_keeps_its_states():
+    drawn = draw("lstm", (3, 4, 2, 5))
+    mask = np.ones((3, 4), bool)
+    mask[1] = False
+    drawn.options["mask"] = mask
+    found = gradients(drawn)
+    h, c = drawn.states
+    assert np.array_equal(found["final0"][1], h[1])
+    assert np.array_equal(found["final1"][1], c[1])
+    assert np.array_equal(found["outputs"][1], np.stack([h[1]] * 4))
+    d_h = drawn.d_states[0] + drawn.d_outputs.sum(axis=1)
+    assert np.allclose(found["d_state0"][1], d_h[1], rtol=1e-14, atol=0.0)
+    assert np.array_equal(found["d_state1"][1], drawn.d_states[1][1])
+    assert not found["d_x"][1].any()
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_rows_do_not_see_each_other(cell, each_instruction_set):
+    drawn = draw(cell, (9, 4, 3, 7))
+    poisoned = drawn.x.copy()
+    poisoned[4] = np.nan
+    a = sequence(drawn).forward().outputs
+    b = sequence(drawn._replace(x=poisoned)).forward().outputs
+    others = np.arange(9) != 4
+    assert a[others].tobytes() == b[others].tobytes()
+    assert np.isnan(b[4]).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("cell", CELLS)
+def test_extreme_inputs(cell, dtype, each_instruction_set):
+    """Gates that are wide open or shut are 1 and 0, and not NaN."""
+    drawn = draw(cell, (3, 3, 4, 6), set())
+    drawn = drawn._replace(x=np.sign(drawn.x) * 1e15)
+    found = gradients(drawn, dtype)
+    assert all(np.isfinite(array).all() for array in found.values())
+    check_values(drawn, found, 1e-6 if dtype == "float32" else 1e-13)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_activations(dtype, each_instruction_set):
+    """tanh and sigmoid to a few units in the last place, through a cell."""
+    points = np.concatenate(
+        [np.linspace(-30, 30, 4001), np.logspace(-9, 2, 999)]
+    )
+    roundoff = np.finfo(dtype).eps / 2
+    n = len(points)
+    # h' = tanh(x); the one unit's weights are 1 and 0.
+    tanh = draw("simple_rnn", (n, 1, 1, 1), set())
+    tanh = tanh._replace(
+        x=points.reshape(n, 1, 1),
+        weights={
+            "kernel": np.ones((1, 1)),
+            "recurrent_kernel": np.zeros((1, 1)),
+        },
+    )
+    found = sequence(tanh, dtype).forward().outputs.ravel()
+    rounded = points.astype(dtype).astype("float64")
+    expected = np.tanh(rounded)
+    assert (np.abs(found - expected) <= 6 * roundoff * abs(expected)).all()
+    # h' = (1 - sigmoid(x)) * 1: of the GRU's gates z alone sees x.
+    gru = draw("gru", (n, 1, 1, 1), set())
+    gru = gru._replace(
+        x=points.reshape(n, 1, 1),
+        states=(np.ones((n, 1)),),
+        weights={
+            "kernel": np.array([[-1.0, 0.0, 0.0]]),
+            "recurrent_kernel": np.zeros((1, 3)),
+        },
+    )
+    found = sequence(gru, dtype).forward().outputs.ravel()
+    expected = 1.0 - 1.0 / (1.0 + np.exp(rounded))
+    assert (np.abs(found - expected) < 3 * roundoff).all()
+
+
+def test_denormals_are_zero_inside_and_not_outside(each_instruction_set):
+    tiny = np.float32(1e-40)
+    drawn = draw("lstm", (2, 1, 1, 3), set())
+    weights = {name: 0.0 * w for name, w in drawn.weights.items()}
+    states = (drawn.states[0], np.full((2, 3), 4e-40))
+    drawn = drawn._replace(weights=weights, states=states)
+    # c' = sigmoid(0) * c.
+    (_, c) = sequence(drawn, "float32").forward().final_states
+    assert not c.any()
+    assert np.float32(tiny) * np.float32(1.0) > 0.0
+    (_, c) = sequence(drawn, "float64").forward().final_states
+    assert (c == 2e-40).all()
+
+
+def test_the_residuals_of_another_problem_are_refused():
+    drawn, other = (draw(c, (2, 3, 4, 5)) for c in ("gru", "gru"))
+    other.options["go_backwards"] = True
+    residuals = sequence(drawn).forward(training=True).residuals
+    problem = sequence(other)
+    assert problem.residual_bytes == residuals.size
+    with pytest.raises(ValueError, match="residuals were not left by a forw"):
+        problem.backward(residuals)
+    sequence(drawn).backward(residuals)
+
+
+def test_arrays_to_write_to():
+    drawn = draw("lstm", (2, 3, 4, 5))
+    problem = sequence(drawn)
+    new = problem.forward(training=True)
+    expected = by_name(new, problem.backward(new.residuals, needs_x=True))
+
+    h, c = (state.copy() for state in drawn.states)
+    stream = sequence(drawn._replace(states=(h, c)))
+    residuals = np.empty(stream.residual_bytes + 16, np.uint8)[16:]
+    outputs = np.full_like(new.outputs, np.nan)
+    # In place of the initial states, as a stream carries them.
+    given = stream.forward(
+        training=True,
+        outputs=outputs,
+        final_states=(h, c),
+        residuals=residuals,
+    )
+    assert given.outputs is outputs and given.final_states == (h, c)
+    buffers = {
+        "d_x": np.full_like(drawn.x, np.nan),
+        "d_initial_states": tuple(np.full_like(h, np.nan) for _ in range(2)),
+        "d_weights": {
+            n: np.full_like(w, np.nan) for n, w in drawn.weights.items()
+        },
+    }
+    found = by_name(given, stream.backward(residuals, **buffers))
+    for name, array in expected.items():
+        assert array.tobytes() == found[name].tobytes(), name
+    assert found["d_x"] is buffers["d_x"]
