@@ -235,6 +235,22 @@ class History(keras.callbacks.CSVLogger):
         files.write_csv(Path(self.filename), self.rows)
 
 
+class EpochLine(keras.callbacks.Callback):
+    """Prints one line per Keras epoch: for pipes and files, not terminals."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._start = time.perf_counter()
+
+    def on_epoch_end(self, epoch, logs=None):
+        seconds = time.perf_counter() - self._start
+        parts = [
+            f"epoch {epoch + 1}/{self.params['epochs']}",
+            f"{seconds:.1f} s",
+            *(f"{key} {float(value):.4g}" for key, value in logs.items()),
+        ]
+        print("  ".join(parts))
+
+
 class StopOnNonFinite(keras.callbacks.TerminateOnNaN):
     """`TerminateOnNaN` that names the update and spares the checkpoints.
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from common import files
 from common.plotting import Panel, Run
 
 
@@ -63,6 +64,14 @@ def table(heading: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     ]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n".join(lines)
+
+
+def show_and_write(
+    path: Path, heading: Sequence[str], rows: Sequence[Sequence[Any]]
+) -> None:
+    """Prints a table of a study and writes it as CSV."""
+    print(table(heading, rows))
+    files.write_csv(path, [dict(zip(heading, r, strict=True)) for r in rows])
 
 
 def _text(cell: Any) -> str:
