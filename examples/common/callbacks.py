@@ -204,7 +204,8 @@ class History(keras.callbacks.CSVLogger):
     Attributes:
         rows: one dictionary per Keras epoch, from the first, also after a
             resume: `epoch` (passes over the training data, a fraction
-            where a Keras epoch is part of one), `updates`, and the logs.
+            where a Keras epoch is part of one), `updates`, `seconds` so far,
+            and the logs.
         seconds: the time spent, of all sessions that the run took.
     """
 
@@ -229,6 +230,7 @@ class History(keras.callbacks.CSVLogger):
             {
                 "epoch": updates / self.updates_per_pass,
                 "updates": updates,
+                "seconds": round(self.seconds, 3),
                 **{key: float(value) for key, value in (logs or {}).items()},
             }
         )

@@ -27,7 +27,10 @@ def summary(runs: Sequence[Run], keys: Iterable[str]) -> list[str]:
 
 
 def race(runs: Sequence[Run], rival: Sequence[Run], panel: Panel) -> str:
-    """The updates until `panel` falls to the value at which a rival ends.
+    """The updates until `panel` falls to the best that a rival reaches.
+
+    Both are judged by their best so far: an evaluation that happens to be bad
+    does not lower the goal, and what is reached stays so.
 
     Args:
         runs: several seeds of one kind.
@@ -43,7 +46,7 @@ def race(runs: Sequence[Run], rival: Sequence[Run], panel: Panel) -> str:
         return "diverged"
     updates = []
     for run, other in zip(runs, rival, strict=True):
-        goal = panel.value(other.rows[-1])
+        goal = min(map(panel.value, other.rows))
         there = (r["updates"] for r in run.rows if panel.value(r) <= goal)
         updates.append(next(there, None))
     late = updates.count(None)
