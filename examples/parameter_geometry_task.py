@@ -17,13 +17,6 @@ from keras_ln.ops.generalized_linear import normalized_summed_inputs
 from keras_ln.ops.jacobian import jacobian
 
 KINDS = (None, "batch", "weight", "layer")
-# Okabe and Ito's colours, and lines that tell those apart which coincide.
-STYLES = {
-    None: {"color": "#000000", "linestyle": "-", "marker": "s"},
-    "batch": {"color": "#009E73", "linestyle": "-", "marker": "o"},
-    "weight": {"color": "#CC79A7", "linestyle": "--", "marker": "^"},
-    "layer": {"color": "#0072B2", "linestyle": "-.", "marker": "d"},
-}
 
 
 def _name(kind: str | None) -> str:
@@ -136,7 +129,7 @@ def draw(results, fishers, path: Path) -> None:
     figure, axes = plt.subplots(2, 3, figsize=(13, 7.6), layout="constrained")
     for (kind, method), rows in kl.items():
         label = _name(kind) + (", eq. 13" if method == "paper" else "")
-        style = dict(STYLES[kind], ms=4)
+        style = plotting.style_of(_name(kind)) | {"ms": 4}
         if method == "paper":
             style |= {"color": "#D55E00", "linestyle": ":"}
         axes[0, 0].loglog(
@@ -152,7 +145,12 @@ def draw(results, fishers, path: Path) -> None:
         (axes[0, 2], alone, "one unit's weights"),
     ):
         for kind, rows in rows_of.items():
-            axis.loglog(*rows.T, label=_name(kind), **STYLES[kind], ms=4)
+            axis.loglog(
+                *rows.T,
+                label=_name(kind),
+                **plotting.style_of(_name(kind)),
+                ms=4,
+            )
         axis.set(
             title=f"One gradient step, {what} scaled",
             xlabel="norm of the first unit's weights",

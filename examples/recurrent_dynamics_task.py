@@ -12,7 +12,11 @@ from recurrent_dynamics_model import CELLS, FEATURES, KINDS
 
 from keras_ln.analysis import HiddenDynamics, hidden_dynamics
 
-DASHES = {"plain": "--", "layer": "-"}
+# The kinds of the other figures; colours are those of the scales.
+DASHES = {
+    kind: plotting.style_of(other)["linestyle"]
+    for kind, other in (("plain", "none"), ("layer", "layer"))
+}
 SCALES = {0.5: "#56B4E9", 1.0: "#009E73", 2.0: "#E69F00", 4.0: "#D55E00"}
 QUANTITIES = {
     "state": "state",

@@ -130,6 +130,7 @@ def train_one(
         procedure.panels,
         folder / "curves.png",
         procedure.progress,
+        plan.norm,
     )
     training.finish(folder, metrics, history)
     print(tables.table([*metrics], [[*metrics.values()]]))
