@@ -12,8 +12,6 @@ from keras import layers, ops
 
 import keras_ln
 
-KINDS = ("none", "batch", "batch-everywhere", "layer")
-
 # Standard deviation of the initial h: where it starts, and of the noise on it.
 START = 0.1
 
@@ -210,3 +208,64 @@ class Attention(layers.Layer):
 
     def get_config(self):
         return super().get_config() | self.config
+
+
+def build_model(
+    norm: str = "layer",
+    units: int = 240,
+    passage_length: int = 300,
+    query_length: int = 100,
+    vocabulary: int = 120_000,
+    dropout: float = 0.5,
+    gain: float | None = None,
+    momentum: float = 0.99,
+    spread: float = 0.01,
+    seed: int = 0,
+) -> keras.Model:
+    """Builds the network; passages and queries, both in numbers, to logits.
+
+    Args:
+        norm: "none", "batch", "batch-everywhere" or "layer".
+        units: the size of embedding, LSTMs and attention.
+        passage_length: the words of the longest passage.
+        query_length: those of the longest query.
+        vocabulary: the words and markers, and the padding 0.
+        dropout: share of embedded words, and of what goes to the softmax,
+            that is dropped.
+        gain: initial gain of the normalisations; None for the layers' own.
+        momentum: share of its statistics that batch normalisation keeps.
+        spread: standard deviation of the embeddings at the start.
+        seed: of what is random in training.
+    """
+    embed = layers.Embedding(
+        vocabulary,
+        units,
+        embeddings_initializer=keras.initializers.RandomNormal(stddev=spread),
+        name="embedding",
+    )
+    drop = layers.Dropout(dropout, seed=seed)
+
+    # Its own for each start: equal seeds would be equal noise.
+    noise = iter((seed + 2, seed + 3))
+
+    def read(words, name, **kwargs):
+        mask = ops.not_equal(words, 0)
+        h, c = InitialState(units, name=f"{name}_start")(words)
+        if uses_batches(norm):
+            # Equal states of a batch would have no variance.
+            h = layers.GaussianNoise(START, seed=next(noise))(h)
+        recurrent = lstm(norm, units, gain, momentum, name=name, **kwargs)
+        # Keras hands on no mask where there is an initial state.
+        states = recurrent(drop(embed(words)), initial_state=[h, c], mask=mask)
+        return states, mask
+
+    passage = keras.Input((passage_length,), dtype="int32", name="passage")
+    query = keras.Input((query_length,), dtype="int32", name="query")
+    states, mask = read(passage, "read_passage", return_sequences=True)
+    question, _ = read(query, "read_query")
+    found = Attention(
+        units, norm == "batch-everywhere", gain, momentum, name="attention"
+    )(states, question, mask=mask)
+    found = layers.Dropout(dropout, seed=seed + 1)(found)
+    answer = layers.Dense(vocabulary, dtype="float32", name="answer")
+    return keras.Model([passage, query], answer(found))

@@ -15,8 +15,6 @@ import numpy as np
 from common import encoders
 from keras import layers, ops
 
-KINDS = ("none", "layer", "symmetric")
-
 # The hinge's margin, by how pairs are scored.
 MARGINS = {"order": 0.05, "cosine": 0.2}
 
@@ -152,16 +150,26 @@ class BatchRecall(keras.metrics.Mean):
         return {**super().get_config(), "similarity": self.similarity}
 
 
-def build_network(
-    norm: str,
-    vocabulary: int,
-    steps: int,
-    features: int,
-    units: int,
-    word_units: int,
-    gain: float | None,
+def build_model(
+    norm: str = "layer",
+    units: int = 1024,
+    vocabulary: int = 10_000,
+    steps: int = 31,
+    features: int = 4096,
+    word_units: int = 300,
+    gain: float | None = None,
 ) -> keras.Model:
-    """Builds the two encoders; the arguments are `build_model`'s."""
+    """Builds both encoders: (words, features) to (2, units).
+
+    Args:
+        norm: "none", "layer" or "symmetric".
+        units: the size of the GRU and of the common space.
+        vocabulary: the words, with padding, end mark and unknown.
+        steps: the words of the longest caption, with the end mark.
+        features: those of an image.
+        word_units: the size of a word's vector.
+        gain: initial gain of the layer normalisation; None for 1.
+    """
     uniform = encoders.uniform()
     words = keras.Input((steps,), dtype="int32", name="words")
     pictures = keras.Input((features,), name="features")

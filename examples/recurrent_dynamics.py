@@ -6,169 +6,24 @@ claim: plain layers have states and gradients that grow or shrink with the
 scale, those of layer-normalised ones are stable.
 """
 
-import sys
-from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import keras
-import numpy as np
-from common import files, plotting, studies
-from common.plotting import plt
-
-import keras_ln
-from keras_ln.analysis import HiddenDynamics, hidden_dynamics
-
-CELLS = {
-    "RNN": (keras.layers.SimpleRNN, keras_ln.LNSimpleRNN),
-    "GRU": (keras.layers.GRU, keras_ln.LNGRU),
-    "LSTM": (keras.layers.LSTM, keras_ln.LNLSTM),
-}
-KINDS = {"plain": "--", "layer": "-"}
-SCALES = {0.5: "#56B4E9", 1.0: "#009E73", 2.0: "#E69F00", 4.0: "#D55E00"}
-QUANTITIES = {
-    "state": "state",
-    "summed_inputs": "summed inputs",
-    "gradient": "gradient of the last state",
-}
-FEATURES = 8
-# Below, float32 has no digits left.
-SMALLEST = 1e-30
+from common import ending, studies
 
 
-def build_layer(
-    cell: str, kind: str, scale: float, units: int, seed: int
-) -> keras.layers.RNN:
-    """A layer for inputs (B, T, 8), with recurrent weights of one scale."""
-    layer = CELLS[cell][list(KINDS).index(kind)](
-        units,
-        kernel_initializer=keras.initializers.GlorotUniform(seed=seed),
-        recurrent_initializer=keras.initializers.Orthogonal(
-            gain=scale, seed=seed + 1
-        ),
-    )
-    layer.build((None, None, FEATURES))
-    return layer
+def procedure() -> Callable[..., None]:
+    """What measures, imported when the flags are known to be right."""
+    import recurrent_dynamics_task
 
-
-def growth(gradient: np.ndarray) -> float:
-    """The factor per step backwards, from a fit to log(gradient)."""
-    usable = np.isfinite(gradient) & (gradient > SMALLEST)
-    back = np.arange(len(gradient))[::-1][usable]
-    return float(np.exp(np.polyfit(back, np.log(gradient[usable]), 1)[0]))
-
-
-def spread(values: Sequence[float]) -> float:
-    """The largest over the smallest, over the scales."""
-    return max(values) / min(values)
-
-
-def draw(found: dict[tuple, HiddenDynamics], path: Path) -> None:
-    """A column per cell, a row per quantity."""
-    figure, axes = plt.subplots(
-        len(QUANTITIES),
-        len(CELLS),
-        figsize=(13, 9),
-        sharex=True,
-        sharey="row",
-        layout="constrained",
-    )
-    for (cell, kind, scale), sizes in found.items():
-        column = list(CELLS).index(cell)
-        for axis, name in zip(axes[:, column], QUANTITIES, strict=True):
-            values = getattr(sizes, name)
-            axis.semilogy(
-                np.arange(1, len(values) + 1),
-                np.where(values > SMALLEST, values, np.nan),
-                color=SCALES[scale],
-                linestyle=KINDS[kind],
-                lw=1.2,
-                label=f"{kind}, {scale:g}",
-            )
-    for axis, cell in zip(axes[0], CELLS, strict=True):
-        axis.set_title(cell)
-    for row, label in zip(axes, QUANTITIES.values(), strict=True):
-        row[0].set_ylabel(label)
-        for axis in row:
-            axis.grid(alpha=0.3, lw=0.5)
-            axis.spines[["top", "right"]].set_visible(False)
-    for axis in axes[-1]:
-        axis.set_xlabel("time step")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(
-        handles,
-        labels,
-        loc="outside lower center",
-        ncols=len(labels),
-        title="kind, scale of the recurrent weights",
-        frameon=False,
-    )
-    plotting.save(figure, path, dpi=100)
-
-
-def measure(args: Namespace, folder: Path) -> None:
-    """Everything that the script prints and writes."""
-    rng = np.random.default_rng(args.seed)
-    x = rng.normal(size=(args.batch_size, args.steps, FEATURES))
-    found, rows = {}, []
-    for cell in CELLS:
-        for kind in KINDS:
-            for scale in SCALES:
-                layer = build_layer(cell, kind, scale, args.units, args.seed)
-                sizes = hidden_dynamics(
-                    layer, x.astype("float32"), seed=args.seed
-                )
-                found[cell, kind, scale] = sizes
-                # The second half has forgotten the start.
-                half = slice(args.steps // 2, None)
-                rows.append(
-                    (
-                        cell,
-                        kind,
-                        scale,
-                        float(sizes.state[half].mean()),
-                        float(sizes.summed_inputs[half].mean()),
-                        growth(sizes.gradient),
-                    )
-                )
-    studies.write_table(
-        folder / "dynamics.csv",
-        ["cell", "kind", "scale", "state", "summed inputs", "gradient factor"],
-        rows,
-    )
-    files.write_csv(
-        folder / "curves.csv",
-        [
-            {"cell": cell, "kind": kind, "scale": scale, "step": t + 1}
-            | {name: float(getattr(sizes, name)[t]) for name in QUANTITIES}
-            for (cell, kind, scale), sizes in found.items()
-            for t in range(args.steps)
-        ],
-    )
-    studies.write_table(
-        folder / "spread.csv",
-        ["cell", "kind", "state", "gradient factor"],
-        [
-            (
-                cell,
-                kind,
-                *(
-                    spread([row[k] for row in rows if row[:2] == (cell, kind)])
-                    for k in (3, 5)
-                ),
-            )
-            for cell in CELLS
-            for kind in KINDS
-        ],
-    )
-    draw(found, folder / "figure.png")
+    return recurrent_dynamics_task.measure
 
 
 STUDY = studies.Study(
     name=Path(__file__).stem,
     description=__doc__,
     sizes={"steps": (500, 12), "batch_size": (8, 2), "units": (64, 6)},
-    measure=measure,
+    procedure=procedure,
 )
 
 
@@ -178,4 +33,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ending.execute(main)

@@ -13,108 +13,30 @@ normalisation in order, 90.2 % and 95.4 % permuted.
 """
 
 import argparse
-import sys
+import functools
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import keras
-import numpy as np
-from common import classifiers, cli, training
-from common.datasets import mnist
-from keras import layers, ops
+from common import cli, ending, flags
 
-import keras_ln
+if TYPE_CHECKING:
+    from common import runs
 
 KINDS = ("none", "batch", "layer")
 ORDERS = ("natural", "permuted")
 
 
-def build_model(
-    norm: str = "layer",
-    units: int = 100,
-    steps: int = 784,
-    classes: int = 10,
-    gain: float | None = None,
-    noise: float = 0.1,
-) -> keras.Model:
-    """Builds the classifier of sequences (B, steps, 1); it returns logits.
+def procedure(args: Namespace) -> "runs.Procedure":
+    """What the script does, imported when the flags are known to be right."""
+    import sequential_mnist_task
 
-    Args:
-        norm: one of `KINDS`.
-        units: the size of the LSTM.
-        steps: the pixels.
-        classes: the outputs.
-        gain: initial gain of the normalisation; None for the layer's own.
-        noise: standard deviation of the initial h of "batch", in training,
-            and of the start value of that of "layer", which is learnt. The
-            first pixels of many images are black: from an h of zero the state
-            would stay zero there, and the gradient of its normalisation, which
-            is 1 / sqrt(epsilon) per step, would leave the finite numbers.
-    """
-    kwargs = {}
-    if gain is not None and norm != "none":
-        kwargs["gamma_initializer"] = keras.initializers.Constant(gain)
-    inputs = keras.Input((steps, 1))
-    initial_state = None
-    zeros = ops.tile(ops.zeros_like(inputs[:, 0]), (1, units))
-    if norm == "batch":
-        # The quick preset has too few updates for a momentum of 0.99.
-        lstm = keras_ln.BNLSTM(units, momentum=0.9, **kwargs)
-        # Equal states of a batch would have no variance either.
-        noisy = layers.GaussianNoise(noise, seed=_new_seed())(zeros)
-        initial_state = [noisy, zeros]
-    elif norm == "layer":
-        lstm = keras_ln.LNLSTM(units, **kwargs)
-        start = keras.initializers.RandomNormal(stddev=noise)
-        learnt = layers.Embedding(1, units, embeddings_initializer=start)
-        nothing = ops.cast(ops.zeros_like(inputs[:, 0, 0]), "int32")
-        initial_state = [learnt(nothing), zeros]
-    else:
-        lstm = keras_ln.LNLSTM(units, normalize=())
-    x = lstm(inputs, initial_state=initial_state)
-    x = layers.Dense(classes)(x)
-    # All gates start with the identity, as the authors found best.
-    lstm.cell.recurrent_kernel.assign(np.tile(np.eye(units), 4))
-    return keras.Model(inputs, classifiers.logits(x))
-
-
-def _new_seed() -> int:
-    # Without a seed torch would draw from its global generator.
-    return int(keras.random.randint((), 0, 2**31 - 1))
-
-
-def order_of_pixels(order: str, pixels: int) -> np.ndarray:
-    """The pixels in the order in which they are read; the same in all runs."""
-    if order == "permuted":
-        return np.random.default_rng(0).permutation(pixels)
-    return np.arange(pixels)
-
-
-def load_data(args: Namespace) -> mnist.Digits:
-    """Loads the digits, a few of them for --smoke."""
-    digits = mnist.load(args)
-    return digits.first(256, 128) if args.smoke else digits
-
-
-def make_task(args: Namespace, digits: mnist.Digits) -> training.Task:
-    """Compiles the model and orders the pixels."""
-    order = order_of_pixels(args.order, digits.train_images[0].size)
-    return classifiers.make_task(
-        args,
-        digits,
-        lambda images: images.reshape(len(images), -1, 1)[:, order],
-        lambda shape: build_model(
-            args.norm, args.units, shape[0], gain=args.gain
-        ),
-        keras.optimizers.RMSprop(
-            args.learning_rate, momentum=0.9, global_clipnorm=1.0
-        ),
-    )
+    return sequential_mnist_task.PROCEDURE
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    cli.add_gain(parser)
+    flags.add_gain(parser)
     parser.add_argument(
         "--order", choices=ORDERS, help="of the pixels; both with --compare"
     )
@@ -144,15 +66,10 @@ EXPERIMENT = cli.Experiment(
         },
     },
     smoke={"epochs": 2, "units": 8},
-    load_data=load_data,
-    train=classifiers.trainer(make_task),
-    check=classifiers.check,
     compared={"order": ORDERS},
     add_arguments=_add_arguments,
-    panels=classifiers.panels(log=False),
-    columns=classifiers.COLUMNS,
-    race=classifiers.RACE,
-    make_task=make_task,
+    check=functools.partial(flags.check_batch_statistics, kinds=("batch",)),
+    procedure=procedure,
 )
 
 
@@ -162,4 +79,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ending.execute(main)

@@ -13,27 +13,25 @@ from common import encoders
 from common.datasets import plain_text
 from keras import layers, ops
 
-KINDS = ("none", "layer")
-
 ENCODING_BATCH, ENCODING_STEPS = 128, 16
 
 
-def build(
-    norm: str,
-    units: int,
-    word_size: int,
-    vocabulary: int,
-    max_words: int,
+def build_model(
+    norm: str = "layer",
+    units: int = 2_400,
+    word_units: int = 620,
+    vocabulary: int = 20_000,
+    length: int = 30,
     gain: float | None = None,
 ) -> keras.Model:
     """Builds an encoder and two decoders that share words and output layer.
 
     Args:
-        norm: one of `KINDS`.
-        units: U.
-        word_size: D.
-        vocabulary: V.
-        max_words: L.
+        norm: "none" or "layer".
+        units: U, the size of a sentence's vector.
+        word_units: D, the size of a word's.
+        vocabulary: the words, beside the marks of `plain_text`; with them V.
+        length: L, the most words of a sentence.
         gain: initial gain of the layer normalisation; None for 1.
 
     Returns:
@@ -42,13 +40,14 @@ def build(
         words (B, 2 L + 2, V). 0 pads the sentences and is what stands before
         a first word.
     """
+    vocabulary += len(plain_text.MARKS)
     current = keras.Input((None,), dtype="int32", name="current")
     before, after = (
-        keras.Input((max_words + 1,), dtype="int32", name=name)
+        keras.Input((length + 1,), dtype="int32", name=name)
         for name in ("before", "after")
     )
     words = layers.Embedding(
-        vocabulary, word_size, encoders.uniform(), name="word_vectors"
+        vocabulary, word_units, encoders.uniform(), name="word_vectors"
     )
     encoder = encoders.gru(norm, units, gain, name="encoder")
     thought = encoder(words(current), mask=ops.not_equal(current, 0))
@@ -69,7 +68,7 @@ class SentenceEncoder:
     """A trained model's encoder, which turns sentences into vectors.
 
     Args:
-        model: the model that `build` made.
+        model: the model that `build_model` made.
         words: the words to know, by number: the model's own and any others.
         table: their vectors (V', D); None for the model's own.
     """

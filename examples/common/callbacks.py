@@ -204,7 +204,8 @@ class History(keras.callbacks.CSVLogger):
     Attributes:
         rows: one dictionary per Keras epoch, from the first, also after a
             resume: `epoch` (passes over the training data, a fraction
-            where a Keras epoch is part of one), `updates`, and the logs.
+            where a Keras epoch is part of one), `updates`, `seconds` so far,
+            and the logs.
         seconds: the time spent, of all sessions that the run took.
     """
 
@@ -229,10 +230,27 @@ class History(keras.callbacks.CSVLogger):
             {
                 "epoch": updates / self.updates_per_pass,
                 "updates": updates,
+                "seconds": round(self.seconds, 3),
                 **{key: float(value) for key, value in (logs or {}).items()},
             }
         )
         files.write_csv(Path(self.filename), self.rows)
+
+
+class EpochLine(keras.callbacks.Callback):
+    """Prints one line per Keras epoch: for pipes and files, not terminals."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._start = time.perf_counter()
+
+    def on_epoch_end(self, epoch, logs=None):
+        seconds = time.perf_counter() - self._start
+        parts = [
+            f"epoch {epoch + 1}/{self.params['epochs']}",
+            f"{seconds:.1f} s",
+            *(f"{key} {float(value):.4g}" for key, value in logs.items()),
+        ]
+        print("  ".join(parts))
 
 
 class StopOnNonFinite(keras.callbacks.TerminateOnNaN):

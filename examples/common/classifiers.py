@@ -1,5 +1,6 @@
 """What the experiments that name what is in a picture have in common."""
 
+import functools
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from common import callbacks, plotting, training
+from common import callbacks, plotting, runs, training
 from common.datasets import mnist, streams
 from common.errors import InputError
 
@@ -21,15 +22,13 @@ def logits(x: Any) -> Any:
 
 
 def check(args: Namespace, data: mnist.Digits) -> None:
-    """Refuses batch sizes that the data or the kind do not allow."""
+    """Refuses batch sizes that the data do not allow."""
     examples = len(data.train_labels)
     if args.batch_size > examples:
         raise InputError(
             f"--batch-size {args.batch_size} is more than the {examples} "
             "training images"
         )
-    if args.norm == "batch" and args.batch_size < 2:
-        raise InputError("--norm batch needs a --batch-size of at least 2")
     training.check_evaluate_every(args, examples // args.batch_size)
     training.held_out(args, len(data.test_labels), EVALUATION_BATCH)
 
@@ -73,24 +72,54 @@ def make_task(
     )
 
 
-def trainer(
+def procedure(
+    load_data: Callable[[Namespace], mnist.Digits],
     make_task: Callable[[Namespace, mnist.Digits], training.Task],
-) -> Callable[..., tuple[dict[str, float], callbacks.History]]:
-    """The `train` of an experiment whose task is that of `make_task`."""
+    log: bool,
+    race: bool = True,
+) -> runs.Procedure:
+    """What a script does that trains a classifier.
 
-    def train(args: Namespace, data: mnist.Digits, folder: Path):
-        history = make_task(args, data).fit(folder, args)
-        last = history.rows[-1]
-        metrics = {
-            "train_nll": last["loss"],
-            "test_nll": last["val_loss"],
-            "test_error_percent": error(last),
-            "epochs": last["epoch"],
-            "updates": last["updates"],
-        }
-        return metrics, history
+    Args:
+        load_data: as of `runs.Procedure`.
+        make_task: as of `runs.Procedure`.
+        log: whether losses and errors are drawn on logarithmic axes.
+        race: whether the table has the updates to the loss of the first kind.
+    """
+    return runs.Procedure(
+        load_data=load_data,
+        make_task=make_task,
+        train=functools.partial(_train, make_task),
+        panels=(
+            plotting.Panel("training NLL (nats)", lambda r: r["loss"], log=log),
+            plotting.Panel("test error (%)", error, log=log),
+        ),
+        columns={
+            "training NLL": "train_nll",
+            "test NLL": "test_nll",
+            "test error (%)": "test_error_percent",
+        },
+        check=check,
+        race=RACE if race else None,
+    )
 
-    return train
+
+def _train(
+    make_task: Callable[[Namespace, mnist.Digits], training.Task],
+    args: Namespace,
+    data: mnist.Digits,
+    folder: Path,
+) -> tuple[dict[str, float], callbacks.History]:
+    history = make_task(args, data).fit(folder, args)
+    last = history.rows[-1]
+    metrics = {
+        "train_nll": last["loss"],
+        "test_nll": last["val_loss"],
+        "test_error_percent": error(last),
+        "epochs": last["epoch"],
+        "updates": last["updates"],
+    }
+    return metrics, history
 
 
 def error(row: Mapping[str, float]) -> float:
@@ -98,18 +127,4 @@ def error(row: Mapping[str, float]) -> float:
     return 100 * (1 - row["val_accuracy"])
 
 
-def panels(log: bool) -> tuple[plotting.Panel, plotting.Panel]:
-    """Training loss and test error."""
-    return (
-        plotting.Panel("training NLL (nats)", lambda r: r["loss"], log=log),
-        plotting.Panel("test error (%)", error, log=log),
-    )
-
-
 RACE = plotting.Panel("training NLL", lambda row: row["loss"])
-
-COLUMNS = {
-    "training NLL": "train_nll",
-    "test NLL": "test_nll",
-    "test error (%)": "test_error_percent",
-}

@@ -51,6 +51,30 @@ def remove_partial(folder: Path) -> None:
             path.unlink()
 
 
+def check_folder(folder: Path) -> None:
+    """Refuses an output folder that cannot be one; makes nothing."""
+    try:
+        existing = next(p for p in (folder, *folder.parents) if p.exists())
+    except OSError as error:
+        raise _no_folder(folder, error) from error
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        raise InputError(f"--output-dir: {existing} is no writable folder")
+
+
+def make_folder(folder: Path) -> None:
+    """Makes an output folder, unless it is there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _no_folder(folder, error) from error
+
+
+def _no_folder(folder: Path, error: OSError) -> InputError:
+    return InputError(
+        f"--output-dir: {folder} cannot be made ({error.strerror})"
+    )
+
+
 def write_text(path: Path, text: str) -> None:
     """Writes a whole text file."""
     with replacing(path) as partial:

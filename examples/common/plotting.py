@@ -16,9 +16,24 @@ from common import files
 
 matplotlib.use("Agg")
 
-# Okabe and Ito's colours without the yellow, which is pale on white.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
-_DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))
+# Of every kind in every figure: Okabe and Ito's colours without the yellow,
+# which is pale on white, and dashes and markers that do without colours.
+_STYLES = {
+    "none": ("#000000", "-", "s"),
+    "layer": ("#0072B2", "-.", "d"),
+    "batch": ("#009E73", "--", "o"),
+    "weight": ("#CC79A7", ":", "^"),
+    "layer-channels": ("#56B4E9", (0, (5, 1)), "D"),
+    "batch-everywhere": ("#D55E00", (0, (3, 1, 1, 1)), "P"),
+    "symmetric": ("#E69F00", (0, (1, 1)), "v"),
+}
+
+
+def style_of(kind: str) -> dict[str, Any]:
+    """The colour, dash and marker of a kind."""
+    return dict(
+        zip(("color", "linestyle", "marker"), _STYLES[kind], strict=True)
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,12 +73,13 @@ def curves(
     rows: Sequence[Mapping[str, float]],
     panels: Sequence[Panel],
     path: Path,
-    progress: Panel = EPOCHS,
+    progress: Panel,
+    kind: str,
 ) -> None:
-    """Draws every panel of one run."""
+    """Draws every panel of one run of a kind."""
     figure, axes = _grid(len(panels), 1)
     for axis, panel in zip(axes[:, 0], panels, strict=True):
-        _line(axis, [rows], panel, progress, color=_COLOURS[0])
+        _line(axis, [rows], panel, progress, **style_of(kind))
         _label(axis, panel)
     axes[-1, 0].set_xlabel(progress.label)
     save(figure, path)
@@ -90,10 +106,8 @@ def comparison(
     columns = list(dict.fromkeys(key[1:2] for key in groups))
     if len(columns) > 1:
         columns = [column for column in columns if column != (None,)]
-    kinds = list(dict.fromkeys(key[:1] + key[2:] for key in groups))
     figure, axes = _grid(len(panels), len(columns))
     for key, runs in groups.items():
-        kind = kinds.index(key[:1] + key[2:])
         histories = [run.rows for run in runs]
         for column, axes_of_column in zip(columns, axes.T, strict=True):
             if key[1:2] not in (column, (None,)):
@@ -104,9 +118,8 @@ def comparison(
                     histories,
                     panel,
                     progress,
-                    label=", ".join(map(str, kinds[kind])),
-                    color=_COLOURS[kind % len(_COLOURS)],
-                    linestyle=_DASHES[kind % len(_DASHES)],
+                    label=", ".join(map(str, key[:1] + key[2:])),
+                    **style_of(key[0]),
                 )
     for row, panel in zip(axes, panels, strict=True):
         for axis in row:
@@ -135,15 +148,14 @@ def trials(rows: Sequence[Mapping[str, Any]], label: str, path: Path) -> None:
     best = [*itertools.accumulate(losses, min)]
     numbers = [row["trial"] for row in rows]
     by_trial.step(numbers, best, where="post", color="0.6", lw=1)
-    for number, norm in enumerate(dict.fromkeys(row["norm"] for row in rows)):
+    for norm in dict.fromkeys(row["norm"] for row in rows):
         own = [row for row in rows if row["norm"] == norm]
         for axis, key in ((by_trial, "trial"), (by_rate, "learning_rate")):
             axis.plot(
                 [row[key] for row in own],
                 [row["val_loss"] for row in own],
-                "osD^vP"[number % 6],
-                color=_COLOURS[number % len(_COLOURS)],
                 label=norm,
+                **style_of(norm) | {"linestyle": ""},
             )
     panel = Panel(label, lambda row: row["val_loss"], log=min(losses) > 0)
     for axis, name in ((by_trial, "trial"), (by_rate, "learning rate")):
@@ -234,10 +246,12 @@ def _line(axis, histories, panel: Panel, progress: Panel, **style: Any) -> None:
     steps = list(zip(*histories, strict=False))  # Up to the shortest.
     x = [progress.value(step[0]) for step in steps]
     values = [[panel.value(row) for row in step] for step in steps]
-    # A run of a single evaluation is a point, which a line would not show.
-    marker = "o" if len(x) < 10 else None
     axis.plot(
-        x, [statistics.fmean(v) for v in values], marker=marker, ms=4, **style
+        x,
+        [statistics.fmean(v) for v in values],
+        ms=4,
+        markevery=max(1, len(x) // 8),
+        **style,
     )
     if len(histories) > 1:
         low, high = [min(v) for v in values], [max(v) for v in values]

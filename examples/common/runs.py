@@ -1,15 +1,15 @@
 """A run or a comparison of runs, from an empty folder to its figure."""
 
-import os
+import dataclasses
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import keras
 
-from common import files, plotting, tables, training
+from common import callbacks, files, plotting, tables, training
 from common.errors import InputError, NonFiniteLossError
 
 if TYPE_CHECKING:
@@ -17,6 +17,37 @@ if TYPE_CHECKING:
 
 # They say where and how to run, not what the result is.
 _NOT_RECORDED = ("compare", "output_dir", "resume", "tensorboard")
+
+
+@dataclasses.dataclass(frozen=True)
+class Procedure:
+    """What a script does once its flags are known to be right.
+
+    Attributes:
+        load_data: from the flags, where `data` is "embedded", "tfds" or a
+            path that exists, to the data; raises `InputError`.
+        make_task: from flags, among them `gain`, and data to what is to be
+            learnt: tune.py searches with it.
+        train: from flags, data and an empty or resumed folder to the metrics
+            and the history that `training.fit` returned.
+        panels: the curves to draw.
+        columns: the table's headings and the keys of the metrics.
+        check: raises `InputError` for flags that the data do not allow.
+        race: a quantity that falls. Where given, the table has the updates
+            that each kind takes to the value with which the first kind ends.
+        progress: the x axis of the curves.
+    """
+
+    load_data: Callable[[Namespace], Any]
+    make_task: Callable[[Namespace, Any], training.Task]
+    train: Callable[
+        [Namespace, Any, Path], tuple[dict[str, float], callbacks.History]
+    ]
+    panels: Sequence[plotting.Panel]
+    columns: Mapping[str, str]
+    check: Callable[[Namespace, Any], None] = lambda *_: None
+    race: plotting.Panel | None = None
+    progress: plotting.Panel = plotting.EPOCHS
 
 
 def describe(plans: Sequence[Namespace], compare: bool) -> dict[str, Any]:
@@ -37,9 +68,7 @@ def describe(plans: Sequence[Namespace], compare: bool) -> dict[str, Any]:
 
 def open_folder(folder: Path, record: dict[str, Any], resume: bool) -> None:
     """Makes `folder` ready for the run of `record`, or refuses it."""
-    existing = next(p for p in (folder, *folder.parents) if p.exists())
-    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        raise InputError(f"--output-dir: {existing} is no writable folder")
+    files.check_folder(folder)
     args_file = folder / "args.json"
     if args_file.exists():
         found = _read_record(args_file)
@@ -65,7 +94,7 @@ def open_folder(folder: Path, record: dict[str, Any], resume: bool) -> None:
             f"{folder} holds other files and no run; choose another "
             "--output-dir"
         )
-    folder.mkdir(parents=True, exist_ok=True)
+    files.make_folder(folder)
     files.write_json(args_file, record)
 
 
@@ -77,7 +106,11 @@ def _read_record(path: Path) -> dict[str, Any]:
 
 
 def train_one(
-    experiment: "Experiment", plan: Namespace, data: Any, folder: Path
+    experiment: "Experiment",
+    procedure: Procedure,
+    plan: Namespace,
+    data: Any,
+    folder: Path,
 ) -> dict[str, float] | None:
     """Trains one kind, unless that is done; None if it diverged."""
     result = folder / "metrics.json"
@@ -86,7 +119,7 @@ def train_one(
         return files.read_json(result)
     try:
         with training.environment(plan):
-            metrics, history = experiment.train(plan, data, folder)
+            metrics, history = procedure.train(plan, data, folder)
     except NonFiniteLossError as error:
         print(f"{experiment.name}.py: {folder}: {error}", file=sys.stderr)
         return None
@@ -94,9 +127,10 @@ def train_one(
         keras.backend.clear_session()
     plotting.curves(
         history.rows,
-        experiment.panels,
+        procedure.panels,
         folder / "curves.png",
-        experiment.progress,
+        procedure.progress,
+        plan.norm,
     )
     training.finish(folder, metrics, history)
     print(tables.table([*metrics], [[*metrics.values()]]))
@@ -106,6 +140,7 @@ def train_one(
 
 def train_all(
     experiment: "Experiment",
+    procedure: Procedure,
     plans: Sequence[Namespace],
     data: Any,
     folder: Path,
@@ -130,22 +165,22 @@ def train_all(
         own = folder / "-".join([*parts, f"seed-{plan.seed}"]).replace("_", "-")
         print(f"[{number}/{len(plans)}] {own.name}")
         open_folder(own, describe([plan], compare=False), resume=True)
-        metrics = train_one(experiment, plan, data, own)
+        metrics = train_one(experiment, procedure, plan, data, own)
         groups.setdefault(label, []).append(plotting.Run(own, metrics))
-    heading = [*(n.replace("_", " ") for n in names), *experiment.columns]
+    heading = [*(n.replace("_", " ") for n in names), *procedure.columns]
     rows = [
         [
             *("" if part is None else part for part in label),
-            *tables.summary(runs, experiment.columns.values()),
+            *tables.summary(runs, procedure.columns.values()),
         ]
         for label, runs in groups.items()
     ]
-    if experiment.race is not None:
+    if procedure.race is not None:
         first = experiment.kinds[0]
-        heading.append(f"updates to the {experiment.race.label} of {first}")
+        heading.append(f"updates to the {procedure.race.label} of {first}")
         for row, (label, runs) in zip(rows, groups.items(), strict=True):
             rival = _rival(groups, (first, *label[1:]))
-            row.append(tables.race(runs, rival, experiment.race))
+            row.append(tables.race(runs, rival, procedure.race))
     files.write_csv(
         folder / "comparison.csv",
         [dict(zip(heading, row, strict=True)) for row in rows],
@@ -153,9 +188,9 @@ def train_all(
     plotting.comparison(
         groups,
         heading[1:2],
-        experiment.panels,
+        procedure.panels,
         folder / "comparison.png",
-        experiment.progress,
+        procedure.progress,
     )
     print(tables.table(heading, rows))
     print(f"The table and the figure are in {folder}.")

@@ -1,15 +1,12 @@
 """Scripts that measure and train nothing: their flags and their folder."""
 
-import argparse
 import dataclasses
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import keras
-
-from common import cli, files, runs, tables
+from common import files, flags
 from common.errors import InputError
 
 
@@ -22,32 +19,28 @@ class Study:
         description: what --help says.
         sizes: for every size that is a flag (with underscores) its value,
             and that with --smoke.
-        measure: from flags and folder to the files in it; prints tables.
+        procedure: imports what measures: from flags and folder to the files
+            in it, and tables that are printed.
     """
 
     name: str
     description: str
     sizes: Mapping[str, tuple[int, int]]
-    measure: Callable[[Namespace, Path], None]
+    procedure: Callable[[], Callable[[Namespace, Path], None]]
 
 
 def run(study: Study, argv: Sequence[str] | None = None) -> int:
     """Runs a script; returns the exit code 0, or exits with 2."""
-    parser = cli.Parser(
-        prog=f"{study.name}.py",
-        description=study.description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = flags.Parser(f"{study.name}.py", study.description)
     for name, (usual, smoke) in study.sizes.items():
         parser.add_argument(
             f"--{name.replace('_', '-')}",
-            type=cli.positive_integer,
+            type=flags.positive_integer,
             metavar="N",
             help=f"default: {usual}, with --smoke {smoke}",
         )
     parser.add_argument(
-        "--seed", type=cli.positive_integer, default=1, metavar="N"
+        "--seed", type=flags.positive_integer, default=1, metavar="N"
     )
     parser.add_argument("--output-dir", metavar="DIR")
     parser.add_argument(
@@ -60,21 +53,22 @@ def run(study: Study, argv: Sequence[str] | None = None) -> int:
         if vars(args)[name] is None:
             setattr(args, name, sizes[args.smoke])
     folder = Path(args.output_dir or Path("runs") / study.name)
-    record: dict[str, Any] = {"backend": keras.backend.backend(), **vars(args)}
-    del record["output_dir"]
     try:
+        files.check_folder(folder)
+
+        import keras
+
+        from common import runs
+
+        record: dict[str, Any] = {
+            "backend": keras.backend.backend(),
+            **vars(args),
+        }
+        del record["output_dir"]
         # The same flags give the same files: they are written anew.
         runs.open_folder(folder, record, resume=True)
-        study.measure(args, folder)
+        study.procedure()(args, folder)
     except InputError as error:
         parser.error(str(error))
     print(f"Tables and figure are in {folder}.")
     return 0
-
-
-def write_table(
-    path: Path, heading: Sequence[str], rows: Sequence[Sequence[Any]]
-) -> None:
-    """Prints a table and writes it as CSV."""
-    print(tables.table(heading, rows))
-    files.write_csv(path, [dict(zip(heading, r, strict=True)) for r in rows])

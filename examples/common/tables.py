@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from common import files
 from common.plotting import Panel, Run
 
 
@@ -26,7 +27,10 @@ def summary(runs: Sequence[Run], keys: Iterable[str]) -> list[str]:
 
 
 def race(runs: Sequence[Run], rival: Sequence[Run], panel: Panel) -> str:
-    """The updates until `panel` falls to the value at which a rival ends.
+    """The updates until `panel` falls to the best that a rival reaches.
+
+    Both are judged by their best so far: an evaluation that happens to be bad
+    does not lower the goal, and what is reached stays so.
 
     Args:
         runs: several seeds of one kind.
@@ -42,7 +46,7 @@ def race(runs: Sequence[Run], rival: Sequence[Run], panel: Panel) -> str:
         return "diverged"
     updates = []
     for run, other in zip(runs, rival, strict=True):
-        goal = panel.value(other.rows[-1])
+        goal = min(map(panel.value, other.rows))
         there = (r["updates"] for r in run.rows if panel.value(r) <= goal)
         updates.append(next(there, None))
     late = updates.count(None)
@@ -63,6 +67,14 @@ def table(heading: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     ]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n".join(lines)
+
+
+def show_and_write(
+    path: Path, heading: Sequence[str], rows: Sequence[Sequence[Any]]
+) -> None:
+    """Prints a table of a study and writes it as CSV."""
+    print(table(heading, rows))
+    files.write_csv(path, [dict(zip(heading, r, strict=True)) for r in rows])
 
 
 def _text(cell: Any) -> str:

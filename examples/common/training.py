@@ -244,6 +244,7 @@ def fit(
     )
     if backup.epoch:
         print(f"Going on after update {backup.epoch * updates}.")
+    verbose, shown = progress()
     model.fit(
         batches(backup.epoch * updates),
         steps_per_epoch=updates,
@@ -256,9 +257,23 @@ def fit(
             *board,
             *saved,
             backup,
+            # Last: a line that nobody reads any more ends the run.
+            *shown,
         ],
+        verbose=verbose,
     )
     return history
+
+
+def progress() -> tuple[int, list[keras.callbacks.Callback]]:
+    """How `model.fit` shows where it is: `verbose` and a callback for it.
+
+    Keras' progress bar on a terminal, where it can be redrawn; elsewhere a
+    line per Keras epoch.
+    """
+    if sys.stdout.isatty():
+        return 1, []
+    return 0, [callbacks.EpochLine()]
 
 
 def check_evaluate_every(args: Namespace, updates_per_pass: int) -> None:

@@ -8,11 +8,13 @@ import subprocess
 import sys
 
 import attentive_reader as script
+import attentive_reader_task
 import keras
 import numpy as np
 import pytest
 from common import cli, training
 from common.datasets import cloze, verse_questions
+from same_results import assert_same_results
 from two_devices import run_on_two_devices
 
 
@@ -57,7 +59,7 @@ def test_a_comparison_writes_everything(few, tmp_path, capsys, monkeypatch):
     # What XLA would need for the model is more than this trains.
     monkeypatch.setattr(training, "speed", lambda updates: {})
     # Of one shape, so that less is to be compiled.
-    monkeypatch.setattr(script, "EVALUATION_BATCH", 32)
+    monkeypatch.setattr(attentive_reader_task, "EVALUATION_BATCH", 32)
     folder = tmp_path / "runs"
     experiment = dataclasses.replace(
         script.EXPERIMENT,
@@ -73,7 +75,7 @@ def test_a_comparison_writes_everything(few, tmp_path, capsys, monkeypatch):
     assert (run / "curves.png").exists()
     metrics = json.loads((run / "metrics.json").read_text())
     assert 3 < metrics["train_nll"] < np.log(400)
-    data = script.load_data(_plan("--smoke"))
+    data = attentive_reader_task.load_data(_plan("--smoke"))
     words = (run / "vocabulary.txt").read_text().split("\n")[:-1]
     assert words == data.vocabulary
     # The reported values are the saved model's, and it knows its loss.
@@ -102,7 +104,7 @@ def test_a_saved_model_goes_on_without_the_script(few, tmp_path):
     run = tmp_path / "run"
     assert script.main(["--smoke", "--output-dir", str(run)]) == 0
     metrics = json.loads((run / "metrics.json").read_text())
-    data = script.load_data(_plan("--smoke"))
+    data = attentive_reader_task.load_data(_plan("--smoke"))
     np.savez(tmp_path / "data.npz", **data.validation._asdict())
     end = subprocess.run(
         [
@@ -127,8 +129,8 @@ def test_a_saved_model_goes_on_without_the_script(few, tmp_path):
 
 def test_batches_are_those_of_the_data(few):
     plan = _plan("--smoke", "--batch-size", "8")
-    data = script.load_data(plan)
-    task = script.make_task(plan, data)
+    data = attentive_reader_task.load_data(plan)
+    task = attentive_reader_task.make_task(plan, data)
     (passages, queries), answers = next(task.batches(0).as_numpy_iterator())
     assert passages.shape == (8, 40) and queries.shape[0] == 8
     assert all(
@@ -145,11 +147,14 @@ def test_devices_share_the_validation_questions(few, monkeypatch):
     monkeypatch.setattr(training, "_devices", lambda: 3 * ["CPU"])
     plan = _plan("--smoke", "--batch-size", "6")
     plan.distribute = "data-parallel"
-    data = script.load_data(plan)
+    data = attentive_reader_task.load_data(plan)
     data = data._replace(validation=data.validation.first(8))
-    monkeypatch.setattr(script, "EVALUATION_BATCH", 5)
-    script.check(plan, data)
-    x, y = zip(*script.make_task(plan, data).validation_data, strict=True)
+    monkeypatch.setattr(attentive_reader_task, "EVALUATION_BATCH", 5)
+    attentive_reader_task.check(plan, data)
+    x, y = zip(
+        *attentive_reader_task.make_task(plan, data).validation_data,
+        strict=True,
+    )
     assert [len(answers) for answers in y] == [3, 3]
     np.testing.assert_array_equal(
         np.concatenate([passages for passages, _ in x]),
@@ -225,7 +230,7 @@ def test_kinds_learn_to_look_up(norm):
     vocabulary = [""] * (cloze.FIRST_MARKER + 4 + 6)
     data = cloze.Cloze(_toy(2048, random), _toy(256, random), 4, vocabulary)
     plan = _plan("--norm", norm, "--dropout", "0", "--units", "32")
-    task = script.make_task(plan, data)
+    task = attentive_reader_task.make_task(plan, data)
     history = task.model.fit(
         task.batches(0),
         steps_per_epoch=200,
@@ -259,8 +264,7 @@ def test_a_killed_run_goes_on_to_the_same_end(few, tmp_path, norm, monkeypatch):
             script.main([*flags, str(killed)])
     assert (killed / training.BACKUP).exists()
     assert script.main([*flags, str(killed), "--resume"]) == 0
-    for name in ("history.csv", "metrics.json"):
-        assert (unbroken / name).read_bytes() == (killed / name).read_bytes()
+    assert_same_results(unbroken, killed, "metrics.json")
 
 
 @pytest.mark.slow

@@ -185,7 +185,7 @@ def test_longer_padding_changes_nothing(norm):
     answers = random.integers(3, 6, 6)
     results = []
     for more in (0, 2):
-        model = script.build_model(
+        model = reader.build_model(
             norm,
             units=4,
             passage_length=5 + more,
@@ -221,7 +221,7 @@ def test_longer_padding_changes_nothing(norm):
 
 @pytest.mark.parametrize("norm", ["batch-everywhere", "layer"])
 def test_a_saved_model_is_the_same(norm, tmp_path):
-    model = script.build_model(
+    model = reader.build_model(
         norm, 4, passage_length=5, query_length=3, vocabulary=12
     )
     for number, variable in enumerate(model.variables):
@@ -236,10 +236,10 @@ def test_a_saved_model_is_the_same(norm, tmp_path):
     assert _array(model(inputs)).std(axis=0).min() > 1e-3
 
 
-@pytest.mark.parametrize("norm", reader.KINDS)
+@pytest.mark.parametrize("norm", script.KINDS)
 def test_the_papers_size(norm):
     units, words = 240, 1000
-    model = script.build_model(norm, vocabulary=words)
+    model = reader.build_model(norm, vocabulary=words)
     lstm = 4 * units * (units + units + 1)
     norms = {"none": 0, "layer": 4 * 960 + 2 * 240}.get(norm, 2 * 960 + 2 * 240)
     everywhere = 7 if norm == "batch-everywhere" else 2
@@ -273,7 +273,7 @@ def test_the_papers_size(norm):
 )
 def test_the_gain_is_that_of_all_norms(norm, count, default):
     def gains(**kwargs):
-        model = script.build_model(
+        model = reader.build_model(
             norm,
             units=2,
             passage_length=3,

@@ -6,8 +6,9 @@ import re
 
 import keras
 import permutation_invariant_mnist as script
+import permutation_invariant_mnist_task as task
 import pytest
-from common import callbacks, cli, files, plotting, runs
+from common import callbacks, cli, files, flags, plotting, runs
 
 
 @pytest.fixture(autouse=True)
@@ -167,21 +168,25 @@ def test_a_kind_without_gain_is_compared_once(tmp_path, capsys):
             history.on_epoch_end(epoch, {"loss": loss})
         return {"train_nll": loss}, history
 
-    experiment = dataclasses.replace(
-        script.EXPERIMENT,
+    procedure = dataclasses.replace(
+        task.PROCEDURE,
         train=train,
-        panels=script.EXPERIMENT.panels[:1],
+        panels=task.PROCEDURE.panels[:1],
         columns={"training NLL": "train_nll"},
-        kinds=("none", "layer"),
-        compared={"gain": (0.1, 1.0)},
-        without_gain=("none",),
-        add_arguments=cli.add_gain,
         race=plotting.Panel("training NLL", lambda row: row["loss"]),
         progress=plotting.UPDATES,
     )
+    experiment = dataclasses.replace(
+        script.EXPERIMENT,
+        procedure=lambda args: procedure,
+        kinds=("none", "layer"),
+        compared={"gain": (0.1, 1.0)},
+        without_gain=("none",),
+        add_arguments=flags.add_gain,
+    )
 
-    def crossed(*flags):
-        args = cli._parser(experiment).parse_args(["--compare", *flags])
+    def crossed(*given):
+        args = cli._parser(experiment).parse_args(["--compare", *given])
         plans = cli.plans(experiment, args)
         return [(p.norm, p.gain, p.seed) for p in plans]
 

@@ -4,6 +4,7 @@ import dataclasses
 import json
 
 import convolutional_networks as script
+import convolutional_networks_model
 import keras
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ import keras_ln
 
 
 def _sizes(norm, **kwargs):
-    model = script.build_model(norm, units=4, image_shape=(8, 8, 1), **kwargs)
+    model = convolutional_networks_model.build_model(
+        norm, units=4, image_shape=(8, 8, 1), **kwargs
+    )
     kinds = (keras_ln.LayerNormalization, keras_ln.BatchNormalization)
     return model, [
         tuple(layer.gamma.shape)

@@ -4,6 +4,7 @@ import dataclasses
 import json
 
 import handwriting_generation as script
+import handwriting_generation_task
 import keras
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ def few_lines(monkeypatch):
     monkeypatch.setattr(strokes, "SMALL_TRAINING_TEXTS", 64)
     # Of one shape, so that less is to be compiled.
     monkeypatch.setattr(strokes, "SMALL_TEST_TEXTS", 32)
-    monkeypatch.setattr(script, "EVALUATION_BATCH", 32)
+    monkeypatch.setattr(handwriting_generation_task, "EVALUATION_BATCH", 32)
     # What XLA would need for a model is more than these train.
     monkeypatch.setattr(training, "speed", lambda updates: {})
 
@@ -37,7 +38,7 @@ def test_a_comparison_writes_everything(tmp_path, capsys):
     model = keras.models.load_model(run / "model.keras")
     parser = cli._parser(script.EXPERIMENT)
     (plan,) = cli.plans(experiment, parser.parse_args(flags[:1] + flags[2:]))
-    test = script.load_data(plan).test
+    test = handwriting_generation_task.load_data(plan).test
     before = np.zeros_like(test.points)
     before[:, 1:] = test.points[:, :-1]
     outputs = model([before, test.symbols])

@@ -2,13 +2,17 @@
 
 import dataclasses
 import json
+from argparse import Namespace
 
 import keras
 import numpy as np
 import order_embeddings as script
+import order_embeddings_task
 import pytest
 from common import files, ranking, training
 from common.datasets import captions
+from common.errors import InputError
+from same_results import assert_same_results
 from two_devices import run_on_two_devices
 
 SMOKE = ["--smoke", "--fold", "20", "--batch-size", "16"]
@@ -64,7 +68,7 @@ def test_a_comparison_writes_everything(tmp_path, monkeypatch, capsys):
         [max(sums[: n + 1]) for n in range(3)]
     )
     plan = json.loads((run / "args.json").read_text())
-    data = script.captions.load(script.Namespace(**plan))
+    data = captions.load(Namespace(**plan))
     words = (run / "vocabulary.txt").read_text().split("\n")[:-1]
     assert words == [*data.vocabulary]
     found = ranking.measures(_scores(model, data.dev))
@@ -90,15 +94,13 @@ def test_a_comparison_writes_everything(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize("similarity", ["order", "cosine"])
 def test_each_kind_has_its_loss(similarity):
     norm = {"order": "none", "cosine": "symmetric"}[similarity]
-    args = script.Namespace(
+    args = Namespace(
         **script.EXPERIMENT.presets["quick"],
         **{"norm": norm, "gain": None, "margin": None, "evaluate_every": None},
     )
     args.units, args.seed, args.distribute = 4, 0, "none"
-    data = captions.load(
-        script.Namespace(data="embedded", length=30, data_dir=None)
-    )
-    task = script.make_task(args, data)
+    data = captions.load(Namespace(data="embedded", length=30, data_dir=None))
+    task = order_embeddings_task.make_task(args, data)
     assert task.model.loss.similarity == similarity
     assert task.model.loss.margin == {"order": 0.05, "cosine": 0.2}[similarity]
     outputs = keras.ops.convert_to_numpy(
@@ -136,7 +138,7 @@ def test_published_files_and_a_killed_run(tmp_path, monkeypatch, capsys):
     assert metrics["folds"] == 5 and "order_accuracy" not in metrics
     assert "order" not in capsys.readouterr().out
 
-    on_epoch_end = script.Validation.on_epoch_end
+    on_epoch_end = order_embeddings_task.Validation.on_epoch_end
 
     def dies(self, epoch, logs=None):
         if epoch == 2:
@@ -144,12 +146,11 @@ def test_published_files_and_a_killed_run(tmp_path, monkeypatch, capsys):
         on_epoch_end(self, epoch, logs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(script.Validation, "on_epoch_end", dies)
+        patch.setattr(order_embeddings_task.Validation, "on_epoch_end", dies)
         with pytest.raises(KeyboardInterrupt):
             script.main([*flags, str(killed)])
     assert script.main([*flags, str(killed), "--resume"]) == 0
-    for name in ("history.csv", "metrics.json"):
-        assert (killed / name).read_bytes() == (unbroken / name).read_bytes()
+    assert_same_results(killed, unbroken, "metrics.json")
 
 
 @pytest.mark.parametrize(
@@ -182,20 +183,18 @@ def test_bad_flags(capsys, tmp_path, monkeypatch, flags, message):
 
 def test_devices_share_a_batch_and_have_wrong_pairs(monkeypatch):
     monkeypatch.setattr(training, "_devices", lambda: ["CPU:0", "CPU:1"])
-    args = script.Namespace(
+    args = Namespace(
         **{"batch_size": 3, "fold": 20, "epochs": 1},
         **{"evaluate_every": None, "distribute": "data-parallel"},
     )
-    data = captions.load(
-        script.Namespace(data="embedded", length=30, data_dir=None)
-    )
+    data = captions.load(Namespace(data="embedded", length=30, data_dir=None))
     with pytest.raises(
-        script.InputError,
+        InputError,
         match="--batch-size 3 leaves a device no wrong pairs .*; 4 is the leas",
     ):
-        script.check(args, data)
+        order_embeddings_task.check(args, data)
     for args.batch_size in (4, 6):
-        script.check(args, data)
+        order_embeddings_task.check(args, data)
 
 
 def test_the_papers_settings():

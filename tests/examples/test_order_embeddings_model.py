@@ -145,7 +145,7 @@ def test_scores_in_blocks(similarity):
 
 
 def _model(norm):
-    model = script.build_model(norm, UNITS, WORDS, STEPS, FEATURES, 3)
+    model = parts.build_model(norm, UNITS, WORDS, STEPS, FEATURES, 3)
     random = np.random.default_rng(5)
     for weight in model.trainable_weights:
         value = 0.5 * random.normal(size=weight.shape)
@@ -181,7 +181,7 @@ def _forward(weights, words, features, norm):
     return np.array(rows)
 
 
-@pytest.mark.parametrize("norm", parts.KINDS)
+@pytest.mark.parametrize("norm", script.KINDS)
 def test_the_network(norm):
     model = _model(norm)
     words, features = _inputs()
@@ -207,7 +207,7 @@ def test_the_network(norm):
 
 
 def test_initial_weights():
-    model = script.build_model("layer", 40, WORDS, STEPS, 300, 30, gain=0.3)
+    model = parts.build_model("layer", 40, WORDS, STEPS, 300, 30, gain=0.3)
     cell = model.get_layer("sentence_encoder").cell
     uniform = [
         model.get_layer("embedding").embeddings,
@@ -223,19 +223,19 @@ def test_initial_weights():
         np.testing.assert_allclose(square @ square.T, np.eye(40), atol=1e-5)
     assert np.abs(squares[0] - squares[1]).max() > 0.1
     np.testing.assert_array_equal(_numpy(cell.kernel_gamma), np.float32(0.3))
-    plain = script.build_model("none", 4, WORDS, STEPS, 3, 2)
+    plain = parts.build_model("none", 4, WORDS, STEPS, 3, 2)
     assert plain.get_layer("sentence_encoder").cell.bias is not None
 
 
 def test_the_papers_size():
     words, features, units, vocabulary = 300, 4096, 1024, 10_000
-    count = script.build_model("none").count_params()
+    count = parts.build_model("none").count_params()
     assert count == (
         vocabulary * words
         + 3 * units * (words + units + 1)
         + units * (features + 1)
     )
-    layer = script.build_model("layer").count_params()
+    layer = parts.build_model("layer").count_params()
     # Gain and beta for either product, and no bias.
     assert layer == count + (4 - 1) * 3 * units
 

@@ -8,8 +8,9 @@ import struct
 import keras
 import numpy as np
 import permutation_invariant_mnist as script
+import permutation_invariant_mnist_model
 import pytest
-from common import cli
+from common import cli, training
 from common.datasets import mnist
 from keras import layers
 from two_devices import run_on_two_devices
@@ -25,7 +26,7 @@ def _classes(model):
 
 @pytest.mark.parametrize("norm", script.KINDS)
 def test_the_papers_model(norm):
-    model = script.build_model(norm)
+    model = permutation_invariant_mnist_model.build_model(norm)
     hidden = {
         "none": [layers.Dense, layers.Activation],
         "layer": [
@@ -64,7 +65,7 @@ def test_unbiased_statistics_at_batch_size_four(tmp_path, monkeypatch):
         found.append({getattr(x, "unbiased", None) for x in model.layers})
         raise Stop
 
-    monkeypatch.setattr(script.training, "fit", fit)
+    monkeypatch.setattr(training, "fit", fit)
     for size in ("4", "128"):
         flags = ["--norm", "batch", "--batch-size", size]
         with pytest.raises(Stop):
@@ -115,7 +116,7 @@ def test_a_run_writes_everything_and_learns(tmp_path):
 
 def test_a_comparison_writes_table_and_figure(tmp_path, capsys, monkeypatch):
     # What XLA would need for the models is more than these train.
-    monkeypatch.setattr(script.training, "speed", lambda updates: {})
+    monkeypatch.setattr(training, "speed", lambda updates: {})
     folder = tmp_path / "runs"
     flags = ["--compare", "--smoke", "--units", "4", "--seed", "0", "1"]
     flags += ["--batch-size", "128", "--output-dir", str(folder)]

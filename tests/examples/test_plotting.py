@@ -1,7 +1,10 @@
 """Figures, also of results that are odd."""
 
+import importlib
+
 import numpy as np
 import pytest
+import tune
 from common import files, plotting
 from matplotlib import pyplot as plt
 
@@ -53,12 +56,30 @@ def test_lines_are_means_and_columns_the_second_key(tmp_path, drawn):
     assert none.get_color() == top_right.get_lines()[0].get_color()
     assert none.get_color() != layer.get_color()
     assert none.get_linestyle() != layer.get_linestyle()
+    assert {none.get_marker(), layer.get_marker()} == {"s", "d"}
     assert top_left.get_title() == "batch size 128"
     assert top_right.get_title() == "batch size 4"
     assert top_left.get_ylabel() == "loss"
     assert bottom_left.get_ylabel() == "error (%)"
     assert bottom_left.get_xlabel() == "epoch"
     assert top_left.get_yscale() == "log"
+
+
+def test_every_kind_has_a_style_of_its_own():
+    kinds = {
+        kind
+        for name in tune.EXPERIMENTS
+        for kind in importlib.import_module(name).KINDS
+    }
+    assert kinds == set(plotting._STYLES)
+    for parts in zip(*plotting._STYLES.values(), strict=True):
+        assert len(set(parts)) == len(kinds)
+    # The same whatever else is drawn.
+    assert plotting.style_of("layer") == {
+        "color": "#0072B2",
+        "linestyle": "-.",
+        "marker": "d",
+    }
 
 
 def test_a_kind_without_the_second_key_stands_in_every_column(tmp_path, drawn):

@@ -6,14 +6,18 @@ import keras
 import numpy as np
 import pytest
 import recurrent_dynamics as script
+import recurrent_dynamics_model
+import recurrent_dynamics_task
 
 import keras_ln
 
 
-@pytest.mark.parametrize("kind", script.KINDS)
-@pytest.mark.parametrize("cell", script.CELLS)
+@pytest.mark.parametrize("kind", recurrent_dynamics_model.KINDS)
+@pytest.mark.parametrize("cell", recurrent_dynamics_model.CELLS)
 def test_layers_differ_in_normalisation_alone(cell, kind):
-    layer = script.build_layer(cell, kind, 2.0, units=5, seed=3)
+    layer = recurrent_dynamics_model.build_model(
+        cell, kind, 2.0, units=5, seed=3
+    )
     assert (
         type(layer)
         is {
@@ -25,7 +29,9 @@ def test_layers_differ_in_normalisation_alone(cell, kind):
             ("LSTM", "layer"): keras_ln.LNLSTM,
         }[cell, kind]
     )
-    plain = script.build_layer(cell, "plain", 1.0, units=5, seed=3)
+    plain = recurrent_dynamics_model.build_model(
+        cell, "plain", 1.0, units=5, seed=3
+    )
     kernel, recurrent, other_kernel, other_recurrent = (
         keras.ops.convert_to_numpy(weight)
         for one in (layer, plain)
@@ -40,11 +46,11 @@ def test_layers_differ_in_normalisation_alone(cell, kind):
 
 def test_growth_is_the_factor_per_step_backwards():
     gradient = 0.5 ** np.arange(30)[::-1]
-    assert script.growth(gradient) == pytest.approx(0.5)
+    assert recurrent_dynamics_task.growth(gradient) == pytest.approx(0.5)
     # What left the numbers of float32 does not count.
     lost = np.r_[np.nan, np.inf, 0.0, 1e-40, gradient]
-    assert script.growth(lost) == pytest.approx(0.5)
-    assert script.spread([2.0, 5.0, 1.0]) == 5.0
+    assert recurrent_dynamics_task.growth(lost) == pytest.approx(0.5)
+    assert recurrent_dynamics_task.spread([2.0, 5.0, 1.0]) == 5.0
 
 
 def _rows(path):
@@ -56,14 +62,20 @@ def _rows(path):
     ("cells", "scales"),
     [
         (["RNN", "GRU"], [0.5, 4.0]),
-        pytest.param([*script.CELLS], [*script.SCALES], marks=pytest.mark.slow),
+        pytest.param(
+            [*recurrent_dynamics_model.CELLS],
+            [*recurrent_dynamics_task.SCALES],
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_run(tmp_path, capsys, monkeypatch, cells, scales):
     # Every layer is compiled, which takes a second each.
     for name, kept in (("CELLS", cells), ("SCALES", scales)):
-        every = vars(script)[name]
-        monkeypatch.setattr(script, name, {key: every[key] for key in kept})
+        every = vars(recurrent_dynamics_task)[name]
+        monkeypatch.setattr(
+            recurrent_dynamics_task, name, {key: every[key] for key in kept}
+        )
     folder = tmp_path / "run"
     assert script.main(["--smoke", "--output-dir", str(folder)]) == 0
     assert {p.name for p in folder.iterdir()} == {

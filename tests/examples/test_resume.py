@@ -3,8 +3,6 @@
 import dataclasses
 import os
 import signal
-import subprocess
-import sys
 from argparse import Namespace
 
 import keras
@@ -15,6 +13,8 @@ import sequential_mnist
 import tensorflow as tf
 from common import cli, training
 from common.datasets import streams
+from same_results import assert_same_results, without_seconds
+from terminals import start_on_terminal
 
 FLAGS = ["--units", "8", "--epochs", "4", "--batch-size", "8"]
 
@@ -25,8 +25,7 @@ def _weights(folder):
 
 
 def _assert_same_run(folder, other):
-    for name in ("args.json", "history.csv", "metrics.json"):
-        assert (folder / name).read_bytes() == (other / name).read_bytes()
+    assert_same_results(folder, other, "args.json", "metrics.json")
     for one, two in zip(_weights(folder), _weights(other), strict=True):
         np.testing.assert_array_equal(one, two)
 
@@ -38,19 +37,12 @@ def test_kill_in_the_middle_of_an_epoch(tmp_path):
     unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"
     flags = [*FLAGS, "--norm", "batch"]
     assert script.main([*flags, "--output-dir", str(unbroken)]) == 0
-    process = subprocess.Popen(
-        [sys.executable, script.__file__, *flags, "--output-dir", killed],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    process, read = start_on_terminal(script, *flags, "--output-dir", killed)
     # The bar of the third epoch shows an update: the epoch is under way.
-    seen = ""
-    while "Epoch 3/4" not in seen or "loss" not in seen.split("Epoch 3/4")[1]:
-        character = process.stdout.read(1)
-        assert character, f"ended early: {seen}"
-        seen += character
+    read(until="Epoch 3/4")
+    read(until="loss")
     os.kill(process.pid, signal.SIGKILL)
+    read()
     process.communicate()
     assert process.returncode == -signal.SIGKILL
     assert not (killed / "metrics.json").exists()
@@ -141,7 +133,7 @@ def _train_with_state(folder, seed, dies_after=None):
             extra_callbacks=[patience, plateau],
         )
     weights = [keras.ops.convert_to_numpy(w) for w in model.weights]
-    return history.rows, weights
+    return without_seconds(history.rows), weights
 
 
 def _die():

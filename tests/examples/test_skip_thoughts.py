@@ -9,8 +9,11 @@ import keras
 import numpy as np
 import pytest
 import skip_thoughts as script
-from common import cli, files, sentence_evaluation
+import skip_thoughts_task
+from common import cli, files, sentence_evaluation, training
 from common.datasets import books, sentence_tasks
+from common.errors import InputError
+from same_results import assert_same_results
 from two_devices import run_on_two_devices
 
 TASKS = Path(__file__).parent / "fixtures" / "sentence_tasks"
@@ -88,11 +91,11 @@ def test_published_tasks(tmp_path, text, monkeypatch, capsys):
     for name in ("eval_dir", "word_vectors"):
         setattr(plan, name, flags[flags.index(_flag(name)) + 1])
     plan.eval_tasks = ["sick", "cr"]
-    data = script.load_data(plan)
+    data = skip_thoughts_task.load_data(plan)
     words = (run / "vocabulary.txt").read_text().split("\n")[:-1]
     assert words == [*data.books.words]
     assert [*data.vectors] == ["a", "the", "story", "warm", "camera"]
-    found = script.measure(model, data)
+    found = skip_thoughts_task.measure(model, data)
     for name, value in found.items():
         assert metrics[name] == pytest.approx(value, rel=1e-3), name
     # "camera" has a vector that makes a difference.
@@ -104,8 +107,8 @@ def test_published_tasks(tmp_path, text, monkeypatch, capsys):
             "evaluate",
             lambda tasks, encode: encoded.append(encode(sentences)) or {},
         )
-        script.measure(model, data)
-        script.measure(model, data._replace(vectors={}))
+        skip_thoughts_task.measure(model, data)
+        skip_thoughts_task.measure(model, data._replace(vectors={}))
     with_vectors, without = encoded
     np.testing.assert_allclose(with_vectors[1:], without[1:], atol=1e-6)
     assert np.abs(with_vectors[0] - without[0]).max() > 1e-5
@@ -166,8 +169,7 @@ def test_a_killed_run_goes_on(tmp_path, text, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             script.main([*flags, str(killed)])
     assert script.main([*flags, str(killed), "--resume"]) == 0
-    for name in ("args.json", "history.csv", "metrics.json"):
-        assert (killed / name).read_bytes() == (unbroken / name).read_bytes()
+    assert_same_results(killed, unbroken, "args.json", "metrics.json")
     models = [
         keras.saving.load_model(folder / "model.keras")
         for folder in (unbroken, killed)
@@ -226,10 +228,15 @@ def test_unknown_words_of_a_task_may_have_vectors(tmp_path):
     vectors.write_text("4 1\neins 1\nzwei 2\ndrei 3\nwarm 4\n")
     (plan,) = _plans(_flags(path))
     plan.eval_dir, plan.eval_tasks = str(TASKS), ["mr"]
-    with pytest.raises(script.InputError, match="the words of the task mr is"):
-        script.load_data(plan)
+    with pytest.raises(InputError, match="the words of the task mr is"):
+        skip_thoughts_task.load_data(plan)
     plan.word_vectors = str(vectors)
-    assert [*script.load_data(plan).vectors] == ["eins", "zwei", "drei", "warm"]
+    assert [*skip_thoughts_task.load_data(plan).vectors] == [
+        "eins",
+        "zwei",
+        "drei",
+        "warm",
+    ]
 
 
 def test_the_papers_flags():
@@ -239,14 +246,18 @@ def test_the_papers_flags():
 
 
 def test_columns_of_all_tasks():
-    experiment = script.with_tasks(sentence_tasks.TASKS)
-    assert [*experiment.columns] == [
+    assert script.TASKS == sentence_tasks.TASKS
+    procedure = skip_thoughts_task.with_tasks(script.TASKS)
+    assert [*procedure.columns] == [
         "held-out NLL",
         *("SICK r", "SICK rho", "SICK MSE"),
         *("MR (%)", "CR (%)", "SUBJ (%)", "MPQA (%)"),
     ]
-    row = {f"val_{name}": n for n, name in enumerate(script.TASK_MEASURES)}
-    values = [panel.value(row | {"val_nll": -1}) for panel in experiment.panels]
+    row = {
+        f"val_{name}": n
+        for n, name in enumerate(skip_thoughts_task.TASK_MEASURES)
+    }
+    values = [panel.value(row | {"val_nll": -1}) for panel in procedure.panels]
     assert values == [-1, *range(7)]
 
 
@@ -287,33 +298,33 @@ def test_mixed_precision(tmp_path, text, dtype):
 def test_any_number_of_devices_share_what_is_held_out(
     text, monkeypatch, devices
 ):
-    monkeypatch.setattr(script.training, "_devices", lambda: devices * ["CPU"])
+    monkeypatch.setattr(training, "_devices", lambda: devices * ["CPU"])
     (plan,) = _plans(_flags(text, "--evaluate-every", "1"))
     plan.distribute = "data-parallel"
-    monkeypatch.setattr(script, "EVALUATION_BATCH", 4)
+    monkeypatch.setattr(skip_thoughts_task, "EVALUATION_BATCH", 4)
     data = Namespace(books=books.load(plan)._replace(test=np.arange(1, 8)))
-    script.check(plan, data)
-    batches = script.make_task(plan, data).validation_data
+    skip_thoughts_task.check(plan, data)
+    batches = skip_thoughts_task.make_task(plan, data).validation_data
     sizes = [len(x[0]) for x, *_ in batches]
     assert sizes == {1: [4, 3], 2: [4, 2], 3: [3, 3]}[devices]
 
 
 def test_what_is_held_out_of_the_bible_is_shared(monkeypatch):
-    monkeypatch.setattr(script.training, "_devices", lambda: ["a", "b"])
+    monkeypatch.setattr(training, "_devices", lambda: ["a", "b"])
     (plan,) = _plans(["--distribute", "data-parallel", "--units", "4"])
     data = Namespace(books=books.load(plan))
     held_out = len(data.books.test)
     assert held_out % 2
-    script.check(plan, data)
-    *_, last = script.make_task(plan, data).validation_data
-    assert len(last[0][0]) == held_out % script.EVALUATION_BATCH - 1
+    skip_thoughts_task.check(plan, data)
+    *_, last = skip_thoughts_task.make_task(plan, data).validation_data
+    assert len(last[0][0]) == held_out % skip_thoughts_task.EVALUATION_BATCH - 1
 
 
 def test_fewer_triples_than_devices_are_refused(text, monkeypatch):
-    monkeypatch.setattr(script.training, "_devices", lambda: 4 * ["CPU"])
+    monkeypatch.setattr(training, "_devices", lambda: 4 * ["CPU"])
     (plan,) = _plans(_flags(text, "--evaluate-every", "1"))
     plan.distribute = "data-parallel"
     data = Namespace(books=books.load(plan)._replace(test=np.arange(1, 4)))
     message = "the 3 held-out examples are fewer than the 4 devices"
-    with pytest.raises(script.InputError, match=message):
-        script.check(plan, data)
+    with pytest.raises(InputError, match=message):
+        skip_thoughts_task.check(plan, data)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import skip_thoughts as script
 import skip_thoughts_model as parts
+import skip_thoughts_task
 from common.datasets import plain_text
 
 UNITS, WORD_UNITS, LENGTH = 5, 4, 3
@@ -24,7 +25,7 @@ def _model(norm="layer", **kwargs):
         "vocabulary": len(WORDS) - len(plain_text.MARKS),
         "length": LENGTH,
     } | kwargs
-    model = script.build_model(norm, **options)
+    model = parts.build_model(norm, **options)
     random = np.random.default_rng(7)
     for weight in model.weights:
         weight.assign(0.5 * random.normal(size=weight.shape))
@@ -101,7 +102,7 @@ def _logits(model, inputs, norm):
     return np.array(found)
 
 
-@pytest.mark.parametrize("norm", parts.KINDS)
+@pytest.mark.parametrize("norm", script.KINDS)
 def test_logits(norm):
     model = _model(norm)
     inputs, _, _ = _triples()
@@ -147,7 +148,7 @@ def _nll(logits, targets):
 
 
 def _compiled(model):
-    script.compile_model(model, learning_rate=1e-2)
+    skip_thoughts_task.compile_model(model, learning_rate=1e-2)
     return model
 
 
@@ -166,9 +167,9 @@ def test_loss_leaves_out_padding():
     assert optimizer.global_clipnorm == 5 and optimizer.clipnorm is None
 
 
-@pytest.mark.parametrize("norm", parts.KINDS)
+@pytest.mark.parametrize("norm", script.KINDS)
 def test_sizes(norm):
-    model = script.build_model(norm, 7, 5, 20, 3)
+    model = parts.build_model(norm, 7, 5, 20, 3)
     units, words, vocabulary = 7, 5, 23
     # A bias of the gates and candidate, or gain and shift of both sites.
     vectors = {"none": 1, "layer": 4}[norm]
@@ -178,7 +179,7 @@ def test_sizes(norm):
     assert model.input_shape == [(None, None), (None, 4), (None, 4)]
     assert model.output_shape == (None, 8, vocabulary)
     # To build the paper's would take half a gigabyte.
-    signature = inspect.signature(script.build_model)
+    signature = inspect.signature(parts.build_model)
     paper = script.EXPERIMENT.presets["paper"]
     defaults = {"units": 2400, "word_units": 620, "vocabulary": 20_000}
     for name, size in (defaults | {"length": 30}).items():

@@ -27,7 +27,7 @@ class AtTheEndOf(keras.callbacks.Callback):
         self.strike = (epoch, happens)
 
     def on_epoch_end(self, epoch, logs=None):
-        print("epoch", epoch + 1, flush=True)
+        print("reached", epoch + 1, flush=True)
         when, happens = self.strike
         if epoch + 1 == when:
             happens()

@@ -9,11 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from common.datasets import published
+from common.datasets.alphabet import ALPHABET, SYMBOLS
 from common.errors import InputError
 
 # 57 symbols as in Graves (2013); the last stands for all other characters.
-ALPHABET = " .,'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-SYMBOLS = len(ALPHABET) + 1
 
 # Fonts that are written with one line, as by hand.
 FONTS = ("futural", "scripts")

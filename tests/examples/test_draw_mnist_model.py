@@ -1,6 +1,7 @@
 """DRAW's attention, divergence and bound against their oracles."""
 
-import draw_model
+import draw_mnist as script
+import draw_mnist_model
 import keras
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ def _parameters(count=4, seed=0):
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_filterbank(size):
     parameters = _parameters()
-    found = draw_model.filterbank(parameters, HEIGHT, WIDTH, size)
+    found = draw_mnist_model.filterbank(parameters, HEIGHT, WIDTH, size)
     expected = [
         oracle.filterbank(np.float64(row), HEIGHT, WIDTH, size)
         for row in parameters
@@ -42,7 +43,7 @@ def test_filterbank(size):
 
 
 def test_zero_looks_at_the_whole_image():
-    rows, columns, gamma = draw_model.filterbank(
+    rows, columns, gamma = draw_mnist_model.filterbank(
         np.zeros((1, 5), "float32"), 6, 6, 6
     )
     # Filter i stands on pixel i, and the image turned round is the same.
@@ -54,7 +55,9 @@ def test_zero_looks_at_the_whole_image():
 
 def test_far_away_filters_stay_finite():
     parameters = np.float32([[30, -30, -20, 5, 0]])
-    for filters in draw_model.filterbank(parameters, HEIGHT, WIDTH, 3)[:2]:
+    for filters in draw_mnist_model.filterbank(parameters, HEIGHT, WIDTH, 3)[
+        :2
+    ]:
         np.testing.assert_allclose(_numpy(filters).sum(-1), 1, rtol=1e-5)
 
 
@@ -64,9 +67,9 @@ def test_read_and_write(size):
     random = np.random.default_rng(2)
     images = random.random((4, HEIGHT, WIDTH)).astype("float32")
     patches = random.normal(size=(4, size * size)).astype("float32")
-    filters = draw_model.filterbank(parameters, HEIGHT, WIDTH, size)
-    seen = _numpy(draw_model.read(images, filters))
-    put = _numpy(draw_model.write(patches, filters))
+    filters = draw_mnist_model.filterbank(parameters, HEIGHT, WIDTH, size)
+    seen = _numpy(draw_mnist_model.read(images, filters))
+    put = _numpy(draw_mnist_model.write(patches, filters))
     for i, row in enumerate(np.float64(parameters)):
         np.testing.assert_allclose(
             seen[i],
@@ -87,13 +90,15 @@ def test_divergence_is_the_integral():
         expected += integrate.quad(
             lambda z, q=q, p=p: q.pdf(z) * (q.logpdf(z) - p.logpdf(z)), -12, 12
         )[0]
-    found = _numpy(draw_model.divergence(_tensor(mean), _tensor(log_deviation)))
+    found = _numpy(
+        draw_mnist_model.divergence(_tensor(mean), _tensor(log_deviation))
+    )
     assert found.shape == (1, 1)
     assert float(found[0, 0]) == pytest.approx(expected, rel=1e-5)
 
 
 def _draw(norm, gain=None):
-    draw = draw_model.Draw(
+    draw = draw_mnist_model.Draw(
         glimpses=GLIMPSES,
         seed=3,
         norm=norm,
@@ -131,7 +136,7 @@ def _parts(draw):
     }
 
 
-@pytest.mark.parametrize("norm", draw_model.KINDS)
+@pytest.mark.parametrize("norm", script.KINDS)
 def test_the_bound(norm):
     draw = _draw(norm)
     _randomize(draw)
@@ -140,7 +145,7 @@ def test_the_bound(norm):
     noise = random.normal(size=(2, GLIMPSES, LATENT)).astype("float32")
     flat = _tensor(images.reshape(2, -1))
     canvas, kl = draw.reconstruct(flat, noise)
-    nll = _numpy(draw_model.pixel_nll(flat, canvas))
+    nll = _numpy(draw_mnist_model.pixel_nll(flat, canvas))
     weights = _parts(draw)
     for i in range(2):
         expected = oracle.bound(norm, weights, images[i], noise[i], 2, 3)
@@ -181,9 +186,9 @@ def test_the_divergence_is_a_metric():
     draw = _draw("layer")
     _randomize(draw)
     inputs = keras.Input((HEIGHT * WIDTH,))
-    model = draw_model.Autoencoder(inputs, draw(inputs))
+    model = draw_mnist_model.Autoencoder(inputs, draw(inputs))
     model.compile(
-        keras.optimizers.SGD(0.0), draw_model.pixel_nll, run_eagerly=True
+        keras.optimizers.SGD(0.0), draw_mnist_model.pixel_nll, run_eagerly=True
     )
     images = np.float32(np.random.default_rng(6).random((4, 30)) < 0.5)
     generator = keras.random.SeedGenerator(3)
@@ -197,7 +202,7 @@ def test_the_divergence_is_a_metric():
         for part in map(_tensor, (images[:2], images[2:])):
             noise = keras.random.normal((2, GLIMPSES, LATENT), seed=generator)
             canvas, divergence = draw.reconstruct(part, noise)
-            nll.extend(_numpy(draw_model.pixel_nll(part, canvas)))
+            nll.extend(_numpy(draw_mnist_model.pixel_nll(part, canvas)))
             kl.extend(_numpy(divergence))
         assert found.keys() == {"loss", "kl"}
         assert found["kl"] == pytest.approx(np.mean(kl), rel=1e-5)

@@ -13,8 +13,6 @@ from keras import layers, ops
 
 import keras_ln
 
-KINDS = ("none", "weight", "layer")
-
 
 def filterbank(
     parameters: Any, height: int, width: int, size: int
@@ -263,3 +261,46 @@ class Autoencoder(keras.Model):
 def pixel_nll(images, logits):
     """-log p(images | logits) of Bernoulli pixels, summed to (B,), eq. 9."""
     return ops.sum(ops.softplus(logits) - images * logits, axis=-1)
+
+
+def build_model(
+    norm: str = "layer",
+    units: int = 256,
+    height: int = 28,
+    width: int = 28,
+    glimpses: int = 64,
+    latent: int = 100,
+    read_size: int = 2,
+    write_size: int = 5,
+    gain: float | None = None,
+    seed: int = 0,
+) -> keras.Model:
+    """Builds the autoencoder: flat images to logits.
+
+    Args:
+        norm: "none", "weight" or "layer".
+        units: the size of both LSTMs.
+        height: of an image, in pixels.
+        width: of an image, in pixels.
+        glimpses: the steps.
+        latent: the latent variables of one step.
+        read_size: the side of the patch that is read.
+        write_size: the side of the patch that is written.
+        gain: initial gain of the layer normalisation; None for 1.
+        seed: of the latent variables' noise.
+    """
+    draw = Draw(
+        norm=norm,
+        units=units,
+        latent=latent,
+        height=height,
+        width=width,
+        glimpses=glimpses,
+        read_size=read_size,
+        write_size=write_size,
+        gain=gain,
+        seed=seed,
+        name="draw",
+    )
+    inputs = keras.Input((height * width,))
+    return Autoencoder(inputs, draw(inputs))

@@ -1,7 +1,7 @@
 """The mixture density, the window and the network against their oracles."""
 
 import handwriting_generation as script
-import handwriting_model
+import handwriting_generation_model
 import keras
 import numpy as np
 import pytest
@@ -36,7 +36,9 @@ def test_the_mixture_density():
     points[..., 2] = random.random((2, 5)) < 0.5
     outputs = random.normal(size=(2, 5, 1 + 6 * COMPONENTS))
     found = _numpy(
-        handwriting_model.mixture_nll(np.float32(points), np.float32(outputs))
+        handwriting_generation_model.mixture_nll(
+            np.float32(points), np.float32(outputs)
+        )
     )
     for index in np.ndindex(2, 5):
         expected = -np.log(_density(points[index], outputs[index]))
@@ -48,7 +50,7 @@ def test_the_density_stays_finite_at_the_edge():
     outputs = np.zeros((1, 1, 7), "float32")
     outputs[..., 6] = 12
     points = np.float32([[[1e-3, 1e-3, 1]], [[5, -5, 0]]])
-    found = _numpy(handwriting_model.mixture_nll(points, outputs))
+    found = _numpy(handwriting_generation_model.mixture_nll(points, outputs))
     assert np.isfinite(found).all() and found[0, 0] < 0 < found[1, 0]
 
 
@@ -61,7 +63,7 @@ def test_samples_have_the_moments_of_the_density(bias):
     count = 20_000
     points = np.array(
         [
-            handwriting_model.sample_point(outputs, bias, random)
+            handwriting_generation_model.sample_point(outputs, bias, random)
             for _ in range(count)
         ]
     )
@@ -99,7 +101,7 @@ def test_the_soft_window():
     random = np.random.default_rng(2)
     alpha, beta = np.exp(random.normal(size=(2, 4, GAUSSIANS)))
     kappa = 6 * random.random((4, GAUSSIANS))
-    found = handwriting_model.window_weights(
+    found = handwriting_generation_model.window_weights(
         *map(np.float32, (alpha, beta, kappa)), 5
     )
     expected = [
@@ -109,7 +111,7 @@ def test_the_soft_window():
 
 
 def _model(norm, gain=None):
-    model = script.build_model(
+    model = handwriting_generation_model.build_model(
         norm, UNITS, 6, 5, 7, GAUSSIANS, COMPONENTS, pace=0.3, gain=gain
     )
     random = np.random.default_rng(3)
@@ -163,7 +165,7 @@ def _forward(model, points, symbols, norm, changed=()):
     return np.array(outputs)
 
 
-@pytest.mark.parametrize("norm", handwriting_model.KINDS)
+@pytest.mark.parametrize("norm", script.KINDS)
 def test_the_network(norm):
     model = _model(norm)
     random = np.random.default_rng(5)
@@ -194,14 +196,14 @@ def test_writing_is_the_network_one_step_at_a_time():
         drawn.append(outputs)
         return handwriting_model_sample(outputs, bias, random)
 
-    handwriting_model_sample = handwriting_model.sample_point
+    handwriting_model_sample = handwriting_generation_model.sample_point
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(handwriting_model, "sample_point", sample)
+        patch.setattr(handwriting_generation_model, "sample_point", sample)
         # The window is made to stay, so that no text ends early.
         dense = model.get_layer("window").cell.dense
         dense.bias.assign(np.float32([0, 0, 0, 0, -9, -9]))
         dense.kernel.assign(np.zeros(dense.kernel.shape))
-        ways = handwriting_model.write(
+        ways = handwriting_generation_model.write(
             model, symbols, 6, 0.5, np.random.default_rng(6)
         )
     assert [way.shape for way in ways] == [(6, 3), (6, 3)]
@@ -219,14 +221,16 @@ def test_writing_ends_when_the_window_has_passed_the_text():
     # One character a step, and a narrow window.
     dense.bias.assign(np.float32([0, 0, 1, 1, 0, 0]))
     symbols = np.int32([[1, 7, 3, 2, 5], [4, 4, 6, 0, 0]])
-    ways = handwriting_model.write(
+    ways = handwriting_generation_model.write(
         model, symbols, 20, 0.0, np.random.default_rng(7)
     )
     assert [len(way) for way in ways] == [6, 4]
 
 
 def test_the_window_starts_at_the_writers_pace():
-    model = script.build_model("none", UNITS, 6, 5, pace=0.3)
+    model = handwriting_generation_model.build_model(
+        "none", UNITS, 6, 5, pace=0.3
+    )
     window = model.get_layer("window").cell
     *_, kappa = window.place(np.zeros((1, UNITS), "float32"), np.zeros((1, 10)))
     np.testing.assert_allclose(_numpy(kappa), 0.3, rtol=1e-5)
@@ -242,8 +246,8 @@ def test_the_gain_is_that_of_all_sites():
 
 def test_the_papers_size():
     counts = {
-        norm: script.build_model(norm).count_params()
-        for norm in handwriting_model.KINDS
+        norm: handwriting_generation_model.build_model(norm).count_params()
+        for norm in script.KINDS
     }
     # "About 3.7M": three LSTMs, the window's and the density's layers.
     inputs = [3 + 57, 3 + 400 + 57, 3 + 400 + 57]

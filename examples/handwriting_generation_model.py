@@ -11,11 +11,10 @@ from typing import Any
 
 import keras
 import numpy as np
+from common.datasets.alphabet import SYMBOLS
 from keras import layers, ops
 
 import keras_ln
-
-KINDS = ("none", "layer")
 
 
 def window_weights(alpha: Any, beta: Any, kappa: Any, length: int) -> Any:
@@ -55,6 +54,14 @@ def mixture_nll(points: Any, outputs: Any) -> Any:
     log_weights = ops.log_softmax(logits, axis=-1)
     offsets = ops.logsumexp(log_weights + log_normal, axis=-1)
     return ops.softplus(end) - end * points[..., 2] - offsets
+
+
+@keras.saving.register_keras_serializable("keras_ln_examples", "_MixtureNLL")
+class MixtureNLL(keras.losses.Loss):
+    """`mixture_nll` as a loss."""
+
+    def call(self, points, outputs):
+        return mixture_nll(points, outputs)
 
 
 def _split(outputs):
@@ -201,7 +208,7 @@ def write(
     bias: float,
     random: np.random.Generator,
 ) -> list[np.ndarray]:
-    """Lets a trained model of `handwriting_generation` write.
+    """Lets a trained model write.
 
     Args:
         model: the model.
@@ -264,3 +271,49 @@ def _step_model(model: keras.Model, characters: int) -> keras.Model:
     top = ops.concatenate(outputs, axis=1)
     result = model.get_layer("density")(top)
     return keras.Model([point, text, *states], [result, weights, *new])
+
+
+def build_model(
+    norm: str = "layer",
+    units: int = 400,
+    steps: int = 500,
+    characters: int = 64,
+    symbols: int = SYMBOLS,
+    gaussians: int = 10,
+    components: int = 20,
+    pace: float = 0.04,
+    gain: float | None = None,
+) -> keras.Model:
+    """Builds the network; points and symbols to the density's parameters.
+
+    Args:
+        norm: "none" or "layer".
+        units: the size of each of the three LSTMs.
+        steps: the points of a line.
+        characters: those of the longest text.
+        symbols: the size of the alphabet.
+        gaussians: those of the window.
+        components: those of the mixture.
+        pace: characters per point at which the window starts to move.
+        gain: initial gain of the layer normalisation; None for 1.
+    """
+    points = keras.Input((steps, 3), name="points")
+    text = keras.Input((characters,), dtype="int32", name="symbols")
+    window = Window(
+        norm=norm,
+        units=units,
+        symbols=symbols,
+        gaussians=gaussians,
+        pace=pace,
+        gain=gain,
+        name="window",
+    )
+    seen = window(points, text)
+    outputs, window_seen = [seen[..., :units]], seen[..., units:]
+    for name in ("lstm_2", "lstm_3"):
+        layer = lstm(norm, units, gain, name=name)
+        x = ops.concatenate([points, outputs[-1], window_seen], axis=-1)
+        outputs.append(layer(x))
+    x = ops.concatenate(outputs, axis=-1)
+    density = layers.Dense(1 + 6 * components, dtype="float32", name="density")
+    return keras.Model([points, text], density(x))

@@ -1,0 +1,113 @@
+"""Data and training of `attentive_reader.py`."""
+
+from argparse import Namespace
+from collections.abc import Mapping
+from pathlib import Path
+
+import attentive_reader_model
+import keras
+from common import callbacks, plotting, runs, training
+from common.datasets import cloze, streams
+from common.errors import InputError
+
+EVALUATION_BATCH = 128
+
+
+def load_data(args: Namespace) -> cloze.Cloze:
+    """Loads questions, a few of them for --smoke."""
+    data = cloze.load(args)
+    if args.smoke:
+        return data._replace(
+            train=data.train.first(256), validation=data.validation.first(128)
+        )
+    return data
+
+
+def check(args: Namespace, data: cloze.Cloze) -> None:
+    """Refuses batch sizes that the data do not allow."""
+    examples = len(data.train.answers)
+    if args.batch_size > examples:
+        raise InputError(
+            f"--batch-size {args.batch_size} is more than the {examples} "
+            "training questions"
+        )
+    training.check_evaluate_every(args, examples // args.batch_size)
+    training.held_out(args, len(data.validation.answers), EVALUATION_BATCH)
+
+
+def make_task(args: Namespace, data: cloze.Cloze) -> training.Task:
+    """Compiles the model, which learns to name the entity."""
+    model = attentive_reader_model.build_model(
+        args.norm,
+        args.units,
+        data.train.passages.shape[1],
+        data.train.queries.shape[1],
+        len(data.vocabulary),
+        args.dropout,
+        args.gain,
+        args.momentum,
+        args.spread,
+        args.seed,
+    )
+    updates_per_pass = len(data.train.answers) // args.batch_size
+    tested, batch = training.held_out(
+        args, len(data.validation.answers), EVALUATION_BATCH
+    )
+    model.compile(
+        keras.optimizers.Adam(args.learning_rate, global_clipnorm=10.0),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+        **training.speed(args.evaluate_every or updates_per_pass),
+    )
+    return training.Task(
+        model,
+        lambda update: cloze.batches(data, args.batch_size, args.seed, update),
+        updates_per_pass,
+        streams.in_order(data.validation.first(tested), batch).map(
+            lambda passages, queries, answers: ((passages, queries), answers)
+        ),
+        data.vocabulary,
+    )
+
+
+def train(
+    args: Namespace, data: cloze.Cloze, folder: Path
+) -> tuple[dict[str, float], callbacks.History]:
+    """Trains and evaluates one kind."""
+    history = make_task(args, data).fit(folder, args)
+    last = history.rows[-1]
+    metrics = {
+        "train_nll": last["loss"],
+        "validation_nll": last["val_loss"],
+        "validation_error_percent": 100 * error_rate(last),
+        "best_validation_error_percent": 100
+        * min(map(error_rate, history.rows)),
+        "epochs": last["epoch"],
+        "updates": last["updates"],
+    }
+    return metrics, history
+
+
+def error_rate(row: Mapping[str, float]) -> float:
+    """The share of wrong answers to the validation questions."""
+    return 1 - row["val_accuracy"]
+
+
+PROCEDURE = runs.Procedure(
+    load_data=load_data,
+    make_task=make_task,
+    train=train,
+    check=check,
+    panels=(
+        plotting.Panel("training NLL (nats)", lambda row: row["loss"]),
+        plotting.Panel("validation error rate", error_rate),
+    ),
+    columns={
+        "training NLL": "train_nll",
+        "validation NLL": "validation_nll",
+        "validation error (%)": "validation_error_percent",
+        "best": "best_validation_error_percent",
+    },
+    race=plotting.Panel("validation error", error_rate),
+    progress=plotting.UPDATES,
+)

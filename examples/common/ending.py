@@ -1,0 +1,64 @@
+"""How a script ends before its time: Ctrl-C, and output that nobody reads."""
+
+import contextlib
+import io
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+# 128 and the number of the signal, as shells have it.
+INTERRUPTED = 128 + signal.SIGINT
+CLOSED = 128 + 13  # SIGPIPE, which Windows does not have.
+
+
+def execute(main: Callable[[], int]) -> NoReturn:
+    """Runs a script's `main` as the program and exits with its code.
+
+    Ctrl-C and a closed pipe (`| head`) end in one sentence and the exit code
+    that a shell expects.
+    """
+    # Lines are read as they are written, also from a pipe. A notebook has
+    # another kind of standard output.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
+    try:
+        try:
+            code = main()
+        except SystemExit as end:  # Of the flags: --help, or wrong ones.
+            code = end.code
+        # What is still on its way, while what fails here is understood.
+        sys.stdout.flush()
+    except KeyboardInterrupt as stop:
+        # Who presses it again does not want to wait for an orderly exit.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        code = INTERRUPTED
+        _say("interrupted", stop)
+    except BrokenPipeError as stop:
+        code = CLOSED
+        # What is left to be flushed at the exit has to go somewhere.
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        _say("stopped, since nobody reads the output any more", stop)
+    sys.exit(code)
+
+
+@contextlib.contextmanager
+def resumable(folder: Path) -> Iterator[None]:
+    """Adds to what `execute` says that the run in `folder` can go on."""
+    try:
+        yield
+    except (KeyboardInterrupt, BrokenPipeError) as stop:
+        stop.add_note(f"--resume goes on with the run in {folder}")
+        raise
+
+
+def _say(what: str, stop: BaseException) -> None:
+    parts = [what, *getattr(stop, "__notes__", ())]
+    # Not into the line of a progress bar.
+    start = "\n" if sys.stdout.isatty() else ""
+    with contextlib.suppress(OSError):  # Standard error may be that pipe.
+        name = Path(sys.argv[0]).name
+        print(f"{start}{name}: {'; '.join(parts)}", file=sys.stderr)

@@ -1,0 +1,153 @@
+"""The flags of the scripts: their types, their errors, their --help."""
+
+import argparse
+import math
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from common.errors import InputError
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line.
+
+    Args:
+        prog: the name in messages.
+        description: the first lines of --help.
+        epilog: its last ones.
+    """
+
+    def __init__(self, prog: str, description: str, epilog: str | None = None):
+        super().__init__(
+            prog,
+            description=description,
+            epilog=epilog,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}\n")
+
+
+def add_gain(parser: argparse.ArgumentParser) -> None:
+    """Adds --gain, for `Experiment.add_arguments`."""
+    parser.add_argument(
+        "--gain",
+        type=positive_number,
+        metavar="X",
+        help="initial gain of the normalisations (default: the layers' own)",
+    )
+
+
+def add_counts(parser: argparse.ArgumentParser, **meanings: str) -> None:
+    """Adds flags that count something: their names with underscores."""
+    for name, meaning in meanings.items():
+        parser.add_argument(
+            "--" + name.replace("_", "-"),
+            type=positive_integer,
+            metavar="N",
+            help=meaning,
+        )
+
+
+def positive_integer(text: str) -> int:
+    """The value of a flag that counts something."""
+    return _integer(text, 1)
+
+
+def seed(text: str) -> int:
+    return _integer(text, 0)
+
+
+def _integer(text: str, least: int) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = None
+    if number is None or not least <= number < 2**31:
+        raise argparse.ArgumentTypeError(
+            f"expected an integer of at least {least}, received {text!r}"
+        )
+    return number
+
+
+def positive_number(text: str) -> float:
+    """The value of a flag that measures something."""
+    number = _number(text)
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(
+            f"expected a positive number, received {text!r}"
+        )
+    return number
+
+
+def nonnegative_number(text: str) -> float:
+    """The value of a flag that measures something and may be zero."""
+    number = _number(text)
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(
+            f"expected a number of at least 0, received {text!r}"
+        )
+    return number
+
+
+def share(text: str) -> float:
+    """The value of a flag that says which part of something."""
+    number = _number(text)
+    if not 0 <= number < 1:
+        raise argparse.ArgumentTypeError(
+            f"expected a number from 0 to below 1, received {text!r}"
+        )
+    return number
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def absolute(path: str) -> str:
+    """The value of a flag that names a file or folder, from anywhere."""
+    return str(Path(path).expanduser().resolve())
+
+
+def check_batch_statistics(args: Namespace, kinds: Sequence[str]) -> None:
+    """Refuses batches of one for the kinds that have their statistics."""
+    if args.norm in kinds and args.batch_size < 2:
+        raise InputError(
+            f"--norm {args.norm} needs a --batch-size of at least 2"
+        )
+
+
+def describe_presets(
+    presets: Mapping[str, Mapping[str, Any]], smoke: Mapping[str, Any]
+) -> str:
+    """What the presets and --smoke set, a line per flag, for --help."""
+    columns = {**presets, "--smoke": {"data": "embedded", **smoke}}
+    names = dict.fromkeys(name for own in columns.values() for name in own)
+    lines = [["", *columns]]
+    for name in names:
+        values = (_shown(own.get(name)) for own in columns.values())
+        lines.append(["--" + name.replace("_", "-"), *values])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    table = "\n".join(
+        "  " + "  ".join(map(str.ljust, line, widths)).rstrip()
+        for line in lines
+    )
+    return (
+        "what --preset and --smoke set; a flag that is given wins, then "
+        f"--smoke:\n{table}"
+    )
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, tuple):
+        return " ".join(f'"{part}"' for part in value)
+    return f"{value:g}" if isinstance(value, float) else str(value)

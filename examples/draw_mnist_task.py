@@ -1,0 +1,116 @@
+"""Data, training and samples of `draw_mnist.py`."""
+
+from argparse import Namespace
+from pathlib import Path
+
+import draw_mnist_model
+import keras
+import numpy as np
+from common import callbacks, plotting, runs, training
+from common.datasets import binarized_mnist, streams
+from common.errors import InputError
+
+EVALUATION_BATCH = 128
+
+# Drawn by the trained model.
+SAMPLES = 8
+
+
+def load_data(args: Namespace) -> binarized_mnist.Images:
+    """Loads binary digits, a few of them for --smoke."""
+    images = binarized_mnist.load(args)
+    return images.first(256, 128) if args.smoke else images
+
+
+def check(args: Namespace, images: binarized_mnist.Images) -> None:
+    """Refuses sizes that the data do not allow."""
+    examples = len(images.train)
+    if args.batch_size > examples:
+        raise InputError(
+            f"--batch-size {args.batch_size} is more than the {examples} "
+            "training images"
+        )
+    training.check_evaluate_every(args, examples // args.batch_size)
+    training.held_out(args, len(images.test), EVALUATION_BATCH)
+
+
+def make_task(args: Namespace, images: binarized_mnist.Images) -> training.Task:
+    """Compiles the model, whose loss is the variational bound in nats."""
+    _, height, width = images.train.shape
+    x, test_x = (part.reshape(len(part), -1) for part in images)
+    tested, batch = training.held_out(args, len(test_x), EVALUATION_BATCH)
+    test_x = test_x[:tested]
+    model = draw_mnist_model.build_model(
+        args.norm,
+        args.units,
+        height,
+        width,
+        args.glimpses,
+        args.latent,
+        args.read_size,
+        args.write_size,
+        args.gain,
+        args.seed,
+    )
+    updates_per_pass = len(x) // args.batch_size
+    model.compile(
+        keras.optimizers.Adam(args.learning_rate),
+        draw_mnist_model.pixel_nll,
+        **training.speed(args.evaluate_every or updates_per_pass),
+    )
+    return training.Task(
+        model,
+        lambda update: streams.shuffled(
+            (x, x), args.batch_size, args.seed, update
+        ),
+        updates_per_pass,
+        streams.in_order((test_x, test_x), batch),
+    )
+
+
+def train(
+    args: Namespace, images: binarized_mnist.Images, folder: Path
+) -> tuple[dict[str, float], callbacks.History]:
+    """Trains and evaluates one kind; draws samples.png."""
+    task = make_task(args, images)
+    history = task.fit(folder, args)
+    shape = (SAMPLES, args.glimpses, args.latent)
+    noise = np.random.default_rng(args.seed).normal(size=shape)
+    canvases = task.model.get_layer("draw").generate(np.float32(noise))
+    canvases = keras.ops.convert_to_numpy(canvases)
+    # As many columns as can be told apart.
+    columns = np.linspace(0, args.glimpses - 1, min(12, args.glimpses))
+    columns = columns.round().astype(int)
+    plotting.images(
+        canvases[:, columns],
+        [str(column + 1) for column in columns],
+        "canvas after so many glimpses",
+        folder / "samples.png",
+    )
+    last = history.rows[-1]
+    metrics = {
+        "train_bound_nats": last["loss"],
+        "test_bound_nats": last["val_loss"],
+        "test_kl_nats": last["val_kl"],
+        "epochs": last["epoch"],
+        "updates": last["updates"],
+    }
+    return metrics, history
+
+
+PROCEDURE = runs.Procedure(
+    load_data=load_data,
+    make_task=make_task,
+    train=train,
+    check=check,
+    panels=(
+        plotting.Panel("training bound (nats)", lambda row: row["loss"]),
+        plotting.Panel("test bound (nats)", lambda row: row["val_loss"]),
+    ),
+    columns={
+        "training bound (nats)": "train_bound_nats",
+        "test bound (nats)": "test_bound_nats",
+        "of it KL": "test_kl_nats",
+    },
+    race=plotting.Panel("test bound", lambda row: row["val_loss"]),
+)

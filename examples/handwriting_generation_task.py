@@ -1,0 +1,121 @@
+"""Data, training and samples of `handwriting_generation.py`."""
+
+from argparse import Namespace
+from pathlib import Path
+
+import handwriting_generation_model
+import keras
+import numpy as np
+from common import callbacks, plotting, runs, training
+from common.datasets import streams, strokes
+from common.errors import InputError
+
+EVALUATION_BATCH = 64
+
+
+def load_data(args: Namespace) -> strokes.Handwriting:
+    """Loads lines of text, a few of them for --smoke."""
+    data = strokes.load(args)
+    if args.smoke:
+        return strokes.Handwriting(data.train.first(64), data.test.first(64))
+    return data
+
+
+def check(args: Namespace, data: strokes.Handwriting) -> None:
+    """Refuses batch sizes that the data do not allow."""
+    examples = len(data.train.points)
+    if args.batch_size > examples:
+        raise InputError(
+            f"--batch-size {args.batch_size} is more than the {examples} "
+            "training lines"
+        )
+    training.check_evaluate_every(args, examples // args.batch_size)
+    training.held_out(args, len(data.test.points), EVALUATION_BATCH)
+
+
+def make_task(args: Namespace, data: strokes.Handwriting) -> training.Task:
+    """Compiles the model, whose loss is in nats per point."""
+    written = data.train.valid.sum()
+    pace = float(np.count_nonzero(data.train.symbols) / written)
+    model = handwriting_generation_model.build_model(
+        args.norm,
+        args.units,
+        data.train.points.shape[1],
+        data.train.symbols.shape[1],
+        pace=pace,
+        gain=args.gain,
+    )
+    updates_per_pass = len(data.train.points) // args.batch_size
+    model.compile(
+        keras.optimizers.Adam(args.learning_rate, global_clipnorm=10.0),
+        handwriting_generation_model.MixtureNLL(
+            reduction="mean_with_sample_weight"
+        ),
+        weighted_metrics=[
+            keras.metrics.MeanMetricWrapper(
+                handwriting_generation_model.mixture_nll, name="nll"
+            )
+        ],
+        **training.speed(args.evaluate_every or updates_per_pass),
+    )
+
+    def shifted(points, valid, symbols):
+        # A point is to be foreseen from those before it.
+        before = np.pad(points[:, :-1], ((0, 0), (1, 0), (0, 0)))
+        return before, symbols, points, valid
+
+    def as_fit_wants(before, symbols, points, valid):
+        return (before, symbols), points, valid
+
+    tested, batch = training.held_out(
+        args, len(data.test.points), EVALUATION_BATCH
+    )
+    train, test = shifted(*data.train), shifted(*data.test.first(tested))
+    return training.Task(
+        model,
+        lambda update: streams.shuffled(
+            train, args.batch_size, args.seed, update
+        ).map(as_fit_wants),
+        updates_per_pass,
+        streams.in_order(test, batch).map(as_fit_wants),
+    )
+
+
+def train(
+    args: Namespace, data: strokes.Handwriting, folder: Path
+) -> tuple[dict[str, float], callbacks.History]:
+    """Trains and evaluates one kind; writes samples.png."""
+    task = make_task(args, data)
+    print(f"{task.model.count_params():,} weights")
+    history = task.fit(folder, args)
+    symbols = strokes.encode_all(args.text)
+    ways = handwriting_generation_model.write(
+        task.model,
+        symbols,
+        length=2 * data.train.points.shape[1],
+        bias=args.bias,
+        random=np.random.default_rng(args.seed),
+    )
+    plotting.handwriting(ways, args.text, folder / "samples.png")
+    last = history.rows[-1]
+    metrics = {
+        "train_nll": last["nll"],
+        "test_nll": last["val_nll"],
+        "epochs": last["epoch"],
+        "updates": last["updates"],
+    }
+    return metrics, history
+
+
+PROCEDURE = runs.Procedure(
+    load_data=load_data,
+    make_task=make_task,
+    train=train,
+    check=check,
+    panels=(
+        plotting.Panel("training NLL (nats per point)", lambda r: r["nll"]),
+        plotting.Panel("test NLL (nats per point)", lambda r: r["val_nll"]),
+    ),
+    columns={"training NLL": "train_nll", "test NLL": "test_nll"},
+    race=plotting.Panel("test NLL", lambda row: row["val_nll"]),
+)

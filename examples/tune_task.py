@@ -1,0 +1,216 @@
+"""The search of `tune.py`, and what it writes."""
+
+import contextlib
+import math
+import os
+import socket
+import sys
+import time
+import warnings
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import keras
+from common import ending, files, plotting, runs, tables, training
+
+from keras_ln import tuning
+
+if TYPE_CHECKING:
+    from common.cli import Experiment
+
+# Kinds of the scripts that have no gain.
+_WITHOUT_GAIN = ("none", "symmetric", "weight")
+
+
+def run(experiment: "Experiment", args: Namespace, folder: Path) -> int:
+    """Searches, as chief, worker or alone; returns the exit code."""
+    procedure = experiment.procedure(args)
+    training.check_environment(args)
+    data = procedure.load_data(args)
+    for norm in args.norm_kinds:
+        procedure.check(Namespace(**vars(args) | {"norm": norm}), data)
+    # Workers use the folder that their chief has opened.
+    if not _is_worker():
+        runs.open_folder(
+            folder, runs.describe([args], compare=False), args.resume
+        )
+    if _is_finished(folder) or (_is_worker() and not _meets_chief(folder)):
+        print(f"{folder} is finished.")
+        return 0
+    keras.utils.set_random_seed(args.seed)
+    with ending.resumable(folder):
+        tuner = search(procedure, args, data, folder)
+        return 0 if _is_worker() else report(tuner, folder)
+
+
+def search(
+    procedure: runs.Procedure, args: Namespace, data: Any, folder: Path
+) -> Any:
+    """Runs all trials, or goes on with them; returns the tuner."""
+    import keras_tuner
+
+    common = {
+        "hypermodel": _hypermodel(procedure, args, data),
+        "objective": keras_tuner.Objective("val_loss", "min"),
+        "seed": args.seed,
+        "directory": str(folder),
+        "project_name": "search",
+    }
+    base = {
+        "random": keras_tuner.RandomSearch,
+        "bayesian": keras_tuner.BayesianOptimization,
+        "hyperband": keras_tuner.Hyperband,
+    }[args.tuner]
+    kind = type("Tuner", (_WithoutTensorBoard, base), {})
+    if args.tuner == "hyperband":
+        tuner = kind(max_epochs=args.epochs, **common)
+        tuner.oracle.max_trials = args.max_trials
+    else:
+        tuner = kind(max_trials=args.max_trials, **common)
+    tuner.search(epochs=args.epochs, verbose=1)
+    return tuner
+
+
+class _WithoutTensorBoard:
+    """KerasTuner 1.4.8 imports TensorBoard, which TensorFlow 2.21 lacks.
+
+    It can go when `test_every_tuner` passes without, TensorBoard absent.
+    """
+
+    def _configure_tensorboard_dir(self, callbacks, trial, execution=0):
+        pass
+
+
+def _hypermodel(procedure: runs.Procedure, args: Namespace, data: Any) -> Any:
+    import keras_tuner
+    from keras_tuner import errors
+
+    class Trial(keras_tuner.HyperModel):
+        def build(self, hp):
+            norm, gain = tuning.choose_kind(
+                hp, args.norm_kinds, args.gains, "norm", _WITHOUT_GAIN
+            )
+            low, high = args.learning_rates
+            chosen = {
+                "norm": norm,
+                "gain": gain,
+                "units": hp.Choice("units", args.unit_choices),
+                "learning_rate": hp.Float(
+                    "learning_rate", low, high, sampling="log"
+                ),
+            }
+            plan = Namespace(**vars(args) | chosen)
+            # Not around the search: KerasTuner clears Keras' session, and
+            # with it devices and precision, before every model.
+            with training.environment(plan):
+                self.task = procedure.make_task(plan, data)
+            return self.task.model
+
+        def fit(self, hp, model, *, initial_epoch=0, callbacks, **kwargs):
+            # The task is that of the model: `build` has just been called.
+            updates = self.task.updates_per_pass
+            kwargs["verbose"], shown = training.progress()
+            with training.environment(args), _fatal_if_closed():
+                history = model.fit(
+                    self.task.batches(initial_epoch * updates),
+                    steps_per_epoch=updates,
+                    shuffle=False,
+                    initial_epoch=initial_epoch,
+                    validation_data=self.task.validation_data,
+                    callbacks=[*callbacks, *shown],
+                    **kwargs,
+                )
+            if not all(map(math.isfinite, history.history["val_loss"])):
+                raise errors.FailedTrialError(
+                    "the loss left the finite numbers"
+                )
+            return history
+
+    return Trial()
+
+
+def report(tuner: Any, folder: Path) -> int:
+    """Writes table, figure and best model; 1 if no trial had a result."""
+    trials = sorted(
+        tuner.oracle.trials.values(),
+        key=lambda t: math.inf if t.score is None else t.score,
+    )
+    rows = []
+    for trial in trials:
+        values = trial.hyperparameters.values
+        gain = values.get("norm_gain", "")
+        rows.append(
+            {
+                "trial": int(trial.trial_id),
+                "status": trial.status.lower(),
+                "norm": values["norm"],
+                "gain": "" if values["norm"] in _WITHOUT_GAIN else gain,
+                "units": values["units"],
+                "learning_rate": values["learning_rate"],
+                "best_epoch": ""
+                if trial.score is None
+                else trial.best_step + 1,
+                "val_loss": "" if trial.score is None else trial.score,
+            }
+        )
+    files.write_csv(folder / "trials.csv", rows)
+    print(tables.table([*rows[0]], [row.values() for row in rows]))
+    scored = [row for row in rows if row["val_loss"] != ""]
+    if not scored:
+        print("tune.py: no trial had a finite loss", file=sys.stderr)
+        return 1
+    plotting.trials(scored, "held-out loss", folder / "trials.png")
+    with warnings.catch_warnings():
+        # Only weights are wanted, of what KerasTuner saved.
+        warnings.filterwarnings("ignore", "Skipping variable loading for opt")
+        (model,) = tuner.get_best_models(1)
+    # The task of that model: it has just been built.
+    tuner.hypermodel.task.write_vocabulary(folder)
+    with files.replacing(folder / "model.keras") as partial:
+        model.save(partial)
+    files.write_json(folder / "metrics.json", scored[0])
+    print(f"The table, the figure and the best model are in {folder}.")
+    return 0
+
+
+@contextlib.contextmanager
+def _fatal_if_closed() -> Iterator[None]:
+    """Ends the search where KerasTuner would call a trial invalid and go on."""
+    from keras_tuner import errors
+
+    class Closed(errors.FatalError, BrokenPipeError):
+        pass
+
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise Closed(*error.args) from error
+
+
+def _is_worker() -> bool:
+    name = os.environ.get("KERASTUNER_TUNER_ID", "chief")
+    return "KERASTUNER_ORACLE_IP" in os.environ and "chief" not in name
+
+
+def _is_finished(folder: Path) -> bool:
+    return (folder / "metrics.json").exists()
+
+
+def _meets_chief(folder: Path) -> bool:
+    """Waits for the chief; False if the search ended without this worker.
+
+    KerasTuner itself would wait an hour for a chief that is gone.
+    """
+    address = (
+        os.environ["KERASTUNER_ORACLE_IP"],
+        int(os.environ["KERASTUNER_ORACLE_PORT"]),
+    )
+    while not _is_finished(folder):
+        try:
+            socket.create_connection(address, timeout=1).close()
+            return True
+        except OSError:
+            time.sleep(0.5)
+    return False

@@ -1,0 +1,327 @@
+"""How scripts start and end: at once, in one sentence, to be gone on with."""
+
+import importlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import permutation_invariant_mnist as script
+import pytest
+import recurrent_dynamics
+import tune
+from common import callbacks, ending, studies, training
+from same_results import assert_same_results
+from terminals import start_on_terminal
+
+STUDIES = ("parameter_geometry", "recurrent_dynamics")
+SCRIPTS = (*tune.EXPERIMENTS, *STUDIES, "tune")
+
+# Everything that takes long to import.
+_START = """
+import runpy, sys
+path, *cases = sys.argv[1:]
+for case in cases:
+    sys.argv = [path, *case.split()]
+    try:
+        runpy.run_path(path, run_name="__main__")
+    except SystemExit as end:
+        print("exit code", end.code)
+heavy = {"keras", "keras_ln", "tensorflow", "jax", "torch", "numpy", "scipy"}
+heavy |= {"sklearn", "matplotlib", "tensorflow_datasets", "keras_tuner"}
+print("imported", sorted(heavy & {*sys.modules}))
+"""
+
+
+def _python(code, *args):
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, args)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_help_and_wrong_flags_import_no_framework(tmp_path, name):
+    (tmp_path / "a_file").touch()
+    own = "permutation_invariant_mnist " if name == "tune" else ""
+    wrong = [
+        "--nonsense",
+        f"--output-dir {tmp_path}/a_file",
+        f"--output-dir {tmp_path}/a_file/deeper",
+        f"--output-dir {tmp_path}/{300 * 'long'}",
+    ]
+    if name not in STUDIES:
+        wrong += ["--data nowhere", "--norm nonsense", "--seed 1 1"]
+        wrong += ["--preset nonsense", "--learning-rate 0"]
+    wrong += {
+        "attentive_reader": ["--norm batch --batch-size 1"],
+        "draw_mnist": ["--read-size 1"],
+        "handwriting_generation": ["--text 1"],
+        "skip_thoughts": ["--eval-tasks mr"],
+        "tune": ["--norm-kinds batch --batch-size 1", "--learning-rates 2 1"],
+    }.get(name, [])
+    path = importlib.import_module(name).__file__
+    cases = [own + flags for flags in ("--help", *wrong)]
+    end = _python(_START, path, *cases)
+    *_, imported = end.stdout.splitlines()
+    assert imported == "imported []"
+    codes = re.findall("^exit code (.*)$", end.stdout, re.M)
+    assert codes == ["0", *("2" for _ in wrong)]
+    sentences = end.stderr.splitlines()
+    assert len(sentences) == len(wrong)
+    for sentence in sentences:
+        assert sentence.startswith(f"{name}.py") and ": error: " in sentence
+
+
+@pytest.mark.parametrize("name", [*tune.EXPERIMENTS, *STUDIES])
+def test_every_script_has_the_same_three_files(name):
+    module = importlib.import_module(name)
+    assert module.main and not hasattr(module, "build_model")
+    assert importlib.import_module(f"{name}_model").build_model
+    assert importlib.import_module(f"{name}_task")
+
+
+@pytest.mark.parametrize("name", tune.EXPERIMENTS)
+def test_help_shows_what_the_presets_set(capsys, name):
+    module = importlib.import_module(name)
+    with pytest.raises(SystemExit) as end:
+        module.main(["--help"])
+    assert end.value.code == 0
+    _, table = capsys.readouterr().out.split("what --preset and --smoke set")
+    _, heading, *lines = table.splitlines()
+    assert heading.split() == ["quick", "paper", "--smoke"]
+    experiment = module.EXPERIMENT
+    columns = [*experiment.presets.values(), experiment.smoke]
+    found = {line.split()[0]: line.split()[1:] for line in lines}
+    named = {flag for column in columns for flag in column}
+    assert {*found} == {"--" + flag.replace("_", "-") for flag in named}
+    # Numbers as they are typed.
+    for flag in ("epochs", "batch_size", "units"):
+        values = [str(column[flag]) for column in columns if flag in column]
+        assert found["--" + flag.replace("_", "-")] == values
+    (quick, _) = found["--learning-rate"]
+    assert float(quick) == columns[0]["learning_rate"]
+
+
+def test_the_help_of_a_search_has_the_presets_of_what_is_searched(capsys):
+    with pytest.raises(SystemExit):
+        tune.main(["sequential_mnist", "--help"])
+    assert re.search(r"--units +64 +100 +8\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("module", [script, recurrent_dynamics, tune])
+def test_a_folder_that_cannot_be_made(tmp_path, capsys, module):
+    # Nothing is there, and yet there is something in the way.
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    flags = ["--smoke", "--output-dir", str(tmp_path / "link")]
+    if module is tune:
+        flags.insert(0, "permutation_invariant_mnist")
+    with pytest.raises(SystemExit) as end:
+        module.main(flags)
+    assert end.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(
+        f"error: --output-dir: {tmp_path}/link cannot be made (File exists)"
+    )
+
+
+SMOKE = ["--smoke", "--units", "4", "--epochs", "4", "--norm", "batch"]
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    # What XLA would need for the model is more than this trains.
+    monkeypatch.setattr(training, "speed", lambda updates: {})
+    monkeypatch.setattr(sys, "argv", ["examples/some_script.py"])
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run") / "unbroken"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "speed", lambda updates: {})
+        assert script.main([*SMOKE, "--output-dir", str(folder)]) == 0
+    return folder
+
+
+def _assert_it_goes_on(folder, unbroken):
+    assert not (folder / "metrics.json").exists()
+    flags = [*SMOKE, "--output-dir", str(folder), "--resume"]
+    assert script.main(flags) == 0
+    assert_same_results(folder, unbroken, "args.json", "metrics.json")
+    one, two = (
+        keras.models.load_model(path / "model.keras", compile=False)
+        for path in (folder, unbroken)
+    )
+    for a, b in zip(one.get_weights(), two.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("epoch", [0, 2])
+def test_ctrl_c(tmp_path, capsys, monkeypatch, quick, unbroken, epoch):
+    folder = tmp_path / "run"
+    on_batch_end = callbacks.StopOnNonFinite.on_batch_end
+
+    def interrupted(self, batch, logs=None):
+        on_batch_end(self, batch, logs)
+        if (self._epoch, batch) == (epoch, 4):
+            signal.raise_signal(signal.SIGINT)
+
+    handler = signal.getsignal(signal.SIGINT)
+    with monkeypatch.context() as patch:
+        patch.setattr(callbacks.StopOnNonFinite, "on_batch_end", interrupted)
+        flags = [*SMOKE, "--output-dir", str(folder)]
+        with pytest.raises(SystemExit) as end:
+            ending.execute(lambda: script.main(flags))
+    signal.signal(signal.SIGINT, handler)
+    assert end.value.code == 130
+    captured = capsys.readouterr()
+    assert captured.err == (
+        "some_script.py: interrupted; --resume goes on with the run in "
+        f"{folder}\n"
+    )
+    assert captured.out.count("\n") == epoch
+    _assert_it_goes_on(folder, unbroken)
+    capsys.readouterr()
+
+
+def _closed_pipe():
+    reader, writer = os.pipe()
+    os.close(reader)
+    return os.fdopen(writer, "w")
+
+
+def test_a_closed_pipe(tmp_path, capsys, monkeypatch, quick, unbroken):
+    folder = tmp_path / "run"
+    flags = [*SMOKE, "--output-dir", str(folder)]
+    with _closed_pipe() as pipe, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", pipe)
+        with pytest.raises(SystemExit) as end:
+            ending.execute(lambda: script.main(flags))
+    assert end.value.code == 141
+    assert capsys.readouterr().err == (
+        "some_script.py: stopped, since nobody reads the output any more; "
+        f"--resume goes on with the run in {folder}\n"
+    )
+    # The epoch whose line nobody read is not lost.
+    assert (folder / training.BACKUP).exists()
+    _assert_it_goes_on(folder, unbroken)
+
+
+def test_a_closed_pipe_ends_a_search(tmp_path, capfd, monkeypatch, quick):
+    """Which KerasTuner would take for a model that fails."""
+    flags = ["permutation_invariant_mnist", "--smoke", "--max-trials", "2"]
+    flags += ["--unit-choices", "4", "--norm-kinds", "none"]
+    folder, other = tmp_path / "search", tmp_path / "unbroken"
+    assert tune.main([*flags, "--output-dir", str(other)]) == 0
+    flags += ["--output-dir", str(folder)]
+
+    def closed(*args):
+        raise BrokenPipeError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(callbacks.EpochLine, "on_epoch_end", closed)
+        # What `execute` does to a standard output that pytest reads.
+        patch.setattr(os, "dup2", lambda *descriptors: None)
+        with pytest.raises(SystemExit) as end:
+            ending.execute(lambda: tune.main(flags))
+    assert end.value.code == 141
+    assert "--resume goes on with the run in" in capfd.readouterr().err
+    assert tune.main([*flags, "--resume"]) == 0
+    one, two = ((f / "trials.csv").read_bytes() for f in (folder, other))
+    assert one == two
+
+
+def test_a_study_has_nothing_to_resume(tmp_path, capsys, monkeypatch, quick):
+    def interrupted(args, folder):
+        raise KeyboardInterrupt
+
+    study = studies.Study("a_study", "", {}, lambda: interrupted)
+    flags = ["--output-dir", str(tmp_path / "run")]
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(SystemExit) as end:
+        ending.execute(lambda: studies.run(study, flags))
+    signal.signal(signal.SIGINT, handler)
+    assert end.value.code == 130
+    assert capsys.readouterr().err == "some_script.py: interrupted\n"
+
+
+def test_a_line_per_epoch_where_there_is_no_terminal(tmp_path, capsys, quick):
+    flags = [*SMOKE, "--output-dir", str(tmp_path / "run")]
+    assert script.main(flags) == 0
+    captured = capsys.readouterr()
+    lines = captured.out.splitlines()
+    for number, line in enumerate(lines[:4], 1):
+        assert re.fullmatch(
+            rf"epoch {number}/4  \d+\.\d s  accuracy 0\.\d+  loss \d\.\d+  "
+            r"val_accuracy 0\.\d+  val_loss \d\.\d+",
+            line,
+        )
+    assert lines[4].startswith("| train_nll")
+    assert not re.search(r"[\x00-\x09\x0b-\x1f]", captured.out + captured.err)
+
+
+def test_a_bar_on_a_terminal(tmp_path, capsys, monkeypatch, quick):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    flags = [*SMOKE, "--epochs", "2", "--output-dir", str(tmp_path / "run")]
+    assert script.main(flags) == 0
+    out = capsys.readouterr().out
+    assert "Epoch 2/2" in out and "11/11" in out and "epoch 2/2 " not in out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", [script, tune])
+def test_ctrl_c_on_a_terminal(tmp_path, module):
+    folder, other = tmp_path / "run", tmp_path / "unbroken"
+    flags = ["--smoke", "--epochs", "30", "--output-dir"]
+    if module is tune:
+        flags = ["permutation_invariant_mnist", "--max-trials", "1", *flags]
+    process, read = start_on_terminal(module, *flags, folder)
+    read(until="Epoch 3/30")
+    read(until="loss")
+    process.send_signal(signal.SIGINT)
+    read()
+    _, err = process.communicate()
+    assert process.returncode == 130
+    assert err.splitlines()[-1] == (
+        f"{module.__name__}.py: interrupted; --resume goes on with the run in "
+        f"{folder}"
+    )
+    assert "Traceback" not in err
+    assert module.main([*flags, str(folder), "--resume"]) == 0
+    assert module.main([*flags, str(other)]) == 0
+    one, two = (
+        json.loads((f / "metrics.json").read_text()) for f in (folder, other)
+    )
+    assert one == two
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_reader_of_one_line(tmp_path, name):
+    module, folder = importlib.import_module(name), tmp_path / "run"
+    flags = ["--smoke", "--output-dir", str(folder)]
+    if name == "tune":
+        flags = ["permutation_invariant_mnist", "--max-trials", "2", *flags]
+    process = subprocess.Popen(
+        [sys.executable, module.__file__, *flags],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+    )
+    assert process.stdout.readline()
+    process.stdout.close()
+    err = process.stderr.read()
+    assert process.wait() == 141, err
+    assert "Traceback" not in err and "Exception ignored" not in err
+    assert f"{name}.py: stopped, since nobody reads" in err.splitlines()[-1]
+    if name not in STUDIES:
+        assert module.main([*flags, "--resume"]) == 0
