@@ -55,6 +55,7 @@ print(json.dumps([float(loss), float(accuracy), updates]))
 """
 
 
+@pytest.mark.full
 def test_a_comparison_writes_everything(few, tmp_path, capsys, monkeypatch):
     # What XLA would need for the model is more than this trains.
     monkeypatch.setattr(training, "speed", lambda updates: {})
@@ -99,7 +100,7 @@ def test_a_comparison_writes_everything(few, tmp_path, capsys, monkeypatch):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_saved_model_goes_on_without_the_script(few, tmp_path):
     run = tmp_path / "run"
     assert script.main(["--smoke", "--output-dir", str(run)]) == 0
@@ -221,7 +222,7 @@ def _toy(count, random):
     return cloze.Questions(passages, queries, answers)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 # "batch" takes many more updates for it.
 @pytest.mark.parametrize("norm", ["none", "batch-everywhere", "layer"])
 def test_kinds_learn_to_look_up(norm):
@@ -242,7 +243,7 @@ def test_kinds_learn_to_look_up(norm):
     assert max(history.history["val_accuracy"]) > 0.95
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("norm", ["batch-everywhere", "layer"])
 def test_a_killed_run_goes_on_to_the_same_end(few, tmp_path, norm, monkeypatch):
     flags = ["--smoke", "--norm", norm, "--epochs", "3", "--output-dir"]
@@ -267,7 +268,7 @@ def test_a_killed_run_goes_on_to_the_same_end(few, tmp_path, norm, monkeypatch):
     assert_same_results(unbroken, killed, "metrics.json")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("norm", ["none", "batch-everywhere", "layer"])
 def test_mixed_precision(few, tmp_path, norm):
     folder = tmp_path / "run"
@@ -279,7 +280,7 @@ def test_mixed_precision(few, tmp_path, norm):
     assert model.output.dtype == "float32"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("norm", ["none", "batch-everywhere", "layer"])
 def test_data_parallel(tmp_path, norm):
     one, two = tmp_path / "one", tmp_path / "two"

@@ -168,13 +168,14 @@ def test_a_passage_of_padding_is_not_seen():
     assert np.isfinite(_array(layer(d, q, mask=mask))).all()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "norm",
     [
         "none",
-        pytest.param("batch", marks=pytest.mark.slow),
-        pytest.param("batch-everywhere", marks=pytest.mark.slow),
-        pytest.param("layer", marks=pytest.mark.slow),
+        pytest.param("batch", marks=pytest.mark.full),
+        pytest.param("batch-everywhere", marks=pytest.mark.full),
+        pytest.param("layer", marks=pytest.mark.full),
     ],
 )
 def test_longer_padding_changes_nothing(norm):

@@ -117,6 +117,7 @@ def test_a_folder_with_other_things_is_left_alone(capsys, tmp_path):
     assert not (tmp_path / "args.json").exists()
 
 
+@pytest.mark.full
 def test_a_broken_backup_is_told(capsys, tmp_path):
     folder = tmp_path / "run"
     _run(folder)

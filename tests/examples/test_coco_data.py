@@ -168,6 +168,7 @@ def test_the_weights_out_of_reach(monkeypatch):
         coco.vgg19()
 
 
+@pytest.mark.full
 def test_the_layer_of_vgg19():
     images = np.random.default_rng(3).integers(256, size=(1, 224, 224, 3))
     before = images.copy()

@@ -71,6 +71,7 @@ def test_the_gain_is_that_of_all_layers(norm):
         np.testing.assert_array_equal(value, 0.25)
 
 
+@pytest.mark.full
 def test_a_comparison_writes_table_and_figure(tmp_path, capsys):
     folder = tmp_path / "runs"
     flags = ["--smoke", "--compare", "--output-dir", str(folder)]

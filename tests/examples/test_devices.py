@@ -59,6 +59,7 @@ def test_sizes_of_sets_and_batches():
     assert training.held_out(args, 385, 128) == (385, 128)
 
 
+@pytest.mark.full
 def test_a_search_leaves_no_caption_out(monkeypatch):
     args = _plan(order_embeddings.EXPERIMENT, "--units", "4")
     data = order_embeddings_task.load_data(args)

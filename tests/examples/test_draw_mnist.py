@@ -30,6 +30,7 @@ def test_the_papers_size():
     assert model.get_layer("draw").glimpses == 64
 
 
+@pytest.mark.full
 def test_a_run_writes_everything_and_can_be_loaded(
     tmp_path, capsys, monkeypatch
 ):
@@ -60,7 +61,7 @@ def test_a_run_writes_everything_and_can_be_loaded(
     assert bound["kl"] == pytest.approx(metrics["test_kl_nats"], rel=0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_killed_run_goes_on(tmp_path, monkeypatch):
     unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"
     flags = ["--smoke", "--output-dir"]

@@ -275,7 +275,7 @@ def test_a_bar_on_a_terminal(tmp_path, capsys, monkeypatch, quick):
     assert "Epoch 2/2" in out and "11/11" in out and "epoch 2/2 " not in out
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("module", [script, tune])
 def test_ctrl_c_on_a_terminal(tmp_path, module):
     folder, other = tmp_path / "run", tmp_path / "unbroken"
@@ -302,7 +302,7 @@ def test_ctrl_c_on_a_terminal(tmp_path, module):
     assert one == two
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_reader_of_one_line(tmp_path, name):
     module, folder = importlib.import_module(name), tmp_path / "run"

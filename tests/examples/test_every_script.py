@@ -1,8 +1,6 @@
 """What all scripts have in common, in runs of each.
 
-    KERAS_BACKEND=jax pytest -m slow tests/examples/test_every_script.py
-
-Backends and, of the scripts that have no such tests of their own, devices and
+One smoke on every backend and, of the scripts that have no such tests of their own, devices and
 precision.
 """
 
@@ -30,8 +28,6 @@ SCRIPTS = {
 # They train nothing.
 STUDIES = ("parameter_geometry", "recurrent_dynamics")
 
-pytestmark = pytest.mark.slow
-
 
 def _results(folder):
     return json.loads((folder / "metrics.json").read_text())
@@ -53,6 +49,7 @@ def test_runs_on_this_backend(tmp_path, name):
     assert keras.models.load_model(folder / "model.keras").built
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("norm", ["none", "layer"])
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_two_devices_share_a_batch(tmp_path, name, norm):
@@ -73,6 +70,7 @@ def test_two_devices_share_a_batch(tmp_path, name, norm):
     assert shared[result] == pytest.approx(alone[result], rel=tolerance)
 
 
+@pytest.mark.full
 def test_two_devices_train_a_comparison(tmp_path):
     script, folder = permutation_invariant_mnist, tmp_path / "runs"
     flags = ["--smoke", "--compare", "--batch-size", "32", "--output-dir"]
@@ -87,6 +85,7 @@ def test_two_devices_train_a_comparison(tmp_path):
         assert len(json.loads(run.read_text())["devices"]) == 2
 
 
+@pytest.mark.full
 def test_two_devices_search(tmp_path):
     flags = ["permutation_invariant_mnist", "--smoke", "--max-trials", "2"]
     flags += ["--norm-kinds", "none", "layer", "--batch-size", "32"]
@@ -99,6 +98,7 @@ def test_two_devices_search(tmp_path):
     assert (folder / "trials.csv").read_text().count(",completed,") == 2
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_a_search_in_mixed_precision(tmp_path, dtype):
     folder = tmp_path / "search"
@@ -109,6 +109,7 @@ def test_a_search_in_mixed_precision(tmp_path, dtype):
     assert model.layers[1].compute_dtype == dtype
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("norm", ["none", "layer"])
 @pytest.mark.parametrize("name", SCRIPTS)

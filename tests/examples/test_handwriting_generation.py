@@ -22,6 +22,7 @@ def few_lines(monkeypatch):
     monkeypatch.setattr(training, "speed", lambda updates: {})
 
 
+@pytest.mark.full
 def test_a_comparison_writes_everything(tmp_path, capsys):
     folder = tmp_path / "runs"
     experiment = dataclasses.replace(script.EXPERIMENT, kinds=("layer",))

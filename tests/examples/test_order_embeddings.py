@@ -42,6 +42,7 @@ def _scores(model, split):
     )
 
 
+@pytest.mark.full
 def test_a_comparison_writes_everything(tmp_path, monkeypatch, capsys):
     _only(monkeypatch, "layer")
     folder = tmp_path / "runs"
@@ -125,7 +126,7 @@ def _write_folder(folder, counts):
         (folder / f"{split}_caps.txt").write_text("\n".join([*lines, ""]))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_published_files_and_a_killed_run(tmp_path, monkeypatch, capsys):
     data = tmp_path / "coco"
     data.mkdir()
@@ -206,7 +207,7 @@ def test_the_papers_settings():
     assert paper["epochs"] * (113_287 // 128) % 300 == 0
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_mixed_precision(tmp_path, dtype):
     flags = [*SMOKE, "--epochs", "2", "--output-dir"]
@@ -224,7 +225,7 @@ def test_mixed_precision(tmp_path, dtype):
     assert model.output.dtype == "float32"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_data_parallel(tmp_path):
     data, folder = tmp_path / "data", tmp_path / "run"
     data.mkdir()

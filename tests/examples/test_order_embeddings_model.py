@@ -227,6 +227,7 @@ def test_initial_weights():
     assert plain.get_layer("sentence_encoder").cell.bias is not None
 
 
+@pytest.mark.full
 def test_the_papers_size():
     words, features, units, vocabulary = 300, 4096, 1024, 10_000
     count = parts.build_model("none").count_params()
@@ -267,7 +268,7 @@ print(*losses, model.optimizer.clipnorm, model.loss.margin, sep=",")
 """
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_saved_model_goes_on_without_the_script(tmp_path):
     model = _compiled()
     words, features = _inputs()

@@ -23,6 +23,7 @@ def _rows(path):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.full
 def test_files(folder, capsys):
     assert {p.name for p in folder.iterdir()} == FILES | {"table_1.txt"}
     assert (folder / "figure.png").read_bytes().startswith(b"\x89PNG")

@@ -55,6 +55,7 @@ def test_the_papers_model(norm):
     assert model.count_params() == expected
 
 
+@pytest.mark.full
 def test_unbiased_statistics_at_batch_size_four(tmp_path, monkeypatch):
     found = []
 
@@ -79,6 +80,7 @@ def _png_size(path):
     return struct.unpack(">2I", head[16:])
 
 
+@pytest.mark.full
 def test_a_run_writes_everything_and_learns(tmp_path):
     folder = tmp_path / "run"
     flags = ["--smoke", "--epochs", "4", "--evaluate-every", "4"]
@@ -139,8 +141,9 @@ def test_a_comparison_writes_table_and_figure(tmp_path, capsys, monkeypatch):
     assert float(deviation) == pytest.approx(np.std(errors, ddof=1), rel=0.05)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
-    "dtype", ["float16", pytest.param("bfloat16", marks=pytest.mark.slow)]
+    "dtype", ["float16", pytest.param("bfloat16", marks=pytest.mark.full)]
 )
 def test_mixed_precision(tmp_path, dtype):
     policy = keras.config.dtype_policy()
@@ -157,7 +160,7 @@ def test_mixed_precision(tmp_path, dtype):
     assert metrics["train_nll"] < 3
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_data_parallel(tmp_path):
     folder, plain = tmp_path / "two", tmp_path / "one"
     flags = ["--smoke", "--output-dir", str(folder)]
@@ -182,6 +185,7 @@ def test_data_parallel(tmp_path):
     assert len(devices) == 2
 
 
+@pytest.mark.full
 def test_divergence_is_named_and_spares_the_last_model(tmp_path, capsys):
     folder = tmp_path / "run"
     flags = ["--smoke", "--learning-rate", "1e30", "--output-dir"]

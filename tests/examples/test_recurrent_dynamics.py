@@ -58,6 +58,7 @@ def _rows(path):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("cells", "scales"),
     [
@@ -65,7 +66,7 @@ def _rows(path):
         pytest.param(
             [*recurrent_dynamics_model.CELLS],
             [*recurrent_dynamics_task.SCALES],
-            marks=pytest.mark.slow,
+            marks=pytest.mark.full,
         ),
     ],
 )

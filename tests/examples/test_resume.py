@@ -30,7 +30,7 @@ def _assert_same_run(folder, other):
         np.testing.assert_array_equal(one, two)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_kill_in_the_middle_of_an_epoch(tmp_path):
     # Batch statistics of every step and random initial states.
     script = sequential_mnist
@@ -52,7 +52,7 @@ def test_kill_in_the_middle_of_an_epoch(tmp_path):
     assert not (killed / training.BACKUP).exists()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_kill_in_a_comparison(tmp_path, monkeypatch, capsys):
     flags = ["--compare", "--smoke", "--units", "8", "--batch-size", "64"]
     unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"
@@ -141,12 +141,13 @@ def _die():
     yield
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "dies_after",
     [
-        pytest.param(5, marks=pytest.mark.slow),
+        pytest.param(5, marks=pytest.mark.full),
         18,
-        pytest.param(31, marks=pytest.mark.slow),
+        pytest.param(31, marks=pytest.mark.full),
     ],
 )
 def test_random_numbers_and_callbacks_go_on(tmp_path, dies_after):

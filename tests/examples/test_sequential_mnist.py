@@ -107,6 +107,7 @@ def test_pixels_keep_their_labels_in_a_fixed_order(monkeypatch):
     assert [known[bytes(row)] for row in x] == list(y)
 
 
+@pytest.mark.full
 def test_a_comparison_runs_every_kind_in_both_orders(
     tmp_path, capsys, monkeypatch
 ):

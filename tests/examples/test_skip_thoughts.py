@@ -63,6 +63,7 @@ def _only(monkeypatch, kind):
     monkeypatch.setattr(script, "EXPERIMENT", experiment)
 
 
+@pytest.mark.full
 def test_published_tasks(tmp_path, text, monkeypatch, capsys):
     _only(monkeypatch, "none")
     folder = tmp_path / "runs"
@@ -124,7 +125,7 @@ def _plans(flags):
     return cli.plans(script.EXPERIMENT, parser.parse_args(flags))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_embedded_verses(tmp_path, monkeypatch, capsys):
     genesis = {"Genesis": books.king_james()["Genesis"]}
     monkeypatch.setattr(books, "king_james", lambda: genesis)
@@ -145,7 +146,7 @@ def test_embedded_verses(tmp_path, monkeypatch, capsys):
     assert rows[1]["val_nll"] < rows[0]["val_nll"] < np.log(203)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_killed_run_goes_on(tmp_path, text, monkeypatch):
     flags = _flags(text, "--epochs", "2", "--evaluate-every", "6")
     flags += ["--eval-dir", str(TASKS), "--eval-tasks", "mpqa", "--output-dir"]
@@ -261,7 +262,7 @@ def test_columns_of_all_tasks():
     assert values == [-1, *range(7)]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_two_devices_share_a_batch(tmp_path, text):
     flags = _flags(text, "--epochs", "2", "--evaluate-every", "5")
     flags += ["--eval-dir", str(TASKS), "--eval-tasks", "mpqa", "--output-dir"]
@@ -279,7 +280,7 @@ def test_two_devices_share_a_batch(tmp_path, text):
         assert b["nll"] == pytest.approx(a["nll"], rel=close)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_mixed_precision(tmp_path, text, dtype):
     flags = _flags(text, "--epochs", "1", "--evaluate-every", "18")
@@ -309,6 +310,7 @@ def test_any_number_of_devices_share_what_is_held_out(
     assert sizes == {1: [4, 3], 2: [4, 2], 3: [3, 3]}[devices]
 
 
+@pytest.mark.full
 def test_what_is_held_out_of_the_bible_is_shared(monkeypatch):
     monkeypatch.setattr(training, "_devices", lambda: ["a", "b"])
     (plan,) = _plans(["--distribute", "data-parallel", "--units", "4"])

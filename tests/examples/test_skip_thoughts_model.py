@@ -152,6 +152,7 @@ def _compiled(model):
     return model
 
 
+@pytest.mark.full
 def test_loss_leaves_out_padding():
     model = _compiled(_model())
     inputs, targets, weights = _triples()
@@ -222,7 +223,7 @@ assert not any("skip_thoughts" in name for name in sys.modules)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_saved_model_goes_on_without_the_script(tmp_path):
     model = _compiled(_model())
     inputs, targets, weights = _triples()

@@ -38,6 +38,7 @@ def _change_tasks(monkeypatch, change):
     monkeypatch.setattr(module, "PROCEDURE", changed)
 
 
+@pytest.mark.full
 def test_every_trial_enters_devices_and_precision(tmp_path, monkeypatch):
     """KerasTuner leaves them before it."""
     entered, seen = [], []
@@ -93,7 +94,7 @@ def _rows(folder):
     "tuner",
     [
         pytest.param(
-            tuner, marks=[] if tuner == "bayesian" else [pytest.mark.slow]
+            tuner, marks=[] if tuner == "bayesian" else [pytest.mark.full]
         )
         for tuner in script.TUNERS
     ],
@@ -139,7 +140,7 @@ def test_a_trial_evaluates_after_every_pass(name, preset):
     assert script._complete(experiment, own, given).evaluate_every is None
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", script.EXPERIMENTS)
 def test_every_experiment(tmp_path, name):
     flags = [name, "--smoke", "--epochs", "1", "--max-trials", "2"]
@@ -151,7 +152,7 @@ def test_every_experiment(tmp_path, name):
     assert len(rates) == len({row["val_loss"] for row in rows}) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_search_goes_on_where_it_was_killed(tmp_path, monkeypatch, capsys):
     unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"
     flags = [*FLAGS, "--max-trials", "2", "--output-dir"]
@@ -182,7 +183,7 @@ def test_a_search_goes_on_where_it_was_killed(tmp_path, monkeypatch, capsys):
     assert (killed / "model.keras").stat().st_mtime_ns == before
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_chief_and_two_workers_share_a_search(tmp_path):
     folder = tmp_path / "search"
     with socket.socket() as free:
@@ -238,6 +239,7 @@ def test_a_worker_that_comes_too_late_has_nothing_to_do(
     assert not (tmp_path / "trials.csv").exists()
 
 
+@pytest.mark.full
 def test_trials_that_diverge_are_told(tmp_path, capsys):
     folder = tmp_path / "search"
     flags = [*FLAGS, "--max-trials", "2", "--norm-kinds", "none"]
