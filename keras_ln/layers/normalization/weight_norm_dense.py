@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import activations, constraints, initializers, regularizers
 
+from keras_ln.layers.initial_values import drawn_wide
 from keras_ln.ops import arguments
 from keras_ln.ops.weight_normalization import (
     column_norms,
@@ -102,7 +103,7 @@ class WeightNormDense(keras.layers.Layer):
         self.kernel = self.add_weight(
             name="kernel",
             shape=(features, self.units),
-            initializer=self.kernel_initializer,
+            initializer=drawn_wide(self.kernel_initializer),
             regularizer=self.kernel_regularizer,
             constraint=self.kernel_constraint,
             autocast=False,
