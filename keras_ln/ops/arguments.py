@@ -109,6 +109,12 @@ def statistics_dtype(dtype: Any) -> str:
     return "float64" if is_double else "float32"
 
 
+def wide_dtype(*tensors: Any) -> str:
+    """The dtype to compute in with these, which may be None: >= float32."""
+    dtypes = {statistics_dtype(x.dtype) for x in tensors if x is not None}
+    return "float64" if "float64" in dtypes else "float32"
+
+
 def check_axis_type(axis: Any) -> int | list[int]:
     """Returns `axis` as an int or a list of them; `TypeError` otherwise."""
     axes = axis if isinstance(axis, list | tuple) else [axis]

@@ -128,9 +128,10 @@ def update_moving_statistics(
 
     def move(moving, batch):
         moving = keras.ops.convert_to_tensor(moving)
-        batch = keras.ops.cast(batch, moving.dtype)
-        moved = moving * momentum + batch * (1.0 - momentum)
-        return keras.ops.where(usable, moved, moving)
+        wide = arguments.statistics_dtype(moving.dtype)
+        old, batch = (keras.ops.cast(x, wide) for x in (moving, batch))
+        moved = old * momentum + batch * (1.0 - momentum)
+        return keras.ops.cast(keras.ops.where(usable, moved, old), moving.dtype)
 
     return move(moving_mean, mean), move(moving_variance, variance)
 

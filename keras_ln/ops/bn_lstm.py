@@ -140,11 +140,12 @@ def bn_lstm(
         epsilon=epsilon,
         activation=activation,
         recurrent_activation=recurrent_activation,
+        also=tuple(w for n, w in weights.items() if n in _MOVING),
     )
     given = None
     if not learn:
         _check_statistics(weights)
-        given = _moving(weights, keras.ops.shape(checked[0])[1])
+        given = _moving(weights, keras.ops.shape(checked[0])[1], checked[-1])
     *results, statistics = recurrence.run(
         BN_LSTM,
         *checked,
@@ -190,7 +191,7 @@ def bn_lstm_loop(
     """
     given = None
     if not learn:
-        given = _moving(weights, keras.ops.shape(sequences)[1])
+        given = _moving(weights, keras.ops.shape(sequences)[1], settings)
         # Rows (1, T, F), which the loop takes apart like the inputs.
         given = keras.tree.map_structure(
             lambda rows: (
@@ -225,19 +226,22 @@ def bn_lstm_loop(
     )
 
 
-def statistics_at(weights: dict[str, Any], counter: Any) -> dict[str, Any]:
+def statistics_at(
+    weights: dict[str, Any], counter: Any, settings: Settings
+) -> dict[str, Any]:
     """Moving statistics (B, 4U or U) for rows that have done `counter` steps.
 
     Args:
         weights: for each site its moving statistics (S, 4U or U).
         counter: whole numbers (B, 1) of any dtype. The last row serves beyond
             S.
+        settings: those of the step.
     """
 
     def at(moving: Any) -> Any:
         row = keras.ops.cast(counter[:, 0], "int32")
         row = keras.ops.minimum(row, moving.shape[0] - 1)
-        return keras.ops.take(moving, row, axis=0)
+        return settings.widen(keras.ops.take(moving, row, axis=0))
 
     return {
         site: (at(mean), at(variance))
@@ -304,11 +308,13 @@ def _check_statistics(weights: dict[str, Any]) -> None:
             arguments.check_weight(name, weights[name], ("steps", size))
 
 
-def _moving(weights: dict[str, Any], steps: Any) -> dict[str, Any]:
+def _moving(
+    weights: dict[str, Any], steps: Any, settings: Settings
+) -> dict[str, Any]:
+    def rows(moving: Any) -> Any:
+        return settings.widen(statistics_of_steps(moving, steps))
+
     return {
-        site: (
-            statistics_of_steps(mean, steps),
-            statistics_of_steps(variance, steps),
-        )
+        site: (rows(mean), rows(variance))
         for site, mean, variance in _sites(weights)
     }

@@ -10,7 +10,7 @@ import keras
 
 from keras_ln import backend
 from keras_ln.ops.activations import Activation
-from keras_ln.ops.normalize import LayerNorms, widen
+from keras_ln.ops.normalize import LayerNorms
 
 
 class Settings(NamedTuple):
@@ -22,6 +22,12 @@ class Settings(NamedTuple):
     recurrent_activation: Any = None
     # Of the LSTM: whether the next step gets the normalised c.
     carry_normalized_state: bool = False
+    # What is computed in, at least float32.
+    dtype: str = "float32"
+
+    def widen(self, x: Any) -> Any:
+        """`x` in the dtype that is computed in."""
+        return keras.ops.cast(x, self.dtype)
 
 
 class Cell(NamedTuple):
@@ -66,7 +72,7 @@ def run_step(
     valid: Any = None,
     given: Any = None,
 ) -> tuple[tuple[Any, ...], Any, Any]:
-    """One step of `cell`, computed in at least float32.
+    """One step of `cell`, computed in the dtype of its settings.
 
     Args:
         cell: its maths.
@@ -85,9 +91,9 @@ def run_step(
     h = shown(states[0], projected.dtype, recurrent_mask)
     from_h = backend.matmul(h, weights["recurrent_kernel"])
     new_states, statistics = cell.step(
-        widen(projected),
-        widen(from_h),
-        tuple(widen(state) for state in states),
+        settings.widen(projected),
+        settings.widen(from_h),
+        tuple(map(settings.widen, states)),
         settings,
         cell.norms(weights, settings.epsilon, valid, given),
     )

@@ -73,7 +73,7 @@ def layer_normalization_forward(
     x: Any, gamma: Any, beta: Any, *, axes: tuple[int, ...], epsilon: float
 ) -> tuple[Any, tuple[Any, ...]]:
     """`(y, residuals)` of eq. 3 over `axes`, sorted and not negative."""
-    z = keras.ops.cast(x, arguments.statistics_dtype(x.dtype))
+    z = keras.ops.cast(x, arguments.wide_dtype(x, gamma, beta))
     # The float32 mean of numbers near 1e4 is off by 5e-4 and more: by its own
     # rounding and the sum's. Differences from a number close by are exact.
     origin = _origin(z, axes)

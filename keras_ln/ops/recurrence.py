@@ -13,7 +13,6 @@ import keras
 
 from keras_ln import backend
 from keras_ln.ops.cell import Cell, Settings, project, run_step, shown
-from keras_ln.ops.normalize import widen
 from keras_ln.ops.sequence_arguments import check_masks
 from keras_ln.ops.support import needs_plain_ops
 
@@ -209,6 +208,7 @@ def sequence_vjp(
         d_outputs = _visits(d_outputs, go_backwards)
     dtype = sequences.dtype
     transposed = keras.ops.transpose(weights["recurrent_kernel"])
+    widen = settings.widen
     vectors = [name for name, w in weights.items() if len(w.shape) == 1]
     if lean:
         statistics = _statistics(cell, projected, from_h, weights, settings)
@@ -218,7 +218,7 @@ def sequence_vjp(
         d_from_x, d_from_h, d_direct, d_vectors = cell.step_vjp(
             widen(projected),
             widen(from_h),
-            tuple(widen(state) for state in states),
+            tuple(map(widen, states)),
             settings,
             cell.norms(weights, settings.epsilon, valid, given),
             statistics,
@@ -306,7 +306,9 @@ def _statistics(
 ) -> dict[str, Any]:
     """Statistics of all steps (T, ...) by site, as far as they are known."""
     norms = cell.norms(weights, settings.epsilon, None, None)
-    sums = cell.sums(widen(projected), widen(from_h), norms)
+    sums = cell.sums(
+        settings.widen(projected), settings.widen(from_h), norms
+    )
     return {
         site: norms.statistics(site, z)
         for site, z in sums.items()

@@ -25,6 +25,7 @@ def check_sequence(
     epsilon: float,
     activation: Any,
     recurrent_activation: Any = None,
+    also: tuple[Any, ...] = (),
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any], Settings]:
     """Converts and checks what every sequence op takes.
 
@@ -38,9 +39,12 @@ def check_sequence(
         epsilon: number > 0.
         activation: name or Keras activation.
         recurrent_activation: likewise, None in cells without gates.
+        also: further tensors that count where the dtype is chosen.
 
     Returns:
-        Sequences, states, weights and settings for `recurrence.run`.
+        Sequences, states, weights and settings for `recurrence.run`. What is
+        computed in, and the dtype of the vectors, is float64 where any of
+        the tensors is, else float32.
 
     Raises:
         ValueError: naming the argument, what was expected and what came.
@@ -78,9 +82,15 @@ def check_sequence(
             shapes[name],
             f" for {features} features and {units} units",
         )
-    weights |= {
-        name: keras.ops.cast(weights[name], sequences.dtype)
-        for name in MATRICES
+    states_in = _check_states(initial_states, states, sequences, units)
+    wide = arguments.wide_dtype(
+        sequences, *states_in, *weights.values(), *also
+    )
+    weights = {
+        name: keras.ops.cast(
+            weight, sequences.dtype if name in MATRICES else wide
+        )
+        for name, weight in weights.items()
     }
     settings = Settings(
         arguments.check_epsilon(epsilon, allow_zero=False),
@@ -88,13 +98,9 @@ def check_sequence(
         None
         if recurrent_activation is None
         else _differentiable("recurrent_activation", recurrent_activation),
+        dtype=wide,
     )
-    return (
-        sequences,
-        _check_states(initial_states, states, sequences, units),
-        weights,
-        settings,
-    )
+    return sequences, states_in, weights, settings
 
 
 def weight_tensors(weights: dict[str, Any], dtype: str) -> dict[str, Any]:

@@ -106,13 +106,18 @@ def effective_weights(weights: dict[str, Any], dtype: str) -> dict[str, Any]:
     Returns:
         kernel, recurrent_kernel and, where there is one, bias.
     """
-    kernel = normalized_kernel(weights["kernel"], weights["kernel_g"])
-    recurrent = normalized_kernel(
-        weights["recurrent_kernel"], weights["recurrent_g"]
-    )
+    wide = arguments.wide_dtype(*weights.values())
     effective = {
-        "kernel": keras.ops.cast(kernel, dtype),
-        "recurrent_kernel": keras.ops.cast(recurrent, dtype),
+        kernel: keras.ops.cast(
+            normalized_kernel(
+                keras.ops.cast(weights[kernel], wide), weights[gain]
+            ),
+            dtype,
+        )
+        for kernel, gain in (
+            ("kernel", "kernel_g"),
+            ("recurrent_kernel", "recurrent_g"),
+        )
     }
     if "bias" in weights:
         effective["bias"] = weights["bias"]

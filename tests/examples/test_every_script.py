@@ -1,7 +1,7 @@
 """What all scripts have in common, in runs of each.
 
-One smoke on every backend and, of the scripts that have no such tests of their own, devices and
-precision.
+One smoke on every backend; and devices and precision, of the scripts that have
+no such tests of their own.
 """
 
 import importlib

@@ -8,6 +8,7 @@ import numpy as np
 from keras import activations, constraints, initializers, regularizers
 
 from keras_ln.layers.base_layer import BaseLayer
+from keras_ln.layers.initial_values import drawn_wide
 from keras_ln.layers.other_arguments import without
 from keras_ln.ops import arguments
 from keras_ln.ops.weight_normalization import (
@@ -107,7 +108,7 @@ class WeightNormDense(BaseLayer):
         self.kernel = self.add_weight(
             name="kernel",
             shape=(features, self.units),
-            initializer=self.kernel_initializer,
+            initializer=drawn_wide(self.kernel_initializer),
             regularizer=self.kernel_regularizer,
             constraint=self.kernel_constraint,
             autocast=False,

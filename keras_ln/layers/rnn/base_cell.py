@@ -13,6 +13,7 @@ import keras
 from keras.src.layers.rnn.dropout_rnn_cell import DropoutRNNCell
 
 from keras_ln.layers.base_layer import BaseLayer
+from keras_ln.layers.initial_values import drawn_wide
 from keras_ln.layers.rnn.cell_arguments import accept, of_keras, serialize
 from keras_ln.ops import activations, arguments
 from keras_ln.ops.cell import Cell, Settings, project, run_step
@@ -129,6 +130,14 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         )
         setattr(self, name, weight)
 
+    def add_weight(
+        self, *args: Any, initializer: Any = None, **kwargs: Any
+    ) -> Any:
+        """Creates a weight of any dtype."""
+        if initializer is not None:
+            initializer = drawn_wide(initializer)
+        return super().add_weight(*args, initializer=initializer, **kwargs)
+
     def bias_initial_value(self) -> Any:
         """The initializer of `bias`."""
         return self.bias_initializer
@@ -148,7 +157,8 @@ class BaseCell(BaseLayer, DropoutRNNCell):
             for name in ("activation", "recurrent_activation")
             if name in self._argument_names
         }
-        return Settings(self.epsilon, **functions)
+        dtype = arguments.statistics_dtype(self.compute_dtype)
+        return Settings(self.epsilon, dtype=dtype, **functions)
 
     def fused_options(self) -> dict[str, Any]:
         """The keyword arguments of `fused_op` that the cell decides."""
@@ -287,6 +297,14 @@ class BaseLSTMCell(BaseCell):
         """Keeps the arguments `own`, and hands `kwargs` to Keras."""
         super().__init__(own, **kwargs)
         self.state_size: Any = [self.units, self.units]
+
+    def add_weight(
+        self, *args: Any, initializer: Any = None, **kwargs: Any
+    ) -> Any:
+        """Creates a weight of any dtype."""
+        if initializer is not None:
+            initializer = drawn_wide(initializer)
+        return super().add_weight(*args, initializer=initializer, **kwargs)
 
     def bias_initial_value(self) -> Any:
         """The initializer of `bias`: ones for f with `unit_forget_bias`."""

@@ -229,15 +229,15 @@ class BNLSTMCell(BaseLSTMCell):
         input_mask, recurrent_mask = self.dropout_masks(inputs, h, training)
         if input_mask is not None:
             inputs = inputs * input_mask
-        weights = self.tensors()
+        weights, settings = self.tensors(), self.settings()
         (h, c), _, _ = run_step(
             BN_LSTM,
             self.project(inputs, weights),
             (h, c),
             weights,
-            self.settings(),
+            settings,
             recurrent_mask=recurrent_mask,
-            given=statistics_at(weights, counter),
+            given=statistics_at(weights, counter, settings),
         )
         return h, [h, c, counter + 1]
 
