@@ -34,6 +34,7 @@ BACKEND_FREE = [
     "tests/reliability/test_faults.py",
     "tests/test_architecture.py",
     "tests/test_packaging.py",
+    "tests/test_public_names.py",
     "tests/test_reference.py",
 ]
 

@@ -306,9 +306,7 @@ def _statistics(
 ) -> dict[str, Any]:
     """Statistics of all steps (T, ...) by site, as far as they are known."""
     norms = cell.norms(weights, settings.epsilon, None, None)
-    sums = cell.sums(
-        settings.widen(projected), settings.widen(from_h), norms
-    )
+    sums = cell.sums(settings.widen(projected), settings.widen(from_h), norms)
     return {
         site: norms.statistics(site, z)
         for site, z in sums.items()

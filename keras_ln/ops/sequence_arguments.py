@@ -83,9 +83,7 @@ def check_sequence(
             f" for {features} features and {units} units",
         )
     states_in = _check_states(initial_states, states, sequences, units)
-    wide = arguments.wide_dtype(
-        sequences, *states_in, *weights.values(), *also
-    )
+    wide = arguments.wide_dtype(sequences, *states_in, *weights.values(), *also)
     weights = {
         name: keras.ops.cast(
             weight, sequences.dtype if name in MATRICES else wide

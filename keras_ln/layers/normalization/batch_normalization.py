@@ -6,6 +6,7 @@ from typing import Any
 import keras
 
 from keras_ln.layers.base_layer import BaseLayer
+from keras_ln.layers.types import Identifier, Shape
 from keras_ln.ops import arguments
 from keras_ln.ops.batch_normalization import (
     batch_statistics,
@@ -44,10 +45,11 @@ class BatchNormalization(BaseLayer, keras.layers.BatchNormalization):
     | `moving_mean`     | (F,)  | 0             | no      |
     | `moving_variance` | (F,)  | 1             | no      |
 
-    Input: floating-point tensor of any rank, F features along `axis`, and an
-    optional mask of its shape without the last axis, as Keras' layers make
-    it, or, if it does not fit so, without `axis`; masked elements do not
-    count. Output: the shape of the input, in the layer's compute dtype.
+    Input: tensor of any rank, in which integers are cast to floating point,
+    F features along `axis`, and an optional mask of its shape without the last
+    axis, as Keras' layers make it, or, if it does not fit so, without `axis`;
+    masked elements do not count. Output: the shape of the input, in the
+    layer's compute dtype.
 
     Args:
         axis: the axis of the features.
@@ -70,8 +72,8 @@ class BatchNormalization(BaseLayer, keras.layers.BatchNormalization):
     Raises:
         ValueError: if an argument is out of its range; if `unbiased` is
             combined with `renorm` or `synchronized`; when built, if the size
-            of `axis` is unknown; when called, if the input is not floating
-            point, its shape does not fit, or `unbiased` meets n = 1.
+            of `axis` is unknown; when called, if the input is complex,
+            its shape does not fit, or `unbiased` meets n = 1.
 
     Source: Ioffe and Szegedy, "Batch Normalization" (2015), algorithms 1, 2.
 
@@ -86,23 +88,23 @@ class BatchNormalization(BaseLayer, keras.layers.BatchNormalization):
 
     def __init__(
         self,
-        axis=-1,
-        momentum=0.99,
-        epsilon=1e-5,
-        center=True,
-        scale=True,
-        beta_initializer="zeros",
-        gamma_initializer="ones",
-        moving_mean_initializer="zeros",
-        moving_variance_initializer="ones",
-        beta_regularizer=None,
-        gamma_regularizer=None,
-        beta_constraint=None,
-        gamma_constraint=None,
+        axis: int = -1,
+        momentum: float = 0.99,
+        epsilon: float = 1e-5,
+        center: bool = True,
+        scale: bool = True,
+        beta_initializer: Identifier = "zeros",
+        gamma_initializer: Identifier = "ones",
+        moving_mean_initializer: Identifier = "zeros",
+        moving_variance_initializer: Identifier = "ones",
+        beta_regularizer: Identifier = None,
+        gamma_regularizer: Identifier = None,
+        beta_constraint: Identifier = None,
+        gamma_constraint: Identifier = None,
         *,
-        unbiased=False,
-        **kwargs,
-    ):
+        unbiased: bool = False,
+        **kwargs: Any,
+    ) -> None:
         """Checks and stores the arguments that the class lists."""
         super().__init__(
             axis=arguments.check_integer("axis", axis),
@@ -132,7 +134,7 @@ class BatchNormalization(BaseLayer, keras.layers.BatchNormalization):
             )
         self._has_warned = False
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Creates the weights for inputs of this shape."""
         (axis,) = arguments.check_axes(self.axis, len(input_shape))
         arguments.check_known("inputs", input_shape, axis)
@@ -142,7 +144,7 @@ class BatchNormalization(BaseLayer, keras.layers.BatchNormalization):
         """Normalises `inputs` (..., F, ...), of which `mask` says what counts.
 
         Args:
-            inputs: floating-point tensor.
+            inputs: tensor of any rank.
             training: whether to use, and to record, the batch's statistics.
             mask: None, or a bool tensor of the inputs' shape without the
                 last axis, or without `axis`; sizes of 1 are spread.
@@ -213,7 +215,7 @@ class BatchNormalization(BaseLayer, keras.layers.BatchNormalization):
             target[axis] = 1
         return keras.ops.broadcast_to(mask, target)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Every argument of the constructor."""
         return super().get_config() | {"unbiased": self.unbiased}
 

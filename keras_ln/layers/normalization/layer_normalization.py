@@ -7,6 +7,7 @@ from keras import constraints, initializers, regularizers
 
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.other_arguments import without
+from keras_ln.layers.types import Identifier, Shape
 from keras_ln.ops import arguments
 from keras_ln.ops.layer_normalization import layer_normalization
 
@@ -26,8 +27,9 @@ class LayerNormalization(BaseLayer):
     | `gamma` | sizes of the input along `axis` | 1             |
     | `beta`  | sizes of the input along `axis` | 0             |
 
-    Input: floating-point tensor of any rank >= 1; output: the same shape, in
-    the layer's compute dtype. Masks pass through.
+    Input: tensor of any rank >= 1, in which integers are cast to floating
+    point; output: the same shape, in the layer's compute dtype. Masks pass
+    through.
 
     Args:
         axis: one axis or several, normalised together.
@@ -47,7 +49,7 @@ class LayerNormalization(BaseLayer):
         TypeError: if `axis` is no integer and no list or tuple of them.
         ValueError: if `epsilon` is negative or not finite; when built, if an
             axis is not there or its size unknown; when called, if the input
-            is not floating point or its size along `axis` has changed.
+            is complex or its size along `axis` has changed.
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 3, 15, 16.
 
@@ -61,18 +63,18 @@ class LayerNormalization(BaseLayer):
 
     def __init__(
         self,
-        axis=-1,
-        epsilon=1e-5,
-        center=True,
-        scale=True,
-        beta_initializer="zeros",
-        gamma_initializer="ones",
-        beta_regularizer=None,
-        gamma_regularizer=None,
-        beta_constraint=None,
-        gamma_constraint=None,
-        **kwargs,
-    ):
+        axis: int | list[int] | tuple[int, ...] = -1,
+        epsilon: float = 1e-5,
+        center: bool = True,
+        scale: bool = True,
+        beta_initializer: Identifier = "zeros",
+        gamma_initializer: Identifier = "ones",
+        beta_regularizer: Identifier = None,
+        gamma_regularizer: Identifier = None,
+        beta_constraint: Identifier = None,
+        gamma_constraint: Identifier = None,
+        **kwargs: Any,
+    ) -> None:
         """Checks and stores the arguments that the class lists."""
         super().__init__(**without(kwargs, rms_scaling=False))
         self.axis = arguments.check_axis_type(axis)
@@ -92,7 +94,7 @@ class LayerNormalization(BaseLayer):
         # normalisation rather than before it.
         self.autocast = False
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Creates `gamma` and `beta` for inputs of this shape."""
         axes = arguments.check_axes(self.axis, len(input_shape))
         shape = tuple(
@@ -134,12 +136,14 @@ class LayerNormalization(BaseLayer):
         )
         return keras.ops.cast(outputs, self.compute_dtype)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(
+        self, input_shape: Shape
+    ) -> tuple[int | None, ...]:
         """The shape of the input."""
         arguments.check_axes(self.axis, len(input_shape))
         return tuple(input_shape)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Every argument of the constructor."""
         return super().get_config() | {
             "axis": self.axis,

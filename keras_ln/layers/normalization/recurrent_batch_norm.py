@@ -7,6 +7,7 @@ from keras import constraints, initializers, regularizers
 
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.normalization.batch_normalization import warn_of_one
+from keras_ln.layers.types import Identifier, Shape
 from keras_ln.ops import arguments
 from keras_ln.ops.batch_normalization import (
     batch_statistics,
@@ -46,10 +47,10 @@ class RecurrentBatchNorm(BaseLayer):
 
     S is `max_steps`, or 1 with `sequence_wise`.
 
-    Input: floating-point tensor (B, T, F) and an optional mask (B, T);
-    masked entries do not count. Output: (B, T, F), in the layer's compute
-    dtype. The mask passes through. A step without any unmasked row is only
-    scaled and shifted.
+    Input: tensor (B, T, F), in which integers are cast to floating point, and
+    an optional mask (B, T); masked entries do not count. Output: (B, T, F), in
+    the layer's compute dtype. The mask passes through. A step without any
+    unmasked row is only scaled and shifted.
 
     Args:
         max_steps: how many steps have moving statistics of their own. None
@@ -76,7 +77,7 @@ class RecurrentBatchNorm(BaseLayer):
         ValueError: if an argument is out of its range; when built, if the
             input is not of rank 3, its features are not known, or
             `max_steps` is None and its steps are not known; when called, if
-            the input is not floating point, its features have changed, the
+            the input is complex, its features have changed, the
             mask is not (B, T), or `unbiased` meets n = 1.
 
     Source: Cooijmans et al., "Recurrent Batch Normalization" (2016), sec. 3.
@@ -92,21 +93,21 @@ class RecurrentBatchNorm(BaseLayer):
 
     def __init__(
         self,
-        max_steps=None,
-        momentum=0.99,
-        epsilon=1e-5,
-        center=True,
-        scale=True,
-        beta_initializer="zeros",
-        gamma_initializer=SMALL_GAIN,
-        unbiased=False,
-        beta_regularizer=None,
-        gamma_regularizer=None,
-        beta_constraint=None,
-        gamma_constraint=None,
-        sequence_wise=False,
-        **kwargs,
-    ):
+        max_steps: int | None = None,
+        momentum: float = 0.99,
+        epsilon: float = 1e-5,
+        center: bool = True,
+        scale: bool = True,
+        beta_initializer: Identifier = "zeros",
+        gamma_initializer: Identifier = SMALL_GAIN,
+        unbiased: bool = False,
+        beta_regularizer: Identifier = None,
+        gamma_regularizer: Identifier = None,
+        beta_constraint: Identifier = None,
+        gamma_constraint: Identifier = None,
+        sequence_wise: bool = False,
+        **kwargs: Any,
+    ) -> None:
         """Checks and stores the arguments that the class lists."""
         super().__init__(**kwargs)
         self.max_steps = arguments.check_max_steps(max_steps)
@@ -129,7 +130,7 @@ class RecurrentBatchNorm(BaseLayer):
         self.supports_masking = True
         self._has_warned = False
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Creates the weights for inputs (B, T, F) of this shape."""
         arguments.check_rank("inputs", input_shape, "batch, time, features")
         arguments.check_steps("inputs", input_shape)
@@ -186,7 +187,7 @@ class RecurrentBatchNorm(BaseLayer):
         """Normalises `inputs` (B, T, F), of which `mask` (B, T) counts.
 
         Args:
-            inputs: floating-point tensor (B, T, F).
+            inputs: tensor (B, T, F).
             training: whether to use, and to record, the batch's statistics.
             mask: None, or a bool tensor (B, T).
         """
@@ -232,11 +233,13 @@ class RecurrentBatchNorm(BaseLayer):
         self.moving_variance.assign(moved_variance)
         return mean, variance
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(
+        self, input_shape: Shape
+    ) -> tuple[int | None, ...]:
         """The shape of the input."""
         return tuple(input_shape)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Every argument of the constructor."""
         return super().get_config() | {
             "max_steps": self.max_steps,

@@ -10,6 +10,7 @@ from keras import activations, constraints, initializers, regularizers
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.initial_values import drawn_wide
 from keras_ln.layers.other_arguments import without
+from keras_ln.layers.types import Identifier, Shape
 from keras_ln.ops import arguments
 from keras_ln.ops.weight_normalization import (
     column_norms,
@@ -36,8 +37,9 @@ class WeightNormDense(BaseLayer):
 
     So an untrained layer equals a Dense layer with the same kernel.
 
-    Input: floating-point tensor (..., D) of rank >= 2; output (..., U), in
-    the layer's compute dtype. Masks pass through.
+    Input: tensor (..., D) of rank >= 2, in which integers are cast to
+    floating point; output (..., U), in the layer's compute dtype. Masks pass
+    through.
 
     Args:
         units: U, a positive integer.
@@ -54,8 +56,8 @@ class WeightNormDense(BaseLayer):
 
     Raises:
         ValueError: if `units` is no positive integer; when built, if D is
-            unknown or the rank less than 2; when called, if the input is not
-            floating point or D has changed.
+            unknown or the rank less than 2; when called, if the input is
+            complex or D has changed.
 
     Source: Salimans and Kingma, "Weight Normalization" (2016), eq. 2.
 
@@ -68,18 +70,18 @@ class WeightNormDense(BaseLayer):
 
     def __init__(
         self,
-        units,
-        activation=None,
-        use_bias=True,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
-        kernel_regularizer=None,
-        bias_regularizer=None,
-        activity_regularizer=None,
-        kernel_constraint=None,
-        bias_constraint=None,
-        **kwargs,
-    ):
+        units: int,
+        activation: Identifier = None,
+        use_bias: bool = True,
+        kernel_initializer: Identifier = "glorot_uniform",
+        bias_initializer: Identifier = "zeros",
+        kernel_regularizer: Identifier = None,
+        bias_regularizer: Identifier = None,
+        activity_regularizer: Identifier = None,
+        kernel_constraint: Identifier = None,
+        bias_constraint: Identifier = None,
+        **kwargs: Any,
+    ) -> None:
         """Checks and stores the arguments that the class lists."""
         units = arguments.check_units(units)
         super().__init__(
@@ -101,7 +103,7 @@ class WeightNormDense(BaseLayer):
         self.supports_masking = True
         self.input_spec = keras.layers.InputSpec(min_ndim=2)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Creates the weights for inputs (..., D) of this shape."""
         features = arguments.check_known("inputs", input_shape, -1)
         # The kernel is normalised in its own precision, and cast then.
@@ -144,7 +146,7 @@ class WeightNormDense(BaseLayer):
         )
 
     @property
-    def normalized_kernel(self):
+    def normalized_kernel(self) -> Any:
         """The effective kernel `g * v / ||v||` (D, U)."""
         self._check_built("normalized_kernel")
         return normalized_kernel(self.kernel, self.g)
@@ -239,11 +241,13 @@ class WeightNormDense(BaseLayer):
                 "method, first."
             )
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(
+        self, input_shape: Shape
+    ) -> tuple[int | None, ...]:
         """(..., U) for (..., D)."""
         return (*input_shape[:-1], self.units)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Every argument of the constructor."""
         return super().get_config() | {
             "units": self.units,

@@ -48,7 +48,7 @@ class BaseCell(BaseLayer, DropoutRNNCell):
     recurrent_dropout: float
     bias_initializer: Callable[..., Any]
 
-    def __init__(self, own: dict[str, Any], **kwargs: Any):
+    def __init__(self, own: dict[str, Any], **kwargs: Any) -> None:
         """Keeps the arguments `own`, and hands `kwargs` to Keras."""
         super().__init__(**of_keras(kwargs))
         self._argument_names = tuple(own)
@@ -293,7 +293,7 @@ class BaseLSTMCell(BaseCell):
 
     unit_forget_bias: bool
 
-    def __init__(self, own: dict[str, Any], **kwargs: Any):
+    def __init__(self, own: dict[str, Any], **kwargs: Any) -> None:
         """Keeps the arguments `own`, and hands `kwargs` to Keras."""
         super().__init__(own, **kwargs)
         self.state_size: Any = [self.units, self.units]

@@ -3,13 +3,14 @@
 Letters: B batch, T time, D input features, U units.
 """
 
-from typing import Any
+from typing import Any, Self
 
 import keras
 
 from keras_ln.layers.base_layer import BaseLayer, is_whole
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.rnn.cell_arguments import of_keras, serialize
+from keras_ln.layers.types import Shape, Switch
 from keras_ln.ops import arguments
 from keras_ln.ops.cell_loop import cell_loop, zero_where_masked
 from keras_ln.ops.support import (
@@ -46,7 +47,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
     cell_name: str
     state_size: Any
 
-    def __init__(self, own: dict[str, Any], **kwargs: Any):
+    def __init__(self, own: dict[str, Any], **kwargs: Any) -> None:
         """Makes the cell.
 
         Args:
@@ -74,12 +75,12 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         self.takes_fused_op()
 
     @property
-    def use_fused(self):
+    def use_fused(self) -> Switch:
         """Whether to run one op per sequence: "auto", True or False."""
         return self._use_fused
 
     @use_fused.setter
-    def use_fused(self, use_fused):
+    def use_fused(self, use_fused: Switch) -> None:
         self._use_fused = _check_switch("use_fused", use_fused)
 
     units = of_cell("units")
@@ -98,7 +99,9 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
     recurrent_dropout = of_cell("recurrent_dropout")
     seed = of_cell("seed")
 
-    def build(self, sequences_shape, initial_state_shape=None):
+    def build(
+        self, sequences_shape: Shape, initial_state_shape: Any = None
+    ) -> None:
         """Builds the cell for sequences (B, T, D)."""
         arguments.check_rank(
             "sequences", sequences_shape, "batch, time, features"
@@ -110,11 +113,17 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             ndim=3, axes={-1: features}, name="sequences"
         )
 
-    def call(self, sequences, initial_state=None, mask=None, training=False):
+    def call(
+        self,
+        sequences: Any,
+        initial_state: Any = None,
+        mask: Any = None,
+        training: bool | None = False,
+    ) -> Any:
         """Runs the cell over `sequences` (B, T, D).
 
         Args:
-            sequences: floating-point tensor (B, T, D).
+            sequences: tensor (B, T, D); integers are cast to floating point.
             initial_state: tensors (B, U), one per state, or None for zeros.
             mask: bool tensor (B, T), False where a row's step is left out.
             training: whether dropout is on.
@@ -133,7 +142,9 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             self.cell.reset_dropout_mask()
             self.cell.reset_recurrent_dropout_mask()
 
-    def compute_output_spec(self, sequences, initial_state=None, **kwargs):
+    def compute_output_spec(
+        self, sequences: Any, initial_state: Any = None, **kwargs: Any
+    ) -> Any:
         """Shapes and dtypes of the outputs for symbolic inputs."""
         if not is_whole(sequences.dtype):
             arguments.check_floating("sequences", sequences.dtype)
@@ -142,7 +153,13 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             sequences, initial_state=initial_state, **kwargs
         )
 
-    def inner_loop(self, sequences, initial_state, mask, training=False):
+    def inner_loop(
+        self,
+        sequences: Any,
+        initial_state: Any,
+        mask: Any,
+        training: bool | None = False,
+    ) -> Any:
         """The states over time; `keras.layers.RNN.call` does the rest."""
         cell = self.cell
         states = tuple(keras.tree.flatten(initial_state))
@@ -240,7 +257,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             )
         return last_output, outputs, *others
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Every argument of the constructor."""
         config = super().get_config()
         del config["cell"]
@@ -251,7 +268,11 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         return {**config, **own}
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(
+        cls,
+        config: dict[str, Any],
+        custom_objects: dict[str, Any] | None = None,
+    ) -> Self:
         """A layer from its `get_config`, or that of Keras' own layer."""
         with keras.saving.custom_object_scope(custom_objects or {}):
             return cls(**config)

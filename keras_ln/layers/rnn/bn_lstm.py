@@ -9,6 +9,8 @@ from keras_ln.layers.normalization.recurrent_batch_norm import SMALL_GAIN
 from keras_ln.layers.rnn.base_cell import BaseLSTMCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN, of_cell
 from keras_ln.layers.rnn.cell_arguments import check_sites, own_arguments
+from keras_ln.layers.rnn.docstrings import lists_arguments_of
+from keras_ln.layers.types import Identifier, Shape, Sites, Switch
 from keras_ln.ops import arguments
 from keras_ln.ops.bn_lstm import (
     BN_LSTM,
@@ -94,7 +96,7 @@ class BNLSTMCell(BaseLSTMCell):
         **kwargs: arguments of `keras.layers.Layer`, such as `name`, `dtype`.
 
     Call arguments:
-        inputs: floating-point tensor (B, D).
+        inputs: tensor (B, D); integers are cast to floating point.
         states: `[h, c, k]`, tensors (B, U), (B, U) and (B, 1); k counts the
             steps that a row has done, and so picks the moving statistics.
         training: must be false, unless the cell is frozen or normalises
@@ -105,8 +107,8 @@ class BNLSTMCell(BaseLSTMCell):
     Raises:
         ValueError: for a wrong argument, named in the message; when built,
             for inputs of another rank than 2 or of unknown size; when called,
-            for inputs, h or c that are not floating point, and for states of
-            another number or shape.
+            for complex inputs, for h or c that are not floating point, and
+            for states of another number or shape.
 
     Source: Cooijmans et al., "Recurrent Batch Normalization" (2016).
 
@@ -138,36 +140,36 @@ class BNLSTMCell(BaseLSTMCell):
 
     def __init__(
         self,
-        units,
-        activation="tanh",
-        recurrent_activation="sigmoid",
-        use_bias=True,
-        kernel_initializer="glorot_uniform",
-        recurrent_initializer="orthogonal",
-        bias_initializer="zeros",
-        unit_forget_bias=True,
-        kernel_regularizer=None,
-        recurrent_regularizer=None,
-        bias_regularizer=None,
-        kernel_constraint=None,
-        recurrent_constraint=None,
-        bias_constraint=None,
-        dropout=0.0,
-        recurrent_dropout=0.0,
-        seed=None,
+        units: int,
+        activation: Identifier = "tanh",
+        recurrent_activation: Identifier = "sigmoid",
+        use_bias: bool = True,
+        kernel_initializer: Identifier = "glorot_uniform",
+        recurrent_initializer: Identifier = "orthogonal",
+        bias_initializer: Identifier = "zeros",
+        unit_forget_bias: bool = True,
+        kernel_regularizer: Identifier = None,
+        recurrent_regularizer: Identifier = None,
+        bias_regularizer: Identifier = None,
+        kernel_constraint: Identifier = None,
+        recurrent_constraint: Identifier = None,
+        bias_constraint: Identifier = None,
+        dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        seed: int | None = None,
         *,
-        max_steps=None,
-        momentum=0.99,
-        epsilon=1e-5,
-        normalize=SITES,
-        gamma_initializer=SMALL_GAIN,
-        beta_initializer="zeros",
-        gamma_regularizer=None,
-        beta_regularizer=None,
-        gamma_constraint=None,
-        beta_constraint=None,
-        **kwargs,
-    ):
+        max_steps: int | None = None,
+        momentum: float = 0.99,
+        epsilon: float = 1e-5,
+        normalize: Sites = SITES,
+        gamma_initializer: Identifier = SMALL_GAIN,
+        beta_initializer: Identifier = "zeros",
+        gamma_regularizer: Identifier = None,
+        beta_regularizer: Identifier = None,
+        gamma_constraint: Identifier = None,
+        beta_constraint: Identifier = None,
+        **kwargs: Any,
+    ) -> None:
         """Takes the arguments that the class lists."""
         normalize = check_sites(normalize, SITES)
         super().__init__(own_arguments(locals()), **kwargs)
@@ -175,7 +177,7 @@ class BNLSTMCell(BaseLSTMCell):
         # max_steps, or what the layer finds when it is built.
         self.steps = self.max_steps
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Creates the weights for inputs (B, D)."""
         arguments.check_rank("inputs", input_shape, "batch, features")
         if self.normalize and self.steps is None:
@@ -198,7 +200,7 @@ class BNLSTMCell(BaseLSTMCell):
                 )
                 setattr(self, name, weight)
 
-    def site_sizes(self):
+    def site_sizes(self) -> dict[str, int]:
         """The sizes of the gammas and of beta."""
         sizes = {
             f"{site}_gamma": self.units if site == "state" else 4 * self.units
@@ -215,7 +217,9 @@ class BNLSTMCell(BaseLSTMCell):
         h, c, _ = super().get_initial_state(batch_size, **of_keras_2)
         return [h, c, keras.ops.zeros((batch_size, 1), dtype="float32")]
 
-    def call(self, inputs, states, training=False):
+    def call(
+        self, inputs: Any, states: Any, training: bool | None = False
+    ) -> tuple[Any, Any]:
         """One step: inputs (B, D), states h, c (B, U), k (B, 1)."""
         if training and self.trainable and self.normalize:
             raise ValueError(
@@ -252,7 +256,7 @@ class BNLSTMCell(BaseLSTMCell):
                 f"by itself, a smaller max_steps, or dtype float32."
             )
 
-    def learn(self, statistics, mask, go_backwards):
+    def learn(self, statistics: Any, mask: Any, go_backwards: bool) -> None:
         """Moves the moving statistics towards those of a batch."""
         moved = moved_statistics(
             self.tensors(), statistics, self.momentum, mask, go_backwards
@@ -262,6 +266,7 @@ class BNLSTMCell(BaseLSTMCell):
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
+@lists_arguments_of(BNLSTMCell)
 class BNLSTM(BaseRNN):
     """LSTM with batch statistics of each time step.
 
@@ -277,8 +282,8 @@ class BNLSTM(BaseRNN):
     and its output is the h that is carried: before the first valid step the
     initial h. A frozen layer (`trainable=False`) runs as at inference.
 
-    Takes all arguments of `BNLSTMCell`. Those of `keras.layers.LSTM`
-    have the names and places that they have there.
+    The arguments of `keras.layers.LSTM` have the names and places that they
+    have there.
 
     Args:
         activity_regularizer: regularizer of the output.
@@ -289,15 +294,13 @@ class BNLSTM(BaseRNN):
         stateful: whether to start from the final states of the last call.
         unroll: whether to write the steps out; T must be known.
         use_cudnn: accepted and ignored, so that only the class name changes.
-        max_steps: S, how many steps have moving statistics of their own. None
-            takes the number of steps that the layer is built with.
         use_fused: "auto" runs one op per sequence where it can, True raises
             where it cannot, False runs the cell loop.
-        **kwargs: `zero_output_for_mask` and the arguments of
-            `keras.layers.Layer`, such as `name`, `dtype`.
+        **kwargs: `implementation`, ignored too, `zero_output_for_mask`, and the
+            arguments of `keras.layers.Layer`, such as `name`, `dtype`.
 
     Call arguments:
-        sequences: floating-point tensor (B, T, D).
+        sequences: tensor (B, T, D); integers are cast to floating point.
         mask: bool tensor (B, T), False where a row's step is left out.
         training: whether to use, and to record, the statistics of the batch;
             and whether dropout is on.
@@ -308,7 +311,7 @@ class BNLSTM(BaseRNN):
 
     Raises:
         ValueError: for a wrong argument, named in the message; when called,
-            for sequences that are not floating point, not of rank 3 or of
+            for sequences that are complex, not of rank 3 or of
             another feature size than before, and for initial states of
             another number or shape.
 
@@ -326,44 +329,44 @@ class BNLSTM(BaseRNN):
 
     def __init__(
         self,
-        units,
-        activation="tanh",
-        recurrent_activation="sigmoid",
-        use_bias=True,
-        kernel_initializer="glorot_uniform",
-        recurrent_initializer="orthogonal",
-        bias_initializer="zeros",
-        unit_forget_bias=True,
-        kernel_regularizer=None,
-        recurrent_regularizer=None,
-        bias_regularizer=None,
-        activity_regularizer=None,
-        kernel_constraint=None,
-        recurrent_constraint=None,
-        bias_constraint=None,
-        dropout=0.0,
-        recurrent_dropout=0.0,
-        seed=None,
-        return_sequences=False,
-        return_state=False,
-        go_backwards=False,
-        stateful=False,
-        unroll=False,
-        use_cudnn="auto",
+        units: int,
+        activation: Identifier = "tanh",
+        recurrent_activation: Identifier = "sigmoid",
+        use_bias: bool = True,
+        kernel_initializer: Identifier = "glorot_uniform",
+        recurrent_initializer: Identifier = "orthogonal",
+        bias_initializer: Identifier = "zeros",
+        unit_forget_bias: bool = True,
+        kernel_regularizer: Identifier = None,
+        recurrent_regularizer: Identifier = None,
+        bias_regularizer: Identifier = None,
+        activity_regularizer: Identifier = None,
+        kernel_constraint: Identifier = None,
+        recurrent_constraint: Identifier = None,
+        bias_constraint: Identifier = None,
+        dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        seed: int | None = None,
+        return_sequences: bool = False,
+        return_state: bool = False,
+        go_backwards: bool = False,
+        stateful: bool = False,
+        unroll: bool = False,
+        use_cudnn: Switch = "auto",
         *,
-        max_steps=None,
-        momentum=0.99,
-        epsilon=1e-5,
-        normalize=SITES,
-        gamma_initializer=SMALL_GAIN,
-        beta_initializer="zeros",
-        gamma_regularizer=None,
-        beta_regularizer=None,
-        gamma_constraint=None,
-        beta_constraint=None,
-        use_fused="auto",
-        **kwargs,
-    ):
+        max_steps: int | None = None,
+        momentum: float = 0.99,
+        epsilon: float = 1e-5,
+        normalize: Sites = SITES,
+        gamma_initializer: Identifier = SMALL_GAIN,
+        beta_initializer: Identifier = "zeros",
+        gamma_regularizer: Identifier = None,
+        beta_regularizer: Identifier = None,
+        gamma_constraint: Identifier = None,
+        beta_constraint: Identifier = None,
+        use_fused: Switch = "auto",
+        **kwargs: Any,
+    ) -> None:
         """Takes the arguments that the class lists."""
         super().__init__(own_arguments(locals()), **kwargs)
         # The loop counts the steps, so the cell's counter is no state here.
@@ -383,11 +386,13 @@ class BNLSTM(BaseRNN):
     gamma_constraint = of_cell("gamma_constraint")
     beta_constraint = of_cell("beta_constraint")
 
-    def get_initial_state(self, batch_size):
+    def get_initial_state(self, batch_size: Any) -> list[Any]:
         """Zeros: h and c (B, U)."""
         return super().get_initial_state(batch_size)[:2]
 
-    def build(self, sequences_shape, initial_state_shape=None):
+    def build(
+        self, sequences_shape: Shape, initial_state_shape: Any = None
+    ) -> None:
         """Builds the cell for sequences (B, T, D)."""
         if self.cell.steps is None and len(sequences_shape) == 3:
             arguments.check_steps("sequences", sequences_shape)

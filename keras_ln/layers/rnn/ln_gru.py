@@ -1,10 +1,14 @@
 """The layer-normalised GRU: cell and sequence layer."""
 
+from typing import Any
+
 import keras
 
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN, of_cell
 from keras_ln.layers.rnn.cell_arguments import check_sites, own_arguments
+from keras_ln.layers.rnn.docstrings import lists_arguments_of
+from keras_ln.layers.types import Identifier, Sites, Switch
 from keras_ln.ops.ln_gru import LN_GRU, ln_gru
 
 SITES = ("kernel", "recurrent")
@@ -77,7 +81,7 @@ class LNGRUCell(BaseCell):
         **kwargs: arguments of `keras.layers.Layer`, such as `name`, `dtype`.
 
     Call arguments:
-        inputs: floating-point tensor (B, D).
+        inputs: tensor (B, D); integers are cast to floating point.
         states: h (B, U), or a list of it.
         training: whether dropout is on.
 
@@ -87,8 +91,8 @@ class LNGRUCell(BaseCell):
     Raises:
         ValueError: for a wrong argument, named in the message; when built,
             for inputs of another rank than 2 or of unknown size; when called,
-            for inputs or states that are not floating point or of another
-            number or shape.
+            for complex inputs, and for states that are not floating point or
+            of another number or shape.
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 26-28.
 
@@ -115,39 +119,39 @@ class LNGRUCell(BaseCell):
 
     def __init__(
         self,
-        units,
-        activation="tanh",
-        recurrent_activation="sigmoid",
-        use_bias=False,
-        kernel_initializer="glorot_uniform",
-        recurrent_initializer="orthogonal",
-        bias_initializer="zeros",
-        kernel_regularizer=None,
-        recurrent_regularizer=None,
-        bias_regularizer=None,
-        kernel_constraint=None,
-        recurrent_constraint=None,
-        bias_constraint=None,
-        dropout=0.0,
-        recurrent_dropout=0.0,
-        reset_after=True,
-        seed=None,
-        normalize=SITES,
-        center=True,
-        epsilon=1e-5,
-        gamma_initializer="ones",
-        beta_initializer="zeros",
-        gamma_regularizer=None,
-        beta_regularizer=None,
-        gamma_constraint=None,
-        beta_constraint=None,
-        **kwargs,
-    ):
+        units: int,
+        activation: Identifier = "tanh",
+        recurrent_activation: Identifier = "sigmoid",
+        use_bias: bool = False,
+        kernel_initializer: Identifier = "glorot_uniform",
+        recurrent_initializer: Identifier = "orthogonal",
+        bias_initializer: Identifier = "zeros",
+        kernel_regularizer: Identifier = None,
+        recurrent_regularizer: Identifier = None,
+        bias_regularizer: Identifier = None,
+        kernel_constraint: Identifier = None,
+        recurrent_constraint: Identifier = None,
+        bias_constraint: Identifier = None,
+        dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        reset_after: bool = True,
+        seed: int | None = None,
+        normalize: Sites = SITES,
+        center: bool = True,
+        epsilon: float = 1e-5,
+        gamma_initializer: Identifier = "ones",
+        beta_initializer: Identifier = "zeros",
+        gamma_regularizer: Identifier = None,
+        beta_regularizer: Identifier = None,
+        gamma_constraint: Identifier = None,
+        beta_constraint: Identifier = None,
+        **kwargs: Any,
+    ) -> None:
         """Takes the arguments that the class lists."""
         normalize = check_sites(normalize, SITES)
         super().__init__(own_arguments(locals()), **kwargs)
 
-    def site_sizes(self):
+    def site_sizes(self) -> dict[str, int]:
         """The sizes of the gammas and betas of the normalised sites."""
         kinds = ("gamma", "beta") if self.center else ("gamma",)
         return {
@@ -158,6 +162,7 @@ class LNGRUCell(BaseCell):
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
+@lists_arguments_of(LNGRUCell)
 class LNGRU(BaseRNN):
     """Layer-normalised GRU over a sequence.
 
@@ -165,8 +170,8 @@ class LNGRU(BaseRNN):
     axis 1 of the input. At a masked step the states stay, and the output is
     the h that is carried: before the first valid step the initial h.
 
-    Takes all arguments of `LNGRUCell`. Those of `keras.layers.GRU`
-    have the names and places that they have there.
+    The arguments of `keras.layers.GRU` have the names and places that they
+    have there.
 
     Args:
         activity_regularizer: regularizer of the output.
@@ -179,11 +184,11 @@ class LNGRU(BaseRNN):
         use_cudnn: accepted and ignored, so that only the class name changes.
         use_fused: "auto" runs one op per sequence where it can, True raises
             where it cannot, False runs the cell loop.
-        **kwargs: `zero_output_for_mask` and the arguments of
-            `keras.layers.Layer`, such as `name`, `dtype`.
+        **kwargs: `implementation`, ignored too, `zero_output_for_mask`, and the
+            arguments of `keras.layers.Layer`, such as `name`, `dtype`.
 
     Call arguments:
-        sequences: floating-point tensor (B, T, D).
+        sequences: tensor (B, T, D); integers are cast to floating point.
         mask: bool tensor (B, T), False where a row's step is left out.
         training: whether dropout is on.
         initial_state: a tensor (B, U); zeros without it.
@@ -193,7 +198,7 @@ class LNGRU(BaseRNN):
 
     Raises:
         ValueError: for a wrong argument, named in the message; when called,
-            for sequences that are not floating point, not of rank 3 or of
+            for sequences that are complex, not of rank 3 or of
             another feature size than before, and for initial states of
             another number or shape.
 
@@ -210,42 +215,42 @@ class LNGRU(BaseRNN):
 
     def __init__(
         self,
-        units,
-        activation="tanh",
-        recurrent_activation="sigmoid",
-        use_bias=False,
-        kernel_initializer="glorot_uniform",
-        recurrent_initializer="orthogonal",
-        bias_initializer="zeros",
-        kernel_regularizer=None,
-        recurrent_regularizer=None,
-        bias_regularizer=None,
-        activity_regularizer=None,
-        kernel_constraint=None,
-        recurrent_constraint=None,
-        bias_constraint=None,
-        dropout=0.0,
-        recurrent_dropout=0.0,
-        seed=None,
-        return_sequences=False,
-        return_state=False,
-        go_backwards=False,
-        stateful=False,
-        unroll=False,
-        reset_after=True,
-        use_cudnn="auto",
-        normalize=SITES,
-        center=True,
-        epsilon=1e-5,
-        gamma_initializer="ones",
-        beta_initializer="zeros",
-        gamma_regularizer=None,
-        beta_regularizer=None,
-        gamma_constraint=None,
-        beta_constraint=None,
-        use_fused="auto",
-        **kwargs,
-    ):
+        units: int,
+        activation: Identifier = "tanh",
+        recurrent_activation: Identifier = "sigmoid",
+        use_bias: bool = False,
+        kernel_initializer: Identifier = "glorot_uniform",
+        recurrent_initializer: Identifier = "orthogonal",
+        bias_initializer: Identifier = "zeros",
+        kernel_regularizer: Identifier = None,
+        recurrent_regularizer: Identifier = None,
+        bias_regularizer: Identifier = None,
+        activity_regularizer: Identifier = None,
+        kernel_constraint: Identifier = None,
+        recurrent_constraint: Identifier = None,
+        bias_constraint: Identifier = None,
+        dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        seed: int | None = None,
+        return_sequences: bool = False,
+        return_state: bool = False,
+        go_backwards: bool = False,
+        stateful: bool = False,
+        unroll: bool = False,
+        reset_after: bool = True,
+        use_cudnn: Switch = "auto",
+        normalize: Sites = SITES,
+        center: bool = True,
+        epsilon: float = 1e-5,
+        gamma_initializer: Identifier = "ones",
+        beta_initializer: Identifier = "zeros",
+        gamma_regularizer: Identifier = None,
+        beta_regularizer: Identifier = None,
+        gamma_constraint: Identifier = None,
+        beta_constraint: Identifier = None,
+        use_fused: Switch = "auto",
+        **kwargs: Any,
+    ) -> None:
         """Takes the arguments that the class lists."""
         super().__init__(own_arguments(locals()), **kwargs)
 

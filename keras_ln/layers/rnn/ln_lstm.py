@@ -1,10 +1,15 @@
 """The layer-normalised LSTM: cell and sequence layer."""
 
+from typing import Any
+
 import keras
 
 from keras_ln.layers.rnn.base_cell import BaseLSTMCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN, of_cell
 from keras_ln.layers.rnn.cell_arguments import check_sites, own_arguments
+from keras_ln.layers.rnn.docstrings import lists_arguments_of
+from keras_ln.layers.types import Identifier, Sites, Switch
+from keras_ln.ops.cell import Settings
 from keras_ln.ops.ln_lstm import LN_LSTM, ln_lstm
 
 SITES = ("kernel", "recurrent", "state")
@@ -85,7 +90,7 @@ class LNLSTMCell(BaseLSTMCell):
         **kwargs: arguments of `keras.layers.Layer`, such as `name`, `dtype`.
 
     Call arguments:
-        inputs: floating-point tensor (B, D).
+        inputs: tensor (B, D); integers are cast to floating point.
         states: `[h, c]`, tensors (B, U).
         training: whether dropout is on.
 
@@ -95,8 +100,8 @@ class LNLSTMCell(BaseLSTMCell):
         ValueError: for a wrong `units`, `epsilon`, `normalize`, `dropout` or
             `recurrent_dropout`; for `carry_normalized_state` without "state"
             in `normalize`; when built, for inputs of another rank than 2
-            or of unknown size; when called, for inputs or states that are not
-            floating point or of another number or shape.
+            or of unknown size; when called, for complex inputs, and for
+            states that are not floating point or of another number or shape.
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 20-22.
 
@@ -124,54 +129,54 @@ class LNLSTMCell(BaseLSTMCell):
 
     def __init__(
         self,
-        units,
-        activation="tanh",
-        recurrent_activation="sigmoid",
-        use_bias=True,
-        kernel_initializer="glorot_uniform",
-        recurrent_initializer="orthogonal",
-        bias_initializer="zeros",
-        unit_forget_bias=True,
-        kernel_regularizer=None,
-        recurrent_regularizer=None,
-        bias_regularizer=None,
-        kernel_constraint=None,
-        recurrent_constraint=None,
-        bias_constraint=None,
-        dropout=0.0,
-        recurrent_dropout=0.0,
-        seed=None,
-        normalize=SITES,
-        center=True,
-        epsilon=1e-5,
-        gamma_initializer="ones",
-        beta_initializer="zeros",
-        gamma_regularizer=None,
-        beta_regularizer=None,
-        gamma_constraint=None,
-        beta_constraint=None,
-        carry_normalized_state=False,
-        **kwargs,
-    ):
+        units: int,
+        activation: Identifier = "tanh",
+        recurrent_activation: Identifier = "sigmoid",
+        use_bias: bool = True,
+        kernel_initializer: Identifier = "glorot_uniform",
+        recurrent_initializer: Identifier = "orthogonal",
+        bias_initializer: Identifier = "zeros",
+        unit_forget_bias: bool = True,
+        kernel_regularizer: Identifier = None,
+        recurrent_regularizer: Identifier = None,
+        bias_regularizer: Identifier = None,
+        kernel_constraint: Identifier = None,
+        recurrent_constraint: Identifier = None,
+        bias_constraint: Identifier = None,
+        dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        seed: int | None = None,
+        normalize: Sites = SITES,
+        center: bool = True,
+        epsilon: float = 1e-5,
+        gamma_initializer: Identifier = "ones",
+        beta_initializer: Identifier = "zeros",
+        gamma_regularizer: Identifier = None,
+        beta_regularizer: Identifier = None,
+        gamma_constraint: Identifier = None,
+        beta_constraint: Identifier = None,
+        carry_normalized_state: bool = False,
+        **kwargs: Any,
+    ) -> None:
         """Takes the arguments that the class lists."""
         normalize = check_sites(normalize, SITES)
         _check_carry(carry_normalized_state, normalize)
         super().__init__(own_arguments(locals()), **kwargs)
 
-    def settings(self):
+    def settings(self) -> Settings:
         """What a step needs beside tensors."""
         settings = super().settings()
         carry = self.carry_normalized_state
         return settings._replace(carry_normalized_state=carry)
 
-    def fused_options(self):
+    def fused_options(self) -> dict[str, Any]:
         """The keyword arguments of `fused_op` that the cell decides."""
         return {
             **super().fused_options(),
             "carry_normalized_state": self.carry_normalized_state,
         }
 
-    def site_sizes(self):
+    def site_sizes(self) -> dict[str, int]:
         """The sizes of the gammas and betas of the normalised sites."""
         sizes = {}
         for site in self.normalize:
@@ -183,6 +188,7 @@ class LNLSTMCell(BaseLSTMCell):
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
+@lists_arguments_of(LNLSTMCell)
 class LNLSTM(BaseRNN):
     """Layer-normalised LSTM, a drop-in for `keras.layers.LSTM`.
 
@@ -190,8 +196,8 @@ class LNLSTM(BaseRNN):
     axis 1 of the input. At a masked step the states stay, and the output is
     the h that is carried: before the first valid step the initial h.
 
-    Takes all arguments of `LNLSTMCell`. Those of `keras.layers.LSTM`
-    have the names and places that they have there.
+    The arguments of `keras.layers.LSTM` have the names and places that they
+    have there.
 
     Args:
         activity_regularizer: regularizer of the output.
@@ -204,11 +210,11 @@ class LNLSTM(BaseRNN):
         use_cudnn: accepted and ignored, so that only the class name changes.
         use_fused: "auto" runs one op per sequence where it can, True raises
             where it cannot, False runs the cell loop.
-        **kwargs: `zero_output_for_mask` and the arguments of
-            `keras.layers.Layer`, such as `name`, `dtype`.
+        **kwargs: `implementation`, ignored too, `zero_output_for_mask`, and the
+            arguments of `keras.layers.Layer`, such as `name`, `dtype`.
 
     Call arguments:
-        sequences: floating-point tensor (B, T, D).
+        sequences: tensor (B, T, D); integers are cast to floating point.
         mask: bool tensor (B, T), False where a row's step is left out.
         training: whether dropout is on.
         initial_state: `[h, c]`, tensors (B, U); zeros without it.
@@ -218,7 +224,7 @@ class LNLSTM(BaseRNN):
 
     Raises:
         ValueError: for a wrong argument, named in the message; when called,
-            for sequences that are not floating point, not of rank 3 or of
+            for sequences that are complex, not of rank 3 or of
             another feature size than before, and for initial states of
             another number or shape.
 
@@ -235,43 +241,43 @@ class LNLSTM(BaseRNN):
 
     def __init__(
         self,
-        units,
-        activation="tanh",
-        recurrent_activation="sigmoid",
-        use_bias=True,
-        kernel_initializer="glorot_uniform",
-        recurrent_initializer="orthogonal",
-        bias_initializer="zeros",
-        unit_forget_bias=True,
-        kernel_regularizer=None,
-        recurrent_regularizer=None,
-        bias_regularizer=None,
-        activity_regularizer=None,
-        kernel_constraint=None,
-        recurrent_constraint=None,
-        bias_constraint=None,
-        dropout=0.0,
-        recurrent_dropout=0.0,
-        seed=None,
-        return_sequences=False,
-        return_state=False,
-        go_backwards=False,
-        stateful=False,
-        unroll=False,
-        use_cudnn="auto",
-        normalize=SITES,
-        center=True,
-        epsilon=1e-5,
-        gamma_initializer="ones",
-        beta_initializer="zeros",
-        gamma_regularizer=None,
-        beta_regularizer=None,
-        gamma_constraint=None,
-        beta_constraint=None,
-        use_fused="auto",
-        carry_normalized_state=False,
-        **kwargs,
-    ):
+        units: int,
+        activation: Identifier = "tanh",
+        recurrent_activation: Identifier = "sigmoid",
+        use_bias: bool = True,
+        kernel_initializer: Identifier = "glorot_uniform",
+        recurrent_initializer: Identifier = "orthogonal",
+        bias_initializer: Identifier = "zeros",
+        unit_forget_bias: bool = True,
+        kernel_regularizer: Identifier = None,
+        recurrent_regularizer: Identifier = None,
+        bias_regularizer: Identifier = None,
+        activity_regularizer: Identifier = None,
+        kernel_constraint: Identifier = None,
+        recurrent_constraint: Identifier = None,
+        bias_constraint: Identifier = None,
+        dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        seed: int | None = None,
+        return_sequences: bool = False,
+        return_state: bool = False,
+        go_backwards: bool = False,
+        stateful: bool = False,
+        unroll: bool = False,
+        use_cudnn: Switch = "auto",
+        normalize: Sites = SITES,
+        center: bool = True,
+        epsilon: float = 1e-5,
+        gamma_initializer: Identifier = "ones",
+        beta_initializer: Identifier = "zeros",
+        gamma_regularizer: Identifier = None,
+        beta_regularizer: Identifier = None,
+        gamma_constraint: Identifier = None,
+        beta_constraint: Identifier = None,
+        use_fused: Switch = "auto",
+        carry_normalized_state: bool = False,
+        **kwargs: Any,
+    ) -> None:
         """Takes the arguments that the class lists."""
         super().__init__(own_arguments(locals()), **kwargs)
 

@@ -1,10 +1,14 @@
 """The layer-normalised simple RNN: cell and sequence layer."""
 
+from typing import Any
+
 import keras
 
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN, of_cell
 from keras_ln.layers.rnn.cell_arguments import own_arguments
+from keras_ln.layers.rnn.docstrings import lists_arguments_of
+from keras_ln.layers.types import Identifier, Switch
 from keras_ln.ops.ln_simple_rnn import LN_SIMPLE_RNN, ln_simple_rnn
 
 
@@ -59,7 +63,7 @@ class LNSimpleRNNCell(BaseCell):
         **kwargs: arguments of `keras.layers.Layer`, such as `name`, `dtype`.
 
     Call arguments:
-        inputs: floating-point tensor (B, D).
+        inputs: tensor (B, D); integers are cast to floating point.
         states: h (B, U), or a list of it.
         training: whether dropout is on.
 
@@ -69,8 +73,8 @@ class LNSimpleRNNCell(BaseCell):
     Raises:
         ValueError: for a wrong argument, named in the message; when built,
             for inputs of another rank than 2 or of unknown size; when called,
-            for inputs or states that are not floating point or of another
-            number or shape.
+            for complex inputs, and for states that are not floating point or
+            of another number or shape.
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 4.
 
@@ -87,39 +91,40 @@ class LNSimpleRNNCell(BaseCell):
 
     def __init__(
         self,
-        units,
-        activation="tanh",
-        use_bias=False,
-        kernel_initializer="glorot_uniform",
-        recurrent_initializer="orthogonal",
-        bias_initializer="zeros",
-        kernel_regularizer=None,
-        recurrent_regularizer=None,
-        bias_regularizer=None,
-        kernel_constraint=None,
-        recurrent_constraint=None,
-        bias_constraint=None,
-        dropout=0.0,
-        recurrent_dropout=0.0,
-        seed=None,
-        epsilon=1e-5,
-        gamma_initializer="ones",
-        beta_initializer="zeros",
-        gamma_regularizer=None,
-        beta_regularizer=None,
-        gamma_constraint=None,
-        beta_constraint=None,
-        **kwargs,
-    ):
+        units: int,
+        activation: Identifier = "tanh",
+        use_bias: bool = False,
+        kernel_initializer: Identifier = "glorot_uniform",
+        recurrent_initializer: Identifier = "orthogonal",
+        bias_initializer: Identifier = "zeros",
+        kernel_regularizer: Identifier = None,
+        recurrent_regularizer: Identifier = None,
+        bias_regularizer: Identifier = None,
+        kernel_constraint: Identifier = None,
+        recurrent_constraint: Identifier = None,
+        bias_constraint: Identifier = None,
+        dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        seed: int | None = None,
+        epsilon: float = 1e-5,
+        gamma_initializer: Identifier = "ones",
+        beta_initializer: Identifier = "zeros",
+        gamma_regularizer: Identifier = None,
+        beta_regularizer: Identifier = None,
+        gamma_constraint: Identifier = None,
+        beta_constraint: Identifier = None,
+        **kwargs: Any,
+    ) -> None:
         """Takes the arguments that the class lists."""
         super().__init__(own_arguments(locals()), **kwargs)
 
-    def site_sizes(self):
+    def site_sizes(self) -> dict[str, int]:
         """The sizes of gamma and beta."""
         return {"gamma": self.units, "beta": self.units}
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
+@lists_arguments_of(LNSimpleRNNCell)
 class LNSimpleRNN(BaseRNN):
     """Layer-normalised simple RNN over a sequence.
 
@@ -127,8 +132,8 @@ class LNSimpleRNN(BaseRNN):
     axis 1 of the input. At a masked step the states stay, and the output is
     the h that is carried: before the first valid step the initial h.
 
-    Takes all arguments of `LNSimpleRNNCell`. Those of `keras.layers.SimpleRNN`
-    have the names and places that they have there.
+    The arguments of `keras.layers.SimpleRNN` have the names and places that
+    they have there.
 
     Args:
         activity_regularizer: regularizer of the output.
@@ -140,11 +145,11 @@ class LNSimpleRNN(BaseRNN):
         unroll: whether to write the steps out; T must be known.
         use_fused: "auto" runs one op per sequence where it can, True raises
             where it cannot, False runs the cell loop.
-        **kwargs: `zero_output_for_mask` and the arguments of
-            `keras.layers.Layer`, such as `name`, `dtype`.
+        **kwargs: `implementation`, which is ignored, `zero_output_for_mask`,
+            and the arguments of `keras.layers.Layer`, such as `name`, `dtype`.
 
     Call arguments:
-        sequences: floating-point tensor (B, T, D).
+        sequences: tensor (B, T, D); integers are cast to floating point.
         mask: bool tensor (B, T), False where a row's step is left out.
         training: whether dropout is on.
         initial_state: a tensor (B, U); zeros without it.
@@ -154,7 +159,7 @@ class LNSimpleRNN(BaseRNN):
 
     Raises:
         ValueError: for a wrong argument, named in the message; when called,
-            for sequences that are not floating point, not of rank 3 or of
+            for sequences that are complex, not of rank 3 or of
             another feature size than before, and for initial states of
             another number or shape.
 
@@ -171,37 +176,37 @@ class LNSimpleRNN(BaseRNN):
 
     def __init__(
         self,
-        units,
-        activation="tanh",
-        use_bias=False,
-        kernel_initializer="glorot_uniform",
-        recurrent_initializer="orthogonal",
-        bias_initializer="zeros",
-        kernel_regularizer=None,
-        recurrent_regularizer=None,
-        bias_regularizer=None,
-        activity_regularizer=None,
-        kernel_constraint=None,
-        recurrent_constraint=None,
-        bias_constraint=None,
-        dropout=0.0,
-        recurrent_dropout=0.0,
-        return_sequences=False,
-        return_state=False,
-        go_backwards=False,
-        stateful=False,
-        unroll=False,
-        seed=None,
-        epsilon=1e-5,
-        gamma_initializer="ones",
-        beta_initializer="zeros",
-        gamma_regularizer=None,
-        beta_regularizer=None,
-        gamma_constraint=None,
-        beta_constraint=None,
-        use_fused="auto",
-        **kwargs,
-    ):
+        units: int,
+        activation: Identifier = "tanh",
+        use_bias: bool = False,
+        kernel_initializer: Identifier = "glorot_uniform",
+        recurrent_initializer: Identifier = "orthogonal",
+        bias_initializer: Identifier = "zeros",
+        kernel_regularizer: Identifier = None,
+        recurrent_regularizer: Identifier = None,
+        bias_regularizer: Identifier = None,
+        activity_regularizer: Identifier = None,
+        kernel_constraint: Identifier = None,
+        recurrent_constraint: Identifier = None,
+        bias_constraint: Identifier = None,
+        dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        return_sequences: bool = False,
+        return_state: bool = False,
+        go_backwards: bool = False,
+        stateful: bool = False,
+        unroll: bool = False,
+        seed: int | None = None,
+        epsilon: float = 1e-5,
+        gamma_initializer: Identifier = "ones",
+        beta_initializer: Identifier = "zeros",
+        gamma_regularizer: Identifier = None,
+        beta_regularizer: Identifier = None,
+        gamma_constraint: Identifier = None,
+        beta_constraint: Identifier = None,
+        use_fused: Switch = "auto",
+        **kwargs: Any,
+    ) -> None:
         """Takes the arguments that the class lists."""
         super().__init__(own_arguments(locals()), **kwargs)
 

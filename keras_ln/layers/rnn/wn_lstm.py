@@ -7,6 +7,8 @@ import keras
 from keras_ln.layers.rnn.base_cell import BaseLSTMCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN, of_cell
 from keras_ln.layers.rnn.cell_arguments import own_arguments
+from keras_ln.layers.rnn.docstrings import lists_arguments_of
+from keras_ln.layers.types import Identifier, Switch
 from keras_ln.ops.ln_lstm import LN_LSTM, ln_lstm
 from keras_ln.ops.weight_normalization import column_norms
 from keras_ln.ops.wn_lstm import effective_weights
@@ -58,7 +60,7 @@ class WNLSTMCell(BaseLSTMCell):
         **kwargs: arguments of `keras.layers.Layer`, such as `name`, `dtype`.
 
     Call arguments:
-        inputs: floating-point tensor (B, D).
+        inputs: tensor (B, D); integers are cast to floating point.
         states: `[h, c]`, tensors (B, U).
         training: whether dropout is on.
 
@@ -67,8 +69,8 @@ class WNLSTMCell(BaseLSTMCell):
     Raises:
         ValueError: for a wrong argument, named in the message; when built,
             for inputs of another rank than 2 or of unknown size; when called,
-            for inputs or states that are not floating point or of another
-            number or shape.
+            for complex inputs, and for states that are not floating point or
+            of another number or shape.
 
     Source: Salimans and Kingma, "Weight Normalization" (2016).
 
@@ -95,25 +97,25 @@ class WNLSTMCell(BaseLSTMCell):
 
     def __init__(
         self,
-        units,
-        activation="tanh",
-        recurrent_activation="sigmoid",
-        use_bias=True,
-        kernel_initializer="glorot_uniform",
-        recurrent_initializer="orthogonal",
-        bias_initializer="zeros",
-        unit_forget_bias=True,
-        kernel_regularizer=None,
-        recurrent_regularizer=None,
-        bias_regularizer=None,
-        kernel_constraint=None,
-        recurrent_constraint=None,
-        bias_constraint=None,
-        dropout=0.0,
-        recurrent_dropout=0.0,
-        seed=None,
-        **kwargs,
-    ):
+        units: int,
+        activation: Identifier = "tanh",
+        recurrent_activation: Identifier = "sigmoid",
+        use_bias: bool = True,
+        kernel_initializer: Identifier = "glorot_uniform",
+        recurrent_initializer: Identifier = "orthogonal",
+        bias_initializer: Identifier = "zeros",
+        unit_forget_bias: bool = True,
+        kernel_regularizer: Identifier = None,
+        recurrent_regularizer: Identifier = None,
+        bias_regularizer: Identifier = None,
+        kernel_constraint: Identifier = None,
+        recurrent_constraint: Identifier = None,
+        bias_constraint: Identifier = None,
+        dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         """Takes the arguments that the class lists."""
         super().__init__(own_arguments(locals()), **kwargs)
 
@@ -139,6 +141,7 @@ class WNLSTMCell(BaseLSTMCell):
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
+@lists_arguments_of(WNLSTMCell)
 class WNLSTM(BaseRNN):
     """LSTM with weight-normalised kernels over a sequence.
 
@@ -147,8 +150,8 @@ class WNLSTM(BaseRNN):
     step the states stay, and the output is the h that is carried: before the
     first valid step the initial h.
 
-    Takes all arguments of `WNLSTMCell`. Those of `keras.layers.LSTM`
-    have the names and places that they have there.
+    The arguments of `keras.layers.LSTM` have the names and places that they
+    have there.
 
     Args:
         activity_regularizer: regularizer of the output.
@@ -161,11 +164,11 @@ class WNLSTM(BaseRNN):
         use_cudnn: accepted and ignored, so that only the class name changes.
         use_fused: "auto" runs one op per sequence where it can, True raises
             where it cannot, False runs the cell loop.
-        **kwargs: `zero_output_for_mask` and the arguments of
-            `keras.layers.Layer`, such as `name`, `dtype`.
+        **kwargs: `implementation`, ignored too, `zero_output_for_mask`, and the
+            arguments of `keras.layers.Layer`, such as `name`, `dtype`.
 
     Call arguments:
-        sequences: floating-point tensor (B, T, D).
+        sequences: tensor (B, T, D); integers are cast to floating point.
         mask: bool tensor (B, T), False where a row's step is left out.
         training: whether dropout is on.
         initial_state: `[h, c]`, tensors (B, U); zeros without it.
@@ -175,7 +178,7 @@ class WNLSTM(BaseRNN):
 
     Raises:
         ValueError: for a wrong argument, named in the message; when called,
-            for sequences that are not floating point, not of rank 3 or of
+            for sequences that are complex, not of rank 3 or of
             another feature size than before, and for initial states of
             another number or shape.
 
@@ -192,33 +195,33 @@ class WNLSTM(BaseRNN):
 
     def __init__(
         self,
-        units,
-        activation="tanh",
-        recurrent_activation="sigmoid",
-        use_bias=True,
-        kernel_initializer="glorot_uniform",
-        recurrent_initializer="orthogonal",
-        bias_initializer="zeros",
-        unit_forget_bias=True,
-        kernel_regularizer=None,
-        recurrent_regularizer=None,
-        bias_regularizer=None,
-        activity_regularizer=None,
-        kernel_constraint=None,
-        recurrent_constraint=None,
-        bias_constraint=None,
-        dropout=0.0,
-        recurrent_dropout=0.0,
-        seed=None,
-        return_sequences=False,
-        return_state=False,
-        go_backwards=False,
-        stateful=False,
-        unroll=False,
-        use_cudnn="auto",
-        use_fused="auto",
-        **kwargs,
-    ):
+        units: int,
+        activation: Identifier = "tanh",
+        recurrent_activation: Identifier = "sigmoid",
+        use_bias: bool = True,
+        kernel_initializer: Identifier = "glorot_uniform",
+        recurrent_initializer: Identifier = "orthogonal",
+        bias_initializer: Identifier = "zeros",
+        unit_forget_bias: bool = True,
+        kernel_regularizer: Identifier = None,
+        recurrent_regularizer: Identifier = None,
+        bias_regularizer: Identifier = None,
+        activity_regularizer: Identifier = None,
+        kernel_constraint: Identifier = None,
+        recurrent_constraint: Identifier = None,
+        bias_constraint: Identifier = None,
+        dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        seed: int | None = None,
+        return_sequences: bool = False,
+        return_state: bool = False,
+        go_backwards: bool = False,
+        stateful: bool = False,
+        unroll: bool = False,
+        use_cudnn: Switch = "auto",
+        use_fused: Switch = "auto",
+        **kwargs: Any,
+    ) -> None:
         """Takes the arguments that the class lists."""
         super().__init__(own_arguments(locals()), **kwargs)
 
