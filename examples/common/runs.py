@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+import time
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -152,6 +153,7 @@ def train_all(
     """
     names = ("norm", *experiment.compared)
     groups: dict[tuple, list[plotting.Run]] = {}
+    spent: list[float] = []
     for number, plan in enumerate(plans, 1):
         label = tuple(vars(plan)[name] for name in names)
         parts = [
@@ -163,9 +165,13 @@ def train_all(
             ),
         ]
         own = folder / "-".join([*parts, f"seed-{plan.seed}"]).replace("_", "-")
-        print(f"[{number}/{len(plans)}] {own.name}")
+        left = time_left(spent, len(plans) - number + 1)
+        print(f"[{number}/{len(plans)}] {own.name}{left}")
+        start, finished = time.perf_counter(), (own / "metrics.json").exists()
         open_folder(own, describe([plan], compare=False), resume=True)
         metrics = train_one(experiment, procedure, plan, data, own)
+        if not finished:
+            spent.append(time.perf_counter() - start)
         groups.setdefault(label, []).append(plotting.Run(own, metrics))
     heading = [*(n.replace("_", " ") for n in names), *procedure.columns]
     rows = [
@@ -185,17 +191,36 @@ def train_all(
         folder / "comparison.csv",
         [dict(zip(heading, row, strict=True)) for row in rows],
     )
-    plotting.comparison(
-        groups,
-        heading[1:2],
-        procedure.panels,
-        folder / "comparison.png",
-        procedure.progress,
-    )
+    for name, progress in (
+        ("comparison", procedure.progress),
+        ("comparison-seconds", plotting.SECONDS),
+    ):
+        plotting.comparison(
+            groups,
+            heading[1:2],
+            procedure.panels,
+            folder / f"{name}.png",
+            progress,
+        )
     print(tables.table(heading, rows))
-    print(f"The table and the figure are in {folder}.")
+    print(f"The table and the figures are in {folder}.")
     results = [run.metrics for runs in groups.values() for run in runs]
     return int(None in results)
+
+
+def time_left(spent: Sequence[float], remaining: int) -> str:
+    """How long the `remaining` runs may take; nothing before the first.
+
+    Args:
+        spent: the seconds of the runs that were trained so far.
+        remaining: the runs that are still to be trained.
+    """
+    if not spent:
+        return ""
+    minutes = sum(spent) / len(spent) * remaining / 60
+    if minutes < 1:
+        return ", less than a minute left"
+    return f", about {minutes:.0f} min left, as the others took"
 
 
 def _rival(groups: dict[tuple, Any], wanted: tuple) -> Any:

@@ -123,7 +123,9 @@ def test_a_comparison_writes_table_and_figure(tmp_path, capsys, monkeypatch):
     experiment = dataclasses.replace(script.EXPERIMENT, kinds=("layer",))
     assert cli.run(experiment, flags) == 0
     out = capsys.readouterr().out
-    assert "[2/2] layer-batch-size-128-seed-1" in out
+    assert "[1/2] layer-batch-size-128-seed-0\n" in out
+    assert "[2/2] layer-batch-size-128-seed-1, less than a minute left" in out
+    assert (folder / "comparison-seconds.png").exists()
     assert "| norm  | batch size | training NLL" in out
     assert _png_size(folder / "comparison.png")[0] > 500
     with (folder / "comparison.csv").open() as file:
