@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from common import callbacks, files, plotting, tables, training
+from common import callbacks, files, plotting, tables, training, verdicts
 from common.errors import InputError, NonFiniteLossError
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class Procedure:
         race: a quantity that falls. Where given, the table has the updates
             that each kind takes to the value with which the first kind ends.
         progress: the x axis of the curves.
+        claims: those of the paper that a comparison judges.
     """
 
     load_data: Callable[[Namespace], Any]
@@ -49,6 +50,7 @@ class Procedure:
     check: Callable[[Namespace, Any], None] = lambda *_: None
     race: plotting.Panel | None = None
     progress: plotting.Panel = plotting.EPOCHS
+    claims: Sequence[verdicts.Claim] = ()
 
 
 def describe(plans: Sequence[Namespace], compare: bool) -> dict[str, Any]:
@@ -203,6 +205,14 @@ def train_all(
             progress,
         )
     print(tables.table(heading, rows))
+    judged = [
+        row
+        for claim in procedure.claims
+        for row in verdicts.judge(claim, groups)
+    ]
+    if judged:
+        files.write_csv(folder / "verdicts.csv", judged)
+        print(tables.table([*judged[0]], [row.values() for row in judged]))
     print(f"The table and the figures are in {folder}.")
     results = [run.metrics for runs in groups.values() for run in runs]
     return int(None in results)
