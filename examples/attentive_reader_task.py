@@ -6,7 +6,7 @@ from pathlib import Path
 
 import attentive_reader_model
 import keras
-from common import callbacks, plotting, runs, training
+from common import callbacks, plotting, runs, training, verdicts
 from common.datasets import cloze, streams
 from common.errors import InputError
 
@@ -93,6 +93,29 @@ def error_rate(row: Mapping[str, float]) -> float:
     return 1 - row["val_accuracy"]
 
 
+RACE = plotting.Panel("validation error", error_rate)
+CLAIMS = [
+    claim
+    for rival in ("none", "batch", "batch-everywhere")
+    for gain in (0.1, 1.0)
+    for claim in (
+        verdicts.Claim(
+            f"layer is faster than {rival}, gain {gain}",
+            "layer",
+            rival,
+            panel=RACE,
+            value=gain,
+        ),
+        verdicts.Claim(
+            f"layer ends lower than {rival}, gain {gain}",
+            "layer",
+            rival,
+            metric="validation_error_percent",
+            value=gain,
+        ),
+    )
+]
+
 PROCEDURE = runs.Procedure(
     load_data=load_data,
     make_task=make_task,
@@ -108,6 +131,7 @@ PROCEDURE = runs.Procedure(
         "validation error (%)": "validation_error_percent",
         "best": "best_validation_error_percent",
     },
-    race=plotting.Panel("validation error", error_rate),
+    race=RACE,
+    claims=CLAIMS,
     progress=plotting.UPDATES,
 )

@@ -4,7 +4,7 @@ from argparse import Namespace
 
 import convolutional_networks_model
 import keras
-from common import classifiers, training
+from common import classifiers, training, verdicts
 from common.datasets import cifar10, mnist
 
 
@@ -36,4 +36,19 @@ def make_task(args: Namespace, data: mnist.Digits) -> training.Task:
     )
 
 
-PROCEDURE = classifiers.procedure(load_data, make_task, log=True)
+PROCEDURE = classifiers.procedure(
+    load_data,
+    make_task,
+    log=True,
+    claims=(
+        verdicts.Claim(
+            "layer is faster than none", "layer", "none", panel=classifiers.RACE
+        ),
+        verdicts.Claim(
+            "batch is better than none", "batch", "none", metric="test_nll"
+        ),
+        verdicts.Claim(
+            "batch is better than layer", "batch", "layer", metric="test_nll"
+        ),
+    ),
+)

@@ -6,7 +6,7 @@ from pathlib import Path
 import draw_mnist_model
 import keras
 import numpy as np
-from common import callbacks, plotting, runs, training
+from common import callbacks, plotting, runs, training, verdicts
 from common.datasets import binarized_mnist, streams
 from common.errors import InputError
 
@@ -98,6 +98,14 @@ def train(
     return metrics, history
 
 
+RACE = plotting.Panel("test bound", lambda row: row["val_loss"])
+CLAIMS = (
+    verdicts.Claim("layer is faster than none", "layer", "none", panel=RACE),
+    verdicts.Claim(
+        "layer ends lower than none", "layer", "none", metric="test_bound_nats"
+    ),
+)
+
 PROCEDURE = runs.Procedure(
     load_data=load_data,
     make_task=make_task,
@@ -112,5 +120,6 @@ PROCEDURE = runs.Procedure(
         "test bound (nats)": "test_bound_nats",
         "of it KL": "test_kl_nats",
     },
-    race=plotting.Panel("test bound", lambda row: row["val_loss"]),
+    race=RACE,
+    claims=CLAIMS,
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 import handwriting_generation_model
 import keras
 import numpy as np
-from common import callbacks, plotting, runs, training
+from common import callbacks, plotting, runs, training, verdicts
 from common.datasets import streams, strokes
 from common.errors import InputError
 
@@ -107,6 +107,11 @@ def train(
     return metrics, history
 
 
+RACE = plotting.Panel("test NLL", lambda row: row["val_nll"])
+CLAIMS = (
+    verdicts.Claim("layer is faster than none", "layer", "none", panel=RACE),
+)
+
 PROCEDURE = runs.Procedure(
     load_data=load_data,
     make_task=make_task,
@@ -117,5 +122,6 @@ PROCEDURE = runs.Procedure(
         plotting.Panel("test NLL (nats per point)", lambda r: r["val_nll"]),
     ),
     columns={"training NLL": "train_nll", "test NLL": "test_nll"},
-    race=plotting.Panel("test NLL", lambda row: row["val_nll"]),
+    race=RACE,
+    claims=CLAIMS,
 )

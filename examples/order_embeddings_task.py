@@ -8,7 +8,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import order_embeddings_model as parts
-from common import callbacks, plotting, ranking, runs, training
+from common import callbacks, plotting, ranking, runs, training, verdicts
 from common.datasets import captions
 from common.errors import InputError
 
@@ -170,6 +170,23 @@ def train(
     return metrics, history
 
 
+RACE = plotting.Panel("best recall", lambda row: -row["val_best_recall_sum"])
+CLAIMS = (
+    verdicts.Claim("layer is faster than none", "layer", "none", panel=RACE),
+    verdicts.Claim(
+        "layer finds images sooner than none",
+        "layer",
+        "none",
+        metric="image_mean_rank",
+    ),
+    verdicts.Claim(
+        "layer finds captions sooner than none",
+        "layer",
+        "none",
+        metric="caption_mean_rank",
+    ),
+)
+
 PROCEDURE = runs.Procedure(
     load_data=load_data,
     make_task=make_task,
@@ -193,7 +210,8 @@ PROCEDURE = runs.Procedure(
         "image mean r": "image_mean_rank",
         "updates to its best": "best_updates",
     },
-    race=plotting.Panel("best recall", lambda row: -row["val_best_recall_sum"]),
+    race=RACE,
+    claims=CLAIMS,
     progress=plotting.UPDATES,
 )
 

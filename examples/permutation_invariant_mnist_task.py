@@ -4,7 +4,7 @@ from argparse import Namespace
 
 import keras
 import permutation_invariant_mnist_model
-from common import classifiers, training
+from common import classifiers, training, verdicts
 from common.datasets import mnist
 
 
@@ -31,4 +31,18 @@ def make_task(args: Namespace, digits: mnist.Digits) -> training.Task:
     )
 
 
-PROCEDURE = classifiers.procedure(load_data, make_task, log=True, race=False)
+PROCEDURE = classifiers.procedure(
+    load_data,
+    make_task,
+    log=True,
+    race=False,
+    claims=(
+        verdicts.Claim(
+            "layer is faster than batch at batch size 4",
+            "layer",
+            "batch",
+            panel=classifiers.RACE,
+            value=4,
+        ),
+    ),
+)

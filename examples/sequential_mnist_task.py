@@ -5,7 +5,7 @@ from argparse import Namespace
 import keras
 import numpy as np
 import sequential_mnist_model
-from common import classifiers, training
+from common import classifiers, training, verdicts
 from common.datasets import mnist
 
 
@@ -38,4 +38,18 @@ def make_task(args: Namespace, digits: mnist.Digits) -> training.Task:
     )
 
 
-PROCEDURE = classifiers.procedure(load_data, make_task, log=False)
+PROCEDURE = classifiers.procedure(
+    load_data,
+    make_task,
+    log=False,
+    claims=[
+        verdicts.Claim(
+            f"batch is better than none, {order}",
+            "batch",
+            "none",
+            metric="test_error_percent",
+            value=order,
+        )
+        for order in ("natural", "permuted")
+    ],
+)

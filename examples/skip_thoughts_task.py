@@ -9,7 +9,14 @@ from typing import NamedTuple
 import keras
 import numpy as np
 import skip_thoughts_model
-from common import callbacks, plotting, runs, sentence_evaluation, training
+from common import (
+    callbacks,
+    plotting,
+    runs,
+    sentence_evaluation,
+    training,
+    verdicts,
+)
 from common.datasets import books, plain_text, sentence_tasks
 from common.errors import InputError
 
@@ -192,6 +199,10 @@ def _columns(measures: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+CLAIMS = (
+    verdicts.Claim("layer is faster than none", "layer", "none", panel=NLL),
+)
+
 PROCEDURE = runs.Procedure(
     load_data=load_data,
     make_task=make_task,
@@ -206,6 +217,7 @@ PROCEDURE = runs.Procedure(
     ),
     columns=_columns(VERSE_MEASURES),
     race=NLL,
+    claims=CLAIMS,
     progress=plotting.UPDATES,
 )
 

@@ -2,14 +2,14 @@
 
 import functools
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
-from common import callbacks, plotting, runs, training
+from common import callbacks, plotting, runs, training, verdicts
 from common.datasets import mnist, streams
 from common.errors import InputError
 
@@ -77,6 +77,7 @@ def procedure(
     make_task: Callable[[Namespace, mnist.Digits], training.Task],
     log: bool,
     race: bool = True,
+    claims: Sequence[verdicts.Claim] = (),
 ) -> runs.Procedure:
     """What a script does that trains a classifier.
 
@@ -85,6 +86,7 @@ def procedure(
         make_task: as of `runs.Procedure`.
         log: whether losses and errors are drawn on logarithmic axes.
         race: whether the table has the updates to the loss of the first kind.
+        claims: as of `runs.Procedure`.
     """
     return runs.Procedure(
         load_data=load_data,
@@ -101,6 +103,7 @@ def procedure(
         },
         check=check,
         race=RACE if race else None,
+        claims=claims,
     )
 
 

@@ -52,6 +52,10 @@ class Panel:
 
 
 EPOCHS = Panel("epoch", lambda row: row["epoch"])
+SECONDS = Panel(
+    "seconds of training",
+    lambda row: row.get("seconds", math.nan),  # Older runs have none.
+)
 UPDATES = Panel("training steps (thousands)", lambda row: row["updates"] / 1000)
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+import time
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from common import callbacks, files, plotting, tables, training
+from common import callbacks, files, plotting, tables, training, verdicts
 from common.errors import InputError, NonFiniteLossError
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Procedure:
         race: a quantity that falls. Where given, the table has the updates
             that each kind takes to the value with which the first kind ends.
         progress: the x axis of the curves.
+        claims: those of the paper that a comparison judges.
     """
 
     load_data: Callable[[Namespace], Any]
@@ -48,6 +50,7 @@ class Procedure:
     check: Callable[[Namespace, Any], None] = lambda *_: None
     race: plotting.Panel | None = None
     progress: plotting.Panel = plotting.EPOCHS
+    claims: Sequence[verdicts.Claim] = ()
 
 
 def describe(plans: Sequence[Namespace], compare: bool) -> dict[str, Any]:
@@ -152,6 +155,7 @@ def train_all(
     """
     names = ("norm", *experiment.compared)
     groups: dict[tuple, list[plotting.Run]] = {}
+    spent: list[float] = []
     for number, plan in enumerate(plans, 1):
         label = tuple(vars(plan)[name] for name in names)
         parts = [
@@ -163,9 +167,13 @@ def train_all(
             ),
         ]
         own = folder / "-".join([*parts, f"seed-{plan.seed}"]).replace("_", "-")
-        print(f"[{number}/{len(plans)}] {own.name}")
+        left = time_left(spent, len(plans) - number + 1)
+        print(f"[{number}/{len(plans)}] {own.name}{left}")
+        start, finished = time.perf_counter(), (own / "metrics.json").exists()
         open_folder(own, describe([plan], compare=False), resume=True)
         metrics = train_one(experiment, procedure, plan, data, own)
+        if not finished:
+            spent.append(time.perf_counter() - start)
         groups.setdefault(label, []).append(plotting.Run(own, metrics))
     heading = [*(n.replace("_", " ") for n in names), *procedure.columns]
     rows = [
@@ -185,17 +193,44 @@ def train_all(
         folder / "comparison.csv",
         [dict(zip(heading, row, strict=True)) for row in rows],
     )
-    plotting.comparison(
-        groups,
-        heading[1:2],
-        procedure.panels,
-        folder / "comparison.png",
-        procedure.progress,
-    )
+    for name, progress in (
+        ("comparison", procedure.progress),
+        ("comparison-seconds", plotting.SECONDS),
+    ):
+        plotting.comparison(
+            groups,
+            heading[1:2],
+            procedure.panels,
+            folder / f"{name}.png",
+            progress,
+        )
     print(tables.table(heading, rows))
-    print(f"The table and the figure are in {folder}.")
+    judged = [
+        row
+        for claim in procedure.claims
+        for row in verdicts.judge(claim, groups)
+    ]
+    if judged:
+        files.write_csv(folder / "verdicts.csv", judged)
+        print(tables.table([*judged[0]], [row.values() for row in judged]))
+    print(f"The table and the figures are in {folder}.")
     results = [run.metrics for runs in groups.values() for run in runs]
     return int(None in results)
+
+
+def time_left(spent: Sequence[float], remaining: int) -> str:
+    """How long the `remaining` runs may take; nothing before the first.
+
+    Args:
+        spent: the seconds of the runs that were trained so far.
+        remaining: the runs that are still to be trained.
+    """
+    if not spent:
+        return ""
+    minutes = sum(spent) / len(spent) * remaining / 60
+    if minutes < 1:
+        return ", less than a minute left"
+    return f", about {minutes:.0f} min left, as the others took"
 
 
 def _rival(groups: dict[tuple, Any], wanted: tuple) -> Any:

@@ -209,6 +209,12 @@ def test_a_kind_without_gain_is_compared_once(tmp_path, capsys):
     ]
 
 
+def test_the_time_left_is_that_of_the_others():
+    assert runs.time_left([], 3) == ""
+    assert runs.time_left([1.0, 3.0], 3) == ", less than a minute left"
+    assert runs.time_left([100.0, 140.0], 3).startswith(", about 6 min left")
+
+
 def test_files_are_whole_or_absent(tmp_path):
     path = tmp_path / "value.json"
     files.write_json(path, {"a": 1})

@@ -9,8 +9,9 @@ import keras
 import numpy as np
 import permutation_invariant_mnist as script
 import permutation_invariant_mnist_model
+import permutation_invariant_mnist_task
 import pytest
-from common import cli, training
+from common import cli, training, verdicts
 from common.datasets import mnist
 from keras import layers
 from two_devices import run_on_two_devices
@@ -123,9 +124,23 @@ def test_a_comparison_writes_table_and_figure(tmp_path, capsys, monkeypatch):
     flags = ["--compare", "--smoke", "--units", "4", "--seed", "0", "1"]
     flags += ["--batch-size", "128", "--output-dir", str(folder)]
     experiment = dataclasses.replace(script.EXPERIMENT, kinds=("layer",))
+    claim = verdicts.Claim("a claim", "layer", "layer", metric="test_nll")
+    monkeypatch.setattr(
+        permutation_invariant_mnist_task,
+        "PROCEDURE",
+        dataclasses.replace(
+            permutation_invariant_mnist_task.PROCEDURE, claims=(claim,)
+        ),
+    )
     assert cli.run(experiment, flags) == 0
+    with (folder / "verdicts.csv").open() as file:
+        (judged,) = csv.DictReader(file)
+    # Of two seeds nothing is known.
+    assert judged["verdict"] == "undecided" and judged["seeds"] == "2"
     out = capsys.readouterr().out
-    assert "[2/2] layer-batch-size-128-seed-1" in out
+    assert "[1/2] layer-batch-size-128-seed-0\n" in out
+    assert "[2/2] layer-batch-size-128-seed-1, less than a minute left" in out
+    assert (folder / "comparison-seconds.png").exists()
     assert "| norm  | batch size | training NLL" in out
     assert _png_size(folder / "comparison.png")[0] > 500
     with (folder / "comparison.csv").open() as file:
