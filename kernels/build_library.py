@@ -19,6 +19,7 @@ HERE = Path(__file__).resolve().parent
 SOURCE = HERE / "src"
 PACKAGE = HERE / "keras_ln_kernels"
 
+# What every file is compiled with.
 FLAGS = [
     "-std=c++17",
     "-O3",
@@ -39,12 +40,10 @@ FLAGS = [
 ]
 COMMON_SOURCES = ("api.cc", "cpu.cc", "parallel.cc", "scratch.cc")
 # What a file is compiled for must be what cpu.cc asks the CPU for.
-INSTRUCTION_SETS = {
-    "x86_64": {
-        "avx512.cc": ("avx2", "fma", "avx512f", "avx512vl", "avx512dq")
-        + ("avx512bw",),
-        "avx2.cc": ("avx2", "fma"),
-    },
+_AVX2 = ("avx2", "fma")
+_AVX512 = ("avx512f", "avx512vl", "avx512dq", "avx512bw")
+INSTRUCTION_SETS: dict[str, dict[str, tuple[str, ...]]] = {
+    "x86_64": {"avx512.cc": _AVX2 + _AVX512, "avx2.cc": _AVX2},
     "aarch64": {"neon.cc": ()},
 }
 SANITIZE = ["-O1", "-g", "-fsanitize=address,undefined"]
@@ -139,9 +138,10 @@ def build(folder, name=None, compiler=None, sanitize=False):
             _run(*command, *flags, *chosen, "-c", SOURCE / source, "-o", to)
             return to
 
-        sources = dict.fromkeys(COMMON_SOURCES, ())
         # The longest first.
-        sources = INSTRUCTION_SETS[target.machine] | sources
+        sources = dict(INSTRUCTION_SETS[target.machine])
+        for source in COMMON_SOURCES:
+            sources[source] = ()
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             files = list(pool.map(compiled, sources, sources.values()))
         linking += SANITIZE if sanitize else []

@@ -8,45 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_ln_kernels.arrays import address
+from keras_ln_kernels import checks
+from keras_ln_kernels.cells import CELLS
 from keras_ln_kernels.library import ABI_VERSION, Backward, Forward, Problem
 from keras_ln_kernels.library import library as load
 
-
-class Cell(NamedTuple):
-    """What the library must be told of a cell."""
-
-    number: int
-    gates: int
-    states: tuple[str, ...]
-    # Vectors by name: their length in units, and the name they have in C.
-    vectors: dict[str, tuple[int, str]]
-
-
-def _vectors(gates: int, *names: str) -> dict[str, tuple[int, str]]:
-    return {name: (gates, name) for name in names}
-
-
-_SITES = ("kernel_gamma", "kernel_beta", "recurrent_gamma", "recurrent_beta")
-CELLS = {
-    "lstm": Cell(
-        0,
-        4,
-        ("h", "c"),
-        _vectors(4, "bias", *_SITES) | _vectors(1, "state_gamma", "state_beta"),
-    ),
-    "gru": Cell(1, 3, ("h",), _vectors(3, "bias", "recurrent_bias", *_SITES)),
-    "simple_rnn": Cell(
-        2,
-        1,
-        ("h",),
-        {
-            "bias": (1, "bias"),
-            "gamma": (1, "kernel_gamma"),
-            "beta": (1, "kernel_beta"),
-        },
-    ),
-}
 _DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 _MASKS = (np.dtype(np.bool_), np.dtype(np.uint8))
 _BYTES = (np.dtype(np.uint8),)
@@ -135,64 +101,63 @@ class Sequence:
         """
         if cell not in CELLS:
             names = ", ".join(f'"{name}"' for name in CELLS)
-            raise ValueError(f"cell: expected one of {names}. Got: {cell!r}.")
+            raise ValueError(
+                f"cell: expected one of {names}. Received: {cell!r}."
+            )
         self._library = load()
         self._cell = CELLS[cell]
-        if not isinstance(x, np.ndarray):
-            raise TypeError(
-                f"x: expected a NumPy array. Received: {type(x).__name__}."
-            )
-        if x.ndim != 3 or 0 in x.shape:
-            raise ValueError(
-                "x: expected an array (B, T, D) that is not empty. "
-                f"Received: shape {x.shape}."
-            )
-        # Whatever x is, the others are compared with it.
-        self._dtype = (x.dtype,) if x.dtype in _DTYPES else _DTYPES
+        checks.not_empty("x", x, 3, "(B, T, D)")
+        for name in ("kernel", "recurrent_kernel"):
+            if name not in weights:
+                raise ValueError(f"weights: there is no {name!r}.")
+        recurrent = weights["recurrent_kernel"]
+        checks.not_empty("weights['recurrent_kernel']", recurrent, 2, "(U, nU)")
         batch, steps, features = x.shape
-        units = _units(weights)
-        self._shape = (batch, steps, units)
-        width = self._cell.gates * units
-        self._shapes = {
-            "kernel": (features, width),
-            "recurrent_kernel": (units, width),
-        } | {
-            name: (count * units,)
-            for name, (count, _) in self._cell.vectors.items()
-        }
+        units = recurrent.shape[0]
+        self._dtypes = (x.dtype,) if x.dtype in _DTYPES else _DTYPES
+        self._x_shape = x.shape
+        self._outputs_shape = (batch, steps, units)
+        self._state_shape = (batch, units)
+        self._shapes = self._cell.shapes(features, units)
         # Keeps alive what the struct points to.
-        self._arrays: list[Any] = []
+        self._arrays = (x, mask, input_mask, recurrent_mask)
+        self._arrays += (initial_states, *weights.values())
         self._problem = Problem(
             abi_version=ABI_VERSION,
             struct_bytes=ctypes.sizeof(Problem),
             cell=self._cell.number,
-            dtype=_DTYPES.index(x.dtype) if x.dtype in _DTYPES else -1,
             go_backwards=bool(go_backwards),
             carry_normalized_state=bool(carry_normalized_state),
             batch=batch,
             steps=steps,
             features=features,
             units=units,
-            epsilon=_number("epsilon", epsilon),
-            threads=_count("threads", threads),
-            x=self._input("x", x, x.shape),
-            mask=self._input("mask", mask, (batch, steps), _MASKS),
-            input_mask=self._input("input_mask", input_mask, (batch, features)),
-            recurrent_mask=self._input(
+            epsilon=checks.number("epsilon", epsilon),
+            threads=checks.count("threads", threads),
+            x=self._address("x", x, x.shape),
+            dtype=_DTYPES.index(x.dtype),
+            mask=self._address("mask", mask, (batch, steps), _MASKS),
+            input_mask=self._address(
+                "input_mask", input_mask, (batch, features)
+            ),
+            recurrent_mask=self._address(
                 "recurrent_mask", recurrent_mask, (batch, units)
             ),
         )
-        self._add_weights(weights)
-        states = self._per_state("initial_states", initial_states)
-        for name, state in states.items():
-            where = self._input(
-                f"initial_states ({name})", state, (batch, units)
+        self._put_states(
+            self._problem, "initial_{}", "initial_states", initial_states
+        )
+        unknown = sorted(set(weights) - set(self._shapes))
+        if unknown:
+            raise ValueError(
+                f"weights: expected names of {', '.join(self._shapes)}. "
+                f"Received: {', '.join(unknown)}."
             )
-            setattr(self._problem, f"initial_{name}", where)
         self._weight_names = tuple(weights)
+        self._put_weights(self._problem, "{}", "weights", weights)
         self.residual_bytes = self._library.kln_residual_bytes(self._problem)
         if self.residual_bytes < 0:
-            # The reason is what a call would say.
+            # A call would say why.
             self._check(self._library.kln_forward(self._problem, Forward()))
 
     def forward(
@@ -222,36 +187,34 @@ class Sequence:
             TypeError: for what is no array.
             ValueError: for a wrong shape, dtype or layout.
         """
-        batch, _, units = self._shape
         if not return_outputs:
-            _refuse("outputs", outputs, "return_outputs")
+            checks.absent("outputs", outputs, "return_outputs")
+        elif outputs is None:
+            outputs = self._new(self._outputs_shape)
         if not training:
-            _refuse("residuals", residuals, "training")
-        if return_outputs and outputs is None:
-            outputs = self._new(self._shape)
-        if training and residuals is None:
+            checks.absent("residuals", residuals, "training")
+        elif residuals is None:
             residuals = np.empty(self.residual_bytes, np.uint8)
         if final_states is None:
-            final_states = [
-                self._new((batch, units)) for _ in self._cell.states
-            ]
-        finals = self._per_state("final_states", final_states)
+            final_states = self._new_states()
         arguments = Forward(
-            outputs=self._output("outputs", outputs, self._shape),
-            residuals=self._output(
-                "residuals", residuals, (self.residual_bytes,), _BYTES
+            outputs=self._address(
+                "outputs", outputs, self._outputs_shape, written=True
+            ),
+            residuals=self._address(
+                "residuals",
+                residuals,
+                (self.residual_bytes,),
+                _BYTES,
+                written=True,
             ),
             residual_bytes=self.residual_bytes,
         )
-        for name, state in finals.items():
-            if state is None:
-                raise TypeError(f"final_states ({name}): expected an array.")
-            where = self._output(
-                f"final_states ({name})", state, (batch, units)
-            )
-            setattr(arguments, f"final_{name}", where)
+        self._put_states(
+            arguments, "final_{}", "final_states", final_states, written=True
+        )
         self._check(self._library.kln_forward(self._problem, arguments))
-        return Result(outputs, tuple(finals.values()), residuals)
+        return Result(outputs, tuple(final_states), residuals)
 
     def backward(
         self,
@@ -288,113 +251,91 @@ class Sequence:
             ValueError: for a wrong shape, dtype or layout, or residuals that
                 another problem left.
         """
-        batch, steps, units = self._shape
-        x_shape = (batch, steps, self._problem.features)
         if not needs_x:
-            _refuse("d_x", d_x, "needs_x")
+            checks.absent("d_x", d_x, "needs_x")
         elif d_x is None:
-            d_x = self._new(x_shape)
+            d_x = self._new(self._x_shape)
         if d_initial_states is None:
-            d_initial_states = [
-                self._new((batch, units)) for _ in self._cell.states
-            ]
+            d_initial_states = self._new_states()
+        names = self._weight_names
         if d_weights is None:
-            d_weights = {
-                name: self._new(self._shapes[name])
-                for name in self._weight_names
-            }
-        elif set(d_weights) != set(self._weight_names):
+            d_weights = {name: self._new(self._shapes[name]) for name in names}
+        elif set(d_weights) != set(names):
             raise ValueError(
-                "d_weights: expected the names "
-                f"{', '.join(self._weight_names)}. "
+                f"d_weights: expected the names {', '.join(names)}. "
                 f"Received: {', '.join(d_weights)}."
             )
-        d_initial = self._per_state("d_initial_states", d_initial_states)
-        d_final = self._per_state("d_final_states", d_final_states)
-        if residuals is None:
-            raise TypeError("residuals: expected an array. Received: None.")
         arguments = Backward(
-            residuals=self._checked(
+            residuals=checks.address(
                 "residuals", residuals, (self.residual_bytes,), _BYTES
             ),
             residual_bytes=self.residual_bytes,
-            d_outputs=self._checked("d_outputs", d_outputs, self._shape),
-            d_x=self._output("d_x", d_x, x_shape),
+            d_outputs=self._address(
+                "d_outputs", d_outputs, self._outputs_shape
+            ),
+            d_x=self._address("d_x", d_x, self._x_shape, written=True),
         )
-        for name in self._cell.states:
-            for kind, arrays, written in (
-                ("final", d_final, False),
-                ("initial", d_initial, True),
-            ):
-                where = self._checked(
-                    f"d_{kind}_states ({name})",
-                    arrays[name],
-                    (batch, units),
-                    written=written,
-                )
-                setattr(arguments, f"d_{kind}_{name}", where)
-        for name, array in d_weights.items():
-            where = self._output(
-                f"d_weights[{name!r}]", array, self._shapes[name]
-            )
-            setattr(arguments, f"d_{self._name_in_c(name)}", where)
+        self._put_states(
+            arguments, "d_final_{}", "d_final_states", d_final_states
+        )
+        self._put_states(
+            arguments,
+            "d_initial_{}",
+            "d_initial_states",
+            d_initial_states,
+            written=True,
+        )
+        self._put_weights(
+            arguments, "d_{}", "d_weights", d_weights, written=True
+        )
         self._check(self._library.kln_backward(self._problem, arguments))
-        return Gradients(d_x, tuple(d_initial.values()), d_weights)
+        return Gradients(d_x, tuple(d_initial_states), d_weights)
 
-    def _add_weights(self, weights: dict[str, Any]) -> None:
-        unknown = set(weights) - set(self._shapes)
-        if unknown:
-            raise ValueError(
-                f"weights: expected names of {', '.join(self._shapes)}. "
-                f"Received: {', '.join(sorted(unknown))}."
-            )
-        for name, array in weights.items():
-            label = f"weights[{name!r}]"
-            if array is None:
-                raise TypeError(f"{label}: expected an array. Received: None.")
-            where = self._input(label, array, self._shapes[name])
-            setattr(self._problem, self._name_in_c(name), where)
-
-    def _name_in_c(self, weight: str) -> str:
-        return self._cell.vectors.get(weight, (0, weight))[1]
-
-    def _per_state(self, name: str, arrays: Any) -> dict[str, Any]:
-        """The arrays by the names of the states; None for each of them."""
-        states = self._cell.states
-        if arrays is None:
-            return dict.fromkeys(states)
-        if not isinstance(arrays, tuple | list) or len(arrays) != len(states):
-            raise ValueError(
-                f"{name}: expected a tuple of {', '.join(states)}. "
-                f"Received: {type(arrays).__name__}"
-                + (f" of {len(arrays)}." if hasattr(arrays, "__len__") else ".")
-            )
-        return dict(zip(states, arrays, strict=True))
-
-    def _new(self, shape: tuple[int, ...]) -> Any:
-        return np.empty(shape, self._dtype[0])
-
-    def _input(
+    def _put_states(
         self,
+        struct: Any,
+        field: str,
         name: str,
-        array: Any,
-        shape: tuple[int, ...],
-        dtypes: tuple[Any, ...] | None = None,
-    ) -> int | None:
-        """The address of an array that later calls read, or None."""
-        self._arrays.append(array)
-        return self._checked(name, array, shape, dtypes)
+        arrays: Any,
+        *,
+        written: bool = False,
+    ) -> None:
+        """Enters arrays (B, U); None stands for zeros where it is read."""
+        if arrays is None and not written:
+            return
+        states = checks.by_state(name, arrays, self._cell.states)
+        for state, array in states.items():
+            if array is None and not written:
+                continue
+            place = checks.address(
+                f"{name} ({state})",
+                array,
+                self._state_shape,
+                self._dtypes,
+                written=written,
+            )
+            setattr(struct, field.format(state), place)
 
-    def _output(
+    def _put_weights(
         self,
+        struct: Any,
+        field: str,
         name: str,
-        array: Any,
-        shape: tuple[int, ...],
-        dtypes: tuple[Any, ...] | None = None,
-    ) -> int | None:
-        return self._checked(name, array, shape, dtypes, written=True)
+        arrays: dict[str, Any],
+        *,
+        written: bool = False,
+    ) -> None:
+        for weight, array in arrays.items():
+            place = checks.address(
+                f"{name}[{weight!r}]",
+                array,
+                self._shapes[weight],
+                self._dtypes,
+                written=written,
+            )
+            setattr(struct, field.format(self._cell.name_in_c(weight)), place)
 
-    def _checked(
+    def _address(
         self,
         name: str,
         array: Any,
@@ -403,45 +344,18 @@ class Sequence:
         *,
         written: bool = False,
     ) -> int | None:
+        """The address of an array that may be absent."""
         if array is None:
             return None
-        dtypes = self._dtype if dtypes is None else dtypes
-        return address(name, array, shape, dtypes, written=written)
+        dtypes = dtypes or self._dtypes
+        return checks.address(name, array, shape, dtypes, written=written)
+
+    def _new(self, shape: tuple[int, ...]) -> Any:
+        return np.empty(shape, self._dtypes[0])
+
+    def _new_states(self) -> tuple[Any, ...]:
+        return tuple(self._new(self._state_shape) for _ in self._cell.states)
 
     def _check(self, wrong: bytes | None) -> None:
         if wrong is not None:
             raise ValueError(f"{wrong.decode()}.")
-
-
-def _units(weights: dict[str, Any]) -> int:
-    """U, from the recurrent kernel, whose shape is checked later."""
-    for name in ("kernel", "recurrent_kernel"):
-        if name not in weights:
-            raise ValueError(f"weights: there is no {name!r}.")
-    shape = getattr(weights["recurrent_kernel"], "shape", ())
-    if len(shape) != 2 or 0 in shape:
-        raise ValueError(
-            "weights['recurrent_kernel']: expected an array (U, nU) that is "
-            f"not empty. Received: shape {shape}."
-        )
-    return shape[0]
-
-
-def _number(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{name}: expected a number. Received: {value!r}.")
-    return value
-
-
-def _count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(
-            f"{name}: expected a positive integer. Received: {value!r}."
-        )
-    # More than there can be of anything.
-    return min(value, 1 << 20)
-
-
-def _refuse(name: str, value: Any, without: str) -> None:
-    if value is not None:
-        raise ValueError(f"{name}: given, but {without} is False.")

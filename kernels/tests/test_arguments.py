@@ -64,7 +64,7 @@ WRONG = [
     (without("kernel"), "there is no 'kernel'"),
     (without("recurrent_kernel"), "there is no 'recurrent_kernel'"),
     (with_weight("gamma", np.zeros(U)), "weights: expected names of .*gamma"),
-    (with_weight("bias", None), r"weights\['bias'\]: expected an array"),
+    (with_weight("bias", None), r"weights\['bias'\]: expected a NumPy array"),
     (with_weight("bias", np.zeros(U)), r"weights\['bias'\]: .*\(20,\)"),
     (with_weight("recurrent_kernel", np.zeros(U)), r"recurrent_kernel'\]: "),
     (
@@ -132,7 +132,7 @@ def test_wrong_forward(changes, message):
 
 
 WRONG_BACKWARD = [
-    ({"residuals": None}, "residuals: expected an array"),
+    ({"residuals": None}, "residuals: expected a NumPy array"),
     ({"residuals": np.zeros(9, "u1")}, "residuals: expected"),
     ({"d_outputs": np.zeros((B, T, D))}, r"d_outputs: .*\(2, 3, 5\)"),
     ({"d_final_states": (None,)}, "d_final_states: expected a tuple"),
