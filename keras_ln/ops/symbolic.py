@@ -22,7 +22,7 @@ def takes_symbolic_tensors(function: Callable[_P, _R]) -> Callable[_P, _R]:
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         values = keras.tree.flatten((args, kwargs))
         refuse_tf_keras(f"keras_ln.ops.{function.__name__}", values)
-        if any(isinstance(value, keras.KerasTensor) for value in values):
+        if any(map(_is_symbolic, values)):
             return FunctionCall(function.__name__)(*args, **kwargs)
         return function(*args, **kwargs)
 
@@ -49,6 +49,33 @@ class FunctionCall(keras.Operation):
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """What the function returns for tensors."""
         return self._run(*args, **kwargs)
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        """Shapes and dtypes of what the function returns."""
+        values = keras.tree.flatten((args, kwargs))
+
+        def run(*tensors: Any) -> Any:
+            given = iter(tensors)
+            positional, named = keras.tree.pack_sequence_as(
+                (args, kwargs),
+                [next(given) if _is_symbolic(v) else v for v in values],
+            )
+            return self.call(*positional, **named)
+
+        # On JAX Keras makes a tensor of all that is nested, of axis=(1, 2) too.
+        return _Traced(run).compute_output_spec(*filter(_is_symbolic, values))
+
+
+class _Traced(keras.Operation):
+    """A function of tensors and nothing else, as an operation."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.call = function
+
+
+def _is_symbolic(value: Any) -> bool:
+    return isinstance(value, keras.KerasTensor)
 
 
 def refuse_tf_keras(owner: str, values: Any) -> None:

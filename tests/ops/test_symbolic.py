@@ -9,6 +9,7 @@ import pytest
 from descriptors import BY_NAME, B, D, T, U, random_weight
 from tolerances import SAME_PROGRAM
 
+import keras_ln
 from keras_ln import ops
 
 SEQUENCE_OPS = {
@@ -85,6 +86,17 @@ def test_a_model_of_layer_normalization(tmp_path):
     )
     for program in (model, loaded):
         same(program([example(), beta.astype("float32")]), expected)
+
+
+def test_arguments_that_are_no_tensors():
+    """Nested ones too; a model may be cloned."""
+    inputs = keras.Input((T, D))
+    outputs = ops.layer_normalization(inputs, axis=(1, 2))
+    model = keras.models.clone_model(keras.Model(inputs, outputs))
+    expected = ops.layer_normalization(example(), axis=(1, 2))
+    same(model(example()), expected)
+    layer = keras_ln.LayerNormalization((1, 2), center=False, scale=False)
+    same(expected, layer(example()))
 
 
 def test_errors_are_those_of_tensors():

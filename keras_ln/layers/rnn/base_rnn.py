@@ -325,9 +325,10 @@ def _widened(state):
 
 def _time_mask(mask, sequences):
     """The mask as bool (B, T), or None; Keras may nest it in a list."""
-    mask = keras.tree.flatten(mask)[0]
-    if mask is None:
+    first = keras.tree.flatten(mask)[0]
+    if first is None:
         return None
+    mask = first if hasattr(first, "shape") else keras.ops.array(mask)
     if len(mask.shape) == 3 and mask.shape[-1] == 1:
         mask = mask[..., 0]
     return arguments.check_time_mask(mask, sequences.shape)

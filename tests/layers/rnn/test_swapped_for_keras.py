@@ -198,6 +198,14 @@ def test_a_call_that_fails_leaves_no_dropout_mask(row):
     assert layer(x, training=True).shape == (B + 1, U)
 
 
+def test_a_mask_in_lists():
+    layer = keras_ln.LNGRU(U, use_fused=False)
+    x, mask = np.ones((B, T, D), "float32"), [[True, False, True, True]] * B
+    np.testing.assert_array_equal(
+        to_numpy(layer(x, mask=mask)), to_numpy(layer(x, mask=np.array(mask)))
+    )
+
+
 def subclass(row, **methods):
     """The layer with a cell of its own, in which methods are others."""
     cell = type("MyCell", (getattr(keras_ln, row.cell),), methods)
