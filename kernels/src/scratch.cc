@@ -6,6 +6,8 @@
 
 #include <atomic>
 
+#include "guard.h"
+
 namespace kln {
 namespace {
 
@@ -75,7 +77,10 @@ Scratch::Scratch(long bytes) : memory_(nullptr) {
 }
 
 Scratch::~Scratch() {
-  if (memory_) keep(reinterpret_cast<Piece*>(memory_ - kHeader));
+  if (!memory_) return;
+  Piece* piece = reinterpret_cast<Piece*>(memory_ - kHeader);
+  ASAN_UNPOISON_MEMORY_REGION(memory_, piece->bytes - kHeader);
+  keep(piece);
 }
 
 void release_scratch() {
