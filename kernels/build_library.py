@@ -46,7 +46,7 @@ INSTRUCTION_SETS: dict[str, dict[str, tuple[str, ...]]] = {
     "x86_64": {"avx512.cc": _AVX2 + _AVX512, "avx2.cc": _AVX2},
     "aarch64": {"neon.cc": ()},
 }
-SANITIZE = ["-O1", "-g", "-fsanitize=address,undefined"]
+SANITIZE = ["-O1", "-g1", "-fsanitize=address,undefined"]
 SANITIZE += ["-fno-sanitize-recover=undefined"]
 
 

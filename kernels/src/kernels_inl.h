@@ -19,8 +19,8 @@ const char* run_pass(const KlnProblem& p, const Arguments& arguments) {
   Carver counter(nullptr);
   Pass(p, arguments, counter);
   const Scratch scratch(counter.bytes());
-  if (!scratch.memory()) return kNoMemory;
-  Carver carver(scratch.memory());
+  if (!scratch.memory) return kNoMemory;
+  Carver carver(scratch.memory);
   const FlushDenormals flush;
   Pass(p, arguments, carver).run();
   return nullptr;
@@ -60,8 +60,8 @@ const char* run_product(long rows, long depth, long columns, const void* a,
   Packed<T>(counter, depth, row.size());
   counter.take<T>(rows * row.size());
   const Scratch scratch(counter.bytes());
-  if (!scratch.memory()) return kNoMemory;
-  Carver carver(scratch.memory());
+  if (!scratch.memory) return kNoMemory;
+  Carver carver(scratch.memory);
   const Packed<T> packed(carver, depth, row.size());
   const long stride = row.size();
   T* sums = carver.take<T>(rows * stride);

@@ -6,6 +6,7 @@
 // and products.
 #pragma once
 
+#include "guard.h"
 #include "simd.h"
 
 namespace kln {
@@ -78,15 +79,20 @@ inline void unpad(T* to, const T* from, const Row<T>& row) {
 // one function says both how much is needed and where everything stands.
 class Carver {
  public:
-  explicit Carver(void* memory) : memory_(static_cast<char*>(memory)) {}
+  // What is `guarded` must not be touched but through the arrays.
+  explicit Carver(void* memory, bool guarded = true)
+      : memory_(static_cast<char*>(memory)), guarded_(guarded) {}
 
   template <class T>
   T* take(long count) {
     char* here = memory_ ? memory_ + bytes_ : nullptr;
-    bytes_ += quotient_up(count * sizeof(T), kLineBytes) * kLineBytes;
+    const long size = count * sizeof(T);
+    bytes_ += quotient_up(size, kLineBytes) * kLineBytes;
     // Sizes are often powers of two: without a shift the rows of many arrays
     // would fall into the same sets of the caches.
     bytes_ += 3 * kLineBytes;
+    if (here && guarded_)
+      ASAN_POISON_MEMORY_REGION(here + size, memory_ + bytes_ - (here + size));
     return reinterpret_cast<T*>(here);
   }
 
@@ -95,6 +101,7 @@ class Carver {
 
  private:
   char* memory_;
+  bool guarded_;
   long bytes_ = 0;
 };
 

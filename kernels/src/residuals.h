@@ -48,7 +48,8 @@ struct Residuals {
 
 template <class T>
 Residuals<T> residuals_at(const KlnProblem& p, const void* memory) {
-  Carver carver(const_cast<void*>(memory));
+  // The caller may copy all of it.
+  Carver carver(const_cast<void*>(memory), false);
   return Residuals<T>(carver, p);
 }
 

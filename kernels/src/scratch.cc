@@ -6,6 +6,8 @@
 
 #include <atomic>
 
+#include "guard.h"
+
 namespace kln {
 namespace {
 
@@ -21,10 +23,6 @@ struct Piece {
 // that was forked at any moment can go on; four serve four callers at once.
 std::atomic<Piece*> waiting[4];
 std::atomic<long> kept{0};
-
-char* memory_of(Piece* piece) {
-  return reinterpret_cast<char*>(piece) + kHeader;
-}
 
 Piece* new_piece(long bytes) {
   const bool large = bytes >= 2 * kLargePage;
@@ -56,26 +54,34 @@ void keep(Piece* piece) {
   drop(piece);
 }
 
-}  // namespace
-
-Scratch::Scratch(long bytes) : memory_(nullptr) {
+// One that waits and is large enough, or a new one.
+Piece* find(long bytes) {
   for (auto& slot : waiting) {
     Piece* piece = slot.exchange(nullptr);
     if (!piece) continue;
     if (piece->bytes >= bytes + kHeader) {
       kept.fetch_sub(piece->bytes);
-      memory_ = memory_of(piece);
-      return;
+      return piece;
     }
     // Too small: it makes room for a larger one.
     drop(piece);
   }
-  Piece* piece = new_piece(bytes);
-  if (piece) memory_ = memory_of(piece);
+  return new_piece(bytes);
 }
 
+char* memory_of(Piece* piece) {
+  return piece ? reinterpret_cast<char*>(piece) + kHeader : nullptr;
+}
+
+}  // namespace
+
+Scratch::Scratch(long bytes) : memory(memory_of(find(bytes))) {}
+
 Scratch::~Scratch() {
-  if (memory_) keep(reinterpret_cast<Piece*>(memory_ - kHeader));
+  if (!memory) return;
+  Piece* piece = reinterpret_cast<Piece*>(memory - kHeader);
+  ASAN_UNPOISON_MEMORY_REGION(memory, piece->bytes - kHeader);
+  keep(piece);
 }
 
 void release_scratch() {

@@ -11,10 +11,7 @@ struct Scratch {
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
 
-  char* memory() const { return memory_; }
-
- private:
-  char* memory_;
+  char* const memory;
 };
 
 void release_scratch();

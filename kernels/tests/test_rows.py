@@ -38,29 +38,30 @@ def test_steps_of_zeros_from_a_state_of_zero(cell, dtype, each_instruction_set):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_rows_whose_variance_is_rounding(dtype):
-    """A large and equal summed input has no variance but that of rounding."""
+def test_rows_whose_variance_is_rounding(dtype, each_instruction_set):
+    """Half of 16 unit roundoffs of the mean: the factor is the constant 1.
+
+    The values are of size one, so that a gradient through the factor would
+    show.
+    """
     drawn = draw("simple_rnn", (2, 1, 3, 20), {"gamma", "beta", "bias"})
-    weights = drawn.weights | {
-        "kernel": np.zeros((3, 20)),
-        "recurrent_kernel": np.zeros((20, 20)),
-        # 1 / 3 has a rounding error in the mean of 20 of them.
-        "bias": np.full(20, 1e6 / 3.0),
+    mean = 2.0**20 if dtype == "float32" else 2.0**49
+    # Exact in the dtype, and so is their mean.
+    bias = mean + np.tile([0.5, -0.5], 10)
+    zeros = {
+        name: np.zeros_like(drawn.weights[name])
+        for name in ("kernel", "recurrent_kernel")
     }
-    drawn = drawn._replace(weights=weights)
+    drawn = drawn._replace(weights=drawn.weights | zeros | {"bias": bias})
     found = gradients(drawn, dtype)
-    beta = np.tanh(weights["beta"])
-    # Up to the mean's rounding error, times gamma.
-    tolerance = 1e6 * (1e-6 if dtype == "float32" else 1e-15)
-    assert np.abs(found["outputs"] - beta).max() < tolerance
-    # Not scaled: the sum of squares would take part if it were.
-    gamma = weights["gamma"]
-    d = (drawn.d_outputs[:, 0] + drawn.d_states[0]) * (
-        1.0 - np.asarray(found["outputs"][:, 0], "float64") ** 2
-    )
+    gamma, beta = drawn.weights["gamma"], drawn.weights["beta"]
+    tolerance = 1e-6 if dtype == "float32" else 1e-14
+    expected = np.tanh(gamma * (bias - mean) + beta)
+    assert np.abs(found["outputs"] - expected).max() < tolerance
+    d = (drawn.d_outputs[:, 0] + drawn.d_states[0]) * (1.0 - expected**2)
     d = d * gamma
     d = (d - d.mean(axis=1, keepdims=True)).sum(axis=0)
-    assert np.abs(found["d_bias"] - d).max() < 1e-5
+    assert np.abs(found["d_bias"] - d).max() < 10 * tolerance
 
 
 @pytest.mark.parametrize("cell", CELLS)

@@ -2,6 +2,7 @@
 
 import ctypes
 import multiprocessing
+import os
 import threading
 
 import numpy as np
@@ -110,7 +111,9 @@ def test_eight_callers_at_once():
 def in_child(queue):
     drawn = draw("lstm", (9, 6, 5, 20))
     found = gradients(drawn, threads=3)
-    queue.put({name: array.tobytes() for name, array in found.items()})
+    threads = len(os.listdir("/proc/self/task"))
+    found = {name: array.tobytes() for name, array in found.items()}
+    queue.put((found, threads))
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -122,9 +125,10 @@ def test_a_forked_child_has_threads_of_its_own():
     queue = context.Queue()
     child = context.Process(target=in_child, args=(queue,), daemon=True)
     child.start()
-    found = queue.get(timeout=20)
+    found, threads = queue.get(timeout=20)
     child.join(timeout=20)
     assert child.exitcode == 0
+    assert threads == 3
     assert found == {name: a.tobytes() for name, a in expected.items()}
     same(expected, gradients(drawn, threads=3))
 
