@@ -11,20 +11,25 @@ torch. Each of them supplies the same names:
     The number of steps may be unknown where the framework allows it.
     Differentiable by the framework's own means.
 
-``custom_vjp(forward, backward)``
+``custom_vjp(forward, backward, reference=None)``
     A differentiable function ``op(*args) -> outputs`` with a hand-written
     vector-Jacobian product. ``forward(*args)`` returns ``(outputs,
     residuals)`` and ``backward(residuals, cotangents)`` a tuple with one
     gradient (a structure like the argument, ``None`` for leaves that have
     none) per argument. Missing cotangents arrive as zeros. XLA compiles both
     on TensorFlow and JAX. Second derivatives are plain autodiff of
-    ``backward(forward(*args)[1], cotangents)``. Build an op once per static
-    configuration and keep it: a new op compiles anew.
+    ``backward(reference(*args)[1], cotangents)``, where ``reference`` returns
+    what ``forward`` does, and is ``forward`` by default. Build an op once per
+    static configuration and keep it: a new op compiles anew.
 
 ``tanh, sigmoid, relu, exp, log, sqrt, matmul, mean, sum``
     As in ``keras.ops``, except that float64 stays float64 to its last digit:
     ``keras.ops`` falls back to float32 in some of these on JAX and torch.
     ``matmul(a, b)`` takes ``a`` of any rank and a matrix ``b``.
+
+``where(condition, x, y)``
+    As in ``keras.ops``, which takes several times as long on torch, where
+    loops feel it. ``x`` or ``y`` may be a number.
 
 ``fused_sum(x, axes, keepdims=False, weights=None)``
     ``sum`` of ``x``, or of ``x * weights``, over ``axes`` (a sorted tuple,
@@ -76,6 +81,7 @@ sqrt = _module.sqrt
 matmul = _module.matmul
 mean = _module.mean
 sum = _module.sum
+where = _module.where
 fused_sum = _module.fused_sum
 on_cpu = _module.on_cpu
 reads_python = _module.reads_python

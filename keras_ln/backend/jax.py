@@ -10,6 +10,7 @@ exp = jnp.exp
 log = jnp.log
 sqrt = jnp.sqrt
 matmul = jnp.matmul
+where = jnp.where
 
 
 def mean(x, axis=None, keepdims=False):
@@ -67,14 +68,21 @@ def _vary(arrays, axes):
     return jax.tree.map(vary, arrays) if axes else arrays
 
 
-def custom_vjp(forward, backward):
+def custom_vjp(forward, backward, reference=None):
     """An op with a hand-written VJP; see the package docstring."""
 
     def outputs_only(*args):
         return forward(*args)[0]
 
+    first = forward
+    if reference is not None:
+        # JAX differentiates the rule itself.
+        first = jax.custom_jvp(forward)
+        first.defjvp(
+            lambda primals, tangents: jax.jvp(reference, primals, tangents)
+        )
     op = jax.custom_vjp(outputs_only)
-    op.defvjp(jax.jit(forward), jax.jit(backward))
+    op.defvjp(jax.jit(first), jax.jit(backward))
     # A gradient must have the type of its argument, also where some of the
     # arguments differ between the devices of jax.shard_map.
     return jax.jit(lambda *args: op(*_vary(args, _varying(args))))

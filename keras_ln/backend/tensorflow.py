@@ -3,6 +3,7 @@
 import functools
 import operator
 
+import keras
 import tensorflow as tf
 
 # TensorFlow exports no way to ask for its forward mode (2.21).
@@ -14,6 +15,7 @@ relu = tf.nn.relu
 exp = tf.exp
 log = tf.math.log
 sqrt = tf.sqrt
+where = keras.ops.where
 
 
 def matmul(a, b):
@@ -203,8 +205,9 @@ def _fill(structure, leaves):
     )
 
 
-def custom_vjp(forward, backward):
+def custom_vjp(forward, backward, reference=None):
     """An op with a hand-written VJP; see the package docstring."""
+    reference = reference or forward
     # Keras leaves XLA off by itself in several common situations (CPU-only
     # machines, tf.distribute, op determinism), hence functions of our own.
 
@@ -234,7 +237,7 @@ def custom_vjp(forward, backward):
     compiled_backward = tf.function(backward, jit_compile=True, autograph=False)
 
     def reference_vjp(args, cotangents):
-        return _dense(backward(forward(*args)[1], cotangents), args)
+        return _dense(backward(reference(*args)[1], cotangents), args)
 
     # A function, because TensorFlow's forward mode does not get through a
     # custom gradient in the gradient of another one (2.21).
@@ -269,7 +272,7 @@ def custom_vjp(forward, backward):
         args = tf.nest.map_structure(_tensor_or_none, args)
         if _has_tangents(_leaves(args)):
             # What forward mode makes of a custom gradient is None, or zero.
-            return forward(*args)[0]
+            return reference(*args)[0]
         box = {}
 
         @tf.custom_gradient

@@ -16,6 +16,7 @@ exp = torch.exp
 log = torch.log
 sqrt = torch.sqrt
 matmul = torch.matmul
+where = torch.where
 
 
 def mean(x, axis=None, keepdims=False):
@@ -66,13 +67,14 @@ def scan(step, init, xs, *, reverse=False):
     return carry, ys
 
 
-def custom_vjp(forward, backward):
+def custom_vjp(forward, backward, reference=None):
     """An op with a hand-written VJP; see the package docstring."""
+    reference = reference or forward
 
     def op(*args):
         if _wants_plain_operations():
-            return forward(*args)[0]
-        call = _Call(forward, backward, _skeleton(args))
+            return reference(*args)[0]
+        call = _Call(forward, backward, reference, _skeleton(args))
         results = _Op.apply(call, *_tensors(args))
         return _fill(call.outputs, results)
 
@@ -99,9 +101,10 @@ class _Call:
     it is, other than a dictionary, which torch.func copies.
     """
 
-    def __init__(self, forward, backward, args):
+    def __init__(self, forward, backward, reference, args):
         """A call with arguments of the structure `args`."""
-        self.forward, self.backward, self.args = forward, backward, args
+        self.forward, self.backward = forward, backward
+        self.reference, self.args = reference, args
         self.outputs = self.residuals = None
         # Where the residuals are among the arguments and the results.
         self.places: list[int] = []
@@ -150,7 +153,7 @@ class _Op(torch.autograd.Function):
             # create_graph=True: the saved residuals carry no history, so
             # second derivatives need them computed again from the arguments.
             args = _fill(call.args, saved[: ctx.arity])
-            _, residuals = call.forward(*args)
+            _, residuals = call.reference(*args)
         else:
             residuals = _fill(call.residuals, saved[ctx.arity :])
         dense = [

@@ -20,7 +20,7 @@ from keras_ln.ops.batch_normalization import (
 )
 from keras_ln.ops.cell import Cell, Settings, run_step
 from keras_ln.ops.cell_loop import recording_loop
-from keras_ln.ops.lstm import SITES, lstm_step, lstm_step_vjp, lstm_sums
+from keras_ln.ops.lstm import SITES, lstm_step, lstm_step_vjp
 from keras_ln.ops.normalize import BatchNorms
 from keras_ln.ops.sequence_arguments import check_sequence, weight_tensors
 from keras_ln.ops.symbolic import takes_symbolic_tensors
@@ -37,9 +37,19 @@ _MOVING = {
     for site in SITES
     for statistic in ("mean", "variance")
 }
-BN_LSTM = Cell(
-    lstm_step, lstm_step_vjp, BatchNorms, lstm_sums, gives_statistics=True
-)
+
+
+def _norms(
+    weights: dict[str, Any],
+    epsilon: float,
+    valid: Any,
+    given: Any,
+    value_only: bool,
+) -> BatchNorms:
+    return BatchNorms(weights, epsilon, valid, given)
+
+
+BN_LSTM = Cell(lstm_step, lstm_step_vjp, _norms, gives_statistics=True)
 
 
 @takes_symbolic_tensors

@@ -37,23 +37,25 @@ class Cell(NamedTuple):
     # from_h is h R (B, nU): the new states (B, U), h first, and the
     # statistics by site.
     step: Callable[..., tuple[tuple[Any, ...], Any]]
-    # `step_vjp(from_x, from_h, states, settings, norms, statistics,
-    # cotangents)`: gradients of from_x and from_h, of the states apart from
-    # what flows through from_h (None for none), and of the vectors by name.
+    # `step_vjp(from_x, from_h, states, settings, norms, factors, cotangents)`:
+    # gradients of from_x and from_h, of the states apart from what flows
+    # through from_h (None for none), and of the vectors by name. The factors
+    # are those of `LayerNorms` by site.
     step_vjp: Callable[..., tuple[Any, Any, tuple[Any, ...], dict[str, Any]]]
-    # `norms(weights, epsilon, valid, given)`: the sites of one step. valid
-    # (B, 1) is the step's mask or None, given what `run` was given for it.
+    # `norms(weights, epsilon, valid, given, value_only)`: the sites of one
+    # step. valid (B, 1) is the step's mask or None, given what `run` was given
+    # for it, value_only that of `LayerNorms`.
     norms: Callable[..., Any]
-    # `sums(from_x, from_h, norms)`: by site the sums that need nothing else.
-    sums: Callable[..., dict[str, Any]]
     # Whether the statistics are results too. They are then those of a whole
     # step: `step_vjp` cannot take the rows of all steps at once.
     gives_statistics: bool = False
 
 
-def layer_norms(weights: Any, epsilon: float, *_: Any) -> LayerNorms:
+def layer_norms(
+    weights: Any, epsilon: float, valid: Any, given: Any, value_only: bool
+) -> LayerNorms:
     """Sites with the statistics of each row, which no mask concerns."""
-    return LayerNorms(weights, epsilon)
+    return LayerNorms(weights, epsilon, value_only)
 
 
 def project(inputs: Any, weights: dict[str, Any]) -> Any:
@@ -71,6 +73,7 @@ def run_step(
     recurrent_mask: Any = None,
     valid: Any = None,
     given: Any = None,
+    value_only: bool = False,
 ) -> tuple[tuple[Any, ...], Any, Any]:
     """One step of `cell`, computed in the dtype of its settings.
 
@@ -83,6 +86,7 @@ def run_step(
         recurrent_mask: dropout mask of h (B, U), scaled, or None.
         valid: see `Cell.norms`.
         given: see `Cell.norms`.
+        value_only: see `Cell.norms`.
 
     Returns:
         The new states, each in the dtype of the old one, the statistics of
@@ -95,7 +99,7 @@ def run_step(
         settings.widen(from_h),
         tuple(map(settings.widen, states)),
         settings,
-        cell.norms(weights, settings.epsilon, valid, given),
+        cell.norms(weights, settings.epsilon, valid, given, value_only),
     )
     new_states = tuple(
         keras.ops.cast(new, old.dtype)

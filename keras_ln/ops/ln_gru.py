@@ -26,10 +26,16 @@ VECTORS = {
 }
 
 
-def _norms(weights: dict[str, Any], epsilon: float, *_: Any) -> SegmentNorms:
+def _norms(
+    weights: dict[str, Any],
+    epsilon: float,
+    valid: Any,
+    given: Any,
+    value_only: bool,
+) -> SegmentNorms:
     units = weights["recurrent_kernel"].shape[0]
     vectors = {n: w for n, w in weights.items() if len(w.shape) == 1}
-    return SegmentNorms(vectors, epsilon, 2 * units)
+    return SegmentNorms(vectors, epsilon, 2 * units, value_only)
 
 
 def ln_gru_step(
@@ -58,13 +64,13 @@ def ln_gru_step_vjp(
     states: tuple[Any],
     settings: Settings,
     norms: SegmentNorms,
-    statistics: Any,
+    factors: Any,  # those of the norms, by site
     cotangents: tuple[Any],  # of the new h (B, U)
 ) -> tuple[Any, Any, tuple[Any], dict[str, Any]]:
     """Gradients of from_x, from_h, the state, and the vectors by name."""
     (h,), (dh,) = states, cotangents
-    kernel = norms.site("kernel", from_x, statistics.get("kernel"))
-    recurrent = norms.site("recurrent", from_h, statistics.get("recurrent"))
+    kernel = norms.site("kernel", from_x, factors.get("kernel"))
+    recurrent = norms.site("recurrent", from_h, factors.get("recurrent"))
     shown = recurrent.value
     z, r, candidate = _gates(kernel.value, shown, settings, norms)
     gate_derivative = settings.recurrent_activation.derivative
@@ -93,23 +99,18 @@ def _gates(
     split = norms.split
     z, r = keras.ops.split(
         settings.recurrent_activation.function(
-            from_x[:, :split] + from_h[:, :split]
+            from_x[..., :split] + from_h[..., :split]
         ),
         2,
         axis=-1,
     )
     candidate = settings.activation.function(
-        from_x[:, split:] + r * from_h[:, split:]
+        from_x[..., split:] + r * from_h[..., split:]
     )
     return z, r, candidate
 
 
-LN_GRU = Cell(
-    ln_gru_step,
-    ln_gru_step_vjp,
-    _norms,
-    lambda from_x, from_h, _: {"kernel": from_x, "recurrent": from_h},
-)
+LN_GRU = Cell(ln_gru_step, ln_gru_step_vjp, _norms)
 
 
 @takes_symbolic_tensors

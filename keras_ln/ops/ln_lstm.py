@@ -9,7 +9,7 @@ from typing import Any
 
 from keras_ln.ops import recurrence
 from keras_ln.ops.cell import Cell, layer_norms
-from keras_ln.ops.lstm import lstm_step, lstm_step_vjp, lstm_sums
+from keras_ln.ops.lstm import lstm_step, lstm_step_vjp
 from keras_ln.ops.sequence_arguments import check_sequence
 from keras_ln.ops.symbolic import takes_symbolic_tensors
 
@@ -24,7 +24,7 @@ VECTORS = {
     "state_beta": 1,
 }
 
-LN_LSTM = Cell(lstm_step, lstm_step_vjp, layer_norms, lstm_sums)
+LN_LSTM = Cell(lstm_step, lstm_step_vjp, layer_norms)
 
 
 @takes_symbolic_tensors

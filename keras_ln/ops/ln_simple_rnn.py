@@ -34,12 +34,12 @@ def ln_simple_rnn_step_vjp(
     states: tuple[Any],
     settings: Settings,
     norms: LayerNorms,
-    statistics: Any,
+    factors: Any,  # those of the norms, by site
     cotangents: tuple[Any],  # of the new h (B, U)
 ) -> tuple[Any, Any, tuple[None], dict[str, Any]]:
     """Gradients of from_x, from_h, the state, and the vectors by name."""
     z = _sum(from_x, from_h, norms)
-    site = norms.site("", z, statistics.get(""))
+    site = norms.site("", z, factors.get(""))
     y = settings.activation.function(site.value)
     dz, d_vectors = site.vjp(cotangents[0] * settings.activation.derivative(y))
     if "bias" in norms.weights:
@@ -52,12 +52,7 @@ def _sum(from_x: Any, from_h: Any, norms: LayerNorms) -> Any:
     return z + widen(norms.weights["bias"]) if "bias" in norms.weights else z
 
 
-LN_SIMPLE_RNN = Cell(
-    ln_simple_rnn_step,
-    ln_simple_rnn_step_vjp,
-    layer_norms,
-    lambda from_x, from_h, norms: {"": _sum(from_x, from_h, norms)},
-)
+LN_SIMPLE_RNN = Cell(ln_simple_rnn_step, ln_simple_rnn_step_vjp, layer_norms)
 
 
 @takes_symbolic_tensors

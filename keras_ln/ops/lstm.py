@@ -46,18 +46,18 @@ def lstm_step_vjp(
     states: tuple[Any, Any],
     settings: Settings,
     norms: LayerNorms,
-    statistics: dict[str, Any],
+    factors: dict[str, Any],  # those of the norms, by site
     cotangents: tuple[Any, Any],  # of the new h and c (B, U)
 ) -> tuple[Any, Any, tuple[None, Any], dict[str, Any]]:
     """Gradients of from_x, from_h, the states, and the vectors by name."""
     (_, c), (dh, dc) = states, cotangents
     derivative = settings.activation.derivative
     gate_derivative = settings.recurrent_activation.derivative
-    kernel = norms.site("kernel", from_x, statistics.get("kernel"))
-    recurrent = norms.site("recurrent", from_h, statistics.get("recurrent"))
+    kernel = norms.site("kernel", from_x, factors.get("kernel"))
+    recurrent = norms.site("recurrent", from_h, factors.get("recurrent"))
     i, f, candidate, o = _gates(kernel.value + recurrent.value, settings, norms)
     new_c = f * c + i * candidate
-    state = norms.site("state", new_c, statistics.get("state"))
+    state = norms.site("state", new_c, factors.get("state"))
     y = settings.activation.function(state.value)
 
     d_shown = dh * o * derivative(y)
@@ -81,11 +81,6 @@ def lstm_step_vjp(
     d_from_h, more = recurrent.vjp(dz)
     d_vectors |= more
     return d_from_x, d_from_h, (None, dc * f), d_vectors
-
-
-def lstm_sums(from_x: Any, from_h: Any, _: LayerNorms) -> dict[str, Any]:
-    """What the sites normalise that need no state."""
-    return {"kernel": from_x, "recurrent": from_h}
 
 
 def _gates(z: Any, settings: Settings, norms: LayerNorms) -> Any:

@@ -6,33 +6,54 @@ loop takes the first alone, and so has derivatives of every order and mode.
 Letters: B batch, F features of the normalised vector.
 """
 
+import functools
 from typing import Any
 
 import keras
 
 from keras_ln import backend
-from keras_ln.ops.arguments import statistics_dtype
 from keras_ln.ops.batch_normalization import batch_statistics
+
+# 16 unit roundoffs of the dtypes in which cells compute.
+_ROUNDING = {"float32": 2.0**-20, "float64": 2.0**-49}
+
+# Without it a step on torch spends a tenth of its time on names.
+_name_of = functools.cache(keras.backend.standardize_dtype)
 
 
 def widen(x: Any) -> Any:
     """`x` in at least float32, in which cells compute."""
-    return keras.ops.cast(x, statistics_dtype(x.dtype))
+    return x if _name_of(x.dtype) in _ROUNDING else keras.ops.cast(x, "float32")
+
+
+def is_flat(mean: Any, variance: Any) -> Any:
+    """Where a variance is zero up to rounding, as a bool tensor.
+
+    That is where its root is at most 16 unit roundoffs of the mean, both being
+    in at least float32.
+    """
+    rounding = mean * _ROUNDING[_name_of(mean.dtype)]
+    # The difference: where rows overflow, both may be inf.
+    return variance - rounding * rounding <= 0.0
 
 
 class Site:
     """A place of the step where a sum `z` (B, F) is normalised.
 
-    `value = gamma * (z - mean) * scale + beta`, the scale being
-    `1 / sqrt(variance + epsilon)`; or `z` as it is where there is no gamma.
+    `value = gamma * (z - mean) * scale + beta`; or `z` as it is where there
+    is no gamma. The scale is `1 / sqrt(variance + epsilon)`; where there is no
+    variance (`is_flat`) it is 1, a constant. The value is beta there either
+    way. But steps of zeros from a state of zero would each multiply the
+    gradient by `1 / sqrt(epsilon)` for every norm, and overflow it.
 
     Attributes:
         name: of the site.
         value: tensor (B, F).
-        statistics: those of `z`, or None where there is no gamma.
+        statistics: mean and variance of `z`, or None where there is no gamma,
+            and where the factors are given.
     """
 
-    def __init__(self, norms: "LayerNorms", name: str, z: Any, statistics: Any):
+    def __init__(self, norms: "LayerNorms", name: str, z: Any, factors: Any):
         """See `LayerNorms.site`."""
         self.name, self.value, self.statistics = name, z, None
         self._norms = norms
@@ -40,11 +61,15 @@ class Site:
         self._beta = norms.weight(name, "beta")
         if self._gamma is None:
             return
-        if statistics is None:
-            statistics = norms.statistics(name, z)
-        self.statistics = statistics
-        self._scale = norms.spread(norms.scale(statistics))
-        self._standard = (z - norms.spread(statistics[0])) * self._scale
+        if factors is None:
+            centred, self.statistics = norms.centred(name, z)
+            scale = norms.spread(norms.scale(*self.statistics))
+        else:
+            mean, signed = map(norms.spread, factors)
+            centred, scale = z - mean, abs(signed)
+            self._scale = scale
+            self._varying = centred * backend.relu(signed)
+        self._standard = centred * scale
         self.value = self._standard * self._gamma
         if self._beta is not None:
             self.value = self.value + self._beta
@@ -58,7 +83,7 @@ class Site:
         if self._beta is not None:
             gradients[beta] = backend.sum(dy, 0)
         g = dy * self._gamma
-        dz = self._norms.standardize_vjp(self._standard, self._scale, g)
+        dz = self._norms.standardize_vjp(self._varying, self._scale, g)
         return dz, gradients
 
 
@@ -70,16 +95,30 @@ class LayerNorms:
     weights `gamma` and `beta`.
     """
 
-    def __init__(self, weights: dict[str, Any], epsilon: float):
-        """The sites of one step."""
-        self.weights, self.epsilon = weights, epsilon
+    def __init__(
+        self,
+        weights: dict[str, Any],
+        epsilon: float,
+        value_only: bool = False,
+    ):
+        """The sites of one step.
 
-    def site(self, name: str, z: Any, statistics: Any = None) -> Site:
+        Args:
+            weights: by name; see there.
+            epsilon: number > 0, inside the square root.
+            value_only: whether nobody differentiates the sites. Rows without
+                variance are then scaled like the others, in fewer kernels.
+        """
+        self.weights, self.epsilon = weights, epsilon
+        self.value_only = value_only
+
+    def site(self, name: str, z: Any, factors: Any = None) -> Site:
         """The site `name`, where the sum is `z` (B, F), at least float32.
 
-        `statistics` are those of `z`, where they are known by now.
+        `factors` are those of its statistics, where they are known by now. A
+        gradient needs them.
         """
-        return Site(self, name, z, statistics)
+        return Site(self, name, z, factors)
 
     def weight(self, site: str, kind: str) -> Any:
         """The site's gamma or beta (F) in at least float32, or None."""
@@ -87,22 +126,35 @@ class LayerNorms:
         return None if weight is None else widen(weight)
 
     def standardize_vjp(self, y: Any, scale: Any, g: Any) -> Any:
-        """Gradient of `z` from that of `y`, its standardised value."""
+        """Gradient of `z` from that of its standardised value.
+
+        Args:
+            y: the standardised value (B, F), zero where the scale is constant.
+            scale: of `z`, as it is spread.
+            g: gradient of the standardised value (B, F).
+        """
         mean, along = self.average(g), self.average(g * y)
         return (g - self.spread(mean) - y * self.spread(along)) * scale
 
-    def statistics(self, site: str, z: Any) -> tuple[Any, Any]:
-        """Mean and scale of the rows, as `average` gives them."""
+    def centred(self, site: str, z: Any) -> tuple[Any, tuple[Any, Any]]:
+        """`z` without its mean; mean and variance, as `average` gives them."""
         # Centred before squaring: E[z^2] - mean^2 loses every digit where the
         # mean is large, and compiles to more kernels.
         mean = self.average(z)
         centred = z - self.spread(mean)
-        variance = self.average(centred * centred)
-        return mean, 1.0 / backend.sqrt(variance + self.epsilon)
+        return centred, (mean, self.average(centred * centred))
 
-    def scale(self, statistics: tuple[Any, Any]) -> Any:
-        """`1 / sqrt(variance + epsilon)`."""
-        return statistics[1]
+    def scale(self, mean: Any, variance: Any) -> Any:
+        """The scale of each row; see `Site`."""
+        scale = 1.0 / backend.sqrt(variance + self.epsilon)
+        if self.value_only:
+            return scale
+        return backend.where(is_flat(mean, variance), 1.0, scale)
+
+    def factors(self, mean: Any, variance: Any) -> tuple[Any, Any]:
+        """Mean and scale, for `site`: -1 where the scale is the constant 1."""
+        scale = 1.0 / backend.sqrt(variance + self.epsilon)
+        return mean, backend.where(is_flat(mean, variance), -1.0, scale)
 
     def average(self, z: Any) -> Any:
         """Means (B, 1) of the rows."""
@@ -117,9 +169,15 @@ class LayerNorms:
 class SegmentNorms(LayerNorms):
     """Sites whose first `split` features are normalised apart from the rest."""
 
-    def __init__(self, weights: dict[str, Any], epsilon: float, split: int):
+    def __init__(
+        self,
+        weights: dict[str, Any],
+        epsilon: float,
+        split: int,
+        value_only: bool = False,
+    ):
         """The sites of one step."""
-        super().__init__(weights, epsilon)
+        super().__init__(weights, epsilon, value_only)
         self.split = split
 
     def average(self, z: Any) -> Any:
@@ -133,15 +191,15 @@ class SegmentNorms(LayerNorms):
             share = self.split / z.shape[-1]
             first = keras.ops.arange(z.shape[-1]) < self.split
             means = [
-                average(keras.ops.where(first, z, 0.0)) / share,
-                average(keras.ops.where(first, 0.0, z)) / (1.0 - share),
+                average(backend.where(first, z, 0.0)) / share,
+                average(backend.where(first, 0.0, z)) / (1.0 - share),
             ]
         return keras.ops.concatenate(means, axis=-1)
 
     def spread(self, average: Any) -> Any:
         """The averages (B, F), each in the place of its part."""
         size = next(iter(self.weights.values())).shape[0]
-        return keras.ops.where(
+        return backend.where(
             keras.ops.arange(size) < self.split,
             average[..., :1],
             average[..., 1:],
@@ -170,15 +228,25 @@ class BatchNorms(LayerNorms):
         super().__init__(weights, epsilon)
         self.valid, self.given = valid, given
 
-    def statistics(self, site: str, z: Any) -> tuple[Any, Any]:
-        """Mean and variance (F) of the rows that count, or those given."""
+    def centred(self, site: str, z: Any) -> tuple[Any, tuple[Any, Any]]:
+        """See there: of the rows that count, or with the statistics given."""
         if self.given is not None:
-            return self.given[site]
-        return batch_statistics(z, self.valid, axes=(0,))
+            statistics = self.given[site]
+        else:
+            statistics = batch_statistics(z, self.valid, axes=(0,))
+        return z - statistics[0], statistics
 
-    def scale(self, statistics: tuple[Any, Any]) -> Any:
-        """`1 / sqrt(variance + epsilon)`."""
-        return 1.0 / backend.sqrt(statistics[1] + self.epsilon)
+    def scale(self, mean: Any, variance: Any) -> Any:
+        """The scale of each column; see `Site`."""
+        if self.given is not None:
+            return 1.0 / backend.sqrt(variance + self.epsilon)
+        return super().scale(mean, variance)
+
+    def factors(self, mean: Any, variance: Any) -> tuple[Any, Any]:
+        """See there; statistics that are given are constants."""
+        if self.given is not None:
+            return mean, self.scale(mean, variance)
+        return super().factors(mean, variance)
 
     def standardize_vjp(self, y: Any, scale: Any, g: Any) -> Any:
         """Gradient of `z`; `g` is zero in the rows that do not count."""
@@ -186,9 +254,9 @@ class BatchNorms(LayerNorms):
             return g * scale
         if self.valid is None:
             return super().standardize_vjp(y, scale, g)
-        y = keras.ops.where(self.valid, y, 0.0)
+        y = backend.where(self.valid, y, 0.0)
         dz = super().standardize_vjp(y, scale, g)
-        return keras.ops.where(self.valid, dz, 0.0)
+        return backend.where(self.valid, dz, 0.0)
 
     def average(self, z: Any) -> Any:
         """Means (F) over the rows that count; `z` is zero in the others."""

@@ -80,7 +80,7 @@ def run(
     # What a step costs on other devices is less its arithmetic than the
     # number of kernels that it launches.
     lean = not (backend.on_cpu() or cell.gives_statistics)
-    static = (cell, settings, go_backwards, return_all_outputs, lean)
+    static = (cell, settings, go_backwards, return_all_outputs)
     args: tuple[Any, ...] = (
         sequences,
         tuple(states),
@@ -89,9 +89,9 @@ def run(
         (valid, _visits(given, go_backwards)),
     )
     if needs_plain_ops():
-        results, _ = sequence_forward(*static, False, *args)
+        results, _ = sequence_forward(*static, *args)
     else:
-        results = _operation(*static, training)(*args)
+        results = _operation(*static, lean, training)(*args)
     outputs, states, statistics = results
     last_output = keras.ops.cast(states[0], sequences.dtype)
     if outputs is None:
@@ -108,20 +108,30 @@ def _operation(
     lean: bool,
     training: bool,
 ) -> Any:
-    static = (cell, settings, go_backwards, return_all_outputs, lean)
-    forward = functools.partial(sequence_forward, *static, True)
-    without_residuals = functools.partial(sequence_forward, *static, False)
+    static = (cell, settings, go_backwards, return_all_outputs)
+
+    def forward(*args: Any, keep: bool = True, value_only: bool = lean) -> Any:
+        return sequence_forward(
+            *static, *args, lean=lean, keep=keep, value_only=value_only
+        )
 
     def backward(residuals: Any, cotangents: Any) -> Any:
         return sequence_vjp(
             cell, settings, go_backwards, lean, residuals, cotangents
         )
 
+    differentiable = functools.partial(forward, value_only=False)
     if training:
-        return backend.custom_vjp(forward, backward)
+        reference = differentiable if lean else None
+        return backend.custom_vjp(forward, backward, reference)
+
+    def without_residuals(*args: Any, value_only: bool = lean) -> Any:
+        return forward(*args, keep=False, value_only=value_only)[0], args
+
     return backend.custom_vjp(
-        lambda *args: (without_residuals(*args)[0], args),
-        lambda args, cotangents: backward(forward(*args)[1], cotangents),
+        without_residuals,
+        lambda args, cotangents: backward(differentiable(*args)[1], cotangents),
+        functools.partial(without_residuals, value_only=False),
     )
 
 
@@ -130,18 +140,21 @@ def sequence_forward(
     settings: Settings,
     go_backwards: bool,
     return_all_outputs: bool,
-    lean: bool,
-    keep: bool,
     sequences: Any,
     states: tuple[Any, ...],
     weights: dict[str, Any],
     dropout_masks: tuple[Any, Any],
     rows: tuple[Any, Any],  # the mask (T, B, 1) and what is given, or None
+    *,
+    lean: bool = False,
+    keep: bool = False,
+    value_only: bool = False,
 ) -> tuple[Any, Any]:
     """`((outputs, final_states, statistics), residuals)` of `run`.
 
     A `lean` loop keeps no statistics: to take them again launches less.
-    Without `keep` the residuals are None.
+    Without `keep` the residuals are None. `value_only` is that of
+    `Cell.norms`.
     """
     input_mask, recurrent_mask = dropout_masks
     projected = project(_time_major(sequences, input_mask), weights)
@@ -157,6 +170,7 @@ def sequence_forward(
             recurrent_mask=recurrent_mask,
             valid=valid,
             given=given,
+            value_only=value_only,
         )
         if valid is not None:
             new_states = tuple(
@@ -210,18 +224,28 @@ def sequence_vjp(
     transposed = keras.ops.transpose(weights["recurrent_kernel"])
     widen = settings.widen
     vectors = [name for name, w in weights.items() if len(w.shape) == 1]
+    norms = cell.norms(weights, settings.epsilon, None, rows[1], False)
     if lean:
-        statistics = _statistics(cell, projected, from_h, weights, settings)
+        wide = tuple(widen(state) for state in previous)
+        _, statistics = cell.step(
+            widen(projected), widen(from_h), wide, settings, norms
+        )
+    # Of all steps at once, so that the loop has less to do.
+    factors = {
+        site: norms.factors(*of_site)
+        for site, of_site in statistics.items()
+        if of_site is not None
+    }
 
     def step_vjp(step: Any, d_states: Any, valid: Any, given: Any) -> Any:
-        projected, from_h, states, statistics = step
+        projected, from_h, states, factors = step
         d_from_x, d_from_h, d_direct, d_vectors = cell.step_vjp(
             widen(projected),
             widen(from_h),
             tuple(map(widen, states)),
             settings,
-            cell.norms(weights, settings.epsilon, valid, given),
-            statistics,
+            cell.norms(weights, settings.epsilon, valid, given, False),
+            factors,
             d_states,
         )
         d_products = (
@@ -259,7 +283,7 @@ def sequence_vjp(
     if vectors and not lean:
         joined = keras.ops.concatenate([widen(weights[n]) for n in vectors])
         zeros = keras.ops.zeros_like(joined)
-    steps = (projected, from_h, previous, statistics)
+    steps = (projected, from_h, previous, factors)
     (d_first, d_vectors), rows_of_loop = backend.scan(
         body,
         (tuple(widen(d) for d in d_states), zeros),
@@ -295,23 +319,6 @@ def sequence_vjp(
         for d, state in zip(d_first, states, strict=True)
     )
     return keras.ops.swapaxes(d_inputs, 0, 1), d_first, d_weights, None, None
-
-
-def _statistics(
-    cell: Cell,
-    projected: Any,
-    from_h: Any,
-    weights: dict[str, Any],
-    settings: Settings,
-) -> dict[str, Any]:
-    """Statistics of all steps (T, ...) by site, as far as they are known."""
-    norms = cell.norms(weights, settings.epsilon, None, None)
-    sums = cell.sums(settings.widen(projected), settings.widen(from_h), norms)
-    return {
-        site: norms.statistics(site, z)
-        for site, z in sums.items()
-        if norms.weight(site, "gamma") is not None
-    }
 
 
 def _time_major(sequences: Any, input_mask: Any) -> Any:

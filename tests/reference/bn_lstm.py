@@ -65,7 +65,10 @@ def bn_lstm(
         for series, statistic in zip(used[site], statistics, strict=True):
             series.append(statistic)
         gamma, beta = weights[f"{site}_gamma"], weights.get(f"{site}_beta")
-        return standardize(z, *statistics, gamma, beta, epsilon)
+        # Moving statistics are not those of z.
+        return standardize(
+            z, *statistics, gamma, beta, epsilon, in_cell=training
+        )
 
     def update(names, statistics, k):
         for name, statistic in zip(names, statistics, strict=True):

@@ -39,7 +39,9 @@ def gru(
         gamma = weights[f"{site}_gamma"]
         beta = weights[f"{site}_beta"] if center else np.zeros_like(gamma)
         parts = [
-            layer_norm(z[:, part], gamma[part], beta[part], epsilon)
+            layer_norm(
+                z[:, part], gamma[part], beta[part], epsilon, in_cell=True
+            )
             for part in (gates, candidate)
         ]
         return np.concatenate(parts, axis=1)

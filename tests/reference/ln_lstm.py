@@ -39,7 +39,8 @@ def lstm(
         beta = None
         if center or site == "state":
             beta = weights[f"{site}_beta"]
-        return layer_norm(z, weights[f"{site}_gamma"], beta, epsilon)
+        gamma = weights[f"{site}_gamma"]
+        return layer_norm(z, gamma, beta, epsilon, in_cell=True)
 
     def step(x_t, states, k, valid):
         h, c = states

@@ -28,7 +28,8 @@ def simple_rnn(
         z = dropped(x_t, dropout_mask) @ weights["kernel"]
         z = z + dropped(h, recurrent_dropout_mask) @ weights["recurrent_kernel"]
         z = affine(z, None, weights.get("bias"))
-        z = layer_norm(z, weights["gamma"], weights["beta"], epsilon)
+        gamma, beta = weights["gamma"], weights["beta"]
+        z = layer_norm(z, gamma, beta, epsilon, in_cell=True)
         return [activation(z)]
 
     return run(step, x, states, **options)

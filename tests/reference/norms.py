@@ -8,11 +8,28 @@ analytic functions.
 import numpy as np
 
 
-def layer_norm(z, gamma=None, beta=None, epsilon=1e-5, axis=-1):
-    """Layer normalisation; gamma and beta broadcast against z."""
-    d = z - z.mean(axis=axis, keepdims=True)
-    variance = (d * d).mean(axis=axis, keepdims=True)
-    return affine(d / np.sqrt(variance + epsilon), gamma, beta)
+def layer_norm(z, gamma=None, beta=None, epsilon=1e-5, axis=-1, in_cell=False):
+    """Layer normalisation; gamma and beta broadcast against z.
+
+    For `in_cell` see `deviation`.
+    """
+    mean = z.mean(axis=axis, keepdims=True)
+    variance = ((z - mean) ** 2).mean(axis=axis, keepdims=True)
+    return standardize(z, mean, variance, gamma, beta, epsilon, in_cell)
+
+
+def deviation(mean, variance, epsilon, in_cell):
+    """sqrt(variance + epsilon).
+
+    In a recurrent cell it is 1, a constant, where the deviation is at most 16
+    unit roundoffs of the mean, so that a row of equal numbers is not scaled.
+    """
+    if not in_cell:
+        return np.sqrt(variance + epsilon)
+    rounding = 16 * 2.0**-53 * np.real(mean)
+    # Not the root: of a complex step's square the real part is negative.
+    flat = np.real(variance) <= rounding * rounding
+    return np.sqrt(np.where(flat, 1.0, variance + epsilon))
 
 
 def affine(z, gamma, beta):
@@ -38,9 +55,12 @@ def batch_statistics(z, valid=None, unbiased=False):
     return mean, ((z - mean) ** 2).sum(0) / (n - 1 if unbiased else n)
 
 
-def standardize(z, mean, variance, gamma=None, beta=None, epsilon=1e-5):
-    """Normalise z with the given statistics."""
-    return affine((z - mean) / np.sqrt(variance + epsilon), gamma, beta)
+def standardize(
+    z, mean, variance, gamma=None, beta=None, epsilon=1e-5, in_cell=False
+):
+    """Normalise z with the given statistics; for `in_cell` see `deviation`."""
+    d = deviation(mean, variance, epsilon, in_cell)
+    return affine((z - mean) / d, gamma, beta)
 
 
 def batch_norm(

@@ -115,7 +115,7 @@ def test_sizes_of_one(case):
 @pytest.mark.parametrize("use_fused", [False, "auto"])
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_gradient_through_the_zero_state(row, use_fused):
-    """The recurrent norm of h_0 = 0 has the slope 1 / sqrt(epsilon)."""
+    """The recurrent norm of h_0 = 0 has the slope 1, whatever epsilon."""
     problem = Problem(
         row,
         {"use_fused": use_fused, "return_sequences": True},
@@ -126,9 +126,11 @@ def test_gradient_through_the_zero_state(row, use_fused):
     result = problem.check()
     assert np.isfinite(result.gradients["state0"]).all()
     if row.name in ("LNGRU", "LNLSTM"):
-        sharp = abs(result.gradients["state0"]).max()
+        small = abs(result.gradients["state0"]).max()
         problem.arguments["epsilon"] = 1e-1
-        assert abs(problem.check().gradients["state0"]).max() < sharp / 3
+        smooth = abs(problem.check().gradients["state0"]).max()
+        # Of the other norms, whose rows do have a variance.
+        assert smooth / 3 < small < 3 * smooth
 
 
 @pytest.mark.parametrize("use_fused", [False, "auto"])

@@ -8,6 +8,8 @@ from descriptors import SEQUENCE_LAYERS
 from pairwise import full_but
 from recurrence import MASKS, Problem
 
+from keras_ln import backend
+
 pytestmark = pytest.mark.compiled
 
 # Two autodiffs of some thirty operations each.
@@ -92,6 +94,28 @@ def test_gradient_of_a_gradient(row, mask):
         for use in (True, False)
     )
     assert abs(loop[0]).max() > 1e-3
+    for found, expected in zip(fused, loop, strict=True):
+        np.testing.assert_allclose(found, expected, **TOLERANCE)
+
+
+@pytest.mark.parametrize("on_cpu", [True, False])
+@pytest.mark.parametrize(
+    "row",
+    # Each is compiled twice.
+    SEQUENCE_LAYERS
+    if BACKEND == "torch"
+    else full_but(["LNLSTM"], SEQUENCE_LAYERS),
+    ids=str,
+)
+def test_where_rows_have_no_variance(row, on_cpu, monkeypatch):
+    """Steps of zeros, from a state of zero."""
+    monkeypatch.setattr(backend, "on_cpu", lambda: on_cpu)
+    problem = Problem(row, {"return_sequences": True})
+    problem.x[:, :2] = 0.0
+    fused, loop = (
+        gradient_penalty(problem.layer(use_fused=use), problem.x, None)
+        for use in (True, False)
+    )
     for found, expected in zip(fused, loop, strict=True):
         np.testing.assert_allclose(found, expected, **TOLERANCE)
 
