@@ -47,6 +47,10 @@ class BatchNormalization(keras.layers.BatchNormalization):
     optional mask of its shape without that axis; masked elements do not
     count. Output: the shape of the input, in the layer's compute dtype.
 
+    Where the features stand on another axis than the last, the mask is first
+    taken as Keras' layers make it, without the last axis. Its sizes of 1 are
+    spread over those of the input.
+
     Args:
         axis: the axis of the features.
         momentum: share of the old moving statistics that stays, 0 to 1.
@@ -142,7 +146,8 @@ class BatchNormalization(keras.layers.BatchNormalization):
         Args:
             inputs: floating-point tensor.
             training: whether to use, and to record, the batch's statistics.
-            mask: None, or a bool tensor of the inputs' shape without `axis`.
+            mask: None, or a bool tensor of the inputs' shape without the
+                last axis, or without `axis`; sizes of 1 are spread.
         """
         arguments.check_floating("inputs", inputs.dtype)
         if self._as_keras:
@@ -187,13 +192,28 @@ class BatchNormalization(keras.layers.BatchNormalization):
         )
 
     def _spread_mask(self, mask, inputs, features):
-        if len(mask.shape) != len(inputs.shape) - 1:
+        """The mask over all elements, but for an axis of one feature."""
+        rank, sizes = len(inputs.shape), tuple(inputs.shape)
+        # Keras' own masks leave out the last axis, whatever `axis` is.
+        for axis in (rank - 1, features):
+            wanted = sizes[:axis] + sizes[axis + 1 :]
+            if len(mask.shape) == rank - 1 and all(
+                size == 1 or arguments.may_equal(size, expected)
+                for size, expected in zip(mask.shape, wanted, strict=True)
+            ):
+                break
+        else:
             raise ValueError(
                 "Argument `mask` must have the shape of `inputs` without "
-                f"axis {self.axis}. Received: mask of shape "
-                f"{tuple(mask.shape)}, inputs of shape {tuple(inputs.shape)}"
+                f"the last axis, or without axis {self.axis}. Received: mask "
+                f"of shape {tuple(mask.shape)}, inputs of shape {sizes}"
             )
-        return keras.ops.expand_dims(keras.ops.cast(mask, "bool"), features)
+        mask = keras.ops.expand_dims(keras.ops.cast(mask, "bool"), axis)
+        # In full, as every element of it counts.
+        target = list(keras.ops.shape(inputs))
+        if axis == features:
+            target[axis] = 1
+        return keras.ops.broadcast_to(mask, target)
 
     def get_config(self):
         """Every argument of the constructor."""

@@ -197,6 +197,29 @@ def test_mask_of_a_channels_first_input():
         np.testing.assert_allclose(value, expected, **FLOAT64)
 
 
+def test_mask_of_keras_with_features_on_another_axis():
+    """Masking leaves out the last axis, wherever the features stand."""
+    x = example(4, 3, 5)
+    x[np.random.default_rng(3).random((4, 3)) < 0.3] = 0.0
+    layer = BatchNormalization(axis=1, momentum=0.0, dtype="float64")
+    layer(keras.layers.Masking(dtype="float64")(x), training=True)
+    for feature in range(3):
+        valid = x[:, feature][(x[:, feature] != 0.0).any(-1)]
+        right = norms.batch_statistics(valid.reshape(-1, 1))
+        for value, expected in zip(moving(layer), right, strict=True):
+            np.testing.assert_allclose(value[feature], expected[0], **FLOAT64)
+
+
+def test_a_mask_of_one_column_counts_every_element():
+    x = example(4, 5, 6, 3)
+    mask = np.random.default_rng(3).random((4, 5, 1)) < 0.6
+    layer = BatchNormalization(momentum=0.0, dtype="float64")
+    layer(x, training=True, mask=mask)
+    right = norms.batch_statistics(x[mask[..., 0]].reshape(-1, 3))
+    for value, expected in zip(moving(layer), right, strict=True):
+        np.testing.assert_allclose(value, expected, **FLOAT64)
+
+
 def test_nothing_is_recorded_when_all_is_masked():
     x = example(4, 5, 3).astype("float32")
     layer = randomized(BatchNormalization(), x.shape)
