@@ -4,6 +4,7 @@ The wheel of Keras holds its tests, keras/src/layers/*/*_test.py. They are not
 copied: `load` runs a module's source anew and swaps names in it.
 """
 
+import ast
 import importlib.util
 import pathlib
 import types
@@ -26,39 +27,71 @@ class Swapped:
         return getattr(self._module, name)
 
 
-def load(name, *, cells=None, **layers):
-    """A test module of Keras.
+def _origin(module):
+    """Where a test module of Keras stands, without importing it."""
+    return pathlib.Path(
+        importlib.util.find_spec(f"keras.src.layers.{module}").origin
+    )
+
+
+def case_class(module, layers):
+    """The test case of a module of Keras, with layers replaced.
 
     Args:
-        name: below keras.src.layers, such as "rnn.lstm_test".
-        cells: test cells of the module, and what to put in their place.
-        **layers: names in `keras.layers`, and what to put in their place.
+        module: below keras.src.layers, such as "rnn.lstm_test".
+        layers: what to put in place of names in `keras.layers`, and of
+            classes that the module itself defines.
     """
-    spec = importlib.util.find_spec(f"keras.src.layers.{name}")
-    module = types.ModuleType(f"{spec.name}_with_ours")
-    module.__file__ = spec.origin
-    source = pathlib.Path(spec.origin).read_text()
-    exec(compile(source, spec.origin, "exec"), vars(module))
-    module.layers = Swapped(module.layers, layers)
-    vars(module).update(cells or {})
-    return module
+    origin = _origin(module)
+    loaded = types.ModuleType(f"{module}_with_ours")
+    loaded.__file__ = str(origin)
+    exec(compile(origin.read_text(), origin, "exec"), vars(loaded))
+    loaded.layers = Swapped(loaded.layers, layers)
+    vars(loaded).update(layers)
+    (found,) = (
+        value
+        for name, value in vars(loaded).items()
+        if name.endswith("Test") and isinstance(value, type)
+    )
+    return found
+
+
+def names(module, layers):
+    """The tests of a module that name one of the layers."""
+    source = ast.parse(_origin(module).read_text())
+    using = tuple(
+        function.name
+        for function in ast.walk(source)
+        if isinstance(function, ast.FunctionDef)
+        and any(
+            (isinstance(node, ast.Attribute) and node.attr in layers)
+            or (isinstance(node, ast.Name) and node.id in layers)
+            for node in ast.walk(function)
+        )
+    )
+    cls = case_class(module, {})
+    return [
+        name
+        for name in dir(cls)
+        # Keras' decorators number the cases of a function.
+        if name.startswith("test_") and name.rstrip("0123456789") in using
+    ]
+
+
+def is_of_this_backend(module, name):
+    """Whether Keras marks its test as one of another backend."""
+    marks = getattr(getattr(case_class(module, {}), name), "pytestmark", ())
+    return not any(mark.name == "skipif" and mark.args[0] for mark in marks)
 
 
 def without_norm(base, name, **defaults):
     """A subclass of our layer that is the Keras layer it has to equal."""
 
-    def __init__(self, units, **kwargs):
-        # Keras' layers take it, ours say that there is but one.
-        kwargs.pop("implementation", None)
+    # Cells that Keras' files define say no more with `state_size`.
+    def __init__(self, units, state_size=None, **kwargs):
         super(cls, self).__init__(units, **{**defaults, **kwargs})
 
-    def call(self, inputs, *args, **kwargs):
-        # Ours refuse integers, which a few of the tests feed.
-        if "int" in keras.backend.standardize_dtype(inputs.dtype):
-            inputs = keras.ops.cast(inputs, self.compute_dtype)
-        return super(cls, self).__call__(inputs, *args, **kwargs)
-
-    cls = type(name, (base,), {"__init__": __init__, "__call__": call})
+    cls = type(name, (base,), {"__init__": __init__})
     return keras.saving.register_keras_serializable("peers")(cls)
 
 
@@ -66,6 +99,18 @@ LSTM = without_norm(keras_ln.LNLSTM, "PlainLSTM", normalize=())
 LSTMCell = without_norm(keras_ln.LNLSTMCell, "PlainLSTMCell", normalize=())
 BNLSTM = without_norm(keras_ln.BNLSTM, "PlainBNLSTM", normalize=())
 WNLSTM = without_norm(keras_ln.WNLSTM, "UntrainedWNLSTM")
+SimpleRNN = without_norm(keras_ln.LNSimpleRNN, "SimpleRNN", use_bias=True)
+SimpleRNNCell = without_norm(
+    keras_ln.LNSimpleRNNCell, "SimpleRNNCell", use_bias=True
+)
+
+
+@keras.saving.register_keras_serializable("peers")
+class LayerNormalization(keras_ln.LayerNormalization):
+    """Ours with the epsilon of Keras."""
+
+    def __init__(self, axis=-1, epsilon=1e-3, **kwargs):
+        super().__init__(axis=axis, epsilon=epsilon, **kwargs)
 
 
 @keras.saving.register_keras_serializable("peers")
@@ -96,42 +141,47 @@ class Turned(keras.initializers.Initializer):
 
 
 def turned(base, name):
-    """LNGRU or its cell without norms, its weights those of Keras' GRU.
+    """LNGRU or its cell without norms, its weights those of Keras' GRU."""
 
-    Keras adds a bias to the candidate's part of h R, inside the product with
-    the reset gate, where ours has none: both go without biases here.
+    def __init__(self, units, state_size=None, **kwargs):
+        for kind, default in (
+            ("kernel", "glorot_uniform"),
+            ("recurrent", "orthogonal"),
+            ("bias", "zeros"),
+        ):
+            key = f"{kind}_initializer"
+            given = keras.initializers.get(kwargs.get(key, default))
+            kwargs[key] = given if isinstance(given, Turned) else Turned(given)
+        defaults = {"normalize": (), "use_bias": True}
+        super(cls, self).__init__(units, **{**defaults, **kwargs})
+
+    cls = type(name, (base,), {"__init__": __init__})
+    return keras.saving.register_keras_serializable("peers")(cls)
+
+
+GRUWithBias = turned(keras_ln.LNGRU, "TurnedGRU")
+GRUCellWithBias = turned(keras_ln.LNGRUCell, "TurnedGRUCell")
+
+
+def without_bias(base, name, **fixed):
+    """A GRU or a GRU cell without biases, resetting after the product.
+
+    Keras adds a second bias to the candidate's part of h R, inside the
+    product with the reset gate, where ours has none.
     """
 
-    def __init__(self, units, **kwargs):
+    def __init__(self, units, state_size=None, **kwargs):
         kwargs.pop("reset_after", None)
-        for kind in ("kernel", "recurrent"):
-            key = f"{kind}_initializer"
-            default = {"kernel": "glorot_uniform", "recurrent": "orthogonal"}
-            given = kwargs.get(key, default[kind])
-            given = keras.initializers.get(given)
-            kwargs[key] = given if isinstance(given, Turned) else Turned(given)
-        super(cls, self).__init__(
-            units, **{"normalize": (), **kwargs, "use_bias": False}
-        )
+        super(cls, self).__init__(units, **kwargs | {"use_bias": False} | fixed)
 
     cls = type(name, (base,), {"__init__": __init__})
     return keras.saving.register_keras_serializable("peers")(cls)
 
 
-GRU = turned(keras_ln.LNGRU, "TurnedGRU")
-GRUCell = turned(keras_ln.LNGRUCell, "TurnedGRUCell")
-
-
-def without_bias(base, name):
-    """Keras' GRU or its cell without biases."""
-
-    def __init__(self, units, **kwargs):
-        kwargs.pop("reset_after", None)  # ours has no other way
-        super(cls, self).__init__(units, **{**kwargs, "use_bias": False})
-
-    cls = type(name, (base,), {"__init__": __init__})
-    return keras.saving.register_keras_serializable("peers")(cls)
-
-
-KerasGRU = without_bias(keras.layers.GRU, "GRUWithoutBias")
+GRU = without_bias(GRUWithBias, "TurnedGRUWithoutBias")
+GRUCell = without_bias(GRUCellWithBias, "TurnedGRUCellWithoutBias")
+# The shorter way of Keras 3.15 on JAX mixes dtypes where there is no bias.
+KerasGRU = without_bias(keras.layers.GRU, "GRUWithoutBias", use_cudnn=False)
 KerasGRUCell = without_bias(keras.layers.GRUCell, "GRUCellWithoutBias")
+# For the cells that Keras' files define, with as many states.
+CELLS_OF_THE_FILE = {"OneStateRNNCell": GRUCell, "TwoStatesRNNCell": LSTMCell}

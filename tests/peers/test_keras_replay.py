@@ -2,7 +2,8 @@
 
 Each case runs twice, with Keras' layers and with ours. The GRU has no biases
 on either side, and an LSTM stands where Keras' case has a simple RNN or a
-cell of its own, as ours always normalise or do not exist. What the case
+cell of its own, as ours always normalise or do not exist; the cases of the
+simple RNN compare our layer with Keras' loop around our cell. What the case
 compares with a literal is recorded instead, and the two records must agree.
 """
 
@@ -12,7 +13,11 @@ import pytest
 from peers import keras_cases
 from tolerances import FLOAT32_VALUES
 
-pytestmark = pytest.mark.peers
+import keras_ln
+
+# XLA compiles for each of them, and what they test stands above the backend.
+if keras.backend.backend() != "torch":
+    pytestmark = pytest.mark.slow
 
 SEEDED = {
     "kernel_initializer": keras.initializers.GlorotUniform(seed=1),
@@ -30,12 +35,12 @@ OURS = {
     "GRU": keras_cases.GRU,
     "GRUCell": keras_cases.GRUCell,
 }
-MODULES = {
-    "rnn.rnn_test": "RNNTest",
-    "rnn.gru_test": "GRUTest",
-    "rnn.bidirectional_test": "SimpleRNNTest",
-    "rnn.stacked_rnn_cells_test": "StackedRNNTest",
-}
+MODULES = (
+    "rnn.rnn_test",
+    "rnn.gru_test",
+    "rnn.bidirectional_test",
+    "rnn.stacked_rnn_cells_test",
+)
 LEFT_OUT = {
     # Whether Keras may hand its own layers to cuDNN.
     "test_fused_lstm_eligibility",
@@ -44,10 +49,6 @@ LEFT_OUT = {
     "test_torch_cudnn_bidirectional_gru_dispatch_fires",
     # That keras.layers.SimpleRNN has no such argument; ours are below.
     "test_keeps_use_cudnn",
-    # An argument of old files that ours refuse.
-    "test_legacy_implementation_argument",
-    # Of TestCase itself.
-    "test_session",
 }
 
 
@@ -97,23 +98,22 @@ def our_layer(cell, **kwargs):
     return of_cell[type(cell)](**cell.own_config(), **kwargs)
 
 
-def case_class(module, layers, **others):
-    """The module's test case with these layers in it, recording."""
-    loaded = keras_cases.load(
-        module,
-        cells=cells_of_the_tests(layers),
+def replaced(layers, **others):
+    """What to put into a module of Keras."""
+    return {
+        **cells_of_the_tests(layers),
         **layers,
-        SimpleRNN=layers["LSTM"],
-        SimpleRNNCell=layers["LSTMCell"],
+        "SimpleRNN": layers["LSTM"],
+        "SimpleRNNCell": layers["LSTMCell"],
         **others,
-    )
-    return type("Case", (Recorder, getattr(loaded, MODULES[module])), {})
+    }
 
 
-def run(cls, name):
+def run(module, layers, name):
     """What one test recorded."""
     keras.utils.set_random_seed(1)
-    case = cls(name)
+    base = keras_cases.case_class(module, layers)
+    case = type("Case", (Recorder, base), {})(name)
     case.record = []
     case.debug()
     return case.record
@@ -121,13 +121,11 @@ def run(cls, name):
 
 def names(module):
     """The tests of a module."""
-    cls = case_class(module, THEIRS)
+    found = keras_cases.names(module, replaced(THEIRS, RNN=None))
     return [
         name
-        for name in dir(cls)
-        if name.startswith("test_")
-        and getattr(cls, name) is not None
-        and name not in LEFT_OUT
+        for name in found
+        if name not in LEFT_OUT and keras_cases.is_of_this_backend(module, name)
     ]
 
 
@@ -135,12 +133,14 @@ CASES = [(module, name) for module in MODULES for name in names(module)]
 
 
 def compare(module, name, **others):
-    theirs = run(case_class(module, THEIRS), name)
-    ours = run(case_class(module, OURS, **others), name)
-    assert len(ours) == len(theirs)
+    theirs = run(module, replaced(THEIRS), name)
+    same(run(module, replaced(OURS, **others), name), theirs)
+    return theirs
+
+
+def same(ours, theirs):
     for found, expected in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(found, expected, **FLOAT32_VALUES)
-    return ours
 
 
 @pytest.mark.parametrize("module, name", CASES)
@@ -155,6 +155,40 @@ def test_our_cells_and_layers(module, name):
 )
 def test_our_layers_for_keras_layers_rnn(name):
     compare("rnn.rnn_test", name, RNN=our_layer)
+
+
+def simple_rnn(units, **arguments):
+    """Our simple RNN with weights that tell its units apart."""
+    return keras_ln.LNSimpleRNN(units, **arguments | SEEDED)
+
+
+def keras_loop(units, **arguments):
+    """Keras' loop around our cell."""
+    of_cell = {
+        name: arguments.pop(name)
+        for name in list(arguments)
+        if name.endswith("_initializer")
+    }
+    cell = keras_ln.LNSimpleRNNCell(units, **of_cell | SEEDED)
+    return keras.layers.RNN(cell, **arguments)
+
+
+@pytest.mark.parametrize(
+    "name",
+    # That one wants a class.
+    sorted(
+        {*keras_cases.names("rnn.simple_rnn_test", ["SimpleRNN"])}
+        - {"test_basics"}
+    ),
+)
+def test_our_simple_rnn(name):
+    theirs, ours = (
+        run("rnn.simple_rnn_test", {"SimpleRNN": make}, name)
+        for make in (keras_loop, simple_rnn)
+    )
+    same(ours, theirs)
+    assert len(ours) > 1
+    assert all(np.ptp(value) > 1e-3 for value in ours)
 
 
 @pytest.mark.parametrize("use_cudnn", [True, False, "auto"])
