@@ -51,6 +51,10 @@ class BatchNormalization(BaseLayer, keras.layers.BatchNormalization):
     masked elements do not count. Output: the shape of the input, in the
     layer's compute dtype.
 
+    Where the features stand on another axis than the last, the mask is first
+    taken as Keras' layers make it, without the last axis. Its sizes of 1 are
+    spread over those of the input.
+
     Args:
         axis: the axis of the features.
         momentum: share of the old moving statistics that stays, 0 to 1.

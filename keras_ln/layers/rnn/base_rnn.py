@@ -127,6 +127,8 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             initial_state: tensors (B, U), one per state, or None for zeros.
             mask: bool tensor (B, T), False where a row's step is left out.
             training: whether dropout is on.
+
+        One row (1, U) of an initial state serves all.
         """
         sequences = self.as_floating("sequences", sequences)
         self._check_call(sequences, initial_state)
@@ -162,7 +164,10 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
     ) -> Any:
         """The states over time; `keras.layers.RNN.call` does the rest."""
         cell = self.cell
-        states = tuple(keras.tree.flatten(initial_state))
+        states = tuple(
+            _for_every_row(state, sequences)
+            for state in keras.tree.flatten(initial_state)
+        )
         if self.stateful:
             # Torch would see them change, when the new ones are assigned,
             # before it has used them in the backward pass.
@@ -297,8 +302,10 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         expected = [(sequences.shape[0], size) for size in sizes]
         received = [tuple(state.shape) for state in states]
         if len(states) != len(sizes) or not all(
-            len(shape) == 2 and all(map(arguments.may_equal, shape, wanted))
-            for shape, wanted in zip(received, expected, strict=True)
+            len(shape) == 2
+            and (shape[0] == 1 or arguments.may_equal(shape[0], rows))
+            and arguments.may_equal(shape[1], size)
+            for shape, (rows, size) in zip(received, expected, strict=True)
         ):
             raise ValueError(
                 f"Argument `initial_state` of {type(self).__name__} must be "
@@ -317,6 +324,14 @@ def _check_switch(name, value):
             f"Received: {name}={value!r}"
         )
     return value
+
+
+def _for_every_row(state, sequences):
+    """The state (B, U), where one row (1, U) may serve all."""
+    if state.shape[0] != 1 or sequences.shape[0] == 1:
+        return state
+    rows = keras.ops.shape(sequences)[0]
+    return keras.ops.broadcast_to(state, (rows, state.shape[1]))
 
 
 def _widened(state):

@@ -274,6 +274,27 @@ def test_initial_state_in_a_model(row):
     assert abs(to_numpy(model(x)) - alone).max() > 1e-3
 
 
+@pytest.mark.parametrize(
+    "row", slow_but(["LNGRU"], [(row,) for row in SEQUENCE_LAYERS]), ids=str
+)
+def test_an_initial_state_of_one_row_serves_all(row):
+    """As one that is learnt; its gradient is the sum over the rows."""
+    problem = Problem(row, {"return_sequences": True}, given_states=True)
+    layer = problem.layer()
+    one = [state[:1] for state in problem.states]
+    problem.states = [np.repeat(state, B, axis=0) for state in one]
+    every = problem.run(layer)
+    problem.states = one
+    found = problem.run(layer)
+    np.testing.assert_allclose(found.outputs[0], every.outputs[0], **FLOAT64)
+    for name, gradient in every.gradients.items():
+        if name.removeprefix("state").isdigit():
+            gradient = gradient.sum(0, keepdims=True)
+        np.testing.assert_allclose(
+            found.gradients[name], gradient, err_msg=name, **FLOAT64
+        )
+
+
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_regularizers_and_constraints(row):
     layer = row.make(

@@ -1,0 +1,250 @@
+"""Time series: windows, batches of several lengths, state between batches."""
+
+import keras
+import numpy as np
+import pytest
+from journeys.twins import BACKEND, compare, same, to_numpy, waves
+
+pytestmark = pytest.mark.slow
+
+
+def weather(layers, folder=None):
+    """The code example timeseries_weather_forecasting."""
+    (series,), _ = waves(rows=1, steps=120)
+    train, validation = (
+        keras.utils.timeseries_dataset_from_array(
+            part[:-12],
+            part[12:, :1],
+            sequence_length=6,
+            sequence_stride=2,
+            sampling_rate=2,
+            batch_size=8,
+        )
+        for part in (series[:76], series[60:])
+    )
+    inputs = keras.Input((6, 2))
+    outputs = keras.layers.Dense(1)(layers.LSTM(6)(inputs))
+    model = keras.Model(inputs, outputs)
+    model.compile(keras.optimizers.Adam(0.02), "mse")
+    path = f"{folder}/{layers.LSTM.__name__}.weights.h5"
+    history = model.fit(
+        train,
+        epochs=6,
+        validation_data=validation,
+        callbacks=[
+            keras.callbacks.EarlyStopping("val_loss", patience=5),
+            keras.callbacks.ModelCheckpoint(
+                path,
+                monitor="val_loss",
+                save_weights_only=True,
+                save_best_only=True,
+            ),
+            keras.callbacks.ReduceLROnPlateau("loss", patience=2),
+        ],
+        verbose=0,
+    ).history
+    model.load_weights(path)
+    best = model.evaluate(validation, verbose=0)
+    np.testing.assert_allclose(best, min(history["val_loss"]), rtol=1e-4)
+    return {"loss": history["loss"], "predictions": model.predict(validation)}
+
+
+def test_weather(tmp_path):
+    compare(lambda layers: weather(layers, tmp_path))
+
+
+class Lengths(keras.utils.PyDataset):
+    """A batch of each length, as users bucket their series."""
+
+    def __init__(self, lengths, **kwargs):
+        super().__init__(**kwargs)
+        self.lengths = lengths
+
+    def __len__(self):
+        return len(self.lengths)
+
+    def __getitem__(self, index):
+        return waves(rows=6, steps=self.lengths[index], seed=index)
+
+
+def buckets(layers):
+    """Batches of several lengths, and of length 1, in one model."""
+    model = keras.Sequential(
+        [
+            keras.Input((None, 2)),
+            layers.LayerNormalization(),
+            layers.GRU(5, return_sequences=True, dropout=0.1),
+            layers.BatchNormalization(),
+            layers.LSTM(5),
+            keras.layers.Dropout(0.1),
+            keras.layers.Dense(1),
+        ]
+    )
+    model.compile(keras.optimizers.Adam(0.03), "mae", metrics=["mse"])
+    data = Lengths([5, 8, 5, 1, 8])
+    history = model.fit(data, epochs=8, verbose=0).history
+    return {
+        "loss": history["loss"],
+        "evaluation": model.evaluate(data, verbose=0),
+        **{
+            f"{steps} steps": model(waves(rows=3, steps=steps)[0])
+            for steps in (1, 5, 8)
+        },
+    }
+
+
+def test_buckets():
+    compare(buckets)
+
+
+def padded(layers):
+    """Zeros in front, where no mask hides them, and behind both ways."""
+    x, y = waves(rows=24, steps=20)
+    x[:, :12] = 0.0
+    model = keras.Sequential(
+        [
+            keras.Input((20, 2)),
+            keras.layers.Bidirectional(layers.LSTM(4, return_sequences=True)),
+            layers.GRU(4, return_sequences=True),
+            layers.SimpleRNN(4),
+            keras.layers.Dense(1),
+        ]
+    )
+    model.compile(keras.optimizers.Adam(0.01), "mse")
+    history = model.fit(x, y, 8, epochs=6, verbose=0).history
+    return {
+        "loss": history["loss"],
+        "predictions": model.predict(x, verbose=0),
+    }
+
+
+def test_padded():
+    compare(padded)
+
+
+def traffic(layers):
+    """A layer inside a layer of the user: timeseries_traffic_forecasting."""
+
+    class GraphThenLSTM(keras.layers.Layer):
+        def __init__(self, nodes, units, **kwargs):
+            super().__init__(**kwargs)
+            self.mix = keras.layers.Dense(nodes)
+            self.lstm = layers.LSTM(units, activation="relu")
+            self.out = keras.layers.Dense(1)
+
+        def call(self, inputs):  # (batch, time, nodes, features)
+            shape = keras.ops.shape(inputs)
+            batch, steps, nodes, features = shape
+            mixed = keras.ops.swapaxes(
+                self.mix(keras.ops.swapaxes(inputs, 2, 3)), 2, 3
+            )
+            each = keras.ops.reshape(
+                keras.ops.transpose(mixed, (0, 2, 1, 3)),
+                (batch * nodes, steps, features),
+            )
+            out = self.out(self.lstm(each))
+            return keras.ops.reshape(out, (batch, nodes))
+
+    x = np.stack([waves(seed=seed)[0] for seed in range(3)], axis=2)
+    y = np.stack([waves(seed=seed)[1][:, 0] for seed in range(3)], axis=1)
+    inputs = keras.Input((12, 3, 2), batch_size=11)
+    model = keras.Model(inputs, GraphThenLSTM(3, 4)(inputs))
+    model.compile(keras.optimizers.RMSprop(0.005), keras.losses.Huber())
+    history = model.fit(x, y, 11, epochs=6, verbose=0).history
+    return {
+        "loss": history["loss"],
+        "predictions": model.predict(x, 11, verbose=0),
+    }
+
+
+def test_traffic():
+    compare(traffic)
+
+
+def frames(layers):
+    """Images over time: convolutions, then a GRU with a mask as an input."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(12, 5, 6, 6, 1)).astype("float32")
+    valid = np.arange(5) < rng.integers(1, 6, size=(12, 1))
+    y = (x[:, 0].mean((1, 2, 3)) > 0).astype("int32")
+    video = keras.Input((5, 6, 6, 1))
+    mask = keras.Input((5,), dtype="bool")
+    features = keras.layers.TimeDistributed(
+        keras.layers.Conv2D(3, 3, activation="relu")
+    )(video)
+    features = keras.layers.TimeDistributed(layers.BatchNormalization())(
+        features
+    )
+    features = keras.layers.TimeDistributed(
+        keras.layers.GlobalAveragePooling2D()
+    )(features)
+    hidden = layers.GRU(4, return_sequences=True)(features, mask=mask)
+    hidden = layers.GRU(4)(hidden)
+    model = keras.Model(
+        [video, mask], keras.layers.Dense(2, activation="softmax")(hidden)
+    )
+    model.compile(
+        keras.optimizers.Adam(0.02), "sparse_categorical_crossentropy"
+    )
+    history = model.fit([x, valid], y, 6, epochs=6, verbose=0).history
+    return {
+        "loss": history["loss"],
+        "predictions": model.predict([x, valid], verbose=0),
+    }
+
+
+def test_frames():
+    compare(frames)
+
+
+def across_batches(layers):
+    """Long series in pieces: the guide to RNNs, stateful and by hand."""
+    x, _ = waves(rows=4, steps=18)
+    pieces = np.split(x, 3, axis=1)
+    whole = layers.LSTM(3, return_sequences=True)
+    expected = to_numpy(whole(x))
+    layer = layers.LSTM(3, stateful=True, return_sequences=True)
+    layer.build(pieces[0].shape)
+    layer.set_weights(whole.get_weights())
+    found = [to_numpy(layer(piece)) for piece in pieces]
+    same(np.concatenate(found, axis=1), expected)
+    report = {"kept": [to_numpy(state).copy() for state in layer.states]}
+    # "To reuse the state of an RNN layer": another layer starts from it.
+    report["from states"] = layers.LSTM(3)(
+        pieces[0], initial_state=layer.states
+    )
+    layer.reset_state()
+    same(layer(pieces[0]), found[0])
+
+    states = None
+    carrying = layers.LSTM(3, return_sequences=True, return_state=True)
+    carrying.build(pieces[0].shape)
+    carrying.set_weights(whole.get_weights())
+    for piece, before in zip(pieces, found, strict=True):
+        output, *states = carrying(piece, initial_state=states)
+        same(output, before)
+
+    model = keras.Sequential(
+        [
+            keras.Input((6, 2), batch_size=4),
+            layers.GRU(3, stateful=True, return_sequences=True),
+            keras.layers.Dense(2),
+        ]
+    )
+    model.compile(keras.optimizers.Adam(0.02), "mse")
+    losses = []
+    for _ in range(5):
+        total = 0.0
+        for piece in pieces:
+            total += float(model.train_on_batch(piece, piece[..., ::-1]))
+        model.layers[0].reset_state()
+        losses.append(total)
+    report["loss"] = losses
+    report["predictions"] = model.predict(pieces[0], 4, verbose=0)
+    return report
+
+
+def test_across_batches():
+    # Keras 3.15 overwrites the state that torch wants for the gradient.
+    fails = "modified by an inplace operation" if BACKEND == "torch" else None
+    compare(across_batches, twin_fails=fails)

@@ -1,0 +1,255 @@
+"""Models that are saved, loaded, copied, exported, and trained on."""
+
+import copy
+import pickle
+
+import keras
+import numpy as np
+import pytest
+from journeys.twins import BACKEND, OURS, compare, same, sentences, to_numpy
+
+pytestmark = pytest.mark.slow
+
+
+def classifier(layers, **arguments):
+    """What a file has to hold: masks, states, dropout, moving statistics."""
+    inputs = keras.Input((None,), dtype="int32")
+    x = keras.layers.Embedding(12, 6, mask_zero=True)(inputs)
+    x = keras.layers.Bidirectional(
+        layers.LSTM(
+            4,
+            return_sequences=True,
+            kernel_regularizer=keras.regularizers.L2(1e-3),
+            recurrent_constraint="max_norm",
+            **arguments,
+        ),
+        merge_mode="sum",
+    )(x)
+    x = layers.LayerNormalization()(x)
+    x, state = layers.GRU(4, return_state=True, **arguments)(x)
+    x = keras.layers.concatenate([x, state])
+    x = layers.BatchNormalization()(x)
+    outputs = keras.layers.Dense(1, activation="sigmoid")(layers.Dense(4)(x))
+    model = keras.Model(inputs, outputs)
+    model.compile(keras.optimizers.Adam(0.02), "binary_crossentropy")
+    return model
+
+
+def fit(model, epochs=2, **options):
+    x, y = sentences()
+    options = {"shuffle": False, "verbose": 0} | options
+    return model.fit(x, y, 11, epochs=epochs, **options).history["loss"]
+
+
+def continued(layers, folder):
+    """Saved in the middle, and the same as without a pause."""
+    x, _ = sentences()
+    keras.utils.set_random_seed(1)
+    whole = classifier(layers)
+    losses = fit(whole, 4)
+    keras.utils.set_random_seed(1)
+    model = classifier(layers)
+    fit(model)
+    path = f"{folder}/{layers.LSTM.__name__}.keras"
+    model.save(path)
+    loaded = keras.saving.load_model(path)
+    assert loaded.to_json() == model.to_json()
+    np.testing.assert_array_equal(loaded.predict(x), model.predict(x))
+    np.testing.assert_allclose(fit(loaded), losses[2:], rtol=1e-3)
+    same(loaded.predict(x), whole.predict(x))
+    return {"loss": losses, "predictions": whole.predict(x)}
+
+
+def test_continued(tmp_path):
+    compare(lambda layers: continued(layers, tmp_path))
+
+
+def interrupted(layers, folder):
+    """Callbacks: backup, best weights, rate, log, average of the weights."""
+
+    class PowerCut(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            if epoch == 1:
+                raise KeyboardInterrupt
+
+    folder = folder / layers.LSTM.__name__
+    callbacks = [
+        keras.callbacks.BackupAndRestore(folder / "backup"),
+        keras.callbacks.ModelCheckpoint(
+            folder / "best.keras", monitor="loss", save_best_only=True
+        ),
+        keras.callbacks.LearningRateScheduler(lambda epoch, rate: 0.9 * rate),
+        keras.callbacks.CSVLogger(folder / "log.csv", append=True),
+        keras.callbacks.TerminateOnNaN(),
+    ]
+    folder.mkdir()
+    model = classifier(layers)
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, 5, callbacks=[*callbacks, PowerCut()])
+    again = classifier(layers)
+    losses = fit(
+        again,
+        5,
+        callbacks=[
+            *callbacks,
+            keras.callbacks.EarlyStopping(
+                "loss", patience=5, restore_best_weights=True
+            ),
+        ],
+    )
+    assert len(losses) == 3  # epochs 3 to 5
+    lines = (folder / "log.csv").read_text().splitlines()
+    assert len(lines) == 6
+    best = keras.saving.load_model(folder / "best.keras")
+    x, _ = sentences()
+    same(best.predict(x), again.predict(x))
+    return {"loss": losses, "predictions": best.predict(x)}
+
+
+def test_interrupted(tmp_path):
+    compare(lambda layers: interrupted(layers, tmp_path))
+
+
+def copies(layers, folder):
+    """Every way to get another model of the same layers and weights."""
+    x, _ = sentences()
+    model = classifier(layers)
+    fit(model)
+    expected = model.predict(x)
+    path = folder / f"{layers.LSTM.__name__}.weights.h5"
+    model.save_weights(path)
+    described = keras.models.model_from_json(model.to_json())
+    described.load_weights(path)
+    cloned = keras.models.clone_model(model)
+    cloned.set_weights(model.get_weights())
+    every = {
+        "described": described,
+        "cloned": cloned,
+        "deep": copy.deepcopy(model),
+        "pickled": pickle.loads(pickle.dumps(model)),
+        "configured": type(model).from_config(model.get_config()),
+    }
+    every["configured"].set_weights(model.get_weights())
+    for other in every.values():
+        same(other.predict(x), expected)
+        assert [w.name for w in other.weights] == [
+            w.name for w in model.weights
+        ]
+    return {"predictions": expected}
+
+
+def test_copies(tmp_path):
+    compare(lambda layers: copies(layers, tmp_path))
+
+
+def trees(layers):
+    """Weights by path, as state trees and layout maps name them."""
+    models = [
+        keras.Sequential(
+            [
+                keras.Input((4, 2)),
+                layers.LSTM(3, return_sequences=True, name="first"),
+                keras.layers.Bidirectional(
+                    layers.GRU(3, name="inner"), name="second"
+                ),
+                layers.LayerNormalization(name="norm"),
+            ],
+            name="model",
+        )
+        for _ in range(2)
+    ]
+    for model in models:
+        model.compile("sgd", "mse")
+    paths = [[weight.path for weight in model.weights] for model in models]
+    assert paths[0] == paths[1]
+    models[1].set_state_tree(models[0].get_state_tree())
+    for weight, expected in zip(*(m.weights for m in models), strict=True):
+        np.testing.assert_array_equal(to_numpy(weight), to_numpy(expected))
+    x = np.random.default_rng(0).normal(size=(3, 4, 2)).astype("float32")
+    same(models[1](x), models[0](x))
+    return {"predictions": models[1](x)}
+
+
+def test_trees():
+    compare(trees)
+
+
+def exported(layers, folder):
+    """A SavedModel, run by TensorFlow alone and as a layer of Keras."""
+    import tensorflow as tf
+
+    x, _ = sentences()
+    x = x.astype("int32")
+    model = classifier(layers)
+    fit(model)
+    expected = model.predict(x)
+    path = f"{folder}/{layers.LSTM.__name__}"
+    model.export(path, verbose=False)
+    served = tf.saved_model.load(path)
+    for rows in (22, 1):
+        for steps in (9, 4):
+            part = x[:rows, :steps]
+            same(served.serve(part).numpy(), model.predict(part))
+    if BACKEND == "tensorflow":
+        layer = keras.layers.TFSMLayer(path, call_endpoint="serve")
+        same(layer(x), expected)
+    return {"predictions": served.serve(x).numpy()}
+
+
+if BACKEND != "torch":
+
+    def test_exported(tmp_path):
+        compare(lambda layers: exported(layers, tmp_path))
+
+
+def archived(layers, folder):
+    """Endpoints of one's own: `keras.export.ExportArchive`."""
+    import tensorflow as tf
+
+    x, _ = sentences()
+    model = classifier(layers)
+    model(x)
+    path = f"{folder}/{layers.LSTM.__name__}"
+    archive = keras.export.ExportArchive()
+    archive.track(model)
+    archive.add_endpoint(
+        "classify",
+        lambda words: model(words, training=False),
+        [keras.InputSpec(shape=(None, 9), dtype="int32")],
+    )
+    archive.write_out(path, verbose=False)
+    served = tf.saved_model.load(path)
+    found = served.classify(tf.constant(x, "int32")).numpy()
+    same(found, model.predict(x))
+    return {"predictions": found}
+
+
+if BACKEND != "torch":
+
+    def test_archived(tmp_path):
+        compare(lambda layers: archived(layers, tmp_path))
+
+
+def quantised(layers):
+    """Dense and Embedding to int8 in a model with recurrent layers."""
+    x, _ = sentences()
+    model = classifier(layers)
+    fit(model)
+    model.quantize("int8")
+    return {"predictions": model.predict(x)}
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
+def test_quantised():
+    compare(quantised)
+
+
+def test_ours_load_in_a_program_that_only_imports_the_package(tmp_path):
+    """No `custom_objects`, whatever is in the file."""
+    model = classifier(OURS)
+    model.save(tmp_path / "model.keras")
+    x, _ = sentences()
+    same(
+        keras.models.load_model(tmp_path / "model.keras").predict(x),
+        model.predict(x),
+    )

@@ -1,0 +1,121 @@
+"""A journey: a program of Keras' guides, with Keras' layers and with ours.
+
+A journey is a function of the layers that it takes from `layers.LSTM` and the
+like; it returns what it saw, by name. `compare` runs it twice and holds the
+two reports against each other.
+"""
+
+import types
+
+import keras
+import numpy as np
+import pytest
+
+import keras_ln
+
+BACKEND = keras.backend.backend()
+THEIRS = types.SimpleNamespace(
+    LSTM=keras.layers.LSTM,
+    LSTMCell=keras.layers.LSTMCell,
+    GRU=keras.layers.GRU,
+    GRUCell=keras.layers.GRUCell,
+    SimpleRNN=keras.layers.SimpleRNN,
+    SimpleRNNCell=keras.layers.SimpleRNNCell,
+    LayerNormalization=keras.layers.LayerNormalization,
+    BatchNormalization=keras.layers.BatchNormalization,
+    Dense=keras.layers.Dense,
+)
+OURS = types.SimpleNamespace(
+    LSTM=keras_ln.LNLSTM,
+    LSTMCell=keras_ln.LNLSTMCell,
+    GRU=keras_ln.LNGRU,
+    GRUCell=keras_ln.LNGRUCell,
+    SimpleRNN=keras_ln.LNSimpleRNN,
+    SimpleRNNCell=keras_ln.LNSimpleRNNCell,
+    LayerNormalization=keras_ln.LayerNormalization,
+    BatchNormalization=keras_ln.BatchNormalization,
+    Dense=keras_ln.WeightNormDense,
+)
+
+
+def compare(journey, ours=OURS, theirs=THEIRS, twin_fails=None):
+    """Run a journey with both sets of layers; returns our report.
+
+    Reports need the same names, shapes and dtypes, all values must be finite,
+    and what is called a loss must fall: its last value below its first.
+
+    Args:
+        journey: function of the layers that returns its report.
+        ours: our layers.
+        theirs: Keras' layers.
+        twin_fails: what the error says where Keras' own layers have one.
+    """
+    if twin_fails is None:
+        expected = _run(journey, theirs)
+    else:
+        with pytest.raises(Exception, match=twin_fails):
+            _run(journey, theirs)
+        expected = None
+    found = _run(journey, ours)
+    if expected is not None:
+        assert {name: (v.shape, v.dtype) for name, v in found.items()} == {
+            name: (v.shape, v.dtype) for name, v in expected.items()
+        }
+    return found
+
+
+def _run(journey, layers):
+    keras.utils.set_random_seed(20160721)
+    report = {k: _array(value) for k, value in journey(layers).items()}
+    for name, value in report.items():
+        assert value.dtype.kind != "f" or np.isfinite(value).all(), name
+        if name.endswith("loss"):
+            assert value[-1] < value[0], f"{name}: {value}"
+    return report
+
+
+def _array(value):
+    """A report's entry as NumPy sees it, in its own dtype."""
+    if keras.ops.is_tensor(value):
+        dtype = keras.backend.standardize_dtype(value.dtype)
+        value = keras.ops.convert_to_numpy(value)
+        # NumPy has no bfloat16 of its own.
+        return value.astype("float32") if dtype == "bfloat16" else value
+    return np.asarray(value)
+
+
+def to_numpy(value):
+    return keras.ops.convert_to_numpy(value)
+
+
+def same(found, expected):
+    """Two runs of one program, of which one was saved in between."""
+    np.testing.assert_allclose(
+        to_numpy(found), to_numpy(expected), rtol=1e-4, atol=1e-5
+    )
+
+
+def sentences(rows=22, steps=9, words=12, padding="post", seed=0):
+    """Padded word numbers (rows, steps), and whether 1 outnumbers 2.
+
+    0 is the padding; one row is full, one has a single word.
+    """
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(2, steps, size=rows)
+    lengths[:2] = steps, 1
+    texts = [rng.integers(1, words, size=n).tolist() for n in lengths]
+    for k, text in enumerate(texts):
+        text[0] = 1 + k % 2
+        text[1:] = [1 + k % 2 if word < 5 else word for word in text[1:]]
+    x = keras.utils.pad_sequences(texts, steps, padding=padding)
+    return x, (np.arange(rows) % 2).astype("float32")
+
+
+def waves(rows=22, steps=12, features=2, seed=0):
+    """Noisy sine waves (rows, steps, features) and their next values."""
+    rng = np.random.default_rng(seed)
+    start = rng.uniform(0.0, 6.0, size=(rows, 1, features))
+    time = np.arange(steps + 1)[None, :, None]
+    wave = np.sin(start + 0.5 * time).astype("float32")
+    wave += 0.05 * rng.normal(size=wave.shape).astype("float32")
+    return wave[:, :-1], wave[:, -1, :1]
