@@ -275,7 +275,7 @@ def test_initial_state_in_a_model(row):
 
 
 @pytest.mark.parametrize(
-    "row", slow_but(["LNGRU"], [(row,) for row in SEQUENCE_LAYERS]), ids=str
+    "row", full_but(["LNGRU"], [(row,) for row in SEQUENCE_LAYERS]), ids=str
 )
 def test_an_initial_state_of_one_row_serves_all(row):
     """As one that is learnt; its gradient is the sum over the rows."""
