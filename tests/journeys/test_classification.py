@@ -10,7 +10,7 @@ from journeys.twins import compare, sentences, to_numpy
 
 import keras_ln
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 RECURRENT = {
     "LNLSTM": (keras_ln.LNLSTM, keras.layers.LSTM),

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from journeys.twins import BACKEND, compare, sentences, to_numpy, waves
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 
 def forecaster(layers, base=keras.Model):

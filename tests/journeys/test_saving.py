@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from journeys.twins import BACKEND, OURS, compare, same, sentences, to_numpy
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 
 def classifier(layers, **arguments):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from journeys.twins import compare
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 
 def frames(rows=12, steps=14, letters=4):

@@ -18,7 +18,7 @@ import keras_ln
 
 # XLA compiles for each of them, and what they test stands above the backend.
 if keras.backend.backend() != "torch":
-    pytestmark = pytest.mark.slow
+    pytestmark = pytest.mark.full
 
 WITHOUT_NORM = {
     "LSTM": keras_cases.LSTM,

@@ -17,7 +17,7 @@ import keras_ln
 
 # XLA compiles for each of them, and what they test stands above the backend.
 if keras.backend.backend() != "torch":
-    pytestmark = pytest.mark.slow
+    pytestmark = pytest.mark.full
 
 SEEDED = {
     "kernel_initializer": keras.initializers.GlorotUniform(seed=1),

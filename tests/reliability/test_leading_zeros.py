@@ -27,7 +27,7 @@ def parameters(cases, quick):
         pytest.param(
             *case,
             id="-".join(map(str, case)),
-            marks=[] if case in quick else [pytest.mark.slow],
+            marks=[] if case in quick else [pytest.mark.full],
         )
         for case in cases
     ]
