@@ -198,6 +198,49 @@ def test_a_call_that_fails_leaves_no_dropout_mask(row):
     assert layer(x, training=True).shape == (B + 1, U)
 
 
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_build_from_config(row):
+    layer = row.make()
+    layer(keras.Input((T, D)))
+    revived = row.layer_class.from_config(layer.get_config())
+    revived.build_from_config(layer.get_build_config())
+    assert [w.shape for w in revived.weights] == [
+        w.shape for w in layer.weights
+    ]
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_trainable_may_be_switched(row):
+    layer = row.make()
+    layer.build((None, T, D))
+    count = len(layer.trainable_weights)
+    layer.trainable = False
+    assert not layer.trainable_weights and not layer.cell.trainable
+    layer.trainable = True
+    assert len(layer.trainable_weights) == count > 0
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_quantize_is_refused_as_by_keras(row):
+    layer = row.make()
+    layer.build((None, T, D))
+    with pytest.raises(NotImplementedError, match=f"{row.name} does not have"):
+        layer.quantize("int8")
+
+
+def test_a_subclass_adds_a_loss():
+    class Penalized(keras_ln.LNGRU):
+        def call(self, sequences, initial_state=None, mask=None, training=0):
+            outputs = super().call(sequences, initial_state, mask, training)
+            self.add_loss(keras.ops.sum(outputs))
+            return outputs
+
+    layer = Penalized(U, use_fused=False, dropout=0.5)
+    y = layer(np.ones((B, T, D), "float32"), training=True)
+    (loss,) = layer.losses
+    np.testing.assert_allclose(to_numpy(loss), to_numpy(y).sum(), rtol=1e-5)
+
+
 def test_a_mask_in_lists():
     layer = keras_ln.LNGRU(U, use_fused=False)
     x, mask = np.ones((B, T, D), "float32"), [[True, False, True, True]] * B
