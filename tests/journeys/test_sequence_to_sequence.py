@@ -158,6 +158,14 @@ def lookups(layers):
         def call(self, hidden):
             return keras.ops.take(hidden, [0, 2, 4, 4], axis=1)
 
+    class Neighbour(keras.layers.Layer):
+        """The next row of the batch, as contrastive losses take it."""
+
+        def call(self, vectors):
+            rows = keras.ops.shape(vectors)[0]
+            index = (keras.ops.arange(rows) + 1) % rows
+            return keras.ops.take(vectors, index, axis=0)
+
     words, y = sentences(rows=21)
     x, lengths = (
         keras.Input((9,), dtype="int32"),
@@ -167,8 +175,10 @@ def lookups(layers):
     hidden = layers.LayerNormalization()(hidden)
     last = LastWord()(hidden, lengths)
     some = layers.GRU(4)(EveryOther()(hidden))
-    some = keras.layers.concatenate([last, some])
-    model = keras.Model([x, lengths], keras.layers.Dense(1)(some))
+    normed = layers.LayerNormalization()(some)
+    every = [last, some, Neighbour()(layers.SimpleRNN(4)(hidden))]
+    every = keras.layers.concatenate([*every, Neighbour()(normed)])
+    model = keras.Model([x, lengths], keras.layers.Dense(1)(every))
     model.compile(keras.optimizers.Adam(0.02), "mse")
     before = to_numpy(model.layers[1].table).copy()
     history = model.fit(
@@ -184,22 +194,3 @@ def lookups(layers):
 
 def test_lookups():
     compare(lookups)
-
-
-def repeated_batches(layers):
-    """A state of one example for all, and outputs of several layers."""
-    x = np.random.default_rng(0).normal(size=(6, 5, 3)).astype("float32")
-    inputs = keras.Input((5, 3))
-    summary = layers.LSTM(4)(inputs)
-    start = [keras.layers.Dense(4)(summary), keras.layers.Dense(4)(summary)]
-    first, h, c = layers.LSTM(4, return_sequences=True, return_state=True)(
-        inputs, initial_state=start
-    )
-    second = layers.LSTM(4)(first, initial_state=(h, c))
-    model = keras.Model(inputs, [first, second, h, c])
-    outputs = model.predict(x, verbose=0)
-    return {f"output {k}": value for k, value in enumerate(outputs)}
-
-
-def test_states_as_lists_and_tuples():
-    compare(repeated_batches)
