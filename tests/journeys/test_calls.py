@@ -7,7 +7,7 @@ from journeys.twins import BACKEND, compare
 
 # XLA compiles for most of them.
 if BACKEND != "torch":
-    pytestmark = pytest.mark.slow
+    pytestmark = pytest.mark.full
 
 X = np.random.default_rng(0).normal(size=(3, 4, 2)).astype("float32")
 STATE = np.zeros((3, 3), "float32")

@@ -7,7 +7,7 @@ from journeys.twins import BACKEND, compare, sentences, to_numpy
 
 # XLA compiles for each layer in them.
 if BACKEND != "torch":
-    pytestmark = pytest.mark.slow
+    pytestmark = pytest.mark.full
 
 
 def from_the_masking_guide(layers):
