@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import sys
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
@@ -20,9 +21,9 @@ def takes_symbolic_tensors(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
     @functools.wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        values = keras.tree.flatten((args, kwargs))
+        values = leaves((args, kwargs))
         refuse_tf_keras(f"keras_ln.ops.{function.__name__}", values)
-        if any(map(_is_symbolic, values)):
+        if any(_is_symbolic(value) for value in values):
             return FunctionCall(function.__name__)(*args, **kwargs)
         return function(*args, **kwargs)
 
@@ -74,6 +75,18 @@ class _Traced(keras.Operation):
         self.call = function
 
 
+def leaves(values: Any) -> list[Any]:
+    """What lists, tuples and dicts hold, however deep.
+
+    Other than keras.tree.flatten, torch.compile can trace it.
+    """
+    if isinstance(values, dict):
+        values = list(values.values())
+    if not isinstance(values, list | tuple):
+        return [values]
+    return [leaf for value in values for leaf in leaves(value)]
+
+
 def _is_symbolic(value: Any) -> bool:
     return isinstance(value, keras.KerasTensor)
 
@@ -83,7 +96,9 @@ def refuse_tf_keras(owner: str, values: Any) -> None:
 
     tf_keras, which is Keras 2, need not be installed.
     """
-    for value in keras.tree.flatten(values):
+    if "tf_keras" not in sys.modules:
+        return
+    for value in leaves(values):
         if type(value).__module__.partition(".")[0] == "tf_keras":
             raise TypeError(
                 f"{owner} is made for Keras 3 and takes nothing of tf_keras, "

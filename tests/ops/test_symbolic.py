@@ -2,6 +2,8 @@
 
 import functools
 import inspect
+import sys
+import types
 
 import keras
 import numpy as np
@@ -117,7 +119,8 @@ def test_a_file_may_name_our_functions_only(name):
         keras.Model.from_config(config)
 
 
-def test_tensors_of_tf_keras():
+def test_tensors_of_tf_keras(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tf_keras", types.ModuleType("tf_keras"))
     tensor = type("KerasTensor", (), {"__module__": "tf_keras.src.engine"})()
     with pytest.raises(TypeError, match="ops.ln_lstm .*Keras 3 .*tf_keras"):
         ops.ln_lstm(tensor, None, {})

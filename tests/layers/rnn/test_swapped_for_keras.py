@@ -1,6 +1,8 @@
 """What works with a layer of Keras works with ours in its place."""
 
 import inspect
+import sys
+import types
 
 import keras
 import numpy as np
@@ -298,12 +300,20 @@ KERAS_2_TENSOR = type(
 )
 
 
+@pytest.fixture
+def tf_keras(monkeypatch):
+    """A process that has imported it."""
+    monkeypatch.setitem(sys.modules, "tf_keras", types.ModuleType("tf_keras"))
+
+
+@pytest.mark.usefixtures("tf_keras")
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_tensors_of_tf_keras(row):
     with pytest.raises(TypeError, match=f"{row.name} .*Keras 3 .*tf_keras"):
         output(row.make(), row, KERAS_2_TENSOR())
 
 
+@pytest.mark.usefixtures("tf_keras")
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_states_of_tf_keras(row):
     with pytest.raises(TypeError, match=f"{row.name} .*Keras 3 .*tf_keras"):
@@ -312,6 +322,7 @@ def test_states_of_tf_keras(row):
         )
 
 
+@pytest.mark.usefixtures("tf_keras")
 def test_models_of_tf_keras():
     with pytest.raises(TypeError, match="reestimate_statistics .*Keras 3"):
         keras_ln.reestimate_statistics(KERAS_2_TENSOR(), [])
