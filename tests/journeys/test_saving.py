@@ -6,7 +6,7 @@ import pickle
 import keras
 import numpy as np
 import pytest
-from journeys.twins import BACKEND, OURS, compare, same, sentences, to_numpy
+from journeys.twins import BACKEND, compare, same, sentences, to_numpy
 
 pytestmark = pytest.mark.full
 
@@ -242,14 +242,3 @@ def quantised(layers):
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
 def test_quantised():
     compare(quantised)
-
-
-def test_ours_load_in_a_program_that_only_imports_the_package(tmp_path):
-    """No `custom_objects`, whatever is in the file."""
-    model = classifier(OURS)
-    model.save(tmp_path / "model.keras")
-    x, _ = sentences()
-    same(
-        keras.models.load_model(tmp_path / "model.keras").predict(x),
-        model.predict(x),
-    )

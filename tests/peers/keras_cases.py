@@ -1,10 +1,11 @@
 """Keras' own test modules, loaded with other layers in them.
 
 The wheel of Keras holds its tests, keras/src/layers/*/*_test.py. They are not
-copied: `load` runs a module's source anew and swaps names in it.
+copied: `case_class` runs a module's source anew and swaps names in it.
 """
 
 import ast
+import functools
 import importlib.util
 import pathlib
 import types
@@ -56,6 +57,11 @@ def case_class(module, layers):
     return found
 
 
+@functools.cache
+def _as_it_is(module):
+    return case_class(module, {})
+
+
 def names(module, layers):
     """The tests of a module that name one of the layers."""
     source = ast.parse(_origin(module).read_text())
@@ -69,10 +75,9 @@ def names(module, layers):
             for node in ast.walk(function)
         )
     )
-    cls = case_class(module, {})
     return [
         name
-        for name in dir(cls)
+        for name in dir(_as_it_is(module))
         # Keras' decorators number the cases of a function.
         if name.startswith("test_") and name.rstrip("0123456789") in using
     ]
@@ -80,7 +85,7 @@ def names(module, layers):
 
 def is_of_this_backend(module, name):
     """Whether Keras marks its test as one of another backend."""
-    marks = getattr(getattr(case_class(module, {}), name), "pytestmark", ())
+    marks = getattr(getattr(_as_it_is(module), name), "pytestmark", ())
     return not any(mark.name == "skipif" and mark.args[0] for mark in marks)
 
 
