@@ -37,6 +37,10 @@ torch. Each of them supplies the same names:
     inside the functions given to ``custom_vjp``: in whatever form computes
     ``x`` and its sum in one pass where XLA runs.
 
+``how_to_densify(x)``
+    A sentence on how to make a dense tensor of ``x``, or None where it is one
+    or can be converted to one.
+
 ``on_cpu()``
     Whether programs run on a CPU, as far as that is known where they are
     made. On other devices kernels are cheap to run and dear to launch.
@@ -83,6 +87,7 @@ mean = _module.mean
 sum = _module.sum
 where = _module.where
 fused_sum = _module.fused_sum
+how_to_densify = _module.how_to_densify
 on_cpu = _module.on_cpu
 reads_python = _module.reads_python
 jacobian = _module.jacobian

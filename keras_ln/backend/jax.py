@@ -23,6 +23,12 @@ def sum(x, axis=None, keepdims=False):
     return jnp.sum(x, axis=axis, keepdims=keepdims)
 
 
+def how_to_densify(x):
+    """What to call, or None; see the package docstring."""
+    # BCOO and its like; to import their module takes long.
+    return "Call its todense()." if hasattr(x, "todense") else None
+
+
 def on_cpu():
     """Whether programs run on a CPU; see the package docstring."""
     return jax.default_backend() == "cpu"

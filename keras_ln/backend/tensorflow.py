@@ -40,6 +40,18 @@ def sum(x, axis=None, keepdims=False):
     return tf.reduce_sum(x, axis=axis, keepdims=keepdims)
 
 
+def how_to_densify(x):
+    """What to call, or None; see the package docstring."""
+    if isinstance(x, tf.RaggedTensor):
+        return (
+            "Call its to_tensor(), and hand over "
+            "tf.sequence_mask(x.row_lengths()) as the mask where there is one."
+        )
+    if isinstance(x, tf.SparseTensor):
+        return "Call tf.sparse.to_dense with it."
+    return None
+
+
 def on_cpu():
     """Whether there is no other device; see the package docstring."""
     kinds = {d.device_type for d in tf.config.get_visible_devices()}

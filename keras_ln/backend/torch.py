@@ -1,8 +1,8 @@
 """The backend contract on torch."""
 
 import functools
+import operator
 
-import keras
 import torch
 
 # Keras does not export it (3.15), and to make a tensor takes longer.
@@ -29,6 +29,15 @@ def sum(x, axis=None, keepdims=False):
     return torch.sum(x, dim=axis, keepdim=keepdims)
 
 
+def how_to_densify(x):
+    """What to call, or None; see the package docstring."""
+    if not isinstance(x, torch.Tensor):
+        return None
+    if x.is_nested:
+        return "Call torch.nested.to_padded_tensor with it."
+    return None if x.layout is torch.strided else "Call its to_dense()."
+
+
 def on_cpu():
     """Whether tensors lie on a CPU; see the package docstring."""
     return get_device().startswith("cpu")
@@ -48,23 +57,14 @@ def fused_sum(x, axes, keepdims=False, weights=None):
 
 def scan(step, init, xs, *, reverse=False):
     """Loop over the leading axis of ``xs``; see the package docstring."""
-    flat = keras.tree.flatten(xs)
-    length = next(x.shape[0] for x in flat if x is not None)
-    order = range(length - 1, -1, -1) if reverse else range(length)
+    length = _tensors(xs)[0].shape[0]
     carry, rows = init, []
-    for t in order:
-        x = keras.tree.map_structure(
-            lambda leaf, t=t: None if leaf is None else leaf[t], xs
-        )
-        carry, y = step(carry, x)
+    for t in range(length - 1, -1, -1) if reverse else range(length):
+        carry, y = step(carry, _map(operator.itemgetter(t), xs))
         rows.append(y)
     if reverse:
         rows.reverse()
-    ys = keras.tree.map_structure(
-        lambda *leaves: None if leaves[0] is None else torch.stack(leaves),
-        *rows,
-    )
-    return carry, ys
+    return carry, _map(lambda *leaves: torch.stack(leaves), *rows)
 
 
 def custom_vjp(forward, backward, reference=None):
@@ -161,7 +161,7 @@ class _Op(torch.autograd.Function):
             for zeros, cotangent in zip(ctx.zeros, cotangents, strict=False)
         ]
         gradients = call.backward(residuals, _fill(call.outputs, dense))
-        return None, *_flatten_gradients(gradients, call.args)
+        return None, *_gradients_of(call.args, gradients)
 
 
 def _dense(cotangent):
@@ -171,39 +171,59 @@ def _dense(cotangent):
     return cotangent.to_dense()
 
 
+# Not keras.tree, whose functions torch.compile cannot look into everywhere.
+def _map(function, structure, *others):
+    """The structure of what the function makes of tensors; None stays."""
+    if structure is None:
+        return None
+    if isinstance(structure, dict):
+        return {
+            key: _map(function, value, *[other[key] for other in others])
+            for key, value in structure.items()
+        }
+    if isinstance(structure, list | tuple):
+        items = [
+            _map(function, *parts)
+            for parts in zip(structure, *others, strict=True)
+        ]
+        return items if isinstance(structure, list) else tuple(items)
+    return function(structure, *others)
+
+
 def _tensors(structure):
-    return [leaf for leaf in keras.tree.flatten(structure) if leaf is not None]
+    found: list = []
+    _map(found.append, structure)
+    return found
 
 
 def _skeleton(structure):
     """The structure with 0 for a tensor."""
-    return keras.tree.map_structure(
-        lambda leaf: None if leaf is None else 0, structure
-    )
+    return _map(lambda tensor: 0, structure)
 
 
 def _fill(skeleton, tensors):
     """The structure with the first of the tensors in the places of zeros."""
     tensors = iter(tensors)
-    leaves = [
-        None if leaf is None else next(tensors)
-        for leaf in keras.tree.flatten(skeleton)
-    ]
-    return keras.tree.pack_sequence_as(skeleton, leaves)
+    return _map(lambda _: next(tensors), skeleton)
 
 
-def _flatten_gradients(gradients, args):
-    """One gradient, or None, per tensor of `args`."""
-    flat: list = []
-    for gradient, arg in zip(gradients, args, strict=True):
-        leaves = keras.tree.flatten(arg)
-        given = [None] * len(leaves)
-        if gradient is not None:
-            given = keras.tree.flatten(gradient)
-        flat.extend(
-            g for g, x in zip(given, leaves, strict=True) if x is not None
+def _gradients_of(args, gradients):
+    """One gradient, or None, per tensor of a structure of arguments."""
+    if args is None:
+        return []
+    if isinstance(args, dict):
+        keys = list(args)
+    elif isinstance(args, list | tuple):
+        keys = list(range(len(args)))
+    else:
+        return [gradients]
+    return [
+        gradient
+        for key in keys
+        for gradient in _gradients_of(
+            args[key], None if gradients is None else gradients[key]
         )
-    return flat
+    ]
 
 
 def jacobian(function, x):

@@ -11,6 +11,8 @@ from typing import Any
 
 import keras
 
+from keras_ln import backend
+
 
 def check_integer(name: str, value: Any) -> int:
     """Returns `value` as an int; `TypeError` unless it is an integer."""
@@ -90,6 +92,25 @@ def check_floating(name: str, dtype: Any) -> str:
             f'keras.ops.cast({name}, "float32").'
         )
     return dtype
+
+
+def check_dense(name: str, x: Any) -> None:
+    """`ValueError` for ragged, nested and sparse tensors."""
+    kind, advice = type(x).__name__, backend.how_to_densify(x)
+    if isinstance(x, keras.KerasTensor) and (x.ragged or x.sparse):
+        kind = "a ragged keras.Input" if x.ragged else "a sparse keras.Input"
+        advice = "Make it dense, with a mask where rows end early."
+    if advice is not None:
+        raise ValueError(
+            f"Argument `{name}` must be a dense tensor. Received: {kind}. "
+            f"{advice}"
+        )
+
+
+def dense_tensor(name: str, x: Any) -> Any:
+    """`x` as a tensor; `ValueError` for ragged, nested and sparse ones."""
+    check_dense(name, x)
+    return keras.ops.convert_to_tensor(x)
 
 
 def places(name: str, values: Any) -> list[tuple[str, Any]]:

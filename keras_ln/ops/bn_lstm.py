@@ -136,7 +136,7 @@ def bn_lstm(
     >>> tuple(outputs.shape), tuple(statistics["state"][0].shape)
     ((2, 7, 4), (7, 4))
     """
-    sequences = keras.ops.convert_to_tensor(sequences)
+    sequences = arguments.dense_tensor("sequences", sequences)
     weights = weight_tensors(
         weights, arguments.statistics_dtype(sequences.dtype)
     )

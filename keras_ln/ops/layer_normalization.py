@@ -55,7 +55,7 @@ def layer_normalization(
     >>> print(keras.ops.convert_to_numpy(y).round(3))
     [[-1.  1.]]
     """
-    x = keras.ops.convert_to_tensor(x)
+    x = arguments.dense_tensor("x", x)
     arguments.check_floating("x", x.dtype)
     axes = arguments.check_axes(axis, len(x.shape))
     epsilon = arguments.check_epsilon(epsilon)

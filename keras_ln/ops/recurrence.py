@@ -189,7 +189,7 @@ def sequence_forward(
         body, states, (projected, rows), reverse=go_backwards
     )
     if return_all_outputs:
-        outputs = keras.ops.swapaxes(_visits(outputs, go_backwards), 0, 1)
+        outputs = keras.ops.transpose(_visits(outputs, go_backwards), (1, 0, 2))
     visited = {}
     if cell.gives_statistics:
         visited = _visits(statistics, go_backwards)
@@ -218,7 +218,7 @@ def sequence_vjp(
     sequences, states, weights, (input_mask, recurrent_mask), rows = args
     d_outputs, d_states, _ = cotangents
     if d_outputs is not None:
-        d_outputs = keras.ops.swapaxes(d_outputs, 0, 1)
+        d_outputs = keras.ops.transpose(d_outputs, (1, 0, 2))
         d_outputs = _visits(d_outputs, go_backwards)
     dtype = sequences.dtype
     transposed = keras.ops.transpose(weights["recurrent_kernel"])
@@ -318,12 +318,18 @@ def sequence_vjp(
         keras.ops.cast(d, state.dtype)
         for d, state in zip(d_first, states, strict=True)
     )
-    return keras.ops.swapaxes(d_inputs, 0, 1), d_first, d_weights, None, None
+    return (
+        keras.ops.transpose(d_inputs, (1, 0, 2)),
+        d_first,
+        d_weights,
+        None,
+        None,
+    )
 
 
 def _time_major(sequences: Any, input_mask: Any) -> Any:
     """The inputs that are multiplied (T, B, D)."""
-    inputs = keras.ops.swapaxes(sequences, 0, 1)
+    inputs = keras.ops.transpose(sequences, (1, 0, 2))
     return inputs if input_mask is None else inputs * input_mask
 
 

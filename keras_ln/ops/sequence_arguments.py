@@ -49,7 +49,7 @@ def check_sequence(
     Raises:
         ValueError: naming the argument, what was expected and what came.
     """
-    sequences = keras.ops.convert_to_tensor(sequences)
+    sequences = arguments.dense_tensor("sequences", sequences)
     arguments.check_floating("sequences", sequences.dtype)
     arguments.check_rank("sequences", sequences.shape, "batch, time, features")
     arguments.check_steps("sequences", sequences.shape)

@@ -62,7 +62,7 @@ def wn_lstm(
     >>> tuple(outputs.shape), tuple(c.shape)
     ((2, 7, 4), (2, 4))
     """
-    sequences = keras.ops.convert_to_tensor(sequences)
+    sequences = arguments.dense_tensor("sequences", sequences)
     weights = _checked(weights, arguments.statistics_dtype(sequences.dtype))
     weights = effective_weights(weights, sequences.dtype)
     return ln_lstm(sequences, initial_states, weights, **options)

@@ -109,7 +109,7 @@ def oracle(row, arrays):
             marks=[]
             if BACKEND == "torch"
             or (row.name == "LNLSTM" and dtype in ("float32", "bfloat16"))
-            else [pytest.mark.slow],
+            else [pytest.mark.full],
         )
         for row in ROWS
         for dtype in UNIT

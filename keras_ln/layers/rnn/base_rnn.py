@@ -294,6 +294,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
                 )
 
     def _check_call(self, sequences, initial_state):
+        arguments.check_dense("sequences", sequences)
         arguments.check_steps("sequences", sequences.shape)
         if initial_state is None:
             return
