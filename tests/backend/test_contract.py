@@ -333,3 +333,53 @@ def test_custom_vjp_second_derivative(mode, rng):
         gx, 8 * cn**2 * xn * wn**2 + 2 * cn * xn, rtol=1e-12
     )
     np.testing.assert_allclose(gw, 8 * cn**2 * xn**2 * wn, rtol=1e-12)
+
+
+def product_op():
+    """The product of the rows of x, by a loop that keeps something."""
+
+    def forward(x):
+        start = keras.ops.ones_like(x[0])
+        product, before = backend.scan(lambda c, row: (c * row, c), start, x)
+        return product, (x, before)
+
+    def backward(residuals, cotangent):
+        _, gradient = backend.scan(
+            lambda after, row: (after * row[0], after * row[1]),
+            cotangent,
+            residuals,
+            reverse=True,
+        )
+        return (gradient,)
+
+    return backend.custom_vjp(forward, backward)
+
+
+if BACKEND == "tensorflow":
+
+    def test_custom_vjp_third_derivative_of_a_function(rng):
+        """What the forward function made in a graph has no gradient."""
+        import tensorflow as tf
+
+        op = tf.function(product_op())
+        x = rng.normal(size=(3, 2))
+        direction = rng.normal(size=(3, 2))
+
+        def derivative(function, order):
+            if order == 0:
+                return function
+
+            def gradient(x):
+                with tf.GradientTape() as tape:
+                    tape.watch(x)
+                    y = tf.reduce_sum(derivative(function, order - 1)(x) ** 2)
+                return tape.gradient(y, x) * direction
+
+            return gradient
+
+        found, right = (
+            derivative(function, 3)(tf.constant(x))
+            for function in (op, lambda x: tf.reduce_prod(x, 0))
+        )
+        assert abs(right.numpy()).max() > 1e-3
+        np.testing.assert_allclose(found, right, rtol=1e-10)

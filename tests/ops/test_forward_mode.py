@@ -1,0 +1,182 @@
+"""Forward-mode derivatives: right, or refused with a way out."""
+
+import keras
+import numpy as np
+import pytest
+from backend_gradients import BACKEND
+from descriptors import BY_NAME, SEQUENCE_LAYERS, B, D
+from recurrence import Problem
+
+import keras_ln
+from keras_ln import ops
+
+# Central differences with a step of 1e-6: 1e-16 / 1e-6, and the third
+# derivative times 1e-12.
+DIFFERENCES = {"rtol": 1e-6, "atol": 1e-7}
+RNG = np.random.default_rng(3)
+# TensorFlow takes a second or two for each step.
+SHAPE = (B, 2, D)
+X, DIRECTION = RNG.normal(size=(2, *SHAPE))
+
+
+def to_numpy(x):
+    x = x.detach() if hasattr(x, "detach") else x
+    return np.asarray(keras.ops.convert_to_numpy(x))
+
+
+def layer_of(name, **arguments):
+    """A built layer with random weights."""
+    if name == "LayerNormalization":
+        layer = keras_ln.LayerNormalization((1, 2), dtype="float64")
+        layer.build(SHAPE)
+        layer.gamma.assign(RNG.normal(size=SHAPE[1:]))
+        return layer
+    return Problem(BY_NAME[name], arguments, shape=SHAPE).layer()
+
+
+def differences(function, x, direction, step=1e-6):
+    ahead, behind = (
+        to_numpy(function(keras.ops.convert_to_tensor(x + s * direction)))
+        for s in (step, -step)
+    )
+    return (ahead - behind) / (2 * step)
+
+
+def check(found, function, x=X, direction=DIRECTION):
+    right = differences(function, x, direction)
+    assert abs(right).max() > 1e-2
+    np.testing.assert_allclose(to_numpy(found), right, **DIFFERENCES)
+
+
+NAMES = ["LayerNormalization", "LNSimpleRNN"]
+
+
+if BACKEND == "tensorflow":
+    import tensorflow as tf
+
+    def jvp(function, x, direction):
+        with tf.autodiff.ForwardAccumulator(x, direction) as accumulator:
+            y = function(x)
+        return accumulator.jvp(y)
+
+    def traced_before(function, x, direction):
+        function = tf.function(function)
+        function(x)
+        return jvp(function, x, direction)
+
+    WAYS = {
+        "eager": jvp,
+        "inside of a tf.function": lambda f, *a: tf.function(
+            lambda *a: jvp(f, *a)
+        )(*a),
+        "outside of a tf.function": traced_before,
+    }
+
+    @pytest.mark.parametrize("way", WAYS)
+    @pytest.mark.parametrize(
+        "name", [*NAMES, pytest.param("LNLSTM", marks=pytest.mark.slow)]
+    )
+    def test_forward_mode(name, way):
+        layer = layer_of(name)
+        x, direction = tf.constant(X), tf.constant(DIRECTION)
+        check(WAYS[way](layer, x, direction), layer)
+
+    @pytest.mark.parametrize(
+        "name", [NAMES[0], pytest.param(NAMES[1], marks=pytest.mark.slow)]
+    )
+    def test_forward_over_reverse(name):
+        layer = layer_of(name)
+
+        def gradient(x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                loss = tf.reduce_sum(layer(x) ** 3)
+            return tape.gradient(loss, x)
+
+        x, direction = tf.constant(X), tf.constant(DIRECTION)
+        for function in (gradient, tf.function(gradient)):
+            check(jvp(function, x, direction), gradient)
+
+    def test_forward_mode_by_a_weight_that_only_the_step_sees():
+        """The cell loop in a graph, where nothing else is watched."""
+        layer = layer_of("LNSimpleRNN", use_fused=False)
+        kernel = layer.cell.recurrent_kernel
+        start = to_numpy(kernel).copy()
+        direction = tf.constant(RNG.normal(size=kernel.shape))
+
+        @tf.function
+        def derivative():
+            return jvp(lambda _: layer(X), kernel.value, direction)
+
+        def output(value):
+            kernel.assign(value)
+            return layer(X)
+
+        check(derivative(), output, start, direction.numpy())
+
+    def test_forward_mode_needs_a_length_in_a_graph():
+        layer = layer_of("LNSimpleRNN")
+        spec = tf.TensorSpec([None, None, D], tf.float64)
+
+        @tf.function(input_signature=[spec, spec])
+        def derivative(x, direction):
+            return jvp(layer, x, direction)
+
+        with pytest.raises(ValueError, match="known number of time steps"):
+            derivative(X, DIRECTION)
+
+
+elif BACKEND == "torch":
+    import torch
+    from torch.autograd import forward_ad
+
+    def by_dual_numbers(function, x, direction):
+        with forward_ad.dual_level():
+            y = function(forward_ad.make_dual(x, direction))
+            return forward_ad.unpack_dual(y).tangent
+
+    WAYS = {
+        "torch.func": lambda f, x, v: torch.func.jvp(f, (x,), (v,))[1],
+        "dual numbers": by_dual_numbers,
+    }
+
+    @pytest.mark.parametrize("way", WAYS)
+    @pytest.mark.parametrize("name", [*NAMES, "LNLSTM", "BNLSTM"])
+    def test_forward_mode(name, way):
+        layer = layer_of(name)
+        x, direction = torch.tensor(X), torch.tensor(DIRECTION)
+        check(WAYS[way](layer, x, direction), layer)
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_forward_over_reverse(name):
+        layer = layer_of(name)
+
+        def loss(x):
+            return (layer(x) ** 3).sum()
+
+        found = torch.func.hessian(loss)(torch.tensor(X))
+        right = torch.autograd.functional.hessian(loss, torch.tensor(X))
+        assert abs(right).max() > 1e-2
+        np.testing.assert_allclose(found.detach(), right, rtol=1e-9, atol=1e-9)
+
+else:
+    import jax
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_forward_mode_has_a_way_out(name):
+        layer = layer_of(name)
+
+        def derivative():
+            return jax.jvp(layer, (X,), (DIRECTION,))[1]
+
+        with pytest.raises(TypeError, match="forward-mode.*custom_vjp"):
+            derivative()
+        with ops.portable():
+            check(derivative(), layer)
+
+    @pytest.mark.parametrize(
+        "row", [row for row in SEQUENCE_LAYERS if "LSTM" in row.name], ids=str
+    )
+    def test_forward_mode_of_the_cell_loop(row):
+        layer = layer_of(row.name, use_fused=False)
+        check(jax.jvp(layer, (X,), (DIRECTION,))[1], layer)
