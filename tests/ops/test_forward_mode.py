@@ -74,7 +74,7 @@ if BACKEND == "tensorflow":
 
     @pytest.mark.parametrize("way", WAYS)
     @pytest.mark.parametrize(
-        "name", [*NAMES, pytest.param("LNLSTM", marks=pytest.mark.slow)]
+        "name", [*NAMES, pytest.param("LNLSTM", marks=pytest.mark.full)]
     )
     def test_forward_mode(name, way):
         layer = layer_of(name)
@@ -82,7 +82,7 @@ if BACKEND == "tensorflow":
         check(WAYS[way](layer, x, direction), layer)
 
     @pytest.mark.parametrize(
-        "name", [NAMES[0], pytest.param(NAMES[1], marks=pytest.mark.slow)]
+        "name", [NAMES[0], pytest.param(NAMES[1], marks=pytest.mark.full)]
     )
     def test_forward_over_reverse(name):
         layer = layer_of(name)
