@@ -50,6 +50,7 @@ CORE = [
     *("tests/test_conformance.py", "tests/compat", "tests/analysis"),
     *("tests/reliability", "tests/test_exports.py"),
     *("tests/test_training_modes.py", "tests/test_tuning.py"),
+    *("tests/test_public_names.py", "tests/journeys"),
 ]
 RUNS = [
     ("quick", "torch"),
@@ -135,7 +136,7 @@ def noticed(copy, kind, backend):
     """Whether the tests of a run fail on the copy."""
     arguments = run_all.pytest_arguments(full=kind == "full")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", *arguments, *CORE],
+        [sys.executable, "-m", "pytest", "-qx", "-nauto", *arguments, *CORE],
         cwd=copy,
         env=os.environ | {"KERAS_BACKEND": backend, "PYTHONPATH": str(copy)},
         capture_output=True,
