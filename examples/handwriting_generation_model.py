@@ -221,7 +221,6 @@ def write(
         Points (n, 3) per text. One ends when the window has passed the last
         character (section 5.4).
     """
-    step = _step_model(model, symbols.shape[1])
     window = model.get_layer("window")
     cells = [model.get_layer(name).cell for name in ("lstm_2", "lstm_3")]
     count = len(symbols)
@@ -237,7 +236,7 @@ def write(
     done = np.zeros(count, bool)
     for _ in range(length):
         # Not `predict`, which would give every device a part of the texts.
-        found = step([point, text, *states])
+        found = _step(model, point, text, states)
         outputs, weights, *states = map(keras.ops.convert_to_numpy, found)
         for row in np.flatnonzero(~done):
             point[row] = sample_point(outputs[row], bias, random)
@@ -249,28 +248,36 @@ def write(
     return [np.array(points) for points in written]
 
 
-def _step_model(model: keras.Model, characters: int) -> keras.Model:
-    """One step of all layers, with their states in and out."""
+def _step(
+    model: keras.Model, point: np.ndarray, text: np.ndarray, states: list
+) -> list:
+    """One step of all layers.
+
+    Args:
+        model: the model.
+        point: the last point (B, 3).
+        text: one-hot characters (B, C, symbols).
+        states: those of the window (4) and of the other layers (h and c each).
+
+    Returns:
+        The density's parameters (B, N), the window's weights (B, C + 1) and the
+        new states.
+    """
     window = model.get_layer("window").cell
     cells = [model.get_layer(name).cell for name in ("lstm_2", "lstm_3")]
-    point = keras.Input((3,))
-    text = keras.Input((characters, window.config["symbols"]))
-    states = [keras.Input((n,)) for n in window.state_size[:4]]
-    seen, new = window(point, [*states, text])
+    point, text, *states = map(ops.convert_to_tensor, [point, text, *states])
+    _, new = window(point, [*states[:4], text])
     h, window_seen = new[0], new[3]
     alpha, beta, kappa = window.place(h, states[2])
-    weights = window_weights(alpha, beta, kappa, characters + 1)
+    weights = window_weights(alpha, beta, kappa, text.shape[1] + 1)
     outputs, new = [h], new[:4]
-    for cell in cells:
-        own = [keras.Input((cell.units,)) for _ in range(2)]
-        states += own
+    for k, cell in enumerate(cells):
         x = ops.concatenate([point, outputs[-1], window_seen], axis=1)
-        y, own = cell(x, own)
+        y, own = cell(x, states[4 + 2 * k : 6 + 2 * k])
         outputs.append(y)
         new += own
     top = ops.concatenate(outputs, axis=1)
-    result = model.get_layer("density")(top)
-    return keras.Model([point, text, *states], [result, weights, *new])
+    return [model.get_layer("density")(top), weights, *new]
 
 
 def build_model(
