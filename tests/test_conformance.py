@@ -238,8 +238,8 @@ def test_mixed_precision(row, policy, tolerance):
 )
 @pytest.mark.parametrize("row", LAYERS, ids=str)
 def test_mixed_precision_gradients(row, policy):
-    # A norm over 3 units may meet 3 values that are nearly equal, and the
-    # zero state is one: both amplify what is rounded to 8 bits.
+    # A norm over 3 units may meet 3 values that are nearly equal, and so
+    # amplify what is rounded to 8 bits.
     units = {"units": 16} if "units" in row.arguments else {}
     x = np.random.default_rng(8).normal(size=(*row.input_shape[:-1], 8))
     states = [np.cos(np.arange(16.0 * B) + k) for k in range(row.state_count)]

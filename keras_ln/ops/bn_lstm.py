@@ -79,6 +79,11 @@ def bn_lstm(
         c' = sigmoid(f) * c + sigmoid(i) * tanh(c~)
         h' = sigmoid(o) * tanh(BN_t(c'; state_gamma, state_beta))
 
+    A column of the batch without variance is not scaled: where its variance is
+    zero up to rounding, `sqrt(var_t) <= 16 u |mean_t|` with u the unit roundoff
+    of the dtype that is computed in, `1 / sqrt(var_t + epsilon)` is 1, a
+    constant. Moving statistics scale as ever.
+
     At a step that the mask leaves out, a row does not count in the
     statistics, its states stay and its output is the h that is carried. The
     gradients of sequences, states and weights are hand-written.

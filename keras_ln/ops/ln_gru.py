@@ -138,6 +138,11 @@ def ln_gru(
         h~    = tanh(LN(x W_h) + bias_h + sigmoid(r) * LN(h R_h))
         h'    = (1 - sigmoid(z)) * h + sigmoid(z) * h~
 
+    Gates or candidates without variance are not scaled: where the variance is
+    zero up to rounding, `sqrt(var(a)) <= 16 u |mean(a)|` with u the unit
+    roundoff of the dtype that is computed in, `1 / sqrt(var(a) + epsilon)` is
+    1, a constant.
+
     The update gate opens to the candidate, other than in Keras' GRU. At a
     step that the mask leaves out, the state stays and the output is the h
     that is carried. The gradients of sequences, state and weights are

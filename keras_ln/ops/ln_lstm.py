@@ -55,6 +55,10 @@ def ln_lstm(
         c' = sigmoid(f) * c + sigmoid(i) * tanh(c~)
         h' = sigmoid(o) * tanh(LN(c'; state_gamma, state_beta))
 
+    A row without variance is not scaled: where the variance is zero up to
+    rounding, `sqrt(var(z)) <= 16 u |mean(z)|` with u the unit roundoff of the
+    dtype that is computed in, `1 / sqrt(var(z) + epsilon)` is 1, a constant.
+
     At a step that the mask leaves out, the states stay and the output is the
     h that is carried. The gradients of sequences, states and weights are
     hand-written.

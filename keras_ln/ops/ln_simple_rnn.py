@@ -75,9 +75,15 @@ def ln_simple_rnn(
         a  = x W + h R + bias
         h' = f(gamma * (a - mean(a)) / sqrt(var(a) + epsilon) + beta)
 
-    with the statistics of one row. At a step that the mask leaves out, the
-    state stays and the output is the h that is carried. The gradients of
-    sequences, state and weights are hand-written.
+    with the statistics of one row.
+
+    A row without variance is not scaled: where the variance is zero up to
+    rounding, `sqrt(var(a)) <= 16 u |mean(a)|` with u the unit roundoff of the
+    dtype that is computed in, `1 / sqrt(var(a) + epsilon)` is 1, a constant.
+
+    At a step that the mask leaves out, the state stays and the output is the
+    h that is carried. The gradients of sequences, state and weights are
+    hand-written.
 
     Args:
         sequences: floating-point tensor (B, T, D).

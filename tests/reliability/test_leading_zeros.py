@@ -15,13 +15,13 @@ LAYERS = ("LNLSTM", "LNGRU", "LNSimpleRNN", "BNLSTM")
 LENGTHS = {20: 12, 40: 24, 140: 124}  # of which zeros
 OPTIMIZERS = {
     "adam": lambda: keras.optimizers.Adam(0.01),
-    "sgd": lambda: keras.optimizers.SGD(0.1),
+    "sgd": lambda: keras.optimizers.SGD(0.05),
 }
 BATCH, FEATURES, UNITS = 32, 3, 16
 
 
 def parameters(cases, quick):
-    """The cases, slow but for some: those are others where XLA compiles."""
+    """The cases, some of them quick: those are others where XLA compiles."""
     quick = quick["torch" if BACKEND == "torch" else "XLA"]
     return [
         pytest.param(
@@ -66,7 +66,7 @@ def check(make, x, y, optimizer):
         losses = train(keras.Sequential([*layers, make()]), x, y, optimizer)
         assert np.isfinite(losses).all()
         # BNLSTM's gains of 0.1 take their time.
-        assert losses[-1] < 0.8 * losses[0]
+        assert losses[-1] < 0.9 * losses[0]
 
 
 @pytest.mark.parametrize(
@@ -143,5 +143,5 @@ def test_a_learnt_state_leaves_zero(name):
     x, y = sequences(40, LENGTHS[40])
     layer = Learnt(getattr(keras_ln, name)(UNITS))
     losses = train(layer, x, y, "adam")
-    assert losses[-1] < 0.8 * losses[0]
+    assert losses[-1] < 0.9 * losses[0]
     assert abs(keras.ops.convert_to_numpy(layer.h)).max() > 1e-3

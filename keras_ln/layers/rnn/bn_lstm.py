@@ -282,6 +282,11 @@ class BNLSTM(BaseRNN):
     and its output is the h that is carried: before the first valid step the
     initial h. A frozen layer (`trainable=False`) runs as at inference.
 
+    In training a column of the batch without variance is not scaled:
+    `1 / sqrt(var_t + epsilon)` is 1 where the variance is zero up to rounding.
+    So steps of zeros from a state of zero, such as padding, do not multiply
+    the gradient by 316 for each norm.
+
     The arguments of `keras.layers.LSTM` have the names and places that they
     have there.
 

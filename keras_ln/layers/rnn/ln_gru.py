@@ -45,8 +45,10 @@ class LNGRUCell(BaseCell):
     sites that are not normalised do not exist. In mixed precision the
     statistics and all sums are float32.
 
-    From a zero state each leading step of zero inputs multiplies the gradient,
-    in a new layer by about 46: mask such steps, or learn an initial state.
+    Gates or candidates without variance are not scaled:
+    `1 / sqrt(var(z) + epsilon)` is 1 where the variance is zero up to
+    rounding. So steps of zeros from a state of zero, such as padding, do not
+    multiply the gradient by 316 for each norm.
 
     Args:
         units: U, the size of h, an integer >= 1.

@@ -47,10 +47,9 @@ class LNLSTMCell(BaseLSTMCell):
     Weights of sites that are not normalised do not exist. In mixed precision
     the statistics, c and all sums are float32.
 
-    While inputs, h and c are exactly zero, a normalisation has the derivative
-    `1 / sqrt(epsilon)`: in a new layer ten such steps at the start overflow
-    the gradient in float32. Mask them, or start from an initial state that is
-    not zero.
+    A row without variance is not scaled: `1 / sqrt(var(z) + epsilon)` is 1
+    where the variance is zero up to rounding. So steps of zeros from a state
+    of zero, such as padding, do not multiply the gradient by 316 for each norm.
 
     Args:
         units: U, the size of h and c, an integer >= 1.

@@ -32,9 +32,9 @@ class LNSimpleRNNCell(BaseCell):
     `beta` is the paper's b; there is a `bias` with `use_bias` only. In mixed
     precision the statistics and all sums are float32.
 
-    From a zero state each leading step of zero inputs multiplies the gradient,
-    in a new layer by `1 / sqrt(epsilon)`: mask such steps, or learn an initial
-    state.
+    A row without variance is not scaled: `1 / sqrt(var(a) + epsilon)` is 1
+    where the variance is zero up to rounding. So steps of zeros from a state
+    of zero, such as padding, do not multiply the gradient by 316.
 
     Args:
         units: U, the size of h, an integer >= 1.
