@@ -269,11 +269,13 @@ def custom_vjp(forward, backward, reference=None):
 
             def second_order(*upstream):
                 inside = [tf.identity(leaf) for leaf in leaves]
-                a, c = _fill((args, cotangents), inside)
-                outputs = _leaves(reference_vjp(a, c))
-                return tf.gradients(
-                    outputs, inside, _densified(upstream, outputs)
-                )
+
+                def outputs_of(*inside):
+                    return _leaves(
+                        reference_vjp(*_fill((args, cotangents), inside))
+                    )
+
+                return _gradients(outputs_of, inside, upstream)
 
             return _leaves(gradients), second_order
 
@@ -307,6 +309,18 @@ def custom_vjp(forward, backward, reference=None):
         return _fill(box["outputs"], tf.nest.flatten(flat))
 
     return tf.autograph.experimental.do_not_convert(op)
+
+
+def _gradients(function, leaves, cotangents):
+    """Gradients of ``function(*leaves)``, by plain autodiff."""
+    if tf.executing_eagerly():  # After tf.config.run_functions_eagerly.
+        with tf.GradientTape() as tape:
+            tape.watch(leaves)
+            outputs = function(*leaves)
+        differentiate = tape.gradient
+    else:
+        outputs, differentiate = function(*leaves), tf.gradients
+    return differentiate(outputs, leaves, _densified(cotangents, outputs))
 
 
 def _leaves(structure):
