@@ -215,6 +215,7 @@ def test_a_closed_pipe(tmp_path, capsys, monkeypatch, quick, unbroken):
     _assert_it_goes_on(folder, unbroken)
 
 
+@pytest.mark.full
 def test_a_closed_pipe_ends_a_search(tmp_path, capfd, monkeypatch, quick):
     """Which KerasTuner would take for a model that fails."""
     flags = ["permutation_invariant_mnist", "--smoke", "--max-trials", "2"]

@@ -114,6 +114,7 @@ if BACKEND == "tensorflow":
 
         check(derivative(), output, start, direction.numpy())
 
+    @pytest.mark.compiled
     def test_forward_mode_needs_a_length_in_a_graph():
         layer = layer_of("LNSimpleRNN")
         spec = tf.TensorSpec([None, None, D], tf.float64)

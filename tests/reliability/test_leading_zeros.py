@@ -11,6 +11,8 @@ from backend_gradients import BACKEND
 
 import keras_ln
 
+pytestmark = pytest.mark.compiled
+
 LAYERS = ("LNLSTM", "LNGRU", "LNSimpleRNN", "BNLSTM")
 LENGTHS = {20: 12, 40: 24, 140: 124}  # of which zeros
 OPTIMIZERS = {
