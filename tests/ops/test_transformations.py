@@ -1,0 +1,241 @@
+"""The frameworks' transformations of functions, through ops and layers."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from backend_gradients import BACKEND
+from descriptors import BY_NAME, SEQUENCE_LAYERS, B, D, T
+from recurrence import MASKS, Problem
+from tolerances import FLOAT64
+
+import keras_ln
+
+pytestmark = pytest.mark.compiled
+
+RNG = np.random.default_rng(5)
+X = RNG.normal(size=(B, T, D))
+
+
+def layer_of(name, **arguments):
+    """A built float64 layer with random weights."""
+    if name == "LayerNormalization":
+        layer = keras_ln.LayerNormalization((-2, -1), dtype="float64")
+        layer.build(X.shape)
+        layer.gamma.assign(RNG.normal(size=(T, D)))
+        layer.beta.assign(RNG.normal(size=(T, D)))
+        return layer
+    return Problem(BY_NAME[name], arguments).layer()
+
+
+def loss_of(layer):
+    """A function of weights and x, to be differentiated, and the weights."""
+    others = [v.value for v in layer.non_trainable_variables]
+
+    def loss(weights, x):
+        y, _ = layer.stateless_call(weights, others, x)
+        return (y**3).sum()
+
+    return loss, [v.value for v in layer.trainable_variables]
+
+
+def same(found, right):
+    """Fail unless two lists of tensors are equal, and not zero."""
+    for a, b in zip(found, right, strict=True):
+        a, b = (
+            np.asarray(x.detach() if hasattr(x, "detach") else x)
+            for x in (a, b)
+        )
+        assert abs(b).max() > 1e-3
+        np.testing.assert_allclose(a, b, **FLOAT64)
+
+
+if BACKEND == "torch":
+    import torch
+    from torch.func import grad, jacrev, vmap
+
+    SLOW = pytest.mark.full
+    LAYERS = ["LayerNormalization", *map(str, SEQUENCE_LAYERS)]
+
+    @pytest.mark.parametrize("name", LAYERS)
+    def test_gradients_of_each_example(name):
+        """vmap of grad: right ones add up to the gradient of the batch."""
+        loss, weights = loss_of(layer_of(name))
+        x = torch.tensor(X)
+        each = vmap(grad(loss), (None, 0))(weights, x[:, None])
+        right = torch.autograd.grad(loss(weights, x), weights)
+        same([g.sum(0) for g in each], right)
+
+    @pytest.mark.parametrize("name", LAYERS)
+    def test_jacobians(name):
+        layer, x = layer_of(name), torch.tensor(X)
+        right = torch.autograd.functional.jacobian(layer, x)
+        batched = torch.autograd.functional.jacobian(layer, x, vectorize=True)
+        same([jacrev(layer)(x), batched], [right, right])
+
+    @pytest.mark.parametrize("name", LAYERS)
+    def test_gradient_of_vmap_and_of_a_gradient(name):
+        layer = layer_of(name)
+        x = torch.tensor(np.stack([X, 0.5 * X], axis=1))
+
+        def loss(x):
+            return (vmap(layer, in_dims=1, out_dims=1)(x) ** 3).sum()
+
+        def penalty(x):
+            return (grad(loss)(x) ** 2).sum()
+
+        def plain(x):
+            halves = [layer(x[:, k]) for k in (0, 1)]
+            return sum((y**3).sum() for y in halves)
+
+        ordinary = x.clone().requires_grad_()
+        (first,) = torch.autograd.grad(
+            plain(ordinary), ordinary, create_graph=True
+        )
+        (second,) = torch.autograd.grad((first**2).sum(), ordinary)
+        same([grad(loss)(x), grad(penalty)(x)], [first, second])
+
+    def test_sparse_cotangents():
+        """torch.nn.functional.embedding sends them."""
+        table = torch.tensor(RNG.normal(size=(5, 4)), requires_grad=True)
+        layer = keras_ln.LayerNormalization(dtype="float64")
+        rows = torch.tensor([1, 3, 3])
+        cotangent = torch.tensor(RNG.normal(size=(3, 4)))
+        found, right = (
+            torch.autograd.grad((lookup * cotangent).sum(), table)
+            for lookup in (
+                torch.nn.functional.embedding(rows, layer(table), sparse=True),
+                layer(table)[rows],
+            )
+        )
+        same(found, right)
+
+    @pytest.mark.parametrize(
+        ("name", "mask", "compiler"),
+        [
+            ("LayerNormalization", None, "eager"),
+            ("LayerNormalization", None, "aot_eager"),
+            ("LNSimpleRNN", "left", "eager"),
+            pytest.param("LNLSTM", "left", "aot_eager", marks=SLOW),
+            pytest.param("BNLSTM", None, "eager", marks=SLOW),
+        ],
+    )
+    # Of Keras' own caches (3.15), which the compiler ignores.
+    @pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functoo")
+    def test_compiles_as_one_graph(name, mask, compiler):
+        torch.compiler.reset()
+        layer, options = layer_of(name), {}
+        if mask is not None:
+            options["mask"] = torch.tensor(MASKS[mask])
+        compiled = torch.compile(layer, fullgraph=True, backend=compiler)
+        results = []
+        for function in (compiled, layer):
+            x = torch.tensor(X, requires_grad=True)
+            y = function(x, **options)
+            results.append([y, *torch.autograd.grad((y**3).sum(), x)])
+        same(*results)
+
+    def test_compiles_without_a_warning(recwarn):
+        torch.compiler.reset()
+        layer = layer_of("LayerNormalization")
+        torch.compile(layer, fullgraph=True, backend="eager")(torch.tensor(X))
+        assert not [w for w in recwarn if "Dynamo" in str(w.message)]
+
+    @pytest.mark.parametrize("strict", [False, True])
+    def test_torch_export(strict):
+        for name in ("LayerNormalization", "LNSimpleRNN"):
+            layer, x = layer_of(name), torch.tensor(X)
+            program = torch.export.export(layer, (x,), strict=strict)
+            same([program.module()(2.0 * x)], [layer(2.0 * x)])
+
+    @pytest.mark.parametrize("reentrant", [False, True])
+    def test_checkpointed(reentrant):
+        layer = layer_of("LNLSTM")
+        gradients = []
+        for checkpointed in (True, False):
+            x = torch.tensor(X, requires_grad=True)
+            y = (
+                torch.utils.checkpoint.checkpoint(
+                    layer, x, use_reentrant=reentrant
+                )
+                if checkpointed
+                else layer(x)
+            )
+            (y**3).sum().backward()
+            gradients.append([x.grad])
+        same(*gradients)
+
+    def test_autocast():
+        """Where torch rounds on the way, gradients still are of the weights."""
+        layer = BY_NAME["LNLSTM"].make(units=8)
+        x = torch.tensor(X, dtype=torch.float32)
+        results = []
+        layer(x)
+        for enabled in (True, False):
+            with torch.autocast("cpu", torch.float16, enabled=enabled):
+                y = layer(x)
+            weights = [v.value for v in layer.trainable_variables]
+            results.append([y, *torch.autograd.grad((y**3).sum(), weights)])
+        for found, right in zip(*results, strict=True):
+            assert found.dtype == right.dtype == torch.float32
+            error = torch.linalg.norm(found - right)
+            assert error < 0.02 * torch.linalg.norm(right) + 1e-6
+
+elif BACKEND == "jax":
+    import jax
+
+    @pytest.mark.parametrize("name", ["LayerNormalization", "LNLSTM"])
+    def test_gradients_of_each_example(name):
+        """vmap of grad: right ones add up to the gradient of the batch."""
+        loss, weights = loss_of(layer_of(name))
+        gradient = jax.grad(loss)
+        each = jax.jit(jax.vmap(gradient, (None, 0)))(weights, X[:, None])
+        same([g.sum(0) for g in each], jax.jit(gradient)(weights, X))
+
+    def test_checkpointed_in_a_loop():
+        loss, weights = loss_of(layer_of("LNLSTM"))
+        gradient = jax.grad(jax.checkpoint(loss), 1)
+        rows = jax.lax.map(lambda x: gradient(weights, x[None])[0], X)
+        same([rows], [jax.jit(jax.grad(loss, 1))(weights, X)])
+
+    # Devices have to be there before JAX starts: a process of its own.
+    SHARDED = """
+import jax, numpy as np
+from ops.test_transformations import X, layer_of, loss_of, same
+assert len(jax.devices()) == 2
+automatic = jax.sharding.AxisType.Auto
+mesh = jax.make_mesh((2,), ("data",), axis_types=(automatic,))
+everywhere, data = jax.P(), jax.P("data")
+x = np.concatenate([X, 0.5 * X[:1]])
+for name, options in (
+    ("LayerNormalization", {}),
+    ("LNLSTM", {"use_fused": True}),
+    ("LNGRU", {"use_fused": False}),
+):
+    loss, weights = loss_of(layer_of(name, **options))
+    gradient = jax.grad(loss, (0, 1))
+    both = jax.jit(jax.shard_map(
+        gradient,
+        mesh=mesh,
+        in_specs=(everywhere, data),
+        out_specs=(everywhere, data),
+    ))(weights, x)
+    right = jax.jit(gradient)(weights, x)
+    same(jax.tree.leaves(both), jax.tree.leaves(right))
+"""
+
+    def test_shard_map():
+        """With its check of types, the default: gradients of weights add up."""
+        subprocess.run(
+            [sys.executable, "-c", SHARDED],
+            env=os.environ
+            | {
+                "PYTHONPATH": os.pathsep.join(sys.path),
+                "XLA_FLAGS": os.environ["XLA_FLAGS"]
+                + " --xla_force_host_platform_device_count=2",
+            },
+            check=True,
+            timeout=300,
+        )
