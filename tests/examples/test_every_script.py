@@ -27,20 +27,35 @@ SCRIPTS = {
 }
 # They train nothing.
 STUDIES = ("parameter_geometry", "recurrent_dynamics")
+# XLA takes up to half a minute for a model on JAX.
+QUICK = ("permutation_invariant_mnist", "convolutional_networks")
+
+
+def smokes(names):
+    """The scripts, on JAX most of them for the full run."""
+    return [
+        pytest.param(
+            name,
+            marks=[]
+            if BACKEND != "jax" or name in QUICK
+            else [pytest.mark.full],
+        )
+        for name in names
+    ]
 
 
 def _results(folder):
     return json.loads((folder / "metrics.json").read_text())
 
 
-@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("name", smokes(STUDIES))
 def test_a_study_runs_on_this_backend(tmp_path, name):
     script, folder = importlib.import_module(name), tmp_path / "run"
     assert script.main(["--smoke", "--output-dir", str(folder)]) == 0
     assert list(folder.glob("*.png"))
 
 
-@pytest.mark.parametrize("name", tune.EXPERIMENTS)
+@pytest.mark.parametrize("name", smokes(tune.EXPERIMENTS))
 def test_runs_on_this_backend(tmp_path, name):
     script, folder = importlib.import_module(name), tmp_path / "run"
     flags = ["--smoke", "--epochs", "1", "--norm", "layer", "--output-dir"]
