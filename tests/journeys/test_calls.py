@@ -86,7 +86,7 @@ USES = {
         3, "relu", "hard_sigmoid", True, *ORTHOGONAL, False
     )(X),
     "positional GRU": lambda k: k.GRU(
-        3, "relu", "hard_sigmoid", False, *ORTHOGONAL
+        3, "relu", "hard_sigmoid", True, *ORTHOGONAL
     )(X),
     "units of NumPy": lambda k: k.LSTM(np.int64(3))(X),
     "implementation": lambda k: k.LSTM(3, implementation=2)(X),

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from journeys.twins import compare, same, to_numpy, waves
+from journeys.twins import BACKEND, compare, same, to_numpy, waves
 
 pytestmark = pytest.mark.full
 
@@ -35,11 +35,11 @@ def letters(layers):
 
     writer = build(True, batch_shape=(1, 1))
     writer.set_weights(model.get_weights())
-    for _ in range(2):
-        written = [
-            to_numpy(writer.predict(letter.reshape(1, 1), verbose=0))
-            for letter in x[0]
-        ]
+    ways = [writer]
+    if BACKEND != "jax":  # where Keras 3.15 keeps no states after `predict`
+        ways.append(lambda letter: writer.predict(letter, verbose=0))
+    for write in ways:
+        written = [to_numpy(write(letter.reshape(1, 1))) for letter in x[0]]
         same(np.concatenate(written, axis=1), model(x[:1]))
         for layer in writer.layers:
             if hasattr(layer, "reset_state"):
