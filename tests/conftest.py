@@ -15,8 +15,10 @@ _SETTINGS = {
     "JAX_ENABLE_X64": "1",
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-    # To optimise a program takes longer than to run it on so little.
-    "XLA_FLAGS": "--xla_backend_optimization_level=0",
+    # To optimise a program takes longer than to run it on so little. XLA ends
+    # the process where it does not know a flag.
+    "XLA_FLAGS": "--xla_backend_optimization_level=0 "
+    "--xla_cpu_use_fusion_emitters=false",
     # The tests' tensors are small, so threads cost more than they give, and
     # pytest-xdist already runs one process per core.
     "OMP_NUM_THREADS": "1",
@@ -32,8 +34,9 @@ for _name, _value in _SETTINGS.items():
 import keras  # noqa: E402  (the settings above must come first)
 import pytest  # noqa: E402  (it must come after Keras' settings too)
 
-# What runs as users run it, or has nothing to compile. Elsewhere XLA, which
-# takes a second for each program, is left out where it is not what is tested.
+# What runs as users run it, or has nothing to compile. Elsewhere TensorFlow,
+# which takes a second for each program, runs operation by operation. JAX
+# compiles even single operations: there that would take longer.
 AS_IT_IS = (
     *("backend", "benchmarks", "examples", "peers"),
     *("test_architecture.py", "test_coverage.py", "test_packaging.py"),
@@ -42,7 +45,7 @@ AS_IT_IS = (
 
 
 # About what stands above the backend, and on JAX, where every new operation and
-# shape takes a compilation even without `jit`, dear.
+# shape takes a compilation, expensive.
 FULL_ON_JAX = (
     *("analysis", "compat", "reliability", "test_exports.py"),
     *("test_statistics.py", "test_dropout.py", "test_keras_usage.py"),
@@ -56,41 +59,33 @@ def pytest_addoption(parser):
     parser.addoption(
         "--compiled",
         action="store_true",
-        help="compile in every test, as users do; without it only in those "
-        "marked `compiled`. Torch compiles in none",
+        help="TensorFlow compiles in every test, as users do; without it "
+        "only in those marked `compiled`",
     )
 
 
 def pytest_itemcollected(item):
     """Marks tests by their place."""
     places = item.path.relative_to(Path(__file__).parent).parts
-    if places[0] in AS_IT_IS:
+    backend = keras.backend.backend()
+    if places[0] in AS_IT_IS or backend != "tensorflow":
         item.add_marker("compiled")
-    on_jax = keras.backend.backend() == "jax"
-    if on_jax and not set(places).isdisjoint(FULL_ON_JAX):
+    if backend == "jax" and not set(places).isdisjoint(FULL_ON_JAX):
         item.add_marker("full")
 
 
 @pytest.fixture(autouse=True)
 def uncompiled(request):
     """Runs tests operation by operation that need not be compiled."""
-    if request.config.getoption("--compiled") or (
-        request.node.get_closest_marker("compiled")
-    ):
+    compiled = request.config.getoption("--compiled")
+    if compiled or request.node.get_closest_marker("compiled"):
         yield
-    elif keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
+        return
+    import tensorflow as tf
 
-        tf.config.run_functions_eagerly(True)
-        yield
-        tf.config.run_functions_eagerly(False)
-    elif keras.backend.backend() == "jax":
-        import jax
-
-        with jax.disable_jit():
-            yield
-    else:
-        yield
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -4,8 +4,8 @@ The checks run one after another, the TensorFlow suite last, so that pytest's
 count closes the output; the exit status is 1 when any of them failed. Names
 of checks as arguments run those alone: python tests/run_all.py style jax
 
-In the quick run XLA compiles only where that is what is tested. With --full
-the suites run what it left out, and compile all that it did not.
+In the quick run TensorFlow compiles only where that is what is tested. With
+--full the suites run what was left out, and compile what was not compiled.
 """
 
 import argparse
@@ -139,7 +139,7 @@ def main(argv=None):
     parser.add_argument(
         "--full",
         action="store_true",
-        help="the suites' other tests, and all of them compiled by XLA",
+        help="the suites' other tests, and compiled what is not by default",
     )
     args = parser.parse_args(argv)
     names = [*SUITES] if args.full else [*CHECKS, *SUITES]

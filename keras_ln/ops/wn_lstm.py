@@ -64,6 +64,8 @@ def wn_lstm(
     """
     sequences = arguments.dense_tensor("sequences", sequences)
     weights = _checked(weights, arguments.statistics_dtype(sequences.dtype))
+    wide = arguments.wide_dtype(sequences, *weights.values())
+    weights = {name: keras.ops.cast(w, wide) for name, w in weights.items()}
     weights = effective_weights(weights, sequences.dtype)
     return ln_lstm(sequences, initial_states, weights, **options)
 
