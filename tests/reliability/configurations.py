@@ -13,7 +13,10 @@ from descriptors import Row
 from hypothesis import strategies as st
 
 # float64 is where values are compared.
-DTYPES = ("float64", "float64", "float32", "mixed_float16", "mixed_bfloat16")
+DTYPES = (
+    *("float64", "float64", "float64", "float32"),
+    *("mixed_float16", "mixed_bfloat16", "float16", "bfloat16"),
+)
 ACTIVATIONS = {
     "tanh": np.tanh,
     "sigmoid": lambda z: 1.0 / (1.0 + np.exp(-z)),

@@ -96,7 +96,7 @@ def check_weights(case, layer):
         name: shape for name, shape in shapes.items() if _there(case, name)
     }
     assert {w.name: tuple(w.shape) for w in layer.weights} == wanted
-    kept = "float64" if case.dtype == "float64" else "float32"
+    kept = "float32" if "mixed" in case.dtype else case.dtype
     assert {w.dtype for w in layer.weights} <= {kept}
 
 
