@@ -4,10 +4,9 @@ import functools
 import operator
 
 import torch
-
-# Keras does not export it (3.15), and to make a tensor takes longer.
-from keras.src.backend.torch.core import get_device
 from torch.autograd import forward_ad
+
+from keras_ln._keras import torch_device
 
 tanh = torch.tanh
 sigmoid = torch.sigmoid
@@ -40,7 +39,7 @@ def how_to_densify(x):
 
 def on_cpu():
     """Whether tensors lie on a CPU; see the package docstring."""
-    return get_device().startswith("cpu")
+    return torch_device().startswith("cpu")
 
 
 def reads_python():

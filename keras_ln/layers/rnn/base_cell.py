@@ -8,10 +8,7 @@ from typing import Any
 
 import keras
 
-# keras.layers.RNN draws the dropout masks of a sequence before its loop, but
-# only for cells of this class, which Keras does not export (3.15).
-from keras.src.layers.rnn.dropout_rnn_cell import DropoutRNNCell
-
+from keras_ln._keras import DropoutRNNCell
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.initial_values import drawn_wide
 from keras_ln.layers.rnn.cell_arguments import accept, of_keras, serialize
@@ -59,9 +56,7 @@ class BaseCell(BaseLayer, DropoutRNNCell):
             setattr(self, name, None)
         self.state_size: Any = self.units
         self.output_size = self.units
-        # Made here, where Keras would make them in the first call.
-        self._dropout_mask = None
-        self._recurrent_dropout_mask = None
+        self.forget_dropout_masks()
 
     def build(self, input_shape: Any) -> None:
         """Creates the weights for inputs (B, D)."""
@@ -203,6 +198,11 @@ class BaseCell(BaseLayer, DropoutRNNCell):
             return None, None
         input_mask = self.get_dropout_mask(inputs)
         return input_mask, self.get_recurrent_dropout_mask(h)
+
+    def forget_dropout_masks(self) -> None:
+        """Makes the next sequence draw masks of its own."""
+        self.reset_dropout_mask()
+        self.reset_recurrent_dropout_mask()
 
     def call(
         self, inputs: Any, states: Any, training: bool | None = False

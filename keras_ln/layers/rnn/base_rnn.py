@@ -141,8 +141,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             )
         finally:
             # After an error too: the next call would take the masks over.
-            self.cell.reset_dropout_mask()
-            self.cell.reset_recurrent_dropout_mask()
+            self.cell.forget_dropout_masks()
 
     def compute_output_spec(
         self, sequences: Any, initial_state: Any = None, **kwargs: Any
