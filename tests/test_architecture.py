@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "_keras": set(),
 }
 # Of the standard library and torch.
-PUBLIC = {"_replace", "_current_level"}
+PUBLIC = {"_fields", "_replace", "_current_level"}
 BACKEND_OF = {
     "tensorflow": "tensorflow",
     "jax": "jax",

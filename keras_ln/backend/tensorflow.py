@@ -220,6 +220,38 @@ def _fill(structure, leaves):
 def custom_vjp(forward, backward, reference=None):
     """An op with a hand-written VJP; see the package docstring."""
     reference = reference or forward
+
+    def again(args, cotangents):
+        residuals = reference(*args, keep=True)[1]
+        return backward(residuals, cotangents)
+
+    def outputs_only(*args):
+        return reference(*args, keep=False)[0]
+
+    def without_residuals(*args):
+        return forward(*args, keep=False)[0], args
+
+    # Whether a tape records is for TensorFlow alone to know (2.21): its public
+    # functions do not tell, and a tape may look into a function long after it
+    # was traced.
+    keeping = _differentiable(
+        functools.partial(forward, keep=True), backward, again, outputs_only
+    )
+    lean = _differentiable(without_residuals, again, again, outputs_only)
+
+    def op(*args, keep=True):
+        return (keeping if keep else lean)(*args)
+
+    return op
+
+
+def _differentiable(forward, backward, again, outputs_only):
+    """An op whose gradient is ``backward``, and its gradient that of ``again``.
+
+    ``again(args, cotangents)`` computes what ``backward`` does, from the
+    arguments alone, and ``outputs_only(*args)`` the outputs, both
+    differentiable by plain autodiff.
+    """
     # Keras leaves XLA off by itself in several common situations (CPU-only
     # machines, tf.distribute, op determinism), hence functions of our own.
 
@@ -248,9 +280,6 @@ def custom_vjp(forward, backward, reference=None):
 
     compiled_backward = tf.function(backward, jit_compile=True, autograph=False)
 
-    def reference_vjp(args, cotangents):
-        return _dense(backward(reference(*args)[1], cotangents), args)
-
     # A function, because TensorFlow's forward mode does not get through a
     # custom gradient in the gradient of another one (2.21).
     @functools.partial(tf.function, autograph=False)
@@ -271,9 +300,8 @@ def custom_vjp(forward, backward, reference=None):
                 inside = [tf.identity(leaf) for leaf in leaves]
 
                 def outputs_of(*inside):
-                    return _leaves(
-                        reference_vjp(*_fill((args, cotangents), inside))
-                    )
+                    given, c = _fill((args, cotangents), inside)
+                    return _leaves(_dense(again(given, c), given))
 
                 return _gradients(outputs_of, inside, upstream)
 
@@ -286,7 +314,7 @@ def custom_vjp(forward, backward, reference=None):
         args = tf.nest.map_structure(_tensor_or_none, args)
         if _has_tangents(_leaves(args)):
             # What forward mode makes of a custom gradient is None, or zero.
-            return reference(*args)[0]
+            return outputs_only(*args)
         box = {}
 
         @tf.custom_gradient

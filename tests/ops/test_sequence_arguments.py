@@ -79,13 +79,34 @@ def add_own(op, arguments):
         ("recurrent_mask", np.ones((4, 2)), r"rec.*_mask.*\(2, 4\).*\(4, 2\)"),
         ("weights", {"kernel": np.ones((3, 16))}, "without recurrent_kernel"),
         ("epsilon", 0.0, "epsilon.*> 0.*0.0"),
-        ("activation", "elu", "activation.*sigmoid, tanh.*elu"),
-        ("recurrent_activation", "gelu", "recurrent_activation.*gelu"),
+        ("activation", "elus", "activation.*elus"),
+        ("use_fused", "never", "`use_fused` must be .*Received: .*'never'"),
     ],
 )
 def test_wrong_arguments(name, value, message):
     with pytest.raises(ValueError, match=f"(?s){message}"):
         ops.ln_lstm(**{**lstm_arguments(), name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("activation", "elu", "activation.*sigmoid, tanh.*elu"),
+        ("recurrent_activation", "gelu", "recurrent_activation.*gelu"),
+        ("unroll", True, "unroll=True asks for steps"),
+    ],
+)
+def test_what_one_op_cannot_run(name, value, message):
+    with pytest.raises(ValueError, match=f"ln_lstm cannot.*{message}.*auto"):
+        ops.ln_lstm(**lstm_arguments(), **{name: value}, use_fused=True)
+    found, right = (
+        numbers(ops.ln_lstm(**lstm_arguments(), **{name: value}, use_fused=use))
+        for use in ("auto", False)
+    )
+    plain = numbers(ops.ln_lstm(**lstm_arguments()))
+    for a, b, c in zip(found, right, plain, strict=True):
+        np.testing.assert_array_equal(a, b)
+        assert (abs(a - c).max() > 1e-2) == (name != "unroll")
 
 
 def test_wrong_weights():

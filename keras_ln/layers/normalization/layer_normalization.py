@@ -9,7 +9,7 @@ from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.other_arguments import without
 from keras_ln.layers.types import Identifier, Shape
 from keras_ln.ops import arguments
-from keras_ln.ops.layer_normalization import layer_normalization
+from keras_ln.ops.normalization.layer_normalization import layer_normalization
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")

@@ -12,7 +12,7 @@ from keras_ln.layers.initial_values import drawn_wide
 from keras_ln.layers.other_arguments import without
 from keras_ln.layers.types import Identifier, Shape
 from keras_ln.ops import arguments
-from keras_ln.ops.weight_normalization import (
+from keras_ln.ops.normalization.weight_normalization import (
     column_norms,
     normalized_kernel,
     standardizing_parameters,

@@ -12,8 +12,10 @@ from keras_ln._keras import DropoutRNNCell
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.initial_values import drawn_wide
 from keras_ln.layers.rnn.cell_arguments import accept, of_keras, serialize
-from keras_ln.ops import activations, arguments
-from keras_ln.ops.cell import Cell, Settings, project, run_step
+from keras_ln.ops import arguments, recurrence
+from keras_ln.ops.cells.types import Cell, Settings
+from keras_ln.ops.recurrence.forward import project
+from keras_ln.ops.recurrence.problem import Own
 
 
 class BaseCell(BaseLayer, DropoutRNNCell):
@@ -34,13 +36,11 @@ class BaseCell(BaseLayer, DropoutRNNCell):
     accumulators: tuple[int, ...] = ()
     # How many states, the last ones, count steps, in any dtype.
     counters = 0
-    # One op per sequence with a hand-written gradient, a staticmethod.
-    fused_op: Callable[..., Any] | None = None
 
     units: int
     use_bias: bool
     activation: Callable[[Any], Any]
-    epsilon: float = 1e-5  # also where nothing is normalised
+    epsilon: float
     dropout: float
     recurrent_dropout: float
     bias_initializer: Callable[..., Any]
@@ -145,25 +145,27 @@ class BaseCell(BaseLayer, DropoutRNNCell):
             if getattr(self, name) is not None
         }
 
-    def settings(self) -> Settings:
-        """What a step needs beside tensors."""
-        functions: dict[str, Any] = {
-            name: activations.get_activation(getattr(self, name))
-            for name in ("activation", "recurrent_activation")
-            if name in self._argument_names
-        }
-        dtype = arguments.statistics_dtype(self.compute_dtype)
-        return Settings(self.epsilon, dtype=dtype, **functions)
+    def settings(self) -> dict[str, Any]:
+        """Those of the cell's arguments that are settings of its maths."""
+        names = [n for n in Settings._fields if n in self._argument_names]
+        return {name: getattr(self, name) for name in names}
 
-    def fused_options(self) -> dict[str, Any]:
-        """The keyword arguments of `fused_op` that the cell decides."""
-        names = ("activation", "recurrent_activation")
-        options = {
-            name: getattr(self, name)
-            for name in names
-            if name in self._argument_names
-        }
-        return {"epsilon": self.epsilon, **options}
+    def own(self) -> Own | None:
+        """Its methods, where a subclass of the maths' cell has overridden any.
+
+        A layer then runs them, or says that it does not.
+        """
+        classes = type(self).__mro__
+
+        def place(name: str) -> int:
+            return next(k for k, c in enumerate(classes) if name in vars(c))
+
+        methods = [
+            name
+            for name in ("call", "project", "step")
+            if place(name) < place("maths")
+        ]
+        return Own(self, tuple(methods)) if methods else None
 
     def project(self, inputs: Any, weights: dict[str, Any]) -> Any:
         """The inputs' products (..., nU) with the kernel; they are (..., D)."""
@@ -177,14 +179,14 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         recurrent_mask: Any,
     ) -> tuple[Any, ...]:
         """The states after one step; projected is (B, nU)."""
-        return run_step(
+        return recurrence.step(
             self.maths,
             projected,
             states,
             weights,
-            self.settings(),
             recurrent_mask=recurrent_mask,
-        )[0]
+            **self.settings(),
+        )
 
     def dropout_masks(
         self, inputs: Any, h: Any, training: bool | None
@@ -297,14 +299,6 @@ class BaseLSTMCell(BaseCell):
         """Keeps the arguments `own`, and hands `kwargs` to Keras."""
         super().__init__(own, **kwargs)
         self.state_size: Any = [self.units, self.units]
-
-    def add_weight(
-        self, *args: Any, initializer: Any = None, **kwargs: Any
-    ) -> Any:
-        """Creates a weight of any dtype."""
-        if initializer is not None:
-            initializer = drawn_wide(initializer)
-        return super().add_weight(*args, initializer=initializer, **kwargs)
 
     def bias_initial_value(self) -> Any:
         """The initializer of `bias`: ones for f with `unit_forget_bias`."""

@@ -11,16 +11,15 @@ from keras_ln.layers.rnn.base_rnn import BaseRNN, of_cell
 from keras_ln.layers.rnn.cell_arguments import check_sites, own_arguments
 from keras_ln.layers.rnn.docstrings import lists_arguments_of
 from keras_ln.layers.types import Identifier, Shape, Sites, Switch
-from keras_ln.ops import arguments
-from keras_ln.ops.bn_lstm import (
+from keras_ln.ops import arguments, recurrence
+from keras_ln.ops.cells.bn_lstm import (
     BN_LSTM,
-    bn_lstm,
-    bn_lstm_loop,
+    MOVING,
     moved_statistics,
+    split_moving,
     statistics_at,
 )
-from keras_ln.ops.cell import run_step
-from keras_ln.ops.lstm import SITES
+from keras_ln.ops.cells.lstm import SITES
 
 # The largest count k for which k + 1 is exact.
 _COUNTS_TO = {"float16": 2048, "bfloat16": 256}
@@ -122,7 +121,6 @@ class BNLSTMCell(BaseLSTMCell):
 
     maths = BN_LSTM
     counters = 1
-    fused_op = staticmethod(bn_lstm)
     weight_names = (
         "kernel",
         "recurrent_kernel",
@@ -131,11 +129,7 @@ class BNLSTMCell(BaseLSTMCell):
         "recurrent_gamma",
         "state_gamma",
         "state_beta",
-        *(
-            f"{site}_moving_{statistic}"
-            for site in SITES
-            for statistic in ("mean", "variance")
-        ),
+        *(name for of_site in MOVING.values() for name in of_site),
     )
 
     def __init__(
@@ -189,8 +183,9 @@ class BNLSTMCell(BaseLSTMCell):
         super().build(input_shape)
         sizes = self.site_sizes()
         for site in self.normalize:
-            for statistic, value in (("mean", "zeros"), ("variance", "ones")):
-                name = f"{site}_moving_{statistic}"
+            for name, value in zip(
+                MOVING[site], ("zeros", "ones"), strict=True
+            ):
                 weight = self.add_weight(
                     name=name,
                     shape=(self.steps, sizes[f"{site}_gamma"]),
@@ -233,15 +228,15 @@ class BNLSTMCell(BaseLSTMCell):
         input_mask, recurrent_mask = self.dropout_masks(inputs, h, training)
         if input_mask is not None:
             inputs = inputs * input_mask
-        weights, settings = self.tensors(), self.settings()
-        (h, c), _, _ = run_step(
-            BN_LSTM,
+        weights, moving = split_moving(self.tensors())
+        h, c = recurrence.step(
+            self.maths,
             self.project(inputs, weights),
             (h, c),
             weights,
-            settings,
             recurrent_mask=recurrent_mask,
-            given=statistics_at(weights, counter, settings),
+            given=statistics_at(moving, counter),
+            **self.settings(),
         )
         return h, [h, c, counter + 1]
 
@@ -258,8 +253,9 @@ class BNLSTMCell(BaseLSTMCell):
 
     def learn(self, statistics: Any, mask: Any, go_backwards: bool) -> None:
         """Moves the moving statistics towards those of a batch."""
+        _, moving = split_moving(self.tensors())
         moved = moved_statistics(
-            self.tensors(), statistics, self.momentum, mask, go_backwards
+            moving, statistics, self.momentum, mask, go_backwards
         )
         for name, value in moved.items():
             getattr(self, name).assign(value)
@@ -329,7 +325,6 @@ class BNLSTM(BaseRNN):
     """
 
     cell_class = BNLSTMCell
-    loop_runs = ()
     cell_name = "bnlstm_cell"
 
     def __init__(
@@ -404,53 +399,25 @@ class BNLSTM(BaseRNN):
             self.cell.steps = sequences_shape[1]
         super().build(sequences_shape)
 
-    def run_cell_loop(
-        self, sequences, states, mask, input_mask, recurrent_mask, training
-    ):
-        """The cell's step over time, and its statistics after it."""
-        learn = self._learns(sequences, training)
-        if input_mask is not None:
-            sequences = sequences * input_mask[:, None, :]
-        *results, statistics = bn_lstm_loop(
+    def run(
+        self, sequences: Any, states: Any, weights: Any, **options: Any
+    ) -> tuple[Any, ...]:
+        """The op, and the moving statistics after it."""
+        cell = self.cell
+        learn = options["training"] and bool(cell.trainable and cell.normalize)
+        if learn and sequences.shape[0] == 1:
+            warn_of_one(self)
+        weights, moving = split_moving(weights)
+        results = super().run(
             sequences,
             states,
-            self.cell.tensors(),
-            self.cell.settings(),
-            learn=learn,
-            mask=mask,
-            go_backwards=self.go_backwards,
-            recurrent_mask=recurrent_mask,
-            unroll=self.writes_steps_out(sequences),
-            zero_output_for_mask=self.zero_output_for_mask,
-            return_all_outputs=self.return_sequences,
+            weights,
+            given=None if learn else moving,
+            also=moving,
+            **options,
         )
         if learn:
             # Once, here: inside a scan JAX allows no assignment, and
             # TensorFlow traces the first step twice.
-            self.cell.learn(statistics, mask, self.go_backwards)
+            cell.learn(results[-1], options["mask"], self.go_backwards)
         return results
-
-    def run_fused(
-        self, sequences, states, mask, input_mask, recurrent_mask, training
-    ):
-        """The op, and the statistics after it."""
-        learn = self._learns(sequences, training)
-        *results, statistics = self.call_fused_op(
-            sequences,
-            states,
-            mask,
-            input_mask,
-            recurrent_mask,
-            training,
-            learn=learn,
-        )
-        if learn:
-            self.cell.learn(statistics, mask, self.go_backwards)
-        return results
-
-    def _learns(self, sequences, training):
-        cell = self.cell
-        learn = bool(training and cell.trainable and cell.normalize)
-        if learn and sequences.shape[0] == 1:
-            warn_of_one(self)
-        return learn

@@ -9,7 +9,7 @@ from keras_ln.layers.rnn.base_rnn import BaseRNN, of_cell
 from keras_ln.layers.rnn.cell_arguments import check_sites, own_arguments
 from keras_ln.layers.rnn.docstrings import lists_arguments_of
 from keras_ln.layers.types import Identifier, Sites, Switch
-from keras_ln.ops.ln_gru import LN_GRU, ln_gru
+from keras_ln.ops.cells.gru import LN_GRU
 
 SITES = ("kernel", "recurrent")
 
@@ -106,7 +106,6 @@ class LNGRUCell(BaseCell):
     """
 
     maths = LN_GRU
-    fused_op = staticmethod(ln_gru)
     gates = 3
     accumulators = (0,)
     weight_names = (

@@ -9,10 +9,7 @@ from keras_ln.layers.rnn.base_rnn import BaseRNN, of_cell
 from keras_ln.layers.rnn.cell_arguments import check_sites, own_arguments
 from keras_ln.layers.rnn.docstrings import lists_arguments_of
 from keras_ln.layers.types import Identifier, Sites, Switch
-from keras_ln.ops.cell import Settings
-from keras_ln.ops.ln_lstm import LN_LSTM, ln_lstm
-
-SITES = ("kernel", "recurrent", "state")
+from keras_ln.ops.cells.lstm import LN_LSTM, SITES
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
@@ -113,7 +110,6 @@ class LNLSTMCell(BaseLSTMCell):
     """
 
     maths = LN_LSTM
-    fused_op = staticmethod(ln_lstm)
     weight_names = (
         "kernel",
         "recurrent_kernel",
@@ -161,19 +157,6 @@ class LNLSTMCell(BaseLSTMCell):
         normalize = check_sites(normalize, SITES)
         _check_carry(carry_normalized_state, normalize)
         super().__init__(own_arguments(locals()), **kwargs)
-
-    def settings(self) -> Settings:
-        """What a step needs beside tensors."""
-        settings = super().settings()
-        carry = self.carry_normalized_state
-        return settings._replace(carry_normalized_state=carry)
-
-    def fused_options(self) -> dict[str, Any]:
-        """The keyword arguments of `fused_op` that the cell decides."""
-        return {
-            **super().fused_options(),
-            "carry_normalized_state": self.carry_normalized_state,
-        }
 
     def site_sizes(self) -> dict[str, int]:
         """The sizes of the gammas and betas of the normalised sites."""

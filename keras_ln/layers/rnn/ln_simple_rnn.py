@@ -9,7 +9,7 @@ from keras_ln.layers.rnn.base_rnn import BaseRNN, of_cell
 from keras_ln.layers.rnn.cell_arguments import own_arguments
 from keras_ln.layers.rnn.docstrings import lists_arguments_of
 from keras_ln.layers.types import Identifier, Switch
-from keras_ln.ops.ln_simple_rnn import LN_SIMPLE_RNN, ln_simple_rnn
+from keras_ln.ops.cells.simple_rnn import LN_SIMPLE_RNN
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
@@ -86,7 +86,6 @@ class LNSimpleRNNCell(BaseCell):
     """
 
     maths = LN_SIMPLE_RNN
-    fused_op = staticmethod(ln_simple_rnn)
     weight_names = ("kernel", "recurrent_kernel", "bias", "gamma", "beta")
 
     def __init__(

@@ -9,9 +9,9 @@ from keras_ln.layers.rnn.base_rnn import BaseRNN, of_cell
 from keras_ln.layers.rnn.cell_arguments import own_arguments
 from keras_ln.layers.rnn.docstrings import lists_arguments_of
 from keras_ln.layers.types import Identifier, Switch
-from keras_ln.ops.ln_lstm import LN_LSTM, ln_lstm
-from keras_ln.ops.weight_normalization import column_norms
-from keras_ln.ops.wn_lstm import effective_weights
+from keras_ln.ops.cells.lstm import LN_LSTM
+from keras_ln.ops.cells.wn_lstm import effective_weights
+from keras_ln.ops.normalization.weight_normalization import column_norms
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
@@ -84,7 +84,6 @@ class WNLSTMCell(BaseLSTMCell):
 
     # With kernels that are normalised already, see `tensors`.
     maths = LN_LSTM
-    fused_op = staticmethod(ln_lstm)
     weight_names = (
         "kernel",
         "kernel_g",
