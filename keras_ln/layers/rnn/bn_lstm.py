@@ -9,7 +9,7 @@ from keras_ln.layers.normalization.recurrent_batch_norm import SMALL_GAIN
 from keras_ln.layers.rnn.base_cell import BaseLSTMCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN, of_cell
 from keras_ln.layers.rnn.cell_arguments import check_sites, own_arguments
-from keras_ln.layers.rnn.docstrings import lists_arguments_of
+from keras_ln.layers.rnn.docstrings import cell_docstring, layer_docstring
 from keras_ln.layers.types import Identifier, Shape, Sites, Switch
 from keras_ln.ops import arguments, recurrence
 from keras_ln.ops.cells.bn_lstm import (
@@ -26,6 +26,7 @@ _COUNTS_TO = {"float16": 2048, "bfloat16": 256}
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
+@cell_docstring
 class BNLSTMCell(BaseLSTMCell):
     """One step, at inference, of the LSTM with batch normalization.
 
@@ -64,38 +65,17 @@ class BNLSTMCell(BaseLSTMCell):
         units: U, the size of h and c, an integer >= 1.
         activation: of the candidate c~ and of the c' that h sees.
         recurrent_activation: of the gates i, f and o.
-        use_bias: whether there is a `bias`.
-        kernel_initializer: initializer of `kernel`.
-        recurrent_initializer: initializer of `recurrent_kernel`.
-        bias_initializer: initializer of `bias`.
-        unit_forget_bias: whether the bias of f starts at 1.
-        kernel_regularizer: regularizer of `kernel`.
-        recurrent_regularizer: regularizer of `recurrent_kernel`.
-        bias_regularizer: regularizer of `bias`.
-        kernel_constraint: constraint of `kernel`.
-        recurrent_constraint: constraint of `recurrent_kernel`.
-        bias_constraint: constraint of `bias`.
-        dropout: share of the inputs to drop, in [0, 1). One mask per
-            sequence, shared by the gates.
-        recurrent_dropout: share of h to drop on its way into the gates.
-        seed: seed of the dropout masks.
         max_steps: S, how many steps have moving statistics of their own. None
             takes the number of steps that the layer is built with.
         momentum: share of the moving statistics that a batch leaves, in
             [0, 1].
-        epsilon: finite number > 0, inside the square root.
         normalize: the sites to normalise, any of "kernel", "recurrent" and
             "state".
-        gamma_initializer: initializer of every gamma.
         beta_initializer: initializer of `state_beta`.
-        gamma_regularizer: regularizer of every gamma.
         beta_regularizer: regularizer of `state_beta`.
-        gamma_constraint: constraint of every gamma.
         beta_constraint: constraint of `state_beta`.
-        **kwargs: arguments of `keras.layers.Layer`, such as `name`, `dtype`.
 
     Call arguments:
-        inputs: tensor (B, D); integers are cast to floating point.
         states: `[h, c, k]`, tensors (B, U), (B, U) and (B, 1); k counts the
             steps that a row has done, and so picks the moving statistics.
         training: must be false, unless the cell is frozen or normalises
@@ -262,7 +242,7 @@ class BNLSTMCell(BaseLSTMCell):
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
-@lists_arguments_of(BNLSTMCell)
+@layer_docstring(BNLSTMCell, states=2)
 class BNLSTM(BaseRNN):
     """LSTM with batch statistics of each time step.
 
@@ -286,35 +266,9 @@ class BNLSTM(BaseRNN):
     The arguments of `keras.layers.LSTM` have the names and places that they
     have there.
 
-    Args:
-        activity_regularizer: regularizer of the output.
-        return_sequences: whether to return the outputs of all steps.
-        return_state: whether to return the final h and c too.
-        go_backwards: whether to visit the last step first; outputs come in
-            the order of the visits.
-        stateful: whether to start from the final states of the last call.
-        unroll: whether to write the steps out; T must be known.
-        use_cudnn: accepted and ignored, so that only the class name changes.
-        use_fused: "auto" runs one op per sequence where it can, True raises
-            where it cannot, False runs the cell loop.
-        **kwargs: `implementation`, ignored too, `zero_output_for_mask`, and the
-            arguments of `keras.layers.Layer`, such as `name`, `dtype`.
-
     Call arguments:
-        sequences: tensor (B, T, D); integers are cast to floating point.
-        mask: bool tensor (B, T), False where a row's step is left out.
         training: whether to use, and to record, the statistics of the batch;
             and whether dropout is on.
-        initial_state: `[h, c]`, tensors (B, U); zeros without it.
-
-    Returns (B, T, U) with `return_sequences`, else the last output (B, U);
-    with `return_state` followed by the final h and c (B, U).
-
-    Raises:
-        ValueError: for a wrong argument, named in the message; when called,
-            for sequences that are complex, not of rank 3 or of
-            another feature size than before, and for initial states of
-            another number or shape.
 
     Source: Cooijmans et al., "Recurrent Batch Normalization" (2016).
 
