@@ -11,7 +11,7 @@ import keras
 from keras_ln._keras import DropoutRNNCell
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.initial_values import drawn_wide
-from keras_ln.layers.rnn.cell_arguments import accept, of_keras, serialize
+from keras_ln.layers.own_arguments import of_keras
 from keras_ln.ops import arguments, recurrence
 from keras_ln.ops.cells.types import Cell, Settings
 from keras_ln.ops.recurrence.forward import project
@@ -48,9 +48,9 @@ class BaseCell(BaseLayer, DropoutRNNCell):
     def __init__(self, own: dict[str, Any], **kwargs: Any) -> None:
         """Keeps the arguments `own`, and hands `kwargs` to Keras."""
         super().__init__(**of_keras(kwargs))
-        self._argument_names = tuple(own)
-        for name, value in own.items():
-            setattr(self, name, accept(name, value))
+        if "epsilon" in own:
+            arguments.check_epsilon(own["epsilon"], allow_zero=False)
+        self.keep(own)
         self.seed_generator = keras.random.SeedGenerator(seed=own["seed"])
         for name in self.weight_names:
             setattr(self, name, None)
@@ -274,17 +274,6 @@ class BaseCell(BaseLayer, DropoutRNNCell):
             keras.ops.zeros((batch_size, size), dtype=self.compute_dtype)
             for size in sizes
         ]
-
-    def own_config(self) -> dict[str, Any]:
-        """The cell's own arguments, serialised."""
-        return {
-            name: serialize(name, getattr(self, name))
-            for name in self._argument_names
-        }
-
-    def get_config(self) -> dict[str, Any]:
-        """Every argument of the constructor."""
-        return {**super().get_config(), **self.own_config()}
 
 
 class BaseLSTMCell(BaseCell):

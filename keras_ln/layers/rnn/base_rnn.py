@@ -3,13 +3,14 @@
 Letters: B batch, T time, D input features, U units.
 """
 
+import inspect
 from typing import Any, Self
 
 import keras
 
 from keras_ln.layers.base_layer import BaseLayer, is_whole
+from keras_ln.layers.own_arguments import of_keras
 from keras_ln.layers.rnn.base_cell import BaseCell
-from keras_ln.layers.rnn.cell_arguments import of_keras, serialize
 from keras_ln.layers.types import Shape, Switch
 from keras_ln.ops import arguments, recurrence
 from keras_ln.ops.recurrence.problem import Problem
@@ -25,13 +26,6 @@ _OF_LAYER = (
 )
 
 
-def of_cell(name: str) -> property:
-    """An argument of the cell that its layer shows too."""
-    return property(
-        lambda self: getattr(self.cell, name), doc=f"The cell's `{name}`."
-    )
-
-
 class BaseRNN(BaseLayer, keras.layers.RNN):
     """A cell of `cell_class` over time, by one call of an op."""
 
@@ -39,6 +33,13 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
     # Fixed, since the weights' paths hold it: those of equal models are equal.
     cell_name: str
     state_size: Any
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Shows the arguments of its cell in the layer too."""
+        super().__init_subclass__(**kwargs)
+        for name in inspect.signature(cls.cell_class).parameters:
+            if name != "kwargs" and not hasattr(cls, name):
+                setattr(cls, name, _of_cell(name))
 
     def __init__(self, own: dict[str, Any], **kwargs: Any) -> None:
         """Makes the cell.
@@ -75,22 +76,6 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
     @use_fused.setter
     def use_fused(self, use_fused: Switch) -> None:
         self._use_fused = arguments.check_switch("use_fused", use_fused)
-
-    units = of_cell("units")
-    activation = of_cell("activation")
-    use_bias = of_cell("use_bias")
-    kernel_initializer = of_cell("kernel_initializer")
-    recurrent_initializer = of_cell("recurrent_initializer")
-    bias_initializer = of_cell("bias_initializer")
-    kernel_regularizer = of_cell("kernel_regularizer")
-    recurrent_regularizer = of_cell("recurrent_regularizer")
-    bias_regularizer = of_cell("bias_regularizer")
-    kernel_constraint = of_cell("kernel_constraint")
-    recurrent_constraint = of_cell("recurrent_constraint")
-    bias_constraint = of_cell("bias_constraint")
-    dropout = of_cell("dropout")
-    recurrent_dropout = of_cell("recurrent_dropout")
-    seed = of_cell("seed")
 
     def build(
         self, sequences_shape: Shape, initial_state_shape: Any = None
@@ -215,11 +200,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         """Every argument of the constructor."""
         config = super().get_config()
         del config["cell"]
-        own = {
-            name: serialize(name, getattr(self, name))
-            for name in self._argument_names
-        }
-        return {**config, **own}
+        return config
 
     @classmethod
     def from_config(
@@ -251,6 +232,12 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
                 f"{len(sizes)} tensor(s) of shape (batch, units), here "
                 f"{expected}. Received: shapes {received}"
             )
+
+
+def _of_cell(name):
+    return property(
+        lambda self: getattr(self.cell, name), doc=f"The cell's `{name}`."
+    )
 
 
 def _for_every_row(state, sequences):

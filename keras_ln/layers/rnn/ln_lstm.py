@@ -4,9 +4,9 @@ from typing import Any
 
 import keras
 
+from keras_ln.layers.own_arguments import check_sites, own_arguments
 from keras_ln.layers.rnn.base_cell import BaseLSTMCell
-from keras_ln.layers.rnn.base_rnn import BaseRNN, of_cell
-from keras_ln.layers.rnn.cell_arguments import check_sites, own_arguments
+from keras_ln.layers.rnn.base_rnn import BaseRNN
 from keras_ln.layers.rnn.docstrings import cell_docstring, layer_docstring
 from keras_ln.layers.types import Identifier, Sites, Switch
 from keras_ln.ops.cells.lstm import LN_LSTM, SITES
@@ -208,19 +208,6 @@ class LNLSTM(BaseRNN):
     ) -> None:
         """Takes the arguments that the class lists."""
         super().__init__(own_arguments(locals()), **kwargs)
-
-    recurrent_activation = of_cell("recurrent_activation")
-    unit_forget_bias = of_cell("unit_forget_bias")
-    normalize = of_cell("normalize")
-    center = of_cell("center")
-    epsilon = of_cell("epsilon")
-    gamma_initializer = of_cell("gamma_initializer")
-    beta_initializer = of_cell("beta_initializer")
-    gamma_regularizer = of_cell("gamma_regularizer")
-    beta_regularizer = of_cell("beta_regularizer")
-    gamma_constraint = of_cell("gamma_constraint")
-    beta_constraint = of_cell("beta_constraint")
-    carry_normalized_state = of_cell("carry_normalized_state")
 
 
 def _check_carry(carry_normalized_state, normalize):

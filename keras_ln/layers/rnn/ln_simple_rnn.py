@@ -4,9 +4,9 @@ from typing import Any
 
 import keras
 
+from keras_ln.layers.own_arguments import own_arguments
 from keras_ln.layers.rnn.base_cell import BaseCell
-from keras_ln.layers.rnn.base_rnn import BaseRNN, of_cell
-from keras_ln.layers.rnn.cell_arguments import own_arguments
+from keras_ln.layers.rnn.base_rnn import BaseRNN
 from keras_ln.layers.rnn.docstrings import cell_docstring, layer_docstring
 from keras_ln.layers.types import Identifier, Switch
 from keras_ln.ops.cells.simple_rnn import LN_SIMPLE_RNN
@@ -151,11 +151,3 @@ class LNSimpleRNN(BaseRNN):
     ) -> None:
         """Takes the arguments that the class lists."""
         super().__init__(own_arguments(locals()), **kwargs)
-
-    epsilon = of_cell("epsilon")
-    gamma_initializer = of_cell("gamma_initializer")
-    beta_initializer = of_cell("beta_initializer")
-    gamma_regularizer = of_cell("gamma_regularizer")
-    beta_regularizer = of_cell("beta_regularizer")
-    gamma_constraint = of_cell("gamma_constraint")
-    beta_constraint = of_cell("beta_constraint")

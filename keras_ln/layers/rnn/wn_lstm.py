@@ -4,9 +4,9 @@ from typing import Any
 
 import keras
 
+from keras_ln.layers.own_arguments import own_arguments
 from keras_ln.layers.rnn.base_cell import BaseLSTMCell
-from keras_ln.layers.rnn.base_rnn import BaseRNN, of_cell
-from keras_ln.layers.rnn.cell_arguments import own_arguments
+from keras_ln.layers.rnn.base_rnn import BaseRNN
 from keras_ln.layers.rnn.docstrings import cell_docstring, layer_docstring
 from keras_ln.layers.types import Identifier, Switch
 from keras_ln.ops.cells.lstm import LN_LSTM
@@ -171,6 +171,3 @@ class WNLSTM(BaseRNN):
     ) -> None:
         """Takes the arguments that the class lists."""
         super().__init__(own_arguments(locals()), **kwargs)
-
-    recurrent_activation = of_cell("recurrent_activation")
-    unit_forget_bias = of_cell("unit_forget_bias")

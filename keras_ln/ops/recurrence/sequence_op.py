@@ -5,6 +5,8 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypedDict, TypeVar
 
 from keras_ln.ops.cells.types import Switch
+from keras_ln.ops.recurrence.api import run
+from keras_ln.ops.recurrence.problem import problem_of
 from keras_ln.ops.symbolic import takes_symbolic_tensors
 
 _P = ParamSpec("_P")
@@ -12,7 +14,7 @@ _R = TypeVar("_R")
 
 
 class Options(TypedDict, total=False):
-    """The types of the options."""
+    """The options, in the order in which they are listed."""
 
     mask: Any
     input_mask: Any
@@ -25,15 +27,6 @@ class Options(TypedDict, total=False):
     unroll: bool
 
 
-DEFAULTS = {
-    **dict.fromkeys(("mask", "input_mask", "recurrent_mask")),
-    "go_backwards": False,
-    "return_all_outputs": True,
-    "training": True,
-    "zero_output_for_mask": False,
-    "use_fused": "auto",
-    "unroll": False,
-}
 # The line of a docstring that stands for these.
 _LINE = "    **options: those of every op for sequences.\n"
 _TEXT = """\
@@ -61,13 +54,17 @@ def sequence_op(function: Callable[_P, _R]) -> Callable[_P, _R]:
     Its signature and docstring list them.
     """
     signature = inspect.signature(function)
-    parameters = list(signature.parameters.values())[:-1]
-    parameters += [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value)
-        for name, value in DEFAULTS.items()
+    shared = {**_parameters(run), **_parameters(problem_of)}
+    parameters = [
+        *list(signature.parameters.values())[:-1],
+        *(shared[name] for name in Options.__annotations__),
     ]
     vars(function)["__signature__"] = signature.replace(parameters=parameters)
     # There are no docstrings under `python -OO`.
     if own := inspect.getdoc(function):
         function.__doc__ = own.replace(_LINE, _TEXT)
     return takes_symbolic_tensors(function)
+
+
+def _parameters(function: Callable[..., Any]) -> Any:
+    return inspect.signature(function).parameters

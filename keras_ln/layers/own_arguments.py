@@ -1,4 +1,4 @@
-"""The constructor arguments of recurrent cells: checked, kept, serialised."""
+"""The constructor arguments of layers: checked, kept, serialised."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,8 @@ _KERAS_OBJECTS = {
 }
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "units": arguments.check_units,
-    "epsilon": lambda e: arguments.check_epsilon(e, allow_zero=False),
+    "axis": arguments.check_axis_type,
+    "epsilon": arguments.check_epsilon,
     "dropout": lambda rate: _check_rate("dropout", rate),
     "recurrent_dropout": lambda rate: _check_rate("recurrent_dropout", rate),
     "reset_after": lambda value: _check_reset_after(value),
