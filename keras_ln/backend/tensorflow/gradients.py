@@ -33,10 +33,10 @@ def custom_vjp(forward, backward, reference=None):
     keeping = _differentiable(
         functools.partial(forward, keep=True), backward, again, outputs_only
     )
-    lean = _differentiable(without_residuals, again, again, outputs_only)
+    forgetting = _differentiable(without_residuals, again, again, outputs_only)
 
     def op(*args, keep=True):
-        return (keeping if keep else lean)(*args)
+        return (keeping if keep else forgetting)(*args)
 
     return op
 

@@ -24,7 +24,7 @@ def reason(problem: Problem) -> str | None:
         return "unroll=True asks for steps that are written out one by one."
     for name in ("activation", "recurrent_activation"):
         activation = getattr(problem.plan.settings, name)
-        if activation is not None and activation.derivative is None:
+        if activation.derivative is None:
             return (
                 f"`{name}` must be one of {', '.join(sorted(ACTIVATIONS))}. "
                 f"Received: {name}={activation.function!r}."
