@@ -1,5 +1,6 @@
 """The constructor arguments of layers: checked, kept, serialised."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,12 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "max_steps": arguments.check_max_steps,
     "momentum": lambda m: arguments.check_fraction("momentum", m),
 }
+
+
+def argument_names(layer_class: Any) -> list[str]:
+    """The names that the constructor of a class takes."""
+    # Not of the class: Keras' layers have a `__new__` that takes anything.
+    return [*inspect.signature(layer_class.__init__).parameters][1:]
 
 
 def own_arguments(scope: dict[str, Any]) -> dict[str, Any]:

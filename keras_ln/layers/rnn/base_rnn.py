@@ -3,13 +3,12 @@
 Letters: B batch, T time, D input features, U units.
 """
 
-import inspect
 from typing import Any, Self
 
 import keras
 
 from keras_ln.layers.base_layer import BaseLayer, is_whole
-from keras_ln.layers.own_arguments import of_keras
+from keras_ln.layers.own_arguments import argument_names, of_keras
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.types import Shape, Switch
 from keras_ln.ops import arguments, recurrence
@@ -37,7 +36,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Shows the arguments of its cell in the layer too."""
         super().__init_subclass__(**kwargs)
-        for name in inspect.signature(cls.cell_class).parameters:
+        for name in argument_names(cls.cell_class):
             if name != "kwargs" and not hasattr(cls, name):
                 setattr(cls, name, _of_cell(name))
 

@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable
 from typing import TypeVar
 
+from keras_ln.layers.own_arguments import argument_names
+
 _T = TypeVar("_T", bound=type)
 
 _CELL = """
@@ -125,7 +127,7 @@ def _complete(owner: _T, shared: str, of_cell: str = "") -> _T:
     }
     names = [
         "**kwargs" if name == "kwargs" else name
-        for name in inspect.signature(owner).parameters
+        for name in argument_names(owner)
     ]
     calls = _entries(alike["Call arguments"])
     calls |= _entries(given.get("Call arguments", ""))
