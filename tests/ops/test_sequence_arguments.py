@@ -269,6 +269,43 @@ def test_the_state_of_whole_numbers_is_named(nested):
         ops.ln_gru(**arguments)
 
 
+@pytest.mark.parametrize("use_fused", [True, False])
+def test_one_wide_dtype_for_all(use_fused):
+    """float64 where any tensor is, vectors and statistics too."""
+    vector = np.full(16, 1.0 + 2.0**-40)
+    arguments = lstm_arguments()
+    arguments["weights"]["kernel_gamma"] = vector
+    narrow = arguments["initial_states"]
+    wide = [keras.ops.cast(state, "float64") for state in narrow]
+    _, _, (_, c) = ops.ln_lstm(
+        **{**arguments, "initial_states": wide}, use_fused=use_fused
+    )
+    arguments["weights"]["kernel_gamma"] = vector.round(6)
+    _, _, (_, rounded) = ops.ln_lstm(
+        **{**arguments, "initial_states": wide}, use_fused=use_fused
+    )
+    difference = abs(numbers(c)[0] - numbers(rounded)[0]).max()
+    assert 1e-14 < difference < 1e-11
+    arguments = lstm_arguments()
+    options = add_own(ops.bn_lstm, arguments)
+    for name in ("state_moving_mean", "state_moving_variance"):
+        kept = arguments["weights"][name].astype("float64") + 2.0**-40
+        arguments["weights"][name] = kept
+    found = ops.bn_lstm(**arguments, **options, use_fused=use_fused)[3]
+    np.testing.assert_array_equal(
+        numbers(found["state"][0])[0][:2],
+        arguments["weights"]["state_moving_mean"],
+    )
+
+
+def test_states_that_add_up_start_wide():
+    arguments = lstm_arguments("float16")
+    _, outputs, states = ops.ln_lstm(**{**arguments, "initial_states": None})
+    found = [keras.backend.standardize_dtype(x.dtype) for x in states]
+    assert found == ["float16", "float32"]
+    assert keras.backend.standardize_dtype(outputs.dtype) == "float16"
+
+
 def test_masks_of_another_dtype():
     arguments = lstm_arguments()
     rng = np.random.default_rng(0)
