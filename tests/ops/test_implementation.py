@@ -6,7 +6,7 @@ import pytest
 from descriptors import BY_NAME, SEQUENCE_LAYERS, B, D, T
 
 import keras_ln
-from keras_ln import ops
+from keras_ln import backend, ops
 from keras_ln.ops.recurrence.choice import IMPLEMENTATIONS
 
 STEPWISE = [row for row in SEQUENCE_LAYERS if not row.batch_statistics]
@@ -83,6 +83,20 @@ def test_inside_portable(row, ran):
             ops.implementation(must)
     assert ran == ["loop"]
     assert ops.implementation(must)[0] == "fused"
+
+
+def test_a_portable_trace_can_be_written_out(monkeypatch):
+    layer, x = BY_NAME["LNGRU"].make(), np.ones((B, T, D), "float32")
+    calls, scan = [], backend.scan
+    monkeypatch.setattr(
+        backend, "scan", lambda *a, **k: (calls.append(a), scan(*a, **k))[1]
+    )
+    found = []
+    for unroll in (False, True):
+        with ops.portable(unroll=unroll):
+            layer(x)
+        found.append(len(calls))
+    assert found == [1, 1]
 
 
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
