@@ -19,7 +19,9 @@ from keras_ln.layers import (
     WeightNormDense,
     WNLSTMCell,
 )
-from keras_ln.layers.normalization.statistics import reestimate_statistics
+from keras_ln.layers.normalization.reestimate_statistics import (
+    reestimate_statistics,
+)
 from keras_ln.version import __version__
 
 __all__ = [

@@ -2,7 +2,8 @@
 
 `analysis`, `compat` and `tuning` read layers and ops, and nobody imports
 them. A framework is imported by the backend module of its name and by no other
-file, however late in the program.
+file, however late in the program. What Keras does not export, `_keras.py` uses
+alone, for everybody.
 """
 
 import ast
@@ -25,7 +26,10 @@ MAY_IMPORT = {
     "compat": {"compat", "layers"},
     "tuning": {"tuning", "layers", "ops"},
     "version": set(),
+    "_keras": set(),
 }
+# Of the standard library and torch.
+PUBLIC = {"_fields", "_replace", "_current_level"}
 BACKEND_OF = {
     "tensorflow": "tensorflow",
     "jax": "jax",
@@ -68,6 +72,28 @@ def imported_names(source, path):
                 yield name.value
 
 
+def private_uses(source):
+    """Private attributes of others than `self`, and questions of a version.
+
+    A name counts as private where the file gives none of its own things that
+    name.
+    """
+    tree = ast.parse(source)
+    own = {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self"
+    }
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Attribute):
+            continue
+        name = node.attr
+        asks = ast.unparse(node) in ("keras.__version__", "keras.version")
+        private = name.startswith("_") and not name.startswith("__")
+        if asks or (private and name not in own and name not in PUBLIC):
+            yield ast.unparse(node)
+
+
 def offences(source, path):
     """Sentences on what a file, at `path` below keras_ln/, imports wrongly."""
     found = []
@@ -77,17 +103,26 @@ def offences(source, path):
         root, *rest = name.split(".")
         if root == "keras_ln":
             target = rest[0] if rest else ""
-            if target not in MAY_IMPORT[part]:
+            if target not in {"_keras", *MAY_IMPORT[part]}:
                 found.append(f"{path} imports {name}")
                 continue
+        if name.startswith("keras.src"):
+            # Keras passes the frameworks on there.
+            if part != "_keras":
+                found.append(f"{path} imports what Keras hides: {name}")
+            continue
         if part == "backend" and root == "keras_ln":
             continue
-        # Every component counts: Keras passes the frameworks on, as in
-        # keras.src.utils.module_utils.tensorflow.
         for component in (root, *rest):
             framework = BACKEND_OF.get(component)
-            if framework and path != f"backend/{framework}.py":
+            places = (f"backend/{framework}.py", f"backend/{framework}/")
+            if framework and not path.startswith(places):
                 found.append(f"{path} imports a framework: {name}")
+    found += [
+        f"{path} uses what Keras hides: {use}"
+        for use in private_uses(source)
+        if part != "_keras"
+    ]
     return found
 
 
@@ -137,6 +172,13 @@ def test_every_file_of_the_package_keeps_the_rule():
         ),
         ("backend/__init__.py", "import jaxlib"),
         ("backend/torch.py", "import tensorflow as tf"),
+        ("backend/tensorflow/loops.py", "import torch"),
+        ("backend/torch.py", "from keras.src.backend.torch import core"),
+        ("layers/rnn/ln_gru.py", "import keras.src.layers"),
+        ("layers/rnn/ln_gru.py", "model._flatten_layers()"),
+        ("layers/rnn/ln_gru.py", "new = keras.__version__ >= '3.16'"),
+        ("_keras.py", "import torch"),
+        ("_keras.py", "from keras_ln import backend"),
         ("version.py", "from keras_ln import layers"),
     ],
 )
@@ -161,6 +203,12 @@ def test_the_rule_catches(path, source):
         ("tuning.py", "from keras_ln.layers import LNGRU\nimport keras_tuner"),
         ("backend/__init__.py", "from keras_ln.backend import tensorflow"),
         ("backend/jax.py", "import jax\nfrom jax import numpy as jnp"),
+        ("backend/tensorflow/loops.py", "import tensorflow as tf"),
+        ("_keras.py", "from keras.src.backend.torch import core"),
+        ("_keras.py", "layer._flatten_layers()"),
+        ("backend/torch.py", "from keras_ln._keras import torch_device"),
+        ("layers/rnn/ln_gru.py", "import keras_ln._keras"),
+        ("layers/rnn/ln_gru.py", "self._own = 1\nlayer._own"),
     ],
 )
 def test_the_rule_allows(path, source):

@@ -12,8 +12,8 @@ import keras
 import numpy as np
 
 from keras_ln.ops import arguments
-from keras_ln.ops.cell_loop import recording_loop
 from keras_ln.ops.jacobian import jacobian
+from keras_ln.ops.recurrence.masked_scan import masked_scan
 
 
 class HiddenDynamics(NamedTuple):
@@ -109,9 +109,8 @@ def hidden_dynamics(layer: Any, x: Any, *, seed: int = 0) -> HiddenDynamics:
             shown = new[: len(sizes)]
             return tuple(new), keras.ops.concatenate(shown, axis=-1)
 
-        return recording_loop(
-            step, (x, probe), states, return_all_outputs=False
-        )[3]
+        rows = tuple(keras.ops.swapaxes(r, 0, 1) for r in (x, probe))
+        return masked_scan(step, rows, states)[2]
 
     zeros = keras.ops.zeros((batch, steps, ends[-1]), dtype=states[0].dtype)
     c = rng.normal(size=(batch, sizes[0]))
@@ -132,7 +131,7 @@ def hidden_dynamics(layer: Any, x: Any, *, seed: int = 0) -> HiddenDynamics:
 
 
 def _wide(state: Any) -> Any:
-    return keras.ops.cast(state, arguments.statistics_dtype(state.dtype))
+    return keras.ops.cast(state, arguments.at_least_float32(state.dtype))
 
 
 def _to_numpy(tensor: Any) -> np.ndarray:

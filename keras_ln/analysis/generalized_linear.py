@@ -181,7 +181,7 @@ def _as_array(name: str, value: Any) -> np.ndarray:
 
 
 def _wider(dtype: str, *arrays: np.ndarray) -> str:
-    dtypes = {dtype, *(arguments.statistics_dtype(a.dtype) for a in arrays)}
+    dtypes = {dtype, *(arguments.at_least_float32(a.dtype) for a in arrays)}
     return "float64" if "float64" in dtypes else "float32"
 
 

@@ -12,15 +12,19 @@ torch. Each of them supplies the same names:
     Differentiable by the framework's own means.
 
 ``custom_vjp(forward, backward, reference=None)``
-    A differentiable function ``op(*args) -> outputs`` with a hand-written
-    vector-Jacobian product. ``forward(*args)`` returns ``(outputs,
-    residuals)`` and ``backward(residuals, cotangents)`` a tuple with one
-    gradient (a structure like the argument, ``None`` for leaves that have
-    none) per argument. Missing cotangents arrive as zeros. XLA compiles both
-    on TensorFlow and JAX. Second derivatives are plain autodiff of
-    ``backward(reference(*args)[1], cotangents)``, where ``reference`` returns
-    what ``forward`` does, and is ``forward`` by default. Build an op once per
-    static configuration and keep it: a new op compiles anew.
+    A differentiable function ``op(*args, keep=True) -> outputs`` with a
+    hand-written vector-Jacobian product. ``forward(*args, keep=...)`` returns
+    ``(outputs, residuals)``, of which without ``keep`` only the outputs are
+    used, and ``backward(residuals, cotangents)`` a tuple with one gradient (a
+    structure like the argument, ``None`` for leaves that have none) per
+    argument. Missing cotangents arrive as zeros. XLA compiles both on
+    TensorFlow and JAX. Second derivatives are plain autodiff of
+    ``backward(reference(*args, keep=True)[1], cotangents)``, where
+    ``reference`` returns what ``forward`` does, and is ``forward`` by default.
+    JAX and torch know whether there is something to differentiate, and keep
+    residuals then alone. TensorFlow does not: it takes the ``keep`` of the
+    call, and without it a gradient runs the reference first. Build an op once
+    per static configuration and keep it: a new op compiles anew.
 
 ``tanh, sigmoid, relu, exp, log, sqrt, matmul, mean, sum``
     As in ``keras.ops``, except that float64 stays float64 to its last digit:

@@ -1,5 +1,7 @@
 """The backend contract on JAX."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
@@ -78,20 +80,27 @@ def custom_vjp(forward, backward, reference=None):
     """An op with a hand-written VJP; see the package docstring."""
 
     def outputs_only(*args):
-        return forward(*args)[0]
+        return forward(*args, keep=False)[0]
 
-    first = forward
+    first = functools.partial(forward, keep=True)
     if reference is not None:
         # JAX differentiates the rule itself.
-        first = jax.custom_jvp(forward)
+        again = functools.partial(reference, keep=True)
+        first = jax.custom_jvp(first)
         first.defjvp(
-            lambda primals, tangents: jax.jvp(reference, primals, tangents)
+            lambda primals, tangents: jax.jvp(again, primals, tangents)
         )
-    op = jax.custom_vjp(outputs_only)
-    op.defvjp(jax.jit(first), jax.jit(backward))
+    vjp = jax.custom_vjp(outputs_only)
+    # The rule's first half runs where there is something to differentiate.
+    vjp.defvjp(jax.jit(first), jax.jit(backward))
     # A gradient must have the type of its argument, also where some of the
     # arguments differ between the devices of jax.shard_map.
-    return jax.jit(lambda *args: op(*_vary(args, _varying(args))))
+    compiled = jax.jit(lambda *args: vjp(*_vary(args, _varying(args))))
+
+    def op(*args, keep=True):
+        return compiled(*args)
+
+    return op
 
 
 def jacobian(function, x):

@@ -4,10 +4,9 @@ import functools
 import operator
 
 import torch
-
-# Keras does not export it (3.15), and to make a tensor takes longer.
-from keras.src.backend.torch.core import get_device
 from torch.autograd import forward_ad
+
+from keras_ln._keras import torch_device
 
 tanh = torch.tanh
 sigmoid = torch.sigmoid
@@ -40,7 +39,7 @@ def how_to_densify(x):
 
 def on_cpu():
     """Whether tensors lie on a CPU; see the package docstring."""
-    return get_device().startswith("cpu")
+    return torch_device().startswith("cpu")
 
 
 def reads_python():
@@ -71,11 +70,16 @@ def custom_vjp(forward, backward, reference=None):
     """An op with a hand-written VJP; see the package docstring."""
     reference = reference or forward
 
-    def op(*args):
+    def op(*args, keep=True):
         if _wants_plain_operations():
-            return reference(*args)[0]
-        call = _Call(forward, backward, reference, _skeleton(args))
-        results = _Op.apply(call, *_tensors(args))
+            return reference(*args, keep=False)[0]
+        leaves = _tensors(args)
+        # The hint is for torch.func, inside of which tensors do not tell.
+        keep = torch.is_grad_enabled() and (
+            keep or any(leaf.requires_grad for leaf in leaves)
+        )
+        call = _Call(forward, backward, reference, _skeleton(args), keep)
+        results = _Op.apply(call, *leaves)
         return _fill(call.outputs, results)
 
     return op
@@ -101,10 +105,10 @@ class _Call:
     it is, other than a dictionary, which torch.func copies.
     """
 
-    def __init__(self, forward, backward, reference, args):
+    def __init__(self, forward, backward, reference, args, keep):
         """A call with arguments of the structure `args`."""
         self.forward, self.backward = forward, backward
-        self.reference, self.args = reference, args
+        self.reference, self.args, self.keep = reference, args, keep
         self.outputs = self.residuals = None
         # Where the residuals are among the arguments and the results.
         self.places: list[int] = []
@@ -118,7 +122,9 @@ class _Op(torch.autograd.Function):
 
     @staticmethod
     def forward(call, *leaves):
-        outputs, residuals = call.forward(*_fill(call.args, leaves))
+        args = _fill(call.args, leaves)
+        outputs, residuals = call.forward(*args, keep=call.keep)
+        residuals = residuals if call.keep else None
         call.outputs, call.residuals = _skeleton(outputs), _skeleton(residuals)
         known = [*leaves, *_tensors(outputs)]
         places = {id(tensor): place for place, tensor in enumerate(known)}
@@ -149,11 +155,11 @@ class _Op(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *cotangents):
         call, saved = ctx.call, ctx.saved_tensors
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or not call.keep:
             # create_graph=True: the saved residuals carry no history, so
             # second derivatives need them computed again from the arguments.
             args = _fill(call.args, saved[: ctx.arity])
-            _, residuals = call.reference(*args)
+            _, residuals = call.reference(*args, keep=True)
         else:
             residuals = _fill(call.residuals, saved[ctx.arity :])
         dense = [

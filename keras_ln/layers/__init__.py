@@ -6,7 +6,8 @@ from keras_ln.layers.normalization.recurrent_batch_norm import (
     RecurrentBatchNorm,
 )
 from keras_ln.layers.normalization.weight_norm_dense import WeightNormDense
-from keras_ln.layers.rnn.bn_lstm import BNLSTM, BNLSTMCell
+from keras_ln.layers.rnn.bn_lstm import BNLSTM
+from keras_ln.layers.rnn.bn_lstm_cell import BNLSTMCell
 from keras_ln.layers.rnn.ln_gru import LNGRU, LNGRUCell
 from keras_ln.layers.rnn.ln_lstm import LNLSTM, LNLSTMCell
 from keras_ln.layers.rnn.ln_simple_rnn import LNSimpleRNN, LNSimpleRNNCell

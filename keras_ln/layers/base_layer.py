@@ -5,12 +5,15 @@ from typing import Any
 import keras
 
 from keras_ln.layers.other_arguments import refuse
+from keras_ln.layers.own_arguments import accept, serialize
 from keras_ln.ops import arguments
 from keras_ln.ops.symbolic import refuse_tf_keras
 
 
 class BaseLayer(keras.layers.Layer):
     """A layer whose errors name the arguments of other libraries."""
+
+    _argument_names: tuple[str, ...] = ()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Hands the arguments to the Keras layer behind this class."""
@@ -21,6 +24,23 @@ class BaseLayer(keras.layers.Layer):
         """As in Keras; `TypeError` for tensors of tf_keras."""
         refuse_tf_keras(type(self).__name__, (args, kwargs))
         return super().__call__(*args, **kwargs)
+
+    def keep(self, own: dict[str, Any]) -> None:
+        """Keeps the constructor's arguments `own`, as they are checked."""
+        self._argument_names = tuple(own)
+        for name, value in own.items():
+            setattr(self, name, accept(name, value))
+
+    def own_config(self) -> dict[str, Any]:
+        """The arguments that are kept, serialised."""
+        return {
+            name: serialize(name, getattr(self, name))
+            for name in self._argument_names
+        }
+
+    def get_config(self) -> dict[str, Any]:
+        """Every argument of the constructor."""
+        return {**super().get_config(), **self.own_config()}
 
     def as_floating(self, name: str, tensor: Any) -> Any:
         """The tensor, whole numbers cast to the compute dtype.

@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from keras_ln.ops.arguments import statistics_dtype
+from keras_ln.ops.arguments import at_least_float32
 
 
 def drawn_wide(initializer: Any) -> Callable[..., Any]:
@@ -20,7 +20,7 @@ def drawn_wide(initializer: Any) -> Callable[..., Any]:
     initializer = keras.initializers.get(initializer)
 
     def draw(shape: Any, dtype: Any, **kwargs: Any) -> Any:
-        wide = statistics_dtype(dtype)
+        wide = at_least_float32(dtype)
         return keras.ops.cast(initializer(shape, dtype=wide, **kwargs), dtype)
 
     return draw

@@ -82,6 +82,19 @@ def check_fraction(name: str, value: Any) -> float:
     return float(value)
 
 
+def check_switch(name: str, value: Any) -> Any:
+    """Returns `value`; `ValueError` unless it is "auto", True or False."""
+    # Not `value in (...)`: 0 and 1 are equal to bools.
+    if not isinstance(value, bool) and not (
+        isinstance(value, str) and value == "auto"
+    ):
+        raise ValueError(
+            f'Argument `{name}` must be "auto", True or False. '
+            f"Received: {name}={value!r}"
+        )
+    return value
+
+
 def check_floating(name: str, dtype: Any) -> str:
     """Returns the name of `dtype`; `ValueError` unless it is floating point."""
     dtype = keras.backend.standardize_dtype(dtype)
@@ -123,8 +136,8 @@ def places(name: str, values: Any) -> list[tuple[str, Any]]:
     return [(f"{name}[{k}]", value) for k, value in enumerate(values)]
 
 
-def statistics_dtype(dtype: Any) -> str:
-    """The dtype for statistics and accumulators of `dtype`: >= float32."""
+def at_least_float32(dtype: Any) -> str:
+    """What to keep statistics and sums of numbers of this dtype in."""
     # keras.backend.result_type turns float64 into float32 on JAX and torch.
     is_double = keras.backend.standardize_dtype(dtype) == "float64"
     return "float64" if is_double else "float32"
@@ -132,7 +145,7 @@ def statistics_dtype(dtype: Any) -> str:
 
 def wide_dtype(*tensors: Any) -> str:
     """The dtype to compute in with these, which may be None: >= float32."""
-    dtypes = {statistics_dtype(x.dtype) for x in tensors if x is not None}
+    dtypes = {at_least_float32(x.dtype) for x in tensors if x is not None}
     return "float64" if "float64" in dtypes else "float32"
 
 

@@ -1,5 +1,7 @@
 """What every backend module promises, tested on the one that Keras runs."""
 
+import contextlib
+
 import keras
 import numpy as np
 import pytest
@@ -239,7 +241,7 @@ if BACKEND == "tensorflow":
     def test_residuals_that_are_arguments_are_not_copied():
         import tensorflow as tf
 
-        def forward(x, w):
+        def forward(x, w, keep):
             return x * w, (x, w, x + w)
 
         seen = []
@@ -269,7 +271,7 @@ if BACKEND == "tensorflow":
 def make_op(gradient_factor=1.0):
     """y = x^2 w and z = x + w, with an absent and an integer argument."""
 
-    def forward(x, weights, index):
+    def forward(x, weights, index, keep):
         w = weights["w"]
         return {"y": x * x * w, "z": x + w}, (x, w)
 
@@ -335,10 +337,47 @@ def test_custom_vjp_second_derivative(mode, rng):
     np.testing.assert_allclose(gw, 8 * cn**2 * xn**2 * wn, rtol=1e-12)
 
 
+@pytest.mark.parametrize("hint", [True, False])
+def test_custom_vjp_keeps_residuals_where_there_is_a_gradient(hint, rng):
+    """JAX and torch know; TensorFlow does what it is told."""
+    asked = []
+
+    def forward(x, keep):
+        asked.append(keep)
+        return x * x, (3 * x if keep else None)
+
+    def backward(residual, cotangent):
+        return (residual * cotangent,)
+
+    x, no_gradient = tensor(rng, 4), contextlib.nullcontext()
+    if BACKEND == "torch":
+        import torch
+
+        no_gradient = torch.no_grad()
+    with no_gradient:
+        y = backend.custom_vjp(forward, backward)(x, keep=hint)
+    np.testing.assert_allclose(to_numpy(y), to_numpy(x) ** 2)
+    assert asked == [hint and BACKEND == "tensorflow"]
+    asked.clear()
+    op = backend.custom_vjp(forward, backward)
+    (found,) = gradients(lambda x: backend.sum(op(x, keep=hint)), x)
+    np.testing.assert_allclose(to_numpy_detached(found), 3 * to_numpy(x))
+    assert (
+        asked
+        == {
+            "tensorflow": [True] if hint else [False, True],
+            # Of what JAX has traced it takes the gradient.
+            "jax": [False, True],
+            # For the second derivative, which `gradients` makes possible.
+            "torch": [True, True],
+        }[BACKEND]
+    )
+
+
 def product_op():
     """The product of the rows of x, by a loop that keeps something."""
 
-    def forward(x):
+    def forward(x, keep):
         start = keras.ops.ones_like(x[0])
         product, before = backend.scan(lambda c, row: (c * row, c), start, x)
         return product, (x, before)

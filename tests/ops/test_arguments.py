@@ -110,4 +110,4 @@ def test_axes_come_back_sorted(axis, expected):
     ],
 )
 def test_statistics_never_lose_precision(dtype, expected):
-    assert arguments.statistics_dtype(dtype) == expected
+    assert arguments.at_least_float32(dtype) == expected

@@ -6,7 +6,7 @@ import pytest
 from reference import norms
 from tolerances import FLOAT32_VALUES, FLOAT64
 
-from keras_ln.ops.batch_normalization import (
+from keras_ln.ops.normalization.batch_normalization import (
     batch_statistics,
     normalize,
     static_count,

@@ -14,7 +14,7 @@ from recurrence import MASKS, Problem, compare
 from reference import gradients
 
 from keras_ln import backend, ops
-from keras_ln.ops.normalize import is_flat
+from keras_ln.ops.normalization.sites import is_flat
 
 B, T, D, U = 2, 3, 2, 4
 OPS = {

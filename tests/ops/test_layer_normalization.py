@@ -7,7 +7,7 @@ from backend_gradients import value_and_gradients
 from reference import gradients, norms
 from tolerances import FLOAT32_VALUES, FLOAT64
 
-from keras_ln.ops.layer_normalization import (
+from keras_ln.ops.normalization.layer_normalization import (
     layer_normalization,
     layer_normalization_forward,
     layer_normalization_vjp,

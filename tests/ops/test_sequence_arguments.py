@@ -79,13 +79,34 @@ def add_own(op, arguments):
         ("recurrent_mask", np.ones((4, 2)), r"rec.*_mask.*\(2, 4\).*\(4, 2\)"),
         ("weights", {"kernel": np.ones((3, 16))}, "without recurrent_kernel"),
         ("epsilon", 0.0, "epsilon.*> 0.*0.0"),
-        ("activation", "elu", "activation.*sigmoid, tanh.*elu"),
-        ("recurrent_activation", "gelu", "recurrent_activation.*gelu"),
+        ("activation", "elus", "activation.*elus"),
+        ("use_fused", "never", "`use_fused` must be .*Received: .*'never'"),
     ],
 )
 def test_wrong_arguments(name, value, message):
     with pytest.raises(ValueError, match=f"(?s){message}"):
         ops.ln_lstm(**{**lstm_arguments(), name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("activation", "elu", "activation.*sigmoid, tanh.*elu"),
+        ("recurrent_activation", "gelu", "recurrent_activation.*gelu"),
+        ("unroll", True, "unroll=True asks for steps"),
+    ],
+)
+def test_what_one_op_cannot_run(name, value, message):
+    with pytest.raises(ValueError, match=f"ln_lstm cannot.*{message}.*auto"):
+        ops.ln_lstm(**lstm_arguments(), **{name: value}, use_fused=True)
+    found, right = (
+        numbers(ops.ln_lstm(**lstm_arguments(), **{name: value}, use_fused=use))
+        for use in ("auto", False)
+    )
+    plain = numbers(ops.ln_lstm(**lstm_arguments()))
+    for a, b, c in zip(found, right, plain, strict=True):
+        np.testing.assert_array_equal(a, b)
+        assert (abs(a - c).max() > 1e-2) == (name != "unroll")
 
 
 def test_wrong_weights():
@@ -246,6 +267,43 @@ def test_the_state_of_whole_numbers_is_named(nested):
     message = rf"`{name}` must .*int32.*cast\({name}, "
     with pytest.raises(ValueError, match=message):
         ops.ln_gru(**arguments)
+
+
+@pytest.mark.parametrize("use_fused", [True, False])
+def test_one_wide_dtype_for_all(use_fused):
+    """float64 where any tensor is, vectors and statistics too."""
+    vector = np.full(16, 1.0 + 2.0**-40)
+    arguments = lstm_arguments()
+    arguments["weights"]["kernel_gamma"] = vector
+    narrow = arguments["initial_states"]
+    wide = [keras.ops.cast(state, "float64") for state in narrow]
+    _, _, (_, c) = ops.ln_lstm(
+        **{**arguments, "initial_states": wide}, use_fused=use_fused
+    )
+    arguments["weights"]["kernel_gamma"] = vector.round(6)
+    _, _, (_, rounded) = ops.ln_lstm(
+        **{**arguments, "initial_states": wide}, use_fused=use_fused
+    )
+    difference = abs(numbers(c)[0] - numbers(rounded)[0]).max()
+    assert 1e-14 < difference < 1e-11
+    arguments = lstm_arguments()
+    options = add_own(ops.bn_lstm, arguments)
+    for name in ("state_moving_mean", "state_moving_variance"):
+        kept = arguments["weights"][name].astype("float64") + 2.0**-40
+        arguments["weights"][name] = kept
+    found = ops.bn_lstm(**arguments, **options, use_fused=use_fused)[3]
+    np.testing.assert_array_equal(
+        numbers(found["state"][0])[0][:2],
+        arguments["weights"]["state_moving_mean"],
+    )
+
+
+def test_states_that_add_up_start_wide():
+    arguments = lstm_arguments("float16")
+    _, outputs, states = ops.ln_lstm(**{**arguments, "initial_states": None})
+    found = [keras.backend.standardize_dtype(x.dtype) for x in states]
+    assert found == ["float16", "float32"]
+    assert keras.backend.standardize_dtype(outputs.dtype) == "float16"
 
 
 def test_masks_of_another_dtype():

@@ -1,19 +1,23 @@
 """The sequence ops as functions: values, gradients, compiling."""
 
+import contextlib
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
 from backend_gradients import BACKEND
-from descriptors import SEQUENCE_LAYERS
+from descriptors import BY_NAME, SEQUENCE_LAYERS
 from recurrence import Problem
 from tolerances import FLOAT64
 
-from keras_ln import ops
+from keras_ln import backend, ops
 from keras_ln.ops import recurrence
-from keras_ln.ops.activations import ACTIVATIONS
-from keras_ln.ops.cell import Settings
-from keras_ln.ops.ln_lstm import LN_LSTM
+from keras_ln.ops.cells.lstm import LN_LSTM
+from keras_ln.ops.recurrence import fused
 
+# Whether a framework tells that there is something to differentiate.
+TELLS = BACKEND != "tensorflow"
 OPS = {
     "LNSimpleRNN": ops.ln_simple_rnn,
     "LNGRU": ops.ln_gru,
@@ -92,24 +96,82 @@ def test_gradient_at_inference(row):
     assert abs(gradients[0]).max() > 1e-3
 
 
+def undifferentiated():
+    """What says that nobody will ask for a gradient."""
+    if BACKEND != "torch":
+        return contextlib.nullcontext()
+    import torch
+
+    return torch.no_grad()
+
+
+# TensorFlow cannot know, and takes `training` for it.
+@pytest.mark.parametrize("training", [False, True][: 1 + TELLS])
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_inference_keeps_nothing_for_a_gradient(row, monkeypatch):
+def test_inference_keeps_nothing_for_a_gradient(row, training, monkeypatch):
     kept = []
-    stack = recurrence.backend.scan
+    stack = backend.scan
 
     def scan(*args, **kwargs):
         found = stack(*args, **kwargs)
         kept.append(keras.tree.flatten(found[1][1:]))
         return found
 
-    monkeypatch.setattr(recurrence.backend, "scan", scan)
-    recurrence._operation.cache_clear()  # What is compiled scans no more.
+    monkeypatch.setattr(backend, "scan", scan)
+    fused._operation.cache_clear()  # What is compiled scans no more.
     layer = Problem(row).layer()
-    layer(Problem(row).x, training=False)
+    with undifferentiated():
+        layer(Problem(row).x, training=training)
     assert kept
     for tensors in kept:
         own = [t for t in tensors if t is not None]
         assert bool(own) == row.batch_statistics
+
+
+def loops_of_a_gradient(layer, x, training, monkeypatch):
+    """How many loops over time compute it."""
+    if BACKEND == "jax":
+        import jax
+
+        weights, others = (
+            [v.value for v in variables]
+            for variables in (
+                layer.trainable_variables,
+                layer.non_trainable_variables,
+            )
+        )
+
+        def loss(weights, x):
+            y, _ = layer.stateless_call(weights, others, x, training=training)
+            return (y**2).sum()
+
+        text = jax.jit(jax.grad(loss)).lower(weights, x).as_text()
+        return text.count("stablehlo.while")
+    calls, scan = [], backend.scan
+    monkeypatch.setattr(
+        backend, "scan", lambda *a, **k: (calls.append(a), scan(*a, **k))[1]
+    )
+    fused._operation.cache_clear()  # What is compiled scans no more.
+    problem = Problem(BY_NAME[type(layer).__name__], training=training)
+    problem.run(layer)
+    return len(calls)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("name", ["LNGRU", "BNLSTM"])
+def test_a_gradient_runs_the_sequence_once(name, monkeypatch):
+    """Forward and backward, whether or not it was said that it is asked for.
+
+    On TensorFlow it has to be said: if this fails there, its backend module
+    needs the hint no more.
+    """
+    problem = Problem(BY_NAME[name])
+    layer = problem.layer(use_fused=True)
+    found = [
+        loops_of_a_gradient(layer, problem.x, training, monkeypatch)
+        for training in (True, False)
+    ]
+    assert found == [2, 2 if TELLS else 3]
 
 
 if BACKEND != "torch":
@@ -123,15 +185,14 @@ if BACKEND != "torch":
             return LN_LSTM.step(*args)
 
         # A cell of its own, so that no other test has compiled it.
-        cell = LN_LSTM._replace(step=step)
+        cell = dataclasses.replace(LN_LSTM, step=step)
         ones = keras.ops.ones
         x, states = ones((2, 5, 3)), [ones((2, 4)), ones((2, 4))]
         weights = {"kernel": ones((3, 16)), "recurrent_kernel": ones((4, 16))}
-        settings = Settings(1e-5, ACTIVATIONS["tanh"], ACTIVATIONS["sigmoid"])
 
         def run(x, size=2):
             states_of_size = tuple(state[:size] for state in states)
-            recurrence.run(cell, x[:size], states_of_size, weights, settings)
+            recurrence.run(cell, x[:size], states_of_size, weights)
             return len(traces)
 
         first = run(x)

@@ -7,7 +7,7 @@ from backend_gradients import value_and_gradients
 from reference import gradients, norms
 from tolerances import FLOAT64
 
-from keras_ln.ops.weight_normalization import (
+from keras_ln.ops.normalization.weight_normalization import (
     column_norms,
     normalized_kernel,
     standardizing_parameters,

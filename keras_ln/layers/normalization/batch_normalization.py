@@ -8,7 +8,7 @@ import keras
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.types import Identifier, Shape
 from keras_ln.ops import arguments
-from keras_ln.ops.batch_normalization import (
+from keras_ln.ops.normalization.batch_normalization import (
     batch_statistics,
     normalize,
     static_count,

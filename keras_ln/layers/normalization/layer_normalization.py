@@ -3,13 +3,13 @@
 from typing import Any
 
 import keras
-from keras import constraints, initializers, regularizers
 
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.other_arguments import without
+from keras_ln.layers.own_arguments import own_arguments
 from keras_ln.layers.types import Identifier, Shape
 from keras_ln.ops import arguments
-from keras_ln.ops.layer_normalization import layer_normalization
+from keras_ln.ops.normalization.layer_normalization import layer_normalization
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
@@ -76,17 +76,9 @@ class LayerNormalization(BaseLayer):
         **kwargs: Any,
     ) -> None:
         """Checks and stores the arguments that the class lists."""
+        own = own_arguments(locals())
         super().__init__(**without(kwargs, rms_scaling=False))
-        self.axis = arguments.check_axis_type(axis)
-        self.epsilon = arguments.check_epsilon(epsilon)
-        self.center = center
-        self.scale = scale
-        self.beta_initializer = initializers.get(beta_initializer)
-        self.gamma_initializer = initializers.get(gamma_initializer)
-        self.beta_regularizer = regularizers.get(beta_regularizer)
-        self.gamma_regularizer = regularizers.get(gamma_regularizer)
-        self.beta_constraint = constraints.get(beta_constraint)
-        self.gamma_constraint = constraints.get(gamma_constraint)
+        self.keep(own)
         self.gamma = None
         self.beta = None
         self.supports_masking = True
@@ -142,18 +134,3 @@ class LayerNormalization(BaseLayer):
         """The shape of the input."""
         arguments.check_axes(self.axis, len(input_shape))
         return tuple(input_shape)
-
-    def get_config(self) -> dict[str, Any]:
-        """Every argument of the constructor."""
-        return super().get_config() | {
-            "axis": self.axis,
-            "epsilon": self.epsilon,
-            "center": self.center,
-            "scale": self.scale,
-            "beta_initializer": initializers.serialize(self.beta_initializer),
-            "gamma_initializer": initializers.serialize(self.gamma_initializer),
-            "beta_regularizer": regularizers.serialize(self.beta_regularizer),
-            "gamma_regularizer": regularizers.serialize(self.gamma_regularizer),
-            "beta_constraint": constraints.serialize(self.beta_constraint),
-            "gamma_constraint": constraints.serialize(self.gamma_constraint),
-        }

@@ -3,13 +3,14 @@
 from typing import Any
 
 import keras
-from keras import constraints, initializers, regularizers
+from keras import initializers
 
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.normalization.batch_normalization import warn_of_one
+from keras_ln.layers.own_arguments import own_arguments
 from keras_ln.layers.types import Identifier, Shape
 from keras_ln.ops import arguments
-from keras_ln.ops.batch_normalization import (
+from keras_ln.ops.normalization.batch_normalization import (
     batch_statistics,
     normalize,
     static_count,
@@ -109,20 +110,9 @@ class RecurrentBatchNorm(BaseLayer):
         **kwargs: Any,
     ) -> None:
         """Checks and stores the arguments that the class lists."""
+        own = own_arguments(locals())
         super().__init__(**kwargs)
-        self.max_steps = arguments.check_max_steps(max_steps)
-        self.momentum = arguments.check_fraction("momentum", momentum)
-        self.epsilon = arguments.check_epsilon(epsilon)
-        self.center = center
-        self.scale = scale
-        self.beta_initializer = initializers.get(beta_initializer)
-        self.gamma_initializer = initializers.get(gamma_initializer)
-        self.unbiased = unbiased
-        self.beta_regularizer = regularizers.get(beta_regularizer)
-        self.gamma_regularizer = regularizers.get(gamma_regularizer)
-        self.beta_constraint = constraints.get(beta_constraint)
-        self.gamma_constraint = constraints.get(gamma_constraint)
-        self.sequence_wise = sequence_wise
+        self.keep(own)
         self.gamma = None
         self.beta = None
         self.moving_mean: Any = None
@@ -238,21 +228,3 @@ class RecurrentBatchNorm(BaseLayer):
     ) -> tuple[int | None, ...]:
         """The shape of the input."""
         return tuple(input_shape)
-
-    def get_config(self) -> dict[str, Any]:
-        """Every argument of the constructor."""
-        return super().get_config() | {
-            "max_steps": self.max_steps,
-            "momentum": self.momentum,
-            "epsilon": self.epsilon,
-            "center": self.center,
-            "scale": self.scale,
-            "beta_initializer": initializers.serialize(self.beta_initializer),
-            "gamma_initializer": initializers.serialize(self.gamma_initializer),
-            "unbiased": self.unbiased,
-            "beta_regularizer": regularizers.serialize(self.beta_regularizer),
-            "gamma_regularizer": regularizers.serialize(self.gamma_regularizer),
-            "beta_constraint": constraints.serialize(self.beta_constraint),
-            "gamma_constraint": constraints.serialize(self.gamma_constraint),
-            "sequence_wise": self.sequence_wise,
-        }

@@ -5,14 +5,14 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras import activations, constraints, initializers, regularizers
 
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.initial_values import drawn_wide
 from keras_ln.layers.other_arguments import without
+from keras_ln.layers.own_arguments import own_arguments
 from keras_ln.layers.types import Identifier, Shape
 from keras_ln.ops import arguments
-from keras_ln.ops.weight_normalization import (
+from keras_ln.ops.normalization.weight_normalization import (
     column_norms,
     normalized_kernel,
     standardizing_parameters,
@@ -83,20 +83,12 @@ class WeightNormDense(BaseLayer):
         **kwargs: Any,
     ) -> None:
         """Checks and stores the arguments that the class lists."""
-        units = arguments.check_units(units)
+        own = own_arguments(locals())
         super().__init__(
             activity_regularizer=activity_regularizer,
             **without(kwargs, quantization_config=None),
         )
-        self.units = units
-        self.activation = activations.get(activation)
-        self.use_bias = use_bias
-        self.kernel_initializer = initializers.get(kernel_initializer)
-        self.bias_initializer = initializers.get(bias_initializer)
-        self.kernel_regularizer = regularizers.get(kernel_regularizer)
-        self.bias_regularizer = regularizers.get(bias_regularizer)
-        self.kernel_constraint = constraints.get(kernel_constraint)
-        self.bias_constraint = constraints.get(bias_constraint)
+        self.keep(own)
         self.kernel: Any = None
         self.g: Any = None
         self.bias: Any = None
@@ -246,24 +238,3 @@ class WeightNormDense(BaseLayer):
     ) -> tuple[int | None, ...]:
         """(..., U) for (..., D)."""
         return (*input_shape[:-1], self.units)
-
-    def get_config(self) -> dict[str, Any]:
-        """Every argument of the constructor."""
-        return super().get_config() | {
-            "units": self.units,
-            "activation": activations.serialize(self.activation),
-            "use_bias": self.use_bias,
-            "kernel_initializer": initializers.serialize(
-                self.kernel_initializer
-            ),
-            "bias_initializer": initializers.serialize(self.bias_initializer),
-            "kernel_regularizer": regularizers.serialize(
-                self.kernel_regularizer
-            ),
-            "bias_regularizer": regularizers.serialize(self.bias_regularizer),
-            "activity_regularizer": regularizers.serialize(
-                self.activity_regularizer
-            ),
-            "kernel_constraint": constraints.serialize(self.kernel_constraint),
-            "bias_constraint": constraints.serialize(self.bias_constraint),
-        }

@@ -8,15 +8,14 @@ from typing import Any
 
 import keras
 
-# keras.layers.RNN draws the dropout masks of a sequence before its loop, but
-# only for cells of this class, which Keras does not export (3.15).
-from keras.src.layers.rnn.dropout_rnn_cell import DropoutRNNCell
-
+from keras_ln._keras import DropoutRNNCell
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.initial_values import drawn_wide
-from keras_ln.layers.rnn.cell_arguments import accept, of_keras, serialize
-from keras_ln.ops import activations, arguments
-from keras_ln.ops.cell import Cell, Settings, project, run_step
+from keras_ln.layers.own_arguments import of_keras
+from keras_ln.ops import arguments, recurrence
+from keras_ln.ops.cells.types import Cell, Settings
+from keras_ln.ops.recurrence.forward import project
+from keras_ln.ops.recurrence.problem import Own
 
 
 class BaseCell(BaseLayer, DropoutRNNCell):
@@ -37,13 +36,11 @@ class BaseCell(BaseLayer, DropoutRNNCell):
     accumulators: tuple[int, ...] = ()
     # How many states, the last ones, count steps, in any dtype.
     counters = 0
-    # One op per sequence with a hand-written gradient, a staticmethod.
-    fused_op: Callable[..., Any] | None = None
 
     units: int
     use_bias: bool
     activation: Callable[[Any], Any]
-    epsilon: float = 1e-5  # also where nothing is normalised
+    epsilon: float
     dropout: float
     recurrent_dropout: float
     bias_initializer: Callable[..., Any]
@@ -51,17 +48,15 @@ class BaseCell(BaseLayer, DropoutRNNCell):
     def __init__(self, own: dict[str, Any], **kwargs: Any) -> None:
         """Keeps the arguments `own`, and hands `kwargs` to Keras."""
         super().__init__(**of_keras(kwargs))
-        self._argument_names = tuple(own)
-        for name, value in own.items():
-            setattr(self, name, accept(name, value))
+        if "epsilon" in own:
+            arguments.check_epsilon(own["epsilon"], allow_zero=False)
+        self.keep(own)
         self.seed_generator = keras.random.SeedGenerator(seed=own["seed"])
         for name in self.weight_names:
             setattr(self, name, None)
         self.state_size: Any = self.units
         self.output_size = self.units
-        # Made here, where Keras would make them in the first call.
-        self._dropout_mask = None
-        self._recurrent_dropout_mask = None
+        self.forget_dropout_masks()
 
     def build(self, input_shape: Any) -> None:
         """Creates the weights for inputs (B, D)."""
@@ -150,25 +145,27 @@ class BaseCell(BaseLayer, DropoutRNNCell):
             if getattr(self, name) is not None
         }
 
-    def settings(self) -> Settings:
-        """What a step needs beside tensors."""
-        functions: dict[str, Any] = {
-            name: activations.get_activation(getattr(self, name))
-            for name in ("activation", "recurrent_activation")
-            if name in self._argument_names
-        }
-        dtype = arguments.statistics_dtype(self.compute_dtype)
-        return Settings(self.epsilon, dtype=dtype, **functions)
+    def settings(self) -> dict[str, Any]:
+        """Those of the cell's arguments that are settings of its maths."""
+        names = [n for n in Settings._fields if n in self._argument_names]
+        return {name: getattr(self, name) for name in names}
 
-    def fused_options(self) -> dict[str, Any]:
-        """The keyword arguments of `fused_op` that the cell decides."""
-        names = ("activation", "recurrent_activation")
-        options = {
-            name: getattr(self, name)
-            for name in names
-            if name in self._argument_names
-        }
-        return {"epsilon": self.epsilon, **options}
+    def own(self) -> Own | None:
+        """Its methods, where a subclass of the maths' cell has overridden any.
+
+        A layer then runs them, or says that it does not.
+        """
+        classes = type(self).__mro__
+
+        def place(name: str) -> int:
+            return next(k for k, c in enumerate(classes) if name in vars(c))
+
+        methods = [
+            name
+            for name in ("call", "project", "step")
+            if place(name) < place("maths")
+        ]
+        return Own(self, tuple(methods)) if methods else None
 
     def project(self, inputs: Any, weights: dict[str, Any]) -> Any:
         """The inputs' products (..., nU) with the kernel; they are (..., D)."""
@@ -182,14 +179,14 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         recurrent_mask: Any,
     ) -> tuple[Any, ...]:
         """The states after one step; projected is (B, nU)."""
-        return run_step(
+        return recurrence.step(
             self.maths,
             projected,
             states,
             weights,
-            self.settings(),
             recurrent_mask=recurrent_mask,
-        )[0]
+            **self.settings(),
+        )
 
     def dropout_masks(
         self, inputs: Any, h: Any, training: bool | None
@@ -203,6 +200,11 @@ class BaseCell(BaseLayer, DropoutRNNCell):
             return None, None
         input_mask = self.get_dropout_mask(inputs)
         return input_mask, self.get_recurrent_dropout_mask(h)
+
+    def forget_dropout_masks(self) -> None:
+        """Makes the next sequence draw masks of its own."""
+        self.reset_dropout_mask()
+        self.reset_recurrent_dropout_mask()
 
     def call(
         self, inputs: Any, states: Any, training: bool | None = False
@@ -273,17 +275,6 @@ class BaseCell(BaseLayer, DropoutRNNCell):
             for size in sizes
         ]
 
-    def own_config(self) -> dict[str, Any]:
-        """The cell's own arguments, serialised."""
-        return {
-            name: serialize(name, getattr(self, name))
-            for name in self._argument_names
-        }
-
-    def get_config(self) -> dict[str, Any]:
-        """Every argument of the constructor."""
-        return {**super().get_config(), **self.own_config()}
-
 
 class BaseLSTMCell(BaseCell):
     """A cell with the gates i, f, c, o and the states h and c."""
@@ -297,14 +288,6 @@ class BaseLSTMCell(BaseCell):
         """Keeps the arguments `own`, and hands `kwargs` to Keras."""
         super().__init__(own, **kwargs)
         self.state_size: Any = [self.units, self.units]
-
-    def add_weight(
-        self, *args: Any, initializer: Any = None, **kwargs: Any
-    ) -> Any:
-        """Creates a weight of any dtype."""
-        if initializer is not None:
-            initializer = drawn_wide(initializer)
-        return super().add_weight(*args, initializer=initializer, **kwargs)
 
     def bias_initial_value(self) -> Any:
         """The initializer of `bias`: ones for f with `unit_forget_bias`."""

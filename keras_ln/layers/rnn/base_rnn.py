@@ -8,16 +8,11 @@ from typing import Any, Self
 import keras
 
 from keras_ln.layers.base_layer import BaseLayer, is_whole
+from keras_ln.layers.own_arguments import argument_names, of_keras
 from keras_ln.layers.rnn.base_cell import BaseCell
-from keras_ln.layers.rnn.cell_arguments import of_keras, serialize
 from keras_ln.layers.types import Shape, Switch
-from keras_ln.ops import arguments
-from keras_ln.ops.cell_loop import cell_loop, zero_where_masked
-from keras_ln.ops.support import (
-    asks_for_unrolled_loops,
-    overridden_methods,
-    unsupported_reason,
-)
+from keras_ln.ops import arguments, recurrence
+from keras_ln.ops.recurrence.problem import Problem
 
 # Arguments that `keras.layers.RNN` takes; the cell takes the others.
 _OF_LAYER = (
@@ -30,22 +25,20 @@ _OF_LAYER = (
 )
 
 
-def of_cell(name: str) -> property:
-    """An argument of the cell that its layer shows too."""
-    return property(
-        lambda self: getattr(self.cell, name), doc=f"The cell's `{name}`."
-    )
-
-
 class BaseRNN(BaseLayer, keras.layers.RNN):
-    """A cell of `cell_class` over time: one fused op, or the cell loop."""
+    """A cell of `cell_class` over time, by one call of an op."""
 
     cell_class: type[BaseCell]
-    # The methods of a cell that the cell loop runs, a subclass' own too.
-    loop_runs: tuple[str, ...] = ("project", "settings", "step")
     # Fixed, since the weights' paths hold it: those of equal models are equal.
     cell_name: str
     state_size: Any
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Shows the arguments of its cell in the layer too."""
+        super().__init_subclass__(**kwargs)
+        for name in argument_names(cls.cell_class):
+            if name != "kwargs" and not hasattr(cls, name):
+                setattr(cls, name, _of_cell(name))
 
     def __init__(self, own: dict[str, Any], **kwargs: Any) -> None:
         """Makes the cell.
@@ -59,7 +52,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         own = dict(own)
         names = tuple(own)
         switches = {
-            name: _check_switch(name, own.pop(name))
+            name: arguments.check_switch(name, own.pop(name))
             for name in ("use_fused", "use_cudnn")
             if name in own
         }
@@ -71,8 +64,8 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         for name, switch in switches.items():
             setattr(self, name, switch)
         self.input_spec = keras.layers.InputSpec(ndim=3, name="sequences")
-        self._check_cell()
-        self.takes_fused_op()
+        # Says now what it could not do later.
+        recurrence.choose(self.as_problem())
 
     @property
     def use_fused(self) -> Switch:
@@ -81,23 +74,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
 
     @use_fused.setter
     def use_fused(self, use_fused: Switch) -> None:
-        self._use_fused = _check_switch("use_fused", use_fused)
-
-    units = of_cell("units")
-    activation = of_cell("activation")
-    use_bias = of_cell("use_bias")
-    kernel_initializer = of_cell("kernel_initializer")
-    recurrent_initializer = of_cell("recurrent_initializer")
-    bias_initializer = of_cell("bias_initializer")
-    kernel_regularizer = of_cell("kernel_regularizer")
-    recurrent_regularizer = of_cell("recurrent_regularizer")
-    bias_regularizer = of_cell("bias_regularizer")
-    kernel_constraint = of_cell("kernel_constraint")
-    recurrent_constraint = of_cell("recurrent_constraint")
-    bias_constraint = of_cell("bias_constraint")
-    dropout = of_cell("dropout")
-    recurrent_dropout = of_cell("recurrent_dropout")
-    seed = of_cell("seed")
+        self._use_fused = arguments.check_switch("use_fused", use_fused)
 
     def build(
         self, sequences_shape: Shape, initial_state_shape: Any = None
@@ -141,8 +118,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             )
         finally:
             # After an error too: the next call would take the masks over.
-            self.cell.reset_dropout_mask()
-            self.cell.reset_recurrent_dropout_mask()
+            self.cell.forget_dropout_masks()
 
     def compute_output_spec(
         self, sequences: Any, initial_state: Any = None, **kwargs: Any
@@ -175,102 +151,55 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         input_mask, recurrent_mask = cell.dropout_masks(
             sequences[:, 0, :], states[0], training
         )
-        run = self.run_fused if self.takes_fused_op() else self.run_cell_loop
-        return run(
+        return self.run(
             sequences,
             tuple(
                 _widened(state) if k in cell.accumulators else state
                 for k, state in enumerate(states)
             ),
-            _time_mask(mask, sequences),
-            input_mask,
-            recurrent_mask,
-            training,
-        )
-
-    def takes_fused_op(self) -> bool:
-        """Whether to run as one op; `ValueError` if it must and cannot."""
-        if self.use_fused is False:
-            return False
-        reason = unsupported_reason(self)
-        if reason is not None and self.use_fused is True:
-            raise ValueError(
-                f"use_fused=True, but {type(self).__name__} cannot run as "
-                f'one fused op: {reason} Use use_fused="auto" to fall back '
-                f"to the cell loop."
-            )
-        return reason is None
-
-    def writes_steps_out(self, sequences) -> bool:
-        """Whether the cell loop is no loop but one step after the other."""
-        known = sequences.shape[1] is not None
-        return self.unroll or (known and asks_for_unrolled_loops())
-
-    def run_cell_loop(
-        self, sequences, states, mask, input_mask, recurrent_mask, training
-    ):
-        """The cell's step over time, differentiated by the framework."""
-        cell, weights = self.cell, self.cell.tensors()
-        if input_mask is not None:
-            sequences = sequences * input_mask[:, None, :]
-        return cell_loop(
-            lambda x, s: cell.step(x, s, weights, recurrent_mask),
-            cell.project(sequences, weights),
-            states,
-            mask=mask,
-            go_backwards=self.go_backwards,
-            unroll=self.writes_steps_out(sequences),
-            zero_output_for_mask=self.zero_output_for_mask,
-            return_all_outputs=self.return_sequences,
-        )
-
-    def run_fused(
-        self, sequences, states, mask, input_mask, recurrent_mask, training
-    ):
-        """One op with a hand-written gradient for the whole sequence."""
-        return self.call_fused_op(
-            sequences, states, mask, input_mask, recurrent_mask, training
-        )
-
-    def call_fused_op(
-        self,
-        sequences,
-        states,
-        mask,
-        input_mask,
-        recurrent_mask,
-        training,
-        **options,
-    ):
-        """What the cell's `fused_op` returns, with zeros where asked for."""
-        last_output, outputs, *others = self.cell.fused_op(
-            sequences,
-            states,
-            self.cell.tensors(),
-            mask=mask,
+            cell.tensors(),
+            mask=_time_mask(mask),
             input_mask=input_mask,
             recurrent_mask=recurrent_mask,
-            go_backwards=self.go_backwards,
-            return_all_outputs=self.return_sequences,
             training=bool(training),
-            **self.cell.fused_options(),
+        )[:3]
+
+    def run(
+        self, sequences: Any, states: Any, weights: Any, **options: Any
+    ) -> tuple[Any, ...]:
+        """The op: last output, outputs, states, statistics."""
+        return recurrence.run(
+            self.cell.maths,
+            sequences,
+            states,
+            weights,
+            zero_output_for_mask=self.zero_output_for_mask,
+            **self._asked_for(),
             **options,
         )
-        if mask is not None and self.zero_output_for_mask:
-            last_output, outputs = zero_where_masked(
-                last_output, outputs, mask, self.go_backwards
-            )
-        return last_output, outputs, *others
+
+    def as_problem(self) -> Problem:
+        """What the layer asks of an op, without tensors."""
+        return recurrence.problem_of(
+            self.cell.maths, self.compute_dtype, **self._asked_for()
+        )
+
+    def _asked_for(self):
+        return {
+            "go_backwards": self.go_backwards,
+            "return_all_outputs": self.return_sequences,
+            "unroll": self.unroll,
+            "use_fused": self.use_fused,
+            "own": self.cell.own(),
+            "owner": type(self).__name__,
+            **self.cell.settings(),
+        }
 
     def get_config(self) -> dict[str, Any]:
         """Every argument of the constructor."""
         config = super().get_config()
         del config["cell"]
-        own = {
-            name: serialize(name, getattr(self, name))
-            for name in self._argument_names
-        }
-        return {**config, **own}
+        return config
 
     @classmethod
     def from_config(
@@ -281,17 +210,6 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         """A layer from its `get_config`, or that of Keras' own layer."""
         with keras.saving.custom_object_scope(custom_objects or {}):
             return cls(**config)
-
-    def _check_cell(self):
-        cell = type(self.cell).__name__
-        for name in overridden_methods(self.cell):
-            if name not in self.loop_runs:
-                raise ValueError(
-                    f"{cell} overrides `{name}`, which {type(self).__name__} "
-                    "does not run: its own loop computes all steps from the "
-                    f"cell's weights. Use keras.layers.RNN({cell}(...)), "
-                    f"which calls the cell at every step."
-                )
 
     def _check_call(self, sequences, initial_state):
         arguments.check_dense("sequences", sequences)
@@ -315,16 +233,10 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             )
 
 
-def _check_switch(name, value):
-    # Not `value in (...)`: 0 and 1 are equal to bools.
-    if not isinstance(value, bool) and not (
-        isinstance(value, str) and value == "auto"
-    ):
-        raise ValueError(
-            f'Argument `{name}` must be "auto", True or False. '
-            f"Received: {name}={value!r}"
-        )
-    return value
+def _of_cell(name):
+    return property(
+        lambda self: getattr(self.cell, name), doc=f"The cell's `{name}`."
+    )
 
 
 def _for_every_row(state, sequences):
@@ -336,15 +248,15 @@ def _for_every_row(state, sequences):
 
 
 def _widened(state):
-    return keras.ops.cast(state, arguments.statistics_dtype(state.dtype))
+    return keras.ops.cast(state, arguments.at_least_float32(state.dtype))
 
 
-def _time_mask(mask, sequences):
-    """The mask as bool (B, T), or None; Keras may nest it in a list."""
+def _time_mask(mask):
+    """The mask (B, T), or None; Keras may nest it in a list."""
     first = keras.tree.flatten(mask)[0]
     if first is None:
         return None
     mask = first if hasattr(first, "shape") else keras.ops.array(mask)
     if len(mask.shape) == 3 and mask.shape[-1] == 1:
         mask = mask[..., 0]
-    return arguments.check_time_mask(mask, sequences.shape)
+    return mask

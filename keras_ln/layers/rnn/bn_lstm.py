@@ -1,4 +1,4 @@
-"""The LSTM with batch statistics of each time step: cell and sequence layer."""
+"""The LSTM with batch statistics of each time step: the sequence layer."""
 
 from typing import Any
 
@@ -6,267 +6,18 @@ import keras
 
 from keras_ln.layers.normalization.batch_normalization import warn_of_one
 from keras_ln.layers.normalization.recurrent_batch_norm import SMALL_GAIN
-from keras_ln.layers.rnn.base_cell import BaseLSTMCell
-from keras_ln.layers.rnn.base_rnn import BaseRNN, of_cell
-from keras_ln.layers.rnn.cell_arguments import check_sites, own_arguments
-from keras_ln.layers.rnn.docstrings import lists_arguments_of
+from keras_ln.layers.own_arguments import own_arguments
+from keras_ln.layers.rnn.base_rnn import BaseRNN
+from keras_ln.layers.rnn.bn_lstm_cell import BNLSTMCell
+from keras_ln.layers.rnn.docstrings import layer_docstring
 from keras_ln.layers.types import Identifier, Shape, Sites, Switch
 from keras_ln.ops import arguments
-from keras_ln.ops.bn_lstm import (
-    BN_LSTM,
-    bn_lstm,
-    bn_lstm_loop,
-    moved_statistics,
-    statistics_at,
-)
-from keras_ln.ops.cell import run_step
-from keras_ln.ops.lstm import SITES
-
-# The largest count k for which k + 1 is exact.
-_COUNTS_TO = {"float16": 2048, "bfloat16": 256}
+from keras_ln.ops.cells.bn_lstm import moved_statistics, split_moving
+from keras_ln.ops.cells.lstm import SITES
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
-class BNLSTMCell(BaseLSTMCell):
-    """One step, at inference, of the LSTM with batch normalization.
-
-    With `BN_t(z; g, b) = g * (z - mean_t) / sqrt(var_t + epsilon) + b`, the
-    statistics of the batch at step t, gamma and beta shared over time:
-
-        [i f c~ o] = BN_t(h R; recurrent_gamma) + BN_t(x W; kernel_gamma)
-                   + bias
-        c' = sigmoid(f) * c + sigmoid(i) * tanh(c~)
-        h' = sigmoid(o) * tanh(BN_t(c'; state_gamma, state_beta))
-
-    Gates stand in the order i, f, c, o. S is `max_steps`.
-
-    | weight                       | shape   | initial value            |
-    |------------------------------|---------|--------------------------|
-    | `kernel`                     | (D, 4U) | glorot uniform           |
-    | `recurrent_kernel`           | (U, 4U) | orthogonal               |
-    | `bias`                       | (4U,)   | 0, but 1 for f           |
-    | `kernel_gamma`               | (4U,)   | 0.1                      |
-    | `recurrent_gamma`            | (4U,)   | 0.1                      |
-    | `state_gamma`                | (U,)    | 0.1                      |
-    | `state_beta`                 | (U,)    | 0                        |
-    | `kernel_moving_mean`         | (S, 4U) | 0, not trained           |
-    | `kernel_moving_variance`     | (S, 4U) | 1, not trained           |
-    | `recurrent_moving_mean`      | (S, 4U) | 0, not trained           |
-    | `recurrent_moving_variance`  | (S, 4U) | 1, not trained           |
-    | `state_moving_mean`          | (S, U)  | 0, not trained           |
-    | `state_moving_variance`      | (S, U)  | 1, not trained           |
-
-    Weights of sites that are not normalised do not exist. In mixed precision
-    the statistics, c and all sums are float32. A cell by itself, as in
-    `keras.layers.RNN`, sees no mask: there a row's steps count where they are
-    valid, while `BNLSTM` counts all.
-
-    Args:
-        units: U, the size of h and c, an integer >= 1.
-        activation: of the candidate c~ and of the c' that h sees.
-        recurrent_activation: of the gates i, f and o.
-        use_bias: whether there is a `bias`.
-        kernel_initializer: initializer of `kernel`.
-        recurrent_initializer: initializer of `recurrent_kernel`.
-        bias_initializer: initializer of `bias`.
-        unit_forget_bias: whether the bias of f starts at 1.
-        kernel_regularizer: regularizer of `kernel`.
-        recurrent_regularizer: regularizer of `recurrent_kernel`.
-        bias_regularizer: regularizer of `bias`.
-        kernel_constraint: constraint of `kernel`.
-        recurrent_constraint: constraint of `recurrent_kernel`.
-        bias_constraint: constraint of `bias`.
-        dropout: share of the inputs to drop, in [0, 1). One mask per
-            sequence, shared by the gates.
-        recurrent_dropout: share of h to drop on its way into the gates.
-        seed: seed of the dropout masks.
-        max_steps: S, how many steps have moving statistics of their own. None
-            takes the number of steps that the layer is built with.
-        momentum: share of the moving statistics that a batch leaves, in
-            [0, 1].
-        epsilon: finite number > 0, inside the square root.
-        normalize: the sites to normalise, any of "kernel", "recurrent" and
-            "state".
-        gamma_initializer: initializer of every gamma.
-        beta_initializer: initializer of `state_beta`.
-        gamma_regularizer: regularizer of every gamma.
-        beta_regularizer: regularizer of `state_beta`.
-        gamma_constraint: constraint of every gamma.
-        beta_constraint: constraint of `state_beta`.
-        **kwargs: arguments of `keras.layers.Layer`, such as `name`, `dtype`.
-
-    Call arguments:
-        inputs: tensor (B, D); integers are cast to floating point.
-        states: `[h, c, k]`, tensors (B, U), (B, U) and (B, 1); k counts the
-            steps that a row has done, and so picks the moving statistics.
-        training: must be false, unless the cell is frozen or normalises
-            nothing: see `BNLSTM`.
-
-    Returns h' (B, U) and `[h', c', k + 1]`, in the layer's compute dtype.
-
-    Raises:
-        ValueError: for a wrong argument, named in the message; when built,
-            for inputs of another rank than 2 or of unknown size; when called,
-            for complex inputs, for h or c that are not floating point, and
-            for states of another number or shape.
-
-    Source: Cooijmans et al., "Recurrent Batch Normalization" (2016).
-
-    >>> import keras
-    >>> cell = BNLSTMCell(4, max_steps=7)
-    >>> states = cell.get_initial_state(batch_size=2)
-    >>> h, (h, c, k) = cell(keras.ops.ones((2, 3)), states)
-    >>> tuple(h.shape), tuple(c.shape), tuple(k.shape)
-    ((2, 4), (2, 4), (2, 1))
-    """
-
-    maths = BN_LSTM
-    counters = 1
-    fused_op = staticmethod(bn_lstm)
-    weight_names = (
-        "kernel",
-        "recurrent_kernel",
-        "bias",
-        "kernel_gamma",
-        "recurrent_gamma",
-        "state_gamma",
-        "state_beta",
-        *(
-            f"{site}_moving_{statistic}"
-            for site in SITES
-            for statistic in ("mean", "variance")
-        ),
-    )
-
-    def __init__(
-        self,
-        units: int,
-        activation: Identifier = "tanh",
-        recurrent_activation: Identifier = "sigmoid",
-        use_bias: bool = True,
-        kernel_initializer: Identifier = "glorot_uniform",
-        recurrent_initializer: Identifier = "orthogonal",
-        bias_initializer: Identifier = "zeros",
-        unit_forget_bias: bool = True,
-        kernel_regularizer: Identifier = None,
-        recurrent_regularizer: Identifier = None,
-        bias_regularizer: Identifier = None,
-        kernel_constraint: Identifier = None,
-        recurrent_constraint: Identifier = None,
-        bias_constraint: Identifier = None,
-        dropout: float = 0.0,
-        recurrent_dropout: float = 0.0,
-        seed: int | None = None,
-        *,
-        max_steps: int | None = None,
-        momentum: float = 0.99,
-        epsilon: float = 1e-5,
-        normalize: Sites = SITES,
-        gamma_initializer: Identifier = SMALL_GAIN,
-        beta_initializer: Identifier = "zeros",
-        gamma_regularizer: Identifier = None,
-        beta_regularizer: Identifier = None,
-        gamma_constraint: Identifier = None,
-        beta_constraint: Identifier = None,
-        **kwargs: Any,
-    ) -> None:
-        """Takes the arguments that the class lists."""
-        normalize = check_sites(normalize, SITES)
-        super().__init__(own_arguments(locals()), **kwargs)
-        self.state_size = [self.units, self.units, 1]
-        # max_steps, or what the layer finds when it is built.
-        self.steps = self.max_steps
-
-    def build(self, input_shape: Shape) -> None:
-        """Creates the weights for inputs (B, D)."""
-        arguments.check_rank("inputs", input_shape, "batch, features")
-        if self.normalize and self.steps is None:
-            raise ValueError(
-                "Argument `max_steps` must be given (an integer >= 1) where "
-                "the number of time steps is unknown. Received: "
-                "max_steps=None and inputs of unknown length."
-            )
-        super().build(input_shape)
-        sizes = self.site_sizes()
-        for site in self.normalize:
-            for statistic, value in (("mean", "zeros"), ("variance", "ones")):
-                name = f"{site}_moving_{statistic}"
-                weight = self.add_weight(
-                    name=name,
-                    shape=(self.steps, sizes[f"{site}_gamma"]),
-                    initializer=value,
-                    trainable=False,
-                    autocast=False,
-                )
-                setattr(self, name, weight)
-
-    def site_sizes(self) -> dict[str, int]:
-        """The sizes of the gammas and of beta."""
-        sizes = {
-            f"{site}_gamma": self.units if site == "state" else 4 * self.units
-            for site in self.normalize
-        }
-        if "state" in self.normalize:
-            sizes["state_beta"] = self.units
-        return sizes
-
-    def get_initial_state(
-        self, batch_size: Any = None, **of_keras_2: Any
-    ) -> list[Any]:
-        """Zeros: h and c (B, U), and the step counter (B, 1) in float32."""
-        h, c, _ = super().get_initial_state(batch_size, **of_keras_2)
-        return [h, c, keras.ops.zeros((batch_size, 1), dtype="float32")]
-
-    def call(
-        self, inputs: Any, states: Any, training: bool | None = False
-    ) -> tuple[Any, Any]:
-        """One step: inputs (B, D), states h, c (B, U), k (B, 1)."""
-        if training and self.trainable and self.normalize:
-            raise ValueError(
-                "BNLSTMCell cannot be trained by itself or inside "
-                "keras.layers.RNN, whose loop cannot keep the statistics of "
-                "each step. Use keras_ln.BNLSTM, or call with training=False."
-            )
-        inputs = self.check_call(inputs, states)
-        h, c, counter = states
-        self._check_counter(counter)
-        input_mask, recurrent_mask = self.dropout_masks(inputs, h, training)
-        if input_mask is not None:
-            inputs = inputs * input_mask
-        weights, settings = self.tensors(), self.settings()
-        (h, c), _, _ = run_step(
-            BN_LSTM,
-            self.project(inputs, weights),
-            (h, c),
-            weights,
-            settings,
-            recurrent_mask=recurrent_mask,
-            given=statistics_at(weights, counter, settings),
-        )
-        return h, [h, c, counter + 1]
-
-    def _check_counter(self, counter):
-        dtype = keras.backend.standardize_dtype(counter.dtype)
-        limit = _COUNTS_TO.get(dtype)
-        if limit is not None and self.normalize and self.steps > limit:
-            raise ValueError(
-                f"A BNLSTMCell by itself counts its steps in its compute "
-                f"dtype, and {dtype} counts to {limit}. Received: "
-                f"max_steps={self.steps}. Use keras_ln.BNLSTM, which counts "
-                f"by itself, a smaller max_steps, or dtype float32."
-            )
-
-    def learn(self, statistics: Any, mask: Any, go_backwards: bool) -> None:
-        """Moves the moving statistics towards those of a batch."""
-        moved = moved_statistics(
-            self.tensors(), statistics, self.momentum, mask, go_backwards
-        )
-        for name, value in moved.items():
-            getattr(self, name).assign(value)
-
-
-@keras.saving.register_keras_serializable(package="keras_ln")
-@lists_arguments_of(BNLSTMCell)
+@layer_docstring(BNLSTMCell, states=2)
 class BNLSTM(BaseRNN):
     """LSTM with batch statistics of each time step.
 
@@ -290,35 +41,9 @@ class BNLSTM(BaseRNN):
     The arguments of `keras.layers.LSTM` have the names and places that they
     have there.
 
-    Args:
-        activity_regularizer: regularizer of the output.
-        return_sequences: whether to return the outputs of all steps.
-        return_state: whether to return the final h and c too.
-        go_backwards: whether to visit the last step first; outputs come in
-            the order of the visits.
-        stateful: whether to start from the final states of the last call.
-        unroll: whether to write the steps out; T must be known.
-        use_cudnn: accepted and ignored, so that only the class name changes.
-        use_fused: "auto" runs one op per sequence where it can, True raises
-            where it cannot, False runs the cell loop.
-        **kwargs: `implementation`, ignored too, `zero_output_for_mask`, and the
-            arguments of `keras.layers.Layer`, such as `name`, `dtype`.
-
     Call arguments:
-        sequences: tensor (B, T, D); integers are cast to floating point.
-        mask: bool tensor (B, T), False where a row's step is left out.
         training: whether to use, and to record, the statistics of the batch;
             and whether dropout is on.
-        initial_state: `[h, c]`, tensors (B, U); zeros without it.
-
-    Returns (B, T, U) with `return_sequences`, else the last output (B, U);
-    with `return_state` followed by the final h and c (B, U).
-
-    Raises:
-        ValueError: for a wrong argument, named in the message; when called,
-            for sequences that are complex, not of rank 3 or of
-            another feature size than before, and for initial states of
-            another number or shape.
 
     Source: Cooijmans et al., "Recurrent Batch Normalization" (2016).
 
@@ -329,7 +54,6 @@ class BNLSTM(BaseRNN):
     """
 
     cell_class = BNLSTMCell
-    loop_runs = ()
     cell_name = "bnlstm_cell"
 
     def __init__(
@@ -378,19 +102,6 @@ class BNLSTM(BaseRNN):
         self.state_size = self.state_size[:2]
         self._has_warned = False
 
-    recurrent_activation = of_cell("recurrent_activation")
-    unit_forget_bias = of_cell("unit_forget_bias")
-    max_steps = of_cell("max_steps")
-    momentum = of_cell("momentum")
-    epsilon = of_cell("epsilon")
-    normalize = of_cell("normalize")
-    gamma_initializer = of_cell("gamma_initializer")
-    beta_initializer = of_cell("beta_initializer")
-    gamma_regularizer = of_cell("gamma_regularizer")
-    beta_regularizer = of_cell("beta_regularizer")
-    gamma_constraint = of_cell("gamma_constraint")
-    beta_constraint = of_cell("beta_constraint")
-
     def get_initial_state(self, batch_size: Any) -> list[Any]:
         """Zeros: h and c (B, U)."""
         return super().get_initial_state(batch_size)[:2]
@@ -404,53 +115,33 @@ class BNLSTM(BaseRNN):
             self.cell.steps = sequences_shape[1]
         super().build(sequences_shape)
 
-    def run_cell_loop(
-        self, sequences, states, mask, input_mask, recurrent_mask, training
-    ):
-        """The cell's step over time, and its statistics after it."""
-        learn = self._learns(sequences, training)
-        if input_mask is not None:
-            sequences = sequences * input_mask[:, None, :]
-        *results, statistics = bn_lstm_loop(
+    def run(
+        self, sequences: Any, states: Any, weights: Any, **options: Any
+    ) -> tuple[Any, ...]:
+        """The op, and the moving statistics after it."""
+        cell = self.cell
+        learn = options["training"] and bool(cell.trainable and cell.normalize)
+        if learn and sequences.shape[0] == 1:
+            warn_of_one(self)
+        weights, moving = split_moving(weights)
+        results = super().run(
             sequences,
             states,
-            self.cell.tensors(),
-            self.cell.settings(),
-            learn=learn,
-            mask=mask,
-            go_backwards=self.go_backwards,
-            recurrent_mask=recurrent_mask,
-            unroll=self.writes_steps_out(sequences),
-            zero_output_for_mask=self.zero_output_for_mask,
-            return_all_outputs=self.return_sequences,
+            weights,
+            given=None if learn else moving,
+            also=moving,
+            **options,
         )
         if learn:
             # Once, here: inside a scan JAX allows no assignment, and
             # TensorFlow traces the first step twice.
-            self.cell.learn(statistics, mask, self.go_backwards)
+            moved = moved_statistics(
+                moving,
+                results[-1],
+                self.momentum,
+                options["mask"],
+                self.go_backwards,
+            )
+            for name, value in moved.items():
+                getattr(cell, name).assign(value)
         return results
-
-    def run_fused(
-        self, sequences, states, mask, input_mask, recurrent_mask, training
-    ):
-        """The op, and the statistics after it."""
-        learn = self._learns(sequences, training)
-        *results, statistics = self.call_fused_op(
-            sequences,
-            states,
-            mask,
-            input_mask,
-            recurrent_mask,
-            training,
-            learn=learn,
-        )
-        if learn:
-            self.cell.learn(statistics, mask, self.go_backwards)
-        return results
-
-    def _learns(self, sequences, training):
-        cell = self.cell
-        learn = bool(training and cell.trainable and cell.normalize)
-        if learn and sequences.shape[0] == 1:
-            warn_of_one(self)
-        return learn

@@ -1,26 +1,150 @@
-"""The arguments of a cell in the docstring of its layer."""
+"""What the docstrings of recurrent cells and layers say alike, said once.
+
+`help` shows it in each. A class writes down what is its own: entries of its
+sections "Args" and "Call arguments" go before those that stand here.
+"""
 
 import inspect
+import re
 from collections.abc import Callable
 from typing import TypeVar
 
+from keras_ln.layers.own_arguments import argument_names
+
 _T = TypeVar("_T", bound=type)
 
+_CELL = """
+Args:
+    units: U, the size of h, an integer >= 1.
+    use_bias: whether there is a `bias`.
+    kernel_initializer: initializer of `kernel`.
+    recurrent_initializer: initializer of `recurrent_kernel`.
+    bias_initializer: initializer of `bias`.
+    unit_forget_bias: whether the bias of f starts at 1.
+    kernel_regularizer: regularizer of `kernel`.
+    recurrent_regularizer: regularizer of `recurrent_kernel`.
+    bias_regularizer: regularizer of `bias`.
+    kernel_constraint: constraint of `kernel`.
+    recurrent_constraint: constraint of `recurrent_kernel`.
+    bias_constraint: constraint of `bias`.
+    dropout: share of the inputs to drop, in [0, 1). One mask per
+        sequence, shared by the gates.
+    recurrent_dropout: share of h to drop on its way into the product.
+    seed: seed of the dropout masks.
+    epsilon: finite number > 0, inside the square root: the first h is
+        zero, and so is its variance.
+    gamma_initializer: initializer of every gamma.
+    beta_initializer: initializer of every beta.
+    gamma_regularizer: regularizer of every gamma.
+    beta_regularizer: regularizer of every beta.
+    gamma_constraint: constraint of every gamma.
+    beta_constraint: constraint of every beta.
+    **kwargs: arguments of `keras.layers.Layer`, such as `name`, `dtype`.
 
-def lists_arguments_of(cell_class: type) -> Callable[[_T], _T]:
-    """A decorator of layers, so that `help` shows the cell's arguments too.
+Call arguments:
+    inputs: tensor (B, D); integers are cast to floating point.
+    states: h (B, U), or a list of it.
+    training: whether dropout is on.
 
-    They are put in front of the layer's own; their text stands in the cell's
-    docstring alone.
+Returns h' (B, U) twice, the second time in a list if it came in one, in
+the layer's compute dtype.
+
+Raises:
+    ValueError: for a wrong argument, named in the message; when built,
+        for inputs of another rank than 2 or of unknown size; when called,
+        for complex inputs, and for states that are not floating point or
+        of another number or shape.
+"""
+_LAYER = """
+Args:
+    activity_regularizer: regularizer of the output.
+    return_sequences: whether to return the outputs of all steps.
+    return_state: whether to return the final {states} too.
+    go_backwards: whether to visit the last step first; outputs come in
+        the order of the visits.
+    stateful: whether to start from the final states of the last call.
+    unroll: whether to write the steps out; T must be known.
+    use_cudnn: accepted and ignored, so that only the class name changes.
+    use_fused: "auto" runs one op per sequence where it can, True raises
+        where it cannot, False runs the cell loop.
+    **kwargs: `implementation`, which is ignored, `zero_output_for_mask`,
+        and the arguments of `keras.layers.Layer`, such as `name`, `dtype`.
+
+Call arguments:
+    sequences: tensor (B, T, D); integers are cast to floating point.
+    mask: bool tensor (B, T), False where a row's step is left out.
+    training: whether dropout is on.
+    initial_state: {initial}; zeros without it.
+
+Returns (B, T, U) with `return_sequences`, else the last output (B, U);
+with `return_state` followed by the final {states} (B, U).
+
+Raises:
+    ValueError: for a wrong argument, named in the message; when called,
+        for sequences that are complex, not of rank 3 or of
+        another feature size than before, and for initial states of
+        another number or shape.
+"""
+_STATES = {
+    1: {"states": "h", "initial": "a tensor (B, U)"},
+    2: {"states": "h and c", "initial": "`[h, c]`, tensors (B, U)"},
+}
+_SECTIONS = ("Args", "Call arguments", "Returns", "Raises")
+_SECTION = re.compile(r"(Args|Call arguments|Returns|Raises)\b.*(?:\n.+)*")
+_ENTRY = re.compile(r"^    (\*{0,2}\w+): .*(?:\n     .*)*", re.MULTILINE)
+
+
+def cell_docstring(cell_class: _T) -> _T:
+    """A decorator of cells that completes their docstring."""
+    return _complete(cell_class, _CELL)
+
+
+def layer_docstring(cell_class: type, states: int) -> Callable[[_T], _T]:
+    """A decorator of layers, whose `help` shows the cell's arguments too.
+
+    Args:
+        cell_class: the cell.
+        states: how many states there are.
     """
-    cell = inspect.getdoc(cell_class) or ""
-    arguments = cell.partition("Args:\n")[2].partition("    **kwargs:")[0]
+    shared = _LAYER.format(**_STATES[states])
 
-    def add(layer_class: _T) -> _T:
-        # There are no docstrings under `python -OO`.
-        if own := inspect.getdoc(layer_class):
-            before, title, after = own.partition("Args:\n")
-            layer_class.__doc__ = before + title + arguments + after
-        return layer_class
+    def complete(layer_class: _T) -> _T:
+        return _complete(layer_class, shared, inspect.getdoc(cell_class) or "")
 
-    return add
+    return complete
+
+
+def _complete(owner: _T, shared: str, of_cell: str = "") -> _T:
+    # There are no docstrings under `python -OO`.
+    if not (own := inspect.getdoc(owner)):
+        return owner
+    text, given = _SECTION.sub("", own), _sections(own)
+    alike, cell = _sections(shared), _sections(of_cell)
+    args = {
+        **_entries(cell.get("Args", "")),
+        **_entries(alike["Args"]),
+        **_entries(given.get("Args", "")),
+    }
+    names = [
+        "**kwargs" if name == "kwargs" else name
+        for name in argument_names(owner)
+    ]
+    calls = _entries(alike["Call arguments"])
+    calls |= _entries(given.get("Call arguments", ""))
+    sections = [
+        "\n".join(["Args:", *(args[name] for name in names)]),
+        "\n".join(["Call arguments:", *calls.values()]),
+        *(given.get(title, alike[title]) for title in ("Returns", "Raises")),
+    ]
+    before, source, after = text.partition("Source: ")
+    parts = [before.strip(), *sections, (source + after).strip()]
+    owner.__doc__ = "\n\n".join(parts) + "\n"
+    return owner
+
+
+def _sections(text: str) -> dict[str, str]:
+    return {match[1]: match[0] for match in _SECTION.finditer(text)}
+
+
+def _entries(section: str) -> dict[str, str]:
+    return {match[1]: match[0] for match in _ENTRY.finditer(section)}

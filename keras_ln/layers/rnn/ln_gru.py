@@ -4,17 +4,18 @@ from typing import Any
 
 import keras
 
+from keras_ln.layers.own_arguments import check_sites, own_arguments
 from keras_ln.layers.rnn.base_cell import BaseCell
-from keras_ln.layers.rnn.base_rnn import BaseRNN, of_cell
-from keras_ln.layers.rnn.cell_arguments import check_sites, own_arguments
-from keras_ln.layers.rnn.docstrings import lists_arguments_of
+from keras_ln.layers.rnn.base_rnn import BaseRNN
+from keras_ln.layers.rnn.docstrings import cell_docstring, layer_docstring
 from keras_ln.layers.types import Identifier, Sites, Switch
-from keras_ln.ops.ln_gru import LN_GRU, ln_gru
+from keras_ln.ops.cells.gru import LN_GRU
 
 SITES = ("kernel", "recurrent")
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
+@cell_docstring
 class LNGRUCell(BaseCell):
     """One step of the layer-normalised GRU.
 
@@ -51,50 +52,12 @@ class LNGRUCell(BaseCell):
     multiply the gradient by 316 for each norm.
 
     Args:
-        units: U, the size of h, an integer >= 1.
         activation: of the candidate.
         recurrent_activation: of the gates z and r.
-        use_bias: whether there is a `bias`.
-        kernel_initializer: initializer of `kernel`.
-        recurrent_initializer: initializer of `recurrent_kernel`.
-        bias_initializer: initializer of `bias`.
-        kernel_regularizer: regularizer of `kernel`.
-        recurrent_regularizer: regularizer of `recurrent_kernel`.
-        bias_regularizer: regularizer of `bias`.
-        kernel_constraint: constraint of `kernel`.
-        recurrent_constraint: constraint of `recurrent_kernel`.
-        bias_constraint: constraint of `bias`.
-        dropout: share of the inputs to drop, in [0, 1). One mask per
-            sequence, shared by the gates.
-        recurrent_dropout: share of h to drop on its way into the gates.
         reset_after: must be True, Keras' default: the reset gate applies
             after the product with `recurrent_kernel`.
-        seed: seed of the dropout masks.
         normalize: the sites to normalise, any of "kernel" and "recurrent".
         center: whether there are `kernel_beta` and `recurrent_beta`.
-        epsilon: finite number > 0, inside the square root: the first h is
-            zero, and so is its variance.
-        gamma_initializer: initializer of every gamma.
-        beta_initializer: initializer of every beta.
-        gamma_regularizer: regularizer of every gamma.
-        beta_regularizer: regularizer of every beta.
-        gamma_constraint: constraint of every gamma.
-        beta_constraint: constraint of every beta.
-        **kwargs: arguments of `keras.layers.Layer`, such as `name`, `dtype`.
-
-    Call arguments:
-        inputs: tensor (B, D); integers are cast to floating point.
-        states: h (B, U), or a list of it.
-        training: whether dropout is on.
-
-    Returns h' (B, U) twice, the second time in a list if it came in one, in
-    the layer's compute dtype.
-
-    Raises:
-        ValueError: for a wrong argument, named in the message; when built,
-            for inputs of another rank than 2 or of unknown size; when called,
-            for complex inputs, and for states that are not floating point or
-            of another number or shape.
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 26-28.
 
@@ -106,7 +69,6 @@ class LNGRUCell(BaseCell):
     """
 
     maths = LN_GRU
-    fused_op = staticmethod(ln_gru)
     gates = 3
     accumulators = (0,)
     weight_names = (
@@ -164,7 +126,7 @@ class LNGRUCell(BaseCell):
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
-@lists_arguments_of(LNGRUCell)
+@layer_docstring(LNGRUCell, states=1)
 class LNGRU(BaseRNN):
     """Layer-normalised GRU over a sequence.
 
@@ -174,35 +136,6 @@ class LNGRU(BaseRNN):
 
     The arguments of `keras.layers.GRU` have the names and places that they
     have there.
-
-    Args:
-        activity_regularizer: regularizer of the output.
-        return_sequences: whether to return the outputs of all steps.
-        return_state: whether to return the final h too.
-        go_backwards: whether to visit the last step first; outputs come in
-            the order of the visits.
-        stateful: whether to start from the final states of the last call.
-        unroll: whether to write the steps out; T must be known.
-        use_cudnn: accepted and ignored, so that only the class name changes.
-        use_fused: "auto" runs one op per sequence where it can, True raises
-            where it cannot, False runs the cell loop.
-        **kwargs: `implementation`, ignored too, `zero_output_for_mask`, and the
-            arguments of `keras.layers.Layer`, such as `name`, `dtype`.
-
-    Call arguments:
-        sequences: tensor (B, T, D); integers are cast to floating point.
-        mask: bool tensor (B, T), False where a row's step is left out.
-        training: whether dropout is on.
-        initial_state: a tensor (B, U); zeros without it.
-
-    Returns (B, T, U) with `return_sequences`, else the last output (B, U);
-    with `return_state` followed by the final h (B, U).
-
-    Raises:
-        ValueError: for a wrong argument, named in the message; when called,
-            for sequences that are complex, not of rank 3 or of
-            another feature size than before, and for initial states of
-            another number or shape.
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 26-28.
 
@@ -255,15 +188,3 @@ class LNGRU(BaseRNN):
     ) -> None:
         """Takes the arguments that the class lists."""
         super().__init__(own_arguments(locals()), **kwargs)
-
-    recurrent_activation = of_cell("recurrent_activation")
-    reset_after = of_cell("reset_after")
-    normalize = of_cell("normalize")
-    center = of_cell("center")
-    epsilon = of_cell("epsilon")
-    gamma_initializer = of_cell("gamma_initializer")
-    beta_initializer = of_cell("beta_initializer")
-    gamma_regularizer = of_cell("gamma_regularizer")
-    beta_regularizer = of_cell("beta_regularizer")
-    gamma_constraint = of_cell("gamma_constraint")
-    beta_constraint = of_cell("beta_constraint")

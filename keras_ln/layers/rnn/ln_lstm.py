@@ -4,18 +4,16 @@ from typing import Any
 
 import keras
 
+from keras_ln.layers.own_arguments import check_sites, own_arguments
 from keras_ln.layers.rnn.base_cell import BaseLSTMCell
-from keras_ln.layers.rnn.base_rnn import BaseRNN, of_cell
-from keras_ln.layers.rnn.cell_arguments import check_sites, own_arguments
-from keras_ln.layers.rnn.docstrings import lists_arguments_of
+from keras_ln.layers.rnn.base_rnn import BaseRNN
+from keras_ln.layers.rnn.docstrings import cell_docstring, layer_docstring
 from keras_ln.layers.types import Identifier, Sites, Switch
-from keras_ln.ops.cell import Settings
-from keras_ln.ops.ln_lstm import LN_LSTM, ln_lstm
-
-SITES = ("kernel", "recurrent", "state")
+from keras_ln.ops.cells.lstm import LN_LSTM, SITES
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
+@cell_docstring
 class LNLSTMCell(BaseLSTMCell):
     """One step of the layer-normalised LSTM.
 
@@ -55,43 +53,17 @@ class LNLSTMCell(BaseLSTMCell):
         units: U, the size of h and c, an integer >= 1.
         activation: of the candidate c~ and of the c that h sees.
         recurrent_activation: of the gates i, f and o.
-        use_bias: whether there is a `bias`.
-        kernel_initializer: initializer of `kernel`.
-        recurrent_initializer: initializer of `recurrent_kernel`.
-        bias_initializer: initializer of `bias`.
-        unit_forget_bias: whether the bias of f starts at 1.
-        kernel_regularizer: regularizer of `kernel`.
-        recurrent_regularizer: regularizer of `recurrent_kernel`.
-        bias_regularizer: regularizer of `bias`.
-        kernel_constraint: constraint of `kernel`.
-        recurrent_constraint: constraint of `recurrent_kernel`.
-        bias_constraint: constraint of `bias`.
-        dropout: share of the inputs to drop, in [0, 1). One mask per
-            sequence, shared by the gates.
-        recurrent_dropout: share of h to drop on its way into the gates.
-        seed: seed of the dropout masks.
         normalize: the sites to normalise, any of "kernel", "recurrent" and
             "state". `("state",)` is the form of the paper's DRAW experiment
             (eq. 29-31).
         center: whether there are `kernel_beta` and `recurrent_beta`, which
             the bias makes redundant.
-        epsilon: finite number > 0, inside the square root: the first h is
-            zero, and so is its variance.
-        gamma_initializer: initializer of every gamma.
-        beta_initializer: initializer of every beta.
-        gamma_regularizer: regularizer of every gamma.
-        beta_regularizer: regularizer of every beta.
-        gamma_constraint: constraint of every gamma.
-        beta_constraint: constraint of every beta.
         carry_normalized_state: whether c' itself is replaced by its layer
             norm, so that the next step gets it, as TensorFlow-Addons'
             LayerNormLSTMCell does. The paper's c' is not (eq. 21-22).
-        **kwargs: arguments of `keras.layers.Layer`, such as `name`, `dtype`.
 
     Call arguments:
-        inputs: tensor (B, D); integers are cast to floating point.
         states: `[h, c]`, tensors (B, U).
-        training: whether dropout is on.
 
     Returns h' (B, U) and `[h', c']`, in the layer's compute dtype.
 
@@ -113,7 +85,6 @@ class LNLSTMCell(BaseLSTMCell):
     """
 
     maths = LN_LSTM
-    fused_op = staticmethod(ln_lstm)
     weight_names = (
         "kernel",
         "recurrent_kernel",
@@ -162,19 +133,6 @@ class LNLSTMCell(BaseLSTMCell):
         _check_carry(carry_normalized_state, normalize)
         super().__init__(own_arguments(locals()), **kwargs)
 
-    def settings(self) -> Settings:
-        """What a step needs beside tensors."""
-        settings = super().settings()
-        carry = self.carry_normalized_state
-        return settings._replace(carry_normalized_state=carry)
-
-    def fused_options(self) -> dict[str, Any]:
-        """The keyword arguments of `fused_op` that the cell decides."""
-        return {
-            **super().fused_options(),
-            "carry_normalized_state": self.carry_normalized_state,
-        }
-
     def site_sizes(self) -> dict[str, int]:
         """The sizes of the gammas and betas of the normalised sites."""
         sizes = {}
@@ -187,7 +145,7 @@ class LNLSTMCell(BaseLSTMCell):
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
-@lists_arguments_of(LNLSTMCell)
+@layer_docstring(LNLSTMCell, states=2)
 class LNLSTM(BaseRNN):
     """Layer-normalised LSTM, a drop-in for `keras.layers.LSTM`.
 
@@ -197,35 +155,6 @@ class LNLSTM(BaseRNN):
 
     The arguments of `keras.layers.LSTM` have the names and places that they
     have there.
-
-    Args:
-        activity_regularizer: regularizer of the output.
-        return_sequences: whether to return the outputs of all steps.
-        return_state: whether to return the final h and c too.
-        go_backwards: whether to visit the last step first; outputs come in
-            the order of the visits.
-        stateful: whether to start from the final states of the last call.
-        unroll: whether to write the steps out; T must be known.
-        use_cudnn: accepted and ignored, so that only the class name changes.
-        use_fused: "auto" runs one op per sequence where it can, True raises
-            where it cannot, False runs the cell loop.
-        **kwargs: `implementation`, ignored too, `zero_output_for_mask`, and the
-            arguments of `keras.layers.Layer`, such as `name`, `dtype`.
-
-    Call arguments:
-        sequences: tensor (B, T, D); integers are cast to floating point.
-        mask: bool tensor (B, T), False where a row's step is left out.
-        training: whether dropout is on.
-        initial_state: `[h, c]`, tensors (B, U); zeros without it.
-
-    Returns (B, T, U) with `return_sequences`, else the last output (B, U);
-    with `return_state` followed by the final h and c (B, U).
-
-    Raises:
-        ValueError: for a wrong argument, named in the message; when called,
-            for sequences that are complex, not of rank 3 or of
-            another feature size than before, and for initial states of
-            another number or shape.
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 20-22.
 
@@ -279,19 +208,6 @@ class LNLSTM(BaseRNN):
     ) -> None:
         """Takes the arguments that the class lists."""
         super().__init__(own_arguments(locals()), **kwargs)
-
-    recurrent_activation = of_cell("recurrent_activation")
-    unit_forget_bias = of_cell("unit_forget_bias")
-    normalize = of_cell("normalize")
-    center = of_cell("center")
-    epsilon = of_cell("epsilon")
-    gamma_initializer = of_cell("gamma_initializer")
-    beta_initializer = of_cell("beta_initializer")
-    gamma_regularizer = of_cell("gamma_regularizer")
-    beta_regularizer = of_cell("beta_regularizer")
-    gamma_constraint = of_cell("gamma_constraint")
-    beta_constraint = of_cell("beta_constraint")
-    carry_normalized_state = of_cell("carry_normalized_state")
 
 
 def _check_carry(carry_normalized_state, normalize):

@@ -4,15 +4,16 @@ from typing import Any
 
 import keras
 
+from keras_ln.layers.own_arguments import own_arguments
 from keras_ln.layers.rnn.base_cell import BaseCell
-from keras_ln.layers.rnn.base_rnn import BaseRNN, of_cell
-from keras_ln.layers.rnn.cell_arguments import own_arguments
-from keras_ln.layers.rnn.docstrings import lists_arguments_of
+from keras_ln.layers.rnn.base_rnn import BaseRNN
+from keras_ln.layers.rnn.docstrings import cell_docstring, layer_docstring
 from keras_ln.layers.types import Identifier, Switch
-from keras_ln.ops.ln_simple_rnn import LN_SIMPLE_RNN, ln_simple_rnn
+from keras_ln.ops.cells.simple_rnn import LN_SIMPLE_RNN
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
+@cell_docstring
 class LNSimpleRNNCell(BaseCell):
     """One step of the layer-normalised simple RNN.
 
@@ -37,44 +38,14 @@ class LNSimpleRNNCell(BaseCell):
     of zero, such as padding, do not multiply the gradient by 316.
 
     Args:
-        units: U, the size of h, an integer >= 1.
         activation: f, of the normalised sum.
         use_bias: whether a `bias` is added before the normalisation.
-        kernel_initializer: initializer of `kernel`.
-        recurrent_initializer: initializer of `recurrent_kernel`.
-        bias_initializer: initializer of `bias`.
-        kernel_regularizer: regularizer of `kernel`.
-        recurrent_regularizer: regularizer of `recurrent_kernel`.
-        bias_regularizer: regularizer of `bias`.
-        kernel_constraint: constraint of `kernel`.
-        recurrent_constraint: constraint of `recurrent_kernel`.
-        bias_constraint: constraint of `bias`.
-        dropout: share of the inputs to drop, in [0, 1). One mask per
-            sequence.
-        recurrent_dropout: share of h to drop on its way into the sum.
-        seed: seed of the dropout masks.
-        epsilon: finite number > 0, inside the square root.
         gamma_initializer: initializer of gamma.
         beta_initializer: initializer of beta.
         gamma_regularizer: regularizer of gamma.
         beta_regularizer: regularizer of beta.
         gamma_constraint: constraint of gamma.
         beta_constraint: constraint of beta.
-        **kwargs: arguments of `keras.layers.Layer`, such as `name`, `dtype`.
-
-    Call arguments:
-        inputs: tensor (B, D); integers are cast to floating point.
-        states: h (B, U), or a list of it.
-        training: whether dropout is on.
-
-    Returns h' (B, U) twice, the second time in a list if it came in one, in
-    the layer's compute dtype.
-
-    Raises:
-        ValueError: for a wrong argument, named in the message; when built,
-            for inputs of another rank than 2 or of unknown size; when called,
-            for complex inputs, and for states that are not floating point or
-            of another number or shape.
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 4.
 
@@ -86,7 +57,6 @@ class LNSimpleRNNCell(BaseCell):
     """
 
     maths = LN_SIMPLE_RNN
-    fused_op = staticmethod(ln_simple_rnn)
     weight_names = ("kernel", "recurrent_kernel", "bias", "gamma", "beta")
 
     def __init__(
@@ -124,7 +94,7 @@ class LNSimpleRNNCell(BaseCell):
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
-@lists_arguments_of(LNSimpleRNNCell)
+@layer_docstring(LNSimpleRNNCell, states=1)
 class LNSimpleRNN(BaseRNN):
     """Layer-normalised simple RNN over a sequence.
 
@@ -134,34 +104,6 @@ class LNSimpleRNN(BaseRNN):
 
     The arguments of `keras.layers.SimpleRNN` have the names and places that
     they have there.
-
-    Args:
-        activity_regularizer: regularizer of the output.
-        return_sequences: whether to return the outputs of all steps.
-        return_state: whether to return the final h too.
-        go_backwards: whether to visit the last step first; outputs come in
-            the order of the visits.
-        stateful: whether to start from the final states of the last call.
-        unroll: whether to write the steps out; T must be known.
-        use_fused: "auto" runs one op per sequence where it can, True raises
-            where it cannot, False runs the cell loop.
-        **kwargs: `implementation`, which is ignored, `zero_output_for_mask`,
-            and the arguments of `keras.layers.Layer`, such as `name`, `dtype`.
-
-    Call arguments:
-        sequences: tensor (B, T, D); integers are cast to floating point.
-        mask: bool tensor (B, T), False where a row's step is left out.
-        training: whether dropout is on.
-        initial_state: a tensor (B, U); zeros without it.
-
-    Returns (B, T, U) with `return_sequences`, else the last output (B, U);
-    with `return_state` followed by the final h (B, U).
-
-    Raises:
-        ValueError: for a wrong argument, named in the message; when called,
-            for sequences that are complex, not of rank 3 or of
-            another feature size than before, and for initial states of
-            another number or shape.
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 4.
 
@@ -209,11 +151,3 @@ class LNSimpleRNN(BaseRNN):
     ) -> None:
         """Takes the arguments that the class lists."""
         super().__init__(own_arguments(locals()), **kwargs)
-
-    epsilon = of_cell("epsilon")
-    gamma_initializer = of_cell("gamma_initializer")
-    beta_initializer = of_cell("beta_initializer")
-    gamma_regularizer = of_cell("gamma_regularizer")
-    beta_regularizer = of_cell("beta_regularizer")
-    gamma_constraint = of_cell("gamma_constraint")
-    beta_constraint = of_cell("beta_constraint")

@@ -4,17 +4,18 @@ from typing import Any
 
 import keras
 
+from keras_ln.layers.own_arguments import own_arguments
 from keras_ln.layers.rnn.base_cell import BaseLSTMCell
-from keras_ln.layers.rnn.base_rnn import BaseRNN, of_cell
-from keras_ln.layers.rnn.cell_arguments import own_arguments
-from keras_ln.layers.rnn.docstrings import lists_arguments_of
+from keras_ln.layers.rnn.base_rnn import BaseRNN
+from keras_ln.layers.rnn.docstrings import cell_docstring, layer_docstring
 from keras_ln.layers.types import Identifier, Switch
-from keras_ln.ops.ln_lstm import LN_LSTM, ln_lstm
-from keras_ln.ops.weight_normalization import column_norms
-from keras_ln.ops.wn_lstm import effective_weights
+from keras_ln.ops.cells.lstm import LN_LSTM
+from keras_ln.ops.cells.wn_lstm import effective_weights
+from keras_ln.ops.normalization.weight_normalization import column_norms
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
+@cell_docstring
 class WNLSTMCell(BaseLSTMCell):
     """One step of the LSTM with weight-normalised kernels.
 
@@ -42,35 +43,11 @@ class WNLSTMCell(BaseLSTMCell):
         units: U, the size of h and c, an integer >= 1.
         activation: of the candidate c~ and of c'.
         recurrent_activation: of the gates i, f and o.
-        use_bias: whether there is a `bias`.
-        kernel_initializer: initializer of `kernel`.
-        recurrent_initializer: initializer of `recurrent_kernel`.
-        bias_initializer: initializer of `bias`.
-        unit_forget_bias: whether the bias of f starts at 1.
-        kernel_regularizer: regularizer of `kernel`.
-        recurrent_regularizer: regularizer of `recurrent_kernel`.
-        bias_regularizer: regularizer of `bias`.
-        kernel_constraint: constraint of `kernel`.
-        recurrent_constraint: constraint of `recurrent_kernel`.
-        bias_constraint: constraint of `bias`.
-        dropout: share of the inputs to drop, in [0, 1). One mask per
-            sequence, shared by the gates.
-        recurrent_dropout: share of h to drop on its way into the gates.
-        seed: seed of the dropout masks.
-        **kwargs: arguments of `keras.layers.Layer`, such as `name`, `dtype`.
 
     Call arguments:
-        inputs: tensor (B, D); integers are cast to floating point.
         states: `[h, c]`, tensors (B, U).
-        training: whether dropout is on.
 
     Returns h' (B, U) and `[h', c']`, in the layer's compute dtype.
-
-    Raises:
-        ValueError: for a wrong argument, named in the message; when built,
-            for inputs of another rank than 2 or of unknown size; when called,
-            for complex inputs, and for states that are not floating point or
-            of another number or shape.
 
     Source: Salimans and Kingma, "Weight Normalization" (2016).
 
@@ -84,7 +61,6 @@ class WNLSTMCell(BaseLSTMCell):
 
     # With kernels that are normalised already, see `tensors`.
     maths = LN_LSTM
-    fused_op = staticmethod(ln_lstm)
     weight_names = (
         "kernel",
         "kernel_g",
@@ -141,7 +117,7 @@ class WNLSTMCell(BaseLSTMCell):
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
-@lists_arguments_of(WNLSTMCell)
+@layer_docstring(WNLSTMCell, states=2)
 class WNLSTM(BaseRNN):
     """LSTM with weight-normalised kernels over a sequence.
 
@@ -152,35 +128,6 @@ class WNLSTM(BaseRNN):
 
     The arguments of `keras.layers.LSTM` have the names and places that they
     have there.
-
-    Args:
-        activity_regularizer: regularizer of the output.
-        return_sequences: whether to return the outputs of all steps.
-        return_state: whether to return the final h and c too.
-        go_backwards: whether to visit the last step first; outputs come in
-            the order of the visits.
-        stateful: whether to start from the final states of the last call.
-        unroll: whether to write the steps out; T must be known.
-        use_cudnn: accepted and ignored, so that only the class name changes.
-        use_fused: "auto" runs one op per sequence where it can, True raises
-            where it cannot, False runs the cell loop.
-        **kwargs: `implementation`, ignored too, `zero_output_for_mask`, and the
-            arguments of `keras.layers.Layer`, such as `name`, `dtype`.
-
-    Call arguments:
-        sequences: tensor (B, T, D); integers are cast to floating point.
-        mask: bool tensor (B, T), False where a row's step is left out.
-        training: whether dropout is on.
-        initial_state: `[h, c]`, tensors (B, U); zeros without it.
-
-    Returns (B, T, U) with `return_sequences`, else the last output (B, U);
-    with `return_state` followed by the final h and c (B, U).
-
-    Raises:
-        ValueError: for a wrong argument, named in the message; when called,
-            for sequences that are complex, not of rank 3 or of
-            another feature size than before, and for initial states of
-            another number or shape.
 
     Source: Salimans and Kingma, "Weight Normalization" (2016).
 
@@ -224,6 +171,3 @@ class WNLSTM(BaseRNN):
     ) -> None:
         """Takes the arguments that the class lists."""
         super().__init__(own_arguments(locals()), **kwargs)
-
-    recurrent_activation = of_cell("recurrent_activation")
-    unit_forget_bias = of_cell("unit_forget_bias")

@@ -9,6 +9,8 @@ from pairwise import pairwise, parameters
 from recurrence import MASKS, Problem, arguments_of
 from tolerances import FLOAT32
 
+from keras_ln import backend
+
 COMMON = {
     "mask": tuple(MASKS),
     "use_fused": (False, "auto"),
@@ -17,6 +19,8 @@ COMMON = {
     "return_sequences": (True, False),
     "given_states": (True, False),
     "return_state": (True, False),
+    # Where the other gradients are taken after the loop.
+    "on_cpu": (True, False),
 }
 LSTM_SITES = (
     ("kernel", "recurrent", "state"),
@@ -57,7 +61,8 @@ def test_every_layer_is_compared():
 
 
 @pytest.mark.parametrize("case", parameters(CASES))
-def test_values_and_gradients(case):
+def test_values_and_gradients(case, monkeypatch):
+    monkeypatch.setattr(backend, "on_cpu", lambda: case["on_cpu"])
     row = BY_NAME[case["name"]]
     problem = Problem(
         row,

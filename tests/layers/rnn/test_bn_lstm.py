@@ -56,6 +56,28 @@ def test_moving_averages_after_one_step(mask, momentum, use_fused):
 
 
 @BOTH
+@pytest.mark.parametrize("go_backwards", [False, True])
+def test_a_step_that_no_row_has_moves_nothing(go_backwards, use_fused):
+    """Steps count as visited: backwards, the first of x is the last."""
+    mask = np.ones((B, T), bool)
+    mask[:, 0] = False
+    arguments = {"momentum": 0.5, "use_fused": use_fused}
+    problem = Problem(
+        ROW,
+        {**arguments, "go_backwards": go_backwards},
+        mask=mask,
+        training=True,
+    )
+    layer = problem.layer()
+    before = moving(layer)
+    problem.outputs(layer)
+    for name, value in moving(layer).items():
+        moved = (value != before[name]).any(axis=1)
+        steps = np.arange(T) != (T - 1 if go_backwards else 0)
+        np.testing.assert_array_equal(moved, steps, err_msg=name)
+
+
+@BOTH
 def test_moving_averages_after_many_steps(use_fused):
     arguments = {"momentum": 0.7, "use_fused": use_fused}
     problem = Problem(ROW, arguments, training=True)

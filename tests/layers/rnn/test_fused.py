@@ -72,13 +72,20 @@ def test_fused_with_unknown_sizes(row):
         for dtype in ("bfloat16", "float16")
     ],
 )
-def test_fused_in_low_precision(row, dtype):
-    """Both round to the compute dtype, at different places."""
+def test_in_low_precision(row, dtype):
+    """Fused and loop round to the compute dtype, at different places.
+
+    Both are as far from the same layer in float64.
+    """
     rng = np.random.default_rng(2)
     x = rng.normal(size=(3, T, 8)).astype("float32")
     found, weights = [], None
-    for use_fused in (True, False):
-        layer = row.make(units=16, use_fused=use_fused, dtype=f"mixed_{dtype}")
+    for use_fused, policy in (
+        (True, f"mixed_{dtype}"),
+        (False, f"mixed_{dtype}"),
+        (False, "float64"),
+    ):
+        layer = row.make(units=16, use_fused=use_fused, dtype=policy)
         layer.build(x.shape)
         if weights is None:
             weights = [
@@ -87,14 +94,15 @@ def test_fused_in_low_precision(row, dtype):
                 for weight in layer.get_weights()
             ]
         layer.set_weights(weights)
-        result = value_and_gradients(layer, x)
-        assert str(result.outputs[0].dtype) == dtype
+        result = value_and_gradients(layer, x.astype(layer.dtype))
+        assert str(result.outputs[0].dtype) == policy.removeprefix("mixed_")
         found.append({"y": result.outputs[0], **result.gradients})
     unit = {"bfloat16": 2.0**-8, "float16": 2.0**-11}[dtype]
-    for name, right in found[1].items():
-        right = right.astype("float32")
-        error = np.linalg.norm(found[0][name].astype("float32") - right)
-        assert error <= 20 * unit * np.linalg.norm(right), name
+    for k, other in ((0, 1), (0, 2), (1, 2)):
+        for name, right in found[other].items():
+            right = right.astype("float64")
+            error = np.linalg.norm(found[k][name].astype("float64") - right)
+            assert error <= 20 * unit * np.linalg.norm(right), name
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,11 @@ def test_stateful_training(row):
 def test_unroll(row, mask):
     problem = Problem(
         row,
-        {"return_state": True, "go_backwards": mask == "none"},
+        {
+            "return_state": True,
+            "return_sequences": True,
+            "go_backwards": mask == "none",
+        },
         mask=MASKS[mask],
         training=True,
     )

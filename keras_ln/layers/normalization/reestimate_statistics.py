@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_ln._keras import layers_within, own_non_trainable_variables
 from keras_ln.ops import arguments
 from keras_ln.ops.symbolic import refuse_tf_keras
 
@@ -151,20 +152,14 @@ def _moving_statistics(
     model: keras.Model,
 ) -> Iterator[tuple[keras.layers.Layer, Any, Any]]:
     """`(layer, moving mean, moving variance)` of all layers that train."""
-    for layer in _layers(model):
+    for layer in layers_within(model):
         if not (layer.trainable and hasattr(layer, "momentum")):
             continue
-        own = {v.name: v for v in layer._non_trainable_variables}
+        own = {v.name: v for v in own_non_trainable_variables(layer)}
         for name, mean in own.items():
             prefix = name.removesuffix("moving_mean")
             if prefix != name and prefix + "moving_variance" in own:
                 yield layer, mean, own[prefix + "moving_variance"]
-
-
-def _layers(model: keras.Model) -> list[keras.layers.Layer]:
-    # Keras has no public walk that reaches cells, wrapped layers and layers
-    # in lists; test_reestimate_reaches_nested_layers notices a change.
-    return model._flatten_layers()
 
 
 @contextlib.contextmanager
@@ -175,7 +170,7 @@ def _everything_restored(
     owners = {id(a.owner): a.owner for a in averages}.values()
     # Keras does not count the states of stateful layers as variables.
     states = keras.tree.flatten(
-        [getattr(layer, "states", None) for layer in _layers(model)]
+        [getattr(layer, "states", None) for layer in layers_within(model)]
     )
     variables = [
         (v, _snapshot(v))
@@ -221,7 +216,7 @@ def _recording(model: keras.Model, averages: list[_Average]) -> Iterator[None]:
     call within one forward pass on, they are averaged with those before.
     """
     calls: collections.Counter[int] = collections.Counter()
-    layers = _layers(model)
+    layers = layers_within(model)
 
     def record(layer, call, own):
         @functools.wraps(call)

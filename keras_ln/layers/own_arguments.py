@@ -1,5 +1,6 @@
-"""The constructor arguments of recurrent cells: checked, kept, serialised."""
+"""The constructor arguments of layers: checked, kept, serialised."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -16,13 +17,20 @@ _KERAS_OBJECTS = {
 }
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "units": arguments.check_units,
-    "epsilon": lambda e: arguments.check_epsilon(e, allow_zero=False),
+    "axis": arguments.check_axis_type,
+    "epsilon": arguments.check_epsilon,
     "dropout": lambda rate: _check_rate("dropout", rate),
     "recurrent_dropout": lambda rate: _check_rate("recurrent_dropout", rate),
     "reset_after": lambda value: _check_reset_after(value),
     "max_steps": arguments.check_max_steps,
     "momentum": lambda m: arguments.check_fraction("momentum", m),
 }
+
+
+def argument_names(layer_class: Any) -> list[str]:
+    """The names that the constructor of a class takes."""
+    # Not of the class: Keras' layers have a `__new__` that takes anything.
+    return [*inspect.signature(layer_class.__init__).parameters][1:]
 
 
 def own_arguments(scope: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ def column_norms(
 ) -> Any:
     """Euclidean norms (U) of the columns, in at least float32."""
     v = keras.ops.convert_to_tensor(v)
-    v = keras.ops.cast(v, arguments.statistics_dtype(v.dtype))
+    v = keras.ops.cast(v, arguments.at_least_float32(v.dtype))
     return backend.sqrt(backend.sum(v * v, 0))
 
 
@@ -31,7 +31,7 @@ def normalized_kernel(
     direction: it stays zero, with gradients that are finite.
     """
     v = keras.ops.convert_to_tensor(v)
-    dtype = arguments.statistics_dtype(v.dtype)
+    dtype = arguments.at_least_float32(v.dtype)
     wide = keras.ops.cast(v, dtype)
     squares = backend.sum(wide * wide, 0)
     # Replaced before the root: the root of 0 has an infinite derivative.
@@ -64,7 +64,7 @@ def standardizing_parameters(
     deviation is 0 the results are not finite.
     """
     v = keras.ops.convert_to_tensor(v)
-    x = keras.ops.cast(x, arguments.statistics_dtype(v.dtype))
+    x = keras.ops.cast(x, arguments.at_least_float32(v.dtype))
     ones = keras.ops.ones_like(v[0])
     t = backend.matmul(x, keras.ops.cast(normalized_kernel(v, ones), x.dtype))
     axes = tuple(range(len(t.shape) - 1))

@@ -6,24 +6,15 @@ site is normalised where its gamma is there, the 2U gates apart from the U
 candidates.
 """
 
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 
 from keras_ln import backend
 from keras_ln.ops import recurrence
-from keras_ln.ops.cell import Cell, Settings
-from keras_ln.ops.normalize import SegmentNorms, widen
-from keras_ln.ops.sequence_arguments import check_sequence
-from keras_ln.ops.symbolic import takes_symbolic_tensors
-
-VECTORS = {
-    "bias": 3,
-    "kernel_gamma": 3,
-    "kernel_beta": 3,
-    "recurrent_gamma": 3,
-    "recurrent_beta": 3,
-}
+from keras_ln.ops.cells.types import Cell, Settings
+from keras_ln.ops.normalization.sites import SegmentNorms, widen
+from keras_ln.ops.recurrence.sequence_op import Options, sequence_op
 
 
 def _norms(
@@ -110,10 +101,23 @@ def _gates(
     return z, r, candidate
 
 
-LN_GRU = Cell(ln_gru_step, ln_gru_step_vjp, _norms)
+LN_GRU = Cell(
+    ln_gru_step,
+    ln_gru_step_vjp,
+    _norms,
+    gates=3,
+    states=1,
+    vectors={
+        "bias": 3,
+        "kernel_gamma": 3,
+        "kernel_beta": 3,
+        "recurrent_gamma": 3,
+        "recurrent_beta": 3,
+    },
+)
 
 
-@takes_symbolic_tensors
+@sequence_op
 def ln_gru(
     sequences: Any,
     initial_states: Any,
@@ -122,12 +126,7 @@ def ln_gru(
     activation: Any = "tanh",
     recurrent_activation: Any = "sigmoid",
     epsilon: float = 1e-5,
-    mask: Any = None,
-    input_mask: Any = None,
-    recurrent_mask: Any = None,
-    go_backwards: bool = False,
-    return_all_outputs: bool = True,
-    training: bool = True,
+    **options: Unpack[Options],
 ) -> tuple[Any, Any, tuple[Any]]:
     """Runs a layer-normalised GRU over sequences, as one compiled op.
 
@@ -156,19 +155,11 @@ def ln_gru(
             kernel_gamma, kernel_beta, recurrent_gamma and recurrent_beta
             (3U). Columns stand in the order z, r, h. The kernels are cast
             to the dtype of the sequences.
-        activation: of the candidate h~: one of "linear", "relu", "sigmoid",
-            "tanh".
+        activation: of the candidate h~, a name or callable. "linear", "relu",
+            "sigmoid" and "tanh" run as one op, others in a loop.
         recurrent_activation: of the gates z and r, likewise.
         epsilon: finite number > 0, inside the square root.
-        mask: bool tensor (B, T), False where a row's step is left out.
-        input_mask: dropout mask of the inputs (B, D), scaled; a constant.
-        recurrent_mask: dropout mask of h (B, U) on its way into the product,
-            scaled; a constant.
-        go_backwards: visit the last step first; outputs come in the order of
-            the visits.
-        return_all_outputs: whether to return the outputs of every step.
-        training: whether a gradient is likely to be asked for. What it needs
-            is then kept; else a gradient runs the sequence again.
+        **options: those of every op for sequences.
 
     Returns:
         `(last_output, outputs, final_states)`: h after the last step (B, U),
@@ -178,8 +169,8 @@ def ln_gru(
         in at least float32.
 
     Raises:
-        ValueError: for a wrong dtype, shape, weight name, activation or
-            epsilon, named in the message.
+        ValueError: for a wrong dtype, shape, weight name or epsilon, named in
+            the message.
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 26-28.
 
@@ -194,24 +185,14 @@ def ln_gru(
     >>> tuple(outputs.shape), tuple(h.shape)
     ((2, 7, 4), (2, 4))
     """
-    arguments = check_sequence(
+    return recurrence.run(
+        LN_GRU,
         sequences,
         initial_states,
         weights,
-        vectors=VECTORS,
-        gates=3,
-        states=1,
-        epsilon=epsilon,
         activation=activation,
         recurrent_activation=recurrent_activation,
-    )
-    return recurrence.run(
-        LN_GRU,
-        *arguments,
-        mask=mask,
-        input_mask=input_mask,
-        recurrent_mask=recurrent_mask,
-        go_backwards=go_backwards,
-        return_all_outputs=return_all_outputs,
-        training=training,
+        epsilon=epsilon,
+        owner="ln_gru",
+        **options,
     )[:3]

@@ -13,7 +13,7 @@ import keras
 
 from keras_ln import backend
 from keras_ln.ops import arguments
-from keras_ln.ops.support import needs_plain_ops
+from keras_ln.ops.portable import needs_plain_ops
 from keras_ln.ops.symbolic import takes_symbolic_tensors
 
 
@@ -70,9 +70,18 @@ def layer_normalization(
 
 
 def layer_normalization_forward(
-    x: Any, gamma: Any, beta: Any, *, axes: tuple[int, ...], epsilon: float
+    x: Any,
+    gamma: Any,
+    beta: Any,
+    *,
+    axes: tuple[int, ...],
+    epsilon: float,
+    keep: bool = True,
 ) -> tuple[Any, tuple[Any, ...]]:
-    """`(y, residuals)` of eq. 3 over `axes`, sorted and not negative."""
+    """`(y, residuals)` of eq. 3 over `axes`, sorted and not negative.
+
+    The residuals are there without `keep` too: they come on the way.
+    """
     z = keras.ops.cast(x, arguments.wide_dtype(x, gamma, beta))
     # The float32 mean of numbers near 1e4 is off by 5e-4 and more: by its own
     # rounding and the sum's. Differences from a number close by are exact.

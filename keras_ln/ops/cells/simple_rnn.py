@@ -4,16 +4,13 @@ Letters: B batch, T time, D input features, U units. `weights` maps names to
 tensors.
 """
 
-from typing import Any
+from typing import Any, Unpack
 
 from keras_ln import backend
 from keras_ln.ops import recurrence
-from keras_ln.ops.cell import Cell, Settings, layer_norms
-from keras_ln.ops.normalize import LayerNorms, widen
-from keras_ln.ops.sequence_arguments import check_sequence
-from keras_ln.ops.symbolic import takes_symbolic_tensors
-
-VECTORS = {"bias": 1, "gamma": 1, "beta": 1}
+from keras_ln.ops.cells.types import Cell, Settings
+from keras_ln.ops.normalization.sites import LayerNorms, layer_norms, widen
+from keras_ln.ops.recurrence.sequence_op import Options, sequence_op
 
 
 def ln_simple_rnn_step(
@@ -52,10 +49,17 @@ def _sum(from_x: Any, from_h: Any, norms: LayerNorms) -> Any:
     return z + widen(norms.weights["bias"]) if "bias" in norms.weights else z
 
 
-LN_SIMPLE_RNN = Cell(ln_simple_rnn_step, ln_simple_rnn_step_vjp, layer_norms)
+LN_SIMPLE_RNN = Cell(
+    ln_simple_rnn_step,
+    ln_simple_rnn_step_vjp,
+    layer_norms,
+    gates=1,
+    states=1,
+    vectors={"bias": 1, "gamma": 1, "beta": 1},
+)
 
 
-@takes_symbolic_tensors
+@sequence_op
 def ln_simple_rnn(
     sequences: Any,
     initial_states: Any,
@@ -63,12 +67,7 @@ def ln_simple_rnn(
     *,
     activation: Any = "tanh",
     epsilon: float = 1e-5,
-    mask: Any = None,
-    input_mask: Any = None,
-    recurrent_mask: Any = None,
-    go_backwards: bool = False,
-    return_all_outputs: bool = True,
-    training: bool = True,
+    **options: Unpack[Options],
 ) -> tuple[Any, Any, tuple[Any]]:
     """Runs a layer-normalised simple RNN over sequences, as one compiled op.
 
@@ -92,16 +91,10 @@ def ln_simple_rnn(
         weights: kernel (D, U), recurrent_kernel (U, U), and any of bias,
             gamma and beta (U). Without gamma nothing is normalised. The
             kernels are cast to the dtype of the sequences.
-        activation: f, one of "linear", "relu", "sigmoid", "tanh".
+        activation: f, a name or callable. "linear", "relu", "sigmoid" and
+            "tanh" run as one op, others in a loop.
         epsilon: finite number > 0, inside the square root.
-        mask: bool tensor (B, T), False where a row's step is left out.
-        input_mask: dropout mask of the inputs (B, D), scaled; a constant.
-        recurrent_mask: dropout mask of h (B, U), scaled; a constant.
-        go_backwards: visit the last step first; outputs come in the order of
-            the visits.
-        return_all_outputs: whether to return the outputs of every step.
-        training: whether a gradient is likely to be asked for. What it needs
-            is then kept; else a gradient runs the sequence again.
+        **options: those of every op for sequences.
 
     Returns:
         `(last_output, outputs, final_states)`: h after the last step (B, U),
@@ -111,8 +104,8 @@ def ln_simple_rnn(
         in at least float32.
 
     Raises:
-        ValueError: for a wrong dtype, shape, weight name, activation or
-            epsilon, named in the message.
+        ValueError: for a wrong dtype, shape, weight name or epsilon, named in
+            the message.
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 4.
 
@@ -127,23 +120,13 @@ def ln_simple_rnn(
     >>> tuple(outputs.shape), tuple(h.shape)
     ((2, 7, 4), (2, 4))
     """
-    arguments = check_sequence(
+    return recurrence.run(
+        LN_SIMPLE_RNN,
         sequences,
         initial_states,
         weights,
-        vectors=VECTORS,
-        gates=1,
-        states=1,
-        epsilon=epsilon,
         activation=activation,
-    )
-    return recurrence.run(
-        LN_SIMPLE_RNN,
-        *arguments,
-        mask=mask,
-        input_mask=input_mask,
-        recurrent_mask=recurrent_mask,
-        go_backwards=go_backwards,
-        return_all_outputs=return_all_outputs,
-        training=training,
+        epsilon=epsilon,
+        owner="ln_simple_rnn",
+        **options,
     )[:3]

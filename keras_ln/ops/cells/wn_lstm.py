@@ -9,10 +9,10 @@ from typing import Any
 import keras
 
 from keras_ln.ops import arguments
-from keras_ln.ops.ln_lstm import ln_lstm
-from keras_ln.ops.sequence_arguments import weight_tensors
+from keras_ln.ops.cells.lstm import ln_lstm
+from keras_ln.ops.normalization.weight_normalization import normalized_kernel
+from keras_ln.ops.recurrence.problem import tensors_of
 from keras_ln.ops.symbolic import takes_symbolic_tensors
-from keras_ln.ops.weight_normalization import normalized_kernel
 
 _NAMES = ("kernel", "kernel_g", "recurrent_kernel", "recurrent_g")
 
@@ -45,8 +45,8 @@ def wn_lstm(
         As `ln_lstm`.
 
     Raises:
-        ValueError: for a wrong dtype, shape, weight name, activation or
-            epsilon, named in the message.
+        ValueError: for a wrong dtype, shape, weight name or epsilon, named in
+            the message.
 
     Source: Salimans and Kingma, "Weight Normalization" (2016), eq. 2.
 
@@ -62,16 +62,16 @@ def wn_lstm(
     >>> tuple(outputs.shape), tuple(c.shape)
     ((2, 7, 4), (2, 4))
     """
-    sequences = arguments.dense_tensor("sequences", sequences)
-    weights = _checked(weights, arguments.statistics_dtype(sequences.dtype))
+    _check_names(weights)
+    sequences, weights = tensors_of(sequences, weights)
+    _check_gains(weights)
     wide = arguments.wide_dtype(sequences, *weights.values())
     weights = {name: keras.ops.cast(w, wide) for name, w in weights.items()}
     weights = effective_weights(weights, sequences.dtype)
     return ln_lstm(sequences, initial_states, weights, **options)
 
 
-def _checked(weights: dict[str, Any], dtype: str) -> dict[str, Any]:
-    """The weights as tensors, whole numbers in `dtype`."""
+def _check_names(weights: dict[str, Any]) -> None:
     if missing := [name for name in _NAMES if name not in weights]:
         raise ValueError(
             f"Argument `weights` must hold {', '.join(_NAMES)}. Received: "
@@ -82,17 +82,18 @@ def _checked(weights: dict[str, Any], dtype: str) -> dict[str, Any]:
             f"Argument `weights` may hold {', '.join(_NAMES)} and bias. "
             f"Received: {', '.join(sorted(unknown))}."
         )
-    tensors = weight_tensors(weights, dtype)
+
+
+def _check_gains(weights: dict[str, Any]) -> None:
     for gain, kernel in (
         ("kernel_g", "kernel"),
         ("recurrent_g", "recurrent_kernel"),
     ):
-        arguments.check_weight(kernel, tensors[kernel], ("inputs", "columns"))
-        columns = tensors[kernel].shape[1]
+        arguments.check_weight(kernel, weights[kernel], ("inputs", "columns"))
+        columns = weights[kernel].shape[1]
         arguments.check_weight(
-            gain, tensors[gain], (columns,), f" for a {kernel} of that width"
+            gain, weights[gain], (columns,), f" for a {kernel} of that width"
         )
-    return tensors
 
 
 def effective_weights(weights: dict[str, Any], dtype: str) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def batch_statistics(
             f"axes {axes}, which is n = 1. Use larger batches (drop a last "
             "batch of one), or unbiased=False."
         )
-    x = keras.ops.cast(x, arguments.statistics_dtype(x.dtype))
+    x = keras.ops.cast(x, arguments.at_least_float32(x.dtype))
     if mask is None:
         n = _count(x, axes)
         mean = backend.mean(x, axes, keepdims=True)
@@ -84,7 +84,7 @@ def normalize(
 
     The arithmetic is done in at least float32.
     """
-    dtype = arguments.statistics_dtype(x.dtype)
+    dtype = arguments.at_least_float32(x.dtype)
     scale = 1.0 / backend.sqrt(keras.ops.cast(variance, dtype) + epsilon)
     y = keras.ops.cast(x, dtype) - keras.ops.cast(mean, dtype)
     if gamma is not None:
@@ -128,7 +128,7 @@ def update_moving_statistics(
 
     def move(moving, batch):
         moving = keras.ops.convert_to_tensor(moving)
-        wide = arguments.statistics_dtype(moving.dtype)
+        wide = arguments.at_least_float32(moving.dtype)
         old, batch = (keras.ops.cast(x, wide) for x in (moving, batch))
         moved = old * momentum + batch * (1.0 - momentum)
         return keras.ops.cast(keras.ops.where(usable, moved, old), moving.dtype)

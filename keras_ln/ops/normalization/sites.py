@@ -1,4 +1,4 @@
-"""Normalization of one time step, as the recurrent cells use it.
+"""The sites of a time step at which recurrent cells normalise.
 
 Plain differentiable functions beside their hand-written gradients: the cell
 loop takes the first alone, and so has derivatives of every order and mode.
@@ -12,7 +12,7 @@ from typing import Any
 import keras
 
 from keras_ln import backend
-from keras_ln.ops.batch_normalization import batch_statistics
+from keras_ln.ops.normalization.batch_normalization import batch_statistics
 
 # 16 unit roundoffs of the dtypes in which cells compute.
 _ROUNDING = {"float32": 2.0**-20, "float64": 2.0**-49}
@@ -164,6 +164,13 @@ class LayerNorms:
     def spread(self, average: Any) -> Any:
         """What `average` gives, so that it broadcasts against `z`."""
         return average
+
+
+def layer_norms(
+    weights: Any, epsilon: float, valid: Any, given: Any, value_only: bool
+) -> LayerNorms:
+    """`Cell.norms` with the statistics of each row, which no mask concerns."""
+    return LayerNorms(weights, epsilon, value_only)
 
 
 class SegmentNorms(LayerNorms):

@@ -1,0 +1,39 @@
+"""What keras_ln uses of Keras that Keras does not export (3.15).
+
+Private modules and attributes, and differences between versions, are met here
+and in no other file. `tests/test_architecture.py` holds the package to it.
+"""
+
+from typing import Any
+
+import keras
+
+# keras.layers.RNN draws the dropout masks of a sequence before its loop, but
+# only for cells of this class.
+from keras.src.layers.rnn.dropout_rnn_cell import DropoutRNNCell
+
+if keras.backend.backend() == "torch":
+    # To make a tensor and ask it takes longer.
+    from keras.src.backend.torch.core import get_device as torch_device
+else:
+    torch_device = None
+
+__all__ = [
+    "DropoutRNNCell",
+    "layers_within",
+    "own_non_trainable_variables",
+    "torch_device",
+]
+
+
+def layers_within(model: keras.Model) -> list[keras.layers.Layer]:
+    """The model and all layers in it: cells, wrapped ones, those in lists.
+
+    test_reestimate_reaches_nested_layers notices a change.
+    """
+    return model._flatten_layers()
+
+
+def own_non_trainable_variables(layer: keras.layers.Layer) -> list[Any]:
+    """The layer's variables that are not trained, without its sublayers'."""
+    return layer._non_trainable_variables

@@ -1,0 +1,194 @@
+"""``custom_vjp`` and ``jacobian`` of the contract, on TensorFlow."""
+
+import functools
+
+import tensorflow as tf
+
+from keras_ln.backend.tensorflow.structures import (
+    constant,
+    fill,
+    has_tangents,
+    tensor_or_none,
+    tensors_in,
+)
+
+
+def custom_vjp(forward, backward, reference=None):
+    """An op with a hand-written VJP; see the package docstring."""
+    reference = reference or forward
+
+    def again(args, cotangents):
+        residuals = reference(*args, keep=True)[1]
+        return backward(residuals, cotangents)
+
+    def outputs_only(*args):
+        return reference(*args, keep=False)[0]
+
+    def without_residuals(*args):
+        return forward(*args, keep=False)[0], args
+
+    # Whether a tape records is for TensorFlow alone to know (2.21): its public
+    # functions do not tell, and a tape may look into a function long after it
+    # was traced.
+    keeping = _differentiable(
+        functools.partial(forward, keep=True), backward, again, outputs_only
+    )
+    forgetting = _differentiable(without_residuals, again, again, outputs_only)
+
+    def op(*args, keep=True):
+        return (keeping if keep else forgetting)(*args)
+
+    return op
+
+
+def _differentiable(forward, backward, again, outputs_only):
+    """An op whose gradient is ``backward``, and its gradient that of ``again``.
+
+    ``again(args, cotangents)`` computes what ``backward`` does, from the
+    arguments alone, and ``outputs_only(*args)`` the outputs, both
+    differentiable by plain autodiff.
+    """
+    # Keras leaves XLA off by itself in several common situations (CPU-only
+    # machines, tf.distribute, op determinism), hence functions of our own.
+
+    @functools.partial(tf.function, autograph=False)
+    def compiled_forward(*args):
+        trace = {}
+
+        def new_tensors(*inside):
+            outputs, residuals = forward(*inside)
+            args = tf.nest.flatten(inside)
+            index = {id(arg): i for i, arg in enumerate(args)}
+            flat = tf.nest.flatten(residuals)
+            trace["residuals"] = residuals
+            trace["index"] = [index.get(id(leaf)) for leaf in flat]
+            return outputs, [leaf for leaf in flat if id(leaf) not in index]
+
+        outputs, new = tf.function(
+            new_tensors, jit_compile=True, autograph=False
+        )(*args)
+        # Derivatives of higher order would look for a way through here.
+        outputs, new = tf.nest.map_structure(constant, (outputs, new))
+        # XLA would copy a residual that is an argument: it stays outside.
+        args, new = tf.nest.flatten(args), iter(new)
+        flat = [next(new) if i is None else args[i] for i in trace["index"]]
+        return outputs, tf.nest.pack_sequence_as(trace["residuals"], flat)
+
+    compiled_backward = tf.function(backward, jit_compile=True, autograph=False)
+
+    # A function, because TensorFlow's forward mode does not get through a
+    # custom gradient in the gradient of another one (2.21).
+    @functools.partial(tf.function, autograph=False)
+    def vjp(args, residuals, cotangents):
+        """``backward``, made differentiable in args and cotangents."""
+        box = {}
+
+        @tf.custom_gradient
+        def first_order(*leaves):
+            # Residuals carry no history: second derivatives compute them
+            # again from the arguments, by plain autodiff of both functions.
+            _, c = fill((args, cotangents), leaves)
+            constants = tf.nest.map_structure(constant, c)
+            gradients = _dense(compiled_backward(residuals, constants), args)
+            box["gradients"] = gradients
+
+            def second_order(*upstream):
+                inside = [tf.identity(leaf) for leaf in leaves]
+
+                def outputs_of(*inside):
+                    given, c = fill((args, cotangents), inside)
+                    return tensors_in(_dense(again(given, c), given))
+
+                return _gradients(outputs_of, inside, upstream)
+
+            return tensors_in(gradients), second_order
+
+        flat = first_order(*tensors_in((args, cotangents)))
+        return fill(box["gradients"], tf.nest.flatten(flat))
+
+    def op(*args):
+        args = tf.nest.map_structure(tensor_or_none, args)
+        if has_tangents(tensors_in(args)):
+            # What forward mode makes of a custom gradient is None, or zero.
+            return outputs_only(*args)
+        box = {}
+
+        @tf.custom_gradient
+        def call(*leaves):
+            # A tape that records inside a compiled function fails on the
+            # loop's TensorLists; there is nothing in it to record.
+            constants = fill(args, map(constant, leaves))
+            outputs, residuals = compiled_forward(*constants)
+            box["outputs"] = outputs
+
+            def gradient(*cotangents):
+                dense = _densified(cotangents, tensors_in(outputs))
+                return vjp(fill(args, leaves), residuals, fill(outputs, dense))
+
+            return tensors_in(outputs), gradient
+
+        flat = call(*tensors_in(args))
+        return fill(box["outputs"], tf.nest.flatten(flat))
+
+    return tf.autograph.experimental.do_not_convert(op)
+
+
+def _gradients(function, leaves, cotangents):
+    """Gradients of ``function(*leaves)``, by plain autodiff."""
+    if tf.executing_eagerly():  # After tf.config.run_functions_eagerly.
+        with tf.GradientTape() as tape:
+            tape.watch(leaves)
+            outputs = function(*leaves)
+        differentiate = tape.gradient
+    else:
+        outputs, differentiate = function(*leaves), tf.gradients
+    return differentiate(outputs, leaves, _densified(cotangents, outputs))
+
+
+def _densified(cotangents, outputs):
+    """The cotangents as tensors; gathers send `tf.IndexedSlices`."""
+
+    # Not by tf.convert_to_tensor, which warns of what a tensor takes: the
+    # output is one already.
+    def dense(cotangent, output):
+        if not isinstance(cotangent, tf.IndexedSlices):
+            return cotangent
+        rows = output.shape[0] or tf.shape(output)[0]
+        return tf.math.unsorted_segment_sum(
+            cotangent.values, cotangent.indices, rows
+        )
+
+    return list(map(dense, cotangents, outputs))
+
+
+def _dense(gradients, args):
+    """A flat list with one gradient per tensor in ``args``."""
+    flat: list = []
+    for gradient, arg in zip(gradients, args, strict=True):
+        leaves = tf.nest.flatten(arg)
+        if gradient is None:
+            gradients_of_arg = [None] * len(leaves)
+        else:
+            gradients_of_arg = tf.nest.flatten(gradient)
+        flat.extend(
+            g
+            for g, leaf in zip(gradients_of_arg, leaves, strict=True)
+            if leaf is not None
+        )
+    return flat
+
+
+def jacobian(function, x):
+    """Derivative of every output in ``x``; see the package docstring."""
+
+    @tf.function(autograph=False)
+    def differentiate(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.convert_to_tensor(function(x))
+        # Without a need, a loop over time would be vectorised too.
+        derive = tape.jacobian if y.shape.rank else tape.gradient
+        return derive(y, x, unconnected_gradients="zero")
+
+    # Called directly, the function would warn of tracing, as a new one does.
+    return differentiate.get_concrete_function(x)(x)

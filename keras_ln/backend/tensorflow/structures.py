@@ -1,0 +1,34 @@
+"""Nested structures of tensors, in which there may be None."""
+
+import tensorflow as tf
+
+# TensorFlow exports no way to ask for its forward mode (2.21).
+from tensorflow.python.eager import forwardprop_util
+
+
+def tensor_or_none(x):
+    """The tensor, or None where there is none."""
+    return None if x is None else tf.convert_to_tensor(x)
+
+
+def constant(x):
+    """The tensor without its history."""
+    return None if x is None else tf.stop_gradient(x)
+
+
+def fill(structure, leaves):
+    """``structure`` with its leaves replaced, those that are None kept."""
+    leaves = iter(leaves)
+    return tf.nest.map_structure(
+        lambda leaf: None if leaf is None else next(leaves), structure
+    )
+
+
+def tensors_in(structure):
+    """All leaves but those that are None."""
+    return [x for x in tf.nest.flatten(structure) if x is not None]
+
+
+def has_tangents(tensors):
+    """Whether a `tf.autodiff.ForwardAccumulator` follows any of them."""
+    return bool(forwardprop_util.pack_tangents(tensors).tangents)

@@ -1,0 +1,30 @@
+"""Weights of other libraries' layer-normalised cells, loaded into ours.
+
+The other library need not be installed: its weights come as arrays. The
+`*_arguments` functions turn its settings into ours, so that the loaded layer
+computes what the other one did; `load_*` functions set the weights.
+
+| other layer                              | ours                           |
+|------------------------------------------|--------------------------------|
+| TensorFlow-Addons LayerNormLSTMCell      | LNLSTM with                    |
+|                                          | `carry_normalized_state=True`, |
+|                                          | `epsilon=1e-3`                 |
+| TensorFlow-Addons LayerNormSimpleRNNCell | LNSimpleRNN                    |
+| haste LayerNormLSTM                      | LNLSTM with `center=False`     |
+"""
+
+from keras_ln.compat.haste import load_haste_lstm
+from keras_ln.compat.tensorflow_addons import (
+    load_tfa_lstm,
+    load_tfa_simple_rnn,
+    tfa_lstm_arguments,
+    tfa_simple_rnn_arguments,
+)
+
+__all__ = [
+    "load_haste_lstm",
+    "load_tfa_lstm",
+    "load_tfa_simple_rnn",
+    "tfa_lstm_arguments",
+    "tfa_simple_rnn_arguments",
+]

@@ -1,0 +1,116 @@
+"""The layers of haste.
+
+Source: https://github.com/lmnt-com/haste.
+Letters: D input features, U units.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from keras_ln.compat.loading import (
+    as_array,
+    cell_of,
+    check_matrices,
+    list_shapes,
+    load,
+)
+from keras_ln.layers.rnn.ln_lstm import LNLSTMCell
+
+_HASTE_LSTM = {
+    "kernel": "kernel",
+    "recurrent_kernel": "recurrent_kernel",
+    "bias": "bias",
+    "gamma_h": "state_gamma",
+    "beta_h": "state_beta",
+}
+
+
+def load_haste_lstm(layer: Any, weights: Any) -> Any:
+    """Loads the weights of haste's LayerNormLSTM.
+
+    Its gates stand in the order i, c, f, o, and are put into ours. Its norms
+    of the products have no beta, and its epsilon is 1e-5.
+
+    Args:
+        layer: an `LNLSTM` or `LNLSTMCell` with `center=False`, all sites and
+            epsilon 1e-5; it is built if it is not yet.
+        weights: the LayerNormLSTM, or its `state_dict()`: kernel (D, 4U),
+            recurrent_kernel (U, 4U), bias (4U), gamma (2, 4U), gamma_h and
+            beta_h (U), as arrays or as tensors of torch.
+
+    Returns:
+        The layer.
+
+    Raises:
+        ValueError: if the layer's settings or weights are others, with the
+            arguments that would do; for a stateful layer that is not built;
+            for a LayerNormLSTM with zoneout, which is in force at inference
+            too. A `state_dict()` does not tell.
+
+    Source: https://github.com/lmnt-com/haste.
+
+    >>> import numpy as np
+    >>> import keras_ln
+    >>> from keras_ln import compat
+    >>> shapes = {
+    ...     "kernel": (3, 16), "recurrent_kernel": (4, 16), "bias": 16,
+    ...     "gamma": (2, 16), "gamma_h": 4, "beta_h": 4,
+    ... }
+    >>> weights = {name: np.ones(shape) for name, shape in shapes.items()}
+    >>> layer = keras_ln.LNLSTM(4, center=False)
+    >>> tuple(compat.load_haste_lstm(layer, weights)(np.ones((2, 7, 3))).shape)
+    (2, 4)
+    """
+    cell = cell_of(layer, LNLSTMCell)
+    if getattr(weights, "zoneout", 0.0):
+        raise ValueError(
+            f"{type(cell).__name__} has no zoneout, which haste's layer "
+            f"applies at inference too. Received: zoneout={weights.zoneout}."
+        )
+    if cell.carry_normalized_state or cell.epsilon != 1e-5:
+        raise ValueError(
+            "haste's LayerNormLSTM carries c as it is, with an epsilon of "
+            "1e-5. Make the layer with LNLSTM(units, center=False). Received: "
+            f"carry_normalized_state={cell.carry_normalized_state}, "
+            f"epsilon={cell.epsilon}."
+        )
+    if hasattr(weights, "state_dict"):
+        weights = weights.state_dict()
+    expected = {*_HASTE_LSTM, "gamma"}
+    if not isinstance(weights, Mapping) or set(weights) != expected:
+        raise ValueError(
+            "Argument `weights` must be a LayerNormLSTM of haste or its "
+            f"state_dict() with {', '.join(sorted(expected))}. Received: "
+            f"{_names_in(weights)}."
+        )
+    arrays = {
+        ours: as_array(weights[name]) for name, ours in _HASTE_LSTM.items()
+    }
+    gamma = as_array(weights["gamma"])
+    check_matrices(arrays)
+    columns = 4 * arrays["recurrent_kernel"].shape[0]
+    received = {n: a.shape for n, a in arrays.items()} | {"gamma": gamma.shape}
+    if gamma.shape != (2, columns) or any(
+        array.shape[-1:] != (columns,)
+        for name, array in arrays.items()
+        if not name.startswith("state")
+    ):
+        raise ValueError(
+            "Argument `weights` must hold gamma of shape (2, 4 units), and "
+            "kernels and bias of 4 units columns. Received: "
+            f"{list_shapes(received)}."
+        )
+    arrays["kernel_gamma"], arrays["recurrent_gamma"] = gamma
+    for name, array in arrays.items():
+        if not name.startswith("state"):
+            i, candidate, f, o = np.split(array, 4, axis=-1)
+            arrays[name] = np.concatenate([i, f, candidate, o], axis=-1)
+    return load(layer, cell, arrays)
+
+
+def _names_in(weights: Any) -> str:
+    if isinstance(weights, Mapping):
+        return ", ".join(sorted(map(str, weights)))
+    return type(weights).__name__

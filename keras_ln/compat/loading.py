@@ -1,0 +1,75 @@
+"""Arrays put into the weights of our cells, where they fit."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from keras_ln.layers.rnn.base_cell import BaseCell
+from keras_ln.layers.rnn.base_rnn import BaseRNN
+
+
+def cell_of(layer: Any, cell_class: type[BaseCell]) -> Any:
+    """The cell of a sequence layer, or the cell itself."""
+    cell = layer.cell if isinstance(layer, BaseRNN) else layer
+    if not isinstance(cell, cell_class):
+        name = cell_class.__name__
+        raise ValueError(
+            f"Argument `layer` must be a keras_ln {name.removesuffix('Cell')} "
+            f"or {name}. Received: {type(layer).__name__}."
+        )
+    return cell
+
+
+def load(layer: Any, cell: Any, arrays: dict[str, np.ndarray]) -> Any:
+    """Builds the layer where it is not, and sets its weights."""
+    check_matrices(arrays)
+    kernel = cell.kernel if cell.built else arrays["kernel"]
+    # Known before there are weights: a layer that does not fit stays as it is.
+    shapes = cell.weight_shapes(kernel.shape[0])
+    received = {name: array.shape for name, array in arrays.items()}
+    if shapes != received:
+        raise ValueError(
+            f"{layer.name} must have the weights that are loaded. Expected: "
+            f"{list_shapes(received)}. Received: a layer with "
+            f"{list_shapes(shapes)}. Its arguments `units`, `normalize`, "
+            "`center` and `use_bias` decide, and the features that it was "
+            "built for."
+        )
+    if not layer.built:
+        if getattr(layer, "stateful", False):
+            raise ValueError(
+                f"{layer.name} is stateful, so it must be built for its batch "
+                "size before it gets weights. Received: a layer that is not "
+                f"built. Call {layer.name}.build((batch, None, "
+                f"{kernel.shape[0]})) first."
+            )
+        steps = () if layer is cell else (None,)
+        layer.build((None, *steps, kernel.shape[0]))
+    for name, array in arrays.items():
+        getattr(cell, name).assign(array)
+    return layer
+
+
+def check_matrices(arrays: dict[str, np.ndarray]) -> None:
+    """`ValueError` unless both kernels are matrices."""
+    for name in ("kernel", "recurrent_kernel"):
+        if arrays[name].ndim != 2:
+            raise ValueError(
+                f"Argument `weights` must hold a matrix as {name}. Received: "
+                f"shape {arrays[name].shape}."
+            )
+
+
+def as_array(weight: Any) -> np.ndarray:
+    """The weight as an array, also where it is a tensor of torch on a GPU."""
+    if hasattr(weight, "detach"):
+        weight = weight.detach().cpu()
+    return np.asarray(weight)
+
+
+def list_shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """Names and shapes, for messages."""
+    return ", ".join(
+        f"{name} {shape}" for name, shape in sorted(shapes.items())
+    )

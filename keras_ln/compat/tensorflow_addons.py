@@ -1,0 +1,181 @@
+"""The layer-normalised cells of TensorFlow-Addons.
+
+Letters: D input features, U units.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_ln.compat.loading import as_array, cell_of, load
+from keras_ln.layers.other_arguments import TFA_NAMES
+from keras_ln.layers.rnn.ln_lstm import LNLSTMCell
+from keras_ln.layers.rnn.ln_simple_rnn import LNSimpleRNNCell
+
+# The order of `get_weights()` in TensorFlow-Addons.
+_TFA_LSTM = (
+    "kernel",
+    "recurrent_kernel",
+    "bias",
+    "kernel_gamma",
+    "kernel_beta",
+    "recurrent_gamma",
+    "recurrent_beta",
+    "state_gamma",
+    "state_beta",
+)
+# Their bias stands behind the norm: it is our beta.
+_TFA_SIMPLE_RNN = ("kernel", "recurrent_kernel", "beta", "gamma")
+# What the cells of Keras 2 have in their configs and ours do without.
+_KERAS_2 = ("implementation",)
+
+
+def tfa_lstm_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of `LNLSTM(Cell)` for a cell of TensorFlow-Addons.
+
+    Among them are `carry_normalized_state=True`, as that cell hands the
+    normalised c to the next step, and its `norm_epsilon` as `epsilon`.
+
+    Args:
+        config: `get_config()` of its LayerNormLSTMCell.
+
+    Returns:
+        Keyword arguments of `keras_ln.LNLSTM` and `keras_ln.LNLSTMCell`.
+
+    >>> from keras_ln import compat
+    >>> config = {"units": 4, "norm_epsilon": 0.001, "implementation": 2}
+    >>> compat.tfa_lstm_arguments(config)
+    {'units': 4, 'epsilon': 0.001, 'carry_normalized_state': True}
+    """
+    return {**_tfa_arguments(config), "carry_normalized_state": True}
+
+
+def tfa_simple_rnn_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of `LNSimpleRNN(Cell)` for a cell of TensorFlow-Addons.
+
+    That cell adds its bias behind the norm, where ours has beta. So what it
+    says of its bias holds for our beta, and ours has no bias.
+
+    Args:
+        config: `get_config()` of its LayerNormSimpleRNNCell.
+
+    Returns:
+        Keyword arguments of `keras_ln.LNSimpleRNN` and
+        `keras_ln.LNSimpleRNNCell`.
+
+    >>> from keras_ln import compat
+    >>> compat.tfa_simple_rnn_arguments(
+    ...     {"units": 4, "use_bias": True, "layernorm_epsilon": 1e-05}
+    ... )
+    {'units': 4, 'epsilon': 1e-05}
+    """
+    arguments = _tfa_arguments(config)
+    arguments.pop("use_bias", None)
+    for kind in ("initializer", "regularizer", "constraint"):
+        if f"bias_{kind}" in arguments:
+            arguments[f"beta_{kind}"] = arguments.pop(f"bias_{kind}")
+    return arguments
+
+
+def load_tfa_lstm(layer: Any, weights: Sequence[Any]) -> Any:
+    """Loads the weights of TensorFlow-Addons' LayerNormLSTMCell.
+
+    Gates stand in the same order there. The layer computes the same as that
+    cell if it was made with `tfa_lstm_arguments`.
+
+    Args:
+        layer: an `LNLSTM` or `LNLSTMCell` with `carry_normalized_state=True`
+            and all sites; it is built if it is not yet.
+        weights: the cell's `get_weights()`: kernel (D, 4U), recurrent_kernel
+            (U, 4U), bias (4U) unless `use_bias=False`; gamma and beta (4U) of
+            kernel_norm and of recurrent_norm; those (U) of state_norm.
+
+    Returns:
+        The layer.
+
+    Raises:
+        ValueError: if the layer's settings or weights are others, with the
+            arguments that would do; for a stateful layer that is not built.
+
+    >>> import numpy as np
+    >>> import keras_ln
+    >>> from keras_ln import compat
+    >>> shapes = [(3, 16), (4, 16), 16, 16, 16, 16, 16, 4, 4]
+    >>> weights = [np.ones(shape) for shape in shapes]
+    >>> layer = keras_ln.LNLSTM(4, carry_normalized_state=True, epsilon=1e-3)
+    >>> tuple(compat.load_tfa_lstm(layer, weights)(np.ones((2, 7, 3))).shape)
+    (2, 4)
+    """
+    cell = cell_of(layer, LNLSTMCell)
+    if not cell.carry_normalized_state:
+        raise ValueError(
+            "LayerNormLSTMCell of TensorFlow-Addons hands the normalised c to "
+            "the next step. Make the layer with carry_normalized_state=True, "
+            "and with its norm_epsilon (1e-3 unless you chose another) as "
+            "`epsilon`: see keras_ln.compat.tfa_lstm_arguments. Received: "
+            "carry_normalized_state=False."
+        )
+    names = [name for name in _TFA_LSTM if len(weights) == 9 or name != "bias"]
+    return load(layer, cell, _named("LayerNormLSTMCell", names, weights))
+
+
+def load_tfa_simple_rnn(layer: Any, weights: Sequence[Any]) -> Any:
+    """Loads the weights of TensorFlow-Addons' LayerNormSimpleRNNCell.
+
+    Its bias, which stands behind the norm, becomes our beta.
+
+    Args:
+        layer: an `LNSimpleRNN` or `LNSimpleRNNCell` without bias; it is built
+            if it is not yet.
+        weights: the cell's `get_weights()`: kernel (D, U), recurrent_kernel
+            (U, U), bias (U) unless `use_bias=False`, and gamma (U) of
+            layernorm. Without a bias our beta becomes 0, and can be trained.
+
+    Returns:
+        The layer.
+
+    Raises:
+        ValueError: if the layer's weights are others, and for a stateful layer
+            that is not built.
+
+    >>> import numpy as np
+    >>> import keras_ln
+    >>> from keras_ln import compat
+    >>> weights = [np.ones(shape) for shape in [(3, 4), (4, 4), 4, 4]]
+    >>> layer = compat.load_tfa_simple_rnn(keras_ln.LNSimpleRNN(4), weights)
+    >>> tuple(layer(np.ones((2, 7, 3))).shape)
+    (2, 4)
+    """
+    cell = cell_of(layer, LNSimpleRNNCell)
+    names = [
+        name for name in _TFA_SIMPLE_RNN if len(weights) == 4 or name != "beta"
+    ]
+    arrays = _named("LayerNormSimpleRNNCell", names, weights)
+    arrays.setdefault("beta", np.zeros_like(arrays["gamma"]))
+    return load(layer, cell, arrays)
+
+
+def _tfa_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
+    arguments = {
+        TFA_NAMES.get(name, name): value
+        for name, value in config.items()
+        if name not in _KERAS_2
+    }
+    # So Keras 2 writes the policies of mixed precision.
+    if isinstance(dtype := arguments.get("dtype"), Mapping):
+        arguments["dtype"] = dtype["config"]["name"]
+    return arguments
+
+
+def _named(
+    owner: str, names: Sequence[str], weights: Sequence[Any]
+) -> dict[str, np.ndarray]:
+    """The weights of a cell of TensorFlow-Addons by our names."""
+    if len(weights) != len(names):
+        raise ValueError(
+            f"Argument `weights` must be what get_weights() of {owner} gives, "
+            f"{len(names)} arrays or one more or less for the bias. Received: "
+            f"{len(weights)}."
+        )
+    return dict(zip(names, map(as_array, weights), strict=True))

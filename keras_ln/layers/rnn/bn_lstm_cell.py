@@ -1,0 +1,229 @@
+"""The LSTM with batch statistics of each time step: the cell."""
+
+from typing import Any
+
+import keras
+
+from keras_ln.layers.normalization.recurrent_batch_norm import SMALL_GAIN
+from keras_ln.layers.own_arguments import check_sites, own_arguments
+from keras_ln.layers.rnn.base_cell import BaseLSTMCell
+from keras_ln.layers.rnn.docstrings import cell_docstring
+from keras_ln.layers.types import Identifier, Shape, Sites
+from keras_ln.ops import arguments, recurrence
+from keras_ln.ops.cells.bn_lstm import (
+    BN_LSTM,
+    MOVING,
+    split_moving,
+    statistics_at,
+)
+from keras_ln.ops.cells.lstm import SITES
+
+# The largest count k for which k + 1 is exact.
+_COUNTS_TO = {"float16": 2048, "bfloat16": 256}
+
+
+@keras.saving.register_keras_serializable(package="keras_ln")
+@cell_docstring
+class BNLSTMCell(BaseLSTMCell):
+    """One step, at inference, of the LSTM with batch normalization.
+
+    With `BN_t(z; g, b) = g * (z - mean_t) / sqrt(var_t + epsilon) + b`, the
+    statistics of the batch at step t, gamma and beta shared over time:
+
+        [i f c~ o] = BN_t(h R; recurrent_gamma) + BN_t(x W; kernel_gamma)
+                   + bias
+        c' = sigmoid(f) * c + sigmoid(i) * tanh(c~)
+        h' = sigmoid(o) * tanh(BN_t(c'; state_gamma, state_beta))
+
+    Gates stand in the order i, f, c, o. S is `max_steps`.
+
+    | weight                       | shape   | initial value            |
+    |------------------------------|---------|--------------------------|
+    | `kernel`                     | (D, 4U) | glorot uniform           |
+    | `recurrent_kernel`           | (U, 4U) | orthogonal               |
+    | `bias`                       | (4U,)   | 0, but 1 for f           |
+    | `kernel_gamma`               | (4U,)   | 0.1                      |
+    | `recurrent_gamma`            | (4U,)   | 0.1                      |
+    | `state_gamma`                | (U,)    | 0.1                      |
+    | `state_beta`                 | (U,)    | 0                        |
+    | `kernel_moving_mean`         | (S, 4U) | 0, not trained           |
+    | `kernel_moving_variance`     | (S, 4U) | 1, not trained           |
+    | `recurrent_moving_mean`      | (S, 4U) | 0, not trained           |
+    | `recurrent_moving_variance`  | (S, 4U) | 1, not trained           |
+    | `state_moving_mean`          | (S, U)  | 0, not trained           |
+    | `state_moving_variance`      | (S, U)  | 1, not trained           |
+
+    Weights of sites that are not normalised do not exist. In mixed precision
+    the statistics, c and all sums are float32. A cell by itself, as in
+    `keras.layers.RNN`, sees no mask: there a row's steps count where they are
+    valid, while `BNLSTM` counts all.
+
+    Args:
+        units: U, the size of h and c, an integer >= 1.
+        activation: of the candidate c~ and of the c' that h sees.
+        recurrent_activation: of the gates i, f and o.
+        max_steps: S, how many steps have moving statistics of their own. None
+            takes the number of steps that the layer is built with.
+        momentum: share of the moving statistics that a batch leaves, in
+            [0, 1].
+        normalize: the sites to normalise, any of "kernel", "recurrent" and
+            "state".
+        beta_initializer: initializer of `state_beta`.
+        beta_regularizer: regularizer of `state_beta`.
+        beta_constraint: constraint of `state_beta`.
+
+    Call arguments:
+        states: `[h, c, k]`, tensors (B, U), (B, U) and (B, 1); k counts the
+            steps that a row has done, and so picks the moving statistics.
+        training: must be false, unless the cell is frozen or normalises
+            nothing: see `BNLSTM`.
+
+    Returns h' (B, U) and `[h', c', k + 1]`, in the layer's compute dtype.
+
+    Raises:
+        ValueError: for a wrong argument, named in the message; when built,
+            for inputs of another rank than 2 or of unknown size; when called,
+            for complex inputs, for h or c that are not floating point, and
+            for states of another number or shape.
+
+    Source: Cooijmans et al., "Recurrent Batch Normalization" (2016).
+
+    >>> import keras
+    >>> cell = BNLSTMCell(4, max_steps=7)
+    >>> states = cell.get_initial_state(batch_size=2)
+    >>> h, (h, c, k) = cell(keras.ops.ones((2, 3)), states)
+    >>> tuple(h.shape), tuple(c.shape), tuple(k.shape)
+    ((2, 4), (2, 4), (2, 1))
+    """
+
+    maths = BN_LSTM
+    counters = 1
+    weight_names = (
+        "kernel",
+        "recurrent_kernel",
+        "bias",
+        "kernel_gamma",
+        "recurrent_gamma",
+        "state_gamma",
+        "state_beta",
+        *(name for of_site in MOVING.values() for name in of_site),
+    )
+
+    def __init__(
+        self,
+        units: int,
+        activation: Identifier = "tanh",
+        recurrent_activation: Identifier = "sigmoid",
+        use_bias: bool = True,
+        kernel_initializer: Identifier = "glorot_uniform",
+        recurrent_initializer: Identifier = "orthogonal",
+        bias_initializer: Identifier = "zeros",
+        unit_forget_bias: bool = True,
+        kernel_regularizer: Identifier = None,
+        recurrent_regularizer: Identifier = None,
+        bias_regularizer: Identifier = None,
+        kernel_constraint: Identifier = None,
+        recurrent_constraint: Identifier = None,
+        bias_constraint: Identifier = None,
+        dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        seed: int | None = None,
+        *,
+        max_steps: int | None = None,
+        momentum: float = 0.99,
+        epsilon: float = 1e-5,
+        normalize: Sites = SITES,
+        gamma_initializer: Identifier = SMALL_GAIN,
+        beta_initializer: Identifier = "zeros",
+        gamma_regularizer: Identifier = None,
+        beta_regularizer: Identifier = None,
+        gamma_constraint: Identifier = None,
+        beta_constraint: Identifier = None,
+        **kwargs: Any,
+    ) -> None:
+        """Takes the arguments that the class lists."""
+        normalize = check_sites(normalize, SITES)
+        super().__init__(own_arguments(locals()), **kwargs)
+        self.state_size = [self.units, self.units, 1]
+        # max_steps, or what the layer finds when it is built.
+        self.steps = self.max_steps
+
+    def build(self, input_shape: Shape) -> None:
+        """Creates the weights for inputs (B, D)."""
+        arguments.check_rank("inputs", input_shape, "batch, features")
+        if self.normalize and self.steps is None:
+            raise ValueError(
+                "Argument `max_steps` must be given (an integer >= 1) where "
+                "the number of time steps is unknown. Received: "
+                "max_steps=None and inputs of unknown length."
+            )
+        super().build(input_shape)
+        sizes = self.site_sizes()
+        for site in self.normalize:
+            for name, value in zip(
+                MOVING[site], ("zeros", "ones"), strict=True
+            ):
+                weight = self.add_weight(
+                    name=name,
+                    shape=(self.steps, sizes[f"{site}_gamma"]),
+                    initializer=value,
+                    trainable=False,
+                    autocast=False,
+                )
+                setattr(self, name, weight)
+
+    def site_sizes(self) -> dict[str, int]:
+        """The sizes of the gammas and of beta."""
+        sizes = {
+            f"{site}_gamma": self.units if site == "state" else 4 * self.units
+            for site in self.normalize
+        }
+        if "state" in self.normalize:
+            sizes["state_beta"] = self.units
+        return sizes
+
+    def get_initial_state(
+        self, batch_size: Any = None, **of_keras_2: Any
+    ) -> list[Any]:
+        """Zeros: h and c (B, U), and the step counter (B, 1) in float32."""
+        h, c, _ = super().get_initial_state(batch_size, **of_keras_2)
+        return [h, c, keras.ops.zeros((batch_size, 1), dtype="float32")]
+
+    def call(
+        self, inputs: Any, states: Any, training: bool | None = False
+    ) -> tuple[Any, Any]:
+        """One step: inputs (B, D), states h, c (B, U), k (B, 1)."""
+        if training and self.trainable and self.normalize:
+            raise ValueError(
+                "BNLSTMCell cannot be trained by itself or inside "
+                "keras.layers.RNN, whose loop cannot keep the statistics of "
+                "each step. Use keras_ln.BNLSTM, or call with training=False."
+            )
+        inputs = self.check_call(inputs, states)
+        h, c, counter = states
+        self._check_counter(counter)
+        input_mask, recurrent_mask = self.dropout_masks(inputs, h, training)
+        if input_mask is not None:
+            inputs = inputs * input_mask
+        weights, moving = split_moving(self.tensors())
+        h, c = recurrence.step(
+            self.maths,
+            self.project(inputs, weights),
+            (h, c),
+            weights,
+            recurrent_mask=recurrent_mask,
+            given=statistics_at(moving, counter),
+            **self.settings(),
+        )
+        return h, [h, c, counter + 1]
+
+    def _check_counter(self, counter):
+        dtype = keras.backend.standardize_dtype(counter.dtype)
+        limit = _COUNTS_TO.get(dtype)
+        if limit is not None and self.normalize and self.steps > limit:
+            raise ValueError(
+                f"A BNLSTMCell by itself counts its steps in its compute "
+                f"dtype, and {dtype} counts to {limit}. Received: "
+                f"max_steps={self.steps}. Use keras_ln.BNLSTM, which counts "
+                f"by itself, a smaller max_steps, or dtype float32."
+            )

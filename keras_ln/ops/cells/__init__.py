@@ -1,0 +1,1 @@
+"""Recurrent cells: a step, its gradient, and the op for whole sequences."""

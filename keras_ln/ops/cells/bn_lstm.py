@@ -1,0 +1,223 @@
+"""The LSTM with batch statistics of each time step.
+
+Source: Cooijmans et al., "Recurrent Batch Normalization" (2016).
+Letters: B batch, T time, D input features, U units, S the steps that have
+moving statistics of their own. Gates stand in the order i, f, c, o. `weights`
+maps names to tensors; a site is normalised where its gamma is there.
+Statistics map sites to a pair (mean, variance), None where a site is not
+normalised.
+"""
+
+from typing import Any, Unpack
+
+import keras
+
+from keras_ln.ops import arguments, recurrence
+from keras_ln.ops.cells.lstm import SITES, lstm_step, lstm_step_vjp
+from keras_ln.ops.cells.types import Cell
+from keras_ln.ops.normalization.batch_normalization import (
+    update_step_statistics,
+)
+from keras_ln.ops.normalization.sites import BatchNorms
+from keras_ln.ops.recurrence.problem import tensors_of
+from keras_ln.ops.recurrence.sequence_op import Options, sequence_op
+
+# Of each site, its mean and variance (S, 4U or U).
+MOVING = {
+    site: (f"{site}_moving_mean", f"{site}_moving_variance") for site in SITES
+}
+
+
+def _norms(
+    weights: dict[str, Any],
+    epsilon: float,
+    valid: Any,
+    given: Any,
+    value_only: bool,
+) -> BatchNorms:
+    return BatchNorms(weights, epsilon, valid, given)
+
+
+BN_LSTM = Cell(
+    lstm_step,
+    lstm_step_vjp,
+    _norms,
+    gates=4,
+    states=2,
+    vectors={
+        "bias": 4,
+        "kernel_gamma": 4,
+        "recurrent_gamma": 4,
+        "state_gamma": 1,
+        "state_beta": 1,
+    },
+    gives_statistics=True,
+)
+
+
+@sequence_op
+def bn_lstm(
+    sequences: Any,
+    initial_states: Any,
+    weights: dict[str, Any],
+    *,
+    learn: bool,
+    activation: Any = "tanh",
+    recurrent_activation: Any = "sigmoid",
+    epsilon: float = 1e-5,
+    **options: Unpack[Options],
+) -> tuple[Any, Any, tuple[Any, Any], dict[str, Any]]:
+    """Runs a batch-normalised LSTM over sequences, as one compiled op.
+
+    With `BN_t(z; g, b) = g * (z - mean_t) / sqrt(var_t + epsilon) + b`, the
+    statistics of the batch at step t, gamma and beta shared over time:
+
+        [i f c~ o] = BN_t(h R; recurrent_gamma) + BN_t(x W; kernel_gamma)
+                   + bias
+        c' = sigmoid(f) * c + sigmoid(i) * tanh(c~)
+        h' = sigmoid(o) * tanh(BN_t(c'; state_gamma, state_beta))
+
+    A column of the batch without variance is not scaled: where its variance is
+    zero up to rounding, `sqrt(var_t) <= 16 u |mean_t|` with u the unit roundoff
+    of the dtype that is computed in, `1 / sqrt(var_t + epsilon)` is 1, a
+    constant. Moving statistics scale as ever.
+
+    At a step that the mask leaves out, a row does not count in the
+    statistics, its states stay and its output is the h that is carried. The
+    gradients of sequences, states and weights are hand-written.
+
+    Args:
+        sequences: floating-point tensor (B, T, D).
+        initial_states: h and c, tensors (B, U); None for zeros.
+        weights: kernel (D, 4U), recurrent_kernel (U, 4U), and any of bias,
+            kernel_gamma, recurrent_gamma (4U), state_gamma and state_beta
+            (U). Columns stand in the order i, f, c, o. The kernels are cast
+            to the dtype of the sequences. A site is normalised where its
+            gamma is there; without `learn` each such site has its
+            `{site}_moving_mean` and `{site}_moving_variance` (S, 4U or U),
+            the sites being "kernel", "recurrent" and "state".
+        learn: whether to normalise by the statistics of the batch, instead of
+            the moving ones. Steps beyond S use the moving ones of the last.
+        activation: of the candidate c~ and of the c that h sees, a name or
+            callable. "linear", "relu", "sigmoid" and "tanh" run as one op,
+            others in a loop.
+        recurrent_activation: of the gates i, f and o, likewise.
+        epsilon: finite number > 0, inside the square root.
+        **options: those of every op for sequences.
+
+    Returns:
+        `(last_output, outputs, final_states, statistics)`: h after the last
+        step (B, U), h after each step (B, T, U), or without
+        `return_all_outputs` the last one (B, 1, U), both in the dtype of the
+        sequences; h and c (B, U) in the dtypes of the initial states; and by
+        site the means and variances (T, 4U or U) that were used, in the order
+        of the visits and without a gradient, or None where the site is not
+        normalised. All between is computed in at least float32.
+
+    Raises:
+        ValueError: for a wrong dtype, shape, weight name or epsilon, named in
+            the message.
+
+    Source: Cooijmans et al., "Recurrent Batch Normalization" (2016).
+
+    >>> import keras
+    >>> ones = keras.ops.ones
+    >>> weights = {
+    ...     "kernel": ones((3, 16)),
+    ...     "recurrent_kernel": ones((4, 16)),
+    ...     "state_gamma": ones(4),
+    ... }
+    >>> _, outputs, _, statistics = bn_lstm(
+    ...     ones((2, 7, 3)), None, weights, learn=True
+    ... )
+    >>> tuple(outputs.shape), tuple(statistics["state"][0].shape)
+    ((2, 7, 4), (7, 4))
+    """
+    sequences, weights = tensors_of(sequences, weights)
+    if not learn:
+        _check_statistics(weights)
+    weights, moving = split_moving(weights)
+    return recurrence.run(
+        BN_LSTM,
+        sequences,
+        initial_states,
+        weights,
+        given=None if learn else moving,
+        also=moving,
+        activation=activation,
+        recurrent_activation=recurrent_activation,
+        epsilon=epsilon,
+        owner="bn_lstm",
+        **options,
+    )
+
+
+def split_moving(
+    weights: dict[str, Any],
+) -> tuple[dict[str, Any], dict[str, tuple[Any, ...]]]:
+    """The weights of a step, and mean and variance of the normalised sites."""
+    names = {name for of_site in MOVING.values() for name in of_site}
+    moving = {
+        site: tuple(weights[name] for name in of_site)
+        for site, of_site in MOVING.items()
+        if f"{site}_gamma" in weights and {*of_site} <= {*weights}
+    }
+    return {n: w for n, w in weights.items() if n not in names}, moving
+
+
+def statistics_at(moving: dict[str, Any], counter: Any) -> dict[str, Any]:
+    """Moving statistics (B, 4U or U) for rows that have done `counter` steps.
+
+    Args:
+        moving: mean and variance (S, 4U or U) by site. The last row serves
+            beyond S.
+        counter: whole numbers (B, 1) of any dtype.
+    """
+
+    def at(statistic: Any) -> Any:
+        row = keras.ops.cast(counter[:, 0], "int32")
+        row = keras.ops.minimum(row, statistic.shape[0] - 1)
+        return keras.ops.take(statistic, row, axis=0)
+
+    return keras.tree.map_structure(at, moving)
+
+
+def moved_statistics(
+    moving: dict[str, Any],
+    statistics: dict[str, Any],
+    momentum: float,
+    mask: Any = None,
+    go_backwards: bool = False,
+) -> dict[str, Any]:
+    """The moving statistics after a batch, by weight name.
+
+    Steps beyond S, steps that the mask (B, T) leaves out in every row, and
+    entries that are not finite change nothing.
+    """
+    valid = None
+    if mask is not None:
+        valid = keras.ops.any(mask, axis=0)
+        valid = keras.ops.flip(valid) if go_backwards else valid
+    moved: dict[str, Any] = {}
+    for site, old in moving.items():
+        mean, variance = statistics[site]
+        new = update_step_statistics(
+            old[0], old[1], mean, variance, momentum, valid
+        )
+        moved |= zip(MOVING[site], new, strict=True)
+    return moved
+
+
+def _check_statistics(weights: dict[str, Any]) -> None:
+    for site, names in MOVING.items():
+        gamma = weights.get(f"{site}_gamma")
+        # One of another rank is refused with the other weights.
+        if gamma is None or len(gamma.shape) != 1:
+            continue
+        for name in names:
+            if name not in weights:
+                raise ValueError(
+                    f"Argument `weights` must hold {name} where learn is "
+                    f"False. Received: {', '.join(weights)}."
+                )
+            arguments.check_weight(name, weights[name], ("steps", *gamma.shape))

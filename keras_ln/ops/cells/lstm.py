@@ -1,0 +1,215 @@
+"""The LSTM with normalised sites (Ba, Kiros and Hinton 2016, eq. 20-22).
+
+    [i f c~ o] = N(h R) + N(x W) + bias
+    c' = f * c + i * c~;   h' = o * activation(N(c'))
+
+The next step gets c', or N(c') with `carry_normalized_state`. N normalises,
+at the sites "recurrent", "kernel" and "state", over what the cell's `norms`
+say. `weights` maps names to tensors; a site is normalised where its gamma is
+there, so that without any this is the plain LSTM. Letters: B batch, T time, D
+input features, U units. Gates stand in the order i, f, c, o.
+"""
+
+from typing import Any, Unpack
+
+import keras
+
+from keras_ln import backend
+from keras_ln.ops import recurrence
+from keras_ln.ops.activations import ACTIVATIONS
+from keras_ln.ops.cells.types import Cell, Settings
+from keras_ln.ops.normalization.sites import LayerNorms, layer_norms, widen
+from keras_ln.ops.recurrence.sequence_op import Options, sequence_op
+
+SITES = ("kernel", "recurrent", "state")
+
+
+def lstm_step(
+    from_x: Any,  # x W (B, 4U), in at least float32, like all below
+    from_h: Any,  # h R (B, 4U)
+    states: tuple[Any, Any],  # h and c (B, U)
+    settings: Settings,
+    norms: LayerNorms,
+) -> tuple[tuple[Any, Any], dict[str, Any]]:
+    """The new h and c (B, U), and the statistics of the sites."""
+    _, c = states
+    kernel = norms.site("kernel", from_x)
+    recurrent = norms.site("recurrent", from_h)
+    i, f, candidate, o = _gates(kernel.value + recurrent.value, settings, norms)
+    new_c = f * c + i * candidate
+    state = norms.site("state", new_c)
+    new_h = o * settings.activation.function(state.value)
+    carried = state.value if settings.carry_normalized_state else new_c
+    sites = (kernel, recurrent, state)
+    return (new_h, carried), {site.name: site.statistics for site in sites}
+
+
+def lstm_step_vjp(
+    from_x: Any,
+    from_h: Any,
+    states: tuple[Any, Any],
+    settings: Settings,
+    norms: LayerNorms,
+    factors: dict[str, Any],  # those of the norms, by site
+    cotangents: tuple[Any, Any],  # of the new h and c (B, U)
+) -> tuple[Any, Any, tuple[None, Any], dict[str, Any]]:
+    """Gradients of from_x, from_h, the states, and the vectors by name."""
+    (_, c), (dh, dc) = states, cotangents
+    derivative = settings.activation.derivative
+    gate_derivative = settings.recurrent_activation.derivative
+    kernel = norms.site("kernel", from_x, factors.get("kernel"))
+    recurrent = norms.site("recurrent", from_h, factors.get("recurrent"))
+    i, f, candidate, o = _gates(kernel.value + recurrent.value, settings, norms)
+    new_c = f * c + i * candidate
+    state = norms.site("state", new_c, factors.get("state"))
+    y = settings.activation.function(state.value)
+
+    d_shown = dh * o * derivative(y)
+    if settings.carry_normalized_state:
+        d_shown, dc = d_shown + dc, 0.0
+    d_new_c, d_vectors = state.vjp(d_shown)
+    dc = dc + d_new_c
+    dz = keras.ops.concatenate(
+        [
+            dc * candidate * gate_derivative(i),
+            dc * c * gate_derivative(f),
+            dc * i * derivative(candidate),
+            dh * y * gate_derivative(o),
+        ],
+        axis=-1,
+    )
+    if "bias" in norms.weights:
+        d_vectors["bias"] = backend.sum(dz, 0)
+    d_from_x, more = kernel.vjp(dz)
+    d_vectors |= more
+    d_from_h, more = recurrent.vjp(dz)
+    d_vectors |= more
+    return d_from_x, d_from_h, (None, dc * f), d_vectors
+
+
+def _gates(z: Any, settings: Settings, norms: LayerNorms) -> Any:
+    """i, f, c~ and o (B, U) from their sum (B, 4U)."""
+    if "bias" in norms.weights:
+        z = z + widen(norms.weights["bias"])
+    activation, gate = settings.activation, settings.recurrent_activation
+    if (activation, gate) != (ACTIVATIONS["tanh"], ACTIVATIONS["sigmoid"]):
+        i, f, candidate, o = keras.ops.split(z, 4, axis=-1)
+        function = gate.function
+        candidate = activation.function(candidate)
+        return function(i), function(f), candidate, function(o)
+    # sigmoid(z) = (1 + tanh(z / 2)) / 2: one pass over the whole vector is
+    # faster than four over its quarters.
+    half = keras.ops.full((z.shape[-1] // 4,), 0.5, dtype=z.dtype)
+    scale = keras.ops.concatenate([half, half, 2.0 * half, half])
+    i, f, candidate, o = keras.ops.split(backend.tanh(z * scale), 4, axis=-1)
+    return 0.5 * i + 0.5, 0.5 * f + 0.5, candidate, 0.5 * o + 0.5
+
+
+LN_LSTM = Cell(
+    lstm_step,
+    lstm_step_vjp,
+    layer_norms,
+    gates=4,
+    states=2,
+    vectors={
+        "bias": 4,
+        "kernel_gamma": 4,
+        "kernel_beta": 4,
+        "recurrent_gamma": 4,
+        "recurrent_beta": 4,
+        "state_gamma": 1,
+        "state_beta": 1,
+    },
+)
+
+
+@sequence_op
+def ln_lstm(
+    sequences: Any,
+    initial_states: Any,
+    weights: dict[str, Any],
+    *,
+    activation: Any = "tanh",
+    recurrent_activation: Any = "sigmoid",
+    epsilon: float = 1e-5,
+    carry_normalized_state: bool = False,
+    **options: Unpack[Options],
+) -> tuple[Any, Any, tuple[Any, Any]]:
+    """Runs a layer-normalised LSTM over sequences, as one compiled op.
+
+    With `LN(z; g, b) = g * (z - mean(z)) / sqrt(var(z) + epsilon) + b`, the
+    statistics of one row over the whole vector, 4U long where it holds the
+    four gates:
+
+        [i f c~ o] = LN(h R; recurrent_gamma, recurrent_beta)
+                   + LN(x W; kernel_gamma, kernel_beta) + bias
+        c' = sigmoid(f) * c + sigmoid(i) * tanh(c~)
+        h' = sigmoid(o) * tanh(LN(c'; state_gamma, state_beta))
+
+    A row without variance is not scaled: where the variance is zero up to
+    rounding, `sqrt(var(z)) <= 16 u |mean(z)|` with u the unit roundoff of the
+    dtype that is computed in, `1 / sqrt(var(z) + epsilon)` is 1, a constant.
+
+    At a step that the mask leaves out, the states stay and the output is the
+    h that is carried. The gradients of sequences, states and weights are
+    hand-written.
+
+    Args:
+        sequences: floating-point tensor (B, T, D).
+        initial_states: h and c, tensors (B, U); None for zeros.
+        weights: kernel (D, 4U), recurrent_kernel (U, 4U), and any of bias,
+            kernel_gamma, kernel_beta, recurrent_gamma, recurrent_beta (4U),
+            state_gamma and state_beta (U). Columns stand in the order i, f,
+            c, o. The kernels are cast to the dtype of the sequences.
+        activation: of the candidate c~ and of the c that h sees, a name or
+            callable. "linear", "relu", "sigmoid" and "tanh" run as one op,
+            others in a loop.
+        recurrent_activation: of the gates i, f and o, likewise.
+        epsilon: finite number > 0, inside the square root.
+        carry_normalized_state: whether the next step gets LN(c') in place of
+            c', as in TensorFlow-Addons; needs state_gamma.
+        **options: those of every op for sequences.
+
+    Returns:
+        `(last_output, outputs, final_states)`: h after the last step (B, U),
+        h after each step (B, T, U), or without `return_all_outputs` the last
+        one (B, 1, U), both in the dtype of the sequences; and h and c (B, U)
+        in the dtypes of the initial states. All between is computed in at
+        least float32.
+
+    Raises:
+        ValueError: for a wrong dtype, shape, weight name or epsilon, named in
+            the message; for carry_normalized_state
+            without state_gamma.
+
+    Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 20-22.
+
+    >>> import keras
+    >>> ones = keras.ops.ones
+    >>> weights = {
+    ...     "kernel": ones((3, 16)),
+    ...     "recurrent_kernel": ones((4, 16)),
+    ...     "kernel_gamma": ones(16),
+    ... }
+    >>> last_output, outputs, (h, c) = ln_lstm(ones((2, 7, 3)), None, weights)
+    >>> tuple(outputs.shape), tuple(c.shape)
+    ((2, 7, 4), (2, 4))
+    """
+    if carry_normalized_state and "state_gamma" not in weights:
+        raise ValueError(
+            "carry_normalized_state=True needs the weight state_gamma: without "
+            "it c is not normalised. Received: weights with "
+            f"{', '.join(weights)}."
+        )
+    return recurrence.run(
+        LN_LSTM,
+        sequences,
+        initial_states,
+        weights,
+        activation=activation,
+        recurrent_activation=recurrent_activation,
+        epsilon=epsilon,
+        carry_normalized_state=bool(carry_normalized_state),
+        owner="ln_lstm",
+        **options,
+    )[:3]

@@ -1,0 +1,1 @@
+"""Normalization of tensors, by the statistics of rows, columns, weights."""

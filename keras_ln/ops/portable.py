@@ -1,0 +1,60 @@
+"""Programs of ordinary operations, for runtimes without XLA."""
+
+import contextlib
+import contextvars
+from collections.abc import Iterator
+
+from keras_ln import backend
+
+# None outside of `portable()`, else its `unroll`.
+_portable: contextvars.ContextVar[bool | None] = contextvars.ContextVar(
+    "portable", default=None
+)
+# One entry per `portable()` that is open, in whatever thread: torch.compile
+# looks into a list, and not into a context variable.
+_open: list[bool] = []
+
+
+@contextlib.contextmanager
+def portable(*, unroll: bool = False) -> Iterator[None]:
+    """Models that are exported in here consist of ordinary operations.
+
+    An exported TensorFlow model holds functions that XLA compiles where it is
+    served. TensorFlow and TensorFlow Serving can; converters to ONNX cannot.
+    Inside this context every layer is traced as operations that all runtimes
+    know, a sequence layer as its cell loop. The numbers stay the same, up to
+    rounding.
+
+    Args:
+        unroll: whether a sequence layer writes its steps out, as with
+            `unroll=True`, wherever their number is known, by `keras.Input`
+            or by the `input_signature` of the export. LiteRT needs it: it
+            has no lists of tensors to loop over.
+
+    >>> from keras_ln import LNLSTM, ops
+    >>> with ops.portable():
+    ...     print(ops.unsupported_reason(LNLSTM(4)))
+    ops.portable() asks for ordinary operations.
+    """
+    token = _portable.set(unroll)
+    _open.append(unroll)
+    try:
+        yield
+    finally:
+        _open.pop()
+        _portable.reset(token)
+
+
+def asks_for_portable_ops() -> bool:
+    """Whether an op must do without XLA and hand-written gradients."""
+    return bool(_open) and _portable.get() is not None
+
+
+def asks_for_unrolled_loops() -> bool:
+    """Whether loops over time must be written out, step by step."""
+    return bool(_open) and _portable.get() is True
+
+
+def needs_plain_ops() -> bool:
+    """Whether what runs must be differentiated by the framework itself."""
+    return backend.reads_python() or asks_for_portable_ops()

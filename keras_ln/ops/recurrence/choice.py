@@ -1,0 +1,101 @@
+"""Which implementation runs a recurrence, and why not the others."""
+
+from types import ModuleType
+from typing import Any
+
+from keras_ln.ops.recurrence import fused, loop
+from keras_ln.ops.recurrence.problem import Problem
+
+# In order of preference. Each has `reason(problem)`, why it cannot run it or
+# None, and `run(problem)`.
+IMPLEMENTATIONS: dict[str, ModuleType] = {"fused": fused, "loop": loop}
+
+
+def choose(problem: Problem) -> str:
+    """The name of the implementation that runs the problem.
+
+    Raises:
+        ValueError: where there is none.
+    """
+    for name in IMPLEMENTATIONS:
+        if _reason(name, problem) is None:
+            return name
+    raise ValueError(
+        loop.reason(problem)
+        or f"use_fused=True, but {problem.owner} cannot run as one fused op: "
+        f'{fused.reason(problem)} Use use_fused="auto" to fall back to the '
+        "cell loop."
+    )
+
+
+def _reason(name: str, problem: Problem) -> str | None:
+    """Why not this implementation: it cannot, or it is not asked for."""
+    if (reason := IMPLEMENTATIONS[name].reason(problem)) is not None:
+        return reason
+    if problem.use_fused is False and name != "loop":
+        return "use_fused=False asks for the cell loop."
+    if problem.use_fused is True and name == "loop":
+        return "use_fused=True asks for a hand-written gradient."
+    return None
+
+
+def implementation(layer: Any) -> tuple[str, dict[str, str]]:
+    """Which implementation a recurrent layer would run, and why not others.
+
+    - "fused": one op per sequence with a hand-written gradient, which XLA
+      compiles on TensorFlow and JAX.
+    - "loop": the cell's step over time, differentiated by the framework.
+
+    `use_fused`, `unroll`, activations and overridden methods of the layer
+    decide, and `portable()`.
+
+    Args:
+        layer: a recurrent layer of keras_ln, built or not.
+
+    Returns:
+        `(name, {other: reason})`: the name, and for each of the others a
+        sentence that says what stands in the way.
+
+    Raises:
+        ValueError: if the layer is another one, or nothing can run it as it
+            asks for, for example with `use_fused=True` inside `portable()`.
+
+    >>> from keras_ln import LNLSTM, ops
+    >>> ops.implementation(LNLSTM(4))
+    ('fused', {'loop': 'fused comes before it, and can.'})
+    >>> name, reasons = ops.implementation(LNLSTM(4, unroll=True))
+    >>> print(name, "because", reasons["fused"])
+    loop because unroll=True asks for steps that are written out one by one.
+    """
+    if (reason := _not_ours(layer)) is not None:
+        raise ValueError(
+            f"Argument `layer` must be a recurrent layer. {reason}"
+        )
+    problem = layer.as_problem()
+    chosen = choose(problem)
+    return chosen, {
+        name: _reason(name, problem) or f"{chosen} comes before it, and can."
+        for name in IMPLEMENTATIONS
+        if name != chosen
+    }
+
+
+def unsupported_reason(layer: Any) -> str | None:
+    """Why `layer` cannot run as one fused op per sequence.
+
+    Args:
+        layer: a recurrent layer of keras_ln.
+
+    Returns:
+        None if it can, else a sentence that says what stands in the way.
+    """
+    return _not_ours(layer) or fused.reason(layer.as_problem())
+
+
+def _not_ours(layer: Any) -> str | None:
+    if hasattr(layer, "as_problem"):
+        return None
+    return (
+        f"Only recurrent layers of keras_ln have a fused op. Received: "
+        f"{type(layer).__name__}."
+    )

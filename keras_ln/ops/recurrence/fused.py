@@ -1,0 +1,54 @@
+"""One op per sequence: both scans, compiled, the gradient by hand."""
+
+import functools
+from typing import Any
+
+from keras_ln import backend
+from keras_ln.ops.activations import ACTIVATIONS
+from keras_ln.ops.portable import asks_for_portable_ops
+from keras_ln.ops.recurrence.forward import forward
+from keras_ln.ops.recurrence.problem import Plan, Problem
+from keras_ln.ops.recurrence.vjp import vjp
+
+
+def reason(problem: Problem) -> str | None:
+    """Why the problem cannot be run so, or None."""
+    if asks_for_portable_ops():
+        return "ops.portable() asks for ordinary operations."
+    if problem.own is not None:
+        return (
+            f"{problem.own.name} overrides {', '.join(problem.own.methods)}, "
+            "which the op does not run."
+        )
+    if problem.unroll:
+        return "unroll=True asks for steps that are written out one by one."
+    for name in ("activation", "recurrent_activation"):
+        activation = getattr(problem.plan.settings, name)
+        if activation.derivative is None:
+            return (
+                f"`{name}` must be one of {', '.join(sorted(ACTIVATIONS))}. "
+                f"Received: {name}={activation.function!r}."
+            )
+    return None
+
+
+def run(problem: Problem) -> Any:
+    """`(outputs, final_states, statistics)`, as `forward` gives them."""
+    plan = problem.plan
+    if backend.reads_python():
+        # It differentiates by itself what it reads.
+        return forward(plan, *problem.tensors)[0]
+    # What a step costs on other devices is less its arithmetic than the
+    # number of kernels that it launches.
+    lean = not (backend.on_cpu() or plan.cell.gives_statistics)
+    return _operation(plan, lean)(*problem.tensors, keep=problem.training)
+
+
+@functools.cache
+def _operation(plan: Plan, lean: bool) -> Any:
+    whole = functools.partial(forward, plan, lean=lean)
+    return backend.custom_vjp(
+        functools.partial(whole, value_only=True) if lean else whole,
+        functools.partial(vjp, plan, lean),
+        whole if lean else None,
+    )

@@ -1,0 +1,85 @@
+"""A step over time, that a mask may leave out.
+
+Letters: B batch, T time, U units.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from keras_ln import backend
+
+
+def masked_scan(
+    step: Callable[[Any, tuple[Any, ...], Any], tuple[tuple[Any, ...], Any]],
+    rows: Any,
+    states: tuple[Any, ...],
+    valid: Any = None,
+    *,
+    output: Callable[[tuple[Any, ...]], Any] = lambda states: None,
+    reverse: bool = False,
+    unroll: bool = False,
+) -> tuple[tuple[Any, ...], Any, Any]:
+    """Runs `step` over time, differentiable by the framework's own means.
+
+    At a step that the mask leaves out, the states stay: before the first valid
+    step they are the initial ones, on every backend.
+
+    Args:
+        step: `step(row, states, valid) -> (states, record)`, the states a
+            tuple with h (B, U) in front. A state keeps its dtype. valid (B, 1)
+            is the step's mask or None, a record a nested structure of tensors,
+            or None.
+        rows: nested structure of tensors (T, ...), or None.
+        states: those before the first step.
+        valid: bool tensor (T, B, 1), False where a row's step is left out; or
+            None.
+        output: what to keep of the states after a step; or None.
+        reverse: whether to visit the last step first. What is kept of step t
+            still stands in row t.
+        unroll: whether to write the steps out one by one; T must be known.
+
+    Returns:
+        `(final_states, outputs, records)`, the last two (T, ...).
+    """
+
+    def body(states: tuple[Any, ...], row: Any) -> Any:
+        row, valid = row
+        new_states, record = step(row, states, valid)
+        if valid is not None:
+            new_states = tuple(
+                keras.ops.where(valid, new, old)
+                for new, old in zip(new_states, states, strict=True)
+            )
+        return new_states, (output(new_states), record)
+
+    scan = _unrolled if unroll else backend.scan
+    states, (outputs, records) = scan(
+        body, states, (rows, valid), reverse=reverse
+    )
+    return states, outputs, records
+
+
+def _unrolled(
+    step: Callable[[Any, Any], Any], init: Any, xs: Any, reverse: bool
+) -> Any:
+    """`backend.scan`, written out step by step."""
+    length = next(x.shape[0] for x in keras.tree.flatten(xs) if x is not None)
+    if length is None:
+        raise ValueError(
+            "`unroll=True` needs a known number of time steps. Received: "
+            "inputs of unknown length. Give keras.Input a shape with it, or "
+            "leave unroll=False."
+        )
+    carry, ys = init, []
+    for t in reversed(range(length)) if reverse else range(length):
+        row = keras.tree.map_structure(
+            lambda x, t=t: None if x is None else x[t], xs
+        )
+        carry, y = step(carry, row)
+        ys.append(y)
+    return carry, keras.tree.map_structure(
+        lambda *ys: None if ys[0] is None else keras.ops.stack(ys),
+        *(ys[::-1] if reverse else ys),
+    )

@@ -1,0 +1,70 @@
+"""What the public ops for sequences share: their options, listed once."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypedDict, TypeVar
+
+from keras_ln.ops.cells.types import Switch
+from keras_ln.ops.recurrence.api import run
+from keras_ln.ops.recurrence.problem import problem_of
+from keras_ln.ops.symbolic import takes_symbolic_tensors
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+class Options(TypedDict, total=False):
+    """The options, in the order in which they are listed."""
+
+    mask: Any
+    input_mask: Any
+    recurrent_mask: Any
+    go_backwards: bool
+    return_all_outputs: bool
+    training: bool
+    zero_output_for_mask: bool
+    use_fused: Switch
+    unroll: bool
+
+
+# The line of a docstring that stands for these.
+_LINE = "    **options: those of every op for sequences.\n"
+_TEXT = """\
+    mask: bool tensor (B, T), False where a row's step is left out.
+    input_mask: dropout mask of the inputs (B, D), scaled; a constant.
+    recurrent_mask: dropout mask of h (B, U) on its way into the product,
+        scaled; a constant.
+    go_backwards: visit the last step first; outputs come in the order of the
+        visits.
+    return_all_outputs: whether to return the outputs of every step.
+    training: whether a gradient is likely to be asked for, a hint for
+        TensorFlow alone: what it needs is then kept, else a gradient runs the
+        sequence again. JAX and torch know.
+    zero_output_for_mask: whether the output is zero at steps left out.
+    use_fused: "auto" runs one op with a hand-written gradient where it can,
+        True raises where it cannot, False runs a loop that the framework
+        differentiates.
+    unroll: whether to write the steps out one by one; T must be known.
+"""
+
+
+def sequence_op(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """A public op with `**options`, for symbolic tensors too.
+
+    Its signature and docstring list them.
+    """
+    signature = inspect.signature(function)
+    shared = {**_parameters(run), **_parameters(problem_of)}
+    parameters = [
+        *list(signature.parameters.values())[:-1],
+        *(shared[name] for name in Options.__annotations__),
+    ]
+    vars(function)["__signature__"] = signature.replace(parameters=parameters)
+    # There are no docstrings under `python -OO`.
+    if own := inspect.getdoc(function):
+        function.__doc__ = own.replace(_LINE, _TEXT)
+    return takes_symbolic_tensors(function)
+
+
+def _parameters(function: Callable[..., Any]) -> Any:
+    return inspect.signature(function).parameters

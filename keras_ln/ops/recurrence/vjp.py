@@ -1,0 +1,156 @@
+"""The scan backward in time: the gradients of the scan forward, by hand.
+
+Outside the loop over time stand the products that give the gradients of the
+kernels and of the inputs, one each. Letters: B batch, T time, D input
+features, U units, n gates.
+"""
+
+import functools
+import itertools
+from typing import Any
+
+import keras
+
+from keras_ln import backend
+from keras_ln.ops.recurrence.forward import shown, time_major, visits
+from keras_ln.ops.recurrence.problem import Plan
+
+
+def vjp(
+    plan: Plan, lean: bool, residuals: Any, cotangents: Any
+) -> tuple[Any, ...]:
+    """Gradients of the tensors that `forward` takes.
+
+    A `lean` loop computes what the next step needs and keeps the gradients
+    of the new states. From them come the other gradients after it, of all
+    steps at once: more arithmetic in fewer kernels.
+    """
+    cell, settings, go_backwards, _ = plan
+    args, projected, statistics, (previous, from_h) = residuals
+    sequences, states, weights, (input_mask, recurrent_mask), rows = args
+    d_outputs, d_states, _ = cotangents
+    if d_outputs is not None:
+        d_outputs = keras.ops.transpose(d_outputs, (1, 0, 2))
+        d_outputs = visits(d_outputs, go_backwards)
+    dtype = sequences.dtype
+    transposed = keras.ops.transpose(weights["recurrent_kernel"])
+    widen = settings.widen
+    vectors = [name for name, w in weights.items() if len(w.shape) == 1]
+    norms = cell.norms(weights, settings.epsilon, None, rows[1], False)
+    if lean:
+        wide = tuple(widen(state) for state in previous)
+        _, statistics = cell.step(
+            widen(projected), widen(from_h), wide, settings, norms
+        )
+    # Of all steps at once, so that the loop has less to do.
+    factors = {
+        site: norms.factors(*of_site)
+        for site, of_site in statistics.items()
+        if of_site is not None
+    }
+
+    def step_vjp(step: Any, d_states: Any, valid: Any, given: Any) -> Any:
+        projected, from_h, states, factors = step
+        d_from_x, d_from_h, d_direct, d_vectors = cell.step_vjp(
+            widen(projected),
+            widen(from_h),
+            tuple(map(widen, states)),
+            settings,
+            cell.norms(weights, settings.epsilon, valid, given, False),
+            factors,
+            d_states,
+        )
+        d_products = (
+            keras.ops.cast(d_from_x, dtype),
+            keras.ops.cast(d_from_h, dtype),
+        )
+        # In one array, for the loop to add to at once.
+        joined = None
+        if vectors:
+            joined = keras.ops.concatenate([d_vectors[n] for n in vectors])
+        return d_products, d_direct, joined
+
+    def body(carry: Any, row: Any) -> Any:
+        d_states, d_vectors = carry
+        step, (valid, given), d_h = row
+        if d_h is not None:
+            d_states = (d_states[0] + widen(d_h), *d_states[1:])
+        d_skipped: tuple[Any, ...] = (None,) * len(d_states)
+        if valid is not None:
+            d_skipped = tuple(keras.ops.where(valid, 0.0, d) for d in d_states)
+            d_states = tuple(keras.ops.where(valid, d, 0.0) for d in d_states)
+        d_products, d_direct, more = step_vjp(step, d_states, valid, given)
+        d_shown = widen(backend.matmul(d_products[1], transposed))
+        if recurrent_mask is not None:
+            d_shown = d_shown * widen(recurrent_mask)
+        through = (d_shown, *[None] * (len(states) - 1))
+        d_previous = tuple(map(_sum, through, d_direct, d_skipped))
+        if lean:
+            return (d_previous, None), d_states
+        if vectors:
+            d_vectors = d_vectors + more
+        return (d_previous, d_vectors), d_products
+
+    zeros = None
+    if vectors and not lean:
+        joined = keras.ops.concatenate([widen(weights[n]) for n in vectors])
+        zeros = keras.ops.zeros_like(joined)
+    steps = (projected, from_h, previous, factors)
+    (d_first, d_vectors), rows_of_loop = backend.scan(
+        body,
+        (tuple(widen(d) for d in d_states), zeros),
+        (steps, rows, d_outputs),
+        reverse=not go_backwards,
+    )
+    flat = keras.tree.map_structure(_flat, rows_of_loop)
+    if lean:
+        steps = keras.tree.map_structure(_flat, steps)
+        flat, _, d_vectors = step_vjp(steps, flat, None, None)
+    d_from_x, d_from_h = flat
+
+    sizes = [weights[name].shape[0] for name in vectors]
+    places = itertools.pairwise(itertools.accumulate(sizes, initial=0))
+    d_weights = {
+        name: d_vectors[start:end]
+        for name, (start, end) in zip(vectors, places, strict=True)
+    }
+    inputs = time_major(sequences, input_mask)
+    h = shown(previous[0], dtype, recurrent_mask)
+    d_weights["kernel"] = _product(inputs, d_from_x)
+    d_weights["recurrent_kernel"] = _product(h, d_from_h)
+    d_weights = {
+        name: keras.ops.cast(d_weights[name], weight.dtype)
+        for name, weight in weights.items()
+    }
+    d_inputs = backend.matmul(d_from_x, keras.ops.transpose(weights["kernel"]))
+    d_inputs = keras.ops.reshape(d_inputs, keras.ops.shape(inputs))
+    if input_mask is not None:
+        d_inputs = d_inputs * input_mask
+    d_first = tuple(
+        keras.ops.cast(d, state.dtype)
+        for d, state in zip(d_first, states, strict=True)
+    )
+    return (
+        keras.ops.transpose(d_inputs, (1, 0, 2)),
+        d_first,
+        d_weights,
+        None,
+        None,
+    )
+
+
+def _sum(*terms: Any) -> Any:
+    first, *rest = [term for term in terms if term is not None]
+    return functools.reduce(lambda a, b: a + b, rest, first)
+
+
+def _flat(rows: Any) -> Any:
+    """Rows (T, B, ...) of all steps, one after the other; or None."""
+    if rows is None:
+        return None
+    return keras.ops.reshape(rows, (-1, rows.shape[-1]))
+
+
+def _product(left: Any, right: Any) -> Any:
+    """Sum over steps and rows of outer products, (T, B, M) with (TB, N)."""
+    return backend.matmul(keras.ops.transpose(_flat(left)), right)

@@ -1,0 +1,196 @@
+"""Which implementation would run, why not the others, and that it does."""
+
+import keras
+import numpy as np
+import pytest
+from descriptors import BY_NAME, SEQUENCE_LAYERS, B, D, T
+
+import keras_ln
+from keras_ln import backend, ops
+from keras_ln.ops.recurrence.choice import IMPLEMENTATIONS
+
+STEPWISE = [row for row in SEQUENCE_LAYERS if not row.batch_statistics]
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """The names of the implementations that run from now on."""
+    names = []
+    for name, module in IMPLEMENTATIONS.items():
+
+        def run(problem, name=name, run=module.run):
+            names.append(name)
+            return run(problem)
+
+        monkeypatch.setattr(module, "run", run)
+    return names
+
+
+def bump(z):
+    return z / (1.0 + z * z)
+
+
+def stepwise(row):
+    """The layer, with a cell that has a step of its own."""
+
+    def step(self, projected, states, weights, recurrent_mask):
+        return tuple(state + 1.0 for state in states)
+
+    cell = type("MyCell", (getattr(keras_ln, row.cell),), {"step": step})
+    cls = type("MyLayer", (row.layer_class,), {"cell_class": cell})
+    return cls(**row.arguments)
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_the_default_is_fused(row, ran):
+    layer = row.make()
+    for _ in ("not built", "built"):
+        name, reasons = ops.implementation(layer)
+        assert (name, [*reasons]) == ("fused", ["loop"])
+        assert "fused comes before it" in reasons["loop"]
+        layer(np.ones((B, T, D), "float32"))
+    assert ran == ["fused", "fused"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"unroll": True}, "unroll=True asks for steps"),
+        ({"use_fused": False}, "use_fused=False asks for the cell loop"),
+        ({"activation": bump}, "`activation` must be one of linear, relu, sig"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else str([*value]),
+)
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_the_loop_and_why(row, arguments, reason, ran):
+    layer = row.make(**arguments)
+    name, reasons = ops.implementation(layer)
+    assert (name, [*reasons]) == ("loop", ["fused"])
+    assert reason in reasons["fused"]
+    layer(np.ones((B, T, D), "float32"))
+    assert ran == ["loop"]
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_inside_portable(row, ran):
+    layer, must = row.make(), row.make(use_fused=True)
+    with ops.portable():
+        name, reasons = ops.implementation(layer)
+        assert (name, [*reasons]) == ("loop", ["fused"])
+        assert "ops.portable() asks" in reasons["fused"]
+        layer(np.ones((B, T, D), "float32"))
+        with pytest.raises(ValueError, match=f"True, but {row.name}.*portable"):
+            ops.implementation(must)
+    assert ran == ["loop"]
+    assert ops.implementation(must)[0] == "fused"
+
+
+def test_a_portable_trace_can_be_written_out(monkeypatch):
+    layer, x = BY_NAME["LNGRU"].make(), np.ones((B, T, D), "float32")
+    calls, scan = [], backend.scan
+    monkeypatch.setattr(
+        backend, "scan", lambda *a, **k: (calls.append(a), scan(*a, **k))[1]
+    )
+    found = []
+    for unroll in (False, True):
+        with ops.portable(unroll=unroll):
+            layer(x)
+        found.append(len(calls))
+    assert found == [1, 1]
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_use_fused_asks_for_a_gradient_by_hand(row):
+    name, reasons = ops.implementation(row.make(use_fused=True))
+    assert name == "fused" and "hand-written gradient" in reasons["loop"]
+
+
+@pytest.mark.parametrize("row", STEPWISE, ids=str)
+def test_a_step_of_its_own(row, ran):
+    layer = stepwise(row)
+    name, reasons = ops.implementation(layer)
+    assert name == "loop" and "MyCell overrides step" in reasons["fused"]
+    layer(np.ones((B, T, D), "float32"))
+    assert ran == ["loop"]
+
+
+def test_a_step_of_its_own_sees_weights_of_its_own():
+    """Which the op's own step would refuse."""
+
+    class Shifted(keras_ln.LNGRUCell):
+        weight_names = (*keras_ln.LNGRUCell.weight_names, "shift_beta")
+
+        def site_sizes(self):
+            return {**super().site_sizes(), "shift_beta": self.units}
+
+        def step(self, projected, states, weights, recurrent_mask):
+            (h,) = super().step(projected, states, weights, recurrent_mask)
+            return (h + weights["shift_beta"],)
+
+    class Layer(keras_ln.LNGRU):
+        cell_class = Shifted
+
+    layer = Layer(3, return_sequences=True, beta_initializer="ones")
+    y = keras.ops.convert_to_numpy(layer(np.zeros((B, T, D), "float32")))
+    twin = keras.layers.RNN(layer.cell, return_sequences=True)
+    right = keras.ops.convert_to_numpy(twin(np.zeros((B, T, D), "float32")))
+    np.testing.assert_allclose(y, right, rtol=1e-5)
+    assert abs(y).max() > 1.0
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        keras.layers.LSTM(2),
+        keras.layers.RNN(keras_ln.LNLSTMCell(2)),
+        keras_ln.LNLSTMCell(2),
+        keras_ln.LayerNormalization(),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_other_layers_are_refused(layer):
+    kind = type(layer).__name__
+    message = f"`layer` must be a recurrent layer.*keras_ln.*Received: {kind}"
+    with pytest.raises(ValueError, match=message):
+        ops.implementation(layer)
+    assert f"Received: {kind}" in ops.unsupported_reason(layer)
+
+
+@pytest.mark.parametrize("use_fused", ["auto", True, False])
+def test_the_function_chooses_alike(use_fused, ran):
+    problem = BY_NAME["LNGRU"]
+    rng = np.random.default_rng(0)
+    weights = {
+        name: rng.normal(size=shape).astype("float32")
+        for name, shape in problem.weights.items()
+    }
+    x = rng.normal(size=(B, T, D)).astype("float32")
+    ops.ln_gru(x, None, weights, use_fused=use_fused)
+    assert ran == ["loop" if use_fused is False else "fused"]
+
+
+def test_zero_output_for_mask_of_the_functions():
+    row = BY_NAME["LNSimpleRNN"]
+    rng = np.random.default_rng(0)
+    weights = {
+        name: rng.normal(size=shape).astype("float32")
+        for name, shape in row.weights.items()
+    }
+    x = rng.normal(size=(B, T, D)).astype("float32")
+    mask = np.array([[1, 1, 1, 1], [1, 1, 0, 0], [0, 1, 0, 1]], bool)
+    for backwards in (False, True):
+        last, outputs, (h,) = (
+            keras.tree.map_structure(keras.ops.convert_to_numpy, part)
+            for part in ops.ln_simple_rnn(
+                x,
+                None,
+                weights,
+                mask=mask,
+                go_backwards=backwards,
+                zero_output_for_mask=True,
+            )
+        )
+        seen = mask[:, ::-1] if backwards else mask
+        assert ((outputs != 0.0).all(-1) == seen).all()
+        np.testing.assert_array_equal(last, outputs[:, -1])
+        assert (h != 0.0).all()
