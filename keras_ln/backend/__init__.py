@@ -11,14 +11,15 @@ torch. Each of them supplies the same names:
     The number of steps may be unknown where the framework allows it.
     Differentiable by the framework's own means.
 
-``custom_vjp(forward, backward, reference=None)``
+``custom_vjp(forward, backward, reference=None, compiled=True)``
     A differentiable function ``op(*args, keep=True) -> outputs`` with a
     hand-written vector-Jacobian product. ``forward(*args, keep=...)`` returns
     ``(outputs, residuals)``, of which without ``keep`` only the outputs are
     used, and ``backward(residuals, cotangents)`` a tuple with one gradient (a
     structure like the argument, ``None`` for leaves that have none) per
     argument. Missing cotangents arrive as zeros. XLA compiles both on
-    TensorFlow and JAX. Second derivatives are plain autodiff of
+    TensorFlow and JAX; on TensorFlow not without ``compiled``, unless it
+    compiles the program around them. Second derivatives are plain autodiff of
     ``backward(reference(*args, keep=True)[1], cotangents)``, where
     ``reference`` returns what ``forward`` does, and is ``forward`` by default.
     JAX and torch know whether there is something to differentiate, and keep

@@ -76,7 +76,7 @@ def _vary(arrays, axes):
     return jax.tree.map(vary, arrays) if axes else arrays
 
 
-def custom_vjp(forward, backward, reference=None):
+def custom_vjp(forward, backward, reference=None, compiled=True):
     """An op with a hand-written VJP; see the package docstring."""
 
     def outputs_only(*args):

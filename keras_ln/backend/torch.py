@@ -66,7 +66,7 @@ def scan(step, init, xs, *, reverse=False):
     return carry, _map(lambda *leaves: torch.stack(leaves), *rows)
 
 
-def custom_vjp(forward, backward, reference=None):
+def custom_vjp(forward, backward, reference=None, compiled=True):
     """An op with a hand-written VJP; see the package docstring."""
     reference = reference or forward
 

@@ -13,7 +13,7 @@ from keras_ln.backend.tensorflow.structures import (
 )
 
 
-def custom_vjp(forward, backward, reference=None):
+def custom_vjp(forward, backward, reference=None, compiled=True):
     """An op with a hand-written VJP; see the package docstring."""
     reference = reference or forward
 
@@ -31,9 +31,15 @@ def custom_vjp(forward, backward, reference=None):
     # functions do not tell, and a tape may look into a function long after it
     # was traced.
     keeping = _differentiable(
-        functools.partial(forward, keep=True), backward, again, outputs_only
+        functools.partial(forward, keep=True),
+        backward,
+        again,
+        outputs_only,
+        compiled,
     )
-    forgetting = _differentiable(without_residuals, again, again, outputs_only)
+    forgetting = _differentiable(
+        without_residuals, again, again, outputs_only, compiled
+    )
 
     def op(*args, keep=True):
         return (keeping if keep else forgetting)(*args)
@@ -41,7 +47,7 @@ def custom_vjp(forward, backward, reference=None):
     return op
 
 
-def _differentiable(forward, backward, again, outputs_only):
+def _differentiable(forward, backward, again, outputs_only, compiled):
     """An op whose gradient is ``backward``, and its gradient that of ``again``.
 
     ``again(args, cotangents)`` computes what ``backward`` does, from the
@@ -50,6 +56,8 @@ def _differentiable(forward, backward, again, outputs_only):
     """
     # Keras leaves XLA off by itself in several common situations (CPU-only
     # machines, tf.distribute, op determinism), hence functions of our own.
+    # None leaves it to the program around them.
+    jit_compile = True if compiled else None
 
     @functools.partial(tf.function, autograph=False)
     def compiled_forward(*args):
@@ -65,7 +73,7 @@ def _differentiable(forward, backward, again, outputs_only):
             return outputs, [leaf for leaf in flat if id(leaf) not in index]
 
         outputs, new = tf.function(
-            new_tensors, jit_compile=True, autograph=False
+            new_tensors, jit_compile=jit_compile, autograph=False
         )(*args)
         # Derivatives of higher order would look for a way through here.
         outputs, new = tf.nest.map_structure(constant, (outputs, new))
@@ -74,7 +82,9 @@ def _differentiable(forward, backward, again, outputs_only):
         flat = [next(new) if i is None else args[i] for i in trace["index"]]
         return outputs, tf.nest.pack_sequence_as(trace["residuals"], flat)
 
-    compiled_backward = tf.function(backward, jit_compile=True, autograph=False)
+    compiled_backward = tf.function(
+        backward, jit_compile=jit_compile, autograph=False
+    )
 
     # A function, because TensorFlow's forward mode does not get through a
     # custom gradient in the gradient of another one (2.21).

@@ -41,14 +41,19 @@ def run(problem: Problem) -> Any:
     # What a step costs on other devices is less its arithmetic than the
     # number of kernels that it launches.
     lean = not (backend.on_cpu() or plan.cell.gives_statistics)
-    return _operation(plan, lean)(*problem.tensors, keep=problem.training)
+    # XLA compiles for one T. Where it is unknown there will be many, and a
+    # step of a hundred batches would compile a hundred times.
+    known = problem.sequences.shape[1] is not None
+    run_op = _operation(plan, lean, known)
+    return run_op(*problem.tensors, keep=problem.training)
 
 
 @functools.cache
-def _operation(plan: Plan, lean: bool) -> Any:
+def _operation(plan: Plan, lean: bool, compiled: bool) -> Any:
     whole = functools.partial(forward, plan, lean=lean)
     return backend.custom_vjp(
         functools.partial(whole, value_only=True) if lean else whole,
         functools.partial(vjp, plan, lean),
         whole if lean else None,
+        compiled,
     )

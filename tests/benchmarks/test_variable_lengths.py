@@ -1,0 +1,64 @@
+"""What sequences of many lengths cost: the script says what it measured."""
+
+import csv
+
+import pytest
+
+from benchmarks import harness, variable_lengths
+
+
+@pytest.fixture(autouse=True)
+def same_environment(monkeypatch):
+    """The suite's threads stay as they are."""
+    monkeypatch.setattr(harness, "set_threads", lambda number: None)
+
+
+def rows_of(path):
+    with open(path.with_suffix(".csv"), newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_table(tmp_path, capsys, monkeypatch):
+    """Seconds of the median round, and shares of the loop's."""
+    rounds = iter([1.0, 3.0, 2.0])
+    factors = dict(zip(variable_lengths.PROVIDERS, (1, 2, 4), strict=True))
+    slow = {}
+
+    def run(provider, arguments):
+        if provider == variable_lengths.PROVIDERS[0]:
+            slow["by"] = next(rounds)
+        seconds = slow["by"] * factors[provider]
+        return [(10 * seconds, 7), (seconds, 0)]
+
+    monkeypatch.setattr(variable_lengths, "run", run)
+    variable_lengths.main(["--output", str(tmp_path / "v")])
+    rows = rows_of(tmp_path / "v")
+    assert [float(row["seconds"]) for row in rows] == [20, 40, 80, 2, 4, 8]
+    assert [float(row["of_the_loop"]) for row in rows] == [0.5, 1, 2] * 2
+    assert [int(row["compilations"]) for row in rows] == [7] * 3 + [0] * 3
+    assert (tmp_path / "v.png").exists()
+    assert "0.50 of the loop's, 7 compilations" in capsys.readouterr().out
+
+
+def test_what_the_frameworks_log_is_counted(monkeypatch):
+    log = (
+        "I0 device_compilation_profiler.cc:100] Compiled cluster_0 1 times\n"
+        f"{variable_lengths.EPOCH_ENDS}\n"
+        "Finished XLA compilation of jit(f) in 0.1 sec\n"
+        "Finished XLA compilation of jit(g) in 0.1 sec\n"
+        f"{variable_lengths.EPOCH_ENDS}\nCompiled late 1 times\n"
+    )
+
+    class Done:
+        returncode, stderr, stdout = 0, log, "some text\n[1.5, 0.5]\n"
+
+    monkeypatch.setattr(
+        variable_lengths.subprocess, "run", lambda *args, **kwargs: Done
+    )
+    assert variable_lengths.run("keras_ln", []) == [(1.5, 1), (0.5, 2)]
+
+
+@pytest.mark.full
+def test_it_runs(tmp_path):
+    variable_lengths.main(["--smoke", "--output", str(tmp_path / "v")])
+    assert {row["compilations"] for row in rows_of(tmp_path / "v")} == {"0"}

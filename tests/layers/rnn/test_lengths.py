@@ -1,0 +1,80 @@
+"""Sequences of many lengths: none of them costs a compilation."""
+
+import keras
+import numpy as np
+import pytest
+from backend_gradients import BACKEND
+from descriptors import SEQUENCE_LAYERS, D
+
+from keras_ln.ops.recurrence import fused
+
+pytestmark = pytest.mark.compiled
+
+if BACKEND == "tensorflow":
+    import tensorflow as tf
+
+    def compiled_by_itself(layer, steps):
+        """How many functions XLA has to compile, in a step of training."""
+
+        def step(x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                loss = tf.reduce_sum(layer(x, training=True))
+            return tape.gradient(loss, [x, *layer.trainable_weights])
+
+        graph = (
+            tf.function(step)
+            .get_concrete_function(tf.TensorSpec((None, steps, D), "float32"))
+            .graph.as_graph_def()
+        )
+        return sum(f.attr["_XlaMustCompile"].b for f in graph.library.function)
+
+    @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+    def test_only_a_known_length_is_compiled_for(row, monkeypatch):
+        calls = []
+
+        def counted(*args):
+            calls.append(args)
+            return vjp(*args)
+
+        vjp = fused.vjp
+        monkeypatch.setattr(fused, "vjp", counted)
+        fused._operation.cache_clear()
+        layer = row.make(return_sequences=True)
+        layer.build((None, 5, D))
+        assert compiled_by_itself(layer, steps=5) == 2
+        by_hand = len(calls)
+        assert compiled_by_itself(layer, steps=None) == 0
+        # The gradient stays the hand-written one.
+        assert len(calls) == 2 * by_hand > 0
+        fused._operation.cache_clear()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_fit_over_many_lengths(row):
+    """As with the cell loop, to rounding."""
+    rng = np.random.default_rng(3)
+    lengths = (3, 1, 4, 2, 3)
+    x = [rng.normal(size=(n % 3 + 2, n, D)).astype("float32") for n in lengths]
+    y = [x_.mean((1, 2)) for x_ in x]
+
+    class Batches(keras.utils.PyDataset):
+        def __len__(self):
+            return len(lengths)
+
+        def __getitem__(self, index):
+            return x[index], y[index]
+
+    def trained(use_fused):
+        keras.utils.set_random_seed(5)
+        steps = {"max_steps": 4} if row.batch_statistics else {}
+        inputs = keras.Input((None, D))
+        h = row.make(use_fused=use_fused, **steps)(inputs)
+        model = keras.Model(inputs, keras.layers.Dense(1)(h))
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+        history = model.fit(Batches(), epochs=2, shuffle=False, verbose=0)
+        return [*history.history["loss"], *model.get_weights()]
+
+    for ours, loop in zip(trained("auto"), trained(False), strict=True):
+        np.testing.assert_allclose(ours, loop, rtol=2e-4, atol=2e-5)
