@@ -24,30 +24,21 @@ def build_model(
         steps: the pixels.
         classes: the outputs.
         gain: initial gain of the normalisation; None for the layer's own.
-        noise: standard deviation of the initial h of "batch", in training,
-            and of the start value of that of "layer", which is learnt. The
-            first pixels of many images are black: from an h of zero the state
-            would stay zero there, and the gradient of its normalisation, which
-            is 1 / sqrt(epsilon) per step, would leave the finite numbers.
+        noise: standard deviation of the initial h of "batch", in training.
     """
     kwargs = {}
     if gain is not None and norm != "none":
         kwargs["gamma_initializer"] = keras.initializers.Constant(gain)
     inputs = keras.Input((steps, 1))
     initial_state = None
-    zeros = ops.tile(ops.zeros_like(inputs[:, 0]), (1, units))
     if norm == "batch":
         # The quick preset has too few updates for a momentum of 0.99.
         lstm = keras_ln.BNLSTM(units, momentum=0.9, **kwargs)
-        # Equal states of a batch would have no variance either.
+        zeros = ops.tile(ops.zeros_like(inputs[:, 0]), (1, units))
         noisy = layers.GaussianNoise(noise, seed=_new_seed())(zeros)
         initial_state = [noisy, zeros]
     elif norm == "layer":
         lstm = keras_ln.LNLSTM(units, **kwargs)
-        start = keras.initializers.RandomNormal(stddev=noise)
-        learnt = layers.Embedding(1, units, embeddings_initializer=start)
-        nothing = ops.cast(ops.zeros_like(inputs[:, 0, 0]), "int32")
-        initial_state = [learnt(nothing), zeros]
     else:
         lstm = keras_ln.LNLSTM(units, normalize=())
     x = lstm(inputs, initial_state=initial_state)

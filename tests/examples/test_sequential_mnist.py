@@ -30,9 +30,7 @@ def test_the_model_of_the_authors(norm):
     for gate in np.split(recurrent, 4, axis=1):
         np.testing.assert_array_equal(gate, np.eye(100))
     lstm_weights = 4 * 100 * (1 + 100 + 1)
-    norms = {"none": 0, "batch": 2 * 400 + 200, "layer": 4 * 400 + 200 + 100}[
-        norm
-    ]
+    norms = {"none": 0, "batch": 2 * 400 + 200, "layer": 4 * 400 + 200}[norm]
     trained = sum(np.prod(w.shape) for w in model.trainable_weights)
     assert trained == lstm_weights + norms + 101 * 10
 
