@@ -44,7 +44,8 @@ SWAPPED = {
 }
 # Messages, annotations, and zip(strict=True), which guards against ourselves.
 PASSED_OVER = (ast.Raise, ast.JoinedStr, ast.arg)
-# In this order: the cheapest first. Examples use what the others test.
+# In this order, the cheapest first, but before all the files named like the
+# one that is changed. Examples use what these test.
 CORE = [
     *("tests/ops", "tests/layers", "tests/test_goldens.py"),
     *("tests/test_conformance.py", "tests/compat", "tests/analysis"),
@@ -132,11 +133,25 @@ def chosen(count, seed):
     return sorted([*lines.values()][:count])
 
 
-def noticed(copy, kind, backend):
-    """Whether the tests of a run fail on the copy."""
+def tests_for(file):
+    """The files of CORE, those first that share words of their names."""
+    words = set(file.stem.split("_"))
+    tests = [
+        test
+        for place in map(ROOT.joinpath, CORE)
+        for test in (sorted(place.rglob("test_*.py")) or [place])
+    ]
+    shared = {test: len(words & set(test.stem.split("_"))) for test in tests}
+    tests.sort(key=shared.get, reverse=True)
+    return [str(test.relative_to(ROOT)) for test in tests]
+
+
+def noticed(copy, file, kind, backend):
+    """Whether the tests of a run fail on the copy, in which `file` is wrong."""
     arguments = run_all.pytest_arguments(full=kind == "full")
+    tests = tests_for(file)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-qx", "-nauto", *arguments, *CORE],
+        [sys.executable, "-m", "pytest", "-qx", "-nauto", *arguments, *tests],
         cwd=copy,
         env=os.environ | {"KERAS_BACKEND": backend, "PYTHONPATH": str(copy)},
         capture_output=True,
@@ -172,7 +187,9 @@ def main(argv=None):
             for file, line, old, new, source in chosen(args.count, args.seed):
                 original = (copy / file).read_text()
                 (copy / file).write_text(source)
-                by = (" ".join(run) for run in runs if noticed(copy, *run))
+                by = (
+                    " ".join(run) for run in runs if noticed(copy, file, *run)
+                )
                 row = (file, line, old, new, next(by, "none"))
                 (copy / file).write_text(original)
                 writer.writerow(row)
