@@ -29,7 +29,8 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
     """A cell of `cell_class` over time, by one call of an op."""
 
     cell_class: type[BaseCell]
-    # Fixed, since the weights' paths hold it: those of equal models are equal.
+    # Fixed because it is part of the weights' paths, which must be the same in
+    # equal models.
     cell_name: str
     state_size: Any
 
@@ -105,7 +106,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             mask: bool tensor (B, T), False where a row's step is left out.
             training: whether dropout is on.
 
-        One row (1, U) of an initial state serves all.
+        One row (1, U) of an initial state is used for the whole batch.
         """
         sequences = self.as_floating("sequences", sequences)
         self._check_call(sequences, initial_state)
@@ -117,7 +118,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
                 training=training,
             )
         finally:
-            # After an error too: the next call would take the masks over.
+            # After an error too, or the next call would reuse the masks.
             self.cell.forget_dropout_masks()
 
     def compute_output_spec(

@@ -1,9 +1,9 @@
 """The layer-normalised GRU (Ba, Kiros and Hinton 2016, eq. 26-28).
 
 Letters: B batch, T time, D input features, U units. Columns stand in the
-order z, r (the gates), h (the candidate). `weights` maps names to tensors; a
-site is normalised where its gamma is there, the 2U gates apart from the U
-candidates.
+order z (update gate), r (reset gate), h (candidate). `weights` maps names to
+tensors; a site is normalised where its gamma is there, the 2U gates apart from
+the U candidates.
 """
 
 from typing import Any, Unpack
@@ -45,7 +45,7 @@ def ln_gru_step(
         "kernel": kernel.statistics,
         "recurrent": recurrent.statistics,
     }
-    # The update gate opens to the candidate, other than in Keras' GRU.
+    # Unlike in Keras' GRU, z = 1 takes the candidate.
     return ((1.0 - z) * h + z * candidate,), statistics
 
 
@@ -62,12 +62,12 @@ def ln_gru_step_vjp(
     (h,), (dh,) = states, cotangents
     kernel = norms.site("kernel", from_x, factors.get("kernel"))
     recurrent = norms.site("recurrent", from_h, factors.get("recurrent"))
-    shown = recurrent.value
-    z, r, candidate = _gates(kernel.value, shown, settings, norms)
+    recurrent_value = recurrent.value
+    z, r, candidate = _gates(kernel.value, recurrent_value, settings, norms)
     gate_derivative = settings.recurrent_activation.derivative
     d_sum = dh * z * settings.activation.derivative(candidate)
     d_z = dh * (candidate - h) * gate_derivative(z)
-    d_r = d_sum * shown[:, norms.split :] * gate_derivative(r)
+    d_r = d_sum * recurrent_value[:, norms.split :] * gate_derivative(r)
     dy_x = keras.ops.concatenate([d_z, d_r, d_sum], axis=-1)
     dy_h = keras.ops.concatenate([d_z, d_r, d_sum * r], axis=-1)
     d_from_x, d_vectors = kernel.vjp(dy_x)

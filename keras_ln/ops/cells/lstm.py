@@ -64,10 +64,10 @@ def lstm_step_vjp(
     state = norms.site("state", new_c, factors.get("state"))
     y = settings.activation.function(state.value)
 
-    d_shown = dh * o * derivative(y)
+    d_state_value = dh * o * derivative(y)
     if settings.carry_normalized_state:
-        d_shown, dc = d_shown + dc, 0.0
-    d_new_c, d_vectors = state.vjp(d_shown)
+        d_state_value, dc = d_state_value + dc, 0.0
+    d_new_c, d_vectors = state.vjp(d_state_value)
     dc = dc + d_new_c
     dz = keras.ops.concatenate(
         [

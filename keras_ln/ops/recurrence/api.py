@@ -33,8 +33,7 @@ def run(
 ) -> tuple[Any, Any, tuple[Any, ...], Any]:
     """The cell over time, by the first implementation that can run it.
 
-    What is computed in, and the dtype of the vectors, is float64 where any of
-    the tensors is, else float32.
+    Computation and vectors are float64 if any of the tensors is, else float32.
 
     Args:
         cell: its maths.
@@ -48,7 +47,7 @@ def run(
         recurrent_mask: dropout mask of h (B, U), scaled.
         given: for `Cell.norms`, a structure of constants (S, ...) in the order
             of the visits, the last of which serves beyond S; or None.
-        also: further tensors that count where the dtype is chosen.
+        also: further tensors that help decide the dtype.
         zero_output_for_mask: whether the output is zero at steps left out.
         **asked: what `problem_of` takes.
 

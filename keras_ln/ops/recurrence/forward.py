@@ -20,7 +20,7 @@ def forward(
     states: tuple[Any, ...],
     weights: dict[str, Any],
     dropout_masks: tuple[Any, Any],
-    rows: tuple[Any, Any],
+    per_step: tuple[Any, Any],
     *,
     keep: bool = False,
     lean: bool = False,
@@ -36,13 +36,14 @@ def forward(
         states: those before the first step, tensors (B, U), h first.
         weights: kernel (D, nU), recurrent_kernel (U, nU) and vectors, by name.
         dropout_masks: of the inputs (B, D) and of h (B, U), or None each.
-        rows: the mask (T, B, 1), and what is given to each step, or None.
-        keep: whether a gradient needs the residuals, which else are None.
-        lean: whether the loop keeps no statistics: to take them again
-            launches less.
+        per_step: the mask (T, B, 1), and what is given to each step, or None
+            each.
+        keep: whether a gradient needs the residuals, which are otherwise None.
+        lean: whether the loop keeps no statistics: recomputing them after the
+            loop launches fewer kernels.
         value_only: that of `Cell.norms`.
         unroll: whether to write the steps out one by one.
-        own_cell: a cell of Keras' whose `project` and `step` to run in place
+        own_cell: a Keras cell whose `project` and `step` to run in place
             of the plan's, or None.
 
     Returns:
@@ -53,7 +54,7 @@ def forward(
     """
     cell, settings, go_backwards, return_all_outputs = plan
     input_mask, recurrent_mask = dropout_masks
-    valid, given = rows
+    valid, given = per_step
     inputs = time_major(sequences, input_mask)
     multiply = project if own_cell is None else own_cell.project
     projected = multiply(inputs, weights)
@@ -99,7 +100,7 @@ def forward(
         visited = visits(statistics, go_backwards)
     residuals = None
     if keep:
-        args = (sequences, states, weights, dropout_masks, rows)
+        args = (sequences, states, weights, dropout_masks, per_step)
         residuals = (args, projected, statistics, kept)
     return (outputs, final_states, visited), residuals
 
@@ -133,7 +134,7 @@ def run_step(
         The new states, each in the dtype of the old one, the statistics of
         the step, and the product h R (B, nU).
     """
-    h = shown(states[0], projected.dtype, recurrent_mask)
+    h = h_for_product(states[0], projected.dtype, recurrent_mask)
     from_h = backend.matmul(h, weights["recurrent_kernel"])
     new_states, statistics = cell.step(
         settings.widen(projected),
@@ -154,7 +155,7 @@ def project(inputs: Any, weights: dict[str, Any]) -> Any:
     return backend.matmul(inputs, weights["kernel"])
 
 
-def shown(h: Any, dtype: str, recurrent_mask: Any) -> Any:
+def h_for_product(h: Any, dtype: str, recurrent_mask: Any) -> Any:
     """What the product sees of h (..., B, U); the carried h may be wider."""
     h = keras.ops.cast(h, dtype)
     if recurrent_mask is None:

@@ -12,7 +12,7 @@ from keras_ln.ops.recurrence.vjp import vjp
 
 
 def reason(problem: Problem) -> str | None:
-    """Why the problem cannot be run so, or None."""
+    """Why this implementation cannot run the problem, or None."""
     if asks_for_portable_ops():
         return "ops.portable() asks for ordinary operations."
     if problem.own is not None:
@@ -36,10 +36,10 @@ def run(problem: Problem) -> Any:
     """`(outputs, final_states, statistics)`, as `forward` gives them."""
     plan = problem.plan
     if backend.reads_python():
-        # It differentiates by itself what it reads.
+        # That compiler differentiates what it reads.
         return forward(plan, *problem.tensors)[0]
-    # What a step costs on other devices is less its arithmetic than the
-    # number of kernels that it launches.
+    # On other devices a step costs what its kernel launches cost, more than its
+    # arithmetic.
     lean = not (backend.on_cpu() or plan.cell.gives_statistics)
     # XLA compiles for one T. Where it is unknown there will be many, and a
     # step of a hundred batches would compile a hundred times.

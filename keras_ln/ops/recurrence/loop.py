@@ -13,7 +13,7 @@ from keras_ln.ops.recurrence.problem import Problem
 
 
 def reason(problem: Problem) -> str | None:
-    """Why the problem cannot be run so, or None."""
+    """Why this implementation cannot run the problem, or None."""
     own = problem.own
     if own is None:
         return None

@@ -1,4 +1,4 @@
-"""A step over time, that a mask may leave out.
+"""A step over time that a mask may leave out.
 
 Letters: B batch, T time, U units.
 """

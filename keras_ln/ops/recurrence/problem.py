@@ -27,7 +27,7 @@ class Plan(NamedTuple):
 
 
 class Own(NamedTuple):
-    """A cell of Keras' in which a subclass has overridden methods."""
+    """A Keras cell some of whose methods a subclass overrides."""
 
     cell: Any
     methods: tuple[str, ...]
@@ -39,9 +39,9 @@ class Own(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What an implementation can say that it runs, and run.
+    """A run that an implementation can accept or refuse.
 
-    To be asked for its reason alone it needs no tensors.
+    To refuse it needs no tensors.
     """
 
     plan: Plan
@@ -152,7 +152,7 @@ def tensors_of(
 ) -> tuple[Any, dict[str, Any]]:
     """Both as tensors, whole numbers among the weights made floating point.
 
-    Directions and statistics would be cut to whole numbers else.
+    Otherwise directions and statistics would be truncated.
 
     Raises:
         ValueError: for sequences that are ragged or sparse.

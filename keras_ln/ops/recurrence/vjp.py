@@ -12,7 +12,7 @@ from typing import Any
 import keras
 
 from keras_ln import backend
-from keras_ln.ops.recurrence.forward import shown, time_major, visits
+from keras_ln.ops.recurrence.forward import h_for_product, time_major, visits
 from keras_ln.ops.recurrence.problem import Plan
 
 
@@ -21,13 +21,14 @@ def vjp(
 ) -> tuple[Any, ...]:
     """Gradients of the tensors that `forward` takes.
 
-    A `lean` loop computes what the next step needs and keeps the gradients
-    of the new states. From them come the other gradients after it, of all
-    steps at once: more arithmetic in fewer kernels.
+    A `lean` loop computes only what the next step needs, and keeps the
+    cotangents of the new states. The other gradients are computed from them
+    after the loop, of all steps at once: more arithmetic in fewer kernels.
     """
     cell, settings, go_backwards, _ = plan
     args, projected, statistics, (previous, from_h) = residuals
-    sequences, states, weights, (input_mask, recurrent_mask), rows = args
+    sequences, states, weights, (input_mask, recurrent_mask), per_step = args
+    _, given = per_step
     d_outputs, d_states, _ = cotangents
     if d_outputs is not None:
         d_outputs = keras.ops.transpose(d_outputs, (1, 0, 2))
@@ -36,7 +37,7 @@ def vjp(
     transposed = keras.ops.transpose(weights["recurrent_kernel"])
     widen = settings.widen
     vectors = [name for name, w in weights.items() if len(w.shape) == 1]
-    norms = cell.norms(weights, settings.epsilon, None, rows[1], False)
+    norms = cell.norms(weights, settings.epsilon, None, given, False)
     if lean:
         wide = tuple(widen(state) for state in previous)
         _, statistics = cell.step(
@@ -49,8 +50,8 @@ def vjp(
         if of_site is not None
     }
 
-    def step_vjp(step: Any, d_states: Any, valid: Any, given: Any) -> Any:
-        projected, from_h, states, factors = step
+    def cell_vjp(kept: Any, d_states: Any, valid: Any, given: Any) -> Any:
+        projected, from_h, states, factors = kept
         d_from_x, d_from_h, d_direct, d_vectors = cell.step_vjp(
             widen(projected),
             widen(from_h),
@@ -72,18 +73,19 @@ def vjp(
 
     def body(carry: Any, row: Any) -> Any:
         d_states, d_vectors = carry
-        step, (valid, given), d_h = row
-        if d_h is not None:
-            d_states = (d_states[0] + widen(d_h), *d_states[1:])
+        kept, (valid, given), d_output = row
+        if d_output is not None:
+            d_states = (d_states[0] + widen(d_output), *d_states[1:])
         d_skipped: tuple[Any, ...] = (None,) * len(d_states)
+        # Where the mask leaves a row out, its cotangents pass by the step.
         if valid is not None:
             d_skipped = tuple(keras.ops.where(valid, 0.0, d) for d in d_states)
             d_states = tuple(keras.ops.where(valid, d, 0.0) for d in d_states)
-        d_products, d_direct, more = step_vjp(step, d_states, valid, given)
-        d_shown = widen(backend.matmul(d_products[1], transposed))
+        d_products, d_direct, more = cell_vjp(kept, d_states, valid, given)
+        d_h = widen(backend.matmul(d_products[1], transposed))
         if recurrent_mask is not None:
-            d_shown = d_shown * widen(recurrent_mask)
-        through = (d_shown, *[None] * (len(states) - 1))
+            d_h = d_h * widen(recurrent_mask)
+        through = (d_h, *[None] * (len(states) - 1))
         d_previous = tuple(map(_sum, through, d_direct, d_skipped))
         if lean:
             return (d_previous, None), d_states
@@ -95,17 +97,18 @@ def vjp(
     if vectors and not lean:
         joined = keras.ops.concatenate([widen(weights[n]) for n in vectors])
         zeros = keras.ops.zeros_like(joined)
-    steps = (projected, from_h, previous, factors)
+    kept = (projected, from_h, previous, factors)
     (d_first, d_vectors), rows_of_loop = backend.scan(
         body,
         (tuple(widen(d) for d in d_states), zeros),
-        (steps, rows, d_outputs),
+        (kept, per_step, d_outputs),
         reverse=not go_backwards,
     )
     flat = keras.tree.map_structure(_flat, rows_of_loop)
     if lean:
-        steps = keras.tree.map_structure(_flat, steps)
-        flat, _, d_vectors = step_vjp(steps, flat, None, None)
+        # Rows that a mask leaves out have cotangents of zero by now.
+        kept = keras.tree.map_structure(_flat, kept)
+        flat, _, d_vectors = cell_vjp(kept, flat, None, None)
     d_from_x, d_from_h = flat
 
     sizes = [weights[name].shape[0] for name in vectors]
@@ -115,7 +118,7 @@ def vjp(
         for name, (start, end) in zip(vectors, places, strict=True)
     }
     inputs = time_major(sequences, input_mask)
-    h = shown(previous[0], dtype, recurrent_mask)
+    h = h_for_product(previous[0], dtype, recurrent_mask)
     d_weights["kernel"] = _product(inputs, d_from_x)
     d_weights["recurrent_kernel"] = _product(h, d_from_h)
     d_weights = {
