@@ -273,6 +273,19 @@ def test_mixed_precision_returns_states_in_the_compute_dtype(row):
             assert dtype == "bfloat16"
 
 
+@pytest.mark.parametrize("use_fused", [False, "auto"])
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_mixed_precision_does_not_round_vectors(row, use_fused):
+    """Not on the way into a call either: float16 ends at 65,504."""
+    layer = row.make(dtype="mixed_float16", use_fused=use_fused)
+    layer.build(row.input_shape)
+    for weight in layer.trainable_weights:
+        if weight.name.endswith("_gamma"):
+            weight.assign(np.full(weight.shape, 1e6))
+    output = keras.ops.convert_to_numpy(layer(example(row)))
+    assert np.isfinite(output).all()
+
+
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_cell_and_layer_exchange_weights(row, tmp_path):
     ours = row.make()
