@@ -69,15 +69,15 @@ reference_backward=None)``
     differentiate it once.
 
 ``native_reason()``
-    A sentence on why kernels cannot be called here, or None. They must not be
-    called before it was asked.
+    A sentence on why kernels cannot be called here, or None. It must have been
+    asked before the first call, which relies on what it registers.
 
 ``native_description()``
     The kernels' version and instruction set, where there is no such sentence.
 
 ``is_exported()``
-    Whether the program that is made now is to run where there may be no
-    kernels, as far as that is known.
+    Whether the program that is being traced will be saved, to run where there
+    may be no kernels, as far as that is known.
 
 ``jacobian(function, x)``
     Of a function from one tensor to one tensor, at ``x``: a tensor of the

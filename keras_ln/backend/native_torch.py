@@ -9,17 +9,16 @@ import torch
 
 from keras_ln.backend import native
 
-# Of what has not the dtype of the problem.
+# Of the arrays whose dtype is not the problem's.
 _DTYPES = {"residuals": (torch.uint8,), "mask": (torch.bool, torch.uint8)}
-# What the operators take beside tensors. The results are names, joined by
-# commas.
+# What the operators take beside tensors; `results` are names, joined by commas.
 _OPTIONS = (
     "str results, str cell, float epsilon, bool go_backwards, "
     "bool carry_normalized_state"
 )
 
 
-# torch.compile need not read how it was found out.
+# So that torch.compile does not trace into it.
 @torch.compiler.assume_constant_result
 def reason():
     """Why kernels cannot be called; see the package docstring."""
@@ -54,15 +53,15 @@ def call_native(call, arrays):
 def _make_operators():
     """Makes torch.ops.keras_ln.forward and .backward.
 
-    Their arguments are all that a call can have, None where it has them not,
-    and their results all that it can give, without elements where they are not
-    wanted: the older of torch's two vmaps, which torch.autograd uses, takes no
-    lists.
+    They take every array that a call can have, or None in its place, and
+    return every result that there can be, without elements where it is not
+    wanted. Lists of tensors would be simpler, but the older of torch's two
+    vmaps, which torch.autograd uses for `is_grads_batched`, takes none.
     """
     from keras_ln_kernels import call
 
-    # For torch.compile, which takes operators as they are and differentiates
-    # once. Elsewhere `custom_vjp` calls them where nothing is recorded.
+    # The gradient formula is for torch.compile. In eager mode `custom_vjp`
+    # calls the operators inside an autograd.Function, which records nothing.
     _operator("forward", call.FORWARD).register_autograd(
         functools.partial(_backward, call),
         setup_context=functools.partial(_setup_context, call),
@@ -89,9 +88,12 @@ def _operator(name, direction):
             name: _checked(name, array, shapes[name], x.dtype)
             for name, array in arrays.items()
         }
-        made = {name: _new(name, shapes[name], x) for name in call.results}
-        if "residuals" in made:
-            made["residuals"] = _lent(*shapes["residuals"])
+        made = {
+            name: _recycled(*shapes[name])
+            if name == "residuals"
+            else _new(name, shapes[name], x)
+            for name in call.results
+        }
         places = {name: a.data_ptr() for name, a in (arrays | made).items()}
         run(call, places, sizes, torch.get_num_threads())
         return _all_of(gives, made, x)
@@ -99,14 +101,14 @@ def _operator(name, direction):
     @operator.register_fake
     def _(*args):
         call, _, arrays = _read(takes, args)
-        # Sizes may be symbols, which no cache takes.
+        # Not by `_shapes`: symbolic sizes are not hashable.
         sizes, x = _sizes(call, arrays), arrays["x"]
         made = {n: _new(n, call.shape(n, sizes), x) for n in call.results}
         return _all_of(gives, made, x)
 
     @operator.register_vmap
     def _(info, in_dims, *args):
-        """One call after the other: each has threads of its own to do it."""
+        """One call after the other; each is parallel by itself."""
         rows = [
             operator(
                 *[
@@ -177,22 +179,22 @@ def _new(name, shape, like):
     return torch.empty(shape, dtype=dtype, device=like.device)
 
 
-# Memory for residuals that nobody has now. Fresh memory costs a tenth of a
-# training step: the system hands it out page by page. The layer that gave its
-# own back last is the one that asks first, hence from the end.
+# Memory of residuals that are gone, to be used again: page faults on fresh
+# memory take a tenth of a training step. Layers return theirs in the reverse of
+# the order in which the next step asks, hence last in, first out.
 _pieces: collections.deque[torch.Tensor] = collections.deque(maxlen=8)
 
 
-def _lent(size):
-    """A tensor of so many bytes, whose memory serves again after it."""
+def _recycled(size):
+    """An uninitialised tensor of so many bytes, returned to `_pieces` later."""
     piece = None
-    # Another thread may be faster.
+    # It may be empty, or another thread may empty it first.
     with contextlib.suppress(IndexError):
         piece = _pieces.pop()
     if piece is None or not size <= len(piece) <= 2 * size:
         piece = torch.empty(size, dtype=torch.uint8)
-    # The tensor keeps the array alive, wherever it goes, and the end of the
-    # array is known.
+    # The tensor's storage holds a reference to the array, whose finalizer runs
+    # when the last tensor with that storage is gone.
     array = piece.numpy()[:size]
     weakref.finalize(array, _pieces.append, piece).atexit = False
     return torch.from_numpy(array)

@@ -38,17 +38,19 @@ def reason(problem: Problem) -> str | None:
     dtypes = set(map(keras.backend.standardize_dtype, received))
     if len(dtypes) > 1 or not dtypes <= _DTYPES:
         return (
-            "The kernels compute in float32 or float64, with all tensors in "
-            f"the same. Received: {', '.join(sorted(dtypes))}."
+            "The kernels need float32 or float64 tensors, all of one dtype. "
+            f"Received: {', '.join(sorted(dtypes))}."
         )
     if problem.sequences is not None and problem.sequences.shape[0] == 0:
-        return "There are no rows."
+        return "The batch is empty."
     if not backend.on_cpu():
-        return "The kernels run on a CPU."
+        return "The kernels run on CPUs only."
     if keras.distribution.distribution() is not None:
-        return "keras.distribution asks XLA to divide what kernels do at once."
+        return (
+            "XLA cannot partition the kernels over keras.distribution's mesh."
+        )
     if backend.is_exported():
-        return "What is exported must run without the kernels."
+        return "Exported programs must run where there are no kernels."
     return backend.native_reason()
 
 
