@@ -4,7 +4,9 @@ A training step is the forward pass and the gradients of the layer's weights
 and of its input, for a given cotangent of the output.
 """
 
+import functools
 import inspect
+import os
 
 from benchmarks.harness import MODES
 
@@ -32,6 +34,32 @@ def layer_programs(name, make_layer, arrays, dtype, modes=("graph", "XLA")):
     if backend == "jax":
         return {f"{name}, jax": lambda: jax_steps(make_layer(), arrays, dtype)}
     return {f"{name}, torch": lambda: _torch(make_layer(), arrays, dtype)}
+
+
+def without_kernels(programs):
+    """The programs as they run without keras-ln-kernels."""
+
+    def off(function):
+        def run():
+            before = os.environ.get("KERAS_LN_KERNELS")
+            # Read when a layer is called, which on torch is at every step.
+            os.environ["KERAS_LN_KERNELS"] = "0"
+            result = function()
+            del os.environ["KERAS_LN_KERNELS"]
+            if before is not None:
+                os.environ["KERAS_LN_KERNELS"] = before
+            return result
+
+        return run
+
+    def made(program):
+        steps = off(program)()
+        return {mode: off(step) for mode, step in steps.items()}
+
+    return {
+        provider: functools.partial(made, program)
+        for provider, program in programs.items()
+    }
 
 
 def _tensorflow(layer, arrays, dtype, jit_compile):

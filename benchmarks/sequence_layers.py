@@ -10,9 +10,10 @@ threads. The first call, which compiles, stands in a column of its own. Peak
 memory is what a step needs at most above weights and inputs, in a process of
 its own.
 
-KERAS_BACKEND chooses the framework; JAX' scan, torch and haste-pytorch-cpu
-join in where they are installed. On a GPU run it with KERAS_BACKEND=jax:
-Keras' LSTM and torch's then call cuDNN.
+On a CPU keras_ln is timed twice where keras-ln-kernels is installed, with and
+without it. KERAS_BACKEND chooses the framework; JAX' scan, torch and
+haste-pytorch-cpu join in where they are installed. On a GPU run it with
+KERAS_BACKEND=jax: Keras' LSTM and torch's then call cuDNN.
 """
 
 import functools
@@ -136,7 +137,12 @@ def programs(options, size):
     ours = getattr(keras_ln, names.ours)
     fused = functools.partial(make, ours, use_fused=True)
     # XLA compiles our op in any mode: the outer program's is the user's.
-    found = of("keras_ln", fused, modes=("graph",))
+    found = {}
+    if keras_ln.ops.implementation(fused())[0] == "native":
+        found |= of("keras_ln (kernels)", fused, modes=("graph",))
+    found |= keras_programs.without_kernels(
+        of("keras_ln", fused, modes=("graph",))
+    )
     if options.recurrent_dropout:
         plain = functools.partial(fused, recurrent_dropout=0.0)
         found |= of("keras_ln without dropout", plain, modes=("graph",))

@@ -4,6 +4,8 @@ Private modules and attributes, and differences between versions, are met here
 and in no other file. `tests/test_architecture.py` holds the package to it.
 """
 
+import sys
+from types import FrameType
 from typing import Any
 
 import keras
@@ -20,10 +22,33 @@ else:
 
 __all__ = [
     "DropoutRNNCell",
+    "device_names",
+    "is_exporting",
     "layers_within",
     "own_non_trainable_variables",
     "torch_device",
 ]
+
+
+def device_names() -> list[str]:
+    """The devices that programs run on by default."""
+    if torch_device is not None:
+        return [torch_device()]
+    return keras.distribution.list_devices()
+
+
+def is_exporting() -> bool:
+    """Whether one of Keras' exporters is what traces a program now.
+
+    There is no other sign of it than its code at work.
+    test_exports_hold_no_kernels notices a change.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith("keras.src.export."):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def layers_within(model: keras.Model) -> list[keras.layers.Layer]:

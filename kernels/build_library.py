@@ -6,6 +6,7 @@ every platform on every other. The build backend calls `build`, too.
 """
 
 import argparse
+import importlib.util
 import os
 import platform
 import subprocess
@@ -39,6 +40,8 @@ FLAGS = [
     "-fno-threadsafe-statics",
 ]
 COMMON_SOURCES = ("api.cc", "cpu.cc", "parallel.cc", "scratch.cc")
+# Compiled where the header of XLA's foreign function interface is at hand.
+XLA_SOURCE = "xla/handlers.cc"
 # What a file is compiled for must be what cpu.cc asks the CPU for.
 _AVX2 = ("avx2", "fma")
 _AVX512 = ("avx512f", "avx512vl", "avx512dq", "avx512bw")
@@ -104,6 +107,14 @@ def library_name(target):
     return f"libkeras_ln_kernels{target.suffix}"
 
 
+def xla_headers():
+    """The folder with XLA's headers, which jaxlib carries; or None."""
+    jaxlib = importlib.util.find_spec("jaxlib")
+    if jaxlib is None:
+        return None
+    return Path(jaxlib.submodule_search_locations[0], "include")
+
+
 def build(folder, name=None, compiler=None, sanitize=False):
     """Compiles the library for the platform `name` into `folder`.
 
@@ -128,13 +139,16 @@ def build(folder, name=None, compiler=None, sanitize=False):
         command = [sys.executable, "-m", "ziglang", "c++"]
         command += ["-target", target.triple]
         linking = ["-nostdlib++", "-s"]
+    headers = xla_headers()
     library = Path(folder, library_name(target))
     library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as objects:
 
         def compiled(source, features=()):
-            to = Path(objects, source).with_suffix(".o")
+            to = Path(objects, Path(source).stem).with_suffix(".o")
             chosen = _machine_flags(target, features, bool(compiler))
+            if source == XLA_SOURCE:
+                chosen += ["-isystem", headers]
             _run(*command, *flags, *chosen, "-c", SOURCE / source, "-o", to)
             return to
 
@@ -142,6 +156,10 @@ def build(folder, name=None, compiler=None, sanitize=False):
         sources = dict(INSTRUCTION_SETS[target.machine])
         for source in COMMON_SOURCES:
             sources[source] = ()
+        if headers is None:
+            print("There is no jaxlib: built without calls from XLA.")
+        else:
+            sources[XLA_SOURCE] = ()
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             files = list(pool.map(compiled, sources, sources.values()))
         linking += SANITIZE if sanitize else []

@@ -62,6 +62,32 @@ def pytest_addoption(parser):
         help="TensorFlow compiles in every test, as users do; without it "
         "only in those marked `compiled`",
     )
+    parser.addoption(
+        "--kernels",
+        action="store_true",
+        help="run with the CPU kernels of keras-ln-kernels, which must be "
+        "installed, and their tests too; without it they are off",
+    )
+
+
+def pytest_configure(config):
+    """Turns the kernels on or off."""
+    if not config.getoption("--kernels"):
+        os.environ["KERAS_LN_KERNELS"] = "0"
+        return
+    from keras_ln import backend
+
+    if (reason := backend.native_reason()) is not None:
+        raise pytest.UsageError(f"--kernels: {reason}")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leaves out the tests of the kernels, where they are off."""
+    if config.getoption("--kernels"):
+        return
+    of_kernels = [i for i in items if i.get_closest_marker("kernels")]
+    items[:] = [i for i in items if i not in of_kernels]
+    config.hook.pytest_deselected(items=of_kernels)
 
 
 def pytest_itemcollected(item):
@@ -115,3 +141,9 @@ def same_start():
     yield
     keras.config.set_floatx(floatx)
     keras.config.set_dtype_policy(policy)
+
+
+@pytest.fixture
+def without_kernels(monkeypatch):
+    """For tests of the other implementations, with --kernels too."""
+    monkeypatch.setenv("KERAS_LN_KERNELS", "0")

@@ -38,6 +38,12 @@ BACKEND_FREE = [
     "tests/test_reference.py",
 ]
 
+# What the CPU kernels take a part in.
+RUN_ON_KERNELS = ["ops", "layers/rnn", "test_goldens.py", "test_report.py"]
+RUN_ON_KERNELS += ["test_exports.py", "reliability/test_properties.py"]
+
+WORKERS = str(min(os.cpu_count() or 1, 8))
+
 IMPORT_WHEEL = """
 import importlib.metadata, importlib.util
 import keras, keras_ln
@@ -98,6 +104,38 @@ def wheel():
         run(python, "-I", "-c", IMPORT_WHEEL, cwd=folder, KERAS_BACKEND="jax")
 
 
+def kernels():
+    """Build the CPU kernels, test them, and repeat with them what they run.
+
+    In a folder of their own: whoever has none goes on without.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        # A copy, since setuptools builds in the folder of the sources.
+        source, installed = Path(folder, "source"), Path(folder, "installed")
+        shutil.copytree(ROOT / "kernels", source)
+        pip = (sys.executable, "-m", "pip", "install", "-q", "--no-deps")
+        run(*pip, "--target", installed, source)
+        paths = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(installed)])}
+        pytest = (sys.executable, "-m", "pytest", "-q")
+        package = installed / "keras_ln_kernels"
+        (library,) = package.glob("libkeras_ln_kernels.*")
+        run(
+            *pytest,
+            cwd=ROOT / "kernels",
+            OMP_NUM_THREADS="1",
+            KERAS_LN_KERNELS_LIBRARY=str(library),
+        )
+        parallel = ("-n", WORKERS, "--dist", "worksteal")
+        for backend in SUITES:
+            print(f"==> kernels on {backend}", flush=True)
+            run(
+                *(*pytest, "--kernels", *parallel, *pytest_arguments()),
+                *(f"tests/{path}" for path in RUN_ON_KERNELS),
+                KERAS_BACKEND=backend,
+                **paths,
+            )
+
+
 def pytest_arguments(full=False):
     """Those that choose the tests of the quick run, or of the full one."""
     never = "not slow and not accelerator and not peers"
@@ -109,15 +147,16 @@ def pytest_arguments(full=False):
 def suite(backend, full):
     """Tests on one backend, one process per core."""
     pytest = (sys.executable, "-m", "pytest", "-q", "--dist", "worksteal")
-    workers = str(min(os.cpu_count() or 1, 8))
     # The docstring examples are compiled in the quick run.
     paths = ["tests"] if full or backend != "tensorflow" else []
     if backend != "tensorflow":
         paths += [f"--ignore={path}" for path in BACKEND_FREE]
     arguments = pytest_arguments(full)
-    run(*pytest, "-n", workers, *arguments, *paths, KERAS_BACKEND=backend)
+    run(*pytest, "-n", WORKERS, *arguments, *paths, KERAS_BACKEND=backend)
 
 
+# By hand, and in .ci/run: they need a compiler, which is downloaded.
+MORE_CHECKS = {"kernels": kernels}
 CHECKS = {
     "style": style,
     "types": types,
@@ -133,8 +172,9 @@ def main(argv=None):
         "checks",
         nargs="*",
         metavar="CHECK",
-        help=f"any of {', '.join((*CHECKS, *SUITES))}; all by default, and "
-        f"with --full {', '.join(SUITES)}",
+        help=f"any of {', '.join((*CHECKS, *MORE_CHECKS, *SUITES))}; all but "
+        f"{', '.join(MORE_CHECKS)} by default, and with --full "
+        f"{', '.join(SUITES)}",
     )
     parser.add_argument(
         "--full",
@@ -144,9 +184,10 @@ def main(argv=None):
     args = parser.parse_args(argv)
     names = [*SUITES] if args.full else [*CHECKS, *SUITES]
     chosen = args.checks or names
-    if unknown := set(chosen) - set(names):
+    known = names if args.full else [*names, *MORE_CHECKS]
+    if unknown := set(chosen) - set(known):
         parser.error(
-            f"expected any of {', '.join(names)}. Received: "
+            f"expected any of {', '.join(known)}. Received: "
             f"{', '.join(sorted(unknown))}."
         )
     failed = []
@@ -158,7 +199,7 @@ def main(argv=None):
             if name in SUITES:
                 suite(name, args.full)
             else:
-                CHECKS[name]()
+                (CHECKS | MORE_CHECKS)[name]()
         except subprocess.CalledProcessError as error:
             print(f"==> {name} failed: {error}", flush=True)
             failed.append(name)

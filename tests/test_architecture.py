@@ -1,9 +1,9 @@
 """The package's one-way rule: layers -> ops -> backend, one step at a time.
 
 `analysis`, `compat` and `tuning` read layers and ops, and nobody imports
-them. A framework is imported by the backend module of its name and by no other
-file, however late in the program. What Keras does not export, `_keras.py` uses
-alone, for everybody.
+them. A framework is imported by the backend modules of its name and by no
+other file, however late in the program. What Keras does not export, `_keras.py`
+uses alone, for everybody.
 """
 
 import ast
@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "tuning": {"tuning", "layers", "ops"},
     "version": set(),
     "_keras": set(),
+    "__main__": {"layers", "ops", "version"},
 }
 # Of the standard library and torch.
 PUBLIC = {"_fields", "_replace", "_current_level"}
@@ -115,7 +116,11 @@ def offences(source, path):
             continue
         for component in (root, *rest):
             framework = BACKEND_OF.get(component)
-            places = (f"backend/{framework}.py", f"backend/{framework}/")
+            places = (
+                f"backend/{framework}.py",
+                f"backend/{framework}/",
+                f"backend/native_{framework}.py",
+            )
             if framework and not path.startswith(places):
                 found.append(f"{path} imports a framework: {name}")
     found += [

@@ -11,7 +11,8 @@ torch. Each of them supplies the same names:
     The number of steps may be unknown where the framework allows it.
     Differentiable by the framework's own means.
 
-``custom_vjp(forward, backward, reference=None, compiled=True)``
+``custom_vjp(forward, backward, reference=None, compiled=True,
+reference_backward=None)``
     A differentiable function ``op(*args, keep=True) -> outputs`` with a
     hand-written vector-Jacobian product. ``forward(*args, keep=...)`` returns
     ``(outputs, residuals)``, of which without ``keep`` only the outputs are
@@ -20,12 +21,15 @@ torch. Each of them supplies the same names:
     argument. Missing cotangents arrive as zeros. XLA compiles both on
     TensorFlow and JAX; on TensorFlow not without ``compiled``, unless it
     compiles the program around them. Second derivatives are plain autodiff of
-    ``backward(reference(*args, keep=True)[1], cotangents)``, where
-    ``reference`` returns what ``forward`` does, and is ``forward`` by default.
-    JAX and torch know whether there is something to differentiate, and keep
-    residuals then alone. TensorFlow does not: it takes the ``keep`` of the
-    call, and without it a gradient runs the reference first. Build an op once
-    per static configuration and keep it: a new op compiles anew.
+    ``reference_backward(reference(*args, keep=True)[1], cotangents)``, where
+    the reference is the other pair of functions by default. ``reference``
+    returns what ``forward`` does; with a ``reference_backward``, which takes
+    them, its residuals are its own, and ``forward`` and ``backward`` need be
+    programs for a CPU alone. JAX and torch know whether there is something to
+    differentiate, and keep residuals then alone. TensorFlow does not: it takes
+    the ``keep`` of the call, and without it a gradient runs the sequence again
+    first. Build an op once per static configuration and keep it: a new op
+    compiles anew.
 
 ``tanh, sigmoid, relu, exp, log, sqrt, matmul, mean, sum``
     As in ``keras.ops``, except that float64 stays float64 to its last digit:
@@ -55,6 +59,26 @@ torch. Each of them supplies the same names:
     by itself what it has read, as torch.compile does. A cache of ops would
     only be in its way.
 
+``call_native(call, arrays)``
+    One call of the CPU kernels that keras-ln-kernels has, without derivatives:
+    ``call`` is a ``keras_ln_kernels.call.Call``, which says what runs, forwards
+    or backwards, ``arrays`` a dictionary with the tensors that its
+    ``arguments`` name, in the shapes that it tells. Returns a dictionary with
+    the tensors that its ``results`` name. Batch and steps may be unknown where
+    the framework allows it. torch.compile, which sees an operator, can
+    differentiate it once.
+
+``native_reason()``
+    A sentence on why kernels cannot be called here, or None. It must have been
+    asked before the first call, which relies on what it registers.
+
+``native_description()``
+    The kernels' version and instruction set, where there is no such sentence.
+
+``is_exported()``
+    Whether the program that is being traced will be saved, to run where there
+    may be no kernels, as far as that is known.
+
 ``jacobian(function, x)``
     Of a function from one tensor to one tensor, at ``x``: a tensor of the
     shape ``function(x).shape + x.shape`` with the derivative of every output,
@@ -67,6 +91,8 @@ from typing import Any
 
 import keras
 
+from keras_ln.backend import native
+
 _BACKENDS = ("tensorflow", "jax", "torch")
 
 if keras.backend.backend() not in _BACKENDS:
@@ -78,6 +104,9 @@ if keras.backend.backend() not in _BACKENDS:
     )
 
 _module: Any = importlib.import_module(f"{__name__}.{keras.backend.backend()}")
+_native: Any = importlib.import_module(
+    f"{__name__}.native_{keras.backend.backend()}"
+)
 
 scan = _module.scan
 custom_vjp = _module.custom_vjp
@@ -96,3 +125,7 @@ how_to_densify = _module.how_to_densify
 on_cpu = _module.on_cpu
 reads_python = _module.reads_python
 jacobian = _module.jacobian
+call_native = _native.call_native
+native_description = native.description
+native_reason = _native.reason
+is_exported = _native.is_exported

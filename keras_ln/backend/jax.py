@@ -4,6 +4,8 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.dtypes import float0
 
 tanh = jnp.tanh
 sigmoid = jax.nn.sigmoid
@@ -76,15 +78,25 @@ def _vary(arrays, axes):
     return jax.tree.map(vary, arrays) if axes else arrays
 
 
-def custom_vjp(forward, backward, reference=None, compiled=True):
+def custom_vjp(
+    forward,
+    backward,
+    reference=None,
+    compiled=True,
+    reference_backward=None,
+):
     """An op with a hand-written VJP; see the package docstring."""
 
     def outputs_only(*args):
         return forward(*args, keep=False)[0]
 
-    first = functools.partial(forward, keep=True)
-    if reference is not None:
-        # JAX differentiates the rule itself.
+    first, second = functools.partial(forward, keep=True), backward
+    # JAX differentiates the rule itself.
+    if reference_backward is not None:
+        outputs_only, first, second = _for_one_platform(
+            forward, backward, reference, reference_backward
+        )
+    elif reference is not None:
         again = functools.partial(reference, keep=True)
         first = jax.custom_jvp(first)
         first.defjvp(
@@ -92,7 +104,7 @@ def custom_vjp(forward, backward, reference=None, compiled=True):
         )
     vjp = jax.custom_vjp(outputs_only)
     # The rule's first half runs where there is something to differentiate.
-    vjp.defvjp(jax.jit(first), jax.jit(backward))
+    vjp.defvjp(jax.jit(first), jax.jit(second))
     # A gradient must have the type of its argument, also where some of the
     # arguments differ between the devices of jax.shard_map.
     compiled = jax.jit(lambda *args: vjp(*_vary(args, _varying(args))))
@@ -101,6 +113,80 @@ def custom_vjp(forward, backward, reference=None, compiled=True):
         return compiled(*args)
 
     return op
+
+
+def _for_one_platform(forward, backward, reference, reference_backward):
+    """The three functions of an op that is the reference but on a CPU.
+
+    The residuals of one do not fit the other: they have no derivatives, and
+    the arguments stand beside them.
+    """
+
+    def outputs_of(*args):
+        return reference(*args, keep=False)[0]
+
+    def gradients_of(args, cotangents):
+        residuals = reference(*args, keep=True)[1]
+        return reference_backward(residuals, cotangents)
+
+    @functools.partial(_on_cpu, default=outputs_of)
+    def outputs_only(*args):
+        return forward(*args, keep=False)[0]
+
+    def keeping(*args):
+        return forward(*args, keep=True)
+
+    def keeping_nothing(*args):
+        _, shapes = jax.eval_shape(keeping, *args)
+        residuals = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        return outputs_of(*args), _vary(residuals, _varying(args))
+
+    @jax.custom_jvp
+    def first(*args):
+        outputs, residuals = _on_cpu(keeping, default=keeping_nothing)(*args)
+        return outputs, (residuals, args)
+
+    @jax.custom_jvp
+    def second(residuals, cotangents):
+        kept, args = residuals
+        run = _on_cpu(
+            lambda kept, args, cotangents: backward(kept, cotangents),
+            default=lambda kept, *others: gradients_of(*others),
+        )
+        return run(kept, args, cotangents)
+
+    @first.defjvp
+    def first_jvp(args, tangents):
+        outputs, (residuals, _) = first(*args)
+        _, d_outputs = jax.jvp(outputs_of, args, tangents)
+        none = jax.tree.map(_no_tangent, residuals)
+        return (outputs, (residuals, args)), (d_outputs, (none, tangents))
+
+    @second.defjvp
+    def second_jvp(primals, tangents):
+        (_, args), cotangents = primals
+        (_, d_args), d_cotangents = tangents
+        _, d_gradients = jax.jvp(
+            gradients_of, (args, cotangents), (d_args, d_cotangents)
+        )
+        return second(*primals), d_gradients
+
+    return outputs_only, first, second
+
+
+def _on_cpu(function, default):
+    """The function in programs for a CPU, the other in those for others."""
+
+    def chosen(*args):
+        return jax.lax.platform_dependent(*args, cpu=function, default=default)
+
+    return chosen
+
+
+def _no_tangent(x):
+    if jnp.issubdtype(x.dtype, jnp.inexact):
+        return jnp.zeros_like(x)
+    return np.zeros(x.shape, float0)
 
 
 def jacobian(function, x):

@@ -66,9 +66,16 @@ def scan(step, init, xs, *, reverse=False):
     return carry, _map(lambda *leaves: torch.stack(leaves), *rows)
 
 
-def custom_vjp(forward, backward, reference=None, compiled=True):
+def custom_vjp(
+    forward,
+    backward,
+    reference=None,
+    compiled=True,
+    reference_backward=None,
+):
     """An op with a hand-written VJP; see the package docstring."""
     reference = reference or forward
+    functions = (forward, backward, reference, reference_backward or backward)
 
     def op(*args, keep=True):
         if _wants_plain_operations():
@@ -78,7 +85,7 @@ def custom_vjp(forward, backward, reference=None, compiled=True):
         keep = torch.is_grad_enabled() and (
             keep or any(leaf.requires_grad for leaf in leaves)
         )
-        call = _Call(forward, backward, reference, _skeleton(args), keep)
+        call = _Call(functions, _skeleton(args), keep)
         results = _Op.apply(call, *leaves)
         return _fill(call.outputs, results)
 
@@ -105,10 +112,11 @@ class _Call:
     it is, other than a dictionary, which torch.func copies.
     """
 
-    def __init__(self, forward, backward, reference, args, keep):
-        """A call with arguments of the structure `args`."""
-        self.forward, self.backward = forward, backward
-        self.reference, self.args, self.keep = reference, args, keep
+    def __init__(self, functions, args, keep):
+        """A call, of `custom_vjp`'s functions; `args` is a structure."""
+        self.forward, self.backward, *others = functions
+        self.reference, self.reference_backward = others
+        self.args, self.keep = args, keep
         self.outputs = self.residuals = None
         # Where the residuals are among the arguments and the results.
         self.places: list[int] = []
@@ -160,13 +168,15 @@ class _Op(torch.autograd.Function):
             # second derivatives need them computed again from the arguments.
             args = _fill(call.args, saved[: ctx.arity])
             _, residuals = call.reference(*args, keep=True)
+            backward = call.reference_backward
         else:
             residuals = _fill(call.residuals, saved[ctx.arity :])
+            backward = call.backward
         dense = [
             zeros() if cotangent is None else _dense(cotangent)
             for zeros, cotangent in zip(ctx.zeros, cotangents, strict=False)
         ]
-        gradients = call.backward(residuals, _fill(call.outputs, dense))
+        gradients = backward(residuals, _fill(call.outputs, dense))
         return None, *_gradients_of(call.args, gradients)
 
 

@@ -1,5 +1,6 @@
 """Layer-normalised recurrent layers over whole sequences, on a CPU."""
 
+from keras_ln_kernels.call import Call, Sizes
 from keras_ln_kernels.cells import CELLS
 from keras_ln_kernels.library import (
     instruction_set,
@@ -12,7 +13,9 @@ from keras_ln_kernels.version import __version__
 
 __all__ = [
     "CELLS",
+    "Call",
     "Sequence",
+    "Sizes",
     "__version__",
     "instruction_set",
     "release_scratch",

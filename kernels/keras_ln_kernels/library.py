@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 
 _SUFFIX = "dylib" if sys.platform == "darwin" else "so"
 _PATH = Path(__file__).with_name(f"libkeras_ln_kernels.{_SUFFIX}")
@@ -169,6 +169,7 @@ def _declare(loaded: Any) -> None:
         "kln_instruction_set": (text, []),
         "kln_use_instruction_set": (text, [text]),
         "kln_residual_bytes": (size, [problem]),
+        "kln_useful_threads": (size, [problem]),
         "kln_forward": (text, [problem, ctypes.POINTER(Forward)]),
         "kln_backward": (text, [problem, ctypes.POINTER(Backward)]),
         "kln_product": (

@@ -5,6 +5,9 @@
 
 namespace {
 
+// Multiplications that a thread must have to do.
+constexpr double kLeastWork = 1 << 20;
+
 const char* check(const KlnProblem* p) {
   if (!p) return "problem: NULL";
   if (p->abi_version != KLN_ABI_VERSION ||
@@ -77,6 +80,16 @@ const char* kln_use_instruction_set(const char* name) {
 
 int64_t kln_residual_bytes(const KlnProblem* p) {
   return check(p) ? -1 : kln::kernels()->residual_bytes(*p);
+}
+
+int64_t kln_useful_threads(const KlnProblem* p) {
+  if (check(p)) return 1;
+  const int gates[] = {4, 3, 1};
+  const double steps = double(p->batch) * double(p->steps);
+  const double work = steps * gates[p->cell] * double(p->units) *
+                      double(p->features + p->units) / kLeastWork;
+  if (work < 1) return 1;
+  return work < double(p->threads) ? int64_t(work) : p->threads;
 }
 
 const char* kln_forward(const KlnProblem* p, const KlnForward* f) {

@@ -18,7 +18,7 @@
 #define KLN_EXPORT __attribute__((visibility("default")))
 
 /* Changes with every change of a struct, a meaning or a function here. */
-#define KLN_ABI_VERSION 1
+#define KLN_ABI_VERSION 2
 
 #define KLN_RESIDUAL_ALIGNMENT 16 /* bytes, as malloc has it */
 
@@ -126,6 +126,10 @@ KLN_EXPORT const char* kln_use_instruction_set(const char* name);
 /* -1 where kln_forward would refuse the problem. Depends on sizes, cell and
  * which weights there are, neither on threads nor on the instruction set. */
 KLN_EXPORT int64_t kln_residual_bytes(const KlnProblem* problem);
+
+/* As many of the problem's threads as have enough to do: to wake one takes some
+ * ten microseconds. 1 where kln_forward would refuse the problem. */
+KLN_EXPORT int64_t kln_useful_threads(const KlnProblem* problem);
 
 KLN_EXPORT const char* kln_forward(const KlnProblem* problem,
                                    const KlnForward* forward);

@@ -9,6 +9,9 @@ import keras_ln
 from keras_ln import backend, ops
 from keras_ln.ops.recurrence.choice import IMPLEMENTATIONS
 
+# The kernels are test_native.py's.
+pytestmark = pytest.mark.usefixtures("without_kernels")
+
 STEPWISE = [row for row in SEQUENCE_LAYERS if not row.batch_statistics]
 
 
@@ -46,7 +49,7 @@ def test_the_default_is_fused(row, ran):
     layer = row.make()
     for _ in ("not built", "built"):
         name, reasons = ops.implementation(layer)
-        assert (name, [*reasons]) == ("fused", ["loop"])
+        assert (name, [*reasons]) == ("fused", ["native", "loop"])
         assert "fused comes before it" in reasons["loop"]
         layer(np.ones((B, T, D), "float32"))
     assert ran == ["fused", "fused"]
@@ -65,7 +68,7 @@ def test_the_default_is_fused(row, ran):
 def test_the_loop_and_why(row, arguments, reason, ran):
     layer = row.make(**arguments)
     name, reasons = ops.implementation(layer)
-    assert (name, [*reasons]) == ("loop", ["fused"])
+    assert (name, [*reasons]) == ("loop", ["native", "fused"])
     assert reason in reasons["fused"]
     layer(np.ones((B, T, D), "float32"))
     assert ran == ["loop"]
@@ -76,7 +79,7 @@ def test_inside_portable(row, ran):
     layer, must = row.make(), row.make(use_fused=True)
     with ops.portable():
         name, reasons = ops.implementation(layer)
-        assert (name, [*reasons]) == ("loop", ["fused"])
+        assert (name, [*reasons]) == ("loop", ["native", "fused"])
         assert "ops.portable() asks" in reasons["fused"]
         layer(np.ones((B, T, D), "float32"))
         with pytest.raises(ValueError, match=f"True, but {row.name}.*portable"):

@@ -108,6 +108,7 @@ def undifferentiated():
 # TensorFlow cannot know, and takes `training` for it.
 @pytest.mark.parametrize("training", [False, True][: 1 + TELLS])
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+@pytest.mark.usefixtures("without_kernels")
 def test_inference_keeps_nothing_for_a_gradient(row, training, monkeypatch):
     kept = []
     stack = backend.scan
@@ -159,6 +160,7 @@ def loops_of_a_gradient(layer, x, training, monkeypatch):
 
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", ["LNGRU", "BNLSTM"])
+@pytest.mark.usefixtures("without_kernels")
 def test_a_gradient_runs_the_sequence_once(name, monkeypatch):
     """Forward and backward, whether or not it was said that it is asked for.
 
@@ -177,6 +179,7 @@ def test_a_gradient_runs_the_sequence_once(name, monkeypatch):
 if BACKEND != "torch":
 
     @pytest.mark.compiled
+    @pytest.mark.usefixtures("without_kernels")
     def test_repeated_shapes_compile_once():
         traces = []
 

@@ -13,13 +13,24 @@ from keras_ln.backend.tensorflow.structures import (
 )
 
 
-def custom_vjp(forward, backward, reference=None, compiled=True):
+def custom_vjp(
+    forward,
+    backward,
+    reference=None,
+    compiled=True,
+    reference_backward=None,
+):
     """An op with a hand-written VJP; see the package docstring."""
+    first = forward if reference_backward else reference or forward
     reference = reference or forward
+    reference_backward = reference_backward or backward
 
     def again(args, cotangents):
         residuals = reference(*args, keep=True)[1]
-        return backward(residuals, cotangents)
+        return reference_backward(residuals, cotangents)
+
+    def both(args, cotangents):
+        return backward(first(*args, keep=True)[1], cotangents)
 
     def outputs_only(*args):
         return reference(*args, keep=False)[0]
@@ -38,7 +49,7 @@ def custom_vjp(forward, backward, reference=None, compiled=True):
         compiled,
     )
     forgetting = _differentiable(
-        without_residuals, again, again, outputs_only, compiled
+        without_residuals, both, again, outputs_only, compiled
     )
 
     def op(*args, keep=True):

@@ -114,6 +114,7 @@ LN_GRU = Cell(
         "recurrent_gamma": 3,
         "recurrent_beta": 3,
     },
+    in_kernels="gru",
 )
 
 

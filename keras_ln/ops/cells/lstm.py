@@ -120,6 +120,7 @@ LN_LSTM = Cell(
         "state_gamma": 1,
         "state_beta": 1,
     },
+    in_kernels="lstm",
 )
 
 

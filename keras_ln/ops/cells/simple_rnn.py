@@ -56,6 +56,7 @@ LN_SIMPLE_RNN = Cell(
     gates=1,
     states=1,
     vectors={"bias": 1, "gamma": 1, "beta": 1},
+    in_kernels="simple_rnn",
 )
 
 

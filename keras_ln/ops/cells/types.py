@@ -57,3 +57,5 @@ class Cell:
     # Whether the statistics are results too. They are then those of a whole
     # step: `step_vjp` cannot take the rows of all steps at once.
     gives_statistics: bool = False
+    # The cell's name in keras-ln-kernels, where it is one of theirs.
+    in_kernels: str | None = None

@@ -6,11 +6,13 @@ from keras_ln.ops.recurrence.choice import (
     implementation,
     unsupported_reason,
 )
+from keras_ln.ops.recurrence.native import kernels
 from keras_ln.ops.recurrence.problem import problem_of
 
 __all__ = [
     "choose",
     "implementation",
+    "kernels",
     "problem_of",
     "run",
     "step",

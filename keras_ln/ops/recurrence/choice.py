@@ -3,12 +3,16 @@
 from types import ModuleType
 from typing import Any
 
-from keras_ln.ops.recurrence import fused, loop
+from keras_ln.ops.recurrence import fused, loop, native
 from keras_ln.ops.recurrence.problem import Problem
 
 # In order of preference. Each has `reason(problem)`, why it cannot run it or
 # None, and `run(problem)`.
-IMPLEMENTATIONS: dict[str, ModuleType] = {"fused": fused, "loop": loop}
+IMPLEMENTATIONS: dict[str, ModuleType] = {
+    "native": native,
+    "fused": fused,
+    "loop": loop,
+}
 
 
 def choose(problem: Problem) -> str:
@@ -42,6 +46,8 @@ def _reason(name: str, problem: Problem) -> str | None:
 def implementation(layer: Any) -> tuple[str, dict[str, str]]:
     """Which implementation a recurrent layer would run, and why not others.
 
+    - "native": one call of C++ per sequence and one for its gradient, on a CPU
+      and where the package keras-ln-kernels is installed.
     - "fused": one op per sequence with a hand-written gradient, which XLA
       compiles on TensorFlow and JAX.
     - "loop": the cell's step over time, differentiated by the framework.
@@ -61,8 +67,9 @@ def implementation(layer: Any) -> tuple[str, dict[str, str]]:
             asks for, for example with `use_fused=True` inside `portable()`.
 
     >>> from keras_ln import LNLSTM, ops
-    >>> ops.implementation(LNLSTM(4))
-    ('fused', {'loop': 'fused comes before it, and can.'})
+    >>> name, reasons = ops.implementation(LNLSTM(4, activation="relu"))
+    >>> name, reasons["loop"]
+    ('fused', 'fused comes before it, and can.')
     >>> name, reasons = ops.implementation(LNLSTM(4, unroll=True))
     >>> print(name, "because", reasons["fused"])
     loop because unroll=True asks for steps that are written out one by one.

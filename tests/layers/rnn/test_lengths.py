@@ -30,6 +30,7 @@ if BACKEND == "tensorflow":
         return sum(f.attr["_XlaMustCompile"].b for f in graph.library.function)
 
     @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+    @pytest.mark.usefixtures("without_kernels")
     def test_only_a_known_length_is_compiled_for(row, monkeypatch):
         calls = []
 

@@ -1,0 +1,198 @@
+"""Calls of keras-ln-kernels on TensorFlow tensors, as custom calls of XLA.
+
+TensorFlow offers no public way to make one. What is used instead was tried
+with TensorFlow 2.21: `XLA_FFI_GetApi` of its shared library, and the op
+XlaCallModule, which `jax2tf` makes its programs of.
+
+Letters: B batch, T steps.
+"""
+
+import ctypes
+import functools
+import importlib.util
+import struct
+from pathlib import Path
+
+import tensorflow as tf
+
+from keras_ln._keras import is_exporting
+from keras_ln.backend import native
+
+_CALL_MODULE = "tensorflow.compiler.tf2xla.python.xla"
+# The version of XlaCallModule that is asked for.
+_VERSION = 9
+_TYPES = {"float32": "f32", "float64": "f64", "bool": "i1", "uint8": "ui8"}
+
+
+def reason():
+    """Why kernels cannot be called; see the package docstring."""
+    return native.reason() or _registered()
+
+
+@functools.cache
+def _registered():
+    """None once XLA knows the kernels, or why it cannot."""
+    from keras_ln_kernels import xla
+
+    if (wrong := xla.unsupported_reason()) is not None:
+        return wrong
+    libraries = sorted(
+        Path(tf.sysconfig.get_lib()).glob("libtensorflow_framework*")
+    )
+    if not libraries or importlib.util.find_spec(_CALL_MODULE) is None:
+        return f"TensorFlow {tf.__version__} has no custom calls of XLA."
+    library = ctypes.CDLL(str(libraries[0]))
+    if not hasattr(library, "XLA_FFI_GetApi"):
+        return f"TensorFlow {tf.__version__} does not export XLA_FFI_GetApi."
+    library.XLA_FFI_GetApi.restype = ctypes.c_void_p
+    return xla.register(library.XLA_FFI_GetApi(), *native.TARGETS.values())
+
+
+def is_exported():
+    """Whether programs leave the process; see the package docstring."""
+    return not tf.executing_eagerly() and is_exporting()
+
+
+def call_native(call, arrays):
+    """Runs a call; see the package docstring."""
+    from tensorflow.compiler.tf2xla.python import xla as tf2xla
+
+    given = [tf.convert_to_tensor(arrays[name]) for name in call.arguments]
+    shapes = [tuple(array.shape.as_list()) for array in given]
+    dtypes = [array.dtype.name for array in given]
+    text, made = _module(call, tuple(shapes), tuple(dtypes))
+    results = tf2xla.call_module(
+        given,
+        version=_VERSION,
+        module=text,
+        Tout=[tf.as_dtype(_dtype(call, name)) for name in call.results],
+        Sout=made,
+        platforms=["CPU"],
+        has_token_input_output=False,
+    )
+    return dict(zip(call.results, results, strict=True))
+
+
+@functools.lru_cache(maxsize=256)
+def _module(call, shapes, dtypes):
+    """StableHLO text of a module with the custom call; the results' shapes.
+
+    A size that is None becomes known when TensorFlow compiles the module. The
+    custom call then takes the shapes of its results as further operands.
+    """
+    from keras_ln_kernels import xla
+
+    sizes = call.sizes(dict(zip(call.arguments, shapes, strict=True)))
+    unknown = None in (sizes.batch, sizes.steps)
+    made = [_shape(call, name, sizes) for name in call.results]
+    results = [
+        _type(shape, _dtype(call, name))
+        for name, shape in zip(call.results, made, strict=True)
+    ]
+    arguments = [_type(*pair) for pair in zip(shapes, dtypes, strict=True)]
+    operands = [f"%a{i}" for i in range(len(arguments))]
+    signature = ", ".join(map(": ".join, zip(operands, arguments, strict=True)))
+    types, attributes, lines = [*arguments], {"api_version": "4 : i32"}, []
+    if unknown:
+        lines = _sizes_of(arguments[0], call, sizes)
+        for i, name in enumerate(call.results):
+            letters = call.letters(name)
+            parts = ", ".join(f"%{letter}" for letter in letters)
+            shape = f"tensor<{len(letters)}xi64>"
+            lines.append(
+                f"%s{i} = stablehlo.concatenate {parts}, dim = 0 : "
+                f"({', '.join(['tensor<1xi64>'] * len(letters))}) -> {shape}"
+            )
+            operands.append(f"%s{i}")
+            types.append(shape)
+        places = list(range(len(arguments), len(operands)))
+        attributes["indices_of_shape_operands"] = (
+            f"dense<{places}> : tensor<{len(places)}xi64>"
+        )
+    attributes["backend_config"] = _entries(
+        {name: _scalar(value) for name, value in xla.attributes(call).items()}
+    )
+    outputs = ", ".join(results)
+    target = native.TARGETS[call.backward]
+    names = ", ".join(f"%r#{i}" for i in range(len(results)))
+    lines += [
+        f'%r:{len(results)} = stablehlo.custom_call @"{target}"'
+        f"({', '.join(operands)}) {_entries(attributes)} : "
+        f"({', '.join(types)}) -> ({outputs})",
+        f"return {names} : {outputs}",
+    ]
+    body = "\n".join(lines)
+    # The attribute makes TensorFlow put numbers in the place of "?".
+    text = (
+        "module @keras_ln attributes {jax.uses_shape_polymorphism = true} {\n"
+        f"func.func public @main({signature}) -> ({outputs}) {{\n"
+        f"{body}\n}}\n}}"
+    )
+    return text, made
+
+
+def _shape(call, name, sizes):
+    letters = call.letters(name)
+    if letters == "R" and None in (sizes.batch, sizes.steps):
+        return (None,)
+    known = sizes._replace(batch=sizes.batch or 0, steps=sizes.steps or 0)
+    places = {"B": sizes.batch, "T": sizes.steps}
+    return tuple(
+        places.get(letter, size)
+        for letter, size in zip(letters, call.shape(name, known), strict=True)
+    )
+
+
+def _dtype(call, name):
+    return "uint8" if name == "residuals" else call.dtype
+
+
+def _type(shape, dtype):
+    sizes = ["?" if size is None else str(size) for size in shape]
+    return f"tensor<{'x'.join([*sizes, _TYPES[dtype]])}>"
+
+
+def _sizes_of(x, call, sizes):
+    """Lines that give every letter of a shape its number, as tensor<1xi64>."""
+    lines = []
+    for place, letter in enumerate("BT"):
+        lines += [
+            f"%{letter}32 = stablehlo.get_dimension_size %a0, dim = {place} : "
+            f"({x}) -> tensor<i32>",
+            f"%{letter}64 = stablehlo.convert %{letter}32 : "
+            "(tensor<i32>) -> tensor<i64>",
+            f"%{letter} = stablehlo.reshape %{letter}64 : "
+            "(tensor<i64>) -> tensor<1xi64>",
+        ]
+    fixed, row, step = call.residual_layout(sizes.features, sizes.units)
+    known = {"D": sizes.features, "U": sizes.units}
+    known["G"] = call.shape("d_kernel", sizes._replace(batch=0, steps=0))[1]
+    known |= {"fixed": fixed, "row": row, "step": step}
+    lines += [
+        f"%{name} = stablehlo.constant dense<{number}> : tensor<1xi64>"
+        for name, number in known.items()
+    ]
+    # The letter R: the bytes of the residuals.
+    for name, operation, left, right in (
+        ("steps", "multiply", "T", "step"),
+        ("of_row", "add", "steps", "row"),
+        ("rows", "multiply", "of_row", "B"),
+        ("R", "add", "rows", "fixed"),
+    ):
+        lines.append(
+            f"%{name} = stablehlo.{operation} %{left}, %{right} : tensor<1xi64>"
+        )
+    return lines
+
+
+def _entries(attributes):
+    entries = [f"{name} = {value}" for name, value in attributes.items()]
+    return f"{{{', '.join(entries)}}}"
+
+
+def _scalar(value):
+    """A number as an attribute, to its last bit."""
+    if isinstance(value, int):
+        return f"{value} : i64"
+    (bits,) = struct.unpack("<Q", struct.pack("<d", value))
+    return f"0x{bits:016X} : f64"

@@ -1,0 +1,252 @@
+"""Calls of keras-ln-kernels on torch tensors, as operators of torch's."""
+
+import collections
+import contextlib
+import functools
+import weakref
+
+import torch
+
+from keras_ln.backend import native
+
+# Of the arrays whose dtype is not the problem's.
+_DTYPES = {"residuals": (torch.uint8,), "mask": (torch.bool, torch.uint8)}
+# What the operators take beside tensors; `results` are names, joined by commas.
+_OPTIONS = (
+    "str results, str cell, float epsilon, bool go_backwards, "
+    "bool carry_normalized_state"
+)
+
+
+# So that torch.compile does not trace into it.
+@torch.compiler.assume_constant_result
+def reason():
+    """Why kernels cannot be called; see the package docstring."""
+    wrong = native.reason()
+    if wrong is None:
+        _make_operators()
+    return wrong
+
+
+def is_exported():
+    """Whether programs leave the process; see the package docstring."""
+    return torch.compiler.is_exporting() or torch.jit.is_tracing()
+
+
+def call_native(call, arrays):
+    """Runs a call; see the package docstring."""
+    operators = torch.ops.keras_ln
+    run = operators.backward if call.backward else operators.forward
+    results = run(
+        *[arrays.get(name) for name in call.takes],
+        ",".join(call.results),
+        call.cell,
+        call.epsilon,
+        call.go_backwards,
+        call.carry_normalized_state,
+    )
+    made = dict(zip(call.gives, results, strict=True))
+    return {name: made[name] for name in call.results}
+
+
+@functools.cache
+def _make_operators():
+    """Makes torch.ops.keras_ln.forward and .backward.
+
+    They take every array that a call can have, or None in its place, and
+    return every result that there can be, without elements where it is not
+    wanted. Lists of tensors would be simpler, but the older of torch's two
+    vmaps, which torch.autograd uses for `is_grads_batched`, takes none.
+    """
+    from keras_ln_kernels import call
+
+    # The gradient formula is for torch.compile. In eager mode `custom_vjp`
+    # calls the operators inside an autograd.Function, which records nothing.
+    _operator("forward", call.FORWARD).register_autograd(
+        functools.partial(_backward, call),
+        setup_context=functools.partial(_setup_context, call),
+    )
+    _operator("backward", call.BACKWARD).register_autograd(_no_backward)
+
+
+def _operator(name, direction):
+    takes, gives = direction
+    tensors = ", ".join(f"Tensor? {name}" for name in takes)
+    schema = (
+        f"({tensors}, {_OPTIONS}) -> ({', '.join(['Tensor'] * len(gives))})"
+    )
+
+    @torch.library.custom_op(
+        f"keras_ln::{name}", mutates_args=(), schema=schema
+    )
+    def operator(*args):
+        call, run, arrays = _read(takes, args)
+        sizes = _sizes(call, arrays)
+        shapes = _shapes(call, sizes)
+        x = arrays["x"]
+        arrays = {
+            name: _checked(name, array, shapes[name], x.dtype)
+            for name, array in arrays.items()
+        }
+        made = {
+            name: _recycled(*shapes[name])
+            if name == "residuals"
+            else _new(name, shapes[name], x)
+            for name in call.results
+        }
+        places = {name: a.data_ptr() for name, a in (arrays | made).items()}
+        run(call, places, sizes, torch.get_num_threads())
+        return _all_of(gives, made, x)
+
+    @operator.register_fake
+    def _(*args):
+        call, _, arrays = _read(takes, args)
+        # Not by `_shapes`: symbolic sizes are not hashable.
+        sizes, x = _sizes(call, arrays), arrays["x"]
+        made = {n: _new(n, call.shape(n, sizes), x) for n in call.results}
+        return _all_of(gives, made, x)
+
+    @operator.register_vmap
+    def _(info, in_dims, *args):
+        """One call after the other; each is parallel by itself."""
+        rows = [
+            operator(
+                *[
+                    arg if dim is None else arg.select(dim, i)
+                    for arg, dim in zip(args, in_dims, strict=True)
+                ]
+            )
+            for i in range(info.batch_size)
+        ]
+        stacked = tuple(torch.stack(row) for row in zip(*rows, strict=True))
+        return stacked, (0,) * len(stacked)
+
+    return operator
+
+
+def _read(takes, args):
+    """The call, what runs it, and the arrays by name."""
+    arrays = {
+        name: array
+        for name, array in zip(takes, args, strict=False)
+        if array is not None
+    }
+    options = args[len(takes) :]
+    return *_call(arrays["x"].dtype, tuple(arrays), *options), arrays
+
+
+@functools.lru_cache(maxsize=256)
+def _call(dtype, arguments, results, cell, epsilon, go_backwards, carry):
+    from keras_ln_kernels import call
+
+    return call.Call(
+        cell,
+        str(dtype).removeprefix("torch."),
+        epsilon,
+        go_backwards,
+        carry,
+        arguments,
+        tuple(results.split(",")),
+    ), call.run
+
+
+def _sizes(call, arrays):
+    return call.sizes({name: array.shape for name, array in arrays.items()})
+
+
+@functools.lru_cache(maxsize=1024)
+def _shapes(call, sizes):
+    names = (*call.arguments, *call.results)
+    return {name: call.shape(name, sizes) for name in names}
+
+
+def _checked(name, array, shape, dtype):
+    """The array, dense; `ValueError` where the library would misread it."""
+    dtypes = _DTYPES.get(name, (dtype,))
+    if array.shape != shape or array.dtype not in dtypes or not array.is_cpu:
+        raise ValueError(
+            f"{name}: expected a tensor of {dtypes[0]} and shape {shape} on "
+            f"the CPU. Received: {array.dtype}, {tuple(array.shape)} on "
+            f"{array.device}."
+        )
+    if not array.is_contiguous():
+        array = array.contiguous()
+    return array.clone() if array.data_ptr() % array.itemsize else array
+
+
+def _new(name, shape, like):
+    dtype = _DTYPES.get(name, (like.dtype,))[0]
+    return torch.empty(shape, dtype=dtype, device=like.device)
+
+
+# Memory of residuals that are gone, to be used again: page faults on fresh
+# memory take a tenth of a training step. Layers return theirs in the reverse of
+# the order in which the next step asks, hence last in, first out.
+_pieces: collections.deque[torch.Tensor] = collections.deque(maxlen=8)
+
+
+def _recycled(size):
+    """An uninitialised tensor of so many bytes, returned to `_pieces` later."""
+    piece = None
+    # It may be empty, or another thread may empty it first.
+    with contextlib.suppress(IndexError):
+        piece = _pieces.pop()
+    if piece is None or not size <= len(piece) <= 2 * size:
+        piece = torch.empty(size, dtype=torch.uint8)
+    # The tensor's storage holds a reference to the array, whose finalizer runs
+    # when the last tensor with that storage is gone.
+    array = piece.numpy()[:size]
+    weakref.finalize(array, _pieces.append, piece).atexit = False
+    return torch.from_numpy(array)
+
+
+def _all_of(gives, made, like):
+    return tuple(
+        made[name] if name in made else _new(name, (0,), like) for name in gives
+    )
+
+
+def _setup_context(call, ctx, inputs, output):
+    takes, gives = call.FORWARD
+    ctx.options = inputs[len(takes) :]
+    residuals = output[gives.index("residuals")]
+    ctx.mark_non_differentiable(residuals)
+    ctx.save_for_backward(*inputs[: len(takes)], residuals)
+
+
+def _backward(call, ctx, *cotangents):
+    takes, gives = call.FORWARD
+    *saved, residuals = ctx.saved_tensors
+    results, *options = ctx.options
+    if "residuals" not in results:
+        kept = f"{results},residuals"
+        made = torch.ops.keras_ln.forward(*saved, kept, *options)
+        residuals = made[gives.index("residuals")]
+    given = dict(zip(takes, saved, strict=True)) | {"residuals": residuals}
+    wanted = results.split(",")
+    for name, cotangent in zip(gives, cotangents, strict=True):
+        if name in wanted and name != "residuals":
+            given[f"d_{name}"] = cotangent
+    takes_backward, gives_backward = call.BACKWARD
+    names = [
+        name
+        for name in gives_backward
+        if given[name.removeprefix("d_")] is not None
+    ]
+    gradients = torch.ops.keras_ln.backward(
+        *[given.get(name) for name in takes_backward],
+        ",".join(names),
+        *options,
+    )
+    by_name = dict(zip(gives_backward, gradients, strict=True))
+    return (
+        *[by_name[f"d_{n}"] if f"d_{n}" in names else None for n in takes],
+        *[None] * len(ctx.options),
+    )
+
+
+def _no_backward(ctx, *cotangents):
+    raise NotImplementedError(
+        "There are no second derivatives of recurrent layers through "
+        "torch.compile. Compute them without torch.compile."
+    )

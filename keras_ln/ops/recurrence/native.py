@@ -1,0 +1,170 @@
+"""One call of the CPU kernels per sequence, and one for its gradient.
+
+The kernels are C++, in the package keras-ln-kernels. Letters: B batch, T time,
+D input features, U units.
+"""
+
+import functools
+from typing import Any
+
+import keras
+
+from keras_ln import backend
+from keras_ln.ops.activations import ACTIVATIONS
+from keras_ln.ops.recurrence import fused
+from keras_ln.ops.recurrence.forward import forward
+from keras_ln.ops.recurrence.problem import Plan, Problem
+from keras_ln.ops.recurrence.vjp import vjp
+
+_ACTIVATIONS = {"activation": "tanh", "recurrent_activation": "sigmoid"}
+_DTYPES = {"float32", "float64"}
+_STATES = ("h", "c")
+# The simple RNN has one site, which has no name.
+_KERNELS_NAMES = {"gamma": "kernel_gamma", "beta": "kernel_beta"}
+
+
+def reason(problem: Problem) -> str | None:
+    """Why the problem cannot be run so, or None."""
+    if (other := fused.reason(problem)) is not None:
+        return other
+    plan = problem.plan
+    if plan.cell.in_kernels is None:
+        return "The kernels have no such cell."
+    for name, known in _ACTIVATIONS.items():
+        if getattr(plan.settings, name) is not ACTIVATIONS[known]:
+            return f"The kernels have no `{name}` but {known}."
+    received = (problem.dtype, plan.settings.dtype)
+    received += tuple(state.dtype for state in problem.states)
+    dtypes = set(map(keras.backend.standardize_dtype, received))
+    if len(dtypes) > 1 or not dtypes <= _DTYPES:
+        return (
+            "The kernels need float32 or float64 tensors, all of one dtype. "
+            f"Received: {', '.join(sorted(dtypes))}."
+        )
+    if problem.sequences is not None and problem.sequences.shape[0] == 0:
+        return "The batch is empty."
+    if not backend.on_cpu():
+        return "The kernels run on CPUs only."
+    if keras.distribution.distribution() is not None:
+        return (
+            "XLA cannot partition the kernels over keras.distribution's mesh."
+        )
+    if backend.is_exported():
+        return "Exported programs must run where there are no kernels."
+    return backend.native_reason()
+
+
+def kernels() -> str:
+    """The kernels that there are, or why there are none."""
+    wrong = backend.native_reason()
+    return backend.native_description() if wrong is None else f"none. {wrong}"
+
+
+def run(problem: Problem) -> Any:
+    """`(outputs, final_states, statistics)`, as `forward` gives them."""
+    tensors = (
+        problem.sequences,
+        problem.states,
+        problem.weights,
+        (problem.input_mask, problem.recurrent_mask),
+        problem.mask,
+    )
+    if backend.reads_python():
+        return native_forward(problem.plan, *tensors, keep=False)[0]
+    return _operation(problem.plan)(*tensors, keep=problem.training)
+
+
+@functools.cache
+def _operation(plan: Plan) -> Any:
+    def reference(*tensors: Any, keep: bool) -> Any:
+        sequences, states, weights, dropout_masks, mask = tensors
+        valid = None
+        if mask is not None:
+            valid = keras.ops.swapaxes(mask, 0, 1)[..., None]
+        return forward(
+            plan,
+            *(sequences, states, weights, dropout_masks),
+            (valid, None),
+            keep=keep,
+        )
+
+    return backend.custom_vjp(
+        functools.partial(native_forward, plan),
+        functools.partial(native_vjp, plan),
+        reference,
+        reference_backward=functools.partial(vjp, plan, False),
+    )
+
+
+def native_forward(plan: Plan, *tensors: Any, keep: bool) -> tuple[Any, Any]:
+    """`((outputs, final_states, {}), residuals)`, as `forward` gives them.
+
+    Args:
+        plan: see there.
+        *tensors: sequences (B, T, D), states (B, U), weights by name, dropout
+            masks (B, D) and (B, U) or None, the mask (B, T) or None.
+        keep: whether a gradient needs the residuals.
+    """
+    arrays = _arrays(*tensors)
+    wanted = {f"final_{name}" for name in _STATES[: plan.cell.states]}
+    if plan.return_all_outputs:
+        wanted.add("outputs")
+    if keep:
+        wanted.add("residuals")
+    made = _call(plan, arrays, wanted)
+    states = tuple(made[f"final_{n}"] for n in _STATES[: plan.cell.states])
+    outputs: Any = (made.get("outputs"), states, {})
+    return outputs, (tensors, made.get("residuals"))
+
+
+def native_vjp(plan: Plan, residuals: Any, cotangents: Any) -> tuple[Any, ...]:
+    """Gradients of the tensors of `native_forward`."""
+    tensors, kept = residuals
+    d_outputs, d_states, _ = cotangents
+    arrays = _arrays(*tensors)
+    wanted = {f"d_{name}" for name in arrays if not name.endswith("mask")}
+    arrays["residuals"] = kept
+    if d_outputs is not None:
+        arrays["d_outputs"] = d_outputs
+    for name, cotangent in zip(_STATES, d_states, strict=False):
+        arrays[f"d_final_{name}"] = cotangent
+    made = _call(plan, arrays, wanted)
+    return (
+        made["d_x"],
+        tuple(made[f"d_initial_{n}"] for n in _STATES[: plan.cell.states]),
+        {n: made[f"d_{_KERNELS_NAMES.get(n, n)}"] for n in tensors[2]},
+        None,
+        None,
+    )
+
+
+def _arrays(
+    sequences: Any, states: Any, weights: Any, dropout_masks: Any, mask: Any
+) -> dict[str, Any]:
+    """Those that there are, by the kernels' names."""
+    arrays = {"x": sequences, "mask": mask}
+    arrays["input_mask"], arrays["recurrent_mask"] = dropout_masks
+    for name, state in zip(_STATES, states, strict=False):
+        arrays[f"initial_{name}"] = state
+    for name, weight in weights.items():
+        arrays[_KERNELS_NAMES.get(name, name)] = weight
+    return {name: array for name, array in arrays.items() if array is not None}
+
+
+def _call(plan: Plan, arrays: dict[str, Any], wanted: set[str]) -> Any:
+    from keras_ln_kernels import call
+
+    dtype = keras.backend.standardize_dtype(arrays["x"].dtype)
+    known = call.GRADIENTS if "residuals" in arrays else call.RESULTS
+    return backend.call_native(
+        call.Call(
+            plan.cell.in_kernels,
+            dtype,
+            plan.settings.epsilon,
+            plan.go_backwards,
+            plan.settings.carry_normalized_state,
+            tuple(name for name in call.ARGUMENTS if name in arrays),
+            tuple(name for name in known if name in wanted),
+        ),
+        arrays,
+    )

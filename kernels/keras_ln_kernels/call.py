@@ -1,0 +1,208 @@
+"""A call of the library by the names of its arrays.
+
+For those who bind tensors of their own: what a call takes and gives, of which
+shapes, and the call itself on addresses. `Sequence` is the same for NumPy.
+
+Letters: B batch, T steps, D features, U units, G gates times units, R bytes.
+"""
+
+import ctypes
+import functools
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from keras_ln_kernels.cells import CELLS
+from keras_ln_kernels.library import (
+    ABI_VERSION,
+    Backward,
+    Forward,
+    Problem,
+    library,
+)
+
+# Names and shapes in the order of the structs' pointers, which is that of the
+# XLA handlers too.
+_VECTORS = {
+    "bias": "G",
+    "recurrent_bias": "G",
+    "kernel_gamma": "G",
+    "kernel_beta": "G",
+    "recurrent_gamma": "G",
+    "recurrent_beta": "G",
+    "state_gamma": "U",
+    "state_beta": "U",
+}
+_WEIGHTS = {"kernel": "DG", "recurrent_kernel": "UG", **_VECTORS}
+_STATES = {"initial_h": "BU", "initial_c": "BU"}
+_PROBLEM = {
+    "x": "BTD",
+    "mask": "BT",
+    "input_mask": "BD",
+    "recurrent_mask": "BU",
+    **_STATES,
+    **_WEIGHTS,
+}
+_COTANGENTS = {"d_outputs": "BTU", "d_final_h": "BU", "d_final_c": "BU"}
+
+ARGUMENTS = {**_PROBLEM, "residuals": "R", **_COTANGENTS}
+RESULTS = {
+    "outputs": "BTU",
+    "final_h": "BU",
+    "final_c": "BU",
+    "residuals": "R",
+}
+GRADIENTS = {
+    f"d_{name}": letters
+    for name, letters in {"x": "BTD", **_STATES, **_WEIGHTS}.items()
+}
+# What a call can take and what it can give, by its direction.
+FORWARD = (tuple(_PROBLEM), tuple(RESULTS))
+BACKWARD = (tuple(ARGUMENTS), tuple(GRADIENTS))
+DTYPES = ("float32", "float64")
+_LETTERS = ARGUMENTS | RESULTS | GRADIENTS
+
+
+class Sizes(NamedTuple):
+    """The sizes of a problem."""
+
+    batch: int
+    steps: int
+    features: int
+    units: int
+
+
+class Call(NamedTuple):
+    """What a call is beside its arrays; src/keras_ln_kernels.h has the rest.
+
+    The masks are not differentiated. Where `residuals` is among the arguments
+    it is the call that runs backwards.
+    """
+
+    cell: str  # a name of CELLS
+    dtype: str  # "float32" or "float64"
+    epsilon: float
+    go_backwards: bool
+    carry_normalized_state: bool
+    # Names of ARGUMENTS, and of RESULTS, or GRADIENTS in a backward call, each
+    # in the order that they have there.
+    arguments: tuple[str, ...]
+    results: tuple[str, ...]
+
+    @property
+    def backward(self) -> bool:
+        """Whether it runs backwards."""
+        return "residuals" in self.arguments
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """The arguments that there can be."""
+        return (BACKWARD if self.backward else FORWARD)[0]
+
+    @property
+    def gives(self) -> tuple[str, ...]:
+        """The results that there can be."""
+        return (BACKWARD if self.backward else FORWARD)[1]
+
+    def sizes(self, shapes: Mapping[str, tuple[int, ...]]) -> Sizes:
+        """The sizes, from the shapes of x and recurrent_kernel."""
+        return Sizes(*shapes["x"], shapes["recurrent_kernel"][0])
+
+    @staticmethod
+    def letters(name: str) -> str:
+        """The letters of the shape of an argument or a result."""
+        return _LETTERS[name]
+
+    def shape(self, name: str, sizes: Sizes) -> tuple[int, ...]:
+        """The shape of an argument or a result."""
+        if _LETTERS[name] == "R":
+            return (self.residual_bytes(sizes),)
+        gates = CELLS[self.cell].gates
+        lengths = dict(zip("BTDU", sizes, strict=True), G=gates * sizes.units)
+        return tuple(lengths[letter] for letter in _LETTERS[name])
+
+    def residual_bytes(self, sizes: Sizes) -> int:
+        """Enough bytes for the residuals; batch and steps may be symbols."""
+        # A symbol becomes the number that it stands for.
+        features, units = int(sizes.features), int(sizes.units)
+        fixed, row, step = self.residual_layout(features, units)
+        return fixed + sizes.batch * (row + sizes.steps * step)
+
+    def residual_layout(
+        self, features: int, units: int
+    ) -> tuple[int, int, int]:
+        """Bytes of the residuals: in all, of each row, and of a row's step."""
+        return _residual_layout(self, features, units)
+
+
+@functools.lru_cache(maxsize=1024)
+def _residual_layout(
+    call: Call, features: int, units: int
+) -> tuple[int, int, int]:
+
+    def needed(batch: int, steps: int) -> int:
+        problem = _problem(call, Sizes(batch, steps, features, units))
+        for name in call.arguments:
+            if name in _PROBLEM:
+                # Whether it is there matters, not where.
+                setattr(problem, name, 64)
+        return library().kln_residual_bytes(problem)
+
+    # Arrays are rounded up to cache lines: those of 64 rows are so already.
+    base = needed(64, 1)
+    if base < 0:
+        raise ValueError(f"the library refuses {call}")
+    step = (needed(64, 2) - base) // 64
+    row = (needed(128, 1) - base) // 64 - step
+    return base - 64 * (row + step) + 64, row, step
+
+
+def run(
+    call: Call, addresses: Mapping[str, int], sizes: Sizes, threads: int
+) -> None:
+    """Calls the library.
+
+    Args:
+        call: what to run.
+        addresses: of the arrays that it names, arguments and results, which
+            must be dense and of the shapes that it tells. Nothing can check
+            that here.
+        sizes: of the problem.
+        threads: how many may work on it; a small problem takes fewer.
+
+    Raises:
+        ValueError: where the library refuses it.
+    """
+    problem = _problem(call, sizes, threads)
+    for name in call.arguments:
+        if name in _PROBLEM:
+            setattr(problem, name, addresses[name])
+    loaded = library()
+    problem.threads = loaded.kln_useful_threads(problem)
+    struct = Backward() if call.backward else Forward()
+    names = [*call.results]
+    if call.backward:
+        names += [name for name in call.arguments if name not in _PROBLEM]
+    for name in names:
+        setattr(struct, name, addresses[name])
+    struct.residual_bytes = loaded.kln_residual_bytes(problem)
+    function = loaded.kln_backward if call.backward else loaded.kln_forward
+    wrong = function(problem, struct)
+    if wrong is not None:
+        raise ValueError(f"{wrong.decode()}.")
+
+
+def _problem(call: Call, sizes: Sizes, threads: int = 1) -> Problem:
+    return Problem(
+        abi_version=ABI_VERSION,
+        struct_bytes=ctypes.sizeof(Problem),
+        cell=CELLS[call.cell].number,
+        dtype=DTYPES.index(call.dtype),
+        go_backwards=call.go_backwards,
+        carry_normalized_state=call.carry_normalized_state,
+        batch=sizes.batch,
+        steps=sizes.steps,
+        features=sizes.features,
+        units=sizes.units,
+        epsilon=call.epsilon,
+        threads=threads,
+    )

@@ -1,0 +1,456 @@
+"""The CPU kernels behind the layers: when they run, and how.
+
+That their numbers are right, the suite's other tests see when they run with
+--kernels.
+"""
+
+import concurrent.futures
+import os
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+from backend_gradients import BACKEND
+from descriptors import BY_NAME
+from recurrence import MASKS, Problem
+from tolerances import FLOAT64
+
+import keras_ln
+from keras_ln import backend, ops
+from keras_ln.ops.recurrence import choice
+
+LAYERS = ["LNSimpleRNN", "LNGRU", "LNLSTM", "WNLSTM"]
+x = np.ones((2, 4, 3), "float32")
+
+pytestmark = [pytest.mark.kernels, pytest.mark.compiled]
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """What the kernels are asked for, while the test runs."""
+    made = []
+    call_native = backend.call_native
+
+    def recorded(call, arrays):
+        made.append(call)
+        return call_native(call, arrays)
+
+    monkeypatch.setattr(backend, "call_native", recorded)
+    choice.native._operation.cache_clear()
+    yield made
+    choice.native._operation.cache_clear()
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_run_on_kernels(name, calls):
+    problem = Problem(BY_NAME[name], mask=MASKS["middle"], training=True)
+    layer = problem.layer()
+    chosen, reasons = ops.implementation(layer)
+    assert chosen == "native"
+    assert set(reasons) == {"fused", "loop"}
+    problem.check(layer)
+    # JAX looks at the function itself before it takes its rule.
+    assert [call.backward for call in calls[-2:]] == [False, True]
+    assert all("mask" in call.arguments for call in calls)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_inference_keeps_no_residuals(name, calls):
+    layer = getattr(keras_ln, name)(3)
+    if BACKEND == "torch":
+        with torch.no_grad():
+            layer(x)
+    else:
+        layer(x)
+    assert calls and not any("residuals" in call.results for call in calls)
+
+
+@pytest.mark.parametrize(
+    "arguments, sentence",
+    [
+        ({"activation": "relu"}, "no `activation` but tanh"),
+        ({"recurrent_activation": "linear"}, "no `recurrent_activation` but"),
+        ({"dtype": "mixed_bfloat16"}, "Received: bfloat16, float32"),
+        ({"dtype": "float16"}, "Received: float16, float32"),
+        ({"use_fused": False}, "use_fused=False"),
+        ({"unroll": True}, "unroll=True"),
+    ],
+    ids=str,
+)
+def test_what_kernels_do_not_run(arguments, sentence, calls):
+    layer = keras_ln.LNLSTM(3, **arguments)
+    chosen, reasons = ops.implementation(layer)
+    assert chosen != "native"
+    assert sentence in reasons["native"]
+    layer(x)
+    assert not calls
+
+
+def test_a_state_of_another_dtype_is_not_for_kernels(calls):
+    states = [np.zeros((2, 3), dtype) for dtype in ("float32", "float64")]
+    weights = {
+        v.name: keras.ops.convert_to_tensor(v)
+        for v in made(keras_ln.LNLSTM(3)).weights
+    }
+    states = [keras.ops.convert_to_tensor(s, dtype=s.dtype) for s in states]
+    _, _, (_, c) = ops.ln_lstm(x, states, weights)
+    assert keras.backend.standardize_dtype(c.dtype) == "float64"
+    assert not calls
+
+
+def made(layer):
+    layer.build(x.shape)
+    return layer
+
+
+def test_no_rows(calls):
+    layer = keras_ln.LNGRU(3, return_sequences=True)
+    assert layer(x[:0]).shape == (0, 4, 3)
+    assert BACKEND == "tensorflow" or not calls
+
+
+def test_kernels_can_be_turned_off(monkeypatch, calls):
+    layer = keras_ln.LNLSTM(3)
+    with ops.portable():
+        assert "portable" in ops.implementation(layer)[1]["native"]
+        layer(x)
+    monkeypatch.setenv("KERAS_LN_KERNELS", "0")
+    chosen, reasons = ops.implementation(layer)
+    assert chosen == "fused"
+    assert reasons["native"] == "KERAS_LN_KERNELS=0 is set."
+    layer(x)
+    assert not calls
+
+
+def test_fused_means_that_the_gradient_is_hand_written(calls):
+    layer = keras_ln.LNLSTM(3, use_fused=True)
+    assert ops.implementation(layer)[0] == "native"
+    layer(x)
+    assert calls
+
+
+def test_the_number_of_threads_changes_nothing(tmp_path):
+    code = """
+import numpy as np, keras, sys
+from descriptors import BY_NAME
+from recurrence import Problem
+problem = Problem(BY_NAME["LNLSTM"], {"units": 64}, shape=(13, 9, 40))
+found = problem.run(problem.layer())
+flat = [a for a in keras.tree.flatten(found) if hasattr(a, "shape")]
+np.savez(sys.argv[1], *map(keras.ops.convert_to_numpy, flat))
+"""
+    # Threads of torch, of TensorFlow, and the cores that JAX counts.
+    names = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
+    results = []
+    for threads in "13":
+        path = str(tmp_path / f"{threads}.npz")
+        subprocess.run(
+            [sys.executable, "-c", code, path],
+            env=os.environ
+            | {"PYTHONPATH": os.pathsep.join(sys.path)}
+            | dict.fromkeys(names, threads),
+            check=True,
+            timeout=300,
+        )
+        results.append(np.load(path))
+    for name in results[0].files:
+        np.testing.assert_array_equal(results[0][name], results[1][name])
+
+
+if BACKEND == "torch":
+    import torch
+
+    def arguments_of(name, results):
+        """Tensors for the operator, and its other arguments."""
+        from keras_ln_kernels.call import FORWARD
+
+        torch.manual_seed(0)
+        b, t, d, u, n = 3, 4, 2, 5, {"lstm": 4, "gru": 3, "simple_rnn": 1}[name]
+        shapes = {"x": (b, t, d), "input_mask": (b, d), "initial_h": (b, u)}
+        shapes |= {"kernel": (d, n * u), "recurrent_kernel": (u, n * u)}
+        if name == "lstm":
+            shapes |= {"initial_c": (b, u), "state_gamma": (u,)}
+        shapes |= {"bias": (n * u,), "kernel_gamma": (n * u,)}
+        arrays = {
+            key: torch.randn(
+                # Dropout masks are constants.
+                *shape,
+                dtype=torch.float64,
+                requires_grad=key != "input_mask",
+            )
+            for key, shape in shapes.items()
+        }
+        arrays["mask"] = torch.rand(b, t) < 0.7
+        options = (",".join(results), name, 1e-5, False, False)
+        return [arrays.get(key) for key in FORWARD[0]], options
+
+    @pytest.mark.parametrize("name", ["lstm", "gru", "simple_rnn"])
+    @pytest.mark.parametrize("keep", [False, True])
+    def test_operator(name, keep):
+        """What torch itself asks of one."""
+        results = ["outputs", "final_h"]
+        results += ["final_c"] if name == "lstm" else []
+        results += ["residuals"] if keep else []
+        arrays, options = arguments_of(name, results)
+        # Bytes of residuals that nobody needs may be anything.
+        tests = ("test_schema", "test_faketensor", "test_autograd_registration")
+        more = () if keep else ("test_aot_dispatch_dynamic",)
+        torch.library.opcheck(
+            torch.ops.keras_ln.forward.default,
+            (*arrays, *options),
+            test_utils=(*tests, *more),
+        )
+
+    @pytest.mark.parametrize(
+        "change, message",
+        [
+            (lambda a: a.float(), "expected a tensor of torch.float64"),
+            (lambda a: a[:, :-1], r"shape \(2, 20\) on the CPU"),
+            (lambda a: a.flatten(), r"Received: torch.float64, \(40,\) on cpu"),
+        ],
+    )
+    def test_arrays_that_do_not_fit(change, message):
+        arrays, options = arguments_of("lstm", ["final_h", "final_c"])
+        shapes = [None if a is None else a.shape for a in arrays]
+        place = shapes.index((2, 20))
+        arrays[place] = change(arrays[place])
+        with pytest.raises(ValueError, match=f"^kernel: .*{message}"):
+            torch.ops.keras_ln.forward(*arrays, *options)
+
+    def test_arrays_with_other_strides():
+        arrays, options = arguments_of(
+            "lstm", ["outputs", "final_h", "final_c"]
+        )
+        expected = torch.ops.keras_ln.forward(*arrays, *options)[0]
+        strided = [
+            None if a is None else torch.stack([a, a], -1)[..., 0]
+            for a in arrays
+        ]
+        found = torch.ops.keras_ln.forward(*strided, *options)[0]
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+    @pytest.mark.parametrize("name", LAYERS)
+    def test_compiled_programs_call_kernels(name):
+        """In one graph, whose gradients are right."""
+        problem = Problem(BY_NAME[name], {"return_sequences": True})
+        layer = problem.layer()
+        given = torch.tensor(problem.x)
+        weights = [v.value for v in layer.trainable_variables]
+        graphs = []
+
+        def remember(graph, examples):
+            graphs.append(graph.print_readable(print_output=False))
+            return graph.forward
+
+        def loss(given):
+            return (layer(given) ** 3).sum()
+
+        expected = torch.autograd.grad(loss(given), weights)
+        for run in (
+            torch.compile(loss, backend=remember, fullgraph=True),
+            torch.compile(loss, backend="aot_eager", fullgraph=True),
+        ):
+            found = torch.autograd.grad(run(given), weights)
+            for a, b in zip(found, expected, strict=True):
+                np.testing.assert_allclose(a, b, **FLOAT64)
+        assert "keras_ln.forward" in graphs[0]
+
+    def test_compiled_programs_have_no_second_derivatives():
+        problem = Problem(BY_NAME["LNLSTM"])
+        layer = problem.layer()
+        given = torch.tensor(problem.x, requires_grad=True)
+        run = torch.compile(layer, backend="eager", fullgraph=True)
+        (first,) = torch.autograd.grad(
+            run(given).sum(), given, create_graph=True
+        )
+        with pytest.raises(NotImplementedError, match="without torch.compile"):
+            torch.autograd.grad((first**2).sum(), given)
+
+    def test_exported_programs_hold_no_kernels():
+        layer = keras_ln.LNLSTM(3)
+        layer(x)
+        program = torch.export.export(layer, (torch.tensor(x),))
+        assert "keras_ln" not in program.graph_module.code
+        np.testing.assert_allclose(
+            program.module()(torch.tensor(x)).detach(),
+            layer(x).detach(),
+            rtol=1e-5,
+            atol=1e-6,
+        )
+
+    def test_many_threads_at_once():
+        """Each with steps of its own, forwards and backwards."""
+        layer = made(keras_ln.LNLSTM(16, return_sequences=True))
+        inputs = torch.randn(8, 2, 6, 3)
+        weight = layer.trainable_variables[0].value
+
+        def step(given):
+            loss = (layer(given, training=True) ** 2).sum()
+            return torch.autograd.grad(loss, weight)[0]
+
+        expected = [step(given) for given in inputs]
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            for _ in range(5):
+                for a, b in zip(pool.map(step, inputs), expected, strict=True):
+                    torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+    def test_memory_of_residuals_serves_again():
+        """But not while a graph holds it."""
+        layer, given = made(keras_ln.LNLSTM(16)), torch.randn(2, 4, 3)
+
+        def run():
+            return [layer(given, training=True) for _ in range(3)]
+
+        pieces = backend._native._pieces
+        pieces.clear()
+        graphs = run()
+        assert not pieces
+        weight = layer.trainable_variables[0].value
+        found = [torch.autograd.grad(g.sum(), weight)[0] for g in graphs]
+        torch.testing.assert_close(found[0], found[2], rtol=0, atol=0)
+        del graphs
+        assert len(pieces) == 3
+        addresses = {piece.data_ptr() for piece in pieces}
+        graphs = run()
+        assert not pieces
+        del graphs
+        assert {piece.data_ptr() for piece in pieces} == addresses
+
+    def test_a_forked_process():
+        """Where torch's threads are gone, and ours."""
+        code = """
+import os, torch, keras_ln
+torch.set_num_threads(2)
+layer = keras_ln.LNLSTM(64)
+x = torch.ones(8, 5, 3)
+before = layer(x)
+before.sum().backward()
+child = os.fork()
+if child == 0:
+    with torch.no_grad():
+        os._exit(int(not torch.equal(before, layer(x))))
+assert os.waitpid(child, 0)[1] == 0
+"""
+        subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", code],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+            check=True,
+            timeout=120,
+        )
+
+
+if BACKEND == "tensorflow":
+    import tensorflow as tf
+
+    def test_exports_hold_no_kernels(tmp_path):
+        """Other than functions that are saved as they run here."""
+        model = keras.Sequential([keras.Input((None, 3)), keras_ln.LNLSTM(3)])
+        model.export(tmp_path / "exported", verbose=False)
+        saved = (tmp_path / "exported/saved_model.pb").read_bytes()
+        assert b"keras-ln-kernels" not in saved
+
+        module = tf.Module()
+        spec = tf.TensorSpec((None, None, 3))
+        module.weights = [v.value for v in model.weights]
+        module.run = tf.function(model, input_signature=[spec])
+        tf.saved_model.save(module, tmp_path / "as_it_is")
+        code = """
+import sys, tensorflow as tf
+loaded = tf.saved_model.load(sys.argv[1])
+try:
+    loaded.run(tf.ones((2, 4, 3)))
+except tf.errors.NotFoundError as error:
+    assert "export inside of keras_ln.ops.portable()" in str(error), error
+else:
+    raise SystemExit("it ran")
+"""
+        subprocess.run(
+            [sys.executable, "-c", code, tmp_path / "as_it_is"],
+            check=True,
+            timeout=120,
+        )
+
+    def test_unknown_sizes(calls):
+        """One trace for all batches and lengths, forwards and backwards."""
+        layer = made(keras_ln.LNGRU(3, return_sequences=True))
+        traces = []
+
+        @tf.function(input_signature=[tf.TensorSpec((None, None, 3))])
+        def run(x):
+            traces.append(x)
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = layer(x, training=True)
+                loss = tf.reduce_sum(y**2)
+            return y, tape.gradient(loss, x)
+
+        rng = np.random.default_rng(0)
+        for shape in ((2, 4, 3), (5, 1, 3), (1, 9, 3), (0, 3, 3)):
+            given = rng.normal(size=shape).astype("float32")
+            y, gradient = run(given)
+            assert y.shape == gradient.shape == shape
+            expected = layer(given)
+            np.testing.assert_allclose(y, expected, rtol=1e-6, atol=1e-7)
+        assert len(traces) == 1 and calls
+
+    def test_kernels_that_tensorflow_cannot_call(monkeypatch):
+        name = "tensorflow.no_such_module"
+        monkeypatch.setattr(backend._native, "_CALL_MODULE", name)
+        backend._native._registered.cache_clear()
+        chosen, reasons = ops.implementation(keras_ln.LNLSTM(3))
+        backend._native._registered.cache_clear()
+        assert chosen == "fused"
+        assert "has no custom calls of XLA" in reasons["native"]
+
+
+if BACKEND == "jax":
+    import jax
+
+    def test_exports_hold_no_kernels():
+        """There they are refused, with the way out."""
+        layer = made(keras_ln.LNLSTM(3))
+        export = jax.export.export(jax.jit(lambda x: layer(x)))
+        message = r"export inside of keras_ln.ops.portable\(\)"
+        with pytest.raises(ValueError, match=message):
+            export(x)
+        with ops.portable():
+            exported = jax.export.export(jax.jit(lambda x: layer(x)))(x)
+        np.testing.assert_allclose(exported.call(x), layer(x), rtol=1e-5)
+
+    def test_buffers_that_do_not_fit():
+        """What a wrong program would hand over is refused."""
+        from keras_ln_kernels import xla
+        from keras_ln_kernels.call import Call
+
+        call = Call(
+            *("simple_rnn", "float32", 1e-5, False, False),
+            ("x", "kernel", "recurrent_kernel"),
+            ("final_h",),
+        )
+        shapes = {"x": (2, 4, 3), "kernel": (3, 5), "recurrent_kernel": (5, 5)}
+
+        def run(units, **changed):
+            arrays = [
+                np.ones(s, "float32") for s in (shapes | changed).values()
+            ]
+            target = backend._native.native.TARGETS[False]
+            result = jax.ShapeDtypeStruct((2, units), "float32")
+            attributes = {
+                name: np.int64(value)
+                if isinstance(value, int)
+                else np.float64(value)
+                for name, value in xla.attributes(call).items()
+            }
+            return jax.ffi.ffi_call(target, [result])(*arrays, **attributes)
+
+        assert run(5)[0].shape == (2, 5)
+        for units, changed in (
+            (4, {}),
+            (5, {"kernel": (3, 4)}),
+            (5, {"x": (2, 4, 2)}),
+            (5, {"recurrent_kernel": (5, 6)}),
+        ):
+            with pytest.raises(RuntimeError, match="INVALID_ARGUMENT"):
+                run(units, **changed)

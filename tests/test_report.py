@@ -1,0 +1,111 @@
+"""`python -m keras_ln`, and kernels that are not to be used."""
+
+import os
+import re
+import subprocess
+import sys
+
+import keras
+import pytest
+
+import keras_ln
+from keras_ln.__main__ import report
+
+BACKEND = keras.backend.backend()
+
+# What `keras_ln_kernels` may be. Each is asked for its version, and whether it
+# runs here, and no more.
+PACKAGES = {
+    "another version": (
+        '__version__ = "0.0.7"',
+        "",
+        r"it has version 0\.0\.7, keras_ln needs \d\.\d\.\*\.",
+    ),
+    "an old CPU": (
+        f'__version__ = "{keras_ln.backend.native._SERIES}.0"',
+        'def unsupported_reason():\n    return "the CPU has no AVX2."',
+        r"the CPU has no AVX2\.",
+    ),
+}
+
+
+def run(path, *command, **environment):
+    """What a process prints, and the warnings of ours in it."""
+    environment = os.environ | environment
+    environment["PYTHONPATH"] = os.pathsep.join([str(path), *sys.path])
+    environment.pop("KERAS_LN_KERNELS", None)
+    found = subprocess.run(
+        [sys.executable, *command],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    return found.stdout, re.findall("UserWarning: keras-ln.*", found.stderr)
+
+
+def test_report():
+    lines = list(report())
+    assert lines[0].split() == ["keras_ln", keras_ln.__version__]
+    facts = dict(line.split(maxsplit=1) for line in lines if " " in line)
+    assert facts["backend"].startswith(f"{BACKEND} ")
+    assert facts["BNLSTM"].startswith("fused")
+    assert {"LNLSTM", "LNGRU", "LNSimpleRNN", "WNLSTM"} <= facts.keys()
+    if os.environ.get("KERAS_LN_KERNELS") == "0":
+        assert facts["kernels"] == "none. KERAS_LN_KERNELS=0 is set."
+        assert facts["LNLSTM"] == "fused"
+
+
+@pytest.mark.kernels
+def test_report_with_kernels():
+    facts = dict(line.split(maxsplit=1) for line in report() if " " in line)
+    assert re.fullmatch(
+        r"keras-ln-kernels [\d.]+, (avx512|avx2|neon)", facts["kernels"]
+    )
+    assert facts["LNLSTM"] == "native"
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_kernels_that_do_not_fit(name, tmp_path):
+    """A sentence, one warning, and what runs without them."""
+    version, module, sentence = PACKAGES[name]
+    package = tmp_path / "keras_ln_kernels"
+    package.mkdir()
+    (package / "version.py").write_text(version)
+    (package / "__init__.py").write_text(module)
+    text, warnings = run(tmp_path, "-m", "keras_ln")
+    assert re.search(f"kernels +none.*cannot be used: {sentence}", text)
+    assert re.search("LNLSTM +fused$", text, re.MULTILINE)
+    assert len(warnings) == 1
+
+
+@pytest.mark.kernels
+def test_a_library_that_does_not_load(tmp_path):
+    library = tmp_path / "library.so"
+    library.write_bytes(b"")
+    code = (
+        "import numpy as np, keras_ln\n"
+        "print(keras_ln.LNLSTM(3)(np.ones((2, 4, 3), 'float32')).shape)\n"
+        "print(keras_ln.ops.implementation(keras_ln.LNLSTM(3))[0])"
+    )
+    text, warnings = run(
+        tmp_path, "-c", code, KERAS_LN_KERNELS_LIBRARY=str(library)
+    )
+    assert text.split()[-1] == "fused"
+    assert len(warnings) == 1 and "does not load" in warnings[0]
+
+
+def test_without_kernels(tmp_path):
+    """Nothing is said unless somebody asks."""
+    code = """
+import importlib.util, runpy
+find_spec = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *package: (
+    None if name == "keras_ln_kernels" else find_spec(name, *package)
+)
+runpy.run_module("keras_ln", run_name="__main__")
+"""
+    text, warnings = run(tmp_path, "-c", code)
+    assert "none. keras-ln-kernels is not installed." in text
+    assert not warnings
