@@ -91,6 +91,7 @@ def test_version_is_stated_once():
     stated = setup_cfg()["metadata"]["version"]
     assert stated == "attr: keras_ln.version.__version__"
     assert f"## {__version__} " in (ROOT / "CHANGELOG.md").read_text()
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
 def test_py_typed_ships():
@@ -103,6 +104,13 @@ def test_every_folder_of_the_package_ships():
     package = ROOT / "keras_ln"
     for file in package.rglob("*.py"):
         assert (file.parent / "__init__.py").is_file(), file
+
+
+def test_readme_renders_away_from_the_repository():
+    """An index shows it alone: pictures and links must be absolute."""
+    targets = re.findall(r"\]\(([^)]*)\)", (ROOT / "README.md").read_text())
+    assert len(targets) > 5
+    assert [t for t in targets if not t.startswith("https://")] == []
 
 
 def test_import_needs_nothing_of_the_extras():
