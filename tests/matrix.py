@@ -270,8 +270,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         ThreadPoolExecutor(args.jobs) as pool,
     ):
         base = (args.folder or Path(temporary)).resolve()
-        rows = list(pool.map(lambda e: row_of(e, base / e.name, args), chosen))
-    write(rows, TABLE)
+        rows = []
+        # Written as they come: a run that is stopped keeps what it has.
+        for row in pool.map(lambda e: row_of(e, base / e.name, args), chosen):
+            rows.append(row)
+            write([row], TABLE)
     print(shown(rows))
     failed = failures(rows)
     if failed:
