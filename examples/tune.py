@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from common import cli, ending, files, flags
-from common.errors import InputError
+from common.errors import InputError, check_tensorflow
 
 EXPERIMENTS = (
     "attentive_reader",
@@ -49,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     experiment = _experiment(own.experiment)
     given = cli.parse(experiment, rest, prog=f"tune.py {own.experiment}")
     try:
+        check_tensorflow()
         if importlib.util.find_spec("keras_tuner") is None:
             raise InputError(
                 "a search needs KerasTuner: pip install 'keras-ln[tune]'"

@@ -1,7 +1,15 @@
 """Layer normalization and its rivals for Keras 3."""
 
 import importlib
+import importlib.util
 import typing
+
+if not any(map(importlib.util.find_spec, ("tensorflow", "jax", "torch"))):
+    raise ImportError(
+        "keras_ln runs on TensorFlow, JAX or torch, and finds none of them: "
+        "pip install 'keras-ln[tensorflow]', 'keras-ln[jax]' or "
+        "'keras-ln[torch]'."
+    )
 
 from keras_ln.layers import (
     BNLSTM,

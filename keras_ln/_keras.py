@@ -1,9 +1,10 @@
-"""What keras_ln uses of Keras that Keras does not export (3.15).
+"""What keras_ln uses of Keras that Keras does not export (3.8 to 3.16).
 
 Private modules and attributes, and differences between versions, are met here
 and in no other file. `tests/test_architecture.py` holds the package to it.
 """
 
+import importlib.util
 import sys
 from types import FrameType
 from typing import Any
@@ -15,8 +16,12 @@ import keras
 from keras.src.layers.rnn.dropout_rnn_cell import DropoutRNNCell
 
 if keras.backend.backend() == "torch":
-    # To make a tensor and ask it takes longer.
-    from keras.src.backend.torch.core import get_device as torch_device
+    # To make a tensor and ask it takes longer. 3.16 moved the module, which
+    # every test on torch notices.
+    if importlib.util.find_spec("keras.src.backend.torch.core"):
+        from keras.src.backend.torch.core import get_device as torch_device
+    else:
+        from keras.src.backend.torch.ops.core import get_device as torch_device
 else:
     torch_device = None
 
@@ -25,6 +30,7 @@ __all__ = [
     "device_names",
     "is_exporting",
     "layers_within",
+    "layout",
     "own_non_trainable_variables",
     "torch_device",
 ]
@@ -49,6 +55,16 @@ def is_exporting() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def layout(x: keras.KerasTensor) -> str | None:
+    """How a symbolic tensor is stored: "sparse", "ragged", or None for dense.
+
+    `ragged` is not there in 3.8; test_symbolic_tensors_before_ragged notices.
+    """
+    if x.sparse:
+        return "sparse"
+    return "ragged" if getattr(x, "ragged", False) else None
 
 
 def layers_within(model: keras.Model) -> list[keras.layers.Layer]:

@@ -4,6 +4,8 @@ import os
 import tempfile
 from pathlib import Path
 
+import xla_flags
+
 # JAX compiles every eager scan anew unless it finds the program here. One
 # folder per process, since JAX does not write its files atomically.
 _jax_cache = tempfile.TemporaryDirectory(prefix="keras_ln_jax_")
@@ -15,10 +17,7 @@ _SETTINGS = {
     "JAX_ENABLE_X64": "1",
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-    # To optimise a program takes longer than to run it on so little. XLA ends
-    # the process where it does not know a flag.
-    "XLA_FLAGS": "--xla_backend_optimization_level=0 "
-    "--xla_cpu_use_fusion_emitters=false",
+    "XLA_FLAGS": xla_flags.flags(xla_flags.installed()),
     # The tests' tensors are small, so threads cost more than they give, and
     # pytest-xdist already runs one process per core.
     "OMP_NUM_THREADS": "1",

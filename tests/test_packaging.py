@@ -18,6 +18,7 @@ from keras_ln.version import __version__
 
 ROOT = Path(__file__).parents[1]
 FRAMEWORKS = {"tensorflow", "jax", "torch"}
+REQUIRED = "install_requires"
 
 # Hides packages as if they were not installed: the import system's finders
 # answer that they have not found them.
@@ -59,12 +60,12 @@ def setup_cfg():
 
 def requirements(*extras):
     """Names of the packages that some extras ask for."""
-    lines = [
-        line
-        for extra in extras
-        for line in setup_cfg()["options.extras_require"][extra].split("\n")
-    ]
-    return {re.match(r"[\w-]+", line)[0] for line in lines if line}
+    section = setup_cfg()["options.extras_require"]
+    return set().union(*(names(section[extra]) for extra in extras))
+
+
+def names(lines):
+    return {re.match(r"[\w-]+", line)[0] for line in lines.split("\n") if line}
 
 
 def test_all_is_sorted_and_exact():
@@ -90,6 +91,7 @@ def test_version_is_stated_once():
     stated = setup_cfg()["metadata"]["version"]
     assert stated == "attr: keras_ln.version.__version__"
     assert f"## {__version__} " in (ROOT / "CHANGELOG.md").read_text()
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
 def test_py_typed_ships():
@@ -104,10 +106,18 @@ def test_every_folder_of_the_package_ships():
         assert (file.parent / "__init__.py").is_file(), file
 
 
+def test_readme_renders_away_from_the_repository():
+    """An index shows it alone: pictures and links must be absolute."""
+    targets = re.findall(r"\]\(([^)]*)\)", (ROOT / "README.md").read_text())
+    assert len(targets) > 5
+    assert [t for t in targets if not t.startswith("https://")] == []
+
+
 def test_import_needs_nothing_of_the_extras():
     extras = requirements("examples", "tune", "test", "dev")
-    # JAX itself requires SciPy.
-    wanted = {name.lower() for name in extras} - {"keras-ln", "scipy"}
+    # JAX itself requires SciPy, and one framework has to be there.
+    kept = {"keras-ln", "scipy", *FRAMEWORKS}
+    wanted = {name.lower() for name in extras} - kept
     hidden = {
         module
         for module, names in importlib.metadata.packages_distributions().items()
@@ -137,6 +147,28 @@ def test_hidden_frameworks_cannot_be_imported(framework):
     code = HIDE.format(hidden={framework}) + f"import {framework}"
     done = run_python(code, "tensorflow")
     assert f"No module named {framework!r}" in done.stderr
+
+
+def test_import_without_a_framework_says_what_to_install():
+    hidden = FRAMEWORKS | {"keras"}  # Whose own error would come first.
+    done = run_python(HIDE.format(hidden=hidden) + "import keras_ln", "jax")
+    assert done.returncode == 1
+    last_line = done.stderr.strip().splitlines()[-1]
+    assert last_line.startswith("ImportError: keras_ln runs on TensorFlow, JAX")
+    for framework in FRAMEWORKS:
+        assert f"'keras-ln[{framework}]'" in last_line
+
+
+def test_no_framework_is_required():
+    """And none has an upper limit, beyond which pip would replace it."""
+    options = setup_cfg()["options"]
+    extras = setup_cfg()["options.extras_require"]
+    for needed in ("keras", "numpy", *FRAMEWORKS):
+        line = extras[needed] if needed in FRAMEWORKS else options[REQUIRED]
+        (found,) = re.findall(rf"^{needed}>=[\d.]+$", line, re.M)
+    assert not FRAMEWORKS & names(options[REQUIRED])
+    assert not FRAMEWORKS & requirements("tune", "test")
+    assert "tensorflow" in requirements("examples")
 
 
 def test_import_names_the_backends_that_work():

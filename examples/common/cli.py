@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common import ending, files, flags
-from common.errors import InputError
+from common.errors import InputError, check_tensorflow
 
 if TYPE_CHECKING:
     from common import runs
@@ -70,6 +70,7 @@ def run(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
     parser = _parser(experiment)
     args = parser.parse_args(argv)
     try:
+        check_tensorflow()
         planned = plans(experiment, args)
         name = experiment.name + ("" if args.compare else f"-{planned[0].norm}")
         folder = Path(args.output_dir or Path("runs") / name)

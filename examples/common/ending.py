@@ -51,7 +51,9 @@ def resumable(folder: Path) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, BrokenPipeError) as stop:
-        stop.add_note(f"--resume goes on with the run in {folder}")
+        # What `add_note` does, which Python 3.10 has not.
+        note = f"--resume goes on with the run in {folder}"
+        stop.__notes__ = [*getattr(stop, "__notes__", ()), note]
         raise
 
 

@@ -1,5 +1,7 @@
 """The two ways in which a script ends early, each with one sentence."""
 
+import importlib.util
+
 
 class InputError(Exception):
     """A flag, a file or a folder that cannot be used: exit code 2."""
@@ -7,3 +9,12 @@ class InputError(Exception):
 
 class NonFiniteLossError(Exception):
     """Training that left the finite numbers: exit code 1."""
+
+
+def check_tensorflow() -> None:
+    """Refuses to start without TensorFlow."""
+    if importlib.util.find_spec("tensorflow") is None:
+        raise InputError(
+            "the scripts read their data with TensorFlow, whatever backend "
+            "trains: pip install 'keras-ln[examples]'"
+        )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from common import files, flags
-from common.errors import InputError
+from common.errors import InputError, check_tensorflow
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +54,7 @@ def run(study: Study, argv: Sequence[str] | None = None) -> int:
             setattr(args, name, sizes[args.smoke])
     folder = Path(args.output_dir or Path("runs") / study.name)
     try:
+        check_tensorflow()
         files.check_folder(folder)
 
         import keras

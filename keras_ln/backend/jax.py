@@ -60,9 +60,17 @@ def _varying(arrays):
     """The axes of `jax.shard_map`'s mesh along which any array differs."""
     axes: set = set()
     for array in jax.tree.leaves(arrays):
-        manual = getattr(jax.typeof(array), "manual_axis_type", None)
-        axes.update(manual.varying if manual else ())
+        axes.update(_axes_of(array))
     return axes
+
+
+def _axes_of(array):
+    # `jax.shard_map`, and types that know of it, came in 0.6; types have had
+    # `manual_axis_type` in the place of `vma` since 0.10.
+    # test_shard_map_in_versions notices.
+    kind = jax.typeof(array) if hasattr(jax, "typeof") else None
+    manual = getattr(kind, "manual_axis_type", None)
+    return manual.varying if manual else getattr(kind, "vma", ())
 
 
 def _vary(arrays, axes):
@@ -72,8 +80,10 @@ def _vary(arrays, axes):
     """
 
     def vary(array):
-        more = axes - _varying(array)
-        return jax.lax.pcast(array, tuple(more), to="varying")
+        more = tuple(axes - _varying(array))
+        if hasattr(jax.lax, "pcast"):
+            return jax.lax.pcast(array, more, to="varying")
+        return jax.lax.pvary(array, more)  # Before 0.8.
 
     return jax.tree.map(vary, arrays) if axes else arrays
 

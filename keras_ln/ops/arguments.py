@@ -12,6 +12,7 @@ from typing import Any
 import keras
 
 from keras_ln import backend
+from keras_ln._keras import layout
 
 
 def check_integer(name: str, value: Any) -> int:
@@ -110,8 +111,8 @@ def check_floating(name: str, dtype: Any) -> str:
 def check_dense(name: str, x: Any) -> None:
     """`ValueError` for ragged, nested and sparse tensors."""
     kind, advice = type(x).__name__, backend.how_to_densify(x)
-    if isinstance(x, keras.KerasTensor) and (x.ragged or x.sparse):
-        kind = "a ragged keras.Input" if x.ragged else "a sparse keras.Input"
+    if isinstance(x, keras.KerasTensor) and (other := layout(x)):
+        kind = f"a {other} keras.Input"
         advice = "Make it dense, with a mask where rows end early."
     if advice is not None:
         raise ValueError(

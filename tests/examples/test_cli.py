@@ -1,6 +1,7 @@
 """The flags and the folder of a run: refused in one sentence or obeyed."""
 
 import dataclasses
+import importlib.util
 import json
 import re
 
@@ -8,6 +9,8 @@ import keras
 import permutation_invariant_mnist as script
 import permutation_invariant_mnist_task as task
 import pytest
+import recurrent_dynamics
+import tune
 from common import callbacks, cli, files, flags, plotting, runs
 
 
@@ -24,6 +27,15 @@ def no_training(monkeypatch):
         pytest.fail("trained")
 
     monkeypatch.setattr(keras.Model, "fit", never)
+
+
+def hide(monkeypatch, package):
+    """Makes a package look as if it were not installed."""
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        "importlib.util.find_spec",
+        lambda name: None if name == package else find(name),
+    )
 
 
 def _refusal(capsys, *flags):
@@ -75,9 +87,29 @@ def test_bad_flags(capsys, tmp_path, no_training, flags, message):
 
 
 def test_tensorboard_has_to_be_there(capsys, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    hide(monkeypatch, "tensorboard")
     line = _refusal(capsys, "--tensorboard")
     assert line == "--tensorboard needs it: pip install tensorboard"
+
+
+@pytest.mark.parametrize(
+    "module, flags",
+    [
+        (script, ["--smoke"]),
+        (recurrent_dynamics, ["--smoke"]),
+        (tune, ["permutation_invariant_mnist", "--smoke"]),
+    ],
+)
+def test_tensorflow_has_to_be_there(capsys, monkeypatch, module, flags):
+    hide(monkeypatch, "tensorflow")
+    with pytest.raises(SystemExit) as end:
+        module.main(flags)
+    assert end.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(
+        "error: the scripts read their data with TensorFlow, whatever backend "
+        "trains: pip install 'keras-ln[examples]'"
+    )
 
 
 def _run(folder, *flags):

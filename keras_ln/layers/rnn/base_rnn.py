@@ -3,7 +3,9 @@
 Letters: B batch, T time, D input features, U units.
 """
 
-from typing import Any, Self
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import keras
 
@@ -13,6 +15,9 @@ from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.types import Shape, Switch
 from keras_ln.ops import arguments, recurrence
 from keras_ln.ops.recurrence.problem import Problem
+
+if TYPE_CHECKING:  # In typing since Python 3.11.
+    from typing_extensions import Self
 
 # Arguments that `keras.layers.RNN` takes; the cell takes the others.
 _OF_LAYER = (

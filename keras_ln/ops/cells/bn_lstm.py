@@ -8,7 +8,9 @@ Statistics map sites to a pair (mean, variance), None where a site is not
 normalised.
 """
 
-from typing import Any, Unpack
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import keras
 
@@ -21,6 +23,9 @@ from keras_ln.ops.normalization.batch_normalization import (
 from keras_ln.ops.normalization.sites import BatchNorms
 from keras_ln.ops.recurrence.problem import tensors_of
 from keras_ln.ops.recurrence.sequence_op import Options, sequence_op
+
+if TYPE_CHECKING:  # In typing since Python 3.11.
+    from typing_extensions import Unpack
 
 # Of each site, its mean and variance (S, 4U or U).
 MOVING = {

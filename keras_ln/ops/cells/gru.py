@@ -6,7 +6,9 @@ tensors; a site is normalised where its gamma is there, the 2U gates apart from
 the U candidates.
 """
 
-from typing import Any, Unpack
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import keras
 
@@ -15,6 +17,9 @@ from keras_ln.ops import recurrence
 from keras_ln.ops.cells.types import Cell, Settings
 from keras_ln.ops.normalization.sites import SegmentNorms, widen
 from keras_ln.ops.recurrence.sequence_op import Options, sequence_op
+
+if TYPE_CHECKING:  # In typing since Python 3.11.
+    from typing_extensions import Unpack
 
 
 def _norms(

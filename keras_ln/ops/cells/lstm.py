@@ -10,7 +10,9 @@ there, so that without any this is the plain LSTM. Letters: B batch, T time, D
 input features, U units. Gates stand in the order i, f, c, o.
 """
 
-from typing import Any, Unpack
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import keras
 
@@ -20,6 +22,9 @@ from keras_ln.ops.activations import ACTIVATIONS
 from keras_ln.ops.cells.types import Cell, Settings
 from keras_ln.ops.normalization.sites import LayerNorms, layer_norms, widen
 from keras_ln.ops.recurrence.sequence_op import Options, sequence_op
+
+if TYPE_CHECKING:  # In typing since Python 3.11.
+    from typing_extensions import Unpack
 
 SITES = ("kernel", "recurrent", "state")
 

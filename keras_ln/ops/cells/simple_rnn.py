@@ -4,13 +4,18 @@ Letters: B batch, T time, D input features, U units. `weights` maps names to
 tensors.
 """
 
-from typing import Any, Unpack
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from keras_ln import backend
 from keras_ln.ops import recurrence
 from keras_ln.ops.cells.types import Cell, Settings
 from keras_ln.ops.normalization.sites import LayerNorms, layer_norms, widen
 from keras_ln.ops.recurrence.sequence_op import Options, sequence_op
+
+if TYPE_CHECKING:  # In typing since Python 3.11.
+    from typing_extensions import Unpack
 
 
 def ln_simple_rnn_step(

@@ -250,4 +250,4 @@ def test_masks_pass_through_and_shapes():
     masked = keras.layers.Masking()(keras.Input((None, D)))
     outputs = WeightNormDense(U)(masked)
     assert outputs.shape == (None, None, U)
-    assert keras.src.backend.get_keras_mask(outputs) is not None
+    assert outputs._keras_mask is not None
