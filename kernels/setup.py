@@ -10,7 +10,7 @@ from setuptools.command.build_py import build_py
 # The build runs with the folder of this file as the current one, which is not
 # always on the path.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-import build_library  # noqa: E402
+import build_library  # noqa: E402  (its folder must be on the path first)
 
 
 class BuildWithLibrary(build_py):

@@ -94,7 +94,7 @@ def test_eight_callers_at_once():
         try:
             for _ in range(20):
                 same(expected, gradients(drawn, threads=3))
-        except Exception as error:
+        except Exception as error:  # A thread would drop it.
             wrong.append(error)
 
     threads = [

@@ -41,8 +41,8 @@ def run(problem: Problem) -> Any:
     # On other devices a step costs what its kernel launches cost, more than its
     # arithmetic.
     lean = not (backend.on_cpu() or plan.cell.gives_statistics)
-    # XLA compiles for one T. Where it is unknown there will be many, and a
-    # step of a hundred batches would compile a hundred times.
+    # XLA compiles for one T. Where T is unknown there are probably many, each
+    # of which would cost a compilation.
     known = problem.sequences.shape[1] is not None
     run_op = _operation(plan, lean, known)
     return run_op(*problem.tensors, keep=problem.training)
