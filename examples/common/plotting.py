@@ -138,7 +138,10 @@ def comparison(
             axis.set_title(f"{column_name[0]} {column[0]}")
     for axis in axes[-1]:
         axis.set_xlabel(progress.label)
-    axes[0, -1].legend(frameon=False)
+    several = any(len(runs) > 1 for runs in groups.values())
+    axes[0, -1].legend(
+        frameon=False, title="mean, with the range" if several else None
+    )
     save(figure, path)
 
 
