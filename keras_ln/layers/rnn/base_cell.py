@@ -75,13 +75,16 @@ class BaseCell(BaseLayer, DropoutRNNCell):
             features: D.
         """
         width = self.gates * self.units
-        vectors = {"bias": width} if self.use_bias else {}
-        vectors |= self.site_sizes()
+        vectors = self.bias_sizes() | self.site_sizes()
         return {
             "kernel": (features, width),
             "recurrent_kernel": (self.units, width),
             **{name: (size,) for name, size in vectors.items()},
         }
+
+    def bias_sizes(self) -> dict[str, int]:
+        """The sizes of the biases that there are."""
+        return {"bias": self.gates * self.units} if self.use_bias else {}
 
     def site_sizes(self) -> dict[str, int]:
         """The sizes of the gammas and betas of the normalised sites."""
