@@ -25,6 +25,8 @@ from keras_ln.ops import arguments
 
 # Of h and of c.
 NAMES = ("zoneout", "cell_zoneout")
+# As many as half the bits of a float32 in [0, 1) can tell apart.
+_LEVELS = 2048.0
 # Multiples of it, modulo 2^32, are far from each other.
 _STRIDE = 0x61C88647
 
@@ -139,19 +141,36 @@ def draw(shares: dict[str, float], shape: Any, seed: Any) -> dict[str, Any]:
 
     Args:
         shares: numbers in [0, 1), one or two.
-        shape: of the choices.
+        shape: of the choices, the last size known.
         seed: what functions of `keras.random` take.
     """
-    # One number for both: of [0, 1) the first `z` keep h, and c is kept by the
-    # first `z * c` and by so many of the others that they are independent.
-    u = keras.random.uniform(shape, dtype="float32", seed=seed)
+    # What costs is the random numbers, on JAX above all. So one serves two
+    # units, with half of its bits each, and both states.
+    *rows, units = shape
+    numbers = keras.random.uniform(
+        (*rows, (units + 1) // 2 + 1), dtype="float32", seed=seed
+    )
+    scaled, dither = numbers[..., :-1] * _LEVELS, numbers[..., -1:]
+    upper = keras.ops.floor(scaled)
+    lower = keras.ops.floor((scaled - upper) * _LEVELS)
+    level = keras.ops.concatenate([upper, lower], axis=-1)[..., :units]
+
+    def below(share: float) -> Any:
+        # A threshold between two levels is each of them so often that the
+        # probability is the share itself.
+        return level < keras.ops.floor(share * _LEVELS + dither)
+
     h = shares["zoneout"]
     drawn: dict[str, Any] = dict(shares)
     if h:
-        drawn["zoneout"] = u < h
+        drawn["zoneout"] = below(h)
     if c := shares.get("cell_zoneout"):
-        kept = (u >= h) & (u < h + c - h * c)
-        drawn["cell_zoneout"] = kept | (u < h * c) if h else kept
+        drawn["cell_zoneout"] = below(c)
+        if h:
+            # c is kept by those below h * c, and by so many of the others that
+            # both choices are independent.
+            others = below(h + c - h * c) & ~drawn["zoneout"]
+            drawn["cell_zoneout"] = below(h * c) | others
     return drawn
 
 

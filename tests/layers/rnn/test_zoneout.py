@@ -138,13 +138,24 @@ def test_choices(probabilities):
         assert found[name].dtype == bool
         # A standard deviation of 0.0035.
         assert abs(found[name].mean() - probability) < 0.014
-        for axis in range(3):
-            moved = np.roll(found[name], 1, axis)
+        # Half a row away: of the same number.
+        for axis, shift in ((0, 1), (1, 1), (2, 1), (2, 10)):
+            moved = np.roll(found[name], shift, axis)
             both = (found[name] & moved).mean()
             assert abs(both - probability**2) < 0.014
     if len(found) == 2:
         h, c = found.values()
         assert abs((h & c).mean() - np.prod(probabilities)) < 0.012
+
+
+def test_probabilities_are_no_multiples_of_the_levels():
+    """Of 2048: 0.4 levels are seen in 40 of 100,000 choices each."""
+    shares = {"zoneout": 0.4 / 2048, "cell_zoneout": 2047.6 / 2048}
+    drawn = zoneout.draw(shares, (1000, 100, 21), keras.random.SeedGenerator(1))
+    h, c = (to_numpy(made).sum() for made in drawn.values())
+    # 410 of 2,100,000 expected, a standard deviation of 20.
+    assert abs(h - 410) < 80
+    assert abs(2_100_000 - c - 410) < 80
 
 
 @pytest.mark.parametrize("row", full_but(["LNLSTM"], SEQUENCE_LAYERS))
