@@ -24,6 +24,7 @@ from keras_ln.layers import (
     LNSimpleRNN,
     LNSimpleRNNCell,
     RecurrentBatchNorm,
+    WeightNormalization,
     WeightNormDense,
     WNLSTMCell,
 )
@@ -47,6 +48,7 @@ __all__ = [
     "WNLSTM",
     "WNLSTMCell",
     "WeightNormDense",
+    "WeightNormalization",
     "__version__",
     "reestimate_statistics",
 ]

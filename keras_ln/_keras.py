@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Any
 
 import keras
+from keras.src.backend import AutocastScope
 
 # keras.layers.RNN draws the dropout masks of a sequence before its loop, but
 # only for cells of this class.
@@ -33,6 +34,7 @@ __all__ = [
     "layout",
     "own_non_trainable_variables",
     "torch_device",
+    "uncast",
 ]
 
 
@@ -78,3 +80,12 @@ def layers_within(model: keras.Model) -> list[keras.layers.Layer]:
 def own_non_trainable_variables(layer: keras.layers.Layer) -> list[Any]:
     """The layer's variables that are not trained, without its sublayers'."""
     return layer._non_trainable_variables
+
+
+def uncast(variable: keras.Variable) -> Any:
+    """The variable's value in its own dtype, inside mixed precision too.
+
+    test_half_precision_normalises_in_float32 notices a change.
+    """
+    with AutocastScope(None):
+        return variable.value
