@@ -28,6 +28,7 @@ from keras_ln.layers import (
     WeightNormDense,
     WNLSTMCell,
 )
+from keras_ln.layers.conversion import with_layer_norm
 from keras_ln.layers.normalization.reestimate_statistics import (
     reestimate_statistics,
 )
@@ -51,6 +52,7 @@ __all__ = [
     "WeightNormalization",
     "__version__",
     "reestimate_statistics",
+    "with_layer_norm",
 ]
 
 _SUBMODULES = ("analysis", "compat", "layers", "ops", "tuning")

@@ -15,6 +15,7 @@ from keras.src.backend import AutocastScope
 # keras.layers.RNN draws the dropout masks of a sequence before its loop, but
 # only for cells of this class.
 from keras.src.layers.rnn.dropout_rnn_cell import DropoutRNNCell
+from keras.src.models.functional import Functional
 
 if keras.backend.backend() == "torch":
     # To make a tensor and ask it takes longer. 3.16 moved the module, which
@@ -30,6 +31,7 @@ __all__ = [
     "DropoutRNNCell",
     "device_names",
     "is_exporting",
+    "is_functional",
     "layers_within",
     "layout",
     "own_non_trainable_variables",
@@ -57,6 +59,14 @@ def is_exporting() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def is_functional(model: Any) -> bool:
+    """Whether it was made of inputs and outputs, and knows its layers' calls.
+
+    Every test of with_layer_norm notices a change.
+    """
+    return isinstance(model, Functional)
 
 
 def layout(x: keras.KerasTensor) -> str | None:
