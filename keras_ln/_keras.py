@@ -32,6 +32,7 @@ __all__ = [
     "device_names",
     "is_exporting",
     "is_functional",
+    "is_rematerialized",
     "layers_within",
     "layout",
     "own_non_trainable_variables",
@@ -69,6 +70,20 @@ def is_functional(model: Any) -> bool:
     return isinstance(model, Functional)
 
 
+def is_rematerialized(layer: keras.layers.Layer) -> bool:
+    """Whether the layer, or one in it, was made in a RematScope.
+
+    Its call may then run a second time in the backward pass. A layer made in
+    the scope for activations alone is no such one; there are none before 3.9.
+    test_layers_that_run_again_in_the_backward_pass notices a change.
+    """
+    for part in layers_within(layer):
+        mode = getattr(part, "_remat_mode", None)
+        if mode is not None and mode.mode != "activations":
+            return True
+    return False
+
+
 def layout(x: keras.KerasTensor) -> str | None:
     """How a symbolic tensor is stored: "sparse", "ragged", or None for dense.
 
@@ -79,7 +94,7 @@ def layout(x: keras.KerasTensor) -> str | None:
     return "ragged" if getattr(x, "ragged", False) else None
 
 
-def layers_within(model: keras.Model) -> list[keras.layers.Layer]:
+def layers_within(model: keras.layers.Layer) -> list[keras.layers.Layer]:
     """The model and all layers in it: cells, wrapped ones, those in lists.
 
     test_reestimate_reaches_nested_layers notices a change.

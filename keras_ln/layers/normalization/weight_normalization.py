@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from keras_ln._keras import uncast
+from keras_ln._keras import is_rematerialized, uncast
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.normalization.data_initialization import (
     check_scale,
@@ -84,7 +84,8 @@ class WeightNormalization(BaseLayer, keras.layers.Wrapper):
     Raises:
         ValueError: if `layer` is no layer, has no kernel (known at the latest
             when it is built), is a cell, is normalised already, is quantised
-            or has LoRA, or has another dtype policy than `dtype`.
+            or has LoRA, was made in a `keras.RematScope`, or has another dtype
+            policy than `dtype`.
 
     Source: Salimans and Kingma, "Weight Normalization" (2016), eq. 2.
 
@@ -319,5 +320,12 @@ def _check_can_be_wrapped(layer):
                 f"{type(owner).__name__} normalises its kernel itself: leave "
                 f"WeightNormalization out. Received: {layer.name}."
             )
+    if is_rematerialized(layer):
+        raise ValueError(
+            "WeightNormalization replaces the kernel while the layer is "
+            "called, and not when that runs again in the backward pass: make "
+            "the layer outside of RematScope, and WeightNormalization inside. "
+            f"Received: {layer.name}, made in a RematScope."
+        )
     if layer.built:
         kernels_of(layer)
