@@ -210,7 +210,8 @@ class _Conversion:
                 "Keras' recurrent layers computes. Received: "
                 f"{layer.name!r} of class {kind}."
             )
-        if hasattr(layer, "state_size") and not isinstance(layer, BaseCell):
+        known = isinstance(layer, BaseCell | keras.layers.RNN)
+        if hasattr(layer, "state_size") and not known:
             raise ValueError(
                 "with_layer_norm knows the cells of LSTM, GRU and SimpleRNN, "
                 f"and those of keras_ln. Received: {layer.name!r} of class "

@@ -220,6 +220,97 @@ def test_everything_that_holds_a_recurrent_layer():
     assert not any(name.startswith("LN") for name in kinds_in(model))
 
 
+def states_of_both_directions():
+    """They are handed on, and the decoder starts from them."""
+    inputs = keras.Input((T, D))
+    encoder = layers.Bidirectional(layers.LSTM(U, return_state=True))
+    _, *states = encoder(inputs)
+    decoder = layers.Bidirectional(
+        layers.LSTM(U, return_sequences=True), merge_mode="sum"
+    )
+    return keras.Model(inputs, decoder(inputs, initial_state=states))
+
+
+def grus(**options):
+    """Masked steps in front and behind, both directions, a cell, backwards."""
+    return keras.Sequential(
+        [
+            keras.Input((T, D)),
+            layers.Masking(),
+            recurrent("GRU", U, return_sequences=True, **options),
+            layers.Bidirectional(
+                recurrent("GRU", U, return_sequences=True, **options),
+                backward_layer=recurrent(
+                    "GRU",
+                    U,
+                    go_backwards=True,
+                    return_sequences=True,
+                    **options,
+                ),
+            ),
+            layers.RNN(
+                recurrent("GRUCell", 2, **options),
+                go_backwards=True,
+                dtype=recurrent("GRUCell", 2).dtype_policy,
+            ),
+        ]
+    )
+
+
+def beside_others():
+    """Our layers, wrapped ones, and recurrent ones of another kind."""
+    return keras.Sequential(
+        [
+            keras.Input((T, D)),
+            keras_ln.WNLSTM(U, return_sequences=True),
+            keras_ln.WeightNormalization(layers.LSTM(U, return_sequences=True)),
+            layers.RNN(
+                [keras_ln.LNSimpleRNNCell(U), layers.LSTMCell(U)],
+                return_sequences=True,
+            ),
+            layers.Reshape((T, U, 1)),
+            layers.ConvLSTM1D(2, 2, return_sequences=True),
+            layers.TimeDistributed(layers.Flatten()),
+            layers.LSTM(2, unroll=True, dropout=0.1),
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        states_of_both_directions,
+        grus,
+        lambda: grus(use_bias=False, recurrent_activation="hard_sigmoid"),
+        beside_others,
+    ],
+    ids=["states", "GRU", "GRU without bias", "others"],
+)
+def test_models_of_many_kinds(make):
+    x = example(B, T, D)
+    x[0, :2], x[1, 3:] = 0.0, 0.0
+    model = make()
+    for weight in model.weights:
+        weight.assign(0.5 * example(*weight.shape, seed=7) + 0.1)
+    assert_same(model, with_layer_norm(model, normalize=()), x)
+    assert {"GRU", "LSTM", "GRUCell", "LSTMCell"}.isdisjoint(
+        kinds_in(with_layer_norm(model))
+    )
+
+
+def test_the_biases_of_a_normalised_gru():
+    """Where a beta does what the recurrent bias did, it takes its place."""
+    model = model_of(layers.GRU(U))
+    theirs = model.layers[0].cell
+    theirs.bias.assign(example(2, 3 * U))
+    turned = example(2, 3 * U) * np.repeat([-1, 1, 1], U)
+    for normalize, center in (None, "recurrent_beta"), (["kernel"], None):
+        ours = with_layer_norm(model, normalize).layers[0].cell
+        np.testing.assert_array_equal(to_numpy(ours.bias), turned[0])
+        inside = ours.recurrent_beta if center else ours.recurrent_bias
+        np.testing.assert_array_equal(to_numpy(inside), turned[1])
+
+
 def test_the_clone_is_independent_and_trains(tmp_path):
     model = tagger()
     before = [np.array(w) for w in model.get_weights()]
