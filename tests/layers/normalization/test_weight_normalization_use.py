@@ -207,8 +207,8 @@ def test_half_precision_normalises_in_float32(policy):
     layer = WeightNormalization(layers.Dense(U, dtype=policy))
     layer.build((None, D))
     kernel = weight(layer, "kernel")
-    # The squares of these would overflow float16.
-    kernel.assign(300.0 * to_numpy(kernel))
+    # These overflow float16, and their squares still more.
+    kernel.assign(1e6 * to_numpy(kernel))
     x = example(6, D)
     y = layer(x)
     compute_dtype = policy.removeprefix("mixed_")
@@ -302,6 +302,24 @@ def test_masks_bidirectional_time_distributed_and_files(tmp_path):
     clone = keras.models.clone_model(model)
     clone.set_weights(model.get_weights())
     np.testing.assert_array_equal(to_numpy(clone(WORDS)), expected)
+
+
+def test_masks_that_are_given_and_symbolic_ones():
+    x, mask = example(2, T, D), np.array([[1, 1, 0, 0], [0, 1, 0, 1]], bool)
+    layer = WeightNormalization(layers.LSTM(U, return_sequences=True))
+    layer.build(x.shape)
+    stretch(layer)
+    y = to_numpy(layer(x, mask=mask))
+    expected = to_numpy(layer.remove()(x, mask=mask))
+    np.testing.assert_allclose(y, expected, **SAME_PROGRAM)
+    assert abs(y - to_numpy(layer(x))).max() > 1e-3
+    masked = layers.Masking()(keras.Input((None, D)))
+    assert layer(masked)._keras_mask is not None
+    last = WeightNormalization(layers.LSTM(U))
+    assert getattr(last(masked), "_keras_mask", None) is None
+    with pytest.warns(UserWarning, match="does not support masking"):
+        y = WeightNormalization(layers.Conv1D(U, 1))(layers.Masking()(x))
+    assert getattr(y, "_keras_mask", None) is None
 
 
 def test_a_tagger_learns():
