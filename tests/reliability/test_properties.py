@@ -168,7 +168,7 @@ def expected(case, weights):
     arguments, x, row = case.arguments, case.x, case.row
     if row.is_cell or row.is_recurrent:
         return _expected_of_sequence(case, weights)
-    if row.name == "WeightNormDense":
+    if row.name in ("WeightNormDense", "WeightNormalization"):
         y = norms.weight_norm_dense(
             x, weights["kernel"], weights["g"], weights.get("bias")
         )
