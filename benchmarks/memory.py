@@ -11,7 +11,7 @@ framework: our own loop, `keras.layers.RNN`, and JAX' scan.
 from benchmarks import harness, report, sequence_layers
 
 PROVIDERS = (
-    "keras_ln, ",
+    "keras_ln",
     "cell loop of keras_ln",
     "cell in keras.layers.RNN",
     "LN scan with autodiff",

@@ -6,7 +6,8 @@ trains a classifier of random sentences by `model.fit`. Each batch has one of
 60 lengths, as `tf.data.Dataset.bucket_by_sequence_length` would make them.
 Every provider runs in processes of its own, in turn, since in the first epoch
 a process compiles what it meets for the first time; XLA's compilations are
-counted in what the frameworks log. It prints the seconds of both epochs, their
+counted in what the frameworks log. Where keras-ln-kernels is installed, our
+layer runs with and without it. It prints the seconds of both epochs, their
 ratio to the same layer with `use_fused=False`, and writes
 benchmarks/results/variable_lengths_BACKEND.csv and a plot beside it.
 """
@@ -22,7 +23,14 @@ import time
 
 from benchmarks import harness, report
 
-PROVIDERS = ("keras_ln", "keras_ln, use_fused=False", "keras LSTM")
+KERNELS = "keras_ln (kernels)"
+LOOP = "keras_ln, use_fused=False"
+COLOURS = {
+    KERNELS: "tab:green",
+    "keras_ln": "tab:blue",
+    LOOP: "tab:orange",
+    "keras LSTM": "0.7",
+}
 LOGGED = {
     "TF_CPP_MIN_LOG_LEVEL": "0",
     "TF_CPP_VMODULE": "device_compilation_profiler=1",
@@ -44,7 +52,7 @@ def layer_of(provider, units):
 
     if provider == "keras LSTM":
         return keras.layers.LSTM(units)
-    use_fused = False if "False" in provider else "auto"
+    use_fused = False if provider == LOOP else "auto"
     return keras_ln.LNLSTM(units, use_fused=use_fused)
 
 
@@ -91,13 +99,24 @@ def train(provider, options):
     return seconds
 
 
+def providers():
+    """All, or all but the kernels where those are not installed."""
+    import keras_ln
+
+    used, _ = keras_ln.ops.implementation(keras_ln.LNLSTM(4))
+    return [p for p in COLOURS if p != KERNELS or used == "native"]
+
+
 def run(provider, arguments):
     """(seconds, compilations) of each epoch, in a new process."""
+    environment = os.environ | LOGGED
+    if provider != KERNELS:
+        environment["KERAS_LN_KERNELS"] = "0"
     command = [sys.executable, "-m", "benchmarks.variable_lengths", *arguments]
     done = subprocess.run(
         [*command, "--train", provider],
         cwd=harness.ROOT,
-        env=os.environ | LOGGED,
+        env=environment,
         capture_output=True,
         text=True,
         check=False,
@@ -112,7 +131,7 @@ def run(provider, arguments):
 
 def measured(options, arguments):
     """Rows for the CSV: medians of all rounds."""
-    runs = {provider: [] for provider in PROVIDERS}
+    runs = {provider: [] for provider in providers()}
     for _ in range(options.rounds):
         for provider, own in runs.items():
             own.append(run(provider, arguments))
@@ -124,7 +143,7 @@ def measured(options, arguments):
             for provider, own in runs.items()
         }
         for provider, own in runs.items():
-            share = seconds[provider] / seconds[PROVIDERS[1]]
+            share = seconds[provider] / seconds[LOOP]
             values = [provider, epoch + 1, round(seconds[provider], 2)]
             values += [round(share, 2), own[-1][epoch][1], options.lengths]
             values += [sizes, harness.device(options.threads)]
@@ -139,8 +158,9 @@ def plot(rows, path):
 
     figure = Figure(figsize=(7, 3.2), layout="constrained")
     axes = figure.subplots()
-    height = 0.8 / len(PROVIDERS)
-    for k, provider in enumerate(PROVIDERS):
+    drawn = list(dict.fromkeys(row["provider"] for row in rows))
+    height = 0.8 / len(drawn)
+    for k, provider in enumerate(drawn):
         own = [row for row in rows if row["provider"] == provider]
         places = [int(row["epoch"]) - 1 + k * height for row in own]
         bars = axes.barh(
@@ -148,12 +168,13 @@ def plot(rows, path):
             [float(row["seconds"]) for row in own],
             height,
             label=provider,
-            color=("tab:blue", "tab:orange", "0.7")[k],
+            color=COLOURS[provider],
         )
         axes.bar_label(
             bars, [f"{r['compilations']} compilations" for r in own], padding=3
         )
-    axes.set_yticks([height, 1 + height], ["first epoch", "second epoch"])
+    middle = 0.4 - height / 2
+    axes.set_yticks([middle, 1 + middle], ["first epoch", "second epoch"])
     axes.invert_yaxis()
     axes.margins(x=0.25)
     axes.set(
@@ -170,7 +191,7 @@ def main(argv=None):
     parser.add_argument("--lengths", type=int, default=60)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--units", type=int, default=128)
-    parser.add_argument("--train", choices=PROVIDERS, help="one run, timed")
+    parser.add_argument("--train", choices=COLOURS, help="one run, timed")
     options = parser.parse_args(argv)
     if options.smoke:
         options.rounds, options.lengths = 1, 4

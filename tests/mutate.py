@@ -6,7 +6,8 @@ Changes one operator or constant of `keras_ln/ops` or `keras_ln/layers` at a
 time, in a copy of the repository, and runs the quick tests on torch, then on
 TensorFlow and JAX, then the full ones, until some test fails. The table says
 which run noticed first. A mutant that none noticed means the same as the
-original, or lacks a test.
+original, or lacks a test. Mutants that stand in the table already are not
+tried again, so that a killed run goes on.
 """
 
 import argparse
@@ -181,10 +182,15 @@ def main(argv=None):
         shutil.copytree(
             ROOT, copy, ignore=shutil.ignore_patterns(".*", "runs", "build")
         )
-        with open(args.table, "w", newline="") as table:
+        Path(args.table).touch()
+        with open(args.table, "r+", newline="") as table:
+            done = {tuple(row[:4]) for row in csv.reader(table)}
             writer = csv.writer(table)
-            writer.writerow(("file", "line", "old", "new", "noticed_by"))
+            if not done:
+                writer.writerow(("file", "line", "old", "new", "noticed_by"))
             for file, line, old, new, source in chosen(args.count, args.seed):
+                if (str(file), str(line), old, new) in done:
+                    continue
                 original = (copy / file).read_text()
                 (copy / file).write_text(source)
                 by = (

@@ -42,6 +42,13 @@ BACKEND_FREE = [
 RUN_ON_KERNELS = ["ops", "layers/rnn", "test_goldens.py", "test_report.py"]
 RUN_ON_KERNELS += ["test_exports.py", "reliability/test_properties.py"]
 
+# TensorFlow keeps in memory all that XLA compiled, up to 10 GB per process: its
+# full run takes new processes for each of these, and for the others.
+FULL_ON_TENSORFLOW = [
+    f"tests/{folder}"
+    for folder in ("ops", "layers", "examples", "journeys", "peers")
+]
+
 WORKERS = str(min(os.cpu_count() or 1, 8))
 
 IMPORT_WHEEL = """
@@ -147,12 +154,25 @@ def pytest_arguments(full=False):
 def suite(backend, full):
     """Tests on one backend, one process per core."""
     pytest = (sys.executable, "-m", "pytest", "-q", "--dist", "worksteal")
-    # The docstring examples are compiled in the quick run.
-    paths = ["tests"] if full or backend != "tensorflow" else []
     if backend != "tensorflow":
-        paths += [f"--ignore={path}" for path in BACKEND_FREE]
-    arguments = pytest_arguments(full)
-    run(*pytest, "-n", WORKERS, *arguments, *paths, KERAS_BACKEND=backend)
+        parts = [["tests", *(f"--ignore={path}" for path in BACKEND_FREE)]]
+    elif full:
+        parts = [[path] for path in FULL_ON_TENSORFLOW]
+        parts += [["tests", *(f"--ignore={p}" for p in FULL_ON_TENSORFLOW)]]
+    else:
+        # Without a path pytest collects the docstring examples too.
+        parts = [[]]
+    failed = None
+    for paths in parts:
+        try:
+            run(
+                *(*pytest, "-n", WORKERS, *pytest_arguments(full), *paths),
+                KERAS_BACKEND=backend,
+            )
+        except subprocess.CalledProcessError as error:
+            failed = error
+    if failed:
+        raise failed
 
 
 # By hand, and in .ci/run: they need a compiler, which is downloaded.

@@ -41,6 +41,8 @@ OTHER_VALUES = {
     "unit_forget_bias": False,
     "dropout": 0.25,
     "recurrent_dropout": 0.125,
+    "zoneout": 0.25,
+    "cell_zoneout": 0.125,
     "seed": 3,
     "return_sequences": True,
     "return_state": True,

@@ -21,11 +21,13 @@ def rows_of(path):
 def test_the_table(tmp_path, capsys, monkeypatch):
     """Seconds of the median round, and shares of the loop's."""
     rounds = iter([1.0, 3.0, 2.0])
-    factors = dict(zip(variable_lengths.PROVIDERS, (1, 2, 4), strict=True))
+    names = ["keras_ln", variable_lengths.LOOP, "keras LSTM"]
+    monkeypatch.setattr(variable_lengths, "providers", lambda: names)
+    factors = dict(zip(names, (1, 2, 4), strict=True))
     slow = {}
 
     def run(provider, arguments):
-        if provider == variable_lengths.PROVIDERS[0]:
+        if provider == names[0]:
             slow["by"] = next(rounds)
         seconds = slow["by"] * factors[provider]
         return [(10 * seconds, 7), (seconds, 0)]
@@ -56,6 +58,25 @@ def test_what_the_frameworks_log_is_counted(monkeypatch):
         variable_lengths.subprocess, "run", lambda *args, **kwargs: Done
     )
     assert variable_lengths.run("keras_ln", []) == [(1.5, 1), (0.5, 2)]
+
+
+@pytest.mark.parametrize(
+    "provider, kernels", [("keras_ln", "0"), ("keras_ln (kernels)", None)]
+)
+def test_kernels_where_their_provider_says_so(provider, kernels, monkeypatch):
+    seen = {}
+
+    class Done:
+        returncode, stderr, stdout = 0, variable_lengths.EPOCH_ENDS, "[1, 1]"
+
+    def run(command, env, **others):
+        seen.update(env)
+        return Done
+
+    monkeypatch.delenv("KERAS_LN_KERNELS", raising=False)
+    monkeypatch.setattr(variable_lengths.subprocess, "run", run)
+    variable_lengths.run(provider, [])
+    assert seen.get("KERAS_LN_KERNELS") == kernels
 
 
 @pytest.mark.full

@@ -136,6 +136,10 @@ def recurrent(draw, row, fused):
             "zero_output_for_mask",
         ):
             arguments[name] = draw(st.booleans())
+        # In training it chooses at random.
+        for name in ("zoneout", "cell_zoneout")[: row.state_count]:
+            share = draw(st.sampled_from((0.0, 0.25)))
+            arguments[name] = 0.0 if training else share
     x = _values(seed, shape)
     return Configuration(row, arguments, x, mask, states, training, seed)
 

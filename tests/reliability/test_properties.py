@@ -226,6 +226,7 @@ def _expected_of_sequence(case, weights):
     names = ("epsilon", "normalize", "center")
     if not row.is_cell:
         names += ("go_backwards", "zero_output_for_mask")
+        names += ("zoneout", "cell_zoneout")
     options = {name: arguments[name] for name in names if name in arguments}
     for name in ("activation", "recurrent_activation"):
         if name in arguments:

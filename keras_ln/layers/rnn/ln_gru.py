@@ -117,6 +117,7 @@ class LNGRUCell(BaseCell):
         beta_regularizer: Identifier = None,
         gamma_constraint: Identifier = None,
         beta_constraint: Identifier = None,
+        zoneout: float = 0.0,
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""
@@ -214,6 +215,7 @@ class LNGRU(BaseRNN):
         gamma_constraint: Identifier = None,
         beta_constraint: Identifier = None,
         use_fused: Switch = "auto",
+        zoneout: float = 0.0,
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""

@@ -1,0 +1,117 @@
+"""What one step costs where inputs come one by one and states are carried.
+
+    python -m benchmarks.streaming
+
+calls a layer on (B, 1, D) with the states that its last call returned, as an
+agent or a keyboard does, prints the time of one such call and writes
+benchmarks/results/streaming_BACKEND.csv. TensorFlow calls a `tf.function`, JAX
+a jitted function, torch the layer itself.
+"""
+
+import importlib.util
+
+import numpy as np
+
+from benchmarks import baselines, harness, report
+from benchmarks.keras_programs import without_kernels
+
+CALLS = 50
+
+
+def programs(options):
+    """{provider: program}, ours first."""
+    import keras
+
+    import keras_ln
+
+    x = np.ones((options.batch, 1, options.features), "float32")
+
+    def of(layer_class):
+        layer = layer_class(options.units, return_state=True)
+        layer.build(x.shape)
+        call = _compiled(layer)
+        zeros = keras.ops.zeros((options.batch, options.units))
+        return _steps(call, keras.ops.convert_to_tensor(x), (zeros, zeros))
+
+    backend = keras.backend.backend()
+    found = {}
+    if keras_ln.ops.implementation(keras_ln.LNLSTM(4))[0] == "native":
+        found[f"keras_ln (kernels), {backend}"] = lambda: of(keras_ln.LNLSTM)
+    found |= without_kernels(
+        {f"keras_ln, {backend}": lambda: of(keras_ln.LNLSTM)}
+    )
+    found[f"keras LSTM, {backend}"] = lambda: of(keras.layers.LSTM)
+    if importlib.util.find_spec("torch"):
+        found["torch LSTM"] = lambda: _torch_lstm(options, x)
+    return found
+
+
+def _compiled(layer):
+    """`call(x, states)` at inference, in the framework's fast mode."""
+    import keras
+
+    def call(x, states):
+        output, *states = layer(x, initial_state=list(states))
+        return output, tuple(states)
+
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        return tf.function(call)
+    if backend == "jax":
+        import jax
+
+        return jax.jit(call)
+    import torch
+
+    return torch.no_grad()(call)
+
+
+def _torch_lstm(options, x):
+    import torch
+
+    baselines.set_up_torch(options.threads)
+    lstm = torch.nn.LSTM(options.features, options.units, batch_first=True)
+    zeros = torch.zeros((1, options.batch, options.units))
+    return _steps(torch.no_grad()(lstm), torch.tensor(x), (zeros, zeros))
+
+
+def _steps(call, x, states):
+    def run():
+        carried = states
+        for _ in range(CALLS):
+            output, carried = call(x, carried)
+        return np.asarray(output)
+
+    return {harness.INFERENCE: run}
+
+
+def main(argv=None):
+    """Measure, print, write."""
+    parser = harness.parser("streaming", __doc__)
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--features", type=int, default=64)
+    parser.add_argument("--units", type=int, default=128)
+    options = parser.parse_args(argv)
+    if options.smoke:
+        options.rounds, options.features, options.units = 1, 2, 3
+    harness.set_threads(options.threads)
+    import keras
+
+    sizes = f"{options.batch}x1x{options.features}x{options.units}"
+    rows = harness.measure(
+        "LNLSTM", f"{sizes}, one step", programs(options), options
+    )
+    for row in rows:
+        for name in ("p20_ms", "p50_ms", "p80_ms"):
+            row[name] = round(row[name] / CALLS, 4)
+    report.print_table(rows)
+    output = options.output or report.RESULTS / (
+        f"streaming_{keras.backend.backend()}"
+    )
+    report.write_csv(rows, output.with_suffix(".csv"))
+
+
+if __name__ == "__main__":
+    main()

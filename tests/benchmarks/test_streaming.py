@@ -1,0 +1,34 @@
+"""One step at a time: the script runs and carries the states."""
+
+import csv
+
+import numpy as np
+
+from benchmarks import harness, streaming
+
+
+def test_it_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(harness, "set_threads", lambda number: None)
+    monkeypatch.setattr(streaming, "CALLS", 2)
+    streaming.main(["--smoke", "--output", str(tmp_path / "s")])
+    with open(tmp_path / "s.csv", newline="") as file:
+        providers = [
+            row["provider"].partition(",")[0] for row in csv.DictReader(file)
+        ]
+    assert {"keras_ln", "keras LSTM"} <= set(providers)
+    assert "inference      keras_ln" in capsys.readouterr().out
+
+
+def test_states_are_carried(monkeypatch):
+    """What a call returns is what the next one gets."""
+    monkeypatch.setattr(streaming, "CALLS", 3)
+    received = []
+
+    def call(x, states):
+        received.append(states)
+        return x, states + 1
+
+    (run,) = streaming._steps(call, np.zeros(1), 0).values()
+    run()
+    run()
+    assert received == [0, 1, 2, 0, 1, 2]
