@@ -95,6 +95,7 @@ EXPERIMENT = cli.Experiment(
     smoke={"epochs": 2, "units": 8},
     compared={"gain": (0.1, 1.0)},
     without_gain=("none",),
+    tuned=("spread", (0.1, 0.3, 1.0)),
     add_arguments=_add_arguments,
     check=functools.partial(
         flags.check_batch_statistics, kinds=("batch", "batch-everywhere")

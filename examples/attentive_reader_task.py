@@ -6,6 +6,7 @@ from pathlib import Path
 
 import attentive_reader_model
 import keras
+import numpy as np
 from common import callbacks, plotting, runs, training, verdicts
 from common.datasets import cloze, streams
 from common.errors import InputError
@@ -93,6 +94,42 @@ def error_rate(row: Mapping[str, float]) -> float:
     return 1 - row["val_accuracy"]
 
 
+def describe(args: Namespace, data: cloze.Cloze) -> str:
+    """What the questions are, and how many."""
+    names = {"embedded": "King James Bible"}
+    name = names.get(args.data, Path(args.data).name)
+    return (
+        f"{name}, passages of {data.train.passages.shape[1]} words, at most "
+        f"{args.entities} names, {len(data.train.answers):,} training and "
+        f"{len(data.validation.answers):,} validation questions"
+    )
+
+
+def floors(_: Namespace, data: cloze.Cloze) -> dict[str, dict[str, float]]:
+    """Any name of the passage, and the one that it has most often."""
+    found: dict[str, list[float]] = {"chance": [], "most frequent name": []}
+    for passage, answer in zip(
+        data.validation.passages, data.validation.answers, strict=True
+    ):
+        counts = np.bincount(passage[data.is_marker(passage)])
+        most = counts == counts.max()
+        found["chance"].append(1 / np.count_nonzero(counts))
+        found["most frequent name"].append(most[answer] / most.sum())
+    return {
+        name: {"validation_error_percent": 100 * (1 - float(np.mean(right)))}
+        for name, right in found.items()
+    }
+
+
+def untrained(args: Namespace, data: cloze.Cloze) -> dict[str, float]:
+    """What a model answers as it starts."""
+    row = make_task(args, data).evaluate(args)
+    return {
+        "validation_nll": row["val_loss"],
+        "validation_error_percent": 100 * error_rate(row),
+    }
+
+
 RACE = plotting.Panel("validation error", error_rate)
 CLAIMS = [
     claim
@@ -134,4 +171,8 @@ PROCEDURE = runs.Procedure(
     race=RACE,
     claims=CLAIMS,
     progress=plotting.UPDATES,
+    describe=describe,
+    floors=floors,
+    untrained=untrained,
+    held_out=cloze.Cloze.held_out,
 )

@@ -14,6 +14,7 @@ less of it and have other statistics than the rest, which layer normalisation
 over all positions ignores; hence layer-channels for comparison.
 """
 
+import argparse
 import functools
 from argparse import Namespace
 from collections.abc import Sequence
@@ -35,11 +36,17 @@ def procedure(args: Namespace) -> "runs.Procedure":
     return convolutional_networks_task.PROCEDURE
 
 
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    flags.add_gain(parser)
+    flags.add_images(parser, "cifar10", "mnist", "fashion_mnist")
+
+
 EXPERIMENT = cli.Experiment(
     name=Path(__file__).stem,
     description=__doc__,
     kinds=KINDS,
     default_kind="layer",
+    without_gain=("none",),
     presets={
         "quick": {
             "data": "embedded",
@@ -50,6 +57,7 @@ EXPERIMENT = cli.Experiment(
         },
         "paper": {
             "data": "tfds",
+            "data_set": "cifar10",
             "epochs": 50,
             "batch_size": 128,
             "units": 32,
@@ -57,7 +65,7 @@ EXPERIMENT = cli.Experiment(
         },
     },
     smoke={"epochs": 2, "units": 4},
-    add_arguments=flags.add_gain,
+    add_arguments=_add_arguments,
     check=functools.partial(flags.check_batch_statistics, kinds=("batch",)),
     procedure=procedure,
 )

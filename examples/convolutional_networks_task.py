@@ -1,6 +1,7 @@
 """Data and training of `convolutional_networks.py`."""
 
 from argparse import Namespace
+from pathlib import Path
 
 import convolutional_networks_model
 import keras
@@ -10,14 +11,18 @@ from common.datasets import cifar10, mnist
 
 def load_data(args: Namespace) -> mnist.Digits:
     """Loads the pictures, a few of them for --smoke."""
-    if args.data == "embedded":
-        data = mnist.small_digits()
+    of_mnist = args.data == "embedded" or mnist.is_folder(Path(args.data))
+    if args.data == "tfds":
+        of_mnist = args.data_set in mnist.SOURCES
+    if of_mnist:
+        data = mnist.load(args, args.data_set or "mnist")
         data = data._replace(
             train_images=data.train_images[..., None],
             test_images=data.test_images[..., None],
         )
     else:
         data = cifar10.load(args)
+    data = classifiers.some(args, data)
     return data.first(512, 128) if args.smoke else data
 
 

@@ -60,6 +60,7 @@ EXPERIMENT = cli.Experiment(
     description=__doc__,
     kinds=KINDS,
     default_kind="layer",
+    without_gain=("none", "weight"),
     presets={
         "quick": {
             "data": "embedded",

@@ -98,6 +98,47 @@ def train(
     return metrics, history
 
 
+def describe(args: Namespace, images: binarized_mnist.Images) -> str:
+    """What the images are, and how many."""
+    names = {
+        "embedded": "scikit-learn's digits",
+        "tfds": "Larochelle's binarised MNIST",
+    }
+    name = names.get(args.data, f"{Path(args.data).name}, binarised")
+    _, height, width = images.train.shape
+    return (
+        f"{name}, {height} x {width}, {len(images.train):,} training and "
+        f"{len(images.test):,} test images"
+    )
+
+
+def floors(
+    _: Namespace, images: binarized_mnist.Images
+) -> dict[str, dict[str, float]]:
+    """The nats of pixels that know nothing, and that know how often each is 1.
+
+    The bounds of models that use no latent variable.
+    """
+    black = images.train.mean(axis=0).clip(1e-4, 1 - 1e-4)
+    test = images.test
+    nll = -(test * np.log(black) + (1 - test) * np.log(1 - black))
+    pixels = black.size
+    return {
+        "chance": {"test_bound_nats": pixels * float(np.log(2))},
+        "mean image": {
+            "test_bound_nats": float(nll.sum(axis=(1, 2)).mean()),
+        },
+    }
+
+
+def untrained(
+    args: Namespace, images: binarized_mnist.Images
+) -> dict[str, float]:
+    """The bound of a model as it starts."""
+    row = make_task(args, images).evaluate(args)
+    return {"test_bound_nats": row["val_loss"], "test_kl_nats": row["val_kl"]}
+
+
 RACE = plotting.Panel("test bound", lambda row: row["val_loss"])
 CLAIMS = (
     verdicts.Claim("layer is faster than none", "layer", "none", panel=RACE),
@@ -122,4 +163,8 @@ PROCEDURE = runs.Procedure(
     },
     race=RACE,
     claims=CLAIMS,
+    describe=describe,
+    floors=floors,
+    untrained=untrained,
+    held_out=binarized_mnist.Images.held_out,
 )

@@ -73,6 +73,7 @@ EXPERIMENT = cli.Experiment(
     description=__doc__,
     kinds=KINDS,
     default_kind="layer",
+    without_gain=("none",),
     presets={
         "quick": {
             "data": "embedded",

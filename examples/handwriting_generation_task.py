@@ -9,6 +9,7 @@ import numpy as np
 from common import callbacks, plotting, runs, training, verdicts
 from common.datasets import streams, strokes
 from common.errors import InputError
+from scipy import stats
 
 EVALUATION_BATCH = 64
 
@@ -107,6 +108,37 @@ def train(
     return metrics, history
 
 
+def describe(args: Namespace, data: strokes.Handwriting) -> str:
+    """What the lines are, and how many."""
+    names = {"embedded": "stroke fonts", "tfds": "IAM-OnDB"}
+    name = names.get(args.data, Path(args.data).name)
+    return (
+        f"{name}, {len(data.train.points):,} training and "
+        f"{len(data.test.points):,} test lines"
+    )
+
+
+def floors(
+    _: Namespace, data: strokes.Handwriting
+) -> dict[str, dict[str, float]]:
+    """The density that is the same for all points, fitted to them."""
+    train, test = (
+        part.points[part.valid > 0].astype(np.float64)
+        for part in (data.train, data.test)
+    )
+    normal = stats.multivariate_normal(
+        train[:, :2].mean(axis=0), np.cov(train[:, :2].T)
+    )
+    end = stats.bernoulli(train[:, 2].mean())
+    nll = -normal.logpdf(test[:, :2]) - end.logpmf(test[:, 2])
+    return {"one Gaussian": {"test_nll": float(nll.mean())}}
+
+
+def untrained(args: Namespace, data: strokes.Handwriting) -> dict[str, float]:
+    """The density of a model as it starts."""
+    return {"test_nll": make_task(args, data).evaluate(args)["val_nll"]}
+
+
 RACE = plotting.Panel("test NLL", lambda row: row["val_nll"])
 CLAIMS = (
     verdicts.Claim("layer is faster than none", "layer", "none", panel=RACE),
@@ -124,4 +156,8 @@ PROCEDURE = runs.Procedure(
     columns={"training NLL": "train_nll", "test NLL": "test_nll"},
     race=RACE,
     claims=CLAIMS,
+    describe=describe,
+    floors=floors,
+    untrained=untrained,
+    held_out=strokes.Handwriting.held_out,
 )

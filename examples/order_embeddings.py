@@ -37,6 +37,7 @@ def procedure(args: Namespace) -> "runs.Procedure":
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add_gain(parser)
+    flags.add_word_scale(parser)
     flags.add_counts(
         parser,
         word_units="size of a word's vector",
@@ -64,6 +65,7 @@ EXPERIMENT = cli.Experiment(
             "units": 128,
             "learning_rate": 1e-3,
             "word_units": 64,
+            "word_scale": 0.1,
             "length": 30,
             "fold": 200,
         },
@@ -75,6 +77,7 @@ EXPERIMENT = cli.Experiment(
             "learning_rate": 1e-3,
             "evaluate_every": 300,
             "word_units": 300,
+            "word_scale": 0.1,
             # One in a thousand captions of COCO is longer.
             "length": 30,
             "fold": 1000,
@@ -83,6 +86,7 @@ EXPERIMENT = cli.Experiment(
     smoke={"epochs": 2, "units": 8, "fold": 40, "evaluate_every": 4},
     add_arguments=_add_arguments,
     without_gain=("none", "symmetric"),
+    tuned=("word_scale", (0.1, 0.3, 1.0)),
     procedure=procedure,
 )
 

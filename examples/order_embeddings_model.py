@@ -158,6 +158,7 @@ def build_model(
     features: int = 4096,
     word_units: int = 300,
     gain: float | None = None,
+    word_scale: float = 0.1,
 ) -> keras.Model:
     """Builds both encoders: (words, features) to (2, units).
 
@@ -169,6 +170,7 @@ def build_model(
         features: those of an image.
         word_units: the size of a word's vector.
         gain: initial gain of the layer normalisation; None for 1.
+        word_scale: the word vectors start between this and its negative.
     """
     uniform = encoders.uniform()
     words = keras.Input((steps,), dtype="int32", name="words")
@@ -176,7 +178,7 @@ def build_model(
     x = layers.Embedding(
         vocabulary,
         word_units,
-        embeddings_initializer=uniform,
+        embeddings_initializer=encoders.uniform(word_scale),
         mask_zero=True,
         name="embedding",
     )(words)

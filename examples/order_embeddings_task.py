@@ -8,7 +8,15 @@ from pathlib import Path
 import keras
 import numpy as np
 import order_embeddings_model as parts
-from common import callbacks, plotting, ranking, runs, training, verdicts
+from common import (
+    baselines,
+    callbacks,
+    plotting,
+    ranking,
+    runs,
+    training,
+    verdicts,
+)
 from common.datasets import captions
 from common.errors import InputError
 
@@ -63,6 +71,7 @@ def make_task(args: Namespace, data: captions.Captions) -> training.Task:
         features.shape[1],
         args.word_units,
         args.gain,
+        args.word_scale,
     )
     similarity = parts.similarity_of(args.norm)
     updates_per_pass = len(features) // args.batch_size
@@ -106,6 +115,27 @@ def embedder(model: keras.Model, args: Namespace) -> Embed:
     return embed
 
 
+def measure(
+    args: Namespace,
+    data: captions.Captions,
+    embed: Embed,
+    split: captions.Split,
+) -> dict[str, float]:
+    """What a search among the images of every fold of a split finds."""
+    sentences, images = embed(split)
+    score = parts.scorer(parts.similarity_of(args.norm))
+    found = ranking.fold_measures(sentences, images, score, args.fold)
+    if data.growing:
+        found["order_accuracy"] = parts.order_accuracy(sentences, captions.EACH)
+    return found
+
+
+def tested(args: Namespace, data: captions.Captions) -> captions.Split:
+    """The test images that make whole folds, five at most."""
+    folds = min(ranking.FOLDS, len(data.test.features) // args.fold)
+    return data.test.first(folds * args.fold)
+
+
 class Validation(keras.callbacks.Callback):
     """Adds what a search among the validation images finds to the logs.
 
@@ -130,17 +160,6 @@ def train(
     args: Namespace, data: captions.Captions, folder: Path
 ) -> tuple[dict[str, float], callbacks.History]:
     """Trains one kind; tests the model that was best in the validation."""
-    score = parts.scorer(parts.similarity_of(args.norm))
-
-    def measure(embed, split):
-        sentences, images = embed(split)
-        found = ranking.fold_measures(sentences, images, score, args.fold)
-        if data.growing:
-            found["order_accuracy"] = parts.order_accuracy(
-                sentences, captions.EACH
-            )
-        return found
-
     dev = data.dev.first(args.fold)
     task = make_task(args, data)
     embed = embedder(task.model, args)
@@ -149,11 +168,10 @@ def train(
         args,
         monitor="val_recall_sum",
         mode="max",
-        extra_callbacks=[Validation(lambda: measure(embed, dev))],
+        extra_callbacks=[Validation(lambda: measure(args, data, embed, dev))],
     )
     best = keras.models.load_model(folder / "model.keras", compile=False)
-    folds = min(ranking.FOLDS, len(data.test.features) // args.fold)
-    metrics = measure(embedder(best, args), data.test.first(folds * args.fold))
+    metrics = measure(args, data, embedder(best, args), tested(args, data))
     last = history.rows[-1]
     row = next(
         row
@@ -161,13 +179,45 @@ def train(
         if row["val_recall_sum"] == last["val_best_recall_sum"]
     )
     metrics |= {
-        "folds": folds,
+        "folds": len(tested(args, data).features) // args.fold,
         "val_recall_sum": row["val_recall_sum"],
         "best_updates": row["updates"],
         "epochs": last["epoch"],
         "updates": last["updates"],
     }
     return metrics, history
+
+
+def describe(args: Namespace, data: captions.Captions) -> str:
+    """What the images are, and how many."""
+    names = {"embedded": "generated scenes", "tfds": "COCO"}
+    name = names.get(args.data, Path(args.data).name)
+    return (
+        f"{name}, {len(data.train.features):,} training images, searched "
+        f"among {args.fold:,}"
+    )
+
+
+def floors(
+    args: Namespace, data: captions.Captions
+) -> dict[str, dict[str, float]]:
+    """Chance, and what the words foresee of an image."""
+    found = baselines.of_captions(data, tested(args, data), args.fold)
+    if data.growing:
+        found["chance"]["order_accuracy"] = 50.0
+    return found
+
+
+def untrained(args: Namespace, data: captions.Captions) -> dict[str, float]:
+    """What a model finds as it starts."""
+    model = make_task(args, data).model
+    training.scale_matrices(model, args.scale)
+    return measure(args, data, embedder(model, args), tested(args, data))
+
+
+def held_out(data: captions.Captions) -> captions.Captions:
+    """The data without the test images: those of the validation instead."""
+    return data._replace(test=data.dev)
 
 
 RACE = plotting.Panel("best recall", lambda row: -row["val_best_recall_sum"])
@@ -213,6 +263,11 @@ PROCEDURE = runs.Procedure(
     race=RACE,
     claims=CLAIMS,
     progress=plotting.UPDATES,
+    describe=describe,
+    floors=floors,
+    untrained=untrained,
+    held_out=held_out,
+    criterion=plotting.Panel("minus best recall", RACE.value),
 )
 
 # Which caption is the more general one is known of scenes alone.

@@ -11,6 +11,7 @@ The paper's claim: layer normalisation is robust to the batch size, and at
 batch size 4 it trains faster than batch normalisation.
 """
 
+import argparse
 import functools
 from argparse import Namespace
 from collections.abc import Sequence
@@ -32,11 +33,17 @@ def procedure(args: Namespace) -> "runs.Procedure":
     return permutation_invariant_mnist_task.PROCEDURE
 
 
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    flags.add_gain(parser)
+    flags.add_images(parser, "mnist", "fashion_mnist")
+
+
 EXPERIMENT = cli.Experiment(
     name=Path(__file__).stem,
     description=__doc__,
     kinds=KINDS,
     default_kind="layer",
+    without_gain=("none",),
     presets={
         "quick": {
             "data": "embedded",
@@ -47,6 +54,7 @@ EXPERIMENT = cli.Experiment(
         },
         "paper": {
             "data": "tfds",
+            "data_set": "mnist",
             "epochs": 60,
             "batch_size": 128,
             "units": 1000,
@@ -55,7 +63,7 @@ EXPERIMENT = cli.Experiment(
     },
     smoke={"epochs": 2, "units": 32},
     compared={"batch_size": (128, 4)},
-    add_arguments=flags.add_gain,
+    add_arguments=_add_arguments,
     check=functools.partial(flags.check_batch_statistics, kinds=("batch",)),
     procedure=procedure,
 )

@@ -10,7 +10,7 @@ from common.datasets import mnist
 
 def load_data(args: Namespace) -> mnist.Digits:
     """Loads the digits, a few of them for --smoke."""
-    digits = mnist.load(args)
+    digits = classifiers.some(args, mnist.load(args, args.data_set or "mnist"))
     return digits.first(1408, 384) if args.smoke else digits
 
 

@@ -18,6 +18,8 @@ def build_model(
 ) -> keras.Model:
     """Builds the classifier of sequences (B, steps, 1); it returns logits.
 
+    The LSTM sees every pixel x as [x, 1 - x].
+
     Args:
         norm: "none", "batch" or "layer".
         units: the size of the LSTM.
@@ -30,6 +32,8 @@ def build_model(
     if gain is not None and norm != "none":
         kwargs["gamma_initializer"] = keras.initializers.Constant(gain)
     inputs = keras.Input((steps, 1))
+    # Of one number per step layer normalisation would leave the sign.
+    both = ops.concatenate([inputs, 1 - inputs], axis=-1)
     initial_state = None
     if norm == "batch":
         # The quick preset has too few updates for a momentum of 0.99.
@@ -41,7 +45,7 @@ def build_model(
         lstm = keras_ln.LNLSTM(units, **kwargs)
     else:
         lstm = keras_ln.LNLSTM(units, normalize=())
-    x = lstm(inputs, initial_state=initial_state)
+    x = lstm(both, initial_state=initial_state)
     x = layers.Dense(classes)(x)
     # All gates start with the identity, as the authors found best.
     lstm.cell.recurrent_kernel.assign(np.tile(np.eye(units), 4))

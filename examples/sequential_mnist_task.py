@@ -7,6 +7,7 @@ import numpy as np
 import sequential_mnist_model
 from common import classifiers, training, verdicts
 from common.datasets import mnist
+from common.errors import InputError
 
 
 def order_of_pixels(order: str, pixels: int) -> np.ndarray:
@@ -18,8 +19,20 @@ def order_of_pixels(order: str, pixels: int) -> np.ndarray:
 
 def load_data(args: Namespace) -> mnist.Digits:
     """Loads the digits, a few of them for --smoke."""
-    digits = mnist.load(args)
-    return digits.first(256, 128) if args.smoke else digits
+    digits = classifiers.some(args, mnist.load(args, args.data_set or "mnist"))
+    if args.smoke:
+        digits = digits.first(256, 128)
+    if args.pool is None:
+        return digits
+    height, width = digits.train_images.shape[1:]
+    if height % args.pool or width % args.pool:
+        raise InputError(
+            f"--pool {args.pool} does not divide the {height} x {width} pixels"
+        )
+    return digits._replace(
+        train_images=mnist.pooled(digits.train_images, args.pool),
+        test_images=mnist.pooled(digits.test_images, args.pool),
+    )
 
 
 def make_task(args: Namespace, digits: mnist.Digits) -> training.Task:

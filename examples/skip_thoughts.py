@@ -48,6 +48,7 @@ def check(args: Namespace) -> None:
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add_gain(parser)
+    flags.add_word_scale(parser)
     flags.add_counts(
         parser,
         word_units="size of a word's vector",
@@ -63,9 +64,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--eval-tasks",
         nargs="+",
-        choices=TASKS,
+        type=flags.name,
         metavar="TASK",
-        help=f"of {', '.join(TASKS)} (default: all)",
+        help=f"of {', '.join(TASKS)} (default: all), verses, which needs no "
+        "file, or any NAME of two files NAME.pos and NAME.neg, a sentence a "
+        "line",
     )
     parser.add_argument(
         "--word-vectors",
@@ -81,6 +84,7 @@ EXPERIMENT = cli.Experiment(
     kinds=KINDS,
     default_kind="layer",
     without_gain=("none",),
+    tuned=("word_scale", (0.1, 0.3, 1.0)),
     presets={
         "quick": {
             "data": "embedded",
@@ -90,6 +94,7 @@ EXPERIMENT = cli.Experiment(
             "learning_rate": 2e-3,
             "evaluate_every": 100,
             "word_units": 64,
+            "word_scale": 0.1,
             "vocabulary": 2_000,
             "length": 20,
         },
@@ -101,6 +106,7 @@ EXPERIMENT = cli.Experiment(
             "learning_rate": 2e-4,
             "evaluate_every": 1_000,
             "word_units": 620,
+            "word_scale": 0.1,
             "vocabulary": 20_000,
             "length": 30,
         },

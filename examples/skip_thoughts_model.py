@@ -23,6 +23,7 @@ def build_model(
     vocabulary: int = 20_000,
     length: int = 30,
     gain: float | None = None,
+    word_scale: float = 0.1,
 ) -> keras.Model:
     """Builds an encoder and two decoders that share words and output layer.
 
@@ -33,6 +34,7 @@ def build_model(
         vocabulary: the words, beside the marks of `plain_text`; with them V.
         length: L, the most words of a sentence.
         gain: initial gain of the layer normalisation; None for 1.
+        word_scale: the word vectors start between this and its negative.
 
     Returns:
         From sentences (B, T) and the words before each word of the previous
@@ -47,7 +49,10 @@ def build_model(
         for name in ("before", "after")
     )
     words = layers.Embedding(
-        vocabulary, word_units, encoders.uniform(), name="word_vectors"
+        vocabulary,
+        word_units,
+        encoders.uniform(word_scale),
+        name="word_vectors",
     )
     encoder = encoders.gru(norm, units, gain, name="encoder")
     thought = encoder(words(current), mask=ops.not_equal(current, 0))

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import skip_thoughts_model
 from common import (
+    baselines,
     callbacks,
     plotting,
     runs,
@@ -34,13 +35,15 @@ class Data(NamedTuple):
 
 def load_data(args: Namespace) -> Data:
     """Loads the text and the tasks."""
-    tasks: Mapping[str, sentence_evaluation.Task]
+    tasks: dict[str, sentence_evaluation.Task] = {}
+    names = ["verses"]
     if args.eval_dir:
-        names = args.eval_tasks or sentence_tasks.TASKS
-        tasks = sentence_tasks.load(Path(args.eval_dir), names)
-    else:
+        names = [*(args.eval_tasks or sentence_tasks.TASKS)]
+        files = [name for name in names if name != "verses"]
+        tasks.update(sentence_tasks.load(Path(args.eval_dir), files))
+    if "verses" in names:
         verses = sentence_evaluation.bible_verses()
-        tasks = {"verses": verses.every(10) if args.smoke else verses}
+        tasks["verses"] = verses.every(10) if args.smoke else verses
     text = books.load(args)
     if args.smoke:
         text = text.first(SMOKE_SENTENCES)
@@ -113,6 +116,7 @@ def make_task(args: Namespace, data: Data) -> training.Task:
         len(text.words) - len(plain_text.MARKS),
         args.length,
         args.gain,
+        args.word_scale,
     )
     compile_model(model, args.learning_rate)
     updates = updates_per_pass(args, text)
@@ -163,6 +167,57 @@ def train(
     }
     metrics |= {"epochs": last["epoch"], "updates": last["updates"]}
     return metrics, history
+
+
+def describe(args: Namespace, data: Data) -> str:
+    """What the text is, and how long."""
+    names = {"embedded": "King James Bible"}
+    name = names.get(args.data, Path(args.data).name)
+    return (
+        f"{name}, {len(data.books.train):,} training and "
+        f"{len(data.books.test):,} held-out sentences"
+    )
+
+
+def floors(_: Namespace, data: Data) -> dict[str, dict[str, float]]:
+    """Words by their frequency, and sentences by the words that they have."""
+    text = data.books
+    counts, test = (
+        np.bincount(
+            np.concatenate([text.sentences[n + k].ravel() for k in (-1, 1)]),
+            minlength=len(text.words),
+        )[plain_text.END :]
+        for n in (text.train, text.test)
+    )
+    known = [*text.words[: baselines.WORDS]]
+    index = {word: number for number, word in enumerate(known)}
+
+    def encode(sentences):
+        found = np.zeros((len(sentences), len(known)), np.float32)
+        for row, sentence in zip(found, sentences, strict=True):
+            words = plain_text.tokens(sentence)
+            np.add.at(row, plain_text.encode(words, index), 1)
+        return found[:, len(plain_text.MARKS) :]
+
+    shares = (counts + 1) / (counts + 1).sum()
+    nll = -float(test @ np.log(shares) / test.sum())
+    return {
+        "chance": {"test_nll": float(np.log(len(text.words)))},
+        "frequencies of words": {"test_nll": nll},
+        "bag of words": sentence_evaluation.evaluate(data.tasks, encode),
+    }
+
+
+def untrained(args: Namespace, data: Data) -> dict[str, float]:
+    """What the vectors of a model are good for as it starts."""
+    task = make_task(args, data)
+    found = {"test_nll": task.evaluate(args)["val_nll"]}
+    return found | measure(task.model, data)
+
+
+def held_out(data: Data) -> Data:
+    """The data without the held-out sentences: some of the others instead."""
+    return data._replace(books=data.books.held_out())
 
 
 NLL = plotting.Panel("held-out NLL (nats per word)", lambda r: r["val_nll"])
@@ -219,15 +274,21 @@ PROCEDURE = runs.Procedure(
     race=NLL,
     claims=CLAIMS,
     progress=plotting.UPDATES,
+    describe=describe,
+    floors=floors,
+    untrained=untrained,
+    held_out=held_out,
+    criterion=NLL,
 )
 
 
 def with_tasks(names: Sequence[str]) -> runs.Procedure:
-    """The procedure with the published tasks in table and figure."""
-    measures = {
-        measure: label
-        for measure, label in TASK_MEASURES.items()
-        if measure.split("_")[0] in names
+    """The procedure with these tasks in table and figure."""
+    known = TASK_MEASURES | VERSE_MEASURES
+    of_tasks = {measure: measure.split("_")[0] for measure in known}
+    measures = {m: known[m] for m, task in of_tasks.items() if task in names}
+    measures |= {
+        name: f"{name} (%)" for name in names if name not in of_tasks.values()
     }
     return dataclasses.replace(
         PROCEDURE, panels=_panels(measures), columns=_columns(measures)

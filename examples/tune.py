@@ -36,7 +36,7 @@ TUNERS = ("random", "bayesian", "hyperband")
 # What the search varies, and a flag would fix.
 _SEARCHED = ("norm", "units", "learning_rate", "gain")
 # What belongs to runs; a search evaluates after every pass.
-_ELSEWHERE = ("compare", "evaluate_every", "tensorboard")
+_ELSEWHERE = ("compare", "tune", "scale", "evaluate_every", "tensorboard")
 # Kinds with a loss of their own, which says nothing beside others' losses.
 _ALONE = ("symmetric",)
 
@@ -127,7 +127,7 @@ def _complete(
                 f"--{name.replace('_', '-')} has no place in a search; see "
                 "--help for what a search takes"
             )
-    if len(given.seed) > 1:
+    if given.seed and len(given.seed) > 1:
         raise InputError(
             "--seed: expected one value, that of all trials, received "
             f"{' '.join(map(str, given.seed))}"

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from common import callbacks, plotting, runs, training, verdicts
+from common import baselines, callbacks, plotting, runs, training, verdicts
 from common.datasets import mnist, streams
 from common.errors import InputError
 
@@ -19,6 +19,22 @@ EVALUATION_BATCH = 400
 def logits(x: Any) -> Any:
     """The outputs `x` in float32, also where the layers compute in less."""
     return keras.layers.Activation("linear", dtype="float32")(x)
+
+
+def some(args: Namespace, data: mnist.Digits) -> mnist.Digits:
+    """The images that --examples leaves.
+
+    Raises:
+        InputError: if there are fewer.
+    """
+    if args.examples is None:
+        return data
+    if args.examples > len(data.train_labels):
+        raise InputError(
+            f"--examples {args.examples} is more than the "
+            f"{len(data.train_labels)} training images"
+        )
+    return data.first(args.examples, len(data.test_labels))
 
 
 def check(args: Namespace, data: mnist.Digits) -> None:
@@ -104,7 +120,36 @@ def procedure(
         check=check,
         race=RACE if race else None,
         claims=claims,
+        describe=describe,
+        floors=_floors,
+        untrained=functools.partial(_untrained, make_task),
+        held_out=mnist.Digits.held_out,
     )
+
+
+def describe(args: Namespace, data: mnist.Digits) -> str:
+    """What the images are, and how many."""
+    names = {"embedded": "scikit-learn's digits", "tfds": args.data_set}
+    name = names.get(args.data, Path(args.data).name)
+    height, width = data.train_images.shape[1:3]
+    return (
+        f"{name}, {height} x {width}, {len(data.train_labels):,} training and "
+        f"{len(data.test_labels):,} test images"
+    )
+
+
+def _floors(_: Namespace, data: mnist.Digits) -> dict[str, dict[str, float]]:
+    x, y, test_x, test_y = data
+    return baselines.of_classes((x, y), (test_x, test_y))
+
+
+def _untrained(
+    make_task: Callable[[Namespace, mnist.Digits], training.Task],
+    args: Namespace,
+    data: mnist.Digits,
+) -> dict[str, float]:
+    row = make_task(args, data).evaluate(args)
+    return {"test_nll": row["val_loss"], "test_error_percent": error(row)}
 
 
 def _train(

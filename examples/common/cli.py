@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common import ending, files, flags
+from common import ending, files, flags, grids
 from common.errors import InputError, check_tensorflow
 
 if TYPE_CHECKING:
@@ -40,6 +40,9 @@ class Experiment:
             the figure.
         without_gain: the kinds that --gain means nothing to; it is None for
             them, and a comparison that varies it trains them once.
+        tuned: the flag, beside --learning-rate, whose values --tune tries,
+            with these values. Where it is "gain", the kinds without one get
+            as many values of --scale.
         check: raises `InputError` for flags that do not go together,
             whatever the data are.
         add_arguments: adds the experiment's own flags, with default None.
@@ -56,6 +59,7 @@ class Experiment:
         default_factory=dict
     )
     without_gain: Sequence[str] = ()
+    tuned: tuple[str, Sequence[float]] = ("gain", (0.1, 0.3, 1.0))
     check: Callable[[Namespace], None] = lambda _: None
     add_arguments: Callable[[argparse.ArgumentParser], None] = lambda _: None
 
@@ -76,7 +80,7 @@ def run(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
         folder = Path(args.output_dir or Path("runs") / name)
         files.check_folder(folder)
 
-        from common import runs, training
+        from common import comparisons, runs, selection, training
 
         procedure = experiment.procedure(planned[0])
         for plan in planned:
@@ -84,12 +88,14 @@ def run(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
         data = procedure.load_data(planned[0])
         for plan in planned:
             procedure.check(plan, data)
+        if args.tune:
+            selection.check(experiment, procedure, planned, data)
         runs.open_folder(
             folder, runs.describe(planned, args.compare), args.resume
         )
         with ending.resumable(folder):
             if args.compare:
-                return runs.train_all(
+                return comparisons.train_all(
                     experiment, procedure, planned, data, folder
                 )
             metrics = runs.train_one(
@@ -98,6 +104,15 @@ def run(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
             return int(metrics is None)
     except InputError as error:
         parser.error(str(error))
+
+
+def default_seeds(args: Namespace) -> list[int]:
+    """Those without --seed: five where a claim is to be judged.
+
+    The quick preset has one, so that a comparison takes minutes.
+    """
+    claim = args.tune or args.preset == "paper"
+    return [*range(5)] if args.compare and claim and not args.smoke else [0]
 
 
 def parse(experiment: Experiment, argv: Sequence[str], prog: str) -> Namespace:
@@ -109,7 +124,12 @@ def _parser(experiment: Experiment, prog: str | None = None) -> flags.Parser:
     parser = flags.Parser(
         prog or f"{experiment.name}.py",
         experiment.description,
-        flags.describe_presets(experiment.presets, experiment.smoke),
+        "\n\n".join(
+            (
+                flags.describe_presets(experiment.presets, experiment.smoke),
+                grids.describe(experiment),
+            )
+        ),
     )
     add = parser.add_argument
     add(
@@ -121,6 +141,17 @@ def _parser(experiment: Experiment, prog: str | None = None) -> flags.Parser:
         "--compare",
         action="store_true",
         help="train all kinds, print a table and draw one figure",
+    )
+    add(
+        "--tune",
+        action="store_true",
+        help="with --compare: first find settings for each kind; see below",
+    )
+    add(
+        "--tune-epochs",
+        type=flags.positive_integer,
+        metavar="N",
+        help="epochs of each of its runs (default: a quarter of --epochs)",
     )
     add(
         "--preset",
@@ -139,12 +170,19 @@ def _parser(experiment: Experiment, prog: str | None = None) -> flags.Parser:
     add("--units", type=flags.positive_integer, metavar="N")
     add("--learning-rate", type=flags.positive_number, metavar="X")
     add(
+        "--scale",
+        type=flags.positive_number,
+        metavar="X",
+        help="factor of the initial matrices, all but those of states and of "
+        "word vectors (default: 1)",
+    )
+    add(
         "--seed",
         type=flags.seed,
         nargs="+",
-        default=[0],
         metavar="N",
-        help="several with --compare: means and ranges are reported",
+        help="several with --compare: means and ranges are reported (default: "
+        "0; 0 to 4 with --compare --preset paper and with --compare --tune)",
     )
     add(
         "--evaluate-every",
@@ -170,10 +208,12 @@ def plans(experiment: Experiment, args: Namespace) -> list[Namespace]:
     """The flags of every run, completed by --smoke and the preset."""
     if args.compare and args.norm:
         raise InputError("--compare trains all kinds; leave out --norm")
-    if len(args.seed) > 1 and not args.compare:
+    seeds = args.seed or default_seeds(args)
+    if len(seeds) > 1 and not args.compare:
         raise InputError("several values of --seed need --compare")
-    if len(set(args.seed)) < len(args.seed):
+    if len(set(seeds)) < len(seeds):
         raise InputError("--seed names a value twice")
+    grids.check_flags(experiment, args)
     given = vars(args)
     varied = {"norm": [args.norm or experiment.default_kind]}
     if args.compare:
@@ -206,7 +246,7 @@ def plans(experiment: Experiment, args: Namespace) -> list[Namespace]:
         chosen = completed | dict(zip(varied, values, strict=True))
         if chosen["norm"] in experiment.without_gain:
             chosen["gain"] = None
-        for seed in args.seed:
+        for seed in seeds:
             plan = Namespace(**chosen | {"seed": seed})
             if plan not in planned:
                 experiment.check(plan)

@@ -7,9 +7,9 @@ import keras
 import keras_ln
 
 
-def uniform() -> keras.initializers.Initializer:
+def uniform(limit: float = 0.1) -> keras.initializers.Initializer:
     """What Vendrov et al. and Kiros et al. start matrices from."""
-    return keras.initializers.RandomUniform(-0.1, 0.1)
+    return keras.initializers.RandomUniform(-limit, limit)
 
 
 def gru(

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import re
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -39,6 +40,28 @@ def add_gain(parser: argparse.ArgumentParser) -> None:
         type=positive_number,
         metavar="X",
         help="initial gain of the normalisations (default: the layers' own)",
+    )
+
+
+def add_word_scale(parser: argparse.ArgumentParser) -> None:
+    """Adds --word-scale, for `Experiment.add_arguments`."""
+    parser.add_argument(
+        "--word-scale",
+        type=positive_number,
+        metavar="X",
+        help="word vectors start from numbers between -X and X",
+    )
+
+
+def add_images(parser: argparse.ArgumentParser, *data_sets: str) -> None:
+    """Adds --data-set and --examples, for `Experiment.add_arguments`."""
+    parser.add_argument(
+        "--data-set",
+        choices=data_sets,
+        help=f"which one --data tfds means (default: {data_sets[0]})",
+    )
+    add_counts(
+        parser, examples="the first training images alone (default: all)"
     )
 
 
@@ -109,6 +132,15 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:
         return math.nan
+
+
+def name(text: str) -> str:
+    """The value of a flag that is a part of the names of files."""
+    if not re.fullmatch(r"[\w-]+", text):
+        raise argparse.ArgumentTypeError(
+            f"expected letters, digits, - and _, received {text!r}"
+        )
+    return text
 
 
 def absolute(path: str) -> str:

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import math
 import statistics
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,7 @@ SECONDS = Panel(
     "seconds of training",
     lambda row: row.get("seconds", math.nan),  # Older runs have none.
 )
+VALIDATION = Panel("held-out loss", lambda row: row["val_loss"])
 UPDATES = Panel("training steps (thousands)", lambda row: row["updates"] / 1000)
 
 
@@ -79,9 +81,10 @@ def curves(
     path: Path,
     progress: Panel,
     kind: str,
+    title: str = "",
 ) -> None:
     """Draws every panel of one run of a kind."""
-    figure, axes = _grid(len(panels), 1)
+    figure, axes = _grid(len(panels), 1, title)
     for axis, panel in zip(axes[:, 0], panels, strict=True):
         _line(axis, [rows], panel, progress, **style_of(kind))
         _label(axis, panel)
@@ -95,6 +98,7 @@ def comparison(
     panels: Sequence[Panel],
     path: Path,
     progress: Panel = EPOCHS,
+    title: str = "",
 ) -> None:
     """Draws one row per panel, one column per value of the second key.
 
@@ -106,11 +110,12 @@ def comparison(
         panels: the quantities.
         path: the file to write.
         progress: the quantity along the x axis.
+        title: what stands above the figure.
     """
     columns = list(dict.fromkeys(key[1:2] for key in groups))
     if len(columns) > 1:
         columns = [column for column in columns if column != (None,)]
-    figure, axes = _grid(len(panels), len(columns))
+    figure, axes = _grid(len(panels), len(columns), title)
     for key, runs in groups.items():
         histories = [run.rows for run in runs]
         for column, axes_of_column in zip(columns, axes.T, strict=True):
@@ -133,7 +138,10 @@ def comparison(
             axis.set_title(f"{column_name[0]} {column[0]}")
     for axis in axes[-1]:
         axis.set_xlabel(progress.label)
-    axes[0, -1].legend(frameon=False)
+    several = any(len(runs) > 1 for runs in groups.values())
+    axes[0, -1].legend(
+        frameon=False, title="mean, with the range" if several else None
+    )
     save(figure, path)
 
 
@@ -233,8 +241,8 @@ def handwriting(ways: Sequence[Any], texts: Sequence[str], path: Path) -> None:
     save(figure, path)
 
 
-def _grid(rows: int, columns: int):
-    return plt.subplots(
+def _grid(rows: int, columns: int, title: str = ""):
+    figure, axes = plt.subplots(
         rows,
         columns,
         figsize=(1.5 + 4 * columns, 0.6 + 2.7 * rows),
@@ -243,6 +251,10 @@ def _grid(rows: int, columns: int):
         squeeze=False,
         layout="constrained",
     )
+    if title:
+        lines = [textwrap.fill(x, 60 * columns) for x in title.split("\n")]
+        figure.suptitle("\n".join(lines), fontsize="medium")
+    return figure, axes
 
 
 def _line(axis, histories, panel: Panel, progress: Panel, **style: Any) -> None:

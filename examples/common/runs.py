@@ -1,8 +1,7 @@
-"""A run or a comparison of runs, from an empty folder to its figure."""
+"""A run, from an empty folder to its figure."""
 
 import dataclasses
 import sys
-import time
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,8 @@ if TYPE_CHECKING:
 
 # They say where and how to run, not what the result is.
 _NOT_RECORDED = ("compare", "output_dir", "resume", "tensorboard")
+# Of a comparison; they are in the results of its runs.
+_OF_COMPARISONS = ("tune", "tune_epochs")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +39,13 @@ class Procedure:
             that each kind takes to the value with which the first kind ends.
         progress: the x axis of the curves.
         claims: those of the paper that a comparison judges.
+        describe: the data in a few words, with their sizes, for titles.
+        floors: from flags and data to what it takes no training to reach,
+            metrics by name: chance, a trivial baseline.
+        untrained: from flags and data to metrics of the model as it starts.
+        held_out: from the data to those of `--tune`, whose test part is one
+            that is taken from the training part.
+        criterion: a quantity that falls, by whose last value `--tune` chooses.
     """
 
     load_data: Callable[[Namespace], Any]
@@ -51,13 +59,25 @@ class Procedure:
     race: plotting.Panel | None = None
     progress: plotting.Panel = plotting.EPOCHS
     claims: Sequence[verdicts.Claim] = ()
+    describe: Callable[[Namespace, Any], str] = lambda args, _: (
+        Path(args.data).name
+    )
+    floors: Callable[[Namespace, Any], Mapping[str, Mapping[str, float]]] = (
+        lambda *_: {}
+    )
+    untrained: Callable[[Namespace, Any], Mapping[str, float]] | None = None
+    held_out: Callable[[Any], Any] = lambda data: data
+    criterion: plotting.Panel = plotting.VALIDATION
 
 
 def describe(plans: Sequence[Namespace], compare: bool) -> dict[str, Any]:
     """What `args.json` says: lists where the runs of a comparison differ."""
     record = {"backend": keras.backend.backend(), "compare": compare}
+    left_out = set(_NOT_RECORDED)
+    if not (compare and plans[0].tune):
+        left_out.update(_OF_COMPARISONS)
     for name in vars(plans[0]):
-        if name not in _NOT_RECORDED:
+        if name not in left_out:
             values = []
             for plan in plans:
                 value = vars(plan)[name]
@@ -75,6 +95,9 @@ def open_folder(folder: Path, record: dict[str, Any], resume: bool) -> None:
     args_file = folder / "args.json"
     if args_file.exists():
         found = _read_record(args_file)
+        more = record.get("compare") and _adds_seeds(found, record)
+        if more:
+            found["seed"] = record["seed"]
         differing = [
             f"{name} {found.get(name)} there, {record.get(name)} here"
             for name in {**found, **record}
@@ -91,6 +114,8 @@ def open_folder(folder: Path, record: dict[str, Any], resume: bool) -> None:
                 "to go on with it or choose another --output-dir"
             )
         files.remove_partial(folder)
+        if more:
+            files.write_json(args_file, record)
         return
     if folder.exists() and not all(map(files.is_partial, folder.iterdir())):
         raise InputError(
@@ -101,11 +126,33 @@ def open_folder(folder: Path, record: dict[str, Any], resume: bool) -> None:
     files.write_json(args_file, record)
 
 
+def _adds_seeds(found: dict[str, Any], record: dict[str, Any]) -> bool:
+    """Whether a comparison is another one by more seeds alone."""
+
+    def seeds(one):
+        seed = one.get("seed")
+        return seed if isinstance(seed, list) else [seed]
+
+    more = seeds(record)[: len(seeds(found))] == seeds(found)
+    return more and found | {"seed": record["seed"]} == record
+
+
 def _read_record(path: Path) -> dict[str, Any]:
     try:
         return dict(files.read_json(path))
     except (OSError, ValueError, TypeError) as error:
         raise InputError(f"{path} cannot be read: {error}") from error
+
+
+def title(data: str, plan: Namespace, compared: Sequence[str] = ()) -> str:
+    """Data and sizes of a run, or of a comparison that varies some flags."""
+    sizes = {
+        "units": f"{plan.units} units",
+        "batch_size": f"batch size {plan.batch_size}",
+        "epochs": f"{plan.epochs} epochs",
+    }
+    named = [text for name, text in sizes.items() if name not in compared]
+    return f"{data}\n{', '.join(named)}"
 
 
 def train_one(
@@ -134,6 +181,7 @@ def train_one(
         folder / "curves.png",
         procedure.progress,
         plan.norm,
+        title(procedure.describe(plan, data), plan),
     )
     training.finish(folder, metrics, history)
     print(tables.table([*metrics], [[*metrics.values()]]))
@@ -141,81 +189,25 @@ def train_one(
     return metrics
 
 
-def train_all(
-    experiment: "Experiment",
-    procedure: Procedure,
-    plans: Sequence[Namespace],
-    data: Any,
-    folder: Path,
-) -> int:
-    """Trains every plan in a folder of its own and sets them side by side.
+def label_of(experiment: "Experiment", plan: Namespace) -> tuple:
+    """The kind of a run, and the values of what a comparison varies."""
+    return tuple(vars(plan)[n] for n in ("norm", *experiment.compared))
 
-    Returns:
-        The exit code: 1 if one diverged.
+
+def folder_name(
+    experiment: "Experiment", plan: Namespace, point: Mapping[str, Any]
+) -> str:
+    """The folder of a run in a comparison.
+
+    Args:
+        experiment: the script.
+        plan: the flags of the run.
+        point: of a run of a grid, what the grid varies.
     """
-    names = ("norm", *experiment.compared)
-    groups: dict[tuple, list[plotting.Run]] = {}
-    spent: list[float] = []
-    for number, plan in enumerate(plans, 1):
-        label = tuple(vars(plan)[name] for name in names)
-        parts = [
-            plan.norm,
-            *(
-                f"{name}-{value}"
-                for name, value in zip(names[1:], label[1:], strict=True)
-                if value is not None
-            ),
-        ]
-        own = folder / "-".join([*parts, f"seed-{plan.seed}"]).replace("_", "-")
-        left = time_left(spent, len(plans) - number + 1)
-        print(f"[{number}/{len(plans)}] {own.name}{left}")
-        start, finished = time.perf_counter(), (own / "metrics.json").exists()
-        open_folder(own, describe([plan], compare=False), resume=True)
-        metrics = train_one(experiment, procedure, plan, data, own)
-        if not finished:
-            spent.append(time.perf_counter() - start)
-        groups.setdefault(label, []).append(plotting.Run(own, metrics))
-    heading = [*(n.replace("_", " ") for n in names), *procedure.columns]
-    rows = [
-        [
-            *("" if part is None else part for part in label),
-            *tables.summary(runs, procedure.columns.values()),
-        ]
-        for label, runs in groups.items()
-    ]
-    if procedure.race is not None:
-        first = experiment.kinds[0]
-        heading.append(f"updates to the {procedure.race.label} of {first}")
-        for row, (label, runs) in zip(rows, groups.items(), strict=True):
-            rival = _rival(groups, (first, *label[1:]))
-            row.append(tables.race(runs, rival, procedure.race))
-    files.write_csv(
-        folder / "comparison.csv",
-        [dict(zip(heading, row, strict=True)) for row in rows],
-    )
-    for name, progress in (
-        ("comparison", procedure.progress),
-        ("comparison-seconds", plotting.SECONDS),
-    ):
-        plotting.comparison(
-            groups,
-            heading[1:2],
-            procedure.panels,
-            folder / f"{name}.png",
-            progress,
-        )
-    print(tables.table(heading, rows))
-    judged = [
-        row
-        for claim in procedure.claims
-        for row in verdicts.judge(claim, groups)
-    ]
-    if judged:
-        files.write_csv(folder / "verdicts.csv", judged)
-        print(tables.table([*judged[0]], [row.values() for row in judged]))
-    print(f"The table and the figures are in {folder}.")
-    results = [run.metrics for runs in groups.values() for run in runs]
-    return int(None in results)
+    norm, *values = label_of(experiment, plan)
+    varied = dict(zip(experiment.compared, values, strict=True)) | {**point}
+    parts = [f"{k}-{v}" for k, v in varied.items() if v is not None]
+    return "-".join([norm, *parts, f"seed-{plan.seed}"]).replace("_", "-")
 
 
 def time_left(spent: Sequence[float], remaining: int) -> str:
@@ -231,15 +223,3 @@ def time_left(spent: Sequence[float], remaining: int) -> str:
     if minutes < 1:
         return ", less than a minute left"
     return f", about {minutes:.0f} min left, as the others took"
-
-
-def _rival(groups: dict[tuple, Any], wanted: tuple) -> Any:
-    """The group of that label, where None stands for any value."""
-    return next(
-        runs
-        for label, runs in groups.items()
-        if all(
-            part in (value, None)
-            for part, value in zip(label, wanted, strict=True)
-        )
-    )

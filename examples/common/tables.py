@@ -1,7 +1,7 @@
 """Tables of runs, in numbers and in words."""
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,11 @@ def table(heading: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     ]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n".join(lines)
+
+
+def of_rows(rows: Sequence[Mapping[str, Any]]) -> str:
+    """`table` of rows that all have the keys of the first."""
+    return table([*rows[0]], [[*row.values()] for row in rows])
 
 
 def show_and_write(

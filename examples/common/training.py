@@ -44,6 +44,7 @@ class Task:
         self, folder: Path, args: Namespace, **options: Any
     ) -> callbacks.History:
         """Trains as `training.fit` says, and writes the vocabulary."""
+        scale_matrices(self.model, args.scale)
         self.write_vocabulary(folder)
         return fit(
             self.model,
@@ -55,6 +56,15 @@ class Task:
             **options,
         )
 
+    def evaluate(self, args: Namespace) -> dict[str, float]:
+        """What the history would say of the held-out examples at the start."""
+        scale_matrices(self.model, args.scale)
+        self.model.jit_compile = False  # For one pass it would not pay.
+        found = self.model.evaluate(
+            self.validation_data, verbose=0, return_dict=True
+        )
+        return {f"val_{name}": float(value) for name, value in found.items()}
+
     def write_vocabulary(self, folder: Path) -> None:
         """Writes `vocabulary.txt`: what the numbers of a saved model mean."""
         if self.vocabulary is not None:
@@ -62,6 +72,17 @@ class Task:
                 folder / "vocabulary.txt",
                 "".join(f"{word}\n" for word in self.vocabulary),
             )
+
+
+# The matrices of inputs; weight normalisation has their sizes apart.
+_SCALED = ("kernel", "kernel_g")
+
+
+def scale_matrices(model: keras.Model, factor: float | None) -> None:
+    """Multiplies a model's initial matrices by --scale, if it is given."""
+    for variable in model.trainable_variables:
+        if factor is not None and variable.name in _SCALED:
+            variable.assign(factor * variable)
 
 
 def check_environment(args: Namespace) -> None:

@@ -41,6 +41,16 @@ def _random_books(count=700, length=9, seed=1):
     return books.Books(words, rows, middle[:-20], middle[-20:])
 
 
+def test_the_grid_holds_out_sentences_that_training_lacks():
+    loaded = _random_books()
+    held_out = loaded.held_out()
+    test, train = set(held_out.test), set(held_out.train)
+    assert len(test) > 50 and test | train <= set(loaded.train)
+    assert len(test) + len(train) > 0.9 * len(loaded.train)
+    near = {n + k for n in test for k in (-1, 0, 1)}
+    assert near.isdisjoint(n + k for n in train for k in (-1, 0, 1))
+
+
 def test_sentences_of_plain_text():
     found = [" ".join(s) for s in plain_text.sentences(TEXT.splitlines())]
     assert found == [

@@ -11,7 +11,7 @@ import permutation_invariant_mnist_task as task
 import pytest
 import recurrent_dynamics
 import tune
-from common import callbacks, cli, files, flags, plotting, runs
+from common import callbacks, cli, files, plotting, runs
 
 
 @pytest.fixture(autouse=True)
@@ -208,6 +208,8 @@ def test_a_kind_without_gain_is_compared_once(tmp_path, capsys):
         columns={"training NLL": "train_nll"},
         race=plotting.Panel("training NLL", lambda row: row["loss"]),
         progress=plotting.UPDATES,
+        floors=lambda *_: {},
+        untrained=None,
     )
     experiment = dataclasses.replace(
         script.EXPERIMENT,
@@ -215,7 +217,6 @@ def test_a_kind_without_gain_is_compared_once(tmp_path, capsys):
         kinds=("none", "layer"),
         compared={"gain": (0.1, 1.0)},
         without_gain=("none",),
-        add_arguments=flags.add_gain,
     )
 
     def crossed(*given):

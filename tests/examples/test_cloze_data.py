@@ -275,3 +275,19 @@ def test_questions_of_verses():
     first = {id(s) for question in train for s in question.sentences}
     second = {id(s) for question in validation for s in question.sentences}
     assert not first & second
+
+
+def test_the_grid_validates_with_questions_of_the_training_part():
+    count = 1000
+    rows = np.arange(count, dtype=np.int32)
+    questions = cloze.Questions(rows[:, None], rows[:, None], rows)
+    data = cloze.Cloze(questions, questions.first(7), 3, [])
+    held_out = data.held_out()
+    found = held_out.validation.answers
+    assert [*found] == [*range(450, 500), *range(950, 1000)]
+    assert sorted([*found, *held_out.train.answers]) == [*rows]
+    np.testing.assert_array_equal(
+        held_out.train.passages[:, 0], held_out.train.answers
+    )
+    few = data._replace(train=questions.first(10)).held_out()
+    assert len(few.validation.answers) == 1

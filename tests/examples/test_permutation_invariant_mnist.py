@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import re
 import struct
 
 import keras
@@ -141,10 +142,13 @@ def test_a_comparison_writes_table_and_figure(tmp_path, capsys, monkeypatch):
     assert "[1/2] layer-batch-size-128-seed-0\n" in out
     assert "[2/2] layer-batch-size-128-seed-1, less than a minute left" in out
     assert (folder / "comparison-seconds.png").exists()
-    assert "| norm  | batch size | training NLL" in out
+    assert re.search(r"\| norm +\| batch size \| training NLL", out)
+    assert "| logistic regression of 1,408 | " in out
+    assert "| layer, untrained             | 128        | " in out
     assert _png_size(folder / "comparison.png")[0] > 500
     with (folder / "comparison.csv").open() as file:
-        (row,) = csv.DictReader(file)
+        row, *floors = csv.DictReader(file)
+    assert len(floors) == 3
     assert (row["norm"], row["batch size"]) == ("layer", "128")
     errors = [
         json.loads((path / "metrics.json").read_text())["test_error_percent"]

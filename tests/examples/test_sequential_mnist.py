@@ -29,10 +29,24 @@ def test_the_model_of_the_authors(norm):
     recurrent = keras.ops.convert_to_numpy(lstm.cell.recurrent_kernel)
     for gate in np.split(recurrent, 4, axis=1):
         np.testing.assert_array_equal(gate, np.eye(100))
-    lstm_weights = 4 * 100 * (1 + 100 + 1)
+    lstm_weights = 4 * 100 * (2 + 100 + 1)
     norms = {"none": 0, "batch": 2 * 400 + 200, "layer": 4 * 400 + 200}[norm]
     trained = sum(np.prod(w.shape) for w in model.trainable_weights)
     assert trained == lstm_weights + norms + 101 * 10
+
+
+@pytest.mark.parametrize("norm", script.KINDS)
+def test_a_step_sees_a_pixel_and_what_it_lacks(norm):
+    model = sequential_mnist_model.build_model(norm, units=3, steps=5)
+    (lstm,) = (x for x in model.layers if isinstance(x, keras.layers.RNN))
+    x = np.random.default_rng(0).random((2, 5, 1), np.float32)
+    # Of batch statistics as they start, and without noise.
+    seen = keras.Model(model.input, lstm.input)(x)
+    if isinstance(seen, (list, tuple)):
+        seen = seen[0]
+    np.testing.assert_allclose(
+        keras.ops.convert_to_numpy(seen), np.concatenate([x, 1 - x], axis=-1)
+    )
 
 
 @pytest.mark.parametrize("norm", ["batch", "layer"])
@@ -105,6 +119,29 @@ def test_pixels_keep_their_labels_in_a_fixed_order(monkeypatch):
     assert [known[bytes(row)] for row in x] == list(y)
 
 
+def _load(*flags):
+    parser = cli._parser(script.EXPERIMENT)
+    (plan,) = cli.plans(script.EXPERIMENT, parser.parse_args([*flags]))
+    return sequential_mnist_task.load_data(plan)
+
+
+def test_pixels_can_be_averaged():
+    whole, small = _load(), _load("--pool", "2")
+    assert small.train_images.shape == (1408, 4, 4)
+    for big, pooled in zip(whole[::2], small[::2], strict=True):
+        for row, column in ((0, 0), (1, 3), (3, 2)):
+            square = big[:, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2]
+            np.testing.assert_allclose(
+                pooled[:, row, column], square.mean(axis=(1, 2)), atol=1e-6
+            )
+
+
+def test_the_first_examples_alone():
+    whole, some = _load(), _load("--examples", "100")
+    np.testing.assert_array_equal(some.train_images, whole.train_images[:100])
+    assert len(some.train_labels) == 100 and len(some.test_labels) == 384
+
+
 @pytest.mark.full
 def test_a_comparison_runs_every_kind_in_both_orders(
     tmp_path, capsys, monkeypatch
@@ -145,6 +182,9 @@ def test_a_comparison_runs_every_kind_in_both_orders(
         ("--batch-size 2000", "2000 is more than the 1408 training images"),
         ("--norm batch --batch-size 1", "needs a --batch-size of at least 2"),
         ("--order backwards", "argument --order: invalid choice: 'backwards'"),
+        ("--pool 3", "--pool 3 does not divide the 8 x 8 pixels"),
+        ("--examples 1409", "1409 is more than the 1408 training images"),
+        ("--data-set cifar10", "argument --data-set: invalid choice"),
         ("--gain 0", "argument --gain: expected a positive number"),
         ("--norm weight", "argument --norm: invalid choice: 'weight'"),
     ],

@@ -125,6 +125,44 @@ def _plans(flags):
     return cli.plans(script.EXPERIMENT, parser.parse_args(flags))
 
 
+def test_tasks_of_other_names_and_verses(tmp_path, text):
+    for name, word in (("pos", "good"), ("neg", "bad")):
+        lines = [f"a {word} story {number}" for number in range(20)]
+        (tmp_path / f"reviews.{name}").write_text("\n".join(lines))
+    flags = ["--eval-dir", str(tmp_path), "--eval-tasks", "reviews", "verses"]
+    (plan,) = _plans(_flags(text, *flags, "--smoke"))
+    tasks = skip_thoughts_task.load_data(plan).tasks
+    assert [*tasks] == ["reviews", "verses"]
+    assert tasks["reviews"].labels.tolist() == 20 * [1] + 20 * [0]
+    columns = script.procedure(plan).columns
+    assert columns["reviews (%)"] == "reviews"
+    assert "verses_r10" in columns.values() and "cr" not in columns.values()
+
+
+def test_floors_are_those_of_frequencies(text):
+    flags = _flags(text, "--eval-dir", str(TASKS), "--eval-tasks", "cr")
+    (plan,) = _plans(flags)
+    data = skip_thoughts_task.load_data(plan)
+    found = skip_thoughts_task.floors(plan, data)
+    table, size = data.books.sentences, len(data.books.words)
+    assert found["chance"]["test_nll"] == pytest.approx(np.log(size))
+    counts = np.ones(size)
+    for middle in data.books.train:
+        for number in (*table[middle - 1], *table[middle + 1]):
+            counts[number] += number != 0
+    shares = counts / counts[1:].sum()
+    words = [
+        number
+        for middle in data.books.test
+        for number in (*table[middle - 1], *table[middle + 1])
+        if number
+    ]
+    nll = -np.log(shares[words]).mean()
+    assert found["frequencies of words"]["test_nll"] == pytest.approx(nll)
+    # The labels of the fixture's sentences stand in their words.
+    assert found["bag of words"]["cr"] > 50
+
+
 @pytest.mark.full
 def test_embedded_verses(tmp_path, monkeypatch, capsys):
     genesis = {"Genesis": books.king_james()["Genesis"]}
@@ -192,7 +230,8 @@ def test_a_killed_run_goes_on(tmp_path, text, monkeypatch):
         ("--vocabulary x", "argument --vocabulary: expected an integer of at"),
         ("--norm batch", "argument --norm: invalid choice: 'batch'"),
         ("--eval-tasks mr", "--eval-tasks names tasks of --eval-dir"),
-        ("--eval-tasks trec", "argument --eval-tasks: invalid choice: 'trec'"),
+        ("--eval-tasks ../mr", "argument --eval-tasks: expected letters, dig"),
+        ("--eval-dir TASKS --eval-tasks trec", "has no trec.pos, which the"),
         ("--eval-dir empty", "has no SICK_train.txt, which the task sick ne"),
         ("--eval-dir none", "none is no folder"),
         ("--eval-dir TASKS --eval-tasks mr --data foreign.txt", "none of the"),

@@ -30,6 +30,11 @@ class Images(NamedTuple):
         """The first images of both parts."""
         return Images(self.train[:training], self.test[:test])
 
+    def held_out(self) -> "Images":
+        """The training images alone, an eleventh of them for testing."""
+        border = len(self.train) - len(self.train) // 11
+        return Images(self.train[:border], self.train[border:])
+
 
 def load(args: Namespace) -> Images:
     """Loads what --data and --data-dir ask for, and says how it is binary.

@@ -44,6 +44,17 @@ class Books(NamedTuple):
             sentences=self.sentences[:count], train=train, test=test
         )
 
+    def held_out(self) -> "Books":
+        """The sentences to learn from alone, some of them held out.
+
+        A tenth, in runs that have no sentence in common with the rest.
+        """
+        run = max(1, min(100, len(self.train) // 10))
+        place = np.arange(len(self.train)) // run % 10
+        test = self.train[place == 9][:MOST_HELD_OUT]
+        near = np.unique(test[:, None] + np.arange(-2, 3))
+        return self._replace(train=np.setdiff1d(self.train, near), test=test)
+
 
 def load(args: Namespace) -> Books:
     """Loads what --data asks for: the King James Bible, a file or a folder.

@@ -50,6 +50,10 @@ class Questions(NamedTuple):
         """The first questions."""
         return Questions(*(part[:count] for part in self))
 
+    def chosen(self, which: np.ndarray) -> "Questions":
+        """Those of a boolean (N,)."""
+        return Questions(*(part[which] for part in self))
+
 
 class Cloze(NamedTuple):
     """Questions to learn from and to validate with."""
@@ -58,6 +62,24 @@ class Cloze(NamedTuple):
     validation: Questions
     markers: int  # E: they have the numbers 3 to 3 + E - 1.
     vocabulary: list[str]
+
+    def is_marker(self, numbers: np.ndarray) -> np.ndarray:
+        """Which numbers are those of entities."""
+        marker = numbers - FIRST_MARKER
+        return (marker >= 0) & (marker < self.markers)
+
+    def held_out(self) -> "Cloze":
+        """The questions to learn from alone, a tenth of them to validate with.
+
+        These are runs of 50, since neighbours share most of their passages.
+        """
+        count = len(self.train.answers)
+        run = min(50, max(1, count // 10))
+        validation = np.arange(count) // run % 10 == 9
+        return self._replace(
+            train=self.train.chosen(~validation),
+            validation=self.train.chosen(validation),
+        )
 
 
 def load(args: Namespace) -> Cloze:

@@ -1,4 +1,4 @@
-"""Handwritten digits: scikit-learn's small ones and MNIST."""
+"""Images of ten things: scikit-learn's digits, MNIST and Fashion-MNIST."""
 
 import gzip
 import math
@@ -19,7 +19,12 @@ ARCHIVES = (
     "t10k-images-idx3-ubyte.gz",
     "t10k-labels-idx1-ubyte.gz",
 )
-SOURCE = "https://storage.googleapis.com/cvdf-datasets/mnist/" + ARCHIVES[1]
+# By their names in tensorflow-datasets.
+SOURCES = {
+    "mnist": "https://storage.googleapis.com/cvdf-datasets/mnist/",
+    "fashion_mnist": "http://fashion-mnist.s3-website.eu-central-1.amazonaws"
+    ".com/",
+}
 
 # The rest of the 60,000 published training images is for validation.
 TRAINING_IMAGES = 55_000
@@ -41,9 +46,19 @@ class Digits(NamedTuple):
         x, y, test_x, test_y = self
         return Digits(x[:training], y[:training], test_x[:test], test_y[:test])
 
+    def held_out(self) -> "Digits":
+        """The training images alone, an eleventh of them for testing."""
+        x, y, _, _ = self
+        border = len(x) - len(x) // 11
+        return Digits(x[:border], y[:border], x[border:], y[border:])
 
-def load(args: Namespace) -> Digits:
+
+def load(args: Namespace, data_set: str = "mnist") -> Digits:
     """Loads what --data and --data-dir ask for.
+
+    Args:
+        args: the flags; a folder may have the files of either data set.
+        data_set: which one of `SOURCES` is meant by `--data tfds`.
 
     Raises:
         InputError: if it is missing or broken.
@@ -52,11 +67,11 @@ def load(args: Namespace) -> Digits:
         return small_digits()
     if args.data == "tfds":
         train, test = published.load(
-            "mnist",
+            data_set,
             [f"train[:{TRAINING_IMAGES}]", "test"],
             args.data_dir,
             ARCHIVES,
-            SOURCE,
+            SOURCES[data_set] + ARCHIVES[1],
         )
         images = [split["image"][..., 0] for split in (train, test)]
         labels = [split["label"] for split in (train, test)]
@@ -64,7 +79,7 @@ def load(args: Namespace) -> Digits:
         if not Path(args.data).is_dir():
             raise InputError(
                 f"--data: expected a folder with {ARCHIVES[0]} and the three "
-                f"other files of MNIST, received {args.data}"
+                f"other files of MNIST or Fashion-MNIST, received {args.data}"
             )
         paths = [Path(args.data) / name for name in ARCHIVES]
         images = [read_images(path) for path in paths[::2]]
@@ -83,6 +98,18 @@ def load(args: Namespace) -> Digits:
             for part in (np.float32(x) / 255, np.int32(y))
         )
     )
+
+
+def is_folder(folder: Path) -> bool:
+    """Whether a folder has such files."""
+    return (folder / ARCHIVES[0]).is_file()
+
+
+def pooled(images: np.ndarray, side: int) -> np.ndarray:
+    """The means of squares of pixels of that side, (N, H / side, W / side)."""
+    count, height, width = images.shape
+    squares = images.reshape(count, height // side, side, width // side, side)
+    return squares.mean(axis=(2, 4))
 
 
 def small_digits() -> Digits:

@@ -7,6 +7,8 @@
 | cr   | custrev.pos, custrev.neg                                       |
 | subj | quote.tok.gt9.5000 (subjective), plot.tok.gt9.5000 (objective) |
 | mpqa | mpqa.pos, mpqa.neg                                             |
+
+Any other name is that of a task with NAME.pos and NAME.neg, a sentence a line.
 """
 
 import math
@@ -62,7 +64,7 @@ def load(folder: Path, names: Sequence[str]) -> dict[str, Sick | Labelled]:
 
     Args:
         folder: the folder.
-        names: some of `TASKS`.
+        names: some of `TASKS`, or of others with two files of that name.
 
     Raises:
         InputError: if a file is missing or broken.
@@ -75,7 +77,8 @@ def load(folder: Path, names: Sequence[str]) -> dict[str, Sick | Labelled]:
             files = [_find(folder, file, name) for file in SICK_FILES]
             tasks[name] = Sick(*map(read_sick, files))
         else:
-            files = [_find(folder, f, name) for f in LABELLED_FILES[name]]
+            own = LABELLED_FILES.get(name, (f"{name}.pos", f"{name}.neg"))
+            files = [_find(folder, file, name) for file in own]
             tasks[name] = _labelled(*files)
     return tasks
 

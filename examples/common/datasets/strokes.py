@@ -36,12 +36,24 @@ class Strokes(NamedTuple):
         """The first lines."""
         return Strokes(*(part[:count] for part in self))
 
+    def last(self, count: int) -> "Strokes":
+        """The last lines."""
+        return Strokes(*(part[len(part) - count :] for part in self))
+
 
 class Handwriting(NamedTuple):
     """Lines to learn from and lines to test with."""
 
     train: Strokes
     test: Strokes
+
+    def held_out(self) -> "Handwriting":
+        """The training lines alone, an eighth of them for testing."""
+        count = len(self.train.points)
+        held_out = count // 8
+        return Handwriting(
+            self.train.first(count - held_out), self.train.last(held_out)
+        )
 
 
 def load(args: Namespace) -> Handwriting:

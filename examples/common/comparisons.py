@@ -1,0 +1,195 @@
+"""A comparison: all kinds trained and set side by side.
+
+What was measured and what was asked for is in files; the table, the figures
+and the verdicts are drawn from them alone, so that they can be drawn again.
+"""
+
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from common import (
+    files,
+    floors,
+    grids,
+    plotting,
+    runs,
+    selection,
+    tables,
+    verdicts,
+)
+
+if TYPE_CHECKING:
+    from common.cli import Experiment
+
+RECORD = "comparison.json"
+
+
+def train_all(
+    experiment: "Experiment",
+    procedure: runs.Procedure,
+    plans: Sequence[Namespace],
+    data: Any,
+    folder: Path,
+) -> int:
+    """Trains every plan in a folder of its own and sets them side by side.
+
+    All kinds get their first seed before any gets its second, and what is
+    finished is reported after each.
+
+    Returns:
+        The exit code: 1 if one diverged.
+    """
+    varied = grids.varied(experiment) if plans[0].tune else []
+    record: dict[str, Any] = {
+        "experiment": experiment.name,
+        "title": runs.title(
+            procedure.describe(plans[0], data), plans[0], experiment.compared
+        ),
+        "names": ["norm", *experiment.compared],
+        "varied": varied,
+        "floors": [],
+        "runs": [],
+    }
+    if varied:
+        plans = selection.choose(experiment, procedure, plans, data, folder)
+    record["floors"] = floors.measure(
+        experiment, procedure, plans, data, folder
+    )
+    spent: list[float] = []
+    shown = ""
+    for seed in dict.fromkeys(plan.seed for plan in plans):
+        for plan in (plan for plan in plans if plan.seed == seed):
+            name = runs.folder_name(experiment, plan, {})
+            number = len(record["runs"]) + 1
+            left = runs.time_left(spent, len(plans) - number + 1)
+            print(f"[{number}/{len(plans)}] {name}{left}")
+            own = folder / name
+            start = time.perf_counter()
+            finished = (own / "metrics.json").exists()
+            runs.open_folder(
+                own, runs.describe([plan], compare=False), resume=True
+            )
+            runs.train_one(experiment, procedure, plan, data, own)
+            if not finished:
+                spent.append(time.perf_counter() - start)
+            record["runs"].append(
+                {
+                    "folder": name,
+                    "label": runs.label_of(experiment, plan),
+                    "seed": seed,
+                    **{key: vars(plan)[key] for key in varied},
+                }
+            )
+        files.write_json(folder / RECORD, record)
+        shown = report(experiment, procedure, folder)
+    print(shown)
+    print(f"The table and the figures are in {folder}.")
+    groups = _groups(folder, record)
+    return int(any(run.metrics is None for g in groups.values() for run in g))
+
+
+def report(
+    experiment: "Experiment", procedure: runs.Procedure, folder: Path
+) -> str:
+    """Writes table, figures and verdicts of what `folder` holds.
+
+    Returns:
+        Table and verdicts, to be printed.
+    """
+    record = files.read_json(folder / RECORD)
+    groups = _groups(folder, record)
+    rows = _rows(experiment, procedure, record, groups)
+    files.write_csv(folder / "comparison.csv", rows)
+    seeds = dict.fromkeys(run["seed"] for run in record["runs"])
+    numbers = ", ".join(map(str, seeds))
+    title = f"{record['title']}, seed{'s' * (len(seeds) > 1)} {numbers}"
+    for name, progress in (
+        ("comparison", procedure.progress),
+        ("comparison-seconds", plotting.SECONDS),
+    ):
+        plotting.comparison(
+            groups,
+            [_spaced(name) for name in record["names"][1:2]],
+            procedure.panels,
+            folder / f"{name}.png",
+            progress,
+            title,
+        )
+    parts = [tables.of_rows(rows)]
+    judged = [
+        row
+        for claim in procedure.claims
+        for row in verdicts.judge(claim, groups)
+    ]
+    if judged:
+        files.write_csv(folder / "verdicts.csv", judged)
+        parts.append(tables.of_rows(judged))
+    return "\n".join(parts)
+
+
+def _groups(
+    folder: Path, record: dict[str, Any]
+) -> dict[tuple, list[plotting.Run]]:
+    groups: dict[tuple, list[plotting.Run]] = {}
+    for run in record["runs"]:
+        own = folder / run["folder"]
+        result = own / "metrics.json"
+        metrics = files.read_json(result) if result.exists() else None
+        label = tuple(run["label"])
+        groups.setdefault(label, []).append(plotting.Run(own, metrics))
+    return groups
+
+
+def _rows(
+    experiment: "Experiment",
+    procedure: runs.Procedure,
+    record: dict[str, Any],
+    groups: dict[tuple, list[plotting.Run]],
+) -> list[dict[str, Any]]:
+    """The table: what was trained, then what it takes no training to reach."""
+    names, varied = record["names"], record["varied"]
+    columns = procedure.columns
+    rows = []
+    for label, runs_of_label in groups.items():
+        settings = next(r for r in record["runs"] if tuple(r["label"]) == label)
+        row = dict(zip(map(_spaced, names), label, strict=True))
+        row |= {_spaced(name): settings[name] for name in varied}
+        cells = tables.summary(runs_of_label, columns.values())
+        row |= dict(zip(columns, cells, strict=True))
+        if procedure.race is not None:
+            first = experiment.kinds[0]
+            rival = _rival(groups, (first, *label[1:]))
+            row[f"updates to the {procedure.race.label} of {first}"] = (
+                tables.race(runs_of_label, rival, procedure.race)
+            )
+        rows.append(row)
+    for floor in record["floors"]:
+        row = dict(zip(map(_spaced, names), floor["label"], strict=False))
+        for heading, key in columns.items():
+            if key in floor["metrics"]:
+                row[heading] = f"{floor['metrics'][key]:.4g}"
+        rows.append(row)
+    heading = list(rows[0])
+    return [
+        {key: "" if row.get(key) is None else row[key] for key in heading}
+        for row in rows
+    ]
+
+
+def _spaced(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _rival(groups: dict[tuple, Any], wanted: tuple) -> Any:
+    """The group of that label, where None stands for any value."""
+    return next(
+        own
+        for label, own in groups.items()
+        if all(
+            part in (value, None)
+            for part, value in zip(label, wanted, strict=True)
+        )
+    )

@@ -1,0 +1,332 @@
+"""Comparisons: seeds, grids, floors, and results that are drawn again."""
+
+import csv
+import dataclasses
+import json
+
+import numpy as np
+import permutation_invariant_mnist as script
+import permutation_invariant_mnist_task as task
+import pytest
+import results
+import tune
+from common import (
+    callbacks,
+    cli,
+    files,
+    grids,
+    plotting,
+    runs,
+    selection,
+)
+
+# What a run ends with, by kind, learning rate, and gain or scale: the best
+# settings of the two kinds differ.
+BEST = {"none": (3e-3, 1.0), "layer": (3e-4, 0.1)}
+
+
+def _loss(args):
+    rate, second = BEST[args.norm]
+    own = args.scale if args.norm == "none" else args.gain
+    return (
+        0.5
+        + abs(np.log(args.learning_rate / rate))
+        + abs(np.log((own or 1.0) / second))
+        + 0.01 * args.seed
+    )
+
+
+@pytest.fixture
+def trained():
+    """The plans that were trained, with the images that they saw."""
+    return []
+
+
+@pytest.fixture
+def experiment(trained, monkeypatch):
+    """A comparison whose runs take no time."""
+    # Of every run of a grid; that of a comparison is drawn.
+    monkeypatch.setattr(plotting, "curves", lambda *args: None)
+
+    def train(args, data, folder):
+        trained.append((args, data))
+        loss = _loss(args)
+        history = callbacks.History(folder / "history.csv", 10, 10)
+        for epoch in range(args.epochs):
+            history.on_epoch_begin(epoch)
+            found = loss + args.epochs - 1 - epoch
+            history.on_epoch_end(epoch, {"loss": found, "val_loss": found})
+        return {"train_nll": loss, "test_nll": loss}, history
+
+    procedure = dataclasses.replace(
+        task.PROCEDURE,
+        train=train,
+        panels=task.PROCEDURE.panels[:1],
+        columns={"training NLL": "train_nll", "test NLL": "test_nll"},
+        untrained=lambda args, data: {"test_nll": 2.5},
+        claims=(),
+    )
+    return dataclasses.replace(
+        script.EXPERIMENT,
+        procedure=lambda args: procedure,
+        kinds=("none", "layer"),
+        compared={},
+    )
+
+
+def _rows(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def _run(experiment, folder, *flags):
+    flags = ["--compare", "--epochs", "8", *flags]
+    return cli.run(experiment, [*flags, "--output-dir", str(folder)])
+
+
+def test_every_kind_gets_what_is_best_for_it(tmp_path, experiment, trained):
+    assert _run(experiment, tmp_path / "runs", "--tune") == 0
+    grid = [plan for plan, _ in trained if plan.seed == grids.SEED]
+    assert len(grid) == 2 * 9
+    assert {plan.epochs for plan in grid} == {2}  # A quarter of 8.
+    rates = [3e-4, 1e-3, 3e-3]
+    for norm, name, values in (
+        ("none", "scale", [0.3, 1.0, 3.0]),
+        ("layer", "gain", [0.1, 0.3, 1.0]),
+    ):
+        own = [plan for plan in grid if plan.norm == norm]
+        found = [(plan.learning_rate, vars(plan)[name]) for plan in own]
+        assert found == [(rate, value) for rate in rates for value in values]
+    # Five seeds at the best point, and seed by seed.
+    rest = [plan for plan, _ in trained if plan.seed != grids.SEED]
+    assert [(p.seed, p.norm) for p in rest] == [
+        (seed, norm) for seed in range(5) for norm in ("none", "layer")
+    ]
+    for plan in rest:
+        own = plan.scale if plan.norm == "none" else plan.gain
+        assert (plan.learning_rate, own) == BEST[plan.norm]
+        assert plan.epochs == 8
+
+    rows = _rows(tmp_path / "runs" / "tuning.csv")
+    assert len(rows) == 18
+    assert [*rows[0]] == [
+        *("norm", "learning_rate", "scale", "gain", "held-out loss", "chosen")
+    ]
+    chosen = [row for row in rows if row["chosen"]]
+    assert [(r["norm"], r["scale"], r["gain"]) for r in chosen] == [
+        *(("none", "1.0", ""), ("layer", "", "0.1"))
+    ]
+    for norm in ("none", "layer"):
+        losses = [float(r["held-out loss"]) for r in rows if r["norm"] == norm]
+        (least,) = (r for r in chosen if r["norm"] == norm)
+        assert float(least["held-out loss"]) == min(losses)
+    table = _rows(tmp_path / "runs" / "comparison.csv")
+    assert [(row["norm"], row["learning rate"]) for row in table[:2]] == [
+        *(("none", "0.003"), ("layer", "0.0003"))
+    ]
+
+
+def test_the_test_part_has_no_say(tmp_path, experiment, trained):
+    assert _run(experiment, tmp_path / "runs", "--tune", "--seed", "0") == 0
+    (whole,) = (data for plan, data in trained[-1:])
+    for plan, data in trained:
+        if plan.seed == grids.SEED:
+            seen = {bytes(x) for x in (*data.train_images, *data.test_images)}
+            assert seen.isdisjoint(map(bytes, whole.test_images))
+            assert len(data.train_labels) == 1280
+            assert len(data.test_labels) == 128
+        else:
+            assert len(data.test_labels) == 384
+
+
+def test_a_diverging_point_is_not_chosen():
+    inf = float("inf")
+    assert selection._least([inf, 3.0, inf, 2.0]) == 3
+    assert selection._least(9 * [inf]) == 4
+
+
+@pytest.mark.parametrize("name", tune.EXPERIMENTS)
+def test_every_grid_has_as_many_points_for_each_kind(name):
+    experiment = __import__(name).EXPERIMENT
+    args = cli._parser(experiment).parse_args(["--compare", "--tune"])
+    planned = cli.plans(experiment, args)
+    assert {plan.seed for plan in planned} == {*range(5)}
+    sizes = set()
+    for plan in planned:
+        points = grids.points(experiment, plan)
+        sizes.add(len(points))
+        # The preset's own settings are among those that are tried.
+        own = {key: vars(plan)[key] for key in points[0]}
+        usual = own | {k: 1.0 for k in ("gain", "scale") if k in own}
+        assert usual in points
+    assert sizes == {9}
+
+
+def test_help_says_what_tune_tries(capsys):
+    with pytest.raises(SystemExit):
+        script.main(["--help"])
+    out = capsys.readouterr().out
+    assert "--learning-rate times 0.3 1 3" in out
+    assert "--gain 0.1 0.3 1" in out and "--scale 0.3 1 3 instead (none)" in out
+    assert "0 to 4 with --compare --preset paper" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("flags", "seeds"),
+    [
+        ("--compare", [0]),
+        ("--compare --preset paper", [0, 1, 2, 3, 4]),
+        ("--compare --preset paper --seed 7", [7]),
+        ("--compare --preset paper --smoke", [0]),
+        ("--compare --tune --seed 3 4", [3, 4]),
+        ("--preset paper", [0]),
+    ],
+)
+def test_seeds_by_default(flags, seeds):
+    args = cli._parser(script.EXPERIMENT).parse_args(flags.split())
+    planned = cli.plans(script.EXPERIMENT, args)
+    assert list(dict.fromkeys(plan.seed for plan in planned)) == seeds
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--tune", "--tune belongs to --compare"),
+        ("--compare --tune-epochs 3", "--tune-epochs belongs to --tune"),
+        ("--compare --tune --gain 1", "--tune chooses --gain; leave it out"),
+        ("--compare --tune --scale 1", "--tune chooses --scale; leave it out"),
+        ("--compare --tune --seed 1000", "1000 is the seed of --tune"),
+        (
+            "--compare --tune --batch-size 1300",
+            "--tune: --batch-size 1300 is more than the 1280 training images",
+        ),
+    ],
+)
+def test_bad_flags(capsys, tmp_path, flags, message):
+    with pytest.raises(SystemExit) as end:
+        script.main([*flags.split(), "--output-dir", str(tmp_path / "run")])
+    assert end.value.code == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_killed_grid_goes_on(tmp_path, experiment, trained, capsys):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert _run(experiment, whole, "--tune", "--seed", "0", "1") == 0
+    procedure = experiment.procedure(None)
+    count = len(trained)
+
+    def dies(args, data, folder):
+        if len(trained) == count + 11:
+            raise KeyboardInterrupt
+        return procedure.train(args, data, folder)
+
+    dying = dataclasses.replace(
+        experiment,
+        procedure=lambda _: dataclasses.replace(procedure, train=dies),
+    )
+    with pytest.raises(KeyboardInterrupt):
+        _run(dying, killed, "--tune", "--seed", "0", "1")
+    assert (
+        _run(experiment, killed, "--tune", "--seed", "0", "1", "--resume") == 0
+    )
+    assert len(trained) == 2 * count
+    for name in ("tuning.csv", "comparison.csv", "comparison.json"):
+        assert (whole / name).read_bytes() == (killed / name).read_bytes()
+
+
+def test_seeds_can_be_added(tmp_path, experiment, trained, capsys):
+    folder = tmp_path / "runs"
+    assert _run(experiment, folder, "--seed", "0", "1") == 0
+    with pytest.raises(SystemExit):
+        _run(experiment, folder, "--seed", "0", "1", "2")
+    assert "add --resume" in capsys.readouterr().err
+    assert json.loads((folder / "args.json").read_text())["seed"] == [0, 1]
+    for other in (["1", "2"], ["0"]):
+        with pytest.raises(SystemExit):
+            _run(experiment, folder, "--seed", *other, "--resume")
+        assert "seed [0, 1] there" in capsys.readouterr().err
+    assert _run(experiment, folder, "--seed", "0", "1", "2", "--resume") == 0
+    assert len(trained) == 6
+    assert json.loads((folder / "args.json").read_text())["seed"] == [0, 1, 2]
+    assert "± 0.01" in _rows(folder / "comparison.csv")[0]["test NLL"]
+
+
+def test_floors_stand_in_the_table(tmp_path, experiment, capsys):
+    assert _run(experiment, tmp_path / "runs", "--seed", "0") == 0
+    rows = _rows(tmp_path / "runs" / "comparison.csv")
+    names = [row["norm"] for row in rows]
+    assert names == [
+        *("none", "layer", "chance", "logistic regression of 1,408"),
+        *("none, untrained", "layer, untrained"),
+    ]
+    cells = {row["norm"]: row["test NLL"] for row in rows}
+    assert cells["chance"] == "2.303"  # log 10
+    assert 0.05 < float(cells["logistic regression of 1,408"]) < 0.5
+    assert cells["none, untrained"] == "2.5"
+    assert rows[2]["training NLL"] == ""
+    assert "| chance " in capsys.readouterr().out
+
+
+def test_kept_results_are_drawn_again(tmp_path, experiment, monkeypatch):
+    folder, kept = tmp_path / "runs", tmp_path / "kept"
+    assert _run(experiment, folder, "--tune", "--seed", "0", "1") == 0
+    monkeypatch.setattr(results, "KEPT", kept)
+    monkeypatch.setattr(script, "EXPERIMENT", experiment)
+    assert results.main(["keep", str(folder), "digits"]) == 0
+    found = {p.name for p in kept.rglob("*") if p.is_file()}
+    assert found == {
+        *("args.json", "comparison.json", "floors.json", "tuning.csv"),
+        *("environment.json", "history.csv", "metrics.json"),
+    }
+    assert results.main(["draw"]) == 0
+    own = kept / "digits"
+    for name in ("comparison.csv", "comparison.png", "comparison-seconds.png"):
+        assert (own / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_no_path_of_a_machine_is_kept(tmp_path, experiment):
+    folder, kept = tmp_path / "runs", tmp_path / "kept"
+    assert _run(experiment, folder, "--seed", "0") == 0
+    for path in folder.rglob("args.json"):
+        record = files.read_json(path)
+        files.write_json(path, record | {"data": "/somewhere/mnist"})
+    results.keep(folder, kept)
+    for path in kept.rglob("args.json"):
+        assert files.read_json(path)["data"] == "mnist"
+        assert "somewhere" not in path.read_text()
+
+
+def test_what_is_no_comparison_is_told(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(results, "KEPT", tmp_path / "kept")
+    for flags, message in (
+        (["keep", str(tmp_path), "x"], "has no comparison.json"),
+        (["keep", str(tmp_path), "../x"], "expected letters, digits, - and _"),
+        (["draw", "x"], "nothing of the name x is in"),
+    ):
+        with pytest.raises(SystemExit) as end:
+            results.main(flags)
+        assert end.value.code == 2
+        assert message in capsys.readouterr().err
+    assert not (tmp_path / "kept").exists()
+
+
+def test_titles_name_data_sizes_and_seeds(tmp_path, experiment, monkeypatch):
+    titles = []
+    draw = plotting.comparison
+    monkeypatch.setattr(
+        plotting,
+        "comparison",
+        lambda *args: [titles.append(args[-1]), draw(*args)],
+    )
+    assert _run(experiment, tmp_path / "runs", "--seed", "4", "6") == 0
+    assert titles[-1] == (
+        "scikit-learn's digits, 8 x 8, 1,408 training and 384 test images\n"
+        "256 units, batch size 128, 8 epochs, seeds 4, 6"
+    )
+    title = runs.title(
+        "data",
+        cli.plans(experiment, cli._parser(experiment).parse_args([]))[0],
+        ["batch_size"],
+    )
+    assert title == "data\n256 units, 30 epochs"
