@@ -23,6 +23,8 @@ LOADED = {
     ("source", "src"),
     ("iframe", "src"),
 }
+# Links of a page's head that name other pages.
+NAMED = ("canonical", "index", "search", "next", "prev")
 IN_CSS = re.compile(r"url\(\s*['\"]?(https?:)?//|@import\s+['\"]?(https?:)?//")
 
 
@@ -39,14 +41,14 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         """Notes what the tag names."""
-        for name, value in attrs:
-            if name in ("id", "name") and value:
-                self.anchors.add(value)
-            elif (tag, name) in LOADED and value:
-                if (tag, "rel") != ("link", "canonical"):
-                    self.loads.append(value)
-            elif (tag, name) == ("a", "href") and value:
-                self.links.append(value)
+        given = {name: value for name, value in attrs if value}
+        self.anchors |= {given[n] for n in ("id", "name") if n in given}
+        if tag == "a" and "href" in given:
+            self.links.append(given["href"])
+        elif given.get("rel") not in NAMED:
+            self.loads += [
+                given[n] for t, n in LOADED if t == tag and n in given
+            ]
 
 
 def is_external(target: str) -> bool:
