@@ -46,13 +46,13 @@ nb_output_stderr = "remove"
 nitpicky = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
-autodoc_preserve_defaults = True
 # So single backticks are code, as they are in our docstrings.
 default_role = "code"
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 napoleon_custom_sections = [("Call arguments", "params_style")]
 add_module_names = False
+maximum_signature_line_length = 70
 toc_object_entries_show_parents = "hide"
 
 html_theme = "furo"

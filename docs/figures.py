@@ -48,7 +48,7 @@ def draw(path):
             label = "with the CPU kernels" if kernels else "without"
             bars = panel.bar(places + shift, values, 0.4, label=label)
             panel.bar_label(bars, fmt="%.2f", fontsize=7)
-        panel.axhline(1, color="black", linewidth=0.8)
+        panel.axhline(1, color="lightgrey", linewidth=0.8, zorder=0)
         panel.set(title=title, xticks=places, xticklabels=LABELS)
         panel.set_yscale("log")
         panel.set_ylim(0.05, 8)

@@ -3,6 +3,7 @@
 Runs before napoleon, which turns the sections of Google's style.
 """
 
+import inspect
 import re
 from collections.abc import Iterator
 from itertools import groupby
@@ -90,7 +91,28 @@ def _process(
     lines[:] = convert(lines, name)
 
 
+def _signature(
+    app: Any,
+    what: str,
+    name: str,
+    obj: Any,
+    options: Any,
+    signature: str | None,
+    returns: str | None,
+) -> tuple[str | None, str | None]:
+    """That of `__init__`: Keras' layers have a `__new__` that takes all."""
+    if what != "class":
+        return signature, returns
+    found = inspect.signature(obj.__init__)
+    _, *parameters = found.parameters.values()
+    plain = [p.replace(annotation=p.empty) for p in parameters]
+    empty = inspect.Signature.empty
+    found = found.replace(parameters=plain, return_annotation=empty)
+    return str(found), returns
+
+
 def setup(app: Any) -> dict[str, Any]:
-    """Registers the conversion, before that of napoleon (500)."""
+    """Registers the conversions, before that of napoleon (500)."""
     app.connect("autodoc-process-docstring", _process, priority=400)
+    app.connect("autodoc-process-signature", _signature)
     return {"parallel_read_safe": True}

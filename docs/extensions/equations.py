@@ -9,7 +9,7 @@ _BN = r"\operatorname{BN}_t"
 _NORM = r"\operatorname{N}"
 _LSTM = r"""
 \begin{{aligned}}
-[i \; f \; \tilde c \; o] &= {gates} \\
+{{}}[i \; f \; \tilde c \; o] &= {gates} \\
 c' &= \sigma(f) \odot c + \sigma(i) \odot \tanh(\tilde c) \\
 h' &= \sigma(o) \odot \tanh({state})
 \end{{aligned}}
@@ -44,15 +44,24 @@ h' &= f\left(\gamma \odot
 {\sqrt{\operatorname{var}(a) + \epsilon}} + \beta\right)
 \end{aligned}
 """,
+    "[z r] = LN(h R_zr) + LN(x W_zr) h^ = tanh(LN(x W_h) + sigmoid(r) * "
+    "LN(h R_h)) h' = (1 - sigmoid(z)) * h + sigmoid(z) * h^": r"""
+\begin{aligned}
+{}[z \; r] &= \operatorname{LN}(h R_{zr}) + \operatorname{LN}(x W_{zr}) \\
+\hat h &= \tanh(\operatorname{LN}(x W_h)
++ \sigma(r) \odot \operatorname{LN}(h R_h)) \\
+h' &= (1 - \sigma(z)) \odot h + \sigma(z) \odot \hat h
+\end{aligned}
+""",
     "[a_zr a_h] = [LN(x W_zr) LN(x W_h)] + bias [d_zr d_h] = [LN(h R_zr) "
     "LN(h R_h)] + recurrent_bias [z r] = a_zr + d_zr h~ = tanh(a_h + "
     "sigmoid(r) * d_h) h' = (1 - sigmoid(z)) * h + sigmoid(z) * h~": r"""
 \begin{aligned}
-[a_{zr} \; a_h] &= [\operatorname{LN}(x W_{zr}) \;
+{}[a_{zr} \; a_h] &= [\operatorname{LN}(x W_{zr}) \;
 \operatorname{LN}(x W_h)] + b \\
-[d_{zr} \; d_h] &= [\operatorname{LN}(h R_{zr}) \;
+{}[d_{zr} \; d_h] &= [\operatorname{LN}(h R_{zr}) \;
 \operatorname{LN}(h R_h)] + b_r \\
-[z \; r] &= a_{zr} + d_{zr} \\
+{}[z \; r] &= a_{zr} + d_{zr} \\
 \tilde h &= \tanh(a_h + \sigma(r) \odot d_h) \\
 h' &= (1 - \sigma(z)) \odot h + \sigma(z) \odot \tilde h
 \end{aligned}
