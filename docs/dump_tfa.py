@@ -29,4 +29,6 @@ def dump(model, file):
 
 
 if __name__ == "__main__":
-    dump(tf.keras.models.load_model(sys.argv[1]), sys.argv[2])
+    classes = {cell.__name__: cell for cell in CELLS}
+    model = tf.keras.models.load_model(sys.argv[1], classes, compile=False)
+    dump(model, sys.argv[2])
