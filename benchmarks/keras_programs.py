@@ -104,39 +104,44 @@ def jax_steps(layer, arrays, dtype):
     """The steps of a layer of Keras on JAX."""
     import keras
 
-    variables = layer.trainable_variables
+    # Seeds are arguments too: XLA would draw from constants when it compiles.
+    variables = [layer.trainable_variables, layer.non_trainable_variables]
     call = _caller(layer)
 
-    def stateless(weights, x, training):
-        mapping = list(zip(variables, weights, strict=True))
-        with keras.StatelessScope(mapping):
+    def stateless(weights, x, training, others):
+        mapping = zip(sum(variables, []), [*weights, *others], strict=True)
+        with keras.StatelessScope(list(mapping)):
             return call(x, training)
 
-    weights = [variable.value for variable in variables]
-    return function_steps(stateless, weights, arrays, dtype)
+    weights, others = ([v.value for v in part] for part in variables)
+    return function_steps(stateless, weights, arrays, dtype, others)
 
 
-def function_steps(call, weights, arrays, dtype):
-    """The steps of `call(weights, x, training)`, a function of JAX."""
+def function_steps(call, weights, arrays, dtype, *others):
+    """The steps of `call(weights, x, training, *others)`, one of JAX."""
     import jax
 
     x, cotangent = (jax.numpy.asarray(a, dtype) for a in arrays)
 
     @jax.jit
-    def train(weights, x, cotangent):
-        y, pull_back = jax.vjp(lambda w, x: call(w, x, True), weights, x)
+    def train(weights, x, cotangent, *others):
+        y, pull_back = jax.vjp(
+            lambda w, x: call(w, x, True, *others), weights, x
+        )
         return y, pull_back(cotangent)
 
     @jax.jit
-    def infer(weights, x):
-        return call(weights, x, False)
+    def infer(weights, x, *others):
+        return call(weights, x, False, *others)
 
     return dict(
         zip(
             MODES,
             (
-                lambda: jax.block_until_ready(train(weights, x, cotangent)),
-                lambda: jax.block_until_ready(infer(weights, x)),
+                lambda: jax.block_until_ready(
+                    train(weights, x, cotangent, *others)
+                ),
+                lambda: jax.block_until_ready(infer(weights, x, *others)),
             ),
             strict=True,
         )

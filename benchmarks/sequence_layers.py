@@ -86,6 +86,9 @@ def parse(argv, name="sequence_layers", doc=__doc__, own=None):
     )
     parser.add_argument("--recurrent-dropout", type=float, default=0.0)
     parser.add_argument(
+        "--zoneout", type=float, default=0.0, help="of h and c, in our layers"
+    )
+    parser.add_argument(
         "--providers", nargs="+", help="those whose names start with these"
     )
     parser.add_argument("--no-memory", action="store_true")
@@ -134,8 +137,9 @@ def programs(options, size):
             name, make_layer, arrays, options.dtype, **modes
         )
 
-    ours = getattr(keras_ln, names.ours)
-    fused = functools.partial(make, ours, use_fused=True)
+    zoneout = zoneouts(options)
+    ours = functools.partial(make, getattr(keras_ln, names.ours), **zoneout)
+    fused = functools.partial(ours, use_fused=True)
     # XLA compiles our op in any mode: the outer program's is the user's.
     found = {}
     if keras_ln.ops.implementation(fused())[0] == "native":
@@ -146,9 +150,15 @@ def programs(options, size):
     if options.recurrent_dropout:
         plain = functools.partial(fused, recurrent_dropout=0.0)
         found |= of("keras_ln without dropout", plain, modes=("graph",))
+    if options.zoneout:
+        plain = functools.partial(fused, **dict.fromkeys(zoneout, 0.0))
+        # With zoneout there are no kernels, which would make the difference.
+        found |= keras_programs.without_kernels(
+            of("keras_ln without zoneout", plain, modes=("graph",))
+        )
     theirs = getattr(keras.layers, names.keras)
     found |= of(f"keras {names.keras}", functools.partial(make, theirs))
-    loop = functools.partial(make, ours, use_fused=False)
+    loop = functools.partial(ours, use_fused=False)
     found |= of("cell loop of keras_ln", loop)
     if names.cell:
         found |= of(
@@ -160,11 +170,20 @@ def programs(options, size):
                     recurrent_dropout=options.recurrent_dropout,
                     seed=1,
                     dtype=policy,
+                    **zoneout,
                 ),
             ),
         )
     found |= _others(options, size, arrays)
     return found
+
+
+def zoneouts(options):
+    """The arguments of our layer that ask for zoneout."""
+    names = ["zoneout"]
+    if options.layer.endswith("lstm"):
+        names.append("cell_zoneout")
+    return dict.fromkeys(names, options.zoneout)
 
 
 def _others(options, size, arrays):
@@ -224,6 +243,7 @@ def memory_arguments(options, size, provider):
     arguments += ["--sizes", ",".join(map(str, size))]
     arguments += ["--threads", str(options.threads)]
     arguments += ["--recurrent-dropout", str(options.recurrent_dropout)]
+    arguments += ["--zoneout", str(options.zoneout)]
     if options.return_sequences:
         arguments.append("--return-sequences")
     return [*arguments, "--measure-memory-of", provider]
@@ -238,6 +258,8 @@ def label(options, text):
         name += ", every step"
     if options.recurrent_dropout:
         name += f", dropout {options.recurrent_dropout:g}"
+    if options.zoneout:
+        name += f", zoneout {options.zoneout:g}"
     return name
 
 

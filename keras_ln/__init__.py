@@ -24,9 +24,11 @@ from keras_ln.layers import (
     LNSimpleRNN,
     LNSimpleRNNCell,
     RecurrentBatchNorm,
+    WeightNormalization,
     WeightNormDense,
     WNLSTMCell,
 )
+from keras_ln.layers.conversion import with_layer_norm
 from keras_ln.layers.normalization.reestimate_statistics import (
     reestimate_statistics,
 )
@@ -47,8 +49,10 @@ __all__ = [
     "WNLSTM",
     "WNLSTMCell",
     "WeightNormDense",
+    "WeightNormalization",
     "__version__",
     "reestimate_statistics",
+    "with_layer_norm",
 ]
 
 _SUBMODULES = ("analysis", "compat", "layers", "ops", "tuning")

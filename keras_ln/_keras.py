@@ -10,10 +10,12 @@ from types import FrameType
 from typing import Any
 
 import keras
+from keras.src.backend import AutocastScope
 
 # keras.layers.RNN draws the dropout masks of a sequence before its loop, but
 # only for cells of this class.
 from keras.src.layers.rnn.dropout_rnn_cell import DropoutRNNCell
+from keras.src.models.functional import Functional
 
 if keras.backend.backend() == "torch":
     # To make a tensor and ask it takes longer. 3.16 moved the module, which
@@ -29,10 +31,13 @@ __all__ = [
     "DropoutRNNCell",
     "device_names",
     "is_exporting",
+    "is_functional",
+    "is_rematerialized",
     "layers_within",
     "layout",
     "own_non_trainable_variables",
     "torch_device",
+    "uncast",
 ]
 
 
@@ -57,6 +62,28 @@ def is_exporting() -> bool:
     return False
 
 
+def is_functional(model: Any) -> bool:
+    """Whether it was made of inputs and outputs, and knows its layers' calls.
+
+    Every test of with_layer_norm notices a change.
+    """
+    return isinstance(model, Functional)
+
+
+def is_rematerialized(layer: keras.layers.Layer) -> bool:
+    """Whether the layer, or one in it, was made in a RematScope.
+
+    Its call may then run a second time in the backward pass. A layer made in
+    the scope for activations alone is no such one; there are none before 3.9.
+    test_layers_that_run_again_in_the_backward_pass notices a change.
+    """
+    for part in layers_within(layer):
+        mode = getattr(part, "_remat_mode", None)
+        if mode is not None and mode.mode != "activations":
+            return True
+    return False
+
+
 def layout(x: keras.KerasTensor) -> str | None:
     """How a symbolic tensor is stored: "sparse", "ragged", or None for dense.
 
@@ -67,7 +94,7 @@ def layout(x: keras.KerasTensor) -> str | None:
     return "ragged" if getattr(x, "ragged", False) else None
 
 
-def layers_within(model: keras.Model) -> list[keras.layers.Layer]:
+def layers_within(model: keras.layers.Layer) -> list[keras.layers.Layer]:
     """The model and all layers in it: cells, wrapped ones, those in lists.
 
     test_reestimate_reaches_nested_layers notices a change.
@@ -78,3 +105,12 @@ def layers_within(model: keras.Model) -> list[keras.layers.Layer]:
 def own_non_trainable_variables(layer: keras.layers.Layer) -> list[Any]:
     """The layer's variables that are not trained, without its sublayers'."""
     return layer._non_trainable_variables
+
+
+def uncast(variable: keras.Variable) -> Any:
+    """The variable's value in its own dtype, inside mixed precision too.
+
+    test_half_precision_normalises_in_float32 notices a change.
+    """
+    with AutocastScope(None):
+        return variable.value

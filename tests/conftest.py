@@ -48,7 +48,7 @@ AS_IT_IS = (
 FULL_ON_JAX = (
     *("analysis", "compat", "reliability", "test_exports.py"),
     *("test_statistics.py", "test_dropout.py", "test_keras_usage.py"),
-    "test_swapped_for_keras.py",
+    *("test_swapped_for_keras.py", "test_conversion.py"),
     *("test_arguments.py", "test_sequence_arguments.py", "test_tuning.py"),
 )
 

@@ -15,6 +15,7 @@ from reference.ln_simple_rnn import simple_rnn
 from reference.wn_lstm import wn_lstm
 
 import keras_ln
+from keras_ln.layers.other_arguments import TFA_NAMES
 
 B, T, D, U = 3, 4, 2, 3
 
@@ -55,6 +56,10 @@ class Row:
         """A new layer with the row's arguments, and these."""
         return self.layer_class(**{**self.arguments, **arguments})
 
+    def constructor_arguments(self):
+        """What `layer_class` takes for the row's arguments."""
+        return self.arguments
+
     def cell_states(self, rng=None):
         """States for one call of a cell; zeros without a generator."""
         if not self.is_cell:
@@ -71,6 +76,24 @@ class Row:
 
     def __str__(self):
         return self.name
+
+
+@dataclasses.dataclass(frozen=True)
+class Wrapper(Row):
+    """A wrapper, around a dense layer with the row's arguments."""
+
+    def make(self, **arguments):
+        """The arguments of every layer are the wrapper's, but for `dtype`."""
+        known = ("name", "trainable", *TFA_NAMES)
+        own = {n: arguments.pop(n) for n in known if n in arguments}
+        return self.layer_class(
+            **self.constructor_arguments(**arguments), **own
+        )
+
+    def constructor_arguments(self, **others):
+        """The layer inside."""
+        arguments = {**self.arguments, **others}
+        return {"layer": keras.layers.Dense(**arguments, name="dense")}
 
 
 def _rnn(prefix, *, weights, **facts):
@@ -122,6 +145,12 @@ ROWS = [
         {"units": U},
         (B, D),
         {"kernel": (D, U), "g": (U,), "bias": (U,)},
+    ),
+    Wrapper(
+        "WeightNormalization",
+        {"units": U},
+        (B, D),
+        {"g": (U,), "kernel": (D, U), "bias": (U,)},
     ),
     *_rnn(
         "LNSimpleRNN",

@@ -1,20 +1,26 @@
-"""The golden file: float64 values of an independent implementation."""
+"""The golden files: float64 values of independent implementations.
+
+That of zoneout was made with torch's autodiff; its cases hold the choices,
+`zoneout` and `cell_zoneout`, True where a unit keeps its state.
+"""
 
 import functools
 import pathlib
 
 import numpy as np
 
-PATH = pathlib.Path(__file__).parent / "golden" / "recurrence.npz"
+GOLDEN = pathlib.Path(__file__).parent / "golden"
+PATHS = [GOLDEN / "recurrence.npz", GOLDEN / "zoneout.npz"]
 
 
 @functools.lru_cache(maxsize=1)
 def _cases():
     cases = {}
-    with np.load(PATH) as file:
-        for key in file.files:
-            case, name = key.split("/")
-            cases.setdefault(case, {})[name] = file[key]
+    for path in PATHS:
+        with np.load(path) as file:
+            for key in file.files:
+                case, name = key.split("/")
+                cases.setdefault(case, {})[name] = file[key]
     return cases
 
 
@@ -24,7 +30,7 @@ def case(name):
 
 
 def case_names():
-    """Every case of the file."""
+    """Every case of the files."""
     return sorted(_cases())
 
 
@@ -42,6 +48,13 @@ def states(name):
         rows = len(_cases()[name]["x"])
         return [state[:rows] for state in states("bnlstm_train")]
     return list(with_prefix(name, "state").values())
+
+
+def choices(name):
+    """Of zoneout, by argument; none where the case is one without it."""
+    return {
+        key: value for key, value in _cases()[name].items() if "zoneout" in key
+    }
 
 
 def final_states(name):

@@ -26,6 +26,7 @@ NOT_ARGUMENTS = (
     "training",
     "compiled",
     "on_cpu",
+    "choose",
 )
 # Those that the oracles take too, by the same name.
 SHARED = (
@@ -35,6 +36,8 @@ SHARED = (
     "momentum",
     "go_backwards",
     "zero_output_for_mask",
+    "zoneout",
+    "cell_zoneout",
 )
 
 
@@ -47,6 +50,7 @@ class Problem:
     mask: np.ndarray | None = None
     given_states: bool = False
     training: bool = False
+    choices: dict | None = None  # of zoneout by argument, bool (B, T, U)
     shape: tuple | None = None  # of x; the row's if None
     seed: int = 0
 
@@ -71,6 +75,8 @@ class Problem:
         """A new layer; every call gives the same weights."""
         layer = self.row.make(**{"dtype": "float64", **self.arguments, **extra})
         layer.build(self.shape)
+        if self.choices is not None:
+            layer.cell.zoneouts = lambda shape, training: self.choices
         return randomize(layer, self.seed)
 
     def run(self, layer, **options):
@@ -120,6 +126,7 @@ class Problem:
         }
         if self.row.batch_statistics:
             options["training"] = self.training
+        options |= self.choices or {}
         y, final, *rest = self.row.oracle(
             arrays, arrays["x"], states, mask=self.mask, **options
         )

@@ -47,11 +47,10 @@ RUN_ON_KERNELS = ["ops", "layers/rnn", "test_goldens.py", "test_report.py"]
 RUN_ON_KERNELS += ["test_exports.py", "reliability/test_properties.py"]
 
 # TensorFlow keeps in memory all that XLA compiled, up to 10 GB per process: its
-# full run takes new processes for each of these.
+# full run takes new processes for each of these, and for the others.
 FULL_ON_TENSORFLOW = [
-    ["tests/ops"],
-    ["tests/layers"],
-    ["tests", "--ignore=tests/ops", "--ignore=tests/layers"],
+    f"tests/{folder}"
+    for folder in ("ops", "layers", "examples", "journeys", "peers")
 ]
 
 WORKERS = str(min(os.cpu_count() or 1, 8))
@@ -188,9 +187,12 @@ def suite(backend, full):
     pytest = (sys.executable, "-m", "pytest", "-q", "--dist", "worksteal")
     if backend != "tensorflow":
         parts = [["tests", *(f"--ignore={path}" for path in BACKEND_FREE)]]
+    elif full:
+        parts = [[path] for path in FULL_ON_TENSORFLOW]
+        parts += [["tests", *(f"--ignore={p}" for p in FULL_ON_TENSORFLOW)]]
     else:
         # Without a path pytest collects the docstring examples too.
-        parts = FULL_ON_TENSORFLOW if full else [[]]
+        parts = [[]]
     failed = None
     for paths in parts:
         try:

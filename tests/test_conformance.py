@@ -18,6 +18,7 @@ from descriptors import (
     D,
     T,
     U,
+    Wrapper,
     named_weights,
     randomize,
 )
@@ -40,6 +41,8 @@ OTHER_VALUES = {
     "unit_forget_bias": False,
     "dropout": 0.25,
     "recurrent_dropout": 0.125,
+    "zoneout": 0.25,
+    "cell_zoneout": 0.125,
     "seed": 3,
     "return_sequences": True,
     "return_state": True,
@@ -48,6 +51,7 @@ OTHER_VALUES = {
     "unroll": True,
     "use_fused": False,
     "carry_normalized_state": True,
+    "layer": keras.layers.Dense(7, name="another"),
 }
 OTHER_KINDS = {
     "initializer": {"class_name": "RandomNormal", "config": {"stddev": 0.3}},
@@ -141,14 +145,15 @@ def test_keras_layer_test(row):
     states = row.cell_states()
     testing.TestCase().run_layer_test(
         row.layer_class,
-        init_kwargs=row.arguments,
+        init_kwargs=row.constructor_arguments(),
         input_shape=row.input_shape,
         call_kwargs=None if states is None else {"states": states},
         expected_num_trainable_weights=len(row.weights) - len(moving),
         expected_num_non_trainable_weights=len(moving),
-        # Keras' own checks pass a cell no states.
+        # Keras' own checks pass a cell no states, and a dtype to a wrapper.
         run_training_check=not row.is_cell,
-        run_mixed_precision_check=not row.is_cell,
+        run_mixed_precision_check=not row.is_cell
+        and not isinstance(row, Wrapper),
     )
 
 

@@ -26,6 +26,11 @@ SEQUENCES = {
     "rnn_masked": ("LNSimpleRNN", {}),
     "bnlstm_train": ("BNLSTM", {"max_steps": 7, "momentum": 0.0}),
     "bnlstm_infer_longer": ("BNLSTM", {"max_steps": 7}),
+    "lstm_zoneout": ("LNLSTM", {}),
+    "lstm_zoneout_masked": ("LNLSTM", {}),
+    "gru_zoneout": ("LNGRU", {}),
+    "gru_zoneout_masked": ("LNGRU", {}),
+    "rnn_zoneout_masked": ("LNSimpleRNN", {}),
 }
 LAYER_NORMS = ("ln_small", "ln_offset", "ln_tiny")
 
@@ -54,11 +59,22 @@ def sequence_layer(case, x, **extra):
     for variable in layer.weights:
         if "moving_" not in variable.name or variable.name in weights:
             variable.assign(weights[variable.name])
+    if choices := golden_data.choices(case):
+        layer.cell.zoneouts = lambda shape, training: choices
     return layer
 
 
 @pytest.mark.parametrize("use_fused", [False, "auto"])
-@pytest.mark.parametrize("case", SEQUENCES)
+@pytest.mark.parametrize(
+    "case",
+    [
+        # Beside one like them with a mask.
+        pytest.param(case, marks=[pytest.mark.full])
+        if case in ("lstm_zoneout", "gru_zoneout")
+        else case
+        for case in SEQUENCES
+    ],
+)
 def test_sequence_layer(case, use_fused):
     data = golden_data.case(case)
     layer = sequence_layer(case, data["x"], use_fused=use_fused)

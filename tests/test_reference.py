@@ -25,6 +25,11 @@ SEQUENCES = {
     "rnn_plain": (simple_rnn, {}),
     "rnn_masked": (simple_rnn, {}),
     "bnlstm_train": (bn_lstm, {"training": True}),
+    "lstm_zoneout": (lstm, {}),
+    "lstm_zoneout_masked": (lstm, {}),
+    "gru_zoneout": (gru, {}),
+    "gru_zoneout_masked": (gru, {}),
+    "rnn_zoneout_masked": (simple_rnn, {}),
 }
 OTHERS = {"bnlstm_infer_longer", "weight_norm"}
 LAYER_NORMS = ("ln_small", "ln_offset", "ln_tiny")
@@ -62,7 +67,12 @@ def test_sequence(name):
             if key in data
         ]
         return oracle(
-            weights, arrays["x"], states, mask=data.get("mask"), **options
+            weights,
+            arrays["x"],
+            states,
+            mask=data.get("mask"),
+            **golden_data.choices(name),
+            **options,
         )
 
     y, final, *rest = outputs(flat(name))

@@ -10,7 +10,8 @@ computes what the other one did; `load_*` functions set the weights.
 |                                          | `carry_normalized_state=True`, |
 |                                          | `epsilon=1e-3`                 |
 | TensorFlow-Addons LayerNormSimpleRNNCell | LNSimpleRNN                    |
-| haste LayerNormLSTM                      | LNLSTM with `center=False`     |
+| haste LayerNormLSTM                      | LNLSTM with `center=False` and |
+|                                          | haste's `zoneout`              |
 """
 
 from keras_ln.compat.haste import load_haste_lstm

@@ -31,11 +31,13 @@ def load_haste_lstm(layer: Any, weights: Any) -> Any:
     """Loads the weights of haste's LayerNormLSTM.
 
     Its gates stand in the order i, c, f, o, and are put into ours. Its norms
-    of the products have no beta, and its epsilon is 1e-5.
+    of the products have no beta, and its epsilon is 1e-5. Its zoneout is that
+    of h, in training and at inference.
 
     Args:
-        layer: an `LNLSTM` or `LNLSTMCell` with `center=False`, all sites and
-            epsilon 1e-5; it is built if it is not yet.
+        layer: an `LNLSTM` or `LNLSTMCell` with `center=False`, all sites,
+            epsilon 1e-5 and haste's `zoneout`, which a `state_dict()` does not
+            tell; it is built if it is not yet.
         weights: the LayerNormLSTM, or its `state_dict()`: kernel (D, 4U),
             recurrent_kernel (U, 4U), bias (4U), gamma (2, 4U), gamma_h and
             beta_h (U), as arrays or as tensors of torch.
@@ -45,9 +47,7 @@ def load_haste_lstm(layer: Any, weights: Any) -> Any:
 
     Raises:
         ValueError: if the layer's settings or weights are others, with the
-            arguments that would do; for a stateful layer that is not built;
-            for a LayerNormLSTM with zoneout, which is in force at inference
-            too. A `state_dict()` does not tell.
+            arguments that would do; for a stateful layer that is not built.
 
     Source: https://github.com/lmnt-com/haste.
 
@@ -64,10 +64,13 @@ def load_haste_lstm(layer: Any, weights: Any) -> Any:
     (2, 4)
     """
     cell = cell_of(layer, LNLSTMCell)
-    if getattr(weights, "zoneout", 0.0):
+    zoneout = getattr(weights, "zoneout", cell.zoneout)
+    if (cell.zoneout, cell.cell_zoneout) != (zoneout, 0.0):
         raise ValueError(
-            f"{type(cell).__name__} has no zoneout, which haste's layer "
-            f"applies at inference too. Received: zoneout={weights.zoneout}."
+            f"haste's LayerNormLSTM has a zoneout of {zoneout}, of h alone, at "
+            "inference too. Make the layer with LNLSTM(units, center=False, "
+            f"zoneout={zoneout}). Received: zoneout={cell.zoneout}, "
+            f"cell_zoneout={cell.cell_zoneout}."
         )
     if cell.carry_normalized_state or cell.epsilon != 1e-5:
         raise ValueError(

@@ -6,6 +6,9 @@ from keras_ln.layers.normalization.recurrent_batch_norm import (
     RecurrentBatchNorm,
 )
 from keras_ln.layers.normalization.weight_norm_dense import WeightNormDense
+from keras_ln.layers.normalization.weight_normalization import (
+    WeightNormalization,
+)
 from keras_ln.layers.rnn.bn_lstm import BNLSTM
 from keras_ln.layers.rnn.bn_lstm_cell import BNLSTMCell
 from keras_ln.layers.rnn.ln_gru import LNGRU, LNGRUCell
@@ -28,4 +31,5 @@ __all__ = [
     "WNLSTM",
     "WNLSTMCell",
     "WeightNormDense",
+    "WeightNormalization",
 ]

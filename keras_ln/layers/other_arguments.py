@@ -11,6 +11,7 @@ TFA_NAMES = {
     "layernorm_epsilon": "epsilon",
 }
 _REFUSED = {
+    "cell_zoneout": "it has no state c",
     "data_init": "`initialize_from_data` is called with the data",
     "reset_after": "it has no reset gate",
     "rms_scaling": "keras.layers.RMSNormalization does that",

@@ -21,6 +21,8 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "epsilon": arguments.check_epsilon,
     "dropout": lambda rate: _check_rate("dropout", rate),
     "recurrent_dropout": lambda rate: _check_rate("recurrent_dropout", rate),
+    "zoneout": lambda share: arguments.check_zoneout("zoneout", share),
+    "cell_zoneout": lambda z: arguments.check_zoneout("cell_zoneout", z),
     "reset_after": lambda value: _check_reset_after(value),
     "max_steps": arguments.check_max_steps,
     "momentum": lambda m: arguments.check_fraction("momentum", m),

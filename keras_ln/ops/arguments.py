@@ -83,6 +83,16 @@ def check_fraction(name: str, value: Any) -> float:
     return float(value)
 
 
+def check_zoneout(name: str, share: Any) -> float:
+    """Returns `share` as a float; `ValueError` unless 0 <= share < 1."""
+    if not _is_real(share) or not 0 <= share < 1:
+        raise ValueError(
+            f"Argument `{name}` must be a number in [0, 1), the probability "
+            f"that a unit keeps its state. Received: {name}={share!r}"
+        )
+    return float(share)
+
+
 def check_switch(name: str, value: Any) -> Any:
     """Returns `value`; `ValueError` unless it is "auto", True or False."""
     # Not `value in (...)`: 0 and 1 are equal to bools.

@@ -39,6 +39,27 @@ def test_providers(layer, kind):
     assert expected <= set(names)
 
 
+@pytest.mark.parametrize("layer", ["lstm", "gru"])
+def test_zoneout_beside_the_layer_without_it(layer):
+    import keras_ln
+
+    made = []
+    for zoneout in ("0.0", "0.3"):
+        options = sequence_layers.parse(
+            ["--layer", layer, "--zoneout", zoneout]
+        )
+        found = sequence_layers.programs(options, sequence_layers.SIZES["A"])
+        names = [name.split(",")[0] for name in found]
+        assert ("keras_ln without zoneout" in names) == (zoneout == "0.3")
+        zones = sequence_layers.zoneouts(options)
+        made.append(
+            getattr(keras_ln, sequence_layers.LAYERS[layer].ours)(3, **zones)
+        )
+    plain, zoned = (layer.as_problem().plan.zoneout for layer in made)
+    assert plain == ()
+    assert zoned == ((0.3, 0.3) if layer == "lstm" else (0.3,))
+
+
 @pytest.mark.parametrize(
     "arguments, providers",
     [
@@ -50,6 +71,7 @@ def test_providers(layer, kind):
             marks=pytest.mark.full,
         ),
         (["--layer", "bn_lstm", "--return-sequences"], ("keras_ln",)),
+        (["--layer", "wn_lstm", "--zoneout", "0.1"], ("keras_ln",)),
     ],
 )
 def test_smoke(arguments, providers, tmp_path, capsys):
@@ -97,7 +119,7 @@ def test_unknown_provider():
 def test_a_process_of_its_own_is_given_all_that_matters():
     options = sequence_layers.parse(
         ["--layer", "gru", "--dtype", "bfloat16", "--recurrent-dropout", "0.1"]
-        + ["--return-sequences", "--threads", "1"]
+        + ["--return-sequences", "--threads", "1", "--zoneout", "0.2"]
     )
     size = sequence_layers.SIZES["C"]
     again = sequence_layers.parse(
@@ -105,7 +127,7 @@ def test_a_process_of_its_own_is_given_all_that_matters():
     )
     assert sequence_layers.parse_size(again.sizes[0]) == size
     assert again.measure_memory_of == "ours"
-    for name in ("layer", "dtype", "recurrent_dropout", "threads"):
+    for name in ("layer", "dtype", "recurrent_dropout", "zoneout", "threads"):
         assert getattr(again, name) == getattr(options, name)
     assert again.return_sequences
 

@@ -238,15 +238,81 @@ def test_a_layer_that_does_not_fit_stays_as_it_was():
     assert not layer.built
 
 
-def test_zoneout_has_no_equal():
-    class Module:
-        zoneout = 0.1
+class Haste:
+    """A layer of haste's, as far as it is asked."""
 
-        def state_dict(self):
-            return HASTE
+    def __init__(self, zoneout):
+        self.zoneout = zoneout
 
-    layer = keras_ln.LNLSTM(UNITS, center=False)
-    with pytest.raises(ValueError, match="no zoneout.*zoneout=0.1"):
-        compat.load_haste_lstm(layer, Module())
-    Module.zoneout = 0.0
-    assert compat.load_haste_lstm(layer, Module()) is layer
+    def state_dict(self):
+        return HASTE
+
+
+def test_zoneout_is_that_of_haste():
+    for zoneout, arguments in (
+        (0.1, {}),
+        (0.1, {"zoneout": 0.2}),
+        (0.1, {"zoneout": 0.1, "cell_zoneout": 0.1}),
+        (0.0, {"zoneout": 0.1}),
+    ):
+        layer = keras_ln.LNLSTM(UNITS, center=False, **arguments)
+        with pytest.raises(
+            ValueError, match=f"zoneout={zoneout}.*Received: zoneout="
+        ):
+            compat.load_haste_lstm(layer, Haste(zoneout))
+        assert not layer.built
+        layer = keras_ln.LNLSTM(UNITS, center=False, zoneout=zoneout)
+        assert compat.load_haste_lstm(layer, Haste(zoneout)) is layer
+    with pytest.raises(ValueError, match="cell_zoneout=0.1"):
+        compat.load_haste_lstm(
+            keras_ln.LNLSTM(UNITS, center=False, cell_zoneout=0.1), HASTE
+        )
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_zoneout_computes_what_haste_does(training):
+    """By its equations, with gates i, g, f, o, and its mask, 1 for new."""
+    zoneout, rng = 0.4, np.random.default_rng(2)
+    features = HASTE["kernel"].shape[0]
+    x = rng.normal(size=(3, 5, features))
+    mask = (rng.random((3, 5, UNITS)) > zoneout).astype(float)
+    h, c = np.zeros((2, 3, UNITS))
+    expected = []
+    for t in range(5):
+        gamma_x, gamma_h = HASTE["gamma"]
+        z = haste_norm(x[:, t] @ HASTE["kernel"]) * gamma_x
+        z += haste_norm(h @ HASTE["recurrent_kernel"]) * gamma_h
+        i, g, f, o = np.split(z + HASTE["bias"], 4, axis=1)
+        i, f, o = (1.0 / (1.0 + np.exp(-gate)) for gate in (i, f, o))
+        c = f * c + i * np.tanh(g)
+        normed = haste_norm(c) * HASTE["gamma_h"] + HASTE["beta_h"]
+        new = o * np.tanh(normed)
+        if training:
+            h = (new - h) * mask[:, t] + h
+        else:
+            h = zoneout * h + (1.0 - zoneout) * new
+        expected.append(h)
+    for use_fused in ("auto", False):
+        layer = keras_ln.LNLSTM(
+            UNITS,
+            center=False,
+            zoneout=zoneout,
+            use_fused=use_fused,
+            return_sequences=True,
+            dtype="float64",
+        )
+        compat.load_haste_lstm(layer, Haste(zoneout))
+        if training:
+            choices = {"zoneout": mask == 0.0}
+            layer.cell.zoneouts = lambda *_, made=choices: made
+        y = layer(keras.ops.convert_to_tensor(x), training=training)
+        np.testing.assert_allclose(
+            keras.ops.convert_to_numpy(y), np.stack(expected, 1), rtol=1e-10
+        )
+
+
+def haste_norm(z):
+    """Its norm of rows, those without variance apart."""
+    centred = z - z.mean(1, keepdims=True)
+    variance = (centred**2).mean(1, keepdims=True)
+    return centred / np.sqrt(variance + 1e-5)

@@ -56,6 +56,16 @@ def test_layers_run_on_kernels(name, calls):
     assert all("mask" in call.arguments for call in calls)
 
 
+@pytest.mark.parametrize("arguments", [{"normalize": ()}, {"center": False}])
+def test_the_recurrent_bias(arguments, calls):
+    arguments = {"use_bias": True, "return_sequences": True, **arguments}
+    problem = Problem(BY_NAME["LNGRU"], arguments)
+    layer = problem.layer()
+    assert ops.implementation(layer)[0] == "native"
+    problem.check(layer)
+    assert all("recurrent_bias" in call.arguments for call in calls)
+
+
 @pytest.mark.parametrize("name", LAYERS)
 def test_inference_keeps_no_residuals(name, calls):
     layer = getattr(keras_ln, name)(3)

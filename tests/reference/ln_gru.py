@@ -27,8 +27,9 @@ def gru(
         h'    = (1 - sigmoid(z)) * h + sigmoid(z) * h^
 
     weights: kernel (D, 3U), recurrent_kernel (U, 3U), and per site gamma and
-    beta (3U), of which the first 2U belong to the gates; bias (3U) is added
-    outside the normalisation on the input side. Returns y (B, T, U) and [h].
+    beta (3U), of which the first 2U belong to the gates; bias and
+    recurrent_bias (3U) are added outside the normalisations, on the input side
+    and to what the reset gate multiplies. Returns y (B, T, U) and [h].
     """
     units = weights["recurrent_kernel"].shape[0]
     gates, candidate = slice(0, 2 * units), slice(2 * units, 3 * units)
@@ -52,6 +53,7 @@ def gru(
         from_x = affine(normalized(from_x, "kernel"), None, weights.get("bias"))
         from_h = dropped(h, recurrent_dropout_mask)
         from_h = normalized(from_h @ weights["recurrent_kernel"], "recurrent")
+        from_h = affine(from_h, None, weights.get("recurrent_bias"))
         z, r = np.split(
             recurrent_activation(from_x[:, gates] + from_h[:, gates]), 2, axis=1
         )
@@ -61,13 +63,17 @@ def gru(
     return run(step, x, states, **options)
 
 
-def keras_gru(kernel, recurrent_kernel, x, h, **options):
-    """Keras' GRU, reset after the product, no bias: z opens to the old h."""
+def keras_gru(kernel, recurrent_kernel, bias, x, h, **options):
+    """Keras' GRU, reset after the product: z opens to the old h.
+
+    The bias has two rows (2, 3U), for the inputs and for h; or it is 0.
+    """
+    bias = np.broadcast_to(bias, (2, kernel.shape[1]))
 
     def step(x_t, states, k, valid):
         (h,) = states
-        x_z, x_r, x_h = np.split(x_t @ kernel, 3, axis=1)
-        h_z, h_r, h_h = np.split(h @ recurrent_kernel, 3, axis=1)
+        x_z, x_r, x_h = np.split(x_t @ kernel + bias[0], 3, axis=1)
+        h_z, h_r, h_h = np.split(h @ recurrent_kernel + bias[1], 3, axis=1)
         z, r = sigmoid(x_z + h_z), sigmoid(x_r + h_r)
         return [z * h + (1.0 - z) * np.tanh(x_h + r * h_h)]
 

@@ -13,6 +13,13 @@ def dropped(z, mask):
     return z if mask is None else z * mask
 
 
+def zoned(new, old, stays, t):
+    """What a step at time t makes of an old state that stays, in part."""
+    if np.ndim(stays):
+        return np.where(stays[:, t], old, new)
+    return stays * old + (1.0 - stays) * new
+
+
 def run(
     step,
     x,
@@ -21,12 +28,17 @@ def run(
     mask=None,
     go_backwards=False,
     zero_output_for_mask=False,
+    zoneout=0.0,
+    cell_zoneout=0.0,
 ):
     """Apply `step` to every time step of x (B, T, D).
 
     `step(x_t, states, k, valid)` returns the new states; `k` counts steps in
     processing order, `valid` (B,) marks the rows that the mask keeps. A
     masked row keeps its states and puts out the h it carries, or zero.
+
+    Zoneout: of the h (and the c) that a step makes, the share `zoneout` is what
+    it was before; or `zoneout` (B, T, U) says where it is.
 
     Returns y (B, T, U), in processing order, and the final states.
     """
@@ -37,7 +49,15 @@ def run(
     for k, t in enumerate(order):
         valid = mask[:, t]
         keep = valid[:, None]
-        proposed = step(x[:, t], states, k, valid)
+        proposed = [
+            zoned(new, old, stays, t)
+            for new, old, stays in zip(
+                step(x[:, t], states, k, valid),
+                states,
+                (zoneout, cell_zoneout),
+                strict=False,
+            )
+        ]
         states = [
             np.where(keep, new, old)
             for new, old in zip(proposed, states, strict=True)

@@ -9,7 +9,7 @@ import dataclasses
 
 import keras
 import numpy as np
-from descriptors import Row
+from descriptors import Row, Wrapper
 from hypothesis import strategies as st
 
 # float64 is where values are compared.
@@ -49,7 +49,7 @@ class Configuration:
 
     def layer(self):
         """A new layer, built, with random weights."""
-        layer = self.row.layer_class(**self.arguments)
+        layer = self.row.make(**self.arguments)
         layer.build(self.x.shape)
         return layer
 
@@ -136,6 +136,10 @@ def recurrent(draw, row, fused):
             "zero_output_for_mask",
         ):
             arguments[name] = draw(st.booleans())
+        # In training it chooses at random.
+        for name in ("zoneout", "cell_zoneout")[: row.state_count]:
+            share = draw(st.sampled_from((0.0, 0.25)))
+            arguments[name] = 0.0 if training else share
     x = _values(seed, shape)
     return Configuration(row, arguments, x, mask, states, training, seed)
 
@@ -215,7 +219,11 @@ def recurrent_batch_norm(draw, row, fused):
 def weight_norm_dense(draw, row, fused):
     """Inputs of any rank."""
     shape = draw(st.lists(st.integers(1, 4), min_size=2, max_size=4))
-    dtype = draw(st.sampled_from(DTYPES))
+    dtypes = DTYPES
+    if keras.backend.backend() == "torch" and isinstance(row, Wrapper):
+        # keras.layers.Dense makes float32 of float64 there.
+        dtypes = [dtype for dtype in DTYPES if dtype != "float64"]
+    dtype = draw(st.sampled_from(dtypes))
     activations = set(ACTIVATIONS)
     if keras.backend.backend() == "jax" and dtype == "float64":
         # Keras 3.15's tanh makes float32 of float64 there, in Dense too.
@@ -238,5 +246,6 @@ def configurations(row, fused):
         "BatchNormalization": batch_normalization,
         "RecurrentBatchNorm": recurrent_batch_norm,
         "WeightNormDense": weight_norm_dense,
+        "WeightNormalization": weight_norm_dense,
     }
     return others.get(row.name, recurrent)(row, fused)

@@ -76,7 +76,7 @@ def test_finite_inputs(row, training):
     layer, x = make(row)
     rng = np.random.default_rng(2)
     start = [keras.ops.convert_to_numpy(v).copy() for v in layer.weights]
-    units = layer.units if "units" in row.arguments else D
+    units = U if "units" in row.arguments else D
     cotangents = [rng.normal(size=(*x.shape[:-1], units))]
 
     def run(inputs):

@@ -92,6 +92,8 @@ def check_weights(case, layer):
     if arguments.get("use_bias"):
         gates = 3 if "GRU" in row.name else 1
         shapes.setdefault("bias", (gates * units,))
+        if "GRU" in row.name and not _there(case, "recurrent_beta"):
+            shapes["recurrent_bias"] = (gates * units,)
     wanted = {
         name: shape for name, shape in shapes.items() if _there(case, name)
     }
@@ -103,6 +105,8 @@ def check_weights(case, layer):
 def _there(case, name):
     """Whether the arguments of a layer leave it this weight."""
     arguments = case.arguments
+    if name == "recurrent_bias":
+        return True
     if name.startswith(("kernel_", "recurrent_", "state_")) and case.row.sites:
         site, _, rest = name.partition("_")
         if rest != "kernel" and site not in arguments["normalize"]:
@@ -164,7 +168,7 @@ def expected(case, weights):
     arguments, x, row = case.arguments, case.x, case.row
     if row.is_cell or row.is_recurrent:
         return _expected_of_sequence(case, weights)
-    if row.name == "WeightNormDense":
+    if row.name in ("WeightNormDense", "WeightNormalization"):
         y = norms.weight_norm_dense(
             x, weights["kernel"], weights["g"], weights.get("bias")
         )
@@ -222,6 +226,7 @@ def _expected_of_sequence(case, weights):
     names = ("epsilon", "normalize", "center")
     if not row.is_cell:
         names += ("go_backwards", "zero_output_for_mask")
+        names += ("zoneout", "cell_zoneout")
     options = {name: arguments[name] for name in names if name in arguments}
     for name in ("activation", "recurrent_activation"):
         if name in arguments:

@@ -36,13 +36,14 @@ def reestimate_statistics(
     It covers every trainable layer, nested ones included, that has a
     `momentum` and non-trainable weights named `...moving_mean` and
     `...moving_variance`: Keras' and our `BatchNormalization`,
-    `RecurrentBatchNorm`, `BNLSTM`. These layers run in training mode (without
-    the dropout of a `BNLSTM`), all others, dropout among them, in inference
-    mode. An entry's average counts the batches that have a finite value for
-    it; an entry that no batch reaches, such as a time step beyond the longest
-    sequence, stays. So do frozen layers (`trainable=False`). Of a layer that a
-    model calls several times the calls are averaged too. A model without
-    batch normalization is left alone.
+    `RecurrentBatchNorm`, `BNLSTM`. These layers run in training mode (a
+    `BNLSTM` without its dropout, and with the expectation of its zoneout), all
+    others, dropout among them, in inference mode. An entry's average counts
+    the batches that have a finite value for it; an entry that no batch
+    reaches, such as a time step beyond the longest sequence, stays. So do
+    frozen layers (`trainable=False`). Of a layer that a model calls several
+    times the calls are averaged too. A model without batch normalization is
+    left alone.
 
     All other weights and states, and the layers' momentum, are afterwards
     what they were. If anything fails on the way, so are the statistics.
@@ -177,7 +178,10 @@ def _everything_restored(
         for v in [*model.variables, *states]
         if isinstance(v, keras.Variable)
     ]
-    attributes = {"momentum": 0.0, "dropout": 0.0, "recurrent_dropout": 0.0}
+    attributes = {
+        **dict.fromkeys(("momentum", "dropout", "recurrent_dropout"), 0.0),
+        "zoneout_chooses": False,
+    }
     with contextlib.ExitStack() as stack:
         stack.callback(_restore, variables)
         for owner in owners:

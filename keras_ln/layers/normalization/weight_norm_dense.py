@@ -1,6 +1,5 @@
 """A densely connected layer with weight normalization."""
 
-import math
 from typing import Any
 
 import keras
@@ -8,6 +7,12 @@ import numpy as np
 
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.initial_values import drawn_wide
+from keras_ln.layers.normalization.data_initialization import (
+    CONSTANT,
+    ZERO_COLUMN,
+    check_scale,
+    refuse_units,
+)
 from keras_ln.layers.other_arguments import without
 from keras_ln.layers.own_arguments import own_arguments
 from keras_ln.layers.types import Identifier, Shape
@@ -185,11 +190,7 @@ class WeightNormDense(BaseLayer):
 
         Source: Salimans and Kingma, "Weight Normalization" (2016), eq. 5, 6.
         """
-        if not (math.isfinite(scale) and scale > 0):
-            raise ValueError(
-                "Argument `scale` must be a finite number > 0. "
-                f"Received: scale={scale!r}"
-            )
+        check_scale(scale)
         if not self.use_bias:
             raise ValueError(
                 "`initialize_from_data` sets the bias so that the mean is 0, "
@@ -204,27 +205,17 @@ class WeightNormDense(BaseLayer):
                 f"Argument `x` must be of shape (..., {self.kernel.shape[0]})"
                 f" and rank >= 2. Received: shape {tuple(x.shape)}"
             )
-        self._refuse(
+        refuse_units(
             keras.ops.convert_to_numpy(column_norms(self.kernel)) == 0,
-            "the kernel column is zero, which has no direction",
+            ZERO_COLUMN,
         )
         g, bias = (
             keras.ops.convert_to_numpy(w)
             for w in standardizing_parameters(x, self.kernel, scale)
         )
-        self._refuse(
-            ~(np.isfinite(g) & np.isfinite(bias)),
-            "the pre-activations are constant, or not finite, over `x`",
-        )
+        refuse_units(~(np.isfinite(g) & np.isfinite(bias)), CONSTANT)
         self.g.assign(g)
         self.bias.assign(bias)
-
-    def _refuse(self, wrong, reason):
-        if wrong.any():
-            raise ValueError(
-                f"`initialize_from_data` cannot set the units "
-                f"{np.flatnonzero(wrong).tolist()}: {reason}."
-            )
 
     def _check_built(self, name):
         if not self.built:

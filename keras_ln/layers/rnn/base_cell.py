@@ -8,17 +8,17 @@ from typing import Any
 
 import keras
 
-from keras_ln._keras import DropoutRNNCell
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.initial_values import drawn_wide
 from keras_ln.layers.own_arguments import of_keras
+from keras_ln.layers.rnn.zoneout_cell import ZoneoutRNNCell, counted
 from keras_ln.ops import arguments, recurrence
 from keras_ln.ops.cells.types import Cell, Settings
 from keras_ln.ops.recurrence.forward import project
 from keras_ln.ops.recurrence.problem import Own
 
 
-class BaseCell(BaseLayer, DropoutRNNCell):
+class BaseCell(BaseLayer, ZoneoutRNNCell):
     """A recurrent cell with `kernel`, `recurrent_kernel` and `bias`.
 
     A cell supplies the class attributes below and `site_sizes`; its layer
@@ -34,7 +34,8 @@ class BaseCell(BaseLayer, DropoutRNNCell):
     matrix_autocast = True
     # States to carry in at least float32, by index: those that add up.
     accumulators: tuple[int, ...] = ()
-    # How many states, the last ones, count steps, in any dtype.
+    # How many states, the last ones, count steps, in any dtype. With zoneout
+    # there is one, from which a step by itself knows its choices.
     counters = 0
 
     units: int
@@ -54,7 +55,10 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         self.seed_generator = keras.random.SeedGenerator(seed=own["seed"])
         for name in self.weight_names:
             setattr(self, name, None)
-        self.state_size: Any = self.units
+        if any(self.zoneout_shares().values()):
+            self.counters = 1
+        sizes = [self.units] * self.maths.states + [1] * self.counters
+        self.state_size: Any = sizes if len(sizes) > 1 else self.units
         self.output_size = self.units
         self.forget_dropout_masks()
 
@@ -75,13 +79,16 @@ class BaseCell(BaseLayer, DropoutRNNCell):
             features: D.
         """
         width = self.gates * self.units
-        vectors = {"bias": width} if self.use_bias else {}
-        vectors |= self.site_sizes()
+        vectors = self.bias_sizes() | self.site_sizes()
         return {
             "kernel": (features, width),
             "recurrent_kernel": (self.units, width),
             **{name: (size,) for name, size in vectors.items()},
         }
+
+    def bias_sizes(self) -> dict[str, int]:
+        """The sizes of the biases that there are."""
+        return {"bias": self.gates * self.units} if self.use_bias else {}
 
     def site_sizes(self) -> dict[str, int]:
         """The sizes of the gammas and betas of the normalised sites."""
@@ -202,7 +209,7 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         return input_mask, self.get_recurrent_dropout_mask(h)
 
     def forget_dropout_masks(self) -> None:
-        """Makes the next sequence draw masks of its own."""
+        """Makes the next sequence draw masks and choices of its own."""
         self.reset_dropout_mask()
         self.reset_recurrent_dropout_mask()
 
@@ -213,16 +220,23 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         inputs = self.check_call(inputs, states)
         nested = keras.tree.is_nested(states)
         states = tuple(states) if nested else (states,)
+        states, counters = (
+            states[: self.maths.states],
+            states[self.maths.states :],
+        )
         input_mask, recurrent_mask = self.dropout_masks(
             inputs, states[0], training
         )
         if input_mask is not None:
             inputs = inputs * input_mask
         weights = self.tensors()
-        states = self.step(
+        new = self.step(
             self.project(inputs, weights), states, weights, recurrent_mask
         )
-        return states[0], list(states) if nested else states[0]
+        if counters:
+            new = self.zoned(new, states, counters[0], training)
+            new = (*new, counted(counters[0]))
+        return new[0], list(new) if nested else new[0]
 
     def check_call(self, inputs: Any, states: Any) -> Any:
         """The inputs; `ValueError` unless they and the states fit a step."""
@@ -261,7 +275,7 @@ class BaseCell(BaseLayer, DropoutRNNCell):
     def get_initial_state(
         self, batch_size: Any = None, **of_keras_2: Any
     ) -> list[Any]:
-        """Zeros, one tensor (B, U) per state."""
+        """Zeros, one tensor (B, U) per state; counters (B, 1) in float32."""
         if of_keras_2:
             raise TypeError(
                 f"{type(self).__name__} is a cell for keras.layers.RNN of "
@@ -269,10 +283,12 @@ class BaseCell(BaseLayer, DropoutRNNCell):
                 f"{', '.join(sorted(of_keras_2))}, which tf_keras.layers.RNN "
                 "(Keras 2) hands to its cells. Build the model with `keras`."
             )
+        dtypes = [self.compute_dtype] * self.maths.states
+        dtypes += ["float32"] * self.counters
         sizes = keras.tree.flatten(self.state_size)
         return [
-            keras.ops.zeros((batch_size, size), dtype=self.compute_dtype)
-            for size in sizes
+            keras.ops.zeros((batch_size, size), dtype=dtype)
+            for size, dtype in zip(sizes, dtypes, strict=True)
         ]
 
 
@@ -283,11 +299,6 @@ class BaseLSTMCell(BaseCell):
     accumulators = (1,)
 
     unit_forget_bias: bool
-
-    def __init__(self, own: dict[str, Any], **kwargs: Any) -> None:
-        """Keeps the arguments `own`, and hands `kwargs` to Keras."""
-        super().__init__(own, **kwargs)
-        self.state_size: Any = [self.units, self.units]
 
     def bias_initial_value(self) -> Any:
         """The initializer of `bias`: ones for f with `unit_forget_bias`."""

@@ -66,6 +66,8 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         shared = {n: kwargs[n] for n in ("dtype", "trainable") if n in kwargs}
         cell = self.cell_class(**own, **shared, name=self.cell_name)
         super().__init__(cell, **of_layer, **kwargs)
+        # The loop counts the steps: a cell's counter is no state here.
+        self.state_size = self.state_size[: cell.maths.states]
         self._argument_names = names
         for name, switch in switches.items():
             setattr(self, name, switch)
@@ -81,6 +83,11 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
     @use_fused.setter
     def use_fused(self, use_fused: Switch) -> None:
         self._use_fused = arguments.check_switch("use_fused", use_fused)
+
+    def get_initial_state(self, batch_size: Any) -> list[Any]:
+        """Zeros, one tensor (B, U) per state."""
+        states = super().get_initial_state(batch_size)
+        return states[: self.cell.maths.states]
 
     def build(
         self, sequences_shape: Shape, initial_state_shape: Any = None
@@ -109,7 +116,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             sequences: tensor (B, T, D); integers are cast to floating point.
             initial_state: tensors (B, U), one per state, or None for zeros.
             mask: bool tensor (B, T), False where a row's step is left out.
-            training: whether dropout is on.
+            training: whether dropout is on, and zoneout chooses.
 
         One row (1, U) of an initial state is used for the whole batch.
         """
@@ -168,6 +175,9 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             input_mask=input_mask,
             recurrent_mask=recurrent_mask,
             training=bool(training),
+            **cell.zoneouts(
+                (*keras.ops.shape(sequences)[:2], cell.units), training
+            ),
         )[:3]
 
     def run(
@@ -180,8 +190,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             states,
             weights,
             zero_output_for_mask=self.zero_output_for_mask,
-            **self._asked_for(),
-            **options,
+            **{**self._asked_for(), **options},
         )
 
     def as_problem(self) -> Problem:
@@ -199,6 +208,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             "own": self.cell.own(),
             "owner": type(self).__name__,
             **self.cell.settings(),
+            **self.cell.zoneout_shares(),
         }
 
     def get_config(self) -> dict[str, Any]:
@@ -220,6 +230,12 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
     def _check_call(self, sequences, initial_state):
         arguments.check_dense("sequences", sequences)
         arguments.check_steps("sequences", sequences.shape)
+        if self.unroll and sequences.shape[1] is None:
+            raise ValueError(
+                "Argument `unroll` must be False where the number of time "
+                "steps is unknown. Received: unroll=True and sequences of "
+                f"shape {tuple(sequences.shape)}"
+            )
         if initial_state is None:
             return
         states = keras.tree.flatten(initial_state)

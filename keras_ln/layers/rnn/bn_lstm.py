@@ -43,7 +43,7 @@ class BNLSTM(BaseRNN):
 
     Call arguments:
         training: whether to use, and to record, the statistics of the batch;
-            and whether dropout is on.
+            and whether dropout is on, and zoneout chooses.
 
     Source: Cooijmans et al., "Recurrent Batch Normalization" (2016).
 
@@ -94,17 +94,13 @@ class BNLSTM(BaseRNN):
         gamma_constraint: Identifier = None,
         beta_constraint: Identifier = None,
         use_fused: Switch = "auto",
+        zoneout: float = 0.0,
+        cell_zoneout: float = 0.0,
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""
         super().__init__(own_arguments(locals()), **kwargs)
-        # The loop counts the steps, so the cell's counter is no state here.
-        self.state_size = self.state_size[:2]
         self._has_warned = False
-
-    def get_initial_state(self, batch_size: Any) -> list[Any]:
-        """Zeros: h and c (B, U)."""
-        return super().get_initial_state(batch_size)[:2]
 
     def build(
         self, sequences_shape: Shape, initial_state_shape: Any = None

@@ -8,6 +8,7 @@ from keras_ln.layers.normalization.recurrent_batch_norm import SMALL_GAIN
 from keras_ln.layers.own_arguments import check_sites, own_arguments
 from keras_ln.layers.rnn.base_cell import BaseLSTMCell
 from keras_ln.layers.rnn.docstrings import cell_docstring
+from keras_ln.layers.rnn.zoneout_cell import COUNTS_TO
 from keras_ln.layers.types import Identifier, Shape, Sites
 from keras_ln.ops import arguments, recurrence
 from keras_ln.ops.cells.bn_lstm import (
@@ -17,9 +18,6 @@ from keras_ln.ops.cells.bn_lstm import (
     statistics_at,
 )
 from keras_ln.ops.cells.lstm import SITES
-
-# The largest count k for which k + 1 is exact.
-_COUNTS_TO = {"float16": 2048, "bfloat16": 256}
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
@@ -139,12 +137,13 @@ class BNLSTMCell(BaseLSTMCell):
         beta_regularizer: Identifier = None,
         gamma_constraint: Identifier = None,
         beta_constraint: Identifier = None,
+        zoneout: float = 0.0,
+        cell_zoneout: float = 0.0,
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""
         normalize = check_sites(normalize, SITES)
         super().__init__(own_arguments(locals()), **kwargs)
-        self.state_size = [self.units, self.units, 1]
         # max_steps, or what the layer finds when it is built.
         self.steps = self.max_steps
 
@@ -182,13 +181,6 @@ class BNLSTMCell(BaseLSTMCell):
             sizes["state_beta"] = self.units
         return sizes
 
-    def get_initial_state(
-        self, batch_size: Any = None, **of_keras_2: Any
-    ) -> list[Any]:
-        """Zeros: h and c (B, U), and the step counter (B, 1) in float32."""
-        h, c, _ = super().get_initial_state(batch_size, **of_keras_2)
-        return [h, c, keras.ops.zeros((batch_size, 1), dtype="float32")]
-
     def call(
         self, inputs: Any, states: Any, training: bool | None = False
     ) -> tuple[Any, Any]:
@@ -206,7 +198,7 @@ class BNLSTMCell(BaseLSTMCell):
         if input_mask is not None:
             inputs = inputs * input_mask
         weights, moving = split_moving(self.tensors())
-        h, c = recurrence.step(
+        new = recurrence.step(
             self.maths,
             self.project(inputs, weights),
             (h, c),
@@ -215,11 +207,12 @@ class BNLSTMCell(BaseLSTMCell):
             given=statistics_at(moving, counter),
             **self.settings(),
         )
+        h, c = self.zoned(new, (h, c), counter, training)
         return h, [h, c, counter + 1]
 
     def _check_counter(self, counter):
         dtype = keras.backend.standardize_dtype(counter.dtype)
-        limit = _COUNTS_TO.get(dtype)
+        limit = COUNTS_TO.get(dtype)
         if limit is not None and self.normalize and self.steps > limit:
             raise ValueError(
                 f"A BNLSTMCell by itself counts its steps in its compute "

@@ -30,7 +30,7 @@ Args:
     dropout: share of the inputs to drop, in [0, 1). One mask per
         sequence, shared by the gates.
     recurrent_dropout: share of h to drop on its way into the product.
-    seed: seed of the dropout masks.
+    seed: seed of dropout masks and of zoneout's choices.
     epsilon: finite number > 0, inside the square root: the first h is
         zero, and so is its variance.
     gamma_initializer: initializer of every gamma.
@@ -39,12 +39,20 @@ Args:
     beta_regularizer: regularizer of every beta.
     gamma_constraint: constraint of every gamma.
     beta_constraint: constraint of every beta.
+    zoneout: z, the probability that a unit keeps its h, in [0, 1): after the
+        step, with h_new as the equations make it, h' = m * h + (1 - m) * h_new
+        in training, m being 1 with that probability, anew for every row, step
+        and unit, and the expectation h' = z * h + (1 - z) * h_new at inference
+        (Krueger et al., "Zoneout", 2017). A cell then has one more state,
+        (B, 1), which counts the steps.
+    cell_zoneout: the same of c, with choices of its own. The h of the step is
+        made of the new c.
     **kwargs: arguments of `keras.layers.Layer`, such as `name`, `dtype`.
 
 Call arguments:
     inputs: tensor (B, D); integers are cast to floating point.
     states: h (B, U), or a list of it.
-    training: whether dropout is on.
+    training: whether dropout is on, and zoneout chooses.
 
 Returns h' (B, U) twice, the second time in a list if it came in one, in
 the layer's compute dtype.
@@ -73,7 +81,7 @@ Args:
 Call arguments:
     sequences: tensor (B, T, D); integers are cast to floating point.
     mask: bool tensor (B, T), False where a row's step is left out.
-    training: whether dropout is on.
+    training: whether dropout is on, and zoneout chooses.
     initial_state: {initial}; zeros without it.
 
 Returns (B, T, U) with `return_sequences`, else the last output (B, U);

@@ -28,23 +28,28 @@ class LNGRUCell(BaseCell):
         h'    = (1 - sigmoid(z)) * h + sigmoid(z) * h^
 
     The update gate opens to the candidate, other than in Keras: with
-    `normalize=()` this is `keras.layers.GRU` (reset_after, without a bias)
-    under z -> 1 - z. Columns stand in the order z, r, h.
+    `normalize=()` this is `keras.layers.GRU` under z -> 1 - z, the signs of
+    the first U columns of kernels and biases turned, and with `use_bias=True`
+    its default one. Columns stand in the order z, r, h.
 
     | weight             | shape   | layout  | initial value  |
     |--------------------|---------|---------|----------------|
     | `kernel`           | (D, 3U) | z, r, h | glorot uniform |
     | `recurrent_kernel` | (U, 3U) | z, r, h | orthogonal     |
     | `bias`             | (3U,)   | z, r, h | 0              |
+    | `recurrent_bias`   | (3U,)   | z, r, h | 0              |
     | `kernel_gamma`     | (3U,)   | z, r, h | 1              |
     | `kernel_beta`      | (3U,)   | z, r, h | 0              |
     | `recurrent_gamma`  | (3U,)   | z, r, h | 1              |
     | `recurrent_beta`   | (3U,)   | z, r, h | 0              |
 
-    The first 2U entries of a gamma or beta belong to the gates. There is a
-    bias with `use_bias` only, added to the normalised inputs; weights of
-    sites that are not normalised do not exist. In mixed precision the
-    statistics and all sums are float32.
+    The first 2U entries of a gamma or beta belong to the gates. There are
+    biases with `use_bias` only: `bias` is added to LN(x W), and
+    `recurrent_bias` to LN(h R), inside of what the reset gate multiplies. It is
+    there where no `recurrent_beta` does the same, and has the initializer,
+    regularizer and constraint of `bias`. Weights of sites that are not
+    normalised do not exist. In mixed precision the statistics and all sums are
+    float32.
 
     Gates or candidates without variance are not scaled:
     `1 / sqrt(var(z) + epsilon)` is 1 where the variance is zero up to
@@ -52,6 +57,8 @@ class LNGRUCell(BaseCell):
     multiply the gradient by 316 for each norm.
 
     Args:
+        use_bias: whether there are `bias` and, where there is no
+            `recurrent_beta`, `recurrent_bias`.
         activation: of the candidate.
         recurrent_activation: of the gates z and r.
         reset_after: must be True, Keras' default: the reset gate applies
@@ -75,6 +82,7 @@ class LNGRUCell(BaseCell):
         "kernel",
         "recurrent_kernel",
         "bias",
+        "recurrent_bias",
         "kernel_gamma",
         "kernel_beta",
         "recurrent_gamma",
@@ -109,11 +117,34 @@ class LNGRUCell(BaseCell):
         beta_regularizer: Identifier = None,
         gamma_constraint: Identifier = None,
         beta_constraint: Identifier = None,
+        zoneout: float = 0.0,
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""
         normalize = check_sites(normalize, SITES)
         super().__init__(own_arguments(locals()), **kwargs)
+
+    def bias_sizes(self) -> dict[str, int]:
+        """The sizes of the biases that there are."""
+        sizes = super().bias_sizes()
+        if self.use_bias and "recurrent_beta" not in self.site_sizes():
+            sizes["recurrent_bias"] = 3 * self.units
+        return sizes
+
+    def load_own_variables(self, store: Any) -> None:
+        """Takes the weights of a file by their places in it.
+
+        A file of version 0.1 has no recurrent bias, which is then zero.
+        """
+        count = len(self.weights)
+        if self.recurrent_bias is not None and len(store.keys()) == count - 1:
+            place = [w.name for w in self.weights].index("recurrent_bias")
+            zeros = keras.ops.zeros(self.recurrent_bias.shape)
+            store = {
+                str(k): zeros if k == place else store[str(k - (k > place))]
+                for k in range(count)
+            }
+        super().load_own_variables(store)
 
     def site_sizes(self) -> dict[str, int]:
         """The sizes of the gammas and betas of the normalised sites."""
@@ -184,6 +215,7 @@ class LNGRU(BaseRNN):
         gamma_constraint: Identifier = None,
         beta_constraint: Identifier = None,
         use_fused: Switch = "auto",
+        zoneout: float = 0.0,
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""

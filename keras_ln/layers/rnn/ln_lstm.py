@@ -68,11 +68,12 @@ class LNLSTMCell(BaseLSTMCell):
     Returns h' (B, U) and `[h', c']`, in the layer's compute dtype.
 
     Raises:
-        ValueError: for a wrong `units`, `epsilon`, `normalize`, `dropout` or
-            `recurrent_dropout`; for `carry_normalized_state` without "state"
-            in `normalize`; when built, for inputs of another rank than 2
-            or of unknown size; when called, for complex inputs, and for
-            states that are not floating point or of another number or shape.
+        ValueError: for a wrong `units`, `epsilon`, `normalize`, `dropout`,
+            `recurrent_dropout`, `zoneout` or `cell_zoneout`; for
+            `carry_normalized_state` without "state" in `normalize`; when
+            built, for inputs of another rank than 2 or of unknown size; when
+            called, for complex inputs, and for states that are not floating
+            point or of another number or shape.
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 20-22.
 
@@ -126,6 +127,8 @@ class LNLSTMCell(BaseLSTMCell):
         gamma_constraint: Identifier = None,
         beta_constraint: Identifier = None,
         carry_normalized_state: bool = False,
+        zoneout: float = 0.0,
+        cell_zoneout: float = 0.0,
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""
@@ -204,6 +207,8 @@ class LNLSTM(BaseRNN):
         beta_constraint: Identifier = None,
         use_fused: Switch = "auto",
         carry_normalized_state: bool = False,
+        zoneout: float = 0.0,
+        cell_zoneout: float = 0.0,
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""

@@ -83,6 +83,7 @@ class LNSimpleRNNCell(BaseCell):
         beta_regularizer: Identifier = None,
         gamma_constraint: Identifier = None,
         beta_constraint: Identifier = None,
+        zoneout: float = 0.0,
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""
@@ -147,6 +148,7 @@ class LNSimpleRNN(BaseRNN):
         gamma_constraint: Identifier = None,
         beta_constraint: Identifier = None,
         use_fused: Switch = "auto",
+        zoneout: float = 0.0,
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""

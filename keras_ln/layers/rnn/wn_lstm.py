@@ -90,6 +90,8 @@ class WNLSTMCell(BaseLSTMCell):
         dropout: float = 0.0,
         recurrent_dropout: float = 0.0,
         seed: int | None = None,
+        zoneout: float = 0.0,
+        cell_zoneout: float = 0.0,
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""
@@ -167,6 +169,8 @@ class WNLSTM(BaseRNN):
         unroll: bool = False,
         use_cudnn: Switch = "auto",
         use_fused: Switch = "auto",
+        zoneout: float = 0.0,
+        cell_zoneout: float = 0.0,
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""

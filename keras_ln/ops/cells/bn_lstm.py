@@ -70,6 +70,7 @@ def bn_lstm(
     activation: Any = "tanh",
     recurrent_activation: Any = "sigmoid",
     epsilon: float = 1e-5,
+    cell_zoneout: Any = 0.0,
     **options: Unpack[Options],
 ) -> tuple[Any, Any, tuple[Any, Any], dict[str, Any]]:
     """Runs a batch-normalised LSTM over sequences, as one compiled op.
@@ -108,6 +109,7 @@ def bn_lstm(
             others in a loop.
         recurrent_activation: of the gates i, f and o, likewise.
         epsilon: finite number > 0, inside the square root.
+        cell_zoneout: what stays of c, as `zoneout` says of h.
         **options: those of every op for sequences.
 
     Returns:
@@ -153,6 +155,7 @@ def bn_lstm(
         recurrent_activation=recurrent_activation,
         epsilon=epsilon,
         owner="bn_lstm",
+        cell_zoneout=cell_zoneout,
         **options,
     )
 

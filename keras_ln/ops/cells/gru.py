@@ -45,7 +45,8 @@ def ln_gru_step(
     (h,) = states
     kernel = norms.site("kernel", from_x)
     recurrent = norms.site("recurrent", from_h)
-    z, _, candidate = _gates(kernel.value, recurrent.value, settings, norms)
+    shown = _biased(recurrent.value, "recurrent_bias", norms)
+    z, _, candidate = _gates(kernel.value, shown, settings, norms)
     statistics = {
         "kernel": kernel.statistics,
         "recurrent": recurrent.statistics,
@@ -67,12 +68,12 @@ def ln_gru_step_vjp(
     (h,), (dh,) = states, cotangents
     kernel = norms.site("kernel", from_x, factors.get("kernel"))
     recurrent = norms.site("recurrent", from_h, factors.get("recurrent"))
-    recurrent_value = recurrent.value
-    z, r, candidate = _gates(kernel.value, recurrent_value, settings, norms)
+    shown = _biased(recurrent.value, "recurrent_bias", norms)
+    z, r, candidate = _gates(kernel.value, shown, settings, norms)
     gate_derivative = settings.recurrent_activation.derivative
     d_sum = dh * z * settings.activation.derivative(candidate)
     d_z = dh * (candidate - h) * gate_derivative(z)
-    d_r = d_sum * recurrent_value[:, norms.split :] * gate_derivative(r)
+    d_r = d_sum * shown[:, norms.split :] * gate_derivative(r)
     dy_x = keras.ops.concatenate([d_z, d_r, d_sum], axis=-1)
     dy_h = keras.ops.concatenate([d_z, d_r, d_sum * r], axis=-1)
     d_from_x, d_vectors = kernel.vjp(dy_x)
@@ -80,18 +81,19 @@ def ln_gru_step_vjp(
     d_vectors |= more
     if "bias" in norms.weights:
         d_vectors["bias"] = backend.sum(dy_x, 0)
+    if "recurrent_bias" in norms.weights:
+        d_vectors["recurrent_bias"] = backend.sum(dy_h, 0)
     return d_from_x, d_from_h, (dh * (1.0 - z),), d_vectors
 
 
 def _gates(
     from_x: Any,
-    from_h: Any,
+    from_h: Any,  # with its bias: what the reset gate multiplies
     settings: Settings,
     norms: SegmentNorms,
 ) -> tuple[Any, Any, Any]:
     """z, r and the candidate (B, U)."""
-    if "bias" in norms.weights:
-        from_x = from_x + widen(norms.weights["bias"])
+    from_x = _biased(from_x, "bias", norms)
     split = norms.split
     z, r = keras.ops.split(
         settings.recurrent_activation.function(
@@ -106,6 +108,12 @@ def _gates(
     return z, r, candidate
 
 
+def _biased(value: Any, name: str, norms: SegmentNorms) -> Any:
+    """`value` (B, 3U) and the bias of that name, where there is one."""
+    bias = norms.weights.get(name)
+    return value if bias is None else value + widen(bias)
+
+
 LN_GRU = Cell(
     ln_gru_step,
     ln_gru_step_vjp,
@@ -114,6 +122,7 @@ LN_GRU = Cell(
     states=1,
     vectors={
         "bias": 3,
+        "recurrent_bias": 3,
         "kernel_gamma": 3,
         "kernel_beta": 3,
         "recurrent_gamma": 3,
@@ -139,8 +148,10 @@ def ln_gru(
     With `LN(a; g, b) = g * (a - mean(a)) / sqrt(var(a) + epsilon) + b`, the
     statistics of one row, over the 2U gates or the U candidates:
 
-        [z r] = LN(h R_zr) + LN(x W_zr) + bias_zr
-        h~    = tanh(LN(x W_h) + bias_h + sigmoid(r) * LN(h R_h))
+        [a_zr a_h] = [LN(x W_zr) LN(x W_h)] + bias
+        [d_zr d_h] = [LN(h R_zr) LN(h R_h)] + recurrent_bias
+        [z r] = a_zr + d_zr
+        h~    = tanh(a_h + sigmoid(r) * d_h)
         h'    = (1 - sigmoid(z)) * h + sigmoid(z) * h~
 
     Gates or candidates without variance are not scaled: where the variance is
@@ -158,9 +169,9 @@ def ln_gru(
         initial_states: h (B, U), by itself or alone in a tuple; None for
             zeros.
         weights: kernel (D, 3U), recurrent_kernel (U, 3U), and any of bias,
-            kernel_gamma, kernel_beta, recurrent_gamma and recurrent_beta
-            (3U). Columns stand in the order z, r, h. The kernels are cast
-            to the dtype of the sequences.
+            recurrent_bias, kernel_gamma, kernel_beta, recurrent_gamma and
+            recurrent_beta (3U). Columns stand in the order z, r, h. The
+            kernels are cast to the dtype of the sequences.
         activation: of the candidate h~, a name or callable. "linear", "relu",
             "sigmoid" and "tanh" run as one op, others in a loop.
         recurrent_activation: of the gates z and r, likewise.

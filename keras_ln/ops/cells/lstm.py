@@ -139,6 +139,7 @@ def ln_lstm(
     recurrent_activation: Any = "sigmoid",
     epsilon: float = 1e-5,
     carry_normalized_state: bool = False,
+    cell_zoneout: Any = 0.0,
     **options: Unpack[Options],
 ) -> tuple[Any, Any, tuple[Any, Any]]:
     """Runs a layer-normalised LSTM over sequences, as one compiled op.
@@ -174,6 +175,7 @@ def ln_lstm(
         epsilon: finite number > 0, inside the square root.
         carry_normalized_state: whether the next step gets LN(c') in place of
             c', as in TensorFlow-Addons; needs state_gamma.
+        cell_zoneout: what stays of c, as `zoneout` says of h.
         **options: those of every op for sequences.
 
     Returns:
@@ -217,5 +219,6 @@ def ln_lstm(
         epsilon=epsilon,
         carry_normalized_state=bool(carry_normalized_state),
         owner="ln_lstm",
+        cell_zoneout=cell_zoneout,
         **options,
     )[:3]

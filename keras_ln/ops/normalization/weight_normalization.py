@@ -1,9 +1,11 @@
 """Weight normalization: the direction and the length of a column, apart.
 
 Source: Salimans and Kingma, "Weight Normalization" (2016), eq. 2, 5, 6.
-Letters: D input features, U units.
+Letters: D input features, U units. The column of a unit of a convolution runs
+over several axes, and units may be counted by several others.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -13,30 +15,44 @@ from keras_ln.ops import arguments
 
 
 def column_norms(
-    v: Any,  # (D, U)
+    v: Any,  # (D, U), or of any rank
+    axes: Sequence[int] = (0,),
 ) -> Any:
-    """Euclidean norms (U) of the columns, in at least float32."""
+    """Euclidean norms (U) of the columns, in at least float32.
+
+    Args:
+        v: the columns.
+        axes: those that a column runs over, in rising order.
+    """
     v = keras.ops.convert_to_tensor(v)
     v = keras.ops.cast(v, arguments.at_least_float32(v.dtype))
-    return backend.sqrt(backend.sum(v * v, 0))
+    return backend.sqrt(backend.sum(v * v, tuple(axes)))
 
 
 def normalized_kernel(
-    v: Any,  # (D, U)
-    g: Any,  # (U,)
+    v: Any,  # (D, U), or of any rank
+    g: Any,  # (U,), or v's shape without `axes`
+    axes: Sequence[int] = (0,),
 ) -> Any:
-    """`g * v / ||v||` per column (D, U), in the dtype of `v`.
+    """`g * v / ||v||` per column, in the shape and dtype of `v`.
 
     The arithmetic is done in at least float32. A column of zeros has no
     direction: it stays zero, with gradients that are finite.
+
+    Args:
+        v: the columns.
+        g: their lengths.
+        axes: those that a column runs over, in rising order.
     """
     v = keras.ops.convert_to_tensor(v)
     dtype = arguments.at_least_float32(v.dtype)
     wide = keras.ops.cast(v, dtype)
-    squares = backend.sum(wide * wide, 0)
+    squares = backend.sum(wide * wide, tuple(axes))
     # Replaced before the root: the root of 0 has an infinite derivative.
     squares = keras.ops.where(squares > 0, squares, 1.0)
     scale = keras.ops.cast(g, dtype) / backend.sqrt(squares)
+    for axis in axes:
+        scale = keras.ops.expand_dims(scale, axis)
     return keras.ops.cast(wide * scale, v.dtype)
 
 
@@ -67,8 +83,22 @@ def standardizing_parameters(
     x = keras.ops.cast(x, arguments.at_least_float32(v.dtype))
     ones = keras.ops.ones_like(v[0])
     t = backend.matmul(x, keras.ops.cast(normalized_kernel(v, ones), x.dtype))
-    axes = tuple(range(len(t.shape) - 1))
-    mean = backend.mean(t, axes)
+    return standardizing_gain_and_shift(
+        t, tuple(range(len(t.shape) - 1)), scale
+    )
+
+
+def standardizing_gain_and_shift(
+    t: Any,
+    axes: tuple[int, ...],
+    scale: float,
+) -> tuple[Any, Any]:
+    """The `(g, bias)` for `g * t + bias` of mean 0 and deviation `scale`.
+
+    Mean and deviation are those over `axes`. Where the deviation is 0 the
+    results are not finite.
+    """
+    mean = backend.mean(t, axes, keepdims=True)
     d = t - mean
     g = scale / backend.sqrt(backend.mean(d * d, axes))
-    return g, -g * mean
+    return g, -g * keras.ops.reshape(mean, g.shape)

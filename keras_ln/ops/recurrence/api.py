@@ -15,6 +15,7 @@ from keras_ln.ops.recurrence import problem as checks
 from keras_ln.ops.recurrence.choice import IMPLEMENTATIONS, choose
 from keras_ln.ops.recurrence.forward import run_step, visits
 from keras_ln.ops.recurrence.problem import problem_of, settings_of
+from keras_ln.ops.recurrence.zoneout import choices_of, is_share
 
 
 def run(
@@ -28,6 +29,8 @@ def run(
     recurrent_mask: Any = None,
     given: Any = None,
     also: Any = None,
+    zoneout: Any = 0.0,
+    cell_zoneout: Any = None,
     zero_output_for_mask: bool = False,
     **asked: Any,
 ) -> tuple[Any, Any, tuple[Any, ...], Any]:
@@ -48,6 +51,9 @@ def run(
         given: for `Cell.norms`, a structure of constants (S, ...) in the order
             of the visits, the last of which serves beyond S; or None.
         also: further tensors that help decide the dtype.
+        zoneout: what stays of h: a share in [0, 1), or choices, a bool tensor
+            (B, T, U) that is True where a unit keeps it.
+        cell_zoneout: that of c, for cells with one.
         zero_output_for_mask: whether the output is zero at steps left out.
         **asked: what `problem_of` takes.
 
@@ -71,7 +77,15 @@ def run(
     wide = arguments.wide_dtype(
         sequences, *states, *weights.values(), *constants
     )
-    problem = problem_of(cell, dtype, wide, **asked)
+    zones = {"zoneout": zoneout, "cell_zoneout": cell_zoneout}
+    choices = choices_of(
+        cell.states,
+        zones,
+        asked.get("owner", "the op"),
+        (*sequences.shape[:2], units),
+    )
+    shares = {name: zone for name, zone in zones.items() if is_share(zone)}
+    problem = problem_of(cell, dtype, wide, **asked, **shares)
     go_backwards = problem.plan.go_backwards
     mask, input_mask, recurrent_mask = checks.check_masks(
         sequences, units, mask, input_mask, recurrent_mask
@@ -93,6 +107,7 @@ def run(
         input_mask=input_mask,
         recurrent_mask=recurrent_mask,
         given=given,
+        choices=choices,
     )
     chosen = IMPLEMENTATIONS[choose(problem)]
     outputs, states, statistics = chosen.run(problem)

@@ -12,6 +12,7 @@ from keras_ln import backend
 from keras_ln.ops.cells.types import Cell, Settings
 from keras_ln.ops.recurrence.masked_scan import masked_scan
 from keras_ln.ops.recurrence.problem import Plan
+from keras_ln.ops.recurrence.zoneout import kept_of, zoned
 
 
 def forward(
@@ -20,7 +21,7 @@ def forward(
     states: tuple[Any, ...],
     weights: dict[str, Any],
     dropout_masks: tuple[Any, Any],
-    per_step: tuple[Any, Any],
+    per_step: tuple[Any, Any, Any],
     *,
     keep: bool = False,
     lean: bool = False,
@@ -36,8 +37,8 @@ def forward(
         states: those before the first step, tensors (B, U), h first.
         weights: kernel (D, nU), recurrent_kernel (U, nU) and vectors, by name.
         dropout_masks: of the inputs (B, D) and of h (B, U), or None each.
-        per_step: the mask (T, B, 1), and what is given to each step, or None
-            each.
+        per_step: the mask (T, B, 1), what is given to each step, and the
+            choices of zoneout by state (T, B, U), or None each.
         keep: whether a gradient needs the residuals, which are otherwise None.
         lean: whether the loop keeps no statistics: recomputing them after the
             loop launches fewer kernels.
@@ -52,18 +53,19 @@ def forward(
         statistics (T, ...), {} where the cell gives none, come in the order of
         the visits.
     """
-    cell, settings, go_backwards, return_all_outputs = plan
+    cell, settings, go_backwards, return_all_outputs, shares = plan
     input_mask, recurrent_mask = dropout_masks
-    valid, given = per_step
+    valid, given, choices = per_step
     inputs = time_major(sequences, input_mask)
     multiply = project if own_cell is None else own_cell.project
     projected = multiply(inputs, weights)
 
     def step(row: Any, states: Any, valid: Any) -> Any:
-        projected_t, given_t = row
+        projected_t, given_t, choices_t = row
+        kept = kept_of(shares, choices_t)
         if own_cell is not None:
             new = own_cell.step(projected_t, states, weights, recurrent_mask)
-            return tuple(new), ({}, None)
+            return zoned(new, states, kept), ({}, None)
         new, statistics, from_h = run_step(
             cell,
             projected_t,
@@ -77,7 +79,8 @@ def forward(
         )
         if lean or not (keep or cell.gives_statistics):
             statistics = {}
-        return new, (statistics, (states, from_h) if keep else None)
+        record = (statistics, (states, from_h) if keep else None)
+        return zoned(new, states, kept), record
 
     def output(states: tuple[Any, ...]) -> Any:
         if not return_all_outputs:
@@ -86,7 +89,7 @@ def forward(
 
     final_states, outputs, (statistics, kept) = masked_scan(
         step,
-        (projected, given),
+        (projected, given, choices),
         states,
         valid,
         output=output,

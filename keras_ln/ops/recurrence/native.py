@@ -33,6 +33,8 @@ def reason(problem: Problem) -> str | None:
     for name, known in _ACTIVATIONS.items():
         if getattr(plan.settings, name) is not ACTIVATIONS[known]:
             return f"The kernels have no `{name}` but {known}."
+    if plan.zoneout or problem.choices is not None:
+        return "The kernels have no zoneout."
     received = (problem.dtype, plan.settings.dtype)
     received += tuple(state.dtype for state in problem.states)
     dtypes = set(map(keras.backend.standardize_dtype, received))
@@ -84,7 +86,7 @@ def _operation(plan: Plan) -> Any:
         return forward(
             plan,
             *(sequences, states, weights, dropout_masks),
-            (valid, None),
+            (valid, None, None),
             keep=keep,
         )
 

@@ -11,6 +11,7 @@ import keras
 from keras_ln.ops import arguments
 from keras_ln.ops.activations import get_activation
 from keras_ln.ops.cells.types import Cell, Settings, Switch
+from keras_ln.ops.recurrence.zoneout import shares_of
 
 MATRICES = ("kernel", "recurrent_kernel")
 
@@ -24,6 +25,8 @@ class Plan(NamedTuple):
     go_backwards: bool = False
     # Whether to keep the outputs of every step.
     return_all_outputs: bool = True
+    # What stays of each state without choices, h first; () where nothing does.
+    zoneout: tuple[float, ...] = ()
 
 
 class Own(NamedTuple):
@@ -66,19 +69,26 @@ class Problem(NamedTuple):
     recurrent_mask: Any = None  # (B, U)
     # For `Cell.norms`, a structure of constants (T, ...), or None.
     given: Any = None
+    # Of zoneout, by state: bool (B, T, U), True where a unit keeps it, or None.
+    choices: tuple[Any, ...] | None = None
 
     @property
     def tensors(self) -> tuple[Any, ...]:
         """What `forward` takes after the plan."""
-        valid = None
+        valid = choices = None
         if self.mask is not None:
             valid = keras.ops.swapaxes(self.mask, 0, 1)[..., None]
+        if self.choices is not None:
+            choices = tuple(
+                None if of_state is None else keras.ops.swapaxes(of_state, 0, 1)
+                for of_state in self.choices
+            )
         return (
             self.sequences,
             self.states,
             self.weights,
             (self.input_mask, self.recurrent_mask),
-            (valid, self.given),
+            (valid, self.given, choices),
         )
 
 
@@ -112,6 +122,8 @@ def problem_of(
     own: Own | None = None,
     go_backwards: bool = False,
     return_all_outputs: bool = True,
+    zoneout: float = 0.0,
+    cell_zoneout: float | None = None,
     **settings: Any,
 ) -> Problem:
     """What is asked for, without the tensors.
@@ -128,6 +140,8 @@ def problem_of(
         own: see there.
         go_backwards: see `Plan`.
         return_all_outputs: see `Plan`.
+        zoneout: share of h that stays, a number in [0, 1).
+        cell_zoneout: that of c, where there is one; None for zero.
         **settings: those of `settings_of`.
     """
     wide = wide or arguments.at_least_float32(dtype)
@@ -137,6 +151,11 @@ def problem_of(
             settings_of(wide, **settings),
             bool(go_backwards),
             bool(return_all_outputs),
+            shares_of(
+                cell.states,
+                {"zoneout": zoneout, "cell_zoneout": cell_zoneout},
+                owner,
+            ),
         ),
         dtype,
         owner,

@@ -19,6 +19,7 @@ class Options(TypedDict, total=False):
     mask: Any
     input_mask: Any
     recurrent_mask: Any
+    zoneout: Any
     go_backwards: bool
     return_all_outputs: bool
     training: bool
@@ -34,6 +35,9 @@ _TEXT = """\
     input_mask: dropout mask of the inputs (B, D), scaled; a constant.
     recurrent_mask: dropout mask of h (B, U) on its way into the product,
         scaled; a constant.
+    zoneout: what stays of h, besides what the step makes of it. A number z in
+        [0, 1): h' = z * h + (1 - z) * h_new, as at inference. A bool tensor
+        (B, T, U), the choices of training: True where a unit keeps its h.
     go_backwards: visit the last step first; outputs come in the order of the
         visits.
     return_all_outputs: whether to return the outputs of every step.

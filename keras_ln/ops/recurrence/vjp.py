@@ -14,6 +14,7 @@ import keras
 from keras_ln import backend
 from keras_ln.ops.recurrence.forward import h_for_product, time_major, visits
 from keras_ln.ops.recurrence.problem import Plan
+from keras_ln.ops.recurrence.zoneout import kept_of, zoned_vjp
 
 
 def vjp(
@@ -25,10 +26,10 @@ def vjp(
     cotangents of the new states. The other gradients are computed from them
     after the loop, of all steps at once: more arithmetic in fewer kernels.
     """
-    cell, settings, go_backwards, _ = plan
+    cell, settings, go_backwards, _, shares = plan
     args, projected, statistics, (previous, from_h) = residuals
     sequences, states, weights, (input_mask, recurrent_mask), per_step = args
-    _, given = per_step
+    _, given, _ = per_step
     d_outputs, d_states, _ = cotangents
     if d_outputs is not None:
         d_outputs = keras.ops.transpose(d_outputs, (1, 0, 2))
@@ -73,7 +74,7 @@ def vjp(
 
     def body(carry: Any, row: Any) -> Any:
         d_states, d_vectors = carry
-        kept, (valid, given), d_output = row
+        residuals_t, (valid, given, choices), d_output = row
         if d_output is not None:
             d_states = (d_states[0] + widen(d_output), *d_states[1:])
         d_skipped: tuple[Any, ...] = (None,) * len(d_states)
@@ -81,12 +82,15 @@ def vjp(
         if valid is not None:
             d_skipped = tuple(keras.ops.where(valid, 0.0, d) for d in d_states)
             d_states = tuple(keras.ops.where(valid, d, 0.0) for d in d_states)
-        d_products, d_direct, more = cell_vjp(kept, d_states, valid, given)
+        d_states, d_kept = zoned_vjp(d_states, kept_of(shares, choices))
+        d_products, d_direct, more = cell_vjp(
+            residuals_t, d_states, valid, given
+        )
         d_h = widen(backend.matmul(d_products[1], transposed))
         if recurrent_mask is not None:
             d_h = d_h * widen(recurrent_mask)
         through = (d_h, *[None] * (len(states) - 1))
-        d_previous = tuple(map(_sum, through, d_direct, d_skipped))
+        d_previous = tuple(map(_sum, through, d_direct, d_skipped, d_kept))
         if lean:
             return (d_previous, None), d_states
         if vectors:
@@ -106,7 +110,8 @@ def vjp(
     )
     flat = keras.tree.map_structure(_flat, rows_of_loop)
     if lean:
-        # Rows that a mask leaves out have cotangents of zero by now.
+        # Where a mask leaves a row out, and where a unit keeps its state, the
+        # cotangents are zero by now.
         kept = keras.tree.map_structure(_flat, kept)
         flat, _, d_vectors = cell_vjp(kept, flat, None, None)
     d_from_x, d_from_h = flat

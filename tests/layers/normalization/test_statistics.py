@@ -187,6 +187,32 @@ def test_recurrent_statistics_count_the_batches_that_reach_them():
     check(layer, expected)  # step T was never reached, and stays
 
 
+def test_bnlstm_with_the_expectation_of_its_zoneout():
+    arguments = {"max_steps": T, "zoneout": 0.5, "cell_zoneout": 0.25}
+    layer = keras_ln.BNLSTM(2, momentum=0.9, **arguments)
+    model = keras.Sequential([keras.Input((T, F)), layer])
+    randomized(model)
+    single = keras_ln.BNLSTM(2, momentum=0.0, **arguments)
+    single.build((None, T, F))
+    single.set_weights(
+        [w for w in layer.get_weights() if w.dtype == np.float32]
+    )
+    single.cell.zoneouts = lambda *_: {"zoneout": 0.5, "cell_zoneout": 0.25}
+    x = example(20, steps=T)
+    recorded = []
+    for batch in batches_of(x):
+        single(batch, training=True)
+        recorded.append(copies(single.non_trainable_weights))
+    reestimate_statistics(model, x, batch_size=8)
+    for value, *right in zip(
+        copies(layer.non_trainable_weights), *recorded, strict=True
+    ):
+        np.testing.assert_allclose(
+            value, np.mean(right, 0), rtol=1e-3, atol=1e-4
+        )
+    assert layer.cell.zoneout_chooses
+
+
 def test_bnlstm_without_its_dropout():
     arguments = {"max_steps": T, "return_sequences": True}
     layer = keras_ln.BNLSTM(

@@ -71,6 +71,59 @@ def test_dropout_rate(row, name, rate):
         row.make(**{name: rate})
 
 
+@pytest.mark.parametrize(
+    "rate", [-0.1, 1, 1.0, float("nan"), True, "0.1", None]
+)
+@pytest.mark.parametrize("row", RECURRENT, ids=str)
+def test_zoneout(row, rate):
+    for name in ("zoneout", "cell_zoneout")[: row.state_count]:
+        expected = r"must be a number in \[0, 1\)"
+        with refused(f"`{name}`", expected, f"Received: {name}={rate!r}"):
+            row.make(**{name: rate})
+
+
+@pytest.mark.parametrize("name", ["LNSimpleRNN", "LNGRU"])
+def test_zoneout_of_a_state_that_is_not_there(name):
+    for row in (BY_NAME[name], BY_NAME[f"{name}Cell"]):
+        with refused(f"{row.name} .*`cell_zoneout`", "it has no state c"):
+            row.make(cell_zoneout=0.1)
+    function = getattr(
+        keras_ln.ops, "ln_gru" if "GRU" in name else "ln_simple_rnn"
+    )
+    weights = {
+        weight: x(*shape) for weight, shape in BY_NAME[name].weights.items()
+    }
+    with refused(
+        "`cell_zoneout`", f"{function.__name__} has no state c", "0.1"
+    ):
+        function(x(B, T, D), None, weights, cell_zoneout=0.1)
+
+
+@pytest.mark.parametrize("name", ["zoneout", "cell_zoneout"])
+@pytest.mark.parametrize(
+    "value, words",
+    [
+        (1.0, (r"number in \[0, 1\)", "=1.0")),
+        (x(B, T, U), ("bool tensor", "dtype float32")),
+        (x(T, B, U, dtype=bool), ("batch, time, units", r"\(4, 3, 3\)")),
+        (x(B, U, dtype=bool), ("batch, time, units", r"\(3, 3\)")),
+    ],
+    ids=lambda value: "",
+)
+def test_zoneout_of_the_functions(name, value, words):
+    weights = {"kernel": x(D, 4 * U), "recurrent_kernel": x(U, 4 * U)}
+    with refused(f"`{name}`", *words, "Received"):
+        keras_ln.ops.ln_lstm(x(B, T, D), None, weights, **{name: value})
+
+
+@pytest.mark.parametrize("zoneout", [0.0, 0.1])
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_unroll_needs_the_length(row, zoneout):
+    layer = row.make(unroll=True, zoneout=zoneout)
+    with refused("`unroll`", "steps is unknown", r"shape \(None, None, 2\)"):
+        layer(keras.Input((None, D)))
+
+
 @pytest.mark.parametrize("row", RECURRENT, ids=str)
 def test_arguments_of_keras_that_make_no_sense(row):
     with refused("`time_major`", row.name):

@@ -101,29 +101,39 @@ def test_weight_norm_ignores_the_length_of_v():
     assert abs(along).max() < 1e-4
 
 
-def test_gru_with_the_gate_turned():
+@pytest.mark.parametrize("use_bias", [True, False])
+def test_gru_with_the_gate_turned(use_bias):
     """Keras' update gate keeps the old h, ours opens to the new one."""
     # In float32 its loop on JAX with 64 bits refuses a carry of two dtypes.
     theirs = keras.layers.GRU(
-        U,
-        return_sequences=True,
-        reset_after=True,
-        use_bias=False,
-        dtype="float64",
+        U, return_sequences=True, use_bias=use_bias, dtype="float64"
     )
     theirs.build(X.shape)
     randomize(theirs)
-    ours = keras_ln.LNGRU(U, return_sequences=True, normalize=())
+    ours = keras_ln.LNGRU(
+        U, return_sequences=True, normalize=(), use_bias=use_bias
+    )
     ours.build(X.shape)
+    kernel, recurrent_kernel, *bias = theirs.get_weights()
+    biases = list(bias[0]) if bias else []
     turn = np.repeat([-1.0, 1.0, 1.0], U)  # sigmoid(-z) is 1 - sigmoid(z)
-    kernel, recurrent_kernel = theirs.get_weights()
-    ours.set_weights([kernel * turn, recurrent_kernel * turn])
+    weights = [kernel, recurrent_kernel, *biases]
+    ours.set_weights([weight * turn for weight in weights])
+    assert [w.name for w in ours.weights[2:]] == (
+        ["bias", "recurrent_bias"] if use_bias else []
+    )
     y = keras.ops.convert_to_numpy(ours(X))
     expected = keras.ops.convert_to_numpy(theirs(X))
     np.testing.assert_allclose(y, expected, **FLOAT32_VALUES)
-    oracle, _ = keras_gru(kernel, recurrent_kernel, X, np.zeros((B, U)))
+    oracle, _ = keras_gru(
+        kernel,
+        recurrent_kernel,
+        bias[0] if bias else 0.0,
+        X,
+        np.zeros((B, U)),
+    )
     np.testing.assert_allclose(y, oracle, **FLOAT32_VALUES)
-    ours.set_weights([kernel, recurrent_kernel])
+    ours.set_weights(weights)
     unturned = keras.ops.convert_to_numpy(ours(X))
     assert abs(unturned - expected).max() > 1e-2
 

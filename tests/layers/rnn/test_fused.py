@@ -8,6 +8,7 @@ from descriptors import SEQUENCE_LAYERS, T
 from pairwise import full_but, pairwise, parameters
 from recurrence import MASKS, Problem, arguments_of, same
 
+import keras_ln
 from keras_ln import backend, ops
 
 FACTORS = {
@@ -130,6 +131,39 @@ def test_training_stays_together(row):
     ):
         np.testing.assert_allclose(fused, loop, rtol=1e-7, atol=1e-9)
         assert abs(fused - first).max() > 0.0
+
+
+def test_gains_are_not_rounded_to_the_compute_dtype():
+    """WNLSTM is LNLSTM without sites on kernels normalised in float32."""
+    rng = np.random.default_rng(5)
+    layer = keras_ln.WNLSTM(16, dtype="mixed_bfloat16")
+    layer.build((4, 3, 8))
+    weights = {w.name: w.numpy() for w in layer.weights}
+    for name in ("kernel_g", "recurrent_g"):
+        weights[name] = rng.uniform(1.0, 2.0, weights[name].shape)
+    for weight in layer.weights:
+        weight.assign(weights[weight.name])
+    x = rng.normal(size=(4, 3, 8)).astype("float32")
+
+    def plain(gains):
+        twin = keras_ln.LNLSTM(16, normalize=(), dtype="mixed_bfloat16")
+        twin.build(x.shape)
+        for weight in twin.weights:
+            value = weights[weight.name]
+            if weight.name.endswith("kernel"):
+                g = weights[weight.name.removesuffix("_kernel") + "_g"]
+                value = gains(g) * value / np.linalg.norm(value, axis=0)
+            weight.assign(value)
+        return keras.ops.convert_to_numpy(twin(x)).astype("float32")
+
+    def rounded(g):
+        return keras.ops.convert_to_numpy(
+            keras.ops.cast(keras.ops.cast(g, "bfloat16"), "float32")
+        )
+
+    received = keras.ops.convert_to_numpy(layer(x)).astype("float32")
+    right, wrong = plain(lambda g: g), plain(rounded)
+    assert 5 * abs(received - right).mean() < abs(wrong - right).mean()
 
 
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)

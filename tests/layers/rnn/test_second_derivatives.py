@@ -127,6 +127,25 @@ def test_where_rows_have_no_variance(row, on_cpu, monkeypatch):
         np.testing.assert_allclose(found, expected, **TOLERANCE)
 
 
+def test_with_zoneout():
+    row = next(r for r in SEQUENCE_LAYERS if r.name == "LNLSTM")
+    problem = Problem(row, {"return_sequences": True})
+    rng = np.random.default_rng(0)
+    problem.choices = {
+        argument: rng.random((*problem.shape[:2], 3)) < 0.4
+        for argument in ("zoneout", "cell_zoneout")
+    }
+    fused, loop = (
+        gradient_penalty(
+            problem.layer(use_fused=use), problem.x, MASKS["middle"]
+        )
+        for use in (True, False)
+    )
+    assert abs(loop[0]).max() > 1e-3
+    for found, expected in zip(fused, loop, strict=True):
+        np.testing.assert_allclose(found, expected, **TOLERANCE)
+
+
 if BACKEND == "tensorflow":
 
     def test_persistent_tape():

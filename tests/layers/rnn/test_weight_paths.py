@@ -3,10 +3,11 @@
 import zipfile
 from pathlib import Path
 
+import h5py
 import keras
 import numpy as np
 import pytest
-from descriptors import LAYERS, SEQUENCE_LAYERS, D, T, randomize
+from descriptors import BY_NAME, LAYERS, SEQUENCE_LAYERS, D, T, randomize
 
 import keras_ln
 
@@ -114,3 +115,48 @@ def test_files_of_version_0_1_load(tmp_path):
         archive.extract("model.weights.h5", tmp_path)
     model.load_weights(tmp_path / "model.weights.h5")
     check_weights(model)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_gru_of_version_0_1_has_no_recurrent_bias(tmp_path, frozen):
+    """Its file loads, and computes what it did: the new bias is zero."""
+    row = BY_NAME["LNGRU"]
+    model = randomize(model_of(row, use_bias=True, center=False))
+    model.layers[0].cell.recurrent_bias.assign(np.zeros(9))
+    model.layers[0].trainable = not frozen
+    path = tmp_path / "new.weights.h5"
+    model.save_weights(path)
+    names = [weight.name for weight in model.weights]
+    assert names[2:4] == ["bias", "recurrent_bias"]
+    with h5py.File(path, "r+") as file:
+        saved = file["layers/lngru/cell/vars"]
+        del saved["3"]
+        for k in range(4, len(names)):
+            saved.move(str(k), str(k - 1))
+    loaded = randomize(model_of(row, use_bias=True, center=False), seed=1)
+    loaded.load_weights(path)
+    for new, old in zip(loaded.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(
+            new.numpy(), old.numpy(), err_msg=new.path
+        )
+    with h5py.File(path, "r+") as file:
+        del file["layers/lngru/cell/vars/4"]
+    with pytest.raises(ValueError, match="expected 6 variables"):
+        loaded.load_weights(path)
+
+
+def test_a_recurrent_bias_stands_in_for_the_recurrent_beta():
+    """Where the site has one, there is no other; as version 0.1 wrote it."""
+    row = BY_NAME["LNGRU"]
+    for arguments, there in (
+        ({}, False),
+        ({"center": False}, True),
+        ({"normalize": ("recurrent",)}, False),
+        ({"normalize": ("kernel",)}, True),
+        ({"normalize": ()}, True),
+        ({"normalize": (), "use_bias": False}, False),
+    ):
+        layer = row.make(**{"use_bias": True, **arguments})
+        layer.build((None, T, D))
+        names = [weight.name for weight in layer.weights]
+        assert ("recurrent_bias" in names) == there, arguments

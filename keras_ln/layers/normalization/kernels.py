@@ -1,0 +1,128 @@
+"""Where the kernels of a Keras layer are, and which of their axes are units'.
+
+A kernel's column is what one unit has of it.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import keras
+
+# Attributes that hold kernels, with what their gains are called. That of a
+# layer with `kernel` alone is called g.
+_GAINS = {
+    "kernel": "kernel_g",
+    "recurrent_kernel": "recurrent_g",
+    "depthwise_kernel": "depthwise_g",
+    "pointwise_kernel": "pointwise_g",
+}
+_TRANSPOSED = (
+    keras.layers.Conv1DTranspose,
+    keras.layers.Conv2DTranspose,
+    keras.layers.Conv3DTranspose,
+)
+_DEPTHWISE = (keras.layers.DepthwiseConv1D, keras.layers.DepthwiseConv2D)
+
+
+class Kernel(NamedTuple):
+    """A kernel: its variable, its gain's name, the axes of its units."""
+
+    owner: keras.layers.Layer
+    variable: keras.Variable
+    gain: str
+    units: tuple[int, ...]
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """The axes that a column runs over."""
+        rank = len(self.variable.shape)
+        return tuple(k for k in range(rank) if k not in self.units)
+
+    @property
+    def gain_shape(self) -> tuple[int, ...]:
+        """One number for each column."""
+        return tuple(self.variable.shape[k] for k in self.units)
+
+
+def kernels_of(layer: keras.layers.Layer) -> list[Kernel]:
+    """The kernels of a layer that is built, in the order of its weights.
+
+    Those of cells and of what Bidirectional and TimeDistributed hold are
+    among them.
+
+    Raises:
+        ValueError: if there is none, or one that cannot be replaced.
+    """
+    kernels = [
+        Kernel(owner, variable, gain, _units(owner, name, variable))
+        for prefix, owner in owners(layer)
+        for name, gain, variable in _variables(owner, prefix)
+    ]
+    if not kernels:
+        raise ValueError(
+            "WeightNormalization needs a layer with a kernel. Received: "
+            f"{layer.name}, {type(layer).__name__}, which has none."
+        )
+    return kernels
+
+
+def owners(
+    layer: keras.layers.Layer, prefix: str = ""
+) -> Iterator[tuple[str, keras.layers.Layer]]:
+    """What may hold kernels, each with what their gains' names begin with."""
+    if isinstance(layer, keras.layers.Bidirectional):
+        yield from owners(layer.forward_layer, f"{prefix}forward_")
+        yield from owners(layer.backward_layer, f"{prefix}backward_")
+    elif isinstance(layer, keras.layers.TimeDistributed):
+        yield from owners(layer.layer, prefix)
+    elif isinstance(layer, keras.layers.RNN):
+        yield from owners(layer.cell, prefix)
+    elif isinstance(layer, keras.layers.StackedRNNCells):
+        for k, cell in enumerate(layer.cells):
+            yield from owners(cell, f"{prefix}cell_{k}_")
+    else:
+        yield prefix, layer
+
+
+def _variables(
+    owner: keras.layers.Layer, prefix: str
+) -> Iterator[tuple[str, str, keras.Variable]]:
+    # A property, in some layers: read once.
+    found = {name: getattr(owner, name, None) for name in _GAINS}
+    found = {
+        name: kernel for name, kernel in found.items() if kernel is not None
+    }
+    for name, kernel in found.items():
+        if getattr(owner, "quantization_mode", None) or not (
+            isinstance(kernel, keras.Variable)
+            and keras.backend.is_float_dtype(kernel.dtype)
+        ):
+            raise ValueError(
+                "WeightNormalization needs a kernel that is a weight of "
+                "floating point, neither quantised nor with LoRA; `remove` "
+                "the normalisation first, and quantise or enable LoRA then. "
+                f"Received: {owner.name}, {type(owner).__name__}."
+            )
+        gain = "g" if [*found] == ["kernel"] and not prefix else _GAINS[name]
+        yield name, prefix + gain, kernel
+
+
+def _units(
+    owner: keras.layers.Layer, name: str, kernel: keras.Variable
+) -> tuple[int, ...]:
+    """The axes of the kernel that count its units."""
+    last = len(kernel.shape) - 1
+    if name == "depthwise_kernel" or isinstance(owner, _DEPTHWISE):
+        return (last - 1, last)
+    if isinstance(owner, _TRANSPOSED):
+        return (last - 1,)
+    if isinstance(owner, keras.layers.EinsumDense):
+        letters, outputs = einsum_axes(owner)
+        return tuple(k for k, axis in enumerate(letters) if axis in outputs)
+    return (last,)
+
+
+def einsum_axes(layer: keras.layers.EinsumDense) -> tuple[str, str]:
+    """The letters of the kernel's and of the outputs' axes."""
+    operands, _, outputs = layer.equation.partition("->")
+    return operands.partition(",")[2], outputs

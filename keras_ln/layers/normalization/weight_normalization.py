@@ -1,0 +1,331 @@
+"""Weight normalization around any layer with a kernel."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from typing import TYPE_CHECKING, Any
+
+import keras
+
+from keras_ln._keras import is_rematerialized, uncast
+from keras_ln.layers.base_layer import BaseLayer
+from keras_ln.layers.normalization.data_initialization import (
+    check_scale,
+    standardizing_arrays,
+)
+from keras_ln.layers.normalization.kernels import kernels_of, owners
+from keras_ln.layers.normalization.substitution import Substitution
+from keras_ln.layers.normalization.weight_norm_dense import WeightNormDense
+from keras_ln.layers.rnn.wn_lstm import WNLSTMCell
+from keras_ln.layers.types import Shape
+from keras_ln.ops import arguments
+from keras_ln.ops.normalization.weight_normalization import (
+    column_norms,
+    normalized_kernel,
+)
+
+if TYPE_CHECKING:  # In typing since Python 3.11.
+    from typing_extensions import Self
+
+
+# Whose kernels have lengths of their own already.
+_NORMALIZED = (
+    WeightNormDense,
+    WNLSTMCell,
+    keras.layers.SpectralNormalization,
+)
+
+
+def _of_layer(name: str) -> Any:
+    return property(
+        lambda self: getattr(self.layer, name),
+        lambda self, value: setattr(self.layer, name, value),
+        doc=f"The layer's `{name}`.",
+    )
+
+
+@keras.saving.register_keras_serializable(package="keras_ln")
+class WeightNormalization(BaseLayer, keras.layers.Wrapper):
+    """A layer whose kernels' columns are `g * v / ||v||`.
+
+    The kernel of the layer inside is v. In a call the layer sees
+    `g * v / ||v||` in its place, with the Euclidean norm of each unit's column
+    of v, so that the length and the direction of a unit's weights are trained
+    apart. The kernel is normalised in at least float32, once per call. A
+    column of zeros stays zero.
+
+    | layer                           | `kernel`      | `g`    | norm over |
+    |---------------------------------|---------------|--------|-----------|
+    | Dense                           | (D, U)        | (U,)   | D         |
+    | Conv1D, Conv2D, Conv3D          | (..., D, U)   | (U,)   | all but U |
+    | Conv1DTranspose and its like    | (..., U, D)   | (U,)   | all but U |
+    | DepthwiseConv1D, 2D             | (..., D, M)   | (D, M) | the steps |
+    | EinsumDense                     | by `equation` | units' | the rest  |
+    | with a `kernel` of another kind | (..., U)      | (U,)   | all but U |
+
+    LSTM, GRU, SimpleRNN, and RNN with any cells, have two kernels, with the
+    gains `kernel_g` and `recurrent_g`; SeparableConv1D and 2D have
+    `depthwise_g` and `pointwise_g`. With several cells `cell_0_` and so on
+    stands before these names, inside Bidirectional `forward_` or `backward_`.
+
+    The gains start at the norms of the columns: neither a new layer nor one
+    that is trained changes what it computes when it is wrapped. Regularizers
+    and constraints of a kernel are about v.
+
+    Inputs, outputs, masks, states and call arguments are those of the layer,
+    as are the attributes that Bidirectional needs, and the dtype policy.
+
+    Args:
+        layer: the layer, built or not.
+        **kwargs: arguments of `keras.layers.Layer`, such as `name`. `dtype`
+            and, unless it is given, `trainable` are those of `layer`.
+
+    Raises:
+        ValueError: if `layer` is no layer, has no kernel (known at the latest
+            when it is built), is a cell, is normalised already, is quantised
+            or has LoRA, was made in a `keras.RematScope`, or has another dtype
+            policy than `dtype`.
+
+    Source: Salimans and Kingma, "Weight Normalization" (2016), eq. 2.
+
+    >>> import keras
+    >>> layer = WeightNormalization(keras.layers.Conv1D(4, 3))
+    >>> tuple(layer(keras.ops.ones((2, 7, 5))).shape)
+    (2, 5, 4)
+    >>> [(w.name, tuple(w.shape)) for w in layer.weights]
+    [('g', (4,)), ('kernel', (3, 5, 4)), ('bias', (4,))]
+    """
+
+    # What Bidirectional reads and sets, and users of stateful layers call.
+    go_backwards = _of_layer("go_backwards")
+    return_sequences = _of_layer("return_sequences")
+    return_state = _of_layer("return_state")
+    stateful = _of_layer("stateful")
+    zero_output_for_mask = _of_layer("zero_output_for_mask")
+    use_cudnn = _of_layer("use_cudnn")
+    states = _of_layer("states")
+    reset_state = _of_layer("reset_state")
+    get_initial_state = _of_layer("get_initial_state")
+
+    def __init__(self, layer: Any, **kwargs: Any) -> None:
+        """Checks and stores the arguments that the class lists."""
+        _check_can_be_wrapped(layer)
+        of_layer = layer.dtype_policy
+        policy = keras.dtype_policies.get(kwargs.pop("dtype", None) or of_layer)
+        if policy.name != of_layer.name:
+            raise ValueError(
+                "The dtype of WeightNormalization is that of the layer inside; "
+                f"give it to that one. Received: dtype={policy.name!r} around "
+                f"{layer.name} of {of_layer.name!r}."
+            )
+        kwargs.setdefault("trainable", layer.trainable)
+        super().__init__(layer, dtype=of_layer, **kwargs)
+        self._gains: dict[str, Any] = {}
+        self._call_arguments = (*inspect.signature(layer.call).parameters,)
+        self.supports_masking = True
+        self.input_spec = layer.input_spec
+
+    def build(self, input_shape: Shape) -> None:
+        """Builds the layer where it is not, and creates the gains."""
+        super().build(input_shape)
+        self.input_spec = self.layer.input_spec
+        for kernel in kernels_of(self.layer):
+            # An initializer, not an assignment: Keras may put off the initial
+            # values of both until the build is over.
+            def norms(shape, dtype=None, kernel=kernel):
+                value = column_norms(uncast(kernel.variable), kernel.columns)
+                return keras.ops.cast(value, dtype)
+
+            self._gains[kernel.gain] = self.add_weight(
+                name=kernel.gain,
+                shape=kernel.gain_shape,
+                initializer=norms,
+                autocast=False,
+            )
+
+    def call(
+        self,
+        inputs: Any,
+        initial_state: Any = None,
+        mask: Any = None,
+        training: bool | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Calls the layer with normalised kernels."""
+        options = self._options(initial_state, mask, training, kwargs)
+        with Substitution(self._normalized_kernels()) as scope:
+            outputs = self.layer(inputs, **options)
+        for loss in scope.losses_left():
+            self.add_loss(loss)
+        return outputs
+
+    def compute_output_spec(
+        self,
+        inputs: Any,
+        initial_state: Any = None,
+        mask: Any = None,
+        training: bool | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Shapes and dtypes of the layer's outputs for symbolic inputs."""
+        options = self._options(initial_state, mask, training, kwargs)
+        return self.layer.compute_output_spec(inputs, **options)
+
+    def compute_output_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """The layer's."""
+        return self.layer.compute_output_shape(*args, **kwargs)
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+        """The layer's; None where it does not support masks."""
+        if not self.layer.supports_masking:
+            return None
+        return self.layer.compute_mask(inputs, previous_mask)
+
+    def remove(self) -> Any:
+        """A plain layer, as the one inside, that computes the same.
+
+        Its kernels are `g * v / ||v||`; its other weights, and its arguments,
+        are those of the layer inside, which stays as it is.
+
+        Raises:
+            ValueError: if there are no weights yet.
+        """
+        if not self.built:
+            raise ValueError(
+                "`remove` needs weights. Call the layer, or its build method, "
+                "first."
+            )
+        layer = self.layer
+        plain = type(layer).from_config(layer.get_config())
+        if not plain.built:
+            plain.build_from_config(layer.get_build_config())
+        kernels = self._normalized_kernels()
+        for new, old in zip(plain.variables, layer.variables, strict=True):
+            # Not the tensor itself: `fit` on JAX gives its own away.
+            value = kernels.get(id(old), old)
+            new.assign(keras.ops.convert_to_numpy(value))
+        return plain
+
+    def initialize_from_data(self, x: Any, scale: float = 1.0) -> None:
+        """Sets the gain and the bias from data, once, before training.
+
+        Afterwards the pre-activations of `x` have mean 0 and standard
+        deviation `scale` (1/n) in every unit, over all other axes. v stays.
+
+        Args:
+            x: tensor or array of typical inputs of this layer.
+            scale: the standard deviation, > 0.
+
+        Raises:
+            ValueError: if `scale` is not positive; if the layer is recurrent,
+                has two kernels, or no bias for each unit; if a column of v is
+                zero, or a unit's pre-activations are constant or not finite
+                over `x`.
+
+        Source: Salimans and Kingma, "Weight Normalization" (2016), eq. 5, 6.
+        """
+        check_scale(scale)
+        x = keras.ops.convert_to_tensor(x)
+        arguments.check_floating("x", x.dtype)
+        if not self.built:
+            self.build(tuple(x.shape))
+        kernel, *others = kernels_of(self.layer)
+        if others or kernel.owner is not self.layer:
+            raise ValueError(
+                "`initialize_from_data` is for layers with one kernel, whose "
+                "outputs alone it feeds: not for recurrent layers, nor for "
+                "SeparableConv, nor from outside of TimeDistributed. "
+                f"Received: {type(self.layer).__name__}."
+            )
+        bias: Any = getattr(self.layer, "bias", None)
+        size = 0 if bias is None else math.prod(bias.shape)
+        if size != math.prod(kernel.gain_shape):
+            raise ValueError(
+                "`initialize_from_data` sets a bias for each unit, so that its "
+                f"mean is 0. Received: {self.layer.name} with {size} biases "
+                f"for the gains {kernel.gain_shape}."
+            )
+        g, values = standardizing_arrays(self.layer, kernel, x, scale)
+        self._gains[kernel.gain].assign(g)
+        bias.assign(values)
+
+    @classmethod
+    def from_config(
+        cls,
+        config: dict[str, Any],
+        custom_objects: dict[str, Any] | None = None,
+    ) -> Self:
+        """A layer from its `get_config`.
+
+        `go_backwards`, which Bidirectional adds, is handed to the layer
+        inside.
+        """
+        config = dict(config)
+        inside = config.pop("layer")
+        if "go_backwards" in config:
+            inside = {
+                **inside,
+                "config": {
+                    **inside["config"],
+                    "go_backwards": config.pop("go_backwards"),
+                },
+            }
+        layer = keras.saving.deserialize_keras_object(
+            inside, custom_objects=custom_objects
+        )
+        return cls(layer, **config)
+
+    def _options(self, initial_state, mask, training, others):
+        """The arguments for the layer's call: those that it takes."""
+        options = {"mask": mask, "training": training}
+        options = {
+            name: value
+            for name, value in options.items()
+            if value is not None and name in self._call_arguments
+        }
+        if initial_state is not None:
+            options["initial_state"] = initial_state
+        return {**options, **others}
+
+    def _normalized_kernels(self):
+        """What stands for the kernels in a call, by their ids."""
+        return {
+            id(kernel.variable): normalized_kernel(
+                uncast(kernel.variable),
+                self._gains[kernel.gain],
+                kernel.columns,
+            )
+            for kernel in kernels_of(self.layer)
+        }
+
+
+def _check_can_be_wrapped(layer):
+    """`ValueError` for what has no kernels of its own to normalise."""
+    if not isinstance(layer, keras.layers.Layer):
+        raise ValueError(
+            "Argument `layer` must be a layer of Keras 3. Received: "
+            f"layer={layer!r}"
+        )
+    if hasattr(layer, "state_size") and not isinstance(layer, keras.layers.RNN):
+        raise ValueError(
+            "WeightNormalization normalises the kernels of a sequence once, "
+            "so it goes around the layer, as in "
+            "WeightNormalization(keras.layers.RNN(cell)). Received: the cell "
+            f"{layer.name}."
+        )
+    for _, owner in owners(layer):
+        if isinstance(owner, (*_NORMALIZED, WeightNormalization)):
+            raise ValueError(
+                f"{type(owner).__name__} normalises its kernel itself: leave "
+                f"WeightNormalization out. Received: {layer.name}."
+            )
+    if is_rematerialized(layer):
+        raise ValueError(
+            "WeightNormalization replaces the kernel while the layer is "
+            "called, and not when that runs again in the backward pass: make "
+            "the layer outside of RematScope, and WeightNormalization inside. "
+            f"Received: {layer.name}, made in a RematScope."
+        )
+    if layer.built:
+        kernels_of(layer)

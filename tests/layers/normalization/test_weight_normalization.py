@@ -1,0 +1,278 @@
+"""WeightNormalization around every kind of layer, against the plain layers.
+
+Letters: B batch, U units.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import keras
+import numpy as np
+import pytest
+from backend_gradients import value_and_gradients
+from reference import gradients
+from tolerances import FLOAT64, SAME_PROGRAM
+
+import keras_ln
+from keras_ln import WeightNormalization
+
+layers = keras.layers
+full = pytest.mark.full
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A layer, and the kernel and the axes of its units for each gain."""
+
+    make: Callable
+    shape: tuple
+    gains: dict
+
+
+def _one(*units):
+    return {"g": ("kernel", units)}
+
+
+RNN = {
+    "kernel_g": ("kernel", (1,)),
+    "recurrent_g": ("recurrent_kernel", (1,)),
+}
+SEPARABLE = {
+    "depthwise_g": ("depthwise_kernel", (-2, -1)),
+    "pointwise_g": ("pointwise_kernel", (-1,)),
+}
+KINDS = {
+    "Dense": Kind(lambda **k: layers.Dense(4, **k), (3, 5), _one(1)),
+    "Conv1D": Kind(
+        lambda **k: layers.Conv1D(4, 3, strides=2, **k), (2, 8, 3), _one(-1)
+    ),
+    "Conv2D": Kind(lambda **k: layers.Conv2D(4, 2, **k), (2, 4, 4, 3), _one(3)),
+    "Conv3D": Kind(
+        lambda **k: layers.Conv3D(2, 2, **k), (2, 3, 3, 3, 2), _one(4)
+    ),
+    "Conv1DTranspose": Kind(
+        lambda **k: layers.Conv1DTranspose(4, 3, strides=2, **k),
+        (2, 4, 3),
+        _one(1),
+    ),
+    "Conv2DTranspose": Kind(
+        lambda **k: layers.Conv2DTranspose(4, 2, **k), (2, 3, 3, 2), _one(2)
+    ),
+    "Conv3DTranspose": Kind(
+        lambda **k: layers.Conv3DTranspose(3, 2, **k), (2, 2, 2, 2, 2), _one(3)
+    ),
+    "DepthwiseConv1D": Kind(
+        lambda **k: layers.DepthwiseConv1D(3, depth_multiplier=2, **k),
+        (2, 5, 3),
+        _one(1, 2),
+    ),
+    "DepthwiseConv2D": Kind(
+        lambda **k: layers.DepthwiseConv2D(2, depth_multiplier=2, **k),
+        (2, 4, 4, 3),
+        _one(2, 3),
+    ),
+    "SeparableConv1D": Kind(
+        lambda **k: layers.SeparableConv1D(4, 3, **k), (2, 5, 3), SEPARABLE
+    ),
+    "SeparableConv2D": Kind(
+        lambda **k: layers.SeparableConv2D(4, 2, **k), (2, 3, 3, 2), SEPARABLE
+    ),
+    "EinsumDense": Kind(
+        lambda **k: layers.EinsumDense(
+            "abc,cde->abde", (None, 2, 3), bias_axes="de", **k
+        ),
+        (2, 3, 4),
+        _one(1, 2),
+    ),
+    "EinsumDense of each step": Kind(
+        lambda **k: layers.EinsumDense(
+            "abc,bcd->abd", (2, 3), bias_axes="bd", **k
+        ),
+        (3, 2, 4),
+        _one(0, 2),
+    ),
+    "LSTM": Kind(lambda **k: layers.LSTM(2, **k), (2, 3, 4), RNN),
+    "GRU": Kind(lambda **k: layers.GRU(2, **k), (2, 3, 4), RNN),
+    "SimpleRNN": Kind(lambda **k: layers.SimpleRNN(2, **k), (2, 3, 4), RNN),
+    "RNN": Kind(
+        lambda **k: layers.RNN(layers.LSTMCell(2, **k), **k), (2, 3, 4), RNN
+    ),
+    "LNLSTM": Kind(lambda **k: keras_ln.LNLSTM(2, **k), (2, 3, 4), RNN),
+    "ConvLSTM1D": Kind(
+        lambda **k: layers.ConvLSTM1D(2, 2, **k),
+        (2, 3, 4, 2),
+        {
+            "kernel_g": ("kernel", (2,)),
+            "recurrent_g": ("recurrent_kernel", (2,)),
+        },
+    ),
+    "TimeDistributed": Kind(
+        lambda **k: layers.TimeDistributed(layers.Dense(4, **k), **k),
+        (2, 3, 5),
+        _one(1),
+    ),
+}
+# Beside kinds like them that are quick.
+FULL = (
+    *("Conv3D", "Conv2DTranspose", "Conv3DTranspose", "DepthwiseConv1D"),
+    *("SeparableConv2D", "EinsumDense of each step", "GRU", "SimpleRNN"),
+    *("ConvLSTM1D",),
+)
+NAMES = [
+    pytest.param(name, marks=full) if name in FULL else name for name in KINDS
+]
+
+
+def to_numpy(x):
+    return np.asarray(keras.ops.convert_to_numpy(x))
+
+
+def weight_norm(v, g, units):
+    """The oracle: g * v / ||v|| for kernels of any rank.
+
+    Real and complex v: the norm of a complex step is analytic.
+    """
+    units = [axis % v.ndim for axis in units]
+    letters = "abcdef"[: v.ndim]
+    columns = "".join(letters[axis] for axis in units)
+    norms = np.sqrt(np.einsum(f"{letters},{letters}->{columns}", v, v))
+    return np.einsum(f"{letters},{columns}->{letters}", v, g / norms)
+
+
+def weight_norm_vjp(v, g, units, cotangent):
+    """Gradients of v and g, by Salimans and Kingma's eq. 3."""
+    units = [axis % v.ndim for axis in units]
+    letters = "abcdef"[: v.ndim]
+    columns = "".join(letters[axis] for axis in units)
+
+    def dot(a, b):
+        return np.einsum(f"{letters},{letters}->{columns}", a, b)
+
+    def times(a, b):
+        return np.einsum(f"{letters},{columns}->{letters}", a, b)
+
+    norms = np.sqrt(dot(v, v))
+    of_g = dot(cotangent, v) / norms
+    of_v = times(cotangent, g / norms) - times(v, g * of_g / norms**2)
+    return of_v, of_g
+
+
+def example(shape, seed=1, dtype="float32"):
+    return np.random.default_rng(seed).normal(size=shape).astype(dtype)
+
+
+def wrapped(name, seed=0, **arguments):
+    """The wrapped layer with random weights, and the arrays by name."""
+    kind = KINDS[name]
+    layer = WeightNormalization(kind.make(**arguments))
+    layer.build(kind.shape)
+    rng = np.random.default_rng(seed)
+    for weight in layer.weights:
+        shape = tuple(weight.shape)
+        weight.assign(0.5 * rng.normal(size=shape) + weight.name.endswith("g"))
+    return layer, {w.name: to_numpy(w).astype("float64") for w in layer.weights}
+
+
+def plain(name, weights, **arguments):
+    """The plain layer with the effective kernels, by the oracle."""
+    kind = KINDS[name]
+    effective = dict(weights)
+    for gain, (kernel, units) in kind.gains.items():
+        effective[kernel] = weight_norm(
+            weights[kernel], effective.pop(gain), units
+        )
+    layer = kind.make(**arguments)
+    layer.build(kind.shape)
+    layer.set_weights([effective[w.name] for w in layer.weights])
+    return layer
+
+
+def tolerance(dtype):
+    return FLOAT64 if dtype == "float64" else {"rtol": 1e-4, "atol": 1e-5}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_and_gradients(name):
+    kind = KINDS[name]
+    layer, weights = wrapped(name, dtype="float64")
+    assert {*weights} >= {*kind.gains}
+    x = example(kind.shape, dtype="float64")
+    twin = plain(name, weights, dtype="float64")
+    cotangent = example(to_numpy(twin(x)).shape, seed=2, dtype="float64")
+    ours, theirs = (
+        value_and_gradients(one, x, [cotangent]) for one in (layer, twin)
+    )
+    # Some of Keras' layers compute in float32 on JAX and torch.
+    close = tolerance("float64" if name == "Conv1D" else "float32")
+    np.testing.assert_allclose(ours.outputs[0], theirs.outputs[0], **close)
+    expected = dict(theirs.gradients)
+    for gain, (kernel, units) in kind.gains.items():
+        expected[kernel], expected[gain] = weight_norm_vjp(
+            weights[kernel], weights[gain], units, expected[kernel]
+        )
+    assert set(ours.gradients) == set(expected)
+    for key, gradient in expected.items():
+        assert abs(gradient).max() > 1e-3, key
+        np.testing.assert_allclose(
+            ours.gradients[key], gradient, err_msg=key, **close
+        )
+
+
+def test_gradients_of_a_convolution_to_the_last_digit():
+    """The whole of it, written in NumPy, by the complex step."""
+    layer, weights = wrapped("Conv1D", dtype="float64")
+    x = example((2, 8, 3), dtype="float64")
+    cotangent = example((2, 3, 4), seed=2, dtype="float64")
+
+    def convolution(a):
+        kernel = weight_norm(a["kernel"], a["g"], (2,))
+        steps = [
+            np.einsum("bkd,kdu->bu", a["x"][:, t : t + 3], kernel)
+            for t in (0, 2, 4)
+        ]
+        return np.stack(steps, axis=1) + a["bias"]
+
+    result = value_and_gradients(layer, x, [cotangent])
+    sources = {"x": x, **weights}
+    np.testing.assert_allclose(
+        result.outputs[0], convolution(sources), **FLOAT64
+    )
+    right = gradients.complex_step(
+        lambda a: (convolution(a) * cotangent).sum(), sources
+    )
+    assert set(result.gradients) == set(right)
+    for key, gradient in right.items():
+        np.testing.assert_allclose(
+            result.gradients[key], gradient, err_msg=key, **FLOAT64
+        )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_wrapping_changes_no_function_and_removing_neither(name):
+    kind = KINDS[name]
+    # Keras' GRU in float32 fails on JAX with 64 bits.
+    x = example(kind.shape, dtype="float64")
+    trained = kind.make(dtype="float64")
+    trained.build(kind.shape)
+    for weight in trained.weights:
+        weight.assign(example(weight.shape, seed=3))
+    expected = to_numpy(trained(x))
+    layer = WeightNormalization(trained)
+    np.testing.assert_allclose(to_numpy(layer(x)), expected, **SAME_PROGRAM)
+    weights = {w.name: to_numpy(w) for w in layer.weights}
+    for gain, (kernel, units) in kind.gains.items():
+        v = weights[kernel].astype("float64")
+        columns = tuple({*range(v.ndim)} - {axis % v.ndim for axis in units})
+        np.testing.assert_allclose(
+            weights[gain], np.sqrt((v * v).sum(columns)), rtol=1e-6
+        )
+        # Now it is another function, which `remove` keeps.
+        variable = next(w for w in layer.weights if w.name == gain)
+        variable.assign(weights[gain] * example(weights[gain].shape, seed=4))
+    changed = to_numpy(layer(x))
+    assert abs(changed - expected).max() > 1e-3
+    removed = layer.remove()
+    assert type(removed) is type(trained) and removed is not trained
+    assert removed.get_config() == trained.get_config()
+    np.testing.assert_allclose(to_numpy(removed(x)), changed, **SAME_PROGRAM)
+    np.testing.assert_array_equal(to_numpy(layer(x)), changed)

@@ -1,0 +1,155 @@
+"""WeightNormalization.initialize_from_data, for every kind of layer."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_ln import WeightNormalization, WeightNormDense
+
+layers = keras.layers
+
+
+def to_numpy(x):
+    return np.asarray(keras.ops.convert_to_numpy(x))
+
+
+def example(shape, seed=1):
+    x = np.random.default_rng(seed).normal(size=shape)
+    return (3.0 + 2.0 * x).astype("float32")
+
+
+# A layer, the shape of its inputs, and the axes of the outputs that are units'.
+KINDS = {
+    "Dense": (layers.Dense(4, activation="relu"), (64, 5), (1,)),
+    "Dense of three axes": (layers.Dense(4), (8, 9, 5), (2,)),
+    "Conv1D": (layers.Conv1D(4, 3, strides=2), (8, 12, 3), (2,)),
+    "Conv2D": (layers.Conv2D(4, 2), (8, 5, 5, 3), (3,)),
+    "Conv1DTranspose": (layers.Conv1DTranspose(4, 3), (16, 6, 3), (2,)),
+    "DepthwiseConv2D": (
+        layers.DepthwiseConv2D(2, depth_multiplier=2),
+        (8, 5, 5, 3),
+        (3,),
+    ),
+    "EinsumDense": (
+        layers.EinsumDense("abc,ced->abde", (None, 2, 3), bias_axes="de"),
+        (8, 9, 4),
+        (2, 3),
+    ),
+    "EinsumDense of any rank": (
+        layers.EinsumDense("...c,cd->...d", 3, bias_axes="d"),
+        (8, 9, 4),
+        (2,),
+    ),
+    "EinsumDense, the units before": (
+        layers.EinsumDense("abc,cd->adb", (3, None), bias_axes="d"),
+        (8, 9, 4),
+        (1,),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_mean_0_and_deviation_of_the_pre_activations(name):
+    layer, shape, units = KINDS[name]
+    linear = type(layer).from_config(
+        {**layer.get_config(), "activation": "linear"}
+    )
+    layer = WeightNormalization(layer)
+    x = example(shape)
+    layer.build(shape)
+    kernel = next(w for w in layer.weights if w.name == "kernel")
+    # Columns of very different lengths: statistics of x . v are not enough.
+    kernel.assign(to_numpy(kernel) * np.logspace(-1, 1, kernel.shape[-1]))
+    v = to_numpy(kernel)
+    layer.initialize_from_data(x, 0.5)
+    np.testing.assert_array_equal(to_numpy(kernel), v)
+
+    linear.build(shape)
+    linear.set_weights(layer.remove().get_weights())
+    y = to_numpy(linear(x)).astype("float64")
+    others = tuple({*range(y.ndim)} - {*units})
+    np.testing.assert_allclose(y.mean(others), 0.0, atol=1e-5)
+    np.testing.assert_allclose(y.std(others), 0.5, rtol=1e-4)
+
+
+def test_it_is_that_of_weight_norm_dense():
+    x = example((32, 5))
+    ours = WeightNormalization(layers.Dense(4))
+    ours.initialize_from_data(x)  # builds it
+    theirs = WeightNormDense(4)
+    theirs.build(x.shape)
+    theirs.set_weights([*ours.get_weights()[1:2], np.ones(4), np.zeros(4)])
+    theirs.initialize_from_data(x)
+    for name in ("g", "kernel", "bias"):
+        values = [
+            to_numpy(next(w for w in layer.weights if w.name == name))
+            for layer in (ours, theirs)
+        ]
+        np.testing.assert_allclose(*values, rtol=1e-5, atol=1e-6)
+
+
+def test_mixed_precision_is_initialised_in_float32():
+    layer = WeightNormalization(layers.Dense(4, dtype="mixed_float16"))
+    x = 1e3 * example((32, 5))  # whose squares overflow float16
+    layer.initialize_from_data(x)
+    dense = layer.remove()
+    kernel, bias = (w.astype("float64") for w in dense.get_weights())
+    y = x @ kernel + bias
+    np.testing.assert_allclose(y.mean(0), 0.0, atol=1e-3)
+    np.testing.assert_allclose(y.std(0), 1.0, rtol=1e-3)
+
+
+def refused(layer, shape=(4, 6, 5), x=None, **options):
+    layer = WeightNormalization(layer)
+    layer.build(shape)
+    before = [np.array(w) for w in layer.get_weights()]
+    with pytest.raises(ValueError) as raised:
+        layer.initialize_from_data(
+            example(shape) if x is None else x, **options
+        )
+    for new, old in zip(layer.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(new, old)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        layers.LSTM(3),
+        layers.Bidirectional(layers.LSTM(3)),
+        layers.TimeDistributed(layers.Dense(3)),
+        layers.SeparableConv1D(3, 2),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_layers_without_one_kernel(layer):
+    message = refused(layer)
+    assert "is for layers with one kernel" in message
+    assert f"Received: {type(layer).__name__}." in message
+
+
+def test_layers_without_a_bias_for_each_unit():
+    assert "with 0 biases for the gains (3,)" in refused(
+        layers.Dense(3, use_bias=False)
+    )
+    assert "with 3 biases for the gains (2, 3)" in refused(
+        layers.EinsumDense("abc,cde->abde", (None, 2, 3), bias_axes="e")
+    )
+
+
+def test_useless_data():
+    assert "units [0, 1, 2]: the pre-activations are constant" in refused(
+        layers.Dense(3), (4, 5), np.ones((4, 5), "float32")
+    )
+    broken = example((4, 5))
+    broken[1, 2] = np.nan
+    assert "not finite, over `x`" in refused(layers.Dense(3), (4, 5), broken)
+    assert "kernel column is zero" in refused(
+        layers.Dense(3, kernel_initializer="zeros"), (4, 5)
+    )
+    assert "`x` must have a floating-point" in refused(
+        layers.Dense(3), (4, 5), np.ones((4, 5), "int32")
+    )
+    assert "`scale` must be a finite number > 0" in refused(
+        layers.Dense(3), (4, 5), scale=0.0
+    )

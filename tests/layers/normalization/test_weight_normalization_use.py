@@ -1,0 +1,463 @@
+"""WeightNormalization as users meet it: fit, files, masks, states, threads.
+
+Beside each model stands its twin of plain layers or of our weight-normalised
+ones. Letters: T time, D input features, U units.
+"""
+
+import concurrent.futures
+
+import keras
+import numpy as np
+import pytest
+from backend_gradients import value_and_gradients
+from tolerances import FLOAT32, SAME_PROGRAM
+
+import keras_ln
+from keras_ln import WeightNormalization
+
+layers = keras.layers
+T, D, U = 4, 3, 2
+
+
+def to_numpy(x):
+    return np.asarray(keras.ops.convert_to_numpy(x))
+
+
+def example(*shape, seed=1):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+def weight(layer, name):
+    return next(w for w in layer.weights if w.name == name)
+
+
+def stretch(layer):
+    """Doubles the gains, so that the kernel is not v."""
+    for variable in layer.weights:
+        if variable.name.split("_")[-1] == "g":
+            variable.assign(2.0 * to_numpy(variable))
+
+
+def train(model, x, y, **options):
+    model.compile(keras.optimizers.Adam(0.01), "mse", **options)
+    history = model.fit(x, y, 4, epochs=2, verbose=0, shuffle=False)
+    return history.history["loss"]
+
+
+@pytest.mark.compiled
+def test_fit_is_that_of_weight_norm_dense_and_of_wnlstm():
+    """The same losses and the same weights, by name."""
+    x, y = example(8, T, D), example(8, 1, seed=2)
+    found = []
+    for make_rnn, make_dense in (
+        (
+            lambda: WeightNormalization(layers.LSTM(U)),
+            lambda: WeightNormalization(layers.Dense(1)),
+        ),
+        (lambda: keras_ln.WNLSTM(U), lambda: keras_ln.WeightNormDense(1)),
+    ):
+        keras.utils.set_random_seed(3)
+        parts = make_rnn(), make_dense()
+        model = keras.Sequential([keras.Input((T, D)), *parts])
+        losses = train(model, x, y)
+        weights = [{w.name: to_numpy(w) for w in p.weights} for p in parts]
+        found.append((losses, weights))
+    (ours, our_weights), (theirs, their_weights) = found
+    assert ours[1] < ours[0]
+    np.testing.assert_allclose(ours, theirs, **FLOAT32)
+    for one, other in zip(our_weights, their_weights, strict=True):
+        assert set(one) == set(other)
+        for name, value in other.items():
+            np.testing.assert_allclose(
+                one[name], value, err_msg=name, **FLOAT32
+            )
+
+
+class Around(keras.Model):
+    """Wraps, while fit builds it, what was trained before."""
+
+    def __init__(self, dense):
+        super().__init__()
+        self.inside = dense
+        self.normalized = None
+
+    def build(self, shape):
+        self.normalized = WeightNormalization(self.inside)
+        self.normalized.build(shape)
+
+    def call(self, x):
+        return self.normalized(x)
+
+
+@pytest.mark.compiled
+def test_g_starts_right_when_fit_builds_it_around_a_trained_layer():
+    x = example(6, D)
+    dense = layers.Dense(U)
+    dense.build((None, D))
+    dense.set_weights([3.0 * example(D, U), example(U)])
+    expected = to_numpy(dense(x))
+    model = Around(dense)
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    model.fit(x, np.zeros((6, U)), verbose=0)
+    norm = np.linalg.norm(to_numpy(dense.kernel), axis=0)
+    np.testing.assert_allclose(
+        to_numpy(weight(model.normalized, "g")), norm, rtol=1e-6
+    )
+    np.testing.assert_allclose(to_numpy(model(x)), expected, **SAME_PROGRAM)
+
+
+def test_stateless_call_takes_the_weights_that_it_is_given():
+    layer = WeightNormalization(layers.Dense(U))
+    x = example(6, D)
+    y = to_numpy(layer(x))
+    given = [
+        keras.ops.convert_to_tensor(to_numpy(w) * (2.0 if w.name == "g" else 1))
+        for w in layer.trainable_variables
+    ]
+    outputs, _ = layer.stateless_call(given, [], x)
+    np.testing.assert_allclose(to_numpy(outputs), 2.0 * y, **SAME_PROGRAM)
+    np.testing.assert_array_equal(to_numpy(layer(x)), y)
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Counting(layers.Dense):
+    """A dense layer with dropout, that counts its calls in training."""
+
+    def build(self, input_shape):
+        self.dropout = layers.Dropout(0.5, seed=1)
+        self.calls = self.add_weight(
+            name="calls", shape=(), initializer="zeros", trainable=False
+        )
+        super().build(input_shape)
+
+    def call(self, inputs, training=False):
+        y = super().call(self.dropout(inputs, training=training))
+        self.add_loss(keras.ops.mean(y * y))
+        if training:
+            self.calls.assign_add(1.0)
+        return y
+
+
+@pytest.mark.compiled
+def test_losses_random_numbers_and_statistics_of_the_layer_pass_through():
+    x, y = example(8, D), example(8, U, seed=2)
+    found = []
+    for wrap in (WeightNormalization, lambda layer: layer):
+        inside = Counting(U, activity_regularizer="l2", kernel_regularizer="l2")
+        inside.build((None, D))
+        inside.set_weights([example(D, U), example(U), np.zeros(())])
+        layer = wrap(inside)
+        first = to_numpy(layer(x, training=True))
+        assert abs(to_numpy(layer(x, training=True)) - first).max() > 1e-3
+        eager = [float(to_numpy(loss)) for loss in layer.losses]
+        model = keras.Sequential([keras.Input((D,)), layer])
+        model.compile(keras.optimizers.SGD(0.0), "mse")
+        losses = model.fit(x, y, 4, 2, verbose=0, shuffle=False)
+        found.append((first, sorted(eager), losses.history["loss"]))
+        assert float(to_numpy(inside.calls)) == 6.0
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, **FLOAT32)
+
+
+class Failing(layers.Dense):
+    """Fails after it has read its kernel."""
+
+    def call(self, inputs):
+        super().call(inputs)
+        raise RuntimeError("on purpose")
+
+
+def test_after_an_error_the_kernel_is_v_again():
+    inside = Failing(U)
+    layer = WeightNormalization(inside)
+    layer.build((None, D))
+    stretch(layer)
+    v = to_numpy(inside.kernel)
+    with pytest.raises(RuntimeError, match="on purpose"):
+        layer(example(2, D))
+    np.testing.assert_array_equal(to_numpy(inside.kernel), v)
+    other = layers.Dense(U)
+    other(example(2, D))  # made, and assigned to, outside of all scopes
+    other.kernel.assign(v)
+    np.testing.assert_array_equal(to_numpy(other.kernel), v)
+
+
+@pytest.mark.compiled
+def test_eight_threads_see_what_one_sees():
+    """A thread's kernels are its own: some call the layer inside."""
+    layer = WeightNormalization(layers.Dense(U))
+    layer.build((None, D))
+    stretch(layer)
+    x = example(6, D)
+    right = to_numpy(layer(x)), to_numpy(layer.layer(x))
+    assert abs(right[0] - right[1]).max() > 1e-3
+
+    def work(number):
+        one = (layer, layer.layer)[number % 2]
+        return [to_numpy(one(x)) for _ in range(50)]
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        for number, found in enumerate(pool.map(work, range(8))):
+            for y in found:
+                np.testing.assert_array_equal(y, right[number % 2])
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_half_precision_normalises_in_float32(policy):
+    layer = WeightNormalization(layers.Dense(U, dtype=policy))
+    layer.build((None, D))
+    kernel = weight(layer, "kernel")
+    # These overflow float16, and their squares still more.
+    kernel.assign(1e6 * to_numpy(kernel))
+    x = example(6, D)
+    y = layer(x)
+    compute_dtype = policy.removeprefix("mixed_")
+    assert keras.backend.standardize_dtype(y.dtype) == compute_dtype
+    assert layer.compute_dtype == compute_dtype
+    assert {w.dtype for w in layer.weights} == {"float32"}
+    removed = layer.remove()
+    assert removed.dtype_policy.name == policy
+    kernel, bias = (w.astype("float64") for w in removed.get_weights())
+    v = to_numpy(weight(layer, "kernel")).astype("float64")
+    g = to_numpy(weight(layer, "g"))
+    np.testing.assert_allclose(
+        kernel, g * v / np.linalg.norm(v, axis=0), rtol=1e-6
+    )
+    found = to_numpy(keras.ops.cast(y, "float32"))
+    np.testing.assert_allclose(found, x @ kernel + bias, rtol=3e-2, atol=5e-2)
+
+
+def tagger():
+    """Words to tags: masks, around and inside Bidirectional, over time."""
+    around = layers.Bidirectional(
+        WeightNormalization(layers.LSTM(U, return_sequences=True))
+    )
+    inside = WeightNormalization(
+        layers.Bidirectional(layers.LSTM(U, return_sequences=True))
+    )
+    return keras.Sequential(
+        [
+            keras.Input((None,), dtype="int32"),
+            layers.Embedding(7, D, mask_zero=True),
+            around,
+            inside,
+            layers.TimeDistributed(WeightNormalization(layers.Dense(3))),
+            WeightNormalization(layers.TimeDistributed(layers.Dense(2))),
+        ]
+    )
+
+
+def plain_tagger(model):
+    """Its twin of plain layers, with the kernels of the model."""
+    embedding, around, inside, over, within = model.layers
+    twin = keras.Sequential(
+        [
+            keras.Input((None,), dtype="int32"),
+            layers.Embedding(7, D, mask_zero=True),
+            layers.Bidirectional(layers.LSTM(U, return_sequences=True)),
+            layers.Bidirectional(layers.LSTM(U, return_sequences=True)),
+            layers.TimeDistributed(layers.Dense(3)),
+            layers.TimeDistributed(layers.Dense(2)),
+        ]
+    )
+    parts = [
+        embedding,
+        around.forward_layer.remove(),
+        around.backward_layer.remove(),
+        inside.remove(),
+        over.layer.remove(),
+        within.remove(),
+    ]
+    twin.set_weights([w for part in parts for w in part.get_weights()])
+    return twin
+
+
+WORDS = np.array([[1, 2, 3, 4, 0], [5, 6, 0, 0, 0], [1, 0, 3, 2, 1]])
+
+
+def test_masks_bidirectional_time_distributed_and_files(tmp_path):
+    model = tagger()
+    names = [w.name for w in model.layers[2].weights]
+    assert names[:4] == [
+        *("forward_kernel_g", "forward_recurrent_g"),
+        *("backward_kernel_g", "backward_recurrent_g"),
+    ]
+    assert model.layers[1].backward_layer.go_backwards
+    assert not model.layers[1].forward_layer.go_backwards
+    for part in model._flatten_layers():
+        if isinstance(part, WeightNormalization):
+            for variable in part._trainable_variables:
+                variable.assign(1.5 * to_numpy(variable))
+    expected = to_numpy(model(WORDS))
+    twin = plain_tagger(model)
+    np.testing.assert_allclose(to_numpy(twin(WORDS)), expected, **FLOAT32)
+
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(to_numpy(loaded(WORDS)), expected)
+    model.save_weights(tmp_path / "model.weights.h5")
+    other = tagger()
+    other.load_weights(tmp_path / "model.weights.h5")
+    np.testing.assert_array_equal(to_numpy(other(WORDS)), expected)
+    clone = keras.models.clone_model(model)
+    clone.set_weights(model.get_weights())
+    np.testing.assert_array_equal(to_numpy(clone(WORDS)), expected)
+
+
+def test_masks_that_are_given_and_symbolic_ones():
+    x, mask = example(2, T, D), np.array([[1, 1, 0, 0], [0, 1, 0, 1]], bool)
+    layer = WeightNormalization(layers.LSTM(U, return_sequences=True))
+    layer.build(x.shape)
+    stretch(layer)
+    y = to_numpy(layer(x, mask=mask))
+    expected = to_numpy(layer.remove()(x, mask=mask))
+    np.testing.assert_allclose(y, expected, **SAME_PROGRAM)
+    assert abs(y - to_numpy(layer(x))).max() > 1e-3
+    masked = layers.Masking()(keras.Input((None, D)))
+    assert layer(masked)._keras_mask is not None
+    last = WeightNormalization(layers.LSTM(U))
+    assert getattr(last(masked), "_keras_mask", None) is None
+    with pytest.warns(UserWarning, match="does not support masking"):
+        y = WeightNormalization(layers.Conv1D(U, 1))(layers.Masking()(x))
+    assert getattr(y, "_keras_mask", None) is None
+
+
+def test_a_tagger_learns():
+    tags = np.eye(2)[WORDS % 2]
+    losses = train(tagger(), WORDS, tags)
+    assert losses[1] < losses[0]
+
+
+def test_what_was_removed_is_independent():
+    layer = WeightNormalization(layers.Dense(U))
+    x = example(4, D)
+    expected = to_numpy(layer(x))
+    model = keras.Sequential([keras.Input((D,)), layer.remove()])
+    train(model, x, np.zeros((4, U)))
+    assert abs(to_numpy(model(x)) - expected).max() > 1e-3
+    np.testing.assert_array_equal(to_numpy(layer(x)), expected)
+
+
+def test_states_go_in_and_out():
+    x, h, c = example(2, T, D), example(2, U, seed=2), example(2, U, seed=3)
+    options = {"return_sequences": True, "return_state": True}
+    layer = WeightNormalization(layers.LSTM(U, **options))
+    layer.build(x.shape)
+    stretch(layer)
+    ours = layer(x, initial_state=[h, c])
+    theirs = layer.remove()(x, initial_state=[h, c])
+    assert len(ours) == 3
+    for one, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(
+            to_numpy(one), to_numpy(other), **SAME_PROGRAM
+        )
+    inputs = keras.Input((None, D))
+    states = [keras.Input((U,)), keras.Input((U,))]
+    outputs = layer(inputs, initial_state=states)
+    model = keras.Model([inputs, *states], outputs)
+    for one, other in zip(model([x, h, c]), theirs, strict=True):
+        np.testing.assert_allclose(
+            to_numpy(one), to_numpy(other), **SAME_PROGRAM
+        )
+
+
+def test_a_stateful_layer_goes_on_where_it_was():
+    x = example(2, T, D)
+    layer = WeightNormalization(layers.LSTM(U, stateful=True))
+    layer.build(x.shape)
+    stretch(layer)
+    assert layer.stateful
+    twin = layers.LSTM(U)
+    twin.build(x.shape)
+    twin.set_weights(layer.remove().get_weights())
+    layer(x[:, :2])
+    half = to_numpy(layer(x[:, 2:]))
+    whole = to_numpy(twin(x))
+    np.testing.assert_allclose(half, whole, **SAME_PROGRAM)
+    layer.reset_state()
+    np.testing.assert_allclose(to_numpy(layer(x)), whole, **SAME_PROGRAM)
+
+
+def test_a_frozen_layer_stays_frozen_until_it_is_asked():
+    dense = layers.Dense(U, trainable=False)
+    layer = WeightNormalization(dense)
+    layer.build((None, D))
+    assert layer.trainable_weights == []
+    layer.trainable = True
+    assert len(layer.trainable_weights) == 3
+    assert WeightNormalization(layers.Dense(U)).trainable
+
+
+def message(layer, shape=None, **arguments):
+    with pytest.raises(ValueError) as raised:
+        wrapped = WeightNormalization(layer, **arguments)
+        wrapped.build(shape)
+    return str(raised.value)
+
+
+def test_layers_without_a_kernel():
+    needs = "needs a layer with a kernel. Received: "
+    assert needs + "act, ReLU, which has none." in message(
+        layers.ReLU(name="act")
+    )
+    assert needs + "words, Embedding" in message(
+        layers.Embedding(5, 3, name="words"), (None, 4)
+    )
+    model = keras.Sequential([keras.Input((D,)), layers.Dense(2)], name="net")
+    assert needs + "net, Sequential" in message(model)
+
+
+def test_layers_that_cannot_be_wrapped():
+    assert "must be a layer of Keras 3. Received: layer=3" in message(3)
+    assert "goes around the layer" in message(layers.LSTMCell(3))
+    for normalized in (
+        keras_ln.WeightNormDense(3),
+        keras_ln.WNLSTM(3),
+        WeightNormalization(layers.Dense(3)),
+        layers.SpectralNormalization(layers.Dense(3)),
+    ):
+        assert "normalises its kernel itself" in message(normalized)
+    assert "dtype='float16' around" in message(layers.Dense(3), dtype="float16")
+    with pytest.raises(ValueError, match="initialize_from_data"):
+        WeightNormalization(layers.Dense(3), data_init=True)
+    with pytest.raises(ValueError, match="`remove` needs weights"):
+        WeightNormalization(layers.Dense(3)).remove()
+
+
+def test_lora_and_quantised_layers():
+    refused = "neither quantised nor with LoRA"
+    with_lora = layers.Dense(4)
+    with_lora.build((None, 4))
+    with_lora.enable_lora(2)
+    assert refused in message(with_lora)
+    quantised = layers.Dense(4, dtype="int8_from_float32")
+    assert refused in message(quantised, (None, 4))
+    # After it was wrapped, too.
+    layer = WeightNormalization(layers.Dense(4))
+    layer.build((None, 4))
+    layer.layer.quantize("int8")
+    with pytest.raises(ValueError, match=refused):
+        layer(example(2, 4))
+
+
+def test_layers_that_run_again_in_the_backward_pass():
+    x = example(4, D)
+    dense = layers.Dense(U, activation="tanh")
+    with keras.RematScope(mode="full"):
+        again = WeightNormalization(dense)  # the whole of it
+        assert "made in a RematScope" in message(layers.LSTM(U))
+        nested = layers.Bidirectional(layers.LSTM(U))
+    assert "outside of RematScope" in message(nested)
+    with keras.RematScope(mode="activations"):
+        activation = WeightNormalization(layers.Dense(U, activation="tanh"))
+    once = WeightNormalization(layers.Dense(U, activation="tanh"))
+    found = []
+    for layer in (once, again, activation):
+        layer.build(x.shape)
+        layer.set_weights([example(*w.shape, seed=5) for w in once.weights])
+        found.append(value_and_gradients(layer, x))
+    for result in found[1:]:
+        for name, gradient in found[0].gradients.items():
+            np.testing.assert_allclose(
+                result.gradients[name], gradient, err_msg=name, **SAME_PROGRAM
+            )

@@ -1,0 +1,508 @@
+"""Zoneout: against oracles that are given the same choices.
+
+The choices that a layer draws are those of a twin with the same seed.
+"""
+
+import keras
+import numpy as np
+import pytest
+from backend_gradients import BACKEND
+from descriptors import BY_NAME, CELLS, SEQUENCE_LAYERS, B, D, T, U, randomize
+from pairwise import full_but, pairwise, parameters
+from recurrence import MASKS, Problem, arguments_of, compare, same
+from tolerances import BFLOAT16, FLOAT64
+
+import keras_ln
+from keras_ln import backend, ops
+from keras_ln.ops.recurrence import zoneout
+
+H, C = 0.3, 0.15
+
+
+def to_numpy(x):
+    return keras.ops.convert_to_numpy(x)
+
+
+def shares(row):
+    """Of h and, where there is one, of c."""
+    names = ("zoneout", "cell_zoneout")[: row.state_count]
+    return dict(zip(names, (H, C), strict=False))
+
+
+def choices(row, shape=(B, T, U), seed=7):
+    """Some for each state."""
+    rng = np.random.default_rng(seed)
+    return {name: rng.random(shape) < 0.4 for name in shares(row)}
+
+
+def zoned(row, **arguments):
+    """Arguments of a layer with zoneout."""
+    return {**shares(row), "return_sequences": True, **arguments}
+
+
+FACTORS = {
+    "choose": (True, False),
+    "mask": ("none", "middle", "row"),
+    "use_fused": ("auto", False),
+    "go_backwards": (False, True),
+    "given_states": (True, False),
+    "return_state": (True, False),
+    "zero_output_for_mask": (False, True),
+    "on_cpu": (True, False),
+}
+CASES = [
+    {"name": row.name, **case}
+    for row in SEQUENCE_LAYERS
+    for case in pairwise(FACTORS)
+]
+
+
+@pytest.mark.parametrize("case", parameters(CASES))
+def test_values_and_gradients(case, monkeypatch):
+    monkeypatch.setattr(backend, "on_cpu", lambda: case["on_cpu"])
+    row = BY_NAME[case["name"]]
+    Problem(
+        row,
+        arguments_of(row, case) | zoned(row),
+        mask=MASKS[case["mask"]],
+        given_states=case["given_states"],
+        training=case["choose"],
+        choices=choices(row) if case["choose"] else None,
+    ).check()
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("row", full_but(["LNLSTM"], SEQUENCE_LAYERS))
+def test_compiled(row):
+    Problem(
+        row,
+        zoned(row, return_state=True),
+        mask=MASKS["middle"],
+        training=True,
+        choices=choices(row),
+    ).check(compiled=True)
+
+
+@pytest.mark.parametrize("name", ["zoneout", "cell_zoneout"])
+@pytest.mark.parametrize("training", [True, False])
+def test_one_state_alone(name, training):
+    row = BY_NAME["LNLSTM"]
+    made = {"zoneout": 0.0, "cell_zoneout": 0.0, name: H}
+    if training:
+        made[name] = choices(row)[name]
+    for use_fused in (False, "auto"):
+        Problem(
+            row,
+            {"return_state": True, name: H, "use_fused": use_fused},
+            training=training,
+            choices=made if training else None,
+        ).check()
+
+
+@pytest.mark.parametrize("use_fused", [False, "auto"])
+@pytest.mark.parametrize("row", full_but(["LNLSTM"], SEQUENCE_LAYERS))
+def test_the_oracle_is_given_what_is_drawn(row, use_fused):
+    arguments = zoned(row, seed=3, use_fused=use_fused)
+    problem = Problem(row, arguments, training=True)
+    drawn = drawn_by(problem.layer(), problem.shape)
+    assert all(0 < made.mean() < 1 for made in drawn.values())
+    layer = problem.layer()
+    result = problem.run(layer)
+    problem.choices = drawn
+    outputs, wanted, _ = problem.expected(layer)
+    compare(result, outputs, wanted)
+
+
+def drawn_by(layer, shape):
+    """The choices of a layer's next call, which draws as this does."""
+    cell = layer.cell
+    # What keras.layers.RNN asks for before the loop.
+    cell.get_dropout_mask(np.ones((shape[0], D)))
+    cell.get_recurrent_dropout_mask(np.ones((shape[0], U)))
+    made = cell.zoneouts((*shape[:2], U), training=True)
+    cell.forget_dropout_masks()
+    return {name: to_numpy(value) for name, value in made.items()}
+
+
+@pytest.mark.parametrize("probabilities", [(0.3, 0.15), (0.2, 0.0), (0.0, 0.6)])
+def test_choices(probabilities):
+    """Of the given frequency, and independent: of 20,000 each."""
+    given = dict(zip(("zoneout", "cell_zoneout"), probabilities, strict=True))
+    drawn = zoneout.draw(given, (20, 50, 20), keras.random.SeedGenerator(1))
+    found = {}
+    for name, probability in given.items():
+        if not probability:
+            assert drawn[name] == 0.0
+            continue
+        found[name] = to_numpy(drawn[name])
+        assert found[name].dtype == bool
+        # A standard deviation of 0.0035.
+        assert abs(found[name].mean() - probability) < 0.014
+        # Half a row away: of the same number.
+        for axis, shift in ((0, 1), (1, 1), (2, 1), (2, 10)):
+            moved = np.roll(found[name], shift, axis)
+            both = (found[name] & moved).mean()
+            assert abs(both - probability**2) < 0.014
+    if len(found) == 2:
+        h, c = found.values()
+        assert abs((h & c).mean() - np.prod(probabilities)) < 0.012
+
+
+def test_probabilities_are_no_multiples_of_the_levels():
+    """Of 2048: 0.4 levels are seen in 40 of 100,000 choices each."""
+    shares = {"zoneout": 0.4 / 2048, "cell_zoneout": 2047.6 / 2048}
+    drawn = zoneout.draw(shares, (1000, 100, 21), keras.random.SeedGenerator(1))
+    h, c = (to_numpy(made).sum() for made in drawn.values())
+    # 410 of 2,100,000 expected, a standard deviation of 20.
+    assert abs(h - 410) < 80
+    assert abs(2_100_000 - c - 410) < 80
+
+
+@pytest.mark.parametrize("row", full_but(["LNLSTM"], SEQUENCE_LAYERS))
+def test_seed_and_inference(row):
+    def outputs(seed, training, calls=1, **arguments):
+        given = {**zoned(row), **arguments, "seed": seed}
+        problem = Problem(row, given, training=training)
+        layer = problem.layer()
+        return [problem.outputs(layer)[0] for _ in range(calls)]
+
+    first, second = outputs(7, True, calls=2)
+    assert abs(first - second).max() > 1e-3, "new choices in every call"
+    np.testing.assert_array_equal(outputs(7, True)[0], first)
+    assert abs(outputs(8, True)[0] - first).max() > 1e-3
+    np.testing.assert_array_equal(*outputs(7, False, calls=2))
+    plain = outputs(7, False, **dict.fromkeys(shares(row), 0.0))[0]
+    assert abs(outputs(7, False)[0] - plain).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["LNGRU", "LNLSTM"])
+def test_inference_is_the_expectation(name):
+    """Of h and c after one step, in which they are linear in the choices."""
+    row = BY_NAME[name]
+    problem = Problem(
+        row,
+        {**shares(row), "return_state": True},
+        given_states=True,
+        shape=(1, 1, D),
+    )
+    expected = problem.outputs(problem.layer())
+    # The same row many times, each with choices of its own.
+    rows = 4000
+    problem.x = np.repeat(problem.x, rows, 0)
+    problem.states = [np.repeat(state, rows, 0) for state in problem.states]
+    problem.training = True
+    for found, right in zip(
+        problem.outputs(problem.layer(seed=1)), expected, strict=True
+    ):
+        spread = found.std(0) / np.sqrt(rows)
+        assert (spread > 0.0).any()
+        assert (abs(found.mean(0) - right[0]) < 5 * spread + 1e-12).all()
+
+
+def test_finite_differences():
+    """Of the layer itself, in a random direction, with its choices fixed."""
+    row = BY_NAME["LNLSTM"]
+    problem = Problem(
+        row,
+        zoned(row, use_fused=True),
+        given_states=True,
+        training=True,
+        choices=choices(row),
+    )
+    layer = problem.layer()
+    gradients = problem.run(layer).gradients
+    rng = np.random.default_rng(4)
+    arrays = {"x": problem.x, "state0": problem.states[0]}
+    arrays["state1"] = problem.states[1]
+    for name, array in arrays.items():
+        direction, start = rng.normal(size=array.shape), array.copy()
+        values = []
+        for step in (1e-6, -1e-6):
+            array[:] = start + step * direction
+            (y,) = problem.outputs(layer)
+            values.append((y * problem.cotangents[0]).sum())
+        array[:] = start
+        found = (values[0] - values[1]) / 2e-6
+        right = (gradients[name] * direction).sum()
+        np.testing.assert_allclose(found, right, rtol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_without_zoneout_nothing_changes(row, training):
+    """The same program, and no number is drawn."""
+    zeros = dict.fromkeys(shares(row), 0.0)
+    plain, layer = row.make(seed=3), row.make(seed=3, **zeros)
+    assert layer.as_problem() == plain.as_problem()
+    assert layer.cell.zoneouts((B, T, U), training) == zeros
+    assert layer.cell.state_size == plain.cell.state_size
+    x = np.ones((B, T, D), "float32")
+    before = to_numpy(layer.cell.seed_generator.state.value).copy()
+    layer(x, training=training)
+    after = to_numpy(layer.cell.seed_generator.state.value)
+    np.testing.assert_array_equal(before, after)
+
+
+@pytest.mark.parametrize("row", full_but(["LNLSTM"], SEQUENCE_LAYERS))
+def test_a_resumed_training_goes_on_with_its_choices(row):
+    """Where the seed's state, a variable, is kept, as it is for dropout."""
+    inputs = keras.Input((T, D))
+
+    def model_of(seed):
+        layer = row.make(**zoned(row, seed=seed))
+        return keras.Model(inputs, layer(inputs))
+
+    model, other = randomize(model_of(1)), model_of(2)
+    x = np.random.default_rng(1).normal(size=(B, T, D)).astype("float32")
+    model(x, training=True)
+    for new, old in zip(other.variables, model.variables, strict=True):
+        new.assign(old)
+    expected, found = (to_numpy(m(x, training=True)) for m in (model, other))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert (to_numpy(model(x, training=True)) != expected).any()
+
+
+@pytest.mark.parametrize("row", full_but(["LNLSTM"], SEQUENCE_LAYERS))
+def test_a_masked_step_keeps_everything(row):
+    """Whatever is chosen there; so the steps behind it see the same."""
+    problem = Problem(
+        row,
+        zoned(row, return_state=True),
+        mask=MASKS["middle"],
+        training=True,
+        choices=choices(row),
+    )
+    first = problem.outputs(problem.layer())
+    problem.choices = {
+        name: made ^ ~problem.mask[..., None]
+        for name, made in problem.choices.items()
+    }
+    for a, b in zip(problem.outputs(problem.layer()), first, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("row", full_but(["LNLSTM"], SEQUENCE_LAYERS))
+def test_unroll(row):
+    problem = Problem(
+        row,
+        zoned(row),
+        mask=MASKS["middle"],
+        training=True,
+        choices=choices(row),
+    )
+    same(problem.run(problem.layer(unroll=True)), problem.run(problem.layer()))
+
+
+@pytest.mark.parametrize("row", full_but(["LNLSTM"], SEQUENCE_LAYERS))
+def test_stateful(row):
+    """Two halves of a sequence are the whole, at inference."""
+    steps = {"max_steps": 1} if row.batch_statistics else {}
+    problem = Problem(row, zoned(row, **steps))
+    whole = problem.outputs(problem.layer())[0]
+    layer = problem.layer(stateful=True)
+    halves = [to_numpy(layer(problem.x[:, k : k + 2])) for k in (0, 2)]
+    np.testing.assert_allclose(np.concatenate(halves, 1), whole, **FLOAT64)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("row", full_but(["LNLSTM"], SEQUENCE_LAYERS))
+def test_mixed_precision(row, training):
+    made = choices(row) if training else None
+    expected, found = (
+        Problem(
+            row,
+            zoned(row, return_state=True, dtype=dtype),
+            mask=MASKS["right"],
+            choices=made,
+        )
+        for dtype in ("float32", "mixed_bfloat16")
+    )
+    expected = expected.outputs(expected.layer())
+    layer = found.layer()
+    x = keras.ops.convert_to_tensor(found.x, "float32")
+    for output, right in zip(
+        layer(x, mask=MASKS["right"]), expected, strict=True
+    ):
+        assert keras.backend.standardize_dtype(output.dtype) == "bfloat16"
+        np.testing.assert_allclose(
+            to_numpy(keras.ops.cast(output, "float32")), right, **BFLOAT16
+        )
+
+
+def test_bidirectional():
+    """Each direction draws its own."""
+    layer = keras.layers.Bidirectional(
+        BY_NAME["LNLSTM"].make(
+            zoneout=0.5, cell_zoneout=0.5, return_sequences=True, seed=1
+        )
+    )
+    x = np.random.default_rng(0).normal(size=(B, T, D)).astype("float32")
+    first, second = (to_numpy(layer(x, training=True)) for _ in range(2))
+    forwards, backwards = np.split(first, 2, axis=-1)
+    # A unit that keeps its state of zero.
+    assert ((forwards[:, 0] == 0) != (backwards[:, -1] == 0)).any()
+    assert (first != second).any()
+    config = layer.get_config()
+    assert keras.layers.Bidirectional.from_config(config).forward_layer.zoneout
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("use_fused", ["auto", False])
+def test_fit_draws_anew_in_every_step(use_fused):
+    """Over sequences of unknown length, where a framework has them."""
+    row = BY_NAME["LNLSTM"]
+    inputs = keras.Input((None, D))
+    layer = row.make(**shares(row), seed=1, use_fused=use_fused)
+    model = keras.Model(inputs, layer(inputs))
+    # It changes no weights, so choices alone make a difference.
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    x = np.random.default_rng(1).normal(size=(6, T, D)).astype("float32")
+    history = model.fit(
+        x, np.zeros((6, U)), batch_size=6, epochs=3, verbose=0
+    ).history["loss"]
+    assert len(set(history)) == 3
+    assert model.evaluate(x, np.zeros((6, U)), verbose=0) == model.evaluate(
+        x, np.zeros((6, U)), verbose=0
+    )
+
+
+CELL_ROWS = [row for row in CELLS if not row.batch_statistics]
+
+
+def in_keras_rnn(row, **arguments):
+    cell = row.make(**{**shares(row), "seed": 1, **arguments})
+    return keras.layers.RNN(
+        cell, return_sequences=True, dtype=arguments.get("dtype")
+    )
+
+
+@pytest.mark.parametrize("row", full_but(["LNGRUCell"], CELLS))
+def test_a_cell_by_itself_at_inference(row):
+    """In the loop of Keras it is the layer."""
+    name = row.name.removesuffix("Cell")
+    problem = Problem(BY_NAME[name], zoned(row))
+    layer = problem.layer()
+    alone = in_keras_rnn(row, dtype="float64")
+    alone.build(problem.shape)
+    alone.set_weights(layer.get_weights())
+    np.testing.assert_allclose(
+        to_numpy(alone(problem.x)), problem.outputs(layer)[0], **FLOAT64
+    )
+
+
+@pytest.mark.parametrize("row", full_but(["LNLSTMCell"], CELL_ROWS))
+def test_a_cell_by_itself_chooses_at_every_step(row):
+    """Of h alone, whose old values are then in its outputs."""
+    units, steps = 20, 8
+    layer = keras.layers.RNN(
+        row.make(units=units, zoneout=0.5, seed=1), return_sequences=True
+    )
+    x = np.random.default_rng(0).normal(size=(4, steps, D)).astype("float32")
+    first, second = (to_numpy(layer(x, training=True)) for _ in range(2))
+    for y in (first, second):
+        before = np.concatenate([np.zeros_like(y[:, :1]), y[:, :-1]], 1)
+        kept = y == before
+        # 640 draws: a standard deviation of 0.02.
+        assert 0.4 < kept.mean() < 0.6
+        for axis in range(3):
+            both = (kept & np.roll(kept, 1, axis)).mean()
+            assert 0.15 < both < 0.35, axis
+    assert (first != second).any(), "new choices in every call"
+
+
+@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])
+def test_a_cell_by_itself_counts_in_half_precision(dtype):
+    """Beyond what the dtype counts to: 257 is 256 in bfloat16."""
+    layer = keras.layers.RNN(
+        BY_NAME["LNSimpleRNNCell"].make(
+            units=30, zoneout=0.5, seed=1, dtype=dtype
+        ),
+        return_sequences=True,
+        return_state=True,
+    )
+    start = 2047 if dtype == "mixed_float16" else 255
+    x = np.random.default_rng(0).normal(size=(2, 6, D)).astype("float32")
+    state = [np.zeros((2, 30)), np.full((2, 1), start)]
+    y, _, counter = layer(x, initial_state=state, training=True)
+    y = to_numpy(keras.ops.cast(y, "float32"))
+    np.testing.assert_array_equal(
+        to_numpy(keras.ops.cast(counter, "float32")), 4.0
+    )
+    kept = y[:, 1:] == y[:, :-1]
+    for t in range(4):
+        assert (kept[:, t] != kept[:, t + 1]).any(), t
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("row", full_but(["LNGRUCell"], CELL_ROWS))
+def test_a_cell_by_itself_in_fit(row):
+    """With masks, in a stack, and saved."""
+    stack = [row.make(**shares(row), seed=k) for k in range(2)]
+    model = keras.Sequential(
+        [keras.Input((T, D)), keras.layers.Masking(), keras.layers.RNN(stack)]
+    )
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    x = np.random.default_rng(1).normal(size=(6, T, D)).astype("float32")
+    x[1, 2:] = 0.0
+    losses = model.fit(
+        x, np.zeros((6, U)), batch_size=6, epochs=3, verbose=0
+    ).history["loss"]
+    assert len(set(losses)) == 3
+
+
+@pytest.mark.parametrize("name", ["LNLSTM", "LNGRU"])
+def test_the_state_of_a_cell_counts_steps(name):
+    cell = BY_NAME[f"{name}Cell"].make(zoneout=H)
+    states = cell.get_initial_state(B)
+    assert [tuple(state.shape) for state in states[-1:]] == [(B, 1)]
+    for steps in (1, 2):
+        _, states = cell(np.ones((B, D), "float32"), states)
+        np.testing.assert_array_equal(to_numpy(states[-1]), float(steps))
+    layer = BY_NAME[name].make(zoneout=H, return_state=True)
+    found = layer(np.ones((B, T, D), "float32"))
+    assert len(found) == 1 + BY_NAME[name].state_count
+    assert layer.state_size == [U] * BY_NAME[name].state_count
+
+
+@pytest.mark.parametrize("row", full_but(["LNLSTM"], SEQUENCE_LAYERS))
+def test_a_step_of_its_own(row):
+    """Zoneout comes after it."""
+    if row.batch_statistics:
+        return
+
+    def step(self, projected, states, weights, recurrent_mask):
+        return tuple(state + 1.0 for state in states)
+
+    cell = type("MyCell", (getattr(keras_ln, row.cell),), {"step": step})
+    cls = type("MyLayer", (row.layer_class,), {"cell_class": cell})
+    layer = cls(**row.arguments, zoneout=0.25, return_sequences=True)
+    y = to_numpy(layer(np.ones((B, T, D), "float32")))
+    expected = 0.75 * np.arange(1.0, T + 1)[:, None]
+    np.testing.assert_allclose(y, np.broadcast_to(expected, y.shape))
+
+
+def test_the_kernels_have_no_zoneout():
+    for name in ("LNSimpleRNN", "LNGRU", "LNLSTM", "WNLSTM"):
+        for argument in shares(BY_NAME[name]):
+            layer = BY_NAME[name].make(**{argument: 0.1})
+            chosen, reasons = ops.implementation(layer)
+            assert chosen == "fused"
+            assert reasons["native"] == "The kernels have no zoneout."
+
+
+if BACKEND == "tensorflow":
+
+    @pytest.mark.compiled
+    def test_export(tmp_path):
+        import tensorflow as tf
+
+        row = BY_NAME["LNLSTM"]
+        inputs = keras.Input((None, D))
+        model = keras.Model(inputs, row.make(**zoned(row))(inputs))
+        randomize(model)
+        model.export(tmp_path / "model", verbose=False)
+        reloaded = tf.saved_model.load(tmp_path / "model")
+        x = np.random.default_rng(0).normal(size=(2, 6, D)).astype("float32")
+        np.testing.assert_allclose(
+            reloaded.serve(x), model(x), rtol=1e-5, atol=1e-6
+        )
