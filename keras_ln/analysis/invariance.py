@@ -162,8 +162,8 @@ def invariance_table(
     epsilon = arguments.check_epsilon(epsilon)
     if arguments.check_units(units) < 2:
         raise ValueError(
-            "Argument `units` must be at least 2: layer normalisation of one "
-            f"unit leaves nothing. Received: units={units}"
+            "Argument `units` must be at least 2: layer normalisation of a "
+            f"single unit is always zero. Received: units={units}"
         )
     rng = np.random.default_rng(arguments.check_integer("seed", seed))
     dtype = _check_dtype("dtype", dtype or keras.config.floatx())
@@ -189,8 +189,9 @@ def _check_dtype(name: str, dtype: Any) -> str:
     dtype = keras.backend.standardize_dtype(dtype)
     if dtype not in ("float32", "float64"):
         raise ValueError(
-            f"Argument `{name}` must be (of dtype) float32 or float64, whose "
-            f"rounding leaves a verdict. Received: {dtype}"
+            f"Argument `{name}` must be (of dtype) float32 or float64: the "
+            "rounding of others is too coarse for a verdict. Received: "
+            f"{dtype}"
         )
     return dtype
 
@@ -241,7 +242,7 @@ def _measure(
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Deviations and their bounds, by column."""
     features, units = kernel.shape
-    # With a mean of its own: data of mean zero would look re-centred.
+    # The mean is not zero: data of mean zero would look re-centred already.
     x = rng.normal(size=(_EXAMPLES, features)) + rng.normal(size=features)
     gamma = rng.normal(size=features)
 
