@@ -76,7 +76,8 @@ class BNLSTMCell(BaseLSTMCell):
         training: must be false, unless the cell is frozen or normalises
             nothing: see `BNLSTM`.
 
-    Returns h' (B, U) and `[h', c', k + 1]`, in the layer's compute dtype.
+    Returns:
+        h' (B, U) and `[h', c', k + 1]`, in the layer's compute dtype.
 
     Raises:
         ValueError: for a wrong argument, named in the message; when built,

@@ -54,8 +54,9 @@ Call arguments:
     states: h (B, U), or a list of it.
     training: whether dropout is on, and zoneout chooses.
 
-Returns h' (B, U) twice, the second time in a list if it came in one, in
-the layer's compute dtype.
+Returns:
+    h' (B, U) twice, the second time in a list if it came in one, in the
+    layer's compute dtype.
 
 Raises:
     ValueError: for a wrong argument, named in the message; when built,
@@ -84,8 +85,9 @@ Call arguments:
     training: whether dropout is on, and zoneout chooses.
     initial_state: {initial}; zeros without it.
 
-Returns (B, T, U) with `return_sequences`, else the last output (B, U);
-with `return_state` followed by the final {states} (B, U).
+Returns:
+    With `return_sequences` the outputs (B, T, U), otherwise the last one
+    (B, U); with `return_state` followed by the final {states} (B, U).
 
 Raises:
     ValueError: for a wrong argument, named in the message; when called,

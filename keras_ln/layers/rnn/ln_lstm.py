@@ -65,7 +65,8 @@ class LNLSTMCell(BaseLSTMCell):
     Call arguments:
         states: `[h, c]`, tensors (B, U).
 
-    Returns h' (B, U) and `[h', c']`, in the layer's compute dtype.
+    Returns:
+        h' (B, U) and `[h', c']`, in the layer's compute dtype.
 
     Raises:
         ValueError: for a wrong `units`, `epsilon`, `normalize`, `dropout`,
