@@ -104,15 +104,15 @@ def invariance_table(
     with `a = W^T x`, before gain, bias and nonlinearity.
 
     The paper has no epsilon. With one in `sigma = sqrt(var + epsilon)`, an
-    invariance leaves at most `epsilon/2 |1/var - 1/var'|`, relative to the
-    output; the verdicts allow that much, and rounding.
+    invariant output changes by at most `epsilon/2 |1/var - 1/var'|` of its
+    size; the verdicts allow for that, and for rounding.
 
     Args:
         kinds: any of "batch", "weight" and "layer", in the order of the rows.
         layer: None, or a layer of your own for a further row: called with x
             (N, D) it returns a tensor, and its `kernel` is a variable (D, H).
             Gain and bias should be 1 and 0. A Keras layer that is not built
-            is built here. The kernel has its values again afterwards.
+            is built here. The kernel is restored afterwards.
         epsilon: finite number >= 0: used by `kinds`; for `layer` the one that
             it uses, which only the bound needs.
         units: H, for `kinds`; at least 2.

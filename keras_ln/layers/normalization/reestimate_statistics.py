@@ -41,8 +41,8 @@ def reestimate_statistics(
     others, dropout among them, in inference mode. An entry's average counts
     the batches that have a finite value for it; an entry that no batch
     reaches, such as a time step beyond the longest sequence, stays. So do
-    frozen layers (`trainable=False`). Of a layer that a model calls several
-    times the calls are averaged too. A model without batch normalization is
+    frozen layers (`trainable=False`). If a model calls a layer several times,
+    its calls are averaged too. A model without batch normalization is
     left alone.
 
     All other weights and states, and the layers' momentum, are afterwards
