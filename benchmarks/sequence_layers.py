@@ -140,22 +140,24 @@ def programs(options, size):
     zoneout = zoneouts(options)
     ours = functools.partial(make, getattr(keras_ln, names.ours), **zoneout)
     fused = functools.partial(ours, use_fused=True)
-    # XLA compiles our op in any mode: the outer program's is the user's.
-    found = {}
-    if keras_ln.ops.implementation(fused())[0] == "native":
-        found |= of("keras_ln (kernels)", fused, modes=("graph",))
-    found |= keras_programs.without_kernels(
-        of("keras_ln", fused, modes=("graph",))
-    )
+
+    def both(name, make_layer):
+        """With the kernels, where they run it, and without."""
+        # XLA compiles our op in any mode: the outer program's is the user's.
+        pair = {}
+        if keras_ln.ops.implementation(make_layer())[0] == "native":
+            pair |= of(f"{name} (kernels)", make_layer, modes=("graph",))
+        return pair | keras_programs.without_kernels(
+            of(name, make_layer, modes=("graph",))
+        )
+
+    found = both("keras_ln", fused)
     if options.recurrent_dropout:
         plain = functools.partial(fused, recurrent_dropout=0.0)
         found |= of("keras_ln without dropout", plain, modes=("graph",))
     if options.zoneout:
         plain = functools.partial(fused, **dict.fromkeys(zoneout, 0.0))
-        # With zoneout there are no kernels, which would make the difference.
-        found |= keras_programs.without_kernels(
-            of("keras_ln without zoneout", plain, modes=("graph",))
-        )
+        found |= both("keras_ln without zoneout", plain)
     theirs = getattr(keras.layers, names.keras)
     found |= of(f"keras {names.keras}", functools.partial(make, theirs))
     loop = functools.partial(ours, use_fused=False)

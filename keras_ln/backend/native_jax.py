@@ -59,7 +59,7 @@ def call_native(call, arrays):
         native.TARGETS[call.backward], results, vmap_method="sequential"
     )
     attributes = {
-        name: np.float64(value) if name == "epsilon" else np.int64(value)
+        name: (np.float64 if isinstance(value, float) else np.int64)(value)
         for name, value in xla.attributes(call).items()
     }
     return dict(zip(call.results, run(*given, **attributes), strict=True))

@@ -10,11 +10,13 @@ import torch
 from keras_ln.backend import native
 
 # Of the arrays whose dtype is not the problem's.
-_DTYPES = {"residuals": (torch.uint8,), "mask": (torch.bool, torch.uint8)}
+_DTYPES = {"residuals": (torch.uint8,)} | dict.fromkeys(
+    ("mask", "zoneout", "cell_zoneout"), (torch.bool, torch.uint8)
+)
 # What the operators take beside tensors; `results` are names, joined by commas.
 _OPTIONS = (
     "str results, str cell, float epsilon, bool go_backwards, "
-    "bool carry_normalized_state"
+    "bool carry_normalized_state, float zoneout_share, float cell_zoneout_share"
 )
 
 
@@ -44,6 +46,8 @@ def call_native(call, arrays):
         call.epsilon,
         call.go_backwards,
         call.carry_normalized_state,
+        call.zoneout_share,
+        call.cell_zoneout_share,
     )
     made = dict(zip(call.gives, results, strict=True))
     return {name: made[name] for name in call.results}
@@ -136,7 +140,9 @@ def _read(takes, args):
 
 
 @functools.lru_cache(maxsize=256)
-def _call(dtype, arguments, results, cell, epsilon, go_backwards, carry):
+def _call(
+    dtype, arguments, results, cell, epsilon, go_backwards, carry, *shares
+):
     from keras_ln_kernels import call
 
     return call.Call(
@@ -147,6 +153,7 @@ def _call(dtype, arguments, results, cell, epsilon, go_backwards, carry):
         carry,
         arguments,
         tuple(results.split(",")),
+        *shares,
     ), call.run
 
 

@@ -94,8 +94,6 @@ def with_layer_norm(
         )
     conversion = _Conversion(normalize, copy_weights)
     clone = conversion.convert(model)
-    if model.built and not clone.built:
-        clone.build(model.input_shape)
     if copy_weights:
         for old, new in conversion.pairs:
             copy_weights_of(old, new)

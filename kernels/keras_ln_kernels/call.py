@@ -39,6 +39,8 @@ _PROBLEM = {
     "mask": "BT",
     "input_mask": "BD",
     "recurrent_mask": "BU",
+    "zoneout": "BTU",
+    "cell_zoneout": "BTU",
     **_STATES,
     **_WEIGHTS,
 }
@@ -74,8 +76,8 @@ class Sizes(NamedTuple):
 class Call(NamedTuple):
     """What a call is beside its arrays; src/keras_ln_kernels.h has the rest.
 
-    The masks are not differentiated. Where `residuals` is among the arguments
-    it is the call that runs backwards.
+    Masks and choices are not differentiated. Where `residuals` is among the
+    arguments it is the call that runs backwards.
     """
 
     cell: str  # a name of CELLS
@@ -87,6 +89,9 @@ class Call(NamedTuple):
     # in the order that they have there.
     arguments: tuple[str, ...]
     results: tuple[str, ...]
+    # What stays of h and c where there are no choices.
+    zoneout_share: float = 0.0
+    cell_zoneout_share: float = 0.0
 
     @property
     def backward(self) -> bool:
@@ -204,5 +209,7 @@ def _problem(call: Call, sizes: Sizes, threads: int = 1) -> Problem:
         features=sizes.features,
         units=sizes.units,
         epsilon=call.epsilon,
+        zoneout_share=call.zoneout_share,
+        cell_zoneout_share=call.cell_zoneout_share,
         threads=threads,
     )

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 
 _SUFFIX = "dylib" if sys.platform == "darwin" else "so"
 _PATH = Path(__file__).with_name(f"libkeras_ln_kernels.{_SUFFIX}")
@@ -27,6 +27,8 @@ class Problem(ctypes.Structure):
         *[(name, ctypes.c_int64) for name in ("batch", "steps")],
         *[(name, ctypes.c_int64) for name in ("features", "units")],
         ("epsilon", ctypes.c_double),
+        ("zoneout_share", ctypes.c_double),
+        ("cell_zoneout_share", ctypes.c_double),
         ("threads", ctypes.c_int64),
         ("parallel_for", ctypes.c_void_p),
         ("parallel_context", ctypes.c_void_p),
@@ -34,6 +36,8 @@ class Problem(ctypes.Structure):
         ("mask", ctypes.c_void_p),
         ("input_mask", ctypes.c_void_p),
         ("recurrent_mask", ctypes.c_void_p),
+        ("zoneout", ctypes.c_void_p),
+        ("cell_zoneout", ctypes.c_void_p),
         ("initial_h", ctypes.c_void_p),
         ("initial_c", ctypes.c_void_p),
         ("kernel", ctypes.c_void_p),

@@ -55,6 +55,8 @@ class Sequence:
     variance; where there is no gamma, `N(a) = a`. The gates z and r of the
     GRU are normalised together, its candidate by itself. rb is the recurrent
     bias.
+
+    Zoneout comes after these: of the new states a part is what it was before.
     """
 
     def __init__(
@@ -70,6 +72,8 @@ class Sequence:
         recurrent_mask: Any = None,
         go_backwards: bool = False,
         carry_normalized_state: bool = False,
+        zoneout: Any = None,
+        cell_zoneout: Any = None,
         threads: int = 1,
     ):
         """Checks the arguments.
@@ -91,6 +95,9 @@ class Sequence:
             go_backwards: visit the last step first.
             carry_normalized_state: in an LSTM, whether the next step gets
                 N(c'); needs state_gamma.
+            zoneout: what stays of h: a share in [0, 1), or a bool or uint8
+                array (B, T, U) that is 1 where a unit keeps it.
+            cell_zoneout: in an LSTM, that of c.
             threads: how many may work on it. No result depends on it.
 
         Raises:
@@ -121,6 +128,7 @@ class Sequence:
         self._shapes = self._cell.shapes(features, units)
         # Keeps alive what the struct points to.
         self._arrays = (x, mask, input_mask, recurrent_mask)
+        self._arrays += (zoneout, cell_zoneout)
         self._arrays += (initial_states, *weights.values())
         self._problem = Problem(
             abi_version=ABI_VERSION,
@@ -144,6 +152,17 @@ class Sequence:
                 "recurrent_mask", recurrent_mask, (batch, units)
             ),
         )
+        for name, stays in (
+            ("zoneout", zoneout),
+            ("cell_zoneout", cell_zoneout),
+        ):
+            if isinstance(stays, np.ndarray):
+                shape = self._outputs_shape
+                place = checks.address(name, stays, shape, _MASKS)
+                setattr(self._problem, name, place)
+            elif stays is not None:
+                share = checks.number(name, stays)
+                setattr(self._problem, f"{name}_share", share)
         self._put_states(
             self._problem, "initial_{}", "initial_states", initial_states
         )

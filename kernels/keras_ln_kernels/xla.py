@@ -44,11 +44,13 @@ def register(api: int, forward: str, backward: str) -> str | None:
 
 
 def attributes(call: Call) -> dict[str, int | float]:
-    """Attributes of a custom call: epsilon is an f64, all others are i64."""
+    """Attributes of a custom call: floats are f64, all others are i64."""
     names = GRADIENTS if call.backward else RESULTS
     return {
         "cell": CELLS[call.cell].number,
         "epsilon": float(call.epsilon),
+        "zoneout_share": float(call.zoneout_share),
+        "cell_zoneout_share": float(call.cell_zoneout_share),
         "go_backwards": int(call.go_backwards),
         "carry_normalized_state": int(call.carry_normalized_state),
         "arguments": _bits(call.arguments, ARGUMENTS),

@@ -45,6 +45,15 @@ const char* check(const KlnProblem* p) {
   } else if (p->initial_c || p->state_gamma || p->carry_normalized_state) {
     return "initial_c, state_gamma, carry_normalized_state: LSTM only";
   }
+  const double shares[] = {p->zoneout_share, p->cell_zoneout_share};
+  for (double share : shares)
+    if (!(share >= 0 && share < 1))
+      return "zoneout_share, cell_zoneout_share: must be in [0, 1)";
+  if ((p->zoneout && p->zoneout_share > 0) ||
+      (p->cell_zoneout && p->cell_zoneout_share > 0))
+    return "zoneout: there are choices and a share";
+  if (p->cell != KLN_LSTM && (p->cell_zoneout || p->cell_zoneout_share > 0))
+    return "cell_zoneout: LSTM only";
   if (p->cell != KLN_GRU && p->recurrent_bias)
     return "recurrent_bias: GRU only";
   if (p->cell == KLN_SIMPLE_RNN && p->recurrent_gamma)

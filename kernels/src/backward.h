@@ -30,6 +30,7 @@ class Backward {
         plan_(plan_of(p)),
         gates_(gates_row<T>(p)),
         stride_(padded<T>(p.units)),
+        zoneout_(p),
         cell_(p, carver),
         kept_(residuals_at<T>(p, to.residuals)),
         kernel_(carver, plan_.summed || plan_.keeps_from_x ? 0 : p.features,
@@ -80,6 +81,7 @@ class Backward {
   // What a task needs for itself.
   struct Workspace {
     T *from_x, *d_shown, *row, *d_x;
+    T* past;  // what zoneout takes by the step, of a row's h and c
     OuterScratch<T> outer;
 
     Workspace(const Backward& b, Carver& carver)
@@ -92,6 +94,7 @@ class Backward {
       from_x = carver.take<T>(projects ? b.chunk_ * rows * b.gates_.size() : 0);
       d_shown = carver.take<T>(b.p_.recurrent_mask ? rows * b.stride_ : 0);
       row = carver.take<T>(Cell::kTemporary * b.stride_);
+      past = carver.take<T>(b.zoneout_.asked() ? 2 * b.stride_ : 0);
       const long share = quotient_up(b.chunk_ * b.most_rows_, b.tasks_);
       d_x = carver.take<T>(b.to_.d_x ? share * b.kernel_t_.columns : 0);
     }
@@ -134,7 +137,7 @@ class Backward {
           step(batch.first + i, k,
                from_x.data + (k - visits.first) * from_x.group +
                    (i - rows.first) * width,
-               i, here + i, sums_ + b * Cell::kSums * stride_, space.row);
+               i, here + i, sums_ + b * Cell::kSums * stride_, space);
       }
       multiply(batch, rows, d_from_h_ + (here + rows.first) * width, space);
     }
@@ -170,9 +173,10 @@ class Backward {
 
   // One row of visit k: row i of the batch's part, row `here` of the chunk.
   void step(long row, long k, const T* from_x, long i, long here, T* sums,
-            T* temporary) const {
+            const Workspace& space) const {
     const long width = gates_.size(), kept = k * p_.batch + row;
-    T *dh = dh_ + i * stride_, *d_from_h = d_from_h_ + here * width;
+    T *dh = dh_ + i * stride_, *dc = dc_ + i * stride_;
+    T* d_from_h = d_from_h_ + here * width;
     T* d_from_x = d_from_x_ + here * width;
     if (to_.d_outputs) {
       const T* d = array<T>(to_.d_outputs) + (row * p_.steps + k) * p_.units;
@@ -184,10 +188,16 @@ class Backward {
       if (!plan_.summed) fill(d_from_x, T(0), width);
       return;
     }
+    const long place = row * p_.steps + time_of(p_, k);
+    T *past_h = space.past, *past_c = space.past + stride_;
+    if (zoneout_.h.asked) zoneout_.h.divide(place, dh, past_h);
+    if (zoneout_.c.asked) zoneout_.c.divide(place, dc, past_c);
     cell_.backward(from_x, kept_.from_h + kept * width,
                    kept_.h + kept * stride_, kept_.c + kept * stride_,
-                   kept_.norms + kept * Cell::kNorms, dh, dc_ + i * stride_,
-                   d_from_x, d_from_h, sums, temporary);
+                   kept_.norms + kept * Cell::kNorms, dh, dc, d_from_x,
+                   d_from_h, sums, space.row);
+    if (zoneout_.h.asked) zoneout_.h.add(past_h, dh);
+    if (zoneout_.c.asked) zoneout_.c.add(past_c, dc);
   }
 
   // Adds to dh what flows through h R.
@@ -274,6 +284,7 @@ class Backward {
   const Plan plan_;
   const Row<T> gates_;
   const long stride_;  // P
+  const Zoneouts<T> zoneout_;
   const Cell cell_;
   const Residuals<T> kept_;
   // W (empty where x W was kept), and W and R transposed.

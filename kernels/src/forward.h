@@ -11,6 +11,7 @@
 #include "parallel.h"
 #include "residuals.h"
 #include "scratch.h"
+#include "zoneout.h"
 
 namespace kln {
 namespace {
@@ -61,6 +62,7 @@ class Forward {
         keeps_(out.residuals),
         gates_(gates_row<T>(p)),
         stride_(padded<T>(p.units)),
+        zoneout_(p),
         cell_(p, carver),
         kept_(residuals_at<T>(p, out.residuals)),
         kernel_(carver, p.features, gates_.size()),
@@ -98,6 +100,7 @@ class Forward {
   // What a task needs for its rows, besides what is kept.
   struct Workspace {
     T *x, *from_x, *from_h, *h, *c, *shown;
+    T* before;  // h and c of a row, which the step may write over
 
     Workspace(const Forward& f, Carver& carver) {
       const long rows = f.most_rows_, products = rows * f.gates_.size();
@@ -111,6 +114,7 @@ class Forward {
       h = take(!f.keeps_, states);
       c = take(!f.keeps_, states);
       shown = take(f.p_.recurrent_mask, states);
+      before = take(f.zoneout_.asked() && !f.keeps_, 2 * f.stride_);
     }
   };
 
@@ -142,7 +146,7 @@ class Forward {
         for (long i = 0; i < rows; ++i) {
           step(which.first + i, k, x + i * width, z + i * width,
                h + i * stride_, c + i * stride_, new_h + i * stride_,
-               new_c + i * stride_);
+               new_c + i * stride_, space.before);
         }
         h = new_h;
         c = new_c;
@@ -183,12 +187,21 @@ class Forward {
 
   // One row of a step. At a step left out the states stay.
   void step(long row, long k, T* from_x, T* from_h, const T* h, const T* c,
-            T* new_h, T* new_c) const {
+            T* new_h, T* new_c, T* before) const {
     Norm<T> unkept[Cell::kNorms];
     const long i = k * p_.batch + row;
     if (is_valid(p_, row, k)) {
+      if (zoneout_.asked() && !keeps_) {
+        copy(before, h, stride_);
+        if (plan_.has_c) copy(before + stride_, c, stride_);
+        h = before;
+        c = before + stride_;
+      }
       cell_.forward(from_x, from_h, h, c, new_h, new_c,
                     keeps_ ? kept_.norms + i * Cell::kNorms : unkept);
+      const long place = row * p_.steps + time_of(p_, k);
+      if (zoneout_.h.asked) zoneout_.h.keep(place, h, new_h);
+      if (zoneout_.c.asked) zoneout_.c.keep(place, c, new_c);
     } else if (keeps_) {
       copy(new_h, h, stride_);
       if (plan_.has_c) copy(new_c, c, stride_);
@@ -219,6 +232,7 @@ class Forward {
   const bool keeps_;  // what backward needs
   const Row<T> gates_;
   const long stride_;  // P
+  const Zoneouts<T> zoneout_;
   const Cell cell_;
   const Residuals<T> kept_;
   const Packed<T> kernel_, recurrent_;

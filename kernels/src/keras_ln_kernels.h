@@ -18,7 +18,7 @@
 #define KLN_EXPORT __attribute__((visibility("default")))
 
 /* Changes with every change of a struct, a meaning or a function here. */
-#define KLN_ABI_VERSION 2
+#define KLN_ABI_VERSION 3
 
 #define KLN_RESIDUAL_ALIGNMENT 16 /* bytes, as malloc has it */
 
@@ -48,6 +48,10 @@ typedef struct KlnProblem {
   int64_t batch, steps, features, units;
   double epsilon; /* > 0, inside the square root */
 
+  /* Zoneout: the share of h, and of an LSTM's c, that stays what it was before
+   * a step, in [0, 1). 0 where there are choices instead. */
+  double zoneout_share, cell_zoneout_share;
+
   /* How many threads may work on it: those of the library's own pool, or of
    * parallel_for where it is not NULL. No result depends on it. */
   int64_t threads;
@@ -58,6 +62,8 @@ typedef struct KlnProblem {
   const uint8_t* mask;        /* (B, T), 0 where a step is left out; or NULL */
   const void* input_mask;     /* (B, D), factors of x; or NULL */
   const void* recurrent_mask; /* (B, U), factors of h in h R; or NULL */
+  const uint8_t* zoneout;     /* (B, T, U), 1 where a unit keeps its h; or NULL */
+  const uint8_t* cell_zoneout; /* LSTM: likewise of c */
   const void* initial_h;      /* (B, U), or NULL for zeros */
   const void* initial_c;      /* LSTM: (B, U), or NULL for zeros */
 

@@ -16,7 +16,8 @@ inline ResidualsHeader header_of(const KlnProblem& p) {
   const int64_t options = p.cell | p.dtype << 2 | !!p.go_backwards << 3 |
                           !!p.carry_normalized_state << 4 |
                           !!p.kernel_gamma << 5 | !!p.recurrent_gamma << 6 |
-                          !!p.state_gamma << 7;
+                          !!p.state_gamma << 7 | !!p.zoneout << 8 |
+                          !!p.cell_zoneout << 9;
   // An arbitrary number, and the version of this layout.
   return {{0x6b6c6e72, KLN_ABI_VERSION, options, p.batch, p.steps, p.features,
            p.units, 0}};

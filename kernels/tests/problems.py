@@ -24,7 +24,7 @@ def draw(cell, sizes, vectors=None, seed=0, masks=(), **options):
     """A problem of `sizes` (B, T, D, U).
 
     `vectors` are the names of those that there are, None for all; `masks` any
-    of "mask", "input_mask" and "recurrent_mask".
+    of "mask", "input_mask", "recurrent_mask", "zoneout" and "cell_zoneout".
     """
     rng = np.random.default_rng(seed)
     batch, steps, features, units = sizes
@@ -47,6 +47,8 @@ def draw(cell, sizes, vectors=None, seed=0, masks=(), **options):
     for name in masks:
         if name == "mask":
             options[name] = rng.random((batch, steps)) < 0.6
+        elif name.endswith("zoneout"):
+            options[name] = rng.random((batch, steps, units)) < 0.4
         else:
             keep = rng.random((batch, shapes[name])) < 0.7
             options[name] = keep / 0.7

@@ -78,6 +78,8 @@ def run(
     recurrent_mask=None,
     go_backwards=False,
     carry_normalized_state=False,
+    zoneout=0.0,
+    cell_zoneout=0.0,
     dtype="float64",
 ):
     """Outputs (B, T, U) in the order of visits, and the final states."""
@@ -104,6 +106,15 @@ def run(
             norm,
             carry_normalized_state,
         )
+        stays = [
+            z[:, t] if isinstance(z, np.ndarray) else z
+            for z in (zoneout, cell_zoneout)
+        ]
+        # Of h, and of c where there is one.
+        new = [
+            z * a + (1 - z) * b
+            for z, a, b in zip(stays, states, new, strict=False)
+        ]
         states = [
             np.where(mask[:, t, None], b, a)
             for a, b in zip(states, new, strict=True)

@@ -137,16 +137,18 @@ def test_bits_of_a_custom_call_follow_the_order_of_the_structs():
     assert xla.attributes(this) == {
         "cell": 0,
         "epsilon": 1e-5,
+        "zoneout_share": 0.0,
+        "cell_zoneout_share": 0.0,
         "go_backwards": 0,
         "carry_normalized_state": 0,
         # x, mask, the states, the kernels, bias.
-        "arguments": 0b1_1111_0011,
+        "arguments": 0b111_1100_0011,
         "results": 0b0111,
     }
     backward = this._replace(
         arguments=(*arrays, "residuals", "d_final_h"), results=("d_kernel",)
     )
-    assert xla.attributes(backward)["arguments"] == 0b101_0000_0001_1111_0011
+    assert xla.attributes(backward)["arguments"] == 0b1_0100_0000_0111_1100_0011
     assert xla.attributes(backward)["results"] == 0b1000
 
 

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from problems import check_gradients, check_values, draw, gradients, sequence
 
+from keras_ln_kernels import CELLS
+
 ALL = ("mask", "input_mask", "recurrent_mask")
 SITES = ("kernel", "recurrent", "state")
 
@@ -67,6 +69,53 @@ def test_masks_and_directions(cell, masks, go_backwards):
     found = gradients(drawn)
     check_values(drawn, found, 1e-13)
     check_gradients(drawn, found, 1e-12)
+
+
+def zoneouts(cell, value):
+    names = ("zoneout", "cell_zoneout")
+    return dict.fromkeys(names[: len(CELLS[cell].states)], value)
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru", "simple_rnn"])
+@pytest.mark.parametrize("choose", [True, False])
+@pytest.mark.parametrize("go_backwards", [False, True])
+@pytest.mark.parametrize("masks", [(), ALL])
+def test_zoneout(cell, choose, go_backwards, masks, each_instruction_set):
+    names = tuple(zoneouts(cell, None)) if choose else ()
+    shares = {} if choose else zoneouts(cell, 0.3)
+    drawn = draw(
+        cell,
+        (4, 5, 3, 9),
+        masks=masks + names,
+        go_backwards=go_backwards,
+        **shares,
+    )
+    found = gradients(drawn)
+    check_values(drawn, found, 1e-13)
+    check_gradients(drawn, found, 1e-12)
+    # The states are written over at inference.
+    inference = sequence(drawn).forward()
+    assert inference.outputs.tobytes() == found["outputs"].tobytes()
+
+
+@pytest.mark.parametrize("name", ["zoneout", "cell_zoneout"])
+@pytest.mark.parametrize("choose", [True, False])
+def test_zoneout_of_one_state(name, choose):
+    options = {} if choose else {name: 0.3}
+    drawn = draw("lstm", (3, 4, 5, 7), masks=(name,) * choose, **options)
+    found = gradients(drawn)
+    check_values(drawn, found, 1e-13)
+    check_gradients(drawn, found, 1e-12)
+
+
+def test_zoneout_of_a_large_problem():
+    """In several chunks and blocks, whatever the number of threads."""
+    drawn = draw("lstm", (37, 40, 70, 5), masks=("zoneout", "cell_zoneout"))
+    one, many = (gradients(drawn, threads=n) for n in (1, 4))
+    check_values(drawn, one, 1e-11)
+    check_gradients(drawn, one, 1e-9)
+    for name, array in one.items():
+        assert array.tobytes() == many[name].tobytes(), name
 
 
 SIZES = [

@@ -56,6 +56,30 @@ def test_layers_run_on_kernels(name, calls):
     assert all("mask" in call.arguments for call in calls)
 
 
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("name", LAYERS)
+def test_zoneout(name, training, calls):
+    """By choices, or by shares."""
+    row, rng = BY_NAME[name], np.random.default_rng(0)
+    names = ("zoneout", "cell_zoneout")[: row.state_count]
+    arguments = dict(zip(names, (0.3, 0.2), strict=False))
+    problem = Problem(
+        row,
+        {"return_sequences": True, "return_state": True, **arguments},
+        mask=MASKS["middle"],
+        given_states=True,
+        training=training,
+    )
+    if training:
+        shape = (*problem.shape[:2], 3)
+        problem.choices = {name: rng.random(shape) < 0.4 for name in names}
+    layer = problem.layer()
+    assert ops.implementation(layer)[0] == "native"
+    problem.check(layer)
+    assert all(("zoneout" in call.arguments) == training for call in calls)
+    assert all((call.zoneout_share > 0.0) != training for call in calls)
+
+
 @pytest.mark.parametrize("arguments", [{"normalize": ()}, {"center": False}])
 def test_the_recurrent_bias(arguments, calls):
     arguments = {"use_bias": True, "return_sequences": True, **arguments}
@@ -193,7 +217,7 @@ if BACKEND == "torch":
             for key, shape in shapes.items()
         }
         arrays["mask"] = torch.rand(b, t) < 0.7
-        options = (",".join(results), name, 1e-5, False, False)
+        options = (",".join(results), name, 1e-5, False, False, 0.2, 0.0)
         return [arrays.get(key) for key in FORWARD[0]], options
 
     @pytest.mark.parametrize("name", ["lstm", "gru", "simple_rnn"])

@@ -13,12 +13,19 @@ from keras_ln import backend
 from keras_ln.ops.activations import ACTIVATIONS
 from keras_ln.ops.recurrence import fused
 from keras_ln.ops.recurrence.forward import forward
-from keras_ln.ops.recurrence.problem import Plan, Problem
+from keras_ln.ops.recurrence.problem import (
+    Plan,
+    Problem,
+    time_major_choices,
+    time_major_mask,
+)
 from keras_ln.ops.recurrence.vjp import vjp
 
 _ACTIVATIONS = {"activation": "tanh", "recurrent_activation": "sigmoid"}
 _DTYPES = {"float32", "float64"}
 _STATES = ("h", "c")
+# Of the states, and of their constant shares.
+_CHOICES = ("zoneout", "cell_zoneout")
 # The simple RNN has one site, which has no name.
 _KERNELS_NAMES = {"gamma": "kernel_gamma", "beta": "kernel_beta"}
 
@@ -33,8 +40,6 @@ def reason(problem: Problem) -> str | None:
     for name, known in _ACTIVATIONS.items():
         if getattr(plan.settings, name) is not ACTIVATIONS[known]:
             return f"The kernels have no `{name}` but {known}."
-    if plan.zoneout or problem.choices is not None:
-        return "The kernels have no zoneout."
     received = (problem.dtype, plan.settings.dtype)
     received += tuple(state.dtype for state in problem.states)
     dtypes = set(map(keras.backend.standardize_dtype, received))
@@ -69,7 +74,7 @@ def run(problem: Problem) -> Any:
         problem.states,
         problem.weights,
         (problem.input_mask, problem.recurrent_mask),
-        problem.mask,
+        (problem.mask, problem.choices),
     )
     if backend.reads_python():
         return native_forward(problem.plan, *tensors, keep=False)[0]
@@ -79,14 +84,11 @@ def run(problem: Problem) -> Any:
 @functools.cache
 def _operation(plan: Plan) -> Any:
     def reference(*tensors: Any, keep: bool) -> Any:
-        sequences, states, weights, dropout_masks, mask = tensors
-        valid = None
-        if mask is not None:
-            valid = keras.ops.swapaxes(mask, 0, 1)[..., None]
+        sequences, states, weights, dropout_masks, (mask, choices) = tensors
         return forward(
             plan,
             *(sequences, states, weights, dropout_masks),
-            (valid, None, None),
+            (time_major_mask(mask), None, time_major_choices(choices)),
             keep=keep,
         )
 
@@ -104,7 +106,8 @@ def native_forward(plan: Plan, *tensors: Any, keep: bool) -> tuple[Any, Any]:
     Args:
         plan: see there.
         *tensors: sequences (B, T, D), states (B, U), weights by name, dropout
-            masks (B, D) and (B, U) or None, the mask (B, T) or None.
+            masks (B, D) and (B, U) or None; the mask (B, T) and the choices of
+            zoneout by state (B, T, U) in a tuple, or None each.
         keep: whether a gradient needs the residuals.
     """
     arrays = _arrays(*tensors)
@@ -124,7 +127,8 @@ def native_vjp(plan: Plan, residuals: Any, cotangents: Any) -> tuple[Any, ...]:
     tensors, kept = residuals
     d_outputs, d_states, _ = cotangents
     arrays = _arrays(*tensors)
-    wanted = {f"d_{name}" for name in arrays if not name.endswith("mask")}
+    constants = ("mask", "zoneout")
+    wanted = {f"d_{name}" for name in arrays if not name.endswith(constants)}
     arrays["residuals"] = kept
     if d_outputs is not None:
         arrays["d_outputs"] = d_outputs
@@ -141,10 +145,12 @@ def native_vjp(plan: Plan, residuals: Any, cotangents: Any) -> tuple[Any, ...]:
 
 
 def _arrays(
-    sequences: Any, states: Any, weights: Any, dropout_masks: Any, mask: Any
+    sequences: Any, states: Any, weights: Any, dropout_masks: Any, per_step: Any
 ) -> dict[str, Any]:
     """Those that there are, by the kernels' names."""
+    mask, choices = per_step
     arrays = {"x": sequences, "mask": mask}
+    arrays |= zip(_CHOICES, choices or (), strict=False)
     arrays["input_mask"], arrays["recurrent_mask"] = dropout_masks
     for name, state in zip(_STATES, states, strict=False):
         arrays[f"initial_{name}"] = state
@@ -158,6 +164,10 @@ def _call(plan: Plan, arrays: dict[str, Any], wanted: set[str]) -> Any:
 
     dtype = keras.backend.standardize_dtype(arrays["x"].dtype)
     known = call.GRADIENTS if "residuals" in arrays else call.RESULTS
+    shares = {
+        f"{name}_share": 0.0 if name in arrays else share
+        for name, share in zip(_CHOICES, plan.zoneout, strict=False)
+    }
     return backend.call_native(
         call.Call(
             plan.cell.in_kernels,
@@ -167,6 +177,7 @@ def _call(plan: Plan, arrays: dict[str, Any], wanted: set[str]) -> Any:
             plan.settings.carry_normalized_state,
             tuple(name for name in call.ARGUMENTS if name in arrays),
             tuple(name for name in known if name in wanted),
+            **shares,
         ),
         arrays,
     )

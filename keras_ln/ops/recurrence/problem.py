@@ -75,21 +75,32 @@ class Problem(NamedTuple):
     @property
     def tensors(self) -> tuple[Any, ...]:
         """What `forward` takes after the plan."""
-        valid = choices = None
-        if self.mask is not None:
-            valid = keras.ops.swapaxes(self.mask, 0, 1)[..., None]
-        if self.choices is not None:
-            choices = tuple(
-                None if of_state is None else keras.ops.swapaxes(of_state, 0, 1)
-                for of_state in self.choices
-            )
         return (
             self.sequences,
             self.states,
             self.weights,
             (self.input_mask, self.recurrent_mask),
-            (valid, self.given, choices),
+            (
+                time_major_mask(self.mask),
+                self.given,
+                time_major_choices(self.choices),
+            ),
         )
+
+
+def time_major_mask(mask: Any) -> Any:
+    """The mask (B, T) as the scans take it (T, B, 1), or None."""
+    return None if mask is None else keras.ops.swapaxes(mask, 0, 1)[..., None]
+
+
+def time_major_choices(choices: tuple[Any, ...] | None) -> Any:
+    """Choices (B, T, U) by state as the scans take them, or None."""
+    if choices is None:
+        return None
+    return tuple(
+        None if of_state is None else keras.ops.swapaxes(of_state, 0, 1)
+        for of_state in choices
+    )
 
 
 def settings_of(

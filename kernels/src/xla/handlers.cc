@@ -58,7 +58,11 @@ class Call {
         !attribute("carry_normalized_state", XLA_FFI_DataType_S64, &carry) ||
         !attribute("arguments", XLA_FFI_DataType_S64, &arguments_) ||
         !attribute("results", XLA_FFI_DataType_S64, &results_) ||
-        !attribute("epsilon", XLA_FFI_DataType_F64, &problem_.epsilon))
+        !attribute("epsilon", XLA_FFI_DataType_F64, &problem_.epsilon) ||
+        !attribute("zoneout_share", XLA_FFI_DataType_F64,
+                   &problem_.zoneout_share) ||
+        !attribute("cell_zoneout_share", XLA_FFI_DataType_F64,
+                   &problem_.cell_zoneout_share))
       return "an attribute is missing";
     problem_.cell = int32_t(cell);
     problem_.go_backwards = int32_t(go_backwards);
@@ -151,7 +155,7 @@ class Call {
       if (!(bits >> i & 1)) continue;
       if (*place >= count) return "an array is missing";
       const auto* buffer = static_cast<XLA_FFI_Buffer*>(buffers[(*place)++]);
-      if (!fits(*buffer, slots[i].letters))
+      if (!fits(*buffer, slots[i]))
         return "an array has another shape or dtype than its name tells";
       memcpy(static_cast<char*>(to) + slots[i].offset, &buffer->data,
              sizeof(void*));
@@ -159,16 +163,14 @@ class Call {
     return nullptr;
   }
 
-  bool fits(const XLA_FFI_Buffer& buffer, const char* letters) {
+  bool fits(const XLA_FFI_Buffer& buffer, const Slot& slot) {
+    const char* letters = slot.letters;
     if (letters[0] == 'R') {
       residual_bytes_ = buffer.rank == 1 ? buffer.dims[0] : 0;
       return buffer.rank == 1 && buffer.dtype == XLA_FFI_DataType_U8;
     }
-    const bool is_mask = !strcmp(letters, "BT");
-    if (buffer.dtype != dtype_ &&
-        !(is_mask && buffer.dtype == XLA_FFI_DataType_PRED))
+    if (buffer.dtype != (slot.chooses ? XLA_FFI_DataType_PRED : dtype_))
       return false;
-    if (is_mask && buffer.dtype == dtype_) return false;
     if (buffer.rank != int64_t(strlen(letters))) return false;
     for (int64_t i = 0; i < buffer.rank; ++i)
       if (buffer.dims[i] != size_of(letters[i])) return false;

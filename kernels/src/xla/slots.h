@@ -13,14 +13,17 @@ namespace kln_xla {
 struct Slot {
   size_t offset;
   const char* letters;
+  bool chooses = false;  // of bools, such as a mask
 };
 
 // In the order of the bits that say which of them there are.
 constexpr Slot kArguments[] = {
     {offsetof(KlnProblem, x), "BTD"},
-    {offsetof(KlnProblem, mask), "BT"},
+    {offsetof(KlnProblem, mask), "BT", true},
     {offsetof(KlnProblem, input_mask), "BD"},
     {offsetof(KlnProblem, recurrent_mask), "BU"},
+    {offsetof(KlnProblem, zoneout), "BTU", true},
+    {offsetof(KlnProblem, cell_zoneout), "BTU", true},
     {offsetof(KlnProblem, initial_h), "BU"},
     {offsetof(KlnProblem, initial_c), "BU"},
     {offsetof(KlnProblem, kernel), "DG"},

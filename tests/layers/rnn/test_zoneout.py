@@ -13,7 +13,7 @@ from recurrence import MASKS, Problem, arguments_of, compare, same
 from tolerances import BFLOAT16, FLOAT64
 
 import keras_ln
-from keras_ln import backend, ops
+from keras_ln import backend
 from keras_ln.ops.recurrence import zoneout
 
 H, C = 0.3, 0.15
@@ -479,15 +479,6 @@ def test_a_step_of_its_own(row):
     y = to_numpy(layer(np.ones((B, T, D), "float32")))
     expected = 0.75 * np.arange(1.0, T + 1)[:, None]
     np.testing.assert_allclose(y, np.broadcast_to(expected, y.shape))
-
-
-def test_the_kernels_have_no_zoneout():
-    for name in ("LNSimpleRNN", "LNGRU", "LNLSTM", "WNLSTM"):
-        for argument in shares(BY_NAME[name]):
-            layer = BY_NAME[name].make(**{argument: 0.1})
-            chosen, reasons = ops.implementation(layer)
-            assert chosen == "fused"
-            assert reasons["native"] == "The kernels have no zoneout."
 
 
 if BACKEND == "tensorflow":
