@@ -9,12 +9,15 @@ In the quick run TensorFlow compiles only where that is what is tested. With
 """
 
 import argparse
+import configparser
 import importlib.metadata
+import importlib.util
 import os
 import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 import venv
@@ -25,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # What does not depend on the backend runs once, with TensorFlow.
 BACKEND_FREE = [
     "tests/benchmarks",
+    "tests/docs",
     *(
         f"tests/examples/{path.name}"
         for path in sorted((ROOT / "tests/examples").glob("test_*.py"))
@@ -143,6 +147,33 @@ def kernels():
             )
 
 
+def docs():
+    """Build the site, where needed in an environment with what that takes.
+
+    Its packages are not among those of the tests. It sees the others of this
+    environment.
+    """
+    command = (ROOT / "docs" / "build.py",)
+    if importlib.util.find_spec("furo"):
+        run(sys.executable, *command)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        venv.create(folder)
+        python = Path(folder, "bin", "python")
+        paths = {"base": folder, "platbase": folder}
+        site_packages = Path(sysconfig.get_path("purelib", vars=paths))
+        here = sysconfig.get_path("purelib")
+        (site_packages / "tests.pth").write_text(
+            f"import site; site.addsitedir({here!r})\n"
+        )
+        settings = configparser.ConfigParser()
+        settings.read(ROOT / "setup.cfg")
+        needed = settings["options.extras_require"]["docs"].split()
+        pip = (sys.executable, "-m", "pip", "--python", python)
+        run(*pip, "install", "-q", *needed)
+        run(python, *command, Path(folder, "site"))
+
+
 def pytest_arguments(full=False):
     """Those that choose the tests of the quick run, or of the full one."""
     never = "not slow and not accelerator and not peers"
@@ -175,8 +206,9 @@ def suite(backend, full):
         raise failed
 
 
-# By hand, and in .ci/run: they need a compiler, which is downloaded.
-MORE_CHECKS = {"kernels": kernels}
+# By hand: they download more, a compiler and what the site is built with. The
+# kernels are in .ci/run too, the site in the full run.
+MORE_CHECKS = {"kernels": kernels, "docs": docs}
 CHECKS = {
     "style": style,
     "types": types,
@@ -194,15 +226,15 @@ def main(argv=None):
         metavar="CHECK",
         help=f"any of {', '.join((*CHECKS, *MORE_CHECKS, *SUITES))}; all but "
         f"{', '.join(MORE_CHECKS)} by default, and with --full "
-        f"{', '.join(SUITES)}",
+        f"docs, {', '.join(SUITES)}",
     )
     parser.add_argument(
         "--full",
         action="store_true",
-        help="the suites' other tests, compiled",
+        help="the site, and the suites' other tests, compiled",
     )
     args = parser.parse_args(argv)
-    names = [*SUITES] if args.full else [*CHECKS, *SUITES]
+    names = ["docs", *SUITES] if args.full else [*CHECKS, *SUITES]
     chosen = args.checks or names
     known = names if args.full else [*names, *MORE_CHECKS]
     if unknown := set(chosen) - set(known):

@@ -104,15 +104,15 @@ def invariance_table(
     with `a = W^T x`, before gain, bias and nonlinearity.
 
     The paper has no epsilon. With one in `sigma = sqrt(var + epsilon)`, an
-    invariance leaves at most `epsilon/2 |1/var - 1/var'|`, relative to the
-    output; the verdicts allow that much, and rounding.
+    invariant output changes by at most `epsilon/2 |1/var - 1/var'|` of its
+    size; the verdicts allow for that, and for rounding.
 
     Args:
         kinds: any of "batch", "weight" and "layer", in the order of the rows.
         layer: None, or a layer of your own for a further row: called with x
             (N, D) it returns a tensor, and its `kernel` is a variable (D, H).
             Gain and bias should be 1 and 0. A Keras layer that is not built
-            is built here. The kernel has its values again afterwards.
+            is built here. The kernel is restored afterwards.
         epsilon: finite number >= 0: used by `kinds`; for `layer` the one that
             it uses, which only the bound needs.
         units: H, for `kinds`; at least 2.
@@ -162,8 +162,8 @@ def invariance_table(
     epsilon = arguments.check_epsilon(epsilon)
     if arguments.check_units(units) < 2:
         raise ValueError(
-            "Argument `units` must be at least 2: layer normalisation of one "
-            f"unit leaves nothing. Received: units={units}"
+            "Argument `units` must be at least 2: layer normalisation of a "
+            f"single unit is always zero. Received: units={units}"
         )
     rng = np.random.default_rng(arguments.check_integer("seed", seed))
     dtype = _check_dtype("dtype", dtype or keras.config.floatx())
@@ -189,8 +189,9 @@ def _check_dtype(name: str, dtype: Any) -> str:
     dtype = keras.backend.standardize_dtype(dtype)
     if dtype not in ("float32", "float64"):
         raise ValueError(
-            f"Argument `{name}` must be (of dtype) float32 or float64, whose "
-            f"rounding leaves a verdict. Received: {dtype}"
+            f"Argument `{name}` must be (of dtype) float32 or float64: the "
+            "rounding of others is too coarse for a verdict. Received: "
+            f"{dtype}"
         )
     return dtype
 
@@ -241,7 +242,7 @@ def _measure(
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Deviations and their bounds, by column."""
     features, units = kernel.shape
-    # With a mean of its own: data of mean zero would look re-centred.
+    # The mean is not zero: data of mean zero would look re-centred already.
     x = rng.normal(size=(_EXAMPLES, features)) + rng.normal(size=features)
     gamma = rng.normal(size=features)
 

@@ -52,7 +52,7 @@ reference_backward=None)``
 
 ``on_cpu()``
     Whether programs run on a CPU, as far as that is known where they are
-    made. On other devices kernels are cheap to run and dear to launch.
+    made. On other devices launching a kernel takes longer than its arithmetic.
 
 ``reads_python()``
     Whether a compiler is at work that reads Python code, and differentiates

@@ -41,7 +41,7 @@ def _reason():
     if wrong is None:
         return None
     sentence = f"{_NAME} is installed and cannot be used: {wrong}"
-    # Who installed it expects it to be used.
+    # Whoever installed the kernels expects them to be used.
     warnings.warn(sentence, stacklevel=2)
     return sentence
 

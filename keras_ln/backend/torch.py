@@ -81,7 +81,8 @@ def custom_vjp(
         if _wants_plain_operations():
             return reference(*args, keep=False)[0]
         leaves = _tensors(args)
-        # The hint is for torch.func, inside of which tensors do not tell.
+        # The hint is for torch.func, in which tensors do not say whether they
+        # are differentiated.
         keep = torch.is_grad_enabled() and (
             keep or any(leaf.requires_grad for leaf in leaves)
         )

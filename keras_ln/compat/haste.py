@@ -30,7 +30,7 @@ _HASTE_LSTM = {
 def load_haste_lstm(layer: Any, weights: Any) -> Any:
     """Loads the weights of haste's LayerNormLSTM.
 
-    Its gates stand in the order i, c, f, o, and are put into ours. Its norms
+    The order of its gates, i, c, f, o, is changed to ours. Its normalisations
     of the products have no beta, and its epsilon is 1e-5. Its zoneout is that
     of h, in training and at inference.
 

@@ -25,9 +25,9 @@ _TFA_LSTM = (
     "state_gamma",
     "state_beta",
 )
-# Their bias stands behind the norm: it is our beta.
+# Their bias is added after the normalisation: it is our beta.
 _TFA_SIMPLE_RNN = ("kernel", "recurrent_kernel", "beta", "gamma")
-# What the cells of Keras 2 have in their configs and ours do without.
+# Entries of Keras 2 configs that our cells have no argument for.
 _KERAS_2 = ("implementation",)
 
 
@@ -54,8 +54,9 @@ def tfa_lstm_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
 def tfa_simple_rnn_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of `LNSimpleRNN(Cell)` for a cell of TensorFlow-Addons.
 
-    That cell adds its bias behind the norm, where ours has beta. So what it
-    says of its bias holds for our beta, and ours has no bias.
+    That cell adds its bias after the normalisation, where ours adds beta. So
+    the initializer, regularizer and constraint of its bias become those of our
+    beta, and our cell has no bias.
 
     Args:
         config: `get_config()` of its LayerNormSimpleRNNCell.
@@ -81,7 +82,7 @@ def tfa_simple_rnn_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
 def load_tfa_lstm(layer: Any, weights: Sequence[Any]) -> Any:
     """Loads the weights of TensorFlow-Addons' LayerNormLSTMCell.
 
-    Gates stand in the same order there. The layer computes the same as that
+    The order of the gates is the same. The layer computes the same as that
     cell if it was made with `tfa_lstm_arguments`.
 
     Args:
@@ -123,7 +124,7 @@ def load_tfa_lstm(layer: Any, weights: Sequence[Any]) -> Any:
 def load_tfa_simple_rnn(layer: Any, weights: Sequence[Any]) -> Any:
     """Loads the weights of TensorFlow-Addons' LayerNormSimpleRNNCell.
 
-    Its bias, which stands behind the norm, becomes our beta.
+    Its bias, which is added after the normalisation, becomes our beta.
 
     Args:
         layer: an `LNSimpleRNN` or `LNSimpleRNNCell` without bias; it is built

@@ -42,23 +42,23 @@ def with_layer_norm(
 
     With `normalize=()` the clone predicts what the model predicts: it is a
     place to start from, or the baseline. `SimpleRNN`, which has no sites to
-    leave out, is then cloned as it is. With sites the weights are where a
-    training starts: compile the clone, and train it.
+    leave out, is then cloned as it is. With sites the clone computes something
+    else, and the copied weights are where its training starts.
 
     Args:
         model: a functional or Sequential model.
         normalize: the sites to normalise, any of "kernel", "recurrent" and
-            "state", of which a layer takes those that it has: LNGRU has no
-            "state", and LNSimpleRNN normalises the sum of both products where
-            "kernel" or "recurrent" is asked for. None stands for each layer's
-            default, which is all.
-        copy_weights: whether weights and states are copied, kernels and biases
-            of the layers that change among them. The update gate of LNGRU
-            opens to the candidate: its columns change their sign. The rest of
-            the new weights starts at its initial value.
+            "state". A layer takes those that it has: LNGRU has no "state", and
+            LNSimpleRNN normalises the sum of both products if "kernel" or
+            "recurrent" is given. None stands for all.
+        copy_weights: whether weights and states are copied, also the kernels
+            and biases of the layers that are replaced. An update gate of 1
+            takes the candidate in LNGRU and keeps h in Keras, so that the signs
+            of its columns change. Gains and shifts start at their initial
+            values.
 
     Returns:
-        The new model. That it is compiled is not promised.
+        The new model. Compile it before you train it.
 
     Raises:
         ValueError: if `model` is neither functional nor Sequential or, with

@@ -1,4 +1,4 @@
-"""Arguments of Keras' and TensorFlow-Addons' layers that ours do without."""
+"""Arguments of Keras and TensorFlow-Addons that our layers do not have."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -20,7 +20,7 @@ _REFUSED = {
 
 
 def without(kwargs: Mapping[str, Any], **values: Any) -> dict[str, Any]:
-    """`kwargs` but for those that ask, with these values, for what we do."""
+    """`kwargs` without the arguments that ask for what the layer does."""
     return {
         name: value
         for name, value in kwargs.items()

@@ -26,7 +26,7 @@ def portable(*, unroll: bool = False) -> Iterator[None]:
     rounding.
 
     Args:
-        unroll: whether a sequence layer writes its steps out, as with
+        unroll: whether a sequence layer unrolls its loop, as with
             `unroll=True`, wherever their number is known, by `keras.Input`
             or by the `input_signature` of the export. LiteRT needs it: it
             has no lists of tensors to loop over.
@@ -51,7 +51,7 @@ def asks_for_portable_ops() -> bool:
 
 
 def asks_for_unrolled_loops() -> bool:
-    """Whether loops over time must be written out, step by step."""
+    """Whether loops over time must be unrolled."""
     return bool(_open) and _portable.get() is True
 
 

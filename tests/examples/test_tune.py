@@ -73,7 +73,8 @@ def test_no_script_is_left_out():
         if "def main(" in path.read_text()
     }
     studies = {"parameter_geometry", "recurrent_dynamics"}  # Nothing to train.
-    assert scripts == {*script.EXPERIMENTS, *studies, "tune", "results"}
+    others = {"tune", "results", "quick_start"}
+    assert scripts == {*script.EXPERIMENTS, *studies, *others}
 
 
 @pytest.fixture

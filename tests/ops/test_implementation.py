@@ -58,7 +58,7 @@ def test_the_default_is_fused(row, ran):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"unroll": True}, "unroll=True asks for steps"),
+        ({"unroll": True}, "unroll=True asks for an unrolled loop"),
         ({"use_fused": False}, "use_fused=False asks for the cell loop"),
         ({"activation": bump}, "`activation` must be one of linear, relu, sig"),
     ],

@@ -93,7 +93,7 @@ def test_wrong_arguments(name, value, message):
     [
         ("activation", "elu", "activation.*sigmoid, tanh.*elu"),
         ("recurrent_activation", "gelu", "recurrent_activation.*gelu"),
-        ("unroll", True, "unroll=True asks for steps"),
+        ("unroll", True, "unroll=True asks for an unrolled loop"),
     ],
 )
 def test_what_one_op_cannot_run(name, value, message):

@@ -94,6 +94,16 @@ def main(arguments):
         FOLDER / "tensorflow_addons.npz",
         TF_CPP_MIN_LOG_LEVEL="3",
     )
+    # As users of TensorFlow-Addons do who take their weights along.
+    model = FOLDER / "old_model.h5"
+    run(addons(), HERE / "old_model.py", model, TF_CPP_MIN_LOG_LEVEL="3")
+    run(
+        addons(),
+        ROOT / "docs" / "dump_tfa.py",
+        model,
+        FOLDER / "old_model.npz",
+        TF_CPP_MIN_LOG_LEVEL="3",
+    )
     python = others()
     run(python, HERE / "haste_layers.py", FOLDER / "haste.npz")
     tests = subprocess.run(

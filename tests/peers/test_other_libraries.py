@@ -3,12 +3,17 @@
 tests/peers/run.py installs them, lets them compute and starts these tests.
 """
 
+import json
 import os
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 from peer_goldens import GOLDEN, check, read
+
+import keras_ln
+from keras_ln import compat
 
 pytestmark = pytest.mark.peers
 
@@ -49,3 +54,30 @@ def test_the_files_that_are_kept():
                     atol=1e-12,
                     err_msg=f"{case}/{name}",
                 )
+
+
+def test_a_model_moves_as_the_documentation_says():
+    """docs/dump_tfa.py in the old environment, and its page in the new one."""
+    folder = Path(os.environ["KERAS_LN_PEERS"])
+
+    def moved(name):
+        with np.load(folder / "old_model.npz") as old:
+            config = json.loads(str(old[f"{name}/config"]))
+            count = int(old[f"{name}/count"])
+            return config, [old[f"{name}/{k}"] for k in range(count)]
+
+    config, weights = moved("lstm")
+    lstm = keras_ln.LNLSTM(
+        return_sequences=True, **compat.tfa_lstm_arguments(config)
+    )
+    compat.load_tfa_lstm(lstm, weights)
+    config, weights = moved("simple")
+    simple = keras_ln.LNSimpleRNN(**compat.tfa_simple_rnn_arguments(config))
+    compat.load_tfa_simple_rnn(simple, weights)
+    expected = np.load(folder / "old_model.outputs.npz")
+    np.testing.assert_allclose(
+        keras.ops.convert_to_numpy(simple(lstm(expected["x"]))),
+        expected["y"],
+        rtol=1e-4,
+        atol=1e-5,
+    )

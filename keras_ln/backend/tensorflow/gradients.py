@@ -86,7 +86,7 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
         outputs, new = tf.function(
             new_tensors, jit_compile=jit_compile, autograph=False
         )(*args)
-        # Derivatives of higher order would look for a way through here.
+        # Higher derivatives would otherwise be taken through this function.
         outputs, new = tf.nest.map_structure(constant, (outputs, new))
         # XLA would copy a residual that is an argument: it stays outside.
         args, new = tf.nest.flatten(args), iter(new)
@@ -97,8 +97,8 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
         backward, jit_compile=jit_compile, autograph=False
     )
 
-    # A function, because TensorFlow's forward mode does not get through a
-    # custom gradient in the gradient of another one (2.21).
+    # A function, because TensorFlow's forward mode cannot differentiate a
+    # custom gradient inside the gradient of another one (2.21).
     @functools.partial(tf.function, autograph=False)
     def vjp(args, residuals, cotangents):
         """``backward``, made differentiable in args and cotangents."""
@@ -207,7 +207,7 @@ def jacobian(function, x):
         with tf.GradientTape() as tape:
             tape.watch(x)
             y = tf.convert_to_tensor(function(x))
-        # Without a need, a loop over time would be vectorised too.
+        # Otherwise a loop over time would be vectorised too.
         derive = tape.jacobian if y.shape.rank else tape.gradient
         return derive(y, x, unconnected_gradients="zero")
 

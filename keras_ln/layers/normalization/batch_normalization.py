@@ -57,7 +57,7 @@ class BatchNormalization(BaseLayer, keras.layers.BatchNormalization):
 
     Args:
         axis: the axis of the features.
-        momentum: share of the old moving statistics that stays, 0 to 1.
+        momentum: weight of the old value in the moving averages, 0 to 1.
         epsilon: finite number >= 0, inside the square root.
         center: whether there is a `beta`.
         scale: whether there is a `gamma`.

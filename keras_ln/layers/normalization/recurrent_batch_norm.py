@@ -57,7 +57,7 @@ class RecurrentBatchNorm(BaseLayer):
         max_steps: how many steps have moving statistics of their own. None
             takes the number of steps of the input that the layer is built
             for. Not used with `sequence_wise`.
-        momentum: share of the old moving statistics that stays, 0 to 1.
+        momentum: weight of the old value in the moving averages, 0 to 1.
         epsilon: finite number >= 0, inside the square root.
         center: whether there is a `beta`.
         scale: whether there is a `gamma`.

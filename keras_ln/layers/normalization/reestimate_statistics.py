@@ -41,8 +41,8 @@ def reestimate_statistics(
     others, dropout among them, in inference mode. An entry's average counts
     the batches that have a finite value for it; an entry that no batch
     reaches, such as a time step beyond the longest sequence, stays. So do
-    frozen layers (`trainable=False`). Of a layer that a model calls several
-    times the calls are averaged too. A model without batch normalization is
+    frozen layers (`trainable=False`). If a model calls a layer several times,
+    its calls are averaged too. A model without batch normalization is
     left alone.
 
     All other weights and states, and the layers' momentum, are afterwards
@@ -167,7 +167,7 @@ def _moving_statistics(
 def _everything_restored(
     model: keras.Model, averages: list[_Average]
 ) -> Iterator[None]:
-    """Statistics layers record plain averages inside; nothing else changes."""
+    """Inside, layers record plain averages; nothing else changes."""
     owners = {id(a.owner): a.owner for a in averages}.values()
     # Keras does not count the states of stateful layers as variables.
     states = keras.tree.flatten(
@@ -254,7 +254,7 @@ def _recording(model: keras.Model, averages: list[_Average]) -> Iterator[None]:
             patched.append((layer, record(layer, layer.call, own)))
     try:
         for layer, call in patched:
-            # Past Keras' and torch's own __setattr__, which keep books.
+            # Not through __setattr__ of Keras or torch, which would track it.
             object.__setattr__(layer, "call", call)
         yield
     finally:
@@ -293,7 +293,7 @@ def _slices(x: Any, batch_size: int) -> Iterator[Any]:
 
 def _iterate(dataset: Any) -> Iterable[Any]:
     if isinstance(dataset, keras.utils.PyDataset):
-        # Some know no number of batches; islice bounds those.
+        # The number of batches may be unknown; islice limits it then.
         number = dataset.num_batches
         indices = itertools.count() if number is None else range(number)
         return (dataset[index] for index in indices)

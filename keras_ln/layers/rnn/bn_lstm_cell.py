@@ -58,12 +58,11 @@ class BNLSTMCell(BaseLSTMCell):
 
     Args:
         units: U, the size of h and c, an integer >= 1.
-        activation: of the candidate c~ and of the c' that h sees.
+        activation: of the candidate c~, and of c' in the equation of h'.
         recurrent_activation: of the gates i, f and o.
         max_steps: S, how many steps have moving statistics of their own. None
             takes the number of steps that the layer is built with.
-        momentum: share of the moving statistics that a batch leaves, in
-            [0, 1].
+        momentum: weight of the old value in the moving averages, 0 to 1.
         normalize: the sites to normalise, any of "kernel", "recurrent" and
             "state".
         beta_initializer: initializer of `state_beta`.
@@ -76,7 +75,8 @@ class BNLSTMCell(BaseLSTMCell):
         training: must be false, unless the cell is frozen or normalises
             nothing: see `BNLSTM`.
 
-    Returns h' (B, U) and `[h', c', k + 1]`, in the layer's compute dtype.
+    Returns:
+        h' (B, U) and `[h', c', k + 1]`, in the layer's compute dtype.
 
     Raises:
         ValueError: for a wrong argument, named in the message; when built,

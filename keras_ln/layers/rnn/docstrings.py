@@ -27,9 +27,9 @@ Args:
     kernel_constraint: constraint of `kernel`.
     recurrent_constraint: constraint of `recurrent_kernel`.
     bias_constraint: constraint of `bias`.
-    dropout: share of the inputs to drop, in [0, 1). One mask per
+    dropout: fraction of the inputs to drop, in [0, 1). One mask per
         sequence, shared by the gates.
-    recurrent_dropout: share of h to drop on its way into the product.
+    recurrent_dropout: fraction of h to drop before the recurrent product.
     seed: seed of dropout masks and of zoneout's choices.
     epsilon: finite number > 0, inside the square root: the first h is
         zero, and so is its variance.
@@ -52,10 +52,11 @@ Args:
 Call arguments:
     inputs: tensor (B, D); integers are cast to floating point.
     states: h (B, U), or a list of it.
-    training: whether dropout is on, and zoneout chooses.
+    training: whether dropout and zoneout are in training mode.
 
-Returns h' (B, U) twice, the second time in a list if it came in one, in
-the layer's compute dtype.
+Returns:
+    h' (B, U) twice, the second time in a list if it came in one, in the
+    layer's compute dtype.
 
 Raises:
     ValueError: for a wrong argument, named in the message; when built,
@@ -68,11 +69,11 @@ Args:
     activity_regularizer: regularizer of the output.
     return_sequences: whether to return the outputs of all steps.
     return_state: whether to return the final {states} too.
-    go_backwards: whether to visit the last step first; outputs come in
-        the order of the visits.
+    go_backwards: whether to process the last step first; outputs come in
+        the order of processing.
     stateful: whether to start from the final states of the last call.
-    unroll: whether to write the steps out; T must be known.
-    use_cudnn: accepted and ignored, so that only the class name changes.
+    unroll: whether to unroll the loop over time; T must be known.
+    use_cudnn: accepted and ignored, as an argument of Keras' layers.
     use_fused: "auto" runs one op per sequence where it can, True raises
         where it cannot, False runs the cell loop.
     **kwargs: `implementation`, which is ignored, `zero_output_for_mask`,
@@ -81,11 +82,12 @@ Args:
 Call arguments:
     sequences: tensor (B, T, D); integers are cast to floating point.
     mask: bool tensor (B, T), False where a row's step is left out.
-    training: whether dropout is on, and zoneout chooses.
+    training: whether dropout and zoneout are in training mode.
     initial_state: {initial}; zeros without it.
 
-Returns (B, T, U) with `return_sequences`, else the last output (B, U);
-with `return_state` followed by the final {states} (B, U).
+Returns:
+    With `return_sequences` the outputs (B, T, U), otherwise the last one
+    (B, U); with `return_state` followed by the final {states} (B, U).
 
 Raises:
     ValueError: for a wrong argument, named in the message; when called,

@@ -51,7 +51,7 @@ class LNLSTMCell(BaseLSTMCell):
 
     Args:
         units: U, the size of h and c, an integer >= 1.
-        activation: of the candidate c~ and of the c that h sees.
+        activation: of the candidate c~, and of c' in the equation of h'.
         recurrent_activation: of the gates i, f and o.
         normalize: the sites to normalise, any of "kernel", "recurrent" and
             "state". `("state",)` is the form of the paper's DRAW experiment
@@ -65,7 +65,8 @@ class LNLSTMCell(BaseLSTMCell):
     Call arguments:
         states: `[h, c]`, tensors (B, U).
 
-    Returns h' (B, U) and `[h', c']`, in the layer's compute dtype.
+    Returns:
+        h' (B, U) and `[h', c']`, in the layer's compute dtype.
 
     Raises:
         ValueError: for a wrong `units`, `epsilon`, `normalize`, `dropout`,
@@ -153,11 +154,10 @@ class LNLSTM(BaseRNN):
     """Layer-normalised LSTM, a drop-in for `keras.layers.LSTM`.
 
     Equations, weights and gate order are those of `LNLSTMCell`, run over
-    axis 1 of the input. At a masked step the states stay, and the output is
-    the h that is carried: before the first valid step the initial h.
+    axis 1 of the input. At a masked step the states do not change, and the
+    output is the carried h: before the first valid step the initial h.
 
-    The arguments of `keras.layers.LSTM` have the names and places that they
-    have there.
+    The arguments of `keras.layers.LSTM` have the same names and positions.
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 20-22.
 

@@ -47,7 +47,8 @@ class WNLSTMCell(BaseLSTMCell):
     Call arguments:
         states: `[h, c]`, tensors (B, U).
 
-    Returns h' (B, U) and `[h', c']`, in the layer's compute dtype.
+    Returns:
+        h' (B, U) and `[h', c']`, in the layer's compute dtype.
 
     Source: Salimans and Kingma, "Weight Normalization" (2016).
 

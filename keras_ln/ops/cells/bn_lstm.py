@@ -104,7 +104,7 @@ def bn_lstm(
             the sites being "kernel", "recurrent" and "state".
         learn: whether to normalise by the statistics of the batch, instead of
             the moving ones. Steps beyond S use the moving ones of the last.
-        activation: of the candidate c~ and of the c that h sees, a name or
+        activation: of the candidate c~ and of c' in h', a name or
             callable. "linear", "relu", "sigmoid" and "tanh" run as one op,
             others in a loop.
         recurrent_activation: of the gates i, f and o, likewise.

@@ -168,7 +168,7 @@ def ln_lstm(
             kernel_gamma, kernel_beta, recurrent_gamma, recurrent_beta (4U),
             state_gamma and state_beta (U). Columns stand in the order i, f,
             c, o. The kernels are cast to the dtype of the sequences.
-        activation: of the candidate c~ and of the c that h sees, a name or
+        activation: of the candidate c~ and of c' in h', a name or
             callable. "linear", "relu", "sigmoid" and "tanh" run as one op,
             others in a loop.
         recurrent_activation: of the gates i, f and o, likewise.

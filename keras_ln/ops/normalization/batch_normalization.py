@@ -113,7 +113,7 @@ def update_moving_statistics(
         moving_variance: moving average of the variance.
         mean: mean of the batch.
         variance: variance of the batch.
-        momentum: share of the old value that stays, between 0 and 1.
+        momentum: weight of the old value in the moving average, 0 to 1.
         valid: None, or a bool tensor that broadcasts against the others,
             False where an entry is to keep its value.
 

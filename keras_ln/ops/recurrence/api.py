@@ -61,7 +61,7 @@ def run(
         `(last_output, outputs, final_states, statistics)`. The outputs are
         those of each step (B, T, U), or without `return_all_outputs` those of
         the last one (B, 1, U), in the dtype of the sequences. Outputs and
-        statistics (T, ...) come in the order of the visits. The statistics
+        statistics (T, ...) come in the order of processing. The statistics
         have no gradient; they are {} where the cell gives none.
 
     Raises:

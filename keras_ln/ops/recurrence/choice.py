@@ -72,7 +72,7 @@ def implementation(layer: Any) -> tuple[str, dict[str, str]]:
     ('fused', 'fused comes before it, and can.')
     >>> name, reasons = ops.implementation(LNLSTM(4, unroll=True))
     >>> print(name, "because", reasons["fused"])
-    loop because unroll=True asks for steps that are written out one by one.
+    loop because unroll=True asks for an unrolled loop over time.
     """
     if (reason := _not_ours(layer)) is not None:
         raise ValueError(

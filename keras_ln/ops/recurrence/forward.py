@@ -43,7 +43,7 @@ def forward(
         lean: whether the loop keeps no statistics: recomputing them after the
             loop launches fewer kernels.
         value_only: that of `Cell.norms`.
-        unroll: whether to write the steps out one by one.
+        unroll: whether to unroll the loop over time.
         own_cell: a Keras cell whose `project` and `step` to run in place
             of the plan's, or None.
 
@@ -173,7 +173,7 @@ def time_major(sequences: Any, input_mask: Any) -> Any:
 
 
 def visits(rows: Any, go_backwards: bool) -> Any:
-    """Rows (T, ...) of a structure, in time or in the order of the visits."""
+    """Rows (T, ...) of a structure, in time or in the order of processing."""
     if not go_backwards:
         return rows
     return keras.tree.map_structure(

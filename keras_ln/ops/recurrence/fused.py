@@ -21,7 +21,7 @@ def reason(problem: Problem) -> str | None:
             "which the op does not run."
         )
     if problem.unroll:
-        return "unroll=True asks for steps that are written out one by one."
+        return "unroll=True asks for an unrolled loop over time."
     for name in ("activation", "recurrent_activation"):
         activation = getattr(problem.plan.settings, name)
         if activation.derivative is None:

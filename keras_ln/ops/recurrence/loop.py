@@ -1,7 +1,7 @@
 """The scan forward in time alone, differentiated by the framework.
 
 It runs what the others cannot: any activation, a step that a subclass has
-overridden, steps that are written out, programs of ordinary operations, and
+overridden, unrolled loops, programs of ordinary operations, and
 forward mode.
 """
 

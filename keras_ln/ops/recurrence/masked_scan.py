@@ -38,7 +38,7 @@ def masked_scan(
         output: what to keep of the states after a step; or None.
         reverse: whether to visit the last step first. What is kept of step t
             still stands in row t.
-        unroll: whether to write the steps out one by one; T must be known.
+        unroll: whether to unroll the loop over time; T must be known.
 
     Returns:
         `(final_states, outputs, records)`, the last two (T, ...).
@@ -64,7 +64,7 @@ def masked_scan(
 def _unrolled(
     step: Callable[[Any, Any], Any], init: Any, xs: Any, reverse: bool
 ) -> Any:
-    """`backend.scan`, written out step by step."""
+    """`backend.scan`, unrolled."""
     length = next(x.shape[0] for x in keras.tree.flatten(xs) if x is not None)
     if length is None:
         raise ValueError(

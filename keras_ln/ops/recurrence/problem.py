@@ -146,12 +146,12 @@ def problem_of(
         owner: see `Problem`, as for what follows.
         use_fused: "auto" runs the first implementation that can, True raises
             where only the loop can, False runs the loop.
-        unroll: whether to write the steps out one by one; T must be known.
+        unroll: whether to unroll the loop over time; T must be known.
         training: see there.
         own: see there.
         go_backwards: see `Plan`.
         return_all_outputs: see `Plan`.
-        zoneout: share of h that stays, a number in [0, 1).
+        zoneout: probability that a unit keeps its h, in [0, 1).
         cell_zoneout: that of c, where there is one; None for zero.
         **settings: those of `settings_of`.
     """

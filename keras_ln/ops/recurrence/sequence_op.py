@@ -33,13 +33,13 @@ _LINE = "    **options: those of every op for sequences.\n"
 _TEXT = """\
     mask: bool tensor (B, T), False where a row's step is left out.
     input_mask: dropout mask of the inputs (B, D), scaled; a constant.
-    recurrent_mask: dropout mask of h (B, U) on its way into the product,
+    recurrent_mask: dropout mask of h (B, U) before the recurrent product,
         scaled; a constant.
     zoneout: what stays of h, besides what the step makes of it. A number z in
         [0, 1): h' = z * h + (1 - z) * h_new, as at inference. A bool tensor
         (B, T, U), the choices of training: True where a unit keeps its h.
-    go_backwards: visit the last step first; outputs come in the order of the
-        visits.
+    go_backwards: process the last step first; outputs come in the order of
+        processing.
     return_all_outputs: whether to return the outputs of every step.
     training: whether a gradient is likely to be asked for, a hint for
         TensorFlow alone: what it needs is then kept, else a gradient runs the
@@ -48,7 +48,7 @@ _TEXT = """\
     use_fused: "auto" runs one op with a hand-written gradient where it can,
         True raises where it cannot, False runs a loop that the framework
         differentiates.
-    unroll: whether to write the steps out one by one; T must be known.
+    unroll: whether to unroll the loop over time; T must be known.
 """
 
 

@@ -1,0 +1,69 @@
+"""Pages that hold a file of the repository, such as benchmarks/README.md.
+
+A line `<!-- file: NAME -->` becomes that file without its title, its headings
+`down` levels lower (`<!-- file: NAME down 1 -->`). Links in it to other files
+lead to their page of the site, or else to the repository.
+"""
+
+import os
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOB = "https://github.com/keras-ln/keras-ln/blob/main/"
+# Files that are a page, or part of one.
+PAGES = {
+    "RELIABILITY.md": "reliability.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "benchmarks/README.md": "performance.md",
+    "examples/README.md": "paper/experiments.md",
+    "kernels/README.md": "kernels.md",
+}
+_LINE = re.compile(r"^<!-- file: (\S+)(?: down (\d))? -->$", re.MULTILINE)
+_LINK = re.compile(r"\]\((?!https?://|#)([^)\s#]+)(#[^)\s]*)?\)")
+_HEADING = re.compile(r"^(#+ )", re.MULTILINE)
+_FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+
+
+def embedded(name: str, page: str, down: int = 0) -> str:
+    """The text of a file as a part of `page`, both without a folder's dots."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    text = text.split("\n", 1)[1]  # The page has a title of its own.
+    here = posixpath.dirname(page)
+
+    def link(match: re.Match[str]) -> str:
+        target = posixpath.normpath(
+            posixpath.join(posixpath.dirname(name), match[1])
+        )
+        if target.endswith(".png"):
+            there = posixpath.join("..", target)
+        elif target in PAGES:
+            there = PAGES[target]
+        else:
+            return f"]({BLOB}{target}{match[2] or ''})"
+        return f"]({posixpath.relpath(there, here or '.')}{match[2] or ''})"
+
+    parts = _FENCE.split(text)
+    parts[::2] = [
+        _HEADING.sub("#" * down + r"\1", _LINK.sub(link, part))
+        for part in parts[::2]
+    ]
+    return "".join(parts)
+
+
+def _read(app: Any, docname: str, source: list[str]) -> None:
+    def replaced(match: re.Match[str]) -> str:
+        name = match[1]
+        app.env.note_dependency(os.fspath(ROOT / name))
+        return embedded(name, docname, int(match[2] or 0))
+
+    source[0] = _LINE.sub(replaced, source[0])
+
+
+def setup(app: Any) -> dict[str, Any]:
+    """Registers the replacement."""
+    app.connect("source-read", _read)
+    return {"parallel_read_safe": True}

@@ -1,0 +1,139 @@
+"""The site without building it: code on its pages, names, notebooks."""
+
+import contextlib
+import importlib.util
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import keras_ln
+
+pytestmark = [pytest.mark.full, pytest.mark.compiled]
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+# A block of Python that runs, and the output if it is shown after it. What
+# needs other machines or packages is in a {code-block}, and does not run.
+BLOCK = re.compile(
+    r"^( *)```python\n(.*?)^ *```$(?:\n+```(?:text)?\n(.*?)^```$)?",
+    re.MULTILINE | re.DOTALL,
+)
+PAGES = {
+    path.relative_to(ROOT).as_posix(): blocks
+    for path in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+    if "_build" not in path.parts
+    and (blocks := BLOCK.findall(path.read_text()))
+}
+
+
+def load(name):
+    """A file of docs/, which is no package."""
+    spec = importlib.util.spec_from_file_location(Path(name).stem, DOCS / name)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_code_on_pages_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": page}
+    for indent, code, shown in PAGES[page]:
+        lines = [line.removeprefix(indent) for line in code.splitlines()]
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            exec(compile("\n".join(lines), page, "exec"), names)
+        if shown:
+            assert said.getvalue() == shown
+
+
+def test_pages_have_code():
+    """The test above can fail."""
+    assert len(PAGES) > 8
+    assert sum(len(blocks) for blocks in PAGES.values()) > 20
+    ((_, code, shown),) = BLOCK.findall(
+        "```python\nprint(1)\n```\n\n```text\n1\n```\n"
+    )
+    assert (code, shown) == ("print(1)\n", "1\n")
+
+
+def documented():
+    """The names on the API pages."""
+    found = set()
+    for path in (DOCS / "api").glob("*.md"):
+        module = None
+        for line in path.read_text().splitlines():
+            if match := re.match(r"\.\. currentmodule:: (\S+)", line):
+                module = match[1]
+            elif match := re.match(r"\.\. auto\w+:: (\S+)", line):
+                found.add(f"{module}.{match[1]}")
+    return found
+
+
+def public():
+    """The public names, but for the version and the modules themselves."""
+    names = {f"keras_ln.{name}" for name in keras_ln.__all__}
+    for part in ("analysis", "compat", "ops"):
+        module = getattr(keras_ln, part)
+        names |= {f"keras_ln.{part}.{name}" for name in module.__all__}
+    tuning = vars(keras_ln.tuning)
+    names |= {
+        f"keras_ln.tuning.{name}"
+        for name, value in tuning.items()
+        if getattr(value, "__module__", None) == "keras_ln.tuning"
+        and not name.startswith("_")
+    }
+    return names - {"keras_ln.__version__"}
+
+
+def test_every_public_name_has_its_place():
+    assert documented() == public()
+
+
+def test_notebooks_have_no_outputs():
+    paths = sorted((DOCS / "notebooks").glob("*.ipynb"))
+    assert len(paths) == 3
+    for path in paths:
+        cells = json.loads(path.read_text())["cells"]
+        code = [cell for cell in cells if cell["cell_type"] == "code"]
+        assert code
+        for cell in code:
+            assert cell["outputs"] == []
+            assert cell["execution_count"] is None
+
+
+def test_files_of_the_repository_have_their_links_turned():
+    embedded = load("extensions/repository.py").embedded
+    text = embedded("benchmarks/README.md", "performance", down=1)
+    assert "](reliability.md" in text
+    assert "](../benchmarks/results/" in text
+    assert "### How it is measured" in text
+    assert "](../RELIABILITY.md)" not in text
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+def test_what_a_build_is_checked_for(tmp_path):
+    build = load("build.py")
+    page = tmp_path / "index.html"
+    page.write_text(
+        '<a href="#here">x</a><p id="here"></p><a href="https://x.org">x</a>'
+        '<img src="data:image/png;base64,">'
+    )
+    assert build.faults(tmp_path) == ([], 1)
+    page.write_text(
+        '<a href="#there">x</a><a href="other.html">x</a>'
+        '<script src="https://cdn.org/x.js"></script>'
+        '<link rel="stylesheet" href="//fonts.org/x.css">'
+        '<link rel="canonical" href="https://x.org">'
+    )
+    (tmp_path / "x.css").write_text("a {background: url(https://x.org/y)}")
+    found, links = build.faults(tmp_path)
+    assert links == 2
+    assert len(found) == 5
+    assert "no such anchor" in "".join(found)

@@ -1,0 +1,38 @@
+"""The one script without flags and folders of its own."""
+
+import ast
+from pathlib import Path
+
+import quick_start
+
+
+def test_trains_both_models_and_draws(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert quick_start.main(["--epochs", "2"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("LSTM: test error ")
+    assert "\nLNLSTM: test error " in said
+    assert (tmp_path / "quick_start.png").stat().st_size > 10_000
+
+
+def test_reads_from_top_to_bottom():
+    source = Path(quick_start.__file__).read_text()
+    imported = {
+        name
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for name in (
+            [node.module]
+            if isinstance(node, ast.ImportFrom)
+            else [alias.name for alias in node.names]
+        )
+    }
+    assert not any(name.startswith("common") for name in imported)
+    assert len(source.splitlines()) <= 85
+
+
+def test_images_are_sequences_of_rows():
+    (x, labels), (held_out, _) = quick_start.load_data()
+    assert x.shape == (1400, 8, 8) and held_out.shape == (397, 8, 8)
+    assert x.min() == 0 and x.max() == 1
+    assert set(labels) == set(range(10))
