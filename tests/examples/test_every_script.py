@@ -23,7 +23,8 @@ SCRIPTS = {
     "convolutional_networks": ("train_nll", 2e-3),
     "draw_mnist": ("train_bound_nats", NOISE),
     "handwriting_generation": ("train_nll", 2e-3),
-    "sequential_mnist": ("train_nll", NOISE),
+    # 64 steps make more of rounding than the layers of the others.
+    "sequential_mnist": ("train_nll", max(NOISE, 1e-2)),
 }
 # They train nothing.
 STUDIES = ("parameter_geometry", "recurrent_dynamics")

@@ -60,7 +60,7 @@ def _gru(x, h, weights, norm):
     if norm == "layer":
         kernel, recurrent, *scales = weights
     else:
-        kernel, recurrent, bias = weights
+        kernel, recurrent, bias, recurrent_bias = weights
 
     def normalise(values, gain, shift):
         parts = [values[: 2 * UNITS], values[2 * UNITS :]]
@@ -74,7 +74,7 @@ def _gru(x, h, weights, norm):
             own = normalise(own, scales[0], scales[1])
             other = normalise(other, scales[2], scales[3])
         else:
-            own = own + bias
+            own, other = own + bias, other + recurrent_bias
         z, r = _sigmoid(own[: 2 * UNITS] + other[: 2 * UNITS]).reshape(2, -1)
         new = np.tanh(own[2 * UNITS :] + r * other[2 * UNITS :])
         h = (1 - z) * h + z * new
@@ -172,8 +172,8 @@ def test_loss_leaves_out_padding():
 def test_sizes(norm):
     model = parts.build_model(norm, 7, 5, 20, 3)
     units, words, vocabulary = 7, 5, 23
-    # A bias of the gates and candidate, or gain and shift of both sites.
-    vectors = {"none": 1, "layer": 4}[norm]
+    # The biases, or gains and shifts, of both sites.
+    vectors = {"none": 2, "layer": 4}[norm]
     gru = (words + units + vectors) * 3 * units
     expected = 3 * gru + vocabulary * words + (units + 1) * vocabulary
     assert model.count_params() == expected
