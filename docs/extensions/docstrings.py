@@ -105,10 +105,27 @@ def _signature(
         return signature, returns
     found = inspect.signature(obj.__init__)
     _, *parameters = found.parameters.values()
-    plain = [p.replace(annotation=p.empty) for p in parameters]
+    plain = [
+        p.replace(annotation=p.empty, default=_shown(p.default))
+        for p in parameters
+    ]
     empty = inspect.Signature.empty
     found = found.replace(parameters=plain, return_annotation=empty)
     return str(found), returns
+
+
+class _Code(str):
+    """A text that stands in a signature as it is."""
+
+    __repr__ = str.__str__
+
+
+def _shown(default: Any) -> Any:
+    """A default; an object of Keras as the call that makes it."""
+    if not hasattr(default, "get_config") or inspect.isclass(default):
+        return default
+    values = ", ".join(map(repr, default.get_config().values()))
+    return _Code(f"{type(default).__name__}({values})")
 
 
 def setup(app: Any) -> dict[str, Any]:
