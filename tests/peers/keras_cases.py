@@ -169,11 +169,7 @@ GRUCellWithBias = turned(keras_ln.LNGRUCell, "TurnedGRUCell")
 
 
 def without_bias(base, name, **fixed):
-    """A GRU or a GRU cell without biases, resetting after the product.
-
-    Keras adds a second bias to the candidate's part of h R, inside the
-    product with the reset gate, where ours has none.
-    """
+    """A GRU or a GRU cell without biases, resetting after the product."""
 
     def __init__(self, units, state_size=None, **kwargs):
         kwargs.pop("reset_after", None)
