@@ -113,6 +113,9 @@ def choose_normalization(
         name: the name of the choice. Layers that share it share the choice.
         **kwargs: arguments of the normalisation layer, such as `epsilon`.
 
+    Returns:
+        The layer.
+
     Raises:
         ValueError: for a kind that does not exist.
     """
@@ -144,6 +147,9 @@ def choose_recurrent(
         gains: initial values of every gamma to choose from.
         name: the name of the choice. Layers that share it share the choice.
         **kwargs: arguments that all kinds take, such as `return_sequences`.
+
+    Returns:
+        The layer.
 
     Raises:
         ValueError: for a cell or a kind that does not exist.

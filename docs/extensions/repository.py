@@ -16,6 +16,7 @@ BLOB = "https://github.com/keras-ln/keras-ln/blob/main/"
 # Files that are a page, or part of one.
 PAGES = {
     "RELIABILITY.md": "reliability.md",
+    "docs/replace.md": "replace.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "benchmarks/README.md": "performance.md",

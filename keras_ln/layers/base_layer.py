@@ -43,7 +43,7 @@ class BaseLayer(keras.layers.Layer):
         return {**super().get_config(), **self.own_config()}
 
     def as_floating(self, name: str, tensor: Any) -> Any:
-        """The tensor, whole numbers cast to the compute dtype.
+        """The tensor; integers are cast to the compute dtype.
 
         Args:
             name: name of the argument, for the message.
@@ -59,6 +59,6 @@ class BaseLayer(keras.layers.Layer):
 
 
 def is_whole(dtype: Any) -> bool:
-    """Whether numbers of this dtype are whole, `bool` included."""
+    """Whether the dtype is an integer type or bool."""
     dtype = keras.backend.standardize_dtype(dtype)
     return keras.backend.is_int_dtype(dtype) or dtype == "bool"

@@ -76,7 +76,7 @@ class _Traced(keras.Operation):
 
 
 def leaves(values: Any) -> list[Any]:
-    """What lists, tuples and dicts hold, however deep.
+    """The leaves of nested lists, tuples and dicts.
 
     Other than keras.tree.flatten, torch.compile can trace it.
     """

@@ -108,7 +108,7 @@ class BaseCell(BaseLayer, ZoneoutRNNCell):
         setattr(self, name, weight)
 
     def add_vector(self, name: str, size: int) -> None:
-        """Creates a weight (size) of the kind that ends its name.
+        """Creates a weight (size); the end of its name says of which kind.
 
         The kind, such as `gamma`, gives initializer, regularizer and
         constraint. In mixed precision the weight stays float32.
@@ -263,9 +263,9 @@ class BaseCell(BaseLayer, ZoneoutRNNCell):
             )
         for k, (name, state) in enumerate(named):
             if k < len(sizes) - self.counters:
-                # Whole numbers would cut off what each step adds.
+                # An integer state would truncate what each step adds.
                 arguments.check_floating(name, state.dtype)
-            # One row serves all, as in cells of Keras.
+            # One row is used for the whole batch, as in Keras' cells.
             rows = 1 if tuple(state.shape)[:1] == (1,) else inputs.shape[0]
             arguments.check_shape(
                 name, state.shape, (rows, sizes[k]), "batch, size"

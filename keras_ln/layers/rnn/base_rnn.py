@@ -72,7 +72,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         for name, switch in switches.items():
             setattr(self, name, switch)
         self.input_spec = keras.layers.InputSpec(ndim=3, name="sequences")
-        # Says now what it could not do later.
+        # What is impossible fails here, not in a call.
         recurrence.choose(self.as_problem())
 
     @property
@@ -158,8 +158,8 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             for state in keras.tree.flatten(initial_state)
         )
         if self.stateful:
-            # Torch would see them change, when the new ones are assigned,
-            # before it has used them in the backward pass.
+            # On torch the new states would overwrite these before the backward
+            # pass has used them.
             states = tuple(keras.ops.copy(state) for state in states)
         input_mask, recurrent_mask = cell.dropout_masks(
             sequences[:, 0, :], states[0], training

@@ -1,4 +1,4 @@
-"""What the docstrings of recurrent cells and layers say alike, said once.
+"""The parts that docstrings of recurrent cells and layers share.
 
 `help` shows it in each. A class writes down what is its own: entries of its
 sections "Args" and "Call arguments" go before those that stand here.

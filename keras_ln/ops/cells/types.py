@@ -19,11 +19,11 @@ class Settings(NamedTuple):
 
     epsilon: float
     activation: Activation
-    # Of no use to cells without gates.
+    # Ignored by cells without gates.
     recurrent_activation: Activation
     # Of the LSTM: whether the next step gets the normalised c.
     carry_normalized_state: bool = False
-    # What is computed in, at least float32.
+    # The dtype of the computation, at least float32.
     dtype: str = "float32"
 
     def widen(self, x: Any) -> Any:
@@ -31,7 +31,7 @@ class Settings(NamedTuple):
         return keras.ops.cast(x, self.dtype)
 
 
-# Equal to itself alone, and so a key of the programs that are kept.
+# Compared by identity: it is a key of the cache of programs.
 @dataclasses.dataclass(frozen=True, eq=False)
 class Cell:
     """The maths of a recurrent cell, without its two matrix products."""

@@ -97,7 +97,7 @@ def _check_gains(weights: dict[str, Any]) -> None:
 
 
 def effective_weights(weights: dict[str, Any], dtype: str) -> dict[str, Any]:
-    """The weights of the plain LSTM that this is.
+    """The weights of the plain LSTM that computes the same.
 
     Args:
         weights: kernel (D, 4U), kernel_g (4U), recurrent_kernel (U, 4U),

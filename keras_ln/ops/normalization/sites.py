@@ -194,7 +194,7 @@ class SegmentNorms(LayerNorms):
             parts = [z[..., : self.split], z[..., self.split :]]
             means = [average(part) for part in parts]
         else:
-            # Whole rows, which XLA joins to what is done with them.
+            # Whole rows, which XLA fuses with the operations on them.
             share = self.split / z.shape[-1]
             first = keras.ops.arange(z.shape[-1]) < self.split
             means = [

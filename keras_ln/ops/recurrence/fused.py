@@ -36,9 +36,9 @@ def run(problem: Problem) -> Any:
     """`(outputs, final_states, statistics)`, as `forward` gives them."""
     plan = problem.plan
     if backend.reads_python():
-        # That compiler differentiates what it reads.
+        # The compiler differentiates the Python code itself.
         return forward(plan, *problem.tensors)[0]
-    # On other devices a step costs what its kernel launches cost, more than its
+    # On other devices the kernel launches of a step cost more than its
     # arithmetic.
     lean = not (backend.on_cpu() or plan.cell.gives_statistics)
     # XLA compiles for one T. Where T is unknown there are probably many, each

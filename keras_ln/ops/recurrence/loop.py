@@ -17,7 +17,7 @@ def reason(problem: Problem) -> str | None:
     own = problem.own
     if own is None:
         return None
-    # A step of Keras' has no place for statistics.
+    # A step of a Keras cell returns no statistics.
     keeps = problem.plan.cell.gives_statistics
     for name in own.methods:
         if keeps or name not in ("project", "step"):

@@ -21,7 +21,7 @@ class Plan(NamedTuple):
 
     cell: Cell
     settings: Settings
-    # Whether to visit the last step first.
+    # Whether to process the last step first.
     go_backwards: bool = False
     # Whether to keep the outputs of every step.
     return_all_outputs: bool = True
@@ -50,7 +50,7 @@ class Problem(NamedTuple):
     plan: Plan
     # The dtype of sequences, kernels and outputs.
     dtype: str
-    # Who asks, for messages.
+    # The caller's name, for messages.
     owner: str
     use_fused: Switch = "auto"
     unroll: bool = False
@@ -180,7 +180,7 @@ def problem_of(
 def tensors_of(
     sequences: Any, weights: dict[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
-    """Both as tensors, whole numbers among the weights made floating point.
+    """Both as tensors; integer weights become floating point.
 
     Otherwise directions and statistics would be truncated.
 
@@ -275,7 +275,7 @@ def check_states(
         )
     given = states if keras.tree.is_nested(initial_states) else states[0]
     for place, state in arguments.places("initial_states", given):
-        # Whole numbers would cut off what each step adds.
+        # An integer state would truncate what each step adds.
         arguments.check_floating(place, state.dtype)
         arguments.check_shape(
             place, state.shape, (sequences.shape[0], units), "batch, units"

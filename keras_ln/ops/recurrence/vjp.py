@@ -66,7 +66,7 @@ def vjp(
             keras.ops.cast(d_from_x, dtype),
             keras.ops.cast(d_from_h, dtype),
         )
-        # In one array, for the loop to add to at once.
+        # In one array, so that the loop adds once.
         joined = None
         if vectors:
             joined = keras.ops.concatenate([d_vectors[n] for n in vectors])
@@ -78,7 +78,7 @@ def vjp(
         if d_output is not None:
             d_states = (d_states[0] + widen(d_output), *d_states[1:])
         d_skipped: tuple[Any, ...] = (None,) * len(d_states)
-        # Where the mask leaves a row out, its cotangents pass by the step.
+        # At a masked step a row's cotangents bypass the step.
         if valid is not None:
             d_skipped = tuple(keras.ops.where(valid, 0.0, d) for d in d_states)
             d_states = tuple(keras.ops.where(valid, d, 0.0) for d in d_states)
