@@ -253,6 +253,7 @@ def _backward(call, ctx, *cotangents):
 
 
 def _no_backward(ctx, *cotangents):
+    # A message, where torch would say that the operator has no gradient.
     raise NotImplementedError(
         "There are no second derivatives of recurrent layers through "
         "torch.compile. Compute them without torch.compile."

@@ -247,6 +247,7 @@ def _cloning(layer, step):
     """What the step gives; `ValueError` that names the layer if it fails."""
     try:
         return step()
+    # Constructors of any class run here, and may raise anything.
     except Exception as error:
         raise ValueError(
             f"with_layer_norm cannot clone the layer {layer.name!r} of class "
