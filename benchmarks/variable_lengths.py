@@ -176,7 +176,7 @@ def plot(rows, path):
     middle = 0.4 - height / 2
     axes.set_yticks([middle, 1 + middle], ["first epoch", "second epoch"])
     axes.invert_yaxis()
-    axes.margins(x=0.25)
+    axes.margins(x=0.3)
     axes.set(
         xlabel=f"seconds, {rows[0]['lengths']} lengths, {rows[0]['sizes']}"
     )
