@@ -1,4 +1,4 @@
-"""Layer normalization and its rivals for Keras 3."""
+"""Layer, batch and weight normalization for Keras 3."""
 
 import importlib
 import importlib.util

@@ -49,9 +49,9 @@ def device_names() -> list[str]:
 
 
 def is_exporting() -> bool:
-    """Whether one of Keras' exporters is what traces a program now.
+    """Whether one of Keras' exporters is tracing the program.
 
-    There is no other sign of it than its code at work.
+    Nothing tells but the exporter's own frames on the call stack.
     test_exports_hold_no_kernels notices a change.
     """
     frame: FrameType | None = sys._getframe(1)
@@ -73,8 +73,8 @@ def is_functional(model: Any) -> bool:
 def is_rematerialized(layer: keras.layers.Layer) -> bool:
     """Whether the layer, or one in it, was made in a RematScope.
 
-    Its call may then run a second time in the backward pass. A layer made in
-    the scope for activations alone is no such one; there are none before 3.9.
+    Its call may then run a second time in the backward pass. The scope's mode
+    "activations" does not count. There is no such scope before Keras 3.9.
     test_layers_that_run_again_in_the_backward_pass notices a change.
     """
     for part in layers_within(layer):

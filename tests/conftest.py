@@ -115,7 +115,7 @@ def uncompiled(request):
 
 @pytest.fixture(autouse=True, scope="module")
 def forget_programs():
-    """A process may hold some ten thousand programs of JAX, then it crashes.
+    """A process with some ten thousand programs of JAX in it crashes.
 
     Each of them is a few memory maps, of which Linux allows 65,530.
     """

@@ -48,7 +48,7 @@ class Costs:
             costs[3] += float(seconds or 1e-6 * float(microseconds))
 
     def write(self, path):
-        """The table, the dearest file first, the sums last."""
+        """The table, the most expensive file first, the sums last."""
         rows = sorted(self.of_file.items(), key=lambda row: -row[1][1])
         columns = zip(*self.of_file.values(), strict=True)
         rows.append(("sum", list(map(sum, columns))))

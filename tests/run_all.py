@@ -1,4 +1,4 @@
-"""What a stranger wants to know, in one command: python tests/run_all.py.
+"""All checks of the repository in one command: python tests/run_all.py.
 
 The checks run one after another, the TensorFlow suite last, so that pytest's
 count closes the output; the exit status is 1 when any of them failed. Names
@@ -118,7 +118,7 @@ def wheel():
 def kernels():
     """Build the CPU kernels, test them, and repeat with them what they run.
 
-    In a folder of their own: whoever has none goes on without.
+    They are installed into a temporary folder, not into this environment.
     """
     with tempfile.TemporaryDirectory() as folder:
         # A copy, since setuptools builds in the folder of the sources.

@@ -30,7 +30,7 @@ if BACKEND == "jax":
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_shard_map_in_versions(monkeypatch, kind):
-        # Of 1 the type says that it differs along the axis, of 0 not.
+        # The type of 1 says that it varies along the axis, that of 0 does not.
         def typeof(array):
             return kind if array else SimpleNamespace()
 

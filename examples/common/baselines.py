@@ -49,9 +49,9 @@ def of_classes(
 def of_captions(
     data: captions.Captions, tested: captions.Split, fold: int
 ) -> Floors:
-    """Chance, and the cosine of images and what words say of them.
+    """Chance, and retrieval by the cosine of images and predicted features.
 
-    A linear regression foresees an image's features from the counts of the
+    A linear regression predicts an image's features from the counts of the
     most frequent words.
 
     Args:

@@ -199,7 +199,7 @@ class Checkpoint(keras.callbacks.ModelCheckpoint):
 
 
 class History(keras.callbacks.CSVLogger):
-    """`CSVLogger` with a place on the x axis, whole files and a memory.
+    """`CSVLogger` that adds updates and seconds and keeps all its rows.
 
     Attributes:
         rows: one dictionary per Keras epoch, from the first, also after a

@@ -1,4 +1,4 @@
-"""What the experiments that name what is in a picture have in common."""
+"""What the image classification experiments have in common."""
 
 import functools
 from argparse import Namespace
@@ -95,7 +95,7 @@ def procedure(
     race: bool = True,
     claims: Sequence[verdicts.Claim] = (),
 ) -> runs.Procedure:
-    """What a script does that trains a classifier.
+    """The procedure of a script that trains a classifier.
 
     Args:
         load_data: as of `runs.Procedure`.

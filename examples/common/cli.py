@@ -3,7 +3,7 @@
 A script describes itself as an `Experiment` and hands it to `run`, which
 checks everything before it trains anything: flags, environment, data, output
 folder. What is wrong ends in one sentence and exit code 2. Frameworks take
-seconds to import: here they are not before the flags are known to be right.
+seconds to import, so they are imported only after the flags have been checked.
 """
 
 import argparse
@@ -68,7 +68,7 @@ def run(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
     """Runs a script.
 
     Returns:
-        The exit code: 0, 1 if a loss left the finite numbers, 2 if the input
+        The exit code: 0; 1 if a loss became infinite or NaN; 2 if the input
         cannot be used.
     """
     parser = _parser(experiment)

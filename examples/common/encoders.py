@@ -8,7 +8,7 @@ import keras_ln
 
 
 def uniform(limit: float = 0.1) -> keras.initializers.Initializer:
-    """What Vendrov et al. and Kiros et al. start matrices from."""
+    """The initializer of matrices of Vendrov et al. and Kiros et al."""
     return keras.initializers.RandomUniform(-limit, limit)
 
 

@@ -29,7 +29,7 @@ def execute(main: Callable[[], int]) -> NoReturn:
             code = main()
         except SystemExit as end:  # Of the flags: --help, or wrong ones.
             code = end.code
-        # What is still on its way, while what fails here is understood.
+        # Here, not at the interpreter's exit: below a closed pipe is handled.
         sys.stdout.flush()
     except KeyboardInterrupt as stop:
         # Who presses it again does not want to wait for an orderly exit.

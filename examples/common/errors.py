@@ -8,7 +8,7 @@ class InputError(Exception):
 
 
 class NonFiniteLossError(Exception):
-    """Training that left the finite numbers: exit code 1."""
+    """Training whose loss became infinite or NaN: exit code 1."""
 
 
 def check_tensorflow() -> None:

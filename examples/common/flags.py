@@ -118,7 +118,7 @@ def nonnegative_number(text: str) -> float:
 
 
 def share(text: str) -> float:
-    """The value of a flag that says which part of something."""
+    """The value of a flag that is a fraction, from 0 to below 1."""
     number = _number(text)
     if not 0 <= number < 1:
         raise argparse.ArgumentTypeError(

@@ -1,7 +1,6 @@
 """What a result has to be better than: rows below those of a comparison.
 
-Chance, a trivial baseline, and the models as they start, which nothing has
-taught.
+Chance, a trivial baseline, and the untrained models.
 """
 
 from argparse import Namespace

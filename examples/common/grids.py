@@ -38,7 +38,7 @@ def varied(experiment: "Experiment") -> list[str]:
 
 
 def points(experiment: "Experiment", plan: Namespace) -> list[dict[str, Any]]:
-    """What every run of the grid for a plan sets, the preset's rate amid."""
+    """What each run of the grid sets, around the preset's learning rate."""
     name, values = second(experiment, plan.norm)
     rates = [float(f"{f * plan.learning_rate:.3g}") for f in RATE_FACTORS]
     return [

@@ -1,8 +1,8 @@
 """Retrieval of images by captions and of captions by images.
 
 Letters: N images, K captions of each, of which those of image n stand in rows
-K n to K n + K - 1. Ranks count from 1, and whoever scores as well as the right
-answer is counted before it, so that equal scores are no merit.
+K n to K n + K - 1. Ranks start at 1, and ties count against the right answer,
+so that equal scores for all are no merit.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ def image_ranks(scores: np.ndarray) -> np.ndarray:
     count = scores.shape[1]
     images = np.repeat(np.arange(count), len(scores) // count)
     own = np.take_along_axis(scores, images[:, None], axis=1)
-    # What is no number is not below anything, and counts against.
+    # Comparisons with NaN are false, so that NaN counts as ranked before.
     return np.count_nonzero(~(scores < own), axis=1)
 
 

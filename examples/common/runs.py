@@ -127,7 +127,7 @@ def open_folder(folder: Path, record: dict[str, Any], resume: bool) -> None:
 
 
 def _adds_seeds(found: dict[str, Any], record: dict[str, Any]) -> bool:
-    """Whether a comparison is another one by more seeds alone."""
+    """Whether `record` is the comparison `found` with more seeds."""
 
     def seeds(one):
         seed = one.get("seed")

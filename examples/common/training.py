@@ -57,7 +57,7 @@ class Task:
         )
 
     def evaluate(self, args: Namespace) -> dict[str, float]:
-        """What the history would say of the held-out examples at the start."""
+        """The held-out metrics of the untrained model, named as in `fit`."""
         scale_matrices(self.model, args.scale)
         self.model.jit_compile = False  # For one pass it would not pay.
         found = self.model.evaluate(
@@ -74,7 +74,7 @@ class Task:
             )
 
 
-# The matrices of inputs; weight normalisation has their sizes apart.
+# The kernels; with weight normalisation their scale is in the gains.
 _SCALED = ("kernel", "kernel_g")
 
 

@@ -1,8 +1,8 @@
 """Whether runs agree with a claim of the paper, by rule.
 
 Kind and rival are compared seed by seed. The 95 % interval of the mean
-difference is SciPy's bootstrap; with few seeds it is a little too narrow, so
-that what it leaves undecided is. A difference below zero is the claim's.
+difference is SciPy's bootstrap. With few seeds it is a little too narrow, so
+`undecided` can be relied on. A difference below zero supports the claim.
 """
 
 import dataclasses
@@ -25,8 +25,8 @@ class Claim:
 
     Attributes:
         text: the claim, in a few words.
-        kind: of which it says that it is better.
-        rival: than which.
+        kind: the kind that is said to be better.
+        rival: the kind that it is compared with.
         panel: a quantity that falls: the claim is that of speed, to the best
             that the rival reaches.
         metric: a key of the metrics, lower for the better: the claim is that
@@ -126,7 +126,7 @@ def _find(groups, kind, value):
 def _times(run, other, panel, axis) -> tuple[float, float, bool]:
     """When each reaches the rival's best, and whether the first never does.
 
-    Who never does counts as one evaluation later than the end.
+    If it never does, it counts as one evaluation after the end of its run.
     """
     goal = min(map(panel.value, other.rows))
     times = []

@@ -37,13 +37,13 @@ def with_layer_norm(
     `keras.layers.LSTM`, `GRU` and `SimpleRNN` become `LNLSTM`, `LNGRU` and
     `LNSimpleRNN`, and their cells ours: in Bidirectional, RNN,
     StackedRNNCells, TimeDistributed and models inside the model too. All
-    other layers are cloned. Names, states, masks, and layers that are used
-    several times stay what they are. The model itself does not change.
+    other layers are cloned. Names, states, masks and shared
+    layers are preserved. The model itself does not change.
 
-    With `normalize=()` the clone predicts what the model predicts: it is a
-    place to start from, or the baseline. `SimpleRNN`, which has no sites to
-    leave out, is then cloned as it is. With sites the clone computes something
-    else, and the copied weights are where its training starts.
+    With `normalize=()` the clone predicts what the model predicts, and can
+    serve as a starting point or a baseline. `SimpleRNN`, which has no sites to
+    leave out, is then cloned unchanged. With sites the clone computes another
+    function, whose training starts from the copied weights.
 
     Args:
         model: a functional or Sequential model.

@@ -49,9 +49,9 @@ def linear_predictor(
     normalization: str | None,
     epsilon: float = 0.0,
 ) -> Any:
-    """`g * (a - mu) / sigma + b` (N, H), what the link function turns to.
+    """The linear predictor eta (N, H): `g * (a - mu) / sigma + b`.
 
-    A row of `theta` has what belongs to a unit: its weights (D), its bias
+    A row of `theta` has the parameters of a unit: its weights (D), its bias
     and, with a normalisation, its gain.
     """
     features = x.shape[1]

@@ -26,10 +26,10 @@ def portable(*, unroll: bool = False) -> Iterator[None]:
     rounding.
 
     Args:
-        unroll: whether a sequence layer unrolls its loop, as with
-            `unroll=True`, wherever their number is known, by `keras.Input`
-            or by the `input_signature` of the export. LiteRT needs it: it
-            has no lists of tensors to loop over.
+        unroll: whether a sequence layer unrolls its loop, as with its argument
+            `unroll=True`, wherever the number of steps is known from
+            `keras.Input` or from the `input_signature` of the export. LiteRT
+            needs it: it has no lists of tensors to loop over.
 
     >>> from keras_ln import LNLSTM, ops
     >>> with ops.portable():

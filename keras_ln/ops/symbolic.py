@@ -15,8 +15,8 @@ _R = TypeVar("_R")
 def takes_symbolic_tensors(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """The function of `keras_ln.ops`, for functional models too.
 
-    Of a `keras.KerasTensor` it makes others, as the functions of `keras.ops`
-    do, and is run when the model is.
+    Given a `keras.KerasTensor` it returns others, as the functions of
+    `keras.ops` do, and runs when the model runs.
     """
 
     @functools.wraps(function)

@@ -30,10 +30,10 @@ class BatchNormalization(BaseLayer, keras.layers.BatchNormalization):
     shows the NaN.
 
     With n the number of elements behind a statistic, the variance divides by
-    n, or by n - 1 with `unbiased`. For n = 1 the biased one gives exactly
-    `beta`, of which the layer warns once where it can see it; the unbiased
-    one is not defined, an error where n is known when the graph is built and
-    NaN where it is not.
+    n, or by n - 1 with `unbiased`. For n = 1 the biased variance makes the
+    output exactly `beta`, and the layer warns once if n is known. The unbiased
+    variance is then not defined: an error if n is known when the graph is
+    built, else NaN.
 
     It belongs before the activation. A bias of the layer before it cancels,
     so turn that off.
@@ -45,15 +45,13 @@ class BatchNormalization(BaseLayer, keras.layers.BatchNormalization):
     | `moving_mean`     | (F,)  | 0             | no      |
     | `moving_variance` | (F,)  | 1             | no      |
 
-    Input: tensor of any rank, in which integers are cast to floating point,
-    F features along `axis`, and an optional mask of its shape without the last
-    axis, as Keras' layers make it, or, if it does not fit so, without `axis`;
-    masked elements do not count. Output: the shape of the input, in the
-    layer's compute dtype.
+    Input: tensor of any rank with F features along `axis`, whose integers are
+    cast to floating point, and an optional mask; masked elements do not count.
+    Output: the shape of the input, in the layer's compute dtype.
 
-    Where the features stand on another axis than the last, the mask is first
-    taken as Keras' layers make it, without the last axis. Its sizes of 1 are
-    spread over those of the input.
+    The mask has the shape of the input without the last axis, as Keras' layers
+    make it, or, if it does not fit so, without `axis`. Axes of size 1 in it are
+    broadcast.
 
     Args:
         axis: the axis of the features.

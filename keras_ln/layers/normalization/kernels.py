@@ -1,6 +1,6 @@
-"""Where the kernels of a Keras layer are, and which of their axes are units'.
+"""Where the kernels of a Keras layer are, and which of their axes count units.
 
-A kernel's column is what one unit has of it.
+The part of a kernel that belongs to one unit is called its column.
 """
 
 from collections.abc import Iterator

@@ -69,9 +69,9 @@ class WeightNormalization(BaseLayer, keras.layers.Wrapper):
     `depthwise_g` and `pointwise_g`. With several cells `cell_0_` and so on
     stands before these names, inside Bidirectional `forward_` or `backward_`.
 
-    The gains start at the norms of the columns: neither a new layer nor one
-    that is trained changes what it computes when it is wrapped. Regularizers
-    and constraints of a kernel are about v.
+    The gains start at the norms of the columns, so that wrapping a layer, new
+    or trained, does not change what it computes. Regularizers and constraints
+    of a kernel apply to v.
 
     Inputs, outputs, masks, states and call arguments are those of the layer,
     as are the attributes that Bidirectional needs, and the dtype policy.

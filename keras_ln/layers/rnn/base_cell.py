@@ -34,8 +34,8 @@ class BaseCell(BaseLayer, ZoneoutRNNCell):
     matrix_autocast = True
     # States to carry in at least float32, by index: those that add up.
     accumulators: tuple[int, ...] = ()
-    # How many states, the last ones, count steps, in any dtype. With zoneout
-    # there is one, from which a step by itself knows its choices.
+    # How many of the last states are step counters, of any dtype. With zoneout
+    # there is one, which a single step derives its random choices from.
     counters = 0
 
     units: int
@@ -175,7 +175,7 @@ class BaseCell(BaseLayer, ZoneoutRNNCell):
         return Own(self, tuple(methods)) if methods else None
 
     def project(self, inputs: Any, weights: dict[str, Any]) -> Any:
-        """The inputs' products (..., nU) with the kernel; they are (..., D)."""
+        """The products (..., nU) of inputs (..., D) with the kernel."""
         return project(inputs, weights)
 
     def step(

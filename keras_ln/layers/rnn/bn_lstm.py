@@ -22,24 +22,23 @@ class BNLSTM(BaseRNN):
     """LSTM with batch statistics of each time step.
 
     Equations, weights and gate order are those of `BNLSTMCell`, run over
-    axis 1 of the input. Training uses the statistics of the batch at each
-    step, and moves the moving ones towards them; inference uses the moving
-    ones, those of the last row beyond `max_steps`. Steps count in the order
-    of the visits, and from 0 in every call. Steps beyond `max_steps`, steps
-    that are masked in every row, and statistics that are not finite move
-    nothing.
+    axis 1 of the input. Training normalises with the batch statistics of each
+    step and updates the moving statistics with them; inference normalises with
+    the moving statistics, beyond `max_steps` with those of the last step that
+    has any. Steps are counted from 0 in every call, in the order of
+    processing. Steps beyond `max_steps`, steps that are masked in every row,
+    and statistics that are not finite do not update the moving statistics.
 
-    At a masked step a row does not count in the statistics, its states stay,
-    and its output is the h that is carried: before the first valid step the
+    At a masked step a row does not count in the statistics, its states do not
+    change, and its output is the carried h: before the first valid step the
     initial h. A frozen layer (`trainable=False`) runs as at inference.
 
     In training a column of the batch without variance is not scaled:
     `1 / sqrt(var_t + epsilon)` is 1 where the variance is zero up to rounding.
-    So steps of zeros from a state of zero, such as padding, do not multiply
-    the gradient by 316 for each norm.
+    Otherwise every step of zeros from a state of zero, such as padding, would
+    multiply the gradient by `1 / sqrt(epsilon)`, 316, for each normalisation.
 
-    The arguments of `keras.layers.LSTM` have the names and places that they
-    have there.
+    The arguments of `keras.layers.LSTM` have the same names and positions.
 
     Call arguments:
         training: whether to use, and to record, the statistics of the batch;

@@ -39,14 +39,14 @@ Args:
     beta_regularizer: regularizer of every beta.
     gamma_constraint: constraint of every gamma.
     beta_constraint: constraint of every beta.
-    zoneout: z, the probability that a unit keeps its h, in [0, 1): after the
-        step, with h_new as the equations make it, h' = m * h + (1 - m) * h_new
-        in training, m being 1 with that probability, anew for every row, step
-        and unit, and the expectation h' = z * h + (1 - z) * h_new at inference
-        (Krueger et al., "Zoneout", 2017). A cell then has one more state,
-        (B, 1), which counts the steps.
-    cell_zoneout: the same of c, with choices of its own. The h of the step is
-        made of the new c.
+    zoneout: z, the probability that a unit keeps its h, in [0, 1). Where the
+        equations give h_new, training has h' = m * h + (1 - m) * h_new, with m
+        drawn for every row, step and unit, 1 with probability z and else 0;
+        inference has the expectation h' = z * h + (1 - z) * h_new (Krueger et
+        al., "Zoneout", 2017). A cell then has one more state, (B, 1), which
+        counts the steps.
+    cell_zoneout: the same for c, with its own random choices. The h of the
+        step is computed from the new c, before its zoneout.
     **kwargs: arguments of `keras.layers.Layer`, such as `name`, `dtype`.
 
 Call arguments:

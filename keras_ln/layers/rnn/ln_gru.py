@@ -27,10 +27,11 @@ class LNGRUCell(BaseCell):
         h^    = tanh(LN(x W_h) + sigmoid(r) * LN(h R_h))
         h'    = (1 - sigmoid(z)) * h + sigmoid(z) * h^
 
-    The update gate opens to the candidate, other than in Keras: with
-    `normalize=()` this is `keras.layers.GRU` under z -> 1 - z, the signs of
-    the first U columns of kernels and biases turned, and with `use_bias=True`
-    its default one. Columns stand in the order z, r, h.
+    Unlike in Keras, an update gate of 1 takes the candidate: with
+    `normalize=()` this is `keras.layers.GRU` with 1 - z for z, which flips the
+    signs of the first U columns of kernels and biases. With `use_bias=True` as
+    well it has the biases of Keras' default GRU. Columns are in the order z, r,
+    h.
 
     | weight             | shape   | layout  | initial value  |
     |--------------------|---------|---------|----------------|
@@ -45,16 +46,17 @@ class LNGRUCell(BaseCell):
 
     The first 2U entries of a gamma or beta belong to the gates. There are
     biases with `use_bias` only: `bias` is added to LN(x W), and
-    `recurrent_bias` to LN(h R), inside of what the reset gate multiplies. It is
-    there where no `recurrent_beta` does the same, and has the initializer,
-    regularizer and constraint of `bias`. Weights of sites that are not
-    normalised do not exist. In mixed precision the statistics and all sums are
-    float32.
+    `recurrent_bias` to LN(h R), before the reset gate multiplies it. The latter
+    exists only without `recurrent_beta`, which would make it redundant, and has
+    the initializer, regularizer and constraint of `bias`. Weights of sites that
+    are not normalised do not exist. In mixed precision the statistics and all
+    sums are float32.
 
     Gates or candidates without variance are not scaled:
     `1 / sqrt(var(z) + epsilon)` is 1 where the variance is zero up to
-    rounding. So steps of zeros from a state of zero, such as padding, do not
-    multiply the gradient by 316 for each norm.
+    rounding. Otherwise every step of zeros from a state of zero, such as
+    padding, would multiply the gradient by `1 / sqrt(epsilon)`, 316, for each
+    normalisation.
 
     Args:
         use_bias: whether there are `bias` and, where there is no
@@ -132,7 +134,7 @@ class LNGRUCell(BaseCell):
         return sizes
 
     def load_own_variables(self, store: Any) -> None:
-        """Takes the weights of a file by their places in it.
+        """Loads weights from a file, by their positions in it.
 
         A file of version 0.1 has no recurrent bias, which is then zero.
         """
@@ -162,11 +164,10 @@ class LNGRU(BaseRNN):
     """Layer-normalised GRU over a sequence.
 
     Equations, weights and column order are those of `LNGRUCell`, run over
-    axis 1 of the input. At a masked step the states stay, and the output is
-    the h that is carried: before the first valid step the initial h.
+    axis 1 of the input. At a masked step the states do not change, and the
+    output is the carried h: before the first valid step the initial h.
 
-    The arguments of `keras.layers.GRU` have the names and places that they
-    have there.
+    The arguments of `keras.layers.GRU` have the same names and positions.
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 26-28.
 

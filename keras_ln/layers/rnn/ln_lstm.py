@@ -46,8 +46,9 @@ class LNLSTMCell(BaseLSTMCell):
     the statistics, c and all sums are float32.
 
     A row without variance is not scaled: `1 / sqrt(var(z) + epsilon)` is 1
-    where the variance is zero up to rounding. So steps of zeros from a state
-    of zero, such as padding, do not multiply the gradient by 316 for each norm.
+    where the variance is zero up to rounding. Otherwise every step of zeros
+    from a state of zero, such as padding, would multiply the gradient by
+    `1 / sqrt(epsilon)`, 316, for each normalisation.
 
     Args:
         units: U, the size of h and c, an integer >= 1.

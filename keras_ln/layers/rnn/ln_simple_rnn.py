@@ -34,8 +34,9 @@ class LNSimpleRNNCell(BaseCell):
     precision the statistics and all sums are float32.
 
     A row without variance is not scaled: `1 / sqrt(var(a) + epsilon)` is 1
-    where the variance is zero up to rounding. So steps of zeros from a state
-    of zero, such as padding, do not multiply the gradient by 316.
+    where the variance is zero up to rounding. Otherwise every step of zeros
+    from a state of zero, such as padding, would multiply the gradient by
+    `1 / sqrt(epsilon)`, 316.
 
     Args:
         activation: f, of the normalised sum.
@@ -100,11 +101,10 @@ class LNSimpleRNN(BaseRNN):
     """Layer-normalised simple RNN over a sequence.
 
     Equation and weights are those of `LNSimpleRNNCell`, run over
-    axis 1 of the input. At a masked step the states stay, and the output is
-    the h that is carried: before the first valid step the initial h.
+    axis 1 of the input. At a masked step the states do not change, and the
+    output is the carried h: before the first valid step the initial h.
 
-    The arguments of `keras.layers.SimpleRNN` have the names and places that
-    they have there.
+    The arguments of `keras.layers.SimpleRNN` have the same names and positions.
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 4.
 

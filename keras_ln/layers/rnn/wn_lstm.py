@@ -126,11 +126,10 @@ class WNLSTM(BaseRNN):
 
     Equations, weights and gate order are those of `WNLSTMCell`, run over
     axis 1 of the input; the kernels are normalised once per call. At a masked
-    step the states stay, and the output is the h that is carried: before the
+    step the states do not change, and the output is the carried h: before the
     first valid step the initial h.
 
-    The arguments of `keras.layers.LSTM` have the names and places that they
-    have there.
+    The arguments of `keras.layers.LSTM` have the same names and positions.
 
     Source: Salimans and Kingma, "Weight Normalization" (2016).
 

@@ -92,7 +92,7 @@ class ZoneoutRNNCell(DropoutRNNCell):
 
 
 def counted(counter: Any) -> Any:
-    """One more, or from the start where the dtype cannot count on.
+    """The counter plus one, or 0 where the dtype cannot represent that.
 
     Keras' loop turns float32 into the compute dtype.
     """

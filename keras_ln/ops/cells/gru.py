@@ -159,9 +159,9 @@ def ln_gru(
     roundoff of the dtype that is computed in, `1 / sqrt(var(a) + epsilon)` is
     1, a constant.
 
-    The update gate opens to the candidate, other than in Keras' GRU. At a
-    step that the mask leaves out, the state stays and the output is the h
-    that is carried. The gradients of sequences, state and weights are
+    Unlike in Keras' GRU, an update gate of 1 takes the candidate. At a masked
+    step the state does not change, and the output is the carried h. The
+    gradients of sequences, state and weights are
     hand-written.
 
     Args:

@@ -25,7 +25,7 @@ class Plan(NamedTuple):
     go_backwards: bool = False
     # Whether to keep the outputs of every step.
     return_all_outputs: bool = True
-    # What stays of each state without choices, h first; () where nothing does.
+    # The constant share of each state that zoneout keeps, h first; or ().
     zoneout: tuple[float, ...] = ()
 
 

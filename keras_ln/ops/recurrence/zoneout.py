@@ -156,8 +156,8 @@ def draw(shares: dict[str, float], shape: Any, seed: Any) -> dict[str, Any]:
     level = keras.ops.concatenate([upper, lower], axis=-1)[..., :units]
 
     def below(share: float) -> Any:
-        # A threshold between two levels is each of them so often that the
-        # probability is the share itself.
+        # A threshold between two levels is rounded up or down at random, so
+        # that the probability is exactly the share.
         return level < keras.ops.floor(share * _LEVELS + dither)
 
     h = shares["zoneout"]
@@ -167,8 +167,8 @@ def draw(shares: dict[str, float], shape: Any, seed: Any) -> dict[str, Any]:
     if c := shares.get("cell_zoneout"):
         drawn["cell_zoneout"] = below(c)
         if h:
-            # c is kept by those below h * c, and by so many of the others that
-            # both choices are independent.
+            # Units below h * c keep both states; those from h to h + c - h * c
+            # keep c alone. So the two choices are independent.
             others = below(h + c - h * c) & ~drawn["zoneout"]
             drawn["cell_zoneout"] = below(h * c) | others
     return drawn
