@@ -1,4 +1,4 @@
-"""Writes the layer-normalised cells of an old model to a file.
+"""Writes the weights of an old model to a file, layer by layer.
 
 For an environment with TensorFlow-Addons: python dump_tfa.py MODEL FILE.npz
 """
@@ -13,18 +13,41 @@ import tensorflow_addons as tfa
 CELLS = (tfa.rnn.LayerNormLSTMCell, tfa.rnn.LayerNormSimpleRNNCell)
 
 
-def dump(model, file):
-    """Config and weights of every such cell, by the name of its layer."""
-    arrays = {}
+def parts(model):
+    """What has weights of its own, by name; the cell of an RNN by the RNN's."""
+    named, inside = [], []
     for layer in model.submodules:
         cell = getattr(layer, "cell", None)
-        if isinstance(cell, CELLS):
-            weights = cell.get_weights()
-            config = json.dumps(cell.get_config())
-            arrays[f"{layer.name}/config"] = np.array(config)
-            arrays[f"{layer.name}/count"] = np.array(len(weights))
-            for k, weight in enumerate(weights):
-                arrays[f"{layer.name}/{k}"] = weight
+        if cell is None:
+            continue
+        inside += [cell, *cell.submodules]
+        if hasattr(cell, "cells"):
+            for k, one in enumerate(cell.cells):
+                named.append((f"{layer.name}/cell_{k}", one))
+        else:
+            named.append((layer.name, cell))
+    known = {id(part) for part in inside}
+    for layer in model.submodules:
+        is_layer = isinstance(layer, tf.keras.layers.Layer)
+        if is_layer and not layer.submodules and id(layer) not in known:
+            named.append((layer.name, layer))
+    return named
+
+
+def dump(model, file):
+    """Config and weights of every layer and cell with weights, by its name."""
+    arrays = {}
+    for name, part in parts(model):
+        weights = part.get_weights()
+        if not weights:
+            continue
+        if f"{name}/config" in arrays:
+            raise ValueError(f"There are two layers {name!r}: rename one.")
+        arrays[f"{name}/config"] = np.array(json.dumps(part.get_config()))
+        arrays[f"{name}/count"] = np.array(len(weights))
+        for k, weight in enumerate(weights):
+            arrays[f"{name}/{k}"] = weight
+        print(name, type(part).__name__)
     np.savez(file, **arrays)
 
 

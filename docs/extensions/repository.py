@@ -1,7 +1,7 @@
 """Pages that hold a file of the repository, such as benchmarks/README.md.
 
-A line `<!-- file: NAME -->` becomes that file without its title, its headings
-`down` levels lower (`<!-- file: NAME down 1 -->`). Links in it to other files
+A line `[NAME](PATH) <!-- is shown here -->` is a link for those who read the
+sources; on the site it becomes the file NAME, without its title. Links in that
 lead to their page of the site, or else to the repository.
 """
 
@@ -23,13 +23,12 @@ PAGES = {
     "examples/README.md": "paper/experiments.md",
     "kernels/README.md": "kernels.md",
 }
-_LINE = re.compile(r"^<!-- file: (\S+)(?: down (\d))? -->$", re.MULTILINE)
+LINE = re.compile(r"^\[(\S+)\]\((\S+)\) <!-- is shown here -->$", re.MULTILINE)
 _LINK = re.compile(r"\]\((?!https?://|#)([^)\s#]+)(#[^)\s]*)?\)")
-_HEADING = re.compile(r"^(#+ )", re.MULTILINE)
 _FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 
-def embedded(name: str, page: str, down: int = 0) -> str:
+def embedded(name: str, page: str) -> str:
     """The text of a file as a part of `page`, both without a folder's dots."""
     text = (ROOT / name).read_text(encoding="utf-8")
     text = text.split("\n", 1)[1]  # The page has a title of its own.
@@ -48,10 +47,7 @@ def embedded(name: str, page: str, down: int = 0) -> str:
         return f"]({posixpath.relpath(there, here or '.')}{match[2] or ''})"
 
     parts = _FENCE.split(text)
-    parts[::2] = [
-        _HEADING.sub("#" * down + r"\1", _LINK.sub(link, part))
-        for part in parts[::2]
-    ]
+    parts[::2] = [_LINK.sub(link, part) for part in parts[::2]]
     return "".join(parts)
 
 
@@ -59,9 +55,9 @@ def _read(app: Any, docname: str, source: list[str]) -> None:
     def replaced(match: re.Match[str]) -> str:
         name = match[1]
         app.env.note_dependency(os.fspath(ROOT / name))
-        return embedded(name, docname, int(match[2] or 0))
+        return embedded(name, docname)
 
-    source[0] = _LINE.sub(replaced, source[0])
+    source[0] = LINE.sub(replaced, source[0])
 
 
 def setup(app: Any) -> dict[str, Any]:

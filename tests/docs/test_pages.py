@@ -106,12 +106,24 @@ def test_notebooks_have_no_outputs():
 
 
 def test_files_of_the_repository_have_their_links_turned():
-    embedded = load("extensions/repository.py").embedded
-    text = embedded("benchmarks/README.md", "performance", down=1)
+    repository = load("extensions/repository.py")
+    text = repository.embedded("benchmarks/README.md", "performance")
     assert "](reliability.md" in text
     assert "](../benchmarks/results/" in text
-    assert "### How it is measured" in text
+    assert "## How it is measured" in text
     assert "](../RELIABILITY.md)" not in text
+    assert set(repository.PAGES) == {"docs/replace.md", *shown_on_pages()}
+
+
+def shown_on_pages():
+    """The files that pages show, each with a link that leads to it."""
+    line = load("extensions/repository.py").LINE
+    for page in DOCS.rglob("*.md"):
+        text = page.read_text()
+        assert len(line.findall(text)) == text.count("is shown here")
+        for match in line.finditer(text):
+            assert (page.parent / match[2]).resolve() == ROOT / match[1]
+            yield match[1]
 
 
 def test_the_readme_is_short():

@@ -25,7 +25,13 @@ def main(path):
                 return_sequences=True,
                 name="lstm",
             ),
+            layers.RNN(
+                [tfa.rnn.LayerNormLSTMCell(4), tfa.rnn.LayerNormLSTMCell(3)],
+                return_sequences=True,
+                name="two",
+            ),
             layers.RNN(tfa.rnn.LayerNormSimpleRNNCell(5), name="simple"),
+            layers.Dense(2, name="dense"),
         ]
     )
     rng = np.random.default_rng(0)

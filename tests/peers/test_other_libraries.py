@@ -66,18 +66,23 @@ def test_a_model_moves_as_the_documentation_says():
             count = int(old[f"{name}/count"])
             return config, [old[f"{name}/{k}"] for k in range(count)]
 
-    config, weights = moved("lstm")
-    lstm = keras_ln.LNLSTM(
-        return_sequences=True, **compat.tfa_lstm_arguments(config)
-    )
-    compat.load_tfa_lstm(lstm, weights)
+    y = np.load(folder / "old_model.outputs.npz")["x"]
+    for name in ("lstm", "two/cell_0", "two/cell_1"):
+        config, weights = moved(name)
+        lstm = keras_ln.LNLSTM(
+            return_sequences=True, **compat.tfa_lstm_arguments(config)
+        )
+        compat.load_tfa_lstm(lstm, weights)
+        y = lstm(y)
     config, weights = moved("simple")
     simple = keras_ln.LNSimpleRNN(**compat.tfa_simple_rnn_arguments(config))
     compat.load_tfa_simple_rnn(simple, weights)
-    expected = np.load(folder / "old_model.outputs.npz")
+    y = simple(y)
+    config, weights = moved("dense")
+    dense = keras.layers.Dense(config["units"])
+    dense.build(y.shape)
+    dense.set_weights(weights)
+    expected = np.load(folder / "old_model.outputs.npz")["y"]
     np.testing.assert_allclose(
-        keras.ops.convert_to_numpy(simple(lstm(expected["x"]))),
-        expected["y"],
-        rtol=1e-4,
-        atol=1e-5,
+        keras.ops.convert_to_numpy(dense(y)), expected, rtol=1e-4, atol=1e-5
     )
