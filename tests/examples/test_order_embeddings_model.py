@@ -233,12 +233,12 @@ def test_the_papers_size():
     count = parts.build_model("none").count_params()
     assert count == (
         vocabulary * words
-        + 3 * units * (words + units + 1)
+        + 3 * units * (words + units + 2)
         + units * (features + 1)
     )
     layer = parts.build_model("layer").count_params()
-    # Gain and beta for either product, and no bias.
-    assert layer == count + (4 - 1) * 3 * units
+    # Gain and beta for either product, and no biases.
+    assert layer == count + (4 - 2) * 3 * units
 
 
 def _compiled(norm="layer"):
