@@ -163,6 +163,7 @@ def test_a_loop_of_ones_own_draws_anew_where_it_says_so():
 
 if BACKEND == "tensorflow":
 
+    @pytest.mark.compiled
     def test_a_compiled_loop_draws_anew():
         """Though it is traced once, before any step has chosen."""
         import tensorflow as tf
