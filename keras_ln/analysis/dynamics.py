@@ -87,8 +87,9 @@ def hidden_dynamics(layer: Any, x: Any, *, seed: int = 0) -> HiddenDynamics:
     batch, steps, _ = x.shape
     states = cell.get_initial_state(batch_size=batch)
     states = tuple(map(_wide, keras.tree.flatten(states)))
-    # A further state, such as a step counter, is not one of the layer's.
-    sizes = keras.tree.flatten(layer.state_size)
+    # The last ones of ours may be step counters, which are no sizes.
+    sizes = keras.tree.flatten(cell.state_size)
+    sizes = sizes[: len(sizes) - getattr(cell, "counters", 0)]
     ends = list(itertools.accumulate(sizes))
 
     def run(probe: Any) -> Any:

@@ -59,6 +59,11 @@ reference_backward=None)``
     by itself what it has read, as torch.compile does. A cache of ops would
     only be in its way.
 
+``current_trace()``
+    What is being traced. Two answers are equal where no trace has begun or
+    ended in between. None where Keras' loops trace nothing whose tensors must
+    stay in the loop.
+
 ``call_native(call, arrays)``
     One call of the CPU kernels that keras-ln-kernels has, without derivatives:
     ``call`` is a ``keras_ln_kernels.call.Call``, which says what runs, forwards
@@ -124,6 +129,7 @@ fused_sum = _module.fused_sum
 how_to_densify = _module.how_to_densify
 on_cpu = _module.on_cpu
 reads_python = _module.reads_python
+current_trace = _module.current_trace
 jacobian = _module.jacobian
 call_native = _native.call_native
 native_description = native.description

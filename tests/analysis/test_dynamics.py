@@ -139,6 +139,25 @@ def test_layers_of_the_package(x, layer_class, arguments, count):
     assert found.gradient[t] == pytest.approx(np.sqrt(squares.mean()), rel=1e-6)
 
 
+@pytest.mark.parametrize("name", ["LNSimpleRNN", "LNLSTM", "BNLSTM"])
+def test_a_cell_by_itself_is_its_layer(x, name):
+    """Its counter, which zoneout has too, is no state."""
+    arguments = {"zoneout": 0.2, "dtype": "float64"}
+    if name == "BNLSTM":
+        arguments["max_steps"] = T
+    layer = getattr(keras_ln, name)(U, **arguments)
+    layer.build((B, T, D))
+    randomize(layer)
+    cell = getattr(keras_ln, f"{name}Cell")(U, **arguments)
+    alone = keras.layers.RNN(cell, dtype="float64")
+    alone.build((B, T, D))
+    alone.set_weights(layer.get_weights())
+    for found, right in zip(
+        hidden_dynamics(alone, x), hidden_dynamics(layer, x), strict=True
+    ):
+        np.testing.assert_allclose(found, right, rtol=1e-12)
+
+
 def test_layer_normalisation_takes_the_scale_of_the_weights_out():
     x = np.random.default_rng(0).normal(size=(B, 30, D))
 

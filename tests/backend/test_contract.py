@@ -422,3 +422,20 @@ if BACKEND == "tensorflow":
         )
         assert abs(right.numpy()).max() > 1e-3
         np.testing.assert_allclose(found, right, rtol=1e-10)
+
+
+def test_current_trace():
+    """The same where nothing else is traced, another inside of a program."""
+    outside, inside = backend.current_trace(), []
+
+    def program(x):
+        inside.extend(backend.current_trace() for _ in range(2))
+        return 2.0 * x
+
+    compiled(program)(keras.ops.ones(2))
+    assert inside[0] == inside[1]
+    assert backend.current_trace() == outside
+    if BACKEND == "jax":
+        assert inside[0] != outside
+    else:
+        assert inside[0] is None

@@ -1,5 +1,8 @@
 """The backend contract on TensorFlow."""
 
+from keras_ln.backend.tensorflow.arithmetic import (
+    current_trace as current_trace,
+)
 from keras_ln.backend.tensorflow.arithmetic import exp as exp
 from keras_ln.backend.tensorflow.arithmetic import fused_sum as fused_sum
 from keras_ln.backend.tensorflow.arithmetic import (

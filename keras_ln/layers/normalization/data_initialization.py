@@ -1,12 +1,18 @@
 """What a data-dependent initialisation checks and computes."""
 
 import math
+import numbers
 from typing import Any
 
 import keras
 import numpy as np
 
-from keras_ln.layers.normalization.kernels import Kernel, einsum_axes
+from keras_ln.layers.normalization.kernels import (
+    Kernel,
+    einsum_axes,
+    kernels_of,
+)
+from keras_ln.ops import arguments
 from keras_ln.ops.normalization.weight_normalization import (
     column_norms,
     normalized_kernel,
@@ -14,13 +20,47 @@ from keras_ln.ops.normalization.weight_normalization import (
 )
 
 
-def check_scale(scale: float) -> None:
+def check_scale(scale: Any) -> None:
     """`ValueError` unless the standard deviation is one."""
-    if not (math.isfinite(scale) and scale > 0):
+    is_number = isinstance(scale, numbers.Real) and not isinstance(scale, bool)
+    if not is_number or not 0 < scale < math.inf:
         raise ValueError(
             "Argument `scale` must be a finite number > 0. "
             f"Received: scale={scale!r}"
         )
+
+
+def kernel_with_bias(layer: keras.layers.Layer) -> Kernel:
+    """The one kernel of a layer that is built, with a bias for each unit.
+
+    Raises:
+        ValueError: if there are others, or no such bias.
+    """
+    kernel, *others = kernels_of(layer)
+    if others or kernel.owner is not layer:
+        raise ValueError(
+            "`initialize_from_data` is for layers with one kernel, whose "
+            "outputs alone it feeds: not for recurrent layers, nor for "
+            "SeparableConv, nor from outside of TimeDistributed. "
+            f"Received: {type(layer).__name__}."
+        )
+    bias: Any = getattr(layer, "bias", None)
+    size = 0 if bias is None else math.prod(bias.shape)
+    received = f"{size} biases for the gains {kernel.gain_shape}"
+    fits = size == math.prod(kernel.gain_shape)
+    if fits and isinstance(layer, keras.layers.EinsumDense):
+        letters, _ = einsum_axes(layer)
+        units = [
+            letters[k] for k in kernel.units if kernel.variable.shape[k] > 1
+        ]
+        fits = set(units) <= set(layer.bias_axes)
+        received = f"bias_axes={layer.bias_axes!r} for the units {units}"
+    if not fits:
+        raise ValueError(
+            "`initialize_from_data` sets a bias for each unit, so that its "
+            f"mean is 0. Received: {layer.name} with {received}."
+        )
+    return kernel
 
 
 def refuse_units(wrong: np.ndarray, reason: str) -> None:
@@ -34,6 +74,27 @@ def refuse_units(wrong: np.ndarray, reason: str) -> None:
 
 ZERO_COLUMN = "the kernel column is zero, which has no direction"
 CONSTANT = "the pre-activations are constant, or not finite, over `x`"
+
+
+def gain_and_bias(
+    g: Any, bias: Any, dtype: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Arrays for weights of this dtype.
+
+    Raises:
+        ValueError: for units that cannot be set, or only to nothing.
+    """
+    to_numpy, cast = keras.ops.convert_to_numpy, keras.ops.cast
+    wide = arguments.at_least_float32(dtype)
+    g, bias = to_numpy(g), to_numpy(bias)
+    refuse_units(~(np.isfinite(g) & np.isfinite(bias)), CONSTANT)
+    # As the weights will hold them.
+    g, bias = (to_numpy(cast(cast(w, dtype), wide)) for w in (g, bias))
+    refuse_units(
+        (g == 0) | ~(np.isfinite(g) & np.isfinite(bias)),
+        f"the gain would be zero, or gain or bias infinite, in {dtype}",
+    )
+    return g, bias
 
 
 def standardizing_arrays(
@@ -58,30 +119,28 @@ def standardizing_arrays(
     others = [axis for axis in range(len(t.shape)) if axis not in axes]
     t = keras.ops.transpose(t, [*others, *axes])
     t = keras.ops.reshape(t, (-1, *kernel.gain_shape))
-    g, bias = (
-        keras.ops.convert_to_numpy(w)
-        for w in standardizing_gain_and_shift(t, (0,), scale)
-    )
-    refuse_units(~(np.isfinite(g) & np.isfinite(bias)), CONSTANT)
+    found = standardizing_gain_and_shift(t, (0,), scale)
+    g, bias = gain_and_bias(*found, layer.variable_dtype)
     # In the order of the outputs, as a bias is.
     bias = bias.transpose(np.argsort(axes)) if len(axes) > 1 else bias
     return g, bias.reshape(layer.bias.shape)
 
 
 def _directions(layer, kernel):
-    """A copy of the layer that gives the products with v / ||v||."""
+    """A copy of the layer, in at least float32, with the kernel v / ||v||."""
+    dtype = arguments.at_least_float32(layer.variable_dtype)
     changes = {
         "activation": "linear",
         "activity_regularizer": None,
-        "dtype": layer.variable_dtype,
+        "dtype": dtype,
     }
     config = layer.get_config()
     config |= {n: value for n, value in changes.items() if n in config}
     copy = type(layer).from_config(config)
     copy.build_from_config(layer.get_build_config())
     unit = normalized_kernel(
-        kernel.variable,
-        keras.ops.ones(kernel.gain_shape, kernel.variable.dtype),
+        keras.ops.cast(kernel.variable, dtype),
+        keras.ops.ones(kernel.gain_shape, dtype),
         kernel.columns,
     )
     for new, old in zip(copy.weights, layer.weights, strict=True):

@@ -3,14 +3,13 @@
 from typing import Any
 
 import keras
-import numpy as np
 
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.initial_values import drawn_wide
 from keras_ln.layers.normalization.data_initialization import (
-    CONSTANT,
     ZERO_COLUMN,
     check_scale,
+    gain_and_bias,
     refuse_units,
 )
 from keras_ln.layers.other_arguments import without
@@ -185,8 +184,9 @@ class WeightNormDense(BaseLayer):
 
         Raises:
             ValueError: if `scale` is not positive, the layer has no bias,
-                a column of v is zero, or a unit's pre-activations are
-                constant or not finite over `x`.
+                a column of v is zero, a unit's pre-activations are constant
+                or not finite over `x`, or the dtype of g is too narrow for
+                what they need.
 
         Source: Salimans and Kingma, "Weight Normalization" (2016), eq. 5, 6.
         """
@@ -209,11 +209,8 @@ class WeightNormDense(BaseLayer):
             keras.ops.convert_to_numpy(column_norms(self.kernel)) == 0,
             ZERO_COLUMN,
         )
-        g, bias = (
-            keras.ops.convert_to_numpy(w)
-            for w in standardizing_parameters(x, self.kernel, scale)
-        )
-        refuse_units(~(np.isfinite(g) & np.isfinite(bias)), CONSTANT)
+        found = standardizing_parameters(x, self.kernel, scale)
+        g, bias = gain_and_bias(*found, self.variable_dtype)
         self.g.assign(g)
         self.bias.assign(bias)
 

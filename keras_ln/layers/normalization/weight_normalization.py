@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import inspect
-import math
 from typing import TYPE_CHECKING, Any
 
 import keras
 
-from keras_ln._keras import is_rematerialized, uncast
+from keras_ln._keras import uncast
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.normalization.data_initialization import (
     check_scale,
+    kernel_with_bias,
     standardizing_arrays,
 )
-from keras_ln.layers.normalization.kernels import kernels_of, owners
+from keras_ln.layers.normalization.kernels import kernels_of
 from keras_ln.layers.normalization.substitution import Substitution
-from keras_ln.layers.normalization.weight_norm_dense import WeightNormDense
-from keras_ln.layers.rnn.wn_lstm import WNLSTMCell
+from keras_ln.layers.normalization.wrappable import check_can_be_wrapped
 from keras_ln.layers.types import Shape
 from keras_ln.ops import arguments
 from keras_ln.ops.normalization.weight_normalization import (
@@ -27,14 +26,6 @@ from keras_ln.ops.normalization.weight_normalization import (
 
 if TYPE_CHECKING:  # In typing since Python 3.11.
     from typing_extensions import Self
-
-
-# Whose kernels have lengths of their own already.
-_NORMALIZED = (
-    WeightNormDense,
-    WNLSTMCell,
-    keras.layers.SpectralNormalization,
-)
 
 
 def _of_layer(name: str) -> Any:
@@ -110,7 +101,7 @@ class WeightNormalization(BaseLayer, keras.layers.Wrapper):
 
     def __init__(self, layer: Any, **kwargs: Any) -> None:
         """Checks and stores the arguments that the class lists."""
-        _check_can_be_wrapped(layer)
+        check_can_be_wrapped(layer, WeightNormalization)
         of_layer = layer.dtype_policy
         policy = keras.dtype_policies.get(kwargs.pop("dtype", None) or of_layer)
         if policy.name != of_layer.name:
@@ -186,7 +177,8 @@ class WeightNormalization(BaseLayer, keras.layers.Wrapper):
         """A plain layer, as the one inside, that computes the same.
 
         Its kernels are `g * v / ||v||`; its other weights, and its arguments,
-        are those of the layer inside, which stays as it is.
+        are those of the layer inside, which stays as it is. The states of a
+        stateful layer are no weights: as after loading, they start at zero.
 
         Raises:
             ValueError: if there are no weights yet.
@@ -220,8 +212,8 @@ class WeightNormalization(BaseLayer, keras.layers.Wrapper):
         Raises:
             ValueError: if `scale` is not positive; if the layer is recurrent,
                 has two kernels, or no bias for each unit; if a column of v is
-                zero, or a unit's pre-activations are constant or not finite
-                over `x`.
+                zero, a unit's pre-activations are constant or not finite over
+                `x`, or the dtype of g is too narrow for what they need.
 
         Source: Salimans and Kingma, "Weight Normalization" (2016), eq. 5, 6.
         """
@@ -230,25 +222,10 @@ class WeightNormalization(BaseLayer, keras.layers.Wrapper):
         arguments.check_floating("x", x.dtype)
         if not self.built:
             self.build(tuple(x.shape))
-        kernel, *others = kernels_of(self.layer)
-        if others or kernel.owner is not self.layer:
-            raise ValueError(
-                "`initialize_from_data` is for layers with one kernel, whose "
-                "outputs alone it feeds: not for recurrent layers, nor for "
-                "SeparableConv, nor from outside of TimeDistributed. "
-                f"Received: {type(self.layer).__name__}."
-            )
-        bias: Any = getattr(self.layer, "bias", None)
-        size = 0 if bias is None else math.prod(bias.shape)
-        if size != math.prod(kernel.gain_shape):
-            raise ValueError(
-                "`initialize_from_data` sets a bias for each unit, so that its "
-                f"mean is 0. Received: {self.layer.name} with {size} biases "
-                f"for the gains {kernel.gain_shape}."
-            )
+        kernel = kernel_with_bias(self.layer)
         g, values = standardizing_arrays(self.layer, kernel, x, scale)
         self._gains[kernel.gain].assign(g)
-        bias.assign(values)
+        self.layer.bias.assign(values)
 
     @classmethod
     def from_config(
@@ -298,34 +275,3 @@ class WeightNormalization(BaseLayer, keras.layers.Wrapper):
             )
             for kernel in kernels_of(self.layer)
         }
-
-
-def _check_can_be_wrapped(layer):
-    """`ValueError` for what has no kernels of its own to normalise."""
-    if not isinstance(layer, keras.layers.Layer):
-        raise ValueError(
-            "Argument `layer` must be a layer of Keras 3. Received: "
-            f"layer={layer!r}"
-        )
-    if hasattr(layer, "state_size") and not isinstance(layer, keras.layers.RNN):
-        raise ValueError(
-            "WeightNormalization normalises the kernels of a sequence once, "
-            "so it goes around the layer, as in "
-            "WeightNormalization(keras.layers.RNN(cell)). Received: the cell "
-            f"{layer.name}."
-        )
-    for _, owner in owners(layer):
-        if isinstance(owner, (*_NORMALIZED, WeightNormalization)):
-            raise ValueError(
-                f"{type(owner).__name__} normalises its kernel itself: leave "
-                f"WeightNormalization out. Received: {layer.name}."
-            )
-    if is_rematerialized(layer):
-        raise ValueError(
-            "WeightNormalization replaces the kernel while the layer is "
-            "called, and not when that runs again in the backward pass: make "
-            "the layer outside of RematScope, and WeightNormalization inside. "
-            f"Received: {layer.name}, made in a RematScope."
-        )
-    if layer.built:
-        kernels_of(layer)

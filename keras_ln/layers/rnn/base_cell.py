@@ -11,11 +11,12 @@ import keras
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.initial_values import drawn_wide
 from keras_ln.layers.own_arguments import of_keras
-from keras_ln.layers.rnn.zoneout_cell import ZoneoutRNNCell, counted
+from keras_ln.layers.rnn.zoneout_cell import ZoneoutRNNCell, fixed
 from keras_ln.ops import arguments, recurrence
 from keras_ln.ops.cells.types import Cell, Settings
 from keras_ln.ops.recurrence.forward import project
 from keras_ln.ops.recurrence.problem import Own
+from keras_ln.ops.recurrence.zoneout import counted
 
 
 class BaseCell(BaseLayer, ZoneoutRNNCell):
@@ -60,7 +61,8 @@ class BaseCell(BaseLayer, ZoneoutRNNCell):
         sizes = [self.units] * self.maths.states + [1] * self.counters
         self.state_size: Any = sizes if len(sizes) > 1 else self.units
         self.output_size = self.units
-        self.forget_dropout_masks()
+        self.reset_dropout_mask()
+        self.reset_recurrent_dropout_mask()
 
     def build(self, input_shape: Any) -> None:
         """Creates the weights for inputs (B, D)."""
@@ -208,11 +210,6 @@ class BaseCell(BaseLayer, ZoneoutRNNCell):
         input_mask = self.get_dropout_mask(inputs)
         return input_mask, self.get_recurrent_dropout_mask(h)
 
-    def forget_dropout_masks(self) -> None:
-        """Makes the next sequence draw masks and choices of its own."""
-        self.reset_dropout_mask()
-        self.reset_recurrent_dropout_mask()
-
     def call(
         self, inputs: Any, states: Any, training: bool | None = False
     ) -> tuple[Any, Any]:
@@ -299,6 +296,8 @@ class BaseLSTMCell(BaseCell):
     accumulators = (1,)
 
     unit_forget_bias: bool
+
+    cell_zoneout = fixed("cell_zoneout")
 
     def bias_initial_value(self) -> Any:
         """The initializer of `bias`: ones for f with `unit_forget_bias`."""

@@ -131,7 +131,8 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             )
         finally:
             # After an error too, or the next call would reuse the masks.
-            self.cell.forget_dropout_masks()
+            self.cell.reset_dropout_mask()
+            self.cell.reset_recurrent_dropout_mask()
 
     def compute_output_spec(
         self, sequences: Any, initial_state: Any = None, **kwargs: Any

@@ -8,7 +8,6 @@ from keras_ln.layers.normalization.recurrent_batch_norm import SMALL_GAIN
 from keras_ln.layers.own_arguments import check_sites, own_arguments
 from keras_ln.layers.rnn.base_cell import BaseLSTMCell
 from keras_ln.layers.rnn.docstrings import cell_docstring
-from keras_ln.layers.rnn.zoneout_cell import COUNTS_TO
 from keras_ln.layers.types import Identifier, Shape, Sites
 from keras_ln.ops import arguments, recurrence
 from keras_ln.ops.cells.bn_lstm import (
@@ -18,6 +17,7 @@ from keras_ln.ops.cells.bn_lstm import (
     statistics_at,
 )
 from keras_ln.ops.cells.lstm import SITES
+from keras_ln.ops.recurrence.zoneout import COUNTS_TO, counted
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
@@ -208,7 +208,9 @@ class BNLSTMCell(BaseLSTMCell):
             **self.settings(),
         )
         h, c = self.zoned(new, (h, c), counter, training)
-        return h, [h, c, counter + 1]
+        # From the last step with statistics of its own, which serve on.
+        last = self.steps - 1 if self.normalize else 0
+        return h, [h, c, counted(counter, again=last)]
 
     def _check_counter(self, counter):
         dtype = keras.backend.standardize_dtype(counter.dtype)

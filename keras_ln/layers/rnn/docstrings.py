@@ -30,7 +30,8 @@ Args:
     dropout: fraction of the inputs to drop, in [0, 1). One mask per
         sequence, shared by the gates.
     recurrent_dropout: fraction of h to drop before the recurrent product.
-    seed: seed of dropout masks and of zoneout's choices.
+    seed: seed of dropout masks and of zoneout's choices. Bidirectional hands
+        the same integer to both directions, which then draw the same.
     epsilon: finite number > 0, inside the square root: the first h is
         zero, and so is its variance.
     gamma_initializer: initializer of every gamma.
@@ -44,7 +45,8 @@ Args:
         drawn for every row, step and unit, 1 with probability z and else 0;
         inference has the expectation h' = z * h + (1 - z) * h_new (Krueger et
         al., "Zoneout", 2017). A cell then has one more state, (B, 1), which
-        counts the steps.
+        counts the steps; inside another cell, or in a loop of your own, it
+        repeats its choices until you call its `forget_dropout_masks`.
     cell_zoneout: the same for c, with its own random choices. The h of the
         step is computed from the new c, before its zoneout.
     **kwargs: arguments of `keras.layers.Layer`, such as `name`, `dtype`.

@@ -133,21 +133,6 @@ class LNGRUCell(BaseCell):
             sizes["recurrent_bias"] = 3 * self.units
         return sizes
 
-    def load_own_variables(self, store: Any) -> None:
-        """Loads weights from a file, by their positions in it.
-
-        A file of version 0.1 has no recurrent bias, which is then zero.
-        """
-        count = len(self.weights)
-        if self.recurrent_bias is not None and len(store.keys()) == count - 1:
-            place = [w.name for w in self.weights].index("recurrent_bias")
-            zeros = keras.ops.zeros(self.recurrent_bias.shape)
-            store = {
-                str(k): zeros if k == place else store[str(k - (k > place))]
-                for k in range(count)
-            }
-        super().load_own_variables(store)
-
     def site_sizes(self) -> dict[str, int]:
         """The sizes of the gammas and betas of the normalised sites."""
         kinds = ("gamma", "beta") if self.center else ("gamma",)

@@ -9,10 +9,25 @@ import keras
 
 from keras_ln._keras import DropoutRNNCell
 from keras_ln.ops.cells.types import Cell
-from keras_ln.ops.recurrence.zoneout import NAMES, SeedAt, draw, kept_of, zoned
+from keras_ln.ops.recurrence.zoneout import NAMES, draw, zoned_alone
 
-# The largest count k for which k + 1 is exact.
-COUNTS_TO = {"float16": 2048, "bfloat16": 256, "float32": 2**24}
+
+def fixed(name: str) -> Any:
+    """A probability that is set once, since it decides on the states."""
+
+    def set_once(self, share):
+        if hasattr(self, f"_{name}"):
+            raise AttributeError(
+                f"`{name}` cannot be changed: with zoneout a cell has one more "
+                f"state. Make a new cell. Received: {name}={share!r}"
+            )
+        setattr(self, f"_{name}", share)
+
+    return property(
+        lambda self: getattr(self, f"_{name}"),
+        set_once,
+        doc=f"The argument `{name}`.",
+    )
 
 
 class ZoneoutRNNCell(DropoutRNNCell):
@@ -21,14 +36,19 @@ class ZoneoutRNNCell(DropoutRNNCell):
     The layer draws the choices of all steps at once. A cell by itself, as in
     `keras.layers.RNN`, draws those of its step, from a seed of the sequence
     and from the number of the step, which is a state of its own.
+
+    That seed is the state of the generator. It is read in the loop over time,
+    where JAX can assign none, and moves on when the sequence is over.
     """
 
     maths: Cell
     seed_generator: keras.random.SeedGenerator
     # False for the expectation in training too.
     zoneout_chooses = True
-    # Of the sequence, for the steps of a cell by itself.
-    _zoneout_seed: Any = None
+    # Whether a step by itself has used the seed that there is.
+    _has_chosen = False
+
+    zoneout = fixed("zoneout")
 
     def zoneout_shares(self) -> dict[str, float]:
         """The probabilities of zoneout by name, of h and where it is of c."""
@@ -51,21 +71,6 @@ class ZoneoutRNNCell(DropoutRNNCell):
             return draw(shares, shape, self.seed_generator)
         return shares
 
-    def get_recurrent_dropout_mask(self, step_input: Any) -> Any:
-        """That of the sequence (B, U), or None.
-
-        `keras.layers.RNN` asks for it before its loop, inside of which no
-        seed can be drawn on JAX: so that of zoneout is drawn here too.
-        """
-        if self._zoneout_seed is None and any(self.zoneout_shares().values()):
-            self._zoneout_seed = self.seed_generator.next()
-        return super().get_recurrent_dropout_mask(step_input)
-
-    def reset_recurrent_dropout_mask(self) -> None:
-        """Makes the next sequence draw anew."""
-        super().reset_recurrent_dropout_mask()
-        self._zoneout_seed = None
-
     def zoned(
         self, new: Any, old: Any, counter: Any, training: bool | None
     ) -> tuple[Any, ...]:
@@ -74,28 +79,35 @@ class ZoneoutRNNCell(DropoutRNNCell):
         Args:
             new: states, as the step makes them.
             old: those before it.
-            counter: steps that each row has done (B, 1), None without zoneout.
+            counter: steps that each row has done (B, 1).
             training: whether to draw choices.
         """
         shares = self.zoneout_shares()
         if not any(shares.values()):
             return tuple(new)
-        choices = None
+        seed = None
         if training:
-            self.get_recurrent_dropout_mask(old[0])
-            seed = SeedAt(self._zoneout_seed, counter)
-            drawn = draw(shares, keras.ops.shape(new[0]), seed)
-            choices = tuple(
-                drawn[name] if share else None for name, share in shares.items()
-            )
-        return zoned(new, old, kept_of(tuple(shares.values()), choices))
+            seed = self.seed_generator.state.value
+            self._has_chosen = True
+        return zoned_alone(new, old, shares, seed, counter)
 
+    def reset_recurrent_dropout_mask(self) -> None:
+        """Makes the next sequence draw anew, if this one has drawn.
 
-def counted(counter: Any) -> Any:
-    """The counter plus one, or 0 where the dtype cannot represent that.
+        `keras.layers.RNN` calls it after its loop, at inference too.
+        """
+        super().reset_recurrent_dropout_mask()
+        if self._has_chosen:
+            self.seed_generator.next()
+            self._has_chosen = False
 
-    Keras' loop turns float32 into the compute dtype.
-    """
-    dtype = keras.backend.standardize_dtype(counter.dtype)
-    ends = counter >= COUNTS_TO.get(dtype, COUNTS_TO["float32"])
-    return keras.ops.where(ends, keras.ops.zeros_like(counter), counter + 1)
+    def forget_dropout_masks(self) -> None:
+        """Makes the next sequence draw masks and choices of its own.
+
+        A layer does that by itself. A loop of your own over the steps calls
+        it once per sequence, in training.
+        """
+        # Also where a function is compiled whose steps come after this.
+        self._has_chosen = any(self.zoneout_shares().values())
+        self.reset_dropout_mask()
+        self.reset_recurrent_dropout_mask()

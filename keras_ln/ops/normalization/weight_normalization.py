@@ -26,7 +26,7 @@ def column_norms(
     """
     v = keras.ops.convert_to_tensor(v)
     v = keras.ops.cast(v, arguments.at_least_float32(v.dtype))
-    return backend.sqrt(backend.sum(v * v, tuple(axes)))
+    return backend.sqrt(_squares(v, axes))
 
 
 def normalized_kernel(
@@ -47,13 +47,19 @@ def normalized_kernel(
     v = keras.ops.convert_to_tensor(v)
     dtype = arguments.at_least_float32(v.dtype)
     wide = keras.ops.cast(v, dtype)
-    squares = backend.sum(wide * wide, tuple(axes))
+    squares = _squares(wide, axes)
     # Replaced before the root: the root of 0 has an infinite derivative.
     squares = keras.ops.where(squares > 0, squares, 1.0)
     scale = keras.ops.cast(g, dtype) / backend.sqrt(squares)
     for axis in axes:
         scale = keras.ops.expand_dims(scale, axis)
     return keras.ops.cast(wide * scale, v.dtype)
+
+
+def _squares(v: Any, axes: Sequence[int]) -> Any:
+    """Sums of squares over the axes; torch takes no axes for all of them."""
+    squares = v * v
+    return backend.sum(squares, tuple(axes)) if axes else squares
 
 
 def weight_norm_dense(
@@ -80,9 +86,9 @@ def standardizing_parameters(
     deviation is 0 the results are not finite.
     """
     v = keras.ops.convert_to_tensor(v)
-    x = keras.ops.cast(x, arguments.at_least_float32(v.dtype))
-    ones = keras.ops.ones_like(v[0])
-    t = backend.matmul(x, keras.ops.cast(normalized_kernel(v, ones), x.dtype))
+    dtype = arguments.at_least_float32(v.dtype)
+    x, v = keras.ops.cast(x, dtype), keras.ops.cast(v, dtype)
+    t = backend.matmul(x, normalized_kernel(v, keras.ops.ones_like(v[0])))
     return standardizing_gain_and_shift(
         t, tuple(range(len(t.shape) - 1)), scale
     )

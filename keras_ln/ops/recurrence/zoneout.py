@@ -29,6 +29,8 @@ NAMES = ("zoneout", "cell_zoneout")
 _LEVELS = 2048.0
 # Multiples of it, modulo 2^32, are far from each other.
 _STRIDE = 0x61C88647
+# The whole numbers to which counting by ones leads, by dtype.
+COUNTS_TO = {"float16": 2048, "bfloat16": 256, "float32": 2**24}
 
 
 def zoned(new: Any, old: Any, kept: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -172,6 +174,39 @@ def draw(shares: dict[str, float], shape: Any, seed: Any) -> dict[str, Any]:
             others = below(h + c - h * c) & ~drawn["zoneout"]
             drawn["cell_zoneout"] = below(h * c) | others
     return drawn
+
+
+def zoned_alone(
+    new: Any, old: Any, shares: dict[str, float], seed: Any, counter: Any
+) -> tuple[Any, ...]:
+    """The states (B, U) after a step that no layer has drawn choices for.
+
+    Args:
+        new: states, as the step makes them.
+        old: those before it.
+        shares: numbers in [0, 1) by name, one for each state.
+        seed: that of the sequence (2,), or None for the expectation.
+        counter: the steps that each row has done (B, 1), whole numbers.
+    """
+    choices = None
+    if seed is not None:
+        shape = keras.ops.shape(new[0])
+        drawn = draw(shares, shape, SeedAt(seed, counter))
+        choices = tuple(
+            drawn[name] if share else None for name, share in shares.items()
+        )
+    return zoned(new, old, kept_of(tuple(shares.values()), choices))
+
+
+def counted(counter: Any, again: int = 0) -> Any:
+    """The counter plus one; `again` where its dtype counts no further.
+
+    Keras' loop turns float32 into the compute dtype.
+    """
+    dtype = keras.backend.standardize_dtype(counter.dtype)
+    ends = counter >= COUNTS_TO.get(dtype, COUNTS_TO["float32"])
+    first = keras.ops.full_like(counter, again)
+    return keras.ops.where(ends, first, counter + 1)
 
 
 class SeedAt(keras.random.SeedGenerator):

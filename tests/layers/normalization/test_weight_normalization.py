@@ -222,6 +222,22 @@ def test_values_and_gradients(name):
         )
 
 
+def test_columns_of_a_single_number():
+    """Where every axis of the kernel counts units."""
+    layer = layers.EinsumDense("ab,b->ab", (4,), dtype="float64")
+    layer.build((3, 4))
+    v = to_numpy(layer.kernel)
+    layer = WeightNormalization(layer)
+    x = example((3, 4), dtype="float64")
+    np.testing.assert_allclose(to_numpy(layer(x)), x * v, **FLOAT64)
+    gain = layer.trainable_weights[0]
+    np.testing.assert_allclose(to_numpy(gain), abs(v), **FLOAT64)
+    gain.assign([1.0, 2.0, 3.0, 4.0])
+    np.testing.assert_allclose(
+        to_numpy(layer(x)), x * np.sign(v) * [1, 2, 3, 4], **FLOAT64
+    )
+
+
 def test_gradients_of_a_convolution_to_the_last_digit():
     """The whole of it, written in NumPy, by the complex step."""
     layer, weights = wrapped("Conv1D", dtype="float64")

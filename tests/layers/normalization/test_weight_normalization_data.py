@@ -99,6 +99,26 @@ def test_mixed_precision_is_initialised_in_float32():
     np.testing.assert_allclose(y.std(0), 1.0, rtol=1e-3)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("make", [layers.Dense, WeightNormDense])
+def test_pure_half_precision_is_initialised_in_float32(make, dtype):
+    x = 1e3 * example((256, 5))  # whose squares overflow float16
+    layer = make(3, dtype=dtype)
+    if make is layers.Dense:
+        layer = WeightNormalization(layer)
+    layer.initialize_from_data(x)
+    g, v, bias = (
+        to_numpy(keras.ops.cast(weight, "float64"))
+        for name in ("g", "kernel", "bias")
+        for weight in layer.weights
+        if weight.name == name
+    )
+    t = x.astype("float64") @ (v / np.linalg.norm(v, axis=0))
+    tolerance = 2e-3 if dtype == "float16" else 1e-2
+    np.testing.assert_allclose(g, 1.0 / t.std(0), rtol=tolerance)
+    np.testing.assert_allclose(bias, -t.mean(0) / t.std(0), rtol=tolerance)
+
+
 def refused(layer, shape=(4, 6, 5), x=None, **options):
     layer = WeightNormalization(layer)
     layer.build(shape)
@@ -135,6 +155,37 @@ def test_layers_without_a_bias_for_each_unit():
     assert "with 3 biases for the gains (2, 3)" in refused(
         layers.EinsumDense("abc,cde->abde", (None, 2, 3), bias_axes="e")
     )
+
+
+def test_einsum_dense_with_a_bias_of_another_axis():
+    """Of the same size; axes of size 1 need none."""
+    message = refused(
+        layers.EinsumDense("abc,cd->abd", (5, 5), bias_axes="b"), (8, 5, 4)
+    )
+    assert "with bias_axes='b' for the units ['d']" in message
+    layer = layers.EinsumDense("abc,cde->abde", (3, 1, 2), bias_axes="e")
+    x = example((8, 3, 4))
+    layer = WeightNormalization(layer)
+    layer.initialize_from_data(x)
+    np.testing.assert_allclose(to_numpy(layer(x)).std((0, 1)), 1.0, rtol=1e-4)
+
+
+def test_data_that_half_precision_has_no_gain_for():
+    """Which would be zero, and the layer dead."""
+    x = example((64, 5)) * np.float32(1e9)
+    message = refused(layers.Dense(3, dtype="float16"), (64, 5), x)
+    assert "the units [0, 1, 2]: the gain would be zero" in message
+    assert message.endswith("in float16.")
+
+
+@pytest.mark.parametrize("scale", ["1", None, True, [1.0], np.nan])
+@pytest.mark.parametrize("make", [layers.Dense, WeightNormDense])
+def test_scales_that_are_none(make, scale):
+    layer = make(3)
+    if make is layers.Dense:
+        layer = WeightNormalization(layer)
+    with pytest.raises(ValueError, match="`scale` must be a finite number"):
+        layer.initialize_from_data(example((4, 5)), scale)
 
 
 def test_useless_data():

@@ -159,6 +159,44 @@ def test_losses_random_numbers_and_statistics_of_the_layer_pass_through():
         np.testing.assert_allclose(ours, theirs, **FLOAT32)
 
 
+class Noisy(layers.Layer):
+    """A cell that draws in its step: two masks from one generator."""
+
+    def __init__(self, units, **kwargs):
+        super().__init__(**kwargs)
+        self.state_size = self.output_size = units
+        self.seed = keras.random.SeedGenerator(1)
+
+    def build(self, input_shape):
+        shape = (input_shape[-1], self.state_size)
+        self.kernel = self.add_weight(name="kernel", shape=shape)
+
+    def call(self, inputs, states):
+        ones = keras.ops.ones((2, self.state_size))
+        one, other = (
+            keras.random.dropout(ones, 0.5, seed=self.seed) for _ in range(2)
+        )
+        new = keras.ops.matmul(inputs, self.kernel) * (one - other)
+        return new, [new]
+
+
+def test_random_numbers_in_a_loop():
+    """What Keras does by itself: on JAX they stay in the loop."""
+    x, found = example(2, T, D), []
+    cell = Noisy(50)
+    layer = layers.RNN(cell, return_sequences=True)
+    layer.build(x.shape)
+    start = to_numpy(cell.seed.state.value)
+    for one in (layer, WeightNormalization(layer)):
+        cell.seed.state.assign(start)
+        outputs = [to_numpy(one(x)) for _ in range(2)]
+        # Two masks of each step are not the same.
+        assert 0.3 < (outputs[0] == 0).mean() < 0.7
+        found.append([*outputs, to_numpy(cell.seed.state.value)])
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, **FLOAT32)
+
+
 class Failing(layers.Dense):
     """Fails after it has read its kernel."""
 

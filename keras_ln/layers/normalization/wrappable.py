@@ -1,0 +1,53 @@
+"""Which layers WeightNormalization goes around."""
+
+from typing import Any
+
+import keras
+
+from keras_ln._keras import is_rematerialized
+from keras_ln.layers.normalization.kernels import kernels_of, owners
+from keras_ln.layers.normalization.weight_norm_dense import WeightNormDense
+from keras_ln.layers.rnn.wn_lstm import WNLSTMCell
+
+# Whose kernels have lengths of their own already.
+_NORMALIZED = (
+    WeightNormDense,
+    WNLSTMCell,
+    keras.layers.SpectralNormalization,
+)
+
+
+def check_can_be_wrapped(layer: Any, wrapper: type) -> None:
+    """`ValueError` for what has no kernels of its own to normalise.
+
+    Args:
+        layer: what is to be wrapped.
+        wrapper: the class that does so, which goes around no other of it.
+    """
+    if not isinstance(layer, keras.layers.Layer):
+        raise ValueError(
+            "Argument `layer` must be a layer of Keras 3. Received: "
+            f"layer={layer!r}"
+        )
+    if hasattr(layer, "state_size") and not isinstance(layer, keras.layers.RNN):
+        raise ValueError(
+            "WeightNormalization normalises the kernels of a sequence once, "
+            "so it goes around the layer, as in "
+            "WeightNormalization(keras.layers.RNN(cell)). Received: the cell "
+            f"{layer.name}."
+        )
+    for _, owner in owners(layer):
+        if isinstance(owner, (*_NORMALIZED, wrapper)):
+            raise ValueError(
+                f"{type(owner).__name__} normalises its kernel itself: leave "
+                f"WeightNormalization out. Received: {layer.name}."
+            )
+    if is_rematerialized(layer):
+        raise ValueError(
+            "WeightNormalization replaces the kernel while the layer is "
+            "called, and not when that runs again in the backward pass: make "
+            "the layer outside of RematScope, and WeightNormalization inside. "
+            f"Received: {layer.name}, made in a RematScope."
+        )
+    if layer.built:
+        kernels_of(layer)
