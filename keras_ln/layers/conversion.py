@@ -190,9 +190,6 @@ class _Conversion:
     def _recurrent(self, layer):
         """Ours for Keras' LSTM, GRU or SimpleRNN, or for its cell."""
         config = config_of(layer)
-        for name in {"activation", "recurrent_activation"} & {*config}:
-            # Itself, as it may be a function that a config does not hold.
-            config[name] = getattr(layer, name)
         asked = self._normalize
         if isinstance(layer, _SIMPLE):
             if asked is not None and not {"kernel", "recurrent"} & {*asked}:

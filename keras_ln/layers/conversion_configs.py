@@ -10,7 +10,13 @@ from keras_ln._keras import layers_within
 
 def config_of(layer: Any) -> dict[str, Any]:
     """The layer's config; `ValueError` if it gives none."""
-    return cloning(layer, layer.get_config)
+    config = cloning(layer, layer.get_config)
+    if _is_of_keras(type(layer)):
+        for name in {"activation", "recurrent_activation"} & {*config}:
+            # A config holds no function that is not registered, and Keras'
+            # layers take the function itself.
+            config[name] = getattr(layer, name)
+    return config
 
 
 def from_config(
@@ -68,7 +74,7 @@ def _own_classes(layer: Any) -> dict[str, Any]:
     for part in layers_within(layer):
         kind = type(part)
         name = keras.saving.get_registered_name(kind)
-        if kind.__module__.startswith("keras.") or name != kind.__name__:
+        if _is_of_keras(kind) or name != kind.__name__:
             continue
         if found.setdefault(name, kind) is not kind:
             raise ValueError(
@@ -78,6 +84,10 @@ def _own_classes(layer: Any) -> dict[str, Any]:
                 f"{layer.name!r} with both inside."
             )
     return found
+
+
+def _is_of_keras(kind):
+    return kind.__module__.startswith("keras.")
 
 
 class _Ready:

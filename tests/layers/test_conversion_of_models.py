@@ -367,6 +367,7 @@ def test_own_functions():
             return_sequences=True,
         ),
         layers.SimpleRNN(U, activation=squared),
+        layers.Dense(U, activation=lambda t: t**2),
     )
     randomize(model)
     assert_same(model, with_layer_norm(model, ()), example(B, T, D))
