@@ -142,13 +142,15 @@ class _Conversion:
         bidirectional = isinstance(layer, keras.layers.Bidirectional)
         if isinstance(layer, keras.layers.Wrapper) and not bidirectional:
             return self._around(layer, {"layer": layer.layer})
-        # What is in the others is made again with them.
+        replaced = type(layer) in _OURS
+        if not bidirectional and not replaced:
+            self._check_other(layer)
+        # What is in the layer is made again with it.
         self._check_apart(layer)
         if bidirectional:
             return self._bidirectional(layer)
-        if type(layer) in _OURS:
+        if replaced:
             return self._recurrent(layer)
-        self._check_other(layer)
         return from_config(layer, config_of(layer))
 
     def _model(self, model):
@@ -250,8 +252,8 @@ class _Conversion:
         if hasattr(layer, "state_size") and not known:
             raise ValueError(
                 "with_layer_norm knows the cells of LSTM, GRU and SimpleRNN, "
-                f"and those of keras_ln. Received: {layer.name!r} of class "
-                f"{kind}."
+                "and those of keras_ln. Received: "
+                f"{getattr(layer, 'name', layer)!r} of class {kind}."
             )
         inside = [p for p in layers_within(layer) if isinstance(p, _REPLACED)]
         if inside:
