@@ -30,9 +30,11 @@ else:
 __all__ = [
     "DropoutRNNCell",
     "device_names",
+    "input_layer",
     "is_exporting",
-    "is_functional",
+    "is_graph",
     "is_rematerialized",
+    "layers_in",
     "layers_within",
     "layout",
     "own_non_trainable_variables",
@@ -62,12 +64,20 @@ def is_exporting() -> bool:
     return False
 
 
-def is_functional(model: Any) -> bool:
-    """Whether it was made of inputs and outputs, and knows its layers' calls.
+def input_layer(x: keras.KerasTensor) -> keras.layers.InputLayer:
+    """The layer that a symbolic input of a model comes from.
+
+    test_optional_inputs notices a change.
+    """
+    return x._keras_history.operation
+
+
+def is_graph(model: Any) -> bool:
+    """Whether it is a model whose layers and their calls are known.
 
     Every test of with_layer_norm notices a change.
     """
-    return isinstance(model, Functional)
+    return isinstance(model, keras.Sequential | Functional)
 
 
 def is_rematerialized(layer: keras.layers.Layer) -> bool:
@@ -92,6 +102,14 @@ def layout(x: keras.KerasTensor) -> str | None:
     if x.sparse:
         return "sparse"
     return "ragged" if getattr(x, "ragged", False) else None
+
+
+def layers_in(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
+    """The layers that it holds itself, without those in them.
+
+    Every test of with_layer_norm notices a change.
+    """
+    return layer._flatten_layers(include_self=False, recursive=False)
 
 
 def layers_within(model: keras.layers.Layer) -> list[keras.layers.Layer]:

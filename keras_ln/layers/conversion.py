@@ -1,11 +1,13 @@
 """A model with layer-normalised recurrent layers in place of Keras' own."""
 
+import contextlib
 from typing import Any
 
 import keras
 import numpy as np
 
-from keras_ln._keras import is_functional, layers_within
+from keras_ln._keras import input_layer, is_graph, layers_within
+from keras_ln.layers.conversion_configs import cloning, config_of, from_config
 from keras_ln.layers.conversion_weights import copy_weights_of
 from keras_ln.layers.own_arguments import check_sites
 from keras_ln.layers.rnn.base_cell import BaseCell
@@ -42,8 +44,12 @@ def with_layer_norm(
 
     With `normalize=()` the clone predicts what the model predicts, and can
     serve as a starting point or a baseline. `SimpleRNN`, which has no sites to
-    leave out, is then cloned unchanged. With sites the clone computes another
-    function, whose training starts from the copied weights.
+    leave out, is then cloned unchanged. Outputs at masked steps before the
+    first valid one are the initial h, where Keras gives zeros on TensorFlow
+    and torch. With sites the clone computes another function, whose training
+    starts from the copied weights. Half of the bias of a GRU becomes
+    `recurrent_beta` if "recurrent" is normalised, and its betas have the
+    regularizer and the constraint of the bias.
 
     Args:
         model: a functional or Sequential model.
@@ -51,14 +57,15 @@ def with_layer_norm(
             "state". A layer takes those that it has: LNGRU has no "state", and
             LNSimpleRNN normalises the sum of both products if "kernel" or
             "recurrent" is given. None stands for all.
-        copy_weights: whether weights and states are copied, also the kernels
-            and biases of the layers that are replaced. An update gate of 1
-            takes the candidate in LNGRU and keeps h in Keras, so that the signs
-            of its columns change. Gains and shifts start at their initial
-            values.
+        copy_weights: whether weights, the states of stateful layers and
+            vocabularies are copied, also the kernels and biases of the layers
+            that are replaced. An update gate of 1 takes the candidate in LNGRU
+            and keeps h in Keras, so that the signs of its columns change,
+            which a constraint on signs would notice. Gains and shifts start at
+            their initial values, random seeds anew.
 
     Returns:
-        The new model. Compile it before you train it.
+        The new model. It is not compiled, whether the model is or not.
 
     Raises:
         ValueError: if `model` is neither functional nor Sequential or, with
@@ -66,7 +73,9 @@ def with_layer_norm(
             no counterpart: classes derived from Keras' recurrent ones, cells
             of another kind, layers that have such layers inside, and GRU with
             `reset_after=False` or with an activation of its gates for which
-            f(-z) is not 1 - f(z); for a layer that cannot be cloned.
+            f(-z) is not 1 - f(z); for a layer that cannot be cloned, or that
+            is inside a Bidirectional layer or a layer of your own and is used
+            elsewhere too.
 
     >>> import keras
     >>> import keras_ln
@@ -79,7 +88,7 @@ def with_layer_norm(
     """
     if normalize is not None:
         normalize = check_sites(normalize, SITES)
-    if not _is_cloneable(model):
+    if not is_graph(model):
         raise ValueError(
             "with_layer_norm takes functional and Sequential models: it cannot "
             "see how others call their layers. Received: "
@@ -93,10 +102,10 @@ def with_layer_norm(
             f"{model.name!r}, which is not built."
         )
     conversion = _Conversion(normalize, copy_weights)
-    clone = conversion.convert(model)
+    with _uncompiled(model):
+        clone = conversion.convert(model)
     if copy_weights:
-        for old, new in conversion.pairs:
-            copy_weights_of(old, new)
+        copy_weights_of(model, clone)
     return clone
 
 
@@ -107,8 +116,8 @@ class _Conversion:
         self._normalize = normalize
         self._copy_weights = copy_weights
         self._converted: dict[int, Any] = {}
-        # What was converted and is no model: what has weights to copy.
-        self.pairs: list[tuple[Any, Any]] = []
+        # With which layer each part is made again.
+        self._made_with: dict[int, Any] = {}
 
     def convert(self, layer: Any) -> Any:
         """What stands for a layer, a cell, a model or an operation."""
@@ -117,34 +126,41 @@ class _Conversion:
         ):
             return layer  # It has no weights.
         if id(layer) not in self._converted:
-            new = self._new(layer)
-            self._converted[id(layer)] = new
-            if not _is_cloneable(layer):
-                self.pairs.append((layer, new))
+            self._converted[id(layer)] = self._new(layer)
         return self._converted[id(layer)]
 
     def _new(self, layer):
-        if _is_cloneable(layer):
+        if is_graph(layer):
             return self._model(layer)
-        if type(layer) in _OURS:
-            return self._recurrent(layer)
-        if isinstance(layer, keras.layers.Bidirectional):
-            parts = {
-                "layer": layer.forward_layer,
-                "backward_layer": layer.backward_layer,
-            }
-            return self._around(layer, parts)
-        if isinstance(layer, keras.layers.Wrapper):
-            return self._around(layer, {"layer": layer.layer})
-        if type(layer) is keras.layers.RNN:
-            return self._around(layer, {"cell": layer.cell})
         if isinstance(layer, keras.layers.StackedRNNCells):
             return self._around(layer, {"cells": layer.cells})
-        self._check_other(layer)
-        return _from_config(layer, _config(layer))
+        if type(layer) is keras.layers.RNN:
+            return self._around(layer, {"cell": layer.cell})
+        if type(layer) is keras.layers.Lambda:
+            function = {"function": layer.function}
+            return from_config(layer, config_of(layer), function)
+        bidirectional = isinstance(layer, keras.layers.Bidirectional)
+        if isinstance(layer, keras.layers.Wrapper) and not bidirectional:
+            return self._around(layer, {"layer": layer.layer})
+        replaced = type(layer) in _OURS
+        if not bidirectional and not replaced:
+            self._check_other(layer)
+        # What is in the layer is made again with it.
+        self._check_apart(layer)
+        if bidirectional:
+            return self._bidirectional(layer)
+        if replaced:
+            return self._recurrent(layer)
+        return from_config(layer, config_of(layer))
 
     def _model(self, model):
-        clone = keras.models.clone_model(model, clone_function=self.convert)
+        inputs = None
+        if not isinstance(model, keras.Sequential):
+            # Those of clone_model are neither optional nor sparse.
+            inputs = keras.tree.map_structure(_input_like, model.input)
+        clone = keras.models.clone_model(
+            model, inputs, clone_function=self.convert
+        )
         if type(clone) is not type(model):
             raise ValueError(
                 "with_layer_norm cannot make a model of a class of its own "
@@ -152,22 +168,45 @@ class _Conversion:
                 f"{type(model).__name__}. Give it the Sequential or "
                 "functional model of these layers."
             )
+        if clone.trainable != model.trainable:
+            clone.trainable = model.trainable
         return clone
+
+    def _around(self, layer, parts):
+        """The layer around its parts anew, by their names in its config."""
+        new = {
+            name: keras.tree.map_structure(self.convert, part)
+            for name, part in parts.items()
+        }
+        return from_config(layer, config_of(layer), new)
+
+    def _bidirectional(self, layer):
+        """Keras makes its layers again from those that it is given."""
+        inside = _Conversion(self._normalize, self._copy_weights)
+        parts = {
+            "layer": inside.convert(layer.forward_layer),
+            "backward_layer": inside.convert(layer.backward_layer),
+        }
+        return from_config(layer, config_of(layer), parts)
 
     def _recurrent(self, layer):
         """Ours for Keras' LSTM, GRU or SimpleRNN, or for its cell."""
-        config = _config(layer)
+        config = config_of(layer)
         asked = self._normalize
         if isinstance(layer, _SIMPLE):
             if asked is not None and not {"kernel", "recurrent"} & {*asked}:
-                return _from_config(layer, config)
+                return from_config(layer, config)
         elif isinstance(layer, _GRUS):
             self._check_gru(layer)
-            if asked is not None:
-                config["normalize"] = [s for s in asked if s in GRU_SITES]
+            sites = GRU_SITES if asked is None else asked
+            config["normalize"] = [s for s in sites if s in GRU_SITES]
+            if "recurrent" in sites and layer.use_bias:
+                # recurrent_beta takes the place of half of the bias.
+                for kind in ("regularizer", "constraint"):
+                    config[f"beta_{kind}"] = config[f"bias_{kind}"]
         elif asked is not None:
             config["normalize"] = asked
-        return _OURS[type(layer)].from_config(config)
+        return cloning(layer, lambda: _OURS[type(layer)].from_config(config))
 
     def _check_gru(self, layer):
         if not layer.reset_after:
@@ -188,16 +227,17 @@ class _Conversion:
                 "copy_weights=False."
             )
 
-    def _around(self, layer, parts):
-        """The layer anew around its parts, by their names in its config."""
-        config = _config(layer)
-        # Keras makes them again from their configs, so that their weights are
-        # copied later, with those of the layer.
-        inside = _Conversion(self._normalize, self._copy_weights)
-        for name, part in parts.items():
-            new = keras.tree.map_structure(inside.convert, part)
-            config[name] = keras.saving.serialize_keras_object(new)
-        return _from_config(layer, config)
+    def _check_apart(self, layer):
+        """`ValueError` if a part with weights is in another layer too."""
+        for part in layers_within(layer):
+            other = self._made_with.setdefault(id(part), layer)
+            if other is not layer and (part.weights or not part.built):
+                raise ValueError(
+                    f"with_layer_norm cannot keep {part.name!r} shared: it "
+                    f"would make one for {other.name!r} and one for "
+                    f"{layer.name!r}, which train apart. Give each a layer of "
+                    "its own."
+                )
 
     def _check_other(self, layer: Any) -> None:
         """`ValueError` for what is recurrent and has no counterpart."""
@@ -212,8 +252,8 @@ class _Conversion:
         if hasattr(layer, "state_size") and not known:
             raise ValueError(
                 "with_layer_norm knows the cells of LSTM, GRU and SimpleRNN, "
-                f"and those of keras_ln. Received: {layer.name!r} of class "
-                f"{kind}."
+                "and those of keras_ln. Received: "
+                f"{getattr(layer, 'name', layer)!r} of class {kind}."
             )
         inside = [p for p in layers_within(layer) if isinstance(p, _REPLACED)]
         if inside:
@@ -224,33 +264,26 @@ class _Conversion:
             )
 
 
-def _is_cloneable(layer):
-    """Whether it is a model whose layers and their calls are known."""
-    return isinstance(layer, keras.Sequential) or is_functional(layer)
+def _input_like(x):
+    """A symbolic input of the same kind."""
+    layer = input_layer(x)
+    # Keras 3.8 does not have it in the config.
+    config = {**layer.get_config(), "optional": layer.optional}
+    return keras.layers.InputLayer(**config).output
 
 
-def _config(layer):
-    return _cloning(layer, lambda: layer.get_config())
-
-
-def _from_config(layer, config):
-    # Here it is the user's own function, not one from a file.
-    trusted = {"safe_mode": False} if type(layer) is keras.layers.Lambda else {}
-    classes = {type(part).__name__: type(part) for part in layers_within(layer)}
-    with keras.saving.custom_object_scope(classes):
-        return _cloning(
-            layer, lambda: type(layer).from_config(config, **trusted)
-        )
-
-
-def _cloning(layer, step):
-    """What the step gives; `ValueError` that names the layer if it fails."""
+@contextlib.contextmanager
+def _uncompiled(model):
+    """Within it, clone_model finds no model compiled."""
+    compiled = [
+        part
+        for part in layers_within(model)
+        if isinstance(part, keras.Model) and part.compiled
+    ]
+    for part in compiled:
+        part.compiled = False
     try:
-        return step()
-    # Constructors of any class run here, and may raise anything.
-    except Exception as error:
-        raise ValueError(
-            f"with_layer_norm cannot clone the layer {layer.name!r} of class "
-            f"{type(layer).__name__}, which its get_config and from_config do "
-            "not make again."
-        ) from error
+        yield
+    finally:
+        for part in compiled:
+            part.compiled = True

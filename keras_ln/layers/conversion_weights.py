@@ -3,14 +3,21 @@
 Letters: D input features, U units.
 """
 
+import tempfile
 from typing import Any
 
 import keras
 import numpy as np
 
-from keras_ln._keras import layers_within
+from keras_ln._keras import layers_in
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN
+
+_LOOKUPS = (
+    keras.layers.IntegerLookup,
+    keras.layers.StringLookup,
+    keras.layers.TextVectorization,
+)
 
 
 def copy_weights_of(old: Any, new: Any) -> None:
@@ -19,24 +26,11 @@ def copy_weights_of(old: Any, new: Any) -> None:
         _copy_cell(old, new)
     elif isinstance(new, BaseRNN) and not isinstance(old, BaseRNN):
         _copy_cell(old.cell, new.cell)
-    elif isinstance(old, keras.layers.Bidirectional):
-        copy_weights_of(old.forward_layer, new.forward_layer)
-        copy_weights_of(old.backward_layer, new.backward_layer)
-    elif isinstance(old, keras.layers.Wrapper):
-        _copy_own(old, new)
-        copy_weights_of(old.layer, new.layer)
-    elif type(old) is keras.layers.RNN:
-        copy_weights_of(old.cell, new.cell)
-    elif isinstance(old, keras.layers.StackedRNNCells):
-        for old_cell, new_cell in zip(old.cells, new.cells, strict=True):
-            copy_weights_of(old_cell, new_cell)
-    elif isinstance(old, keras.Model) and hasattr(old, "layers"):
-        for old_layer, new_layer in zip(old.layers, new.layers, strict=True):
-            copy_weights_of(old_layer, new_layer)
     else:
-        parts = zip(layers_within(old), layers_within(new), strict=True)
+        _copy_own(old, new)
+        parts = zip(layers_in(old), layers_in(new), strict=True)
         for old_part, new_part in parts:
-            _copy_own(old_part, new_part)
+            copy_weights_of(old_part, new_part)
     if isinstance(old, keras.layers.RNN) and old.states is not None:
         states = map(keras.tree.flatten, (old.states, new.states))
         for old_state, new_state in zip(*states, strict=True):
@@ -52,6 +46,18 @@ def _copy_own(old, new):
         new.load_own_variables(
             {n: keras.ops.convert_to_numpy(v) for n, v in store.items()}
         )
+    if _has_assets(old):
+        with tempfile.TemporaryDirectory() as folder:
+            old.save_assets(folder)
+            new.load_assets(folder)
+
+
+def _has_assets(layer):
+    """Whether there is more than weights to copy, such as a vocabulary."""
+    if isinstance(layer, _LOOKUPS):
+        # Keras loads no empty ones.
+        return bool(layer.get_vocabulary(include_special_tokens=False))
+    return hasattr(layer, "save_assets")
 
 
 def _copy_cell(old, new):

@@ -6,23 +6,25 @@ Letters: B batch, T time, D input features, U units, N words.
 import keras
 import numpy as np
 import pytest
+from converted import (
+    CLOSE,
+    B,
+    D,
+    T,
+    U,
+    assert_same,
+    example,
+    message,
+    model_of,
+    predictions,
+    to_numpy,
+)
 
 import keras_ln
 from keras_ln import with_layer_norm
 
 layers = keras.layers
-B, T, D, U, N = 4, 5, 3, 4, 9
-
-# What the clone's predictions may differ by: two programs in float32.
-CLOSE = {"rtol": 1e-5, "atol": 1e-5}
-
-
-def to_numpy(x):
-    return np.asarray(keras.ops.convert_to_numpy(x))
-
-
-def example(*shape, seed=1):
-    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+N = 9
 
 
 def words(*shape, seed=1):
@@ -35,16 +37,6 @@ def trained(model, x, y, folder):
     model.fit(x, y, B, epochs=3, verbose=0)
     model.save(folder / "model.keras")
     return keras.saving.load_model(folder / "model.keras", compile=False)
-
-
-def predictions(model, x):
-    return [to_numpy(y) for y in keras.tree.flatten(model(x, training=False))]
-
-
-def assert_same(model, clone, x):
-    found, expected = predictions(clone, x), predictions(model, x)
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, **CLOSE)
 
 
 def kinds_in(model):
@@ -393,16 +385,6 @@ def test_adapted_layers_keep_what_they_have_learnt():
         [keras.Input((T, D)), normalization, layers.LSTM(U)]
     )
     assert_same(model, with_layer_norm(model, ()), example(B, T, D))
-
-
-def message(model, *arguments, **options):
-    with pytest.raises(ValueError) as raised:
-        with_layer_norm(model, *arguments, **options)
-    return str(raised.value)
-
-
-def model_of(*parts, shape=(T, D)):
-    return keras.Sequential([keras.Input(shape), *parts], name="model")
 
 
 class Subclassed(keras.Model):

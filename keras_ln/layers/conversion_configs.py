@@ -1,0 +1,100 @@
+"""A layer made again from its config, and what no config holds."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from keras_ln._keras import layers_within
+
+
+def config_of(layer: Any) -> dict[str, Any]:
+    """The layer's config; `ValueError` if it gives none."""
+    config = cloning(layer, layer.get_config)
+    if _is_of_keras(type(layer)):
+        for name in {"activation", "recurrent_activation"} & {*config}:
+            # A config holds no function that is not registered, and Keras'
+            # layers take the function itself.
+            config[name] = getattr(layer, name)
+    return config
+
+
+def from_config(
+    layer: Any, config: dict[str, Any], parts: dict[str, Any] | None = None
+) -> Any:
+    """A layer of the same class; `ValueError` if the config gives none.
+
+    Args:
+        layer: what is made again.
+        config: its config.
+        parts: what takes the place of entries of the config as it is:
+            objects, or lists of them.
+    """
+    scope = _own_classes(layer)
+
+    def ready(part):
+        name = f"part {len(scope)}"
+        scope[name] = _Ready(part)
+        return {"class_name": name, "registered_name": name, "config": {}}
+
+    entries = {
+        name: keras.tree.map_structure(ready, part)
+        for name, part in (parts or {}).items()
+    }
+    # Here it is the user's own function, not one from a file.
+    trusted = {"safe_mode": False} if type(layer) is keras.layers.Lambda else {}
+    with keras.saving.custom_object_scope(scope):
+        return cloning(
+            layer,
+            lambda: type(layer).from_config({**config, **entries}, **trusted),
+        )
+
+
+def cloning(layer: Any, step: Callable[[], Any]) -> Any:
+    """What the step gives; `ValueError` that names the layer if it fails."""
+    try:
+        return step()
+    # Constructors of any class run here, and may raise anything.
+    except Exception as error:
+        raise ValueError(
+            f"with_layer_norm cannot clone the layer {layer.name!r} of class "
+            f"{type(layer).__name__}, which its get_config and from_config do "
+            "not make again. Classes and functions of your own that are in "
+            "it must be registered, with "
+            "keras.saving.register_keras_serializable."
+        ) from error
+
+
+def _own_classes(layer: Any) -> dict[str, Any]:
+    """The classes in a layer that Keras does not know, by their names.
+
+    Their names are all that a config tells of them.
+    """
+    found: dict[str, Any] = {}
+    for part in layers_within(layer):
+        kind = type(part)
+        name = keras.saving.get_registered_name(kind)
+        if _is_of_keras(kind) or name != kind.__name__:
+            continue
+        if found.setdefault(name, kind) is not kind:
+            raise ValueError(
+                f"with_layer_norm cannot tell two classes {name!r} apart in "
+                "a config. Rename one, or register both with "
+                "keras.saving.register_keras_serializable. Received: "
+                f"{layer.name!r} with both inside."
+            )
+    return found
+
+
+def _is_of_keras(kind):
+    return kind.__module__.startswith("keras.")
+
+
+class _Ready:
+    """A class in Keras' eyes, of which there is only this object: the part."""
+
+    def __init__(self, part: Any) -> None:
+        self._part = part
+
+    def from_config(self, config: dict[str, Any]) -> Any:
+        return self._part

@@ -1,0 +1,49 @@
+"""What the tests of with_layer_norm share.
+
+Letters: B batch, T time, D input features, U units.
+"""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_ln import with_layer_norm
+
+B, T, D, U = 4, 5, 3, 4
+
+# What the clone's predictions may differ by: two programs in float32.
+CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+
+
+def to_numpy(x):
+    return np.asarray(keras.ops.convert_to_numpy(x))
+
+
+def example(*shape, seed=1):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+def randomize(model):
+    """Gives every weight its own values, so that none can be forgotten."""
+    for k, weight in enumerate(model.weights):
+        weight.assign(0.5 * example(*weight.shape, seed=k))
+
+
+def predictions(model, x):
+    return [to_numpy(y) for y in keras.tree.flatten(model(x, training=False))]
+
+
+def assert_same(model, clone, x):
+    found, expected = predictions(clone, x), predictions(model, x)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, **CLOSE)
+
+
+def model_of(*parts, shape=(T, D)):
+    return keras.Sequential([keras.Input(shape), *parts], name="model")
+
+
+def message(model, *arguments, **options):
+    with pytest.raises(ValueError) as raised:
+        with_layer_norm(model, *arguments, **options)
+    return str(raised.value)
