@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any
 
 import keras
-from keras.src.backend import AutocastScope
+from keras.src.backend.common import AutocastScope
 
 # keras.layers.RNN draws the dropout masks of a sequence before its loop, but
 # only for cells of this class.

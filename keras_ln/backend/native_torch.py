@@ -20,6 +20,12 @@ _OPTIONS = (
 )
 
 
+# Before torch 2.7 nothing tells torch.export from torch.compile.
+_is_exporting = getattr(
+    torch.compiler, "is_exporting", torch.compiler.is_compiling
+)
+
+
 # So that torch.compile does not trace into it.
 @torch.compiler.assume_constant_result
 def reason():
@@ -32,7 +38,7 @@ def reason():
 
 def is_exported():
     """Whether programs leave the process; see the package docstring."""
-    return torch.compiler.is_exporting() or torch.jit.is_tracing()
+    return _is_exporting() or torch.jit.is_tracing()
 
 
 def call_native(call, arrays):
