@@ -29,6 +29,9 @@ PART = (
     "tests/backend/test_contract.py",
     "tests/ops/test_symbolic.py",
     "tests/layers/rnn/test_equals_keras.py",
+    "tests/layers/rnn/test_zoneout_by_itself.py",
+    "tests/layers/normalization/test_weight_normalization_use.py",
+    "tests/layers/test_conversion_of_parts.py",
     "tests/test_conformance.py",
 )
 TOOLS = ("hypothesis", "pytest", "scipy")
