@@ -207,7 +207,7 @@ def suite(backend, full):
 
 
 # By hand: they download more, a compiler and what the site is built with. The
-# kernels are in .ci/run too, the site in the full run.
+# kernels are in .ci/run too, and the site in the full run.
 MORE_CHECKS = {"kernels": kernels, "docs": docs}
 CHECKS = {
     "style": style,
