@@ -478,6 +478,7 @@ def test_lora_and_quantised_layers():
         layer(example(2, 4))
 
 
+@pytest.mark.skipif(not hasattr(keras, "RematScope"), reason="since Keras 3.9")
 def test_layers_that_run_again_in_the_backward_pass():
     x = example(4, D)
     dense = layers.Dense(U, activation="tanh")
