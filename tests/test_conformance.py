@@ -23,6 +23,7 @@ from descriptors import (
     randomize,
 )
 from keras.src import testing
+from keras.src.backend.common.masking import get_keras_mask
 from tolerances import BFLOAT16, FLOAT16, SAME_PROGRAM
 
 # A value other than the default for every constructor argument there is.
@@ -321,7 +322,7 @@ def test_output_shapes_and_masks(row):
         shape = (None, None, U) if return_sequences else (None, U)
         expected = [shape] + [(None, U)] * row.state_count
         assert [output.shape for output in outputs] == expected
-        mask = getattr(outputs[0], "_keras_mask", None)
+        mask = get_keras_mask(outputs[0])
         assert (mask is not None) == return_sequences
 
 

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 from journeys.twins import compare, sentences, to_numpy
+from keras.src.backend.common.masking import get_keras_mask
 
 import keras_ln
 
@@ -99,7 +100,7 @@ def tagger(layers):
         verbose=0,
     ).history
     called = keras.Model(words, [embedded, hidden, tags])(x)
-    masks = [tensor._keras_mask for tensor in called]
+    masks = [get_keras_mask(tensor) for tensor in called]
     return {
         "loss": history["loss"],
         "accuracy": history["accuracy"],

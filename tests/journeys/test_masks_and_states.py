@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from journeys.twins import BACKEND, compare, sentences, to_numpy
+from keras.src.backend.common.masking import get_keras_mask
 
 # XLA compiles for each layer in them.
 if BACKEND != "torch":
@@ -42,7 +43,7 @@ def from_the_masking_guide(layers):
     layer = layers.GRU(4, return_sequences=True)
     report["first half"] = layer(first)
     report["second half"] = layer(Skip()(second))
-    report["mask"] = layer(second)._keras_mask
+    report["mask"] = get_keras_mask(layer(second))
     reversed_ = layers.GRU(4, go_backwards=True, return_sequences=True)
     report["zeros"] = layers.LSTM(
         4, return_sequences=True, zero_output_for_mask=True
@@ -52,7 +53,7 @@ def from_the_masking_guide(layers):
         mask is None
         for mask in layers.LSTM(
             4, return_sequences=True, return_state=True
-        ).compute_mask(embedded, embedded._keras_mask)
+        ).compute_mask(embedded, get_keras_mask(embedded))
     ]
     return report
 

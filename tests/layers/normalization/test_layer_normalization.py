@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from backend_gradients import value_and_gradients
+from keras.src.backend.common.masking import get_keras_mask
 from reference import norms
 from tolerances import FLOAT64, SAME_PROGRAM
 
@@ -87,7 +88,7 @@ def test_masks_pass_through():
     inputs = keras.Input((None, 5))
     masked = keras.layers.Masking()(inputs)
     outputs = LayerNormalization()(masked)
-    assert keras.src.backend.get_keras_mask(outputs) is not None
+    assert get_keras_mask(outputs) is not None
     counted = keras.layers.GlobalAveragePooling1D()(outputs)
     model = keras.Model(inputs, counted)
     x = np.random.default_rng(4).normal(size=(2, 6, 5)).astype("float32")

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from backend_gradients import value_and_gradients
+from keras.src.backend.common.masking import get_keras_mask
 from reference import gradients, norms
 from tolerances import FLOAT32_VALUES, FLOAT64
 
@@ -228,7 +229,7 @@ def test_mask_passes_through():
     masked = keras.layers.Masking()(keras.Input((None, F)))
     outputs = RecurrentBatchNorm(max_steps=T)(masked)
     assert outputs.shape == (None, None, F)
-    assert keras.src.backend.get_keras_mask(outputs) is not None
+    assert get_keras_mask(outputs) is not None
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])

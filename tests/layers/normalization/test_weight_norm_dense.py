@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from backend_gradients import value_and_gradients
+from keras.src.backend.common.masking import get_keras_mask
 from reference import gradients, norms
 from tolerances import FLOAT64, SAME_PROGRAM
 
@@ -250,4 +251,4 @@ def test_masks_pass_through_and_shapes():
     masked = keras.layers.Masking()(keras.Input((None, D)))
     outputs = WeightNormDense(U)(masked)
     assert outputs.shape == (None, None, U)
-    assert outputs._keras_mask is not None
+    assert get_keras_mask(outputs) is not None

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 from backend_gradients import value_and_gradients
+from keras.src.backend.common.masking import get_keras_mask
 from tolerances import FLOAT32, SAME_PROGRAM
 
 import keras_ln
@@ -352,12 +353,12 @@ def test_masks_that_are_given_and_symbolic_ones():
     np.testing.assert_allclose(y, expected, **SAME_PROGRAM)
     assert abs(y - to_numpy(layer(x))).max() > 1e-3
     masked = layers.Masking()(keras.Input((None, D)))
-    assert layer(masked)._keras_mask is not None
+    assert get_keras_mask(layer(masked)) is not None
     last = WeightNormalization(layers.LSTM(U))
-    assert getattr(last(masked), "_keras_mask", None) is None
+    assert get_keras_mask(last(masked)) is None
     with pytest.warns(UserWarning, match="does not support masking"):
         y = WeightNormalization(layers.Conv1D(U, 1))(layers.Masking()(x))
-    assert getattr(y, "_keras_mask", None) is None
+    assert get_keras_mask(y) is None
 
 
 def test_a_tagger_learns():
