@@ -72,6 +72,8 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         for name, switch in switches.items():
             setattr(self, name, switch)
         self.input_spec = keras.layers.InputSpec(ndim=3, name="sequences")
+        # In builds of Keras 3.16 the layers that it has no longer do.
+        self.supports_masking = True
         # What is impossible fails here, not in a call.
         recurrence.choose(self.as_problem())
 
