@@ -503,3 +503,27 @@ def test_layers_that_run_again_in_the_backward_pass():
             np.testing.assert_allclose(
                 result.gradients[name], gradient, err_msg=name, **SAME_PROGRAM
             )
+
+
+def test_stacked_cells():
+    """Each cell has gains of its own, and a new wrapper changes nothing."""
+    cells = [layers.LSTMCell(U), layers.GRUCell(U + 1)]
+    plain = layers.RNN(cells)
+    x = example(2, T, D)
+    expected = to_numpy(plain(x))
+    layer = WeightNormalization(plain)
+    np.testing.assert_allclose(to_numpy(layer(x)), expected, **FLOAT32)
+    gains = {
+        w.name: tuple(w.shape) for w in layer.weights if w.name.endswith("_g")
+    }
+    assert gains == {
+        "cell_0_kernel_g": (4 * U,),
+        "cell_0_recurrent_g": (4 * U,),
+        "cell_1_kernel_g": (3 * (U + 1),),
+        "cell_1_recurrent_g": (3 * (U + 1),),
+    }
+    stretch(layer)
+    assert abs(to_numpy(layer(x)) - expected).max() > 1e-3
+    np.testing.assert_allclose(
+        to_numpy(layer(x)), to_numpy(layer.remove()(x)), **FLOAT32
+    )
