@@ -57,7 +57,7 @@ def make_task(args: Namespace, data: cloze.Cloze) -> training.Task:
     model.compile(
         keras.optimizers.Adam(args.learning_rate, global_clipnorm=10.0),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=["accuracy"],
+        metrics=[keras.metrics.SparseCategoricalAccuracy("accuracy")],
         **training.speed(args.evaluate_every or updates_per_pass),
     )
     return training.Task(

@@ -2,6 +2,7 @@
 
 import os
 import pty
+import signal
 import subprocess
 import sys
 
@@ -21,6 +22,8 @@ def start_on_terminal(script, *flags):
         stdout=inside,
         stderr=subprocess.PIPE,
         text=True,
+        # Where the tests run in the background it is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     os.close(inside)
 

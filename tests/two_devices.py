@@ -7,7 +7,8 @@ import sys
 # Devices have to be there before a framework starts, hence a process.
 _CODE = """
 import importlib, os, sys
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+two = "--xla_force_host_platform_device_count=2"
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {two}"
 import tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 halves = [tf.config.LogicalDeviceConfiguration()] * 2

@@ -75,7 +75,7 @@ def make_task(
     model.compile(
         optimizer,
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=["accuracy"],
+        metrics=[keras.metrics.SparseCategoricalAccuracy("accuracy")],
         **(training.speed(updates) if xla else {}),
     )
     return training.Task(

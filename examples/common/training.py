@@ -245,6 +245,9 @@ def fit(
     Returns:
         The callback that wrote `history.csv`, with its `rows`.
     """
+    if not model.optimizer.built:
+        # In the first update TensorFlow would trace that update twice.
+        model.optimizer.build(model.trainable_variables)
     updates = args.evaluate_every or updates_per_pass
     epochs = args.epochs * updates_per_pass // updates
     history = callbacks.History(
