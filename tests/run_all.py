@@ -12,6 +12,7 @@ import argparse
 import configparser
 import importlib.metadata
 import importlib.util
+import itertools
 import os
 import re
 import shutil
@@ -25,15 +26,20 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# What does not depend on the backend runs once, with TensorFlow.
+# What runs on every backend of the tests of the examples.
+EVERY_SCRIPT = "tests/examples/test_every_script.py"
+
+# What does not depend on the backend runs once, with TensorFlow. The full run
+# has most of the examples on torch, which compiles nothing.
+EXAMPLES = [
+    f"tests/examples/{path.name}"
+    for path in sorted((ROOT / "tests/examples").glob("test_*.py"))
+    if path.name != Path(EVERY_SCRIPT).name
+]
 BACKEND_FREE = [
     "tests/benchmarks",
     "tests/docs",
-    *(
-        f"tests/examples/{path.name}"
-        for path in sorted((ROOT / "tests/examples").glob("test_*.py"))
-        if path.name != "test_every_script.py"
-    ),
+    *EXAMPLES,
     "tests/reliability/test_bad_files.py",
     "tests/reliability/test_faults.py",
     "tests/test_architecture.py",
@@ -49,8 +55,9 @@ RUN_ON_KERNELS += ["test_exports.py", "reliability/test_properties.py"]
 # TensorFlow keeps in memory all that XLA compiled, up to 10 GB per process: its
 # full run takes new processes for each of these, and for the others.
 FULL_ON_TENSORFLOW = [
-    f"tests/{folder}"
-    for folder in ("ops", "layers", "examples", "journeys", "peers")
+    ["tests/ops", "tests/layers"],
+    [EVERY_SCRIPT],
+    ["tests/journeys"],
 ]
 
 WORKERS = str(min(os.cpu_count() or 1, 8))
@@ -174,30 +181,40 @@ def docs():
         run(python, *command, Path(folder, "site"))
 
 
-def pytest_arguments(full=False):
+def pytest_arguments(full=False, also=""):
     """Those that choose the tests of the quick run, or of the full one."""
-    never = "not slow and not accelerator and not peers"
+    never = f"not slow and not accelerator and not peers{also}"
     if full:
         return ["--compiled", "-m", f"full and {never}"]
     return ["-m", f"not full and {never}"]
+
+
+def ignoring(paths):
+    """All tests but these."""
+    return ["tests", *(f"--ignore={path}" for path in paths)]
 
 
 def suite(backend, full):
     """Tests on one backend, one process per core."""
     pytest = (sys.executable, "-m", "pytest", "-q", "--dist", "worksteal")
     if backend != "tensorflow":
-        parts = [["tests", *(f"--ignore={path}" for path in BACKEND_FREE)]]
+        parts = [(ignoring(BACKEND_FREE), "")]
+        if full and backend == "torch":
+            parts += [(EXAMPLES, " and not on_tensorflow")]
     elif full:
-        parts = [[path] for path in FULL_ON_TENSORFLOW]
-        parts += [["tests", *(f"--ignore={p}" for p in FULL_ON_TENSORFLOW)]]
+        parts = [(paths, "") for paths in FULL_ON_TENSORFLOW]
+        parts += [(EXAMPLES, " and on_tensorflow")]
+        rest = ignoring([*itertools.chain(*FULL_ON_TENSORFLOW), *EXAMPLES])
+        parts += [(rest, "")]
     else:
         # Without a path pytest collects the docstring examples too.
-        parts = [[]]
+        parts = [([], "")]
     failed = None
-    for paths in parts:
+    for paths, also in parts:
+        chosen = pytest_arguments(full, also)
         try:
             run(
-                *(*pytest, "-n", WORKERS, *pytest_arguments(full), *paths),
+                *(*pytest, "-n", WORKERS, *chosen, *paths),
                 KERAS_BACKEND=backend,
             )
         except subprocess.CalledProcessError as error:

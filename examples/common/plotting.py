@@ -285,7 +285,11 @@ def _label(axis, panel: Panel) -> None:
         axis.set_yscale("log")
         low, high = axis.get_ylim()
         if high < 1000 * low:  # Powers of ten would be few labels.
-            axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+            axis.yaxis.set_major_locator(
+                ticker.LogLocator(subs=(1, 2, 5))
+                if high > 5 * low
+                else ticker.MaxNLocator(5)
+            )
             axis.yaxis.set_major_formatter("{x:g}")
             axis.yaxis.set_minor_formatter(ticker.NullFormatter())
 

@@ -223,6 +223,7 @@ def _toy(count, random):
 
 
 @pytest.mark.full
+@pytest.mark.on_tensorflow
 # "batch" takes many more updates for it.
 @pytest.mark.parametrize("norm", ["none", "batch-everywhere", "layer"])
 def test_kinds_learn_to_look_up(norm):
@@ -281,6 +282,7 @@ def test_mixed_precision(few, tmp_path, norm):
 
 
 @pytest.mark.full
+@pytest.mark.on_tensorflow
 @pytest.mark.parametrize("norm", ["none", "batch-everywhere", "layer"])
 def test_data_parallel(tmp_path, norm):
     one, two = tmp_path / "one", tmp_path / "two"

@@ -210,22 +210,24 @@ def test_the_papers_settings():
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_mixed_precision(tmp_path, dtype):
-    flags = [*SMOKE, "--epochs", "2", "--output-dir"]
+    flags = [*SMOKE, "--epochs", "8", "--output-dir"]
     mixed, full = tmp_path / "mixed", tmp_path / "full"
     assert script.main([*flags, str(mixed), "--mixed-precision", dtype]) == 0
-    assert script.main([*flags, str(full)]) == 0
-    rows = [
-        files.read_csv(folder / "history.csv")[-1] for folder in (mixed, full)
-    ]
-    # Of few updates float16 leaves out the first, whose scaled loss overflows.
-    close = 0.2 if dtype == "float16" else 0.05
-    assert rows[0]["val_loss"] == pytest.approx(rows[1]["val_loss"], rel=close)
+    losses = [r["val_loss"] for r in files.read_csv(mixed / "history.csv")]
+    if dtype == "float16":
+        # It leaves out the first updates, whose scaled loss overflows.
+        assert losses[-1] < 0.8 * losses[0]
+    else:
+        assert script.main([*flags, str(full)]) == 0
+        (*_, last) = files.read_csv(full / "history.csv")
+        assert losses[-1] == pytest.approx(last["val_loss"], rel=0.05)
     model = keras.models.load_model(mixed / "model.keras", compile=False)
     assert model.get_layer("sentence_encoder").compute_dtype == dtype
     assert model.output.dtype == "float32"
 
 
 @pytest.mark.full
+@pytest.mark.on_tensorflow
 def test_data_parallel(tmp_path):
     data, folder = tmp_path / "data", tmp_path / "run"
     data.mkdir()
@@ -235,9 +237,9 @@ def test_data_parallel(tmp_path):
         "--data",
         data,
         "--epochs",
-        "40",
+        "12",
         "--learning-rate",
-        "0.01",
+        "0.03",
     ]
     end = run_on_two_devices(script, *flags, "--output-dir", folder)
     assert end.returncode == 0, end.stderr

@@ -180,6 +180,7 @@ def test_mixed_precision(tmp_path, dtype):
 
 
 @pytest.mark.full
+@pytest.mark.on_tensorflow
 def test_data_parallel(tmp_path):
     folder, plain = tmp_path / "two", tmp_path / "one"
     flags = ["--smoke", "--output-dir", str(folder)]

@@ -31,6 +31,7 @@ def _assert_same_run(folder, other):
 
 
 @pytest.mark.full
+@pytest.mark.on_tensorflow
 def test_kill_in_the_middle_of_an_epoch(tmp_path):
     # Batch statistics of every step and random initial states.
     script = sequential_mnist

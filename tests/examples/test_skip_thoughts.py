@@ -302,6 +302,7 @@ def test_columns_of_all_tasks():
 
 
 @pytest.mark.full
+@pytest.mark.on_tensorflow
 def test_two_devices_share_a_batch(tmp_path, text):
     flags = _flags(text, "--epochs", "2", "--evaluate-every", "5")
     flags += ["--eval-dir", str(TASKS), "--eval-tasks", "mpqa", "--output-dir"]
