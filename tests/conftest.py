@@ -7,9 +7,15 @@ from pathlib import Path
 import xla_flags
 
 # JAX compiles every eager scan anew unless it finds the program here. One
-# folder per process, since JAX does not write its files atomically.
-_jax_cache = tempfile.TemporaryDirectory(prefix="keras_ln_jax_")
-os.environ["JAX_COMPILATION_CACHE_DIR"] = _jax_cache.name
+# folder per process, since JAX does not write its files atomically. Those in
+# the folder that .ci/run names are still there for its next commands.
+_worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
+if _caches := os.environ.get("KERAS_LN_JAX_CACHES"):
+    _jax_cache = Path(_caches, _worker)
+else:
+    _temporary = tempfile.TemporaryDirectory(prefix="keras_ln_jax_")
+    _jax_cache = Path(_temporary.name)
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_jax_cache)
 
 _SETTINGS = {
     "KERAS_BACKEND": "tensorflow",

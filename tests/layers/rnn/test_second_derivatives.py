@@ -80,11 +80,9 @@ def _torch(layer, x, mask):
     "mask", [pytest.param("none", marks=pytest.mark.full), "middle"]
 )
 @pytest.mark.parametrize(
+    # JAX takes up to ten seconds for each, TensorFlow five.
     "row",
-    # JAX takes up to ten seconds for each.
-    full_but(["LNLSTM", "BNLSTM"], SEQUENCE_LAYERS)
-    if BACKEND == "jax"
-    else SEQUENCE_LAYERS,
+    full_but(["LNLSTM", "BNLSTM"], SEQUENCE_LAYERS),
     ids=str,
 )
 def test_gradient_of_a_gradient(row, mask):
