@@ -1,4 +1,8 @@
-"""How a script ends before its time: Ctrl-C, and output that nobody reads."""
+"""How a script ends before its time.
+
+By Ctrl-C, and with output that nobody reads; and how it goes on in a new
+process, where the old one would be killed.
+"""
 
 import contextlib
 import io
@@ -12,6 +16,10 @@ from typing import NoReturn
 # 128 and the number of the signal, as shells have it.
 INTERRUPTED = 128 + signal.SIGINT
 CLOSED = 128 + 13  # SIGPIPE, which Windows does not have.
+
+# XLA takes up to a thousand for a model and never gives them back. Linux, which
+# allows a process 65,530, would end one that trains a hundred models.
+MANY_MEMORY_MAPS = 45_000
 
 
 def execute(main: Callable[[], int]) -> NoReturn:
@@ -55,6 +63,29 @@ def resumable(folder: Path) -> Iterator[None]:
         note = f"--resume goes on with the run in {folder}"
         stop.__notes__ = [*getattr(stop, "__notes__", ()), note]
         raise
+
+
+def renew(name: str) -> None:
+    """Goes on in a new process, with --resume, if this one is nearly full.
+
+    It does so only as a program: others have more to do than this script.
+
+    Args:
+        name: the script's, without its suffix.
+    """
+    if Path(sys.argv[0]).stem != name or _memory_maps() < MANY_MEMORY_MAPS:
+        return
+    command = list(sys.orig_argv)
+    if "--resume" not in command:
+        command.append("--resume")
+    print("Going on in a new process: this one has too many programs of XLA.")
+    sys.stdout.flush()
+    os.execv(sys.executable, command)
+
+
+def _memory_maps() -> int:
+    maps = Path("/proc/self/maps")
+    return maps.read_bytes().count(b"\n") if maps.exists() else 0
 
 
 def _say(what: str, stop: BaseException) -> None:

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from common import callbacks, files, plotting, tables, training, verdicts
+from common import (
+    callbacks,
+    ending,
+    files,
+    plotting,
+    tables,
+    training,
+    verdicts,
+)
 from common.errors import InputError, NonFiniteLossError
 
 if TYPE_CHECKING:
@@ -167,6 +175,7 @@ def train_one(
     if result.exists():
         print(f"{folder} is finished.")
         return files.read_json(result)
+    ending.renew(experiment.name)
     try:
         with training.environment(plan):
             metrics, history = procedure.train(plan, data, folder)
