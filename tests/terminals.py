@@ -15,6 +15,8 @@ def start_on_terminal(script, *flags):
         to the end without one.
     """
     terminal, inside = pty.openpty()
+    # Where the tests run in the background Ctrl-C is ignored, in children too.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         [sys.executable, script.__file__, *map(str, flags)],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
@@ -22,9 +24,8 @@ def start_on_terminal(script, *flags):
         stdout=inside,
         stderr=subprocess.PIPE,
         text=True,
-        # Where the tests run in the background it is ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
+    signal.signal(signal.SIGINT, before)
     os.close(inside)
 
     def read(until=None):
