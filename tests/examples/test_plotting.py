@@ -112,6 +112,19 @@ def test_nothing_positive_can_be_drawn(tmp_path, drawn, losses):
     assert drawn[0].axes[0].get_yscale() == "linear"
 
 
+@pytest.mark.parametrize(
+    ("losses", "labels"),
+    [([9.9, 17.5], {"12", "14", "16"}), ([0.2, 20.0], {"0.5", "1", "10"})],
+)
+def test_a_logarithmic_axis_has_labels(tmp_path, drawn, losses, labels):
+    groups = {("none",): [_run(tmp_path, "a", losses)]}
+    plotting.comparison(groups, [], PANELS, tmp_path / "figure.png")
+    axis = drawn[0].axes[0]
+    assert axis.get_yscale() == "log"
+    shown = {text.get_text() for text in axis.get_yticklabels()}
+    assert labels <= shown
+
+
 @pytest.mark.parametrize(("least", "scale"), [(0.5, "log"), (-0.5, "linear")])
 def test_trials_are_drawn_by_number_and_rate(tmp_path, drawn, least, scale):
     rows = [
