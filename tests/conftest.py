@@ -1,21 +1,22 @@
-"""Settings that every test relies on, made before Keras is imported."""
+"""Settings that every test relies on, made before Keras is imported.
+
+Keras is not imported here, since pytest-xdist's first process, which runs no
+test, reads this file too.
+"""
 
 import os
 import tempfile
 from pathlib import Path
 
+import pytest
 import xla_flags
 
-# JAX compiles every eager scan anew unless it finds the program here. One
-# folder per process, since JAX does not write its files atomically. Those in
-# the folder that .ci/run names are still there for its next commands.
-_worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
-if _caches := os.environ.get("KERAS_LN_JAX_CACHES"):
-    _jax_cache = Path(_caches, _worker)
-else:
-    _temporary = tempfile.TemporaryDirectory(prefix="keras_ln_jax_")
-    _jax_cache = Path(_temporary.name)
-os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_jax_cache)
+# JAX compiles every eager scan anew unless it finds the program in this folder.
+# All processes share it: one that reads a file while another writes it gets a
+# warning and compiles. A folder that is named outside is kept.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    _jax_cache = tempfile.TemporaryDirectory(prefix="keras_ln_jax_")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = _jax_cache.name
 
 _SETTINGS = {
     "KERAS_BACKEND": "tensorflow",
@@ -23,6 +24,8 @@ _SETTINGS = {
     "JAX_ENABLE_X64": "1",
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    # Else the folder's name is in the key of each program.
+    "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES": "none",
     "XLA_FLAGS": xla_flags.flags(xla_flags.installed()),
     # The tests' tensors are small, so threads cost more than they give, and
     # pytest-xdist already runs one process per core.
@@ -36,8 +39,7 @@ _SETTINGS = {
 for _name, _value in _SETTINGS.items():
     os.environ.setdefault(_name, _value)
 
-import keras  # noqa: E402  (the settings above must come first)
-import pytest  # noqa: E402  (it must come after Keras' settings too)
+BACKEND = os.environ["KERAS_BACKEND"]
 
 # What runs as users run it, or has nothing to compile. Elsewhere TensorFlow,
 # which takes a second for each program, runs operation by operation. JAX
@@ -99,10 +101,9 @@ def pytest_collection_modifyitems(config, items):
 def pytest_itemcollected(item):
     """Marks tests by their place."""
     places = item.path.relative_to(Path(__file__).parent).parts
-    backend = keras.backend.backend()
-    if places[0] in AS_IT_IS or backend != "tensorflow":
+    if places[0] in AS_IT_IS or BACKEND != "tensorflow":
         item.add_marker("compiled")
-    if backend == "jax" and not set(places).isdisjoint(FULL_ON_JAX):
+    if BACKEND == "jax" and not set(places).isdisjoint(FULL_ON_JAX):
         item.add_marker("full")
 
 
@@ -127,7 +128,7 @@ def forget_programs():
     Each of them is a few memory maps, of which Linux allows 65,530.
     """
     yield
-    if keras.backend.backend() == "jax" and _memory_maps() > 30_000:
+    if BACKEND == "jax" and _memory_maps() > 30_000:
         import jax
 
         jax.clear_caches()
@@ -141,6 +142,8 @@ def _memory_maps():
 @pytest.fixture(autouse=True)
 def same_start():
     """Every test starts from the same seed and leaves no global setting."""
+    import keras
+
     floatx = keras.config.floatx()
     policy = keras.config.dtype_policy()
     keras.utils.set_random_seed(20160721)

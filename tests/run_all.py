@@ -12,7 +12,6 @@ import argparse
 import configparser
 import importlib.metadata
 import importlib.util
-import itertools
 import os
 import re
 import shutil
@@ -26,7 +25,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# What runs on every backend of the tests of the examples.
+# Of the tests of the examples, those that run on every backend.
 EVERY_SCRIPT = "tests/examples/test_every_script.py"
 
 # What does not depend on the backend runs once, with TensorFlow. The full run
@@ -55,9 +54,9 @@ RUN_ON_KERNELS += ["test_exports.py", "reliability/test_properties.py"]
 # TensorFlow keeps in memory all that XLA compiled, up to 10 GB per process: its
 # full run takes new processes for each of these, and for the others.
 FULL_ON_TENSORFLOW = [
-    ["tests/ops", "tests/layers"],
-    [EVERY_SCRIPT],
-    ["tests/journeys"],
+    (["tests/ops", "tests/layers"], ""),
+    (["tests/examples"], " and on_tensorflow"),
+    (["tests/journeys"], ""),
 ]
 
 WORKERS = str(min(os.cpu_count() or 1, 8))
@@ -202,10 +201,8 @@ def suite(backend, full):
         if full and backend == "torch":
             parts += [(EXAMPLES, " and not on_tensorflow")]
     elif full:
-        parts = [(paths, "") for paths in FULL_ON_TENSORFLOW]
-        parts += [(EXAMPLES, " and on_tensorflow")]
-        rest = ignoring([*itertools.chain(*FULL_ON_TENSORFLOW), *EXAMPLES])
-        parts += [(rest, "")]
+        others = ignoring(sum((paths for paths, _ in FULL_ON_TENSORFLOW), []))
+        parts = [*FULL_ON_TENSORFLOW, (others, "")]
     else:
         # Without a path pytest collects the docstring examples too.
         parts = [([], "")]

@@ -4,18 +4,20 @@ One smoke on every backend; and devices and precision, of the scripts that have
 no such tests of their own.
 """
 
-import functools
 import importlib
+import itertools
 import json
 import math
-import tempfile
-from pathlib import Path
+import types
+from typing import NamedTuple
 
 import keras
 import permutation_invariant_mnist
 import pytest
 import tune
 from two_devices import run_on_two_devices
+
+pytestmark = pytest.mark.on_tensorflow
 
 # Of each script its first result, and how far the runs may be apart. On
 # TensorFlow every device draws noise of its own, of which two scripts have
@@ -48,18 +50,45 @@ def smokes(names):
     ]
 
 
+def refused_on_torch(capsys, script, *flags):
+    """Whether this backend is torch, which has no shared batches here."""
+    if BACKEND != "torch":
+        return False
+    with pytest.raises(SystemExit, match="2"):
+        script.main([*flags, "--distribute", "data-parallel"])
+    expected = "works on the tensorflow and jax backends"
+    assert expected in capsys.readouterr().err
+    return True
+
+
 def _results(folder):
     return json.loads((folder / "metrics.json").read_text())
 
 
-@functools.cache
-def _in_float32(name, norm):
-    """The results of a smoke, run once for both of the types below."""
-    with tempfile.TemporaryDirectory() as folder:
-        script = importlib.import_module(name)
-        flags = ["--smoke", "--norm", norm, "--output-dir", folder]
-        assert script.main(flags) == 0
-        return _results(Path(folder))
+class Run(NamedTuple):
+    """A script with flags, and what it found on one device in float32."""
+
+    script: types.ModuleType
+    flags: list[str]
+    results: dict[str, float]
+    compared: str
+    tolerance: float
+
+
+# Of the module, so that pytest runs all that use one after the other.
+@pytest.fixture(
+    scope="module",
+    params=itertools.product(SCRIPTS, ("none", "layer")),
+    ids="-".join,
+)
+def alone(request, tmp_path_factory):
+    """A run to compare with those on other devices or in other types."""
+    name, norm = request.param
+    script = importlib.import_module(name)
+    folder = tmp_path_factory.mktemp(name)
+    flags = ["--smoke", "--norm", norm, "--batch-size", "16", "--output-dir"]
+    assert script.main([*flags, str(folder)]) == 0
+    return Run(script, flags, _results(folder), *SCRIPTS[name])
 
 
 @pytest.mark.parametrize("name", smokes(STUDIES))
@@ -79,52 +108,46 @@ def test_runs_on_this_backend(tmp_path, name):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("norm", ["none", "layer"])
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_two_devices_share_a_batch(tmp_path, name, norm):
-    script, (result, tolerance) = importlib.import_module(name), SCRIPTS[name]
-    flags = ["--smoke", "--norm", norm, "--batch-size", "16", "--output-dir"]
-    one, two = tmp_path / "one", tmp_path / "two"
-    end = run_on_two_devices(script, *flags, str(two))
-    if BACKEND == "torch":
-        assert end.returncode == 2
-        assert "works on the tensorflow and jax backends" in end.stderr
+def test_two_devices_share_a_batch(tmp_path, alone, capsys):
+    flags = [*alone.flags, str(tmp_path)]
+    if refused_on_torch(capsys, alone.script, *flags):
         return
+    end = run_on_two_devices(alone.script, *flags)
     assert end.returncode == 0, end.stderr
-    devices = json.loads((two / "environment.json").read_text())["devices"]
+    devices = json.loads((tmp_path / "environment.json").read_text())["devices"]
     assert len(devices) == 2
-    assert script.main([*flags, str(one)]) == 0
-    alone, shared = _results(one), _results(two)
-    assert shared["updates"] == alone["updates"]
-    assert shared[result] == pytest.approx(alone[result], rel=tolerance)
+    shared = _results(tmp_path)
+    assert shared["updates"] == alone.results["updates"]
+    assert shared[alone.compared] == pytest.approx(
+        alone.results[alone.compared], rel=alone.tolerance
+    )
 
 
 @pytest.mark.full
-def test_two_devices_train_a_comparison(tmp_path):
-    script, folder = permutation_invariant_mnist, tmp_path / "runs"
-    flags = ["--smoke", "--compare", "--batch-size", "32", "--output-dir"]
-    end = run_on_two_devices(script, *flags, str(folder))
-    if BACKEND == "torch":
-        assert end.returncode == 2
+def test_two_devices_train_a_comparison(tmp_path, capsys):
+    script = permutation_invariant_mnist
+    flags = ["--smoke", "--compare", "--batch-size", "32"]
+    flags += ["--output-dir", str(tmp_path)]
+    if refused_on_torch(capsys, script, *flags):
         return
+    end = run_on_two_devices(script, *flags)
     assert end.returncode == 0, end.stderr
-    runs = [*folder.glob("*/environment.json")]
+    runs = [*tmp_path.glob("*/environment.json")]
     assert len(runs) == len(script.EXPERIMENT.kinds)
     for run in runs:
         assert len(json.loads(run.read_text())["devices"]) == 2
 
 
 @pytest.mark.full
-def test_two_devices_search(tmp_path):
+def test_two_devices_search(tmp_path, capsys):
     flags = ["permutation_invariant_mnist", "--smoke", "--max-trials", "2"]
     flags += ["--norm-kinds", "none", "layer", "--batch-size", "32"]
-    folder = tmp_path / "search"
-    end = run_on_two_devices(tune, *flags, "--output-dir", str(folder))
-    if BACKEND == "torch":
-        assert end.returncode == 2
+    flags += ["--output-dir", str(tmp_path)]
+    if refused_on_torch(capsys, tune, *flags):
         return
+    end = run_on_two_devices(tune, *flags)
     assert end.returncode == 0, end.stderr
-    assert (folder / "trials.csv").read_text().count(",completed,") == 2
+    assert (tmp_path / "trials.csv").read_text().count(",completed,") == 2
 
 
 @pytest.mark.full
@@ -140,16 +163,13 @@ def test_a_search_in_mixed_precision(tmp_path, dtype):
 
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("norm", ["none", "layer"])
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_mixed_precision(tmp_path, name, norm, dtype):
-    script, (result, _) = importlib.import_module(name), SCRIPTS[name]
-    flags = ["--smoke", "--norm", norm, "--mixed-precision", dtype]
-    assert script.main([*flags, "--output-dir", str(tmp_path)]) == 0
+def test_mixed_precision(tmp_path, alone, dtype):
+    flags = ["--mixed-precision", dtype, *alone.flags, str(tmp_path)]
+    assert alone.script.main(flags) == 0
     model = keras.models.load_model(tmp_path / "model.keras", compile=False)
     policies = {layer.dtype_policy.name for layer in model._flatten_layers()}
     assert f"mixed_{dtype}" in policies
     # Two or three digits, and float16 starts with steps that overflow.
-    assert _results(tmp_path)[result] == pytest.approx(
-        _in_float32(name, norm)[result], rel=0.05
+    assert _results(tmp_path)[alone.compared] == pytest.approx(
+        alone.results[alone.compared], rel=0.05
     )

@@ -146,6 +146,7 @@ def _pad(
     return padded
 
 
+@functools.cache
 def generate(
     training: int, test: int, seed: int = 0
 ) -> tuple[list[Line], list[Line]]:
