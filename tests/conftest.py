@@ -121,6 +121,28 @@ def uncompiled(request):
     tf.config.run_functions_eagerly(False)
 
 
+@pytest.fixture(autouse=True)
+def traced_once(monkeypatch):
+    """The optimizer is built before `fit`.
+
+    TensorFlow traces an update twice that creates variables. With `metrics`
+    they are still created in it, so some tests show that way too.
+    """
+    if BACKEND != "tensorflow":
+        return
+    import keras
+
+    fit = keras.Model.fit
+
+    def fit_with_built_optimizer(model, *args, **kwargs):
+        optimizer = getattr(model, "optimizer", None)
+        if model.built and optimizer and not optimizer.built:
+            optimizer.build(model.trainable_variables)
+        return fit(model, *args, **kwargs)
+
+    monkeypatch.setattr(keras.Model, "fit", fit_with_built_optimizer)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def forget_programs():
     """A process with some ten thousand programs of JAX in it crashes.

@@ -51,6 +51,17 @@ BACKEND_FREE = [
 RUN_ON_KERNELS = ["ops", "layers/rnn", "test_goldens.py", "test_report.py"]
 RUN_ON_KERNELS += ["test_exports.py", "reliability/test_properties.py"]
 
+# Files among them that never call the kernels.
+WITHOUT_KERNELS = [
+    *("ops/test_arguments.py", "ops/test_batch_normalization.py"),
+    *("ops/test_generalized_linear.py", "ops/test_layer_normalization.py"),
+    *("ops/test_weight_normalization.py", "layers/rnn/test_bn_lstm.py"),
+    *(
+        "layers/rnn/test_swapped_for_keras.py",
+        "layers/rnn/test_weight_paths.py",
+    ),
+]
+
 # TensorFlow keeps in memory all that XLA compiled, up to 10 GB per process: its
 # full run takes new processes for each of these, and for the others.
 FULL_ON_TENSORFLOW = [
@@ -148,6 +159,7 @@ def kernels():
             run(
                 *(*pytest, "--kernels", *parallel, *pytest_arguments()),
                 *(f"tests/{path}" for path in RUN_ON_KERNELS),
+                *(f"--ignore=tests/{path}" for path in WITHOUT_KERNELS),
                 KERAS_BACKEND=backend,
                 **paths,
             )
