@@ -9,6 +9,7 @@ In the quick run TensorFlow compiles only where that is what is tested. With
 """
 
 import argparse
+import concurrent.futures
 import configparser
 import importlib.metadata
 import importlib.util
@@ -192,6 +193,16 @@ def docs():
         run(python, *command, Path(folder, "site"))
 
 
+def docs_in_a_process():
+    """Builds the site beside a suite, since it takes one core; the process."""
+    return subprocess.run(
+        [sys.executable, __file__, "docs"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
 def pytest_arguments(full=False, also=""):
     """Those that choose the tests of the quick run, or of the full one."""
     never = f"not slow and not accelerator and not peers{also}"
@@ -243,6 +254,19 @@ CHECKS = {
 SUITES = ("jax", "torch", "tensorflow")
 
 
+def passes(name, full):
+    """Run a check; whether it passed."""
+    try:
+        if name in SUITES:
+            suite(name, full)
+        else:
+            (CHECKS | MORE_CHECKS)[name]()
+    except subprocess.CalledProcessError as error:
+        print(f"==> {name} failed: {error}", flush=True)
+        return False
+    return True
+
+
 def main(argv=None):
     """Run the checks and report; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -268,19 +292,23 @@ def main(argv=None):
             f"expected any of {', '.join(known)}. Received: "
             f"{', '.join(sorted(unknown))}."
         )
-    failed = []
+    failed, site = [], None
     start = time.monotonic()
-    for name in chosen:
-        # The time stands in the header, as pytest's count is the last line.
-        print(f"==> {name} (at {time.monotonic() - start:.0f} s)", flush=True)
-        try:
-            if name in SUITES:
-                suite(name, args.full)
-            else:
-                (CHECKS | MORE_CHECKS)[name]()
-        except subprocess.CalledProcessError as error:
-            print(f"==> {name} failed: {error}", flush=True)
-            failed.append(name)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        for name in chosen:
+            if name == "docs" and name != chosen[-1]:
+                site = pool.submit(docs_in_a_process)
+                continue
+            # The time stands in the header, as pytest's count is the last line.
+            seconds = time.monotonic() - start
+            print(f"==> {name} (at {seconds:.0f} s)", flush=True)
+            if not passes(name, args.full):
+                failed.append(name)
+            if site:
+                process, site = site.result(), None
+                print("==> docs", process.stdout, sep="\n", flush=True)
+                if process.returncode:
+                    failed.append("docs")
     if failed:
         print(f"==> Failed: {', '.join(failed)}.")
     return 1 if failed else 0
