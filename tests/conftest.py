@@ -4,6 +4,7 @@ Keras is not imported here, since pytest-xdist's first process, which runs no
 test, reads this file too.
 """
 
+import gc
 import os
 import tempfile
 from pathlib import Path
@@ -96,6 +97,15 @@ def pytest_collection_modifyitems(config, items):
     of_kernels = [i for i in items if i.get_closest_marker("kernels")]
     items[:] = [i for i in items if i not in of_kernels]
     config.hook.pytest_deselected(items=of_kernels)
+
+
+def pytest_collection_finish():
+    """Leaves out what imports have made when garbage is collected.
+
+    Keras does that in every `clear_session`, of which the scripts have many.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_itemcollected(item):

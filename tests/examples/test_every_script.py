@@ -33,19 +33,18 @@ SCRIPTS = {
 }
 # They train nothing.
 STUDIES = ("parameter_geometry", "recurrent_dynamics")
-# XLA takes up to half a minute for a model on JAX.
-QUICK = ("permutation_invariant_mnist", "convolutional_networks")
+# XLA takes up to half a minute for some of the others.
+QUICK = (
+    *("permutation_invariant_mnist", "convolutional_networks"),
+    "sequential_mnist",
+)
 
 
 def smokes(names):
-    """The scripts, on JAX most of them for the full run."""
+    """The scripts: quick on torch, most of them for the full run with XLA."""
+    quick = names if BACKEND == "torch" else QUICK
     return [
-        pytest.param(
-            name,
-            marks=[]
-            if BACKEND != "jax" or name in QUICK
-            else [pytest.mark.full],
-        )
+        pytest.param(name, marks=[] if name in quick else [pytest.mark.full])
         for name in names
     ]
 
