@@ -15,7 +15,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from common import files
+from common import ending, files
 from common.errors import InputError, NonFiniteLossError
 
 # What NumPy and zipfile raise for files that are cut off, damaged, pickled or
@@ -251,6 +251,13 @@ class EpochLine(keras.callbacks.Callback):
             *(f"{key} {float(value):.4g}" for key, value in logs.items()),
         ]
         print("  ".join(parts))
+
+
+class StopOnCtrlC(keras.callbacks.Callback):
+    """Ends the training where Ctrl-C was pressed and nothing came of it."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        ending.check_interrupted()
 
 
 class StopOnNonFinite(keras.callbacks.TerminateOnNaN):

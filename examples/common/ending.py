@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import NoReturn
 
 # 128 and the number of the signal, as shells have it.
@@ -21,6 +22,8 @@ CLOSED = 128 + 13  # SIGPIPE, which Windows does not have.
 # allows a process 65,530, would end one that trains a hundred models.
 MANY_MEMORY_MAPS = 45_000
 
+_interrupted = False
+
 
 def execute(main: Callable[[], int]) -> NoReturn:
     """Runs a script's `main` as the program and exits with its code.
@@ -28,10 +31,14 @@ def execute(main: Callable[[], int]) -> NoReturn:
     Ctrl-C and a closed pipe (`| head`) end in one sentence and the exit code
     that a shell expects.
     """
+    global _interrupted
     # Lines are read as they are written, also from a pipe. A notebook has
     # another kind of standard output.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)
+    # Not where a shell made this a background job, which ignores Ctrl-C.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
     try:
         try:
             code = main()
@@ -42,7 +49,7 @@ def execute(main: Callable[[], int]) -> NoReturn:
     except KeyboardInterrupt as stop:
         # Who presses it again does not want to wait for an orderly exit.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        code = INTERRUPTED
+        code, _interrupted = INTERRUPTED, False
         _say("interrupted", stop)
     except BrokenPipeError as stop:
         code = CLOSED
@@ -51,6 +58,24 @@ def execute(main: Callable[[], int]) -> NoReturn:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
         _say("stopped, since nobody reads the output any more", stop)
     sys.exit(code)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    global _interrupted
+    _interrupted = True
+    raise KeyboardInterrupt
+
+
+def check_interrupted() -> None:
+    """Raises a KeyboardInterrupt again that was swallowed.
+
+    Keras does that where it saves a model, by an `except:` around the first
+    way to write its file, and Python in the destructors of objects.
+    """
+    global _interrupted
+    if _interrupted:
+        _interrupted = False
+        raise KeyboardInterrupt
 
 
 @contextlib.contextmanager

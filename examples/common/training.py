@@ -277,6 +277,7 @@ def fit(
         epochs=epochs,
         validation_data=validation_data,
         callbacks=[
+            callbacks.StopOnCtrlC(),
             callbacks.StopOnNonFinite(updates),
             *board,
             *saved,

@@ -15,6 +15,7 @@ import pytest
 import recurrent_dynamics
 import tune
 from common import callbacks, ending, studies, training
+from keras.src.saving import saving_lib
 from same_results import assert_same_results
 from terminals import start_on_terminal
 
@@ -193,6 +194,27 @@ def test_ctrl_c(tmp_path, capsys, monkeypatch, quick, unbroken, epoch):
     capsys.readouterr()
 
 
+def test_ctrl_c_while_keras_saves(tmp_path, monkeypatch, quick, unbroken):
+    """Which Keras takes for a disk that cannot be written."""
+    folder = tmp_path / "run"
+    left = [signal.raise_signal]
+
+    def interrupted(model):
+        if left:
+            left.pop()(signal.SIGINT)
+        return True
+
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    with monkeypatch.context() as patch:
+        patch.setattr(saving_lib, "is_memory_sufficient", interrupted)
+        with pytest.raises(SystemExit) as end:
+            flags = [*SMOKE, "--output-dir", str(folder)]
+            ending.execute(lambda: script.main(flags))
+    signal.signal(signal.SIGINT, handler)
+    assert end.value.code == 130 and not left
+    _assert_it_goes_on(folder, unbroken)
+
+
 def _closed_pipe():
     reader, writer = os.pipe()
     os.close(reader)
@@ -291,7 +313,7 @@ def test_ctrl_c_on_a_terminal(tmp_path, module):
     process.send_signal(signal.SIGINT)
     read()
     _, err = process.communicate()
-    assert process.returncode == 130
+    assert process.returncode == 130, err
     assert err.splitlines()[-1] == (
         f"{module.__name__}.py: interrupted; --resume goes on with the run in "
         f"{folder}"
