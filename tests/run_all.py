@@ -52,17 +52,6 @@ BACKEND_FREE = [
 RUN_ON_KERNELS = ["ops", "layers/rnn", "test_goldens.py", "test_report.py"]
 RUN_ON_KERNELS += ["test_exports.py", "reliability/test_properties.py"]
 
-# Files among them that never call the kernels.
-WITHOUT_KERNELS = [
-    *("ops/test_arguments.py", "ops/test_batch_normalization.py"),
-    *("ops/test_generalized_linear.py", "ops/test_layer_normalization.py"),
-    *("ops/test_weight_normalization.py", "layers/rnn/test_bn_lstm.py"),
-    *(
-        "layers/rnn/test_swapped_for_keras.py",
-        "layers/rnn/test_weight_paths.py",
-    ),
-]
-
 # TensorFlow keeps in memory all that XLA compiled, up to 10 GB per process: its
 # full run takes new processes for each of these, and for the others.
 FULL_ON_TENSORFLOW = [
@@ -137,6 +126,7 @@ def kernels():
     """Build the CPU kernels, test them, and repeat with them what they run.
 
     They are installed into a temporary folder, not into this environment.
+    torch comes first: it tells which tests call them.
     """
     with tempfile.TemporaryDirectory() as folder:
         # A copy, since setuptools builds in the folder of the sources.
@@ -144,7 +134,7 @@ def kernels():
         shutil.copytree(ROOT / "kernels", source)
         pip = (sys.executable, "-m", "pip", "install", "-q", "--no-deps")
         run(*pip, "--target", installed, source)
-        paths = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(installed)])}
+        paths = os.pathsep.join(map(str, (ROOT, ROOT / "tests", installed)))
         pytest = (sys.executable, "-m", "pytest", "-q")
         package = installed / "keras_ln_kernels"
         (library,) = package.glob("libkeras_ln_kernels.*")
@@ -155,14 +145,15 @@ def kernels():
             KERAS_LN_KERNELS_LIBRARY=str(library),
         )
         parallel = ("-n", WORKERS, "--dist", "worksteal")
-        for backend in SUITES:
+        for backend in sorted(SUITES, key=lambda name: name != "torch"):
             print(f"==> kernels on {backend}", flush=True)
             run(
-                *(*pytest, "--kernels", *parallel, *pytest_arguments()),
+                *(*pytest, "--kernels", "-p", "kernel_calls", *parallel),
+                *pytest_arguments(),
                 *(f"tests/{path}" for path in RUN_ON_KERNELS),
-                *(f"--ignore=tests/{path}" for path in WITHOUT_KERNELS),
                 KERAS_BACKEND=backend,
-                **paths,
+                PYTHONPATH=paths,
+                UNCALLED=str(Path(folder, "uncalled.txt")),
             )
 
 

@@ -4,9 +4,11 @@ import importlib
 import json
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
+import threading
 
 import keras
 import numpy as np
@@ -327,15 +329,46 @@ def test_ctrl_c_on_a_terminal(tmp_path, module):
     assert one == two
 
 
+def _search_flags(name, folder):
+    own = ["permutation_invariant_mnist", "--max-trials", "2"]
+    flags = ["--smoke", "--output-dir", str(folder)]
+    return [*(own if name == "tune" else []), *flags]
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_a_reader_of_one_line(tmp_path, name):
+def test_a_reader_of_one_line(tmp_path, capsys, monkeypatch, quick, name):
     module, folder = importlib.import_module(name), tmp_path / "run"
-    flags = ["--smoke", "--output-dir", str(folder)]
-    if name == "tune":
-        flags = ["permutation_invariant_mnist", "--max-trials", "2", *flags]
+    flags = _search_flags(name, folder)
+    reader, writer = os.pipe()
+
+    def read_one_line():
+        with os.fdopen(reader) as file:
+            assert file.readline()
+
+    handler = signal.getsignal(signal.SIGINT)
+    thread = threading.Thread(target=read_one_line)
+    thread.start()
+    with os.fdopen(writer, "w") as pipe, monkeypatch.context() as patch:
+        patch.setattr(sys, "argv", [module.__file__, *flags])
+        patch.setattr(sys, "stdout", pipe)
+        with pytest.raises(SystemExit) as end:
+            runpy.run_path(module.__file__, run_name="__main__")
+    thread.join()
+    signal.signal(signal.SIGINT, handler)
+    err = capsys.readouterr().err
+    assert end.value.code == 141, err
+    assert f"{name}.py: stopped, since nobody reads" in err.splitlines()[-1]
+    if name not in STUDIES:
+        assert module.main([*flags, "--resume"]) == 0
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["permutation_invariant_mnist", "tune"])
+def test_a_process_that_nobody_reads(tmp_path, name):
+    module = importlib.import_module(name)
     process = subprocess.Popen(
-        [sys.executable, module.__file__, *flags],
+        [sys.executable, module.__file__, *_search_flags(name, tmp_path)],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -347,9 +380,6 @@ def test_a_reader_of_one_line(tmp_path, name):
     err = process.stderr.read()
     assert process.wait() == 141, err
     assert "Traceback" not in err and "Exception ignored" not in err
-    assert f"{name}.py: stopped, since nobody reads" in err.splitlines()[-1]
-    if name not in STUDIES:
-        assert module.main([*flags, "--resume"]) == 0
 
 
 def test_a_new_process_where_this_one_is_full(monkeypatch, capsys):

@@ -27,7 +27,7 @@ RECURRENT = {
 
 def reviews(layers):
     """The code example bidirectional_lstm_imdb."""
-    x, y = sentences(padding=layers.padding)
+    x, y = sentences(layers.rows, padding=layers.padding)
     model = keras.Sequential(
         [
             keras.Input((None,), dtype="int32"),
@@ -43,7 +43,7 @@ def reviews(layers):
     history = model.fit(
         x,
         y,
-        8,  # and a ragged last batch
+        8,
         epochs=5,
         validation_data=(x[:8], y[:8]),
         class_weight={0: 1.0, 1: 1.5},
@@ -64,8 +64,10 @@ def reviews(layers):
     [*((name, "post") for name in RECURRENT), ("LNLSTM", "pre")],
 )
 def test_reviews(name, padding):
+    # A ragged last batch, of six, takes XLA twice as long.
+    rows = 22 if (name, padding) == ("LNLSTM", "post") else 24
     ours, theirs = (
-        types.SimpleNamespace(RNN=cls, padding=padding)
+        types.SimpleNamespace(RNN=cls, padding=padding, rows=rows)
         for cls in RECURRENT[name]
     )
     compare(reviews, ours, theirs)

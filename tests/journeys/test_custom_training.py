@@ -1,5 +1,7 @@
 """Training loops of the user's own, and the switches of `compile`."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -274,7 +276,15 @@ if BACKEND != "torch":  # which has no such thing
 
 
 @pytest.mark.parametrize("name", SWITCHES)
-def test_switches(name):
+def test_switches(monkeypatch, name):
+    if BACKEND == "torch":
+        import torch
+
+        # Without a compiler's minutes, which `test_every_mode_trains_alike`
+        # has.
+        traced = functools.partial(torch.compile, backend="aot_eager")
+        monkeypatch.setattr(torch, "compile", traced)
+
     def journey(layers):
         # A short one, as torch.compile writes out every step.
         x, y = waves(steps=3)

@@ -481,28 +481,32 @@ def test_lora_and_quantised_layers():
         layer(example(2, 4))
 
 
-@pytest.mark.skipif(not hasattr(keras, "RematScope"), reason="since Keras 3.9")
-def test_layers_that_run_again_in_the_backward_pass():
-    x = example(4, D)
-    dense = layers.Dense(U, activation="tanh")
-    with keras.RematScope(mode="full"):
-        again = WeightNormalization(dense)  # the whole of it
-        assert "made in a RematScope" in message(layers.LSTM(U))
-        nested = layers.Bidirectional(layers.LSTM(U))
-    assert "outside of RematScope" in message(nested)
-    with keras.RematScope(mode="activations"):
-        activation = WeightNormalization(layers.Dense(U, activation="tanh"))
-    once = WeightNormalization(layers.Dense(U, activation="tanh"))
-    found = []
-    for layer in (once, again, activation):
-        layer.build(x.shape)
-        layer.set_weights([example(*w.shape, seed=5) for w in once.weights])
-        found.append(value_and_gradients(layer, x))
-    for result in found[1:]:
-        for name, gradient in found[0].gradients.items():
-            np.testing.assert_allclose(
-                result.gradients[name], gradient, err_msg=name, **SAME_PROGRAM
-            )
+if hasattr(keras, "RematScope"):  # since Keras 3.9
+
+    def test_layers_that_run_again_in_the_backward_pass():
+        x = example(4, D)
+        dense = layers.Dense(U, activation="tanh")
+        with keras.RematScope(mode="full"):
+            again = WeightNormalization(dense)  # the whole of it
+            assert "made in a RematScope" in message(layers.LSTM(U))
+            nested = layers.Bidirectional(layers.LSTM(U))
+        assert "outside of RematScope" in message(nested)
+        with keras.RematScope(mode="activations"):
+            activation = WeightNormalization(layers.Dense(U, activation="tanh"))
+        once = WeightNormalization(layers.Dense(U, activation="tanh"))
+        found = []
+        for layer in (once, again, activation):
+            layer.build(x.shape)
+            layer.set_weights([example(*w.shape, seed=5) for w in once.weights])
+            found.append(value_and_gradients(layer, x))
+        for result in found[1:]:
+            for name, gradient in found[0].gradients.items():
+                np.testing.assert_allclose(
+                    result.gradients[name],
+                    gradient,
+                    err_msg=name,
+                    **SAME_PROGRAM,
+                )
 
 
 def test_stacked_cells():
