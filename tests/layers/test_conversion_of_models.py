@@ -134,51 +134,52 @@ def test_the_own_weights_of_models():
         )
 
 
-def test_vocabularies():
-    if keras.backend.backend() != "tensorflow":
-        pytest.skip("Keras' layers look words up on TensorFlow alone")
-    import tensorflow as tf
+if keras.backend.backend() == "tensorflow":  # On which words are looked up.
 
-    inputs = {
-        "text": keras.Input((), dtype="string", name="text"),
-        "word": keras.Input((T,), dtype="string", name="word"),
-        "number": keras.Input((T,), dtype="int64", name="number"),
-    }
-    learnt = {
-        "text": layers.TextVectorization(output_sequence_length=T),
-        "word": layers.StringLookup(),
-        "number": layers.IntegerLookup(),
-    }
-    texts = ["a b c d e f", "b c f f f"]
-    learnt["text"].adapt(texts)
-    learnt["word"].adapt(["a", "b", "c", "b"])
-    learnt["number"].adapt([10, 20, 30, 20])
-    embedded = [
-        layers.Embedding(12, D)(learnt[name](x)) for name, x in inputs.items()
-    ]
-    model = keras.Model(inputs, layers.LSTM(U)(sum(embedded)))
-    clone = with_layer_norm(model, ())
-    x = {
-        "text": tf.constant(["f e d", "c b"]),
-        "word": tf.constant([["a", "b", "c", "d", "a"]] * 2),
-        "number": tf.constant([[10, 20, 30, 40, 10]] * 2, tf.int64),
-    }
-    assert_same(model, clone, x)
-    for layer in learnt.values():
-        found = clone.get_layer(layer.name)
-        assert found is not layer
-        assert found.get_vocabulary() == layer.get_vocabulary()
-    # There may be none yet.
-    text = layers.TextVectorization()
-    model = keras.Sequential(
-        [
-            keras.Input((), dtype="string"),
-            text,
-            layers.Embedding(12, D),
-            layers.LSTM(U),
+    def test_vocabularies():
+        import tensorflow as tf
+
+        inputs = {
+            "text": keras.Input((), dtype="string", name="text"),
+            "word": keras.Input((T,), dtype="string", name="word"),
+            "number": keras.Input((T,), dtype="int64", name="number"),
+        }
+        learnt = {
+            "text": layers.TextVectorization(output_sequence_length=T),
+            "word": layers.StringLookup(),
+            "number": layers.IntegerLookup(),
+        }
+        texts = ["a b c d e f", "b c f f f"]
+        learnt["text"].adapt(texts)
+        learnt["word"].adapt(["a", "b", "c", "b"])
+        learnt["number"].adapt([10, 20, 30, 20])
+        embedded = [
+            layers.Embedding(12, D)(learnt[name](x))
+            for name, x in inputs.items()
         ]
-    )
-    with_layer_norm(model).layers[0].adapt(texts)
+        model = keras.Model(inputs, layers.LSTM(U)(sum(embedded)))
+        clone = with_layer_norm(model, ())
+        x = {
+            "text": tf.constant(["f e d", "c b"]),
+            "word": tf.constant([["a", "b", "c", "d", "a"]] * 2),
+            "number": tf.constant([[10, 20, 30, 40, 10]] * 2, tf.int64),
+        }
+        assert_same(model, clone, x)
+        for layer in learnt.values():
+            found = clone.get_layer(layer.name)
+            assert found is not layer
+            assert found.get_vocabulary() == layer.get_vocabulary()
+        # There may be none yet.
+        text = layers.TextVectorization()
+        model = keras.Sequential(
+            [
+                keras.Input((), dtype="string"),
+                text,
+                layers.Embedding(12, D),
+                layers.LSTM(U),
+            ]
+        )
+        with_layer_norm(model).layers[0].adapt(texts)
 
 
 class Added(layers.Layer):
