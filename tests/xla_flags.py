@@ -5,10 +5,14 @@ import re
 
 # To optimise a program takes longer than to run it on so little.
 ALWAYS = "--xla_backend_optimization_level=0"
-FEWER_KERNELS = "--xla_cpu_use_fusion_emitters=false"
+# Nor to compile its few functions on many threads.
+FEWER_KERNELS = (
+    "--xla_cpu_use_fusion_emitters=false "
+    "--xla_cpu_parallel_codegen_split_count=1"
+)
 
-# Versions that know the second flag, from the first to before the last. XLA
-# ends the process where it does not know one.
+# Versions that know the others, from the first to before the last. XLA ends
+# the process where it does not know one.
 KNOW_IT = {
     "jaxlib": ((0, 5, 3), (0, 12)),
     "tensorflow": ((2, 20), (2, 22)),
