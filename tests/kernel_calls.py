@@ -3,8 +3,8 @@
     pytest --kernels -p kernel_calls
 
 On torch, which compiles nothing, all tests run, and those that never call the
-kernels are written to the file that UNCALLED names. On the other backends they
-are left out, except those about the kernels.
+kernels are written to the file that UNCALLED names (uncalled.txt). On the other
+backends they are left out, except those about the kernels.
 """
 
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 import keras
 import pytest
 
-FILE = Path(os.environ["UNCALLED"])
+FILE = Path(os.environ.get("UNCALLED", "uncalled.txt"))
 
 if keras.backend.backend() == "torch":
     uncalled = set()
