@@ -29,8 +29,8 @@ ROOT = Path(__file__).resolve().parents[1]
 # Of the tests of the examples, those that run on every backend.
 EVERY_SCRIPT = "tests/examples/test_every_script.py"
 
-# What does not depend on the backend runs once, with TensorFlow. The full run
-# has most of the examples on torch, which compiles nothing.
+# What does not depend on the backend runs once. The other tests of the examples
+# do so on torch, which compiles nothing; some of the full run on TensorFlow.
 EXAMPLES = [
     f"tests/examples/{path.name}"
     for path in sorted((ROOT / "tests/examples").glob("test_*.py"))
@@ -39,7 +39,6 @@ EXAMPLES = [
 BACKEND_FREE = [
     "tests/benchmarks",
     "tests/docs",
-    *EXAMPLES,
     "tests/reliability/test_bad_files.py",
     "tests/reliability/test_faults.py",
     "tests/test_architecture.py",
@@ -210,16 +209,19 @@ def ignoring(paths):
 def suite(backend, full):
     """Tests on one backend, one process per core."""
     pytest = (sys.executable, "-m", "pytest", "-q", "--dist", "worksteal")
-    if backend != "tensorflow":
+    if backend == "jax":
+        parts = [(ignoring([*BACKEND_FREE, *EXAMPLES]), "")]
+    elif backend == "torch" and full:
+        parts = [(ignoring([*BACKEND_FREE, *EXAMPLES]), "")]
+        parts += [(EXAMPLES, " and not on_tensorflow")]
+    elif backend == "torch":
         parts = [(ignoring(BACKEND_FREE), "")]
-        if full and backend == "torch":
-            parts += [(EXAMPLES, " and not on_tensorflow")]
     elif full:
         others = ignoring(sum((paths for paths, _ in FULL_ON_TENSORFLOW), []))
         parts = [*FULL_ON_TENSORFLOW, (others, "")]
     else:
-        # Without a path pytest collects the docstring examples too.
-        parts = [([], "")]
+        # The docstring examples are tests too.
+        parts = [([*ignoring(EXAMPLES), "keras_ln"], "")]
     failed = None
     for paths, also in parts:
         chosen = pytest_arguments(full, also)

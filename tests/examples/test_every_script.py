@@ -106,6 +106,23 @@ def test_runs_on_this_backend(tmp_path, name):
     assert keras.models.load_model(folder / "model.keras").built
 
 
+if BACKEND == "tensorflow":  # which alone traces
+
+    def test_an_update_is_traced_once(tmp_path, monkeypatch):
+        """All that has variables has them before: tracing takes seconds."""
+        traced = []
+        step = keras.Model.train_step
+
+        def counted(model, data):
+            traced.append(model)
+            return step(model, data)
+
+        monkeypatch.setattr(keras.Model, "train_step", counted)
+        flags = ["--smoke", "--units", "4", "--output-dir", str(tmp_path)]
+        assert permutation_invariant_mnist.main(flags) == 0
+        assert len(traced) == 1
+
+
 @pytest.mark.full
 def test_two_devices_share_a_batch(tmp_path, alone, capsys):
     flags = [*alone.flags, str(tmp_path)]

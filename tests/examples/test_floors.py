@@ -8,6 +8,7 @@ import pytest
 import tune
 from common import baselines, cli, ranking, training
 from common.datasets import captions, cloze, strokes
+from keras.ops import convert_to_numpy
 from scipy import stats
 
 
@@ -153,8 +154,13 @@ def test_scale_reaches_weight_normalised_matrices():
     build = importlib.import_module("draw_mnist_model").build_model
     model = build("weight", 3, 4, 4, 2, 2, 2, 2)
     cell = model.get_layer("draw").cell.encoder
-    before = [cell.tensors()[k] for k in ("kernel", "recurrent_kernel")]
+
+    def matrices():
+        names = ("kernel", "recurrent_kernel")
+        return [convert_to_numpy(cell.tensors()[name]) for name in names]
+
+    before = matrices()
     training.scale_matrices(model, 2.0)
-    after = [cell.tensors()[k] for k in ("kernel", "recurrent_kernel")]
+    after = matrices()
     np.testing.assert_allclose(after[0], 2 * before[0], rtol=1e-5)
     np.testing.assert_allclose(after[1], before[1], rtol=1e-5)

@@ -16,6 +16,10 @@ def _numpy(x):
     return keras.ops.convert_to_numpy(x)
 
 
+def _tensors(*arrays):
+    return [keras.ops.convert_to_tensor(x, "float32") for x in arrays]
+
+
 def _density(point, outputs):
     """The density of one point, by SciPy."""
     end, rest = outputs[0], np.split(outputs[1:], 6)
@@ -36,9 +40,7 @@ def test_the_mixture_density():
     points[..., 2] = random.random((2, 5)) < 0.5
     outputs = random.normal(size=(2, 5, 1 + 6 * COMPONENTS))
     found = _numpy(
-        handwriting_generation_model.mixture_nll(
-            np.float32(points), np.float32(outputs)
-        )
+        handwriting_generation_model.mixture_nll(*_tensors(points, outputs))
     )
     for index in np.ndindex(2, 5):
         expected = -np.log(_density(points[index], outputs[index]))
@@ -47,10 +49,12 @@ def test_the_mixture_density():
 
 def test_the_density_stays_finite_at_the_edge():
     # A correlation whose square rounds to 1, and a far away point.
-    outputs = np.zeros((1, 1, 7), "float32")
+    outputs = np.zeros((1, 1, 7))
     outputs[..., 6] = 12
-    points = np.float32([[[1e-3, 1e-3, 1]], [[5, -5, 0]]])
-    found = _numpy(handwriting_generation_model.mixture_nll(points, outputs))
+    points = [[[1e-3, 1e-3, 1]], [[5, -5, 0]]]
+    found = _numpy(
+        handwriting_generation_model.mixture_nll(*_tensors(points, outputs))
+    )
     assert np.isfinite(found).all() and found[0, 0] < 0 < found[1, 0]
 
 
@@ -102,7 +106,7 @@ def test_the_soft_window():
     alpha, beta = np.exp(random.normal(size=(2, 4, GAUSSIANS)))
     kappa = 6 * random.random((4, GAUSSIANS))
     found = handwriting_generation_model.window_weights(
-        *map(np.float32, (alpha, beta, kappa)), 5
+        *_tensors(alpha, beta, kappa), 5
     )
     expected = [
         _window(*row, 5) for row in zip(alpha, beta, kappa, strict=True)
@@ -232,7 +236,7 @@ def test_the_window_starts_at_the_writers_pace():
         "none", UNITS, 6, 5, pace=0.3
     )
     window = model.get_layer("window").cell
-    *_, kappa = window.place(np.zeros((1, UNITS), "float32"), np.zeros((1, 10)))
+    *_, kappa = window.place(*_tensors(np.zeros((1, UNITS)), np.zeros((1, 10))))
     np.testing.assert_allclose(_numpy(kappa), 0.3, rtol=1e-5)
 
 

@@ -64,7 +64,8 @@ def test_the_loss_of_all_wrong_pairs(similarity, margin):
                 expected[k] += max(0, a - own + image)
                 expected[k] += max(0, a - own + caption)
     loss = parts.ContrastiveLoss(similarity, margin)
-    found = _numpy(loss.call(np.float32(numbers), both))
+    tensors = map(keras.ops.convert_to_tensor, (np.float32(numbers), both))
+    found = _numpy(loss.call(*tensors))
     np.testing.assert_allclose(found, expected, **FLOAT32_VALUES)
     assert (expected > 0).any()
     # Summed over the batch, whatever the shape of the numbers.
@@ -93,12 +94,12 @@ def test_the_recall_of_a_batch(similarity):
                 if numbers[n] != numbers[k]
             ]
             hits.append(own > max(others))
-        metric.update_state(numbers, both)
+        metric.update_state(numbers, keras.ops.convert_to_tensor(both))
     assert 0 < sum(hits) < len(hits)
     assert float(metric.result()) == pytest.approx(np.mean(hits))
     # Equal scores are no merit.
     metric.reset_state()
-    metric.update_state(np.arange(3), np.ones((3, 2, UNITS), "float32"))
+    metric.update_state(np.arange(3), keras.ops.ones((3, 2, UNITS)))
     assert float(metric.result()) == 0
 
 

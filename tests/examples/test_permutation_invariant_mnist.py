@@ -26,23 +26,6 @@ def _classes(model):
     return [type(layer) for layer in model.layers]
 
 
-if BACKEND == "tensorflow":  # which alone traces
-
-    def test_an_update_is_traced_once(tmp_path, monkeypatch):
-        """All that has variables has them before: tracing takes seconds."""
-        traced = []
-        step = keras.Model.train_step
-
-        def counted(model, data):
-            traced.append(model)
-            return step(model, data)
-
-        monkeypatch.setattr(keras.Model, "train_step", counted)
-        flags = ["--smoke", "--units", "4", "--output-dir", str(tmp_path)]
-        assert script.main(flags) == 0
-        assert len(traced) == 1
-
-
 @pytest.mark.parametrize("norm", script.KINDS)
 def test_the_papers_model(norm):
     model = permutation_invariant_mnist_model.build_model(norm)
