@@ -1,4 +1,4 @@
-"""A plugin of pytest: with the kernels run again what calls them.
+"""A plugin of pytest that runs with the kernels only what calls them.
 
     pytest --kernels -p kernel_calls
 
@@ -10,12 +10,12 @@ backends they are left out, except those about the kernels.
 import os
 from pathlib import Path
 
-import keras
 import pytest
 
 FILE = Path(os.environ.get("UNCALLED", "uncalled.txt"))
 
-if keras.backend.backend() == "torch":
+# Keras is not imported yet: conftest.py has settings to make before.
+if os.environ.get("KERAS_BACKEND") == "torch":
     uncalled = set()
     calls = []
 

@@ -329,7 +329,7 @@ def test_ctrl_c_on_a_terminal(tmp_path, module):
     assert one == two
 
 
-def _search_flags(name, folder):
+def _smoke_flags(name, folder):
     own = ["permutation_invariant_mnist", "--max-trials", "2"]
     flags = ["--smoke", "--output-dir", str(folder)]
     return [*(own if name == "tune" else []), *flags]
@@ -339,7 +339,7 @@ def _search_flags(name, folder):
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_reader_of_one_line(tmp_path, capsys, monkeypatch, quick, name):
     module, folder = importlib.import_module(name), tmp_path / "run"
-    flags = _search_flags(name, folder)
+    flags = _smoke_flags(name, folder)
     reader, writer = os.pipe()
 
     def read_one_line():
@@ -368,7 +368,7 @@ def test_a_reader_of_one_line(tmp_path, capsys, monkeypatch, quick, name):
 def test_a_process_that_nobody_reads(tmp_path, name):
     module = importlib.import_module(name)
     process = subprocess.Popen(
-        [sys.executable, module.__file__, *_search_flags(name, tmp_path)],
+        [sys.executable, module.__file__, *_smoke_flags(name, tmp_path)],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
