@@ -23,5 +23,5 @@ import xla_flags
 )
 def test_a_flag_is_set_where_all_know_it(versions, known):
     flags = xla_flags.flags(versions)
-    assert (xla_flags.FEWER_KERNELS in flags) is known
+    assert (xla_flags.QUICK_TO_COMPILE in flags) is known
     assert xla_flags.ALWAYS in flags

@@ -5,8 +5,8 @@ import re
 
 # To optimise a program takes longer than to run it on so little.
 ALWAYS = "--xla_backend_optimization_level=0"
-# Nor to compile its few functions on many threads.
-FEWER_KERNELS = (
+# Fewer functions, and one thread to compile them.
+QUICK_TO_COMPILE = (
     "--xla_cpu_use_fusion_emitters=false "
     "--xla_cpu_parallel_codegen_split_count=1"
 )
@@ -35,7 +35,7 @@ def flags(versions):
         first, last = KNOW_IT[name]
         if not first <= numbers(version) < last:
             return ALWAYS
-    return f"{ALWAYS} {FEWER_KERNELS}"
+    return f"{ALWAYS} {QUICK_TO_COMPILE}"
 
 
 def numbers(version):
