@@ -101,13 +101,18 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     write_text(path, text.getvalue())
 
 
+def read_table(path: Path) -> list[dict[str, str]]:
+    """Reads a CSV file; what stands in its cells is not interpreted."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
 def read_csv(path: Path) -> list[dict[str, float]]:
     """Reads a CSV file of numbers; empty cells are left out."""
-    with path.open(encoding="utf-8", newline="") as file:
-        return [
-            {key: float(value) for key, value in row.items() if value}
-            for row in csv.DictReader(file)
-        ]
+    return [
+        {key: float(value) for key, value in row.items() if value}
+        for row in read_table(path)
+    ]
 
 
 def _sync(path: Path) -> None:

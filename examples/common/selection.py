@@ -41,9 +41,44 @@ def choose(
 ) -> list[Namespace]:
     """Runs the grids, or goes on with them, and writes `tuning.csv`.
 
+    Where that table is there, the grids are finished.
+
     Returns:
         The plans, each with what was best for its kind.
     """
+    table = folder / "tuning.csv"
+    if not table.exists():
+        files.write_csv(
+            table, _grids(experiment, procedure, plans, data, folder)
+        )
+    rows = files.read_table(table)
+    print(tables.of_rows(rows))
+    names = ("norm", *experiment.compared)
+    winners = {
+        tuple(row[name] for name in names): {
+            name: float(row[name])
+            for name in grids.varied(experiment)
+            if row[name]
+        }
+        for row in rows
+        if row["chosen"]
+    }
+    return [
+        Namespace(
+            **vars(plan) | winners[tuple(str(vars(plan)[n]) for n in names)]
+        )
+        for plan in plans
+    ]
+
+
+def _grids(
+    experiment: "Experiment",
+    procedure: runs.Procedure,
+    plans: Sequence[Namespace],
+    data: Any,
+    folder: Path,
+) -> list[dict[str, Any]]:
+    """Runs every point that is not finished; a row of `tuning.csv` for each."""
     held_out = procedure.held_out(data)
     grid = [
         (label, plan, point)
@@ -66,7 +101,7 @@ def choose(
         found = plotting.Run(own, metrics)
         scores.setdefault(label, []).append(_score(found, procedure.criterion))
     winners = {label: _least(own) for label, own in scores.items()}
-    rows = [
+    return [
         {
             **dict(zip(("norm", *experiment.compared), label, strict=True)),
             **{name: point.get(name, "") for name in grids.varied(experiment)},
@@ -79,14 +114,6 @@ def choose(
             strict=True,
         )
     ]
-    files.write_csv(folder / "tuning.csv", rows)
-    print(tables.of_rows(rows))
-    chosen = []
-    for plan in plans:
-        winner = winners[runs.label_of(experiment, plan)]
-        point = grids.points(experiment, plan)[winner]
-        chosen.append(Namespace(**vars(plan) | point))
-    return chosen
 
 
 def _one_of_each(

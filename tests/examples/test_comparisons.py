@@ -1,5 +1,6 @@
 """Comparisons: seeds, grids, floors, and results that are drawn again."""
 
+import argparse
 import csv
 import dataclasses
 import json
@@ -285,6 +286,46 @@ def test_kept_results_are_drawn_again(tmp_path, experiment, monkeypatch):
         assert (own / name).read_bytes() == (folder / name).read_bytes()
 
 
+def test_what_is_kept_goes_on_elsewhere(
+    tmp_path, experiment, trained, monkeypatch
+):
+    """More seeds from the small files alone, with the data in another place."""
+    data = [tmp_path / place / "mnist" for place in ("here", "there")]
+    for path in data:
+        path.mkdir(parents=True)
+    procedure = experiment.procedure(None)
+    load = procedure.load_data
+    procedure = dataclasses.replace(
+        procedure,
+        load_data=lambda args: load(
+            argparse.Namespace(**vars(args) | {"data": "embedded"})
+        ),
+    )
+    experiment = dataclasses.replace(
+        experiment, procedure=lambda args: procedure
+    )
+    monkeypatch.setattr(results, "KEPT", tmp_path / "kept")
+    first = ["--tune", "--data", str(data[0]), "--seed", "0"]
+    assert _run(experiment, tmp_path / "first", *first) == 0
+    assert results.main(["keep", str(tmp_path / "first"), "digits"]) == 0
+    second = tmp_path / "second"
+    assert results.main(["restore", "digits", str(second)]) == 0
+    trained.clear()
+    more = ["--tune", "--data", str(data[1]), "--seed", "0", "1", "--resume"]
+    assert _run(experiment, second, *more) == 0
+    # Nothing of the grid or of the first seed again, and at the best points.
+    assert [(plan.norm, plan.seed) for plan, _ in trained] == [
+        *(("none", 1), ("layer", 1))
+    ]
+    for plan, _ in trained:
+        own = plan.scale if plan.norm == "none" else plan.gain
+        assert (plan.learning_rate, own) == BEST[plan.norm]
+    table = _rows(second / "comparison.csv")
+    assert table[0]["training NLL"] == "0.505 ± 0.0071"
+    tuning = [tmp_path / name / "tuning.csv" for name in ("first", "second")]
+    assert tuning[0].read_bytes() == tuning[1].read_bytes()
+
+
 def test_no_path_of_a_machine_is_kept(tmp_path, experiment):
     folder, kept = tmp_path / "runs", tmp_path / "kept"
     assert _run(experiment, folder, "--seed", "0") == 0
@@ -300,7 +341,8 @@ def test_no_path_of_a_machine_is_kept(tmp_path, experiment):
 def test_what_is_no_comparison_is_told(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(results, "KEPT", tmp_path / "kept")
     for flags, message in (
-        (["keep", str(tmp_path), "x"], "has no comparison.json"),
+        (["keep", str(tmp_path), "x"], "has no comparison.json and no"),
+        (["restore", "x", str(tmp_path / "runs")], "nothing of the name x is"),
         (["keep", str(tmp_path), "../x"], "expected letters, digits, - and _"),
         (["draw", "x"], "nothing of the name x is in"),
     ):
