@@ -79,6 +79,18 @@ def pytest_addoption(parser):
     )
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    """A process per core; none beside pytest's own for a single file.
+
+    Each needs seconds for its imports, and up to 7 GB for what XLA compiles.
+    """
+    paths = [argument.partition("::")[0] for argument in config.args]
+    if len(paths) == 1 and Path(paths[0]).is_file():
+        return 0
+    return min(os.cpu_count() or 1, 8)
+
+
 def pytest_configure(config):
     """Turns the kernels on or off."""
     if not config.getoption("--kernels"):

@@ -2,9 +2,9 @@
 
     pytest --kernels -p kernel_calls
 
-On torch, which compiles nothing, all tests run, and those that never call the
-kernels are written to the file that UNCALLED names (uncalled.txt). On the other
-backends they are left out, except those about the kernels.
+On torch, which compiles nothing, all tests run, and how often each called a
+kernel is written to the file that KERNEL_CALLS names (kernel_calls.txt). On the
+other backends those that did not are left out, except those about the kernels.
 """
 
 import os
@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-FILE = Path(os.environ.get("UNCALLED", "uncalled.txt"))
+FILE = Path(os.environ.get("KERNEL_CALLS", "kernel_calls.txt"))
 
 # Keras is not imported yet: conftest.py has settings to make before.
 if os.environ.get("KERAS_BACKEND") == "torch":
-    uncalled = set()
+    counted = {}
     calls = []
 
     def pytest_collection_finish():
@@ -33,24 +33,31 @@ if os.environ.get("KERAS_BACKEND") == "torch":
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(item):
-        """Notes whether a test made any."""
+        """Counts those of a test."""
         calls.clear()
         result = yield
-        if not calls and not item.get_closest_marker("kernels"):
-            uncalled.add(item.nodeid)
+        if not item.get_closest_marker("kernels"):
+            counted[item.nodeid] = len(calls)
         return result
 
     def pytest_sessionfinish():
         """Adds what this process has run; others do too, hence one write."""
-        lines = "".join(f"{name}\n" for name in sorted(uncalled))
+        lines = "".join(f"{n} {name}\n" for name, n in sorted(counted.items()))
         with FILE.open("ab", buffering=0) as file:
             file.write(lines.encode())
 
 else:
+    uncalled = set()
+
+    def pytest_configure(config):
+        """Reads the file; refuses one by which almost nothing would run."""
+        lines = [line.split(" ", 1) for line in FILE.read_text().splitlines()]
+        uncalled.update(name for count, name in lines if count == "0")
+        if len(uncalled) == len(lines):
+            raise pytest.UsageError(f"{FILE}: no test called a kernel on torch")
 
     def pytest_collection_modifyitems(config, items):
         """Leaves out what called no kernel."""
-        known = set(FILE.read_text().splitlines())
-        uncalled = [item for item in items if item.nodeid in known]
-        items[:] = [item for item in items if item.nodeid not in known]
-        config.hook.pytest_deselected(items=uncalled)
+        left_out = [item for item in items if item.nodeid in uncalled]
+        items[:] = [item for item in items if item.nodeid not in uncalled]
+        config.hook.pytest_deselected(items=left_out)

@@ -34,7 +34,7 @@ PART = (
     "tests/layers/test_conversion_of_parts.py",
     "tests/test_conformance.py",
 )
-TOOLS = ("hypothesis", "pytest", "scipy")
+TOOLS = ("hypothesis", "pytest", "pytest-xdist", "scipy")
 COLUMNS = (
     *("name", "python", "keras", "framework", "numpy", "goldens", "part"),
 )

@@ -152,7 +152,7 @@ def noticed(copy, file, kind, backend):
     arguments = run_all.pytest_arguments(full=kind == "full")
     tests = tests_for(file)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-qx", "-nauto", *arguments, *tests],
+        [sys.executable, "-m", "pytest", "-qx", *arguments, *tests],
         cwd=copy,
         env=os.environ | {"KERAS_BACKEND": backend, "PYTHONPATH": str(copy)},
         capture_output=True,

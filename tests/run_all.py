@@ -59,8 +59,6 @@ FULL_ON_TENSORFLOW = [
     (["tests/journeys"], ""),
 ]
 
-WORKERS = str(min(os.cpu_count() or 1, 8))
-
 IMPORT_WHEEL = """
 import importlib.metadata, importlib.util
 import keras, keras_ln
@@ -143,16 +141,15 @@ def kernels():
             OMP_NUM_THREADS="1",
             KERAS_LN_KERNELS_LIBRARY=str(library),
         )
-        parallel = ("-n", WORKERS, "--dist", "worksteal")
         for backend in sorted(SUITES, key=lambda name: name != "torch"):
             print(f"==> kernels on {backend}", flush=True)
             run(
-                *(*pytest, "--kernels", "-p", "kernel_calls", *parallel),
+                *(*pytest, "--kernels", "-p", "kernel_calls"),
                 *pytest_arguments(),
                 *(f"tests/{path}" for path in RUN_ON_KERNELS),
                 KERAS_BACKEND=backend,
                 PYTHONPATH=paths,
-                UNCALLED=str(Path(folder, "uncalled.txt")),
+                KERNEL_CALLS=str(Path(folder, "kernel_calls.txt")),
             )
 
 
@@ -208,7 +205,7 @@ def ignoring(paths):
 
 def suite(backend, full):
     """Tests on one backend, one process per core."""
-    pytest = (sys.executable, "-m", "pytest", "-q", "--dist", "worksteal")
+    pytest = (sys.executable, "-m", "pytest", "-q")
     if backend == "jax":
         parts = [(ignoring([*BACKEND_FREE, *EXAMPLES]), "")]
     elif backend == "torch" and full:
@@ -226,10 +223,7 @@ def suite(backend, full):
     for paths, also in parts:
         chosen = pytest_arguments(full, also)
         try:
-            run(
-                *(*pytest, "-n", WORKERS, *chosen, *paths),
-                KERAS_BACKEND=backend,
-            )
+            run(*pytest, *chosen, *paths, KERAS_BACKEND=backend)
         except subprocess.CalledProcessError as error:
             failed = error
     if failed:
