@@ -7,6 +7,7 @@ test, reads this file too.
 import gc
 import os
 import tempfile
+import types
 from pathlib import Path
 
 import pytest
@@ -183,8 +184,18 @@ def _memory_maps():
     return maps.read_bytes().count(b"\n") if maps.exists() else 0
 
 
+@pytest.fixture(autouse=True, scope="session")
+def seeds_of_one_backend():
+    """`set_random_seed` leaves TensorFlow alone, whose import takes seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        if BACKEND != "tensorflow":
+            no_module = types.SimpleNamespace(available=False)
+            patch.setattr("keras.src.utils.rng_utils.tf", no_module)
+        yield
+
+
 @pytest.fixture(autouse=True)
-def same_start():
+def same_start(seeds_of_one_backend):
     """Every test starts from the same seed and leaves no global setting."""
     import keras
 
