@@ -73,7 +73,8 @@ def batch_norm(
 
 def moving_average(moving, batch, momentum):
     """One update of an exponential moving average."""
-    return momentum * moving + (1.0 - momentum) * batch
+    with np.errstate(invalid="ignore"):  # Of 0 times inf.
+        return momentum * moving + (1.0 - momentum) * batch
 
 
 def batch_norm_sequence(

@@ -6,7 +6,6 @@ loop takes the first alone, and so has derivatives of every order and mode.
 Letters: B batch, F features of the normalised vector.
 """
 
-import functools
 from typing import Any
 
 import keras
@@ -17,8 +16,16 @@ from keras_ln.ops.normalization.batch_normalization import batch_statistics
 # 16 unit roundoffs of the dtypes in which cells compute.
 _ROUNDING = {"float32": 2.0**-20, "float64": 2.0**-49}
 
-# Without it a step on torch spends a tenth of its time on names.
-_name_of = functools.cache(keras.backend.standardize_dtype)
+# Without it a step on torch spends a tenth of its time on names. torch.compile
+# warns of functools.cache.
+_names: dict[Any, str] = {}
+
+
+def _name_of(dtype: Any) -> str:
+    """The name of a backend's dtype, as Keras calls it."""
+    if dtype not in _names:
+        _names[dtype] = keras.backend.standardize_dtype(dtype)
+    return _names[dtype]
 
 
 def widen(x: Any) -> Any:
