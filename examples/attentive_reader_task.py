@@ -7,7 +7,7 @@ from pathlib import Path
 import attentive_reader_model
 import keras
 import numpy as np
-from common import callbacks, plotting, runs, training, verdicts
+from common import callbacks, devices, plotting, runs, training, verdicts
 from common.datasets import cloze, streams
 from common.errors import InputError
 
@@ -33,7 +33,7 @@ def check(args: Namespace, data: cloze.Cloze) -> None:
             "training questions"
         )
     training.check_evaluate_every(args, examples // args.batch_size)
-    training.held_out(args, len(data.validation.answers), EVALUATION_BATCH)
+    devices.held_out(args, len(data.validation.answers), EVALUATION_BATCH)
 
 
 def make_task(args: Namespace, data: cloze.Cloze) -> training.Task:
@@ -51,7 +51,7 @@ def make_task(args: Namespace, data: cloze.Cloze) -> training.Task:
         args.seed,
     )
     updates_per_pass = len(data.train.answers) // args.batch_size
-    tested, batch = training.held_out(
+    tested, batch = devices.held_out(
         args, len(data.validation.answers), EVALUATION_BATCH
     )
     model.compile(

@@ -6,7 +6,7 @@ from pathlib import Path
 import draw_mnist_model
 import keras
 import numpy as np
-from common import callbacks, plotting, runs, training, verdicts
+from common import callbacks, devices, plotting, runs, training, verdicts
 from common.datasets import binarized_mnist, streams
 from common.errors import InputError
 
@@ -31,14 +31,14 @@ def check(args: Namespace, images: binarized_mnist.Images) -> None:
             "training images"
         )
     training.check_evaluate_every(args, examples // args.batch_size)
-    training.held_out(args, len(images.test), EVALUATION_BATCH)
+    devices.held_out(args, len(images.test), EVALUATION_BATCH)
 
 
 def make_task(args: Namespace, images: binarized_mnist.Images) -> training.Task:
     """Compiles the model, whose loss is the variational bound in nats."""
     _, height, width = images.train.shape
     x, test_x = (part.reshape(len(part), -1) for part in images)
-    tested, batch = training.held_out(args, len(test_x), EVALUATION_BATCH)
+    tested, batch = devices.held_out(args, len(test_x), EVALUATION_BATCH)
     test_x = test_x[:tested]
     model = draw_mnist_model.build_model(
         args.norm,

@@ -6,7 +6,7 @@ from pathlib import Path
 import handwriting_generation_model
 import keras
 import numpy as np
-from common import callbacks, plotting, runs, training, verdicts
+from common import callbacks, devices, plotting, runs, training, verdicts
 from common.datasets import streams, strokes
 from common.errors import InputError
 from scipy import stats
@@ -31,7 +31,7 @@ def check(args: Namespace, data: strokes.Handwriting) -> None:
             "training lines"
         )
     training.check_evaluate_every(args, examples // args.batch_size)
-    training.held_out(args, len(data.test.points), EVALUATION_BATCH)
+    devices.held_out(args, len(data.test.points), EVALUATION_BATCH)
 
 
 def make_task(args: Namespace, data: strokes.Handwriting) -> training.Task:
@@ -68,7 +68,7 @@ def make_task(args: Namespace, data: strokes.Handwriting) -> training.Task:
     def as_fit_wants(before, symbols, points, valid):
         return (before, symbols), points, valid
 
-    tested, batch = training.held_out(
+    tested, batch = devices.held_out(
         args, len(data.test.points), EVALUATION_BATCH
     )
     train, test = shifted(*data.train), shifted(*data.test.first(tested))

@@ -11,6 +11,7 @@ import order_embeddings_model as parts
 from common import (
     baselines,
     callbacks,
+    devices,
     plotting,
     ranking,
     runs,
@@ -44,7 +45,7 @@ def check(args: Namespace, data: captions.Captions) -> None:
             "training images"
         )
     # A device with one pair of the batch has no wrong ones.
-    least = 2 * training.device_count(args)
+    least = 2 * devices.count(args)
     if args.batch_size < least:
         raise InputError(
             f"--batch-size {args.batch_size} leaves a device no wrong pairs to "
@@ -57,7 +58,7 @@ def check(args: Namespace, data: captions.Captions) -> None:
                 f"{args.fold} of --fold"
             )
     training.check_evaluate_every(args, images // args.batch_size)
-    training.held_out(args, captions.EACH * args.fold, EVALUATION_BATCH)
+    devices.held_out(args, captions.EACH * args.fold, EVALUATION_BATCH)
 
 
 def make_task(args: Namespace, data: captions.Captions) -> training.Task:
@@ -76,7 +77,7 @@ def make_task(args: Namespace, data: captions.Captions) -> training.Task:
     similarity = parts.similarity_of(args.norm)
     updates_per_pass = len(features) // args.batch_size
     dev = data.dev.first(args.fold)
-    tested, batch = training.held_out(args, len(dev.words), EVALUATION_BATCH)
+    tested, batch = devices.held_out(args, len(dev.words), EVALUATION_BATCH)
     model.compile(
         # Each gradient by itself is clipped.
         keras.optimizers.Adam(args.learning_rate, clipnorm=2.0),
@@ -100,13 +101,13 @@ def embedder(model: keras.Model, args: Namespace) -> Embed:
     """Makes a function to embeddings of captions (5 N, U) and images (N, U)."""
     # Without what `compile` made of the other.
     encoder = keras.Model(model.inputs, model.output)
-    devices = training.device_count(args)
+    sharing = devices.count(args)
 
     def embed(split):
         # None may be left out: devices that share a batch see some again.
         count = len(split.words)
-        padded, batch = training.held_out(
-            args, count + -count % devices, EVALUATION_BATCH
+        padded, batch = devices.held_out(
+            args, count + -count % sharing, EVALUATION_BATCH
         )
         both = encoder.predict(split.in_order(batch, padded), verbose=0)
         both = both[:count]

@@ -12,6 +12,7 @@ import skip_thoughts_model
 from common import (
     baselines,
     callbacks,
+    devices,
     plotting,
     runs,
     sentence_evaluation,
@@ -84,7 +85,7 @@ def check(args: Namespace, data: Data) -> None:
             f"one length among the {len(data.books.train)} to learn from"
         )
     training.check_evaluate_every(args, updates)
-    training.held_out(args, len(data.books.test), EVALUATION_BATCH)
+    devices.held_out(args, len(data.books.test), EVALUATION_BATCH)
 
 
 def compile_model(model: keras.Model, learning_rate: float) -> None:
@@ -120,7 +121,7 @@ def make_task(args: Namespace, data: Data) -> training.Task:
     )
     compile_model(model, args.learning_rate)
     updates = updates_per_pass(args, text)
-    tested, batch = training.held_out(args, len(text.test), EVALUATION_BATCH)
+    tested, batch = devices.held_out(args, len(text.test), EVALUATION_BATCH)
     return training.Task(
         model,
         lambda update: books.batches(

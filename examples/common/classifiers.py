@@ -9,7 +9,15 @@ from typing import Any
 import keras
 import numpy as np
 
-from common import baselines, callbacks, plotting, runs, training, verdicts
+from common import (
+    baselines,
+    callbacks,
+    devices,
+    plotting,
+    runs,
+    training,
+    verdicts,
+)
 from common.datasets import mnist, streams
 from common.errors import InputError
 
@@ -46,7 +54,7 @@ def check(args: Namespace, data: mnist.Digits) -> None:
             "training images"
         )
     training.check_evaluate_every(args, examples // args.batch_size)
-    training.held_out(args, len(data.test_labels), EVALUATION_BATCH)
+    devices.held_out(args, len(data.test_labels), EVALUATION_BATCH)
 
 
 def make_task(
@@ -68,7 +76,7 @@ def make_task(
         xla: whether the model gains from `training.speed`.
     """
     x, test_x = prepare(data.train_images), prepare(data.test_images)
-    tested, batch = training.held_out(args, len(test_x), EVALUATION_BATCH)
+    tested, batch = devices.held_out(args, len(test_x), EVALUATION_BATCH)
     updates_per_pass = len(x) // args.batch_size
     model = build(x.shape[1:])
     updates = args.evaluate_every or updates_per_pass

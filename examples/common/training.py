@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import importlib.util
 import os
 import platform
@@ -15,7 +14,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from common import callbacks, files
+from common import callbacks, devices, files
 from common.errors import InputError
 
 BACKUP = "backup.npz"
@@ -89,60 +88,7 @@ def check_environment(args: Namespace) -> None:
     """Refuses what the Keras backend or this machine cannot do."""
     if args.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise InputError("--tensorboard needs it: pip install tensorboard")
-    if args.distribute == "none":
-        return
-    backend = keras.backend.backend()
-    if backend not in ("tensorflow", "jax"):
-        raise InputError(
-            f"--distribute {args.distribute} works on the tensorflow and jax "
-            f"backends of Keras, not on {backend}"
-        )
-    count = device_count(args)
-    if args.batch_size % count:
-        raise InputError(
-            f"--batch-size: {args.batch_size} cannot be split evenly over "
-            f"{count} devices"
-        )
-
-
-def held_out(
-    args: Namespace, examples: int, batch_size: int
-) -> tuple[int, int]:
-    """How many held-out examples to evaluate, in batches of how many.
-
-    Devices that share a batch need equal parts of each, the last one too:
-    they leave out the last examples, fewer than there are devices.
-
-    Args:
-        args: the flags.
-        examples: those held out.
-        batch_size: the one wanted.
-
-    Raises:
-        InputError: if there are fewer examples than devices.
-    """
-    count = device_count(args)
-    if examples < count:
-        raise InputError(
-            f"the {examples} held-out examples are fewer than the {count} "
-            "devices of --distribute"
-        )
-    return examples - examples % count, max(1, batch_size // count) * count
-
-
-def device_count(args: Namespace) -> int:
-    """The devices that share a batch."""
-    return 1 if args.distribute == "none" else len(_devices())
-
-
-def _devices() -> list[str]:
-    backend = keras.backend.backend()
-    if backend == "jax":
-        return keras.distribution.list_devices()
-    if backend == "torch":
-        return [str(keras.ops.zeros(1).device)]
-    kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
-    return [device.name for device in tf.config.list_logical_devices(kind)]
+    devices.check(args)
 
 
 @contextlib.contextmanager
@@ -156,38 +102,10 @@ def environment(args: Namespace) -> Iterator[None]:
     if args.mixed_precision:
         keras.mixed_precision.set_dtype_policy(f"mixed_{args.mixed_precision}")
     try:
-        with _distribution(args.distribute):
+        with devices.distribution(args):
             yield
     finally:
         keras.mixed_precision.set_dtype_policy(policy)
-
-
-@contextlib.contextmanager
-def _distribution(kind: str) -> Iterator[None]:
-    if kind == "none":
-        yield
-    elif keras.backend.backend() == "tensorflow":
-        with _mirrored(*_devices()).scope():
-            yield
-    else:
-        before = keras.distribution.distribution()
-        keras.distribution.set_distribution(
-            keras.distribution.DataParallel(devices=_devices())
-        )
-        try:
-            yield
-        finally:
-            keras.distribution.set_distribution(before)
-
-
-@functools.cache
-def _mirrored(*devices: str) -> tf.distribute.Strategy:
-    """The strategy of all runs of a process.
-
-    In TensorFlow 2.21 the sums of a second one over the same devices have the
-    keys of the first one's, and fail where their shapes differ.
-    """
-    return tf.distribute.MirroredStrategy(devices)
 
 
 def speed(updates: int, limit: int = 50) -> dict[str, Any]:
@@ -325,7 +243,7 @@ def finish(
         backend: sys.modules[backend].__version__,
         "machine": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
-        "devices": _devices(),
+        "devices": devices.names(),
         "training_minutes": round(history.seconds / 60, 3),
     }
     files.write_json(folder / "environment.json", facts)

@@ -12,7 +12,7 @@ import attentive_reader_task
 import keras
 import numpy as np
 import pytest
-from common import cli, training
+from common import cli, devices, training
 from common.datasets import cloze, verse_questions
 from same_results import assert_same_results
 from two_devices import run_on_two_devices
@@ -145,7 +145,7 @@ def test_batches_are_those_of_the_data(few):
 
 
 def test_devices_share_the_validation_questions(few, monkeypatch):
-    monkeypatch.setattr(training, "_devices", lambda: 3 * ["CPU"])
+    monkeypatch.setattr(devices, "names", lambda: 3 * ["CPU"])
     plan = _plan("--smoke", "--batch-size", "6")
     plan.distribute = "data-parallel"
     data = attentive_reader_task.load_data(plan)

@@ -7,14 +7,14 @@ import numpy as np
 import order_embeddings
 import order_embeddings_task
 import pytest
-from common import cli, training
+from common import cli, devices
 from common.datasets import captions, strokes
 from common.errors import InputError
 
 
 @pytest.fixture(autouse=True)
 def seven_devices(monkeypatch):
-    monkeypatch.setattr(training, "_devices", lambda: 7 * ["CPU"])
+    monkeypatch.setattr(devices, "names", lambda: 7 * ["CPU"])
     monkeypatch.setattr(strokes, "SMALL_TRAINING_TEXTS", 14)
     monkeypatch.setattr(strokes, "SMALL_TEST_TEXTS", 64)
     monkeypatch.setattr(captions, "SMALL_COUNTS", (28, 40, 40))
@@ -49,14 +49,14 @@ def test_every_batch_can_be_shared(name, sizes):
 
 def test_sizes_of_sets_and_batches():
     args = _plan(order_embeddings.EXPERIMENT)
-    assert training.held_out(args, 384, 128) == (378, 126)
-    assert training.held_out(args, 7, 128) == (7, 126)
+    assert devices.held_out(args, 384, 128) == (378, 126)
+    assert devices.held_out(args, 7, 128) == (7, 126)
     # No fewer than the devices in a batch.
-    assert training.held_out(args, 384, 5) == (378, 7)
+    assert devices.held_out(args, 384, 5) == (378, 7)
     with pytest.raises(InputError, match="the 6 held-out examples are fewer "):
-        training.held_out(args, 6, 128)
+        devices.held_out(args, 6, 128)
     args.distribute = "none"
-    assert training.held_out(args, 385, 128) == (385, 128)
+    assert devices.held_out(args, 385, 128) == (385, 128)
 
 
 @pytest.mark.full

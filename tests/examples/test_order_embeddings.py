@@ -9,7 +9,7 @@ import numpy as np
 import order_embeddings as script
 import order_embeddings_task
 import pytest
-from common import files, ranking, training
+from common import devices, files, ranking, training
 from common.datasets import captions
 from common.errors import InputError
 from same_results import assert_same_results
@@ -183,7 +183,7 @@ def test_bad_flags(capsys, tmp_path, monkeypatch, flags, message):
 
 
 def test_devices_share_a_batch_and_have_wrong_pairs(monkeypatch):
-    monkeypatch.setattr(training, "_devices", lambda: ["CPU:0", "CPU:1"])
+    monkeypatch.setattr(devices, "names", lambda: ["CPU:0", "CPU:1"])
     args = Namespace(
         **{"batch_size": 3, "fold": 20, "epochs": 1},
         **{"evaluate_every": None, "distribute": "data-parallel"},

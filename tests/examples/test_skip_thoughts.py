@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import skip_thoughts as script
 import skip_thoughts_task
-from common import cli, files, sentence_evaluation, training
+from common import cli, devices, files, sentence_evaluation
 from common.datasets import books, sentence_tasks
 from common.errors import InputError
 from same_results import assert_same_results
@@ -335,11 +335,11 @@ def test_mixed_precision(tmp_path, text, dtype):
     assert rows[0]["val_nll"] == pytest.approx(rows[1]["val_nll"], rel=0.05)
 
 
-@pytest.mark.parametrize("devices", [1, 2, 3])
+@pytest.mark.parametrize("number", [1, 2, 3])
 def test_any_number_of_devices_share_what_is_held_out(
-    text, monkeypatch, devices
+    text, monkeypatch, number
 ):
-    monkeypatch.setattr(training, "_devices", lambda: devices * ["CPU"])
+    monkeypatch.setattr(devices, "names", lambda: number * ["CPU"])
     (plan,) = _plans(_flags(text, "--evaluate-every", "1"))
     plan.distribute = "data-parallel"
     monkeypatch.setattr(skip_thoughts_task, "EVALUATION_BATCH", 4)
@@ -347,12 +347,12 @@ def test_any_number_of_devices_share_what_is_held_out(
     skip_thoughts_task.check(plan, data)
     batches = skip_thoughts_task.make_task(plan, data).validation_data
     sizes = [len(x[0]) for x, *_ in batches]
-    assert sizes == {1: [4, 3], 2: [4, 2], 3: [3, 3]}[devices]
+    assert sizes == {1: [4, 3], 2: [4, 2], 3: [3, 3]}[number]
 
 
 @pytest.mark.full
 def test_what_is_held_out_of_the_bible_is_shared(monkeypatch):
-    monkeypatch.setattr(training, "_devices", lambda: ["a", "b"])
+    monkeypatch.setattr(devices, "names", lambda: ["a", "b"])
     (plan,) = _plans(["--distribute", "data-parallel", "--units", "4"])
     data = Namespace(books=books.load(plan))
     held_out = len(data.books.test)
@@ -363,7 +363,7 @@ def test_what_is_held_out_of_the_bible_is_shared(monkeypatch):
 
 
 def test_fewer_triples_than_devices_are_refused(text, monkeypatch):
-    monkeypatch.setattr(training, "_devices", lambda: 4 * ["CPU"])
+    monkeypatch.setattr(devices, "names", lambda: 4 * ["CPU"])
     (plan,) = _plans(_flags(text, "--evaluate-every", "1"))
     plan.distribute = "data-parallel"
     data = Namespace(books=books.load(plan)._replace(test=np.arange(1, 4)))

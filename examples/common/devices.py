@@ -1,0 +1,99 @@
+"""The devices of a machine, and `--distribute`: how they share batches."""
+
+import contextlib
+import functools
+from argparse import Namespace
+from collections.abc import Iterator
+
+import keras
+import tensorflow as tf
+
+from common.errors import InputError
+
+
+def check(args: Namespace) -> None:
+    """Refuses a --distribute that backend or batch size do not allow."""
+    if args.distribute == "none":
+        return
+    backend = keras.backend.backend()
+    if backend not in ("tensorflow", "jax"):
+        raise InputError(
+            f"--distribute {args.distribute} works on the tensorflow and jax "
+            f"backends of Keras, not on {backend}"
+        )
+    number = count(args)
+    if args.batch_size % number:
+        raise InputError(
+            f"--batch-size: {args.batch_size} cannot be split evenly over "
+            f"{number} devices"
+        )
+
+
+def held_out(
+    args: Namespace, examples: int, batch_size: int
+) -> tuple[int, int]:
+    """How many held-out examples to evaluate, in batches of how many.
+
+    Devices that share a batch need equal parts of each, the last one too:
+    they leave out the last examples, fewer than there are devices.
+
+    Args:
+        args: the flags.
+        examples: those held out.
+        batch_size: the one wanted.
+
+    Raises:
+        InputError: if there are fewer examples than devices.
+    """
+    number = count(args)
+    if examples < number:
+        raise InputError(
+            f"the {examples} held-out examples are fewer than the {number} "
+            "devices of --distribute"
+        )
+    return examples - examples % number, max(1, batch_size // number) * number
+
+
+def count(args: Namespace) -> int:
+    """The devices that share a batch."""
+    return 1 if args.distribute == "none" else len(names())
+
+
+def names() -> list[str]:
+    """The devices of this machine on which models are trained."""
+    backend = keras.backend.backend()
+    if backend == "jax":
+        return keras.distribution.list_devices()
+    if backend == "torch":
+        return [str(keras.ops.zeros(1).device)]
+    kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
+    return [device.name for device in tf.config.list_logical_devices(kind)]
+
+
+@contextlib.contextmanager
+def distribution(args: Namespace) -> Iterator[None]:
+    """Models that are built and trained inside use all that `args` asks for."""
+    if args.distribute == "none":
+        yield
+    elif keras.backend.backend() == "tensorflow":
+        with _mirrored(*names()).scope():
+            yield
+    else:
+        before = keras.distribution.distribution()
+        keras.distribution.set_distribution(
+            keras.distribution.DataParallel(devices=names())
+        )
+        try:
+            yield
+        finally:
+            keras.distribution.set_distribution(before)
+
+
+@functools.cache
+def _mirrored(*devices: str) -> tf.distribute.Strategy:
+    """The strategy of all runs of a process.
+
+    In TensorFlow 2.21 the sums of a second one over the same devices have the
+    keys of the first one's, and fail where their shapes differ.
+    """
+    return tf.distribute.MirroredStrategy(devices)
