@@ -3,6 +3,7 @@
 from argparse import Namespace
 from pathlib import Path
 
+import handwriting_generation_mixture
 import handwriting_generation_model
 import keras
 import numpy as np
@@ -49,12 +50,12 @@ def make_task(args: Namespace, data: strokes.Handwriting) -> training.Task:
     updates_per_pass = len(data.train.points) // args.batch_size
     model.compile(
         keras.optimizers.Adam(args.learning_rate, global_clipnorm=10.0),
-        handwriting_generation_model.MixtureNLL(
+        handwriting_generation_mixture.MixtureNLL(
             reduction="mean_with_sample_weight"
         ),
         weighted_metrics=[
             keras.metrics.MeanMetricWrapper(
-                handwriting_generation_model.mixture_nll, name="nll"
+                handwriting_generation_mixture.mixture_nll, name="nll"
             )
         ],
         **training.speed(args.evaluate_every or updates_per_pass),
