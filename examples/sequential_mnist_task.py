@@ -1,6 +1,8 @@
 """Data and training of `sequential_mnist.py`."""
 
+import dataclasses
 from argparse import Namespace
+from typing import Any
 
 import keras
 import numpy as np
@@ -8,6 +10,11 @@ import sequential_mnist_model
 from common import classifiers, training, verdicts
 from common.datasets import mnist
 from common.errors import InputError
+
+import keras_ln
+
+# The batches whose statistics are averaged.
+AVERAGED = 50
 
 
 def order_of_pixels(order: str, pixels: int) -> np.ndarray:
@@ -35,10 +42,31 @@ def load_data(args: Namespace) -> mnist.Digits:
     )
 
 
+class FreshStatistics(keras.callbacks.Callback):
+    """Averages the batch statistics anew before every evaluation.
+
+    Over many steps small differences between moving averages and the batches
+    add up. Training sees the batches' own statistics.
+    """
+
+    def __init__(self, batches: Any, number: int):
+        super().__init__()
+        self.batches = batches
+        self.number = number
+
+    def on_test_begin(self, logs=None):
+        compiled = self.model.jit_compile
+        self.model.jit_compile = False  # For so few batches it would not pay.
+        keras_ln.reestimate_statistics(
+            self.model, self.batches, steps=self.number
+        )
+        self.model.jit_compile = compiled
+
+
 def make_task(args: Namespace, digits: mnist.Digits) -> training.Task:
     """Compiles the model and orders the pixels."""
     order = order_of_pixels(args.order, digits.train_images[0].size)
-    return classifiers.make_task(
+    task = classifiers.make_task(
         args,
         digits,
         lambda images: images.reshape(len(images), -1, 1)[:, order],
@@ -49,6 +77,11 @@ def make_task(args: Namespace, digits: mnist.Digits) -> training.Task:
             args.learning_rate, momentum=0.9, global_clipnorm=1.0
         ),
     )
+    if args.norm != "batch":
+        return task
+    number = min(AVERAGED, task.updates_per_pass)
+    fresh = FreshStatistics(task.batches(0), number)
+    return dataclasses.replace(task, extra_callbacks=[fresh])
 
 
 PROCEDURE = classifiers.procedure(

@@ -119,7 +119,7 @@ def _hypermodel(procedure: runs.Procedure, args: Namespace, data: Any) -> Any:
                     shuffle=False,
                     initial_epoch=initial_epoch,
                     validation_data=self.task.validation_data,
-                    callbacks=[*callbacks, *shown],
+                    callbacks=[*self.task.extra_callbacks, *callbacks, *shown],
                     **kwargs,
                 )
             if not all(map(math.isfinite, history.history["val_loss"])):

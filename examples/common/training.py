@@ -31,6 +31,7 @@ class Task:
         updates_per_pass: the batches of one pass.
         validation_data: as of `model.fit`.
         vocabulary: where the inputs are numbers of words, the words.
+        extra_callbacks: those that its training needs, without a state.
     """
 
     model: keras.Model
@@ -38,9 +39,14 @@ class Task:
     updates_per_pass: int
     validation_data: Any
     vocabulary: Sequence[str] | None = None
+    extra_callbacks: Sequence[keras.callbacks.Callback] = ()
 
     def fit(
-        self, folder: Path, args: Namespace, **options: Any
+        self,
+        folder: Path,
+        args: Namespace,
+        extra_callbacks: Sequence[keras.callbacks.Callback] = (),
+        **options: Any,
     ) -> callbacks.History:
         """Trains as `training.fit` says, and writes the vocabulary."""
         scale_matrices(self.model, args.scale)
@@ -52,6 +58,7 @@ class Task:
             args,
             updates_per_pass=self.updates_per_pass,
             validation_data=self.validation_data,
+            extra_callbacks=[*self.extra_callbacks, *extra_callbacks],
             **options,
         )
 

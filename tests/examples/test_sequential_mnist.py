@@ -79,6 +79,26 @@ def test_the_noise_is_for_training_alone():
     assert np.abs(one - two).max() > 1e-3
 
 
+@pytest.mark.parametrize("norm", ["batch", "layer"])
+def test_batches_are_averaged_anew_before_an_evaluation(norm, tmp_path):
+    parser = cli._parser(script.EXPERIMENT)
+    (plan,) = cli.plans(
+        script.EXPERIMENT, parser.parse_args(["--smoke", "--norm", norm])
+    )
+    plan.epochs = 1
+    digits = mnist.small_digits().first(256, 64)
+    task = sequential_mnist_task.make_task(plan, digits)
+    history = task.fit(tmp_path, plan)
+    # The model is saved after its evaluation: it has what was averaged.
+    model = keras.saving.load_model(tmp_path / "model.keras")
+    before = model.get_weights()
+    keras_ln.reestimate_statistics(model, task.batches(0), steps=4)
+    for one, two in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
+    found = model.evaluate(task.validation_data, verbose=0)[0]
+    assert found == pytest.approx(history.rows[-1]["val_loss"], rel=1e-4)
+
+
 def test_black_pixels_do_not_make_the_gradient_infinite():
     # From an initial h of zero it would overflow after some ten of them.
     model = sequential_mnist_model.build_model("layer", units=8, steps=40)
