@@ -21,6 +21,8 @@ from common.errors import InputError, check_tensorflow
 KEPT = Path(__file__).resolve().parent / "results"
 # Of a comparison, and of each of its runs. Figures and tables are drawn anew.
 OF_ALL = ("args.json", "comparison.json", "floors.json", "tuning.csv")
+# One of them is there as soon as something is finished: a seed, a grid.
+FINISHED = ("comparison.json", "tuning.csv")
 OF_RUN = ("args.json", "environment.json", "history.csv", "metrics.json")
 
 
@@ -50,8 +52,8 @@ def keep(source: Path, folder: Path) -> None:
         InputError: if it is no comparison, or neither its grid nor one of its
             seeds is finished.
     """
-    if not any((source / name).is_file() for name in OF_ALL[1:]):
-        raise InputError(f"{source} has no {' and no '.join(OF_ALL[1:])}")
+    if not any((source / name).is_file() for name in FINISHED):
+        raise InputError(f"{source} has no {' and no '.join(FINISHED)}")
     copy(source, folder)
 
 
@@ -61,15 +63,15 @@ def restore(source: Path, folder: Path) -> None:
     Raises:
         InputError: if nothing is kept there, or the folder has something in it.
     """
-    _check_kept(source, "args.json")
+    _check_kept(source)
     files.check_folder(folder)
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} is not empty")
     copy(source, folder)
 
 
-def _check_kept(folder: Path, name: str) -> None:
-    if not (folder / name).is_file():
+def _check_kept(folder: Path) -> None:
+    if not (folder / "args.json").is_file():
         raise InputError(
             f"nothing of the name {folder.name} is in {folder.parent}"
         )
@@ -125,7 +127,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             path.parent.name for path in KEPT.glob("*/comparison.json")
         )
         for name in names:
-            _check_kept(KEPT / name, "comparison.json")
+            _check_kept(KEPT / name)
+            if not (KEPT / name / "comparison.json").is_file():
+                raise InputError(f"{name} has no finished seed to draw")
             print(f"{name}\n{draw(KEPT / name)}")
     except InputError as error:
         parser.error(str(error))

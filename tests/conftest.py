@@ -82,13 +82,17 @@ def pytest_addoption(parser):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config):
-    """A process per core; none beside pytest's own for a single file.
+    """One process per core, at most 8; a single file runs in pytest's own.
 
-    Each needs seconds for its imports, and up to 7 GB for what XLA compiles.
+    Each takes seconds for its imports, and up to 7 GB for what XLA compiles.
     """
     paths = [argument.partition("::")[0] for argument in config.args]
     if len(paths) == 1 and Path(paths[0]).is_file():
         return 0
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None  # xdist reads it.
+    if hasattr(os, "sched_getaffinity"):
+        return min(len(os.sched_getaffinity(0)), 8)
     return min(os.cpu_count() or 1, 8)
 
 
@@ -195,7 +199,7 @@ def seeds_of_one_backend():
 
 
 @pytest.fixture(autouse=True)
-def same_start(seeds_of_one_backend):
+def same_start():
     """Every test starts from the same seed and leaves no global setting."""
     import keras
 

@@ -19,6 +19,11 @@ if os.environ.get("KERAS_BACKEND") == "torch":
     counted = {}
     calls = []
 
+    def pytest_configure(config):
+        """Starts anew; in the first process alone."""
+        if not hasattr(config, "workerinput"):
+            FILE.unlink(missing_ok=True)
+
     def pytest_collection_finish():
         """Notes all calls."""
         from keras_ln.ops.recurrence import native
@@ -50,7 +55,9 @@ else:
     uncalled = set()
 
     def pytest_configure(config):
-        """Reads the file; refuses one by which almost nothing would run."""
+        """Reads the file; refuses it if no test called a kernel."""
+        if not FILE.exists():
+            raise pytest.UsageError(f"no {FILE}: first run the tests on torch")
         lines = [line.split(" ", 1) for line in FILE.read_text().splitlines()]
         uncalled.update(name for count, name in lines if count == "0")
         if len(uncalled) == len(lines):

@@ -101,6 +101,11 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     write_text(path, text.getvalue())
 
 
+def cell(value: Any) -> str:
+    """What `write_csv` writes for a value."""
+    return "" if value is None else str(value)
+
+
 def read_table(path: Path) -> list[dict[str, str]]:
     """Reads a CSV file; what stands in its cells is not interpreted."""
     with path.open(encoding="utf-8", newline="") as file:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 _NOT_RECORDED = ("compare", "output_dir", "resume", "tensorboard")
 # Of a comparison; they are in the results of its runs.
 _OF_COMPARISONS = ("tune", "tune_epochs")
-# Of data; they may lie elsewhere when a run goes on, under the same name.
-_FOLDERS = ("data", "data_dir")
+# Of what is kept in results/ they have the last part alone.
+_PATHS = ("data", "data_dir", "eval_dir", "word_vectors")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,8 +105,8 @@ def open_folder(folder: Path, record: dict[str, Any], resume: bool) -> None:
     args_file = folder / "args.json"
     if args_file.exists():
         found = _read_record(args_file)
-        for name in _FOLDERS:
-            if _moved(found.get(name), record.get(name)):
+        for name in _PATHS:
+            if _is_shortened(found.get(name), record.get(name)):
                 found[name] = record[name]
         more = record.get("compare") and _adds_seeds(found, record)
         if more:
@@ -139,10 +139,14 @@ def open_folder(folder: Path, record: dict[str, Any], resume: bool) -> None:
     files.write_json(args_file, record)
 
 
-def _moved(there: Any, here: Any) -> bool:
-    """Whether these are two paths whose last part is the same."""
-    paths = isinstance(there, str) and isinstance(here, str)
-    return paths and Path(there).name == Path(here).name
+def _is_shortened(there: Any, here: Any) -> bool:
+    """Whether `there` is the last part of the absolute path `here`."""
+    return (
+        isinstance(here, str)
+        and Path(here).is_absolute()
+        and there == Path(here).name
+        and there not in ("embedded", "tfds")
+    )
 
 
 def _adds_seeds(found: dict[str, Any], record: dict[str, Any]) -> bool:

@@ -41,33 +41,39 @@ def choose(
 ) -> list[Namespace]:
     """Runs the grids, or goes on with them, and writes `tuning.csv`.
 
-    Where that table is there, the grids are finished.
+    Where that table is there, the grids are finished, and it is read.
 
     Returns:
         The plans, each with what was best for its kind.
     """
     table = folder / "tuning.csv"
     if not table.exists():
-        files.write_csv(
-            table, _grids(experiment, procedure, plans, data, folder)
-        )
-    rows = files.read_table(table)
-    print(tables.of_rows(rows))
+        rows = _grids(experiment, procedure, plans, data, folder)
+        files.write_csv(table, rows)
+        print(tables.of_rows(rows))
     names = ("norm", *experiment.compared)
-    winners = {
-        tuple(row[name] for name in names): {
-            name: float(row[name])
-            for name in grids.varied(experiment)
-            if row[name]
+    try:
+        winners = {
+            tuple(row[name] for name in names): {
+                name: float(row[name])
+                for name in grids.varied(experiment)
+                if row[name]
+            }
+            for row in files.read_table(table)
+            if row["chosen"]
         }
-        for row in rows
-        if row["chosen"]
-    }
+        found = [
+            winners[tuple(files.cell(vars(plan)[name]) for name in names)]
+            for plan in plans
+        ]
+    except (KeyError, ValueError) as error:
+        raise InputError(
+            f"{table} is not what --tune has written ({error!r}); remove it "
+            "to go on with the grid"
+        ) from error
     return [
-        Namespace(
-            **vars(plan) | winners[tuple(str(vars(plan)[n]) for n in names)]
-        )
-        for plan in plans
+        Namespace(**vars(plan) | point)
+        for plan, point in zip(plans, found, strict=True)
     ]
 
 

@@ -20,6 +20,7 @@ from common import (
     runs,
     selection,
 )
+from common.errors import InputError
 
 # What a run ends with, by kind, learning rate, and gain or scale: the best
 # settings of the two kinds differ.
@@ -125,6 +126,60 @@ def test_every_kind_gets_what_is_best_for_it(tmp_path, experiment, trained):
     assert [(row["norm"], row["learning rate"]) for row in table[:2]] == [
         *(("none", "0.003"), ("layer", "0.0003"))
     ]
+
+
+def test_kinds_that_lack_what_a_comparison_varies(
+    tmp_path, experiment, trained
+):
+    experiment = dataclasses.replace(
+        experiment,
+        compared={"gain": (0.1, 1.0)},
+        tuned=("scale", (0.3, 1.0, 3.0)),
+    )
+    flags = ["--tune", "--seed", "0"]
+    for more in ([], ["--resume"]):
+        assert _run(experiment, tmp_path / "runs", *flags, *more) == 0
+    rest = [plan for plan, _ in trained if plan.seed != grids.SEED]
+    found = [(p.norm, p.gain, p.learning_rate) for p in rest]
+    assert found == [
+        *(("none", None, 3e-3), ("layer", 0.1, 3e-4), ("layer", 1.0, 3e-4))
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "norm,chosen\nlayer,yes\n"])
+def test_a_damaged_table_of_a_grid_is_told(tmp_path, experiment, capsys, text):
+    folder = tmp_path / "runs"
+    flags = ["--tune", "--seed", "0"]
+    assert _run(experiment, folder, *flags) == 0
+    (folder / "tuning.csv").write_text(text)
+    with pytest.raises(SystemExit) as end:
+        _run(experiment, folder, *flags, "--resume")
+    assert end.value.code == 2
+    assert "tuning.csv is not what --tune has written" in (
+        capsys.readouterr().err
+    )
+
+
+def test_other_data_of_the_same_name_are_refused(tmp_path, capsys):
+    record = {"compare": False, "data": "/a/MNIST/raw"}
+    runs.open_folder(tmp_path / "run", record, resume=False)
+    for other in ("/a/FashionMNIST/raw", "raw", "embedded"):
+        with pytest.raises(InputError, match="holds another run"):
+            runs.open_folder(
+                tmp_path / "run", record | {"data": other}, resume=True
+            )
+    for there, here in (("raw", "/b/raw"), ("reviews", "/c/reviews")):
+        name = "data" if there == "raw" else "eval_dir"
+        folder = tmp_path / name
+        runs.open_folder(folder, record | {name: there}, resume=False)
+        runs.open_folder(folder, record | {name: here}, resume=True)
+    for there in ("tfds", "embedded"):
+        folder = tmp_path / there
+        runs.open_folder(folder, record | {"data": there}, resume=False)
+        with pytest.raises(InputError, match="holds another run"):
+            runs.open_folder(
+                folder, record | {"data": f"/d/{there}"}, resume=True
+            )
 
 
 def test_the_test_part_has_no_say(tmp_path, experiment, trained):
@@ -339,18 +394,22 @@ def test_no_path_of_a_machine_is_kept(tmp_path, experiment):
 
 
 def test_what_is_no_comparison_is_told(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(results, "KEPT", tmp_path / "kept")
+    kept = tmp_path / "kept"
+    monkeypatch.setattr(results, "KEPT", kept)
+    (kept / "grid").mkdir(parents=True)
+    files.write_json(kept / "grid" / "args.json", {})
     for flags, message in (
         (["keep", str(tmp_path), "x"], "has no comparison.json and no"),
         (["restore", "x", str(tmp_path / "runs")], "nothing of the name x is"),
         (["keep", str(tmp_path), "../x"], "expected letters, digits, - and _"),
         (["draw", "x"], "nothing of the name x is in"),
+        (["draw", "grid"], "grid has no finished seed to draw"),
     ):
         with pytest.raises(SystemExit) as end:
             results.main(flags)
         assert end.value.code == 2
         assert message in capsys.readouterr().err
-    assert not (tmp_path / "kept").exists()
+    assert [path.name for path in kept.iterdir()] == ["grid"]
 
 
 def test_titles_name_data_sizes_and_seeds(tmp_path, experiment, monkeypatch):
