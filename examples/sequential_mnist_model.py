@@ -8,6 +8,23 @@ from keras import layers, ops
 import keras_ln
 
 
+@keras.saving.register_keras_serializable(package="keras_ln_examples")
+class InitialNoise(layers.GaussianNoise):
+    """Noise in training, and while batch statistics are averaged.
+
+    The statistics of steps that have seen black pixels alone are those of the
+    noise.
+
+    Attributes:
+        averaging: whether statistics are averaged.
+    """
+
+    averaging = False
+
+    def call(self, inputs, training=False):
+        return super().call(inputs, training=training or self.averaging)
+
+
 def build_model(
     norm: str = "layer",
     units: int = 100,
@@ -39,7 +56,7 @@ def build_model(
         # The quick preset has too few updates for a momentum of 0.99.
         lstm = keras_ln.BNLSTM(units, momentum=0.9, **kwargs)
         zeros = ops.tile(ops.zeros_like(inputs[:, 0]), (1, units))
-        noisy = layers.GaussianNoise(noise, seed=_new_seed())(zeros)
+        noisy = InitialNoise(noise, seed=_new_seed())(zeros)
         initial_state = [noisy, zeros]
     elif norm == "layer":
         lstm = keras_ln.LNLSTM(units, **kwargs)
