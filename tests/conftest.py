@@ -57,7 +57,12 @@ AS_IT_IS = (
 # shape takes a compilation, expensive.
 FULL_ON_JAX = (
     *("analysis", "compat", "reliability", "test_exports.py"),
-    *("test_statistics.py", "test_dropout.py", "test_keras_usage.py"),
+    *(
+        "test_statistics.py",
+        "test_dropout.py",
+        "test_keras_usage.py",
+        "test_stateful.py",
+    ),
     *("test_swapped_for_keras.py", "test_conversion.py"),
     *("test_conversion_of_models.py", "test_conversion_of_parts.py"),
     *("test_arguments.py", "test_sequence_arguments.py", "test_tuning.py"),

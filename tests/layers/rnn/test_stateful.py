@@ -1,0 +1,103 @@
+"""State that is kept between calls, and steps that are unrolled."""
+
+import keras
+import numpy as np
+import pytest
+from backend_gradients import BACKEND
+from descriptors import (
+    SEQUENCE_LAYERS,
+    D,
+    T,
+)
+from recurrence import MASKS, Problem, same
+from tolerances import FLOAT64
+
+
+def to_numpy(x):
+    return keras.ops.convert_to_numpy(x)
+
+
+@pytest.mark.parametrize("use_fused", [False, "auto"])
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_stateful(row, use_fused):
+    """Two halves of a sequence, one after the other, are the whole."""
+    # Inference: the batch-normalised layer counts steps anew in each call,
+    # so it gets one row of statistics.
+    arguments = {"return_sequences": True, "use_fused": use_fused}
+    if row.batch_statistics:
+        arguments["max_steps"] = 1
+    problem = Problem(row, arguments)
+    whole = problem.outputs(problem.layer())[0]
+    layer = problem.layer(stateful=True)
+    first, second = (
+        to_numpy(layer(problem.x[:, half]))
+        for half in (slice(0, 3), slice(3, 4))
+    )
+    np.testing.assert_allclose(
+        np.concatenate([first, second], axis=1), whole, **FLOAT64
+    )
+    kept = [to_numpy(state).copy() for state in layer.states]
+    np.testing.assert_allclose(kept[0], whole[:, -1], **FLOAT64)
+    layer.reset_state()
+    assert all((to_numpy(state) == 0.0).all() for state in layer.states)
+    again = to_numpy(layer(problem.x[:, :3]))
+    np.testing.assert_array_equal(again, first)
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_stateful_needs_the_batch_size(row):
+    layer = row.make(stateful=True)
+    with pytest.raises(ValueError, match="batch size must be static"):
+        layer(keras.Input((T, D)))
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_stateful_training(row):
+    """The gradient does not reach back beyond the call."""
+    problem = Problem(row, {"stateful": True}, training=True)
+    layer = problem.layer()
+    problem.outputs(layer)
+    carried = [to_numpy(state).copy() for state in layer.states]
+    result = problem.run(layer)
+    twin = Problem(row, {}, training=True, given_states=True)
+    twin.states = carried
+    expected = twin.run(twin.layer())
+    np.testing.assert_allclose(
+        result.outputs[0], expected.outputs[0], **FLOAT64
+    )
+    for name, gradient in result.gradients.items():
+        np.testing.assert_allclose(
+            gradient, expected.gradients[name], err_msg=name, **FLOAT64
+        )
+
+
+@pytest.mark.parametrize("mask", ["none", "middle"])
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_unroll(row, mask):
+    problem = Problem(
+        row,
+        {
+            "return_state": True,
+            "return_sequences": True,
+            "go_backwards": mask == "none",
+        },
+        mask=MASKS[mask],
+        training=True,
+    )
+    unrolled = problem.layer(unroll=True)
+    same(problem.run(unrolled), problem.run(problem.layer()))
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_unroll_needs_the_length(row):
+    problem = Problem(row, {"unroll": True})
+    options = {"compiled": True, "unknown_sizes": True}
+    if BACKEND == "tensorflow":
+        with pytest.raises(ValueError, match="(?i)unroll.*time"):
+            problem.run(problem.layer(), **options)
+    else:  # JAX and torch always know it
+        same(
+            problem.run(problem.layer(), **options),
+            problem.run(problem.layer(unroll=False)),
+        )
