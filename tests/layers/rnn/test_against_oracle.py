@@ -1,9 +1,13 @@
 """Every sequence layer against its oracle: outputs, states, all gradients."""
 
+import keras
+import numpy as np
 import pytest
-from descriptors import BY_NAME, SEQUENCE_LAYERS
+from backend_gradients import forward
+from descriptors import BY_NAME, SEQUENCE_LAYERS, D, U, named_weights
 from pairwise import pairwise, parameters
 from recurrence import MASKS, Problem, arguments_of
+from tolerances import FLOAT32
 
 from keras_ln import backend
 
@@ -68,3 +72,70 @@ def test_values_and_gradients(case, monkeypatch):
         training=case.get("training", False),
     )
     problem.check(compiled=case["compiled"])
+
+
+@pytest.mark.parametrize("use_fused", [False, "auto"])
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_single_precision(row, use_fused):
+    arguments = {
+        "use_fused": use_fused,
+        "return_sequences": True,
+        "return_state": True,
+    }
+    problem = Problem(row, arguments, mask=MASKS["middle"], given_states=True)
+    layer = problem.layer(dtype="float32")
+    result = problem.check(layer, FLOAT32)
+    assert {output.dtype for output in result.outputs} == {np.dtype("float32")}
+
+
+@pytest.mark.parametrize("use_fused", [False, "auto"])
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_every_array_matters(row, use_fused):
+    """No agreement by accident: each weight and state moves the output."""
+    arguments = {"use_fused": use_fused, "return_sequences": True}
+    problem = Problem(row, arguments, given_states=True)
+    layer = problem.layer()
+    compiled = forward(layer)
+
+    def change():
+        (y,) = compiled(problem.x, initial_state=problem.states)
+        return abs(y - before).max()
+
+    (before,) = compiled(problem.x, initial_state=problem.states)
+    rng = np.random.default_rng(3)
+    for variable in layer.weights:
+        value = variable.numpy().copy()
+        # Not a common shift or scale, which a norm would undo.
+        variable.assign(value * (1.0 + 0.1 * rng.normal(size=value.shape)))
+        assert change() > 1e-5, variable.name
+        variable.assign(value)
+    for k, state in enumerate(problem.states):
+        kept = state.copy()
+        state *= 1.0 + 0.1 * rng.normal(size=state.shape)
+        assert change() > 1e-5, f"state{k}"
+        state[:] = kept
+    assert change() == 0.0
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_cell_is_one_step(row):
+    """The bare cell, one call per step, gives the layer's inference."""
+    problem = Problem(row, {"return_sequences": True}, given_states=True)
+    layer = problem.layer()
+    (expected,), *_ = problem.expected(layer)
+    cell = BY_NAME[row.cell].make(dtype="float64")
+    cell.build((len(problem.x), D))
+    weights = named_weights(layer)
+    for variable in cell.weights:
+        variable.assign(weights[variable.name])
+    states = [keras.ops.convert_to_tensor(state) for state in problem.states]
+    if row.batch_statistics:
+        states.append(keras.ops.zeros((len(problem.x), 1), "float32"))
+    if row.state_count == 1:
+        (states,) = states
+    for t in range(problem.x.shape[1]):
+        h, states = cell(problem.x[:, t], states, training=False)
+        assert h.shape == (len(problem.x), U)
+        np.testing.assert_allclose(
+            keras.ops.convert_to_numpy(h), expected[:, t], rtol=1e-10
+        )
