@@ -6,6 +6,7 @@ Letters: B batch, T time, F features, S the steps that have moving statistics
 of their own (`max_steps`).
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,8 +25,9 @@ def batch_statistics(
 ) -> tuple[Any, Any]:
     """Mean and variance over `axes` of the elements of `x` that count.
 
-    Two passes, in at least float32. With axes (0,) and x (B, T, F) these are
-    the statistics of each time step.
+    Two passes, in at least float32, of which the second corrects the mean of
+    the first (Chan, Golub and LeVeque, 1983). With axes (0,) and x (B, T, F)
+    these are the statistics of each time step.
 
     Args:
         x: floating-point tensor.
@@ -52,17 +54,24 @@ def batch_statistics(
         )
     x = keras.ops.cast(x, arguments.at_least_float32(x.dtype))
     if mask is None:
-        n = _count(x, axes)
+        n = count = _count(x, axes)
         mean = backend.mean(x, axes, keepdims=True)
         d = x - mean
     else:
         weights = keras.ops.cast(mask, x.dtype)
         n = backend.sum(weights, axes, keepdims=True)
+        count = keras.ops.maximum(n, 1.0)
         # Selected, not multiplied: padding may hold NaN.
         mean = backend.sum(keras.ops.where(mask, x, 0.0), axes, keepdims=True)
-        mean = mean / keras.ops.maximum(n, 1.0)
+        mean = mean / count
         d = keras.ops.where(mask, x - mean, 0.0)
+    # XLA's sums on CPUs are off by up to n roundings. Without this correction
+    # of the mean, equal elements would have a variance.
+    rest = backend.sum(d, axes, keepdims=True)
     squares = backend.sum(d * d, axes, keepdims=True)
+    excess = backend.where(squares < math.inf, rest * (rest / count), 0.0)
+    squares = backend.relu(squares - excess)
+    mean = mean + rest / count
     variance = squares / (n - 1.0 if unbiased else n)
     if mask is not None:
         variance = keras.ops.where(n > 0, variance, 1.0)

@@ -57,7 +57,8 @@ def test_fit_over_many_lengths(row):
     """As with the cell loop, to rounding."""
     rng = np.random.default_rng(3)
     lengths = (3, 1, 4, 2, 3)
-    x = [rng.normal(size=(n % 3 + 2, n, D)).astype("float32") for n in lengths]
+    # Batch normalisation of a few rows multiplies rounding errors.
+    x = [rng.normal(size=(n % 3 + 16, n, D)).astype("float32") for n in lengths]
     y = [x_.mean((1, 2)) for x_ in x]
 
     class Batches(keras.utils.PyDataset):
