@@ -155,7 +155,7 @@ def update_step_statistics(
 ) -> tuple[Any, Any]:
     """Moves the averages of steps 1 to min(S, T); the others stay."""
     steps = keras.ops.shape(mean)[0]
-    index = keras.ops.arange(moving_mean.shape[0])
+    index = keras.ops.arange(moving_mean.shape[0], dtype="int32")
     row = keras.ops.minimum(index, steps - 1)
     present = index < steps
     if valid is not None:
@@ -176,7 +176,7 @@ def statistics_of_steps(
     steps: Any,
 ) -> Any:
     """Rows (T, F) for steps 0 to `steps` - 1; the last one serves beyond S."""
-    index = keras.ops.arange(steps)
+    index = keras.ops.arange(steps, dtype="int32")
     row = keras.ops.minimum(index, moving.shape[0] - 1)
     return keras.ops.take(keras.ops.convert_to_tensor(moving), row, axis=0)
 

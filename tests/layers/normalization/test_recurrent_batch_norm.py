@@ -330,3 +330,26 @@ def test_wrong_inputs():
         for training in (True, False):
             with pytest.raises(ValueError, match=r"`mask` must have the shape"):
                 layer(x, training=training, mask=np.ones(shape, bool))
+
+
+@pytest.mark.compiled
+def test_unknown_lengths_where_everything_is_float64():
+    """Keras then counts in int64, and TensorFlow's shapes stay int32."""
+    keras.config.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")
+    model = keras.Sequential(
+        [
+            keras.Input((None, F)),
+            RecurrentBatchNorm(max_steps=3, momentum=0.9),
+            keras.layers.GlobalAveragePooling1D(),
+        ]
+    )
+    model.compile("sgd", "mse")
+    x = np.random.default_rng(7).normal(size=(B, 2, F))
+    # TensorFlow traces for unknown lengths from the second length on.
+    for longer in (0, 1):
+        x = np.pad(x, [(0, 0), (0, longer), (0, 0)])
+        model.train_on_batch(x, np.zeros((B, F)))
+    assert model.predict_on_batch(x).dtype == "float64"
+    moving_mean = keras.ops.convert_to_numpy(model.layers[0].moving_mean)
+    np.testing.assert_allclose(moving_mean, 0.19 * x.mean(0))
