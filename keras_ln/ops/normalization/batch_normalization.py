@@ -6,7 +6,6 @@ Letters: B batch, T time, F features, S the steps that have moving statistics
 of their own (`max_steps`).
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -65,13 +64,13 @@ def batch_statistics(
         mean = backend.sum(keras.ops.where(mask, x, 0.0), axes, keepdims=True)
         mean = mean / count
         d = keras.ops.where(mask, x - mean, 0.0)
-    # XLA's sums on CPUs are off by up to n roundings. Without this correction
-    # of the mean, equal elements would have a variance.
-    rest = backend.sum(d, axes, keepdims=True)
+    # XLA's sums on CPUs are off by up to n roundings: without a correction of
+    # the mean, equal elements would have a variance.
+    rest = backend.sum(d, axes, keepdims=True) / count
+    mean, d = mean + rest, d - rest
+    if mask is not None:
+        d = keras.ops.where(mask, d, 0.0)
     squares = backend.sum(d * d, axes, keepdims=True)
-    excess = backend.where(squares < math.inf, rest * (rest / count), 0.0)
-    squares = backend.relu(squares - excess)
-    mean = mean + rest / count
     variance = squares / (n - 1.0 if unbiased else n)
     if mask is not None:
         variance = keras.ops.where(n > 0, variance, 1.0)
