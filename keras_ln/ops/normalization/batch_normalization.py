@@ -24,9 +24,9 @@ def batch_statistics(
 ) -> tuple[Any, Any]:
     """Mean and variance over `axes` of the elements of `x` that count.
 
-    Two passes, in at least float32, of which the second corrects the mean of
-    the first (Chan, Golub and LeVeque, 1983). With axes (0,) and x (B, T, F)
-    these are the statistics of each time step.
+    Two passes, in at least float32; on a CPU the mean is corrected between
+    them. With axes (0,) and x (B, T, F) these are the statistics of each time
+    step.
 
     Args:
         x: floating-point tensor.
@@ -64,12 +64,13 @@ def batch_statistics(
         mean = backend.sum(keras.ops.where(mask, x, 0.0), axes, keepdims=True)
         mean = mean / count
         d = keras.ops.where(mask, x - mean, 0.0)
-    # XLA's sums on CPUs are off by up to n roundings: without a correction of
-    # the mean, equal elements would have a variance.
-    rest = backend.sum(d, axes, keepdims=True) / count
-    mean, d = mean + rest, d - rest
-    if mask is not None:
-        d = keras.ops.where(mask, d, 0.0)
+    if backend.on_cpu():
+        # XLA's sums there are off by up to n roundings: without a correction
+        # of the mean, equal elements would have a variance.
+        rest = backend.sum(d, axes, keepdims=True) / count
+        mean, d = mean + rest, d - rest
+        if mask is not None:
+            d = keras.ops.where(mask, d, 0.0)
     squares = backend.sum(d * d, axes, keepdims=True)
     variance = squares / (n - 1.0 if unbiased else n)
     if mask is not None:
