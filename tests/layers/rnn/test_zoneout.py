@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 from descriptors import BY_NAME, SEQUENCE_LAYERS, B, D, T, U, randomize
+from gradient_penalty import TOLERANCE, gradient_penalty
 from pairwise import full_but, pairwise, parameters
 from recurrence import MASKS, Problem, arguments_of, compare
 from zoneout_choices import H, choices, drawn_by, shares, zoned
@@ -194,6 +195,21 @@ def test_finite_differences():
         found = (values[0] - values[1]) / 2e-6
         right = (gradients[name] * direction).sum()
         np.testing.assert_allclose(found, right, rtol=1e-6, err_msg=name)
+
+
+@pytest.mark.compiled
+def test_second_derivatives():
+    row = BY_NAME["LNLSTM"]
+    problem = Problem(row, {"return_sequences": True}, choices=choices(row))
+    fused, loop = (
+        gradient_penalty(
+            problem.layer(use_fused=use), problem.x, MASKS["middle"]
+        )
+        for use in (True, False)
+    )
+    assert abs(loop[0]).max() > 1e-3
+    for found, expected in zip(fused, loop, strict=True):
+        np.testing.assert_allclose(found, expected, **TOLERANCE)
 
 
 @pytest.mark.parametrize("training", [True, False])
