@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import math
 import statistics
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -251,9 +250,9 @@ def _grid(rows: int, columns: int, title: str = ""):
         squeeze=False,
         layout="constrained",
     )
-    if title:
-        lines = [textwrap.fill(x, 60 * columns) for x in title.split("\n")]
-        figure.suptitle("\n".join(lines), fontsize="medium")
+    for axis in axes[-1]:  # Epochs, updates and trials are counted.
+        axis.xaxis.get_major_locator().set_params(integer=True)
+    figure.suptitle(title, fontsize="medium", wrap=True)
     return figure, axes
 
 
