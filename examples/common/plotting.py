@@ -87,7 +87,7 @@ def curves(
     for axis, panel in zip(axes[:, 0], panels, strict=True):
         _line(axis, [rows], panel, progress, **style_of(kind))
         _label(axis, panel)
-    axes[-1, 0].set_xlabel(progress.label)
+    _label_progress(axes[-1, 0], progress)
     save(figure, path)
 
 
@@ -136,7 +136,7 @@ def comparison(
         if column:
             axis.set_title(f"{column_name[0]} {column[0]}")
     for axis in axes[-1]:
-        axis.set_xlabel(progress.label)
+        _label_progress(axis, progress)
     several = any(len(runs) > 1 for runs in groups.values())
     axes[0, -1].legend(
         frameon=False, title="mean, with the range" if several else None
@@ -250,8 +250,6 @@ def _grid(rows: int, columns: int, title: str = ""):
         squeeze=False,
         layout="constrained",
     )
-    for axis in axes[-1]:  # Epochs, updates and trials are counted.
-        axis.xaxis.get_major_locator().set_params(integer=True)
     figure.suptitle(title, fontsize="medium", wrap=True)
     return figure, axes
 
@@ -272,6 +270,12 @@ def _line(axis, histories, panel: Panel, progress: Panel, **style: Any) -> None:
         low, high = [min(v) for v in values], [max(v) for v in values]
         colour = style["color"]
         axis.fill_between(x, low, high, color=colour, alpha=0.15, lw=0)
+
+
+def _label_progress(axis, progress: Panel) -> None:
+    axis.set_xlabel(progress.label)
+    if progress is EPOCHS:
+        axis.xaxis.get_major_locator().set_params(integer=True)
 
 
 def _label(axis, panel: Panel) -> None:
