@@ -95,23 +95,17 @@ PROCEDURE = classifiers.procedure(
     make_task,
     log=False,
     claims=[
-        claim
+        verdicts.Claim(
+            f"batch is {how} than none, {order}",
+            "batch",
+            "none",
+            value=order,
+            **measure,
+        )
         for order in ("natural", "permuted")
-        for claim in (
-            verdicts.Claim(
-                f"batch is faster than none, {order}",
-                "batch",
-                "none",
-                panel=classifiers.RACE,
-                value=order,
-            ),
-            verdicts.Claim(
-                f"batch is better than none, {order}",
-                "batch",
-                "none",
-                metric="test_error_percent",
-                value=order,
-            ),
+        for how, measure in (
+            ("faster", {"panel": classifiers.RACE}),
+            ("better", {"metric": "test_error_percent"}),
         )
     ],
 )

@@ -65,6 +65,13 @@ def test_lines_are_means_and_columns_the_second_key(tmp_path, drawn):
     assert top_left.get_yscale() == "log"
 
 
+def test_epochs_are_whole_numbers(tmp_path, drawn):
+    runs = [_run(tmp_path, "a", [1.0] * 20)]
+    plotting.comparison({("none",): runs}, [], PANELS, tmp_path / "f.png")
+    ticks = drawn[0].axes[-1].get_xticks()
+    assert len(ticks) > 2 and (ticks == ticks.round()).all()
+
+
 def test_every_kind_has_a_style_of_its_own():
     kinds = {
         kind
