@@ -188,8 +188,10 @@ def batch_normalization(draw, row, fused):
     }
     seed = draw(st.integers(0, 2**16))
     mask = None
-    if not arguments["unbiased"]:
-        rest = [size for a, size in enumerate(shape) if a != axis]
+    rest = [size for a, size in enumerate(shape) if a != axis]
+    # A mask that fits without the last axis too would be taken for that.
+    ambiguous = axis != len(shape) - 1 and rest == shape[:-1]
+    if not (arguments["unbiased"] or ambiguous):
         mask = draw(_masks(seed, *rest))
     x = _values(seed, shape)
     training = draw(st.booleans())
