@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_ln import backend
 from keras_ln._keras import layout
@@ -46,6 +47,33 @@ def check_max_steps(max_steps: Any) -> int | None:
     if max_steps is None:
         return None
     return check_positive_integer("max_steps", max_steps)
+
+
+def check_first_step(first_step: Any) -> Any:
+    """Returns `first_step` as an int or an int32 tensor ().
+
+    The value of a tensor is not looked at, which might have to wait for it.
+
+    Raises:
+        ValueError: unless it is a whole number >= 0, or an integer tensor ().
+    """
+    value = first_step
+    if isinstance(value, np.ndarray) and value.shape == ():
+        value = value[()]
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        if value >= 0:
+            return int(value)
+    elif (
+        hasattr(value, "dtype")
+        and tuple(value.shape) == ()
+        and "int" in keras.backend.standardize_dtype(value.dtype)
+    ):
+        return keras.ops.cast(value, "int32")
+    raise ValueError(
+        "Argument `first_step` must be a whole number >= 0 or an integer "
+        "tensor of shape (), the number of steps before this call. Received: "
+        f"first_step={first_step!r}"
+    )
 
 
 def check_epsilon(epsilon: Any, allow_zero: bool = True) -> float:

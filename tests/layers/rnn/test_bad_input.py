@@ -245,6 +245,25 @@ def test_max_steps(row, max_steps):
         row.make(max_steps=max_steps)
 
 
+@pytest.mark.parametrize(
+    "first_step",
+    [-1, 1.0, True, "1", x(dtype="float32"), x(1, dtype="int32")],
+    ids=repr,
+)
+def test_first_step(first_step):
+    expected = "a whole number >= 0 or an integer tensor of shape"
+    layer = BY_NAME["BNLSTM"].make()
+    layer.build((B, T, D))
+    for sequences in (x(B, T, D), keras.Input((T, D))):
+        with refused("`first_step`", expected, "Received: .*first_step"):
+            layer(sequences, first_step=first_step)
+    weights = {"kernel": x(D, 4 * U), "recurrent_kernel": x(U, 4 * U)}
+    with refused("`first_step`", expected, "Received: .*first_step"):
+        keras_ln.ops.bn_lstm(
+            x(B, T, D), None, weights, learn=True, first_step=first_step
+        )
+
+
 @pytest.mark.parametrize("momentum", [-0.1, 1.1, float("nan"), "most"])
 @pytest.mark.parametrize("row", BATCH, ids=str)
 def test_momentum(row, momentum):
