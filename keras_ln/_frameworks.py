@@ -48,11 +48,12 @@ def _choice() -> tuple[str, str]:
 
 def _file() -> Path:
     """Where Keras looks for its settings."""
-    folder = os.environ.get("KERAS_HOME")
-    if folder is None:
+    if "KERAS_HOME" in os.environ:
+        folder = Path(os.environ["KERAS_HOME"])
+    else:
         home = Path.home()
         folder = (home if os.access(home, os.W_OK) else Path("/tmp")) / ".keras"
-    return Path(folder).expanduser() / "keras.json"
+    return folder.expanduser() / "keras.json"
 
 
 def _is_installed(name: str) -> bool:

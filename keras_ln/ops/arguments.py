@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import numpy as np
 
 from keras_ln import backend
 from keras_ln._keras import layout
@@ -47,33 +46,6 @@ def check_max_steps(max_steps: Any) -> int | None:
     if max_steps is None:
         return None
     return check_positive_integer("max_steps", max_steps)
-
-
-def check_first_step(first_step: Any) -> Any:
-    """Returns `first_step` as an int or an int32 tensor ().
-
-    The value of a tensor is not looked at, which might have to wait for it.
-
-    Raises:
-        ValueError: unless it is a whole number >= 0, or an integer tensor ().
-    """
-    value = first_step
-    if isinstance(value, np.ndarray) and value.shape == ():
-        value = value[()]
-    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
-        if value >= 0:
-            return int(value)
-    elif (
-        hasattr(value, "dtype")
-        and tuple(value.shape) == ()
-        and "int" in keras.backend.standardize_dtype(value.dtype)
-    ):
-        return keras.ops.cast(value, "int32")
-    raise ValueError(
-        "Argument `first_step` must be a whole number >= 0 or an integer "
-        "tensor of shape (), the number of steps before this call. Received: "
-        f"first_step={first_step!r}"
-    )
 
 
 def check_epsilon(epsilon: Any, allow_zero: bool = True) -> float:
@@ -113,10 +85,21 @@ def check_fraction(name: str, value: Any) -> float:
 
 def check_zoneout(name: str, share: Any) -> float:
     """Returns `share` as a float; `ValueError` unless 0 <= share < 1."""
+    return _check_share(
+        name, share, "the probability that a unit keeps its state"
+    )
+
+
+def check_dropout(name: str, rate: Any) -> float:
+    """Returns `rate` as a float; `ValueError` unless 0 <= rate < 1."""
+    return _check_share(name, rate, "the fraction that is dropped")
+
+
+def _check_share(name: str, share: Any, what: str) -> float:
     if not _is_real(share) or not 0 <= share < 1:
         raise ValueError(
-            f"Argument `{name}` must be a number in [0, 1), the probability "
-            f"that a unit keeps its state. Received: {name}={share!r}"
+            f"Argument `{name}` must be a number in [0, 1), {what}. "
+            f"Received: {name}={share!r}"
         )
     return float(share)
 
@@ -209,8 +192,12 @@ def check_axes(axis: Any, rank: int) -> tuple[int, ...]:
     """
     checked = check_axis_type(axis)
     axes = checked if isinstance(checked, list) else [checked]
-    inside = all(-rank <= a < rank for a in axes)
-    positive = sorted({a % rank for a in axes}) if inside else []
+    if not all(-rank <= a < rank for a in axes):
+        raise ValueError(
+            f"Argument `axis` is out of range for an input of rank {rank}, "
+            f"whose axes are {-rank} to {rank - 1}. Received: axis={axis!r}"
+        )
+    positive = sorted({a % rank for a in axes})
     if not axes or len(positive) != len(axes):
         raise ValueError(
             f"Argument `axis` must name one or more different axes of an "

@@ -14,6 +14,7 @@ from keras_ln.layers.rnn.docstrings import layer_docstring
 from keras_ln.layers.types import Identifier, Shape, Sites, Switch
 from keras_ln.ops import arguments
 from keras_ln.ops.cells.bn_lstm import (
+    check_first_step,
     moved_statistics,
     split_moving,
     statistics_from,
@@ -40,8 +41,9 @@ class BNLSTM(BaseRNN):
     the moving statistics, beyond `max_steps` with those of the last step that
     has any. Steps are counted in the order of processing, from `first_step`
     on. With `stateful` they are counted from call to call, as the last of
-    `states`, which `reset_state` sets to zero. Steps beyond `max_steps`, steps that are masked in every row,
-    and statistics that are not finite do not update the moving statistics.
+    `states`, which `reset_state` sets to zero. Steps beyond `max_steps`, steps
+    that are masked in every row, and statistics that are not finite do not
+    update the moving statistics.
 
     At a masked step a row does not count in the statistics, its states do not
     change, and its output is the carried h: before the first valid step the
@@ -163,7 +165,7 @@ class BNLSTM(BaseRNN):
             first_step = self.states[-1].value if own else 0
         else:
             mask = mask_of(sequences) if mask is None else mask
-        first_step = arguments.check_first_step(first_step)
+        first_step = check_first_step(first_step)
         # Where nothing is normalised, statistics may have no steps.
         first_step = within(first_step, self.cell.steps or 0)
         outputs = super().call(
@@ -183,12 +185,13 @@ class BNLSTM(BaseRNN):
         self,
         sequences: Any,
         initial_state: Any = None,
+        *,
         first_step: Any = None,
         **kwargs: Any,
     ) -> Any:
         """Shapes and dtypes of the outputs for symbolic inputs."""
         if first_step is not None:
-            arguments.check_first_step(first_step)
+            check_first_step(first_step)
         return super().compute_output_spec(sequences, initial_state, **kwargs)
 
     def inner_loop(

@@ -10,9 +10,11 @@ normalised.
 
 from __future__ import annotations
 
+import numbers
 from typing import TYPE_CHECKING, Any
 
 import keras
+import numpy as np
 
 from keras_ln.ops import arguments, recurrence
 from keras_ln.ops.cells.lstm import SITES, lstm_step, lstm_step_vjp
@@ -149,7 +151,7 @@ def bn_lstm(
     sequences, weights = tensors_of(sequences, weights)
     if not learn:
         _check_statistics(weights)
-    first_step = arguments.check_first_step(first_step)
+    first_step = check_first_step(first_step)
     weights, moving = split_moving(weights)
     return recurrence.run(
         BN_LSTM,
@@ -222,8 +224,8 @@ def moved_statistics(
 ) -> dict[str, Any]:
     """The moving statistics after a batch that began with `first_step`.
 
-    They are given by weight name. Steps beyond S, steps that the mask (B, T) leaves out in every row, and
-    entries that are not finite change nothing.
+    They are given by weight name. Steps beyond S, steps that the mask (B, T)
+    leaves out in every row, and entries that are not finite change nothing.
     """
     valid = None
     if mask is not None:
@@ -237,6 +239,33 @@ def moved_statistics(
         )
         moved |= zip(MOVING[site], new, strict=True)
     return moved
+
+
+def check_first_step(first_step: Any) -> Any:
+    """Returns `first_step` as an int or an int32 tensor ().
+
+    The value of a tensor is not looked at, which might have to wait for it.
+
+    Raises:
+        ValueError: unless it is a whole number >= 0, or an integer tensor ().
+    """
+    value = first_step
+    if isinstance(value, np.ndarray) and value.shape == ():
+        value = value[()]
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        if int(value) >= 0:
+            return int(value)
+    elif (
+        hasattr(value, "dtype")
+        and tuple(value.shape) == ()
+        and "int" in keras.backend.standardize_dtype(value.dtype)
+    ):
+        return keras.ops.cast(value, "int32")
+    raise ValueError(
+        "Argument `first_step` must be a whole number >= 0 or an integer "
+        "tensor of shape (), the number of steps before this call. Received: "
+        f"first_step={first_step!r}"
+    )
 
 
 def _check_statistics(weights: dict[str, Any]) -> None:

@@ -224,10 +224,11 @@ def test_the_count_is_a_state(tmp_path):
     """Not in files, kept by a conversion, set to zero with the others."""
     problem = Problem(BNLSTM, {"return_sequences": True, "stateful": True})
     inputs = keras.Input(batch_shape=problem.shape[:1] + (None, D))
-    model = keras.Sequential([inputs, problem.layer()])
+    lstm = keras.layers.LSTM(U, dtype="float64")
+    model = keras.Sequential([inputs, problem.layer(), lstm])
     first, second = problem.x[:, :2], problem.x[:, 2:]
     model(first)
-    clone = keras_ln.with_layer_norm(model)
+    clone = keras_ln.with_layer_norm(model, ())
     kept = [to_numpy(state).copy() for state in model.layers[0].states]
     assert len(kept) == 3 and kept[-1] == 2
     keras_ln.reestimate_statistics(clone, problem.x, batch_size=B)
@@ -235,7 +236,7 @@ def test_the_count_is_a_state(tmp_path):
         np.testing.assert_array_equal(to_numpy(state), value)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
-    clone = keras_ln.with_layer_norm(model)
+    clone = keras_ln.with_layer_norm(model, ())
     expected = to_numpy(model(second))
     np.testing.assert_allclose(to_numpy(clone(second)), expected, **FLOAT64)
     assert abs(to_numpy(loaded(second)) - expected).max() > 1e-3
