@@ -238,7 +238,9 @@ def test_the_count_is_a_state(tmp_path):
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     clone = keras_ln.with_layer_norm(model, ())
     expected = to_numpy(model(second))
-    np.testing.assert_allclose(to_numpy(clone(second)), expected, **FLOAT64)
+    # Keras' LSTM computes in part in float32 on JAX.
+    found = to_numpy(clone(second))
+    np.testing.assert_allclose(found, expected, **FLOAT32_VALUES)
     assert abs(to_numpy(loaded(second)) - expected).max() > 1e-3
     for one in (model, loaded):
         one.layers[0].reset_state()
