@@ -37,6 +37,7 @@ __all__ = [
     "layers_in",
     "layers_within",
     "layout",
+    "mask_of",
     "own_non_trainable_variables",
     "torch_device",
     "uncast",
@@ -118,6 +119,14 @@ def layers_within(model: keras.layers.Layer) -> list[keras.layers.Layer]:
     test_reestimate_reaches_nested_layers notices a change.
     """
     return model._flatten_layers()
+
+
+def mask_of(x: Any) -> Any:
+    """The mask that a layer has left with its output, or None.
+
+    test_first_step_in_a_functional_model notices a change.
+    """
+    return getattr(x, "_keras_mask", None)
 
 
 def own_non_trainable_variables(layer: keras.layers.Layer) -> list[Any]:

@@ -1,5 +1,6 @@
 """What the public ops for sequences share: their options, listed once."""
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypedDict, TypeVar
@@ -67,7 +68,19 @@ def sequence_op(function: Callable[_P, _R]) -> Callable[_P, _R]:
     # There are no docstrings under `python -OO`.
     if own := inspect.getdoc(function):
         function.__doc__ = own.replace(_LINE, _TEXT)
-    return takes_symbolic_tensors(function)
+    known = frozenset(parameter.name for parameter in parameters)
+
+    @functools.wraps(function)
+    def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        for name in kwargs:
+            if name not in known:
+                raise TypeError(
+                    f"keras_ln.ops.{function.__name__} has no argument "
+                    f"`{name}`. Received: {name}={kwargs[name]!r}"
+                )
+        return function(*args, **kwargs)
+
+    return takes_symbolic_tensors(checked)
 
 
 def _parameters(function: Callable[..., Any]) -> Any:
