@@ -4,6 +4,9 @@ import functools
 
 import tensorflow as tf
 
+# TensorFlow exports no way to ask what compiles a graph (2.21).
+from tensorflow.python.ops import control_flow_util
+
 from keras_ln.backend.tensorflow.structures import (
     constant,
     fill,
@@ -99,7 +102,7 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
 
     # A function, because TensorFlow's forward mode cannot differentiate a
     # custom gradient inside the gradient of another one (2.21).
-    @functools.partial(tf.function, autograph=False)
+    @_traced_for_its_compiler
     def vjp(args, residuals, cotangents):
         """``backward``, made differentiable in args and cotangents."""
         box = {}
@@ -152,6 +155,27 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
         return fill(box["outputs"], tf.nest.flatten(flat))
 
     return tf.autograph.experimental.do_not_convert(op)
+
+
+def _traced_for_its_compiler(function):
+    """A `tf.function`, traced once for XLA and once for TensorFlow.
+
+    TensorFlow hands one trace, with the gradient that it has made of it, to
+    programs that XLA compiles and to others. In a gradient that was made for
+    others, XLA finds lists of unknown length (2.21).
+    """
+    functions = {
+        by_xla: tf.function(function, autograph=False)
+        for by_xla in (False, True)
+    }
+
+    @functools.wraps(function)
+    def call(*args):
+        graph = tf.compat.v1.get_default_graph()
+        by_xla = control_flow_util.GraphOrParentsInXlaContext(graph)
+        return functions[by_xla](*args)
+
+    return call
 
 
 def _gradients(function, leaves, cotangents):
