@@ -4,8 +4,8 @@ import functools
 
 import tensorflow as tf
 
-# TensorFlow exports no way to ask what compiles a graph (2.21).
-from tensorflow.python.ops import control_flow_util
+# Not exported (2.21).
+from tensorflow.python.ops.control_flow_ops import XLAControlFlowContext
 
 from keras_ln.backend.tensorflow.structures import (
     constant,
@@ -102,7 +102,7 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
 
     # A function, because TensorFlow's forward mode cannot differentiate a
     # custom gradient inside the gradient of another one (2.21).
-    @_traced_for_its_compiler
+    @functools.partial(tf.function, autograph=False)
     def vjp(args, residuals, cotangents):
         """``backward``, made differentiable in args and cotangents."""
         box = {}
@@ -157,37 +157,26 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
     return tf.autograph.experimental.do_not_convert(op)
 
 
-def _traced_for_its_compiler(function):
-    """A `tf.function`, traced once for XLA and once for TensorFlow.
-
-    TensorFlow hands one trace, with the gradient that it has made of it, to
-    programs that XLA compiles and to others. In a gradient that was made for
-    others, XLA finds lists of unknown length (2.21).
-    """
-    functions = {
-        by_xla: tf.function(function, autograph=False)
-        for by_xla in (False, True)
-    }
-
-    @functools.wraps(function)
-    def call(*args):
-        graph = tf.compat.v1.get_default_graph()
-        by_xla = control_flow_util.GraphOrParentsInXlaContext(graph)
-        return functions[by_xla](*args)
-
-    return call
-
-
 def _gradients(function, leaves, cotangents):
-    """Gradients of ``function(*leaves)``, by plain autodiff."""
+    """Gradients of ``function(*leaves)``, by plain autodiff.
+
+    Inside a graph they are built for XLA, whether it compiles them or not:
+    TensorFlow keeps what it has built, and hands it to either. In gradients of
+    loops that are built for TensorFlow alone, XLA finds lists of unknown
+    length (2.21).
+    """
     if tf.executing_eagerly():  # After tf.config.run_functions_eagerly.
         with tf.GradientTape() as tape:
             tape.watch(leaves)
             outputs = function(*leaves)
-        differentiate = tape.gradient
-    else:
-        outputs, differentiate = function(*leaves), tf.gradients
-    return differentiate(outputs, leaves, _densified(cotangents, outputs))
+        return tape.gradient(outputs, leaves, _densified(cotangents, outputs))
+    context = XLAControlFlowContext()
+    context.Enter()
+    try:
+        outputs = function(*leaves)
+        return tf.gradients(outputs, leaves, _densified(cotangents, outputs))
+    finally:
+        context.Exit()
 
 
 def _densified(cotangents, outputs):
