@@ -2,7 +2,10 @@
 
 import importlib.util
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,7 +47,23 @@ def load(name):
     return module
 
 
-@pytest.mark.parametrize("page", PAGES)
+# Pages that choose a backend run in a process that has not.
+CHOOSES = re.compile(r'^os\.environ\["KERAS_BACKEND"\] = ', re.MULTILINE)
+ALONE = [p for p in PAGES if any(CHOOSES.search(b) for _, b, _ in PAGES[p])]
+
+
+@pytest.mark.parametrize("page", ALONE)
+def test_code_on_pages_of_a_backend_runs(page, tmp_path):
+    code = "\n".join(code for _, code, _ in PAGES[page])
+    assert not any(indent or shown for indent, _, shown in PAGES[page])
+    # As users run it: the tests' JAX has float64.
+    environment = os.environ | {"JAX_ENABLE_X64": "0"}
+    subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True
+    )
+
+
+@pytest.mark.parametrize("page", sorted(PAGES.keys() - set(ALONE)))
 def test_code_on_pages_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pages.run(page, PAGES[page])
@@ -70,6 +89,7 @@ def test_extras_that_guides_name():
 def test_pages_have_code():
     """The test above can fail."""
     assert len(PAGES) > 8
+    assert len(ALONE) == 2
     assert sum(len(blocks) for blocks in PAGES.values()) > 20
     ((_, code, shown),) = pages.BLOCK.findall(
         "```python\nprint(1)\n```\n\n```text\n1\n```\n"
