@@ -50,7 +50,10 @@ INSTRUCTION_SETS: dict[str, dict[str, tuple[str, ...]]] = {
     "aarch64": {"neon.cc": ()},
 }
 SANITIZERS = {
-    "address": ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
+    "address": [
+        "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=undefined",
+    ],
     "thread": ["-fsanitize=thread"],
 }
 

@@ -111,9 +111,8 @@ def call_of(drawn, arrays, results, dtype="float64"):
 
 def new(shape, dtype):
     """An array that is full of NaN."""
-    return np.frombuffer(bytearray(b"\xff"), "u1").repeat(
-        np.prod(shape, dtype=int) * np.dtype(dtype).itemsize
-    ).view(dtype).reshape(shape)
+    count = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    return np.full(count, 0xFF, "u1").view(dtype).reshape(shape)
 
 
 def run(drawn, arrays, results, dtype="float64", threads=1, make=new):

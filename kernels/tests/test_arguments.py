@@ -9,7 +9,6 @@ import sys
 import numpy as np
 import pytest
 from problems import (
-    TASK,
     arguments,
     backward,
     call_of,
@@ -167,7 +166,9 @@ def test_gradients_that_overlap_are_refused():
         count = B * U
         memory = array.view("f8").ravel()[:count]
         with pytest.raises(ValueError, match="written to overlaps another"):
-            backward(drawn, residuals, wanted=["d_initial_h"], make=into(memory))
+            backward(
+                drawn, residuals, wanted=["d_initial_h"], make=into(memory)
+            )
 
 
 def test_a_struct_of_another_version_is_refused():
@@ -209,8 +210,10 @@ def test_bytes_of_residuals_do_not_overflow():
             of_step -= {"lstm": 4, "gru": 3}[cell]
         states = 2 if cell == "lstm" else 1
         norms = {"lstm": 3, "gru": 4, "simple_rnn": 1}[cell]
-        exact = 8 * batch * (
-            steps * (of_step * padded + 3 * norms) + states * padded
+        exact = (
+            8
+            * batch
+            * (steps * (of_step * padded + 3 * norms) + states * padded)
         )
         assert 0 <= found - exact < 2000
     assert 50 < refused < 450

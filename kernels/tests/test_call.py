@@ -58,10 +58,10 @@ def test_a_call_that_the_library_refuses():
     this = call_of(drawn, arrays, ["final_h", "residuals"])
     with pytest.raises(ValueError, match="the library refuses"):
         this.residual_bytes(call.Sizes(2, 3, 4, 5))
-    # Two steps of it are too large.
+    # One step of 64 rows is allowed, and two are too large.
     right = call_of(drawn, arguments(drawn), ["final_h", "residuals"])
-    with pytest.raises(ValueError, match="refuses.* of 4 features and"):
-        right.residual_bytes(call.Sizes(2, 3, 4, 5_500_000_000_000))
+    with pytest.raises(ValueError, match="refuses.* of 115000000000 features"):
+        right.residual_bytes(call.Sizes(1, 1, 115_000_000_000, 1))
 
 
 def test_bits_of_a_custom_call_follow_the_order_of_the_structs():

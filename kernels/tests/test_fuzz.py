@@ -1,8 +1,8 @@
 """Random problems between guard pages, against the reference.
 
-Every array ends or starts at a page that cannot be touched, arguments cannot be
-written, and what is left of their pages holds bytes that must stay. A process of
-its own runs the cases of one instruction set, since a fault ends it:
+Every array ends or starts at a page that cannot be touched, arguments cannot
+be written, and what is left of their pages holds bytes that must stay. A
+process of its own runs the cases of one instruction set, since a fault ends it:
 
     python test_fuzz.py avx2 FIRST_SEED COUNT
 """
@@ -18,8 +18,6 @@ import numpy as np
 import pytest
 from problems import (
     arguments,
-    backward,
-    call_of,
     check_gradients,
     check_values,
     draw,
@@ -152,9 +150,7 @@ def case(seed):
     for name, array in cotangents.items():
         given[name] = memory.copy(array.astype(dtype))
     wanted = [
-        f"d_{name}"
-        for name in arrays
-        if not name.endswith(("mask", "zoneout"))
+        f"d_{name}" for name in arrays if not name.endswith(("mask", "zoneout"))
     ]
     gradients = library_runs(given, wanted)
     check_gradients(drawn, gradients, tolerance, dtype)

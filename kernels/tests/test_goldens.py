@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from problems import Drawn, gradients
 
 from keras_ln_kernels import CELLS

@@ -149,7 +149,7 @@ from problems import draw, gradients
 from keras_ln_kernels.library import library
 library().kln_useful_threads = lambda problem: problem.threads
 gradients(draw("gru", (8, 2, 3, 4)), threads=8)
-assert len(os.listdir("/proc/self/task")) == 8
+assert len(os.listdir("/proc/self/task")) >= 8
 # As programs do that wait for a signal: in every thread that they start.
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
 for _ in range(50):
