@@ -415,15 +415,33 @@ if BACKEND == "torch":
 
     def test_residuals_of_rows_of_a_vmap():
         """Whose bytes are no multiple of what the kernels need."""
-        layer = made(keras_ln.LNLSTM(3))
-        given = torch.randn(3, 1, 3, 3, requires_grad=True)
+        from keras_ln_kernels.call import BACKWARD, FORWARD
 
-        def loss(x):
-            return (layer(x, training=True) ** 2).sum()
+        arrays, options = arguments_of("simple_rnn", ["final_h", "residuals"])
+        given = {
+            name: array.detach()
+            for name, array in zip(FORWARD[0], arrays, strict=True)
+            if array is not None
+        }
+        given["mask"] = given["mask"][:, :3]
+        x = given["x"][:, :3]
 
-        rows = [torch.func.grad(loss)(x) for x in given]
-        found = torch.func.vmap(torch.func.grad(loss))(given)
-        torch.testing.assert_close(found, torch.stack(rows))
+        def gradient(x):
+            arrays = given | {"x": x}
+            made = torch.ops.keras_ln.forward(
+                *[arrays.get(name) for name in FORWARD[0]], *options
+            )
+            arrays["residuals"] = made[FORWARD[1].index("residuals")]
+            assert arrays["residuals"].shape[-1] % 16
+            arrays["d_final_h"] = given["initial_h"]
+            return torch.ops.keras_ln.backward(
+                *[arrays.get(name) for name in BACKWARD[0]], "d_x", *options[1:]
+            )[0]
+
+        rows = torch.stack([x, 2.0 * x])
+        expected = torch.stack([gradient(x) for x in rows])
+        found = torch.vmap(gradient)(rows)
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
     def test_a_forked_process():
         """Where torch's threads are gone, and ours."""
