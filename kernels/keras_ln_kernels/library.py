@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 
 _SUFFIX = "dylib" if sys.platform == "darwin" else "so"
 _PATH = Path(__file__).with_name(f"libkeras_ln_kernels.{_SUFFIX}")

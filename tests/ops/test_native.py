@@ -4,10 +4,14 @@ That their numbers are right, the suite's other tests see when they run with
 --kernels.
 """
 
+import collections
 import concurrent.futures
+import importlib
 import os
+import resource
 import subprocess
 import sys
+import weakref
 
 import keras
 import numpy as np
@@ -19,6 +23,7 @@ from tolerances import FLOAT64
 
 import keras_ln
 from keras_ln import backend, ops
+from keras_ln._keras import of_session
 from keras_ln.ops.recurrence import choice
 
 LAYERS = ["LNSimpleRNN", "LNGRU", "LNLSTM", "WNLSTM"]
@@ -193,6 +198,33 @@ np.savez(sys.argv[1], *map(keras.ops.convert_to_numpy, flat))
         np.testing.assert_array_equal(results[0][name], results[1][name])
 
 
+def test_no_memory():
+    """One unit of many features: packed, the kernel is 16 times as large."""
+    if BACKEND == "tensorflow":
+        kind, message = tf.errors.ResourceExhaustedError, "out of memory"
+    elif BACKEND == "jax":
+        # Keras' own words around those of JAX.
+        kind, message = ValueError, "RESOURCE_EXHAUSTED: out of memory"
+    else:
+        kind, message = MemoryError, "no scratch memory for Sizes"
+    layer = keras_ln.LNLSTM(1, normalize=())
+    given = keras.ops.ones((1, 1, 2**20))
+    layer.build(given.shape)
+    layer(given)
+    importlib.import_module("keras_ln_kernels").release_scratch()
+    with open("/proc/self/statm") as file:
+        pages = int(file.read().split()[0])
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    most = pages * resource.getpagesize() + 2**27
+    resource.setrlimit(resource.RLIMIT_AS, (most, limits[1]))
+    try:
+        with pytest.raises(kind, match=message):
+            keras.ops.convert_to_numpy(layer(given))
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+    layer(given)
+
+
 if BACKEND == "torch":
     import torch
 
@@ -330,6 +362,9 @@ if BACKEND == "torch":
                 for a, b in zip(pool.map(step, inputs), expected, strict=True):
                     torch.testing.assert_close(a, b, rtol=0, atol=0)
 
+    def kept_pieces():
+        return of_session("pieces", collections.deque)
+
     def test_memory_of_residuals_serves_again():
         """But not while a graph holds it."""
         layer, given = made(keras_ln.LNLSTM(16)), torch.randn(2, 4, 3)
@@ -337,8 +372,8 @@ if BACKEND == "torch":
         def run():
             return [layer(given, training=True) for _ in range(3)]
 
-        pieces = backend._native._pieces
-        pieces.clear()
+        keras.backend.clear_session()
+        pieces = kept_pieces()
         graphs = run()
         assert not pieces
         weight = layer.trainable_variables[0].value
@@ -351,6 +386,62 @@ if BACKEND == "torch":
         assert not pieces
         del graphs
         assert {piece.data_ptr() for piece in pieces} == addresses
+
+    def test_memory_of_residuals_is_bounded(monkeypatch):
+        """By its bytes, and freed with the session."""
+        keras.backend.clear_session()
+        layer = made(keras_ln.LNLSTM(16))
+        graph = layer(torch.randn(2, 4, 3), training=True)
+        del graph
+        (one,) = kept_pieces()
+        monkeypatch.setattr(backend._native, "_MOST_KEPT", 5 * len(one) // 2)
+        graphs = [layer(torch.randn(2, 4, 3), training=True) for _ in range(6)]
+        assert not kept_pieces()
+        del graphs
+        assert len(kept_pieces()) == 2
+        graph = layer(torch.randn(40, 4, 3), training=True)
+        del graph
+        # Too large for any to stay.
+        assert not kept_pieces()
+
+        graph = layer(torch.randn(2, 4, 3), training=True)
+        held = layer(torch.randn(2, 4, 3), training=True)
+        del graph
+        piece = weakref.ref(kept_pieces()[0])
+        keras.backend.clear_session()
+        assert piece() is None
+        del held
+        assert not kept_pieces()
+
+    def test_residuals_of_rows_of_a_vmap():
+        """Whose bytes are no multiple of what the kernels need."""
+        from keras_ln_kernels.call import BACKWARD, FORWARD
+
+        arrays, options = arguments_of("simple_rnn", ["final_h", "residuals"])
+        given = {
+            name: array.detach()
+            for name, array in zip(FORWARD[0], arrays, strict=True)
+            if array is not None
+        }
+        given["mask"] = given["mask"][:, :3]
+        x = given["x"][:, :3]
+
+        def gradient(x):
+            arrays = given | {"x": x}
+            made = torch.ops.keras_ln.forward(
+                *[arrays.get(name) for name in FORWARD[0]], *options
+            )
+            arrays["residuals"] = made[FORWARD[1].index("residuals")]
+            assert arrays["residuals"].shape[-1] % 16
+            arrays["d_final_h"] = given["initial_h"]
+            return torch.ops.keras_ln.backward(
+                *[arrays.get(name) for name in BACKWARD[0]], "d_x", *options[1:]
+            )[0]
+
+        rows = torch.stack([x, 2.0 * x])
+        expected = torch.stack([gradient(x) for x in rows])
+        found = torch.vmap(gradient)(rows)
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
     def test_a_forked_process():
         """Where torch's threads are gone, and ours."""

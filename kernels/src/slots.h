@@ -1,13 +1,15 @@
-// The arrays of a call, in the order in which a custom call has them.
+// The arrays of a call and their shapes, in the order in which a custom call
+// has them.
 //
 // Letters: B batch, T steps, D features, U units, G gates times units, R bytes.
 #pragma once
 
 #include <stddef.h>
 
-#include "../keras_ln_kernels.h"
+#include "keras_ln_kernels.h"
 
-namespace kln_xla {
+namespace kln {
+namespace {
 
 // Where a struct points to an array, and the array's shape.
 struct Slot {
@@ -15,6 +17,9 @@ struct Slot {
   const char* letters;
   bool chooses = false;  // of bools, such as a mask
 };
+
+// Columns of the kernels, in units, by cell.
+constexpr int64_t kGates[] = {4, 3, 1};
 
 // In the order of the bits that say which of them there are.
 constexpr Slot kArguments[] = {
@@ -65,4 +70,5 @@ constexpr Slot kGradients[] = {
     {offsetof(KlnBackward, d_state_beta), "U"},
 };
 
-}  // namespace kln_xla
+}  // namespace
+}  // namespace kln
