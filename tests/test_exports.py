@@ -252,3 +252,15 @@ if BACKEND == "tensorflow":
             interpreter.allocate_tensors()
             interpreter.set_tensor(given["index"], x)
             interpreter.invoke()
+
+    @pytest.mark.peers
+    def test_onnx_without_portable(tmp_path):
+        """If this fails, the context is not needed any more."""
+        import onnxruntime
+
+        path = tmp_path / "model.onnx"
+        export_models.model("LayerNormalization").export(
+            path, format="onnx", verbose=False
+        )
+        with pytest.raises(Exception, match="PartitionedCall"):
+            onnxruntime.InferenceSession(path)
