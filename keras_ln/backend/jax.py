@@ -21,6 +21,12 @@ _trace_state = (
     getattr(jax.extend.core, "get_opaque_trace_state", None)
     or jax.core.get_opaque_trace_state
 )
+_NO_FORWARD_MODE = (
+    "{} has a gradient written by hand, a jax.custom_vjp, through which JAX "
+    "has no forward-mode derivatives (jax.jvp, jax.jacfwd, jax.linearize). "
+    "Make a recurrent layer with use_fused=False, or run any layer inside "
+    "`with keras_ln.ops.portable():`."
+)
 
 
 def mean(x, axis=None, keepdims=False):
@@ -64,7 +70,27 @@ def scan(step, init, xs, *, reverse=False):
     """Loop over the leading axis of ``xs``; see the package docstring."""
     # Within jax.shard_map a carry must have the type of what comes back.
     init = _vary(init, _varying((init, xs)))
+    if _mesh_is_explicit():
+        init = _sharded_alike(step, init, xs)
     return jax.lax.scan(step, init, xs, reverse=reverse)
+
+
+def _mesh_is_explicit():
+    """Whether types tell how arrays are spread, as with `jax.make_mesh`."""
+    # Meshes with such axes came in 0.6; test_explicit_mesh notices.
+    if not hasattr(jax.sharding, "get_abstract_mesh"):
+        return False
+    mesh = jax.sharding.get_abstract_mesh()
+    return jax.sharding.AxisType.Explicit in (mesh.axis_types or ())
+
+
+def _sharded_alike(step, init, xs):
+    """The carry, zeros for example, spread as what comes back from a step."""
+    row = jax.tree.map(lambda x: x[0], xs)
+    carry, _ = jax.eval_shape(step, init, row)
+    return jax.tree.map(
+        lambda x, new: jax.sharding.reshard(x, new.sharding), init, carry
+    )
 
 
 def _varying(arrays):
@@ -130,8 +156,25 @@ def custom_vjp(
     # arguments differ between the devices of jax.shard_map.
     compiled = jax.jit(lambda *args: vjp(*_vary(args, _varying(args))))
 
-    def op(*args, keep=True):
-        return compiled(*args)
+    def op(*args, keep=True, owner="An op of keras_ln"):
+        try:
+            return spread(*args)
+        except (TypeError, NotImplementedError) as error:
+            # The second is of its gradient. Where the call was linearized or
+            # jitted before, JAX raises its own error, outside of this call.
+            if not any(s in str(error) for s in ("forward-mode", "custom_lin")):
+                raise
+            raise TypeError(_NO_FORWARD_MODE.format(owner)) from error
+
+    def spread(*args):
+        if not _mesh_is_explicit():
+            return compiled(*args)
+        # A gradient by hand does not say how its arrays are spread: XLA decides
+        # about all but the outputs.
+        made = jax.eval_shape(outputs_only, *args)
+        shardings = jax.tree.map(lambda y: y.sharding, made)
+        run = jax.sharding.auto_axes(compiled, out_sharding=shardings)
+        return run(*args)
 
     return op
 
