@@ -89,7 +89,7 @@ def make_task(args: Namespace, data: captions.Captions) -> training.Task:
         lambda update: data.train.shuffled(args.batch_size, args.seed, update),
         updates_per_pass,
         dev.in_order(batch, tested),
-        data.vocabulary,
+        vocabulary=data.vocabulary,
     )
 
 

@@ -103,9 +103,7 @@ def test_every_kind_gets_what_is_best_for_it(tmp_path, experiment, trained):
         first = [(rate, value) for rate in rates for value in values]
         assert found[:9] == first
         # The best, on an edge, and all around it twice.
-        around = {
-            (rate, value): found.count((rate, value)) for rate, value in found
-        }
+        around = {point: found.count(point) for point in found}
         assert around[BEST[norm]] == 2
         assert sorted(around.values())[-5:] == [2] * 5
     # At the best point, and seed by seed.
@@ -331,7 +329,7 @@ def test_help_says_what_tune_tries(capsys):
     ("flags", "seeds"),
     [
         ("--compare", [0]),
-        ("--compare --preset paper", [100, 101, 102, 103, 104]),
+        ("--compare --preset paper", [*range(100, 110)]),
         ("--compare --preset paper --seed 7", [7]),
         ("--compare --preset paper --smoke", [0]),
         ("--compare --tune --seed 3 4", [3, 4]),

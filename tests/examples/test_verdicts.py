@@ -82,7 +82,7 @@ def test_the_interval_covers_as_often_as_it_says(seeds):
 
 
 def _kept_differences():
-    """Of all pairs of kinds and metrics of what is kept, mean 0, deviation 1."""
+    """Of pairs of kinds in what is kept, with mean 0 and deviation 1."""
     for path in results.KEPT.glob(f"*/{results.METRICS}"):
         groups = {}
         for row in files.read_table(path):
