@@ -219,15 +219,20 @@ for name, options in (
     ("LNGRU", {"use_fused": False}),
 ):
     loss, weights = loss_of(layer_of(name, **options))
-    gradient = jax.grad(loss, (0, 1))
-    both = jax.jit(jax.shard_map(
-        gradient,
-        mesh=mesh,
-        in_specs=(everywhere, data),
-        out_specs=(everywhere, data),
-    ))(weights, x)
-    right = jax.jit(gradient)(weights, x)
-    same(jax.tree.leaves(both), jax.tree.leaves(right))
+
+    def penalty(*args):
+        return (jax.grad(loss, 1)(*args) ** 2).sum()
+
+    for function in (loss, penalty):
+        gradient = jax.grad(function, (0, 1))
+        both = jax.jit(jax.shard_map(
+            gradient,
+            mesh=mesh,
+            in_specs=(everywhere, data),
+            out_specs=(everywhere, data),
+        ))(weights, x)
+        right = jax.jit(gradient)(weights, x)
+        same(jax.tree.leaves(both), jax.tree.leaves(right))
 """
 
     def test_shard_map():
