@@ -13,7 +13,6 @@ from jax.interpreters import ad, batching, mlir
 from keras_ln._keras import is_exporting
 from keras_ln.backend import native
 
-
 # Of the parameters of a lowering: whether the program leaves the process.
 _EXPORTED = "for_export"
 
