@@ -52,7 +52,7 @@ def is_exported():
     """Whether programs leave the process; see the package docstring."""
     if tf.executing_eagerly():
         return False
-    # Functions that have not been traced before are traced by the saving.
+    # Saving traces functions anew, but for concrete ones.
     # test_exports_hold_no_kernels notices a change.
     from tensorflow.python.saved_model import save_context
 
