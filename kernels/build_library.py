@@ -112,6 +112,11 @@ def library_name(target):
     return f"libkeras_ln_kernels{target.suffix}"
 
 
+def own_compiler():
+    """The compiler that is asked for in place of zig, or None."""
+    return os.environ.get("KERAS_LN_KERNELS_COMPILER") or None
+
+
 def xla_headers():
     """The folder with XLA's headers, which jaxlib carries; or None."""
     jaxlib = importlib.util.find_spec("jaxlib")
@@ -135,7 +140,7 @@ def build(folder, name=None, compiler=None, sanitizer=None):
         The path of the library.
     """
     target = TARGETS[name or target_name()]
-    compiler = compiler or os.environ.get("KERAS_LN_KERNELS_COMPILER")
+    compiler = compiler or own_compiler()
     checks = ["-O1", "-g1", *SANITIZERS[sanitizer]] if sanitizer else []
     flags = FLAGS + checks
     if compiler:

@@ -5,8 +5,8 @@ import functools
 import jax
 import jax.extend.core
 import jax.numpy as jnp
-import numpy as np
-from jax.dtypes import float0
+
+from keras_ln.backend.native_jax import with_kernels
 
 tanh = jnp.tanh
 sigmoid = jax.nn.sigmoid
@@ -140,7 +140,7 @@ def custom_vjp(
     first, second = functools.partial(forward, keep=True), backward
     # JAX differentiates the rule itself.
     if reference_backward is not None:
-        outputs_only, first, second = _for_one_platform(
+        outputs_only, first, second = _for_kernels(
             forward, backward, reference, reference_backward
         )
     elif reference is not None:
@@ -179,8 +179,8 @@ def custom_vjp(
     return op
 
 
-def _for_one_platform(forward, backward, reference, reference_backward):
-    """The three functions of an op that is the reference but on a CPU.
+def _for_kernels(forward, backward, reference, reference_backward):
+    """The three functions of an op that is the reference where no kernels are.
 
     The residuals of one do not fit the other: they have no derivatives, and
     the arguments stand beside them.
@@ -193,7 +193,7 @@ def _for_one_platform(forward, backward, reference, reference_backward):
         residuals = reference(*args, keep=True)[1]
         return reference_backward(residuals, cotangents)
 
-    @functools.partial(_on_cpu, default=outputs_of)
+    @functools.partial(with_kernels, otherwise=outputs_of)
     def outputs_only(*args):
         return forward(*args, keep=False)[0]
 
@@ -205,52 +205,19 @@ def _for_one_platform(forward, backward, reference, reference_backward):
         residuals = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         return outputs_of(*args), _vary(residuals, _varying(args))
 
-    @jax.custom_jvp
     def first(*args):
-        outputs, residuals = _on_cpu(keeping, default=keeping_nothing)(*args)
+        outputs, residuals = with_kernels(keeping, keeping_nothing)(*args)
         return outputs, (residuals, args)
 
-    @jax.custom_jvp
     def second(residuals, cotangents):
         kept, args = residuals
-        run = _on_cpu(
+        run = with_kernels(
             lambda kept, args, cotangents: backward(kept, cotangents),
-            default=lambda kept, *others: gradients_of(*others),
+            lambda kept, *others: gradients_of(*others),
         )
         return run(kept, args, cotangents)
 
-    @first.defjvp
-    def first_jvp(args, tangents):
-        outputs, (residuals, _) = first(*args)
-        _, d_outputs = jax.jvp(outputs_of, args, tangents)
-        none = jax.tree.map(_no_tangent, residuals)
-        return (outputs, (residuals, args)), (d_outputs, (none, tangents))
-
-    @second.defjvp
-    def second_jvp(primals, tangents):
-        (_, args), cotangents = primals
-        (_, d_args), d_cotangents = tangents
-        _, d_gradients = jax.jvp(
-            gradients_of, (args, cotangents), (d_args, d_cotangents)
-        )
-        return second(*primals), d_gradients
-
     return outputs_only, first, second
-
-
-def _on_cpu(function, default):
-    """The function in programs for a CPU, the other in those for others."""
-
-    def chosen(*args):
-        return jax.lax.platform_dependent(*args, cpu=function, default=default)
-
-    return chosen
-
-
-def _no_tangent(x):
-    if jnp.issubdtype(x.dtype, jnp.inexact):
-        return jnp.zeros_like(x)
-    return np.zeros(x.shape, float0)
 
 
 def jacobian(function, x):

@@ -66,6 +66,7 @@ class Call {
         !attribute("cell_zoneout_share", XLA_FFI_DataType_F64,
                    &problem_.cell_zoneout_share))
       return "an attribute is missing";
+    if (cell < KLN_LSTM || cell > KLN_SIMPLE_RNN) return "cell: unknown";
     problem_.cell = int32_t(cell);
     problem_.go_backwards = int32_t(go_backwards);
     problem_.carry_normalized_state = int32_t(carry);
@@ -104,8 +105,7 @@ class Call {
       return "x: expected float32 or float64";
     problem_.dtype =
         dtype_ == XLA_FFI_DataType_F32 ? KLN_FLOAT32 : KLN_FLOAT64;
-    if (problem_.cell < KLN_LSTM || problem_.cell > KLN_SIMPLE_RNN ||
-        columns_ != kln::kGates[problem_.cell] * problem_.units)
+    if (columns_ != kln::kGates[problem_.cell] * problem_.units)
       return "recurrent_kernel: not of this cell";
     return nullptr;
   }
