@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypedDict, TypeVar
 
 from keras_ln.ops.cells.types import Switch
+from keras_ln.ops.recurrence import zoneout
 from keras_ln.ops.recurrence.api import run
 from keras_ln.ops.recurrence.problem import problem_of
 from keras_ln.ops.symbolic import takes_symbolic_tensors
@@ -68,7 +69,8 @@ def sequence_op(function: Callable[_P, _R]) -> Callable[_P, _R]:
     # There are no docstrings under `python -OO`.
     if own := inspect.getdoc(function):
         function.__doc__ = own.replace(_LINE, _TEXT)
-    known = frozenset(parameter.name for parameter in parameters)
+    # Zoneout of a state that the cell does not have is refused by `run`.
+    known = {parameter.name for parameter in parameters} | {*zoneout.NAMES}
 
     @functools.wraps(function)
     def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
