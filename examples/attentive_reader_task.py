@@ -38,7 +38,7 @@ def check(args: Namespace, data: cloze.Cloze) -> None:
 
 def make_task(args: Namespace, data: cloze.Cloze) -> training.Task:
     """Compiles the model, which learns to name the entity."""
-    learnt = data.held_out() if args.tune else data
+    learnt = training.learnt(args, data)
     model = attentive_reader_model.build_model(
         args.norm,
         args.units,
@@ -107,9 +107,10 @@ def describe(args: Namespace, data: cloze.Cloze) -> str:
     """What the questions are, and how many."""
     names = {"embedded": "King James Bible"}
     name = names.get(args.data, Path(args.data).name)
+    count, length = training.learnt(args, data).train.passages.shape
     return (
-        f"{name}, passages of {data.train.passages.shape[1]} words, at most "
-        f"{args.entities} names, {len(data.train.answers):,} training and "
+        f"{name}, passages of {length} words, at most "
+        f"{args.entities} names, {count:,} training and "
         f"{len(data.validation.answers):,} validation questions"
     )
 

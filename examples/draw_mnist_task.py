@@ -37,7 +37,7 @@ def check(args: Namespace, images: binarized_mnist.Images) -> None:
 def make_task(args: Namespace, images: binarized_mnist.Images) -> training.Task:
     """Compiles the model, whose loss is the variational bound in nats."""
     _, height, width = images.train.shape
-    learnt = images.held_out() if args.tune else images
+    learnt = training.learnt(args, images)
     x = learnt.train.reshape(len(learnt.train), -1)
 
     def evaluated(part):
@@ -112,9 +112,9 @@ def describe(args: Namespace, images: binarized_mnist.Images) -> str:
         "tfds": "Larochelle's binarised MNIST",
     }
     name = names.get(args.data, f"{Path(args.data).name}, binarised")
-    _, height, width = images.train.shape
+    count, height, width = training.learnt(args, images).train.shape
     return (
-        f"{name}, {height} x {width}, {len(images.train):,} training and "
+        f"{name}, {height} x {width}, {count:,} training and "
         f"{len(images.test):,} test images"
     )
 

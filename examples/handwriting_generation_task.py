@@ -37,7 +37,7 @@ def check(args: Namespace, data: strokes.Handwriting) -> None:
 
 def make_task(args: Namespace, data: strokes.Handwriting) -> training.Task:
     """Compiles the model, whose loss is in nats per point."""
-    learnt = data.held_out() if args.tune else data
+    learnt = training.learnt(args, data)
     written = learnt.train.valid.sum()
     pace = float(np.count_nonzero(learnt.train.symbols) / written)
     model = handwriting_generation_model.build_model(
@@ -120,9 +120,9 @@ def describe(args: Namespace, data: strokes.Handwriting) -> str:
     """What the lines are, and how many."""
     names = {"embedded": "stroke fonts", "tfds": "IAM-OnDB"}
     name = names.get(args.data, Path(args.data).name)
+    count = len(training.learnt(args, data).train.points)
     return (
-        f"{name}, {len(data.train.points):,} training and "
-        f"{len(data.test.points):,} test lines"
+        f"{name}, {count:,} training and {len(data.test.points):,} test lines"
     )
 
 

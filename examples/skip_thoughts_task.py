@@ -109,7 +109,7 @@ def compile_model(model: keras.Model, learning_rate: float) -> None:
 def make_task(args: Namespace, data: Data) -> training.Task:
     """Compiles the model for the text."""
     text = data.books
-    learnt = text.held_out() if args.tune else text
+    learnt = training.learnt(args, text)
     model = skip_thoughts_model.build_model(
         args.norm,
         args.units,
@@ -183,8 +183,9 @@ def describe(args: Namespace, data: Data) -> str:
     """What the text is, and how long."""
     names = {"embedded": "King James Bible"}
     name = names.get(args.data, Path(args.data).name)
+    count = len(training.learnt(args, data.books).train)
     return (
-        f"{name}, {len(data.books.train):,} training and "
+        f"{name}, {count:,} training and "
         f"{len(data.books.test):,} held-out sentences"
     )
 

@@ -76,7 +76,7 @@ def make_task(
         optimizer: the optimizer.
         xla: whether the model gains from `training.speed`.
     """
-    learnt = data.held_out() if args.tune else data
+    learnt = training.learnt(args, data)
     x = prepare(learnt.train_images)
 
     def evaluated(part):
@@ -156,9 +156,9 @@ def describe(args: Namespace, data: mnist.Digits) -> str:
     """What the images are, and how many."""
     names = {"embedded": "scikit-learn's digits", "tfds": args.data_set}
     name = names.get(args.data, Path(args.data).name)
-    height, width = data.train_images.shape[1:3]
+    count, height, width = training.learnt(args, data).train_images.shape[:3]
     return (
-        f"{name}, {height} x {width}, {len(data.train_labels):,} training and "
+        f"{name}, {height} x {width}, {count:,} training and "
         f"{len(data.test_labels):,} test images"
     )
 

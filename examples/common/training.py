@@ -31,6 +31,11 @@ def end(rows: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
     return min(rows, key=lambda row: row[f"{CHOICE}loss"])
 
 
+def learnt(args: Namespace, data: Any) -> Any:
+    """What a run learns from: --tune holds a part of it out."""
+    return data.held_out() if args.tune else data
+
+
 @dataclasses.dataclass(frozen=True)
 class Task:
     """A compiled model with what it learns from.
@@ -303,7 +308,7 @@ def finish(
         "machine": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),
         "cores": os.cpu_count(),
-        "threads": os.environ.get("OMP_NUM_THREADS", "not limited"),
+        "threads": devices.threads(),
         "devices": devices.names(),
         "training_minutes": round(history.seconds / 60, 3),
     }

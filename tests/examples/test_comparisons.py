@@ -531,3 +531,24 @@ def test_titles_name_data_sizes_and_seeds(tmp_path, experiment, monkeypatch):
         ["batch_size"],
     )
     assert title == "data\n256 units, 30 epochs"
+
+
+@pytest.mark.parametrize(
+    ("name", "learnt"),
+    [
+        ("permutation_invariant_mnist", "1,291 training and 384 test"),
+        ("draw_mnist", "233 training and 128 test"),
+        ("handwriting_generation", "56 training and 64 test"),
+        ("attentive_reader", "231 training and 128 validation"),
+        ("skip_thoughts", "1,374 training and 14 held-out"),
+    ],
+)
+def test_titles_count_what_is_learnt_from(name, learnt):
+    """With --tune that is less than there is."""
+    experiment = __import__(name).EXPERIMENT
+    flags = ["--compare", "--tune", "--smoke"]
+    plan = cli.plans(experiment, cli.parse(experiment, flags, "test"))[0]
+    procedure = experiment.procedure(plan)
+    data = procedure.load_data(plan)
+    found = procedure.describe(plan, data)
+    assert learnt in found
