@@ -7,7 +7,7 @@ from pathlib import Path
 import attentive_reader_model
 import keras
 import numpy as np
-from common import callbacks, devices, plotting, runs, training, verdicts
+from common import callbacks, devices, plotting, runs, training
 from common.datasets import cloze, streams
 from common.errors import InputError
 
@@ -38,6 +38,7 @@ def check(args: Namespace, data: cloze.Cloze) -> None:
 
 def make_task(args: Namespace, data: cloze.Cloze) -> training.Task:
     """Compiles the model, which learns to name the entity."""
+    learnt = training.learnt(args, data)
     model = attentive_reader_model.build_model(
         args.norm,
         args.units,
@@ -50,10 +51,16 @@ def make_task(args: Namespace, data: cloze.Cloze) -> training.Task:
         args.spread,
         args.seed,
     )
-    updates_per_pass = len(data.train.answers) // args.batch_size
-    tested, batch = devices.held_out(
-        args, len(data.validation.answers), EVALUATION_BATCH
-    )
+    updates_per_pass = len(learnt.train.answers) // args.batch_size
+
+    def evaluated(part):
+        tested, batch = devices.held_out(
+            args, len(part.validation.answers), EVALUATION_BATCH
+        )
+        return streams.in_order(part.validation.first(tested), batch).map(
+            lambda passages, queries, answers: ((passages, queries), answers)
+        )
+
     model.compile(
         keras.optimizers.Adam(args.learning_rate, global_clipnorm=10.0),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -62,11 +69,12 @@ def make_task(args: Namespace, data: cloze.Cloze) -> training.Task:
     )
     return training.Task(
         model,
-        lambda update: cloze.batches(data, args.batch_size, args.seed, update),
-        updates_per_pass,
-        streams.in_order(data.validation.first(tested), batch).map(
-            lambda passages, queries, answers: ((passages, queries), answers)
+        lambda update: cloze.batches(
+            learnt, args.batch_size, args.seed, update
         ),
+        updates_per_pass,
+        evaluated(data),
+        evaluated(learnt) if args.tune else None,
         data.vocabulary,
     )
 
@@ -76,11 +84,12 @@ def train(
 ) -> tuple[dict[str, float], callbacks.History]:
     """Trains and evaluates one kind."""
     history = make_task(args, data).fit(folder, args)
-    last = history.rows[-1]
+    last, end = history.rows[-1], training.end(history.rows)
     metrics = {
         "train_nll": last["loss"],
-        "validation_nll": last["val_loss"],
-        "validation_error_percent": 100 * error_rate(last),
+        "validation_nll": end["val_loss"],
+        "validation_error_percent": 100 * error_rate(end),
+        "end_updates": end["updates"],
         "best_validation_error_percent": 100
         * min(map(error_rate, history.rows)),
         "epochs": last["epoch"],
@@ -98,9 +107,10 @@ def describe(args: Namespace, data: cloze.Cloze) -> str:
     """What the questions are, and how many."""
     names = {"embedded": "King James Bible"}
     name = names.get(args.data, Path(args.data).name)
+    count, length = training.learnt(args, data).train.passages.shape
     return (
-        f"{name}, passages of {data.train.passages.shape[1]} words, at most "
-        f"{args.entities} names, {len(data.train.answers):,} training and "
+        f"{name}, passages of {length} words, at most "
+        f"{args.entities} names, {count:,} training and "
         f"{len(data.validation.answers):,} validation questions"
     )
 
@@ -131,27 +141,6 @@ def untrained(args: Namespace, data: cloze.Cloze) -> dict[str, float]:
 
 
 RACE = plotting.Panel("validation error", error_rate)
-CLAIMS = [
-    claim
-    for rival in ("none", "batch", "batch-everywhere")
-    for gain in (0.1, 1.0)
-    for claim in (
-        verdicts.Claim(
-            f"layer is faster than {rival}, gain {gain}",
-            "layer",
-            rival,
-            panel=RACE,
-            value=gain,
-        ),
-        verdicts.Claim(
-            f"layer ends lower than {rival}, gain {gain}",
-            "layer",
-            rival,
-            metric="validation_error_percent",
-            value=gain,
-        ),
-    )
-]
 
 PROCEDURE = runs.Procedure(
     load_data=load_data,
@@ -169,7 +158,6 @@ PROCEDURE = runs.Procedure(
         "best": "best_validation_error_percent",
     },
     race=RACE,
-    claims=CLAIMS,
     progress=plotting.UPDATES,
     describe=describe,
     floors=floors,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import convolutional_networks_model
 import keras
-from common import classifiers, training, verdicts
+from common import classifiers, training
 from common.datasets import cifar10, mnist
 
 
@@ -41,19 +41,4 @@ def make_task(args: Namespace, data: mnist.Digits) -> training.Task:
     )
 
 
-PROCEDURE = classifiers.procedure(
-    load_data,
-    make_task,
-    log=True,
-    claims=(
-        verdicts.Claim(
-            "layer is faster than none", "layer", "none", panel=classifiers.RACE
-        ),
-        verdicts.Claim(
-            "batch is better than none", "batch", "none", metric="test_nll"
-        ),
-        verdicts.Claim(
-            "batch is better than layer", "batch", "layer", metric="test_nll"
-        ),
-    ),
-)
+PROCEDURE = classifiers.procedure(load_data, make_task, log=True)

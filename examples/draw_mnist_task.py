@@ -6,7 +6,7 @@ from pathlib import Path
 import draw_mnist_model
 import keras
 import numpy as np
-from common import callbacks, devices, plotting, runs, training, verdicts
+from common import callbacks, devices, plotting, runs, training
 from common.datasets import binarized_mnist, streams
 from common.errors import InputError
 
@@ -37,9 +37,14 @@ def check(args: Namespace, images: binarized_mnist.Images) -> None:
 def make_task(args: Namespace, images: binarized_mnist.Images) -> training.Task:
     """Compiles the model, whose loss is the variational bound in nats."""
     _, height, width = images.train.shape
-    x, test_x = (part.reshape(len(part), -1) for part in images)
-    tested, batch = devices.held_out(args, len(test_x), EVALUATION_BATCH)
-    test_x = test_x[:tested]
+    learnt = training.learnt(args, images)
+    x = learnt.train.reshape(len(learnt.train), -1)
+
+    def evaluated(part):
+        tested, batch = devices.held_out(args, len(part.test), EVALUATION_BATCH)
+        test_x = part.test[:tested].reshape(tested, -1)
+        return streams.in_order((test_x, test_x), batch)
+
     model = draw_mnist_model.build_model(
         args.norm,
         args.units,
@@ -64,7 +69,8 @@ def make_task(args: Namespace, images: binarized_mnist.Images) -> training.Task:
             (x, x), args.batch_size, args.seed, update
         ),
         updates_per_pass,
-        streams.in_order((test_x, test_x), batch),
+        evaluated(images),
+        evaluated(learnt) if args.tune else None,
     )
 
 
@@ -87,11 +93,12 @@ def train(
         "canvas after so many glimpses",
         folder / "samples.png",
     )
-    last = history.rows[-1]
+    last, end = history.rows[-1], training.end(history.rows)
     metrics = {
         "train_bound_nats": last["loss"],
-        "test_bound_nats": last["val_loss"],
-        "test_kl_nats": last["val_kl"],
+        "test_bound_nats": end["val_loss"],
+        "test_kl_nats": end["val_kl"],
+        "end_updates": end["updates"],
         "epochs": last["epoch"],
         "updates": last["updates"],
     }
@@ -105,9 +112,9 @@ def describe(args: Namespace, images: binarized_mnist.Images) -> str:
         "tfds": "Larochelle's binarised MNIST",
     }
     name = names.get(args.data, f"{Path(args.data).name}, binarised")
-    _, height, width = images.train.shape
+    count, height, width = training.learnt(args, images).train.shape
     return (
-        f"{name}, {height} x {width}, {len(images.train):,} training and "
+        f"{name}, {height} x {width}, {count:,} training and "
         f"{len(images.test):,} test images"
     )
 
@@ -140,12 +147,6 @@ def untrained(
 
 
 RACE = plotting.Panel("test bound", lambda row: row["val_loss"])
-CLAIMS = (
-    verdicts.Claim("layer is faster than none", "layer", "none", panel=RACE),
-    verdicts.Claim(
-        "layer ends lower than none", "layer", "none", metric="test_bound_nats"
-    ),
-)
 
 PROCEDURE = runs.Procedure(
     load_data=load_data,
@@ -162,7 +163,6 @@ PROCEDURE = runs.Procedure(
         "of it KL": "test_kl_nats",
     },
     race=RACE,
-    claims=CLAIMS,
     describe=describe,
     floors=floors,
     untrained=untrained,

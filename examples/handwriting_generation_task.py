@@ -7,7 +7,7 @@ import handwriting_generation_mixture
 import handwriting_generation_model
 import keras
 import numpy as np
-from common import callbacks, devices, plotting, runs, training, verdicts
+from common import callbacks, devices, plotting, runs, training
 from common.datasets import streams, strokes
 from common.errors import InputError
 from scipy import stats
@@ -37,8 +37,9 @@ def check(args: Namespace, data: strokes.Handwriting) -> None:
 
 def make_task(args: Namespace, data: strokes.Handwriting) -> training.Task:
     """Compiles the model, whose loss is in nats per point."""
-    written = data.train.valid.sum()
-    pace = float(np.count_nonzero(data.train.symbols) / written)
+    learnt = training.learnt(args, data)
+    written = learnt.train.valid.sum()
+    pace = float(np.count_nonzero(learnt.train.symbols) / written)
     model = handwriting_generation_model.build_model(
         args.norm,
         args.units,
@@ -47,7 +48,7 @@ def make_task(args: Namespace, data: strokes.Handwriting) -> training.Task:
         pace=pace,
         gain=args.gain,
     )
-    updates_per_pass = len(data.train.points) // args.batch_size
+    updates_per_pass = len(learnt.train.points) // args.batch_size
     model.compile(
         keras.optimizers.Adam(args.learning_rate, global_clipnorm=10.0),
         handwriting_generation_mixture.MixtureNLL(
@@ -69,17 +70,22 @@ def make_task(args: Namespace, data: strokes.Handwriting) -> training.Task:
     def as_fit_wants(before, symbols, points, valid):
         return (before, symbols), points, valid
 
-    tested, batch = devices.held_out(
-        args, len(data.test.points), EVALUATION_BATCH
-    )
-    train, test = shifted(*data.train), shifted(*data.test.first(tested))
+    def evaluated(part):
+        tested, batch = devices.held_out(
+            args, len(part.test.points), EVALUATION_BATCH
+        )
+        points = shifted(*part.test.first(tested))
+        return streams.in_order(points, batch).map(as_fit_wants)
+
+    train = shifted(*learnt.train)
     return training.Task(
         model,
         lambda update: streams.shuffled(
             train, args.batch_size, args.seed, update
         ).map(as_fit_wants),
         updates_per_pass,
-        streams.in_order(test, batch).map(as_fit_wants),
+        evaluated(data),
+        evaluated(learnt) if args.tune else None,
     )
 
 
@@ -99,10 +105,11 @@ def train(
         random=np.random.default_rng(args.seed),
     )
     plotting.handwriting(ways, args.text, folder / "samples.png")
-    last = history.rows[-1]
+    last, end = history.rows[-1], training.end(history.rows)
     metrics = {
         "train_nll": last["nll"],
-        "test_nll": last["val_nll"],
+        "test_nll": end["val_nll"],
+        "end_updates": end["updates"],
         "epochs": last["epoch"],
         "updates": last["updates"],
     }
@@ -113,9 +120,9 @@ def describe(args: Namespace, data: strokes.Handwriting) -> str:
     """What the lines are, and how many."""
     names = {"embedded": "stroke fonts", "tfds": "IAM-OnDB"}
     name = names.get(args.data, Path(args.data).name)
+    count = len(training.learnt(args, data).train.points)
     return (
-        f"{name}, {len(data.train.points):,} training and "
-        f"{len(data.test.points):,} test lines"
+        f"{name}, {count:,} training and {len(data.test.points):,} test lines"
     )
 
 
@@ -141,9 +148,6 @@ def untrained(args: Namespace, data: strokes.Handwriting) -> dict[str, float]:
 
 
 RACE = plotting.Panel("test NLL", lambda row: row["val_nll"])
-CLAIMS = (
-    verdicts.Claim("layer is faster than none", "layer", "none", panel=RACE),
-)
 
 PROCEDURE = runs.Procedure(
     load_data=load_data,
@@ -156,7 +160,6 @@ PROCEDURE = runs.Procedure(
     ),
     columns={"training NLL": "train_nll", "test NLL": "test_nll"},
     race=RACE,
-    claims=CLAIMS,
     describe=describe,
     floors=floors,
     untrained=untrained,

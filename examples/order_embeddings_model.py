@@ -184,11 +184,7 @@ def build_model(
     )(words)
     gru = encoders.gru(norm, units, gain, name="sentence_encoder")
     sentence = gru(x)
-    # Each of the three matrices is orthogonal, not the three side by side.
-    squares = [
-        keras.initializers.Orthogonal()((units, units)) for _ in range(3)
-    ]
-    gru.cell.recurrent_kernel.assign(ops.concatenate(squares, axis=1))
+    encoders.make_orthogonal(gru)
     image = layers.Dense(
         units, kernel_initializer=uniform, name="image_encoder"
     )(pictures)

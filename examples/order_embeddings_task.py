@@ -16,7 +16,6 @@ from common import (
     ranking,
     runs,
     training,
-    verdicts,
 )
 from common.datasets import captions
 from common.errors import InputError
@@ -90,7 +89,7 @@ def make_task(args: Namespace, data: captions.Captions) -> training.Task:
         lambda update: data.train.shuffled(args.batch_size, args.seed, update),
         updates_per_pass,
         dev.in_order(batch, tested),
-        data.vocabulary,
+        vocabulary=data.vocabulary,
     )
 
 
@@ -222,21 +221,6 @@ def held_out(data: captions.Captions) -> captions.Captions:
 
 
 RACE = plotting.Panel("best recall", lambda row: -row["val_best_recall_sum"])
-CLAIMS = (
-    verdicts.Claim("layer is faster than none", "layer", "none", panel=RACE),
-    verdicts.Claim(
-        "layer finds images sooner than none",
-        "layer",
-        "none",
-        metric="image_mean_rank",
-    ),
-    verdicts.Claim(
-        "layer finds captions sooner than none",
-        "layer",
-        "none",
-        metric="caption_mean_rank",
-    ),
-)
 
 PROCEDURE = runs.Procedure(
     load_data=load_data,
@@ -262,7 +246,6 @@ PROCEDURE = runs.Procedure(
         "updates to its best": "best_updates",
     },
     race=RACE,
-    claims=CLAIMS,
     progress=plotting.UPDATES,
     describe=describe,
     floors=floors,

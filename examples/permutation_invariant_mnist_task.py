@@ -4,7 +4,7 @@ from argparse import Namespace
 
 import keras
 import permutation_invariant_mnist_model
-from common import classifiers, training, verdicts
+from common import classifiers, training
 from common.datasets import mnist
 
 
@@ -31,19 +31,4 @@ def make_task(args: Namespace, digits: mnist.Digits) -> training.Task:
     )
 
 
-PROCEDURE = classifiers.procedure(
-    load_data,
-    make_task,
-    log=True,
-    race=False,
-    claims=[
-        verdicts.Claim(
-            f"layer is faster than batch at batch size {size}",
-            "layer",
-            "batch",
-            panel=classifiers.RACE,
-            value=size,
-        )
-        for size in (128, 4)
-    ],
-)
+PROCEDURE = classifiers.procedure(load_data, make_task, log=True, race=False)

@@ -1,52 +1,43 @@
-"""Finished comparisons: kept as small files, and drawn again from these.
+"""Finished comparisons: kept as a few tables, and drawn again from these.
 
     python examples/results.py keep runs/sequential_mnist sequential-mnist
     python examples/results.py draw sequential-mnist
     python examples/results.py restore sequential-mnist runs/sequential_mnist
+    python examples/results.py claims
 
-`keep` copies what was measured, and no model, into a folder of that name in
-`results/` beside this file; `draw` writes its table, figures and verdicts anew
-and prints them, of all that are kept unless some are named. `restore` copies it
-back into a folder, for more seeds or what was left to do: the command of the
-comparison goes on from there with --resume and --output-dir.
+`keep` writes what was measured, and no model, into a folder of that name in
+`results/` beside this file; `draw` writes its table, figure and verdicts anew
+and prints them, of all that are kept unless some are named. `restore` makes the
+folders of its runs again, for more seeds or what was left to do: the command of
+the comparison goes on from there with --resume and --output-dir. `claims`
+prints what is judged in every experiment.
 """
 
-from collections.abc import Sequence
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from common import ending, files, flags
+from common import claims, ending, files, flags
 from common.errors import InputError, check_tensorflow
 
 KEPT = Path(__file__).resolve().parent / "results"
-# Of a comparison, and of each of its runs. Figures and tables are drawn anew.
-OF_ALL = ("args.json", "comparison.json", "floors.json", "tuning.csv")
-# One of them is there as soon as something is finished: a seed, a grid.
-FINISHED = ("comparison.json", "tuning.csv")
-OF_RUN = ("args.json", "environment.json", "history.csv", "metrics.json")
-
-
-def copy(source: Path, folder: Path) -> None:
-    """Copies what was measured: the grid, and every run that is finished."""
-    ended = {path.parent.name for path in source.glob("*/metrics.json")}
-    record = source / "comparison.json"
-    if record.is_file():
-        # Among them those that diverged.
-        ended |= {run["folder"] for run in files.read_json(record)["runs"]}
-    for own, names in (("", OF_ALL), *((own, OF_RUN) for own in ended)):
-        files.make_folder(folder / own)
-        for name in names:
-            path = source / own / name
-            if path.suffix == ".csv" and path.exists():
-                files.write_text(folder / own / name, path.read_text("utf-8"))
-            elif path.exists():
-                files.write_json(
-                    folder / own / name, _shortened(files.read_json(path))
-                )
+# Flags, environment, floors and what was run; every evaluation; what runs
+# ended with; every point of the grid.
+SETTINGS, HISTORY, METRICS = "settings.json", "history.csv", "metrics.csv"
+TUNING = "tuning.csv"
+# What `draw` makes of them.
+DRAWN = ("comparison.csv", "comparison.png", "verdicts.csv")
+# Of a comparison; one of the latter is there as soon as something is finished.
+OF_ALL = ("args", "comparison", "floors")
+FINISHED = ("comparison.json", TUNING)
+OF_RUN = ("args", "environment")
 
 
 def keep(source: Path, folder: Path) -> None:
-    """Copies a comparison into the folder of those that are kept.
+    """Writes a comparison's tables into the folder of those that are kept.
 
     Raises:
         InputError: if it is no comparison, or neither its grid nor one of its
@@ -54,11 +45,36 @@ def keep(source: Path, folder: Path) -> None:
     """
     if not any((source / name).is_file() for name in FINISHED):
         raise InputError(f"{source} has no {' and no '.join(FINISHED)}")
-    copy(source, folder)
+    ended = {path.parent.name for path in source.glob("*/metrics.json")}
+    settings = {name: _read(source / f"{name}.json") for name in OF_ALL}
+    record = settings["comparison"] or {"runs": []}
+    # Among them those that diverged, in the order of the comparison.
+    names = [run["folder"] for run in record["runs"]]
+    names += sorted(ended.difference(names))
+    for name in OF_RUN:
+        found = [_read(source / own / f"{name}.json") for own in names]
+        settings[f"{name} of runs"] = _factored(
+            dict(zip(names, found, strict=True))
+        )
+    history, metrics = [], []
+    for own in names:
+        path = source / own / HISTORY
+        rows = files.read_table(path) if path.exists() else []
+        history += [{"run": own, **row} for row in rows]
+        found = _read(source / own / "metrics.json")
+        if found is not None:
+            cells = {key: json.dumps(value) for key, value in found.items()}
+            metrics.append({"run": own, **cells})
+    files.make_folder(folder)
+    files.write_json(folder / SETTINGS, _shortened(settings))
+    files.write_csv(folder / HISTORY, history)
+    files.write_csv(folder / METRICS, metrics)
+    if (source / TUNING).exists():
+        files.write_text(folder / TUNING, (source / TUNING).read_text("utf-8"))
 
 
 def restore(source: Path, folder: Path) -> None:
-    """Copies what is kept into a folder with which the comparison goes on.
+    """Makes of what is kept a folder with which the comparison goes on.
 
     Raises:
         InputError: if nothing is kept there, or the folder has something in it.
@@ -67,11 +83,62 @@ def restore(source: Path, folder: Path) -> None:
     files.check_folder(folder)
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} is not empty")
-    copy(source, folder)
+    files.make_folder(folder)
+    settings = files.read_json(source / SETTINGS)
+    for name in OF_ALL:
+        if settings[name] is not None:
+            files.write_json(folder / f"{name}.json", settings[name])
+    if (source / TUNING).exists():
+        files.write_text(folder / TUNING, (source / TUNING).read_text("utf-8"))
+    for name in OF_RUN:
+        kept = settings[f"{name} of runs"]
+        for own, differing in kept["each"].items():
+            files.make_folder(folder / own)
+            if differing is not None:
+                whole = {
+                    key: differing.get(key, kept["all"].get(key))
+                    for key in kept["order"]
+                    if key in differing or key in kept["all"]
+                }
+                files.write_json(folder / own / f"{name}.json", whole)
+    histories: dict[str, list[dict[str, str]]] = {}
+    for row in files.read_table(source / HISTORY):
+        own = row.pop("run")
+        cells = {key: value for key, value in row.items() if value}
+        histories.setdefault(own, []).append(cells)
+    for own, rows in histories.items():
+        files.write_csv(folder / own / HISTORY, rows)
+    for row in files.read_table(source / METRICS):
+        own = row.pop("run")
+        metrics = {key: json.loads(cell) for key, cell in row.items() if cell}
+        files.write_json(folder / own / "metrics.json", metrics)
+
+
+def _read(path: Path) -> Any:
+    return files.read_json(path) if path.is_file() else None
+
+
+def _factored(found: Mapping[str, dict[str, Any] | None]) -> dict[str, Any]:
+    """Dictionaries by name: what all share, and what each has for itself."""
+    there = [own for own in found.values() if own is not None]
+    order = [*dict.fromkeys(key for own in there for key in own)]
+    first = there[0] if there else {}
+    shared = {
+        key: value
+        for key, value in first.items()
+        if all(key in own and own[key] == value for own in there)
+    }
+    each = {
+        name: None
+        if own is None
+        else {key: own[key] for key in own if key not in shared}
+        for name, own in found.items()
+    }
+    return {"order": order, "all": shared, "each": each}
 
 
 def _check_kept(folder: Path) -> None:
-    if not (folder / "args.json").is_file():
+    if not (folder / SETTINGS).is_file():
         raise InputError(
             f"nothing of the name {folder.name} is in {folder.parent}"
         )
@@ -87,50 +154,60 @@ def _shortened(value: Any) -> Any:
 
 
 def draw(folder: Path) -> str:
-    """Draws table, figures and verdicts of a comparison that is kept."""
+    """Draws table, figure and verdicts of a comparison that is kept."""
     import importlib
     from argparse import Namespace
 
     from common import comparisons
 
-    record = files.read_json(folder / "comparison.json")
-    args = Namespace(**files.read_json(folder / "args.json"))
-    experiment = importlib.import_module(record["experiment"]).EXPERIMENT
-    return comparisons.report(experiment, experiment.procedure(args), folder)
+    with tempfile.TemporaryDirectory() as made:
+        restore(folder, Path(made))
+        if not (Path(made) / "comparison.json").exists():
+            raise InputError(f"{folder.name} has no finished seed to draw")
+        name = files.read_json(Path(made) / "comparison.json")["experiment"]
+        args = Namespace(**files.read_json(Path(made) / "args.json"))
+        experiment = importlib.import_module(name).EXPERIMENT
+        procedure = experiment.procedure(args)
+        shown = comparisons.report(experiment, procedure, Path(made))
+        for drawn in DRAWN:
+            if (Path(made) / drawn).exists():
+                shutil.copyfile(Path(made) / drawn, folder / drawn)
+    return shown
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the script."""
     parser = flags.Parser("results.py", __doc__)
     actions = parser.add_subparsers(dest="action", required=True)
-    what = "copy what a comparison has measured"
+    what = "keep what a comparison has measured"
     action = actions.add_parser("keep", help=what, description=what)
     action.add_argument("source", type=Path, metavar="FOLDER")
     action.add_argument("name", type=flags.name, metavar="NAME")
     what = "draw what is kept"
     action = actions.add_parser("draw", help=what, description=what)
     action.add_argument("names", nargs="*", type=flags.name, metavar="NAME")
-    what = "copy what is kept into a folder, to go on with --resume"
+    what = "make a folder of what is kept, to go on with --resume"
     action = actions.add_parser("restore", help=what, description=what)
     action.add_argument("name", type=flags.name, metavar="NAME")
     action.add_argument("folder", type=Path, metavar="FOLDER")
+    what = "print what is judged"
+    actions.add_parser("claims", help=what, description=what)
     args = parser.parse_args(argv)
     try:
         check_tensorflow()
         if args.action == "keep":
             keep(args.source, KEPT / args.name)
-            return 0
-        if args.action == "restore":
+        elif args.action == "restore":
             restore(KEPT / args.name, args.folder)
-            return 0
-        names = args.names or sorted(
-            path.parent.name for path in KEPT.glob("*/comparison.json")
-        )
-        for name in names:
-            _check_kept(KEPT / name)
-            if not (KEPT / name / "comparison.json").is_file():
-                raise InputError(f"{name} has no finished seed to draw")
-            print(f"{name}\n{draw(KEPT / name)}")
+        elif args.action == "claims":
+            from common import tables
+
+            print(tables.of_rows([*claims.rows()]))
+        else:
+            kept = (path.parent.name for path in KEPT.glob(f"*/{SETTINGS}"))
+            for name in args.names or sorted(kept):
+                _check_kept(KEPT / name)
+                print(f"{name}\n{draw(KEPT / name)}")
     except InputError as error:
         parser.error(str(error))
     return 0

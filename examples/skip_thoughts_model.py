@@ -56,12 +56,14 @@ def build_model(
     )
     encoder = encoders.gru(norm, units, gain, name="encoder")
     thought = encoder(words(current), mask=ops.not_equal(current, 0))
+    encoders.make_orthogonal(encoder)
     hidden = []
     for name, inputs in (("decoder_before", before), ("decoder_after", after)):
         decoder = encoders.gru(
             norm, units, gain, name=name, return_sequences=True
         )
         hidden.append(decoder(words(inputs), initial_state=thought))
+        encoders.make_orthogonal(decoder)
     output = layers.Dense(
         vocabulary, kernel_initializer=encoders.uniform(), name="output"
     )

@@ -17,7 +17,6 @@ from common import (
     runs,
     sentence_evaluation,
     training,
-    verdicts,
 )
 from common.datasets import books, plain_text, sentence_tasks
 from common.errors import InputError
@@ -110,6 +109,7 @@ def compile_model(model: keras.Model, learning_rate: float) -> None:
 def make_task(args: Namespace, data: Data) -> training.Task:
     """Compiles the model for the text."""
     text = data.books
+    learnt = training.learnt(args, text)
     model = skip_thoughts_model.build_model(
         args.norm,
         args.units,
@@ -120,15 +120,20 @@ def make_task(args: Namespace, data: Data) -> training.Task:
         args.word_scale,
     )
     compile_model(model, args.learning_rate)
-    updates = updates_per_pass(args, text)
-    tested, batch = devices.held_out(args, len(text.test), EVALUATION_BATCH)
+    updates = updates_per_pass(args, learnt)
+
+    def evaluated(part):
+        tested, batch = devices.held_out(args, len(part.test), EVALUATION_BATCH)
+        return books.in_order(part._replace(test=part.test[:tested]), batch)
+
     return training.Task(
         model,
         lambda update: books.batches(
-            text, args.batch_size, args.seed, updates, update
+            learnt, args.batch_size, args.seed, updates, update
         ),
         updates,
-        books.in_order(text._replace(test=text.test[:tested]), batch),
+        evaluated(text),
+        evaluated(learnt) if args.tune else None,
         text.words,
     )
 
@@ -159,14 +164,18 @@ def train(
         lambda model: measure(model, data)
     )
     history = task.fit(folder, args, extra_callbacks=[evaluation])
-    last = history.rows[-1]
-    metrics = {"train_nll": last["nll"], "test_nll": last["val_nll"]}
+    last, end = history.rows[-1], training.end(history.rows)
+    metrics = {"train_nll": last["nll"], "test_nll": end["val_nll"]}
     metrics |= {
         name.removeprefix("val_"): value
-        for name, value in last.items()
+        for name, value in end.items()
         if name.startswith("val_") and name not in ("val_loss", "val_nll")
     }
-    metrics |= {"epochs": last["epoch"], "updates": last["updates"]}
+    metrics |= {
+        "end_updates": end["updates"],
+        "epochs": last["epoch"],
+        "updates": last["updates"],
+    }
     return metrics, history
 
 
@@ -174,8 +183,9 @@ def describe(args: Namespace, data: Data) -> str:
     """What the text is, and how long."""
     names = {"embedded": "King James Bible"}
     name = names.get(args.data, Path(args.data).name)
+    count = len(training.learnt(args, data.books).train)
     return (
-        f"{name}, {len(data.books.train):,} training and "
+        f"{name}, {count:,} training and "
         f"{len(data.books.test):,} held-out sentences"
     )
 
@@ -255,10 +265,6 @@ def _columns(measures: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-CLAIMS = (
-    verdicts.Claim("layer is faster than none", "layer", "none", panel=NLL),
-)
-
 PROCEDURE = runs.Procedure(
     load_data=load_data,
     make_task=make_task,
@@ -273,7 +279,6 @@ PROCEDURE = runs.Procedure(
     ),
     columns=_columns(VERSE_MEASURES),
     race=NLL,
-    claims=CLAIMS,
     progress=plotting.UPDATES,
     describe=describe,
     floors=floors,

@@ -58,12 +58,11 @@ def search(
         "directory": str(folder),
         "project_name": "search",
     }
-    base = {
+    kind = {
         "random": keras_tuner.RandomSearch,
         "bayesian": keras_tuner.BayesianOptimization,
         "hyperband": keras_tuner.Hyperband,
     }[args.tuner]
-    kind = type("Tuner", (_WithoutTensorBoard, base), {})
     if args.tuner == "hyperband":
         tuner = kind(max_epochs=args.epochs, **common)
         tuner.oracle.max_trials = args.max_trials
@@ -71,16 +70,6 @@ def search(
         tuner = kind(max_trials=args.max_trials, **common)
     tuner.search(epochs=args.epochs, verbose=1)
     return tuner
-
-
-class _WithoutTensorBoard:
-    """KerasTuner 1.4.8 imports TensorBoard, which TensorFlow 2.21 lacks.
-
-    It can go when `test_every_tuner` passes without, TensorBoard absent.
-    """
-
-    def _configure_tensorboard_dir(self, callbacks, trial, execution=0):
-        pass
 
 
 def _hypermodel(procedure: runs.Procedure, args: Namespace, data: Any) -> Any:

@@ -1,15 +1,12 @@
 """Layer, batch and weight normalization for Keras 3."""
 
 import importlib
-import importlib.util
 import typing
 
-if not any(map(importlib.util.find_spec, ("tensorflow", "jax", "torch"))):
-    raise ImportError(
-        "keras_ln runs on TensorFlow, JAX or torch, and finds none of them: "
-        "pip install 'keras-ln[tensorflow]', 'keras-ln[jax]' or "
-        "'keras-ln[torch]'."
-    )
+from keras_ln import _frameworks
+
+if _frameworks.reason() is not None:
+    raise ImportError(_frameworks.reason())
 
 from keras_ln.layers import (
     BNLSTM,

@@ -6,11 +6,12 @@ and in no other file. `tests/test_architecture.py` holds the package to it.
 
 import importlib.util
 import sys
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 import keras
-from keras.src.backend.common import AutocastScope
+from keras.src.backend.common import AutocastScope, global_state
 
 # keras.layers.RNN draws the dropout masks of a sequence before its loop, but
 # only for cells of this class.
@@ -37,6 +38,8 @@ __all__ = [
     "layers_in",
     "layers_within",
     "layout",
+    "mask_of",
+    "of_session",
     "own_non_trainable_variables",
     "torch_device",
     "uncast",
@@ -118,6 +121,26 @@ def layers_within(model: keras.layers.Layer) -> list[keras.layers.Layer]:
     test_reestimate_reaches_nested_layers notices a change.
     """
     return model._flatten_layers()
+
+
+def mask_of(x: Any) -> Any:
+    """The mask that a layer has left with its output, or None.
+
+    test_first_step_in_a_functional_model notices a change.
+    """
+    return getattr(x, "_keras_mask", None)
+
+
+def of_session(name: str, make: Callable[[], Any]) -> Any:
+    """What `make` returned first, in this thread and since clear_session().
+
+    test_memory_of_residuals_is_bounded notices a change.
+    """
+    name = f"keras_ln_{name}"
+    found = global_state.get_global_attribute(name)
+    if found is None:
+        global_state.set_global_attribute(name, found := make())
+    return found
 
 
 def own_non_trainable_variables(layer: keras.layers.Layer) -> list[Any]:

@@ -133,6 +133,7 @@ def choose_recurrent(
     cell: str = "lstm",
     gains: Sequence[float] = (0.1, 1.0),
     name: str = "recurrent",
+    max_steps: int | None = None,
     **kwargs: Any,
 ) -> keras.layers.Layer:
     """A recurrent layer.
@@ -140,12 +141,15 @@ def choose_recurrent(
     Args:
         hp: the `HyperParameters` of a search.
         units: the size, or sizes to choose from, as the choice "<name>_units".
-        kinds: the normalisations to choose from; None for all of the cell.
+        kinds: the normalisations to choose from. None is for all of the cell,
+            "batch" only with `max_steps`.
         cell: "lstm" ("none" and "layer", an `LNLSTM`, "batch", a `BNLSTM`,
             "weight", a `WNLSTM`), "gru" ("none" and "layer", an `LNGRU`) or
             "rnn" ("none", Keras' `SimpleRNN`, and "layer", an `LNSimpleRNN`).
         gains: initial values of every gamma to choose from.
         name: the name of the choice. Layers that share it share the choice.
+        max_steps: the argument of `BNLSTM`, which needs it where the number of
+            steps is unknown; other layers do not get it.
         **kwargs: arguments that all kinds take, such as `return_sequences`.
 
     Returns:
@@ -160,12 +164,17 @@ def choose_recurrent(
             f"cell={cell!r}"
         )
     known = _RECURRENT[cell]
-    kinds = tuple(known) if kinds is None else kinds
+    if kinds is None:
+        # Whether the number of steps is known shows when the layer is built.
+        without = "batch" if max_steps is None else None
+        kinds = [kind for kind in known if kind != without]
     _check_kinds(kinds, known)
     kind, gain = choose_kind(hp, kinds, gains, name)
     if not isinstance(units, int):
         sizes = _listed("units", units)
         units = hp.Choice(f"{name}_units", sizes, default=sizes[0])
+    if kind == "batch":
+        kwargs["max_steps"] = max_steps
     return known[kind](units, **_initial(gain), **kwargs)
 
 

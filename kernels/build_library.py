@@ -49,8 +49,13 @@ INSTRUCTION_SETS: dict[str, dict[str, tuple[str, ...]]] = {
     "x86_64": {"avx512.cc": _AVX2 + _AVX512, "avx2.cc": _AVX2},
     "aarch64": {"neon.cc": ()},
 }
-SANITIZE = ["-O1", "-g1", "-fsanitize=address,undefined"]
-SANITIZE += ["-fno-sanitize-recover=undefined"]
+SANITIZERS = {
+    "address": [
+        "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=undefined",
+    ],
+    "thread": ["-fsanitize=thread"],
+}
 
 
 class Target(NamedTuple):
@@ -107,6 +112,11 @@ def library_name(target):
     return f"libkeras_ln_kernels{target.suffix}"
 
 
+def own_compiler():
+    """The compiler that is asked for in place of zig, or None."""
+    return os.environ.get("KERAS_LN_KERNELS_COMPILER") or None
+
+
 def xla_headers():
     """The folder with XLA's headers, which jaxlib carries; or None."""
     jaxlib = importlib.util.find_spec("jaxlib")
@@ -115,7 +125,7 @@ def xla_headers():
     return Path(jaxlib.submodule_search_locations[0], "include")
 
 
-def build(folder, name=None, compiler=None, sanitize=False):
+def build(folder, name=None, compiler=None, sanitizer=None):
     """Compiles the library for the platform `name` into `folder`.
 
     Args:
@@ -123,14 +133,16 @@ def build(folder, name=None, compiler=None, sanitize=False):
         name: one of TARGETS; None for the one that is asked for, or this one.
         compiler: of the system, such as g++; None for the environment's
             KERAS_LN_KERNELS_COMPILER, or zig.
-        sanitize: whether to find wrong accesses to memory at run time.
+        sanitizer: one of SANITIZERS, which finds wrong accesses to memory, or
+            those of two threads that may meet, at run time; or None.
 
     Returns:
         The path of the library.
     """
     target = TARGETS[name or target_name()]
-    compiler = compiler or os.environ.get("KERAS_LN_KERNELS_COMPILER")
-    flags = FLAGS + (SANITIZE if sanitize else [])
+    compiler = compiler or own_compiler()
+    checks = ["-O1", "-g1", *SANITIZERS[sanitizer]] if sanitizer else []
+    flags = FLAGS + checks
     if compiler:
         command, linking = [compiler], ["-Wl,--as-needed"]
         if target.suffix != ".so":
@@ -162,7 +174,7 @@ def build(folder, name=None, compiler=None, sanitize=False):
             sources[XLA_SOURCE] = ()
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             files = list(pool.map(compiled, sources, sources.values()))
-        linking += SANITIZE if sanitize else []
+        linking += checks
         # Written beside and moved: a process may have the old one in use.
         fresh = library.with_name(f"{library.name}.{os.getpid()}")
         _run(*command, "-shared", *files, *linking, "-lpthread", "-o", fresh)
@@ -190,10 +202,10 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--target", choices=TARGETS)
     parser.add_argument("--compiler", help="of the system, such as g++")
-    parser.add_argument("--sanitize", action="store_true")
+    parser.add_argument("--sanitizer", choices=SANITIZERS)
     parser.add_argument("--output", default=PACKAGE, type=Path)
     args = parser.parse_args(argv)
-    print(build(args.output, args.target, args.compiler, args.sanitize))
+    print(build(args.output, args.target, args.compiler, args.sanitizer))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """The parts of the build that pyproject.toml cannot say."""
 
+import shutil
 import sys
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import Distribution, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
@@ -18,25 +19,44 @@ class BuildWithLibrary(build_py):
 
     def run(self):
         """Copies the Python files, and compiles."""
-        super().run()
         folder = build_library.PACKAGE
         if not self.editable_mode:
-            folder = Path(self.build_lib, "keras_ln_kernels")
+            folder = Path(self.build_lib, folder.name)
+            # What an earlier build left there may be for another platform.
+            shutil.rmtree(folder, ignore_errors=True)
+        super().run()
+        if not self.editable_mode:
+            # So may be what is compiled beside the sources.
+            for target in build_library.TARGETS.values():
+                library = folder / build_library.library_name(target)
+                library.unlink(missing_ok=True)
         build_library.build(folder)
 
 
 class PlatformWheel(bdist_wheel):
     """A wheel for one platform and every Python: ctypes loads the library."""
 
-    def finalize_options(self):
-        """Says that there is a library."""
-        super().finalize_options()
-        self.root_is_pure = False
-
     def get_tag(self):
         """The wheel's tags."""
         target = build_library.TARGETS[build_library.target_name()]
-        return "py3", "none", target.wheel
+        platform = target.wheel
+        if build_library.own_compiler():
+            # It links the C library of its system, which may be newer.
+            platform = f"linux_{target.machine}"
+            if target.suffix != ".so":
+                platform = super().get_tag()[2]
+        return "py3", "none", platform
 
 
-setup(cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": PlatformWheel})
+class WithLibrary(Distribution):
+    """A package that is installed where compiled ones are."""
+
+    def has_ext_modules(self):
+        """There is a library, though Python does not import it."""
+        return True
+
+
+setup(
+    cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": PlatformWheel},
+    distclass=WithLibrary,
+)

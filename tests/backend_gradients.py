@@ -6,6 +6,8 @@ import keras
 import numpy as np
 
 BACKEND = keras.backend.backend()
+# Call arguments without a gradient.
+CONSTANTS = ("mask", "first_step")
 
 
 @dataclasses.dataclass
@@ -28,6 +30,7 @@ def value_and_gradients(
     states=None,
     mask=None,
     training=False,
+    first_step=None,
     compiled=False,
     unknown_sizes=False,
 ):
@@ -41,6 +44,7 @@ def value_and_gradients(
         states: initial states of a recurrent layer, or None.
         mask: boolean array (B, T), or None.
         training: passed on to layers that take it.
+        first_step: the call argument of that name, as a tensor, or None.
         compiled: inside tf.function or jax.jit; torch has no difference.
         unknown_sizes: with `compiled`, batch and time are unknown to
             TensorFlow. The others always know them.
@@ -54,6 +58,8 @@ def value_and_gradients(
         options["states"] = len(states)
     if mask is not None:
         arrays["mask"] = mask
+    if first_step is not None:
+        arrays["first_step"] = np.asarray(first_step)
     if layer._call_has_training_arg:
         options["training"] = training
     run = {"tensorflow": _tensorflow, "jax": _jax, "torch": _torch}[BACKEND]
@@ -74,8 +80,7 @@ def _arguments(arrays, options):
         arguments["initial_state"] = [
             arrays[f"state{k}"] for k in range(options["states"])
         ]
-    if "mask" in arrays:
-        arguments["mask"] = arrays["mask"]
+    arguments |= {n: arrays[n] for n in CONSTANTS if n in arrays}
     if "training" in options:
         arguments["training"] = options["training"]
     return arguments
@@ -105,7 +110,7 @@ def _tensorflow(layer, arrays, options, cotangents, compiled, unknown_sizes):
     weights = {v.name: v.value for v in layer.trainable_variables}
 
     def run(arrays):
-        sources = {k: v for k, v in arrays.items() if k != "mask"}
+        sources = {k: v for k, v in arrays.items() if k not in CONSTANTS}
         with tf.GradientTape() as tape:
             tape.watch(list(sources.values()))
             outputs = layer(arrays["x"], **_arguments(arrays, options))
@@ -121,7 +126,7 @@ def _tensorflow(layer, arrays, options, cotangents, compiled, unknown_sizes):
         specs = {}
         for name, value in arrays.items():
             free = unknown.get(name, 1) if unknown_sizes else 0
-            shape = [None] * free + list(value.shape[free:])
+            shape = [None] * min(free, value.ndim) + list(value.shape[free:])
             specs[name] = tf.TensorSpec(shape, value.dtype)
         run = tf.function(run, input_signature=[specs])
     return run(arrays)
@@ -131,12 +136,12 @@ def _jax(layer, arrays, options, cotangents, compiled, unknown_sizes):
     import jax
 
     arrays = {k: jax.numpy.asarray(v) for k, v in arrays.items()}
-    mask = {k: arrays.pop(k) for k in ("mask",) if k in arrays}
+    constants = {k: arrays.pop(k) for k in CONSTANTS if k in arrays}
     weights = [v.value for v in layer.trainable_variables]
     others = [v.value for v in layer.non_trainable_variables]
 
-    def run(arrays, weights, others):
-        arguments = _arguments({**arrays, **mask}, options)
+    def run(arrays, weights, others, constants):
+        arguments = _arguments({**arrays, **constants}, options)
         outputs, others = layer.stateless_call(
             weights, others, arrays["x"], **arguments
         )
@@ -147,7 +152,7 @@ def _jax(layer, arrays, options, cotangents, compiled, unknown_sizes):
     if compiled:
         differentiate = jax.jit(differentiate)
     (of_arrays, of_weights), (outputs, others) = differentiate(
-        arrays, weights, others
+        arrays, weights, others, constants
     )
     for variable, value in zip(
         layer.non_trainable_variables, others, strict=True
@@ -161,13 +166,13 @@ def _torch(layer, arrays, options, cotangents, compiled, unknown_sizes):
     import torch
 
     sources = {
-        name: torch.tensor(value, requires_grad=name != "mask")
+        name: torch.tensor(value, requires_grad=name not in CONSTANTS)
         for name, value in arrays.items()
     }
     outputs = layer(sources["x"], **_arguments(sources, options))
     loss, outputs = _loss(outputs, cotangents)
     sources |= {v.name: v.value for v in layer.trainable_variables}
-    sources.pop("mask", None)
+    sources = {k: v for k, v in sources.items() if k not in CONSTANTS}
     gradients = torch.autograd.grad(
         loss, list(sources.values()), allow_unused=True
     )

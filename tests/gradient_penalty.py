@@ -7,9 +7,13 @@ from backend_gradients import BACKEND
 TOLERANCE = {"rtol": 1e-8, "atol": 1e-10}
 
 
-def gradient_penalty(layer, x, mask):
-    """Gradients, by x and weights, of |d sum(y^2) / dx|^2."""
+def gradient_penalty(layer, x, mask, transform=lambda run: run):
+    """Gradients, by x and weights, of |d sum(y^2) / dx|^2.
+
+    ``transform`` is for example `tf.function`.
+    """
     run = {"tensorflow": _tensorflow, "jax": _jax, "torch": _torch}[BACKEND]
+    run = transform(run)
     return [
         keras.ops.convert_to_numpy(gradient) for gradient in run(layer, x, mask)
     ]
@@ -18,7 +22,7 @@ def gradient_penalty(layer, x, mask):
 def _tensorflow(layer, x, mask):
     import tensorflow as tf
 
-    x = tf.constant(x)
+    x = tf.convert_to_tensor(x)
     sources = [x, *(v.value for v in layer.trainable_variables)]
     with tf.GradientTape() as outer:
         outer.watch(x)

@@ -47,9 +47,13 @@ BACKEND_FREE = [
     "tests/test_reference.py",
 ]
 
+# What is in it beyond the quick run is a check of its own, in the full run.
+EXPORTS = "tests/test_exports.py"
+ONNX = ("tf2onnx==1.17.0", "onnx", "onnxruntime")
+
 # What the CPU kernels take a part in.
 RUN_ON_KERNELS = ["ops", "layers/rnn", "test_goldens.py", "test_report.py"]
-RUN_ON_KERNELS += ["test_exports.py", "reliability/test_properties.py"]
+RUN_ON_KERNELS += [Path(EXPORTS).name, "reliability/test_properties.py"]
 
 # TensorFlow keeps in memory all that XLA compiled, up to 10 GB per process: its
 # full run takes new processes for each of these, and for the others.
@@ -151,6 +155,22 @@ def kernels():
                 PYTHONPATH=paths,
                 KERNEL_CALLS=str(Path(folder, "kernel_calls.txt")),
             )
+        exports("--kernels", PYTHONPATH=paths)
+
+
+def on_top_of_this(folder, *packages):
+    """A new environment that sees this one's packages; returns its Python."""
+    venv.create(folder, clear=True)
+    python = Path(folder, "bin", "python")
+    paths = {"base": folder, "platbase": folder}
+    site_packages = Path(sysconfig.get_path("purelib", vars=paths))
+    here = sysconfig.get_path("purelib")
+    (site_packages / "tests.pth").write_text(
+        f"import site; site.addsitedir({here!r})\n"
+    )
+    pip = (sys.executable, "-m", "pip", "--python", python)
+    run(*pip, "install", "-q", *packages)
+    return python
 
 
 def docs():
@@ -163,21 +183,29 @@ def docs():
     if importlib.util.find_spec("furo"):
         run(sys.executable, *command)
         return
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg")
+    needed = settings["options.extras_require"]["docs"].split()
     with tempfile.TemporaryDirectory() as folder:
-        venv.create(folder)
-        python = Path(folder, "bin", "python")
-        paths = {"base": folder, "platbase": folder}
-        site_packages = Path(sysconfig.get_path("purelib", vars=paths))
-        here = sysconfig.get_path("purelib")
-        (site_packages / "tests.pth").write_text(
-            f"import site; site.addsitedir({here!r})\n"
-        )
-        settings = configparser.ConfigParser()
-        settings.read(ROOT / "setup.cfg")
-        needed = settings["options.extras_require"]["docs"].split()
-        pip = (sys.executable, "-m", "pip", "--python", python)
-        run(*pip, "install", "-q", *needed)
+        python = on_top_of_this(folder, *needed)
         run(python, *command, Path(folder, "site"))
+
+
+def exports(*options, **environment):
+    """What exporters write, on three backends, and ONNX with its runtime.
+
+    The packages for ONNX are not among those of the tests.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        python = on_top_of_this(folder, *ONNX)
+        for backend in SUITES:
+            print(f"==> exports on {backend}", flush=True)
+            run(
+                *(python, "-m", "pytest", "-q", *options, "--compiled"),
+                *("-m", "full or peers", EXPORTS),
+                KERAS_BACKEND=backend,
+                **environment,
+            )
 
 
 def docs_in_a_process():
@@ -198,8 +226,9 @@ def pytest_arguments(full=False, also=""):
     return ["-m", f"not full and {never}"]
 
 
-def ignoring(paths):
+def ignoring(paths, full=False):
     """All tests but these."""
+    paths = [*paths, *([EXPORTS] if full else [])]
     return ["tests", *(f"--ignore={path}" for path in paths)]
 
 
@@ -207,14 +236,15 @@ def suite(backend, full):
     """Tests on one backend, one process per core."""
     pytest = (sys.executable, "-m", "pytest", "-q")
     if backend == "jax":
-        parts = [(ignoring([*BACKEND_FREE, *EXAMPLES]), "")]
+        parts = [(ignoring([*BACKEND_FREE, *EXAMPLES], full), "")]
     elif backend == "torch" and full:
-        parts = [(ignoring([*BACKEND_FREE, *EXAMPLES]), "")]
+        parts = [(ignoring([*BACKEND_FREE, *EXAMPLES], full), "")]
         parts += [(EXAMPLES, " and not on_tensorflow")]
     elif backend == "torch":
         parts = [(ignoring(BACKEND_FREE), "")]
     elif full:
-        others = ignoring(sum((paths for paths, _ in FULL_ON_TENSORFLOW), []))
+        apart = sum((paths for paths, _ in FULL_ON_TENSORFLOW), [])
+        others = ignoring(apart, full)
         parts = [*FULL_ON_TENSORFLOW, (others, "")]
     else:
         # The docstring examples are tests too.
@@ -231,8 +261,8 @@ def suite(backend, full):
 
 
 # By hand: they download more, a compiler and what the site is built with. The
-# kernels are in .ci/run too, and the site in the full run.
-MORE_CHECKS = {"kernels": kernels, "docs": docs}
+# kernels are in .ci/run too, and the other two in the full run.
+MORE_CHECKS = {"kernels": kernels, "docs": docs, "exports": exports}
 CHECKS = {
     "style": style,
     "types": types,
@@ -263,15 +293,17 @@ def main(argv=None):
         metavar="CHECK",
         help=f"any of {', '.join((*CHECKS, *MORE_CHECKS, *SUITES))}; all but "
         f"{', '.join(MORE_CHECKS)} by default, and with --full "
-        f"docs, {', '.join(SUITES)}",
+        f"docs, exports, {', '.join(SUITES)}",
     )
     parser.add_argument(
         "--full",
         action="store_true",
-        help="the site, and the suites' other tests, compiled",
+        help="the site, exports, and the suites' other tests, compiled",
     )
     args = parser.parse_args(argv)
-    names = ["docs", *SUITES] if args.full else [*CHECKS, *SUITES]
+    names = [*CHECKS, *SUITES]
+    if args.full:
+        names = ["docs", "exports", *SUITES]
     chosen = args.checks or names
     known = names if args.full else [*names, *MORE_CHECKS]
     if unknown := set(chosen) - set(known):

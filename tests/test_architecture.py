@@ -18,7 +18,7 @@ PACKAGE = Path(keras_ln.__file__).parent
 # What a part of the package may import of the rest of it. "" is
 # keras_ln/__init__.py.
 MAY_IMPORT = {
-    "": {"layers", "version"},
+    "": {"_frameworks", "layers", "version"},
     "layers": {"layers", "ops"},
     "ops": {"ops", "backend"},
     "backend": {"backend"},
@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "compat": {"compat", "layers"},
     "tuning": {"tuning", "layers", "ops"},
     "version": set(),
+    "_frameworks": set(),
     "_keras": set(),
     "__main__": {"layers", "ops", "version"},
 }

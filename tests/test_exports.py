@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from backend_gradients import BACKEND
 from descriptors import BY_NAME, SEQUENCE_LAYERS
-from export_models import ROUNDING, STEPS
+from export_models import ROUNDING
 from recurrence import MASKS, Problem
 from tolerances import SAME_PROGRAM
 
@@ -23,14 +23,15 @@ SERVE = """
 import sys
 sys.modules["keras_ln"] = None
 import numpy as np
-import tensorflow as tf
 
-def saved_model(name):
-    loaded = tf.saved_model.load(f"{name}/saved_model")
+def saved_model(path):
+    import tensorflow as tf
+    loaded = tf.saved_model.load(path)
     return lambda x: loaded.serve(x)
 
-def litert(name):
-    interpreter = tf.lite.Interpreter(f"{name}/model.tflite")
+def tflite(path):
+    import tensorflow as tf
+    interpreter = tf.lite.Interpreter(path)
     (given,) = interpreter.get_input_details()
     (found,) = interpreter.get_output_details()
 
@@ -43,11 +44,27 @@ def litert(name):
 
     return run
 
+def onnx(path):
+    import onnxruntime
+    session = onnxruntime.InferenceSession(path)
+    (given,) = session.get_inputs()
+    return lambda x: session.run(None, {given.name: x})[0]
+
+def jax_export(path):
+    import jax
+    with open(path, "rb") as file:
+        return jax.export.deserialize(bytearray(file.read())).call
+
+def pt2(path):
+    import torch
+    program = torch.export.load(path).module()
+    return lambda x: program(torch.tensor(x)).detach()
+
 outputs = {}
 for key, x in np.load("inputs.npz").items():
-    name, kind, _ = key.split("/")
-    load = {"saved_model": saved_model, "litert": litert}[kind]
-    outputs[key] = np.array(load(name)(x))
+    path, _ = key.split("/")
+    load = globals()[path.split(".")[1]]
+    outputs[key] = np.array(load(path)(x))
 np.savez("outputs.npz", **outputs)
 """
 
@@ -116,54 +133,90 @@ def test_keras_file(tmp_path):
         np.testing.assert_allclose(found, expected, **SAME_PROGRAM)
 
 
+def saved_model(model, path, x):
+    """Any batch and any length."""
+    model.export(path, verbose=False)
+
+
+def onnx(model, path, x):
+    """Any batch and any length."""
+    with ops.portable():
+        model.export(path, format="onnx", verbose=False)
+
+
+def tflite(model, path, x):
+    """Any batch; LiteRT has to know the number of steps."""
+    with ops.portable(unroll=True):
+        model.export(
+            path,
+            format="litert",
+            verbose=False,
+            input_signature=[
+                keras.InputSpec(shape=(None, *x.shape[1:]), dtype="float32")
+            ],
+        )
+
+
+def jax_export(model, path, x):
+    """Any batch and any length."""
+    import jax
+
+    names = ", ".join("bt"[: x.ndim - 1])
+    shape = jax.export.symbolic_shape(f"{names}, {x.shape[-1]}")
+    program = jax.export.export(jax.jit(lambda x: model(x, training=False)))
+    exported = program(jax.ShapeDtypeStruct(shape, "float32"))
+    path.write_bytes(exported.serialize())
+
+
+def pt2(model, path, x):
+    """One batch and one length: torch writes the loop out."""
+    import torch
+
+    program = torch.export.export(model.eval(), (torch.tensor(x),))
+    torch.export.save(program, path)
+
+
+# The ONNX runtime and the converter are not among the tests' packages.
+EXPORTERS = {
+    "tensorflow": [
+        saved_model,
+        tflite,
+        pytest.param(onnx, marks=pytest.mark.peers),
+    ],
+    "jax": [jax_export],
+    "torch": [pt2],
+}
+# What writes the loop out needs a file for each length.
+WRITTEN_OUT = (tflite, pt2)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("export", EXPORTERS[BACKEND])
+def test_served_without_keras_ln(export, tmp_path):
+    """Every layer, both directions, every step, any mask, several lengths."""
+    given, expected = {}, {}
+    for name in export_models.NAMES:
+        # LiteRT cannot run the loop of Keras.
+        if (name, export) == ("stacked_cells", tflite):
+            continue
+        model = export_models.model(name)
+        inputs = export_models.samples(model)
+        results = export_models.outputs(model, inputs)
+        for k, (x, y) in enumerate(zip(inputs, results, strict=True)):
+            number = k if export in WRITTEN_OUT else ""
+            path = f"{name}{number}.{export.__name__}"
+            if not (tmp_path / path).exists():
+                export(model, tmp_path / path, x)
+            given[f"{path}/{k}"], expected[f"{path}/{k}"] = x, y
+    np.savez(tmp_path / "inputs.npz", **given)
+    subprocess.run([sys.executable, "-c", SERVE], cwd=tmp_path, check=True)
+    with np.load(tmp_path / "outputs.npz") as found:
+        for key, y in expected.items():
+            np.testing.assert_allclose(found[key], y, err_msg=key, **ROUNDING)
+
+
 if BACKEND == "tensorflow":
     import tensorflow as tf
-
-    def export(model, folder):
-        """A SavedModel and a LiteRT model; returns inputs by kind."""
-        model.export(folder / "saved_model", verbose=False)
-        if folder.name == "stacked_cells":
-            return {"saved_model": export_models.samples(model)}
-        sequence = len(model.input_shape) == 3
-        shape = list(model.input_shape)
-        # LiteRT has to know the number of steps.
-        shape[1:-1] = [STEPS] * sequence
-        with ops.portable(unroll=True):
-            model.export(
-                folder / "model.tflite",
-                format="litert",
-                verbose=False,
-                input_signature=[keras.InputSpec(shape=shape, dtype="float32")],
-            )
-        inputs = export_models.samples(model)
-        return {"saved_model": inputs, "litert": inputs[:1]}
-
-    def check(names, folder):
-        """Export, run all in one other process, and compare."""
-        given, expected = {}, {}
-        for name in names:
-            model = export_models.model(name)
-            for kind, inputs in export(model, folder / name).items():
-                results = export_models.outputs(model, inputs)
-                for k, (x, y) in enumerate(zip(inputs, results, strict=True)):
-                    given[f"{name}/{kind}/{k}"] = x
-                    expected[f"{name}/{kind}/{k}"] = y
-        np.savez(folder / "inputs.npz", **given)
-        subprocess.run([sys.executable, "-c", SERVE], cwd=folder, check=True)
-        with np.load(folder / "outputs.npz") as found:
-            for key, y in expected.items():
-                np.testing.assert_allclose(
-                    found[key], y, err_msg=key, **ROUNDING
-                )
-
-    @pytest.mark.full
-    def test_served_without_keras_ln(tmp_path):
-        """Any batch, any mask; any length, but for LiteRT."""
-        check(["small"], tmp_path)
-
-    @pytest.mark.full
-    def test_every_model_served_without_keras_ln(tmp_path):
-        check(export_models.NAMES, tmp_path)
 
     def test_a_portable_model_has_nothing_to_compile():
         model = export_models.model("small")
@@ -199,3 +252,15 @@ if BACKEND == "tensorflow":
             interpreter.allocate_tensors()
             interpreter.set_tensor(given["index"], x)
             interpreter.invoke()
+
+    @pytest.mark.peers
+    def test_onnx_without_portable(tmp_path):
+        """If this fails, the context is not needed any more."""
+        import onnxruntime
+
+        path = tmp_path / "model.onnx"
+        export_models.model("LayerNormalization").export(
+            path, format="onnx", verbose=False
+        )
+        with pytest.raises(Exception, match="PartitionedCall"):
+            onnxruntime.InferenceSession(path)

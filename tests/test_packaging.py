@@ -41,12 +41,12 @@ sys.meta_path[:] = map(Hiding, sys.meta_path)
 """
 
 
-def run_python(code, backend):
+def run_python(code, backend, **environment):
     """Run `code` in a fresh interpreter, in the repository's root."""
     return subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT,
-        env=os.environ | {"KERAS_BACKEND": backend},
+        env=os.environ | {"KERAS_BACKEND": backend} | environment,
         capture_output=True,
         text=True,
     )
@@ -157,6 +157,56 @@ def test_import_without_a_framework_says_what_to_install():
     assert last_line.startswith("ImportError: keras_ln runs on TensorFlow, JAX")
     for framework in FRAMEWORKS:
         assert f"'keras-ln[{framework}]'" in last_line
+
+
+@pytest.mark.parametrize(
+    "hidden, variable, file, words",
+    [
+        ({"tensorflow"}, "", None, ["tensorflow, its default", "jax", "torch"]),
+        ({"tensorflow", "jax"}, "", None, ["tensorflow, its default", "torch"]),
+        ({"torch", "jax"}, "", "jax", ["jax, by keras.json", "tensorflow"]),
+        (
+            {"torch"},
+            "torch",
+            "jax",
+            ["torch, by KERAS_BACKEND", "tensorflow", "jax"],
+        ),
+    ],
+)
+@pytest.mark.parametrize(
+    "start", ["import keras_ln", "import runpy; runpy.run_module('keras_ln')"]
+)
+def test_import_says_which_framework_to_choose(
+    start, hidden, variable, file, words, tmp_path
+):
+    """Before any of them is imported, or Keras, whose error names one only."""
+    if file is not None:
+        (tmp_path / "keras.json").write_text(f'{{"backend": "{file}"}}')
+    code = HIDE.format(hidden=hidden) + (
+        "try:\n"
+        f"    {start}\n"
+        "except ImportError as error:\n"
+        "    print(error)\n"
+        f"print({FRAMEWORKS | {'keras'}} & {{*sys.modules}})\n"
+    )
+    done = run_python(code, variable, KERAS_HOME=str(tmp_path))
+    message, imported = done.stdout.splitlines()
+    assert imported == "set()"
+    missing, *others = words
+    assert message.startswith(f"Keras would run on {missing}, which is not in")
+    for name in FRAMEWORKS:
+        assert (f"KERAS_BACKEND={name}" in message) == (name in others)
+
+
+@pytest.mark.parametrize("start", ["", "import keras\n"])
+def test_import_follows_the_file_and_what_is_imported(start, tmp_path):
+    (tmp_path / "keras.json").write_text('{"backend": "torch"}')
+    code = HIDE.format(hidden={"tensorflow", "jax"}) + start
+    if start:  # Too late to change anything.
+        code += "import os; os.environ['KERAS_BACKEND'] = 'jax'\n"
+    code += "import keras_ln, keras; print(keras.config.backend())"
+    done = run_python(code, "", KERAS_HOME=str(tmp_path))
+    assert done.stdout == "torch\n", done.stderr
 
 
 def test_no_framework_is_required():

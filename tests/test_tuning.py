@@ -74,10 +74,12 @@ def test_recurrent_layers(cell, kind, expected):
         cell=cell,
         gains=(0.1, 0.5),
         name="rnn",
+        max_steps=5,
         return_sequences=True,
     )
     assert type(layer) is expected
-    assert layer(np.zeros((2, 5, 3), "float32")).shape == (2, 5, 4)
+    assert getattr(layer, "max_steps", 5) == 5
+    assert layer(keras.Input((None, 3))).shape == (None, None, 4)
     assert _gains(layer) == (set() if kind in ("none", "weight") else {0.5})
     if kind == "none" and cell != "rnn":
         assert layer.cell.normalize == ()
@@ -87,6 +89,17 @@ def test_recurrent_layers(cell, kind, expected):
         "rnn_gain": [0.1, 0.5],
         "rnn_units": [2, 4],
     }
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
+def test_default_kinds_take_sequences_of_unknown_length(cell):
+    hp = _hp()
+    tuning.choose_recurrent(hp, 4, cell=cell)
+    kinds = _space(hp)["recurrent"]
+    assert set(kinds) >= {"none", "layer"}
+    for kind in kinds:
+        layer = tuning.choose_recurrent(_hp(recurrent=kind), 4, cell=cell)
+        assert layer(keras.Input((None, 3))).shape == (None, 4)
 
 
 def test_the_gain_is_searched_only_where_there_is_one():

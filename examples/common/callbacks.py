@@ -15,6 +15,7 @@ from typing import Any
 import keras
 import numpy as np
 
+import keras_ln
 from common import ending, files
 from common.errors import InputError, NonFiniteLossError
 
@@ -235,6 +236,55 @@ class History(keras.callbacks.CSVLogger):
             }
         )
         files.write_csv(Path(self.filename), self.rows)
+
+
+class Further(keras.callbacks.Callback):
+    """Adds what a further part of the data says to the logs.
+
+    Args:
+        data: as of `model.evaluate`.
+        prefix: what its names begin with.
+    """
+
+    def __init__(self, data: Any, prefix: str):
+        super().__init__()
+        self.data = data
+        self.prefix = prefix
+
+    def on_epoch_end(self, epoch, logs=None):
+        found = self.model.evaluate(self.data, verbose=0, return_dict=True)
+        logs |= {self.prefix + name: value for name, value in found.items()}
+
+
+class FreshStatistics(keras.callbacks.Callback):
+    """Averages the batch statistics anew before every evaluation.
+
+    Moving averages lag behind the weights, and over many steps of a recurrent
+    layer small differences from the batches add up. Training sees the
+    batches' own statistics. Layers that have an attribute `averaging` are
+    told.
+
+    Args:
+        batches: what the model learns from.
+        number: how many of them are averaged.
+    """
+
+    def __init__(self, batches: Any, number: int):
+        super().__init__()
+        self.batches = batches
+        self.number = number
+
+    def on_test_begin(self, logs=None):
+        model = self.model
+        told = [layer for layer in model.layers if hasattr(layer, "averaging")]
+        # For so few batches XLA would not pay.
+        compiled, model.jit_compile = model.jit_compile, False
+        for layer in told:
+            layer.averaging = True
+        keras_ln.reestimate_statistics(model, self.batches, steps=self.number)
+        for layer in told:
+            layer.averaging = False
+        model.jit_compile = compiled
 
 
 class EpochLine(keras.callbacks.Callback):

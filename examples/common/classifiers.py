@@ -2,7 +2,7 @@
 
 import functools
 from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,13 @@ from common import (
     plotting,
     runs,
     training,
-    verdicts,
 )
 from common.datasets import mnist, streams
 from common.errors import InputError
 
 EVALUATION_BATCH = 400
+# Whose statistics batch normalisation averages before an evaluation.
+AVERAGED_EXAMPLES = 3_200
 
 
 def logits(x: Any) -> Any:
@@ -75,8 +76,16 @@ def make_task(
         optimizer: the optimizer.
         xla: whether the model gains from `training.speed`.
     """
-    x, test_x = prepare(data.train_images), prepare(data.test_images)
-    tested, batch = devices.held_out(args, len(test_x), EVALUATION_BATCH)
+    learnt = training.learnt(args, data)
+    x = prepare(learnt.train_images)
+
+    def evaluated(part):
+        tested, batch = devices.held_out(
+            args, len(part.test_labels), EVALUATION_BATCH
+        )
+        images = prepare(part.test_images[:tested])
+        return streams.in_order((images, part.test_labels[:tested]), batch)
+
     updates_per_pass = len(x) // args.batch_size
     model = build(x.shape[1:])
     updates = args.evaluate_every or updates_per_pass
@@ -86,13 +95,24 @@ def make_task(
         metrics=[keras.metrics.SparseCategoricalAccuracy("accuracy")],
         **(training.speed(updates) if xla else {}),
     )
+
+    def batches(update):
+        return streams.shuffled(
+            (x, learnt.train_labels), args.batch_size, args.seed, update
+        )
+
+    fresh = []
+    if args.norm == "batch":
+        number = -(-AVERAGED_EXAMPLES // args.batch_size)
+        number = min(number, updates_per_pass)
+        fresh = [callbacks.FreshStatistics(batches(0), number)]
     return training.Task(
         model,
-        lambda update: streams.shuffled(
-            (x, data.train_labels), args.batch_size, args.seed, update
-        ),
+        batches,
         updates_per_pass,
-        streams.in_order((test_x[:tested], data.test_labels[:tested]), batch),
+        evaluated(data),
+        evaluated(learnt) if args.tune else None,
+        extra_callbacks=fresh,
     )
 
 
@@ -101,7 +121,6 @@ def procedure(
     make_task: Callable[[Namespace, mnist.Digits], training.Task],
     log: bool,
     race: bool = True,
-    claims: Sequence[verdicts.Claim] = (),
 ) -> runs.Procedure:
     """The procedure of a script that trains a classifier.
 
@@ -110,7 +129,6 @@ def procedure(
         make_task: as of `runs.Procedure`.
         log: whether losses and errors are drawn on logarithmic axes.
         race: whether the table has the updates to the loss of the first kind.
-        claims: as of `runs.Procedure`.
     """
     return runs.Procedure(
         load_data=load_data,
@@ -127,7 +145,6 @@ def procedure(
         },
         check=check,
         race=RACE if race else None,
-        claims=claims,
         describe=describe,
         floors=_floors,
         untrained=functools.partial(_untrained, make_task),
@@ -139,9 +156,9 @@ def describe(args: Namespace, data: mnist.Digits) -> str:
     """What the images are, and how many."""
     names = {"embedded": "scikit-learn's digits", "tfds": args.data_set}
     name = names.get(args.data, Path(args.data).name)
-    height, width = data.train_images.shape[1:3]
+    count, height, width = training.learnt(args, data).train_images.shape[:3]
     return (
-        f"{name}, {height} x {width}, {len(data.train_labels):,} training and "
+        f"{name}, {height} x {width}, {count:,} training and "
         f"{len(data.test_labels):,} test images"
     )
 
@@ -167,11 +184,12 @@ def _train(
     folder: Path,
 ) -> tuple[dict[str, float], callbacks.History]:
     history = make_task(args, data).fit(folder, args)
-    last = history.rows[-1]
+    last, end = history.rows[-1], training.end(history.rows)
     metrics = {
         "train_nll": last["loss"],
-        "test_nll": last["val_loss"],
-        "test_error_percent": error(last),
+        "test_nll": end["val_loss"],
+        "test_error_percent": error(end),
+        "end_updates": end["updates"],
         "epochs": last["epoch"],
         "updates": last["updates"],
     }

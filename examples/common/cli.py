@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common import ending, files, flags, grids
+from common import claims, ending, files, flags, grids
 from common.errors import InputError, check_tensorflow
 
 if TYPE_CHECKING:
@@ -80,16 +80,16 @@ def run(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
         folder = Path(args.output_dir or Path("runs") / name)
         files.check_folder(folder)
 
-        from common import comparisons, runs, selection, training
+        from common import comparisons, runs, training
 
         procedure = experiment.procedure(planned[0])
         for plan in planned:
             training.check_environment(plan)
         data = procedure.load_data(planned[0])
+        # With --tune there is less to learn from.
+        learnt = procedure.held_out(data) if args.tune else data
         for plan in planned:
-            procedure.check(plan, data)
-        if args.tune:
-            selection.check(experiment, procedure, planned, data)
+            procedure.check(plan, learnt)
         runs.open_folder(
             folder, runs.describe(planned, args.compare), args.resume
         )
@@ -106,13 +106,15 @@ def run(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
         parser.error(str(error))
 
 
-def default_seeds(args: Namespace) -> list[int]:
-    """Those without --seed: five where a claim is to be judged.
+def default_seeds(experiment: Experiment, args: Namespace) -> list[int]:
+    """Those without --seed: several where a claim is to be judged.
 
     The quick preset has one, so that a comparison takes minutes.
     """
     claim = args.tune or args.preset == "paper"
-    return [*range(5)] if args.compare and claim and not args.smoke else [0]
+    if args.compare and claim and not args.smoke:
+        return claims.seeds_of(experiment.name)
+    return [0]
 
 
 def parse(experiment: Experiment, argv: Sequence[str], prog: str) -> Namespace:
@@ -151,7 +153,7 @@ def _parser(experiment: Experiment, prog: str | None = None) -> flags.Parser:
         "--tune-epochs",
         type=flags.positive_integer,
         metavar="N",
-        help="epochs of each of its runs (default: a quarter of --epochs)",
+        help="epochs of each of its runs (default: half of --epochs)",
     )
     add(
         "--preset",
@@ -182,7 +184,7 @@ def _parser(experiment: Experiment, prog: str | None = None) -> flags.Parser:
         nargs="+",
         metavar="N",
         help="several with --compare: means and ranges are reported (default: "
-        "0; 0 to 4 with --compare --preset paper and with --compare --tune)",
+        "0; from 100 on with --compare --preset paper and --compare --tune)",
     )
     add(
         "--evaluate-every",
@@ -208,7 +210,7 @@ def plans(experiment: Experiment, args: Namespace) -> list[Namespace]:
     """The flags of every run, completed by --smoke and the preset."""
     if args.compare and args.norm:
         raise InputError("--compare trains all kinds; leave out --norm")
-    seeds = args.seed or default_seeds(args)
+    seeds = args.seed or default_seeds(experiment, args)
     if len(seeds) > 1 and not args.compare:
         raise InputError("several values of --seed need --compare")
     if len(set(seeds)) < len(seeds):

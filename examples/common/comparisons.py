@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common import (
+    claims,
     files,
     floors,
     grids,
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
     from common.cli import Experiment
 
 RECORD = "comparison.json"
+OF_OLD_RUNS = (
+    "These runs are from before the protocol: small grids that did not grow, "
+    "no part that\nchooses the end, which is the last evaluation, and batch "
+    "statistics as they moved."
+)
 
 
 def train_all(
@@ -50,11 +56,15 @@ def train_all(
         ),
         "names": ["norm", *experiment.compared],
         "varied": varied,
+        "edges": [],
         "floors": [],
         "runs": [],
     }
     if varied:
-        plans = selection.choose(experiment, procedure, plans, data, folder)
+        plans, edges = selection.choose(
+            experiment, procedure, plans, data, folder
+        )
+        record["edges"] = [[*label] for label in edges]
     record["floors"] = floors.measure(
         experiment, procedure, plans, data, folder
     )
@@ -106,27 +116,22 @@ def report(
     seeds = dict.fromkeys(run["seed"] for run in record["runs"])
     numbers = ", ".join(map(str, seeds))
     title = f"{record['title']}, seed{'s' * (len(seeds) > 1)} {numbers}"
-    for name, progress in (
-        ("comparison", procedure.progress),
-        ("comparison-seconds", plotting.SECONDS),
-    ):
-        plotting.comparison(
-            groups,
-            [_spaced(name) for name in record["names"][1:2]],
-            procedure.panels,
-            folder / f"{name}.png",
-            progress,
-            title,
-        )
+    plotting.comparison(
+        groups,
+        [_spaced(name) for name in record["names"][1:2]],
+        procedure.panels,
+        folder / "comparison.png",
+        procedure.progress,
+        title,
+        [tuple(label) for label in record.get("edges", ())],
+    )
     parts = [tables.of_rows(rows)]
-    judged = [
-        row
-        for claim in procedure.claims
-        for row in verdicts.judge(claim, groups)
-    ]
+    judged = verdicts.judge(claims.OF[experiment.name].claims, groups)
     if judged:
         files.write_csv(folder / "verdicts.csv", judged)
-        parts.append(tables.of_rows(judged))
+        if "edges" not in record:
+            parts.append(OF_OLD_RUNS)
+        parts += [f"{verdicts.CAPTION}:", tables.of_rows(judged)]
     return "\n".join(parts)
 
 
@@ -152,13 +157,21 @@ def _rows(
     """The table: what was trained, then what it takes no training to reach."""
     names, varied = record["names"], record["varied"]
     columns = procedure.columns
-    rows = []
+    rows: list[dict[str, Any]] = []
     for label, runs_of_label in groups.items():
         settings = next(r for r in record["runs"] if tuple(r["label"]) == label)
         row = dict(zip(map(_spaced, names), label, strict=True))
         row |= {_spaced(name): settings[name] for name in varied}
+        if varied:
+            edge = list(label) in record.get("edges", ())
+            row["grid"] = selection.EDGE if edge else ""
         cells = tables.summary(runs_of_label, columns.values())
         row |= dict(zip(columns, cells, strict=True))
+        key, name = claims.OF[experiment.name].held_out
+        for threshold in claims.OF[experiment.name].thresholds:
+            row[f"updates to a {name} of {threshold:g}"] = tables.to_threshold(
+                runs_of_label, key, threshold
+            )
         if procedure.race is not None:
             first = experiment.kinds[0]
             rival = _rival(groups, (first, *label[1:]))

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import os
 from argparse import Namespace
 from collections.abc import Iterator
 
@@ -52,6 +53,25 @@ def held_out(
             "devices of --distribute"
         )
     return examples - examples % number, max(1, batch_size // number) * number
+
+
+def threads() -> int:
+    """How many the framework computes with on a CPU.
+
+    TensorFlow and XLA do not heed the variable by which torch is limited.
+    """
+    if keras.backend.backend() == "torch":
+        import torch
+
+        return torch.get_num_threads()
+    if hasattr(os, "sched_getaffinity"):
+        usable = len(os.sched_getaffinity(0))
+    else:
+        usable = os.cpu_count() or 1
+    if keras.backend.backend() == "jax":
+        return usable
+    asked = tf.config.threading.get_intra_op_parallelism_threads()
+    return asked or int(os.environ.get("TF_NUM_INTRAOP_THREADS", 0)) or usable
 
 
 def count(args: Namespace) -> int:

@@ -30,3 +30,15 @@ def gru(
         # The normalisation's beta is the other's bias.
         own = {"normalize": (), "use_bias": True}
     return keras_ln.LNGRU(units, kernel_initializer=uniform(), **own, **kwargs)
+
+
+def make_orthogonal(gru: keras_ln.LNGRU) -> None:
+    """Makes each of the three matrices (U, U) of the states orthogonal.
+
+    Keras' initializer would make orthogonal the three side by side, each of
+    which is then smaller by a factor of sqrt(3).
+    """
+    kernel = gru.cell.recurrent_kernel
+    size = (kernel.shape[0], kernel.shape[0])
+    squares = [keras.initializers.Orthogonal()(size) for _ in range(3)]
+    kernel.assign(keras.ops.concatenate(squares, axis=1))

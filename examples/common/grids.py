@@ -1,13 +1,15 @@
-"""The small grid that `--compare --tune` tries for every kind.
+"""The grid that `--compare --tune` tries for every kind.
 
-It has as many points for each kind: three learning rates times the values of
-one more flag, the initial scale or gain. They run with a seed of their own, on
-a part of the training data, and are judged by the rest of them: neither the
-test part nor the seeds that are reported have a say in the choice.
+It starts with as many points for each kind: three learning rates times three
+values of one more flag, the initial scale or gain. It grows until the best
+point has neighbours on all sides. Its runs have seeds of their own, and a part
+of the training data judges them: neither the test part nor the seeds that are
+reported have a say in the choice.
 """
 
 import itertools
 from argparse import Namespace
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from common.errors import InputError
@@ -15,12 +17,21 @@ from common.errors import InputError
 if TYPE_CHECKING:
     from common.cli import Experiment
 
-# None of those that are reported by default.
-SEED = 1_000
+# None of those that are reported by default; the second is for the points
+# around the best one.
+SEEDS = (1_000, 1_001)
+# How often a grid grows.
+EXTENSIONS = 3
 
-RATE_FACTORS = (0.3, 1.0, 3.0)
+# The learning rate's place, that of the other flag.
+Point = tuple[int, int]
 # Of the kinds without gain where the others have a choice of gains.
 SCALES = (0.3, 1.0, 3.0)
+
+
+def spaced(place: int) -> float:
+    """The values of a grid, 0.1, 0.3, 1, 3, 10; 1 is at place 0."""
+    return float(f"{(1, 3)[place % 2]}e{place // 2}")
 
 
 def second(experiment: "Experiment", norm: str) -> tuple[str, list[float]]:
@@ -37,24 +48,82 @@ def varied(experiment: "Experiment") -> list[str]:
     return ["learning_rate", *dict.fromkeys(names)]
 
 
-def points(experiment: "Experiment", plan: Namespace) -> list[dict[str, Any]]:
-    """What each run of the grid sets, around the preset's learning rate."""
-    name, values = second(experiment, plan.norm)
-    rates = [float(f"{f * plan.learning_rate:.3g}") for f in RATE_FACTORS]
-    return [
-        {"learning_rate": rate, name: value}
-        for rate, value in itertools.product(rates, values)
-    ]
+def start(experiment: "Experiment", norm: str) -> list[Point]:
+    """The points with which a kind's grid starts."""
+    values = second(experiment, norm)[1]
+    places = [k for k in range(-9, 10) if spaced(k) in values]
+    return [*itertools.product((-1, 0, 1), places)]
 
 
-def run_of(plan: Namespace, point: dict[str, Any]) -> Namespace:
-    """The flags of a run of the grid."""
-    epochs = plan.tune_epochs or -(-plan.epochs // 4)
-    return Namespace(
-        **vars(plan)
-        | {"seed": SEED, "epochs": epochs, "evaluate_every": None}
-        | point
+def settings(
+    experiment: "Experiment", plan: Namespace, point: Point
+) -> dict[str, float]:
+    """What a point sets, around the preset's learning rate."""
+    rate, value = map(spaced, point)
+    return {
+        "learning_rate": float(f"{rate * plan.learning_rate:.3g}"),
+        second(experiment, plan.norm)[0]: value,
+    }
+
+
+def neighbours(point: Point) -> list[Point]:
+    """The four points around one."""
+    x, y = point
+    return [(x - 1, y), (x + 1, y), (x, y - 1), (x, y + 1)]
+
+
+def search(
+    points: list[Point], score: Callable[[Point, int], float]
+) -> tuple[Point, dict[Point, list[float]]]:
+    """Tries points, and more until the best one lies among others.
+
+    The best point and those around it are tried with a second seed.
+
+    Args:
+        points: the first ones.
+        score: from a point and a seed to what is to be small.
+
+    Returns:
+        The best point, and the scores of all, of one seed or two.
+    """
+    scores = {point: [score(point, SEEDS[0])] for point in points}
+    extensions = 0
+    while True:
+        best = _least(scores)
+        around = neighbours(best)
+        missing = [point for point in around if point not in scores]
+        if missing and extensions < EXTENSIONS:
+            extensions += 1
+            scores |= {point: [score(point, SEEDS[0])] for point in missing}
+            continue
+        once = [p for p in (best, *around) if len(scores.get(p, "--")) < 2]
+        if not once:
+            return best, scores
+        for point in once:
+            scores[point].append(score(point, SEEDS[1]))
+
+
+def is_on_edge(best: Point, scores: Mapping[Point, Any]) -> bool:
+    """Whether a neighbour of the best point was not tried."""
+    return any(point not in scores for point in neighbours(best))
+
+
+def _least(scores: Mapping[Point, list[float]]) -> Point:
+    """The point of the least mean; where all are infinite, one inside."""
+    return min(
+        scores,
+        key=lambda point: (
+            sum(scores[point]) / len(scores[point]),
+            is_on_edge(point, scores),
+        ),
     )
+
+
+def run_of(plan: Namespace, seed: int, chosen: dict[str, float]) -> Namespace:
+    """The flags of a run of the grid, which holds out no further part."""
+    epochs = plan.tune_epochs or -(-plan.epochs // 2)
+    own = {"seed": seed, "epochs": epochs, "tune": False}
+    return Namespace(**vars(plan) | own | chosen)
 
 
 def check_flags(experiment: "Experiment", args: Namespace) -> None:
@@ -69,8 +138,9 @@ def check_flags(experiment: "Experiment", args: Namespace) -> None:
         if vars(args)[name] is not None:
             flag = f"--{name.replace('_', '-')}"
             raise InputError(f"--tune chooses {flag}; leave it out")
-    if args.seed and SEED in args.seed:
-        raise InputError(f"--seed: {SEED} is the seed of --tune")
+    for seed in SEEDS:
+        if seed in (args.seed or ()):
+            raise InputError(f"--seed: {seed} is a seed of --tune")
 
 
 def describe(experiment: "Experiment") -> str:
@@ -82,12 +152,14 @@ def describe(experiment: "Experiment") -> str:
         shown = " ".join(f"{value:g}" for value in SCALES)
         kinds = ", ".join(experiment.without_gain)
         lines.append(f"  --scale {shown} instead ({kinds})")
-    factors = " ".join(f"{factor:g}" for factor in RATE_FACTORS)
+    factors = " ".join(f"{spaced(place):g}" for place in (-1, 0, 1))
     return "\n".join(
         (
             "what --tune tries for each kind, every pair of them, judged by a "
             "part of the\ntraining data that is held out:",
             f"  --learning-rate times {factors}",
             *lines,
+            "and what lies around the best of them, until it is no longer on "
+            "the edge",
         )
     )

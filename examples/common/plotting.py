@@ -52,10 +52,6 @@ class Panel:
 
 
 EPOCHS = Panel("epoch", lambda row: row["epoch"])
-SECONDS = Panel(
-    "seconds of training",
-    lambda row: row.get("seconds", math.nan),  # Older runs have none.
-)
 VALIDATION = Panel("held-out loss", lambda row: row["val_loss"])
 UPDATES = Panel("training steps (thousands)", lambda row: row["updates"] / 1000)
 
@@ -98,6 +94,7 @@ def comparison(
     path: Path,
     progress: Panel = EPOCHS,
     title: str = "",
+    edges: Sequence[tuple] = (),
 ) -> None:
     """Draws one row per panel, one column per value of the second key.
 
@@ -110,6 +107,7 @@ def comparison(
         path: the file to write.
         progress: the quantity along the x axis.
         title: what stands above the figure.
+        edges: the keys of groups whose settings lie on the edge of a grid.
     """
     columns = list(dict.fromkeys(key[1:2] for key in groups))
     if len(columns) > 1:
@@ -126,7 +124,8 @@ def comparison(
                     histories,
                     panel,
                     progress,
-                    label=", ".join(map(str, key[:1] + key[2:])),
+                    label=", ".join(map(str, key[:1] + key[2:]))
+                    + "*" * (key in edges),
                     **style_of(key[0]),
                 )
     for row, panel in zip(axes, panels, strict=True):
@@ -138,9 +137,9 @@ def comparison(
     for axis in axes[-1]:
         _label_progress(axis, progress)
     several = any(len(runs) > 1 for runs in groups.values())
-    axes[0, -1].legend(
-        frameon=False, title="mean, with the range" if several else None
-    )
+    notes = ["mean, with the range"] * several
+    notes += ["* settings on the edge of a grid"] * bool(edges)
+    axes[0, -1].legend(frameon=False, title="\n".join(notes) or None)
     save(figure, path)
 
 

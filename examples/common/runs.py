@@ -16,7 +16,6 @@ from common import (
     plotting,
     tables,
     training,
-    verdicts,
 )
 from common.errors import InputError, NonFiniteLossError
 
@@ -48,14 +47,14 @@ class Procedure:
         race: a quantity that falls. Where given, the table has the updates
             that each kind takes to the value with which the first kind ends.
         progress: the x axis of the curves.
-        claims: those of the paper that a comparison judges.
         describe: the data in a few words, with their sizes, for titles.
         floors: from flags and data to what it takes no training to reach,
             metrics by name: chance, a trivial baseline.
         untrained: from flags and data to metrics of the model as it starts.
         held_out: from the data to those of `--tune`, whose test part is one
             that is taken from the training part.
-        criterion: a quantity that falls, by whose last value `--tune` chooses.
+        criterion: a quantity that falls, by whose least value there
+            `--tune` chooses.
     """
 
     load_data: Callable[[Namespace], Any]
@@ -68,7 +67,6 @@ class Procedure:
     check: Callable[[Namespace, Any], None] = lambda *_: None
     race: plotting.Panel | None = None
     progress: plotting.Panel = plotting.EPOCHS
-    claims: Sequence[verdicts.Claim] = ()
     describe: Callable[[Namespace, Any], str] = lambda args, _: (
         Path(args.data).name
     )

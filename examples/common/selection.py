@@ -1,4 +1,4 @@
-"""What `--compare --tune` does first: a small grid for every kind."""
+"""What `--compare --tune` does first: a grid for every kind."""
 
 import math
 import time
@@ -14,22 +14,8 @@ if TYPE_CHECKING:
     from common.cli import Experiment
 
 FOLDER = "grid"
-
-
-def check(
-    experiment: "Experiment",
-    procedure: runs.Procedure,
-    plans: Sequence[Namespace],
-    data: Any,
-) -> None:
-    """Refuses what the smaller training part does not allow."""
-    held_out = procedure.held_out(data)
-    for plan in _one_of_each(experiment, plans).values():
-        run = grids.run_of(plan, grids.points(experiment, plan)[0])
-        try:
-            procedure.check(run, held_out)
-        except InputError as error:
-            raise InputError(f"--tune: {error}") from error
+# What `chosen` says of a point that lies inside of its grid, or does not.
+INSIDE, EDGE = "yes", "on the edge"
 
 
 def choose(
@@ -38,13 +24,14 @@ def choose(
     plans: Sequence[Namespace],
     data: Any,
     folder: Path,
-) -> list[Namespace]:
+) -> tuple[list[Namespace], list[tuple]]:
     """Runs the grids, or goes on with them, and writes `tuning.csv`.
 
     Where that table is there, the grids are finished, and it is read.
 
     Returns:
-        The plans, each with what was best for its kind.
+        The plans, each with what was best for its kind, and the labels whose
+        best lies on the edge of the grid.
     """
     table = folder / "tuning.csv"
     if not table.exists():
@@ -53,28 +40,29 @@ def choose(
         print(tables.of_rows(rows))
     names = ("norm", *experiment.compared)
     try:
-        winners = {
-            tuple(row[name] for name in names): {
+        chosen = {
+            tuple(row[name] for name in names): row
+            for row in files.read_table(table)
+            if row["chosen"]
+        }
+        found, edges = [], []
+        for plan in plans:
+            label = runs.label_of(experiment, plan)
+            row = chosen[tuple(map(files.cell, label))]
+            point = {
                 name: float(row[name])
                 for name in grids.varied(experiment)
                 if row[name]
             }
-            for row in files.read_table(table)
-            if row["chosen"]
-        }
-        found = [
-            winners[tuple(files.cell(vars(plan)[name]) for name in names)]
-            for plan in plans
-        ]
+            found.append(Namespace(**vars(plan) | point))
+            if row["chosen"] == EDGE:
+                edges.append(label)
     except (KeyError, ValueError) as error:
         raise InputError(
             f"{table} is not what --tune has written ({error!r}); remove it "
             "to go on with the grid"
         ) from error
-    return [
-        Namespace(**vars(plan) | point)
-        for plan, point in zip(plans, found, strict=True)
-    ]
+    return found, [*dict.fromkeys(edges)]
 
 
 def _grids(
@@ -86,61 +74,46 @@ def _grids(
 ) -> list[dict[str, Any]]:
     """Runs every point that is not finished; a row of `tuning.csv` for each."""
     held_out = procedure.held_out(data)
-    grid = [
-        (label, plan, point)
-        for label, plan in _one_of_each(experiment, plans).items()
-        for point in grids.points(experiment, plan)
-    ]
-    scores: dict[tuple, list[float]] = {}
-    spent: list[float] = []
-    for number, (label, plan, point) in enumerate(grid, 1):
-        run = grids.run_of(plan, point)
-        name = runs.folder_name(experiment, run, point)
-        left = runs.time_left(spent, len(grid) - number + 1)
-        print(f"[grid {number}/{len(grid)}] {name}{left}")
-        own = folder / FOLDER / name
-        start, finished = time.perf_counter(), (own / "metrics.json").exists()
-        runs.open_folder(own, runs.describe([run], compare=False), resume=True)
-        metrics = runs.train_one(experiment, procedure, run, held_out, own)
-        if not finished:
-            spent.append(time.perf_counter() - start)
-        found = plotting.Run(own, metrics)
-        scores.setdefault(label, []).append(_score(found, procedure.criterion))
-    winners = {label: _least(own) for label, own in scores.items()}
-    return [
-        {
-            **dict(zip(("norm", *experiment.compared), label, strict=True)),
-            **{name: point.get(name, "") for name in grids.varied(experiment)},
-            procedure.criterion.label: score,
-            "chosen": "yes" if place == winners[label] else "",
-        }
-        for (label, _, point), (place, score) in zip(
-            grid,
-            (pair for own in scores.values() for pair in enumerate(own)),
-            strict=True,
-        )
-    ]
+    names = ("norm", *experiment.compared)
+    kinds = {runs.label_of(experiment, plan): plan for plan in plans}
+    rows = []
+    for number, (label, plan) in enumerate(kinds.items(), 1):
+        began = time.perf_counter()
 
+        def score(point, seed, plan=plan, number=number):
+            setting = grids.settings(experiment, plan, point)
+            run = grids.run_of(plan, seed, setting)
+            name = runs.folder_name(experiment, run, setting)
+            print(f"[grid {number}/{len(kinds)}] {name}")
+            own = folder / FOLDER / name
+            record = runs.describe([run], compare=False)
+            runs.open_folder(own, record, resume=True)
+            metrics = runs.train_one(experiment, procedure, run, held_out, own)
+            return _score(plotting.Run(own, metrics), procedure.criterion)
 
-def _one_of_each(
-    experiment: "Experiment", plans: Sequence[Namespace]
-) -> dict[tuple, Namespace]:
-    """A plan of every label, whatever its seed."""
-    found: dict[tuple, Namespace] = {}
-    for plan in plans:
-        found.setdefault(runs.label_of(experiment, plan), plan)
-    return found
+        first = grids.start(experiment, plan.norm)
+        best, scores = grids.search(first, score)
+        minutes = (time.perf_counter() - began) / 60
+        print(f"[grid {number}/{len(kinds)}] {minutes:.0f} min")
+        chosen = EDGE if grids.is_on_edge(best, scores) else INSIDE
+        for point in sorted(scores):
+            found = scores[point]
+            values = grids.settings(experiment, plan, point)
+            rows.append(
+                {
+                    **dict(zip(names, label, strict=True)),
+                    **{n: values.get(n, "") for n in grids.varied(experiment)},
+                    procedure.criterion.label: sum(found) / len(found),
+                    "seeds": len(found),
+                    "chosen": chosen if point == best else "",
+                }
+            )
+    return rows
 
 
 def _score(run: plotting.Run, criterion: plotting.Panel) -> float:
-    """The last value, infinite for a run that diverged."""
+    """The least value of the run, infinite if it diverged."""
     if run.metrics is None:
         return math.inf
-    score = criterion.value(run.rows[-1])
+    score = min(map(criterion.value, run.rows))
     return score if math.isfinite(score) else math.inf
-
-
-def _least(scores: Sequence[float]) -> int:
-    """The place of the least; where all diverged, the middle of the grid."""
-    middle = len(scores) // 2
-    return min(range(len(scores)), key=lambda i: (scores[i], abs(i - middle)))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from common import files
+from common import claims, files
 from common.plotting import Panel, Run
 
 
@@ -49,6 +49,17 @@ def race(runs: Sequence[Run], rival: Sequence[Run], panel: Panel) -> str:
         goal = min(map(panel.value, other.rows))
         there = (r["updates"] for r in run.rows if panel.value(r) <= goal)
         updates.append(next(there, None))
+    return _of_updates(updates)
+
+
+def to_threshold(runs: Sequence[Run], key: str, threshold: float) -> str:
+    """The updates until a column of the history falls to a threshold."""
+    return _of_updates(
+        [claims.first_updates(run, key, threshold) for run in runs]
+    )
+
+
+def _of_updates(updates: Sequence[float | None]) -> str:
     late = updates.count(None)
     if late:
         return f"not reached ({late} of {len(updates)})"

@@ -5,19 +5,35 @@ import dataclasses
 import importlib.util
 import os
 import platform
+import subprocess
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+import keras_ln
 from common import callbacks, devices, files
 from common.errors import InputError
 
 BACKUP = "backup.npz"
+# Before the names of what is measured on the part that chooses.
+CHOICE = "choice_"
+
+
+def end(rows: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
+    """The evaluation that the validation part chose; without one, the last."""
+    if f"{CHOICE}loss" not in rows[0]:
+        return rows[-1]
+    return min(rows, key=lambda row: row[f"{CHOICE}loss"])
+
+
+def learnt(args: Namespace, data: Any) -> Any:
+    """What a run learns from: --tune holds a part of it out."""
+    return data.held_out() if args.tune else data
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +46,8 @@ class Task:
             set of the following batches.
         updates_per_pass: the batches of one pass.
         validation_data: as of `model.fit`.
+        choosing_data: a further part, by whose loss the evaluation is chosen
+            that is reported.
         vocabulary: where the inputs are numbers of words, the words.
         extra_callbacks: those that its training needs, without a state.
     """
@@ -38,6 +56,7 @@ class Task:
     batches: Callable[[int], tf.data.Dataset]
     updates_per_pass: int
     validation_data: Any
+    choosing_data: Any = None
     vocabulary: Sequence[str] | None = None
     extra_callbacks: Sequence[keras.callbacks.Callback] = ()
 
@@ -51,6 +70,11 @@ class Task:
         """Trains as `training.fit` says, and writes the vocabulary."""
         scale_matrices(self.model, args.scale)
         self.write_vocabulary(folder)
+        choosing = (
+            []
+            if self.choosing_data is None
+            else [callbacks.Further(self.choosing_data, CHOICE)]
+        )
         return fit(
             self.model,
             self.batches,
@@ -58,7 +82,11 @@ class Task:
             args,
             updates_per_pass=self.updates_per_pass,
             validation_data=self.validation_data,
-            extra_callbacks=[*self.extra_callbacks, *extra_callbacks],
+            extra_callbacks=[
+                *self.extra_callbacks,
+                *choosing,
+                *extra_callbacks,
+            ],
             **options,
         )
 
@@ -238,18 +266,49 @@ def check_evaluate_every(args: Namespace, updates_per_pass: int) -> None:
         )
 
 
+def _commit() -> str:
+    """The commit of the code, and whether anything of it was changed."""
+    git = ["git", "-C", str(Path(__file__).parent)]
+    try:
+        commit, changed = (
+            subprocess.run(
+                [*git, *command], capture_output=True, text=True, check=True
+            ).stdout.strip()
+            for command in (
+                ("rev-parse", "HEAD"),
+                ("status", "--porcelain", "--untracked-files=no"),
+            )
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return commit + " and changes" * bool(changed)
+
+
+def _processor() -> str:
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text("utf-8").splitlines() if path.exists() else []
+    named = (line for line in lines if line.startswith("model name"))
+    line = next(named, platform.processor())
+    return line.partition(":")[2].strip() or line
+
+
 def finish(
     folder: Path, metrics: dict[str, float], history: callbacks.History
 ) -> None:
     """Writes `environment.json`, then `metrics.json`: the run is finished."""
     backend = keras.backend.backend()
     facts = {
+        "commit": _commit(),
+        "keras_ln": keras_ln.__version__,
+        "kernels": keras_ln.ops.recurrence.kernels(),
         "backend": backend,
         "python": platform.python_version(),
         "keras": keras.__version__,
         backend: sys.modules[backend].__version__,
         "machine": f"{platform.system()} {platform.machine()}",
+        "processor": _processor(),
         "cores": os.cpu_count(),
+        "threads": devices.threads(),
         "devices": devices.names(),
         "training_minutes": round(history.seconds / 60, 3),
     }

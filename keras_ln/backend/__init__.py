@@ -13,11 +13,12 @@ torch. Each of them supplies the same names:
 
 ``custom_vjp(forward, backward, reference=None, compiled=True,
 reference_backward=None)``
-    A differentiable function ``op(*args, keep=True) -> outputs`` with a
-    hand-written vector-Jacobian product. ``forward(*args, keep=...)`` returns
-    ``(outputs, residuals)``, of which without ``keep`` only the outputs are
-    used, and ``backward(residuals, cotangents)`` a tuple with one gradient (a
-    structure like the argument, ``None`` for leaves that have none) per
+    A differentiable function ``op(*args, keep=True, owner=...) -> outputs``
+    with a hand-written vector-Jacobian product; errors name the owner.
+    ``forward(*args, keep=...)`` returns ``(outputs, residuals)``, of which
+    without ``keep`` only the outputs are used, and
+    ``backward(residuals, cotangents)`` a tuple with one gradient (a structure
+    like the argument, ``None`` for leaves that have none) per
     argument. Missing cotangents arrive as zeros. XLA compiles both on
     TensorFlow and JAX; on TensorFlow not without ``compiled``, unless it
     compiles the program around them. Second derivatives are plain autodiff of

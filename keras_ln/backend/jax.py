@@ -5,8 +5,8 @@ import functools
 import jax
 import jax.extend.core
 import jax.numpy as jnp
-import numpy as np
-from jax.dtypes import float0
+
+from keras_ln.backend.native_jax import with_kernels
 
 tanh = jnp.tanh
 sigmoid = jax.nn.sigmoid
@@ -20,6 +20,12 @@ where = jnp.where
 _trace_state = (
     getattr(jax.extend.core, "get_opaque_trace_state", None)
     or jax.core.get_opaque_trace_state
+)
+_NO_FORWARD_MODE = (
+    "{} has a gradient written by hand, a jax.custom_vjp, through which JAX "
+    "has no forward-mode derivatives (jax.jvp, jax.jacfwd, jax.linearize). "
+    "Make a recurrent layer with use_fused=False, or run any layer inside "
+    "`with keras_ln.ops.portable():`."
 )
 
 
@@ -64,7 +70,27 @@ def scan(step, init, xs, *, reverse=False):
     """Loop over the leading axis of ``xs``; see the package docstring."""
     # Within jax.shard_map a carry must have the type of what comes back.
     init = _vary(init, _varying((init, xs)))
+    if _mesh_is_explicit():
+        init = _sharded_alike(step, init, xs)
     return jax.lax.scan(step, init, xs, reverse=reverse)
+
+
+def _mesh_is_explicit():
+    """Whether types tell how arrays are spread, as with `jax.make_mesh`."""
+    # Meshes with such axes came in 0.6; test_explicit_mesh notices.
+    if not hasattr(jax.sharding, "get_abstract_mesh"):
+        return False
+    mesh = jax.sharding.get_abstract_mesh()
+    return jax.sharding.AxisType.Explicit in (mesh.axis_types or ())
+
+
+def _sharded_alike(step, init, xs):
+    """The carry, zeros for example, spread as what comes back from a step."""
+    row = jax.tree.map(lambda x: x[0], xs)
+    carry, _ = jax.eval_shape(step, init, row)
+    return jax.tree.map(
+        lambda x, new: jax.sharding.reshard(x, new.sharding), init, carry
+    )
 
 
 def _varying(arrays):
@@ -114,7 +140,7 @@ def custom_vjp(
     first, second = functools.partial(forward, keep=True), backward
     # JAX differentiates the rule itself.
     if reference_backward is not None:
-        outputs_only, first, second = _for_one_platform(
+        outputs_only, first, second = _for_kernels(
             forward, backward, reference, reference_backward
         )
     elif reference is not None:
@@ -130,14 +156,31 @@ def custom_vjp(
     # arguments differ between the devices of jax.shard_map.
     compiled = jax.jit(lambda *args: vjp(*_vary(args, _varying(args))))
 
-    def op(*args, keep=True):
-        return compiled(*args)
+    def op(*args, keep=True, owner="An op of keras_ln"):
+        try:
+            return spread(*args)
+        except (TypeError, NotImplementedError) as error:
+            # The second is of its gradient. Where the call was linearized or
+            # jitted before, JAX raises its own error, outside of this call.
+            if not any(s in str(error) for s in ("forward-mode", "custom_lin")):
+                raise
+            raise TypeError(_NO_FORWARD_MODE.format(owner)) from error
+
+    def spread(*args):
+        if not _mesh_is_explicit():
+            return compiled(*args)
+        # A gradient by hand does not say how its arrays are spread: XLA decides
+        # about all but the outputs.
+        made = jax.eval_shape(outputs_only, *args)
+        shardings = jax.tree.map(lambda y: y.sharding, made)
+        run = jax.sharding.auto_axes(compiled, out_sharding=shardings)
+        return run(*args)
 
     return op
 
 
-def _for_one_platform(forward, backward, reference, reference_backward):
-    """The three functions of an op that is the reference but on a CPU.
+def _for_kernels(forward, backward, reference, reference_backward):
+    """The three functions of an op that is the reference where no kernels are.
 
     The residuals of one do not fit the other: they have no derivatives, and
     the arguments stand beside them.
@@ -150,7 +193,7 @@ def _for_one_platform(forward, backward, reference, reference_backward):
         residuals = reference(*args, keep=True)[1]
         return reference_backward(residuals, cotangents)
 
-    @functools.partial(_on_cpu, default=outputs_of)
+    @functools.partial(with_kernels, otherwise=outputs_of)
     def outputs_only(*args):
         return forward(*args, keep=False)[0]
 
@@ -162,52 +205,19 @@ def _for_one_platform(forward, backward, reference, reference_backward):
         residuals = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         return outputs_of(*args), _vary(residuals, _varying(args))
 
-    @jax.custom_jvp
     def first(*args):
-        outputs, residuals = _on_cpu(keeping, default=keeping_nothing)(*args)
+        outputs, residuals = with_kernels(keeping, keeping_nothing)(*args)
         return outputs, (residuals, args)
 
-    @jax.custom_jvp
     def second(residuals, cotangents):
         kept, args = residuals
-        run = _on_cpu(
+        run = with_kernels(
             lambda kept, args, cotangents: backward(kept, cotangents),
-            default=lambda kept, *others: gradients_of(*others),
+            lambda kept, *others: gradients_of(*others),
         )
         return run(kept, args, cotangents)
 
-    @first.defjvp
-    def first_jvp(args, tangents):
-        outputs, (residuals, _) = first(*args)
-        _, d_outputs = jax.jvp(outputs_of, args, tangents)
-        none = jax.tree.map(_no_tangent, residuals)
-        return (outputs, (residuals, args)), (d_outputs, (none, tangents))
-
-    @second.defjvp
-    def second_jvp(primals, tangents):
-        (_, args), cotangents = primals
-        (_, d_args), d_cotangents = tangents
-        _, d_gradients = jax.jvp(
-            gradients_of, (args, cotangents), (d_args, d_cotangents)
-        )
-        return second(*primals), d_gradients
-
     return outputs_only, first, second
-
-
-def _on_cpu(function, default):
-    """The function in programs for a CPU, the other in those for others."""
-
-    def chosen(*args):
-        return jax.lax.platform_dependent(*args, cpu=function, default=default)
-
-    return chosen
-
-
-def _no_tangent(x):
-    if jnp.issubdtype(x.dtype, jnp.inexact):
-        return jnp.zeros_like(x)
-    return np.zeros(x.shape, float0)
 
 
 def jacobian(function, x):

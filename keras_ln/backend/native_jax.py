@@ -1,13 +1,20 @@
 """Calls of keras-ln-kernels on JAX arrays, as custom calls of XLA."""
 
 import functools
+import importlib.util
+import itertools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import Primitive, jaxpr_as_fun
+from jax.interpreters import ad, batching, mlir
 
 from keras_ln._keras import is_exporting
 from keras_ln.backend import native
+
+# Of the parameters of a lowering: whether the program leaves the process.
+_EXPORTED = "for_export"
 
 
 def reason():
@@ -22,6 +29,11 @@ def _registered():
 
     if (wrong := xla.unsupported_reason()) is not None:
         return wrong
+    if importlib.util.find_spec("jax.ffi") is None:
+        return f"JAX {jax.__version__} has no jax.ffi."
+    if not hasattr(mlir.LoweringParameters, _EXPORTED):
+        return f"JAX {jax.__version__} does not tell what it exports."
+    importlib.import_module("jax.ffi")  # Not there by itself before 0.5.
     for target, handler in zip(
         native.TARGETS.values(), xla.handlers(), strict=True
     ):
@@ -33,7 +45,7 @@ def _registered():
 
 def is_exported():
     """Whether programs leave the process; see the package docstring."""
-    # `jax.export` names the kernels in an error of its own.
+    # What `jax.export` writes is decided by `with_kernels`.
     return is_exporting()
 
 
@@ -73,3 +85,83 @@ def _kind(x):
         return {}
     mesh = jax.sharding.NamedSharding(kind.sharding.mesh, jax.P())
     return {"sharding": mesh, "manual_axis_type": manual}
+
+
+def with_kernels(function, otherwise):
+    """`function` in programs for a CPU that stay in this process.
+
+    In all others `otherwise`, which must return the same shapes. The choice is
+    made when a program is lowered: one that was traced before `jax.export`
+    saw it needs no kernels either.
+    """
+
+    def chosen(*args):
+        flat, tree = jax.tree.flatten(args)
+
+        def of_leaves(function):
+            def run(*flat):
+                return function(*jax.tree.unflatten(tree, flat))
+
+            return jax.make_jaxpr(run, return_shape=True)(*flat)
+
+        here, shapes = of_leaves(function)
+        elsewhere, _ = of_leaves(otherwise)
+        results = _choice.bind(*flat, here=here, elsewhere=elsewhere)
+        return jax.tree.unflatten(jax.tree.structure(shapes), results)
+
+    return chosen
+
+
+_choice = Primitive("keras_ln_choice")
+_choice.multiple_results = True
+_choice.def_abstract_eval(lambda *_, here, elsewhere: here.out_avals)
+
+
+@_choice.def_impl
+def _run(*args, **jaxprs):
+    # Reached under `jax.disable_jit` alone.
+    with jax.disable_jit(False):
+        return jax.jit(functools.partial(_choice.bind, **jaxprs))(*args)
+
+
+def _lower(ctx, *args, here, elsewhere):
+    module = ctx.module_context
+    stays = not getattr(module.lowering_parameters, _EXPORTED)
+    platforms = tuple(ctx.platforms or module.platforms)
+    jaxpr = here if stays and platforms == ("cpu",) else elsewhere
+    lower = mlir.lower_fun(jaxpr_as_fun(jaxpr), multiple_results=True)
+    return lower(ctx, *args)
+
+
+def _batch(args, axes, **jaxprs):
+    for name, jaxpr in jaxprs.items():
+        mapped = jax.vmap(jaxpr_as_fun(jaxpr), axes)
+        jaxprs[name] = jax.make_jaxpr(mapped)(*args)
+    results = _choice.bind(*args, **jaxprs)
+    return results, [0] * len(results)
+
+
+def _differentiate(args, tangents, **jaxprs):
+    """The tangents are those of `elsewhere`, of floating-point results."""
+    places = [i for i, t in enumerate(tangents) if type(t) is not ad.Zero]
+    kinds = [kind.to_tangent_aval() for kind in jaxprs["here"].out_avals]
+    smooth = [jnp.issubdtype(kind.dtype, jnp.inexact) for kind in kinds]
+
+    def run(*moved):
+        values = dict(enumerate(args)) | dict(zip(places, moved, strict=True))
+        found = jaxpr_as_fun(jaxprs["elsewhere"])(*values.values())
+        return list(itertools.compress(found, smooth))
+
+    _, found = jax.jvp(
+        run, [args[i] for i in places], [tangents[i] for i in places]
+    )
+    rest = iter(found)
+    return _choice.bind(*args, **jaxprs), [
+        next(rest) if moves else ad.Zero(kind)
+        for kind, moves in zip(kinds, smooth, strict=True)
+    ]
+
+
+mlir.register_lowering(_choice, _lower)
+ad.primitive_jvps[_choice] = _differentiate
+batching.primitive_batchers[_choice] = _batch

@@ -7,6 +7,7 @@ import weakref
 
 import torch
 
+from keras_ln._keras import of_session
 from keras_ln.backend import native
 
 # Of the arrays whose dtype is not the problem's.
@@ -184,7 +185,8 @@ def _checked(name, array, shape, dtype):
         )
     if not array.is_contiguous():
         array = array.contiguous()
-    return array.clone() if array.data_ptr() % array.itemsize else array
+    alignment = 16 if name == "residuals" else array.itemsize
+    return array.clone() if array.data_ptr() % alignment else array
 
 
 def _new(name, shape, like):
@@ -194,23 +196,36 @@ def _new(name, shape, like):
 
 # Memory of residuals that are gone, to be used again: page faults on fresh
 # memory take a tenth of a training step. Layers return theirs in the reverse of
-# the order in which the next step asks, hence last in, first out.
-_pieces: collections.deque[torch.Tensor] = collections.deque(maxlen=8)
+# the order in which the next step asks, hence last in, first out. A thread
+# keeps up to so many bytes, until `keras.backend.clear_session()`.
+_MOST_KEPT = 2**28
 
 
 def _recycled(size):
-    """An uninitialised tensor of so many bytes, returned to `_pieces` later."""
+    """An uninitialised tensor of so many bytes, which serves again later."""
+    pieces = of_session("pieces", collections.deque)
     piece = None
     # It may be empty, or another thread may empty it first.
     with contextlib.suppress(IndexError):
-        piece = _pieces.pop()
+        piece = pieces.pop()
     if piece is None or not size <= len(piece) <= 2 * size:
         piece = torch.empty(size, dtype=torch.uint8)
     # The tensor's storage holds a reference to the array, whose finalizer runs
     # when the last tensor with that storage is gone.
     array = piece.numpy()[:size]
-    weakref.finalize(array, _pieces.append, piece).atexit = False
+    weakref.finalize(array, _keep, weakref.ref(pieces), piece).atexit = False
     return torch.from_numpy(array)
+
+
+def _keep(session, piece):
+    """Adds a piece, and frees the oldest ones where there is too much."""
+    pieces = session()
+    if pieces is None:  # cleared
+        return
+    pieces.append(piece)
+    with contextlib.suppress(IndexError):
+        while sum(len(kept) for kept in tuple(pieces)) > _MOST_KEPT:
+            pieces.popleft()
 
 
 def _all_of(gives, made, like):

@@ -81,7 +81,7 @@ def custom_vjp(
     reference = reference or forward
     functions = (forward, backward, reference, reference_backward or backward)
 
-    def op(*args, keep=True):
+    def op(*args, keep=True, owner="An op of keras_ln"):
         if _wants_plain_operations():
             return reference(*args, keep=False)[0]
         leaves = _tensors(args)

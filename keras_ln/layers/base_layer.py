@@ -4,20 +4,21 @@ from typing import Any
 
 import keras
 
-from keras_ln.layers.other_arguments import refuse
+from keras_ln.layers.other_arguments import refuse, refuse_misspelled
 from keras_ln.layers.own_arguments import accept, serialize
 from keras_ln.ops import arguments
 from keras_ln.ops.symbolic import refuse_tf_keras
 
 
 class BaseLayer(keras.layers.Layer):
-    """A layer whose errors name the arguments of other libraries."""
+    """A layer whose errors name arguments that it does not have."""
 
     _argument_names: tuple[str, ...] = ()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Hands the arguments to the Keras layer behind this class."""
         refuse(type(self).__name__, kwargs)
+        refuse_misspelled(type(self), kwargs)
         super().__init__(*args, **kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

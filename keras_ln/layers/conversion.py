@@ -1,6 +1,7 @@
 """A model with layer-normalised recurrent layers in place of Keras' own."""
 
 import contextlib
+import warnings
 from typing import Any
 
 import keras
@@ -40,7 +41,8 @@ def with_layer_norm(
     `LNSimpleRNN`, and their cells ours: in Bidirectional, RNN,
     StackedRNNCells, TimeDistributed and models inside the model too. All
     other layers are cloned. Names, states, masks and shared
-    layers are preserved. The model itself does not change.
+    layers are preserved. The model itself does not change. A model without
+    any layer to replace is cloned with a warning.
 
     With `normalize=()` the clone predicts what the model predicts, and can
     serve as a starting point or a baseline. `SimpleRNN`, which has no sites to
@@ -89,11 +91,17 @@ def with_layer_norm(
     if normalize is not None:
         normalize = check_sites(normalize, SITES)
     if not is_graph(model):
+        advice = ""
+        if ours := _OURS.get(type(model)):
+            advice = (
+                " For a single layer use "
+                f"keras_ln.{ours.__name__}.from_config(layer.get_config())."
+            )
         raise ValueError(
             "with_layer_norm takes functional and Sequential models: it cannot "
             "see how others call their layers. Received: "
             f"{getattr(model, 'name', model)!r} of class "
-            f"{type(model).__name__}."
+            f"{type(model).__name__}.{advice}"
         )
     if copy_weights and not model.built:
         raise ValueError(
@@ -106,6 +114,12 @@ def with_layer_norm(
         clone = conversion.convert(model)
     if copy_weights:
         copy_weights_of(model, clone)
+    if not any(isinstance(part, _REPLACED) for part in layers_within(model)):
+        warnings.warn(
+            "with_layer_norm found no LSTM, GRU or SimpleRNN of Keras in "
+            f"{model.name!r}: the clone has the same layers.",
+            stacklevel=2,
+        )
     return clone
 
 

@@ -1,5 +1,7 @@
-"""Arguments of Keras and TensorFlow-Addons that our layers do not have."""
+"""Arguments that our layers do not have: of other libraries, and misspelled."""
 
+import difflib
+import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -42,4 +44,26 @@ def refuse(owner: str, names: Iterable[str]) -> None:
             raise ValueError(
                 f"{owner} does not take the argument `{name}`: "
                 f"{_REFUSED[name]}. Leave it out."
+            )
+
+
+def refuse_misspelled(layer_class: type, names: Iterable[str]) -> None:
+    """`ValueError` for names that are almost those of arguments.
+
+    What is like none of them is for Keras, which knows more names than a
+    signature says, to take or to refuse.
+    """
+    known = {
+        name
+        for base in layer_class.__mro__[:-1]
+        if "__init__" in vars(base)
+        for name in inspect.signature(vars(base)["__init__"]).parameters
+    } - {"self", "args", "kwargs"}
+    for name in names:
+        if name in known:
+            continue
+        for near in difflib.get_close_matches(name, sorted(known), 1, 0.75):
+            raise ValueError(
+                f"{layer_class.__name__} has no argument `{name}`. Did you "
+                f"mean `{near}`?"
             )

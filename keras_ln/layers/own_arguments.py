@@ -19,8 +19,10 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "units": arguments.check_units,
     "axis": arguments.check_axis_type,
     "epsilon": arguments.check_epsilon,
-    "dropout": lambda rate: _check_rate("dropout", rate),
-    "recurrent_dropout": lambda rate: _check_rate("recurrent_dropout", rate),
+    "dropout": lambda rate: arguments.check_dropout("dropout", rate),
+    "recurrent_dropout": lambda rate: arguments.check_dropout(
+        "recurrent_dropout", rate
+    ),
     "zoneout": lambda share: arguments.check_zoneout("zoneout", share),
     "cell_zoneout": lambda z: arguments.check_zoneout("cell_zoneout", z),
     "reset_after": lambda value: _check_reset_after(value),
@@ -79,17 +81,8 @@ def check_sites(normalize: Any, sites: tuple[str, ...]) -> tuple[str, ...]:
 def _check_reset_after(reset_after: Any) -> bool:
     if reset_after is not True:
         raise ValueError(
-            "Argument `reset_after` must be True: the reset gate applies after "
-            "the product with the recurrent kernel, whose normalisation is of "
-            f"that product. Received: reset_after={reset_after!r}"
+            "Argument `reset_after` must be True: the layer normalises the "
+            "recurrent product, and its reset gate multiplies that product, as "
+            f"Keras' GRU does by default. Received: reset_after={reset_after!r}"
         )
     return True
-
-
-def _check_rate(name: str, rate: Any) -> float:
-    if arguments.check_fraction(name, rate) == 1.0:
-        raise ValueError(
-            f"Argument `{name}` must be less than 1: at 1 nothing would be "
-            f"left. Received: {name}={rate!r}"
-        )
-    return float(rate)

@@ -85,10 +85,21 @@ def check_fraction(name: str, value: Any) -> float:
 
 def check_zoneout(name: str, share: Any) -> float:
     """Returns `share` as a float; `ValueError` unless 0 <= share < 1."""
+    return _check_share(
+        name, share, "the probability that a unit keeps its state"
+    )
+
+
+def check_dropout(name: str, rate: Any) -> float:
+    """Returns `rate` as a float; `ValueError` unless 0 <= rate < 1."""
+    return _check_share(name, rate, "the fraction that is dropped")
+
+
+def _check_share(name: str, share: Any, what: str) -> float:
     if not _is_real(share) or not 0 <= share < 1:
         raise ValueError(
-            f"Argument `{name}` must be a number in [0, 1), the probability "
-            f"that a unit keeps its state. Received: {name}={share!r}"
+            f"Argument `{name}` must be a number in [0, 1), {what}. "
+            f"Received: {name}={share!r}"
         )
     return float(share)
 
@@ -181,8 +192,12 @@ def check_axes(axis: Any, rank: int) -> tuple[int, ...]:
     """
     checked = check_axis_type(axis)
     axes = checked if isinstance(checked, list) else [checked]
-    inside = all(-rank <= a < rank for a in axes)
-    positive = sorted({a % rank for a in axes}) if inside else []
+    if not all(-rank <= a < rank for a in axes):
+        raise ValueError(
+            f"Argument `axis` is out of range for an input of rank {rank}, "
+            f"whose axes are {-rank} to {rank - 1}. Received: axis={axis!r}"
+        )
+    positive = sorted({a % rank for a in axes})
     if not axes or len(positive) != len(axes):
         raise ValueError(
             f"Argument `axis` must name one or more different axes of an "

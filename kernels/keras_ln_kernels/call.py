@@ -1,7 +1,23 @@
 """A call of the library by the names of its arrays.
 
-For those who bind tensors of their own: what a call takes and gives, of which
-shapes, and the call itself on addresses. `Sequence` is the same for NumPy.
+For those who bind tensors: what a call takes and gives, of which shapes, and
+the call itself on addresses.
+
+    lstm        [i f g o] = N(h R) + N(x W) + bias
+                c' = sigmoid(f) * c + sigmoid(i) * tanh(g)
+                h' = sigmoid(o) * tanh(N(c'))
+    gru         [z r] = N(h R_zr) + rb_zr + N(x W_zr) + bias_zr
+                g  = tanh(N(x W_h) + bias_h
+                          + sigmoid(r) * (N(h R_h) + rb_h))
+                h' = (1 - sigmoid(z)) * h + sigmoid(z) * g
+    simple_rnn  h' = tanh(N(x W + h R + bias))
+
+`N(a) = gamma * (a - mean(a)) * scale + beta` with the statistics of one row,
+`scale = 1 / sqrt(variance + epsilon)`, or 1 in a row without variance; where
+there is no gamma, `N(a) = a`. The gates z and r of the GRU are normalised
+together, its candidate by itself; rb is the recurrent bias. The simple RNN's
+site takes kernel_gamma and kernel_beta. Zoneout comes after these: of the new
+states a part is what it was before.
 
 Letters: B batch, T steps, D features, U units, G gates times units, R bytes.
 """
@@ -61,6 +77,8 @@ GRADIENTS = {
 FORWARD = (tuple(_PROBLEM), tuple(RESULTS))
 BACKWARD = (tuple(ARGUMENTS), tuple(GRADIENTS))
 DTYPES = ("float32", "float64")
+# The library's sentence, as src/keras_ln_kernels.h has it.
+_OUT_OF_MEMORY = b"out of memory"
 _LETTERS = ARGUMENTS | RESULTS | GRADIENTS
 
 
@@ -153,11 +171,14 @@ def _residual_layout(
         return library().kln_residual_bytes(problem)
 
     # Arrays are rounded up to cache lines: those of 64 rows are so already.
-    base = needed(64, 1)
-    if base < 0:
-        raise ValueError(f"the library refuses {call}")
-    step = (needed(64, 2) - base) // 64
-    row = (needed(128, 1) - base) // 64 - step
+    base, longer, larger = needed(64, 1), needed(64, 2), needed(128, 1)
+    if min(base, longer, larger) < 0:
+        raise ValueError(
+            f"the library refuses {call} of {features} features and {units} "
+            "units"
+        )
+    step = (longer - base) // 64
+    row = (larger - base) // 64 - step
     return base - 64 * (row + step) + 64, row, step
 
 
@@ -169,13 +190,15 @@ def run(
     Args:
         call: what to run.
         addresses: of the arrays that it names, arguments and results, which
-            must be dense and of the shapes that it tells. Nothing can check
-            that here.
+            must be dense, of the shapes that it tells, and alive until the
+            call returns. Nothing can check that here.
         sizes: of the problem.
         threads: how many may work on it; a small problem takes fewer.
 
     Raises:
-        ValueError: where the library refuses it.
+        MemoryError: where there is no scratch memory for it.
+        ValueError: where the library refuses it, as it does results that
+            overlap other arrays.
     """
     problem = _problem(call, sizes, threads)
     for name in call.arguments:
@@ -192,6 +215,11 @@ def run(
     struct.residual_bytes = loaded.kln_residual_bytes(problem)
     function = loaded.kln_backward if call.backward else loaded.kln_forward
     wrong = function(problem, struct)
+    if wrong == _OUT_OF_MEMORY:
+        raise MemoryError(
+            f"The kernels found no scratch memory for {sizes}, cell "
+            f"{call.cell}, {call.dtype}."
+        )
     if wrong is not None:
         raise ValueError(f"{wrong.decode()}.")
 

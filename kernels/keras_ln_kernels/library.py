@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 
 _SUFFIX = "dylib" if sys.platform == "darwin" else "so"
 _PATH = Path(__file__).with_name(f"libkeras_ln_kernels.{_SUFFIX}")
@@ -142,7 +142,7 @@ def release_scratch() -> None:
 def _load() -> tuple[Any, str | None]:
     """The library and None, or None and why not."""
     # Another build, of the address sanitizer say, may take its place.
-    path = Path(os.environ.get("KERAS_LN_KERNELS_LIBRARY", _PATH))
+    path = Path(os.environ.get("KERAS_LN_KERNELS_LIBRARY") or _PATH)
     if not path.exists():
         return None, (
             f"{path} is missing: it is compiled when the package is installed."
@@ -151,6 +151,8 @@ def _load() -> tuple[Any, str | None]:
         loaded = ctypes.CDLL(str(path))
     except OSError as error:
         return None, f"{path} does not load ({error})."
+    if not hasattr(loaded, "kln_abi_version"):
+        return None, f"{path} is no library of keras-ln-kernels."
     loaded.kln_abi_version.restype = ctypes.c_int32
     version = loaded.kln_abi_version()
     if version != ABI_VERSION:
@@ -158,7 +160,10 @@ def _load() -> tuple[Any, str | None]:
             f"{path} has version {version} of its interface, this package "
             f"needs version {ABI_VERSION}: install it anew."
         )
-    _declare(loaded)
+    try:
+        _declare(loaded)
+    except AttributeError as error:
+        return None, f"{path} is not complete ({error}): install it anew."
     reason = loaded.kln_unsupported_reason()
     if reason is not None:
         return None, f"{reason.decode()}."

@@ -1,12 +1,34 @@
 // The C interface: checks, then the kernels of the chosen instruction set.
+#include <string.h>
+
 #include "cpu.h"
 #include "keras_ln_kernels.h"
 #include "scratch.h"
+#include "slots.h"
 
 namespace {
 
+using kln::kGates, kln::Slot;
+
 // Multiplications that a thread must have to do.
 constexpr double kLeastWork = 1 << 20;
+
+// Sizes are refused where one of two products exceeds this,
+//   a = 64 (B + 64) (T + 64) (D + 64) (U + 64)   and   r = 64 (U + 64)^2.
+// Below it all bytes of a call are less than 2^62, so that no size, offset or
+// sum of them overflows. With P <= U + 15 padded units, at most 4 gates, at
+// most 8 bytes an element, and every array up to 256 bytes longer:
+//  - an array of the caller has at most 8 B T D, 8 B T U, 32 D U <= a or
+//    32 U^2 <= r bytes;
+//  - residuals are 8 P (10 B T + 2 B) + 96 B T + 5 * 256 <= a / 16;
+//  - R packed takes 32 U P <= r / 2, its transpose 32 P^2 <= r / 2, and W with
+//    its transpose 32 D P + 32 P (D + 15) <= a / 16;
+//  - tasks of forward have less than 2 B rows in all and work on at most T
+//    steps: 16 B (T D + 4 T P + 9 P) + 7 * 256 B <= a / 16;
+//  - backward has at most 16 tasks and 512 rows: less than 2^16 (3 D + 7 P +
+//    256) <= a / 16, as a > 2^24 (D + 64) and a > 2^24 (U + 64).
+// Rows, steps and threads are shared out without a product (share_of).
+constexpr double kMost = 4e18;
 
 const char* check(const KlnProblem* p) {
   if (!p) return "problem: NULL";
@@ -17,16 +39,15 @@ const char* check(const KlnProblem* p) {
   if (p->cell < KLN_LSTM || p->cell > KLN_SIMPLE_RNN) return "cell: unknown";
   if (p->dtype != KLN_FLOAT32 && p->dtype != KLN_FLOAT64)
     return "dtype: unknown";
-  // Above it products of sizes could overflow.
-  constexpr int64_t kMost = int64_t(1) << 40;
-  double elements = 64.0;
+  double all = 64.0;
   const int64_t sizes[] = {p->batch, p->steps, p->features, p->units};
   for (int64_t size : sizes) {
     if (size < 1) return "batch, steps, features and units must be positive";
-    if (size > kMost) return "the problem is too large";
-    elements *= double(size) + 64.0;
+    all *= double(size) + 64.0;
   }
-  if (elements > 4e18) return "the problem is too large";
+  const double units = double(p->units) + 64.0;
+  if (all > kMost || 64.0 * units * units > kMost)
+    return "the problem is too large";
   if (p->threads < 1) return "threads: must be positive";
   if (!(p->epsilon > 0 && p->epsilon < __builtin_inf()))
     return "epsilon: must be positive and finite";
@@ -70,6 +91,67 @@ const char* check_residuals(const KlnProblem& p, const void* residuals,
   return nullptr;
 }
 
+// The arrays that a call reads, or those that it writes.
+class Arrays {
+ public:
+  // Those that `in` points to; residuals have `residual_bytes` bytes.
+  template <size_t n>
+  Arrays(const KlnProblem& p, const Slot (&slots)[n], const void* in,
+         int64_t residual_bytes = 0) {
+    add(p, slots, in, residual_bytes);
+  }
+
+  template <size_t n>
+  void add(const KlnProblem& p, const Slot (&slots)[n], const void* in,
+           int64_t residual_bytes) {
+    for (const Slot& slot : slots) {
+      uintptr_t first;
+      memcpy(&first, static_cast<const char*>(in) + slot.offset, sizeof first);
+      if (!first) continue;
+      int64_t bytes = slot.chooses ? 1 : p.dtype == KLN_FLOAT32 ? 4 : 8;
+      for (const char* c = slot.letters; *c; ++c)
+        bytes = *c == 'R' ? residual_bytes : bytes * length(p, *c);
+      pieces_[count_++] = {first, first + uintptr_t(bytes)};
+    }
+  }
+
+  // Whether one of these overlaps one of `others`, or another one of these.
+  bool overlap(const Arrays& others) const {
+    for (int i = 0; i < count_; ++i) {
+      for (int k = 0; k < others.count_; ++k)
+        if (pieces_[i].meets(others.pieces_[k])) return true;
+      for (int k = 0; k < i; ++k)
+        if (pieces_[i].meets(pieces_[k])) return true;
+    }
+    return false;
+  }
+
+ private:
+  struct Piece {
+    uintptr_t first, end;
+    bool meets(const Piece& other) const {
+      return first < other.end && other.first < end;
+    }
+  };
+
+  static int64_t length(const KlnProblem& p, char letter) {
+    switch (letter) {
+      case 'B': return p.batch;
+      case 'T': return p.steps;
+      case 'D': return p.features;
+      case 'U': return p.units;
+      default: return kGates[p.cell] * p.units;
+    }
+  }
+
+  Piece pieces_[sizeof kln::kArguments / sizeof(Slot) +
+                sizeof kln::kCotangents / sizeof(Slot)];
+  int count_ = 0;
+};
+
+constexpr const char* kOverlap =
+    "an array that is written to overlaps another one";
+
 }  // namespace
 
 extern "C" {
@@ -93,9 +175,8 @@ int64_t kln_residual_bytes(const KlnProblem* p) {
 
 int64_t kln_useful_threads(const KlnProblem* p) {
   if (check(p)) return 1;
-  const int gates[] = {4, 3, 1};
   const double steps = double(p->batch) * double(p->steps);
-  const double work = steps * gates[p->cell] * double(p->units) *
+  const double work = steps * double(kGates[p->cell]) * double(p->units) *
                       double(p->features + p->units) / kLeastWork;
   if (work < 1) return 1;
   return work < double(p->threads) ? int64_t(work) : p->threads;
@@ -109,6 +190,9 @@ const char* kln_forward(const KlnProblem* p, const KlnForward* f) {
   if (f->residuals)
     if (auto wrong = check_residuals(*p, f->residuals, f->residual_bytes))
       return wrong;
+  const Arrays read(*p, kln::kArguments, p);
+  if (Arrays(*p, kln::kResults, f, f->residual_bytes).overlap(read))
+    return kOverlap;
   return kln::kernels()->forward(*p, *f);
 }
 
@@ -118,6 +202,9 @@ const char* kln_backward(const KlnProblem* p, const KlnBackward* b) {
   if (!b->residuals) return "residuals: NULL";
   if (auto wrong = check_residuals(*p, b->residuals, b->residual_bytes))
     return wrong;
+  Arrays read(*p, kln::kArguments, p);
+  read.add(*p, kln::kCotangents, b, b->residual_bytes);
+  if (Arrays(*p, kln::kGradients, b).overlap(read)) return kOverlap;
   return kln::kernels()->backward(*p, *b);
 }
 
@@ -127,6 +214,9 @@ const char* kln_product(int32_t dtype, int64_t rows, int64_t depth,
   if (const char* reason = kln::unsupported_reason()) return reason;
   if (rows < 1 || depth < 1 || columns < 1 || times < 1)
     return "rows, depth, columns and times must be positive";
+  if (64.0 * (double(rows) + 64.0) * (double(depth) + 64.0) *
+          (double(columns) + 64.0) > kMost)
+    return "the product is too large";
   if (!a || !b || !c) return "a, b, c: NULL";
   return kln::kernels()->product(dtype, rows, depth, columns, a, b, c, times);
 }

@@ -7,8 +7,9 @@
  *
  * Letters: B batch, T steps, D features of the inputs, U units, n gates.
  * Arrays are dense and row-major, float or double throughout one problem, and
- * need no alignment beyond that of their elements. Gates stand in the order
- * i, f, c, o (LSTM) and z, r, h (GRU).
+ * need no alignment beyond that of their elements. An array that is written
+ * overlaps no other: a call whose arrays do is refused. Gates stand in the
+ * order i, f, c, o (LSTM) and z, r, h (GRU).
  */
 #ifndef KERAS_LN_KERNELS_H
 #define KERAS_LN_KERNELS_H
@@ -18,9 +19,12 @@
 #define KLN_EXPORT __attribute__((visibility("default")))
 
 /* Changes with every change of a struct, a meaning or a function here. */
-#define KLN_ABI_VERSION 3
+#define KLN_ABI_VERSION 4
 
 #define KLN_RESIDUAL_ALIGNMENT 16 /* bytes, as malloc has it */
+
+/* The sentence where there is no scratch memory for a call. */
+#define KLN_OUT_OF_MEMORY "out of memory"
 
 #ifdef __cplusplus
 extern "C" {

@@ -11,15 +11,13 @@
 namespace kln {
 namespace {
 
-constexpr const char* kNoMemory = "out of memory";
-
 // Runs a pass in scratch memory of the size that it counts by itself.
 template <class Pass, class Arguments>
 const char* run_pass(const KlnProblem& p, const Arguments& arguments) {
   Carver counter(nullptr);
   Pass(p, arguments, counter);
   const Scratch scratch(counter.bytes());
-  if (!scratch.memory) return kNoMemory;
+  if (!scratch.memory) return KLN_OUT_OF_MEMORY;
   Carver carver(scratch.memory);
   const FlushDenormals flush;
   Pass(p, arguments, carver).run();
@@ -60,7 +58,7 @@ const char* run_product(long rows, long depth, long columns, const void* a,
   Packed<T>(counter, depth, row.size());
   counter.take<T>(rows * row.size());
   const Scratch scratch(counter.bytes());
-  if (!scratch.memory) return kNoMemory;
+  if (!scratch.memory) return KLN_OUT_OF_MEMORY;
   Carver carver(scratch.memory);
   const Packed<T> packed(carver, depth, row.size());
   const long stride = row.size();

@@ -17,9 +17,9 @@ constexpr long kLineBytes = 64;
 template <class T>
 constexpr long kLine = kLineBytes / sizeof(T);
 
-inline long least(long a, long b) { return a < b ? a : b; }
-inline long most(long a, long b) { return a > b ? a : b; }
-inline long quotient_up(long a, long b) { return (a + b - 1) / b; }
+constexpr long least(long a, long b) { return a < b ? a : b; }
+constexpr long most(long a, long b) { return a > b ? a : b; }
+constexpr long quotient_up(long a, long b) { return (a + b - 1) / b; }
 
 template <class T>
 inline long padded(long count) {
@@ -111,9 +111,15 @@ struct Share {
   long size() const { return end - first; }
 };
 
-inline Share share_of(long count, long index, long parts) {
-  return {count * index / parts, count * (index + 1) / parts};
+constexpr Share share_of(long count, long index, long parts) {
+  // The first `longer` parts have one more. No product exceeds `count`.
+  const long each = count / parts, longer = count % parts;
+  return {index * each + least(index, longer),
+          (index + 1) * each + least(index + 1, longer)};
 }
+
+// An overflow would not compile.
+static_assert(share_of(1L << 62, (1L << 61) - 1, 1L << 61).end == 1L << 62);
 
 }  // namespace
 }  // namespace kln

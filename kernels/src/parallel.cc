@@ -2,8 +2,8 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <new>
@@ -23,18 +23,48 @@ inline void pause_briefly() {
 // microseconds, in which the next piece of a sequence usually arrives.
 constexpr int kLooks = 2000;
 
+// Between look number `i` and the next one. Where cores are short, those that
+// are waited for need this one.
+inline void wait_to_look(int i) {
+  i < kLooks ? pause_briefly() : void(sched_yield());
+}
+
+// While this lives, no signal that is sent to the process comes to this
+// thread, or to those that it starts, which keep that: signals belong to the
+// program's own threads. What a fault raises goes to the handlers it may have.
+class BlockSignals {
+ public:
+  BlockSignals() {
+    sigset_t signals;
+    sigfillset(&signals);
+    const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
+    for (int fault : faults) sigdelset(&signals, fault);
+    pthread_sigmask(SIG_SETMASK, &signals, &before_);
+  }
+  ~BlockSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  BlockSignals(const BlockSignals&) = delete;
+  BlockSignals& operator=(const BlockSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
 class Pool {
  public:
-  // A forked child has the memory of the pool and none of its threads: it gets
-  // a pool of its own. Pools live as long as the process.
+  // Pools live as long as the process.
   static Pool* get() {
-    static std::atomic<Pool*> current{nullptr};
-    Pool* pool = current.load(std::memory_order_acquire);
-    if (pool && pool->process_ == getpid()) return pool;
+    Pool* pool = current_.load(std::memory_order_acquire);
+    if (pool) return pool;
+    // Without its handler a child would find a pool that has no threads.
+    static std::atomic<bool> asked{false};
+    if (!asked.exchange(true) && pthread_atfork(nullptr, nullptr, forget)) {
+      asked.store(false);
+      return nullptr;
+    }
     void* memory = malloc(sizeof(Pool));
     if (!memory) return nullptr;
     Pool* fresh = new (memory) Pool;
-    if (current.compare_exchange_strong(pool, fresh)) return fresh;
+    if (current_.compare_exchange_strong(pool, fresh)) return fresh;
     free(memory);
     return pool;
   }
@@ -46,9 +76,9 @@ class Pool {
     pthread_mutex_lock(&mutex_);
     // Threads enter while they hold the mutex. One that came too late for the
     // last round must have left before the next one is written down.
-    while (inside_.load() > 0) {
+    for (int i = 0; inside_.load() > 0; ++i) {
       pthread_mutex_unlock(&mutex_);
-      pause_briefly();
+      wait_to_look(i);
       pthread_mutex_lock(&mutex_);
     }
     task_ = task;
@@ -71,6 +101,8 @@ class Pool {
   // As many as can be had; the tasks get done with any number.
   void start_threads(int64_t wanted) {
     if (wanted > kMostThreads) wanted = kMostThreads;
+    if (threads_ >= wanted) return;
+    const BlockSignals block;
     while (threads_ < wanted) {
       pthread_t thread;
       if (pthread_create(&thread, nullptr, &Pool::thread_main, this)) return;
@@ -108,13 +140,16 @@ class Pool {
   }
 
   void wait_until_finished() {
-    // Pieces are of equal size: what is left takes little longer. Where cores
-    // are short the others need this one.
+    // Pieces are of equal size: what is left takes little longer.
     for (int i = 0; unfinished_.load(std::memory_order_acquire) > 0; ++i)
-      i < kLooks ? pause_briefly() : void(sched_yield());
+      wait_to_look(i);
   }
 
-  const pid_t process_ = getpid();
+  // A forked child has the memory of the pool and none of its threads: it gets
+  // a pool of its own.
+  static void forget() { current_.store(nullptr); }
+
+  static std::atomic<Pool*> current_;
   pthread_mutex_t callers_ = PTHREAD_MUTEX_INITIALIZER;
   pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
   pthread_cond_t work_ = PTHREAD_COND_INITIALIZER;
@@ -125,6 +160,8 @@ class Pool {
   std::atomic<int64_t> next_{0}, unfinished_{0}, inside_{0};
   std::atomic<uint64_t> round_{0};
 };
+
+std::atomic<Pool*> Pool::current_{nullptr};
 
 }  // namespace
 

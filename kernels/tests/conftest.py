@@ -20,3 +20,9 @@ def each_instruction_set(request):
     keras_ln_kernels.use_instruction_set(request.param)
     yield request.param
     keras_ln_kernels.use_instruction_set(None)
+
+
+@pytest.fixture(autouse=True)
+def as_many_threads_as_asked(monkeypatch):
+    """In small problems too, which take few threads otherwise."""
+    monkeypatch.setattr(library(), "kln_useful_threads", lambda p: p.threads)

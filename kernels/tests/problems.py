@@ -1,11 +1,12 @@
 """Random problems, for the library and for the reference."""
 
+import ctypes
 from typing import Any, NamedTuple
 
 import numpy as np
 import reference
 
-from keras_ln_kernels import CELLS, Sequence
+from keras_ln_kernels import CELLS, call
 
 
 class Drawn(NamedTuple):
@@ -13,7 +14,7 @@ class Drawn(NamedTuple):
 
     cell: str
     x: Any
-    states: tuple[Any, ...]
+    states: tuple[Any, ...]  # or None each, for zeros
     weights: dict[str, Any]
     options: dict[str, Any]
     d_outputs: Any
@@ -29,6 +30,7 @@ def draw(cell, sizes, vectors=None, seed=0, masks=(), **options):
     rng = np.random.default_rng(seed)
     batch, steps, features, units = sizes
     gates, known = CELLS[cell].gates, CELLS[cell].vectors
+    assert vectors is None or set(vectors) <= {*call.ARGUMENTS}
 
     def normal(*shape, scale=1.0, mean=0.0):
         return mean + scale * rng.normal(size=shape)
@@ -38,9 +40,10 @@ def draw(cell, sizes, vectors=None, seed=0, masks=(), **options):
         "kernel": normal(features, width, scale=features**-0.5),
         "recurrent_kernel": normal(units, width, scale=units**-0.5),
     }
-    for name, (count, _) in known.items():
+    for name in known:
         mean = 1.0 if name.endswith("gamma") else 0.0
-        vector = normal(count * units, scale=0.3, mean=mean)
+        length = units if name.startswith("state") else width
+        vector = normal(length, scale=0.3, mean=mean)
         if vectors is None or name in vectors:
             weights[name] = vector
     shapes = {"input_mask": features, "recurrent_mask": units}
@@ -75,32 +78,108 @@ def cast(value, dtype):
     return value
 
 
-def sequence(drawn, dtype="float64", **more):
-    """The library's view of a problem."""
-    arguments = cast((drawn.x, drawn.states, drawn.weights), dtype)
-    options = cast(drawn.options, dtype) | more
-    return Sequence(drawn.cell, *arguments, **options)
+def arguments(drawn, dtype="float64"):
+    """The arrays of a problem by the library's names, in its order."""
+    states = zip(CELLS[drawn.cell].states, drawn.states, strict=True)
+    arrays = {"x": drawn.x} | drawn.options | drawn.weights
+    arrays |= {f"initial_{name}": state for name, state in states}
+    return {
+        name: cast(arrays[name], dtype)
+        for name in call.ARGUMENTS
+        if isinstance(arrays.get(name), np.ndarray)
+    }
+
+
+def call_of(drawn, arrays, results, dtype="float64"):
+    """The call that takes and gives these."""
+    shares = {
+        f"{name}_share": share
+        for name in ("zoneout", "cell_zoneout")
+        if not isinstance(share := drawn.options.get(name, 0.0), np.ndarray)
+    }
+    return call.Call(
+        drawn.cell,
+        dtype,
+        drawn.options.get("epsilon", 1e-5),
+        drawn.options.get("go_backwards", False),
+        drawn.options.get("carry_normalized_state", False),
+        tuple(arrays),
+        tuple(results),
+        **shares,
+    )
+
+
+def new(shape, dtype):
+    """An array that is full of NaN."""
+    count = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    return np.full(count, 0xFF, "u1").view(dtype).reshape(shape)
+
+
+def run(drawn, arrays, results, dtype="float64", threads=1, make=new):
+    """What a call makes of arrays, by name; `make` gets shapes and dtypes."""
+    this = call_of(drawn, arrays, results, dtype)
+    sizes = this.sizes({name: a.shape for name, a in arrays.items()})
+    for name, array in arrays.items():
+        assert array.shape == this.shape(name, sizes), name
+        assert array.flags.c_contiguous
+    made = {
+        name: make(
+            this.shape(name, sizes), "u1" if name == "residuals" else dtype
+        )
+        for name in results
+    }
+    places = {name: a.ctypes.data for name, a in (arrays | made).items()}
+    call.run(this, places, sizes, threads)
+    return made
+
+
+TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
+
+
+def use_threads_of(monkeypatch, parallel_for, context=None):
+    """Makes calls run `parallel_for(context, count, task, task_context)`."""
+    void = ctypes.c_void_p
+    kind = ctypes.CFUNCTYPE(None, void, ctypes.c_int64, TASK, void)
+    function, problem_of = kind(parallel_for), call._problem
+
+    def problem(*args):
+        made = problem_of(*args)
+        made.parallel_for = ctypes.cast(function, void).value
+        made.parallel_context = context
+        return made
+
+    monkeypatch.setattr(call, "_problem", problem)
+
+
+def final_names(drawn):
+    return [f"final_{state}" for state in CELLS[drawn.cell].states]
+
+
+def forward(drawn, dtype="float64", *, training=False, **more):
+    """The results of the library, with the residuals in training."""
+    results = ["outputs", *final_names(drawn), *["residuals"] * training]
+    return run(drawn, arguments(drawn, dtype), results, dtype, **more)
+
+
+def backward(drawn, residuals, dtype="float64", *, wanted=None, **more):
+    """Gradients by the library; of all arguments where none are `wanted`."""
+    arrays = arguments(drawn, dtype)
+    if wanted is None:
+        wanted = [n for n in call.GRADIENTS if n.removeprefix("d_") in arrays]
+    arrays["residuals"] = residuals
+    finals = zip(final_names(drawn), drawn.d_states, strict=True)
+    cotangents = {f"d_{name}": d for name, d in finals}
+    cotangents["d_outputs"] = drawn.d_outputs
+    arrays |= {
+        name: cast(d, dtype) for name, d in cotangents.items() if d is not None
+    }
+    return run(drawn, arrays, wanted, dtype, **more)
 
 
 def gradients(drawn, dtype="float64", **more):
     """Results and gradients by the library, by name."""
-    problem = sequence(drawn, dtype, **more)
-    result = problem.forward(training=True)
-    d_outputs, d_states = cast((drawn.d_outputs, drawn.d_states), dtype)
-    found = problem.backward(
-        result.residuals, d_outputs=d_outputs, d_final_states=d_states
-    )
-    return by_name(result, found)
-
-
-def by_name(result, found):
-    """Every array of a result and its gradients."""
-    arrays = {"outputs": result.outputs, "d_x": found.x}
-    for k, array in enumerate(result.final_states):
-        arrays[f"final{k}"] = array
-    for k, array in enumerate(found.initial_states):
-        arrays[f"d_state{k}"] = array
-    return arrays | {f"d_{name}": a for name, a in found.weights.items()}
+    made = forward(drawn, dtype, training=True, **more)
+    return made | backward(drawn, made.pop("residuals"), dtype, **more)
 
 
 def check_values(drawn, found, tolerance, dtype="float64"):
@@ -113,23 +192,22 @@ def check_values(drawn, found, tolerance, dtype="float64"):
         **drawn.options,
         dtype=dtype,
     )
-    close("outputs", found["outputs"], outputs, tolerance)
-    for k, final in enumerate(finals):
-        close(f"final{k}", found[f"final{k}"], final, tolerance)
+    expected = dict(zip(final_names(drawn), finals, strict=True))
+    for name, array in ({"outputs": outputs} | expected).items():
+        close(name, found[name], array, tolerance)
 
 
 def check_gradients(drawn, found, tolerance, dtype="float64"):
     """Compares gradients with the reference's, along random directions."""
-    arguments = {"d_x": drawn.x}
-    for k, state in enumerate(drawn.states):
-        arguments[f"d_state{k}"] = state
+    states = [f"d_initial_{state}" for state in CELLS[drawn.cell].states]
+    arguments = {"d_x": drawn.x, **dict(zip(states, drawn.states, strict=True))}
     arguments |= {f"d_{name}": w for name, w in drawn.weights.items()}
 
     def loss(moved):
         outputs, finals = reference.run(
             drawn.cell,
             moved["d_x"],
-            [moved[f"d_state{k}"] for k in range(len(drawn.states))],
+            [moved[name] for name in states],
             {name: moved[f"d_{name}"] for name in drawn.weights},
             **drawn.options,
             dtype=dtype,
@@ -155,6 +233,6 @@ def check_gradients(drawn, found, tolerance, dtype="float64"):
 
 def close(name, found, expected, tolerance):
     """Compares relative to the largest element."""
-    size = np.abs(expected).max()
+    size = np.abs(expected).max() or 1.0
     error = np.abs(np.asarray(found, "float64") - expected).max() / size
     assert error < tolerance, f"{name}: {error:.1e}"

@@ -60,7 +60,7 @@ def gru_step(from_x, from_h, states, w, norm, _):
 
 
 def simple_rnn_step(from_x, from_h, states, w, norm, _):
-    return (np.tanh(norm(plus(from_x + from_h, w.get("bias")), "")),)
+    return (np.tanh(norm(plus(from_x + from_h, w.get("bias")), "kernel")),)
 
 
 STEPS = {"lstm": lstm_step, "gru": gru_step, "simple_rnn": simple_rnn_step}
@@ -85,8 +85,7 @@ def run(
     """Outputs (B, T, U) in the order of visits, and the final states."""
 
     def norm(z, site, part=slice(None)):
-        prefix = f"{site}_" if site else ""
-        gamma, beta = (weights.get(prefix + k) for k in ("gamma", "beta"))
+        gamma, beta = (weights.get(f"{site}_{k}") for k in ("gamma", "beta"))
         gamma, beta = (None if v is None else v[part] for v in (gamma, beta))
         return normalized(z, gamma, beta, epsilon, UNIT_ROUNDOFF[dtype])
 

@@ -1,88 +1,14 @@
 """Calls by the names of their arrays, as bindings to frameworks make them."""
 
+import ctypes
+import mmap
+
 import numpy as np
 import pytest
-from problems import draw, sequence
+from problems import arguments, call_of, draw, run, use_threads_of
+from test_arguments import SIZES, fresh
 
-from keras_ln_kernels import CELLS, call, xla
-
-ALL = ("mask", "input_mask", "recurrent_mask")
-
-
-def arrays_of(drawn):
-    """The arrays of a problem by the library's names, in its order."""
-    cell = CELLS[drawn.cell]
-    arrays = {"x": drawn.x}
-    arrays |= {n: drawn.options[n] for n in ALL if n in drawn.options}
-    for state, array in zip(cell.states, drawn.states, strict=True):
-        arrays[f"initial_{state}"] = array
-    arrays |= {cell.name_in_c(n): w for n, w in drawn.weights.items()}
-    return {name: arrays[name] for name in call.ARGUMENTS if name in arrays}
-
-
-def call_of(drawn, arrays, results, dtype="float64"):
-    return call.Call(
-        drawn.cell,
-        dtype,
-        1e-5,
-        drawn.options.get("go_backwards", False),
-        drawn.options.get("carry_normalized_state", False),
-        tuple(arrays),
-        tuple(results),
-    )
-
-
-def run(drawn, arrays, results):
-    this = call_of(drawn, arrays, results)
-    sizes = this.sizes({name: a.shape for name, a in arrays.items()})
-    made = {
-        name: np.empty(
-            this.shape(name, sizes),
-            np.uint8 if name == "residuals" else np.float64,
-        )
-        for name in results
-    }
-    for name, array in arrays.items():
-        # Residuals may have more bytes than needed, and nothing else.
-        if name != "residuals":
-            assert array.shape == this.shape(name, sizes)
-    places = {name: a.ctypes.data for name, a in (arrays | made).items()}
-    call.run(this, places, sizes, threads=2)
-    return made
-
-
-@pytest.mark.parametrize("cell", CELLS)
-@pytest.mark.parametrize("go_backwards", [False, True])
-def test_a_call_is_what_sequence_runs(cell, go_backwards):
-    options = {"go_backwards": go_backwards}
-    if cell == "lstm":
-        options["carry_normalized_state"] = True
-    drawn = draw(cell, (5, 4, 3, 7), masks=ALL, **options)
-    problem = sequence(drawn)
-    expected = problem.forward(training=True)
-    arrays = arrays_of(drawn)
-    states = CELLS[cell].states
-    finals = [f"final_{state}" for state in states]
-    made = run(drawn, arrays, ["outputs", *finals, "residuals"])
-    np.testing.assert_array_equal(made["outputs"], expected.outputs)
-    for name, final in zip(finals, expected.final_states, strict=True):
-        np.testing.assert_array_equal(made[name], final)
-
-    gradients = problem.backward(
-        expected.residuals,
-        d_outputs=drawn.d_outputs,
-        d_final_states=drawn.d_states,
-    )
-    wanted = [f"d_{n}" for n in arrays if f"d_{n}" in call.GRADIENTS]
-    arrays["residuals"] = made["residuals"]
-    arrays["d_outputs"] = drawn.d_outputs
-    for state, array in zip(states, drawn.d_states, strict=True):
-        arrays[f"d_final_{state}"] = array
-    found = run(drawn, arrays, wanted)
-    np.testing.assert_array_equal(found["d_x"], gradients.x)
-    for name, array in gradients.weights.items():
-        key = f"d_{CELLS[cell].name_in_c(name)}"
-        np.testing.assert_array_equal(found[key], array)
+from keras_ln_kernels import CELLS, call, library, xla
 
 
 @pytest.mark.parametrize("dtype", call.DTYPES)
@@ -95,22 +21,28 @@ def test_residuals_have_a_size_without_waste(cell, dtype):
         vectors = ("bias", "kernel_gamma")[: rng.integers(3)]
         sizes = call.Sizes(batch, steps, features, units)
         drawn = draw(cell, (1, 1, 1, 1), vectors)
-        this = call_of(drawn, arrays_of(drawn), ["residuals"], dtype)
-        problem = sequence(draw(cell, sizes, vectors), dtype)
-        needed = problem.residual_bytes
+        arrays = arguments(drawn)
+        this = call_of(drawn, arrays, ["residuals"], dtype)
+        problem = call._problem(this, sizes)
+        for name in arrays:
+            setattr(problem, name, 64)
+        needed = call.library().kln_residual_bytes(problem)
         assert needed <= this.residual_bytes(sizes) < needed + 128
 
 
 def test_small_problems_take_few_threads():
     """By the multiplications of a thread, 2^20 or more."""
     drawn = draw("gru", (1, 1, 1, 1), ())
-    this = call_of(drawn, arrays_of(drawn), ["final_h"])
+    this = call_of(drawn, arguments(drawn), ["final_h"])
 
     def useful(sizes, threads):
         problem = call._problem(this, call.Sizes(*sizes), threads)
         for name in ("x", "kernel", "recurrent_kernel"):
             setattr(problem, name, 64)
-        return call.library().kln_useful_threads(problem)
+        # The function itself: tests put another one in its place.
+        function = call.library()["kln_useful_threads"]
+        function.restype = ctypes.c_int64
+        return function(ctypes.byref(problem))
 
     assert useful((4, 10, 16, 16), 8) == 1
     # 3 * 256 * 512 * 256 is 96 times 2^20.
@@ -121,18 +53,162 @@ def test_small_problems_take_few_threads():
 
 def test_a_call_that_the_library_refuses():
     drawn = draw("gru", (2, 3, 4, 5), ("bias",))
-    arrays = arrays_of(drawn) | {"kernel_beta": np.ones(15)}
+    arrays = arguments(drawn) | {"kernel_beta": np.ones(15)}
     message = "kernel_beta: there is no kernel_gamma."
     with pytest.raises(ValueError, match=message):
         run(drawn, arrays, ["final_h"])
     this = call_of(drawn, arrays, ["final_h", "residuals"])
     with pytest.raises(ValueError, match="the library refuses"):
         this.residual_bytes(call.Sizes(2, 3, 4, 5))
+    # One step of 64 rows is allowed, and two are too large.
+    right = call_of(drawn, arguments(drawn), ["final_h", "residuals"])
+    with pytest.raises(ValueError, match="refuses.* of 115000000000 features"):
+        right.residual_bytes(call.Sizes(1, 1, 115_000_000_000, 1))
+
+
+def call_on(addresses, sizes=SIZES, threads=1, cell="simple_rnn", **more):
+    """A call of a cell without vectors, on memory that need not be there."""
+    this = call.Call(
+        cell,
+        "float32",
+        1e-5,
+        False,
+        False,
+        ("x", "kernel", "recurrent_kernel"),
+        ("final_h",),
+        **more,
+    )
+    call.run(this, addresses, call.Sizes(*sizes), threads)
+
+
+# In the lower and the upper half of all addresses.
+NOWHERE = dict.fromkeys(("x", "kernel", "recurrent_kernel"), 64)
+NOWHERE["final_h"] = 2**63
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_sizes_of_zero_are_refused(place):
+    sizes = [*SIZES]
+    sizes[place] = 0
+    with pytest.raises(ValueError, match="must be positive"):
+        call_on(NOWHERE, sizes)
+
+
+def test_no_threads_are_refused():
+    with pytest.raises(ValueError, match="threads: must be positive"):
+        call_on(NOWHERE, threads=0)
+
+
+@pytest.mark.parametrize("name", NOWHERE)
+def test_missing_pointers_are_refused(name):
+    with pytest.raises(ValueError, match=f"^{name}: NULL"):
+        call_on(NOWHERE | {name: None})
+
+
+def near(rng, count):
+    """Sizes on both sides of what is too large, some of them very large."""
+    logs = rng.dirichlet(np.full(count, 0.5)) * rng.uniform(36, 54)
+    return [max(1, int(2.0**k * rng.uniform(0.3, 1.5))) for k in logs]
+
+
+def test_bytes_of_residuals_do_not_overflow():
+    """Up to the largest problem: as Python's numbers, or too large."""
+    rng, refused = np.random.default_rng(0), 0
+    for _ in range(500):
+        batch, steps, features, units = near(rng, 4)
+        cell = [*CELLS][rng.integers(3)]
+        this = call.Call(cell, "float64", 1e-5, False, False, (), ())
+        sizes = call.Sizes(batch, steps, features, units)
+        problem = call._problem(this, sizes)
+        for name in ("x", "kernel", "recurrent_kernel"):
+            setattr(problem, name, 64)
+        found = library.library().kln_residual_bytes(problem)
+        if found < 0:
+            refused += 1
+            continue
+        padded = -(-units // 8) * 8
+        of_step = {"lstm": 2 * 4 + 2, "gru": 2 * 3 + 1, "simple_rnn": 2}[cell]
+        if cell == "lstm" or (cell == "gru" and features <= 64):
+            # Without norms the sum is kept; x W is computed again.
+            of_step -= {"lstm": 4, "gru": 3}[cell]
+        states = 2 if cell == "lstm" else 1
+        norms = {"lstm": 3, "gru": 4, "simple_rnn": 1}[cell]
+        exact = (
+            8
+            * batch
+            * (steps * (of_step * padded + 3 * norms) + states * padded)
+        )
+        assert 0 <= found - exact < 2000
+    assert 50 < refused < 450
+
+
+def test_scratch_memory_does_not_overflow():
+    """Near the largest sizes there is none, and nothing is touched.
+
+    Were its bytes to overflow, it would be there, and the arrays are not.
+    """
+    code = """
+import numpy as np, pytest
+from test_call import NOWHERE, call_on, near
+from keras_ln_kernels.library import library
+library().kln_useful_threads = lambda problem: problem.threads
+rng, none = np.random.default_rng(0), 0
+for _ in range(20000):
+    sizes = batch, steps, features, units = near(rng, 4)
+    # Every row has a task, which gathers x of up to 128 steps: more bytes than
+    # there are addresses.
+    if batch * min(steps, 128) * features < 2**45:
+        continue
+    with pytest.raises((MemoryError, ValueError)) as caught:
+        call_on(NOWHERE, sizes, [batch, 2**63 - 1][rng.integers(2)])
+    if caught.type is MemoryError:
+        none += 1
+    else:
+        assert "too large" in str(caught.value)
+assert none > 30, none
+"""
+    fresh(code)
+
+
+def test_rows_without_number(monkeypatch):
+    """2^36 of them, in memory that is there where it is touched.
+
+    A task takes the rows that are its own; of these tasks some are run.
+    """
+    rows, tasks, run_too = 2**36, 2**15, {0, 2**14 - 1, 2**15 - 1}
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000  # MAP_NORESERVE
+    x, h = (
+        np.frombuffer(mmap.mmap(-1, 4 * rows, flags=flags), "f4")
+        for _ in range(2)
+    )
+    edge = rows // tasks
+    watched = [task * edge + k for task in run_too for k in (0, edge - 1)]
+    x[watched] = np.linspace(-1, 1, len(watched))
+    weights = np.array([[0.5]], "f4"), np.array([[2.0]], "f4")
+    rounds = []
+
+    def parallel_for(context, count, task, task_context):
+        rounds.append(count)
+        # The kernels are packed first.
+        for i in range(count) if len(rounds) == 1 else run_too:
+            task(task_context, i)
+
+    use_threads_of(monkeypatch, parallel_for)
+    addresses = zip(NOWHERE, (x, *weights, h), strict=True)
+    call_on({n: a.ctypes.data for n, a in addresses}, (rows, 1, 1, 1), tasks)
+    assert rounds == [tasks, tasks]
+    expected = np.tanh(0.5 * x[watched])
+    np.testing.assert_allclose(h[watched], expected, rtol=1e-6)
+
+
+def test_no_scratch_memory_is_a_memory_error():
+    with pytest.raises(MemoryError, match=r"Sizes\(batch=1024, .*, units=1\)"):
+        call_on(NOWHERE, (1024, 512, 2**30, 1), threads=1024)
 
 
 def test_bits_of_a_custom_call_follow_the_order_of_the_structs():
     drawn = draw("lstm", (2, 3, 4, 5), ("bias",), masks=("mask",))
-    arrays = arrays_of(drawn)
+    arrays = arguments(drawn)
     this = call_of(drawn, arrays, ["outputs", "final_h", "final_c"])
     assert xla.attributes(this) == {
         "cell": 0,

@@ -8,7 +8,17 @@ import itertools
 
 import numpy as np
 import pytest
-from problems import check_gradients, check_values, draw, gradients, sequence
+from problems import (
+    arguments,
+    backward,
+    check_gradients,
+    check_values,
+    draw,
+    final_names,
+    forward,
+    gradients,
+    run,
+)
 
 from keras_ln_kernels import CELLS
 
@@ -44,9 +54,9 @@ GRUS = [
 RNNS = [
     ("simple_rnn", names, {})
     for names in (
-        {"bias", "gamma", "beta"},
-        {"gamma", "beta"},
-        {"gamma"},
+        {"bias", "kernel_gamma", "kernel_beta"},
+        {"kernel_gamma", "kernel_beta"},
+        {"kernel_gamma"},
         {"bias"},
         set(),
     )
@@ -94,8 +104,8 @@ def test_zoneout(cell, choose, go_backwards, masks, each_instruction_set):
     check_values(drawn, found, 1e-13)
     check_gradients(drawn, found, 1e-12)
     # The states are written over at inference.
-    inference = sequence(drawn).forward()
-    assert inference.outputs.tobytes() == found["outputs"].tobytes()
+    inference = forward(drawn)
+    assert inference["outputs"].tobytes() == found["outputs"].tobytes()
 
 
 @pytest.mark.parametrize("name", ["zoneout", "cell_zoneout"])
@@ -167,51 +177,36 @@ def test_float32(cell, sizes, each_instruction_set):
 def test_inference_is_the_forward_pass_of_training(cell, dtype):
     # x W for more steps at once, and for all rows: other pieces, equal bits.
     drawn = draw(cell, (130, 6, 5, 9), masks=ALL)
-    problem = sequence(drawn, dtype)
-    training, inference = problem.forward(training=True), problem.forward()
-    assert training.outputs.tobytes() == inference.outputs.tobytes()
-    for a, b in zip(training.final_states, inference.final_states, strict=True):
-        assert a.tobytes() == b.tobytes()
-    last = problem.forward(return_outputs=False)
-    assert last.outputs is None
-    assert np.array_equal(last.final_states[0], training.outputs[:, -1])
+    training, inference = (forward(drawn, dtype, training=t) for t in (1, 0))
+    for name, array in inference.items():
+        assert array.tobytes() == training[name].tobytes(), name
+    last = run(drawn, arguments(drawn, dtype), final_names(drawn), dtype)
+    assert np.array_equal(last["final_h"], training["outputs"][:, -1])
 
 
 def test_no_initial_states_and_no_cotangents_are_zeros():
     drawn = draw("lstm", (3, 4, 5, 6))
     zeros = tuple(np.zeros_like(state) for state in drawn.states)
-    explicit = drawn._replace(
-        states=zeros, d_outputs=np.zeros_like(drawn.d_outputs), d_states=zeros
-    )
-    implicit = drawn._replace(states=(None, None))
     d_h = drawn.d_states[0]
-    found = []
-    for problem, cotangents in (
-        (explicit, {"d_outputs": explicit.d_outputs}),
-        (implicit, {}),
-    ):
-        runs = sequence(problem)
-        result = runs.forward(training=True)
-        d_c = zeros[1] if cotangents else None
-        found.append(
-            runs.backward(
-                result.residuals, d_final_states=(d_h, d_c), **cotangents
-            )
-        )
-    a, b = found
-    assert np.abs(a.x).max() > 0
-    assert a.x.tobytes() == b.x.tobytes()
-    for name in a.weights:
-        assert a.weights[name].tobytes() == b.weights[name].tobytes()
+    implicit = drawn._replace(
+        states=(None, None), d_outputs=None, d_states=(d_h, None)
+    )
+    explicit = drawn._replace(
+        states=zeros,
+        d_outputs=np.zeros_like(drawn.d_outputs),
+        d_states=(d_h, zeros[1]),
+    )
+    a, b = gradients(explicit), gradients(implicit)
+    assert np.abs(a["d_x"]).max() > 0
+    assert set(a) - set(b) == {"d_initial_h", "d_initial_c"}
+    for name, array in b.items():
+        assert array.tobytes() == a[name].tobytes(), name
 
 
 def test_gradients_that_are_not_wanted():
     drawn = draw("gru", (3, 4, 5, 6))
-    problem = sequence(drawn)
-    residuals = problem.forward(training=True).residuals
-    cotangents = {"d_outputs": drawn.d_outputs}
-    some = problem.backward(residuals, needs_x=False, **cotangents)
-    everything = problem.backward(residuals, **cotangents)
-    assert some.x is None
-    for name, gradient in everything.weights.items():
-        assert gradient.tobytes() == some.weights[name].tobytes()
+    residuals = forward(drawn, training=True)["residuals"]
+    everything = backward(drawn, residuals)
+    for name, array in everything.items():
+        (alone,) = backward(drawn, residuals, wanted=[name]).values()
+        assert array.tobytes() == alone.tobytes(), name

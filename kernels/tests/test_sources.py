@@ -1,8 +1,11 @@
 """What must hold of the sources, and of the README's example."""
 
+import os
 import re
+import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 KERNELS = Path(__file__).parents[1]
@@ -15,7 +18,7 @@ def test_headers_include_nothing_of_the_cpp_library():
     It keeps one copy of each, which may be the one that was compiled for an
     instruction set that the machine lacks.
     """
-    allowed = {"stdint.h", "sanitizer/asan_interface.h"}
+    allowed = {"stddef.h", "stdint.h", "sanitizer/asan_interface.h"}
     assert HEADERS
     for path in HEADERS:
         found = set(re.findall(r"#include <(.+)>", path.read_text()))
@@ -50,3 +53,57 @@ def test_the_example_of_the_readme():
         cwd=KERNELS,
     )
     assert run.stdout == expected
+
+
+# Stands for compilers: an empty file for each that is asked for.
+COMPILER = f"""#!{sys.executable}
+import sys
+open(sys.argv[sys.argv.index("-o") + 1], "w").close()
+"""
+
+
+def test_wheels(tmp_path):
+    """Each holds one library, where compiled packages are, with its tag."""
+    tree = tmp_path / "kernels"
+    left_out = shutil.ignore_patterns("tests", "build", "*.so", "*.dylib")
+    shutil.copytree(KERNELS, tree, ignore=left_out)
+    (tmp_path / "ziglang").mkdir()
+    (tmp_path / "ziglang/__main__.py").write_text(COMPILER)
+    own = tmp_path / "compiler"
+    own.write_text(COMPILER)
+    own.chmod(0o755)
+    package = tree / "keras_ln_kernels"
+    gone = package / "gone.py"
+    gone.touch()
+    # As `python build_library.py --target` leaves it.
+    (package / "libkeras_ln_kernels.dylib").touch()
+    for target, compiler, platform, suffix in (
+        ("macos-arm64", "", "macosx_11_0_arm64", "dylib"),
+        ("linux-x86_64", "", "manylinux_2_17_x86_64", "so"),
+        ("linux-aarch64", str(own), "linux_aarch64", "so"),
+    ):
+        environment = {
+            "PYTHONPATH": str(tmp_path),
+            "KERAS_LN_KERNELS_TARGET": target,
+            "KERAS_LN_KERNELS_COMPILER": compiler,
+        }
+        folder = tmp_path / target
+        subprocess.run(
+            [sys.executable, "setup.py", "-q", "bdist_wheel", "-d", folder],
+            cwd=tree,
+            env=os.environ | environment,
+            check=True,
+        )
+        (wheel,) = folder.iterdir()
+        assert wheel.name.endswith(f"-py3-none-{platform}.whl")
+        with zipfile.ZipFile(wheel) as file:
+            names = file.namelist()
+            (about,) = (name for name in names if name.endswith("/WHEEL"))
+            assert b"Root-Is-Purelib: false" in file.read(about)
+        libraries = [name for name in names if "/libkeras_ln_kernels" in name]
+        expected = f"keras_ln_kernels/libkeras_ln_kernels.{suffix}"
+        assert libraries == [expected]
+        # It was there in the build of the first alone.
+        there = "keras_ln_kernels/gone.py" in names
+        assert there == (target == "macos-arm64")
+        gone.unlink(missing_ok=True)

@@ -1,13 +1,15 @@
 """Threads: equal results for any number, fork, many callers at once."""
 
-import ctypes
 import multiprocessing
 import os
+import signal
+import subprocess
+import sys
 import threading
 
 import numpy as np
 import pytest
-from problems import draw, gradients, sequence
+from problems import draw, gradients, use_threads_of
 
 import keras_ln_kernels
 from keras_ln_kernels import library
@@ -44,14 +46,10 @@ def test_a_batch_of_several_parts():
 
 
 @pytest.mark.parametrize("order", ["reversed", "threads"])
-def test_the_callers_own_parallel_for(order):
+def test_the_callers_own_parallel_for(order, monkeypatch):
     """Tasks in any order, on threads that are not the library's."""
-    task_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
     calls = []
 
-    @ctypes.CFUNCTYPE(
-        None, ctypes.c_void_p, ctypes.c_int64, task_type, ctypes.c_void_p
-    )
     def parallel_for(context, count, task, task_context):
         calls.append((context, count))
         if order == "reversed":
@@ -69,20 +67,9 @@ def test_the_callers_own_parallel_for(order):
 
     drawn = draw("gru", (7, 9, 70, 40), masks=ALL)
     expected = gradients(drawn)
-    problem = sequence(drawn, threads=3)
-    struct = problem._problem
-    struct.parallel_for = ctypes.cast(parallel_for, ctypes.c_void_p).value
-    struct.parallel_context = 42
-    result = problem.forward(training=True)
-    found = problem.backward(
-        result.residuals,
-        d_outputs=drawn.d_outputs,
-        d_final_states=drawn.d_states,
-    )
+    use_threads_of(monkeypatch, parallel_for, 42)
+    same(expected, gradients(drawn, threads=3))
     assert set(calls) == {(42, 3)}
-    assert found.x.tobytes() == expected["d_x"].tobytes()
-    for name, gradient in found.weights.items():
-        assert gradient.tobytes() == expected[f"d_{name}"].tobytes()
 
 
 def test_eight_callers_at_once():
@@ -140,24 +127,10 @@ def resident_bytes():
 
 def test_memory_does_not_grow():
     drawn = draw("lstm", (20, 10, 8, 32))
-    problem = sequence(drawn, threads=2)
-    result = problem.forward(training=True)
-    into = {
-        "outputs": result.outputs,
-        "final_states": result.final_states,
-        "residuals": result.residuals,
-    }
-    found = problem.backward(result.residuals)
-    buffers = {
-        "d_x": found.x,
-        "d_initial_states": found.initial_states,
-        "d_weights": found.weights,
-    }
 
     def steps(count):
         for _ in range(count):
-            problem.forward(training=True, **into)
-            problem.backward(result.residuals, **buffers)
+            gradients(drawn, threads=2)
 
     steps(20)
     before = resident_bytes()
@@ -166,6 +139,64 @@ def test_memory_does_not_grow():
     assert resident_bytes() - before < 2e6
     keras_ln_kernels.release_scratch()
     steps(1)
+
+
+def test_signals_come_to_the_programs_own_threads():
+    """The pool's let `sigwait` have its signal, however often it is sent."""
+    code = """
+import os, signal, sys
+from problems import draw, gradients
+from keras_ln_kernels.library import library
+library().kln_useful_threads = lambda problem: problem.threads
+gradients(draw("gru", (8, 2, 3, 4)), threads=8)
+assert len(os.listdir("/proc/self/task")) >= 8
+# As programs do that wait for a signal: in every thread that they start.
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+for _ in range(50):
+    os.kill(os.getpid(), signal.SIGUSR1)
+    assert signal.sigtimedwait([signal.SIGUSR1], 5) is not None
+# And the thread that started them still gets what it did before.
+assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == {signal.SIGUSR1}
+"""
+    subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ
+        | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
+        check=True,
+        timeout=100,
+    )
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_while_others_are_at_work():
+    """The child has a pool of its own, whatever the parent's is doing."""
+    drawn = draw("lstm", (9, 6, 5, 20))
+    expected = gradients(drawn)
+    done = threading.Event()
+
+    def work():
+        while not done.is_set():
+            gradients(drawn, threads=3)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(20):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(60)
+                found = gradients(drawn, threads=3)
+                right = all(
+                    array.tobytes() == expected[name].tobytes()
+                    for name, array in found.items()
+                )
+                os._exit(0 if right else 1)
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
 
 
 @pytest.mark.parametrize("dtype", [0, 1])

@@ -1,31 +1,41 @@
 """The site without building it: code on its pages, names, notebooks."""
 
-import contextlib
 import importlib.util
-import io
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import keras_ln
+from docs import pages
 
 pytestmark = [pytest.mark.full, pytest.mark.compiled]
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-# A block of Python that runs, and the output if it is shown after it. What
-# needs other machines or packages is in a {code-block}, and does not run.
-BLOCK = re.compile(
-    r"^( *)```python\n(.*?)^ *```$(?:\n+```(?:text)?\n(.*?)^```$)?",
-    re.MULTILINE | re.DOTALL,
-)
-PAGES = {
-    path.relative_to(ROOT).as_posix(): blocks
-    for path in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
-    if "_build" not in path.parts
-    and (blocks := BLOCK.findall(path.read_text()))
+PAGES = pages.pages()
+# Code that does not run here, by its page and first line, and why.
+ELSEWHERE = {
+    ("docs/guides/devices.md", "import keras"): "it changes the whole process",
+    ("docs/guides/devices.md", "keras.distribution.initialize("): "machines",
+    ("docs/guides/devices.md", "import tensorflow as tf"): "TensorFlow alone",
+    ("docs/guides/export.md", 'model.export("folder")'): "TensorFlow alone",
+    ("docs/guides/export.md", "with keras_ln.ops.portable():"): "exporters",
+    ("docs/replace.md", "import json"): "a file of TensorFlow-Addons",
+    ("docs/replace.md", 'model.get_layer("dense").set_weights('): "the same",
+    (
+        "docs/replace.md",
+        "layer = keras_ln.LNLSTM(units, center=False, zoneout=0.1)",
+    ): "haste",
+    ("docs/replace.md", "import numpy as np"): "tf_keras",
+    (
+        "docs/replace.md",
+        "new = build_model_with_keras_3()",
+    ): "a model's weights",
 }
 
 
@@ -37,24 +47,51 @@ def load(name):
     return module
 
 
-@pytest.mark.parametrize("page", PAGES)
+# Pages that choose a backend run in a process that has not.
+CHOOSES = re.compile(r'^os\.environ\["KERAS_BACKEND"\] = ', re.MULTILINE)
+ALONE = [p for p in PAGES if any(CHOOSES.search(b) for _, b, _ in PAGES[p])]
+
+
+@pytest.mark.parametrize("page", ALONE)
+def test_code_on_pages_of_a_backend_runs(page, tmp_path):
+    code = "\n".join(code for _, code, _ in PAGES[page])
+    assert not any(indent or shown for indent, _, shown in PAGES[page])
+    # As users run it: the tests' JAX has float64.
+    environment = os.environ | {"JAX_ENABLE_X64": "0"}
+    subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True
+    )
+
+
+@pytest.mark.parametrize("page", sorted(PAGES.keys() - set(ALONE)))
 def test_code_on_pages_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = {"__name__": page}
-    for indent, code, shown in PAGES[page]:
-        lines = [line.removeprefix(indent) for line in code.splitlines()]
-        said = io.StringIO()
-        with contextlib.redirect_stdout(said):
-            exec(compile("\n".join(lines), page, "exec"), names)
-        if shown:
-            assert said.getvalue() == shown
+    pages.run(page, PAGES[page])
+
+
+def test_code_that_does_not_run_is_listed():
+    found = {
+        (path.relative_to(ROOT).as_posix(), line)
+        for path in DOCS.rglob("*.md")
+        if "_build" not in path.parts
+        for line in re.findall(
+            r"^ *```\{code-block\} python\n *(.*)", path.read_text(), re.M
+        )
+    }
+    assert found == set(ELSEWHERE)
+
+
+def test_extras_that_guides_name():
+    assert pages.extras("docs/guides/searching.md") == ("tune",)
+    assert pages.extras("docs/guides/masks.md") == ()
 
 
 def test_pages_have_code():
     """The test above can fail."""
     assert len(PAGES) > 8
+    assert len(ALONE) == 2
     assert sum(len(blocks) for blocks in PAGES.values()) > 20
-    ((_, code, shown),) = BLOCK.findall(
+    ((_, code, shown),) = pages.BLOCK.findall(
         "```python\nprint(1)\n```\n\n```text\n1\n```\n"
     )
     assert (code, shown) == ("print(1)\n", "1\n")

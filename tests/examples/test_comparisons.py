@@ -13,12 +13,13 @@ import results
 import tune
 from common import (
     callbacks,
+    claims,
     cli,
     files,
     grids,
     plotting,
     runs,
-    selection,
+    training,
 )
 from common.errors import InputError
 
@@ -49,6 +50,9 @@ def experiment(trained, monkeypatch):
     """A comparison whose runs take no time."""
     # Of every run of a grid; that of a comparison is drawn.
     monkeypatch.setattr(plotting, "curves", lambda *args: None)
+    name = script.EXPERIMENT.name
+    table = dataclasses.replace(claims.OF[name], claims=())
+    monkeypatch.setitem(claims.OF, name, table)
 
     def train(args, data, folder):
         trained.append((args, data))
@@ -66,7 +70,6 @@ def experiment(trained, monkeypatch):
         panels=task.PROCEDURE.panels[:1],
         columns={"training NLL": "train_nll", "test NLL": "test_nll"},
         untrained=lambda args, data: {"test_nll": 2.5},
-        claims=(),
     )
     return dataclasses.replace(
         script.EXPERIMENT,
@@ -88,9 +91,8 @@ def _run(experiment, folder, *flags):
 
 def test_every_kind_gets_what_is_best_for_it(tmp_path, experiment, trained):
     assert _run(experiment, tmp_path / "runs", "--tune") == 0
-    grid = [plan for plan, _ in trained if plan.seed == grids.SEED]
-    assert len(grid) == 2 * 9
-    assert {plan.epochs for plan in grid} == {2}  # A quarter of 8.
+    grid = [plan for plan, _ in trained if plan.seed in grids.SEEDS]
+    assert {plan.epochs for plan in grid} == {4}  # Half of 8.
     rates = [3e-4, 1e-3, 3e-3]
     for norm, name, values in (
         ("none", "scale", [0.3, 1.0, 3.0]),
@@ -98,11 +100,18 @@ def test_every_kind_gets_what_is_best_for_it(tmp_path, experiment, trained):
     ):
         own = [plan for plan in grid if plan.norm == norm]
         found = [(plan.learning_rate, vars(plan)[name]) for plan in own]
-        assert found == [(rate, value) for rate in rates for value in values]
-    # Five seeds at the best point, and seed by seed.
-    rest = [plan for plan, _ in trained if plan.seed != grids.SEED]
+        first = [(rate, value) for rate in rates for value in values]
+        assert found[:9] == first
+        # The best, on an edge, and all around it twice.
+        around = {point: found.count(point) for point in found}
+        assert around[BEST[norm]] == 2
+        assert sorted(around.values())[-5:] == [2] * 5
+    # At the best point, and seed by seed.
+    rest = [plan for plan, _ in trained if plan.seed not in grids.SEEDS]
     assert [(p.seed, p.norm) for p in rest] == [
-        (seed, norm) for seed in range(5) for norm in ("none", "layer")
+        (seed, norm)
+        for seed in claims.seeds_of(experiment.name)
+        for norm in ("none", "layer")
     ]
     for plan in rest:
         own = plan.scale if plan.norm == "none" else plan.gain
@@ -110,22 +119,106 @@ def test_every_kind_gets_what_is_best_for_it(tmp_path, experiment, trained):
         assert plan.epochs == 8
 
     rows = _rows(tmp_path / "runs" / "tuning.csv")
-    assert len(rows) == 18
     assert [*rows[0]] == [
-        *("norm", "learning_rate", "scale", "gain", "held-out loss", "chosen")
+        *("norm", "learning_rate", "scale", "gain", "held-out loss"),
+        *("seeds", "chosen"),
     ]
     chosen = [row for row in rows if row["chosen"]]
     assert [(r["norm"], r["scale"], r["gain"]) for r in chosen] == [
         *(("none", "1.0", ""), ("layer", "", "0.1"))
     ]
+    assert {row["chosen"] for row in chosen} == {"yes"}
     for norm in ("none", "layer"):
         losses = [float(r["held-out loss"]) for r in rows if r["norm"] == norm]
         (least,) = (r for r in chosen if r["norm"] == norm)
         assert float(least["held-out loss"]) == min(losses)
     table = _rows(tmp_path / "runs" / "comparison.csv")
-    assert [(row["norm"], row["learning rate"]) for row in table[:2]] == [
-        *(("none", "0.003"), ("layer", "0.0003"))
+    assert [(r["norm"], r["learning rate"], r["grid"]) for r in table[:2]] == [
+        *(("none", "0.003", ""), ("layer", "0.0003", ""))
     ]
+
+
+@pytest.mark.parametrize("away", range(6))
+def test_a_grid_grows_until_its_best_lies_inside(away):
+    """Its edge moves towards a minimum so far away, three times at most."""
+    target, tried = (1 + away, 0), []
+
+    def score(point, seed):
+        tried.append((point, seed))
+        return sum(abs(a - b) for a, b in zip(point, target, strict=True))
+
+    points = [(x, y) for x in (-1, 0, 1) for y in (-1, 0, 1)]
+    best, scores = grids.search(points, score)
+    assert best == (min(target[0], 4), 0)
+    assert grids.is_on_edge(best, scores) == (away > 2)
+    # No point twice with the same seed; the best and its neighbours twice.
+    assert len(tried) == len(set(tried)) <= 9 + 3 * 3 + 5
+    twice = {point for point, seed in tried if seed == grids.SEEDS[1]}
+    assert twice == {best, *grids.neighbours(best)} & {*scores}
+
+
+def test_a_second_seed_can_change_the_choice():
+    """What was best by luck is not chosen, and the next has two seeds too."""
+
+    def score(point, seed):
+        lucky = point == (0, 0) and seed == grids.SEEDS[0]
+        return -0.5 if lucky else abs(point[0] - 1) + abs(point[1])
+
+    points = [(x, y) for x in (-1, 0, 1) for y in (-1, 0, 1)]
+    best, scores = grids.search(points, score)
+    assert best == (1, 0) and len(scores[best]) == 2
+    assert not grids.is_on_edge(best, scores)
+
+
+def test_the_values_of_a_grid():
+    assert [grids.spaced(place) for place in range(-4, 4)] == [
+        *(0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+    ]
+
+
+def test_an_edge_is_marked(tmp_path, experiment, monkeypatch):
+    monkeypatch.setattr(grids, "EXTENSIONS", 0)
+    drawn = []
+    monkeypatch.setattr(
+        plotting, "comparison", lambda *args: drawn.append(args[-1])
+    )
+    assert _run(experiment, tmp_path / "runs", "--tune", "--seed", "0") == 0
+    assert drawn[-1] == [("none",), ("layer",)]
+    table = _rows(tmp_path / "runs" / "comparison.csv")
+    assert [row["grid"] for row in table[:2]] == ["on the edge"] * 2
+
+
+def test_the_end_is_the_evaluation_that_the_validation_part_chose():
+    rows = [{"val_loss": 3.0}, {"val_loss": 1.0}, {"val_loss": 2.0}]
+    assert training.end(rows) is rows[2]
+    for row, loss in zip(rows, (0.5, 0.6, 0.7), strict=True):
+        row["choice_loss"] = loss
+    assert training.end(rows) is rows[0]
+
+
+def test_a_tuned_run_learns_from_less_and_is_tested_on_all(tmp_path):
+    plan = cli.plans(
+        script.EXPERIMENT,
+        cli._parser(script.EXPERIMENT).parse_args(
+            ["--compare", "--tune", "--smoke", "--seed", "0"]
+        ),
+    )[0]
+    data = task.load_data(plan)
+    made = task.make_task(plan, data)
+    counts = [
+        sum(len(labels) for _, labels in part)
+        for part in (made.validation_data, made.choosing_data)
+    ]
+    assert counts == [384, 1408 // 12]
+    assert made.updates_per_pass == (1408 - 1408 // 12) // 128
+    plan.tune = False
+    assert task.make_task(plan, data).choosing_data is None
+    plan.tune = True
+    procedure = script.EXPERIMENT.procedure(plan)
+    metrics, history = procedure.train(plan, data, tmp_path)
+    best = min(history.rows, key=lambda row: row["choice_loss"])
+    assert metrics["test_nll"] == best["val_loss"]
+    assert metrics["end_updates"] == best["updates"]
 
 
 def test_kinds_that_lack_what_a_comparison_varies(
@@ -139,7 +232,7 @@ def test_kinds_that_lack_what_a_comparison_varies(
     flags = ["--tune", "--seed", "0"]
     for more in ([], ["--resume"]):
         assert _run(experiment, tmp_path / "runs", *flags, *more) == 0
-    rest = [plan for plan, _ in trained if plan.seed != grids.SEED]
+    rest = [plan for plan, _ in trained if plan.seed not in grids.SEEDS]
     found = [(p.norm, p.gain, p.learning_rate) for p in rest]
     assert found == [
         *(("none", None, 3e-3), ("layer", 0.1, 3e-4), ("layer", 1.0, 3e-4))
@@ -186,19 +279,21 @@ def test_the_test_part_has_no_say(tmp_path, experiment, trained):
     assert _run(experiment, tmp_path / "runs", "--tune", "--seed", "0") == 0
     (whole,) = (data for plan, data in trained[-1:])
     for plan, data in trained:
-        if plan.seed == grids.SEED:
+        if plan.seed in grids.SEEDS:
             seen = {bytes(x) for x in (*data.train_images, *data.test_images)}
             assert seen.isdisjoint(map(bytes, whole.test_images))
-            assert len(data.train_labels) == 1280
-            assert len(data.test_labels) == 128
+            assert len(data.train_labels) == 1291
+            assert len(data.test_labels) == 117
         else:
             assert len(data.test_labels) == 384
 
 
 def test_a_diverging_point_is_not_chosen():
     inf = float("inf")
-    assert selection._least([inf, 3.0, inf, 2.0]) == 3
-    assert selection._least(9 * [inf]) == 4
+    points = [(x, y) for x in (-1, 0, 1) for y in (-1, 0, 1)]
+    found = grids.search(points, lambda p, _: 3.0 if p == (1, 1) else inf)
+    assert found[0] == (1, 1)
+    assert grids.search(points, lambda *_: inf)[0] == (0, 0)
 
 
 @pytest.mark.parametrize("name", tune.EXPERIMENTS)
@@ -206,10 +301,13 @@ def test_every_grid_has_as_many_points_for_each_kind(name):
     experiment = __import__(name).EXPERIMENT
     args = cli._parser(experiment).parse_args(["--compare", "--tune"])
     planned = cli.plans(experiment, args)
-    assert {plan.seed for plan in planned} == {*range(5)}
+    assert {plan.seed for plan in planned} == {*claims.seeds_of(name)}
     sizes = set()
     for plan in planned:
-        points = grids.points(experiment, plan)
+        points = [
+            grids.settings(experiment, plan, point)
+            for point in grids.start(experiment, plan.norm)
+        ]
         sizes.add(len(points))
         # The preset's own settings are among those that are tried.
         own = {key: vars(plan)[key] for key in points[0]}
@@ -224,14 +322,14 @@ def test_help_says_what_tune_tries(capsys):
     out = capsys.readouterr().out
     assert "--learning-rate times 0.3 1 3" in out
     assert "--gain 0.1 0.3 1" in out and "--scale 0.3 1 3 instead (none)" in out
-    assert "0 to 4 with --compare --preset paper" in " ".join(out.split())
+    assert "from 100 on with --compare" in " ".join(out.split())
 
 
 @pytest.mark.parametrize(
     ("flags", "seeds"),
     [
         ("--compare", [0]),
-        ("--compare --preset paper", [0, 1, 2, 3, 4]),
+        ("--compare --preset paper", [*range(100, 110)]),
         ("--compare --preset paper --seed 7", [7]),
         ("--compare --preset paper --smoke", [0]),
         ("--compare --tune --seed 3 4", [3, 4]),
@@ -251,10 +349,10 @@ def test_seeds_by_default(flags, seeds):
         ("--compare --tune-epochs 3", "--tune-epochs belongs to --tune"),
         ("--compare --tune --gain 1", "--tune chooses --gain; leave it out"),
         ("--compare --tune --scale 1", "--tune chooses --scale; leave it out"),
-        ("--compare --tune --seed 1000", "1000 is the seed of --tune"),
+        ("--compare --tune --seed 1000", "1000 is a seed of --tune"),
         (
             "--compare --tune --batch-size 1300",
-            "--tune: --batch-size 1300 is more than the 1280 training images",
+            "--batch-size 1300 is more than the 1291 training images",
         ),
     ],
 )
@@ -332,12 +430,11 @@ def test_kept_results_are_drawn_again(tmp_path, experiment, monkeypatch):
     assert results.main(["keep", str(folder), "digits"]) == 0
     found = {p.name for p in kept.rglob("*") if p.is_file()}
     assert found == {
-        *("args.json", "comparison.json", "floors.json", "tuning.csv"),
-        *("environment.json", "history.csv", "metrics.json"),
+        *("settings.json", "history.csv", "metrics.csv", "tuning.csv")
     }
     assert results.main(["draw"]) == 0
     own = kept / "digits"
-    for name in ("comparison.csv", "comparison.png", "comparison-seconds.png"):
+    for name in ("comparison.csv", "comparison.png"):
         assert (own / name).read_bytes() == (folder / name).read_bytes()
 
 
@@ -388,16 +485,19 @@ def test_no_path_of_a_machine_is_kept(tmp_path, experiment):
         record = files.read_json(path)
         files.write_json(path, record | {"data": "/somewhere/mnist"})
     results.keep(folder, kept)
-    for path in kept.rglob("args.json"):
-        assert files.read_json(path)["data"] == "mnist"
-        assert "somewhere" not in path.read_text()
+    settings = files.read_json(kept / "settings.json")
+    assert settings["args"]["data"] == "mnist"
+    assert settings["args of runs"]["all"]["data"] == "mnist"
+    assert not any("somewhere" in p.read_text() for p in kept.iterdir())
 
 
 def test_what_is_no_comparison_is_told(tmp_path, capsys, monkeypatch):
     kept = tmp_path / "kept"
     monkeypatch.setattr(results, "KEPT", kept)
-    (kept / "grid").mkdir(parents=True)
-    files.write_json(kept / "grid" / "args.json", {})
+    source = tmp_path / "grid"
+    source.mkdir()
+    files.write_csv(source / "tuning.csv", [{"norm": "layer"}])
+    results.keep(source, kept / "grid")
     for flags, message in (
         (["keep", str(tmp_path), "x"], "has no comparison.json and no"),
         (["restore", "x", str(tmp_path / "runs")], "nothing of the name x is"),
@@ -418,7 +518,7 @@ def test_titles_name_data_sizes_and_seeds(tmp_path, experiment, monkeypatch):
     monkeypatch.setattr(
         plotting,
         "comparison",
-        lambda *args: [titles.append(args[-1]), draw(*args)],
+        lambda *args: [titles.append(args[-2]), draw(*args)],
     )
     assert _run(experiment, tmp_path / "runs", "--seed", "4", "6") == 0
     assert titles[-1] == (
@@ -431,3 +531,24 @@ def test_titles_name_data_sizes_and_seeds(tmp_path, experiment, monkeypatch):
         ["batch_size"],
     )
     assert title == "data\n256 units, 30 epochs"
+
+
+@pytest.mark.parametrize(
+    ("name", "learnt"),
+    [
+        ("permutation_invariant_mnist", "1,291 training and 384 test"),
+        ("draw_mnist", "233 training and 128 test"),
+        ("handwriting_generation", "56 training and 64 test"),
+        ("attentive_reader", "231 training and 128 validation"),
+        ("skip_thoughts", "1,374 training and 14 held-out"),
+    ],
+)
+def test_titles_count_what_is_learnt_from(name, learnt):
+    """With --tune that is less than there is."""
+    experiment = __import__(name).EXPERIMENT
+    flags = ["--compare", "--tune", "--smoke"]
+    plan = cli.plans(experiment, cli.parse(experiment, flags, "test"))[0]
+    procedure = experiment.procedure(plan)
+    data = procedure.load_data(plan)
+    found = procedure.describe(plan, data)
+    assert learnt in found

@@ -1,6 +1,9 @@
 """Devices that share batches have equal parts of what is held out, too."""
 
 import importlib
+import os
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -80,3 +83,21 @@ def test_a_search_leaves_no_caption_out(monkeypatch):
     assert [len(part) for part in shared] == [200, 40]
     for one, two in zip(shared, alone, strict=True):
         np.testing.assert_allclose(one, two, atol=1e-6)
+
+
+def test_threads_that_are_asked_for():
+    """Each framework is limited in a way of its own, and says by how much."""
+    code = "from common import devices; print(devices.threads())"
+    names = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
+    usable = len(os.sched_getaffinity(0))
+    for asked in (1, 3):
+        env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        end = subprocess.run(
+            [sys.executable, "-c", code],
+            env=env | dict.fromkeys(names, str(asked)),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        limited = keras.backend.backend() != "jax"
+        assert int(end.stdout) == (asked if limited else usable)

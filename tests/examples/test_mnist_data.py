@@ -33,7 +33,7 @@ def folder(tmp_path):
 
 
 def _load(folder):
-    return mnist.load(Namespace(data=str(folder), data_dir=None))
+    return mnist.load(Namespace(data=str(folder), data_dir=None, tune=False))
 
 
 def test_reads_the_published_format(folder):
@@ -143,7 +143,7 @@ def test_no_network_is_told_at_once(tmp_path, monkeypatch):
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "create_connection", refuse)
-    args = Namespace(data="tfds", data_dir=str(tmp_path))
+    args = Namespace(data="tfds", data_dir=str(tmp_path), tune=False)
     with pytest.raises(InputError, match="train-images.*cannot be reached"):
         mnist.load(args)
     assert not list(tmp_path.iterdir())
@@ -154,7 +154,7 @@ def test_wrong_archives_are_told(tmp_path):
     manual.mkdir(parents=True)
     for name in mnist.ARCHIVES:
         (manual / name).write_bytes(b"not what was published")
-    args = Namespace(data="tfds", data_dir=str(tmp_path))
+    args = Namespace(data="tfds", data_dir=str(tmp_path), tune=False)
     with pytest.raises(InputError, match="cannot be prepared.*wrong checksum"):
         mnist.load(args)
 

@@ -126,6 +126,15 @@ def test_logits(norm):
             assert not differs.any()
 
 
+@pytest.mark.parametrize("norm", script.KINDS)
+def test_the_matrix_of_every_gate_is_orthogonal(norm):
+    model = parts.build_model(norm, 7, 5, 20, 3)
+    for name in ("encoder", "decoder_before", "decoder_after"):
+        kernel = model.get_layer(name).cell.recurrent_kernel
+        for gate in np.split(keras.ops.convert_to_numpy(kernel), 3, axis=1):
+            np.testing.assert_allclose(gate.T @ gate, np.eye(7), atol=1e-5)
+
+
 def test_padding_does_not_change_the_vector_of_a_sentence():
     model = _model()
     inputs, _, _ = _triples()

@@ -1,14 +1,18 @@
-"""Verdicts, of runs whose differences are known."""
+"""Verdicts, of simulated data whose truth is known, and of runs."""
 
 import importlib
+import itertools
 from pathlib import Path
 
 import numpy as np
 import pytest
+import results
 import tune
-from common import files, plotting, verdicts
+from common import claims, files, plotting, verdicts
+from scipy import stats
 
-LOSS = plotting.Panel("loss", lambda row: row["loss"])
+SIMULATIONS = 10_000
+NLL = claims.end("nll", "NLL")
 
 
 def _runs(*values):
@@ -18,10 +22,10 @@ def _runs(*values):
     ]
 
 
-def _judge(layer, none):
-    claim = verdicts.Claim("better", "layer", "none", metric="nll")
+def _judge(layer, none, **options):
+    claim = claims.Claim("better", "layer", "none", NLL, **options)
     groups = {("none",): _runs(*none), ("layer",): _runs(*layer)}
-    (row,) = verdicts.judge(claim, groups)
+    (row,) = verdicts.judge([claim], groups)
     return row
 
 
@@ -35,7 +39,8 @@ def _judge(layer, none):
         ((0.5, 1.5), (1, 2), "undecided"),
         ((0.5, 1.5, 2.5), (1, 2, 3), "agrees"),  # All by the same.
         ((1, 2, 3), (1, 2, 3), "undecided"),
-        ((0.1, 0.2, None), (1, 2, 3), "undecided"),
+        ((0.1, 0.2, 0.3, None), (1, 2, 3, 4), "undecided"),
+        ((None,), (1,), "undecided"),
     ],
 )
 def test_the_rule(layer, none, verdict):
@@ -45,71 +50,163 @@ def test_the_rule(layer, none, verdict):
     assert row["diverged"] == layer.count(None)
 
 
-def test_the_interval_covers_as_often_as_it_says():
-    """Of the mean of 20 numbers, where a bootstrap is about right."""
+def test_the_same_is_within_a_margin():
+    none = (1.0, 2.0, 3.0, 4.0, 5.0)
+    near = (1.02, 1.97, 3.01, 4.02, 4.99)
+    assert _judge(near, none, margin=0.1)["verdict"] == "equivalent"
+    assert _judge(near, none, margin=0.02)["verdict"] == "undecided"
+    far = [value + 1 for value in near]
+    assert _judge(far, none, margin=0.1)["verdict"] == "disagrees"
+
+
+def test_intervals_and_p_values_are_those_of_scipy():
+    found = np.random.default_rng(0).normal(0.3, 1, size=7)
+    expected = stats.ttest_1samp(found, 0)
+    mean, low, high, p = verdicts.summary(found)
+    assert mean == pytest.approx(found.mean())
+    assert (low, high) == pytest.approx([*expected.confidence_interval()])
+    assert p == pytest.approx(expected.pvalue)
+    one_sided = [
+        stats.ttest_1samp(found, bound, alternative=side).pvalue
+        for bound, side in ((-2, "greater"), (2, "less"))
+    ]
+    assert verdicts.summary(found, 2)[3] == pytest.approx(max(one_sided))
+
+
+@pytest.mark.parametrize("seeds", [5, 10])
+def test_the_interval_covers_as_often_as_it_says(seeds):
+    random = np.random.default_rng(seeds)
+    found = random.normal(3, 2, size=(SIMULATIONS, seeds))
+    _, low, high, _ = verdicts.summary(found)
+    assert np.mean((low < 3) & (high > 3)) == pytest.approx(0.95, abs=0.01)
+
+
+def _kept_differences():
+    """Of pairs of kinds in what is kept, with mean 0 and deviation 1."""
+    for path in results.KEPT.glob(f"*/{results.METRICS}"):
+        groups = {}
+        for row in files.read_table(path):
+            kind = row.pop("run").rpartition("-seed-")[0]
+            counts = ("epochs", "updates", "best_updates", "folds")
+            cells = [row[key] or "nan" for key in row if key not in counts]
+            groups.setdefault(kind, []).append([*map(float, cells)])
+        for one, two in itertools.combinations(groups.values(), 2):
+            if len(one) == len(two):
+                found = np.array(one) - np.array(two)
+                found = found[:, (found.std(axis=0) > 0)]
+                yield stats.zscore(found, ddof=1).ravel()
+
+
+@pytest.mark.parametrize("seeds", [5, 10])
+def test_coverage_on_differences_of_kept_runs(seeds, record_property):
+    """Resampled, so that the truth is known: 0."""
+    found = np.concatenate([*_kept_differences()])
+    assert len(found) > 1_000
+    drawn = np.random.default_rng(0).choice(found, size=(SIMULATIONS, seeds))
+    _, low, high, _ = verdicts.summary(drawn)
+    covered = float(np.mean((low < 0) & (high > 0)))
+    record_property("coverage", covered)
+    print(f"{covered:.3f} of {len(found)} differences")
+    assert covered == pytest.approx(0.95, abs=0.02)
+
+
+def test_one_error_in_twenty_experiments_at_most():
+    """The size of Holm's test: four claims, of which some are true."""
     random = np.random.default_rng(1)
-    covered = 0
-    for _ in range(100):
-        low, high = verdicts.interval(random.normal(3, 1, size=20))
-        covered += low < 3 < high
-    # 95 expected, somewhat less of so few; 4 deviations around 93.
-    assert 83 <= covered
-    low, high = verdicts.interval(random.normal(3, 1, size=20))
-    assert 0.5 < high - low < 1.3  # 2 * 1.96 / sqrt(20) = 0.88
+    for effects in ((0, 0, 0, 0), (0, 0, 3, 3), (0, 5, 5, 5)):
+        truth = np.array(effects, float)
+        found = random.normal(size=(SIMULATIONS, 4, 5)) + truth[:, None]
+        p = verdicts.corrected(verdicts.summary(found)[3])
+        wrong = (p < verdicts.LEVEL)[:, truth == 0].any(axis=1)
+        # 3 deviations of that many simulations above 5 %; not idle either.
+        assert 0.03 < wrong.mean() < 0.057
+    alone = verdicts.summary(found)[3]
+    assert (verdicts.corrected(alone) >= alone).all()
 
 
-def _run(folder, losses):
+def test_holm_is_what_it_is():
+    p = verdicts.corrected([0.01, 0.04, 0.03, 0.005])
+    assert p == pytest.approx([0.03, 0.06, 0.06, 0.02])
+
+
+@pytest.mark.parametrize(
+    ("truth", "decided"), [(1.0, "equivalent"), (-1.0, "equivalent")]
+)
+def test_equivalence_on_its_border_errs_as_often_as_it_says(truth, decided):
+    random = np.random.default_rng(2)
+    found = random.normal(truth, 0.3, size=(SIMULATIONS, 5))
+    mean, _, _, p = verdicts.summary(found, 1.0)
+    same = (p < verdicts.LEVEL) & (abs(mean) < 1)
+    other = (p < verdicts.LEVEL) & (abs(mean) > 1)
+    assert same.mean() == pytest.approx(0.05, abs=0.01)
+    assert other.mean() == pytest.approx(0.025, abs=0.007)
+    # Well inside it is found, well outside never.
+    inside = verdicts.summary(found - truth, 1.0)
+    assert np.mean(inside[3] < verdicts.LEVEL) > 0.9
+    mean, _, _, p = verdicts.summary(found + 3 * truth, 1.0)
+    assert not np.any((p < verdicts.LEVEL) & (abs(mean) < 1))
+
+
+def _run(folder, losses, **metrics):
     folder.mkdir()
     files.write_csv(
         folder / "history.csv",
-        [
-            {"updates": 10 * n, "seconds": 2.0 * n, "loss": loss}
-            for n, loss in enumerate(losses, 1)
-        ],
+        [{"updates": 10 * n, "loss": loss} for n, loss in enumerate(losses, 1)],
     )
-    return plotting.Run(folder, {})
+    return plotting.Run(folder, metrics)
 
 
-def test_speed_is_to_the_best_of_the_rival(tmp_path):
-    claim = verdicts.Claim("faster", "layer", "batch", LOSS, value=4)
+def test_measures(tmp_path):
+    run = _run(tmp_path / "a", [100.0, 1.0, 10.0], nll=3.0)
+    assert claims.mean("loss", "loss").of(run) == pytest.approx(37)
+    assert claims.mean("loss", "loss", log=True).of(run) == pytest.approx(1)
+    assert claims.mean("loss", "loss", sign=-1).of(run) == pytest.approx(-37)
+    assert NLL.of(run) == 3
+    assert claims.first_updates(run, "loss", 10.0) == 20
+    assert claims.first_updates(run, "loss", 0.5) is None
+
+
+def test_changes_are_paired():
     groups = {
-        ("batch", 128): [],
-        ("batch", 4): [
-            _run(tmp_path / "a", [3.0, 2.0, 2.5, 1.0]),
-            _run(tmp_path / "b", [3.0, 1.5, 2.0, 2.0]),
-            _run(tmp_path / "c", [3.0, 2.0, 1.5, 1.0]),
-        ],
-        ("layer", None): [
-            _run(tmp_path / "d", [0.9, 3.0, 3.0, 3.0]),
-            _run(tmp_path / "e", [1.5, 1.0, 1.0, 1.0]),
-            _run(tmp_path / "f", [3.0, 2.0, 1.5, 1.2]),
-        ],
+        ("layer", 128): _runs(1.0, 2.0, 3.0),
+        ("layer", 4): _runs(1.1, 2.2, 3.0),
+        ("batch", 128): _runs(1.0, 2.0, 3.0),
+        ("batch", 4): _runs(2.0, 3.1, 3.9),
+        ("none", None): _runs(1.0, 2.0, 4.0),
     }
-    updates, seconds = verdicts.judge(claim, groups)
-    # 10 - 40, 10 - 20, and one evaluation too late: 50 - 40.
-    assert updates["mean difference"] == pytest.approx(-10)
-    assert seconds["mean difference"] == pytest.approx(-2)
-    assert updates["never there"] == seconds["never there"] == 1
-    assert updates["verdict"] == "undecided"
-    assert -30 <= updates["from"] < -10 < updates["to"] <= 10
+    less = claims.Claim("a", "layer", "batch", NLL, 4, base=128)
+    change = claims.Claim("b", "layer", "layer", NLL, 4, 128, primary=False)
+    any_value = claims.Claim("c", "layer", "none", NLL, 4)
+    rows = verdicts.judge([less, change, any_value], groups)
+    found = [row["mean difference"] for row in rows]
+    assert found == pytest.approx([-0.9, 0.1, -0.7 / 3])
+    # Two of them are corrected.
+    assert rows[0]["corrected p"] == pytest.approx(2 * rows[0]["p"])
+    assert rows[1]["corrected p"] == rows[1]["verdict"] == ""
 
 
 @pytest.mark.parametrize("name", tune.EXPERIMENTS)
 def test_claims_are_of_what_a_comparison_runs(name):
     experiment = importlib.import_module(name).EXPERIMENT
-    procedure = importlib.import_module(f"{name}_task").PROCEDURE
     values = [None, *(v for own in experiment.compared.values() for v in own)]
-    assert procedure.claims
-    for claim in procedure.claims:
+    table = claims.OF[name]
+    assert table.claims and table.claims[0].primary
+    for claim in table.claims:
         assert {claim.kind, claim.rival} <= {*experiment.kinds}
-        assert claim.value in values
-        assert (claim.panel is None) != (claim.metric is None)
+        assert {claim.value, claim.rival_value, claim.base} <= {*values}
+        assert len(claim.text.split()) <= 12
         if experiment.compared and not experiment.without_gain:
             assert claim.value is not None
-        if claim.metric:
-            assert claim.metric in procedure.columns.values()
+    assert [*table.thresholds] == sorted(table.thresholds, reverse=True)
+
+
+def test_the_table_of_claims_is_printed(capsys):
+    assert results.main(["claims"]) == 0
+    out = capsys.readouterr().out
+    for name, table in claims.OF.items():
+        assert out.count(f"| {name} ") == len(table.claims)
 
 
 def test_a_claim_of_a_kind_that_was_not_run_has_no_row():
-    claim = verdicts.Claim("better", "layer", "none", metric="nll")
-    assert verdicts.judge(claim, {("none",): _runs(1.0)}) == []
+    claim = claims.Claim("better", "layer", "none", NLL)
+    assert verdicts.judge([claim], {("none",): _runs(1.0)}) == []

@@ -9,21 +9,6 @@ from journeys.twins import compare, sentences
 pytestmark = pytest.mark.full
 
 
-class WithoutTensorBoard:
-    """Keras-tuner 1.4 wants its package on TensorFlow, used or not."""
-
-    def _configure_tensorboard_dir(self, callbacks, trial, execution=0):
-        pass
-
-
-class RandomSearch(WithoutTensorBoard, keras_tuner.RandomSearch):
-    """Two trials, any units."""
-
-
-class Hyperband(WithoutTensorBoard, keras_tuner.Hyperband):
-    """Trials that go on from the weights of others."""
-
-
 def found(layers, folder, tuner):
     x, y = sentences()
 
@@ -55,9 +40,9 @@ def found(layers, folder, tuner):
         "seed": 1,
     }
     if tuner == "random":
-        search = RandomSearch(build, max_trials=2, **options)
+        search = keras_tuner.RandomSearch(build, max_trials=2, **options)
     else:
-        search = Hyperband(build, max_epochs=2, **options)
+        search = keras_tuner.Hyperband(build, max_epochs=2, **options)
     search.search(
         x,
         y,

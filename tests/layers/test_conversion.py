@@ -429,7 +429,13 @@ def test_what_is_no_model_of_layers():
     takes = "takes functional and Sequential models"
     assert takes in message(Subclassed(name="mine"))
     assert "'mine' of class Subclassed" in message(Subclassed(name="mine"))
-    assert takes in message(layers.LSTM(U))
+    for layer, ours in (
+        (layers.LSTM(U), "LNLSTM"),
+        (layers.GRUCell(U), "LNGRUCell"),
+    ):
+        advice = f"use keras_ln.{ours}.from_config(layer.get_config())."
+        assert takes in message(layer) and advice in message(layer)
+    assert "from_config" not in message(layers.Dense(U))
     assert takes in message(None)
     own = Own([keras.Input((T, D)), layers.LSTM(U)], name="own")
     assert "a class of its own from layers. Received: 'own'" in message(own)
@@ -463,3 +469,13 @@ def test_gru_that_cannot_be_expressed():
     assert "needs f(-z) = 1 - f(z)" in message(gate)
     clone = with_layer_norm(gate, copy_weights=False)
     assert type(clone.layers[0]) is keras_ln.LNGRU
+
+
+@pytest.mark.parametrize("copy_weights", [False, True])
+def test_nothing_to_replace(copy_weights):
+    model = keras.Sequential(
+        [keras.Input((T, D)), keras_ln.LNLSTM(U), layers.Dense(1)], name="mine"
+    )
+    with pytest.warns(UserWarning, match="no LSTM, GRU or SimpleRNN.*'mine'"):
+        clone = with_layer_norm(model, copy_weights=copy_weights)
+    assert kinds_in(clone) == kinds_in(model)

@@ -85,7 +85,8 @@ def test_classes_of_one_name_inside_wrappers():
 def test_a_layer_and_an_operation_of_one_name():
     inputs = keras.Input((T, D))
     added = layers.Dense(D)(inputs) + inputs
-    inner = keras.Model(inputs, layers.Add()([added, inputs]))
+    both = layers.Add()([added, inputs])
+    inner = keras.Model(inputs, layers.LSTM(U)(both))
     frames = keras.Input((2, T, D))
     model = keras.Model(frames, layers.TimeDistributed(inner)(frames))
     randomize(model)
@@ -168,7 +169,8 @@ def test_what_cannot_stay_shared():
     # Without weights nothing trains apart.
     doubled = Doubled()
     block = Block([doubled])
-    model = keras.Model(inputs, block(doubled(inputs)))
+    y = layers.LSTM(U)(block(doubled(inputs)))
+    model = keras.Model(inputs, y)
     assert_same(model, with_layer_norm(model, ()), example(B, T, D))
 
 

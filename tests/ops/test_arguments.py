@@ -87,9 +87,18 @@ def test_axes_must_be_integers(axis):
         arguments.check_axes(axis, 3)
 
 
-@pytest.mark.parametrize("axis", [3, -4, [0, 3], [1, 1], [1, -2], []])
-def test_axes_must_be_different_and_in_range(axis):
-    with pytest.raises(ValueError, match=r"different axes of an .*rank 3"):
+@pytest.mark.parametrize(
+    "axis, message",
+    [
+        *(
+            (a, r"out of range for .* rank 3.* -3 to 2")
+            for a in (3, -4, [0, 3])
+        ),
+        *((a, "different axes of an .*rank 3") for a in ([1, 1], [1, -2], [])),
+    ],
+)
+def test_axes_must_be_different_and_in_range(axis, message):
+    with pytest.raises(ValueError, match=message):
         arguments.check_axes(axis, 3)
 
 

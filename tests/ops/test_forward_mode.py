@@ -170,10 +170,28 @@ else:
         def derivative():
             return jax.jvp(layer, (X,), (DIRECTION,))[1]
 
-        with pytest.raises(TypeError, match="forward-mode.*custom_vjp"):
-            derivative()
+        way_out = f"{name}.*custom_vjp.*forward-mode.*use_fused=False.*portable"
+        for ask in (
+            derivative,
+            lambda: jax.jacfwd(layer)(X),
+            lambda: jax.grad(lambda v: jax.jvp(layer, (X,), (v,))[1].sum())(X),
+        ):
+            with pytest.raises(TypeError, match=way_out):
+                ask()
+        # Where the error comes later, outside of the layer, it is JAX's own.
+        with pytest.raises(TypeError, match="custom_vjp"):
+            jax.linearize(layer, X)[1](DIRECTION)
         with ops.portable():
             check(derivative(), layer)
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_forward_over_reverse(name):
+        layer = layer_of(name)
+
+        def gradient(x):
+            return jax.grad(lambda x: (layer(x) ** 3).sum())(x)
+
+        check(jax.jvp(gradient, (X,), (DIRECTION,))[1], gradient)
 
     @pytest.mark.parametrize(
         "row", [row for row in SEQUENCE_LAYERS if "LSTM" in row.name], ids=str

@@ -108,6 +108,18 @@ def test_use_fused_asks_for_a_gradient_by_hand(row):
     assert name == "fused" and "hand-written gradient" in reasons["loop"]
 
 
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_what_a_compiler_differentiates_by_itself(row, ran, monkeypatch):
+    layer, must = row.make(), row.make(use_fused=True)
+    monkeypatch.setattr(backend, "reads_python", lambda: True)
+    name, reasons = ops.implementation(layer)
+    assert name == "loop" and "torch.compile" in reasons["fused"]
+    layer(np.ones((B, T, D), "float32"))
+    with pytest.raises(ValueError, match=f"True, but {row.name}.*torch.compil"):
+        must(np.ones((B, T, D), "float32"))
+    assert ran == ["loop"]
+
+
 @pytest.mark.parametrize("row", STEPWISE, ids=str)
 def test_a_step_of_its_own(row, ran):
     layer = stepwise(row)

@@ -411,7 +411,8 @@ def test_integers_are_refused(dtype):
 
 @pytest.mark.parametrize("axis", [2, -3, (0, 0), ()])
 def test_wrong_axes_are_refused(axis):
-    with pytest.raises(ValueError, match="`axis` must name one or more diff"):
+    words = "`axis` (must name one or more diff|is out of range)"
+    with pytest.raises(ValueError, match=words):
         layer_normalization(keras.ops.ones((2, 3)), axis=axis)
 
 

@@ -4,10 +4,14 @@ That their numbers are right, the suite's other tests see when they run with
 --kernels.
 """
 
+import collections
 import concurrent.futures
+import importlib
 import os
+import resource
 import subprocess
 import sys
+import weakref
 
 import keras
 import numpy as np
@@ -19,6 +23,7 @@ from tolerances import FLOAT64
 
 import keras_ln
 from keras_ln import backend, ops
+from keras_ln._keras import of_session
 from keras_ln.ops.recurrence import choice
 
 LAYERS = ["LNSimpleRNN", "LNGRU", "LNLSTM", "WNLSTM"]
@@ -193,6 +198,33 @@ np.savez(sys.argv[1], *map(keras.ops.convert_to_numpy, flat))
         np.testing.assert_array_equal(results[0][name], results[1][name])
 
 
+def test_no_memory():
+    """One unit of many features: packed, the kernel is 16 times as large."""
+    if BACKEND == "tensorflow":
+        kind, message = tf.errors.ResourceExhaustedError, "out of memory"
+    elif BACKEND == "jax":
+        # Keras' own words around those of JAX.
+        kind, message = ValueError, "RESOURCE_EXHAUSTED: out of memory"
+    else:
+        kind, message = MemoryError, "no scratch memory for Sizes"
+    layer = keras_ln.LNLSTM(1, normalize=())
+    given = keras.ops.ones((1, 1, 2**20))
+    layer.build(given.shape)
+    layer(given)
+    importlib.import_module("keras_ln_kernels").release_scratch()
+    with open("/proc/self/statm") as file:
+        pages = int(file.read().split()[0])
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    most = pages * resource.getpagesize() + 2**27
+    resource.setrlimit(resource.RLIMIT_AS, (most, limits[1]))
+    try:
+        with pytest.raises(kind, match=message):
+            keras.ops.convert_to_numpy(layer(given))
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+    layer(given)
+
+
 if BACKEND == "torch":
     import torch
 
@@ -330,6 +362,9 @@ if BACKEND == "torch":
                 for a, b in zip(pool.map(step, inputs), expected, strict=True):
                     torch.testing.assert_close(a, b, rtol=0, atol=0)
 
+    def kept_pieces():
+        return of_session("pieces", collections.deque)
+
     def test_memory_of_residuals_serves_again():
         """But not while a graph holds it."""
         layer, given = made(keras_ln.LNLSTM(16)), torch.randn(2, 4, 3)
@@ -337,8 +372,8 @@ if BACKEND == "torch":
         def run():
             return [layer(given, training=True) for _ in range(3)]
 
-        pieces = backend._native._pieces
-        pieces.clear()
+        keras.backend.clear_session()
+        pieces = kept_pieces()
         graphs = run()
         assert not pieces
         weight = layer.trainable_variables[0].value
@@ -351,6 +386,62 @@ if BACKEND == "torch":
         assert not pieces
         del graphs
         assert {piece.data_ptr() for piece in pieces} == addresses
+
+    def test_memory_of_residuals_is_bounded(monkeypatch):
+        """By its bytes, and freed with the session."""
+        keras.backend.clear_session()
+        layer = made(keras_ln.LNLSTM(16))
+        graph = layer(torch.randn(2, 4, 3), training=True)
+        del graph
+        (one,) = kept_pieces()
+        monkeypatch.setattr(backend._native, "_MOST_KEPT", 5 * len(one) // 2)
+        graphs = [layer(torch.randn(2, 4, 3), training=True) for _ in range(6)]
+        assert not kept_pieces()
+        del graphs
+        assert len(kept_pieces()) == 2
+        graph = layer(torch.randn(40, 4, 3), training=True)
+        del graph
+        # Too large for any to stay.
+        assert not kept_pieces()
+
+        graph = layer(torch.randn(2, 4, 3), training=True)
+        held = layer(torch.randn(2, 4, 3), training=True)
+        del graph
+        piece = weakref.ref(kept_pieces()[0])
+        keras.backend.clear_session()
+        assert piece() is None
+        del held
+        assert not kept_pieces()
+
+    def test_residuals_of_rows_of_a_vmap():
+        """Whose bytes are no multiple of what the kernels need."""
+        from keras_ln_kernels.call import BACKWARD, FORWARD
+
+        arrays, options = arguments_of("simple_rnn", ["final_h", "residuals"])
+        given = {
+            name: array.detach()
+            for name, array in zip(FORWARD[0], arrays, strict=True)
+            if array is not None
+        }
+        given["mask"] = given["mask"][:, :3]
+        x = given["x"][:, :3]
+
+        def gradient(x):
+            arrays = given | {"x": x}
+            made = torch.ops.keras_ln.forward(
+                *[arrays.get(name) for name in FORWARD[0]], *options
+            )
+            arrays["residuals"] = made[FORWARD[1].index("residuals")]
+            assert arrays["residuals"].shape[-1] % 16
+            arrays["d_final_h"] = given["initial_h"]
+            return torch.ops.keras_ln.backward(
+                *[arrays.get(name) for name in BACKWARD[0]], "d_x", *options[1:]
+            )[0]
+
+        rows = torch.stack([x, 2.0 * x])
+        expected = torch.stack([gradient(x) for x in rows])
+        found = torch.vmap(gradient)(rows)
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
     def test_a_forked_process():
         """Where torch's threads are gone, and ours."""
@@ -379,7 +470,7 @@ if BACKEND == "tensorflow":
     import tensorflow as tf
 
     def test_exports_hold_no_kernels(tmp_path):
-        """Other than functions that are saved as they run here."""
+        """Other than functions that were traced to run here."""
         model = keras.Sequential([keras.Input((None, 3)), keras_ln.LNLSTM(3)])
         model.export(tmp_path / "exported", verbose=False)
         saved = (tmp_path / "exported/saved_model.pb").read_bytes()
@@ -389,10 +480,18 @@ if BACKEND == "tensorflow":
         spec = tf.TensorSpec((None, None, 3))
         module.weights = [v.value for v in model.weights]
         module.run = tf.function(model, input_signature=[spec])
-        tf.saved_model.save(module, tmp_path / "as_it_is")
+        # Saving traces it anew.
+        module.run(x)
+        tf.saved_model.save(module, tmp_path / "function")
+        saved = (tmp_path / "function/saved_model.pb").read_bytes()
+        assert b"keras-ln-kernels" not in saved
+        module.run = module.run.get_concrete_function()
+        tf.saved_model.save(module, tmp_path / "concrete")
         code = """
 import sys, tensorflow as tf
-loaded = tf.saved_model.load(sys.argv[1])
+loaded = tf.saved_model.load("function")
+assert loaded.run(tf.ones((2, 4, 3))).shape == (2, 3)
+loaded = tf.saved_model.load("concrete")
 try:
     loaded.run(tf.ones((2, 4, 3)))
 except tf.errors.NotFoundError as error:
@@ -401,7 +500,8 @@ else:
     raise SystemExit("it ran")
 """
         subprocess.run(
-            [sys.executable, "-c", code, tmp_path / "as_it_is"],
+            [sys.executable, "-c", code],
+            cwd=tmp_path,
             check=True,
             timeout=120,
         )
@@ -442,16 +542,62 @@ else:
 if BACKEND == "jax":
     import jax
 
-    def test_exports_hold_no_kernels():
-        """There they are refused, with the way out."""
+    @pytest.mark.parametrize(
+        "name, known, platforms",
+        [("LNGRU", True, None), ("LNLSTM", False, ["cpu", "cuda", "tpu"])],
+    )
+    def test_exports_hold_no_kernels(name, known, platforms, tmp_path):
+        """Traced before or not, they run where there is no keras_ln."""
+        problem = Problem(BY_NAME[name], {"return_sequences": True})
+        layer = problem.layer()
+        run = jax.jit(lambda x: layer(x, training=True))
+        gradient = jax.jit(jax.grad(lambda x: (layer(x) ** 3).sum()))
+        given = problem.x
+        run(given)
+        # The custom call is what runs here.
+        assert "keras-ln-kernels" in run.lower(given).as_text()
+        spec = given
+        if not known:
+            shape = jax.export.symbolic_shape(f"b, t, {given.shape[-1]}")
+            spec = jax.ShapeDtypeStruct(shape, given.dtype)
+        for k, function in enumerate((run, gradient)):
+            exported = jax.export.export(function, platforms=platforms)(spec)
+            written = exported.serialize(vjp_order=1 - k)
+            (tmp_path / f"{k}.bin").write_bytes(written)
+        np.save(tmp_path / "x.npy", given)
+        expected = [run(given), gradient(given), gradient(given)]
+        code = """
+import sys
+sys.modules["keras_ln"] = sys.modules["keras_ln_kernels"] = None
+import jax, jax.export, numpy as np
+x = np.load("x.npy")
+run, gradient = (
+    jax.export.deserialize(open(f"{k}.bin", "rb").read()).call for k in (0, 1)
+)
+again = jax.grad(lambda x: (run(x) ** 3).sum())
+np.savez("found.npz", *(f(x) for f in (run, gradient, again)))
+"""
+        subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=120
+        )
+        with np.load(tmp_path / "found.npz") as found:
+            for a, b in zip(found.values(), expected, strict=True):
+                np.testing.assert_allclose(a, b, **FLOAT64)
+
+    def test_versions_that_do_not_tell_what_they_export(monkeypatch):
+        monkeypatch.setattr(backend._native, "_EXPORTED", "no_such_field")
+        backend._native._registered.cache_clear()
+        chosen, reasons = ops.implementation(keras_ln.LNLSTM(3))
+        backend._native._registered.cache_clear()
+        assert chosen == "fused"
+        assert "does not tell what it exports" in reasons["native"]
+
+    def test_without_jit(calls):
         layer = made(keras_ln.LNLSTM(3))
-        export = jax.export.export(jax.jit(lambda x: layer(x)))
-        message = r"export inside of keras_ln.ops.portable\(\)"
-        with pytest.raises(ValueError, match=message):
-            export(x)
-        with ops.portable():
-            exported = jax.export.export(jax.jit(lambda x: layer(x)))(x)
-        np.testing.assert_allclose(exported.call(x), layer(x), rtol=1e-5)
+        expected = layer(x)
+        with jax.disable_jit():
+            np.testing.assert_allclose(layer(x), expected, rtol=1e-6)
+        assert len(calls) > 1
 
     def test_buffers_that_do_not_fit():
         """What a wrong program would hand over is refused."""
@@ -465,7 +611,7 @@ if BACKEND == "jax":
         )
         shapes = {"x": (2, 4, 3), "kernel": (3, 5), "recurrent_kernel": (5, 5)}
 
-        def run(units, **changed):
+        def run(units, more=0, **changed):
             arrays = [
                 np.ones(s, "float32") for s in (shapes | changed).values()
             ]
@@ -477,6 +623,7 @@ if BACKEND == "jax":
                 else np.float64(value)
                 for name, value in xla.attributes(call).items()
             }
+            attributes["cell"] += more
             return jax.ffi.ffi_call(target, [result])(*arrays, **attributes)
 
         assert run(5)[0].shape == (2, 5)
@@ -488,3 +635,7 @@ if BACKEND == "jax":
         ):
             with pytest.raises(RuntimeError, match="INVALID_ARGUMENT"):
                 run(units, **changed)
+        # More than 32 bits of it count.
+        for more in (1, -3, 2**32):
+            with pytest.raises(RuntimeError, match="cell: unknown"):
+                run(5, more)

@@ -194,6 +194,17 @@ def test_kernels_are_matrices(op, name):
 
 
 @EVERY_OP
+def test_an_argument_that_is_not_there(op):
+    arguments = lstm_arguments()
+    other = "step" if op is ops.bn_lstm else "first_step"
+    # wn_lstm hands its options to ln_lstm.
+    name = "ln_lstm" if op is ops.wn_lstm else op.__name__
+    message = rf"ops\.{name} has no argument `{other}`.*: {other}=1"
+    with pytest.raises(TypeError, match=message):
+        op(**arguments, **add_own(op, arguments), **{other: 1})
+
+
+@EVERY_OP
 def test_weights_as_nested_lists(op):
     arguments = lstm_arguments()
     if op in (ops.ln_simple_rnn, ops.ln_gru):

@@ -217,20 +217,36 @@ for name, options in (
     ("LayerNormalization", {}),
     ("LNLSTM", {"use_fused": True}),
     ("LNGRU", {"use_fused": False}),
+    ("BNLSTM", {}),
 ):
     loss, weights = loss_of(layer_of(name, **options))
+
+    def penalty(*args):
+        return (jax.grad(loss, 1)(*args) ** 2).sum()
+
+    for function in (loss, penalty):
+        gradient = jax.grad(function, (0, 1))
+        both = jax.jit(jax.shard_map(
+            gradient,
+            mesh=mesh,
+            in_specs=(everywhere, data),
+            out_specs=(everywhere, data),
+        ))(weights, x)
+        right = jax.jit(gradient)(weights, x)
+        same(jax.tree.leaves(both), jax.tree.leaves(right))
+    # The default of jax.make_mesh: types tell how arrays are spread.
+    explicit = jax.make_mesh(
+        (2,), ("data",), axis_types=(jax.sharding.AxisType.Explicit,)
+    )
     gradient = jax.grad(loss, (0, 1))
-    both = jax.jit(jax.shard_map(
-        gradient,
-        mesh=mesh,
-        in_specs=(everywhere, data),
-        out_specs=(everywhere, data),
-    ))(weights, x)
     right = jax.jit(gradient)(weights, x)
+    with jax.sharding.set_mesh(explicit):
+        rows = jax.device_put(x, jax.sharding.NamedSharding(explicit, data))
+        both = jax.jit(gradient)(weights, rows)
     same(jax.tree.leaves(both), jax.tree.leaves(right))
 """
 
-    def test_shard_map():
+    def test_shard_map_and_explicit_mesh():
         """With its check of types, the default: gradients of weights add up."""
         subprocess.run(
             [sys.executable, "-c", SHARDED],

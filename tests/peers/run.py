@@ -11,15 +11,17 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
-import venv
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
+sys.path.insert(0, str(HERE.parent))
+
+import run_all  # noqa: E402
+
+ROOT = run_all.ROOT
 FOLDER = ROOT / "build" / "peers"
 ADDONS = ("tensorflow-cpu==2.15.1", "tensorflow-addons==0.23.0", "numpy<2")
-EXPORTERS = ("setuptools", "wheel", "tf2onnx==1.17.0", "onnx", "onnxruntime")
+BUILD = ("setuptools", "wheel")
 HASTE = "haste-pytorch-cpu==0.5.5"
 CHECKPOINTS = "orbax-checkpoint"
 
@@ -64,15 +66,10 @@ def others():
     folder = FOLDER / "others"
     python = folder / "bin" / "python"
     if not (folder / "complete").exists():
-        venv.create(folder, clear=True, with_pip=True)
-        paths = {"base": folder, "platbase": folder}
-        site_packages = Path(sysconfig.get_path("purelib", vars=paths))
-        here = sysconfig.get_path("purelib")
-        (site_packages / "tests.pth").write_text(
-            f"import site; site.addsitedir({here!r})\n"
-        )
-        install = (python, "-m", "pip", "install", "-q")
-        run(*install, *EXPORTERS, CHECKPOINTS)
+        needed = (*BUILD, *run_all.ONNX, CHECKPOINTS)
+        run_all.on_top_of_this(folder, *needed)
+        pip = (sys.executable, "-m", "pip", "--python", python)
+        install = (*pip, "install", "-q")
         # Without nvcc in reach it installs no CUDA kernels, which need an old
         # torch to compile; the layers are then written with torch's own ops.
         path = os.pathsep.join(

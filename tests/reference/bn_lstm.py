@@ -26,6 +26,7 @@ def bn_lstm(
     recurrent_dropout_mask=None,
     activation=np.tanh,
     recurrent_activation=sigmoid,
+    first_step=0,
     **options,
 ):
     """Gates i, f, c, o; step k, in processing order, has its own statistics.
@@ -38,7 +39,7 @@ def bn_lstm(
     {kernel,recurrent}_gamma (4U), state_{gamma,beta} (U), and
     {site}_moving_{mean,variance} (max_steps, 4U or U). Training uses the
     statistics of the batch's valid rows, inference the moving ones, of the
-    last row beyond max_steps.
+    last row beyond max_steps. The first step has those of `first_step`.
 
     Returns y (B, T, U), [h, c], the statistics per site as (means,
     variances), and the moving statistics after the call, by weight name.
@@ -78,6 +79,7 @@ def bn_lstm(
                 )
 
     def step(x_t, states, k, valid):
+        k = k + first_step
         h, c = states
         from_x = dropped(x_t, dropout_mask) @ weights["kernel"]
         from_h = dropped(h, recurrent_dropout_mask)

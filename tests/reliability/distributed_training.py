@@ -11,6 +11,7 @@ trains in float64 and saves the weights. PLACE is one of
                   processes; RANK is 0 or 1
     devices       JAX, keras.distribution.DataParallel, all devices
     processes     JAX, two processes; RANK is 0 or 1
+    parallel      torch, DistributedDataParallel, two processes; RANK is 0 or 1
 
 The devices must be there before the framework starts, hence a script.
 """
@@ -47,6 +48,16 @@ def start(place, rank, ports):
         import tensorflow as tf
 
         return tf.distribute.MultiWorkerMirroredStrategy().scope()
+    if place == "parallel":
+        import torch
+
+        torch.distributed.init_process_group(
+            "gloo",
+            init_method=f"tcp://localhost:{ports[0]}",
+            rank=int(rank),
+            world_size=2,
+        )
+        return contextlib.nullcontext()
     if place == "processes":
         keras.distribution.initialize(
             job_addresses=f"localhost:{ports[0]}",
@@ -76,6 +87,9 @@ def build_model(place):
         # a synchronised batch norm follows two recurrent layers, keras.layers'
         # GRU and LSTM as well as ours.
         layers.insert(0, keras_ln.LNGRU(4, return_sequences=True))
+    if keras.backend.backend() == "torch":
+        # There each process has batch statistics of its own.
+        layers[1] = keras_ln.LayerNormalization()
     if keras.backend.backend() == "jax" or place == "separate":
         # On JAX a batch is one batch, however many devices share it.
         layers.insert(-3, keras_ln.BNLSTM(4, return_sequences=True))
@@ -92,10 +106,24 @@ def batches(place, rank):
     for _ in range(EPOCHS):
         for k in range(0, ROWS, BATCH):
             mine = slice(k, k + BATCH)
-            if place == "processes":
+            if place in ("processes", "parallel"):
                 half = BATCH // 2
                 mine = slice(k + half * int(rank), k + half * (int(rank) + 1))
             yield x[mine], y[mine]
+
+
+def train_in_parallel(model, data):
+    """The same with tools of torch, which `fit` does not use."""
+    import torch
+
+    parallel = torch.nn.parallel.DistributedDataParallel(model)
+    weights = [w for w in parallel.parameters() if w.requires_grad]
+    optimizer = torch.optim.SGD(weights, 0.1)
+    for x, y in data:
+        optimizer.zero_grad()
+        found = parallel(torch.tensor(x), training=True)
+        torch.nn.functional.mse_loss(found, torch.tensor(y)).backward()
+        optimizer.step()
 
 
 def main(output, place, rank=0, *ports):
@@ -109,8 +137,11 @@ def main(output, place, rank=0, *ports):
         keras.utils.set_random_seed(1)
         model = build_model(place)
         model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=False)
-        if place == "processes":
-            data = batches(place, rank)
+        steps = {"epochs": EPOCHS, "steps_per_epoch": ROWS // BATCH}
+        if place == "parallel":
+            train_in_parallel(model, batches(place, rank))
+        elif place == "processes" or keras.backend.backend() == "torch":
+            model.fit(batches(place, rank), **steps, verbose=0)
         else:
             import tensorflow as tf
 
@@ -121,7 +152,7 @@ def main(output, place, rank=0, *ports):
                     tf.TensorSpec((BATCH, 1), tf.float64),
                 ),
             )
-        model.fit(data, epochs=EPOCHS, steps_per_epoch=ROWS // BATCH, verbose=0)
+            model.fit(data, **steps, verbose=0)
         weights = [keras.ops.convert_to_numpy(w) for w in model.weights]
     np.savez(output, *weights)
 

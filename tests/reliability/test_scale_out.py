@@ -14,6 +14,9 @@ BACKEND = keras.backend.backend()
 SCRIPT = pathlib.Path(__file__).with_name("distributed_training.py")
 # Sums over devices come in another order; batch norms amplify that.
 CLOSE = {"rtol": 1e-8, "atol": 1e-9}
+if BACKEND == "torch":
+    # Keras 3.15's Dense computes in float32 there, whatever its dtype.
+    CLOSE = {"rtol": 1e-6, "atol": 1e-7}
 
 pytestmark = pytest.mark.slow
 
@@ -67,7 +70,7 @@ def train(folder, place, **options):
 @pytest.fixture(scope="module")
 def one(tmp_path_factory):
     (found,) = train(tmp_path_factory.mktemp("one"), "one")
-    assert len(found) == (34 if BACKEND == "jax" else 15)
+    assert len(found) == {"jax": 34, "tensorflow": 15, "torch": 13}[BACKEND]
     return found
 
 
@@ -82,10 +85,14 @@ if BACKEND == "jax":
         (found,) = train(tmp_path, "devices", devices=4)
         assert_close(found, one)
 
+
+if BACKEND in ("jax", "torch"):
+
     def test_two_processes(tmp_path, one):
         # One device each: with several the CPU collectives of JAX 0.10 may
         # wait for each other for ever.
-        found, other = train(tmp_path, "processes", ranks=2)
+        place = {"jax": "processes", "torch": "parallel"}[BACKEND]
+        found, other = train(tmp_path, place, ranks=2)
         assert_close(found, one)
         for a, b in zip(found, other, strict=True):
             np.testing.assert_array_equal(a, b)

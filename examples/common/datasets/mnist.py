@@ -26,7 +26,8 @@ SOURCES = {
     ".com/",
 }
 
-# The rest of the 60,000 published training images is for validation.
+# The rest of the 60,000 published training images is for validation, which
+# --tune holds out.
 TRAINING_IMAGES = 55_000
 # Of the 1,797 small images; both are multiples of the usual batch sizes.
 SMALL_TRAINING_IMAGES = 1_408
@@ -47,9 +48,9 @@ class Digits(NamedTuple):
         return Digits(x[:training], y[:training], test_x[:test], test_y[:test])
 
     def held_out(self) -> "Digits":
-        """The training images alone, an eleventh of them for testing."""
+        """The training images alone, a twelfth of them for testing."""
         x, y, _, _ = self
-        border = len(x) - len(x) // 11
+        border = len(x) - len(x) // 12
         return Digits(x[:border], y[:border], x[border:], y[border:])
 
 
@@ -68,7 +69,7 @@ def load(args: Namespace, data_set: str = "mnist") -> Digits:
     if args.data == "tfds":
         train, test = published.load(
             data_set,
-            [f"train[:{TRAINING_IMAGES}]", "test"],
+            ["train" if args.tune else f"train[:{TRAINING_IMAGES}]", "test"],
             args.data_dir,
             ARCHIVES,
             SOURCES[data_set] + ARCHIVES[1],
@@ -89,8 +90,9 @@ def load(args: Namespace, data_set: str = "mnist") -> Digits:
                 raise InputError(
                     f"{path} has {len(y)} labels for {len(x)} images"
                 )
-        images[0] = images[0][:TRAINING_IMAGES]
-        labels[0] = labels[0][:TRAINING_IMAGES]
+        if not args.tune:
+            images[0] = images[0][:TRAINING_IMAGES]
+            labels[0] = labels[0][:TRAINING_IMAGES]
     return Digits(
         *(
             part

@@ -4,6 +4,9 @@ import functools
 
 import tensorflow as tf
 
+# Not exported (2.21).
+from tensorflow.python.ops.control_flow_ops import XLAControlFlowContext
+
 from keras_ln.backend.tensorflow.structures import (
     constant,
     fill,
@@ -52,7 +55,7 @@ def custom_vjp(
         without_residuals, both, again, outputs_only, compiled
     )
 
-    def op(*args, keep=True):
+    def op(*args, keep=True, owner="An op of keras_ln"):
         return (keeping if keep else forgetting)(*args)
 
     return op
@@ -155,15 +158,25 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
 
 
 def _gradients(function, leaves, cotangents):
-    """Gradients of ``function(*leaves)``, by plain autodiff."""
+    """Gradients of ``function(*leaves)``, by plain autodiff.
+
+    Inside a graph they are built for XLA, whether it compiles them or not:
+    TensorFlow keeps what it has built, and hands it to either. In gradients of
+    loops that are built for TensorFlow alone, XLA finds lists of unknown
+    length (2.21).
+    """
     if tf.executing_eagerly():  # After tf.config.run_functions_eagerly.
         with tf.GradientTape() as tape:
             tape.watch(leaves)
             outputs = function(*leaves)
-        differentiate = tape.gradient
-    else:
-        outputs, differentiate = function(*leaves), tf.gradients
-    return differentiate(outputs, leaves, _densified(cotangents, outputs))
+        return tape.gradient(outputs, leaves, _densified(cotangents, outputs))
+    context = XLAControlFlowContext()
+    context.Enter()
+    try:
+        outputs = function(*leaves)
+        return tf.gradients(outputs, leaves, _densified(cotangents, outputs))
+    finally:
+        context.Exit()
 
 
 def _densified(cotangents, outputs):

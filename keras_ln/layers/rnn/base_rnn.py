@@ -153,6 +153,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         initial_state: Any,
         mask: Any,
         training: bool | None = False,
+        **options: Any,
     ) -> Any:
         """The states over time; `keras.layers.RNN.call` does the rest."""
         cell = self.cell
@@ -181,6 +182,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             **cell.zoneouts(
                 (*keras.ops.shape(sequences)[:2], cell.units), training
             ),
+            **options,
         )[:3]
 
     def run(

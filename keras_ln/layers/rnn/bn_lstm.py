@@ -1,9 +1,10 @@
 """The LSTM with batch statistics of each time step: the sequence layer."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 
+from keras_ln._keras import mask_of
 from keras_ln.layers.normalization.batch_normalization import warn_of_one
 from keras_ln.layers.normalization.recurrent_batch_norm import SMALL_GAIN
 from keras_ln.layers.own_arguments import own_arguments
@@ -12,8 +13,21 @@ from keras_ln.layers.rnn.bn_lstm_cell import BNLSTMCell
 from keras_ln.layers.rnn.docstrings import layer_docstring
 from keras_ln.layers.types import Identifier, Shape, Sites, Switch
 from keras_ln.ops import arguments
-from keras_ln.ops.cells.bn_lstm import moved_statistics, split_moving
+from keras_ln.ops.cells.bn_lstm import (
+    check_first_step,
+    moved_statistics,
+    split_moving,
+    statistics_from,
+)
 from keras_ln.ops.cells.lstm import SITES
+from keras_ln.ops.normalization.batch_normalization import within
+
+
+class _Pieces(NamedTuple):
+    """What `keras.layers.RNN.call` hands to `inner_loop` as the mask."""
+
+    mask: Any  # (B, T), or None
+    first_step: Any
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
@@ -25,9 +39,11 @@ class BNLSTM(BaseRNN):
     axis 1 of the input. Training normalises with the batch statistics of each
     step and updates the moving statistics with them; inference normalises with
     the moving statistics, beyond `max_steps` with those of the last step that
-    has any. Steps are counted from 0 in every call, in the order of
-    processing. Steps beyond `max_steps`, steps that are masked in every row,
-    and statistics that are not finite do not update the moving statistics.
+    has any. Steps are counted in the order of processing, from `first_step`
+    on. With `stateful` they are counted from call to call, as the last of
+    `states`, which `reset_state` sets to zero. Steps beyond `max_steps`, steps
+    that are masked in every row, and statistics that are not finite do not
+    update the moving statistics.
 
     At a masked step a row does not count in the statistics, its states do not
     change, and its output is the carried h: before the first valid step the
@@ -43,6 +59,12 @@ class BNLSTM(BaseRNN):
     Call arguments:
         training: whether to use, and to record, the statistics of the batch;
             and whether dropout is on, and zoneout chooses.
+        first_step: how many steps of the sequences came before this call, so
+            that its first step has the statistics of that index: an int, or
+            an integer tensor () of any value, where less than 0 counts as 0.
+            None is 0, or with `stateful` and no `initial_state` the layer's
+            own count. Given, it keeps the mask that the sequences carry,
+            which Keras drops when a call has several tensors.
 
     Source: Cooijmans et al., "Recurrent Batch Normalization" (2016).
 
@@ -109,9 +131,96 @@ class BNLSTM(BaseRNN):
             arguments.check_steps("sequences", sequences_shape)
             self.cell.steps = sequences_shape[1]
         super().build(sequences_shape)
+        if self.stateful and len(self.states) == len(self.state_size):
+            # Appended, because Keras would save what is assigned. What Keras
+            # does with all states, such as setting them to zero, it does with
+            # this one too, but for the assignment after a call.
+            self.states.append(
+                keras.Variable(
+                    0, dtype="int32", trainable=False, name="rnn_step"
+                )
+            )
+
+    def call(
+        self,
+        sequences: Any,
+        initial_state: Any = None,
+        mask: Any = None,
+        training: bool | None = False,
+        first_step: Any = None,
+    ) -> Any:
+        """Runs the cell over `sequences` (B, T, D).
+
+        Args:
+            sequences: tensor (B, T, D); integers are cast to floating point.
+            initial_state: h and c, tensors (B, U), or None for zeros.
+            mask: bool tensor (B, T), False where a row's step is left out.
+            training: whether the batch gives the statistics, dropout is on,
+                and zoneout chooses.
+            first_step: an int or an integer tensor (), the number of steps
+                before; or None for 0, or for the count of a stateful layer.
+        """
+        if first_step is None:
+            own = self.stateful and initial_state is None
+            first_step = self.states[-1].value if own else 0
+        else:
+            mask = mask_of(sequences) if mask is None else mask
+        first_step = check_first_step(first_step)
+        # Where nothing is normalised, statistics may have no steps.
+        first_step = within(first_step, self.cell.steps or 0)
+        outputs = super().call(
+            sequences, initial_state, _Pieces(mask, first_step), training
+        )
+        if self.stateful:
+            steps = keras.ops.shape(sequences)[1]
+            self.states[-1].assign(
+                within(
+                    keras.ops.convert_to_tensor(first_step + steps, "int32"),
+                    self.cell.steps or 0,
+                )
+            )
+        return outputs
+
+    def compute_output_spec(
+        self,
+        sequences: Any,
+        initial_state: Any = None,
+        *,
+        first_step: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Shapes and dtypes of the outputs for symbolic inputs."""
+        if first_step is not None:
+            check_first_step(first_step)
+        return super().compute_output_spec(sequences, initial_state, **kwargs)
+
+    def inner_loop(
+        self,
+        sequences: Any,
+        initial_state: Any,
+        mask: Any,
+        training: bool | None = False,
+        **options: Any,
+    ) -> Any:
+        """The states over time; `keras.layers.RNN.call` does the rest."""
+        # Without the count, which a dtype of half precision would round.
+        states = initial_state[: len(self.state_size)]
+        return super().inner_loop(
+            sequences,
+            states,
+            mask.mask,
+            training,
+            first_step=mask.first_step,
+            **options,
+        )
 
     def run(
-        self, sequences: Any, states: Any, weights: Any, **options: Any
+        self,
+        sequences: Any,
+        states: Any,
+        weights: Any,
+        first_step: Any = 0,
+        **options: Any,
     ) -> tuple[Any, ...]:
         """The op, and the moving statistics after it."""
         cell = self.cell
@@ -123,7 +232,7 @@ class BNLSTM(BaseRNN):
             sequences,
             states,
             weights,
-            given=None if learn else moving,
+            given=None if learn else statistics_from(moving, first_step),
             also=moving,
             **options,
         )
@@ -136,6 +245,7 @@ class BNLSTM(BaseRNN):
                 self.momentum,
                 options["mask"],
                 self.go_backwards,
+                first_step,
             )
             for name, value in moved.items():
                 getattr(cell, name).assign(value)

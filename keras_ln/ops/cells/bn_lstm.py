@@ -10,14 +10,17 @@ normalised.
 
 from __future__ import annotations
 
+import numbers
 from typing import TYPE_CHECKING, Any
 
 import keras
+import numpy as np
 
 from keras_ln.ops import arguments, recurrence
 from keras_ln.ops.cells.lstm import SITES, lstm_step, lstm_step_vjp
 from keras_ln.ops.cells.types import Cell
 from keras_ln.ops.normalization.batch_normalization import (
+    statistics_of_steps,
     update_step_statistics,
 )
 from keras_ln.ops.normalization.sites import BatchNorms
@@ -71,6 +74,7 @@ def bn_lstm(
     recurrent_activation: Any = "sigmoid",
     epsilon: float = 1e-5,
     cell_zoneout: Any = 0.0,
+    first_step: Any = 0,
     **options: Unpack[Options],
 ) -> tuple[Any, Any, tuple[Any, Any], dict[str, Any]]:
     """Runs a batch-normalised LSTM over sequences, as one compiled op.
@@ -110,6 +114,10 @@ def bn_lstm(
         recurrent_activation: of the gates i, f and o, likewise.
         epsilon: finite number > 0, inside the square root.
         cell_zoneout: what stays of c, as `zoneout` says of h.
+        first_step: the row of the moving statistics that the first processed
+            step uses, where the sequences go on from earlier states: an int,
+            or an integer tensor () of whatever value, where less than 0
+            counts as 0. With `learn` it changes nothing.
         **options: those of every op for sequences.
 
     Returns:
@@ -143,13 +151,14 @@ def bn_lstm(
     sequences, weights = tensors_of(sequences, weights)
     if not learn:
         _check_statistics(weights)
+    first_step = check_first_step(first_step)
     weights, moving = split_moving(weights)
     return recurrence.run(
         BN_LSTM,
         sequences,
         initial_states,
         weights,
-        given=None if learn else moving,
+        given=None if learn else statistics_from(moving, first_step),
         also=moving,
         activation=activation,
         recurrent_activation=recurrent_activation,
@@ -190,17 +199,33 @@ def statistics_at(moving: dict[str, Any], counter: Any) -> dict[str, Any]:
     return keras.tree.map_structure(at, moving)
 
 
+def statistics_from(moving: dict[str, Any], first_step: Any) -> dict[str, Any]:
+    """Moving statistics (S, 4U or U) of `first_step` and those after it.
+
+    Args:
+        moving: mean and variance (S, 4U or U) by site. The last row serves
+            beyond S.
+        first_step: an int or an int32 tensor ().
+    """
+    if isinstance(first_step, int) and first_step == 0:
+        return moving
+    return keras.tree.map_structure(
+        lambda x: statistics_of_steps(x, x.shape[0], first_step), moving
+    )
+
+
 def moved_statistics(
     moving: dict[str, Any],
     statistics: dict[str, Any],
     momentum: float,
     mask: Any = None,
     go_backwards: bool = False,
+    first_step: Any = 0,
 ) -> dict[str, Any]:
-    """The moving statistics after a batch, by weight name.
+    """The moving statistics after a batch that began with `first_step`.
 
-    Steps beyond S, steps that the mask (B, T) leaves out in every row, and
-    entries that are not finite change nothing.
+    They are given by weight name. Steps beyond S, steps that the mask (B, T)
+    leaves out in every row, and entries that are not finite change nothing.
     """
     valid = None
     if mask is not None:
@@ -210,10 +235,37 @@ def moved_statistics(
     for site, old in moving.items():
         mean, variance = statistics[site]
         new = update_step_statistics(
-            old[0], old[1], mean, variance, momentum, valid
+            old[0], old[1], mean, variance, momentum, valid, first_step
         )
         moved |= zip(MOVING[site], new, strict=True)
     return moved
+
+
+def check_first_step(first_step: Any) -> Any:
+    """Returns `first_step` as an int or an int32 tensor ().
+
+    The value of a tensor is not looked at, which might have to wait for it.
+
+    Raises:
+        ValueError: unless it is a whole number >= 0, or an integer tensor ().
+    """
+    value = first_step
+    if isinstance(value, np.ndarray) and value.shape == ():
+        value = value[()]
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        if int(value) >= 0:
+            return int(value)
+    elif (
+        hasattr(value, "dtype")
+        and tuple(value.shape) == ()
+        and "int" in keras.backend.standardize_dtype(value.dtype)
+    ):
+        return keras.ops.cast(value, "int32")
+    raise ValueError(
+        "Argument `first_step` must be a whole number >= 0 or an integer "
+        "tensor of shape (), the number of steps before this call. Received: "
+        f"first_step={first_step!r}"
+    )
 
 
 def _check_statistics(weights: dict[str, Any]) -> None:

@@ -152,12 +152,14 @@ def update_step_statistics(
     variance: Any,  # (T, F)
     momentum: float,
     valid: Any = None,  # (T,), False where no row of the step counted
+    first_step: Any = 0,  # what row 0 of the batch's statistics belongs to
 ) -> tuple[Any, Any]:
-    """Moves the averages of steps 1 to min(S, T); the others stay."""
+    """Moves the averages of the steps that the batch has; the others stay."""
     steps = keras.ops.shape(mean)[0]
-    index = keras.ops.arange(moving_mean.shape[0], dtype="int32")
-    row = keras.ops.minimum(index, steps - 1)
-    present = index < steps
+    size = moving_mean.shape[0]
+    index = keras.ops.arange(size, dtype="int32") - within(first_step, size)
+    row = keras.ops.minimum(keras.ops.maximum(index, 0), steps - 1)
+    present = keras.ops.logical_and(index >= 0, index < steps)
     if valid is not None:
         valid = keras.ops.take(valid, row, axis=0)
         present = keras.ops.logical_and(present, valid)
@@ -174,11 +176,20 @@ def update_step_statistics(
 def statistics_of_steps(
     moving: Any,  # (S, F)
     steps: Any,
+    first_step: Any = 0,
 ) -> Any:
-    """Rows (T, F) for steps 0 to `steps` - 1; the last one serves beyond S."""
-    index = keras.ops.arange(steps, dtype="int32")
-    row = keras.ops.minimum(index, moving.shape[0] - 1)
+    """Rows (T, F) for `steps` steps; the last one serves beyond S."""
+    size = moving.shape[0]
+    index = keras.ops.arange(steps, dtype="int32") + within(first_step, size)
+    row = keras.ops.minimum(index, size - 1)
     return keras.ops.take(keras.ops.convert_to_tensor(moving), row, axis=0)
+
+
+def within(step: Any, size: int) -> Any:
+    """A step, an int or a tensor () of int32, from 0 to `size`."""
+    if isinstance(step, int):
+        return min(step, size)
+    return keras.ops.minimum(keras.ops.maximum(step, 0), size)
 
 
 def static_count(

@@ -66,7 +66,8 @@ def layer_normalization(
         return layer_normalization_forward(
             x, gamma, beta, axes=axes, epsilon=epsilon
         )[0]
-    return _operation(axes, epsilon)(x, gamma, beta)
+    run_op = _operation(axes, epsilon)
+    return run_op(x, gamma, beta, owner="LayerNormalization")
 
 
 def layer_normalization_forward(

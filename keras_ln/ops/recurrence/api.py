@@ -13,7 +13,7 @@ from keras_ln.ops.cells.types import Cell
 from keras_ln.ops.normalization.batch_normalization import statistics_of_steps
 from keras_ln.ops.recurrence import problem as checks
 from keras_ln.ops.recurrence.choice import IMPLEMENTATIONS, choose
-from keras_ln.ops.recurrence.forward import run_step, visits
+from keras_ln.ops.recurrence.forward import run_step
 from keras_ln.ops.recurrence.problem import problem_of, settings_of
 from keras_ln.ops.recurrence.zoneout import choices_of, is_share
 
@@ -92,10 +92,9 @@ def run(
     )
     if given is not None:
         steps = keras.ops.shape(sequences)[1]
-        rows = keras.tree.map_structure(
+        given = keras.tree.map_structure(
             lambda x: keras.ops.cast(statistics_of_steps(x, steps), wide), given
         )
-        given = visits(rows, go_backwards)
     problem = problem._replace(
         sequences=sequences,
         states=states,

@@ -37,8 +37,9 @@ def forward(
         states: those before the first step, tensors (B, U), h first.
         weights: kernel (D, nU), recurrent_kernel (U, nU) and vectors, by name.
         dropout_masks: of the inputs (B, D) and of h (B, U), or None each.
-        per_step: the mask (T, B, 1), what is given to each step, and the
-            choices of zoneout by state (T, B, U), or None each.
+        per_step: the mask (T, B, 1), what is given to each step, in the order
+            of the visits, and the choices of zoneout by state (T, B, U), or
+            None each.
         keep: whether a gradient needs the residuals, which are otherwise None.
         lean: whether the loop keeps no statistics: recomputing them after the
             loop launches fewer kernels.
@@ -53,10 +54,11 @@ def forward(
         statistics (T, ...), {} where the cell gives none, come in the order of
         the visits.
     """
-    cell, settings, go_backwards, return_all_outputs, shares = plan
+    cell, settings, _, return_all_outputs, shares = plan
     input_mask, recurrent_mask = dropout_masks
-    valid, given, choices = per_step
-    inputs = time_major(sequences, input_mask)
+    inputs, (valid, given, choices) = in_order_of_visits(
+        plan, sequences, input_mask, per_step
+    )
     multiply = project if own_cell is None else own_cell.project
     projected = multiply(inputs, weights)
 
@@ -93,19 +95,16 @@ def forward(
         states,
         valid,
         output=output,
-        reverse=go_backwards,
         unroll=unroll,
     )
     if return_all_outputs:
-        outputs = keras.ops.transpose(visits(outputs, go_backwards), (1, 0, 2))
-    visited = {}
-    if cell.gives_statistics:
-        visited = visits(statistics, go_backwards)
+        outputs = keras.ops.transpose(outputs, (1, 0, 2))
     residuals = None
     if keep:
         args = (sequences, states, weights, dropout_masks, per_step)
         residuals = (args, projected, statistics, kept)
-    return (outputs, final_states, visited), residuals
+    given_statistics = statistics if cell.gives_statistics else {}
+    return (outputs, final_states, given_statistics), residuals
 
 
 def run_step(
@@ -166,14 +165,30 @@ def h_for_product(h: Any, dtype: str, recurrent_mask: Any) -> Any:
     return h * keras.ops.cast(recurrent_mask, dtype)
 
 
-def time_major(sequences: Any, input_mask: Any) -> Any:
-    """The inputs that are multiplied (T, B, D)."""
+def in_order_of_visits(
+    plan: Plan, sequences: Any, input_mask: Any, per_step: tuple[Any, Any, Any]
+) -> tuple[Any, tuple[Any, Any, Any]]:
+    """What the loop goes over, from the first row to the last.
+
+    tf2onnx takes whatever a loop writes for its outputs in the order of its
+    steps, hence no loop that goes backwards.
+
+    Returns:
+        The inputs that are multiplied (T, B, D), and `per_step`.
+    """
     inputs = keras.ops.transpose(sequences, (1, 0, 2))
-    return inputs if input_mask is None else inputs * input_mask
+    if input_mask is not None:
+        inputs = inputs * input_mask
+    valid, given, choices = per_step
+    inputs, valid, choices = visits((inputs, valid, choices), plan.go_backwards)
+    return inputs, (valid, given, choices)
 
 
 def visits(rows: Any, go_backwards: bool) -> Any:
-    """Rows (T, ...) of a structure, in time or in the order of processing."""
+    """Rows (T, ...) of a structure, from time to the order of visits or back.
+
+    `None` stays.
+    """
     if not go_backwards:
         return rows
     return keras.tree.map_structure(

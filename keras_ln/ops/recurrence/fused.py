@@ -13,6 +13,16 @@ from keras_ln.ops.recurrence.vjp import vjp
 
 def reason(problem: Problem) -> str | None:
     """Why this implementation cannot run the problem, or None."""
+    if backend.reads_python():
+        return (
+            "torch.compile and torch.export differentiate the Python code that "
+            "they read, without a hand-written gradient."
+        )
+    return reason_of_any_gradient(problem)
+
+
+def reason_of_any_gradient(problem: Problem) -> str | None:
+    """Why no implementation with a gradient by hand can run it, or None."""
     if asks_for_portable_ops():
         return "ops.portable() asks for ordinary operations."
     if problem.own is not None:
@@ -35,9 +45,6 @@ def reason(problem: Problem) -> str | None:
 def run(problem: Problem) -> Any:
     """`(outputs, final_states, statistics)`, as `forward` gives them."""
     plan = problem.plan
-    if backend.reads_python():
-        # The compiler differentiates the Python code itself.
-        return forward(plan, *problem.tensors)[0]
     # On other devices the kernel launches of a step cost more than its
     # arithmetic.
     lean = not (backend.on_cpu() or plan.cell.gives_statistics)
@@ -45,7 +52,7 @@ def run(problem: Problem) -> Any:
     # of which would cost a compilation.
     known = problem.sequences.shape[1] is not None
     run_op = _operation(plan, lean, known)
-    return run_op(*problem.tensors, keep=problem.training)
+    return run_op(*problem.tensors, keep=problem.training, owner=problem.owner)
 
 
 @functools.cache

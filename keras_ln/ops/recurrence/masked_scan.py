@@ -18,7 +18,6 @@ def masked_scan(
     valid: Any = None,
     *,
     output: Callable[[tuple[Any, ...]], Any] = lambda states: None,
-    reverse: bool = False,
     unroll: bool = False,
 ) -> tuple[tuple[Any, ...], Any, Any]:
     """Runs `step` over time, differentiable by the framework's own means.
@@ -36,8 +35,6 @@ def masked_scan(
         valid: bool tensor (T, B, 1), False where a row's step is left out; or
             None.
         output: what to keep of the states after a step; or None.
-        reverse: whether to visit the last step first. What is kept of step t
-            still stands in row t.
         unroll: whether to unroll the loop over time; T must be known.
 
     Returns:
@@ -55,15 +52,11 @@ def masked_scan(
         return new_states, (output(new_states), record)
 
     scan = _unrolled if unroll else backend.scan
-    states, (outputs, records) = scan(
-        body, states, (rows, valid), reverse=reverse
-    )
+    states, (outputs, records) = scan(body, states, (rows, valid))
     return states, outputs, records
 
 
-def _unrolled(
-    step: Callable[[Any, Any], Any], init: Any, xs: Any, reverse: bool
-) -> Any:
+def _unrolled(step: Callable[[Any, Any], Any], init: Any, xs: Any) -> Any:
     """`backend.scan`, unrolled."""
     length = next(x.shape[0] for x in keras.tree.flatten(xs) if x is not None)
     if length is None:
@@ -73,7 +66,7 @@ def _unrolled(
             "leave unroll=False."
         )
     carry, ys = init, []
-    for t in reversed(range(length)) if reverse else range(length):
+    for t in range(length):
         row = keras.tree.map_structure(
             lambda x, t=t: None if x is None else x[t], xs
         )
@@ -81,5 +74,5 @@ def _unrolled(
         ys.append(y)
     return carry, keras.tree.map_structure(
         lambda *ys: None if ys[0] is None else keras.ops.stack(ys),
-        *(ys[::-1] if reverse else ys),
+        *ys,
     )

@@ -32,7 +32,7 @@ _KERNELS_NAMES = {"gamma": "kernel_gamma", "beta": "kernel_beta"}
 
 def reason(problem: Problem) -> str | None:
     """Why the problem cannot be run so, or None."""
-    if (other := fused.reason(problem)) is not None:
+    if (other := fused.reason_of_any_gradient(problem)) is not None:
         return other
     plan = problem.plan
     if plan.cell.in_kernels is None:
@@ -78,7 +78,8 @@ def run(problem: Problem) -> Any:
     )
     if backend.reads_python():
         return native_forward(problem.plan, *tensors, keep=False)[0]
-    return _operation(problem.plan)(*tensors, keep=problem.training)
+    run_op = _operation(problem.plan)
+    return run_op(*tensors, keep=problem.training, owner=problem.owner)
 
 
 @functools.cache

@@ -67,7 +67,8 @@ class Problem(NamedTuple):
     # Dropout masks, scaled, or None. They are constants without a gradient.
     input_mask: Any = None  # (B, D)
     recurrent_mask: Any = None  # (B, U)
-    # For `Cell.norms`, a structure of constants (T, ...), or None.
+    # For `Cell.norms`, a structure of constants (T, ...) in the order of the
+    # visits, or None.
     given: Any = None
     # Of zoneout, by state: bool (B, T, U), True where a unit keeps it, or None.
     choices: tuple[Any, ...] | None = None

@@ -1,10 +1,12 @@
 """What the public ops for sequences share: their options, listed once."""
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypedDict, TypeVar
 
 from keras_ln.ops.cells.types import Switch
+from keras_ln.ops.recurrence import zoneout
 from keras_ln.ops.recurrence.api import run
 from keras_ln.ops.recurrence.problem import problem_of
 from keras_ln.ops.symbolic import takes_symbolic_tensors
@@ -67,7 +69,20 @@ def sequence_op(function: Callable[_P, _R]) -> Callable[_P, _R]:
     # There are no docstrings under `python -OO`.
     if own := inspect.getdoc(function):
         function.__doc__ = own.replace(_LINE, _TEXT)
-    return takes_symbolic_tensors(function)
+    # Zoneout of a state that the cell does not have is refused by `run`.
+    known = {parameter.name for parameter in parameters} | {*zoneout.NAMES}
+
+    @functools.wraps(function)
+    def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        for name in kwargs:
+            if name not in known:
+                raise TypeError(
+                    f"keras_ln.ops.{function.__name__} has no argument "
+                    f"`{name}`. Received: {name}={kwargs[name]!r}"
+                )
+        return function(*args, **kwargs)
+
+    return takes_symbolic_tensors(checked)
 
 
 def _parameters(function: Callable[..., Any]) -> Any:

@@ -12,7 +12,11 @@ from typing import Any
 import keras
 
 from keras_ln import backend
-from keras_ln.ops.recurrence.forward import h_for_product, time_major, visits
+from keras_ln.ops.recurrence.forward import (
+    h_for_product,
+    in_order_of_visits,
+    visits,
+)
 from keras_ln.ops.recurrence.problem import Plan
 from keras_ln.ops.recurrence.zoneout import kept_of, zoned_vjp
 
@@ -29,11 +33,11 @@ def vjp(
     cell, settings, go_backwards, _, shares = plan
     args, projected, statistics, (previous, from_h) = residuals
     sequences, states, weights, (input_mask, recurrent_mask), per_step = args
+    inputs, per_step = in_order_of_visits(plan, sequences, input_mask, per_step)
     _, given, _ = per_step
     d_outputs, d_states, _ = cotangents
     if d_outputs is not None:
         d_outputs = keras.ops.transpose(d_outputs, (1, 0, 2))
-        d_outputs = visits(d_outputs, go_backwards)
     dtype = sequences.dtype
     transposed = keras.ops.transpose(weights["recurrent_kernel"])
     widen = settings.widen
@@ -106,7 +110,7 @@ def vjp(
         body,
         (tuple(widen(d) for d in d_states), zeros),
         (kept, per_step, d_outputs),
-        reverse=not go_backwards,
+        reverse=True,
     )
     flat = keras.tree.map_structure(_flat, rows_of_loop)
     if lean:
@@ -122,7 +126,6 @@ def vjp(
         name: d_vectors[start:end]
         for name, (start, end) in zip(vectors, places, strict=True)
     }
-    inputs = time_major(sequences, input_mask)
     h = h_for_product(previous[0], dtype, recurrent_mask)
     d_weights["kernel"] = _product(inputs, d_from_x)
     d_weights["recurrent_kernel"] = _product(h, d_from_h)
@@ -134,6 +137,7 @@ def vjp(
     d_inputs = keras.ops.reshape(d_inputs, keras.ops.shape(inputs))
     if input_mask is not None:
         d_inputs = d_inputs * input_mask
+    d_inputs = visits(d_inputs, go_backwards)
     d_first = tuple(
         keras.ops.cast(d, state.dtype)
         for d, state in zip(d_first, states, strict=True)

@@ -6,12 +6,14 @@
 // Letters: B batch, T steps, D features, U units, G gates times units, R bytes.
 #include <string.h>
 
+#include "../slots.h"
 #include "pool.h"
-#include "slots.h"
 
 namespace {
 
 using namespace kln_xla;
+using kln::kArguments, kln::kCotangents, kln::kGradients, kln::kResults;
+using kln::Slot;
 
 // What is used here is as it was in this version, whatever the header's; an
 // XLA older than what a handler asks for refuses it.
@@ -64,6 +66,7 @@ class Call {
         !attribute("cell_zoneout_share", XLA_FFI_DataType_F64,
                    &problem_.cell_zoneout_share))
       return "an attribute is missing";
+    if (cell < KLN_LSTM || cell > KLN_SIMPLE_RNN) return "cell: unknown";
     problem_.cell = int32_t(cell);
     problem_.go_backwards = int32_t(go_backwards);
     problem_.carry_normalized_state = int32_t(carry);
@@ -102,9 +105,7 @@ class Call {
       return "x: expected float32 or float64";
     problem_.dtype =
         dtype_ == XLA_FFI_DataType_F32 ? KLN_FLOAT32 : KLN_FLOAT64;
-    const int64_t gates[] = {4, 3, 1};
-    if (problem_.cell < KLN_LSTM || problem_.cell > KLN_SIMPLE_RNN ||
-        columns_ != gates[problem_.cell] * problem_.units)
+    if (columns_ != kln::kGates[problem_.cell] * problem_.units)
       return "recurrent_kernel: not of this cell";
     return nullptr;
   }
@@ -242,7 +243,9 @@ XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame, bool backward) {
   XLA_FFI_Error_Create_Args args{};
   args.struct_size = XLA_FFI_Error_Create_Args_STRUCT_SIZE;
   args.message = wrong;
-  args.errc = XLA_FFI_Error_Code_INVALID_ARGUMENT;
+  args.errc = strcmp(wrong, KLN_OUT_OF_MEMORY)
+                  ? XLA_FFI_Error_Code_INVALID_ARGUMENT
+                  : XLA_FFI_Error_Code_RESOURCE_EXHAUSTED;
   return frame->api->XLA_FFI_Error_Create(&args);
 }
 

@@ -338,7 +338,7 @@ def test_wrong_epsilon(epsilon):
 def test_wrong_shapes():
     with pytest.raises(TypeError, match="`axis` must be an integer"):
         BatchNormalization(axis=[1, 2])
-    with pytest.raises(ValueError, match="`axis` must name .* rank 2"):
+    with pytest.raises(ValueError, match="`axis` is out of range .* rank 2"):
         BatchNormalization(axis=2)(np.ones((2, 3), "float32"))
     with pytest.raises(ValueError, match="Axis 1 of `inputs` must have a kno"):
         BatchNormalization()(keras.Input((None,)))

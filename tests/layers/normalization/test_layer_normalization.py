@@ -163,13 +163,15 @@ def test_axis_of_a_wrong_type(axis):
         LayerNormalization(axis=axis)
 
 
-@pytest.mark.parametrize("axis", [2, -3, [0, 0]])
-def test_axis_that_is_not_there(axis):
+@pytest.mark.parametrize(
+    "axis, words",
+    [(2, "is out of range"), (-3, "is out of range"), ([0, 0], "must name")],
+)
+def test_axis_that_is_not_there(axis, words):
     layer = LayerNormalization(axis=axis)
-    with pytest.raises(ValueError, match="`axis` must name .* rank 2"):
-        layer(np.ones((2, 3), "float32"))
-    with pytest.raises(ValueError, match="`axis` must name .* rank 2"):
-        layer.compute_output_shape((2, 3))
+    for call in (layer, lambda x: layer.compute_output_shape(x.shape)):
+        with pytest.raises(ValueError, match=f"`axis` {words} .* rank 2"):
+            call(np.ones((2, 3), "float32"))
 
 
 @pytest.mark.parametrize("epsilon", [-1e-3, np.nan, np.inf, "small"])

@@ -64,10 +64,11 @@ def test_site_of_another_layer(row):
 
 
 @pytest.mark.parametrize("name", ["dropout", "recurrent_dropout"])
-@pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5, float("nan")])
+@pytest.mark.parametrize("rate", [-0.1, 1.0, 2, True, "0.1", float("nan")])
 @pytest.mark.parametrize("row", RECURRENT, ids=str)
 def test_dropout_rate(row, name, rate):
-    with refused(f"`{name}`", "Received"):
+    expected = r"must be a number in \[0, 1\)"
+    with refused(f"`{name}`", expected, f"Received: {name}={rate!r}"):
         row.make(**{name: rate})
 
 
@@ -128,9 +129,40 @@ def test_unroll_needs_the_length(row, zoneout):
 def test_arguments_of_keras_that_make_no_sense(row):
     with refused("`time_major`", row.name):
         row.make(time_major=True)
-    words = "must be True" if "GRU" in row.name else f"{row.name}.* no reset"
+    words = f"{row.name}.* no reset"
+    if "GRU" in row.name:
+        words = r"must be True: .* product, as Keras' GRU does by default\. Rec"
     with refused("`reset_after`", words):
         row.make(reset_after=False)
+
+
+@pytest.mark.parametrize(
+    "row, slip, name",
+    [
+        *((row, "normalise", "normalize") for row in WITH_SITES),
+        *(
+            (row, "return_sequence", "return_sequences")
+            for row in SEQUENCE_LAYERS
+        ),
+        *((row, "nam", "name") for row in ROWS if row.name[-5:] != "ation"),
+        (BY_NAME["LayerNormalization"], "epsilom", "epsilon"),
+        (BY_NAME["BatchNormalization"], "unbiase", "unbiased"),
+        (BY_NAME["LNLSTM"], "zero_output_for_masks", "zero_output_for_mask"),
+    ],
+    ids=str,
+)
+def test_a_misspelled_argument(row, slip, name):
+    with refused(f"{row.name} has no argument `{slip}`. Did you mean `{name}`"):
+        row.make(**{slip: 1})
+
+
+def test_an_argument_like_no_other():
+    """Keras' own words; and what it takes, ours take."""
+    with refused("Unrecognized", "LNLSTM", "frobnicate"):
+        keras_ln.LNLSTM(U, frobnicate=1)
+    keras_ln.BatchNormalization(renorm_momentum=0.5)
+    with pytest.warns(UserWarning, match="input_shape"):
+        keras_ln.LNLSTM(U, input_shape=(T, D))
 
 
 TFA_NAMES = {
@@ -243,6 +275,25 @@ def test_symbolic_complex_input(row):
 def test_max_steps(row, max_steps):
     with refused("`max_steps`", "positive integer", str(max_steps)):
         row.make(max_steps=max_steps)
+
+
+@pytest.mark.parametrize(
+    "first_step",
+    [-1, 1.0, True, "1", x(dtype="float32"), x(1, dtype="int32")],
+    ids=repr,
+)
+def test_first_step(first_step):
+    expected = "a whole number >= 0 or an integer tensor of shape"
+    layer = BY_NAME["BNLSTM"].make()
+    layer.build((B, T, D))
+    for sequences in (x(B, T, D), keras.Input((T, D))):
+        with refused("`first_step`", expected, "Received: .*first_step"):
+            layer(sequences, first_step=first_step)
+    weights = {"kernel": x(D, 4 * U), "recurrent_kernel": x(U, 4 * U)}
+    with refused("`first_step`", expected, "Received: .*first_step"):
+        keras_ln.ops.bn_lstm(
+            x(B, T, D), None, weights, learn=True, first_step=first_step
+        )
 
 
 @pytest.mark.parametrize("momentum", [-0.1, 1.1, float("nan"), "most"])

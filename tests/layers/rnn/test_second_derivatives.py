@@ -1,5 +1,7 @@
 """Derivatives of derivatives of the fused op, against the cell loop's."""
 
+import functools
+
 import numpy as np
 import pytest
 from backend_gradients import BACKEND
@@ -77,3 +79,26 @@ if BACKEND == "tensorflow":
         first, second = tape.gradient(once, x), tape.gradient(twice, x)
         np.testing.assert_allclose(2.0 * first, second, rtol=1e-14)
         assert abs(first.numpy()).max() > 1e-3
+
+    @pytest.mark.parametrize(
+        "row", full_but(["LNLSTM"], SEQUENCE_LAYERS), ids=str
+    )
+    def test_by_xla_and_without_it_after_one_another(row):
+        """TensorFlow hands traces on, with the gradients made of them."""
+        import tensorflow as tf
+
+        problem = Problem(row, {})
+        layer, mask = problem.layer(), MASKS["none"]
+        plain, compiled, again = (
+            gradient_penalty(
+                layer,
+                problem.x,
+                mask,
+                functools.partial(tf.function, jit_compile=by_xla),
+            )
+            for by_xla in (False, True, False)
+        )
+        assert abs(plain[0]).max() > 1e-3
+        for found in (compiled, again):
+            for value, expected in zip(found, plain, strict=True):
+                np.testing.assert_allclose(value, expected, **TOLERANCE)

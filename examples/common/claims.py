@@ -1,0 +1,317 @@
+"""What is judged, fixed before the runs: a table for every experiment.
+
+A measure makes one number of a run, the lower the better. The primary claims
+of an experiment share one error rate; other rows of its table are described
+only. A value of `None` stands for any.
+"""
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from common.plotting import Run
+
+Value = str | float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """A number of a run.
+
+    Attributes:
+        label: its name and unit.
+        of: from the run to the number.
+    """
+
+    label: str
+    of: Callable[["Run"], float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """Two groups of runs, of which the first is said to be better.
+
+    Attributes:
+        text: the claim, in twelve words at most.
+        kind: the kind that is said to be better.
+        rival: the kind that it is compared with.
+        measure: what of.
+        value: where a comparison varies a flag, the value that is meant.
+        rival_value: the value of the rival, if it is another one.
+        base: where given, the claim is about the change from this value of
+            the flag to `value`.
+        margin: where given, the claim is that the two are the same: no
+            further apart than this.
+        primary: whether there is a verdict.
+    """
+
+    text: str
+    kind: str
+    rival: str
+    measure: Measure
+    value: Value = None
+    rival_value: Value = None
+    base: Value = None
+    margin: float | None = None
+    primary: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """What is judged in an experiment.
+
+    Attributes:
+        claims: the claims, primary ones first.
+        held_out: the measure whose course is watched: a key of the history,
+            its name and unit.
+        thresholds: the values of it to which updates are counted.
+        seeds: how many there are.
+    """
+
+    claims: Sequence[Claim]
+    held_out: tuple[str, str]
+    thresholds: Sequence[float]
+    seeds: int = 10
+
+
+# None of those whose results were known before, and none of a grid.
+FIRST_SEED = 100
+
+
+def seeds_of(experiment: str) -> list[int]:
+    """The seeds of a comparison that makes a claim."""
+    count = OF[experiment].seeds if experiment in OF else 5
+    return [*range(FIRST_SEED, FIRST_SEED + count)]
+
+
+def mean(key: str, label: str, log: bool = False, sign: float = 1) -> Measure:
+    """The speed: a column of the history, over all evaluations of the run."""
+
+    def of(run):
+        values = [sign * row[key] for row in run.rows]
+        return statistics.fmean(map(math.log10, values) if log else values)
+
+    return Measure(f"mean {'log10 of the ' * log}{label}", of)
+
+
+def end(key: str, label: str) -> Measure:
+    """The end: a metric, at the evaluation that the validation part chose."""
+    return Measure(f"{label} at the end", lambda run: run.metrics[key])
+
+
+def first_updates(run: "Run", key: str, threshold: float) -> float | None:
+    """The updates until a column of the history falls to a threshold."""
+    there = (row["updates"] for row in run.rows if row[key] <= threshold)
+    return next(there, None)
+
+
+def rows() -> Iterable[dict[str, Any]]:
+    """All claims of all experiments, as they are printed."""
+    for name, table in OF.items():
+        for claim in table.claims:
+            yield {
+                "experiment": name,
+                "claim": claim.text,
+                "measure": claim.measure.label,
+                "margin": "" if claim.margin is None else claim.margin,
+                "primary": "yes" if claim.primary else "",
+                "seeds": table.seeds,
+            }
+
+
+TEST_NLL = mean("val_loss", "test NLL")
+TRAINING_NLL = mean("loss", "training NLL", log=True)
+TEST_ERROR = end("test_error_percent", "test error (%)")
+ORDERS = ("natural", "permuted")
+ERROR_RATE = Measure(
+    "mean error (%)",
+    lambda run: (
+        100 * (1 - statistics.fmean(row["val_accuracy"] for row in run.rows))
+    ),
+)
+RIVALS = ("none", "batch", "batch-everywhere")
+GAINS = (0.1, 1.0)
+
+OF = {
+    "permutation_invariant_mnist": Table(
+        [
+            Claim(
+                "layer is faster than batch at batch size 4",
+                *("layer", "batch", TEST_NLL, 4),
+            ),
+            Claim(
+                "layer is faster than batch at batch size 128",
+                *("layer", "batch", TEST_NLL, 128),
+            ),
+            Claim(
+                "from 128 to 4 layer loses less than batch",
+                *("layer", "batch", TEST_ERROR, 4),
+                base=128,
+            ),
+            Claim(
+                "layer ends the same at 4 and at 128",
+                *("layer", "layer", TEST_ERROR, 4, 128),
+                margin=0.5,
+            ),
+            *(
+                Claim(
+                    f"{kind}: change from 128 to 4",
+                    *(kind, kind, TEST_ERROR, 4, 128),
+                    primary=False,
+                )
+                for kind in ("none", "batch")
+            ),
+            *(
+                Claim(
+                    f"training of layer is faster than {rival} at {size}",
+                    *("layer", rival, TRAINING_NLL, size),
+                    primary=False,
+                )
+                for rival in ("batch", "none")
+                for size in (4, 128)
+            ),
+        ],
+        ("val_loss", "test NLL"),
+        (0.4, 0.2, 0.1),
+    ),
+    "convolutional_networks": Table(
+        [
+            Claim("layer is faster than none", *("layer", "none", TEST_NLL)),
+            *(
+                Claim(
+                    f"batch ends lower than {rival}",
+                    *("batch", rival, end("test_nll", "test NLL")),
+                )
+                for rival in ("none", "layer")
+            ),
+            *(
+                Claim(
+                    f"batch is faster than {rival}",
+                    *("batch", rival, TEST_NLL),
+                )
+                for rival in ("none", "layer")
+            ),
+            Claim(
+                "training of layer is faster than none",
+                *("layer", "none", TRAINING_NLL),
+                primary=False,
+            ),
+        ],
+        ("val_loss", "test NLL"),
+        (0.5, 0.4, 0.35),
+    ),
+    "sequential_mnist": Table(
+        [
+            Claim(
+                f"{kind} {how} than none, {order}",
+                *(kind, "none", measure, order),
+                primary=kind == "batch",
+            )
+            for kind in ("batch", "layer")
+            for order in ORDERS
+            for how, measure in (
+                ("is faster", TEST_NLL),
+                ("ends lower", TEST_ERROR),
+            )
+        ],
+        ("val_loss", "test NLL"),
+        (1.0, 0.5, 0.25),
+    ),
+    "attentive_reader": Table(
+        [
+            Claim(
+                f"layer {how} than {rival}, gain {gain}",
+                *("layer", rival, measure, gain),
+            )
+            for rival in RIVALS
+            for gain in GAINS
+            for how, measure in (
+                (
+                    "is faster",
+                    ERROR_RATE,
+                ),
+                ("ends lower", end("validation_error_percent", "error (%)")),
+            )
+        ],
+        ("val_loss", "NLL"),
+        (2.0, 1.6, 1.3),
+    ),
+    "order_embeddings": Table(
+        [
+            Claim(
+                "layer is faster than none",
+                *("layer", "none"),
+                mean("val_recall_sum", "lack of recall (%)", sign=-1),
+            ),
+            *(
+                Claim(
+                    f"layer finds {what}s sooner than none",
+                    *("layer", "none"),
+                    end(f"{what}_mean_rank", f"mean rank of {what}s"),
+                )
+                for what in ("image", "caption")
+            ),
+        ],
+        ("val_loss", "held-out loss"),
+        (1000.0, 500.0, 250.0),
+    ),
+    "skip_thoughts": Table(
+        [
+            Claim(
+                "layer is faster than none",
+                *("layer", "none"),
+                mean("val_nll", "held-out NLL (nats per word)"),
+            ),
+            Claim(
+                "layer finds verses sooner than none",
+                *("layer", "none"),
+                end("verses_mean_rank", "mean rank of verses"),
+            ),
+            Claim(
+                "layer tells books apart better than none",
+                *("layer", "none"),
+                Measure(
+                    "lack of book accuracy (%) at the end",
+                    lambda run: 100 - run.metrics["verses_book_accuracy"],
+                ),
+            ),
+        ],
+        ("val_nll", "held-out NLL"),
+        (4.5, 4.0, 3.5),
+    ),
+    "draw_mnist": Table(
+        [
+            Claim(
+                "layer is faster than none",
+                *("layer", "none", mean("val_loss", "test bound (nats)")),
+            ),
+            Claim(
+                "layer ends lower than none",
+                *("layer", "none"),
+                end("test_bound_nats", "test bound (nats)"),
+            ),
+        ],
+        ("val_loss", "test bound"),
+        (150.0, 120.0, 105.0),
+    ),
+    "handwriting_generation": Table(
+        [
+            Claim(
+                "layer is faster than none",
+                *("layer", "none"),
+                mean("val_nll", "test NLL (nats per point)"),
+            ),
+            Claim(
+                "layer ends the same as none",
+                *("layer", "none"),
+                end("test_nll", "test NLL (nats per point)"),
+                margin=0.1,
+            ),
+        ],
+        ("val_nll", "test NLL"),
+        (0.0, -1.0, -2.0),
+    ),
+}

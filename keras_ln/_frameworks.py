@@ -1,0 +1,63 @@
+"""Whether the framework that Keras would run on is there.
+
+Keras itself would end in "No module named 'tensorflow'", say, whatever else is
+installed. So this is asked before Keras is imported, and imports no framework.
+"""
+
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+
+_FRAMEWORKS = ("tensorflow", "jax", "torch")
+
+
+def reason() -> str | None:
+    """Why keras_ln cannot be imported, and what to do; or None."""
+    found = [name for name in _FRAMEWORKS if _is_installed(name)]
+    if not found:
+        return (
+            "keras_ln runs on TensorFlow, JAX or torch, and finds none of "
+            "them: pip install 'keras-ln[tensorflow]', 'keras-ln[jax]' or "
+            "'keras-ln[torch]'."
+        )
+    if "keras" in sys.modules:
+        return None  # It has chosen, and found what it chose.
+    name, place = _choice()
+    if name not in _FRAMEWORKS or name in found:
+        return None
+    lines = " or ".join(f"KERAS_BACKEND={other}" for other in found)
+    return (
+        f"Keras would run on {name}, {place}, which is not installed here. Set "
+        f"the environment variable {lines} before Keras is imported, in Python "
+        f'with os.environ["KERAS_BACKEND"] = "{found[0]}"; or `backend` in '
+        f"{_file()}."
+    )
+
+
+def _choice() -> tuple[str, str]:
+    """The framework that Keras will choose, and what decides it."""
+    if name := os.environ.get("KERAS_BACKEND"):
+        return name, "by KERAS_BACKEND"
+    try:
+        return json.loads(_file().read_text())["backend"], "by keras.json"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "tensorflow", "its default"
+
+
+def _file() -> Path:
+    """Where Keras looks for its settings."""
+    if "KERAS_HOME" in os.environ:
+        folder = Path(os.environ["KERAS_HOME"])
+    else:
+        home = Path.home()
+        folder = (home if os.access(home, os.W_OK) else Path("/tmp")) / ".keras"
+    return folder.expanduser() / "keras.json"
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ValueError:  # A module without a spec is imported already.
+        return True
