@@ -133,8 +133,8 @@ def build(folder, name=None, compiler=None, sanitizer=None):
         name: one of TARGETS; None for the one that is asked for, or this one.
         compiler: of the system, such as g++; None for the environment's
             KERAS_LN_KERNELS_COMPILER, or zig.
-        sanitizer: one of SANITIZERS, which finds wrong accesses to memory, or
-            those of two threads that may meet, at run time; or None.
+        sanitizer: "address" finds wrong accesses to memory at run time,
+            "thread" finds data races; None for neither.
 
     Returns:
         The path of the library.

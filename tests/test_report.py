@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import keras
+import numpy as np
 import pytest
 
 import keras_ln
@@ -81,9 +82,14 @@ def test_kernels_that_do_not_fit(name, tmp_path):
 
 
 @pytest.mark.kernels
-def test_a_library_that_does_not_load(tmp_path):
+@pytest.mark.parametrize("foreign", [False, True])
+def test_a_library_that_does_not_serve(foreign, tmp_path):
     library = tmp_path / "library.so"
     library.write_bytes(b"")
+    sentence = "does not load"
+    if foreign:
+        library = np.linalg._umath_linalg.__file__
+        sentence = "is no library of keras-ln-kernels"
     code = (
         "import numpy as np, keras_ln\n"
         "print(keras_ln.LNLSTM(3)(np.ones((2, 4, 3), 'float32')).shape)\n"
@@ -93,7 +99,7 @@ def test_a_library_that_does_not_load(tmp_path):
         tmp_path, "-c", code, KERAS_LN_KERNELS_LIBRARY=str(library)
     )
     assert text.split()[-1] == "fused"
-    assert len(warnings) == 1 and "does not load" in warnings[0]
+    assert len(warnings) == 1 and sentence in warnings[0]
 
 
 def test_without_kernels(tmp_path):

@@ -1,8 +1,8 @@
 """Calls of keras-ln-kernels on torch tensors, as operators of torch's."""
 
 import collections
-import contextlib
 import functools
+import threading
 import weakref
 
 import torch
@@ -197,17 +197,57 @@ def _new(name, shape, like):
 # Memory of residuals that are gone, to be used again: page faults on fresh
 # memory take a tenth of a training step. Layers return theirs in the reverse of
 # the order in which the next step asks, hence last in, first out. A thread
-# keeps up to so many bytes, until `keras.backend.clear_session()`.
-_MOST_KEPT = 2**28
+# keeps up to so many bytes and pieces, until `keras.backend.clear_session()`.
+_MOST_BYTES = 2**28
+_MOST_PIECES = 64
+
+
+class _Pieces:
+    """The memory that a thread keeps.
+
+    Nobody waits for the lock: a piece may come back from any thread, and from
+    a finalizer that runs in the middle of these methods, where waiting would
+    never end. Whoever finds it taken makes or frees memory instead.
+    """
+
+    def __init__(self):
+        self.bytes = 0
+        self._pieces = collections.deque()
+        self._lock = threading.Lock()
+
+    def __len__(self):
+        return len(self._pieces)
+
+    def pop(self):
+        """The piece that came last, or None."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            if not self._pieces:
+                return None
+            piece = self._pieces.pop()
+            self.bytes -= len(piece)
+            return piece
+        finally:
+            self._lock.release()
+
+    def append(self, piece):
+        """Adds a piece, and frees the oldest ones where there is too much."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            self._pieces.append(piece)
+            self.bytes += len(piece)
+            while self.bytes > _MOST_BYTES or len(self) > _MOST_PIECES:
+                self.bytes -= len(self._pieces.popleft())
+        finally:
+            self._lock.release()
 
 
 def _recycled(size):
     """An uninitialised tensor of so many bytes, which serves again later."""
-    pieces = of_session("pieces", collections.deque)
-    piece = None
-    # It may be empty, or another thread may empty it first.
-    with contextlib.suppress(IndexError):
-        piece = pieces.pop()
+    pieces = of_session("pieces", _Pieces)
+    piece = pieces.pop()
     if piece is None or not size <= len(piece) <= 2 * size:
         piece = torch.empty(size, dtype=torch.uint8)
     # The tensor's storage holds a reference to the array, whose finalizer runs
@@ -218,14 +258,10 @@ def _recycled(size):
 
 
 def _keep(session, piece):
-    """Adds a piece, and frees the oldest ones where there is too much."""
+    """Gives a piece back, unless the session was cleared."""
     pieces = session()
-    if pieces is None:  # cleared
-        return
-    pieces.append(piece)
-    with contextlib.suppress(IndexError):
-        while sum(len(kept) for kept in tuple(pieces)) > _MOST_KEPT:
-            pieces.popleft()
+    if pieces is not None:
+        pieces.append(piece)
 
 
 def _all_of(gives, made, like):

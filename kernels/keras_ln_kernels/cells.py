@@ -9,8 +9,8 @@ class Cell(NamedTuple):
     number: int
     gates: int
     states: tuple[str, ...]
-    # The vectors that there may be: of `gates` times the units, those of the
-    # state of the units.
+    # The vectors that there may be. Each has gates × units elements, `state_*`
+    # has units.
     vectors: tuple[str, ...]
 
 

@@ -37,7 +37,7 @@ class BlockSignals {
   BlockSignals() {
     sigset_t signals;
     sigfillset(&signals);
-    const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
+    const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
     for (int fault : faults) sigdelset(&signals, fault);
     pthread_sigmask(SIG_SETMASK, &signals, &before_);
   }
@@ -56,11 +56,12 @@ class Pool {
     Pool* pool = current_.load(std::memory_order_acquire);
     if (pool) return pool;
     // Without its handler a child would find a pool that has no threads.
-    static std::atomic<bool> asked{false};
-    if (!asked.exchange(true) && pthread_atfork(nullptr, nullptr, forget)) {
-      asked.store(false);
-      return nullptr;
-    }
+    // Nobody passes here before it is in place.
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, [] {
+      has_handler_ = !pthread_atfork(nullptr, nullptr, forget);
+    });
+    if (!has_handler_) return nullptr;
     void* memory = malloc(sizeof(Pool));
     if (!memory) return nullptr;
     Pool* fresh = new (memory) Pool;
@@ -150,6 +151,7 @@ class Pool {
   static void forget() { current_.store(nullptr); }
 
   static std::atomic<Pool*> current_;
+  static bool has_handler_;
   pthread_mutex_t callers_ = PTHREAD_MUTEX_INITIALIZER;
   pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
   pthread_cond_t work_ = PTHREAD_COND_INITIALIZER;
@@ -162,6 +164,7 @@ class Pool {
 };
 
 std::atomic<Pool*> Pool::current_{nullptr};
+bool Pool::has_handler_ = false;
 
 }  // namespace
 

@@ -4,6 +4,7 @@ import ctypes
 import os
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -178,7 +179,32 @@ def test_a_library_that_cannot_be_used(tmp_path):
     assert reason.startswith(f"{missing} is missing")
     reason = fresh(code, KERAS_LN_KERNELS_LIBRARY=str(broken))
     assert reason.startswith(f"{broken} does not load")
+    foreign = np.linalg._umath_linalg.__file__
+    reason = fresh(code, KERAS_LN_KERNELS_LIBRARY=foreign)
+    assert reason == f"{foreign} is no library of keras-ln-kernels."
     assert keras_ln_kernels.unsupported_reason() is None
+
+
+def test_an_empty_name_is_the_packages_own_library(monkeypatch, tmp_path):
+    monkeypatch.setenv("KERAS_LN_KERNELS_LIBRARY", "")
+    monkeypatch.setattr(library, "_PATH", tmp_path / "packaged.so")
+    _, reason = library._load.__wrapped__()
+    assert reason.startswith(f"{tmp_path / 'packaged.so'} is missing")
+
+
+def test_a_library_that_lacks_functions(monkeypatch, tmp_path):
+    path = tmp_path / "library.so"
+    path.touch()
+    monkeypatch.setenv("KERAS_LN_KERNELS_LIBRARY", str(path))
+    functions = types.SimpleNamespace(
+        kln_abi_version=lambda: library.ABI_VERSION
+    )
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: functions)
+    loaded, reason = library._load.__wrapped__()
+    assert loaded is None
+    assert reason.startswith(f"{path} is not complete (")
+    assert "kln_unsupported_reason" in reason
+    assert reason.endswith("): install it anew.")
 
 
 def test_a_library_of_another_version(monkeypatch):

@@ -4,14 +4,12 @@ That their numbers are right, the suite's other tests see when they run with
 --kernels.
 """
 
-import collections
 import concurrent.futures
 import importlib
 import os
 import resource
 import subprocess
 import sys
-import weakref
 
 import keras
 import numpy as np
@@ -23,7 +21,6 @@ from tolerances import FLOAT64
 
 import keras_ln
 from keras_ln import backend, ops
-from keras_ln._keras import of_session
 from keras_ln.ops.recurrence import choice
 
 LAYERS = ["LNSimpleRNN", "LNGRU", "LNLSTM", "WNLSTM"]
@@ -362,57 +359,6 @@ if BACKEND == "torch":
                 for a, b in zip(pool.map(step, inputs), expected, strict=True):
                     torch.testing.assert_close(a, b, rtol=0, atol=0)
 
-    def kept_pieces():
-        return of_session("pieces", collections.deque)
-
-    def test_memory_of_residuals_serves_again():
-        """But not while a graph holds it."""
-        layer, given = made(keras_ln.LNLSTM(16)), torch.randn(2, 4, 3)
-
-        def run():
-            return [layer(given, training=True) for _ in range(3)]
-
-        keras.backend.clear_session()
-        pieces = kept_pieces()
-        graphs = run()
-        assert not pieces
-        weight = layer.trainable_variables[0].value
-        found = [torch.autograd.grad(g.sum(), weight)[0] for g in graphs]
-        torch.testing.assert_close(found[0], found[2], rtol=0, atol=0)
-        del graphs
-        assert len(pieces) == 3
-        addresses = {piece.data_ptr() for piece in pieces}
-        graphs = run()
-        assert not pieces
-        del graphs
-        assert {piece.data_ptr() for piece in pieces} == addresses
-
-    def test_memory_of_residuals_is_bounded(monkeypatch):
-        """By its bytes, and freed with the session."""
-        keras.backend.clear_session()
-        layer = made(keras_ln.LNLSTM(16))
-        graph = layer(torch.randn(2, 4, 3), training=True)
-        del graph
-        (one,) = kept_pieces()
-        monkeypatch.setattr(backend._native, "_MOST_KEPT", 5 * len(one) // 2)
-        graphs = [layer(torch.randn(2, 4, 3), training=True) for _ in range(6)]
-        assert not kept_pieces()
-        del graphs
-        assert len(kept_pieces()) == 2
-        graph = layer(torch.randn(40, 4, 3), training=True)
-        del graph
-        # Too large for any to stay.
-        assert not kept_pieces()
-
-        graph = layer(torch.randn(2, 4, 3), training=True)
-        held = layer(torch.randn(2, 4, 3), training=True)
-        del graph
-        piece = weakref.ref(kept_pieces()[0])
-        keras.backend.clear_session()
-        assert piece() is None
-        del held
-        assert not kept_pieces()
-
     def test_residuals_of_rows_of_a_vmap():
         """Whose bytes are no multiple of what the kernels need."""
         from keras_ln_kernels.call import BACKWARD, FORWARD
@@ -611,9 +557,9 @@ np.savez("found.npz", *(f(x) for f in (run, gradient, again)))
         )
         shapes = {"x": (2, 4, 3), "kernel": (3, 5), "recurrent_kernel": (5, 5)}
 
-        def run(units, more=0, **changed):
+        def run(units, changed=(), **more):
             arrays = [
-                np.ones(s, "float32") for s in (shapes | changed).values()
+                np.ones(s, "float32") for s in (shapes | dict(changed)).values()
             ]
             target = backend._native.native.TARGETS[False]
             result = jax.ShapeDtypeStruct((2, units), "float32")
@@ -623,7 +569,8 @@ np.savez("found.npz", *(f(x) for f in (run, gradient, again)))
                 else np.float64(value)
                 for name, value in xla.attributes(call).items()
             }
-            attributes["cell"] += more
+            for name, value in more.items():
+                attributes[name] += value
             return jax.ffi.ffi_call(target, [result])(*arrays, **attributes)
 
         assert run(5)[0].shape == (2, 5)
@@ -634,8 +581,12 @@ np.savez("found.npz", *(f(x) for f in (run, gradient, again)))
             (5, {"recurrent_kernel": (5, 6)}),
         ):
             with pytest.raises(RuntimeError, match="INVALID_ARGUMENT"):
-                run(units, **changed)
+                run(units, changed)
         # More than 32 bits of it count.
         for more in (1, -3, 2**32):
             with pytest.raises(RuntimeError, match="cell: unknown"):
-                run(5, more)
+                run(5, cell=more)
+        for name in ("go_backwards", "carry_normalized_state"):
+            for more in (2, -1, 2**32):
+                with pytest.raises(RuntimeError, match=f"{name}: must be 0"):
+                    run(5, **{name: more})

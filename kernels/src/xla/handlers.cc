@@ -67,6 +67,9 @@ class Call {
                    &problem_.cell_zoneout_share))
       return "an attribute is missing";
     if (cell < KLN_LSTM || cell > KLN_SIMPLE_RNN) return "cell: unknown";
+    if (go_backwards < 0 || go_backwards > 1)
+      return "go_backwards: must be 0 or 1";
+    if (carry < 0 || carry > 1) return "carry_normalized_state: must be 0 or 1";
     problem_.cell = int32_t(cell);
     problem_.go_backwards = int32_t(go_backwards);
     problem_.carry_normalized_state = int32_t(carry);
