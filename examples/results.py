@@ -25,11 +25,11 @@ from common.errors import InputError, check_tensorflow
 
 KEPT = Path(__file__).resolve().parent / "results"
 # Flags, environment, floors and what was run; every evaluation; what runs
-# ended with; every point of the grid.
+# ended with; every point of the grid; the verdicts.
 SETTINGS, HISTORY, METRICS = "settings.json", "history.csv", "metrics.csv"
-TUNING = "tuning.csv"
+TUNING, VERDICTS = "tuning.csv", "verdicts.csv"
 # What `draw` makes of them.
-DRAWN = ("comparison.csv", "comparison.png", "verdicts.csv")
+DRAWN = ("comparison.csv", "comparison.png", VERDICTS)
 # Of a comparison; one of the latter is there as soon as something is finished.
 OF_ALL = ("args", "comparison", "floors")
 FINISHED = ("comparison.json", TUNING)
@@ -69,8 +69,10 @@ def keep(source: Path, folder: Path) -> None:
     files.write_json(folder / SETTINGS, _shortened(settings))
     files.write_csv(folder / HISTORY, history)
     files.write_csv(folder / METRICS, metrics)
-    if (source / TUNING).exists():
-        files.write_text(folder / TUNING, (source / TUNING).read_text("utf-8"))
+    for name in (TUNING, VERDICTS):
+        if (source / name).exists():
+            text = (source / name).read_text("utf-8")
+            files.write_text(folder / name, text)
 
 
 def restore(source: Path, folder: Path) -> None:

@@ -1,33 +1,17 @@
 """What is judged, fixed before the runs: a table for every experiment.
 
-A measure makes one number of a run, the lower the better. The primary claims
-of an experiment share one error rate; other rows of its table are described
-only. A value of `None` stands for any.
+The primary claims of an experiment share one error rate; other rows of its
+table are described only. A value of `None` stands for any.
 """
 
 import dataclasses
-import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-if TYPE_CHECKING:
-    from common.plotting import Run
+from common.measures import Measure, end, mean
 
 Value = str | float | None
-
-
-@dataclasses.dataclass(frozen=True)
-class Measure:
-    """A number of a run.
-
-    Attributes:
-        label: its name and unit.
-        of: from the run to the number.
-    """
-
-    label: str
-    of: Callable[["Run"], float]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,27 +69,6 @@ def seeds_of(experiment: str) -> list[int]:
     """The seeds of a comparison that makes a claim."""
     count = OF[experiment].seeds if experiment in OF else 5
     return [*range(FIRST_SEED, FIRST_SEED + count)]
-
-
-def mean(key: str, label: str, log: bool = False, sign: float = 1) -> Measure:
-    """The speed: a column of the history, over all evaluations of the run."""
-
-    def of(run):
-        values = [sign * row[key] for row in run.rows]
-        return statistics.fmean(map(math.log10, values) if log else values)
-
-    return Measure(f"mean {'log10 of the ' * log}{label}", of)
-
-
-def end(key: str, label: str) -> Measure:
-    """The end: a metric, at the evaluation that the validation part chose."""
-    return Measure(f"{label} at the end", lambda run: run.metrics[key])
-
-
-def first_updates(run: "Run", key: str, threshold: float) -> float | None:
-    """The updates until a column of the history falls to a threshold."""
-    there = (row["updates"] for row in run.rows if row[key] <= threshold)
-    return next(there, None)
 
 
 def rows() -> Iterable[dict[str, Any]]:

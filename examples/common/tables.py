@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from common import claims, files
+from common import files, measures
 from common.plotting import Panel, Run
 
 
@@ -55,7 +55,7 @@ def race(runs: Sequence[Run], rival: Sequence[Run], panel: Panel) -> str:
 def to_threshold(runs: Sequence[Run], key: str, threshold: float) -> str:
     """The updates until a column of the history falls to a threshold."""
     return _of_updates(
-        [claims.first_updates(run, key, threshold) for run in runs]
+        [measures.first_updates(run, key, threshold) for run in runs]
     )
 
 

@@ -3,9 +3,6 @@
 import contextlib
 import dataclasses
 import importlib.util
-import os
-import platform
-import subprocess
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,8 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-import keras_ln
-from common import callbacks, devices, files
+from common import backup, callbacks, devices, files, machine
 from common.errors import InputError
 
 BACKUP = "backup.npz"
@@ -213,20 +209,20 @@ def fit(
         mode=mode,
     )
     saved = [*extra_callbacks, checkpoint, history]
-    backup = callbacks.Backup(folder / BACKUP, saved)
+    saver = backup.Backup(folder / BACKUP, saved)
     board = (
         [keras.callbacks.TensorBoard(str(folder / "tensorboard"))]
         if args.tensorboard
         else []
     )
-    if backup.epoch:
-        print(f"Going on after update {backup.epoch * updates}.")
+    if saver.epoch:
+        print(f"Going on after update {saver.epoch * updates}.")
     verbose, shown = progress()
     model.fit(
-        batches(backup.epoch * updates),
+        batches(saver.epoch * updates),
         steps_per_epoch=updates,
         shuffle=False,
-        initial_epoch=epochs if backup.stopped else backup.epoch,
+        initial_epoch=epochs if saver.stopped else saver.epoch,
         epochs=epochs,
         validation_data=validation_data,
         callbacks=[
@@ -234,7 +230,7 @@ def fit(
             callbacks.StopOnNonFinite(updates),
             *board,
             *saved,
-            backup,
+            saver,
             # Last: a line that nobody reads any more ends the run.
             *shown,
         ],
@@ -266,52 +262,11 @@ def check_evaluate_every(args: Namespace, updates_per_pass: int) -> None:
         )
 
 
-def _commit() -> str:
-    """The commit of the code, and whether anything of it was changed."""
-    git = ["git", "-C", str(Path(__file__).parent)]
-    try:
-        commit, changed = (
-            subprocess.run(
-                [*git, *command], capture_output=True, text=True, check=True
-            ).stdout.strip()
-            for command in (
-                ("rev-parse", "HEAD"),
-                ("status", "--porcelain", "--untracked-files=no"),
-            )
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return commit + " and changes" * bool(changed)
-
-
-def _processor() -> str:
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text("utf-8").splitlines() if path.exists() else []
-    named = (line for line in lines if line.startswith("model name"))
-    line = next(named, platform.processor())
-    return line.partition(":")[2].strip() or line
-
-
 def finish(
     folder: Path, metrics: dict[str, float], history: callbacks.History
 ) -> None:
     """Writes `environment.json`, then `metrics.json`: the run is finished."""
-    backend = keras.backend.backend()
-    facts = {
-        "commit": _commit(),
-        "keras_ln": keras_ln.__version__,
-        "kernels": keras_ln.ops.recurrence.kernels(),
-        "backend": backend,
-        "python": platform.python_version(),
-        "keras": keras.__version__,
-        backend: sys.modules[backend].__version__,
-        "machine": f"{platform.system()} {platform.machine()}",
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "threads": devices.threads(),
-        "devices": devices.names(),
-        "training_minutes": round(history.seconds / 60, 3),
-    }
+    facts = machine.facts(history.seconds)
     files.write_json(folder / "environment.json", facts)
     files.write_json(folder / "metrics.json", metrics)
     (folder / BACKUP).unlink(missing_ok=True)

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from common import callbacks, training
+from common import backup, callbacks, training
 from common.errors import InputError, NonFiniteLossError
 
 ARGS = Namespace(
@@ -42,7 +42,7 @@ def test_the_update_is_named_and_the_last_good_state_kept(tmp_path, update):
         _fit(tmp_path, spoilt_at=update)
     good = keras.models.load_model(tmp_path / "model.keras", compile=False)
     assert all(np.isfinite(w).all() for w in good.get_weights())
-    assert callbacks.Backup(tmp_path / training.BACKUP).epoch == 2
+    assert backup.Backup(tmp_path / training.BACKUP).epoch == 2
     # What went wrong mended, the run goes on.
     _, history = _fit(tmp_path)
     assert [row["updates"] for row in history.rows] == [3, 6, 9, 12, 15]
@@ -83,9 +83,9 @@ def test_state_keeps_numbers_and_arrays_but_no_settings(tmp_path):
     one.weights = [np.arange(3.0), np.eye(2, dtype="int32")]
     one.rows = [{"a": 1, "b": None}, {}]
     arrays = [np.zeros(1)]
-    state = callbacks._state_of(one, arrays)
+    state = backup._state_of(one, arrays)
     for name, value in state.items():
-        setattr(two, name, callbacks._decode(value, arrays))
+        setattr(two, name, backup._decode(value, arrays))
     assert (two.path, two.file, two.best) == ("here", None, 0.25)
     assert two.rows == one.rows
     for a, b in zip(one.weights, two.weights, strict=True):

@@ -552,3 +552,11 @@ def test_titles_count_what_is_learnt_from(name, learnt):
     data = procedure.load_data(plan)
     found = procedure.describe(plan, data)
     assert learnt in found
+
+
+def test_verdicts_are_kept(tmp_path):
+    files.write_csv(tmp_path / "tuning.csv", [{"norm": "layer"}])
+    files.write_csv(tmp_path / "verdicts.csv", [{"verdict": "undecided"}])
+    results.keep(tmp_path, tmp_path / "kept")
+    kept = files.read_table(tmp_path / "kept" / "verdicts.csv")
+    assert [*kept] == [{"verdict": "undecided"}]

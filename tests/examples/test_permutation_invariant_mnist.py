@@ -11,7 +11,7 @@ import numpy as np
 import permutation_invariant_mnist as script
 import permutation_invariant_mnist_model
 import pytest
-from common import claims, cli, training
+from common import claims, cli, measures, training
 from common.datasets import mnist
 from keras import layers
 from two_devices import run_on_two_devices
@@ -125,7 +125,7 @@ def test_a_comparison_writes_table_and_figure(tmp_path, capsys, monkeypatch):
     flags += ["--batch-size", "128", "--output-dir", str(folder)]
     experiment = dataclasses.replace(script.EXPERIMENT, kinds=("layer",))
     claim = claims.Claim(
-        "a claim", "layer", "layer", claims.end("test_nll", "test NLL")
+        "a claim", "layer", "layer", measures.end("test_nll", "test NLL")
     )
     table = claims.OF["permutation_invariant_mnist"]
     monkeypatch.setitem(

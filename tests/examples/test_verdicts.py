@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import results
 import tune
-from common import claims, files, plotting, verdicts
+from common import claims, files, measures, plotting, verdicts
 from scipy import stats
 
 SIMULATIONS = 10_000
-NLL = claims.end("nll", "NLL")
+NLL = measures.end("nll", "NLL")
 
 
 def _runs(*values):
@@ -158,12 +158,12 @@ def _run(folder, losses, **metrics):
 
 def test_measures(tmp_path):
     run = _run(tmp_path / "a", [100.0, 1.0, 10.0], nll=3.0)
-    assert claims.mean("loss", "loss").of(run) == pytest.approx(37)
-    assert claims.mean("loss", "loss", log=True).of(run) == pytest.approx(1)
-    assert claims.mean("loss", "loss", sign=-1).of(run) == pytest.approx(-37)
+    assert measures.mean("loss", "loss").of(run) == pytest.approx(37)
+    assert measures.mean("loss", "loss", log=True).of(run) == pytest.approx(1)
+    assert measures.mean("loss", "loss", sign=-1).of(run) == pytest.approx(-37)
     assert NLL.of(run) == 3
-    assert claims.first_updates(run, "loss", 10.0) == 20
-    assert claims.first_updates(run, "loss", 0.5) is None
+    assert measures.first_updates(run, "loss", 10.0) == 20
+    assert measures.first_updates(run, "loss", 0.5) is None
 
 
 def test_changes_are_paired():

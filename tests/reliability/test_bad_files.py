@@ -7,7 +7,7 @@ import zipfile
 import keras
 import numpy as np
 import pytest
-from common import callbacks
+from common.backup import Backup
 from common.errors import InputError
 from descriptors import LAYERS, Wrapper, randomize
 
@@ -32,7 +32,7 @@ def backup(tmp_path_factory):
     path = tmp_path_factory.mktemp("backup") / "backup.npz"
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
     model.compile("adam", "mse")
-    saver = callbacks.Backup(path)
+    saver = Backup(path)
     model.fit(np.ones((4, 3)), np.ones((4, 4)), verbose=0, callbacks=[saver])
     return path.read_bytes(), saver._read()
 
@@ -48,7 +48,7 @@ def test_a_damaged_backup_is_refused_or_whole(backup, tmp_path):
     whole, right = backup
     path = tmp_path / "backup.npz"
     path.write_bytes(whole)
-    assert same(callbacks.Backup(path)._read(), right)
+    assert same(Backup(path)._read(), right)
     rng = np.random.default_rng(5)
     damaged = [whole[:size] for size in range(0, len(whole), 97)]
     for position in rng.integers(len(whole), size=200):
@@ -59,7 +59,7 @@ def test_a_damaged_backup_is_refused_or_whole(backup, tmp_path):
     for content in damaged:
         path.write_bytes(content)
         try:
-            assert same(callbacks.Backup(path)._read(), right)
+            assert same(Backup(path)._read(), right)
         except InputError as error:
             assert "backup.npz cannot be read" in str(error)
             refused += 1
@@ -87,7 +87,7 @@ def test_a_pickle_in_a_backup_is_not_opened(tmp_path):
     assert marker.exists()  # It would have worked.
     marker.unlink()
     with pytest.raises(InputError, match="backup.npz cannot be read"):
-        callbacks.Backup(path)
+        Backup(path)
     assert not marker.exists()
 
 

@@ -16,7 +16,7 @@ import time
 import keras
 import numpy as np
 import pytest
-from common import callbacks, files, training
+from common import backup, files, training
 from common.errors import InputError
 from reliability import unlucky_training
 from same_results import assert_same_results
@@ -159,7 +159,7 @@ def test_what_cannot_be_written_loses_nothing(tmp_path, unbroken, misfortune):
         ):
             train(ended, strikes)
         # All three files are those of the second epoch, and whole.
-        assert callbacks.Backup(ended / training.BACKUP).epoch == 2
+        assert backup.Backup(ended / training.BACKUP).epoch == 2
         assert len(files.read_csv(ended / "history.csv")) == 2
         keras.models.load_model(ended / "model.keras")
     files.remove_partial(ended)

@@ -1,0 +1,187 @@
+"""A Keras callback for runs that survive a kill at any moment.
+
+The file is replaced as a whole, and all that a run needs to go on is in it, so
+that no kill can leave halves that do not belong together.
+"""
+
+import json
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from common import files
+from common.errors import InputError
+
+# What NumPy and zipfile raise for files that are cut off, damaged, pickled or
+# of another kind.
+_UNREADABLE = (
+    EOFError,
+    KeyError,
+    NotImplementedError,
+    OSError,
+    RuntimeError,
+    ValueError,
+    zipfile.BadZipFile,
+)
+
+
+class Backup(keras.callbacks.BackupAndRestore):
+    """`BackupAndRestore` that brings back everything, from one whole file.
+
+    Beside weights and optimizer it keeps the states of the model's seed
+    generators and of the other callbacks (the best value so far, waiting
+    times, the history). It saves at the end of an epoch, in Keras' sense
+    of the word; a run killed in the middle of one repeats it, and since the
+    batches are a function of seed and step, with the same result.
+
+    The file stays when training ends: the caller deletes it once the results
+    are written.
+
+    Args:
+        path: the backup file.
+        callbacks: the callbacks whose numbers, arrays and lists of them
+            belong to the state, in a fixed order. Texts are settings (a path,
+            say, which may have moved) and no state.
+
+    Attributes:
+        epoch: the Keras epochs that the backup has seen, 0 without one.
+        stopped: whether a callback had ended the training then.
+    """
+
+    def __init__(self, path: Path, callbacks: Sequence[Any] = ()):
+        super().__init__(str(path.parent), delete_checkpoint=False)
+        self.path = path
+        self.callbacks = list(callbacks)
+        self._torch_states: list[np.ndarray] = []
+        self.epoch, self.stopped = 0, False
+        if path.exists():
+            state = self._read()[0]
+            self.epoch, self.stopped = state["epoch"], state["stopped"]
+
+    def _read(self) -> tuple[dict[str, Any], list[np.ndarray]]:
+        try:
+            with zipfile.ZipFile(self.path) as archive:
+                # NumPy looks at no checksum of an array that it was told is
+                # shorter than it is.
+                if damaged := archive.testzip():
+                    raise zipfile.BadZipFile(f"{damaged} is damaged")
+            with np.load(self.path, allow_pickle=False) as file:
+                state = json.loads(str(file["state"]))
+                arrays = [file[f"a{i}"] for i in range(state["arrays"])]
+        except _UNREADABLE as error:
+            raise InputError(
+                f"the backup {self.path} cannot be read ({error}); remove the "
+                "folder and start the run again"
+            ) from error
+        return state, arrays
+
+    def _variables(self) -> list[Any]:
+        optimizer = self.model.optimizer
+        if not optimizer.built:
+            optimizer.build(self.model.trainable_variables)
+        # A model's variables include those of its seed generators.
+        return [*self.model.variables, *optimizer.variables]
+
+    def _save_model(self) -> None:
+        arrays = [keras.ops.convert_to_numpy(v) for v in self._variables()]
+        count = len(arrays)
+        state = {
+            "epoch": self._current_epoch,
+            "stopped": bool(self.model.stop_training),
+            "variables": count,
+            "callbacks": [_state_of(c, arrays) for c in self.callbacks],
+            "torch": _encode(_get_torch_states(), arrays),
+        }
+        state["arrays"] = len(arrays)
+        named = {f"a{i}": array for i, array in enumerate(arrays)}
+        with files.replacing(self.path) as partial, partial.open("wb") as file:
+            np.savez(file, state=np.array(json.dumps(state)), **named)
+
+    def _load_model(self) -> None:
+        if not self.path.exists():
+            return
+        state, arrays = self._read()
+        variables = self._variables()
+        shapes = [tuple(v.shape) for v in variables]
+        if [a.shape for a in arrays[: state["variables"]]] != shapes:
+            raise InputError(
+                f"the backup {self.path} belongs to a different model; "
+                "choose another output folder"
+            )
+        for variable, array in zip(variables, arrays, strict=False):
+            variable.assign(array)
+        for callback, values in zip(
+            self.callbacks, state["callbacks"], strict=True
+        ):
+            for name, value in values.items():
+                setattr(callback, name, _decode(value, arrays))
+        self._torch_states = _decode(state["torch"], arrays)
+
+    def on_train_batch_begin(self, batch, logs=None):
+        # Not earlier: the data loader has just drawn a number of its own.
+        _set_torch_states(self._torch_states)
+        self._torch_states = []
+
+
+def _get_torch_states() -> list[np.ndarray]:
+    """The states of torch's own random generators, one per device.
+
+    Keras 3.15 uses them for dropout where a layer was given no seed. Drop
+    this when `test_random_numbers_and_callbacks_go_on` passes without.
+    """
+    if keras.backend.backend() != "torch":
+        return []
+    import torch
+
+    states = [torch.get_rng_state(), *torch.cuda.get_rng_state_all()]
+    return [state.numpy() for state in states]
+
+
+def _set_torch_states(states: list[np.ndarray]) -> None:
+    if states:
+        import torch
+
+        cpu, *cuda = map(torch.from_numpy, states)
+        torch.set_rng_state(cpu)
+        torch.cuda.set_rng_state_all(cuda)
+
+
+def _state_of(callback: Any, arrays: list[np.ndarray]) -> dict[str, Any]:
+    """The attributes that are state; arrays move to the end of `arrays`."""
+    state = {}
+    for name, value in vars(callback).items():
+        if name not in ("params", "_model") and not isinstance(value, str):
+            try:
+                state[name] = _encode(value, arrays)
+            except TypeError:  # A file, a function: rebuilt, not restored.
+                continue
+    return state
+
+
+def _encode(value: Any, arrays: list[np.ndarray]) -> Any:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        arrays.append(value)
+        return {"array": len(arrays) - 1}
+    if isinstance(value, (list, tuple)):
+        return [_encode(item, arrays) for item in value]
+    if isinstance(value, dict) and all(isinstance(k, str) for k in value):
+        return {"dict": {k: _encode(v, arrays) for k, v in value.items()}}
+    raise TypeError(type(value))
+
+
+def _decode(value: Any, arrays: list[np.ndarray]) -> Any:
+    if isinstance(value, list):
+        return [_decode(item, arrays) for item in value]
+    if isinstance(value, dict):
+        if "array" in value:
+            return arrays[value["array"]]
+        return {k: _decode(v, arrays) for k, v in value["dict"].items()}
+    return value
