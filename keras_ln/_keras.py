@@ -13,6 +13,10 @@ from typing import Any
 import keras
 from keras.src.backend.common import AutocastScope, global_state
 
+# The mask that a layer has left with its output, or None. The tracers of JAX
+# take no attributes: Keras keeps their masks elsewhere.
+from keras.src.backend.common.masking import get_keras_mask as mask_of
+
 # keras.layers.RNN draws the dropout masks of a sequence before its loop, but
 # only for cells of this class.
 from keras.src.layers.rnn.dropout_rnn_cell import DropoutRNNCell
@@ -121,14 +125,6 @@ def layers_within(model: keras.layers.Layer) -> list[keras.layers.Layer]:
     test_reestimate_reaches_nested_layers notices a change.
     """
     return model._flatten_layers()
-
-
-def mask_of(x: Any) -> Any:
-    """The mask that a layer has left with its output, or None.
-
-    test_first_step_in_a_functional_model notices a change.
-    """
-    return getattr(x, "_keras_mask", None)
 
 
 def of_session(name: str, make: Callable[[], Any]) -> Any:
