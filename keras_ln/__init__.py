@@ -5,8 +5,8 @@ import typing
 
 from keras_ln import _frameworks
 
-if _frameworks.reason() is not None:
-    raise ImportError(_frameworks.reason())
+if _reason := _frameworks.reason():
+    raise ImportError(_reason)
 
 from keras_ln.layers import (
     BNLSTM,

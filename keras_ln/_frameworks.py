@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 _FRAMEWORKS = ("tensorflow", "jax", "torch")
+_VARIABLE = "by KERAS_BACKEND"
 
 
 def reason() -> str | None:
@@ -28,18 +29,19 @@ def reason() -> str | None:
     if name not in _FRAMEWORKS or name in found:
         return None
     lines = " or ".join(f"KERAS_BACKEND={other}" for other in found)
+    # The variable wins over the file.
+    in_file = f"; or `backend` in {_file()}" if place != _VARIABLE else ""
     return (
         f"Keras would run on {name}, {place}, which is not installed here. Set "
         f"the environment variable {lines} before Keras is imported, in Python "
-        f'with os.environ["KERAS_BACKEND"] = "{found[0]}"; or `backend` in '
-        f"{_file()}."
+        f'with os.environ["KERAS_BACKEND"] = "{found[0]}"{in_file}.'
     )
 
 
 def _choice() -> tuple[str, str]:
     """The framework that Keras will choose, and what decides it."""
     if name := os.environ.get("KERAS_BACKEND"):
-        return name, "by KERAS_BACKEND"
+        return name, _VARIABLE
     try:
         return json.loads(_file().read_text())["backend"], "by keras.json"
     except (OSError, ValueError, KeyError, TypeError):
@@ -51,7 +53,8 @@ def _file() -> Path:
     if "KERAS_HOME" in os.environ:
         folder = Path(os.environ["KERAS_HOME"])
     else:
-        home = Path.home()
+        # Not Path.home(), which raises where nobody knows the user.
+        home = Path(os.path.expanduser("~"))
         folder = (home if os.access(home, os.W_OK) else Path("/tmp")) / ".keras"
     return folder.expanduser() / "keras.json"
 

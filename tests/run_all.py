@@ -194,7 +194,7 @@ def docs():
 def exports(*options, **environment):
     """What exporters write, on three backends, and ONNX with its runtime.
 
-    The packages for ONNX are not among those of the tests.
+    The tests' packages do not include the ones for ONNX.
     """
     with tempfile.TemporaryDirectory() as folder:
         python = on_top_of_this(folder, *ONNX)

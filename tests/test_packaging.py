@@ -196,6 +196,8 @@ def test_import_says_which_framework_to_choose(
     assert message.startswith(f"Keras would run on {missing}, which is not in")
     for name in FRAMEWORKS:
         assert (f"KERAS_BACKEND={name}" in message) == (name in others)
+    # The file changes nothing where the variable is set.
+    assert (str(tmp_path) in message) == (not variable)
 
 
 @pytest.mark.parametrize("start", ["", "import keras\n"])

@@ -22,10 +22,10 @@ _trace_state = (
     or jax.core.get_opaque_trace_state
 )
 _NO_FORWARD_MODE = (
-    "{} has a gradient written by hand, a jax.custom_vjp, through which JAX "
-    "has no forward-mode derivatives (jax.jvp, jax.jacfwd, jax.linearize). "
-    "Make a recurrent layer with use_fused=False, or run any layer inside "
-    "`with keras_ln.ops.portable():`."
+    "{} has no forward-mode derivatives (jax.jvp, jax.jacfwd, jax.linearize) "
+    "on JAX: its gradient is written by hand, as a jax.custom_vjp. Run it "
+    "inside `with keras_ln.ops.portable():`, or, if it is recurrent, make it "
+    "with use_fused=False."
 )
 
 
@@ -77,8 +77,9 @@ def scan(step, init, xs, *, reverse=False):
 
 def _mesh_is_explicit():
     """Whether types tell how arrays are spread, as with `jax.make_mesh`."""
-    # Meshes with such axes came in 0.6; test_explicit_mesh notices.
-    if not hasattr(jax.sharding, "get_abstract_mesh"):
+    # Older versions cannot spread arrays over such axes;
+    # test_shard_map_and_explicit_mesh notices.
+    if not hasattr(jax.sharding, "reshard"):
         return False
     mesh = jax.sharding.get_abstract_mesh()
     return jax.sharding.AxisType.Explicit in (mesh.axis_types or ())
@@ -86,8 +87,9 @@ def _mesh_is_explicit():
 
 def _sharded_alike(step, init, xs):
     """The carry, zeros for example, spread as what comes back from a step."""
-    row = jax.tree.map(lambda x: x[0], xs)
-    carry, _ = jax.eval_shape(step, init, row)
+    carry, _ = jax.eval_shape(
+        lambda init, xs: step(init, jax.tree.map(lambda x: x[0], xs)), init, xs
+    )
     return jax.tree.map(
         lambda x, new: jax.sharding.reshard(x, new.sharding), init, carry
     )

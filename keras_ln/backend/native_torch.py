@@ -212,7 +212,7 @@ class _Pieces:
 
     def __init__(self):
         self.bytes = 0
-        self._pieces = collections.deque()
+        self._pieces: collections.deque = collections.deque()
         self._lock = threading.Lock()
 
     def __len__(self):

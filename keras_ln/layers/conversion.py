@@ -97,6 +97,11 @@ def with_layer_norm(
                 " For a single layer use "
                 f"keras_ln.{ours.__name__}.from_config(layer.get_config())."
             )
+        elif isinstance(model, keras.layers.Wrapper):
+            advice = (
+                " Put the layer into a model: keras.Sequential("
+                "[keras.Input(...), layer])."
+            )
         raise ValueError(
             "with_layer_norm takes functional and Sequential models: it cannot "
             "see how others call their layers. Received: "

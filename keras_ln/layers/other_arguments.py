@@ -1,9 +1,10 @@
 """Arguments that our layers do not have: of other libraries, and misspelled."""
 
-import difflib
 import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+from keras_ln.ops import arguments
 
 # What TensorFlow-Addons calls arguments that ours have too.
 TFA_NAMES = {
@@ -48,10 +49,9 @@ def refuse(owner: str, names: Iterable[str]) -> None:
 
 
 def refuse_misspelled(layer_class: type, names: Iterable[str]) -> None:
-    """`ValueError` for names that are almost those of arguments.
+    """`ValueError` for a name that is nearly an argument's.
 
-    What is like none of them is for Keras, which knows more names than a
-    signature says, to take or to refuse.
+    Other names go on to Keras, which takes more than a signature shows.
     """
     known = {
         name
@@ -62,8 +62,7 @@ def refuse_misspelled(layer_class: type, names: Iterable[str]) -> None:
     for name in names:
         if name in known:
             continue
-        for near in difflib.get_close_matches(name, sorted(known), 1, 0.75):
+        if hint := arguments.nearest(name, known):
             raise ValueError(
-                f"{layer_class.__name__} has no argument `{name}`. Did you "
-                f"mean `{near}`?"
+                f"{layer_class.__name__} has no argument `{name}`.{hint}"
             )

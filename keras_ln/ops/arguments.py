@@ -4,9 +4,10 @@ Each function returns the value in its plain Python type, or raises an error
 that names the argument, what was expected and what was received.
 """
 
+import difflib
 import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
@@ -305,6 +306,12 @@ def check_time_mask(mask: Any, shape: Sequence[int | None]) -> Any:
 def may_equal(size: int | None, wanted: int | None) -> bool:
     """Whether two sizes are equal, or may be where one is unknown."""
     return size is None or wanted is None or size == wanted
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A question that names the argument most like `name`, or ""."""
+    found = difflib.get_close_matches(name, sorted(known), 1, 0.75)
+    return f" Did you mean `{found[0]}`?" if found else ""
 
 
 def _is_real(value: Any) -> bool:

@@ -48,7 +48,7 @@ def run(page, blocks):
 
 def extras(page):
     """The extras that a guide names, other than frameworks."""
-    # Other pages name those of examples and of contributors.
+    # Other pages name extras for examples and for contributors.
     if not page.startswith("docs/guides/"):
         return ()
     text = (ROOT / page).read_text(encoding="utf-8")

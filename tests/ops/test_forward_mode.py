@@ -170,7 +170,7 @@ else:
         def derivative():
             return jax.jvp(layer, (X,), (DIRECTION,))[1]
 
-        way_out = f"{name}.*custom_vjp.*forward-mode.*use_fused=False.*portable"
+        way_out = f"{name}.*forward-mode.*custom_vjp.*portable.*use_fused=False"
         for ask in (
             derivative,
             lambda: jax.jacfwd(layer)(X),

@@ -202,6 +202,8 @@ def test_an_argument_that_is_not_there(op):
     message = rf"ops\.{name} has no argument `{other}`.*: {other}=1"
     with pytest.raises(TypeError, match=message):
         op(**arguments, **add_own(op, arguments), **{other: 1})
+    with pytest.raises(TypeError, match="`go_backward`. Did you mean `go_back"):
+        op(**arguments, **add_own(op, arguments), go_backward=True)
 
 
 @EVERY_OP

@@ -6,6 +6,7 @@ import threading
 import keras
 import numpy as np
 import pytest
+from backend_gradients import BACKEND
 from descriptors import randomize
 
 import keras_ln
@@ -51,6 +52,46 @@ def test_eight_threads_see_what_one_sees():
     assert abs(right[0] - right[1]).max() > 1e-3
     for k, found in results:
         np.testing.assert_array_equal(found, right[k])
+
+
+if BACKEND == "tensorflow":
+
+    def penalty_of(layer):
+        import tensorflow as tf
+
+        def gradients(x):
+            with tf.GradientTape() as outer:
+                outer.watch(x)
+                with tf.GradientTape() as inner:
+                    inner.watch(x)
+                    loss = tf.reduce_sum(layer(x, training=True) ** 2)
+                penalty = tf.reduce_sum(inner.gradient(loss, x) ** 2)
+            return outer.gradient(penalty, x)
+
+        return tf, gradients, tf.random.stateless_normal((2, 4, 3), (0, 1))
+
+    def test_four_threads_trace_second_derivatives_of_one_layer():
+        """Two of them for XLA."""
+        tf, gradients, x = penalty_of(keras_ln.LNLSTM(5))
+        right = gradients(x)
+        barrier = threading.Barrier(4)
+
+        def work(number):
+            program = tf.function(gradients, jit_compile=bool(number % 2))
+            barrier.wait()
+            return program(x)
+
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            for found in pool.map(work, range(4)):
+                np.testing.assert_allclose(found, right, rtol=1e-3, atol=1e-4)
+
+    def test_a_program_inside_one_that_is_compiled():
+        """After it was run by itself: its trace serves both."""
+        tf, gradients, x = penalty_of(keras_ln.LNGRU(5))
+        program = tf.function(gradients)
+        right = program(x)
+        found = tf.function(lambda x: program(x), jit_compile=True)(x)
+        np.testing.assert_allclose(found, right, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.slow

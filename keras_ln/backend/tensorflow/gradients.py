@@ -1,6 +1,7 @@
 """``custom_vjp`` and ``jacobian`` of the contract, on TensorFlow."""
 
 import functools
+import threading
 
 import tensorflow as tf
 
@@ -100,9 +101,6 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
         backward, jit_compile=jit_compile, autograph=False
     )
 
-    # A function, because TensorFlow's forward mode cannot differentiate a
-    # custom gradient inside the gradient of another one (2.21).
-    @functools.partial(tf.function, autograph=False)
     def vjp(args, residuals, cotangents):
         """``backward``, made differentiable in args and cotangents."""
         box = {}
@@ -130,6 +128,11 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
         flat = first_order(*tensors_in((args, cotangents)))
         return fill(box["gradients"], tf.nest.flatten(flat))
 
+    # Functions, because TensorFlow's forward mode cannot differentiate a
+    # custom gradient inside the gradient of another one (2.21).
+    eager_vjp = tf.function(vjp, autograph=False)
+    traced_vjp = _ForEachThread(vjp)
+
     def op(*args):
         args = tf.nest.map_structure(tensor_or_none, args)
         if has_tangents(tensors_in(args)):
@@ -147,7 +150,9 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
 
             def gradient(*cotangents):
                 dense = _densified(cotangents, tensors_in(outputs))
-                return vjp(fill(args, leaves), residuals, fill(outputs, dense))
+                eager = tf.executing_eagerly()
+                run = eager_vjp if eager else traced_vjp.function
+                return run(fill(args, leaves), residuals, fill(outputs, dense))
 
             return tensors_in(outputs), gradient
 
@@ -155,6 +160,18 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
         return fill(box["outputs"], tf.nest.flatten(flat))
 
     return tf.autograph.experimental.do_not_convert(op)
+
+
+class _ForEachThread(threading.local):
+    """A `tf.function` in each thread, for programs that are being traced.
+
+    TensorFlow builds the gradient of a function that a program calls when the
+    program asks for it. It enters the function's graph then, and takes no lock
+    (2.21): threads that trace at once must not share the function.
+    """
+
+    def __init__(self, function):
+        self.function = tf.function(function, autograph=False)
 
 
 def _gradients(function, leaves, cotangents):

@@ -40,8 +40,9 @@ class BNLSTM(BaseRNN):
     step and updates the moving statistics with them; inference normalises with
     the moving statistics, beyond `max_steps` with those of the last step that
     has any. Steps are counted in the order of processing, from `first_step`
-    on. With `stateful` they are counted from call to call, as the last of
-    `states`, which `reset_state` sets to zero. Steps beyond `max_steps`, steps
+    on. With `stateful` they are counted from call to call, in the last of
+    `states`, an int32 scalar beside h and c, which `reset_state` sets to zero.
+    Steps beyond `max_steps`, steps
     that are masked in every row, and statistics that are not finite do not
     update the moving statistics.
 
@@ -59,12 +60,12 @@ class BNLSTM(BaseRNN):
     Call arguments:
         training: whether to use, and to record, the statistics of the batch;
             and whether dropout is on, and zoneout chooses.
-        first_step: how many steps of the sequences came before this call, so
-            that its first step has the statistics of that index: an int, or
-            an integer tensor () of any value, where less than 0 counts as 0.
-            None is 0, or with `stateful` and no `initial_state` the layer's
-            own count. Given, it keeps the mask that the sequences carry,
-            which Keras drops when a call has several tensors.
+        first_step: how many steps of the sequences came before this call: an
+            int >= 0, or an integer tensor () (negative values count as 0).
+            The first step then uses the statistics of that index. None is 0,
+            or the layer's own count if it is `stateful` and gets no
+            `initial_state`. A call that gives it uses the mask that the
+            sequences carry, which Keras drops when a call has several tensors.
 
     Source: Cooijmans et al., "Recurrent Batch Normalization" (2016).
 

@@ -53,7 +53,9 @@ def implementation(layer: Any) -> tuple[str, dict[str, str]]:
     - "loop": the cell's step over time, differentiated by the framework.
 
     `use_fused`, `unroll`, activations and overridden methods of the layer
-    decide, and `portable()`.
+    decide, `portable()`, and whether torch.compile reads the program. For
+    forward mode JAX needs "loop"; TensorFlow and torch take ordinary
+    operations by themselves.
 
     Args:
         layer: a recurrent layer of keras_ln, built or not.

@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypedDict, TypeVar
 
+from keras_ln.ops import arguments
 from keras_ln.ops.cells.types import Switch
 from keras_ln.ops.recurrence import zoneout
 from keras_ln.ops.recurrence.api import run
@@ -78,7 +79,8 @@ def sequence_op(function: Callable[_P, _R]) -> Callable[_P, _R]:
             if name not in known:
                 raise TypeError(
                     f"keras_ln.ops.{function.__name__} has no argument "
-                    f"`{name}`. Received: {name}={kwargs[name]!r}"
+                    f"`{name}`.{arguments.nearest(name, known)} Received: "
+                    f"{name}={kwargs[name]!r}"
                 )
         return function(*args, **kwargs)
 
