@@ -21,21 +21,37 @@ PAGES = pages.pages()
 # Code that does not run here, by its page and first line, and why.
 ELSEWHERE = {
     ("docs/guides/devices.md", "import keras"): "it changes the whole process",
-    ("docs/guides/devices.md", "keras.distribution.initialize("): "machines",
-    ("docs/guides/devices.md", "import tensorflow as tf"): "TensorFlow alone",
-    ("docs/guides/export.md", 'model.export("folder")'): "TensorFlow alone",
-    ("docs/guides/export.md", "with keras_ln.ops.portable():"): "exporters",
-    ("docs/replace.md", "import json"): "a file of TensorFlow-Addons",
-    ("docs/replace.md", 'model.get_layer("dense").set_weights('): "the same",
+    (
+        "docs/guides/devices.md",
+        "keras.distribution.initialize(",
+    ): "it needs two machines",
+    ("docs/guides/devices.md", "import torch"): "it needs two processes",
+    (
+        "docs/guides/devices.md",
+        "import tensorflow as tf",
+    ): "only TensorFlow has it",
+    (
+        "docs/guides/export.md",
+        'model.export("folder")',
+    ): "only TensorFlow has it",
+    (
+        "docs/guides/export.md",
+        "with keras_ln.ops.portable():",
+    ): "it needs the packages of the exporters",
+    ("docs/replace.md", "import json"): "it needs a file of TensorFlow-Addons",
+    (
+        "docs/replace.md",
+        'model.get_layer("dense").set_weights(',
+    ): "the file of the block before it",
     (
         "docs/replace.md",
         "layer = keras_ln.LNLSTM(units, center=False, zoneout=0.1)",
-    ): "haste",
-    ("docs/replace.md", "import numpy as np"): "tf_keras",
+    ): "haste is not installed",
+    ("docs/replace.md", "import numpy as np"): "tf_keras is not installed",
     (
         "docs/replace.md",
         "new = build_model_with_keras_3()",
-    ): "a model's weights",
+    ): "the weights of the block before it",
 }
 
 

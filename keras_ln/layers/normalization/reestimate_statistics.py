@@ -45,8 +45,9 @@ def reestimate_statistics(
     its calls are averaged too. A model without batch normalization is
     left alone.
 
-    All other weights and states, and the layers' momentum, are afterwards
-    what they were. If anything fails on the way, so are the statistics.
+    Stateful layers start from states of zero. All other weights and states,
+    and the layers' momentum, are afterwards what they were. If anything fails
+    on the way, so are the statistics.
 
     Args:
         model: a built model.
@@ -170,20 +171,21 @@ def _everything_restored(
     """Inside, layers record plain averages; nothing else changes."""
     owners = {id(a.owner): a.owner for a in averages}.values()
     # Keras does not count the states of stateful layers as variables.
-    states = keras.tree.flatten(
-        [getattr(layer, "states", None) for layer in layers_within(model)]
-    )
-    variables = [
-        (v, _snapshot(v))
-        for v in [*model.variables, *states]
-        if isinstance(v, keras.Variable)
+    states = [
+        state
+        for layer in layers_within(model)
+        for state in keras.tree.flatten(getattr(layer, "states", None))
+        if isinstance(state, keras.Variable)
     ]
+    variables = [(v, _snapshot(v)) for v in [*model.variables, *states]]
     attributes = {
         **dict.fromkeys(("momentum", "dropout", "recurrent_dropout"), 0.0),
         "zoneout_chooses": False,
     }
     with contextlib.ExitStack() as stack:
         stack.callback(_restore, variables)
+        for state in states:
+            state.assign(keras.ops.zeros_like(state.value))
         for owner in owners:
             for name, value in attributes.items():
                 if hasattr(owner, name):

@@ -1,0 +1,288 @@
+"""Sequences in pieces: which step's statistics BNLSTM begins with."""
+
+import keras
+import numpy as np
+import pytest
+from backend_gradients import BACKEND, forward
+from descriptors import BY_NAME, B, D, T, U
+from recurrence import MASKS, Problem, compare
+from tolerances import FLOAT32_VALUES, FLOAT64
+
+import keras_ln
+
+BNLSTM = BY_NAME["BNLSTM"]
+
+
+def to_numpy(x):
+    return keras.ops.convert_to_numpy(x)
+
+
+def pieces(problem, layer):
+    """Outputs of two calls, the second going on from the first."""
+    first = slice(1, T) if layer.go_backwards else slice(0, T - 1)
+    second = slice(0, 1) if layer.go_backwards else slice(T - 1, T)
+    outputs, states = [], {}
+    for piece in (first, second):
+        mask = problem.mask
+        y, *new = layer(
+            problem.x[:, piece],
+            mask=None if mask is None else mask[:, piece],
+            training=problem.training,
+            **states,
+        )
+        outputs.append(to_numpy(y))
+        if not layer.stateful:
+            states = {"initial_state": new, "first_step": T - 1}
+    return np.concatenate(outputs, axis=1)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(
+    "case",
+    [
+        {},
+        {"mask": "middle", "use_fused": False},
+        {"mask": "row", "go_backwards": True},
+        {"max_steps": 2, "go_backwards": True, "use_fused": False},
+        {"max_steps": 7},
+        {"normalize": ("kernel",), "unroll": True},
+    ],
+    ids=str,
+)
+def test_pieces_are_the_whole(case, training):
+    """Each step uses the statistics of its place in the whole sequence."""
+    arguments = {"max_steps": T, "momentum": 0.5, **case}
+    mask = MASKS[arguments.pop("mask", "none")]
+    arguments |= {"return_sequences": True, "return_state": True}
+    problem = Problem(BNLSTM, arguments, mask=mask, training=training)
+    whole = problem.layer()
+    expected = problem.outputs(whole)[0]
+    for stateful in (True, False):
+        layer = problem.layer(stateful=stateful)
+        found = pieces(problem, layer)
+        np.testing.assert_allclose(found, expected, **FLOAT64)
+        for mine, other in zip(layer.weights, whole.weights, strict=True):
+            np.testing.assert_allclose(
+                to_numpy(mine), to_numpy(other), err_msg=mine.name, **FLOAT64
+            )
+
+
+@pytest.mark.parametrize("first_step", [1, 3, 2**31 - 1])
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"training": True},
+        {"use_fused": False, "mask": "middle"},
+        {"go_backwards": True, "max_steps": 5, "mask": "left"},
+        {"training": True, "use_fused": False, "max_steps": 5},
+    ],
+    ids=str,
+)
+def test_first_step_against_the_oracle(case, first_step):
+    """Values, gradients and moving statistics; a number and a tensor."""
+    case = {"mask": "none", "training": False, "max_steps": T, **case}
+    mask, training = MASKS[case.pop("mask")], case.pop("training")
+    problem = Problem(
+        BNLSTM,
+        {"momentum": 0.5, **case},
+        mask=mask,
+        training=training,
+        given_states=True,
+    )
+    outputs, gradients, (_, moving) = problem.expected(
+        problem.layer(), first_step=first_step
+    )
+    layer = problem.layer()
+    compare(
+        problem.run(layer, first_step=np.int32(first_step)), outputs, gradients
+    )
+    other = problem.layer()
+    call = {"initial_state": problem.states, "mask": mask}
+    y = other(problem.x, **call, training=training, first_step=first_step)
+    np.testing.assert_allclose(to_numpy(y), outputs[0], **FLOAT64)
+    for name, value in moving.items():
+        for twin in (layer.cell, other.cell):
+            np.testing.assert_allclose(
+                to_numpy(getattr(twin, name)), value, err_msg=name, **FLOAT64
+            )
+
+
+def test_first_step_of_the_function():
+    problem = Problem(BNLSTM, {"return_sequences": True}, given_states=True)
+    layer = problem.layer()
+    weights = {w.name: w for w in layer.cell.weights if "seed" not in w.name}
+    (expected,), _ = problem.oracle(problem.arrays(layer), first_step=2)
+    for first_step in (2, np.array(2), keras.ops.convert_to_tensor(2, "uint8")):
+        _, found, *_ = keras_ln.ops.bn_lstm(
+            problem.x,
+            problem.states,
+            weights,
+            learn=False,
+            first_step=first_step,
+        )
+        np.testing.assert_allclose(to_numpy(found), expected, **FLOAT64)
+
+
+@pytest.mark.compiled
+def test_a_tensor_as_first_step_traces_once():
+    problem = Problem(BNLSTM, {}, given_states=True)
+    layer = problem.layer()
+    traces = []
+    run = layer.run
+    object.__setattr__(
+        layer, "run", lambda *a, **k: traces.append(1) or run(*a, **k)
+    )
+    compiled = forward(layer)
+    for first_step in (0, 1, 2):
+        (found,) = compiled(
+            problem.x,
+            initial_state=problem.states,
+            first_step=np.array(first_step, "int32"),
+        )
+        (expected,), _ = problem.oracle(
+            problem.arrays(layer), first_step=first_step
+        )
+        np.testing.assert_allclose(found, expected, **FLOAT64)
+    assert len(traces) == (3 if BACKEND == "torch" else 1)
+
+
+@pytest.mark.compiled
+def test_stateful_in_a_compiled_function():
+    """JAX's functions keep no states, those of Keras' layers neither."""
+    problem = Problem(BNLSTM, {"return_sequences": True})
+    whole = problem.outputs(problem.layer())[0]
+    layer = problem.layer(stateful=True)
+    call = layer
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        call = tf.function(layer)
+    found = [to_numpy(call(problem.x[:, :2])), to_numpy(call(problem.x[:, 2:]))]
+    np.testing.assert_allclose(np.concatenate(found, axis=1), whole, **FLOAT64)
+
+
+def test_first_step_in_a_functional_model(tmp_path):
+    """As an input and as a constant; the mask of the sequences stays."""
+    words = keras.Input((None,), dtype="int32")
+    step = keras.Input(batch_shape=(), dtype="int32", name="step")
+    x = keras.layers.Embedding(5, D, mask_zero=True)(words)
+    layer = keras_ln.BNLSTM(U, max_steps=T)
+    model = keras.Model([words, step], [layer(x, first_step=step), layer(x)])
+    fixed = keras.Model(words, layer(x, first_step=2))
+    rng = np.random.default_rng(0)
+    for variable in layer.non_trainable_variables:
+        if "moving" in variable.name:
+            variable.assign(rng.uniform(0.5, 1.5, variable.shape))
+    ids = np.array([[1, 2, 0, 0], [3, 4, 1, 2]])
+    for name, old in (("model", model), ("fixed", fixed)):
+        old.save(tmp_path / f"{name}.keras")
+    model, fixed = (
+        keras.saving.load_model(tmp_path / f"{name}.keras")
+        for name in ("model", "fixed")
+    )
+    expected = to_numpy(fixed(ids))
+    tensor = keras.ops.convert_to_tensor
+    found, other = model([tensor(ids), tensor(2, "int32")])
+    np.testing.assert_allclose(to_numpy(found), expected, **FLOAT32_VALUES)
+    assert abs(to_numpy(other) - expected).max() > 1e-3
+    padded = to_numpy(fixed(np.pad(ids, ((0, 0), (0, 1)))))
+    np.testing.assert_allclose(padded, expected, **FLOAT32_VALUES)
+    found, _ = model([tensor(np.pad(ids, ((0, 0), (0, 1)))), tensor(2)])
+    np.testing.assert_allclose(to_numpy(found), expected, **FLOAT32_VALUES)
+
+
+def test_first_step_keeps_the_mask_in_a_compiled_function():
+    words = keras.Input((None,), dtype="int32")
+    step = keras.Input(batch_shape=(), dtype="int32")
+    x = keras.layers.Embedding(5, D, mask_zero=True)(words)
+    layer = keras_ln.BNLSTM(U, max_steps=T)
+    model = keras.Model([words, step], layer(x, first_step=step))
+    ids = np.array([[1, 2], [3, 4]], "int32")
+    if BACKEND == "jax":
+        import jax
+
+        state = [
+            [variable.value for variable in variables]
+            for variables in (
+                model.trainable_variables,
+                model.non_trainable_variables,
+            )
+        ]
+        run = jax.jit(model.stateless_call)
+
+        def call(inputs):
+            return run(*state, inputs)[0]
+
+    elif BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        call = tf.function(model)
+    else:
+        call = model
+    step = keras.ops.convert_to_tensor(1, "int32")
+    found, padded = (
+        to_numpy(call([keras.ops.convert_to_tensor(x), step]))
+        for x in (ids, np.pad(ids, ((0, 0), (0, 1))))
+    )
+    np.testing.assert_allclose(padded, found, **FLOAT32_VALUES)
+
+
+def test_the_count_is_a_state(tmp_path):
+    """Not in files, kept by a conversion, set to zero with the others."""
+    problem = Problem(BNLSTM, {"return_sequences": True, "stateful": True})
+    inputs = keras.Input(batch_shape=problem.shape[:1] + (None, D))
+    # Not tanh, which Keras computes in float32 on JAX.
+    lstm = keras.layers.LSTM(U, activation="softsign", dtype="float64")
+    model = keras.Sequential([inputs, problem.layer(), lstm])
+    first, second = problem.x[:, :2], problem.x[:, 2:]
+    model(first)
+    clone = keras_ln.with_layer_norm(model, ())
+    kept = [to_numpy(state).copy() for state in model.layers[0].states]
+    assert len(kept) == 3 and kept[-1] == 2
+    keras_ln.reestimate_statistics(clone, problem.x, batch_size=B)
+    for state, value in zip(clone.layers[0].states, kept, strict=True):
+        np.testing.assert_array_equal(to_numpy(state), value)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    clone = keras_ln.with_layer_norm(model, ())
+    expected = to_numpy(model(second))
+    found = to_numpy(clone(second))
+    np.testing.assert_allclose(found, expected, **FLOAT64)
+    assert abs(to_numpy(loaded(second)) - expected).max() > 1e-3
+    for one in (model, loaded):
+        one.layers[0].reset_state()
+        one(first)
+        np.testing.assert_allclose(to_numpy(one(second)), expected, **FLOAT64)
+
+
+def test_a_stateful_layer_is_told_where_to_begin():
+    """Its own count serves its own states."""
+    problem = Problem(BNLSTM, {"stateful": True}, given_states=True)
+    layer = problem.layer()
+    for _ in range(2):
+        (expected,), _ = problem.oracle(problem.arrays(layer))
+        found = problem.outputs(layer)[0]
+        np.testing.assert_allclose(found, expected, **FLOAT64)
+    layer(problem.x[:, :1], initial_state=problem.states, first_step=1)
+    found = layer(problem.x[:, 1:])
+    (expected,), _ = problem.oracle(problem.arrays(layer), first_step=1)
+    np.testing.assert_allclose(to_numpy(found), expected, **FLOAT64)
+
+
+def test_statistics_are_taken_from_the_first_step():
+    """Whatever the layer saw before, which it goes on from afterwards."""
+    problem = Problem(BNLSTM, {"stateful": True})
+    found = []
+    for steps in (0, 2):
+        inputs = keras.Input(batch_shape=problem.shape[:1] + (None, D))
+        model = keras.Sequential([inputs, problem.layer()])
+        if steps:
+            model(problem.x[:, :steps])
+        kept = [to_numpy(state).copy() for state in model.layers[0].states]
+        assert kept[-1] == steps
+        keras_ln.reestimate_statistics(model, problem.x, batch_size=B)
+        for state, value in zip(model.layers[0].states, kept, strict=True):
+            np.testing.assert_array_equal(to_numpy(state), value)
+        found.append(model.layers[0].get_weights())
+    for fresh, used in zip(*found, strict=True):
+        np.testing.assert_allclose(used, fresh, **FLOAT64)
