@@ -49,7 +49,7 @@ def test_a_comparison_writes_everything(tmp_path, monkeypatch, capsys):
     flags = [*SMOKE, "--compare", "--epochs", "3", "--output-dir", str(folder)]
     assert script.main(flags) == 0
     out = capsys.readouterr().out
-    assert "| order accuracy (%) | updates to the best recall of layer |" in out
+    assert "| order accuracy (%) | updates to a held-out loss of 1000 |" in out
     assert (folder / "comparison.png").stat().st_size > 10_000
     run = folder / "layer-seed-0"
     assert (run / "curves.png").exists()
