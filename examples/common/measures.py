@@ -10,6 +10,11 @@ if TYPE_CHECKING:
     from common.plotting import Run
 
 
+# The smallest NLL of an example that float32 tells from 0: next to 1 its
+# numbers are this far apart.
+RESOLUTION = 2.0**-24
+
+
 @dataclasses.dataclass(frozen=True)
 class Measure:
     """A number of a run.
@@ -24,11 +29,16 @@ class Measure:
 
 
 def mean(key: str, label: str, log: bool = False, sign: float = 1) -> Measure:
-    """The speed: a column of the history, over all evaluations of the run."""
+    """The speed: a column of the history, over all evaluations of the run.
+
+    With `log`, an NLL below `RESOLUTION`, such as 0, counts as that.
+    """
 
     def of(run):
         values = [sign * row[key] for row in run.rows]
-        return statistics.fmean(map(math.log10, values) if log else values)
+        if log:
+            values = [math.log10(max(value, RESOLUTION)) for value in values]
+        return statistics.fmean(values)
 
     return Measure(f"mean {'log10 of the ' * log}{label}", of)
 

@@ -2,6 +2,7 @@
 
 import importlib
 import itertools
+import math
 from pathlib import Path
 
 import numpy as np
@@ -164,6 +165,9 @@ def test_measures(tmp_path):
     assert NLL.of(run) == 3
     assert measures.first_updates(run, "loss", 10.0) == 20
     assert measures.first_updates(run, "loss", 0.5) is None
+    perfect = _run(tmp_path / "b", [1.0, 0.0])
+    smallest = measures.mean("loss", "loss", log=True).of(perfect)
+    assert smallest == pytest.approx(-12 * math.log10(2))
 
 
 def test_changes_are_paired():
