@@ -113,8 +113,10 @@ def report(
     groups = _groups(folder, record)
     rows = _rows(experiment, procedure, record, groups)
     files.write_csv(folder / "comparison.csv", rows)
-    seeds = dict.fromkeys(run["seed"] for run in record["runs"])
+    seeds = list(dict.fromkeys(run["seed"] for run in record["runs"]))
     numbers = ", ".join(map(str, seeds))
+    if len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1)):
+        numbers = f"{seeds[0]} to {seeds[-1]}"
     title = f"{record['title']}, seed{'s' * (len(seeds) > 1)} {numbers}"
     plotting.comparison(
         groups,
