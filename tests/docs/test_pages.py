@@ -20,38 +20,87 @@ DOCS = ROOT / "docs"
 PAGES = pages.pages()
 # Code that does not run here, by its page and first line, and why.
 ELSEWHERE = {
-    ("docs/guides/devices.md", "import keras"): "it changes the whole process",
     (
         "docs/guides/devices.md",
         "keras.distribution.initialize(",
     ): "it needs two machines",
-    ("docs/guides/devices.md", "import torch"): "it needs two processes",
-    (
-        "docs/guides/devices.md",
-        "import tensorflow as tf",
-    ): "only TensorFlow has it",
-    (
-        "docs/guides/export.md",
-        'model.export("folder")',
-    ): "only TensorFlow has it",
     (
         "docs/guides/export.md",
         "with keras_ln.ops.portable():",
-    ): "it needs the packages of the exporters",
-    ("docs/replace.md", "import json"): "it needs a file of TensorFlow-Addons",
-    (
-        "docs/replace.md",
-        'model.get_layer("dense").set_weights(',
-    ): "the file of the block before it",
+    ): "it needs the exporters' packages; `run_all.py exports` does the same",
     (
         "docs/replace.md",
         "layer = keras_ln.LNLSTM(units, center=False, zoneout=0.1)",
-    ): "haste is not installed",
+    ): ("haste is not installed"),
     ("docs/replace.md", "import numpy as np"): "tf_keras is not installed",
-    (
-        "docs/replace.md",
-        "new = build_model_with_keras_3()",
-    ): "the weights of the block before it",
+}
+MODEL = """
+import keras, keras_ln, numpy as np
+def build_model():
+    sizes = [keras.Input((5, 3)), keras_ln.LNLSTM(4), keras.layers.Dense(1)]
+    return keras.Sequential(sizes)
+x, y = np.ones((4, 5, 3), "float32"), np.ones((4, 1), "float32")
+"""
+# Code that runs alone, by its page and first line: the backend (None: each),
+# what stands before it and after it, as users have it.
+ALONE = {
+    ("docs/guides/devices.md", "import keras"): (
+        "jax",
+        "",
+        MODEL + "model = build_model()\n"
+        'model.compile("sgd", "mse")\nmodel.fit(x, y)\n'
+        "import jax\nassert jax.device_count() == 2\n"
+        "kernel = model.weights[0].value\n"
+        "assert len(kernel.sharding.device_set) == 2\n",
+    ),
+    ("docs/guides/devices.md", "import tensorflow as tf"): (
+        "tensorflow",
+        MODEL + "import tensorflow as tf\n"
+        "data = tf.data.Dataset.from_tensor_slices((x, y)).batch(2)\n",
+        "",
+    ),
+    ("docs/guides/devices.md", "import torch"): (
+        "torch",
+        MODEL + "import os, torch\nx = torch.ones(4, 5, 3)\n"
+        'os.environ |= {"RANK": "0", "WORLD_SIZE": "1"}\n'
+        'os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "0"}\n',
+        "assert tuple(outputs.shape) == (4, 1)\n"
+        "torch.distributed.destroy_process_group()\n",
+    ),
+    ("docs/guides/export.md", 'model.export("folder")'): (
+        "tensorflow",
+        MODEL + "model = build_model()\n",
+        "import tensorflow as tf\n"
+        'served = tf.saved_model.load("folder")\n'
+        "assert np.allclose(served.serve(x), model(x), atol=1e-6)\n",
+    ),
+    ("docs/replace.md", "import json"): (
+        None,
+        "import numpy as np\n"
+        "shapes = [(3, 16), (4, 16), 16, 16, 16, 16, 16, 4, 4]\n"
+        'old = {f"rnn/{k}": np.ones(s) for k, s in enumerate(shapes)}\n'
+        'old |= {"rnn/count": 9, "rnn/config": \'{"units": 4}\'}\n'
+        'np.savez("old_model.npz", **old)\n',
+        "assert np.all(layer.cell.get_weights()[0] == 1)\n",
+    ),
+    ("docs/replace.md", 'model.get_layer("dense").set_weights('): (
+        None,
+        MODEL + "model = keras.Sequential([keras.Input((3,)), "
+        'keras.layers.Dense(1, name="dense")])\n'
+        'old = {"dense/0": np.ones((3, 1)), "dense/1": y[0] + 1}\n'
+        'old["dense/count"] = 2\n',
+        "assert float(model(np.ones((1, 3)))[0, 0]) == 5\n",
+    ),
+    ("docs/replace.md", "new = build_model_with_keras_3()"): (
+        None,
+        MODEL + "def build_model_with_keras_3():\n"
+        "    lstm = keras.layers.LSTM(4)\n"
+        "    return keras.Sequential([keras.Input((5, 3)), lstm])\n"
+        "saved = build_model_with_keras_3().get_weights()\n"
+        'np.savez("weights.npz", *saved)\n',
+        "assert isinstance(normalized.layers[0], keras_ln.LNLSTM)\n"
+        "assert np.all(new.get_weights()[1] == saved[1])\n",
+    ),
 }
 
 
@@ -63,38 +112,68 @@ def load(name):
     return module
 
 
-# Pages that choose a backend run in a process that has not.
-CHOOSES = re.compile(r'^os\.environ\["KERAS_BACKEND"\] = ', re.MULTILINE)
-ALONE = [p for p in PAGES if any(CHOOSES.search(b) for _, b, _ in PAGES[p])]
+# Pages that choose a backend run there, in a process that has not chosen.
+CHOOSES = re.compile(r'^os\.environ\["KERAS_BACKEND"\] = "(\w+)"', re.MULTILINE)
+CHOSEN = {
+    page: match[1]
+    for page, blocks in PAGES.items()
+    for _, code, _ in blocks
+    if (match := CHOOSES.search(code))
+}
+BACKEND = os.environ["KERAS_BACKEND"]
 
 
-@pytest.mark.parametrize("page", ALONE)
-def test_code_on_pages_of_a_backend_runs(page, tmp_path):
-    code = "\n".join(code for _, code, _ in PAGES[page])
-    assert not any(indent or shown for indent, _, shown in PAGES[page])
+def run_alone(code, folder):
     # As users run it: the tests' JAX has float64.
-    environment = os.environ | {"JAX_ENABLE_X64": "0"}
+    environment = os.environ | {
+        "JAX_ENABLE_X64": "0",
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+    }
     subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True
+        [sys.executable, "-c", code], cwd=folder, env=environment, check=True
     )
 
 
-@pytest.mark.parametrize("page", sorted(PAGES.keys() - set(ALONE)))
+@pytest.mark.parametrize(
+    "place",
+    [
+        *(page for page, backend in CHOSEN.items() if backend == BACKEND),
+        *(place for place in ALONE if ALONE[place][0] in (BACKEND, None)),
+    ],
+    ids=str,
+)
+def test_code_that_needs_a_process_runs(place, tmp_path):
+    if place in ALONE:
+        _, before, after = ALONE[place]
+        code = before + blocks_elsewhere()[place] + after
+    else:
+        assert not any(indent or shown for indent, _, shown in PAGES[place])
+        code = "\n".join(code for _, code, _ in PAGES[place])
+    run_alone(code, tmp_path)
+
+
+@pytest.mark.parametrize("page", sorted(PAGES.keys() - CHOSEN.keys()))
 def test_code_on_pages_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pages.run(page, PAGES[page])
 
 
-def test_code_that_does_not_run_is_listed():
-    found = {
-        (path.relative_to(ROOT).as_posix(), line)
+def blocks_elsewhere():
+    """The code in {code-block}s, by page and first line."""
+    block = re.compile(
+        r"^```\{code-block\} python\n(([^\n]*)\n.*?)^```$",
+        re.MULTILINE | re.DOTALL,
+    )
+    return {
+        (path.relative_to(ROOT).as_posix(), match[2]): match[1]
         for path in DOCS.rglob("*.md")
         if "_build" not in path.parts
-        for line in re.findall(
-            r"^ *```\{code-block\} python\n *(.*)", path.read_text(), re.M
-        )
+        for match in block.finditer(path.read_text())
     }
-    assert found == set(ELSEWHERE)
+
+
+def test_code_that_does_not_run_is_listed():
+    assert blocks_elsewhere().keys() == ELSEWHERE.keys() | ALONE.keys()
 
 
 def test_extras_that_guides_name():
@@ -105,7 +184,8 @@ def test_extras_that_guides_name():
 def test_pages_have_code():
     """The test above can fail."""
     assert len(PAGES) > 8
-    assert len(ALONE) == 2
+    assert {*CHOSEN.values()} <= {*pages.FRAMEWORKS}
+    assert CHOSEN
     assert sum(len(blocks) for blocks in PAGES.values()) > 20
     ((_, code, shown),) = pages.BLOCK.findall(
         "```python\nprint(1)\n```\n\n```text\n1\n```\n"
