@@ -60,6 +60,12 @@ reference_backward=None)``
     by itself what it has read, as torch.compile does. A cache of ops would
     only be in its way.
 
+``plain_operations_reason(tensors)``
+    A sentence on why ordinary operations must run on these, whose derivatives
+    the framework takes, in the place of a gradient of one's own, or None. An op
+    of ``custom_vjp`` heeds it. ``tensors`` may be nested, or None where there
+    are none yet: then it says what holds for tensors that are differentiated.
+
 ``current_trace()``
     What is being traced. Two answers are equal where no trace has begun or
     ended in between. None where Keras' loops trace nothing whose tensors must
@@ -130,6 +136,7 @@ fused_sum = _module.fused_sum
 how_to_densify = _module.how_to_densify
 on_cpu = _module.on_cpu
 reads_python = _module.reads_python
+plain_operations_reason = _module.plain_operations_reason
 current_trace = _module.current_trace
 jacobian = _module.jacobian
 call_native = _native.call_native

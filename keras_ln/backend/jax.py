@@ -55,6 +55,10 @@ def reads_python():
     return False
 
 
+def plain_operations_reason(tensors):
+    """None: JAX does not tell. See the package docstring."""
+
+
 def current_trace():
     """What is being traced; see the package docstring."""
     return _trace_state("keras_ln")

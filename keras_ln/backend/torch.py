@@ -82,7 +82,7 @@ def custom_vjp(
     functions = (forward, backward, reference, reference_backward or backward)
 
     def op(*args, keep=True, owner="An op of keras_ln"):
-        if _wants_plain_operations():
+        if reads_python() or plain_operations_reason(args) is not None:
             return reference(*args, keep=False)[0]
         leaves = _tensors(args)
         # The hint is for torch.func, in which tensors do not say whether they
@@ -97,17 +97,17 @@ def custom_vjp(
     return op
 
 
-def _wants_plain_operations():
-    """Where torch cannot follow a function with a gradient of its own.
-
-    Traces are such, and forward mode, which shows by the level of its dual
-    numbers; torch exports no question about it (2.13).
-    """
-    return (
-        reads_python()
-        or torch.jit.is_tracing()
-        or forward_ad._current_level >= 0
-    )
+def plain_operations_reason(tensors):
+    """Traces and forward mode; see the package docstring."""
+    if torch.jit.is_tracing():
+        return "torch.jit.trace records ordinary operations."
+    # torch exports no question about forward mode (2.13). It shows by the
+    # level of the dual numbers.
+    if not reads_python() and forward_ad._current_level >= 0:
+        return (
+            "Forward mode (torch.func.jvp, jacfwd) needs ordinary operations."
+        )
+    return None
 
 
 class _Call:

@@ -97,7 +97,9 @@ def with_layer_norm(
                 " For a single layer use "
                 f"keras_ln.{ours.__name__}.from_config(layer.get_config())."
             )
-        elif isinstance(model, keras.layers.Wrapper):
+        elif isinstance(
+            model, keras.layers.Wrapper | keras.layers.Bidirectional
+        ):
             advice = (
                 " Put the layer into a model: keras.Sequential("
                 "[keras.Input(...), layer])."

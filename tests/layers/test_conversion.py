@@ -436,6 +436,8 @@ def test_what_is_no_model_of_layers():
         advice = f"use keras_ln.{ours}.from_config(layer.get_config())."
         assert takes in message(layer) and advice in message(layer)
     assert "from_config" not in message(layers.Dense(U))
+    inside = "Put the layer into a model: keras.Sequential([keras.Input(...), "
+    assert inside in message(layers.Bidirectional(layers.LSTM(U)))
     assert takes in message(None)
     own = Own([keras.Input((T, D)), layers.LSTM(U)], name="own")
     assert "a class of its own from layers. Received: 'own'" in message(own)

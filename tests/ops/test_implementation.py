@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from backend_gradients import BACKEND
 from descriptors import BY_NAME, SEQUENCE_LAYERS, B, D, T
 
 import keras_ln
@@ -118,6 +119,47 @@ def test_what_a_compiler_differentiates_by_itself(row, ran, monkeypatch):
     with pytest.raises(ValueError, match=f"True, but {row.name}.*torch.compil"):
         must(np.ones((B, T, D), "float32"))
     assert ran == ["loop"]
+
+
+if BACKEND != "jax":  # Which does not tell.
+
+    def in_forward_mode(function, x):
+        if BACKEND == "torch":
+            import torch
+
+            x = torch.from_numpy(x)
+            return torch.func.jvp(function, (x,), (x,))
+        import tensorflow as tf
+
+        x = tf.constant(x)
+        with tf.autodiff.ForwardAccumulator(x, x):
+            return function(x)
+
+    @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+    def test_forward_mode(row, ran):
+        layer, must = row.make(), row.make(use_fused=True)
+        x, answers = np.ones((B, T, D), "float32"), []
+
+        def function(x):
+            answers.append(ops.implementation(layer))
+            return layer(x)
+
+        in_forward_mode(function, x)
+        ((name, reasons),) = answers
+        assert name == "loop"
+        assert "ordinary operations" in reasons["fused"]
+        assert reasons["native"] == reasons["fused"]
+        message = f"True, but {row.name}.*ordinary operations"
+        with pytest.raises(ValueError, match=message):
+            in_forward_mode(must, x)
+        assert ran == ["loop"]
+        assert ops.implementation(layer)[0] == "fused"
+
+    def test_forward_mode_through_another_layer(ran):
+        """TensorFlow follows tensors, torch whole programs."""
+        layer, x = BY_NAME["LNGRU"].make(), np.ones((B, T, D), "float32")
+        in_forward_mode(lambda _: layer(x), x)
+        assert ran == ["fused" if BACKEND == "tensorflow" else "loop"]
 
 
 @pytest.mark.parametrize("row", STEPWISE, ids=str)

@@ -197,9 +197,7 @@ def test_kernels_are_matrices(op, name):
 def test_an_argument_that_is_not_there(op):
     arguments = lstm_arguments()
     other = "step" if op is ops.bn_lstm else "first_step"
-    # wn_lstm hands its options to ln_lstm.
-    name = "ln_lstm" if op is ops.wn_lstm else op.__name__
-    message = rf"ops\.{name} has no argument `{other}`.*: {other}=1"
+    message = rf"ops\.{op.__name__} has no argument `{other}`.*: {other}=1"
     with pytest.raises(TypeError, match=message):
         op(**arguments, **add_own(op, arguments), **{other: 1})
     with pytest.raises(TypeError, match="`go_backward`. Did you mean `go_back"):

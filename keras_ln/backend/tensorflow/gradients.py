@@ -11,7 +11,7 @@ from tensorflow.python.ops.control_flow_ops import XLAControlFlowContext
 from keras_ln.backend.tensorflow.structures import (
     constant,
     fill,
-    has_tangents,
+    plain_operations_reason,
     tensor_or_none,
     tensors_in,
 )
@@ -135,8 +135,7 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
 
     def op(*args):
         args = tf.nest.map_structure(tensor_or_none, args)
-        if has_tangents(tensors_in(args)):
-            # What forward mode makes of a custom gradient is None, or zero.
+        if plain_operations_reason(args) is not None:
             return outputs_only(*args)
         box = {}
 

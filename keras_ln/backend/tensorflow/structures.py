@@ -32,3 +32,17 @@ def tensors_in(structure):
 def has_tangents(tensors):
     """Whether a `tf.autodiff.ForwardAccumulator` follows any of them."""
     return bool(forwardprop_util.pack_tangents(tensors).tangents)
+
+
+def plain_operations_reason(tensors):
+    """Forward mode; see the package docstring."""
+    if tensors is None:
+        follows = bool(forwardprop_util.pack_tangents([]).indices)
+    else:
+        follows = has_tangents(tensors_in(tensors))
+    # What it makes of a custom gradient is None, or zero (2.21).
+    return (
+        "A tf.autodiff.ForwardAccumulator needs ordinary operations."
+        if follows
+        else None
+    )

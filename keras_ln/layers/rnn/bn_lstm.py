@@ -136,6 +136,7 @@ class BNLSTM(BaseRNN):
             # Appended, because Keras would save what is assigned. What Keras
             # does with all states, such as setting them to zero, it does with
             # this one too, but for the assignment after a call.
+            # test_the_count_is_a_state notices a change.
             self.states.append(
                 keras.Variable(
                     0, dtype="int32", trainable=False, name="rnn_step"

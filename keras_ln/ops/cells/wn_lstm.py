@@ -4,6 +4,7 @@ Source: Salimans and Kingma, "Weight Normalization" (2016), eq. 2.
 Letters: B batch, T time, D input features, U units.
 """
 
+import functools
 from typing import Any
 
 import keras
@@ -12,12 +13,12 @@ from keras_ln.ops import arguments
 from keras_ln.ops.cells.lstm import ln_lstm
 from keras_ln.ops.normalization.weight_normalization import normalized_kernel
 from keras_ln.ops.recurrence.problem import tensors_of
-from keras_ln.ops.symbolic import takes_symbolic_tensors
+from keras_ln.ops.recurrence.sequence_op import sequence_op
 
 _NAMES = ("kernel", "kernel_g", "recurrent_kernel", "recurrent_g")
 
 
-@takes_symbolic_tensors
+@functools.partial(sequence_op, like=ln_lstm)
 def wn_lstm(
     sequences: Any,
     initial_states: Any,

@@ -53,9 +53,11 @@ def implementation(layer: Any) -> tuple[str, dict[str, str]]:
     - "loop": the cell's step over time, differentiated by the framework.
 
     `use_fused`, `unroll`, activations and overridden methods of the layer
-    decide, `portable()`, and whether torch.compile reads the program. For
-    forward mode JAX needs "loop"; TensorFlow and torch take ordinary
-    operations by themselves.
+    decide, `portable()`, whether torch.compile reads the program, and forward
+    mode. Inside a `tf.autodiff.ForwardAccumulator`, `torch.func.jvp` or
+    `jacfwd` the answer is "loop"; on TensorFlow, layers whose tensors the
+    accumulator does not follow run as they do elsewhere. JAX does not tell its
+    forward mode, which needs `use_fused=False`.
 
     Args:
         layer: a recurrent layer of keras_ln, built or not.

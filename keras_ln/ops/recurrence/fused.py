@@ -25,6 +25,12 @@ def reason_of_any_gradient(problem: Problem) -> str | None:
     """Why no implementation with a gradient by hand can run it, or None."""
     if asks_for_portable_ops():
         return "ops.portable() asks for ordinary operations."
+    differentiable = (problem.sequences, problem.states, problem.weights)
+    wanted = backend.plain_operations_reason(
+        None if problem.sequences is None else differentiable
+    )
+    if wanted is not None:
+        return wanted
     if problem.own is not None:
         return (
             f"{problem.own.name} overrides {', '.join(problem.own.methods)}, "

@@ -55,17 +55,22 @@ _TEXT = """\
 """
 
 
-def sequence_op(function: Callable[_P, _R]) -> Callable[_P, _R]:
+def sequence_op(
+    function: Callable[_P, _R], like: Callable[..., Any] | None = None
+) -> Callable[_P, _R]:
     """A public op with `**options`, for symbolic tensors too.
 
-    Its signature and docstring list them.
+    Its signature and docstring list them. They are those of every op, or all
+    that `like` has, another op to which the function hands them.
     """
     signature = inspect.signature(function)
-    shared = {**_parameters(run), **_parameters(problem_of)}
-    parameters = [
-        *list(signature.parameters.values())[:-1],
-        *(shared[name] for name in Options.__annotations__),
-    ]
+    if like is None:
+        shared = {**_parameters(run), **_parameters(problem_of)}
+        options = [shared[name] for name in Options.__annotations__]
+    else:
+        shared = _parameters(like)
+        options = [p for p in shared.values() if p.kind is p.KEYWORD_ONLY]
+    parameters = [*list(signature.parameters.values())[:-1], *options]
     vars(function)["__signature__"] = signature.replace(parameters=parameters)
     # There are no docstrings under `python -OO`.
     if own := inspect.getdoc(function):

@@ -146,19 +146,59 @@ def test_a_tensor_as_first_step_traces_once():
     assert len(traces) == (3 if BACKEND == "torch" else 1)
 
 
-@pytest.mark.compiled
-def test_stateful_in_a_compiled_function():
-    """JAX's functions keep no states, those of Keras' layers neither."""
-    problem = Problem(BNLSTM, {"return_sequences": True})
-    whole = problem.outputs(problem.layer())[0]
-    layer = problem.layer(stateful=True)
-    call = layer
-    if BACKEND == "tensorflow":
+if BACKEND == "tensorflow":
+
+    @pytest.mark.compiled
+    def test_stateful_in_a_compiled_function():
+        """JAX's functions keep no states, those of Keras' layers neither."""
         import tensorflow as tf
 
-        call = tf.function(layer)
-    found = [to_numpy(call(problem.x[:, :2])), to_numpy(call(problem.x[:, 2:]))]
-    np.testing.assert_allclose(np.concatenate(found, axis=1), whole, **FLOAT64)
+        problem = Problem(BNLSTM, {"return_sequences": True})
+        whole = problem.outputs(problem.layer())[0]
+        call = tf.function(problem.layer(stateful=True))
+        found = [call(problem.x[:, :2]), call(problem.x[:, 2:])]
+        np.testing.assert_allclose(tf.concat(found, 1), whole, **FLOAT64)
+
+
+def test_half_precision_does_not_round_the_count():
+    """To 256, as bfloat16 would."""
+    rng = np.random.default_rng(0)
+    x, h, c = (
+        rng.normal(size=shape).astype("float32")
+        for shape in ((B, 2, D), (B, U), (B, U))
+    )
+    layers = [
+        keras_ln.BNLSTM(
+            U,
+            max_steps=300,
+            return_sequences=True,
+            stateful=stateful,
+            dtype="mixed_bfloat16",
+        )
+        for stateful in (False, True)
+    ]
+    layer, stateful = layers
+    for one in layers:
+        one.build(x.shape)
+    for mine, other in zip(
+        layer.cell.weights, stateful.cell.weights, strict=True
+    ):
+        if "seed" not in mine.name:
+            mine.assign(rng.uniform(0.5, 1.5, mine.shape))
+            other.assign(mine)
+    for state, value in zip(stateful.states, (h, c, 257), strict=True):
+        state.assign(value)
+    expected, other = (
+        to_numpy(keras.ops.cast(y, "float32"))
+        for y in (
+            layer(x, initial_state=[h, c], first_step=257),
+            layer(x, initial_state=[h, c], first_step=256),
+        )
+    )
+    found = to_numpy(keras.ops.cast(stateful(x), "float32"))
+    np.testing.assert_array_equal(found, expected)
+    assert abs(found - other).max() > 0.1
+    assert to_numpy(stateful.states[-1]) == 259
 
 
 def test_first_step_in_a_functional_model(tmp_path):
