@@ -11,10 +11,8 @@ In the quick run TensorFlow compiles only where that is what is tested. With
 import argparse
 import concurrent.futures
 import configparser
-import importlib.metadata
 import importlib.util
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -63,17 +61,6 @@ FULL_ON_TENSORFLOW = [
     (["tests/journeys"], ""),
 ]
 
-IMPORT_WHEEL = """
-import importlib.metadata, importlib.util
-import keras, keras_ln
-assert importlib.metadata.version("keras-ln") == keras_ln.__version__
-assert keras.config.backend() == "jax"
-assert not importlib.util.find_spec("tensorflow")
-assert not importlib.util.find_spec("torch")
-assert keras_ln.LayerNormalization()(keras.ops.ones((2, 3))).shape == (2, 3)
-print("keras_ln", keras_ln.__version__, "imported from", keras_ln.__file__)
-"""
-
 
 def run(*command, cwd=ROOT, **environment):
     """Run a command and fail when it fails."""
@@ -98,29 +85,7 @@ def types():
 
 def wheel():
     """Build the wheel; install and import it where JAX is the one framework."""
-    with tempfile.TemporaryDirectory() as folder:
-        # A copy of the sources, since setuptools packs what an earlier build
-        # left in build/.
-        source = Path(folder, "source")
-        shutil.copytree(ROOT / "keras_ln", source / "keras_ln")
-        for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
-            shutil.copy(ROOT / name, source)
-        pip = (sys.executable, "-m", "pip")
-        run(*pip, "wheel", "-q", "--no-deps", "-w", folder, source)
-        (built,) = Path(folder).glob("*.whl")
-
-        clean = Path(folder, "clean")
-        venv.create(clean)
-        python = clean / "bin" / "python"
-        install = (*pip, "--python", python, "install", "-q", "--no-compile")
-        needed = [
-            requirement.partition(";")[0]
-            for requirement in importlib.metadata.requires("keras-ln")
-            if re.match(r"(keras|numpy|jax)\b(?!-)", requirement)
-        ]
-        run(*install, *needed)
-        run(*install, "--no-deps", built)
-        run(python, "-I", "-c", IMPORT_WHEEL, cwd=folder, KERAS_BACKEND="jax")
+    run(sys.executable, "tests/built_wheel.py")
 
 
 def kernels():
@@ -263,11 +228,7 @@ def suite(backend, full):
 # By hand: they download more, a compiler and what the site is built with. The
 # kernels are in .ci/run too, and the other two in the full run.
 MORE_CHECKS = {"kernels": kernels, "docs": docs, "exports": exports}
-CHECKS = {
-    "style": style,
-    "types": types,
-    "wheel": wheel,
-}
+CHECKS = {"style": style, "types": types, "wheel": wheel}
 SUITES = ("jax", "torch", "tensorflow")
 
 

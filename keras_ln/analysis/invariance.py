@@ -160,7 +160,7 @@ def invariance_table(
                 f"Received: {kind!r}"
             )
     epsilon = arguments.check_epsilon(epsilon)
-    if arguments.check_units(units) < 2:
+    if arguments.check_positive_integer("units", units) < 2:
         raise ValueError(
             "Argument `units` must be at least 2: layer normalisation of a "
             f"single unit is always zero. Received: units={units}"

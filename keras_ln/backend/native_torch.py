@@ -1,8 +1,6 @@
 """Calls of keras-ln-kernels on torch tensors, as operators of torch's."""
 
-import collections
 import functools
-import threading
 import weakref
 
 import torch
@@ -194,59 +192,9 @@ def _new(name, shape, like):
     return torch.empty(shape, dtype=dtype, device=like.device)
 
 
-# Memory of residuals that are gone, to be used again: page faults on fresh
-# memory take a tenth of a training step. Layers return theirs in the reverse of
-# the order in which the next step asks, hence last in, first out. A thread
-# keeps up to so many bytes and pieces, until `keras.backend.clear_session()`.
-_MOST_BYTES = 2**28
-_MOST_PIECES = 64
-
-
-class _Pieces:
-    """The memory that a thread keeps.
-
-    Nobody waits for the lock: a piece may come back from any thread, and from
-    a finalizer that runs in the middle of these methods, where waiting would
-    never end. Whoever finds it taken makes or frees memory instead.
-    """
-
-    def __init__(self):
-        self.bytes = 0
-        self._pieces: collections.deque = collections.deque()
-        self._lock = threading.Lock()
-
-    def __len__(self):
-        return len(self._pieces)
-
-    def pop(self):
-        """The piece that came last, or None."""
-        if not self._lock.acquire(blocking=False):
-            return None
-        try:
-            if not self._pieces:
-                return None
-            piece = self._pieces.pop()
-            self.bytes -= len(piece)
-            return piece
-        finally:
-            self._lock.release()
-
-    def append(self, piece):
-        """Adds a piece, and frees the oldest ones where there is too much."""
-        if not self._lock.acquire(blocking=False):
-            return
-        try:
-            self._pieces.append(piece)
-            self.bytes += len(piece)
-            while self.bytes > _MOST_BYTES or len(self) > _MOST_PIECES:
-                self.bytes -= len(self._pieces.popleft())
-        finally:
-            self._lock.release()
-
-
 def _recycled(size):
     """An uninitialised tensor of so many bytes, which serves again later."""
-    pieces = of_session("pieces", _Pieces)
+    pieces = of_session("pieces", native.Pieces)
     piece = pieces.pop()
     if piece is None or not size <= len(piece) <= 2 * size:
         piece = torch.empty(size, dtype=torch.uint8)

@@ -1,14 +1,19 @@
 """A model with layer-normalised recurrent layers in place of Keras' own."""
 
-import contextlib
 import warnings
 from typing import Any
 
 import keras
 import numpy as np
 
-from keras_ln._keras import input_layer, is_graph, layers_within
-from keras_ln.layers.conversion_configs import cloning, config_of, from_config
+from keras_ln._keras import is_graph, layers_within
+from keras_ln.layers.conversion_configs import (
+    cloning,
+    config_of,
+    from_config,
+    input_like,
+    uncompiled,
+)
 from keras_ln.layers.conversion_weights import copy_weights_of
 from keras_ln.layers.own_arguments import check_sites
 from keras_ln.layers.rnn.base_cell import BaseCell
@@ -117,7 +122,7 @@ def with_layer_norm(
             f"{model.name!r}, which is not built."
         )
     conversion = _Conversion(normalize, copy_weights)
-    with _uncompiled(model):
+    with uncompiled(model):
         clone = conversion.convert(model)
     if copy_weights:
         copy_weights_of(model, clone)
@@ -178,7 +183,7 @@ class _Conversion:
         inputs = None
         if not isinstance(model, keras.Sequential):
             # Those of clone_model are neither optional nor sparse.
-            inputs = keras.tree.map_structure(_input_like, model.input)
+            inputs = keras.tree.map_structure(input_like, model.input)
         clone = keras.models.clone_model(
             model, inputs, clone_function=self.convert
         )
@@ -283,28 +288,3 @@ class _Conversion:
                 f"class holds. Received: {layer.name!r} of class {kind}, with "
                 f"{inside[0].name!r} inside."
             )
-
-
-def _input_like(x):
-    """A symbolic input of the same kind."""
-    layer = input_layer(x)
-    # Keras 3.8 does not have it in the config.
-    config = {**layer.get_config(), "optional": layer.optional}
-    return keras.layers.InputLayer(**config).output
-
-
-@contextlib.contextmanager
-def _uncompiled(model):
-    """Within it, clone_model finds no model compiled."""
-    compiled = [
-        part
-        for part in layers_within(model)
-        if isinstance(part, keras.Model) and part.compiled
-    ]
-    for part in compiled:
-        part.compiled = False
-    try:
-        yield
-    finally:
-        for part in compiled:
-            part.compiled = True

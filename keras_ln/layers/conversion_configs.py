@@ -1,11 +1,12 @@
-"""A layer made again from its config, and what no config holds."""
+"""A layer or an input made again from its config, and what no config holds."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
 
-from keras_ln._keras import layers_within
+from keras_ln._keras import input_layer, layers_within
 
 
 def config_of(layer: Any) -> dict[str, Any]:
@@ -98,3 +99,28 @@ class _Ready:
 
     def from_config(self, config: dict[str, Any]) -> Any:
         return self._part
+
+
+def input_like(x: keras.KerasTensor) -> Any:
+    """A symbolic input of the same kind."""
+    layer = input_layer(x)
+    # Keras 3.8 does not have it in the config.
+    config = {**layer.get_config(), "optional": layer.optional}
+    return keras.layers.InputLayer(**config).output
+
+
+@contextlib.contextmanager
+def uncompiled(model: Any) -> Iterator[None]:
+    """Within it, clone_model finds no model compiled."""
+    compiled = [
+        part
+        for part in layers_within(model)
+        if isinstance(part, keras.Model) and part.compiled
+    ]
+    for part in compiled:
+        part.compiled = False
+    try:
+        yield
+    finally:
+        for part in compiled:
+            part.compiled = True

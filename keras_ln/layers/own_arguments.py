@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import keras
@@ -16,18 +17,16 @@ _KERAS_OBJECTS = {
     "constraint": keras.constraints,
 }
 _CHECKS: dict[str, Callable[[Any], Any]] = {
-    "units": arguments.check_units,
+    "units": partial(arguments.check_positive_integer, "units"),
     "axis": arguments.check_axis_type,
     "epsilon": arguments.check_epsilon,
-    "dropout": lambda rate: arguments.check_dropout("dropout", rate),
-    "recurrent_dropout": lambda rate: arguments.check_dropout(
-        "recurrent_dropout", rate
-    ),
-    "zoneout": lambda share: arguments.check_zoneout("zoneout", share),
-    "cell_zoneout": lambda z: arguments.check_zoneout("cell_zoneout", z),
+    "dropout": partial(arguments.check_share, "dropout"),
+    "recurrent_dropout": partial(arguments.check_share, "recurrent_dropout"),
+    "zoneout": partial(arguments.check_share, "zoneout"),
+    "cell_zoneout": partial(arguments.check_share, "cell_zoneout"),
     "reset_after": lambda value: _check_reset_after(value),
-    "max_steps": arguments.check_max_steps,
-    "momentum": lambda m: arguments.check_fraction("momentum", m),
+    "max_steps": lambda value: _check_max_steps(value),
+    "momentum": partial(arguments.check_fraction, "momentum"),
 }
 
 
@@ -76,6 +75,12 @@ def check_sites(normalize: Any, sites: tuple[str, ...]) -> tuple[str, ...]:
             f"Received: normalize={normalize!r}"
         )
     return tuple(site for site in sites if site in normalize)
+
+
+def _check_max_steps(max_steps: Any) -> int | None:
+    if max_steps is None:
+        return None
+    return arguments.check_positive_integer("max_steps", max_steps)
 
 
 def _check_reset_after(reset_after: Any) -> bool:

@@ -37,18 +37,6 @@ def check_positive_integer(name: str, value: Any) -> int:
     return int(value)
 
 
-def check_units(units: Any) -> int:
-    """Returns `units` as an int; `ValueError` unless it is an integer >= 1."""
-    return check_positive_integer("units", units)
-
-
-def check_max_steps(max_steps: Any) -> int | None:
-    """Returns `max_steps` as an int >= 1, or None for "take it at build"."""
-    if max_steps is None:
-        return None
-    return check_positive_integer("max_steps", max_steps)
-
-
 def check_epsilon(epsilon: Any, allow_zero: bool = True) -> float:
     """Returns `epsilon` as a finite float, not negative.
 
@@ -84,20 +72,12 @@ def check_fraction(name: str, value: Any) -> float:
     return float(value)
 
 
-def check_zoneout(name: str, share: Any) -> float:
-    """Returns `share` as a float; `ValueError` unless 0 <= share < 1."""
-    return _check_share(
-        name, share, "the probability that a unit keeps its state"
-    )
-
-
-def check_dropout(name: str, rate: Any) -> float:
-    """Returns `rate` as a float; `ValueError` unless 0 <= rate < 1."""
-    return _check_share(name, rate, "the fraction that is dropped")
-
-
-def _check_share(name: str, share: Any, what: str) -> float:
+def check_share(name: str, share: Any) -> float:
+    """Returns a share of dropout or zoneout; `ValueError` unless in [0, 1)."""
     if not _is_real(share) or not 0 <= share < 1:
+        what = "the probability that a unit keeps its state"
+        if name.endswith("dropout"):
+            what = "the fraction that is dropped"
         raise ValueError(
             f"Argument `{name}` must be a number in [0, 1), {what}. "
             f"Received: {name}={share!r}"

@@ -11,24 +11,12 @@ from keras_ln.ops import arguments
 @pytest.mark.parametrize("units", [0, -3, 2.0, "8", None, True])
 def test_units_must_be_a_positive_integer(units):
     with pytest.raises(ValueError, match=r"`units` must be a positive integer"):
-        arguments.check_units(units)
+        arguments.check_positive_integer("units", units)
 
 
 def test_units_accepts_numpy_integers():
-    units = arguments.check_units(np.int64(7))
+    units = arguments.check_positive_integer("units", np.int64(7))
     assert units == 7 and type(units) is int
-
-
-@pytest.mark.parametrize("steps", [0, -1, 1.5, True])
-def test_max_steps_below_one_is_refused(steps):
-    message = r"`max_steps` must be a positive integer\. Received: max_steps="
-    with pytest.raises(ValueError, match=message):
-        arguments.check_max_steps(steps)
-
-
-def test_max_steps_none_is_left_for_build():
-    assert arguments.check_max_steps(None) is None
-    assert arguments.check_max_steps(4) == 4
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.kernels, pytest.mark.compiled]
 if BACKEND == "torch":
     import torch
 
-    from keras_ln.backend import _native
+    from keras_ln.backend import _native, native
 
     def made():
         layer = keras_ln.LNLSTM(16)
@@ -22,7 +22,7 @@ if BACKEND == "torch":
         return layer
 
     def kept_pieces():
-        return of_session("pieces", _native._Pieces)
+        return of_session("pieces", native.Pieces)
 
     def addresses_in(pieces):
         return {piece.data_ptr() for piece in pieces._pieces}
@@ -56,7 +56,7 @@ if BACKEND == "torch":
         graph = layer(torch.randn(2, 4, 3), training=True)
         del graph
         one = kept_pieces().bytes
-        monkeypatch.setattr(_native, "_MOST_BYTES", 5 * one // 2)
+        monkeypatch.setattr(native, "MOST_BYTES", 5 * one // 2)
         graphs = [layer(torch.randn(2, 4, 3), training=True) for _ in range(6)]
         assert not kept_pieces()
         del graphs
@@ -80,13 +80,13 @@ if BACKEND == "torch":
         keras.backend.clear_session()
         tensors = [_native._recycled(1000) for _ in range(5000)]
         del tensors
-        assert len(kept_pieces()) == _native._MOST_PIECES
-        assert kept_pieces().bytes == 1000 * _native._MOST_PIECES
+        assert len(kept_pieces()) == native.MOST_PIECES
+        assert kept_pieces().bytes == 1000 * native.MOST_PIECES
         tensor = _native._recycled(1000)
         assert kept_pieces().bytes == 1000 * len(kept_pieces())
-        assert len(kept_pieces()) == _native._MOST_PIECES - 1
+        assert len(kept_pieces()) == native.MOST_PIECES - 1
         del tensor
-        assert len(kept_pieces()) == _native._MOST_PIECES
+        assert len(kept_pieces()) == native.MOST_PIECES
 
     def test_a_finalizer_in_the_middle_of_another_call():
         """It waits for nobody: its piece is freed."""

@@ -91,7 +91,7 @@ def shares_of(count: int, given: dict[str, Any], owner: str) -> tuple[Any, ...]:
             is not.
     """
     shares = [
-        arguments.check_zoneout(name, share) if is_share(share) else 0.0
+        arguments.check_share(name, share) if is_share(share) else 0.0
         for name, share in _by_state(count, given, owner).items()
     ]
     return tuple(shares) if any(shares) else ()

@@ -1,0 +1,56 @@
+"""The wheel, built, installed and imported where JAX is the one framework.
+
+python tests/built_wheel.py
+"""
+
+import importlib.metadata
+import re
+import shutil
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+from run_all import ROOT, run
+
+IMPORT_WHEEL = """
+import importlib.metadata, importlib.util
+import keras, keras_ln
+assert importlib.metadata.version("keras-ln") == keras_ln.__version__
+assert keras.config.backend() == "jax"
+assert not importlib.util.find_spec("tensorflow")
+assert not importlib.util.find_spec("torch")
+assert keras_ln.LayerNormalization()(keras.ops.ones((2, 3))).shape == (2, 3)
+print("keras_ln", keras_ln.__version__, "imported from", keras_ln.__file__)
+"""
+
+
+def main():
+    """Build the wheel; install and import it where JAX is the one framework."""
+    with tempfile.TemporaryDirectory() as folder:
+        # A copy of the sources, since setuptools packs what an earlier build
+        # left in build/.
+        source = Path(folder, "source")
+        shutil.copytree(ROOT / "keras_ln", source / "keras_ln")
+        for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+            shutil.copy(ROOT / name, source)
+        pip = (sys.executable, "-m", "pip")
+        run(*pip, "wheel", "-q", "--no-deps", "-w", folder, source)
+        (built,) = Path(folder).glob("*.whl")
+
+        clean = Path(folder, "clean")
+        venv.create(clean)
+        python = clean / "bin" / "python"
+        install = (*pip, "--python", python, "install", "-q", "--no-compile")
+        needed = [
+            requirement.partition(";")[0]
+            for requirement in importlib.metadata.requires("keras-ln")
+            if re.match(r"(keras|numpy|jax)\b(?!-)", requirement)
+        ]
+        run(*install, *needed)
+        run(*install, "--no-deps", built)
+        run(python, "-I", "-c", IMPORT_WHEEL, cwd=folder, KERAS_BACKEND="jax")
+
+
+if __name__ == "__main__":
+    main()
