@@ -39,7 +39,8 @@ def plain_operations_reason(tensors):
     if tensors is None:
         follows = bool(forwardprop_util.pack_tangents([]).indices)
     else:
-        follows = has_tangents(tensors_in(tensors))
+        # It fails on variables, at times; reading one carries its tangent on.
+        follows = has_tangents([*map(tensor_or_none, tensors_in(tensors))])
     # What it makes of a custom gradient is None, or zero (2.21).
     return (
         "A tf.autodiff.ForwardAccumulator needs ordinary operations."
