@@ -92,6 +92,7 @@ def _experiment(task: str) -> cli.Experiment:
 
 
 EXPERIMENTS = {task: _experiment(task) for task in TASKS}
+EXPERIMENT = next(iter(EXPERIMENTS.values()))  # Without --task.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -100,10 +101,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--task", nargs="?")
     argv = sys.argv[1:] if argv is None else argv
     task = parser.parse_known_args(argv)[0].task
-    # What is wrong with a task that is none, that of the default says.
-    return cli.run(
-        EXPERIMENTS.get(task, next(iter(EXPERIMENTS.values()))), argv
-    )
+    # Where there is none of that name, the flags of the usual one say so.
+    return cli.run(EXPERIMENTS.get(task, EXPERIMENT), argv)
 
 
 if __name__ == "__main__":

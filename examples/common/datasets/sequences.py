@@ -192,7 +192,7 @@ def mackey_glass(count: int, length: int) -> np.ndarray:
         first = slope(x[n], before)
         second = slope(x[n] + step * first, after)
         x[n + 1] = x[n] + step / 2 * (first + second)
-    return x[delay + 1 + START * PER_UNIT :: PER_UNIT].T
+    return x[delay + (START + 1) * PER_UNIT :: PER_UNIT].T
 
 
 def _encoded(texts: Sequence[str], tokens: Sequence[str]) -> np.ndarray:
