@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 KINDS = ("lstm", "lnlstm", "gru", "lngru", "bnlstm")
 # Epochs, batch size, units, learning rate, examples.
 TASKS = {
-    "addition": (20, 128, 128, 3e-3, 40_000),
-    "characters": (15, 32, 96, 3e-3, 8_000),
+    "addition": (16, 128, 96, 3e-3, 40_000),
+    "characters": (12, 32, 80, 3e-3, 8_000),
     "long_memory": (20, 50, 32, 3e-3, 10_000),
-    "verses": (12, 64, 64, 1e-3, 20_000),
+    "verses": (10, 64, 64, 1e-3, 20_000),
     "forecast": (20, 64, 48, 3e-3, 10_000),
 }
 _SIZES = ("epochs", "batch_size", "units", "learning_rate", "examples")

@@ -48,11 +48,11 @@ RIVALS = ("none", "batch", "batch-everywhere")
 GAINS = (0.1, 1.0)
 # Losses, errors, and the losses to which updates are counted.
 EVERYDAY = {
-    "addition": ("NLL", "wrong sums (%)", (1.0, 0.5, 0.1)),
-    "characters": ("NLL", "wrong characters (%)", (2.2, 1.9, 1.7)),
+    "addition": ("NLL", "wrong sums (%)", (1.0, 0.3, 0.03)),
+    "characters": ("NLL", "wrong characters (%)", (1.6, 1.45, 1.3)),
     "long_memory": ("MSE", "RMSE", (0.1, 0.01, 0.001)),
-    "verses": ("NLL", "wrong books (%)", (2.0, 1.7, 1.5)),
-    "forecast": ("MSE", "RMSE", (0.1, 0.03, 0.01)),
+    "verses": ("NLL", "wrong books (%)", (1.8, 1.5, 1.3)),
+    "forecast": ("MSE", "RMSE", (0.01, 0.001, 0.0003)),
 }
 
 

@@ -17,8 +17,6 @@ from common.datasets import bible, plain_text, sequences
 
 import keras_ln
 
-COUNTS = {task: 240 for task in script.TASKS}
-
 
 def _plan(task, *flags):
     experiment = cli.find(f"everyday-{task}")
@@ -73,20 +71,26 @@ def test_answers_are_sums_of_questions():
     assert len(pairs) == 600
 
 
-def test_characters_are_those_of_chapters():
-    data = sequences.characters(3_000)
+def test_characters_are_those_of_chapters(monkeypatch):
+    verses = bible.verses("kjv")[:600]
+    monkeypatch.setattr(bible, "verses", lambda version: verses)
     texts = collections.defaultdict(list)
-    for verse in bible.verses("kjv"):
-        texts[verse[:2]].append(verse.text)
-    chapters = ["\n".join(verses) for verses in texts.values()]
-    for x, y in ((data.x, data.y), (data.test_x, data.test_y)):
-        np.testing.assert_array_equal(x[:, 1:], y[:, :-1])
-    for x, y, group in zip(data.x, data.y[:, -1:], data.groups, strict=True):
-        assert _text(data, [*x, *y]) in chapters[group]
-    learnt = {*data.groups}
-    for x, y in zip(data.test_x, data.test_y[:, -1:], strict=True):
-        text = _text(data, [*x, *y])
-        assert [n for n, c in enumerate(chapters) if text in c][0] not in learnt
+    for verse in verses:
+        texts[verse.chapter].append(verse.text)
+    chapters = ["\n".join(own) for own in texts.values()]
+    data = sequences.characters(10**6)  # All of them.
+    pieces = collections.defaultdict(str)
+    for x, y, group in zip(data.x, data.y, data.groups, strict=True):
+        np.testing.assert_array_equal(x[1:], y[:-1])
+        pieces[group] += _text(data, [*x, y[-1]])
+    for group, text in pieces.items():
+        assert chapters[group].startswith(text)
+        assert len(chapters[group]) - len(text) <= 65
+    assert len(chapters) == 24 and len(pieces) == 22
+    held_out = [c for n, c in enumerate(chapters) if n not in pieces]
+    for x, y in zip(data.test_x, data.test_y, strict=True):
+        text = _text(data, [*x, y[-1]])
+        assert any(text in chapter for chapter in held_out)
 
 
 def test_marked_numbers_are_added():
@@ -217,10 +221,17 @@ def test_norms_of_gradients_are_added_up_before_they_are_clipped():
     optimizer.build(weights)
     gradients = [np.array([3.0, 0.0]), np.array([[0.0], [4.0], [12.0]])]
     convert = keras.ops.convert_to_tensor
-    for factor in (1, 2):
-        grads = [convert(np.float32(factor * g)) for g in gradients]
-        optimizer.apply(grads, weights)
-    assert float(optimizer.norms) == pytest.approx(13 + 26)
+    callback = everyday_task.GradientNorm(optimizer)
+    callback.set_params({"steps": 2})
+    for epoch in range(2):
+        callback.on_epoch_begin(epoch)
+        for factor in (1, 2):
+            grads = [convert(np.float32(factor * g)) for g in gradients]
+            optimizer.apply(grads, weights)
+        assert float(optimizer.norms) == pytest.approx(13 + 26)
+        logs = {}
+        callback.on_epoch_end(epoch, logs)
+        assert logs == {"gradient_norm": pytest.approx((13 + 26) / 2)}
     if keras.backend.backend() == "tensorflow":
         # A row that was looked up twice, of an embedding.
         import tensorflow as tf
