@@ -157,10 +157,9 @@ def _shortened(value: Any) -> Any:
 
 def draw(folder: Path) -> str:
     """Draws table, figure and verdicts of a comparison that is kept."""
-    import importlib
     from argparse import Namespace
 
-    from common import comparisons
+    from common import cli, comparisons
 
     with tempfile.TemporaryDirectory() as made:
         restore(folder, Path(made))
@@ -168,7 +167,7 @@ def draw(folder: Path) -> str:
             raise InputError(f"{folder.name} has no finished seed to draw")
         name = files.read_json(Path(made) / "comparison.json")["experiment"]
         args = Namespace(**files.read_json(Path(made) / "args.json"))
-        experiment = importlib.import_module(name).EXPERIMENT
+        experiment = cli.find(name)
         procedure = experiment.procedure(args)
         shown = comparisons.report(experiment, procedure, Path(made))
         for drawn in DRAWN:

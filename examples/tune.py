@@ -12,13 +12,13 @@ flags and these environment variables:
     KERASTUNER_TUNER_ID=chief      (and worker0, worker1, ...)
 """
 
-import importlib
 import importlib.util
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
+import everyday
 from common import cli, ending, files, flags
 from common.errors import InputError, check_tensorflow
 
@@ -26,6 +26,7 @@ EXPERIMENTS = (
     "attentive_reader",
     "convolutional_networks",
     "draw_mnist",
+    *(f"everyday-{task}" for task in everyday.TASKS),
     "handwriting_generation",
     "order_embeddings",
     "permutation_invariant_mnist",
@@ -46,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     parser = _parser(argv)
     own, rest = parser.parse_known_args(argv)
-    experiment = _experiment(own.experiment)
+    experiment = cli.find(own.experiment)
     given = cli.parse(experiment, rest, prog=f"tune.py {own.experiment}")
     try:
         check_tensorflow()
@@ -65,16 +66,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(str(error))
 
 
-def _experiment(name: str) -> cli.Experiment:
-    return importlib.import_module(name).EXPERIMENT
-
-
 def _parser(argv: Sequence[str]) -> flags.Parser:
     # Beside the help of a search, the sizes of what is searched.
     named = next((word for word in argv if word in EXPERIMENTS), None)
     presets = None
     if named is not None:
-        experiment = _experiment(named)
+        experiment = cli.find(named)
         presets = flags.describe_presets(experiment.presets, experiment.smoke)
     parser = flags.Parser("tune.py", __doc__, presets)
     add = parser.add_argument

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from common.cli import Experiment
 
 # Kinds of the scripts that have no gain.
-_WITHOUT_GAIN = ("none", "symmetric", "weight")
+_WITHOUT_GAIN = ("none", "symmetric", "weight", "lstm", "gru")
 
 
 def run(experiment: "Experiment", args: Namespace, folder: Path) -> int:

@@ -4,62 +4,11 @@ The primary claims of an experiment share one error rate; other rows of its
 table are described only. A value of `None` stands for any.
 """
 
-import dataclasses
 import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from common.measures import Measure, end, mean
-
-Value = str | float | None
-
-
-@dataclasses.dataclass(frozen=True)
-class Claim:
-    """Two groups of runs, of which the first is said to be better.
-
-    Attributes:
-        text: the claim, in twelve words at most.
-        kind: the kind that is said to be better.
-        rival: the kind that it is compared with.
-        measure: what of.
-        value: where a comparison varies a flag, the value that is meant.
-        rival_value: the value of the rival, if it is another one.
-        base: where given, the claim is about the change from this value of
-            the flag to `value`.
-        margin: where given, the claim is that the two are the same: no
-            further apart than this.
-        primary: whether there is a verdict.
-    """
-
-    text: str
-    kind: str
-    rival: str
-    measure: Measure
-    value: Value = None
-    rival_value: Value = None
-    base: Value = None
-    margin: float | None = None
-    primary: bool = True
-
-
-@dataclasses.dataclass(frozen=True)
-class Table:
-    """What is judged in an experiment.
-
-    Attributes:
-        claims: the claims, primary ones first.
-        held_out: the measure whose course is watched: a key of the history,
-            its name and unit.
-        thresholds: the values of it to which updates are counted.
-        seeds: how many there are.
-    """
-
-    claims: Sequence[Claim]
-    held_out: tuple[str, str]
-    thresholds: Sequence[float]
-    seeds: int = 10
-
+from common.measures import Claim, Measure, Table, end, mean
 
 # None of those whose results were known before, and none of a grid.
 FIRST_SEED = 100
@@ -97,6 +46,38 @@ ERROR_RATE = Measure(
 )
 RIVALS = ("none", "batch", "batch-everywhere")
 GAINS = (0.1, 1.0)
+# Losses, errors, and the losses to which updates are counted.
+EVERYDAY = {
+    "addition": ("NLL", "wrong sums (%)", (1.0, 0.3, 0.03)),
+    "characters": ("NLL", "wrong characters (%)", (1.6, 1.45, 1.3)),
+    "long_memory": ("MSE", "RMSE", (0.1, 0.01, 0.001)),
+    "verses": ("NLL", "wrong books (%)", (1.8, 1.5, 1.3)),
+    "forecast": ("MSE", "RMSE", (0.01, 0.001, 0.0003)),
+}
+
+
+def _everyday(task: str, loss: str, error: str, limits: Sequence[float]):
+    """Whether layer or, described only, batch normalisation helps."""
+    pairs = [("lnlstm", "lstm"), ("lngru", "gru"), ("bnlstm", "lstm")]
+    log = task in ("addition", "long_memory", "forecast")
+    return Table(
+        [
+            Claim(
+                f"{task.replace('_', ' ')}: {kind} {how} than {rival}",
+                *(kind, rival, measure),
+                primary=kind != "bnlstm",
+            )
+            for kind, rival in pairs[: 2 if task == "verses" else 3]
+            for how, measure in (
+                ("is faster", mean("val_loss", f"test {loss}", log=log)),
+                ("ends lower", end("test_error", error)),
+            )
+        ],
+        ("val_loss", f"test {loss}"),
+        limits,
+        good=limits[1],
+    )
+
 
 OF = {
     "permutation_invariant_mnist": Table(
@@ -277,4 +258,5 @@ OF = {
         ("val_nll", "test NLL"),
         (0.0, -1.0, -2.0),
     ),
+    **{f"everyday-{k}": _everyday(k, *own) for k, own in EVERYDAY.items()},
 }

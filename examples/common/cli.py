@@ -8,6 +8,7 @@ seconds to import, so they are imported only after the flags have been checked.
 
 import argparse
 import dataclasses
+import importlib
 import itertools
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +27,8 @@ class Experiment:
     """What tells the flags of one script from those of another.
 
     Attributes:
-        name: the script's name; the default output folder has it too.
+        name: the script's name, of one with several tasks followed by - and
+            the task; the default output folder has it too.
         description: the first lines of --help.
         kinds: the values of --norm, in the order of tables and legends.
         default_kind: the value without the flag.
@@ -62,6 +64,18 @@ class Experiment:
     tuned: tuple[str, Sequence[float]] = ("gain", (0.1, 0.3, 1.0))
     check: Callable[[Namespace], None] = lambda _: None
     add_arguments: Callable[[argparse.ArgumentParser], None] = lambda _: None
+
+    @property
+    def script(self) -> str:
+        """The script's name."""
+        return self.name.partition("-")[0]
+
+
+def find(name: str) -> Experiment:
+    """The experiment of that name."""
+    script, _, task = name.partition("-")
+    module = importlib.import_module(script)
+    return module.EXPERIMENTS[task] if task else module.EXPERIMENT
 
 
 def run(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
@@ -124,7 +138,7 @@ def parse(experiment: Experiment, argv: Sequence[str], prog: str) -> Namespace:
 
 def _parser(experiment: Experiment, prog: str | None = None) -> flags.Parser:
     parser = flags.Parser(
-        prog or f"{experiment.name}.py",
+        prog or f"{experiment.script}.py",
         experiment.description,
         "\n\n".join(
             (

@@ -111,7 +111,7 @@ def report(
     """
     record = files.read_json(folder / RECORD)
     groups = _groups(folder, record)
-    rows = _rows(experiment, procedure, record, groups)
+    rows = _rows(experiment, procedure, folder, record, groups)
     files.write_csv(folder / "comparison.csv", rows)
     seeds = list(dict.fromkeys(run["seed"] for run in record["runs"]))
     numbers = ", ".join(map(str, seeds))
@@ -153,6 +153,7 @@ def _groups(
 def _rows(
     experiment: "Experiment",
     procedure: runs.Procedure,
+    folder: Path,
     record: dict[str, Any],
     groups: dict[tuple, list[plotting.Run]],
 ) -> list[dict[str, Any]]:
@@ -169,8 +170,13 @@ def _rows(
             row["grid"] = selection.EDGE if edge else ""
         cells = tables.summary(runs_of_label, columns.values())
         row |= dict(zip(columns, cells, strict=True))
-        key, name = claims.OF[experiment.name].held_out
-        for threshold in claims.OF[experiment.name].thresholds:
+        table = claims.OF[experiment.name]
+        key, name = table.held_out
+        if varied and table.good is not None:
+            row[f"settings that reach {table.good:g}"] = selection.good(
+                experiment, procedure, folder, label, table.good
+            )
+        for threshold in table.thresholds:
             row[f"updates to a {name} of {threshold:g}"] = tables.to_threshold(
                 runs_of_label, key, threshold
             )

@@ -1,9 +1,9 @@
-"""What is measured of a run: one number, the lower the better."""
+"""What is measured of a run, the lower the better, and what is claimed."""
 
 import dataclasses
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -52,3 +52,55 @@ def first_updates(run: "Run", key: str, threshold: float) -> float | None:
     """The updates until a column of the history falls to a threshold."""
     there = (row["updates"] for row in run.rows if row[key] <= threshold)
     return next(there, None)
+
+
+Value = str | float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """Two groups of runs, of which the first is said to be better.
+
+    Attributes:
+        text: the claim, in twelve words at most.
+        kind: the kind that is said to be better.
+        rival: the kind that it is compared with.
+        measure: what of.
+        value: where a comparison varies a flag, the value that is meant.
+        rival_value: the value of the rival, if it is another one.
+        base: where given, the claim is about the change from this value of
+            the flag to `value`.
+        margin: where given, the claim is that the two are the same: no
+            further apart than this.
+        primary: whether there is a verdict.
+    """
+
+    text: str
+    kind: str
+    rival: str
+    measure: Measure
+    value: Value = None
+    rival_value: Value = None
+    base: Value = None
+    margin: float | None = None
+    primary: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """What is judged in an experiment.
+
+    Attributes:
+        claims: the claims, primary ones first.
+        held_out: the measure whose course is watched: a key of the history,
+            its name and unit.
+        thresholds: the values of it to which updates are counted.
+        seeds: how many there are.
+        good: where given, the value of it that good settings of a grid reach.
+    """
+
+    claims: Sequence[Claim]
+    held_out: tuple[str, str]
+    thresholds: Sequence[float]
+    seeds: int = 10
+    good: float | None = None

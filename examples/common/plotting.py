@@ -26,13 +26,20 @@ _STYLES = {
     "layer-channels": ("#56B4E9", (0, (5, 1)), "D"),
     "batch-everywhere": ("#D55E00", (0, (3, 1, 1, 1)), "P"),
     "symmetric": ("#E69F00", (0, (1, 1)), "v"),
+    "gru": ("#999999", (0, (6, 1, 1, 1)), "<"),
+    "lngru": ("#882255", (0, (2, 1)), ">"),
 }
+_SAME = {"lstm": "none", "lnlstm": "layer", "bnlstm": "batch"}
 
 
 def style_of(kind: str) -> dict[str, Any]:
     """The colour, dash and marker of a kind."""
     return dict(
-        zip(("color", "linestyle", "marker"), _STYLES[kind], strict=True)
+        zip(
+            ("color", "linestyle", "marker"),
+            _STYLES[_SAME.get(kind, kind)],
+            strict=True,
+        )
     )
 
 

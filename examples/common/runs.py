@@ -188,12 +188,12 @@ def train_one(
     if result.exists():
         print(f"{folder} is finished.")
         return files.read_json(result)
-    ending.renew(experiment.name)
+    ending.renew(experiment.script)
     try:
         with training.environment(plan):
             metrics, history = procedure.train(plan, data, folder)
     except NonFiniteLossError as error:
-        print(f"{experiment.name}.py: {folder}: {error}", file=sys.stderr)
+        print(f"{experiment.script}.py: {folder}: {error}", file=sys.stderr)
         return None
     finally:
         keras.backend.clear_session()

@@ -111,6 +111,37 @@ def _grids(
     return rows
 
 
+def good(
+    experiment: "Experiment",
+    procedure: runs.Procedure,
+    folder: Path,
+    label: Sequence[Any],
+    limit: float,
+) -> str:
+    """How many of the first points of a kind's grid are good enough.
+
+    Args:
+        experiment: the script.
+        procedure: with what its grids are judged by.
+        folder: that of the comparison.
+        label: the kind, and the values of what the comparison varies.
+        limit: the loss that good points reach.
+    """
+    kept = files.read_json(folder / "args.json") | {"norm": label[0]}
+    points = grids.start(experiment, kept["norm"])
+    first = [
+        grids.settings(experiment, Namespace(**kept), point) for point in points
+    ]
+    names = ("norm", *experiment.compared)
+    losses = [
+        float(row[procedure.criterion.label])
+        for row in files.read_table(folder / "tuning.csv")
+        if [row[name] for name in names] == [*map(files.cell, label)]
+        and {n: float(row[n]) for n in first[0] if row[n]} in first
+    ]
+    return f"{sum(loss <= limit for loss in losses)} of {len(first)}"
+
+
 def _score(run: plotting.Run, criterion: plotting.Panel) -> float:
     """The least value of the run, infinite if it diverged."""
     if run.metrics is None:

@@ -298,7 +298,7 @@ def test_a_diverging_point_is_not_chosen():
 
 @pytest.mark.parametrize("name", tune.EXPERIMENTS)
 def test_every_grid_has_as_many_points_for_each_kind(name):
-    experiment = __import__(name).EXPERIMENT
+    experiment = cli.find(name)
     args = cli._parser(experiment).parse_args(["--compare", "--tune"])
     planned = cli.plans(experiment, args)
     assert {plan.seed for plan in planned} == {*claims.seeds_of(name)}
@@ -545,7 +545,7 @@ def test_titles_name_data_sizes_and_seeds(tmp_path, experiment, monkeypatch):
 )
 def test_titles_count_what_is_learnt_from(name, learnt):
     """With --tune that is less than there is."""
-    experiment = __import__(name).EXPERIMENT
+    experiment = cli.find(name)
     flags = ["--compare", "--tune", "--smoke"]
     plan = cli.plans(experiment, cli.parse(experiment, flags, "test"))[0]
     procedure = experiment.procedure(plan)

@@ -16,13 +16,14 @@ import permutation_invariant_mnist as script
 import pytest
 import recurrent_dynamics
 import tune
-from common import callbacks, ending, studies, training
+from common import callbacks, cli, ending, studies, training
 from keras.src.saving import saving_lib
 from same_results import assert_same_results
 from terminals import start_on_terminal
 
 STUDIES = ("parameter_geometry", "recurrent_dynamics")
-SCRIPTS = (*tune.EXPERIMENTS, *STUDIES, "tune")
+TRAINING = tuple(dict.fromkeys(cli.find(n).script for n in tune.EXPERIMENTS))
+SCRIPTS = (*TRAINING, *STUDIES, "tune")
 
 # Everything that takes long to import.
 _START = """
@@ -65,6 +66,7 @@ def test_help_and_wrong_flags_import_no_framework(tmp_path, name):
     wrong += {
         "attentive_reader": ["--norm batch --batch-size 1"],
         "draw_mnist": ["--read-size 1"],
+        "everyday": ["--task", "--task sums", "--task verses --norm bnlstm"],
         "handwriting_generation": ["--text 1"],
         "skip_thoughts": ["--eval-tasks mr"],
         "tune": ["--norm-kinds batch --batch-size 1", "--learning-rates 2 1"],
@@ -82,7 +84,7 @@ def test_help_and_wrong_flags_import_no_framework(tmp_path, name):
         assert sentence.startswith(f"{name}.py") and ": error: " in sentence
 
 
-@pytest.mark.parametrize("name", [*tune.EXPERIMENTS, *STUDIES])
+@pytest.mark.parametrize("name", [*TRAINING, *STUDIES])
 def test_every_script_has_the_same_three_files(name):
     module = importlib.import_module(name)
     assert module.main and not hasattr(module, "build_model")
@@ -92,15 +94,14 @@ def test_every_script_has_the_same_three_files(name):
 
 @pytest.mark.parametrize("name", tune.EXPERIMENTS)
 def test_help_shows_what_the_presets_set(capsys, name):
-    module = importlib.import_module(name)
+    experiment = cli.find(name)
     with pytest.raises(SystemExit) as end:
-        module.main(["--help"])
+        cli.run(experiment, ["--help"])
     assert end.value.code == 0
     _, rest = capsys.readouterr().out.split("what --preset and --smoke set")
     table, _, _ = rest.partition("\n\n")
     _, heading, *lines = table.splitlines()
-    assert heading.split() == ["quick", "paper", "--smoke"]
-    experiment = module.EXPERIMENT
+    assert heading.split() == [*experiment.presets, "--smoke"]
     columns = [*experiment.presets.values(), experiment.smoke]
     found = {line.split()[0]: line.split()[1:] for line in lines}
     named = {flag for column in columns for flag in column}
@@ -109,7 +110,7 @@ def test_help_shows_what_the_presets_set(capsys, name):
     for flag in ("epochs", "batch_size", "units"):
         values = [str(column[flag]) for column in columns if flag in column]
         assert found["--" + flag.replace("_", "-")] == values
-    (quick, _) = found["--learning-rate"]
+    (quick, *_) = found["--learning-rate"]
     assert float(quick) == columns[0]["learning_rate"]
 
 

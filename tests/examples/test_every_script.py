@@ -15,6 +15,7 @@ import keras
 import permutation_invariant_mnist
 import pytest
 import tune
+from common import cli
 from two_devices import run_on_two_devices
 
 pytestmark = pytest.mark.on_tensorflow
@@ -99,9 +100,9 @@ def test_a_study_runs_on_this_backend(tmp_path, name):
 
 @pytest.mark.parametrize("name", smokes(tune.EXPERIMENTS))
 def test_runs_on_this_backend(tmp_path, name):
-    script, folder = importlib.import_module(name), tmp_path / "run"
-    flags = ["--smoke", "--epochs", "1", "--norm", "layer", "--output-dir"]
-    assert script.main([*flags, str(folder)]) == 0
+    experiment, folder = cli.find(name), tmp_path / "run"
+    flags = ["--smoke", "--epochs", "1", "--output-dir", str(folder)]
+    assert cli.run(experiment, flags) == 0
     assert all(map(math.isfinite, _results(folder).values()))
     assert keras.models.load_model(folder / "model.keras").built
 

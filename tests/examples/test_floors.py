@@ -13,7 +13,7 @@ from scipy import stats
 
 
 def _plan(name, *flags):
-    experiment = importlib.import_module(name).EXPERIMENT
+    experiment = cli.find(name)
     args = cli._parser(experiment).parse_args([*flags])
     return cli.plans(experiment, args)[0]
 
@@ -21,8 +21,8 @@ def _plan(name, *flags):
 @pytest.mark.parametrize("name", tune.EXPERIMENTS)
 def test_floors_are_measured_as_the_results_are(name, monkeypatch):
     monkeypatch.setattr(captions, "SMALL_COUNTS", (300, 40, 120))
-    plan = _plan(name, "--smoke", "--norm", "layer")
-    procedure = importlib.import_module(name).procedure(plan)
+    plan = _plan(name, "--smoke")
+    procedure = cli.find(name).procedure(plan)
     data = procedure.load_data(plan)
     known = {*procedure.columns.values()}
     floors = {**procedure.floors(plan, data)}

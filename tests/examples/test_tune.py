@@ -74,7 +74,8 @@ def test_no_script_is_left_out():
     }
     studies = {"parameter_geometry", "recurrent_dynamics"}  # Nothing to train.
     others = {"tune", "results", "quick_start"}
-    assert scripts == {*script.EXPERIMENTS, *studies, *others}
+    trained = {cli.find(name).script for name in script.EXPERIMENTS}
+    assert scripts == {*trained, *studies, *others}
 
 
 @pytest.fixture
@@ -132,20 +133,27 @@ def test_every_tuner(tmp_path, capsys, words, tuner):
     assert loss == pytest.approx(losses[0], rel=1e-4)
 
 
-@pytest.mark.parametrize("preset", ["quick", "paper"])
 @pytest.mark.parametrize("name", script.EXPERIMENTS)
-def test_a_trial_evaluates_after_every_pass(name, preset):
-    experiment = importlib.import_module(name).EXPERIMENT
+def test_a_trial_evaluates_after_every_pass(name):
+    experiment = cli.find(name)
     own, _ = script._parser([name]).parse_known_args([name])
-    given = cli.parse(experiment, ["--preset", preset], "tune.py")
-    assert script._complete(experiment, own, given).evaluate_every is None
+    for preset in experiment.presets:
+        given = cli.parse(experiment, ["--preset", preset], "tune.py")
+        assert script._complete(experiment, own, given).evaluate_every is None
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", script.EXPERIMENTS)
 def test_every_experiment(tmp_path, name):
     flags = [name, "--smoke", "--epochs", "1", "--max-trials", "2"]
-    flags += ["--norm-kinds", "layer", "--gains", "0.5", "--unit-choices", "8"]
+    flags += [
+        "--norm-kinds",
+        cli.find(name).default_kind,
+        "--gains",
+        "0.5",
+        "--unit-choices",
+        "8",
+    ]
     assert script.main([*flags, "--output-dir", str(tmp_path / "search")]) == 0
     rows = _rows(tmp_path / "search")
     assert [row["status"] for row in rows] == ["completed", "completed"]

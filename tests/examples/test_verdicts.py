@@ -1,6 +1,5 @@
 """Verdicts, of simulated data whose truth is known, and of runs."""
 
-import importlib
 import itertools
 import math
 from pathlib import Path
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 import results
 import tune
-from common import claims, files, measures, plotting, verdicts
+from common import claims, cli, files, measures, plotting, verdicts
 from scipy import stats
 
 SIMULATIONS = 10_000
@@ -191,7 +190,7 @@ def test_changes_are_paired():
 
 @pytest.mark.parametrize("name", tune.EXPERIMENTS)
 def test_claims_are_of_what_a_comparison_runs(name):
-    experiment = importlib.import_module(name).EXPERIMENT
+    experiment = cli.find(name)
     values = [None, *(v for own in experiment.compared.values() for v in own)]
     table = claims.OF[name]
     assert table.claims and table.claims[0].primary

@@ -1,0 +1,207 @@
+"""Sequences for five everyday tasks, generated or from the King James Bible.
+
+Letters: N examples, T steps.
+"""
+
+import collections
+import random
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from common.datasets import bible, plain_text
+
+# One group in so many is held out.
+SHARE = 12
+
+
+class Sequences(NamedTuple):
+    """Inputs and targets; those of one group are in the same part.
+
+    Tokens are int32; `plain_text.PADDING` may follow those of a verse.
+    """
+
+    x: np.ndarray  # (N, T) tokens, or (N, T, numbers) float32
+    y: np.ndarray  # (N,) classes, (N, steps) tokens, or (N, 1) float32
+    groups: np.ndarray  # (N,) what has something in common
+    test_x: np.ndarray
+    test_y: np.ndarray
+    tokens: Sequence[str] | None = None  # by number
+
+    def held_out(self) -> "Sequences":
+        """The training part alone, a twelfth of its groups for testing."""
+        return _split(self.x, self.y, self.groups, self.tokens)
+
+
+def _split(x, y, groups, tokens=None) -> Sequences:
+    test = _tested(groups)
+    return Sequences(
+        x[~test], y[~test], groups[~test], x[test], y[test], tokens
+    )
+
+
+def _tested(groups: np.ndarray) -> np.ndarray:
+    """Which examples (N,) are in the groups that are held out."""
+    names = np.unique(groups)
+    order = np.random.default_rng(0).permutation(names)
+    return np.isin(groups, order[: -(-len(names) // SHARE)])
+
+
+DIGITS = 3
+
+
+def addition(count: int) -> Sequences:
+    """Sums of two numbers, as keras.io's "number addition" writes them.
+
+    The question, such as "12+345 ", is read backwards. No two ask for the sum
+    of the same numbers.
+    """
+    drawn = random.Random(0)
+    pairs: dict[tuple[int, int], tuple[int, int]] = {}
+    while len(pairs) < count:
+        a, b = (drawn.randrange(10 ** drawn.randint(1, DIGITS)) for _ in "ab")
+        pairs.setdefault((min(a, b), max(a, b)), (a, b))
+    tokens = tuple(" +0123456789")
+    questions = [
+        f"{a}+{b}".ljust(2 * DIGITS + 1)[::-1] for a, b in [*pairs.values()]
+    ]
+    answers = [str(a + b).ljust(DIGITS + 1) for a, b in pairs.values()]
+    return _split(
+        _encoded(questions, tokens),
+        _encoded(answers, tokens),
+        np.arange(count),
+        tokens,
+    )
+
+
+STEPS = 64
+
+
+def characters(count: int) -> Sequences:
+    """Pieces of the King James Bible, and the character after each of theirs.
+
+    Pieces have no character in common, and those of a chapter are a group.
+    """
+    chapters = collections.defaultdict(list)
+    for verse in bible.verses("kjv"):
+        chapters[verse.book, verse.chapter].append(verse.text)
+    texts = ["\n".join(verses) for verses in chapters.values()]
+    tokens = tuple(sorted(set("".join(texts))))
+    pieces = [
+        (text[start : start + STEPS + 1], group)
+        for group, text in enumerate(texts)
+        for start in range(0, len(text) - STEPS, STEPS + 1)
+    ]
+    pieces = _spread(pieces, count)
+    numbers = _encoded([text for text, _ in pieces], tokens)
+    groups = np.array([group for _, group in pieces])
+    return _split(numbers[:, :-1], numbers[:, 1:], groups, tokens)
+
+
+LENGTH = 200
+
+
+def long_memory(count: int) -> Sequences:
+    """The adding problem of Hochreiter and Schmidhuber (1997).
+
+    Of every pair of numbers the first is between 0 and 1; the sum of two of
+    these, which the other number marks, is wanted. One is in each half.
+    """
+    drawn = np.random.default_rng(0)
+    x = np.zeros((count, LENGTH, 2), np.float32)
+    x[..., 0] = drawn.random((count, LENGTH))
+    rows, half = np.arange(count), LENGTH // 2
+    for start in (0, half):
+        x[rows, start + drawn.integers(half, size=count), 1] = 1
+    y = (x[..., 0] * x[..., 1]).sum(axis=1, keepdims=True)
+    return _split(x, y, rows)
+
+
+BOOKS, WORDS, MOST_WORDS = 10, 2_000, 40
+
+
+def verses(count: int) -> Sequences:
+    """Verses of the ten longest books, whose number is wanted.
+
+    The words are those of the training part, and chapters are groups.
+    """
+    found = bible.verses("kjv")
+    sizes = collections.Counter(verse.book for verse in found)
+    books = [book for book, _ in sizes.most_common(BOOKS)]
+    chosen = _spread([verse for verse in found if verse.book in books], count)
+    y = np.array([books.index(verse.book) for verse in chosen], np.int32)
+    groups = 1_000 * y + [verse.chapter for verse in chosen]
+    texts = [plain_text.tokens(verse.text) for verse in chosen]
+    counts: collections.Counter[str] = collections.Counter()
+    for words, test in zip(texts, _tested(groups), strict=True):
+        counts.update(() if test else words)
+    known = [word for word, _ in counts.most_common(WORDS)]
+    tokens = (*plain_text.MARKS, *known)
+    index = {word: number for number, word in enumerate(tokens)}
+    x = np.zeros((len(texts), MOST_WORDS + 1), np.int32)
+    for row, words in zip(x, texts, strict=True):
+        numbers = plain_text.encode(words, index, MOST_WORDS)
+        row[: len(numbers)] = numbers
+    return _split(x, y, groups, tokens)
+
+
+# Seen, and from the last seen to the one that is wanted.
+SEEN, AHEAD = 64, 50
+DELAY, PER_UNIT, START = 17, 10, 300
+# Of each series, so many units apart.
+WINDOWS, APART = 10, 10
+# Of the values that the equation comes to.
+MEAN, DEVIATION = 0.93, 0.23
+
+
+def forecast(count: int) -> Sequences:
+    """Series of Mackey and Glass (1977) and their values 50 units later.
+
+    In units of their deviation. Windows of one series are a group.
+    """
+    length = SEEN + AHEAD + (WINDOWS - 1) * APART
+    series = mackey_glass(-(-count // WINDOWS), length)
+    series = np.float32((series - MEAN) / DEVIATION)
+    starts = np.arange(WINDOWS) * APART
+    x = series[:, starts[:, None] + np.arange(SEEN)]
+    y = series[:, starts + SEEN - 1 + AHEAD]
+    groups = np.repeat(np.arange(len(series)), WINDOWS)[:count]
+    return _split(
+        x.reshape(-1, SEEN, 1)[:count], y.reshape(-1, 1)[:count], groups
+    )
+
+
+def mackey_glass(count: int, length: int) -> np.ndarray:
+    """Series (count, length) of x' = 0.2 x_17 / (1 + x_17^10) - 0.1 x.
+
+    x_17 is the value 17 units before. Each starts from a constant, and what it
+    does in the first 300 units is left out.
+    """
+    delay, step = DELAY * PER_UNIT, 1 / PER_UNIT
+    levels = np.random.default_rng(0).uniform(0.5, 1.3, size=count)
+    x = np.empty((delay + 1 + (START + length) * PER_UNIT, count))
+    x[: delay + 1] = levels
+    for n in range(delay, len(x) - 1):
+        before, after = x[n - delay], x[n - delay + 1]
+
+        def slope(now, past):
+            return 0.2 * past / (1 + past**10) - 0.1 * now
+
+        # Heun's method.
+        first = slope(x[n], before)
+        second = slope(x[n] + step * first, after)
+        x[n + 1] = x[n] + step / 2 * (first + second)
+    return x[delay + (START + 1) * PER_UNIT :: PER_UNIT].T
+
+
+def _encoded(texts: Sequence[str], tokens: Sequence[str]) -> np.ndarray:
+    """The numbers (N, T) of the characters of texts of one length."""
+    index = {token: number for number, token in enumerate(tokens)}
+    return np.array([[index[c] for c in text] for text in texts], np.int32)
+
+
+def _spread(examples: list, count: int) -> list:
+    """As many of them, or all, from everywhere."""
+    places = np.arange(min(count, len(examples))) * len(examples)
+    return [examples[n] for n in places // min(count, len(examples))]
