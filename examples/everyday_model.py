@@ -28,11 +28,12 @@ class MeasuredAdam(keras.optimizers.Adam):
         super().build(variables)
 
     def apply(self, grads, trainable_variables=None):
-        # Dense, since rows of an embedding may be there twice.
-        dense = [ops.cast(ops.convert_to_tensor(g), "float32") for g in grads]
-        square = sum(ops.sum(ops.square(g)) for g in dense)
-        self.norms.assign_add(ops.sqrt(square))
-        super().apply(grads, trainable_variables)
+        # TensorFlow's gradients of an embedding may have a row twice, which
+        # Keras' norms, those that it clips by too, would not add. These do.
+        dense = [ops.add(gradient, 0.0) for gradient in grads]
+        square = sum(ops.sum(ops.square(gradient)) for gradient in dense)
+        self.norms.assign_add(ops.sqrt(ops.cast(square, "float32")))
+        super().apply(dense, trainable_variables)
 
 
 @keras.saving.register_keras_serializable(package="keras_ln_examples")

@@ -1,6 +1,7 @@
 """Everyday tasks: their data, against small oracles, models and measures."""
 
 import collections
+import dataclasses
 import json
 from argparse import Namespace
 
@@ -307,15 +308,22 @@ def test_good_settings_are_counted_among_the_first_ones(tmp_path):
 @pytest.mark.full
 def test_a_comparison_can_be_kept_and_drawn(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(results, "KEPT", tmp_path)
-    flags = ["--task", "verses", "--compare", "--tune", "--smoke"]
-    flags += ["--units", "4", "--epochs", "1", "--output-dir"]
-    assert script.main([*flags, str(tmp_path / "runs")]) == 0
-    out = capsys.readouterr().out
-    assert "settings that reach" in out and "| lstm, untrained" in out
-    assert out.count(" verses: ") == len(claims.OF["everyday-verses"].claims)
+    monkeypatch.setattr(grids, "EXTENSIONS", 0)
+    experiment = dataclasses.replace(
+        cli.find("everyday-verses"), kinds=("lstm", "lnlstm")
+    )
+    flags = ["--compare", "--tune", "--smoke", "--units", "4", "--epochs", "1"]
+    flags += ["--output-dir", str(tmp_path / "runs")]
+    assert cli.run(experiment, flags) == 0
+    shown = capsys.readouterr().out
+    assert "| settings that reach 1.5 |" in shown
+    assert "| lstm, untrained " in shown and "| logistic regression" in shown
+    table = claims.OF["everyday-verses"].claims
+    assert [shown.count(f"| {claim.text} ") for claim in table] == [1, 1, 0, 0]
     results.main(["keep", str(tmp_path / "runs"), "kept"])
     results.main(["draw", "kept"])
-    assert "settings that reach" in capsys.readouterr().out
+    drawn = capsys.readouterr().out.removeprefix("kept\n").strip()
+    assert drawn and drawn in shown
     assert (tmp_path / "kept" / "comparison.png").exists()
 
 
