@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 KINDS = ("lstm", "lnlstm", "gru", "lngru", "bnlstm")
 # Epochs, batch size, units, learning rate, examples.
 TASKS = {
-    "addition": (16, 128, 96, 3e-3, 40_000),
+    "addition": (14, 128, 96, 3e-3, 40_000),
     "characters": (12, 32, 80, 3e-3, 8_000),
     "long_memory": (20, 50, 32, 3e-3, 10_000),
     "verses": (10, 64, 64, 1e-3, 20_000),
