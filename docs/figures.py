@@ -8,30 +8,34 @@ import numpy as np
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / "benchmarks" / "results"
-SIZES = ("A", "B", "C", "1x200x64x128")
-LABELS = ("A", "B", "C", "batch of one")
+SIZES = ("A", "B", "C", "D", "1x200x64x128")
+LABELS = ("A", "B", "C", "D", "batch of one")
 BACKENDS = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "torch"}
 
 
-def shares(backend, kernels):
-    """Time of LNLSTM over that of a plain LSTM in its faster mode, by size."""
-    with open(RESULTS / f"sequence_layers_{backend}.csv") as file:
-        rows = [
-            row
-            for row in csv.DictReader(file)
-            if (row["op"], row["mode"]) == ("LNLSTM", "training step")
-            and "every step" not in row["sizes"]
-        ]
-    found = []
-    for size in SIZES:
-        times = {
+def times(backend, mode, size):
+    """Median times of LNLSTM and what it is compared with, by provider."""
+    large = "large_" if size == "D" else ""
+    with open(RESULTS / f"sequence_layers_{large}{backend}.csv") as file:
+        return {
             row["provider"]: float(row["p50_ms"])
-            for row in rows
-            if row["sizes"].split()[0] == size
+            for row in csv.DictReader(file)
+            if (row["op"], row["mode"]) == ("LNLSTM", mode)
+            and row["sizes"].split()[0] == size
+            and "every step" not in row["sizes"]
         }
+
+
+def shares(backend, kernels, mode="training step", sizes=SIZES):
+    """LNLSTM's times over the least of a plain LSTM's modes, by size."""
+    found = []
+    for size in sizes:
+        by_provider = times(backend, mode, size)
         ours = "keras_ln (kernels)," if kernels else "keras_ln,"
-        (own,) = (t for name, t in times.items() if name.startswith(ours))
-        plain = [t for n, t in times.items() if n.startswith("keras LSTM")]
+        (own,) = (t for n, t in by_provider.items() if n.startswith(ours))
+        plain = [
+            t for n, t in by_provider.items() if n.startswith("keras LSTM")
+        ]
         found.append(own / min(plain))
     return found
 
@@ -39,7 +43,7 @@ def shares(backend, kernels):
 def draw(path):
     """Bars by size, a panel per framework."""
     figure, panels = plt.subplots(
-        1, 3, figsize=(9, 2.8), sharey=True, layout="constrained"
+        3, 1, figsize=(6, 6), sharex=True, sharey=True, layout="constrained"
     )
     places = np.arange(len(SIZES))
     for panel, (backend, title) in zip(panels, BACKENDS.items(), strict=True):
@@ -47,17 +51,16 @@ def draw(path):
             values = shares(backend, kernels)
             label = "with the CPU kernels" if kernels else "without"
             bars = panel.bar(places + shift, values, 0.4, label=label)
-            panel.bar_label(bars, fmt="%.2f", fontsize=7)
-        panel.axhline(1, color="lightgrey", linewidth=0.8, zorder=0)
+            panel.bar_label(bars, fmt="%.2f")
+        panel.axhline(1, color="grey", linewidth=1, zorder=0)
         panel.set(title=title, xticks=places, xticklabels=LABELS)
         panel.set_yscale("log")
-        panel.set_ylim(0.05, 8)
-    panels[0].set_ylabel("time / plain LSTM's")
-    panels[0].set_yticks([0.1, 0.25, 0.5, 1, 2, 4])
-    panels[0].set_yticklabels(["0.1", "0.25", "0.5", "1", "2", "4"])
-    panels[0].legend(fontsize=7, loc="upper left")
+        panel.set_ylim(0.05, 12)
+        panel.set_yticks([0.1, 0.25, 1, 4], ["0.1", "0.25", "1", "4"])
+    figure.supylabel("time / plain LSTM's")
+    panels[0].legend(loc="upper left", ncols=2)
     path.parent.mkdir(exist_ok=True)
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=130)
 
 
 if __name__ == "__main__":

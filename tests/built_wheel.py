@@ -9,10 +9,12 @@ import shutil
 import sys
 import tempfile
 import venv
+import zipfile
 from pathlib import Path
 
 from run_all import ROOT, run
 
+PACKED = ("setup.cfg", "setup.py", "pyproject.toml", "README.md", "LICENSE")
 IMPORT_WHEEL = """
 import importlib.metadata, importlib.util
 import keras, keras_ln
@@ -32,11 +34,19 @@ def main():
         # left in build/.
         source = Path(folder, "source")
         shutil.copytree(ROOT / "keras_ln", source / "keras_ln")
-        for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+        for name in PACKED:
             shutil.copy(ROOT / name, source)
         pip = (sys.executable, "-m", "pip")
         run(*pip, "wheel", "-q", "--no-deps", "-w", folder, source)
         (built,) = Path(folder).glob("*.whl")
+        with zipfile.ZipFile(built) as archive:
+            (name,) = (n for n in archive.namelist() if "METADATA" in n)
+            metadata = archive.read(name).decode()
+        # An index shows the README alone.
+        targets = re.findall(r"\]\(([^)]*)\)", metadata)
+        relative = [t for t in targets if not t.startswith("https://")]
+        if len(targets) < 6 or relative:
+            sys.exit(f"README.md in the wheel: relative links {relative}")
 
         clean = Path(folder, "clean")
         venv.create(clean)

@@ -5,6 +5,7 @@ import importlib.metadata
 import importlib.resources
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -106,11 +107,21 @@ def test_every_folder_of_the_package_ships():
         assert (file.parent / "__init__.py").is_file(), file
 
 
-def test_readme_renders_away_from_the_repository():
-    """An index shows it alone: pictures and links must be absolute."""
-    targets = re.findall(r"\]\(([^)]*)\)", (ROOT / "README.md").read_text())
-    assert len(targets) > 5
-    assert [t for t in targets if not t.startswith("https://")] == []
+def test_readme_shows_in_every_checkout_and_on_an_index():
+    """Links and pictures are files; setup.py makes them absolute."""
+    find = re.compile(r"\]\(([^)]*)\)")
+    text = (ROOT / "README.md").read_text()
+    address = setup_cfg()["metadata"]["url"]
+    assert address not in text
+    files = [t for t in find.findall(text) if not t.startswith("https://")]
+    assert len(files) > 5
+    for target in files:
+        assert (ROOT / target.partition("#")[0]).exists(), target
+    setup = runpy.run_path(str(ROOT / "setup.py"))
+    shown = find.findall(setup["described"](text, address))
+    assert [t for t in shown if not t.startswith("https://")] == []
+    assert f"{address}/raw/main/docs/figures/speed.png" in shown
+    assert f"{address}/blob/main/docs/performance.md" in shown
 
 
 def test_import_needs_nothing_of_the_extras():

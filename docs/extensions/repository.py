@@ -19,7 +19,7 @@ PAGES = {
     "docs/replace.md": "replace.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
-    "benchmarks/README.md": "performance.md",
+    "benchmarks/README.md": "benchmarks.md",
     "examples/README.md": "paper/experiments.md",
     "kernels/README.md": "kernels.md",
 }

@@ -1,6 +1,5 @@
 """The site without building it: code on its pages, names, notebooks."""
 
-import importlib.util
 import json
 import os
 import re
@@ -9,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from docs.measured import load
 
 import keras_ln
 from docs import pages
@@ -102,14 +102,6 @@ ALONE = {
         "assert np.all(new.get_weights()[1] == saved[1])\n",
     ),
 }
-
-
-def load(name):
-    """A file of docs/, which is no package."""
-    spec = importlib.util.spec_from_file_location(Path(name).stem, DOCS / name)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 # Pages that choose a backend run there, in a process that has not chosen.
@@ -240,7 +232,7 @@ def test_notebooks_have_no_outputs():
 
 def test_files_of_the_repository_have_their_links_turned():
     repository = load("extensions/repository.py")
-    text = repository.embedded("benchmarks/README.md", "performance")
+    text = repository.embedded("benchmarks/README.md", "benchmarks")
     assert "](reliability.md" in text
     assert "](../benchmarks/results/" in text
     assert "## How it is measured" in text

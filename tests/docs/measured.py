@@ -1,0 +1,237 @@
+"""What the kept tables say, in the words of the pages: see test_numbers.py."""
+
+import configparser
+import csv
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import scipy.stats
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def load(name):
+    """A file of docs/, which is no package."""
+    path = ROOT / "docs" / name
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+TIMES = ROOT / "benchmarks" / "results"
+KEPT = ROOT / "examples" / "results"
+figures = load("figures.py")
+SIZES = figures.SIZES
+NAMES = figures.BACKENDS
+USUAL = (*SIZES[:3], SIZES[4])
+
+
+def table(path):
+    with open(path) as file:
+        return list(csv.DictReader(file))
+
+
+def both(values, digits=2):
+    """The least and the greatest, as a page says them."""
+    values = list(values)
+    return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
+
+
+def ends(name, column, kind):
+    """What the runs of a kind end with, by seed."""
+    runs = {
+        row["run"].rpartition("-seed-")[::2]: float(row[column])
+        for row in table(KEPT / name / "metrics.csv")
+    }
+    return np.array([runs[run] for run in sorted(runs) if run[0] == kind])
+
+
+def mean(name, column, kind, digits=1):
+    return f"{ends(name, column, kind).mean():.{digits}f}"
+
+
+def verdict(plain, layer):
+    """By Student's t of the differences; less is better everywhere."""
+    interval = scipy.stats.ttest_1samp(layer - plain, 0).confidence_interval()
+    if interval.high < 0:
+        return "better"
+    return "worse" if interval.low > 0 else "undecided"
+
+
+ERROR = "test_error_percent"
+
+
+def on_the_way(name, column, kind):
+    """The mean over the evaluations of each run, by seed."""
+    sign, column = (-1, column[1:]) if column[0] == "-" else (1, column)
+    runs = {}
+    for row in table(KEPT / name / "history.csv"):
+        if row[column]:
+            runs.setdefault(row["run"], []).append(sign * float(row[column]))
+    return np.array(
+        [
+            np.mean(runs[run])
+            for run in sorted(runs)
+            if run.rpartition("-seed-")[0] == kind
+        ]
+    )
+
+
+def chosen(name, kind, where):
+    """What the grid of a kind chose, and the rates that it tried."""
+    rows = [
+        row
+        for row in table(KEPT / name / "tuning.csv")
+        if row["norm"] == kind
+        and all(row[key] in (value, "") for key, value in where.items())
+    ]
+    (best,) = (row for row in rows if row["chosen"])
+    return best, {float(row["learning_rate"]) for row in rows}
+
+
+def kept_settings(name):
+    return json.loads((KEPT / name / "settings.json").read_text())
+
+
+def by_size(title, rows):
+    """A table with a column for each of the benchmark's sizes."""
+    yield f"| {title} | {' | '.join(figures.LABELS)} |"
+    yield f"|{'---|' * (1 + len(SIZES))}"
+    for label, values in rows.items():
+        cells = (f"{v:.0f}" if v >= 10 else f"{v:.2f}" for v in values)
+        yield f"| {label} | {' | '.join(cells)} |"
+
+
+def inference():
+    rows = {}
+    for backend, name in figures.BACKENDS.items():
+        for label, kernels in (("with kernels", True), ("without", False)):
+            values = figures.shares(backend, kernels, "inference")
+            rows[f"{name} {label}"] = values
+    return by_size("inference", rows)
+
+
+def of_torch():
+    """LNLSTM's time over torch.nn.LSTM's."""
+    rows = {}
+    for mode in ("training step", "inference"):
+        for label, own in (("with kernels", " (kernels)"), ("without", "")):
+            times = [figures.times("torch", mode, size) for size in SIZES]
+            rows[f"{mode} {label}"] = [
+                t[f"keras_ln{own}, torch"] / t["torch LSTM"] for t in times
+            ]
+    return by_size("torch", rows)
+
+
+def streaming():
+    rows = {}
+    for backend, name in figures.BACKENDS.items():
+        times = {
+            row["provider"]: float(row["p50_ms"])
+            for row in table(TIMES / f"streaming_{backend}.csv")
+            if row["op"] == "LNLSTM"
+        }
+        ours = times[f"keras_ln (kernels), {backend}"]
+        plain = times[f"keras LSTM, {backend}"]
+        rows[name] = (
+            f"{ours:.2f} on {name} with kernels (a plain LSTM {plain:.2f})"
+        )
+    return ", ".join(rows.values())
+
+
+def own_cell():
+    """How much longer Keras' loop over our cell takes on TensorFlow."""
+    for size in USUAL:
+        times = figures.times("tensorflow", "training step", size)
+        loop = [t for n, t in times.items() if n.startswith("cell in")]
+        yield min(loop) / times["keras_ln (kernels), tensorflow graph"]
+
+
+def memory(path, backends, provider):
+    return [
+        float(row["ours_to_this"])
+        for backend in backends
+        for row in table(TIMES / f"{path}_{backend}.csv")
+        if row["provider"].startswith(provider)
+    ]
+
+
+def usual():
+    """Shares of training with kernels, large weights left out."""
+    return [s for b in NAMES for s in figures.shares(b, True, sizes=USUAL)]
+
+
+def sizes():
+    """The benchmark's sizes, as the tables have them."""
+    rows = table(TIMES / "sequence_layers_torch.csv")
+    rows += table(TIMES / "sequence_layers_large_torch.csv")
+    found = {}
+    for row in rows:
+        words = row["sizes"].split()
+        name = words[0] if words[0] in SIZES else ""
+        found[name] = ", ".join(
+            words[bool(name and "x" not in name)].split("x")
+        )
+    return [f"{found[n]} ({n})" for n in "ABCD"] + [
+        ", ".join(SIZES[-1].split("x"))
+    ]
+
+
+def digits(order, kind):
+    return mean("sequential-mnist", ERROR, f"{kind}-order-{order}")
+
+
+def updates_to_plain():
+    """Updates until skip-thoughts has the plain network's best loss."""
+    rows = table(KEPT / "skip-thoughts" / "history.csv")
+    runs = {}
+    for row in rows:
+        loss, done = float(row["val_nll"]), int(float(row["updates"]))
+        runs.setdefault(row["run"].split("-seed-")[0], {}).setdefault(
+            row["run"].rpartition("-")[2], []
+        ).append((loss, done))
+    found = set()
+    for seed, plain in runs["none"].items():
+        bar = min(plain)[0]
+        found.add(next(d for loss, d in runs["layer"][seed] if loss <= bar))
+    (first,) = found
+    return f"{first} of {max(done for _, done in plain)} updates"
+
+
+def floor(name, label):
+    (value,) = (
+        value
+        for f in kept_settings(name)["comparison"]["floors"]
+        if label in f["label"]
+        for key, value in f["metrics"].items()
+        if "error" in key
+    )
+    return f"{value:.1f}"
+
+
+def bound(rate, gain):
+    (row,) = (
+        row
+        for row in table(KEPT / "draw-mnist" / "tuning.csv")
+        if row["norm"] == "layer"
+        and (float(row["learning_rate"]), float(row["gain"])) == (rate, gain)
+    )
+    return float(row["held-out loss"])
+
+
+def versions():
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg")
+    options = settings["options"]
+    python = options["python_requires"].removeprefix(">=")
+    keras = re.search(r"keras>=([\d.]+)", options["install_requires"])[1]
+    extras = settings["options.extras_require"]
+    yield f"Python {python} or newer"
+    yield f"if Keras is {keras} or newer"
+    for backend, name in figures.BACKENDS.items():
+        floor = extras[backend].strip().removeprefix(f"{backend}>=")
+        yield f"{name} {floor} or newer"
