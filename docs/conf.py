@@ -13,7 +13,10 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
     [str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
 )
 
-from keras_ln.version import __version__  # noqa: E402  (needs the path above)
+# These need the path above.
+from repository import ADDRESS  # noqa: E402
+
+from keras_ln.version import __version__  # noqa: E402
 
 project = "keras_ln"
 author = "The keras_ln authors"
@@ -63,7 +66,7 @@ html_css_files = ["wide_tables.css"]
 html_copy_source = False
 html_show_sphinx = False
 html_theme_options = {
-    "source_repository": "https://github.com/keras-ln/keras-ln/",
+    "source_repository": f"{ADDRESS}/",
     "source_branch": "main",
     "source_directory": "docs/",
 }

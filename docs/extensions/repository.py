@@ -8,11 +8,15 @@ lead to their page of the site, or else to the repository.
 import os
 import posixpath
 import re
+from configparser import ConfigParser
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOB = "https://github.com/keras-ln/keras-ln/blob/main/"
+_SETTINGS = ConfigParser()
+_SETTINGS.read(ROOT / "setup.cfg", encoding="utf-8")
+ADDRESS = _SETTINGS["metadata"]["url"]
+BLOB = f"{ADDRESS}/blob/main/"
 # Files that are a page, or part of one.
 PAGES = {
     "RELIABILITY.md": "reliability.md",

@@ -207,10 +207,10 @@ def on_should_i_use_it():
         mean("permutation-invariant-mnist-4", ERROR, f"{k}-batch-size-4", 2)
         for k in ("layer", "batch", "none")
     ]
-    yield "batches of 4 dense layers make {} % errors with layer and {} % with batch".format(
-        *four
-    )
-    yield f"({four[2]} % with none)"
+    layer, batch, none = four
+    yield f"batches of 4 dense layers make {layer} % errors with layer"
+    yield f"and {batch} % with batch"
+    yield f"({none} % with none)"
     (gain,) = {
         chosen("sequential-mnist", "batch", {"order": order})[0]["gain"]
         for order in ("natural", "permuted")
