@@ -5,10 +5,11 @@ Letters: B batch, T time, D input features, U units.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras
 
+from keras_ln._keras import mask_of
 from keras_ln.layers.base_layer import BaseLayer, is_whole
 from keras_ln.layers.own_arguments import argument_names, of_keras
 from keras_ln.layers.rnn.base_cell import BaseCell
@@ -28,6 +29,13 @@ _OF_LAYER = (
     "stateful",
     "unroll",
 )
+
+
+class _MaskAndOptions(NamedTuple):
+    """What `keras.layers.RNN.call` hands to `inner_loop` as the mask."""
+
+    mask: Any  # (B, T), or None
+    options: dict[str, Any]  # for the op
 
 
 class BaseRNN(BaseLayer, keras.layers.RNN):
@@ -111,6 +119,8 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         initial_state: Any = None,
         mask: Any = None,
         training: bool | None = False,
+        reset: Any = None,
+        reset_state: Any = None,
     ) -> Any:
         """Runs the cell over `sequences` (B, T, D).
 
@@ -119,16 +129,41 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             initial_state: tensors (B, U), one per state, or None for zeros.
             mask: bool tensor (B, T), False where a row's step is left out.
             training: whether dropout is on, and zoneout chooses.
+            reset: bool tensor (B, T), True where a new sequence begins; or
+                None.
+            reset_state: tensors (B, U), one per state, where each of them
+                begins, or None for zeros.
 
-        One row (1, U) of an initial state is used for the whole batch.
+        One row (1, U) of a state is used for the whole batch.
         """
+        self._check_resets(sequences, reset, reset_state)
+        if reset is None:
+            return self.run_call(sequences, initial_state, mask, training)
+        if initial_state is None and not self.stateful:
+            initial_state = reset_state
+        # Keras drops it when a call has several tensors.
+        mask = mask_of(sequences) if mask is None else mask
+        options = {"reset": reset, "reset_state": reset_state}
+        return self.run_call(
+            sequences, initial_state, mask, training, **options
+        )
+
+    def run_call(
+        self,
+        sequences: Any,
+        initial_state: Any,
+        mask: Any,
+        training: bool | None,
+        **options: Any,
+    ) -> Any:
+        """`call`, with further options of the op."""
         sequences = self.as_floating("sequences", sequences)
         self._check_call(sequences, initial_state)
         try:
             return super().call(
                 sequences,
                 initial_state=initial_state,
-                mask=mask,
+                mask=_MaskAndOptions(mask, options),
                 training=training,
             )
         finally:
@@ -137,12 +172,19 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             self.cell.reset_recurrent_dropout_mask()
 
     def compute_output_spec(
-        self, sequences: Any, initial_state: Any = None, **kwargs: Any
+        self,
+        sequences: Any,
+        initial_state: Any = None,
+        *,
+        reset: Any = None,
+        reset_state: Any = None,
+        **kwargs: Any,
     ) -> Any:
         """Shapes and dtypes of the outputs for symbolic inputs."""
         if not is_whole(sequences.dtype):
             arguments.check_floating("sequences", sequences.dtype)
         self._check_call(sequences, initial_state)
+        self._check_resets(sequences, reset, reset_state)
         return super().compute_output_spec(
             sequences, initial_state=initial_state, **kwargs
         )
@@ -157,9 +199,18 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
     ) -> Any:
         """The states over time; `keras.layers.RNN.call` does the rest."""
         cell = self.cell
+        mask, more = mask
+        options |= more
+        if options.get("reset_state") is not None:
+            given = keras.tree.flatten(options["reset_state"])
+            options["reset_state"] = self._widened(
+                keras.ops.convert_to_tensor(state, cell.compute_dtype)
+                for state in given
+            )
+        # Without a count of steps, which is no state of the op.
         states = tuple(
             _for_every_row(state, sequences)
-            for state in keras.tree.flatten(initial_state)
+            for state in keras.tree.flatten(initial_state)[: cell.maths.states]
         )
         if self.stateful:
             # On torch the new states would overwrite these before the backward
@@ -170,10 +221,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         )
         return self.run(
             sequences,
-            tuple(
-                _widened(state) if k in cell.accumulators else state
-                for k, state in enumerate(states)
-            ),
+            self._widened(states),
             cell.tensors(),
             mask=_time_mask(mask),
             input_mask=input_mask,
@@ -184,6 +232,15 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             ),
             **options,
         )[:3]
+
+    def _widened(self, states: Any) -> tuple[Any, ...]:
+        """The states, those that are sums in at least float32."""
+        return tuple(
+            keras.ops.cast(state, arguments.at_least_float32(state.dtype))
+            if k in self.cell.accumulators
+            else state
+            for k, state in enumerate(states)
+        )
 
     def run(
         self, sequences: Any, states: Any, weights: Any, **options: Any
@@ -241,9 +298,26 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
                 "steps is unknown. Received: unroll=True and sequences of "
                 f"shape {tuple(sequences.shape)}"
             )
-        if initial_state is None:
+        if initial_state is not None:
+            self._check_states("initial_state", initial_state, sequences)
+
+    def _check_resets(self, sequences, reset, reset_state):
+        if reset is None:
+            if reset_state is not None:
+                raise ValueError(
+                    f"Argument `reset_state` of {type(self).__name__} must be "
+                    "None without `reset`, which says where it is used. "
+                    f"Received: reset_state={reset_state!r}"
+                )
             return
-        states = keras.tree.flatten(initial_state)
+        arguments.check_shape(
+            "reset", reset.shape, sequences.shape[:2], "batch, time"
+        )
+        if reset_state is not None:
+            self._check_states("reset_state", reset_state, sequences)
+
+    def _check_states(self, name, states, sequences):
+        states = keras.tree.flatten(states)
         sizes = self.state_size
         expected = [(sequences.shape[0], size) for size in sizes]
         received = [tuple(state.shape) for state in states]
@@ -254,7 +328,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             for shape, (rows, size) in zip(received, expected, strict=True)
         ):
             raise ValueError(
-                f"Argument `initial_state` of {type(self).__name__} must be "
+                f"Argument `{name}` of {type(self).__name__} must be "
                 f"{len(sizes)} tensor(s) of shape (batch, units), here "
                 f"{expected}. Received: shapes {received}"
             )
@@ -272,10 +346,6 @@ def _for_every_row(state, sequences):
         return state
     rows = keras.ops.shape(sequences)[0]
     return keras.ops.broadcast_to(state, (rows, state.shape[1]))
-
-
-def _widened(state):
-    return keras.ops.cast(state, arguments.at_least_float32(state.dtype))
 
 
 def _time_mask(mask):

@@ -1,6 +1,6 @@
 """The LSTM with batch statistics of each time step: the sequence layer."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 
@@ -21,13 +21,6 @@ from keras_ln.ops.cells.bn_lstm import (
 )
 from keras_ln.ops.cells.lstm import SITES
 from keras_ln.ops.normalization.batch_normalization import within
-
-
-class _Pieces(NamedTuple):
-    """What `keras.layers.RNN.call` hands to `inner_loop` as the mask."""
-
-    mask: Any  # (B, T), or None
-    first_step: Any
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
@@ -143,6 +136,17 @@ class BNLSTM(BaseRNN):
                 )
             )
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """As in Keras; `ValueError` for resets inside a sequence."""
+        for name in ("reset", "reset_state"):
+            if kwargs.pop(name, None) is not None:
+                raise ValueError(
+                    f"Argument `{name}` must be None: the statistics of "
+                    "BNLSTM belong to steps that are counted from the start "
+                    "of a row. Received: a tensor."
+                )
+        return super().__call__(*args, **kwargs)
+
     def call(
         self,
         sequences: Any,
@@ -170,8 +174,8 @@ class BNLSTM(BaseRNN):
         first_step = check_first_step(first_step)
         # Where nothing is normalised, statistics may have no steps.
         first_step = within(first_step, self.cell.steps or 0)
-        outputs = super().call(
-            sequences, initial_state, _Pieces(mask, first_step), training
+        outputs = self.run_call(
+            sequences, initial_state, mask, training, first_step=first_step
         )
         if self.stateful:
             steps = keras.ops.shape(sequences)[1]
@@ -195,26 +199,6 @@ class BNLSTM(BaseRNN):
         if first_step is not None:
             check_first_step(first_step)
         return super().compute_output_spec(sequences, initial_state, **kwargs)
-
-    def inner_loop(
-        self,
-        sequences: Any,
-        initial_state: Any,
-        mask: Any,
-        training: bool | None = False,
-        **options: Any,
-    ) -> Any:
-        """The states over time; `keras.layers.RNN.call` does the rest."""
-        # Without the count, which a dtype of half precision would round.
-        states = initial_state[: len(self.state_size)]
-        return super().inner_loop(
-            sequences,
-            states,
-            mask.mask,
-            training,
-            first_step=mask.first_step,
-            **options,
-        )
 
     def run(
         self,

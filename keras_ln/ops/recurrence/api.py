@@ -32,6 +32,8 @@ def run(
     zoneout: Any = 0.0,
     cell_zoneout: Any = None,
     zero_output_for_mask: bool = False,
+    reset: Any = None,
+    reset_state: Any = None,
     **asked: Any,
 ) -> tuple[Any, Any, tuple[Any, ...], Any]:
     """The cell over time, by the first implementation that can run it.
@@ -55,6 +57,10 @@ def run(
             (B, T, U) that is True where a unit keeps it.
         cell_zoneout: that of c, for cells with one.
         zero_output_for_mask: whether the output is zero at steps left out.
+        reset: bool tensor (B, T), True at the first step, in time, of a new
+            sequence: states do not pass from one sequence to another.
+        reset_state: where each begins, tensors (B, U) or (1, U), and the row
+            too without `initial_states`; None for zeros.
         **asked: what `problem_of` takes.
 
     Returns:
@@ -71,8 +77,14 @@ def run(
     checks.check_sequences(sequences)
     others = asked.get("own") is not None
     units = checks.check_weights(cell, weights, sequences.shape[-1], others)
+    owner = asked.get("owner", "the op")
+    reset, reset_states = checks.check_resets(
+        cell, reset, reset_state, sequences, units, owner
+    )
+    if initial_states is None:
+        initial_states = reset_states
     states = checks.check_states(initial_states, cell.states, sequences, units)
-    constants = keras.tree.flatten((given, also))
+    constants = keras.tree.flatten((given, also, reset_states))
     dtype = sequences.dtype
     wide = arguments.wide_dtype(
         sequences, *states, *weights.values(), *constants
@@ -81,7 +93,7 @@ def run(
     choices = choices_of(
         cell.states,
         zones,
-        asked.get("owner", "the op"),
+        owner,
         (*sequences.shape[:2], units),
     )
     shares = {name: zone for name, zone in zones.items() if is_share(zone)}
@@ -107,6 +119,13 @@ def run(
         recurrent_mask=recurrent_mask,
         given=given,
         choices=choices,
+        starts=checks.starts_of(reset, go_backwards),
+        reset_states=None
+        if reset_states is None
+        else tuple(
+            keras.ops.cast(new, old.dtype)
+            for new, old in zip(reset_states, states, strict=True)
+        ),
     )
     chosen = IMPLEMENTATIONS[choose(problem)]
     outputs, states, statistics = chosen.run(problem)

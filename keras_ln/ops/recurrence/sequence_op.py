@@ -27,6 +27,8 @@ class Options(TypedDict, total=False):
     return_all_outputs: bool
     training: bool
     zero_output_for_mask: bool
+    reset: Any
+    reset_state: Any
     use_fused: Switch
     unroll: bool
 
@@ -48,6 +50,13 @@ _TEXT = """\
         TensorFlow alone: what it needs is then kept, else a gradient runs the
         sequence again. JAX and torch know.
     zero_output_for_mask: whether the output is zero at steps left out.
+    reset: bool tensor (B, T), or zeros and ones, True at the first step, in
+        time, of a new sequence: before it the row's states are replaced, also
+        where the mask leaves the step out. With `go_backwards` they are
+        replaced before the last step of every sequence. bn_lstm refuses it.
+    reset_state: what replaces them, one tensor (B, U) or (1, U) per state;
+        None for zeros. Without initial states the row starts from it too. No
+        gradient passes a reset; this has its own.
     use_fused: "auto" runs one op with a hand-written gradient where it can,
         True raises where it cannot, False runs a loop that the framework
         differentiates.
