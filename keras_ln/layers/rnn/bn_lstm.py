@@ -53,6 +53,9 @@ class BNLSTM(BaseRNN):
     Call arguments:
         training: whether to use, and to record, the statistics of the batch;
             and whether dropout is on, and zoneout chooses.
+        reset: must be None: the statistics belong to steps that are counted
+            from the start of a row.
+        reset_state: must be None.
         first_step: how many steps of the sequences came before this call: an
             int >= 0, or an integer tensor () (negative values count as 0).
             The first step then uses the statistics of that index. None is 0,
@@ -136,23 +139,14 @@ class BNLSTM(BaseRNN):
                 )
             )
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """As in Keras; `ValueError` for resets inside a sequence."""
-        for name in ("reset", "reset_state"):
-            if kwargs.pop(name, None) is not None:
-                raise ValueError(
-                    f"Argument `{name}` must be None: the statistics of "
-                    "BNLSTM belong to steps that are counted from the start "
-                    "of a row. Received: a tensor."
-                )
-        return super().__call__(*args, **kwargs)
-
     def call(
         self,
         sequences: Any,
         initial_state: Any = None,
         mask: Any = None,
         training: bool | None = False,
+        reset: Any = None,
+        reset_state: Any = None,
         first_step: Any = None,
     ) -> Any:
         """Runs the cell over `sequences` (B, T, D).
@@ -163,9 +157,12 @@ class BNLSTM(BaseRNN):
             mask: bool tensor (B, T), False where a row's step is left out.
             training: whether the batch gives the statistics, dropout is on,
                 and zoneout chooses.
+            reset: must be None, as `reset_state`.
+            reset_state: see there.
             first_step: an int or an integer tensor (), the number of steps
                 before; or None for 0, or for the count of a stateful layer.
         """
+        self._check_resets(sequences, reset, reset_state)
         if first_step is None:
             own = self.stateful and initial_state is None
             first_step = self.states[-1].value if own else 0
@@ -199,6 +196,15 @@ class BNLSTM(BaseRNN):
         if first_step is not None:
             check_first_step(first_step)
         return super().compute_output_spec(sequences, initial_state, **kwargs)
+
+    def _check_resets(self, sequences, reset, reset_state):
+        for name, value in (("reset", reset), ("reset_state", reset_state)):
+            if value is not None:
+                raise ValueError(
+                    f"Argument `{name}` must be None: the statistics of BNLSTM "
+                    "belong to steps that are counted from the start of a row. "
+                    f"Received: {name}={value!r}"
+                )
 
     def run(
         self,

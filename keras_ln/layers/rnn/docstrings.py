@@ -151,8 +151,6 @@ def _complete(owner: _T, shared: str, of_cell: str = "") -> _T:
     ]
     calls = _entries(alike["Call arguments"])
     calls |= _entries(given.get("Call arguments", ""))
-    taken = inspect.signature(vars(owner).get("call", owner.call)).parameters
-    calls = {name: text for name, text in calls.items() if name in taken}
     sections = [
         "\n".join(["Args:", *(args[name] for name in names)]),
         "\n".join(["Call arguments:", *calls.values()]),

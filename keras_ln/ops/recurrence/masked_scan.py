@@ -59,9 +59,7 @@ def masked_scan(
         return new_states, (output(new_states), record)
 
     scan = _unrolled if unroll else backend.scan
-    states, (outputs, records) = scan(
-        body, states, (rows, valid, starts)
-    )
+    states, (outputs, records) = scan(body, states, (rows, valid, starts))
     return states, outputs, records
 
 

@@ -86,12 +86,18 @@ def run(problem: Problem) -> Any:
 @functools.cache
 def _operation(plan: Plan) -> Any:
     def reference(*tensors: Any, keep: bool) -> Any:
-        *others, (mask, choices, starts), reset_states = tensors
-        per_step = (
-            *(time_major_mask(mask), None),
-            *(time_major_choices(choices), time_major_mask(starts)),
+        sequences, states, weights, dropout_masks, per_step, resets = tensors
+        mask, choices, starts = per_step
+        return forward(
+            plan,
+            *(sequences, states, weights, dropout_masks),
+            (
+                *(time_major_mask(mask), None),
+                *(time_major_choices(choices), time_major_mask(starts)),
+            ),
+            resets,
+            keep=keep,
         )
-        return forward(plan, *others, per_step, reset_states, keep=keep)
 
     return backend.custom_vjp(
         functools.partial(native_forward, plan),
