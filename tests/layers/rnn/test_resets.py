@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from backend_gradients import value_and_gradients
+from backend_gradients import BACKEND, value_and_gradients
 from descriptors import BY_NAME, SEQUENCE_LAYERS, randomize
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -134,6 +134,46 @@ def test_no_gradient_passes_a_reset():
     of_x = np.abs(result.gradients["x"]).max(axis=(0, 2))
     assert (of_x[:2] == 0).all()
     assert (of_x[2:] > 0).all()
+
+
+if BACKEND == "jax":
+
+    def test_vmap():
+        import jax
+
+        problem = Problem(
+            BY_NAME["LNLSTM"],
+            {"return_sequences": True},
+            reset=RESETS["mixed"],
+            given_resets=True,
+        )
+        layer = problem.layer()
+
+        def one(x, reset, h, c):
+            states = [h[None], c[None]]
+            return layer(x[None], reset=reset[None], reset_state=states)[0]
+
+        found = jax.vmap(one)(problem.x, problem.reset, *problem.resets)
+        whole = layer(
+            problem.x, reset=problem.reset, reset_state=problem.resets
+        )
+        np.testing.assert_allclose(found, whole, **FLOAT64)
+
+
+if BACKEND == "tensorflow":
+
+    def test_saved_model(tmp_path):
+        import tensorflow as tf
+
+        model = packed_model()
+        path = str(tmp_path / "model")
+        model.export(path, verbose=False)
+        tokens = np.array([[1, 2, 3, 4], [3, 1, 4, 0]], "int32")
+        reset = np.array([[1, 0, 1, 0], [1, 0, 1, 0]], bool)
+        served = tf.saved_model.load(path).serve([tokens, reset])
+        np.testing.assert_allclose(
+            served, model([tokens, reset]), rtol=1e-4, atol=1e-5
+        )
 
 
 def test_states_go_on_from_call_to_call():
