@@ -170,9 +170,12 @@ if BACKEND == "tensorflow":
         model.export(path, verbose=False)
         tokens = np.array([[1, 2, 3, 4], [3, 1, 4, 0]], "int32")
         reset = np.array([[1, 0, 1, 0], [1, 0, 1, 0]], bool)
-        served = tf.saved_model.load(path).serve([tokens, reset])
+        loaded = tf.saved_model.load(path)
         np.testing.assert_allclose(
-            served, model([tokens, reset]), rtol=1e-4, atol=1e-5
+            loaded.serve([tokens, reset]),
+            model([tokens, reset]),
+            rtol=1e-4,
+            atol=1e-5,
         )
 
 
@@ -186,12 +189,13 @@ def test_states_go_on_from_call_to_call():
     reset[0, [1, T]] = reset[1, T + 2] = True
     layer.build((B, T, 3))
     randomize(layer)
+    begin = [np.full((1, layer.units), value) for value in (0.3, -0.2)]
     halves = [
-        to_numpy(layer(x[:, half], reset=reset[:, half]))
+        to_numpy(layer(x[:, half], reset=reset[:, half], reset_state=begin))
         for half in (slice(0, T), slice(T, 2 * T))
     ]
     layer.reset_state()
-    whole = to_numpy(layer(x, reset=reset))
+    whole = to_numpy(layer(x, reset=reset, reset_state=begin))
     found = np.concatenate(halves, axis=1)
     np.testing.assert_allclose(found, whole, **FLOAT64)
     assert np.abs(np.diff(found, axis=1)).min() > 0
@@ -230,6 +234,20 @@ def test_a_functional_model(tmp_path):
         model.predict([tokens, reset], verbose=0),
         atol=1e-6,
     )
+
+
+def test_without_initial_states_an_op_begins_as_after_a_reset():
+    rng = np.random.default_rng(0)
+    x, kernel = rng.normal(size=(B, T, D)), rng.normal(size=(D, U))
+    weights = {"kernel": kernel, "recurrent_kernel": rng.normal(size=(U, U))}
+    start, reset = rng.normal(size=(1, U)), RESETS["mixed"]
+    found, wanted = (
+        keras_ln.ops.ln_simple_rnn(
+            x, states, weights, reset=reset, reset_state=start
+        )[1]
+        for states in (None, np.repeat(start, B, axis=0))
+    )
+    np.testing.assert_allclose(to_numpy(found), to_numpy(wanted), **FLOAT64)
 
 
 ZEROS = np.zeros((B, U))
