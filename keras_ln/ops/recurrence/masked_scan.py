@@ -45,11 +45,17 @@ def masked_scan(
     Returns:
         `(final_states, outputs, records)`, the last two (T, ...).
     """
+    after = reset_states or ()
+    if starts is not None and reset_states is None:
+        after = tuple(map(keras.ops.zeros_like, states))
 
     def body(states: tuple[Any, ...], row: Any) -> Any:
         row, valid, start = row
         if start is not None:
-            states = replaced(start, states, reset_states)
+            states = tuple(
+                backend.where(start, new, old)
+                for new, old in zip(after, states, strict=True)
+            )
         new_states, record = step(row, states, valid)
         if valid is not None:
             new_states = tuple(
@@ -61,18 +67,6 @@ def masked_scan(
     scan = _unrolled if unroll else backend.scan
     states, (outputs, records) = scan(body, states, (rows, valid, starts))
     return states, outputs, records
-
-
-def replaced(
-    start: Any, states: tuple[Any, ...], reset_states: tuple[Any, ...] | None
-) -> tuple[Any, ...]:
-    """The states (B, U), other ones where a row starts anew (B, 1)."""
-    if reset_states is None:
-        reset_states = tuple(map(keras.ops.zeros_like, states))
-    return tuple(
-        keras.ops.where(start, new, old)
-        for new, old in zip(reset_states, states, strict=True)
-    )
 
 
 def _unrolled(step: Callable[[Any, Any], Any], init: Any, xs: Any) -> Any:

@@ -100,12 +100,10 @@ def vjp(
             # No cotangent passes a start; the state that came in gets it.
             if d_resets is not None:
                 d_resets = tuple(
-                    total + keras.ops.where(start, d, 0.0)
+                    total + backend.where(start, d, 0.0)
                     for total, d in zip(d_resets, d_previous, strict=True)
                 )
-            d_previous = tuple(
-                keras.ops.where(start, 0.0, d) for d in d_previous
-            )
+            d_previous = tuple(backend.where(start, 0.0, d) for d in d_previous)
         if lean:
             return (d_previous, None, d_resets), d_states
         if vectors:
