@@ -15,6 +15,11 @@ from keras_ln.ops.recurrence import problem as checks
 from keras_ln.ops.recurrence.choice import IMPLEMENTATIONS, choose
 from keras_ln.ops.recurrence.forward import run_step
 from keras_ln.ops.recurrence.problem import problem_of, settings_of
+from keras_ln.ops.recurrence.states import (
+    check_resets,
+    check_states,
+    starts_of,
+)
 from keras_ln.ops.recurrence.zoneout import choices_of, is_share
 
 
@@ -35,7 +40,7 @@ def run(
     reset: Any = None,
     reset_state: Any = None,
     **asked: Any,
-) -> tuple[Any, Any, tuple[Any, ...], Any]:
+) -> tuple[Any, Any, Any, Any]:
     """The cell over time, by the first implementation that can run it.
 
     Computation and vectors are float64 if any of the tensors is, else float32.
@@ -64,7 +69,8 @@ def run(
         **asked: what `problem_of` takes.
 
     Returns:
-        `(last_output, outputs, final_states, statistics)`. The outputs are
+        `(last_output, outputs, final_states, statistics)`. The states are a
+        list if the initial ones are, else a tuple. The outputs are
         those of each step (B, T, U), or without `return_all_outputs` those of
         the last one (B, 1, U), in the dtype of the sequences. Outputs and
         statistics (T, ...) come in the order of processing. The statistics
@@ -78,12 +84,13 @@ def run(
     others = asked.get("own") is not None
     units = checks.check_weights(cell, weights, sequences.shape[-1], others)
     owner = asked.get("owner", "the op")
-    reset, reset_states = checks.check_resets(
+    reset, reset_states = check_resets(
         cell, reset, reset_state, sequences, units, owner
     )
+    as_list = isinstance(initial_states, list)
     if initial_states is None:
         initial_states = reset_states
-    states = checks.check_states(initial_states, cell.states, sequences, units)
+    states = check_states(initial_states, cell.states, sequences, units)
     constants = keras.tree.flatten((given, also, reset_states))
     dtype = sequences.dtype
     wide = arguments.wide_dtype(
@@ -119,7 +126,7 @@ def run(
         recurrent_mask=recurrent_mask,
         given=given,
         choices=choices,
-        starts=checks.starts_of(reset, go_backwards),
+        starts=starts_of(reset, go_backwards),
         reset_states=None
         if reset_states is None
         else tuple(
@@ -136,7 +143,8 @@ def run(
         last_output, outputs = _zero_where_masked(
             last_output, outputs, mask, go_backwards
         )
-    return last_output, outputs, tuple(states), statistics
+    finals = list(states) if as_list else tuple(states)
+    return last_output, outputs, finals, statistics
 
 
 def step(

@@ -1,9 +1,11 @@
-"""What the public ops for sequences share: their options, listed once."""
+"""What the public ops for sequences and for steps share: their options."""
 
 import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypedDict, TypeVar
+
+import keras
 
 from keras_ln.ops import arguments
 from keras_ln.ops.cells.types import Switch
@@ -31,6 +33,14 @@ class Options(TypedDict, total=False):
     reset_state: Any
     use_fused: Switch
     unroll: bool
+
+
+class StepOptions(TypedDict, total=False):
+    """Those that one step has too."""
+
+    input_mask: Any
+    recurrent_mask: Any
+    zoneout: Any
 
 
 # The line of a docstring that stands for these.
@@ -64,6 +74,16 @@ _TEXT = """\
 """
 
 
+_STEP_LINE = "    **options: those of every op for one step.\n"
+_STEP_TEXT = """\
+    input_mask: dropout mask of the inputs (B, D), scaled; a constant.
+    recurrent_mask: dropout mask of h (B, U) before the recurrent product,
+        scaled; a constant.
+    zoneout: what stays of h: a number in [0, 1), or a bool tensor (B, U), True
+        where a unit keeps its h.
+"""
+
+
 def sequence_op(
     function: Callable[_P, _R], like: Callable[..., Any] | None = None
 ) -> Callable[_P, _R]:
@@ -72,18 +92,64 @@ def sequence_op(
     Its signature and docstring list them. They are those of every op, or all
     that `like` has, another op to which the function hands them.
     """
-    signature = inspect.signature(function)
     if like is None:
         shared = {**_parameters(run), **_parameters(problem_of)}
         options = [shared[name] for name in Options.__annotations__]
     else:
         shared = _parameters(like)
         options = [p for p in shared.values() if p.kind is p.KEYWORD_ONLY]
+    return _public(function, options, _LINE, _TEXT)
+
+
+def step_op(
+    sequences_op: Callable[..., Any],
+) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """A decorator of public ops: one step of an op for sequences.
+
+    Signature and docstring list the options of `sequences_op` that one step
+    has too.
+    """
+    of_time = set(Options.__annotations__) - set(StepOptions.__annotations__)
+    options = [
+        parameter
+        for name, parameter in _parameters(sequences_op).items()
+        if parameter.kind is parameter.KEYWORD_ONLY and name not in of_time
+    ]
+    return lambda function: _public(function, options, _STEP_LINE, _STEP_TEXT)
+
+
+def one_step(
+    sequences_op: Callable[..., Any],
+    inputs: Any,
+    states: Any,
+    weights: dict[str, Any],
+    **options: Any,
+) -> tuple[Any, Any]:
+    """H (B, U) and the new states for inputs (B, D), by ordinary operations."""
+    inputs = arguments.dense_tensor("inputs", inputs)
+    arguments.check_floating("inputs", inputs.dtype)
+    arguments.check_rank("inputs", inputs.shape, "batch, features")
+    for name in zoneout.NAMES:
+        zone = options.get(name)
+        if zone is not None and not zoneout.is_share(zone):
+            zone = keras.ops.convert_to_tensor(zone)
+            arguments.check_rank(name, zone.shape, "batch, units")
+            options[name] = zone[:, None]
+    options |= {"use_fused": False, "unroll": True}
+    h, _, states = sequences_op(inputs[:, None], states, weights, **options)
+    return h, states
+
+
+def _public(
+    function: Callable[_P, _R], options: list[Any], line: str, text: str
+) -> Callable[_P, _R]:
+    """The function with its options in signature and docstring."""
+    signature = inspect.signature(function)
     parameters = [*list(signature.parameters.values())[:-1], *options]
     vars(function)["__signature__"] = signature.replace(parameters=parameters)
     # There are no docstrings under `python -OO`.
     if own := inspect.getdoc(function):
-        function.__doc__ = own.replace(_LINE, _TEXT)
+        function.__doc__ = own.replace(line, text)
     # Zoneout of a state that the cell does not have is refused by `run`.
     known = {parameter.name for parameter in parameters} | {*zoneout.NAMES}
 
