@@ -89,6 +89,9 @@ def parse(argv, name="sequence_layers", doc=__doc__, own=None):
         "--zoneout", type=float, default=0.0, help="of h and c, in our layers"
     )
     parser.add_argument(
+        "--reset", action="store_true", help="beside our layer with resets"
+    )
+    parser.add_argument(
         "--providers", nargs="+", help="those whose names start with these"
     )
     parser.add_argument("--no-memory", action="store_true")
@@ -141,14 +144,18 @@ def programs(options, size):
     ours = functools.partial(make, getattr(keras_ln, names.ours), **zoneout)
     fused = functools.partial(ours, use_fused=True)
 
-    def both(name, make_layer):
+    def both(name, make_layer, wrap=lambda layer: layer):
         """With the kernels, where they run it, and without."""
+
+        def wrapped():
+            return wrap(make_layer())
+
         # XLA compiles our op in any mode: the outer program's is the user's.
         pair = {}
         if keras_ln.ops.implementation(make_layer())[0] == "native":
-            pair |= of(f"{name} (kernels)", make_layer, modes=("graph",))
+            pair |= of(f"{name} (kernels)", wrapped, modes=("graph",))
         return pair | keras_programs.without_kernels(
-            of(name, make_layer, modes=("graph",))
+            of(name, wrapped, modes=("graph",))
         )
 
     found = both("keras_ln", fused)
@@ -158,6 +165,8 @@ def programs(options, size):
     if options.zoneout:
         plain = functools.partial(fused, **dict.fromkeys(zoneout, 0.0))
         found |= both("keras_ln without zoneout", plain)
+    if options.reset:
+        found |= both("keras_ln with resets", fused, with_resets)
     theirs = getattr(keras.layers, names.keras)
     found |= of(f"keras {names.keras}", functools.partial(make, theirs))
     loop = functools.partial(ours, use_fused=False)
@@ -178,6 +187,24 @@ def programs(options, size):
         )
     found |= _others(options, size, arrays)
     return found
+
+
+def with_resets(layer):
+    """The layer where about one step in ten begins a sequence."""
+    import keras
+
+    class WithResets(keras.layers.Layer):
+        def __init__(self):
+            super().__init__(dtype=layer.dtype_policy)
+            self.layer = layer
+            self.built = True
+
+        def call(self, x, training=None):
+            # The inputs are normal. No constant, as XLA could use one.
+            reset = x[..., 0] > 1.3
+            return self.layer(x, training=training, reset=reset)
+
+    return WithResets()
 
 
 def zoneouts(options):
@@ -246,6 +273,8 @@ def memory_arguments(options, size, provider):
     arguments += ["--threads", str(options.threads)]
     arguments += ["--recurrent-dropout", str(options.recurrent_dropout)]
     arguments += ["--zoneout", str(options.zoneout)]
+    if options.reset:
+        arguments.append("--reset")
     if options.return_sequences:
         arguments.append("--return-sequences")
     return [*arguments, "--measure-memory-of", provider]
@@ -262,6 +291,8 @@ def label(options, text):
         name += f", dropout {options.recurrent_dropout:g}"
     if options.zoneout:
         name += f", zoneout {options.zoneout:g}"
+    if options.reset:
+        name += ", resets"
     return name
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 BACKEND = keras.backend.backend()
 # Call arguments without a gradient.
-CONSTANTS = ("mask", "first_step")
+CONSTANTS = ("mask", "first_step", "reset")
 
 
 @dataclasses.dataclass
@@ -29,6 +29,8 @@ def value_and_gradients(
     *,
     states=None,
     mask=None,
+    reset=None,
+    reset_states=None,
     training=False,
     first_step=None,
     compiled=False,
@@ -43,6 +45,8 @@ def value_and_gradients(
         cotangents: one array, or None, per output; None stands for ones.
         states: initial states of a recurrent layer, or None.
         mask: boolean array (B, T), or None.
+        reset: likewise.
+        reset_states: states after a reset, or None.
         training: passed on to layers that take it.
         first_step: the call argument of that name, as a tensor, or None.
         compiled: inside tf.function or jax.jit; torch has no difference.
@@ -52,12 +56,15 @@ def value_and_gradients(
     if not layer.built:
         layer.build(x.shape)
     arrays = {"x": x}
-    arrays |= {f"state{k}": state for k, state in enumerate(states or [])}
     options = {}
-    if states is not None:
-        options["states"] = len(states)
+    for kind, given in (("state", states), ("reset", reset_states)):
+        if given is not None:
+            options[kind] = [f"{kind}{k}" for k in range(len(given))]
+            arrays |= zip(options[kind], given, strict=True)
     if mask is not None:
         arrays["mask"] = mask
+    if reset is not None:
+        arrays["reset"] = reset
     if first_step is not None:
         arrays["first_step"] = np.asarray(first_step)
     if layer._call_has_training_arg:
@@ -75,11 +82,14 @@ def value_and_gradients(
 
 def _arguments(arrays, options):
     """The layer's call arguments after x."""
-    arguments = {}
-    if "states" in options:
-        arguments["initial_state"] = [
-            arrays[f"state{k}"] for k in range(options["states"])
-        ]
+    arguments = {
+        argument: [arrays[name] for name in options[kind]]
+        for kind, argument in (
+            ("state", "initial_state"),
+            ("reset", "reset_state"),
+        )
+        if kind in options
+    }
     arguments |= {n: arrays[n] for n in CONSTANTS if n in arrays}
     if "training" in options:
         arguments["training"] = options["training"]
@@ -122,7 +132,7 @@ def _tensorflow(layer, arrays, options, cotangents, compiled, unknown_sizes):
 
     arrays = {k: tf.convert_to_tensor(v) for k, v in arrays.items()}
     if compiled:
-        unknown = {"x": 2, "mask": 2} if unknown_sizes else {}
+        unknown = {"x": 2, "mask": 2, "reset": 2} if unknown_sizes else {}
         specs = {}
         for name, value in arrays.items():
             free = unknown.get(name, 1) if unknown_sizes else 0

@@ -18,11 +18,19 @@ MASKS = {
     "row": np.array([[1, 1, 1, 0], [0, 0, 0, 0], [0, 1, 0, 1]], bool),
     "all": np.zeros((3, 4), bool),
 }
+# Likewise, where new sequences begin; "mixed" has a masked step among them.
+RESETS = {
+    "none": None,
+    "mixed": np.array([[0, 0, 1, 0], [1, 0, 0, 1], [0, 1, 1, 1]], bool),
+    "all": np.ones((3, 4), bool),
+}
 # What a case holds beside constructor arguments.
 NOT_ARGUMENTS = (
     "name",
     "mask",
     "given_states",
+    "reset",
+    "given_resets",
     "training",
     "compiled",
     "on_cpu",
@@ -49,6 +57,8 @@ class Problem:
     arguments: dict = dataclasses.field(default_factory=dict)
     mask: np.ndarray | None = None
     given_states: bool = False
+    reset: np.ndarray | None = None
+    given_resets: bool = False  # only with `reset`
     training: bool = False
     choices: dict | None = None  # of zoneout by argument, bool (B, T, U)
     shape: tuple | None = None  # of x; the row's if None
@@ -70,6 +80,9 @@ class Problem:
             self.cotangents += [rng.normal(size=s.shape) for s in states]
         self.states = states if self.given_states else None
         self.zeros = [np.zeros_like(state) for state in states]
+        self.resets = None
+        if self.given_resets and self.reset is not None:
+            self.resets = [rng.normal(size=state.shape) for state in states]
 
     def layer(self, **extra):
         """A new layer; every call gives the same weights."""
@@ -88,6 +101,9 @@ class Problem:
             states=self.states
             and [state.astype(layer.dtype) for state in self.states],
             mask=self.mask,
+            reset=self.reset,
+            reset_states=self.resets
+            and [state.astype(layer.dtype) for state in self.resets],
             training=self.training,
             **options,
         )
@@ -116,9 +132,14 @@ class Problem:
 
         `arrays` holds x, state0, ... and every weight by name.
         """
-        states = [
-            arrays.get(f"state{k}", zero) for k, zero in enumerate(self.zeros)
+        resets = [
+            arrays.get(f"reset{k}", zero) for k, zero in enumerate(self.zeros)
         ]
+        states = [
+            arrays.get(f"state{k}", reset) for k, reset in enumerate(resets)
+        ]
+        if self.reset is not None:
+            options |= {"reset": self.reset, "reset_state": resets}
         options |= {
             name: self.arguments[name]
             for name in SHARED
@@ -140,6 +161,8 @@ class Problem:
         arrays = {"x": self.x, **named_weights(layer)}
         for k, state in enumerate(self.states or []):
             arrays[f"state{k}"] = state
+        for k, state in enumerate(self.resets or []):
+            arrays[f"reset{k}"] = state
         return arrays
 
     def expected(self, layer, **options):

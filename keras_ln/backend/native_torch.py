@@ -10,7 +10,7 @@ from keras_ln.backend import native
 
 # Of the arrays whose dtype is not the problem's.
 _DTYPES = {"residuals": (torch.uint8,)} | dict.fromkeys(
-    ("mask", "zoneout", "cell_zoneout"), (torch.bool, torch.uint8)
+    ("mask", "zoneout", "cell_zoneout", "starts"), (torch.bool, torch.uint8)
 )
 # What the operators take beside tensors; `results` are names, joined by commas.
 _OPTIONS = (

@@ -272,14 +272,22 @@ def check_weight(
         )
 
 
-def check_time_mask(mask: Any, shape: Sequence[int | None]) -> Any:
+def check_time_mask(
+    mask: Any, shape: Sequence[int | None], name: str = "mask"
+) -> Any:
     """Returns `mask` as a bool tensor (B, T) for inputs of `shape` (B, T, D).
 
     Raises:
-        ValueError: for another shape than (B, T).
+        ValueError: for another shape than (B, T), and for what is no number.
     """
     mask = keras.ops.convert_to_tensor(mask)
-    check_shape("mask", mask.shape, shape[:2], "batch, time")
+    check_shape(name, mask.shape, shape[:2], "batch, time")
+    dtype = keras.backend.standardize_dtype(mask.dtype)
+    if "complex" in dtype or dtype == "string":
+        raise ValueError(
+            f"Argument `{name}` must be bool, or zeros and ones. Received: "
+            f"dtype {dtype}"
+        )
     return keras.ops.cast(mask, "bool")
 
 

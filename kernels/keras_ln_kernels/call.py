@@ -17,7 +17,8 @@ the call itself on addresses.
 there is no gamma, `N(a) = a`. The gates z and r of the GRU are normalised
 together, its candidate by itself; rb is the recurrent bias. The simple RNN's
 site takes kernel_gamma and kernel_beta. Zoneout comes after these: of the new
-states a part is what it was before.
+states a part is what it was before. Where a row starts anew, its states are
+replaced before the step.
 
 Letters: B batch, T steps, D features, U units, G gates times units, R bytes.
 """
@@ -50,6 +51,7 @@ _VECTORS = {
 }
 _WEIGHTS = {"kernel": "DG", "recurrent_kernel": "UG", **_VECTORS}
 _STATES = {"initial_h": "BU", "initial_c": "BU"}
+_RESETS = {"reset_h": "BU", "reset_c": "BU"}
 _PROBLEM = {
     "x": "BTD",
     "mask": "BT",
@@ -58,6 +60,8 @@ _PROBLEM = {
     "zoneout": "BTU",
     "cell_zoneout": "BTU",
     **_STATES,
+    "starts": "BT",
+    **_RESETS,
     **_WEIGHTS,
 }
 _COTANGENTS = {"d_outputs": "BTU", "d_final_h": "BU", "d_final_c": "BU"}
@@ -71,7 +75,10 @@ RESULTS = {
 }
 GRADIENTS = {
     f"d_{name}": letters
-    for name, letters in {"x": "BTD", **_STATES, **_WEIGHTS}.items()
+    for name, letters in {
+        **{"x": "BTD", **_STATES, **_RESETS},
+        **_WEIGHTS,
+    }.items()
 }
 # What a call can take and what it can give, by its direction.
 FORWARD = (tuple(_PROBLEM), tuple(RESULTS))

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ABI_VERSION = 4
+ABI_VERSION = 5
 
 _SUFFIX = "dylib" if sys.platform == "darwin" else "so"
 _PATH = Path(__file__).with_name(f"libkeras_ln_kernels.{_SUFFIX}")
@@ -40,6 +40,9 @@ class Problem(ctypes.Structure):
         ("cell_zoneout", ctypes.c_void_p),
         ("initial_h", ctypes.c_void_p),
         ("initial_c", ctypes.c_void_p),
+        ("starts", ctypes.c_void_p),
+        ("reset_h", ctypes.c_void_p),
+        ("reset_c", ctypes.c_void_p),
         ("kernel", ctypes.c_void_p),
         ("recurrent_kernel", ctypes.c_void_p),
         ("bias", ctypes.c_void_p),
@@ -77,6 +80,8 @@ class Backward(ctypes.Structure):
         ("d_x", ctypes.c_void_p),
         ("d_initial_h", ctypes.c_void_p),
         ("d_initial_c", ctypes.c_void_p),
+        ("d_reset_h", ctypes.c_void_p),
+        ("d_reset_c", ctypes.c_void_p),
         ("d_kernel", ctypes.c_void_p),
         ("d_recurrent_kernel", ctypes.c_void_p),
         ("d_bias", ctypes.c_void_p),

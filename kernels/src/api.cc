@@ -63,9 +63,12 @@ const char* check(const KlnProblem* p) {
   if (p->cell == KLN_LSTM) {
     if (p->carry_normalized_state && !p->state_gamma)
       return "carry_normalized_state: there is no state_gamma";
-  } else if (p->initial_c || p->state_gamma || p->carry_normalized_state) {
-    return "initial_c, state_gamma, carry_normalized_state: LSTM only";
+  } else if (p->initial_c || p->reset_c || p->state_gamma ||
+             p->carry_normalized_state) {
+    return "initial_c, reset_c, state_gamma, carry_normalized_state: LSTM only";
   }
+  if (!p->starts && (p->reset_h || p->reset_c))
+    return "reset_h, reset_c: there are no starts";
   const double shares[] = {p->zoneout_share, p->cell_zoneout_share};
   for (double share : shares)
     if (!(share >= 0 && share < 1))

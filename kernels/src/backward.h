@@ -140,6 +140,7 @@ class Backward {
                i, here + i, sums_ + b * Cell::kSums * stride_, space);
       }
       multiply(batch, rows, d_from_h_ + (here + rows.first) * width, space);
+      if (p_.starts) restart(batch, rows, k);
     }
   }
 
@@ -218,6 +219,21 @@ class Backward {
     }
   }
 
+  // Where rows start anew at visit k, no gradient goes on to earlier visits.
+  void restart(Share batch, Share rows, long k) const {
+    const auto move = [&](T* d, void* all, long row) {
+      T* to = array<T>(all) + (all ? row * p_.units : 0);
+      for (long u = 0; all && u < p_.units; ++u) to[u] += d[u];
+      fill(d, T(0), stride_);
+    };
+    for (long i = rows.first; i < rows.end; ++i) {
+      const long row = batch.first + i;
+      if (!starts(p_, row, k)) continue;
+      move(dh_ + i * stride_, to_.d_reset_h, row);
+      if (plan_.has_c) move(dc_ + i * stride_, to_.d_reset_c, row);
+    }
+  }
+
   // The gradients of kernels and inputs, the task's part of them.
   void run_products(Share batch, Share visits, long task, bool add) const {
     const Workspace space = workspace(task);
@@ -267,6 +283,11 @@ class Backward {
       pad(dh_ + i * stride_, from(to_.d_final_h, i), unit);
       if (plan_.has_c) pad(dc_ + i * stride_, from(to_.d_final_c, i), unit);
     }
+    void* const resets[] = {to_.d_reset_h, to_.d_reset_c};
+    for (void* all : resets)
+      if (all)
+        fill(array<T>(all) + batch.first * p_.units, T(0),
+             batch.size() * p_.units);
   }
 
   void finish(Share batch) const {

@@ -31,6 +31,10 @@ inline bool is_valid(const KlnProblem& p, long row, long visit) {
   return !p.mask || p.mask[row * p.steps + time_of(p, visit)];
 }
 
+inline bool starts(const KlnProblem& p, long row, long visit) {
+  return p.starts && p.starts[row * p.steps + time_of(p, visit)];
+}
+
 // The inputs (D) of a row at a visit, ready to be multiplied.
 template <class T>
 void gather_x(const KlnProblem& p, long row, long visit, T* to) {
@@ -140,6 +144,7 @@ class Forward {
         if (!plan_.summed)
           z = keeps_ ? kept_.from_h + (k * batch + which.first) * width
                      : space.from_h;
+        if (p_.starts) restart(h, c, which, k);
         multiply(h, z, which, space.shown);
         T* new_h = keeps_ ? h + batch * stride_ : h;
         T* new_c = keeps_ ? c + batch * stride_ : c;
@@ -212,12 +217,24 @@ class Forward {
   }
 
   void start(T* state, const void* initial, Share which) const {
-    const Row<T> unit(1, p_.units);
+    for (long i = 0; i < which.size(); ++i)
+      set(state + i * stride_, initial, which.first + i);
+  }
+
+  // The states of the rows that start anew at visit k.
+  void restart(T* h, T* c, Share which, long k) const {
     for (long i = 0; i < which.size(); ++i) {
-      const T* from = array<T>(initial);
-      if (from) from += (which.first + i) * p_.units;
-      pad(state + i * stride_, from, unit);
+      const long row = which.first + i;
+      if (!starts(p_, row, k)) continue;
+      set(h + i * stride_, p_.reset_h, row);
+      if (plan_.has_c) set(c + i * stride_, p_.reset_c, row);
     }
+  }
+
+  // A state (P) of a row, from an array (B, U) or NULL for zeros.
+  void set(T* state, const void* from, long row) const {
+    pad(state, from ? array<T>(from) + row * p_.units : nullptr,
+        Row<T>(1, p_.units));
   }
 
   void finish(const T* state, void* to, Share which) const {

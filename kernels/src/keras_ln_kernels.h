@@ -19,7 +19,7 @@
 #define KLN_EXPORT __attribute__((visibility("default")))
 
 /* Changes with every change of a struct, a meaning or a function here. */
-#define KLN_ABI_VERSION 4
+#define KLN_ABI_VERSION 5
 
 #define KLN_RESIDUAL_ALIGNMENT 16 /* bytes, as malloc has it */
 
@@ -71,6 +71,12 @@ typedef struct KlnProblem {
   const void* initial_h;      /* (B, U), or NULL for zeros */
   const void* initial_c;      /* LSTM: (B, U), or NULL for zeros */
 
+  /* Where a row starts anew: before the visit of that step its states are
+   * replaced, whatever the mask says. */
+  const uint8_t* starts; /* (B, T), or NULL */
+  const void* reset_h;   /* (B, U), or NULL for zeros, like the next */
+  const void* reset_c;   /* LSTM: (B, U) */
+
   /* A site is normalised where its gamma is there; there is no beta without
    * its gamma. The simple RNN's one site, x W + h R + bias, takes
    * kernel_gamma and kernel_beta. */
@@ -109,6 +115,8 @@ typedef struct KlnBackward {
   void* d_x;
   void* d_initial_h;
   void* d_initial_c;
+  void* d_reset_h;
+  void* d_reset_c;
   void* d_kernel;
   void* d_recurrent_kernel;
   void* d_bias;

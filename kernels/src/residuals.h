@@ -17,7 +17,7 @@ inline ResidualsHeader header_of(const KlnProblem& p) {
                           !!p.carry_normalized_state << 4 |
                           !!p.kernel_gamma << 5 | !!p.recurrent_gamma << 6 |
                           !!p.state_gamma << 7 | !!p.zoneout << 8 |
-                          !!p.cell_zoneout << 9;
+                          !!p.cell_zoneout << 9 | !!p.starts << 10;
   // An arbitrary number, and the version of this layout.
   return {{0x6b6c6e72, KLN_ABI_VERSION, options, p.batch, p.steps, p.features,
            p.units, 0}};

@@ -25,7 +25,8 @@ def draw(cell, sizes, vectors=None, seed=0, masks=(), **options):
     """A problem of `sizes` (B, T, D, U).
 
     `vectors` are the names of those that there are, None for all; `masks` any
-    of "mask", "input_mask", "recurrent_mask", "zoneout" and "cell_zoneout".
+    of "mask", "input_mask", "recurrent_mask", "zoneout", "cell_zoneout",
+    "starts", and "resets", the states there, which are otherwise zeros.
     """
     rng = np.random.default_rng(seed)
     batch, steps, features, units = sizes
@@ -48,8 +49,11 @@ def draw(cell, sizes, vectors=None, seed=0, masks=(), **options):
             weights[name] = vector
     shapes = {"input_mask": features, "recurrent_mask": units}
     for name in masks:
-        if name == "mask":
+        if name in ("mask", "starts"):
             options[name] = rng.random((batch, steps)) < 0.6
+        elif name == "resets":
+            for state in CELLS[cell].states:
+                options[f"reset_{state}"] = normal(batch, units, scale=0.5)
         elif name.endswith("zoneout"):
             options[name] = rng.random((batch, steps, units)) < 0.4
         else:
@@ -202,6 +206,8 @@ def check_gradients(drawn, found, tolerance, dtype="float64"):
     states = [f"d_initial_{state}" for state in CELLS[drawn.cell].states]
     arguments = {"d_x": drawn.x, **dict(zip(states, drawn.states, strict=True))}
     arguments |= {f"d_{name}": w for name, w in drawn.weights.items()}
+    resets = [name for name in drawn.options if name.startswith("reset_")]
+    arguments |= {f"d_{name}": drawn.options[name] for name in resets}
 
     def loss(moved):
         outputs, finals = reference.run(
@@ -209,7 +215,7 @@ def check_gradients(drawn, found, tolerance, dtype="float64"):
             moved["d_x"],
             [moved[name] for name in states],
             {name: moved[f"d_{name}"] for name in drawn.weights},
-            **drawn.options,
+            **drawn.options | {name: moved[f"d_{name}"] for name in resets},
             dtype=dtype,
         )
         total = (outputs * drawn.d_outputs).sum()

@@ -80,6 +80,9 @@ def run(
     carry_normalized_state=False,
     zoneout=0.0,
     cell_zoneout=0.0,
+    starts=None,
+    reset_h=0.0,
+    reset_c=0.0,
     dtype="float64",
 ):
     """Outputs (B, T, U) in the order of visits, and the final states."""
@@ -94,6 +97,11 @@ def run(
     visits = range(steps)
     outputs = []
     for t in reversed(visits) if go_backwards else visits:
+        if starts is not None:
+            states = [
+                np.where(starts[:, t, None], new, old)
+                for new, old in zip((reset_h, reset_c), states, strict=False)
+            ]
         x_t = np.where(mask[:, t, None], x[:, t], 0.0)
         x_t = x_t if input_mask is None else x_t * input_mask
         h = states[0] if recurrent_mask is None else states[0] * recurrent_mask

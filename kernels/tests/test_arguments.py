@@ -37,6 +37,8 @@ WRONG = [
     ("gru", {}, {"carry_normalized_state": True}, "carry_norm.*: LSTM only"),
     ("gru", {"state_gamma": UNIT}, {}, "state_gamma.*: LSTM only"),
     ("gru", {}, {"cell_zoneout": CHOICES}, "cell_zoneout: LSTM only"),
+    ("lstm", {}, {"reset_h": np.ones((B, U))}, "reset_h, .*no starts"),
+    ("gru", {}, {"reset_c": np.ones((B, U))}, "reset_c, .*LSTM only"),
     ("gru", {}, {"cell_zoneout": 0.5}, "cell_zoneout: LSTM only"),
     ("lstm", {"recurrent_bias": GATES}, {}, "recurrent_bias: GRU only"),
     ("simple_rnn", {"recurrent_gamma": UNIT}, {}, "recurrent_gamma: not in a"),

@@ -215,14 +215,16 @@ def test_bits_of_a_custom_call_follow_the_order_of_the_structs():
         "go_backwards": 0,
         "carry_normalized_state": 0,
         # x, mask, the states, the kernels, bias.
-        "arguments": 0b111_1100_0011,
+        "arguments": 0b11_1000_1100_0011,
         "results": 0b0111,
     }
     backward = this._replace(
         arguments=(*arrays, "residuals", "d_final_h"), results=("d_kernel",)
     )
-    assert xla.attributes(backward)["arguments"] == 0b1_0100_0000_0111_1100_0011
-    assert xla.attributes(backward)["results"] == 0b1000
+    assert (
+        xla.attributes(backward)["arguments"] == 0b1010_0000_0011_1000_1100_0011
+    )
+    assert xla.attributes(backward)["results"] == 0b100000
 
 
 def test_there_is_a_reason_without_the_header_of_xla(monkeypatch):

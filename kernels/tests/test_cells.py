@@ -23,6 +23,7 @@ from problems import (
 from keras_ln_kernels import CELLS
 
 ALL = ("mask", "input_mask", "recurrent_mask")
+RESETS = ("starts", "resets")
 SITES = ("kernel", "recurrent", "state")
 
 
@@ -72,7 +73,9 @@ def test_sites_and_vectors(cell, names, options):
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru", "simple_rnn"])
-@pytest.mark.parametrize("masks", [*subsets(ALL)])
+@pytest.mark.parametrize(
+    "masks", [*subsets(ALL), ("starts",), RESETS, (*ALL, *RESETS)]
+)
 @pytest.mark.parametrize("go_backwards", [False, True])
 def test_masks_and_directions(cell, masks, go_backwards):
     drawn = draw(cell, (4, 5, 3, 6), masks=masks, go_backwards=go_backwards)
@@ -120,7 +123,8 @@ def test_zoneout_of_one_state(name, choose):
 
 def test_zoneout_of_a_large_problem():
     """In several chunks and blocks, whatever the number of threads."""
-    drawn = draw("lstm", (37, 40, 70, 5), masks=("zoneout", "cell_zoneout"))
+    masks = ("zoneout", "cell_zoneout", *RESETS)
+    drawn = draw("lstm", (37, 40, 70, 5), masks=masks)
     one, many = (gradients(drawn, threads=n) for n in (1, 4))
     check_values(drawn, one, 1e-11)
     check_gradients(drawn, one, 1e-9)

@@ -96,6 +96,7 @@ def problem(rng, seed):
     # There is no beta without its gamma.
     vectors = {n for n in vectors if n.replace("beta", "gamma") in vectors}
     masks = some(rng, ("mask", "input_mask", "recurrent_mask"))
+    masks += [(), ("starts",), ("starts", "resets")][rng.integers(3)]
     # A row that varies little magnifies rounding by 1 / sqrt(epsilon).
     options = {
         "epsilon": float(rng.choice([1e-2, 1e-3])),
@@ -120,7 +121,7 @@ def case(seed):
     threads = int(rng.choice([1, 2, 3, 7]))
     memory = Memory(rng)
     arrays = {n: memory.copy(a) for n, a in arguments(drawn, dtype).items()}
-    for name in ("mask", "zoneout", "cell_zoneout"):
+    for name in ("mask", "zoneout", "cell_zoneout", "starts"):
         if name in arrays:
             # Whatever is not 0 chooses.
             chosen = arrays[name].view("u1") * rng.integers(
@@ -150,7 +151,9 @@ def case(seed):
     for name, array in cotangents.items():
         given[name] = memory.copy(array.astype(dtype))
     wanted = [
-        f"d_{name}" for name in arrays if not name.endswith(("mask", "zoneout"))
+        f"d_{name}"
+        for name in arrays
+        if not name.endswith(("mask", "zoneout", "starts"))
     ]
     gradients = library_runs(given, wanted)
     check_gradients(drawn, gradients, tolerance, dtype)

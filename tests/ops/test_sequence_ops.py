@@ -27,6 +27,14 @@ OPS = {
 }
 
 
+STEPS = {
+    "LNSimpleRNN": ops.ln_simple_rnn_step,
+    "LNGRU": ops.ln_gru_step,
+    "LNLSTM": ops.ln_lstm_step,
+    "WNLSTM": ops.wn_lstm_step,
+}
+
+
 def weights_of(layer):
     return {v.name: keras.ops.convert_to_tensor(v) for v in layer.weights}
 
@@ -63,6 +71,78 @@ def test_function_equals_oracle(row):
     np.testing.assert_allclose(numbers(last_output)[0], y[:, -1], **FLOAT64)
     for found_state, state in zip(numbers(final_states), states, strict=True):
         np.testing.assert_allclose(found_state, state, **FLOAT64)
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+@pytest.mark.parametrize("name", STEPS)
+def test_steps_are_the_sequence(name, kind):
+    """With dropout masks and zoneout; states keep their structure."""
+    problem = Problem(BY_NAME[name], {}, given_states=True)
+    weights = weights_of(problem.layer())
+    rng = np.random.default_rng(0)
+    (batch, steps, features), units = (
+        problem.x.shape,
+        problem.states[0].shape[1],
+    )
+    masks = {
+        "input_mask": rng.integers(0, 2, (batch, features)) * 2.0,
+        "recurrent_mask": rng.integers(0, 2, (batch, units)) * 2.0,
+    }
+    choices = rng.random((batch, steps, units)) < 0.4
+    states = kind(problem.states)
+    _, outputs, final = OPS[name](
+        problem.x, states, weights, zoneout=choices, **masks
+    )
+    for t in range(steps):
+        h, states = STEPS[name](
+            problem.x[:, t], states, weights, zoneout=choices[:, t], **masks
+        )
+        np.testing.assert_allclose(
+            numbers(h)[0], numbers(outputs)[0][:, t], **FLOAT64
+        )
+    assert type(states) is type(final) is kind
+    for found, expected in zip(numbers(states), numbers(final), strict=True):
+        np.testing.assert_allclose(found, expected, **FLOAT64)
+
+
+def test_what_a_step_refuses():
+    weights = {"kernel": np.ones((3, 4)), "recurrent_kernel": np.ones((4, 4))}
+    step = ops.ln_simple_rnn_step
+    with pytest.raises(ValueError, match="`inputs` must have rank 2"):
+        step(np.ones((2, 5, 3)), None, weights)
+    with pytest.raises(ValueError, match="`inputs` must have a floating"):
+        step(np.ones((2, 3), "int32"), None, weights)
+    with pytest.raises(ValueError, match="`zoneout` must have rank 2"):
+        step(np.ones((2, 3)), None, weights, zoneout=np.ones((2, 1, 4), bool))
+    with pytest.raises(TypeError, match="ln_simple_rnn_step has no .*`mask`"):
+        step(np.ones((2, 3)), None, weights, mask=None)
+
+
+if BACKEND == "jax":
+
+    def test_steps_in_a_scan():
+        """Values and gradients are those of the sequence."""
+        import jax
+
+        problem = Problem(BY_NAME["LNGRU"], {}, given_states=True)
+        weights = weights_of(problem.layer())
+
+        def by_steps(x, states, weights):
+            def step(states, x):
+                h, states = ops.ln_gru_step(x, states, weights)
+                return states, h
+
+            return jax.lax.scan(step, states, x.swapaxes(0, 1))[1].sum()
+
+        def whole(x, states, weights):
+            return ops.ln_gru(x, states, weights)[1].sum()
+
+        found, expected = (
+            jax.grad(run, argnums=(0, 1, 2))(problem.x, problem.states, weights)
+            for run in (by_steps, whole)
+        )
+        for a, b in zip(numbers(found), numbers(expected), strict=True):
+            np.testing.assert_allclose(a, b, **FLOAT64)
 
 
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)

@@ -49,7 +49,8 @@ def test_every_function_is_tried():
         for name in ops.__all__
         if "epsilon" in inspect.signature(getattr(ops, name)).parameters
     }
-    assert functions == {*SEQUENCE_OPS, "layer_normalization"}
+    steps = {f"{name}_step" for name in SEQUENCE_OPS if name != "bn_lstm"}
+    assert functions == {*SEQUENCE_OPS, *steps, "layer_normalization"}
 
 
 # JAX has unknown sizes in compiled programs alone.
@@ -74,6 +75,14 @@ def test_sequence_ops(name, steps):
     # So that XLA has nothing to compile.
     with ops.portable():
         same(model(given), run(given[0], mask=given[1])[:2])
+    if name == "bn_lstm":
+        return
+    step = functools.partial(
+        getattr(ops, f"{name}_step"), states=None, weights=random_weights(name)
+    )
+    inputs = keras.Input((D,))
+    x = given[0][:, 0]
+    same(keras.Model(inputs, step(inputs))(x), step(x))
 
 
 def test_a_model_of_layer_normalization(tmp_path):

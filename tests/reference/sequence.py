@@ -30,6 +30,8 @@ def run(
     zero_output_for_mask=False,
     zoneout=0.0,
     cell_zoneout=0.0,
+    reset=None,
+    reset_state=None,
 ):
     """Apply `step` to every time step of x (B, T, D).
 
@@ -40,6 +42,9 @@ def run(
     Zoneout: of the h (and the c) that a step makes, the share `zoneout` is what
     it was before; or `zoneout` (B, T, U) says where it is.
 
+    Where `reset` (B, T) marks the first step, in time, of a new sequence, the
+    states become `reset_state`, or zeros, before the sequence's first visit.
+
     Returns y (B, T, U), in processing order, and the final states.
     """
     batch, steps, _ = x.shape
@@ -47,6 +52,12 @@ def run(
     order = range(steps - 1, -1, -1) if go_backwards else range(steps)
     outputs = []
     for k, t in enumerate(order):
+        begins = t + 1 if go_backwards else t
+        if reset is not None and begins < steps:
+            states = [
+                np.where(reset[:, begins, None], new, old)
+                for new, old in zip(reset_state, states, strict=True)
+            ]
         valid = mask[:, t]
         keep = valid[:, None]
         proposed = [

@@ -5,13 +5,21 @@ Letters: B batch, T time, D input features, U units.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import operator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras
 
+from keras_ln._keras import mask_of
 from keras_ln.layers.base_layer import BaseLayer, is_whole
 from keras_ln.layers.own_arguments import argument_names, of_keras
 from keras_ln.layers.rnn.base_cell import BaseCell
+from keras_ln.layers.rnn.call_arguments import (
+    check_call,
+    check_resets,
+    for_every_row,
+    time_mask,
+)
 from keras_ln.layers.types import Shape, Switch
 from keras_ln.ops import arguments, recurrence
 from keras_ln.ops.recurrence.problem import Problem
@@ -30,6 +38,13 @@ _OF_LAYER = (
 )
 
 
+class _MaskAndOptions(NamedTuple):
+    """What `keras.layers.RNN.call` hands to `inner_loop` as the mask."""
+
+    mask: Any  # (B, T), or None
+    options: dict[str, Any]  # for the op
+
+
 class BaseRNN(BaseLayer, keras.layers.RNN):
     """A cell of `cell_class` over time, by one call of an op."""
 
@@ -44,7 +59,9 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         super().__init_subclass__(**kwargs)
         for name in argument_names(cls.cell_class):
             if name != "kwargs" and not hasattr(cls, name):
-                setattr(cls, name, _of_cell(name))
+                of_cell = operator.attrgetter(f"cell.{name}")
+                shown = property(of_cell, doc=f"The cell's `{name}`.")
+                setattr(cls, name, shown)
 
     def __init__(self, own: dict[str, Any], **kwargs: Any) -> None:
         """Makes the cell.
@@ -111,6 +128,8 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         initial_state: Any = None,
         mask: Any = None,
         training: bool | None = False,
+        reset: Any = None,
+        reset_state: Any = None,
     ) -> Any:
         """Runs the cell over `sequences` (B, T, D).
 
@@ -119,16 +138,44 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             initial_state: tensors (B, U), one per state, or None for zeros.
             mask: bool tensor (B, T), False where a row's step is left out.
             training: whether dropout is on, and zoneout chooses.
+            reset: bool tensor (B, T), True where a new sequence begins; or
+                None.
+            reset_state: tensors (B, U), one per state, where each of them
+                begins, or None for zeros.
 
-        One row (1, U) of an initial state is used for the whole batch.
+        One row (1, U) of a state is used for the whole batch.
         """
+        self._check_resets(sequences, reset, reset_state)
+        if reset is None:
+            return self.run_call(sequences, initial_state, mask, training)
+        if initial_state is None and not self.stateful:
+            initial_state = reset_state
+        # Keras drops it when a call has several tensors.
+        mask = mask_of(sequences) if mask is None else mask
+        options = {"reset": reset}
+        if reset_state is not None:
+            states = keras.tree.flatten(reset_state)
+            options["reset_state"] = self._widened(states)
+        return self.run_call(
+            sequences, initial_state, mask, training, **options
+        )
+
+    def run_call(
+        self,
+        sequences: Any,
+        initial_state: Any,
+        mask: Any,
+        training: bool | None,
+        **options: Any,
+    ) -> Any:
+        """`call`, with further options of the op."""
         sequences = self.as_floating("sequences", sequences)
-        self._check_call(sequences, initial_state)
+        check_call(self, sequences, initial_state)
         try:
             return super().call(
                 sequences,
                 initial_state=initial_state,
-                mask=mask,
+                mask=_MaskAndOptions(mask, options),
                 training=training,
             )
         finally:
@@ -137,12 +184,19 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             self.cell.reset_recurrent_dropout_mask()
 
     def compute_output_spec(
-        self, sequences: Any, initial_state: Any = None, **kwargs: Any
+        self,
+        sequences: Any,
+        initial_state: Any = None,
+        *,
+        reset: Any = None,
+        reset_state: Any = None,
+        **kwargs: Any,
     ) -> Any:
         """Shapes and dtypes of the outputs for symbolic inputs."""
         if not is_whole(sequences.dtype):
             arguments.check_floating("sequences", sequences.dtype)
-        self._check_call(sequences, initial_state)
+        check_call(self, sequences, initial_state)
+        self._check_resets(sequences, reset, reset_state)
         return super().compute_output_spec(
             sequences, initial_state=initial_state, **kwargs
         )
@@ -157,9 +211,12 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
     ) -> Any:
         """The states over time; `keras.layers.RNN.call` does the rest."""
         cell = self.cell
+        mask, more = mask
+        options |= more
+        # Without a count of steps, which is no state of the op.
         states = tuple(
-            _for_every_row(state, sequences)
-            for state in keras.tree.flatten(initial_state)
+            for_every_row(state, sequences)
+            for state in keras.tree.flatten(initial_state)[: cell.maths.states]
         )
         if self.stateful:
             # On torch the new states would overwrite these before the backward
@@ -170,12 +227,9 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         )
         return self.run(
             sequences,
-            tuple(
-                _widened(state) if k in cell.accumulators else state
-                for k, state in enumerate(states)
-            ),
+            self._widened(states),
             cell.tensors(),
-            mask=_time_mask(mask),
+            mask=time_mask(mask),
             input_mask=input_mask,
             recurrent_mask=recurrent_mask,
             training=bool(training),
@@ -184,6 +238,17 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             ),
             **options,
         )[:3]
+
+    def _widened(self, states: Any) -> tuple[Any, ...]:
+        """The states, those that are sums in at least float32."""
+        narrow = self.cell.compute_dtype
+        wide = arguments.at_least_float32(narrow)
+        return tuple(
+            keras.ops.cast(
+                state, wide if k in self.cell.accumulators else narrow
+            )
+            for k, state in enumerate(states)
+        )
 
     def run(
         self, sequences: Any, states: Any, weights: Any, **options: Any
@@ -232,58 +297,5 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         with keras.saving.custom_object_scope(custom_objects or {}):
             return cls(**config)
 
-    def _check_call(self, sequences, initial_state):
-        arguments.check_dense("sequences", sequences)
-        arguments.check_steps("sequences", sequences.shape)
-        if self.unroll and sequences.shape[1] is None:
-            raise ValueError(
-                "Argument `unroll` must be False where the number of time "
-                "steps is unknown. Received: unroll=True and sequences of "
-                f"shape {tuple(sequences.shape)}"
-            )
-        if initial_state is None:
-            return
-        states = keras.tree.flatten(initial_state)
-        sizes = self.state_size
-        expected = [(sequences.shape[0], size) for size in sizes]
-        received = [tuple(state.shape) for state in states]
-        if len(states) != len(sizes) or not all(
-            len(shape) == 2
-            and (shape[0] == 1 or arguments.may_equal(shape[0], rows))
-            and arguments.may_equal(shape[1], size)
-            for shape, (rows, size) in zip(received, expected, strict=True)
-        ):
-            raise ValueError(
-                f"Argument `initial_state` of {type(self).__name__} must be "
-                f"{len(sizes)} tensor(s) of shape (batch, units), here "
-                f"{expected}. Received: shapes {received}"
-            )
-
-
-def _of_cell(name):
-    return property(
-        lambda self: getattr(self.cell, name), doc=f"The cell's `{name}`."
-    )
-
-
-def _for_every_row(state, sequences):
-    """The state (B, U), where one row (1, U) may serve all."""
-    if state.shape[0] != 1 or sequences.shape[0] == 1:
-        return state
-    rows = keras.ops.shape(sequences)[0]
-    return keras.ops.broadcast_to(state, (rows, state.shape[1]))
-
-
-def _widened(state):
-    return keras.ops.cast(state, arguments.at_least_float32(state.dtype))
-
-
-def _time_mask(mask):
-    """The mask (B, T), or None; Keras may nest it in a list."""
-    first = keras.tree.flatten(mask)[0]
-    if first is None:
-        return None
-    mask = first if hasattr(first, "shape") else keras.ops.array(mask)
-    if len(mask.shape) == 3 and mask.shape[-1] == 1:
-        mask = mask[..., 0]
-    return mask
+    def _check_resets(self, sequences, reset, reset_state):
+        check_resets(self, sequences, reset, reset_state)

@@ -1,6 +1,6 @@
 """The LSTM with batch statistics of each time step: the sequence layer."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 
@@ -21,13 +21,6 @@ from keras_ln.ops.cells.bn_lstm import (
 )
 from keras_ln.ops.cells.lstm import SITES
 from keras_ln.ops.normalization.batch_normalization import within
-
-
-class _Pieces(NamedTuple):
-    """What `keras.layers.RNN.call` hands to `inner_loop` as the mask."""
-
-    mask: Any  # (B, T), or None
-    first_step: Any
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
@@ -60,6 +53,9 @@ class BNLSTM(BaseRNN):
     Call arguments:
         training: whether to use, and to record, the statistics of the batch;
             and whether dropout is on, and zoneout chooses.
+        reset: must be None: the statistics belong to steps that are counted
+            from the start of a row.
+        reset_state: must be None.
         first_step: how many steps of the sequences came before this call: an
             int >= 0, or an integer tensor () (negative values count as 0).
             The first step then uses the statistics of that index. None is 0,
@@ -149,6 +145,8 @@ class BNLSTM(BaseRNN):
         initial_state: Any = None,
         mask: Any = None,
         training: bool | None = False,
+        reset: Any = None,
+        reset_state: Any = None,
         first_step: Any = None,
     ) -> Any:
         """Runs the cell over `sequences` (B, T, D).
@@ -159,9 +157,12 @@ class BNLSTM(BaseRNN):
             mask: bool tensor (B, T), False where a row's step is left out.
             training: whether the batch gives the statistics, dropout is on,
                 and zoneout chooses.
+            reset: must be None, as `reset_state`.
+            reset_state: see there.
             first_step: an int or an integer tensor (), the number of steps
                 before; or None for 0, or for the count of a stateful layer.
         """
+        self._check_resets(sequences, reset, reset_state)
         if first_step is None:
             own = self.stateful and initial_state is None
             first_step = self.states[-1].value if own else 0
@@ -170,8 +171,8 @@ class BNLSTM(BaseRNN):
         first_step = check_first_step(first_step)
         # Where nothing is normalised, statistics may have no steps.
         first_step = within(first_step, self.cell.steps or 0)
-        outputs = super().call(
-            sequences, initial_state, _Pieces(mask, first_step), training
+        outputs = self.run_call(
+            sequences, initial_state, mask, training, first_step=first_step
         )
         if self.stateful:
             steps = keras.ops.shape(sequences)[1]
@@ -196,25 +197,14 @@ class BNLSTM(BaseRNN):
             check_first_step(first_step)
         return super().compute_output_spec(sequences, initial_state, **kwargs)
 
-    def inner_loop(
-        self,
-        sequences: Any,
-        initial_state: Any,
-        mask: Any,
-        training: bool | None = False,
-        **options: Any,
-    ) -> Any:
-        """The states over time; `keras.layers.RNN.call` does the rest."""
-        # Without the count, which a dtype of half precision would round.
-        states = initial_state[: len(self.state_size)]
-        return super().inner_loop(
-            sequences,
-            states,
-            mask.mask,
-            training,
-            first_step=mask.first_step,
-            **options,
-        )
+    def _check_resets(self, sequences, reset, reset_state):
+        for name, value in (("reset", reset), ("reset_state", reset_state)):
+            if value is not None:
+                raise ValueError(
+                    f"Argument `{name}` must be None: the statistics of BNLSTM "
+                    "belong to steps that are counted from the start of a row. "
+                    f"Received: {name}={value!r}"
+                )
 
     def run(
         self,

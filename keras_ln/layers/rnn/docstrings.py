@@ -86,6 +86,14 @@ Call arguments:
     mask: bool tensor (B, T), False where a row's step is left out.
     training: whether dropout and zoneout are in training mode.
     initial_state: {initial}; zeros without it.
+    reset: bool tensor (B, T), or zeros and ones, True at the first step, in
+        time, of a new sequence: before it the row's states are replaced, also
+        where the mask leaves the step out. With `go_backwards` they are
+        replaced before the last step of every sequence. A call that gives it
+        uses the mask that the sequences carry.
+    reset_state: what replaces them, {initial}, or one row (1, U) for all;
+        zeros without it. Where there is no other initial state, the row starts
+        from it too. No gradient passes a reset; this state has its own.
 
 Returns:
     With `return_sequences` the outputs (B, T, U), otherwise the last one

@@ -16,7 +16,13 @@ from keras_ln import backend
 from keras_ln.ops import recurrence
 from keras_ln.ops.cells.types import Cell, Settings
 from keras_ln.ops.normalization.sites import SegmentNorms, widen
-from keras_ln.ops.recurrence.sequence_op import Options, sequence_op
+from keras_ln.ops.recurrence.sequence_op import (
+    Options,
+    StepOptions,
+    one_step,
+    sequence_op,
+    step_op,
+)
 
 if TYPE_CHECKING:  # In typing since Python 3.11.
     from typing_extensions import Unpack
@@ -34,7 +40,7 @@ def _norms(
     return SegmentNorms(vectors, epsilon, 2 * units, value_only)
 
 
-def ln_gru_step(
+def gru_step(
     from_x: Any,  # x W (B, 3U), in at least float32, like all below
     from_h: Any,  # h R (B, 3U)
     states: tuple[Any],  # h (B, U), alone in a tuple
@@ -55,7 +61,7 @@ def ln_gru_step(
     return ((1.0 - z) * h + z * candidate,), statistics
 
 
-def ln_gru_step_vjp(
+def gru_step_vjp(
     from_x: Any,
     from_h: Any,
     states: tuple[Any],
@@ -115,8 +121,8 @@ def _biased(value: Any, name: str, norms: SegmentNorms) -> Any:
 
 
 LN_GRU = Cell(
-    ln_gru_step,
-    ln_gru_step_vjp,
+    gru_step,
+    gru_step_vjp,
     _norms,
     gates=3,
     states=1,
@@ -213,3 +219,36 @@ def ln_gru(
         owner="ln_gru",
         **options,
     )[:3]
+
+
+@step_op(ln_gru)
+def ln_gru_step(
+    inputs: Any,
+    states: Any,
+    weights: dict[str, Any],
+    **options: Unpack[StepOptions],
+) -> tuple[Any, Any]:
+    """One step of `ln_gru`, whose equations, options and errors it has.
+
+    Ordinary operations, differentiated by the framework, for loops of your
+    own: generation, rollouts, `jax.lax.scan`.
+
+    Args:
+        inputs: floating-point tensor (B, D).
+        states: h (B, U), by itself or alone in a tuple or list; None for
+            zeros.
+        weights: those of `ln_gru`.
+        **options: those of every op for one step.
+
+    Returns:
+        `(h, new_states)`: h (B, U) in the dtype of the inputs, and the states
+        in their dtypes, a list if they came in one, else a tuple.
+
+    >>> import keras
+    >>> ones = keras.ops.ones
+    >>> weights = {"kernel": ones((3, 12)), "recurrent_kernel": ones((4, 12))}
+    >>> h, states = ln_gru_step(ones((2, 3)), None, weights)
+    >>> tuple(h.shape), len(states)
+    ((2, 4), 1)
+    """
+    return one_step(ln_gru, inputs, states, weights, **options)

@@ -21,7 +21,13 @@ from keras_ln.ops import recurrence
 from keras_ln.ops.activations import ACTIVATIONS
 from keras_ln.ops.cells.types import Cell, Settings
 from keras_ln.ops.normalization.sites import LayerNorms, layer_norms, widen
-from keras_ln.ops.recurrence.sequence_op import Options, sequence_op
+from keras_ln.ops.recurrence.sequence_op import (
+    Options,
+    StepOptions,
+    one_step,
+    sequence_op,
+    step_op,
+)
 
 if TYPE_CHECKING:  # In typing since Python 3.11.
     from typing_extensions import Unpack
@@ -222,3 +228,35 @@ def ln_lstm(
         cell_zoneout=cell_zoneout,
         **options,
     )[:3]
+
+
+@step_op(ln_lstm)
+def ln_lstm_step(
+    inputs: Any,
+    states: Any,
+    weights: dict[str, Any],
+    **options: Unpack[StepOptions],
+) -> tuple[Any, Any]:
+    """One step of `ln_lstm`, whose equations, options and errors it has.
+
+    Ordinary operations, differentiated by the framework, for loops of your
+    own: generation, rollouts, `jax.lax.scan`.
+
+    Args:
+        inputs: floating-point tensor (B, D).
+        states: h and c, tensors (B, U), or None for zeros.
+        weights: those of `ln_lstm`.
+        **options: those of every op for one step.
+
+    Returns:
+        `(h, new_states)`: h (B, U) in the dtype of the inputs, and the states
+        in their dtypes, a list if they came in one, else a tuple.
+
+    >>> import keras
+    >>> ones = keras.ops.ones
+    >>> weights = {"kernel": ones((3, 16)), "recurrent_kernel": ones((4, 16))}
+    >>> h, states = ln_lstm_step(ones((2, 3)), None, weights)
+    >>> tuple(h.shape), len(states)
+    ((2, 4), 2)
+    """
+    return one_step(ln_lstm, inputs, states, weights, **options)

@@ -12,13 +12,19 @@ from keras_ln import backend
 from keras_ln.ops import recurrence
 from keras_ln.ops.cells.types import Cell, Settings
 from keras_ln.ops.normalization.sites import LayerNorms, layer_norms, widen
-from keras_ln.ops.recurrence.sequence_op import Options, sequence_op
+from keras_ln.ops.recurrence.sequence_op import (
+    Options,
+    StepOptions,
+    one_step,
+    sequence_op,
+    step_op,
+)
 
 if TYPE_CHECKING:  # In typing since Python 3.11.
     from typing_extensions import Unpack
 
 
-def ln_simple_rnn_step(
+def simple_rnn_step(
     from_x: Any,  # x W (B, U), in at least float32, like all below
     from_h: Any,  # h R (B, U)
     states: tuple[Any],  # h (B, U), alone in a tuple
@@ -30,7 +36,7 @@ def ln_simple_rnn_step(
     return (settings.activation.function(site.value),), {"": site.statistics}
 
 
-def ln_simple_rnn_step_vjp(
+def simple_rnn_step_vjp(
     from_x: Any,
     from_h: Any,
     states: tuple[Any],
@@ -55,8 +61,8 @@ def _sum(from_x: Any, from_h: Any, norms: LayerNorms) -> Any:
 
 
 LN_SIMPLE_RNN = Cell(
-    ln_simple_rnn_step,
-    ln_simple_rnn_step_vjp,
+    simple_rnn_step,
+    simple_rnn_step_vjp,
     layer_norms,
     gates=1,
     states=1,
@@ -136,3 +142,36 @@ def ln_simple_rnn(
         owner="ln_simple_rnn",
         **options,
     )[:3]
+
+
+@step_op(ln_simple_rnn)
+def ln_simple_rnn_step(
+    inputs: Any,
+    states: Any,
+    weights: dict[str, Any],
+    **options: Unpack[StepOptions],
+) -> tuple[Any, Any]:
+    """One step of `ln_simple_rnn`, whose equations, options and errors it has.
+
+    Ordinary operations, differentiated by the framework, for loops of your
+    own: generation, rollouts, `jax.lax.scan`.
+
+    Args:
+        inputs: floating-point tensor (B, D).
+        states: h (B, U), by itself or alone in a tuple or list; None for
+            zeros.
+        weights: those of `ln_simple_rnn`.
+        **options: those of every op for one step.
+
+    Returns:
+        `(h, new_states)`: h (B, U) in the dtype of the inputs, and the states
+        in their dtypes, a list if they came in one, else a tuple.
+
+    >>> import keras
+    >>> ones = keras.ops.ones
+    >>> weights = {"kernel": ones((3, 4)), "recurrent_kernel": ones((4, 4))}
+    >>> h, states = ln_simple_rnn_step(ones((2, 3)), None, weights)
+    >>> tuple(h.shape), len(states)
+    ((2, 4), 1)
+    """
+    return one_step(ln_simple_rnn, inputs, states, weights, **options)

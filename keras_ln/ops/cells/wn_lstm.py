@@ -13,7 +13,11 @@ from keras_ln.ops import arguments
 from keras_ln.ops.cells.lstm import ln_lstm
 from keras_ln.ops.normalization.weight_normalization import normalized_kernel
 from keras_ln.ops.recurrence.problem import tensors_of
-from keras_ln.ops.recurrence.sequence_op import sequence_op
+from keras_ln.ops.recurrence.sequence_op import (
+    one_step,
+    sequence_op,
+    step_op,
+)
 
 _NAMES = ("kernel", "kernel_g", "recurrent_kernel", "recurrent_g")
 
@@ -70,6 +74,39 @@ def wn_lstm(
     weights = {name: keras.ops.cast(w, wide) for name, w in weights.items()}
     weights = effective_weights(weights, sequences.dtype)
     return ln_lstm(sequences, initial_states, weights, **options)
+
+
+@step_op(wn_lstm)
+def wn_lstm_step(
+    inputs: Any,
+    states: Any,
+    weights: dict[str, Any],
+    **options: Any,
+) -> tuple[Any, Any]:
+    """One step of `wn_lstm`, whose equations, options and errors it has.
+
+    Ordinary operations, differentiated by the framework, for loops of your
+    own: generation, rollouts, `jax.lax.scan`.
+
+    Args:
+        inputs: floating-point tensor (B, D).
+        states: h and c, tensors (B, U), or None for zeros.
+        weights: those of `wn_lstm`.
+        **options: those of every op for one step.
+
+    Returns:
+        `(h, new_states)`: h (B, U) in the dtype of the inputs, and the states
+        in their dtypes, a list if they came in one, else a tuple.
+
+    >>> import keras
+    >>> ones = keras.ops.ones
+    >>> weights = {"kernel": ones((3, 16)), "recurrent_kernel": ones((4, 16))}
+    >>> weights |= {"kernel_g": ones(16), "recurrent_g": ones(16)}
+    >>> h, states = wn_lstm_step(ones((2, 3)), None, weights)
+    >>> tuple(h.shape), len(states)
+    ((2, 4), 2)
+    """
+    return one_step(wn_lstm, inputs, states, weights, **options)
 
 
 def _check_names(weights: dict[str, Any]) -> None:

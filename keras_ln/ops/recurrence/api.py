@@ -15,6 +15,11 @@ from keras_ln.ops.recurrence import problem as checks
 from keras_ln.ops.recurrence.choice import IMPLEMENTATIONS, choose
 from keras_ln.ops.recurrence.forward import run_step
 from keras_ln.ops.recurrence.problem import problem_of, settings_of
+from keras_ln.ops.recurrence.states import (
+    check_resets,
+    check_states,
+    starts_of,
+)
 from keras_ln.ops.recurrence.zoneout import choices_of, is_share
 
 
@@ -32,8 +37,10 @@ def run(
     zoneout: Any = 0.0,
     cell_zoneout: Any = None,
     zero_output_for_mask: bool = False,
+    reset: Any = None,
+    reset_state: Any = None,
     **asked: Any,
-) -> tuple[Any, Any, tuple[Any, ...], Any]:
+) -> tuple[Any, Any, Any, Any]:
     """The cell over time, by the first implementation that can run it.
 
     Computation and vectors are float64 if any of the tensors is, else float32.
@@ -55,10 +62,15 @@ def run(
             (B, T, U) that is True where a unit keeps it.
         cell_zoneout: that of c, for cells with one.
         zero_output_for_mask: whether the output is zero at steps left out.
+        reset: bool tensor (B, T), True at the first step, in time, of a new
+            sequence: states do not pass from one sequence to another.
+        reset_state: where each begins, tensors (B, U) or (1, U), and the row
+            too without `initial_states`; None for zeros.
         **asked: what `problem_of` takes.
 
     Returns:
-        `(last_output, outputs, final_states, statistics)`. The outputs are
+        `(last_output, outputs, final_states, statistics)`. The states are a
+        list if the initial ones are, else a tuple. The outputs are
         those of each step (B, T, U), or without `return_all_outputs` those of
         the last one (B, 1, U), in the dtype of the sequences. Outputs and
         statistics (T, ...) come in the order of processing. The statistics
@@ -71,8 +83,15 @@ def run(
     checks.check_sequences(sequences)
     others = asked.get("own") is not None
     units = checks.check_weights(cell, weights, sequences.shape[-1], others)
-    states = checks.check_states(initial_states, cell.states, sequences, units)
-    constants = keras.tree.flatten((given, also))
+    owner = asked.get("owner", "the op")
+    reset, reset_states = check_resets(
+        cell, reset, reset_state, sequences, units, owner
+    )
+    as_list = isinstance(initial_states, list)
+    if initial_states is None:
+        initial_states = reset_states
+    states = check_states(initial_states, cell.states, sequences, units)
+    constants = keras.tree.flatten((given, also, reset_states))
     dtype = sequences.dtype
     wide = arguments.wide_dtype(
         sequences, *states, *weights.values(), *constants
@@ -81,7 +100,7 @@ def run(
     choices = choices_of(
         cell.states,
         zones,
-        asked.get("owner", "the op"),
+        owner,
         (*sequences.shape[:2], units),
     )
     shares = {name: zone for name, zone in zones.items() if is_share(zone)}
@@ -107,6 +126,13 @@ def run(
         recurrent_mask=recurrent_mask,
         given=given,
         choices=choices,
+        starts=starts_of(reset, go_backwards),
+        reset_states=None
+        if reset_states is None
+        else tuple(
+            keras.ops.cast(new, old.dtype)
+            for new, old in zip(reset_states, states, strict=True)
+        ),
     )
     chosen = IMPLEMENTATIONS[choose(problem)]
     outputs, states, statistics = chosen.run(problem)
@@ -117,7 +143,8 @@ def run(
         last_output, outputs = _zero_where_masked(
             last_output, outputs, mask, go_backwards
         )
-    return last_output, outputs, tuple(states), statistics
+    finals = list(states) if as_list else tuple(states)
+    return last_output, outputs, finals, statistics
 
 
 def step(

@@ -21,7 +21,8 @@ def forward(
     states: tuple[Any, ...],
     weights: dict[str, Any],
     dropout_masks: tuple[Any, Any],
-    per_step: tuple[Any, Any, Any],
+    per_step: tuple[Any, ...],
+    reset_states: tuple[Any, ...] | None = None,
     *,
     keep: bool = False,
     lean: bool = False,
@@ -38,8 +39,10 @@ def forward(
         weights: kernel (D, nU), recurrent_kernel (U, nU) and vectors, by name.
         dropout_masks: of the inputs (B, D) and of h (B, U), or None each.
         per_step: the mask (T, B, 1), what is given to each step, in the order
-            of the visits, and the choices of zoneout by state (T, B, U), or
-            None each.
+            of the visits, the choices of zoneout by state (T, B, U), and the
+            starts (T, B, 1), True where the states are replaced before the
+            step, or None each.
+        reset_states: what replaces them, tensors (B, U); None for zeros.
         keep: whether a gradient needs the residuals, which are otherwise None.
         lean: whether the loop keeps no statistics: recomputing them after the
             loop launches fewer kernels.
@@ -56,7 +59,7 @@ def forward(
     """
     cell, settings, _, return_all_outputs, shares = plan
     input_mask, recurrent_mask = dropout_masks
-    inputs, (valid, given, choices) = in_order_of_visits(
+    inputs, (valid, given, choices, starts) = in_order_of_visits(
         plan, sequences, input_mask, per_step
     )
     multiply = project if own_cell is None else own_cell.project
@@ -94,6 +97,8 @@ def forward(
         (projected, given, choices),
         states,
         valid,
+        starts=starts,
+        reset_states=reset_states,
         output=output,
         unroll=unroll,
     )
@@ -101,7 +106,10 @@ def forward(
         outputs = keras.ops.transpose(outputs, (1, 0, 2))
     residuals = None
     if keep:
-        args = (sequences, states, weights, dropout_masks, per_step)
+        args = (
+            *(sequences, states, weights, dropout_masks, per_step),
+            reset_states,
+        )
         residuals = (args, projected, statistics, kept)
     given_statistics = statistics if cell.gives_statistics else {}
     return (outputs, final_states, given_statistics), residuals
@@ -166,8 +174,8 @@ def h_for_product(h: Any, dtype: str, recurrent_mask: Any) -> Any:
 
 
 def in_order_of_visits(
-    plan: Plan, sequences: Any, input_mask: Any, per_step: tuple[Any, Any, Any]
-) -> tuple[Any, tuple[Any, Any, Any]]:
+    plan: Plan, sequences: Any, input_mask: Any, per_step: tuple[Any, ...]
+) -> tuple[Any, tuple[Any, ...]]:
     """What the loop goes over, from the first row to the last.
 
     tf2onnx takes whatever a loop writes for its outputs in the order of its
@@ -179,9 +187,11 @@ def in_order_of_visits(
     inputs = keras.ops.transpose(sequences, (1, 0, 2))
     if input_mask is not None:
         inputs = inputs * input_mask
-    valid, given, choices = per_step
-    inputs, valid, choices = visits((inputs, valid, choices), plan.go_backwards)
-    return inputs, (valid, given, choices)
+    valid, given, choices, starts = per_step
+    inputs, valid, choices, starts = visits(
+        (inputs, valid, choices, starts), plan.go_backwards
+    )
+    return inputs, (valid, given, choices, starts)
 
 
 def visits(rows: Any, go_backwards: bool) -> Any:

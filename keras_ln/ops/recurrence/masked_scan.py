@@ -1,4 +1,4 @@
-"""A step over time that a mask may leave out.
+"""A step over time that a mask may leave out, and that may start anew.
 
 Letters: B batch, T time, U units.
 """
@@ -17,6 +17,8 @@ def masked_scan(
     states: tuple[Any, ...],
     valid: Any = None,
     *,
+    starts: Any = None,
+    reset_states: tuple[Any, ...] | None = None,
     output: Callable[[tuple[Any, ...]], Any] = lambda states: None,
     unroll: bool = False,
 ) -> tuple[tuple[Any, ...], Any, Any]:
@@ -34,15 +36,26 @@ def masked_scan(
         states: those before the first step.
         valid: bool tensor (T, B, 1), False where a row's step is left out; or
             None.
+        starts: bool tensor (T, B, 1), True where a row's states are replaced
+            before the step, whatever the mask says; or None.
+        reset_states: what replaces them, tensors (B, U); None for zeros.
         output: what to keep of the states after a step; or None.
         unroll: whether to unroll the loop over time; T must be known.
 
     Returns:
         `(final_states, outputs, records)`, the last two (T, ...).
     """
+    after = reset_states or ()
+    if starts is not None and reset_states is None:
+        after = tuple(map(keras.ops.zeros_like, states))
 
     def body(states: tuple[Any, ...], row: Any) -> Any:
-        row, valid = row
+        row, valid, start = row
+        if start is not None:
+            states = tuple(
+                backend.where(start, new, old)
+                for new, old in zip(after, states, strict=True)
+            )
         new_states, record = step(row, states, valid)
         if valid is not None:
             new_states = tuple(
@@ -52,7 +65,7 @@ def masked_scan(
         return new_states, (output(new_states), record)
 
     scan = _unrolled if unroll else backend.scan
-    states, (outputs, records) = scan(body, states, (rows, valid))
+    states, (outputs, records) = scan(body, states, (rows, valid, starts))
     return states, outputs, records
 
 

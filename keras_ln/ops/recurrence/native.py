@@ -74,7 +74,8 @@ def run(problem: Problem) -> Any:
         problem.states,
         problem.weights,
         (problem.input_mask, problem.recurrent_mask),
-        (problem.mask, problem.choices),
+        (problem.mask, problem.choices, problem.starts),
+        problem.reset_states,
     )
     if backend.reads_python():
         return native_forward(problem.plan, *tensors, keep=False)[0]
@@ -85,11 +86,16 @@ def run(problem: Problem) -> Any:
 @functools.cache
 def _operation(plan: Plan) -> Any:
     def reference(*tensors: Any, keep: bool) -> Any:
-        sequences, states, weights, dropout_masks, (mask, choices) = tensors
+        sequences, states, weights, dropout_masks, per_step, resets = tensors
+        mask, choices, starts = per_step
         return forward(
             plan,
             *(sequences, states, weights, dropout_masks),
-            (time_major_mask(mask), None, time_major_choices(choices)),
+            (
+                *(time_major_mask(mask), None),
+                *(time_major_choices(choices), time_major_mask(starts)),
+            ),
+            resets,
             keep=keep,
         )
 
@@ -107,8 +113,9 @@ def native_forward(plan: Plan, *tensors: Any, keep: bool) -> tuple[Any, Any]:
     Args:
         plan: see there.
         *tensors: sequences (B, T, D), states (B, U), weights by name, dropout
-            masks (B, D) and (B, U) or None; the mask (B, T) and the choices of
-            zoneout by state (B, T, U) in a tuple, or None each.
+            masks (B, D) and (B, U) or None; the mask (B, T), the choices of
+            zoneout by state (B, T, U) and the starts (B, T) in a tuple, or
+            None each; the states of resets (B, U), or None.
         keep: whether a gradient needs the residuals.
     """
     arrays = _arrays(*tensors)
@@ -128,7 +135,7 @@ def native_vjp(plan: Plan, residuals: Any, cotangents: Any) -> tuple[Any, ...]:
     tensors, kept = residuals
     d_outputs, d_states, _ = cotangents
     arrays = _arrays(*tensors)
-    constants = ("mask", "zoneout")
+    constants = ("mask", "zoneout", "starts")
     wanted = {f"d_{name}" for name in arrays if not name.endswith(constants)}
     arrays["residuals"] = kept
     if d_outputs is not None:
@@ -142,15 +149,24 @@ def native_vjp(plan: Plan, residuals: Any, cotangents: Any) -> tuple[Any, ...]:
         {n: made[f"d_{_KERNELS_NAMES.get(n, n)}"] for n in tensors[2]},
         None,
         None,
+        tensors[-1]
+        and tuple(made[f"d_reset_{n}"] for n in _STATES[: plan.cell.states]),
     )
 
 
 def _arrays(
-    sequences: Any, states: Any, weights: Any, dropout_masks: Any, per_step: Any
+    sequences: Any,
+    states: Any,
+    weights: Any,
+    dropout_masks: Any,
+    per_step: Any,
+    reset_states: Any,
 ) -> dict[str, Any]:
-    """Those that there are, by the kernels' names."""
-    mask, choices = per_step
-    arrays = {"x": sequences, "mask": mask}
+    """The arrays that are present, keyed by kernel argument name."""
+    mask, choices, starts = per_step
+    arrays = {"x": sequences, "mask": mask, "starts": starts}
+    for name, state in zip(_STATES, reset_states or (), strict=False):
+        arrays[f"reset_{name}"] = state
     arrays |= zip(_CHOICES, choices or (), strict=False)
     arrays["input_mask"], arrays["recurrent_mask"] = dropout_masks
     for name, state in zip(_STATES, states, strict=False):

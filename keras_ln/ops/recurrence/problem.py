@@ -72,6 +72,10 @@ class Problem(NamedTuple):
     given: Any = None
     # Of zoneout, by state: bool (B, T, U), True where a unit keeps it, or None.
     choices: tuple[Any, ...] | None = None
+    # Bool (B, T), True where a row's states are replaced before that step is
+    # visited, by these (B, U), or by zeros for None.
+    starts: Any = None
+    reset_states: tuple[Any, ...] | None = None
 
     @property
     def tensors(self) -> tuple[Any, ...]:
@@ -85,7 +89,9 @@ class Problem(NamedTuple):
                 time_major_mask(self.mask),
                 self.given,
                 time_major_choices(self.choices),
+                time_major_mask(self.starts),
             ),
+            self.reset_states,
         )
 
 
@@ -247,41 +253,6 @@ def check_weights(
                 f"Received: a weight {name!r}."
             )
     return units
-
-
-def check_states(
-    initial_states: Any, count: int, sequences: Any, units: int
-) -> tuple[Any, ...]:
-    """`count` states (B, U) as tensors, zeros for None.
-
-    Raises:
-        ValueError: naming the argument, what was expected and what came.
-    """
-    if initial_states is None:
-        zeros = keras.ops.zeros(
-            (keras.ops.shape(sequences)[0], units), dtype=sequences.dtype
-        )
-        # The first one is h; those that add up are wider.
-        wide = arguments.at_least_float32(sequences.dtype)
-        return (zeros, *[keras.ops.cast(zeros, wide)] * (count - 1))
-    states = tuple(
-        keras.ops.convert_to_tensor(state)
-        for state in keras.tree.flatten(initial_states)
-    )
-    if len(states) != count:
-        raise ValueError(
-            f"Argument `initial_states` must be {count} tensor(s) of shape "
-            f"(batch, units), units being {units}. Received: shapes "
-            f"{[tuple(state.shape) for state in states]}."
-        )
-    given = states if keras.tree.is_nested(initial_states) else states[0]
-    for place, state in arguments.places("initial_states", given):
-        # An integer state would truncate what each step adds.
-        arguments.check_floating(place, state.dtype)
-        arguments.check_shape(
-            place, state.shape, (sequences.shape[0], units), "batch, units"
-        )
-    return states
 
 
 def check_masks(

@@ -1,9 +1,11 @@
-"""What the public ops for sequences share: their options, listed once."""
+"""What the public ops for sequences and for steps share: their options."""
 
 import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypedDict, TypeVar
+
+import keras
 
 from keras_ln.ops import arguments
 from keras_ln.ops.cells.types import Switch
@@ -27,8 +29,18 @@ class Options(TypedDict, total=False):
     return_all_outputs: bool
     training: bool
     zero_output_for_mask: bool
+    reset: Any
+    reset_state: Any
     use_fused: Switch
     unroll: bool
+
+
+class StepOptions(TypedDict, total=False):
+    """Those that one step has too."""
+
+    input_mask: Any
+    recurrent_mask: Any
+    zoneout: Any
 
 
 # The line of a docstring that stands for these.
@@ -48,10 +60,27 @@ _TEXT = """\
         TensorFlow alone: what it needs is then kept, else a gradient runs the
         sequence again. JAX and torch know.
     zero_output_for_mask: whether the output is zero at steps left out.
+    reset: bool tensor (B, T), or zeros and ones, True at the first step, in
+        time, of a new sequence: before it the row's states are replaced, also
+        where the mask leaves the step out. With `go_backwards` they are
+        replaced before the last step of every sequence. bn_lstm refuses it.
+    reset_state: what replaces them, one tensor (B, U) or (1, U) per state;
+        None for zeros. Without initial states the row starts from it too. No
+        gradient passes a reset; this has its own.
     use_fused: "auto" runs one op with a hand-written gradient where it can,
         True raises where it cannot, False runs a loop that the framework
         differentiates.
     unroll: whether to unroll the loop over time; T must be known.
+"""
+
+
+_STEP_LINE = "    **options: those of every op for one step.\n"
+_STEP_TEXT = """\
+    input_mask: dropout mask of the inputs (B, D), scaled; a constant.
+    recurrent_mask: dropout mask of h (B, U) before the recurrent product,
+        scaled; a constant.
+    zoneout: what stays of h: a number in [0, 1), or a bool tensor (B, U), True
+        where a unit keeps its h.
 """
 
 
@@ -63,18 +92,64 @@ def sequence_op(
     Its signature and docstring list them. They are those of every op, or all
     that `like` has, another op to which the function hands them.
     """
-    signature = inspect.signature(function)
     if like is None:
         shared = {**_parameters(run), **_parameters(problem_of)}
         options = [shared[name] for name in Options.__annotations__]
     else:
         shared = _parameters(like)
         options = [p for p in shared.values() if p.kind is p.KEYWORD_ONLY]
+    return _public(function, options, _LINE, _TEXT)
+
+
+def step_op(
+    sequences_op: Callable[..., Any],
+) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """A decorator of public ops: one step of an op for sequences.
+
+    Signature and docstring list the options of `sequences_op` that one step
+    has too.
+    """
+    of_time = set(Options.__annotations__) - set(StepOptions.__annotations__)
+    options = [
+        parameter
+        for name, parameter in _parameters(sequences_op).items()
+        if parameter.kind is parameter.KEYWORD_ONLY and name not in of_time
+    ]
+    return lambda function: _public(function, options, _STEP_LINE, _STEP_TEXT)
+
+
+def one_step(
+    sequences_op: Callable[..., Any],
+    inputs: Any,
+    states: Any,
+    weights: dict[str, Any],
+    **options: Any,
+) -> tuple[Any, Any]:
+    """H (B, U) and the new states for inputs (B, D), by ordinary operations."""
+    inputs = arguments.dense_tensor("inputs", inputs)
+    arguments.check_floating("inputs", inputs.dtype)
+    arguments.check_rank("inputs", inputs.shape, "batch, features")
+    for name in zoneout.NAMES:
+        zone = options.get(name)
+        if zone is not None and not zoneout.is_share(zone):
+            zone = keras.ops.convert_to_tensor(zone)
+            arguments.check_rank(name, zone.shape, "batch, units")
+            options[name] = zone[:, None]
+    options |= {"use_fused": False, "unroll": True}
+    h, _, states = sequences_op(inputs[:, None], states, weights, **options)
+    return h, states
+
+
+def _public(
+    function: Callable[_P, _R], options: list[Any], line: str, text: str
+) -> Callable[_P, _R]:
+    """The function with its options in signature and docstring."""
+    signature = inspect.signature(function)
     parameters = [*list(signature.parameters.values())[:-1], *options]
     vars(function)["__signature__"] = signature.replace(parameters=parameters)
     # There are no docstrings under `python -OO`.
     if own := inspect.getdoc(function):
-        function.__doc__ = own.replace(_LINE, _TEXT)
+        function.__doc__ = own.replace(line, text)
     # Zoneout of a state that the cell does not have is refused by `run`.
     known = {parameter.name for parameter in parameters} | {*zoneout.NAMES}
 

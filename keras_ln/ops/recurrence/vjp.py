@@ -32,9 +32,10 @@ def vjp(
     """
     cell, settings, go_backwards, _, shares = plan
     args, projected, statistics, (previous, from_h) = residuals
-    sequences, states, weights, (input_mask, recurrent_mask), per_step = args
+    sequences, states, weights, dropout_masks, per_step, reset_states = args
+    input_mask, recurrent_mask = dropout_masks
     inputs, per_step = in_order_of_visits(plan, sequences, input_mask, per_step)
-    _, given, _ = per_step
+    given = per_step[1]
     d_outputs, d_states, _ = cotangents
     if d_outputs is not None:
         d_outputs = keras.ops.transpose(d_outputs, (1, 0, 2))
@@ -77,8 +78,8 @@ def vjp(
         return d_products, d_direct, joined
 
     def body(carry: Any, row: Any) -> Any:
-        d_states, d_vectors = carry
-        residuals_t, (valid, given, choices), d_output = row
+        d_states, d_vectors, d_resets = carry
+        residuals_t, (valid, given, choices, start), d_output = row
         if d_output is not None:
             d_states = (d_states[0] + widen(d_output), *d_states[1:])
         d_skipped: tuple[Any, ...] = (None,) * len(d_states)
@@ -95,20 +96,33 @@ def vjp(
             d_h = d_h * widen(recurrent_mask)
         through = (d_h, *[None] * (len(states) - 1))
         d_previous = tuple(map(_sum, through, d_direct, d_skipped, d_kept))
+        if start is not None:
+            # No cotangent passes a start; the state that came in gets it.
+            if d_resets is not None:
+                d_resets = tuple(
+                    total + backend.where(start, d, 0.0)
+                    for total, d in zip(d_resets, d_previous, strict=True)
+                )
+            d_previous = tuple(backend.where(start, 0.0, d) for d in d_previous)
         if lean:
-            return (d_previous, None), d_states
+            return (d_previous, None, d_resets), d_states
         if vectors:
             d_vectors = d_vectors + more
-        return (d_previous, d_vectors), d_products
+        return (d_previous, d_vectors, d_resets), d_products
 
     zeros = None
     if vectors and not lean:
         joined = keras.ops.concatenate([widen(weights[n]) for n in vectors])
         zeros = keras.ops.zeros_like(joined)
     kept = (projected, from_h, previous, factors)
-    (d_first, d_vectors), rows_of_loop = backend.scan(
+    no_resets = None
+    if reset_states is not None:
+        no_resets = tuple(
+            keras.ops.zeros_like(widen(state)) for state in reset_states
+        )
+    (d_first, d_vectors, d_resets), rows_of_loop = backend.scan(
         body,
-        (tuple(widen(d) for d in d_states), zeros),
+        (tuple(widen(d) for d in d_states), zeros, no_resets),
         (kept, per_step, d_outputs),
         reverse=True,
     )
@@ -138,16 +152,22 @@ def vjp(
     if input_mask is not None:
         d_inputs = d_inputs * input_mask
     d_inputs = visits(d_inputs, go_backwards)
-    d_first = tuple(
-        keras.ops.cast(d, state.dtype)
-        for d, state in zip(d_first, states, strict=True)
-    )
+    if d_resets is not None:
+        d_resets = _cast_like(d_resets, reset_states)
     return (
         keras.ops.transpose(d_inputs, (1, 0, 2)),
-        d_first,
+        _cast_like(d_first, states),
         d_weights,
         None,
         None,
+        d_resets,
+    )
+
+
+def _cast_like(gradients: tuple[Any, ...], states: Any) -> tuple[Any, ...]:
+    return tuple(
+        keras.ops.cast(d, state.dtype)
+        for d, state in zip(gradients, states, strict=True)
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 from backend_gradients import forward
 from descriptors import BY_NAME, SEQUENCE_LAYERS, D, U, named_weights
 from pairwise import pairwise, parameters
-from recurrence import MASKS, Problem, arguments_of
+from recurrence import MASKS, RESETS, Problem, arguments_of
 from tolerances import FLOAT32
 
 from keras_ln import backend
@@ -22,6 +22,7 @@ COMMON = {
     # Where the other gradients are taken after the loop.
     "on_cpu": (True, False),
 }
+STARTS = {"reset": tuple(RESETS), "given_resets": (True, False)}
 LSTM_SITES = (
     ("kernel", "recurrent", "state"),
     ("kernel",),
@@ -30,13 +31,15 @@ LSTM_SITES = (
     (),
 )
 OWN = {
-    "LNSimpleRNN": {"use_bias": (False, True)},
+    "LNSimpleRNN": {"use_bias": (False, True), **STARTS},
     "LNGRU": {
+        **STARTS,
         "use_bias": (False, True),
         "center": (True, False),
         "normalize": (("kernel", "recurrent"), ("kernel",), ("recurrent",), ()),
     },
     "LNLSTM": {
+        **STARTS,
         "use_bias": (True, False),
         "center": (True, False),
         "normalize": LSTM_SITES,
@@ -46,7 +49,7 @@ OWN = {
         "use_bias": (True, False),
         "normalize": LSTM_SITES,
     },
-    "WNLSTM": {"use_bias": (True, False)},
+    "WNLSTM": {"use_bias": (True, False), **STARTS},
 }
 CASES = [
     # Compiling takes most of the time: every fourth case does.
@@ -69,6 +72,8 @@ def test_values_and_gradients(case, monkeypatch):
         arguments_of(row, case),
         mask=MASKS[case["mask"]],
         given_states=case["given_states"],
+        reset=RESETS[case.get("reset", "none")],
+        given_resets=case.get("given_resets", False),
         training=case.get("training", False),
     )
     problem.check(compiled=case["compiled"])

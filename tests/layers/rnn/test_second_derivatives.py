@@ -5,10 +5,10 @@ import functools
 import numpy as np
 import pytest
 from backend_gradients import BACKEND
-from descriptors import SEQUENCE_LAYERS
+from descriptors import BY_NAME, SEQUENCE_LAYERS
 from gradient_penalty import TOLERANCE, gradient_penalty
 from pairwise import full_but
-from recurrence import MASKS, Problem
+from recurrence import MASKS, RESETS, Problem
 
 from keras_ln import backend
 
@@ -31,6 +31,19 @@ def test_gradient_of_a_gradient(row, mask):
         for use in (True, False)
     )
     assert abs(loop[0]).max() > 1e-3
+    for found, expected in zip(fused, loop, strict=True):
+        np.testing.assert_allclose(found, expected, **TOLERANCE)
+
+
+def test_resets():
+    problem = Problem(BY_NAME["LNLSTM"], {"return_sequences": True})
+    mask, reset = MASKS["middle"], RESETS["mixed"]
+    fused, loop = (
+        gradient_penalty(
+            problem.layer(use_fused=use), problem.x, mask, reset=reset
+        )
+        for use in (True, False)
+    )
     for found, expected in zip(fused, loop, strict=True):
         np.testing.assert_allclose(found, expected, **TOLERANCE)
 

@@ -1,0 +1,294 @@
+"""Several sequences in one row: each is what it is by itself."""
+
+import keras
+import numpy as np
+import pytest
+from backend_gradients import BACKEND, value_and_gradients
+from descriptors import BY_NAME, SEQUENCE_LAYERS, randomize
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from recurrence import MASKS, RESETS, Problem
+from tolerances import FLOAT32, FLOAT64
+
+import keras_ln
+
+ROWS = [row for row in SEQUENCE_LAYERS if not row.batch_statistics]
+B, T, D, U = 3, 4, 5, 4
+
+
+def to_numpy(x):
+    return keras.ops.convert_to_numpy(x)
+
+
+def pieces(reset, row):
+    """The sequences of a row, from one flag (B, T) to the next."""
+    steps = reset.shape[1]
+    cuts = [0, *np.flatnonzero(reset[row, 1:]) + 1, steps]
+    return [slice(a, b) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+
+
+def one_by_one(layer, x, reset, mask=None, **options):
+    """The layer over every sequence by itself, in the order of time."""
+    way = -1 if layer.go_backwards else 1
+    outputs = np.empty((*reset.shape, layer.units))
+    for row in range(len(reset)):
+        for piece in pieces(reset, row):
+            if mask is not None:
+                options["mask"] = mask[row : row + 1, piece]
+            y = layer(x[row : row + 1, piece], **options)
+            outputs[row, piece] = to_numpy(y)[0, ::way]
+    return outputs[:, ::way]
+
+
+@pytest.mark.parametrize("go_backwards", [False, True])
+@pytest.mark.parametrize("use_fused", ["auto", False])
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_a_packed_row_is_its_sequences(row, use_fused, go_backwards):
+    layer = row.make(
+        dtype="float64",
+        return_sequences=True,
+        use_fused=use_fused,
+        go_backwards=go_backwards,
+    )
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(B, T, row.input_shape[-1]))
+    layer.build(x.shape)
+    randomize(layer)
+    start = [rng.normal(size=(1, layer.units)) for _ in range(row.state_count)]
+
+    @settings(max_examples=15, deadline=None, derandomize=True)
+    @given(
+        st.lists(st.booleans(), min_size=B * T, max_size=B * T),
+        st.sampled_from(sorted(MASKS)),
+    )
+    def check(flags, mask):
+        reset, mask = np.reshape(flags, (B, T)), MASKS[mask]
+        found = layer(x, reset=reset, reset_state=start, mask=mask)
+        wanted = one_by_one(layer, x, reset, mask, initial_state=start)
+        np.testing.assert_allclose(to_numpy(found), wanted, **FLOAT64)
+
+    check()
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+@pytest.mark.parametrize("use_fused", ["auto", False])
+def test_zoneout_and_dropout(row, use_fused):
+    """What stays of a state is that after the reset, and so are masks."""
+    options = {"zoneout": 0.3} if row.name != "WNLSTM" else {}
+    arguments = {"use_fused": use_fused, "return_sequences": True, **options}
+    problem = Problem(
+        row, arguments, reset=RESETS["mixed"], given_resets=True, seed=1
+    )
+    problem.check()
+    # Every step is the first of a sequence: there is no h to drop.
+    problem = Problem(row, {"use_fused": use_fused, "return_sequences": True})
+    reset = np.ones((B, T))
+    dropped = problem.layer(recurrent_dropout=0.9)
+    np.testing.assert_allclose(
+        to_numpy(dropped(problem.x, reset=reset, training=True)),
+        to_numpy(problem.layer()(problem.x, reset=reset)),
+        **FLOAT64,
+    )
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_unknown_sizes_and_single_precision(row):
+    problem = Problem(
+        row,
+        {"go_backwards": True, "return_sequences": True},
+        mask=MASKS["middle"],
+        reset=RESETS["mixed"],
+        given_resets=True,
+    )
+    problem.check(compiled=True, unknown_sizes=True)
+    problem.check(problem.layer(dtype="float32"), FLOAT32)
+
+
+@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])
+def test_half_precision(dtype):
+    problem = Problem(
+        BY_NAME["LNLSTM"], reset=RESETS["mixed"], given_resets=True
+    )
+    coarse = {"rtol": 0.1, "atol": 0.1}
+    outputs, _, _ = problem.expected(problem.layer())
+    layer = problem.layer(dtype=dtype)
+    found = layer(
+        problem.x.astype("float32"),
+        reset=problem.reset,
+        reset_state=[state.astype("float32") for state in problem.resets],
+    )
+    assert keras.backend.standardize_dtype(found.dtype) == dtype[6:]
+    np.testing.assert_allclose(
+        to_numpy(keras.ops.cast(found, "float32")), outputs[0], **coarse
+    )
+
+
+def test_no_gradient_passes_a_reset():
+    layer = BY_NAME["LNGRU"].make(dtype="float64", return_sequences=True)
+    x = np.random.default_rng(0).normal(size=BY_NAME["LNGRU"].input_shape)
+    reset = np.zeros(x.shape[:2], bool)
+    reset[:, 2] = True
+    cotangent = np.zeros((*x.shape[:2], layer.units))
+    cotangent[:, 3] = 1.0
+    result = value_and_gradients(layer, x, [cotangent], reset=reset)
+    of_x = np.abs(result.gradients["x"]).max(axis=(0, 2))
+    assert (of_x[:2] == 0).all()
+    assert (of_x[2:] > 0).all()
+
+
+if BACKEND == "jax":
+
+    def test_vmap():
+        import jax
+
+        problem = Problem(
+            BY_NAME["LNLSTM"],
+            {"return_sequences": True},
+            reset=RESETS["mixed"],
+            given_resets=True,
+        )
+        layer = problem.layer()
+
+        def one(x, reset, h, c):
+            states = [h[None], c[None]]
+            return layer(x[None], reset=reset[None], reset_state=states)[0]
+
+        found = jax.vmap(one)(problem.x, problem.reset, *problem.resets)
+        whole = layer(
+            problem.x, reset=problem.reset, reset_state=problem.resets
+        )
+        np.testing.assert_allclose(found, whole, **FLOAT64)
+
+
+if BACKEND == "tensorflow":
+
+    def test_saved_model(tmp_path):
+        import tensorflow as tf
+
+        model = packed_model()
+        path = str(tmp_path / "model")
+        model.export(path, verbose=False)
+        tokens = np.array([[1, 2, 3, 4], [3, 1, 4, 0]], "int32")
+        reset = np.array([[1, 0, 1, 0], [1, 0, 1, 0]], bool)
+        loaded = tf.saved_model.load(path)
+        np.testing.assert_allclose(
+            loaded.serve([tokens, reset]),
+            model([tokens, reset]),
+            rtol=1e-4,
+            atol=1e-5,
+        )
+
+
+def test_states_go_on_from_call_to_call():
+    """`stateful` keeps states between calls; flags end them in a call."""
+    layer = BY_NAME["LNLSTM"].make(
+        dtype="float64", stateful=True, return_sequences=True
+    )
+    x = np.random.default_rng(0).normal(size=(B, 2 * T, 3))
+    reset = np.zeros((B, 2 * T), bool)
+    reset[0, [1, T]] = reset[1, T + 2] = True
+    layer.build((B, T, 3))
+    randomize(layer)
+    begin = [np.full((1, layer.units), value) for value in (0.3, -0.2)]
+    halves = [
+        to_numpy(layer(x[:, half], reset=reset[:, half], reset_state=begin))
+        for half in (slice(0, T), slice(T, 2 * T))
+    ]
+    layer.reset_state()
+    whole = to_numpy(layer(x, reset=reset, reset_state=begin))
+    found = np.concatenate(halves, axis=1)
+    np.testing.assert_allclose(found, whole, **FLOAT64)
+    assert np.abs(np.diff(found, axis=1)).min() > 0
+
+
+def packed_model():
+    """Packed tokens, padded at the end, to one output per step."""
+    tokens = keras.Input((None,), dtype="int32", name="tokens")
+    reset = keras.Input((None,), dtype="bool", name="reset")
+    x = keras.layers.Embedding(7, 3, mask_zero=True)(tokens)
+    y = keras_ln.LNLSTM(U, return_sequences=True)(x, reset=reset)
+    back = keras_ln.LNLSTM(U, return_sequences=True, go_backwards=True)
+    z = keras.ops.flip(back(x, reset=reset), axis=1)
+    y = keras.layers.Concatenate()([y, z])
+    return keras.Model([tokens, reset], keras.layers.Dense(2)(y))
+
+
+def test_a_functional_model(tmp_path):
+    """Flags are an input; the embedding's mask is used; it can be saved."""
+    model = packed_model()
+    tokens = np.array([[1, 2, 3, 4, 5, 6, 0], [3, 1, 4, 1, 5, 0, 0]], "int32")
+    reset = np.array([[1, 0, 1, 0, 0, 1, 0], [1, 0, 0, 1, 0, 0, 0]], bool)
+    found = model.predict([tokens, reset], verbose=0)
+    short = model.predict([tokens[:1, 2:5], reset[:1, 2:5]], verbose=0)
+    np.testing.assert_allclose(found[:1, 2:5], short, atol=1e-5)
+    # Backwards the padding comes first. The mask leaves it out.
+    ends = model.predict([tokens[1:, 3:5], reset[1:, 3:5]], verbose=0)
+    np.testing.assert_allclose(found[1:, 3:5], ends, atol=1e-5)
+    model.compile("sgd", "mse")
+    model.fit([tokens, reset], np.zeros((2, 7, 2)), epochs=1, verbose=0)
+    path = tmp_path / "model.keras"
+    model.save(path)
+    loaded = keras.models.load_model(path)
+    np.testing.assert_allclose(
+        loaded.predict([tokens, reset], verbose=0),
+        model.predict([tokens, reset], verbose=0),
+        atol=1e-6,
+    )
+
+
+def test_without_initial_states_an_op_begins_as_after_a_reset():
+    rng = np.random.default_rng(0)
+    x, kernel = rng.normal(size=(B, T, D)), rng.normal(size=(D, U))
+    weights = {"kernel": kernel, "recurrent_kernel": rng.normal(size=(U, U))}
+    start, reset = rng.normal(size=(1, U)), RESETS["mixed"]
+    found, wanted = (
+        keras_ln.ops.ln_simple_rnn(
+            x, states, weights, reset=reset, reset_state=start
+        )[1]
+        for states in (None, np.repeat(start, B, axis=0))
+    )
+    np.testing.assert_allclose(to_numpy(found), to_numpy(wanted), **FLOAT64)
+
+
+ZEROS = np.zeros((B, U))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"reset": np.zeros((B, T + 1), bool)}, "`reset` must have the shape"),
+        ({"reset": np.zeros((B, T, 1), bool)}, "`reset` must have the shape"),
+        ({"reset_state": [ZEROS] * 2}, "`reset_state` .* without `reset`"),
+        (
+            {"reset": np.zeros((B, T)), "reset_state": [ZEROS]},
+            r"`reset_state` (of LNLSTM )?must be 2 tensor\(s\)",
+        ),
+        (
+            {"reset": np.zeros((B, T)), "reset_state": [np.zeros((B, 1))] * 2},
+            r"`reset_state(\[0\])?` (of LNLSTM )?must .* \(batch, units\)",
+        ),
+    ],
+)
+def test_bad_input(options, message):
+    with pytest.raises(ValueError, match=message):
+        keras_ln.LNLSTM(U)(np.zeros((B, T, D)), **options)
+    weights = {
+        "kernel": np.ones((D, 4 * U)),
+        "recurrent_kernel": np.ones((U, 4 * U)),
+    }
+    with pytest.raises(ValueError, match=message):
+        keras_ln.ops.ln_lstm(np.zeros((B, T, D)), None, weights, **options)
+
+
+@pytest.mark.parametrize("name", ["reset", "reset_state"])
+def test_batch_statistics_refuse(name):
+    with pytest.raises(ValueError, match=f"`{name}` .* BNLSTM"):
+        keras_ln.BNLSTM(U)(np.zeros((B, T, D)), **{name: np.zeros((B, T))})
+
+
+def test_flags_that_are_no_numbers():
+    weights = {"kernel": np.ones((D, U)), "recurrent_kernel": np.ones((U, U))}
+    with pytest.raises(ValueError, match="`reset` must be bool"):
+        keras_ln.ops.ln_simple_rnn(
+            np.zeros((B, T, D)), None, weights, reset=np.zeros((B, T), complex)
+        )
