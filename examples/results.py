@@ -7,7 +7,8 @@
 
 `keep` writes what was measured, and no model, into a folder of that name in
 `results/` beside this file; `draw` writes its table, figure and verdicts anew
-and prints them, of all that are kept unless some are named. `restore` makes the
+and prints them, of all that are kept unless some are named, and one figure of
+the verdicts of all, `figures/claims.png`. `restore` makes the
 folders of its runs again, for more seeds or what was left to do: the command of
 the comparison goes on from there with --resume and --output-dir. `claims`
 prints what is judged in every experiment.
@@ -209,6 +210,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             for name in args.names or sorted(kept):
                 _check_kept(KEPT / name)
                 print(f"{name}\n{draw(KEPT / name)}")
+            from common import forest
+
+            judged = sorted(path.parent for path in KEPT.glob(f"*/{VERDICTS}"))
+            if rows := forest.rows(judged):
+                files.make_folder(KEPT.parent / "figures")
+                forest.draw(rows, KEPT.parent / "figures" / "claims.png")
     except InputError as error:
         parser.error(str(error))
     return 0

@@ -94,6 +94,7 @@ def judge(
             "measure": claim.measure.label,
             "margin": "" if claim.margin is None else claim.margin,
             **dict.fromkeys(("mean difference", "from", "to", "p"), ""),
+            "rival": _rival_mean(claim, groups),
             "seeds": len(differences),
             "diverged": len(differences) - len(finished),
             **dict.fromkeys(("corrected p", "verdict"), ""),
@@ -138,6 +139,19 @@ def _differences(
         )
         for of_seed in zip(*runs, strict=True)
     ]
+
+
+def _rival_mean(
+    claim: Claim, groups: Mapping[tuple, Sequence[plotting.Run]]
+) -> float | str:
+    """The mean of what the kind is compared with, over its finished runs."""
+    value = claim.value if claim.rival_value is None else claim.rival_value
+    finished = [
+        claim.measure.of(run)
+        for run in _find(groups, claim.rival, value)
+        if run.metrics is not None
+    ]
+    return float(np.mean(finished)) if finished else ""
 
 
 def _find(groups, kind, value):

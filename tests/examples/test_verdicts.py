@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import results
 import tune
-from common import claims, cli, files, measures, plotting, verdicts
+from common import claims, cli, files, forest, measures, plotting, verdicts
 from scipy import stats
 
 SIMULATIONS = 10_000
@@ -213,3 +213,50 @@ def test_the_table_of_claims_is_printed(capsys):
 def test_a_claim_of_a_kind_that_was_not_run_has_no_row():
     claim = claims.Claim("better", "layer", "none", NLL)
     assert verdicts.judge([claim], {("none",): _runs(1.0)}) == []
+
+
+def _kept(folder, differences, edges, rival=-2.0):
+    """A kept comparison of convolutional networks, with two verdicts."""
+    names = ("mean difference", "from", "to")
+    texts = ("layer is faster than none", "batch is faster than layer")
+    files.make_folder(folder)
+    record = {"experiment": "convolutional_networks", "edges": edges}
+    files.write_json(folder / "settings.json", {"comparison": record})
+    files.write_csv(
+        folder / "verdicts.csv",
+        [
+            {
+                "claim": text,
+                **dict(zip(names, differences, strict=True)),
+                "rival": rival,
+                "verdict": verdict,
+            }
+            for text, verdict in zip(texts, ("agrees", ""), strict=True)
+        ],
+    )
+    return folder
+
+
+def test_the_figure_of_all_claims(tmp_path):
+    folders = [
+        _kept(tmp_path / name, (-0.5, -3.0, 0.1), edges)
+        for name, edges in (("one", [["none"]]), ("two", [["batch"]]))
+    ]
+    rows = forest.rows(folders)
+    assert [row["on an edge"] for row in rows] == [True, False]
+    for row in rows:
+        assert row["verdict"] == "agrees"
+        numbers = [row[name] for name in ("mean difference", "from", "to")]
+        np.testing.assert_allclose(numbers, [-25.0, -150.0, 5.0])
+    forest.draw(rows, tmp_path / "claims.png")
+    assert (tmp_path / "claims.png").stat().st_size > 5000
+
+
+def test_differences_of_logarithms_are_ratios():
+    claim = claims.OF["everyday-addition"].claims[0]
+    assert "log10" in claim.measure.label
+    np.testing.assert_allclose(forest._percent(claim, 1.0, 9.0), 900.0)
+
+
+def test_rivals_have_a_mean():
+    assert _judge((1, 2, 3), (4, 5, None))["rival"] == 4.5
