@@ -12,9 +12,13 @@ computes what the other one did; `load_*` functions set the weights.
 | TensorFlow-Addons LayerNormSimpleRNNCell | LNSimpleRNN                    |
 | haste LayerNormLSTM                      | LNLSTM with `center=False` and |
 |                                          | haste's `zoneout`              |
+| torch.nn.LSTM, torch.nn.GRU              | LNLSTM, LNGRU with             |
+|                                          | `normalize=()`, the latter     |
+|                                          | with `use_bias=True`           |
 """
 
 from keras_ln.compat.haste import load_haste_lstm
+from keras_ln.compat.pytorch import load_torch_gru, load_torch_lstm
 from keras_ln.compat.tensorflow_addons import (
     load_tfa_lstm,
     load_tfa_simple_rnn,
@@ -26,6 +30,8 @@ __all__ = [
     "load_haste_lstm",
     "load_tfa_lstm",
     "load_tfa_simple_rnn",
+    "load_torch_gru",
+    "load_torch_lstm",
     "tfa_lstm_arguments",
     "tfa_simple_rnn_arguments",
 ]

@@ -21,13 +21,43 @@ def cell_of(layer: Any, cell_class: type[BaseCell]) -> Any:
     return cell
 
 
-def load(layer: Any, cell: Any, arrays: dict[str, np.ndarray]) -> Any:
-    """Builds the layer where it is not, and sets its weights."""
+def load(
+    layer: Any,
+    cell: Any,
+    arrays: dict[str, np.ndarray],
+    normalized: bool = False,
+) -> Any:
+    """Builds the layer where it is not, and sets its weights.
+
+    With `normalized` it may have gammas and betas that are not loaded.
+    """
+    check_fit(layer, cell, arrays, normalized)
+    if not layer.built:
+        steps = () if layer is cell else (None,)
+        layer.build((None, *steps, arrays["kernel"].shape[0]))
+    for name, array in arrays.items():
+        getattr(cell, name).assign(array)
+    return layer
+
+
+def check_fit(
+    layer: Any,
+    cell: Any,
+    arrays: dict[str, np.ndarray],
+    normalized: bool = False,
+) -> None:
+    """`ValueError` unless `load` can do it."""
     check_matrices(arrays)
     kernel = cell.kernel if cell.built else arrays["kernel"]
     # Known before there are weights: a layer that does not fit stays as it is.
     shapes = cell.weight_shapes(kernel.shape[0])
     received = {name: array.shape for name, array in arrays.items()}
+    if normalized:
+        shapes = {
+            name: shape
+            for name, shape in shapes.items()
+            if name in received or not name.endswith(("gamma", "beta"))
+        }
     if shapes != received:
         raise ValueError(
             f"{layer.name} must have the weights that are loaded. Expected: "
@@ -36,19 +66,13 @@ def load(layer: Any, cell: Any, arrays: dict[str, np.ndarray]) -> Any:
             "`center` and `use_bias` decide, and the features that it was "
             "built for."
         )
-    if not layer.built:
-        if getattr(layer, "stateful", False):
-            raise ValueError(
-                f"{layer.name} is stateful, so it must be built for its batch "
-                "size before it gets weights. Received: a layer that is not "
-                f"built. Call {layer.name}.build((batch, None, "
-                f"{kernel.shape[0]})) first."
-            )
-        steps = () if layer is cell else (None,)
-        layer.build((None, *steps, kernel.shape[0]))
-    for name, array in arrays.items():
-        getattr(cell, name).assign(array)
-    return layer
+    if not layer.built and getattr(layer, "stateful", False):
+        raise ValueError(
+            f"{layer.name} is stateful, so it must be built for its batch "
+            "size before it gets weights. Received: a layer that is not "
+            f"built. Call {layer.name}.build((batch, None, "
+            f"{kernel.shape[0]})) first."
+        )
 
 
 def check_matrices(arrays: dict[str, np.ndarray]) -> None:

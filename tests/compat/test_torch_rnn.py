@@ -1,0 +1,114 @@
+"""Weights of torch.nn.LSTM and GRU: values and gradients are torch's."""
+
+import keras
+import numpy as np
+import pytest
+from backend_gradients import value_and_gradients
+from tolerances import FLOAT64
+
+import keras_ln
+from keras_ln import compat
+
+torch = pytest.importorskip("torch")
+
+B, T, D, U = 3, 5, 4, 6
+KINDS = {
+    "LSTM": (torch.nn.LSTM, keras_ln.LNLSTM, compat.load_torch_lstm),
+    "GRU": (torch.nn.GRU, keras_ln.LNGRU, compat.load_torch_gru),
+}
+
+
+def torch_module(kind, **arguments):
+    torch.manual_seed(0)
+    module = KINDS[kind][0](D, U, batch_first=True, **arguments).double()
+    for weight in module.parameters():
+        weight.data.normal_()
+    return module
+
+
+def arrays(module):
+    return {n: w.detach().numpy() for n, w in module.state_dict().items()}
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_and_gradients(kind, bias):
+    theirs = torch_module(kind, bias=bias)
+    _, make, load = KINDS[kind]
+    layer = make(
+        U, normalize=(), use_bias=bias, return_sequences=True, dtype="float64"
+    )
+    assert load(layer, arrays(theirs)) is layer
+    x, cotangent = (
+        np.random.default_rng(0).normal(size=(B, T, n)) for n in (D, U)
+    )
+    leaf = torch.tensor(x, requires_grad=True)
+    y, _ = theirs(leaf)
+    (y * torch.tensor(cotangent)).sum().backward()
+    result = value_and_gradients(layer, x, [cotangent])
+    np.testing.assert_allclose(result.outputs[0], y.detach(), **FLOAT64)
+    np.testing.assert_allclose(result.gradients["x"], leaf.grad, **FLOAT64)
+    # That of a kernel, moved as the weights are.
+    moved = make(U, normalize=(), use_bias=bias, dtype="float64")
+    gradients = {n: w.grad.numpy() for n, w in theirs.named_parameters()}
+    load(moved, gradients)
+    for name in ("kernel", "recurrent_kernel"):
+        wanted = keras.ops.convert_to_numpy(getattr(moved.cell, name))
+        np.testing.assert_allclose(result.gradients[name], wanted, **FLOAT64)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_layers_and_directions(kind):
+    theirs = torch_module(kind, num_layers=2, bidirectional=True)
+    _, make, load = KINDS[kind]
+    layers = [
+        keras.layers.Bidirectional(
+            make(
+                U,
+                normalize=(),
+                use_bias=True,
+                return_sequences=True,
+                dtype="float64",
+            ),
+            dtype="float64",
+        )
+        for _ in range(2)
+    ]
+    load(layers, theirs)
+    x = np.random.default_rng(0).normal(size=(B, T, D))
+    y = layers[1](layers[0](x))
+    wanted = theirs(torch.tensor(x))[0].detach()
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(y), wanted, **FLOAT64)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_normalised_layers_start_from_the_kernels(kind):
+    theirs = torch_module(kind)
+    _, make, load = KINDS[kind]
+    layer = load(make(U), arrays(theirs))
+    plain = load(make(U, normalize=(), use_bias=True), arrays(theirs))
+    for name in ("kernel", "recurrent_kernel"):
+        np.testing.assert_array_equal(
+            *(
+                keras.ops.convert_to_numpy(getattr(made.cell, name))
+                for made in (layer, plain)
+            )
+        )
+
+
+def test_what_is_refused():
+    weights = arrays(torch_module("LSTM", num_layers=2))
+    with pytest.raises(ValueError, match=r"each of LSTM's l0, l1\. .*: 1,"):
+        compat.load_torch_lstm(keras_ln.LNLSTM(U), weights)
+    layers = [keras_ln.LNLSTM(U), keras_ln.LNLSTM(U + 1)]
+    with pytest.raises(ValueError, match="must have the weights"):
+        compat.load_torch_lstm(layers, weights)
+    assert not layers[0].built
+    with pytest.raises(ValueError, match="`proj_size` has no counterpart"):
+        compat.load_torch_lstm(
+            keras_ln.LNLSTM(U), arrays(torch_module("LSTM", proj_size=2))
+        )
+    with pytest.raises(ValueError, match="must be a torch.nn.GRU or its"):
+        compat.load_torch_gru(keras_ln.LNGRU(U), {"kernel": np.ones((D, U))})
+    with pytest.raises(ValueError, match="must be a keras_ln LNGRU"):
+        compat.load_torch_gru([keras_ln.LNLSTM(U)] * 2, weights)
