@@ -60,8 +60,8 @@ def load_torch_gru(layers: Any, weights: Any) -> Any:
     """Loads the weights of torch.nn.GRU.
 
     The order of its gates, r, z, n, is changed to ours, z, r, h, and the update
-    gate to 1 - z: torch's keeps h where it is 1. A layer with `normalize=()` and
-    `use_bias=True` then computes what torch's computes. One that normalises
+    gate to 1 - z: torch's keeps h where it is 1. A layer with `normalize=()`
+    and `use_bias=True` then computes what torch's computes. One that normalises
     keeps its gammas, and starts from torch's kernels.
 
     Args:
@@ -159,8 +159,9 @@ def _parts(weights: Any, name: str) -> dict[str, _Arrays]:
             hint = " An LSTM with `proj_size` has no counterpart here."
         raise ValueError(
             f"Argument `weights` must be a torch.nn.{name} or its "
-            "state_dict(), with weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0 and so "
-            f"on. Received: {', '.join(map(str, names)) or type(weights)}."
+            "state_dict(), with weight_ih_l0, weight_hh_l0, bias_ih_l0, "
+            "bias_hh_l0 and so on. Received: "
+            f"{', '.join(map(str, names)) or type(weights)}."
             f"{hint}"
         )
     order = sorted(parts, key=lambda p: (int(re.findall(r"\d+", p)[0]), p))
