@@ -46,6 +46,7 @@ SHARED = (
     "zero_output_for_mask",
     "zoneout",
     "cell_zoneout",
+    "groups",
 )
 
 

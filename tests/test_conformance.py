@@ -28,6 +28,7 @@ from tolerances import BFLOAT16, FLOAT16, SAME_PROGRAM
 
 # A value other than the default for every constructor argument there is.
 OTHER_VALUES = {
+    "groups": "gate",
     "units": 5,
     "axis": 1,
     "momentum": 0.5,

@@ -12,13 +12,19 @@ computes what the other one did; `load_*` functions set the weights.
 | TensorFlow-Addons LayerNormSimpleRNNCell | LNSimpleRNN                    |
 | haste LayerNormLSTM                      | LNLSTM with `center=False` and |
 |                                          | haste's `zoneout`              |
+| haste LayerNormGRU                       | LNGRU with `groups="all"`,     |
+|                                          | `center=False`,                |
+|                                          | `use_bias=True` and `zoneout`  |
+| TensorFlow 1 LayerNormBasicLSTMCell      | LNLSTM with `groups="gate"`,   |
+|                                          | the sites "sum" and "state"    |
 | torch.nn.LSTM, torch.nn.GRU              | LNLSTM, LNGRU with             |
 |                                          | `normalize=()`, the latter     |
 |                                          | with `use_bias=True`           |
 """
 
-from keras_ln.compat.haste import load_haste_lstm
+from keras_ln.compat.haste import load_haste_gru, load_haste_lstm
 from keras_ln.compat.pytorch import load_torch_gru, load_torch_lstm
+from keras_ln.compat.tensorflow_1 import load_tf1_lstm
 from keras_ln.compat.tensorflow_addons import (
     load_tfa_lstm,
     load_tfa_simple_rnn,
@@ -27,7 +33,9 @@ from keras_ln.compat.tensorflow_addons import (
 )
 
 __all__ = [
+    "load_haste_gru",
     "load_haste_lstm",
+    "load_tf1_lstm",
     "load_tfa_lstm",
     "load_tfa_simple_rnn",
     "load_torch_gru",

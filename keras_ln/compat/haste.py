@@ -16,8 +16,10 @@ from keras_ln.compat.loading import (
     list_shapes,
     load,
 )
+from keras_ln.layers.rnn.ln_gru import LNGRUCell
 from keras_ln.layers.rnn.ln_lstm import LNLSTMCell
 
+_HASTE_GRU = ("kernel", "recurrent_kernel", "bias", "recurrent_bias")
 _HASTE_LSTM = {
     "kernel": "kernel",
     "recurrent_kernel": "recurrent_kernel",
@@ -110,6 +112,76 @@ def load_haste_lstm(layer: Any, weights: Any) -> Any:
         if not name.startswith("state"):
             i, candidate, f, o = np.split(array, 4, axis=-1)
             arrays[name] = np.concatenate([i, f, candidate, o], axis=-1)
+    return load(layer, cell, arrays)
+
+
+def load_haste_gru(layer: Any, weights: Any) -> Any:
+    """Loads the weights of haste's LayerNormGRU.
+
+    It normalises z, r and the candidate together. Its z keeps h where it is 1,
+    ours takes the candidate: the gammas and biases of z change their signs.
+
+    Args:
+        layer: an `LNGRU` or `LNGRUCell` with `groups="all"`, `center=False`,
+            `use_bias=True`, both sites, epsilon 1e-5 and haste's `zoneout`,
+            which a `state_dict()` does not tell; it is built if it is not yet.
+        weights: the LayerNormGRU, or its `state_dict()`: kernel (D, 3U),
+            recurrent_kernel (U, 3U), bias and recurrent_bias (3U), gamma
+            (2, 3U), as arrays or as tensors of torch.
+
+    Returns:
+        The layer.
+
+    Raises:
+        ValueError: if the layer's settings or weights are others, with the
+            arguments that would do; for a stateful layer that is not built.
+
+    Source: https://github.com/lmnt-com/haste.
+
+    >>> import numpy as np
+    >>> import keras_ln
+    >>> from keras_ln import compat
+    >>> shapes = {
+    ...     "kernel": (3, 12), "recurrent_kernel": (4, 12), "bias": 12,
+    ...     "recurrent_bias": 12, "gamma": (2, 12),
+    ... }
+    >>> weights = {name: np.ones(shape) for name, shape in shapes.items()}
+    >>> layer = keras_ln.LNGRU(4, groups="all", center=False, use_bias=True)
+    >>> tuple(compat.load_haste_gru(layer, weights)(np.ones((2, 7, 3))).shape)
+    (2, 4)
+    """
+    cell = cell_of(layer, LNGRUCell)
+    zoneout = getattr(weights, "zoneout", cell.zoneout)
+    settings = {"groups": "all", "epsilon": 1e-5, "zoneout": zoneout}
+    if any(getattr(cell, name) != value for name, value in settings.items()):
+        raise ValueError(
+            'Make the layer with LNGRU(units, groups="all", center=False, '
+            f"use_bias=True, zoneout={zoneout}), as haste's LayerNormGRU is. "
+            "Received: "
+            + ", ".join(f"{n}={getattr(cell, n)!r}" for n in settings)
+        )
+    if hasattr(weights, "state_dict"):
+        weights = weights.state_dict()
+    expected = {*_HASTE_GRU, "gamma"}
+    if not isinstance(weights, Mapping) or set(weights) != expected:
+        raise ValueError(
+            "Argument `weights` must be a LayerNormGRU of haste or its "
+            f"state_dict() with {', '.join(sorted(expected))}. Received: "
+            f"{_names_in(weights)}."
+        )
+    arrays = {name: np.array(as_array(weights[name])) for name in _HASTE_GRU}
+    gamma = np.array(as_array(weights["gamma"]))
+    check_matrices(arrays)
+    units = arrays["recurrent_kernel"].shape[0]
+    if gamma.shape != (2, 3 * units):
+        raise ValueError(
+            "Argument `weights` must hold gamma of shape (2, 3 units), units "
+            f"being {units}. Received: {gamma.shape}."
+        )
+    arrays["kernel_gamma"], arrays["recurrent_gamma"] = gamma
+    for array in arrays.values():
+        if array.ndim == 1:
+            array[:units] *= -1.0
     return load(layer, cell, arrays)
 
 

@@ -9,6 +9,7 @@ import keras
 
 from keras_ln.layers.other_arguments import without
 from keras_ln.ops import arguments
+from keras_ln.ops.normalization.segments import check_groups
 
 _KERAS_OBJECTS = {
     "activation": keras.activations,
@@ -27,6 +28,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "reset_after": lambda value: _check_reset_after(value),
     "max_steps": lambda value: _check_max_steps(value),
     "momentum": partial(arguments.check_fraction, "momentum"),
+    "groups": check_groups,
 }
 
 

@@ -14,6 +14,7 @@ def gru(
     normalize=("kernel", "recurrent"),
     center=True,
     epsilon=1e-5,
+    groups="paper",
     dropout_mask=None,
     recurrent_dropout_mask=None,
     activation=np.tanh,
@@ -34,6 +35,13 @@ def gru(
     units = weights["recurrent_kernel"].shape[0]
     gates, candidate = slice(0, 2 * units), slice(2 * units, 3 * units)
 
+    thirds = [slice(k * units, (k + 1) * units) for k in range(3)]
+    segments = {
+        "paper": [gates, candidate],
+        "gate": thirds,
+        "all": [slice(None)],
+    }[groups]
+
     def normalized(z, site):
         if site not in normalize:
             return z
@@ -43,7 +51,7 @@ def gru(
             layer_norm(
                 z[:, part], gamma[part], beta[part], epsilon, in_cell=True
             )
-            for part in (gates, candidate)
+            for part in segments
         ]
         return np.concatenate(parts, axis=1)
 

@@ -15,6 +15,7 @@ def lstm(
     center=True,
     epsilon=1e-5,
     carry_normalized_state=False,
+    groups="paper",
     dropout_mask=None,
     recurrent_dropout_mask=None,
     activation=np.tanh,
@@ -40,6 +41,12 @@ def lstm(
         if center or site == "state":
             beta = weights[f"{site}_beta"]
         gamma = weights[f"{site}_gamma"]
+        if groups == "gate" and site != "state":
+            ones = [
+                layer_norm(part, None, None, epsilon, in_cell=True)
+                for part in np.split(z, 4, axis=1)
+            ]
+            return affine(np.concatenate(ones, axis=1), gamma, beta)
         return layer_norm(z, gamma, beta, epsilon, in_cell=True)
 
     def step(x_t, states, k, valid):
@@ -48,7 +55,7 @@ def lstm(
         from_h = dropped(h, recurrent_dropout_mask)
         from_h = from_h @ weights["recurrent_kernel"]
         z = normalized(from_h, "recurrent") + normalized(from_x, "kernel")
-        z = affine(z, None, weights.get("bias"))
+        z = affine(normalized(z, "sum"), None, weights.get("bias"))
         i, f, g, o = np.split(z, 4, axis=1)
         c = recurrent_activation(f) * c
         c = c + recurrent_activation(i) * activation(g)

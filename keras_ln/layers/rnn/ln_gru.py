@@ -9,7 +9,7 @@ from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN
 from keras_ln.layers.rnn.docstrings import cell_docstring, layer_docstring
 from keras_ln.layers.types import Identifier, Sites, Switch
-from keras_ln.ops.cells.gru import LN_GRU
+from keras_ln.ops.cells.gru import LN_GRU, LN_GRUS
 
 SITES = ("kernel", "recurrent")
 
@@ -67,6 +67,9 @@ class LNGRUCell(BaseCell):
             after the product with `recurrent_kernel`.
         normalize: the sites to normalise, any of "kernel" and "recurrent".
         center: whether there are `kernel_beta` and `recurrent_beta`.
+        groups: over what the statistics are taken: "paper", z and r together
+            and the candidate by itself; "gate", each by itself; "all", all
+            three together.
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 26-28.
 
@@ -120,11 +123,13 @@ class LNGRUCell(BaseCell):
         gamma_constraint: Identifier = None,
         beta_constraint: Identifier = None,
         zoneout: float = 0.0,
+        groups: str = "paper",
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""
         normalize = check_sites(normalize, SITES)
         super().__init__(own_arguments(locals()), **kwargs)
+        self.maths = LN_GRUS[self.groups]
 
     def bias_sizes(self) -> dict[str, int]:
         """The sizes of the biases that there are."""
@@ -202,6 +207,7 @@ class LNGRU(BaseRNN):
         beta_constraint: Identifier = None,
         use_fused: Switch = "auto",
         zoneout: float = 0.0,
+        groups: str = "paper",
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""

@@ -9,7 +9,12 @@ from keras_ln.layers.rnn.base_cell import BaseLSTMCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN
 from keras_ln.layers.rnn.docstrings import cell_docstring, layer_docstring
 from keras_ln.layers.types import Identifier, Sites, Switch
-from keras_ln.ops.cells.lstm import LN_LSTM, SITES
+from keras_ln.ops.cells.lstm import (
+    LN_LSTM,
+    LN_LSTMS,
+    SITES,
+    SUMMED_LN_LSTMS,
+)
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
@@ -56,12 +61,15 @@ class LNLSTMCell(BaseLSTMCell):
         recurrent_activation: of the gates i, f and o.
         normalize: the sites to normalise, any of "kernel", "recurrent" and
             "state". `("state",)` is the form of the paper's DRAW experiment
-            (eq. 29-31).
-        center: whether there are `kernel_beta` and `recurrent_beta`, which
-            the bias makes redundant.
+            (eq. 29-31). "sum" in place of "kernel" and "recurrent" is one
+            normalisation of x W + h R, with `sum_gamma` and `sum_beta` (4U).
+        center: whether there are `kernel_beta`, `recurrent_beta` and
+            `sum_beta`, which the bias makes redundant.
         carry_normalized_state: whether c' itself is replaced by its layer
             norm, so that the next step gets it, as TensorFlow-Addons'
             LayerNormLSTMCell does. The paper's c' is not (eq. 21-22).
+        groups: over what the statistics are taken where there are four gates:
+            "paper" and "all", over the whole vector; "gate", over each gate.
 
     Call arguments:
         states: `[h, c]`, tensors (B, U).
@@ -98,6 +106,8 @@ class LNLSTMCell(BaseLSTMCell):
         "recurrent_beta",
         "state_gamma",
         "state_beta",
+        "sum_gamma",
+        "sum_beta",
     )
 
     def __init__(
@@ -131,12 +141,16 @@ class LNLSTMCell(BaseLSTMCell):
         carry_normalized_state: bool = False,
         zoneout: float = 0.0,
         cell_zoneout: float = 0.0,
+        groups: str = "paper",
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""
-        normalize = check_sites(normalize, SITES)
+        normalize = check_sites(normalize, (*SITES, "sum"))
         _check_carry(carry_normalized_state, normalize)
+        _check_sum(normalize)
         super().__init__(own_arguments(locals()), **kwargs)
+        cells = SUMMED_LN_LSTMS if "sum" in normalize else LN_LSTMS
+        self.maths = cells[self.groups]
 
     def site_sizes(self) -> dict[str, int]:
         """The sizes of the gammas and betas of the normalised sites."""
@@ -210,10 +224,19 @@ class LNLSTM(BaseRNN):
         carry_normalized_state: bool = False,
         zoneout: float = 0.0,
         cell_zoneout: float = 0.0,
+        groups: str = "paper",
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""
         super().__init__(own_arguments(locals()), **kwargs)
+
+
+def _check_sum(normalize):
+    if "sum" in normalize and {"kernel", "recurrent"} & set(normalize):
+        raise ValueError(
+            'Argument `normalize` must have "sum" in place of "kernel" and '
+            f'"recurrent". Received: normalize={normalize!r}'
+        )
 
 
 def _check_carry(carry_normalized_state, normalize):

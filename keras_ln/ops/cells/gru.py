@@ -8,6 +8,8 @@ the U candidates.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -15,7 +17,12 @@ import keras
 from keras_ln import backend
 from keras_ln.ops import recurrence
 from keras_ln.ops.cells.types import Cell, Settings
-from keras_ln.ops.normalization.sites import SegmentNorms, widen
+from keras_ln.ops.normalization.segments import (
+    SegmentNorms,
+    check_groups,
+    segment_norms,
+)
+from keras_ln.ops.normalization.sites import widen
 from keras_ln.ops.recurrence.sequence_op import (
     Options,
     StepOptions,
@@ -26,18 +33,6 @@ from keras_ln.ops.recurrence.sequence_op import (
 
 if TYPE_CHECKING:  # In typing since Python 3.11.
     from typing_extensions import Unpack
-
-
-def _norms(
-    weights: dict[str, Any],
-    epsilon: float,
-    valid: Any,
-    given: Any,
-    value_only: bool,
-) -> SegmentNorms:
-    units = weights["recurrent_kernel"].shape[0]
-    vectors = {n: w for n, w in weights.items() if len(w.shape) == 1}
-    return SegmentNorms(vectors, epsilon, 2 * units, value_only)
 
 
 def gru_step(
@@ -79,7 +74,7 @@ def gru_step_vjp(
     gate_derivative = settings.recurrent_activation.derivative
     d_sum = dh * z * settings.activation.derivative(candidate)
     d_z = dh * (candidate - h) * gate_derivative(z)
-    d_r = d_sum * shown[:, norms.split :] * gate_derivative(r)
+    d_r = d_sum * shown[:, -h.shape[-1] :] * gate_derivative(r)
     dy_x = keras.ops.concatenate([d_z, d_r, d_sum], axis=-1)
     dy_h = keras.ops.concatenate([d_z, d_r, d_sum * r], axis=-1)
     d_from_x, d_vectors = kernel.vjp(dy_x)
@@ -100,7 +95,7 @@ def _gates(
 ) -> tuple[Any, Any, Any]:
     """z, r and the candidate (B, U)."""
     from_x = _biased(from_x, "bias", norms)
-    split = norms.split
+    split = from_x.shape[-1] // 3 * 2
     z, r = keras.ops.split(
         settings.recurrent_activation.function(
             from_x[..., :split] + from_h[..., :split]
@@ -123,7 +118,7 @@ def _biased(value: Any, name: str, norms: SegmentNorms) -> Any:
 LN_GRU = Cell(
     gru_step,
     gru_step_vjp,
-    _norms,
+    functools.partial(segment_norms, (2, 1)),
     gates=3,
     states=1,
     vectors={
@@ -136,6 +131,18 @@ LN_GRU = Cell(
     },
     in_kernels="gru",
 )
+# By `groups`.
+LN_GRUS = {
+    "paper": LN_GRU,
+    **{
+        groups: dataclasses.replace(
+            LN_GRU,
+            norms=functools.partial(segment_norms, segments),
+            in_kernels=None,
+        )
+        for groups, segments in (("gate", (1, 1, 1)), ("all", (3,)))
+    },
+}
 
 
 @sequence_op
@@ -147,6 +154,7 @@ def ln_gru(
     activation: Any = "tanh",
     recurrent_activation: Any = "sigmoid",
     epsilon: float = 1e-5,
+    groups: str = "paper",
     **options: Unpack[Options],
 ) -> tuple[Any, Any, tuple[Any]]:
     """Runs a layer-normalised GRU over sequences, as one compiled op.
@@ -182,6 +190,9 @@ def ln_gru(
             "sigmoid" and "tanh" run as one op, others in a loop.
         recurrent_activation: of the gates z and r, likewise.
         epsilon: finite number > 0, inside the square root.
+        groups: over what a row's statistics are taken: "paper", z and r
+            together and h by itself; "gate", each by itself; "all", all
+            three together.
         **options: those of every op for sequences.
 
     Returns:
@@ -209,7 +220,7 @@ def ln_gru(
     ((2, 7, 4), (2, 4))
     """
     return recurrence.run(
-        LN_GRU,
+        LN_GRUS[check_groups(groups)],
         sequences,
         initial_states,
         weights,

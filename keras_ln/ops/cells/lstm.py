@@ -12,6 +12,8 @@ input features, U units. Gates stand in the order i, f, c, o.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -20,6 +22,7 @@ from keras_ln import backend
 from keras_ln.ops import recurrence
 from keras_ln.ops.activations import ACTIVATIONS
 from keras_ln.ops.cells.types import Cell, Settings
+from keras_ln.ops.normalization.segments import check_groups, segment_norms
 from keras_ln.ops.normalization.sites import LayerNorms, layer_norms, widen
 from keras_ln.ops.recurrence.sequence_op import (
     Options,
@@ -46,12 +49,15 @@ def lstm_step(
     _, c = states
     kernel = norms.site("kernel", from_x)
     recurrent = norms.site("recurrent", from_h)
-    i, f, candidate, o = _gates(kernel.value + recurrent.value, settings, norms)
+    total = norms.site("sum", kernel.value + recurrent.value)
+    i, f, candidate, o = _gates(total.value, settings, norms)
     new_c = f * c + i * candidate
     state = norms.site("state", new_c)
     new_h = o * settings.activation.function(state.value)
     carried = state.value if settings.carry_normalized_state else new_c
-    sites = (kernel, recurrent, state)
+    sites = [kernel, recurrent, state]
+    if total.statistics is not None:
+        sites.append(total)
     return (new_h, carried), {site.name: site.statistics for site in sites}
 
 
@@ -70,7 +76,10 @@ def lstm_step_vjp(
     gate_derivative = settings.recurrent_activation.derivative
     kernel = norms.site("kernel", from_x, factors.get("kernel"))
     recurrent = norms.site("recurrent", from_h, factors.get("recurrent"))
-    i, f, candidate, o = _gates(kernel.value + recurrent.value, settings, norms)
+    total = norms.site(
+        "sum", kernel.value + recurrent.value, factors.get("sum")
+    )
+    i, f, candidate, o = _gates(total.value, settings, norms)
     new_c = f * c + i * candidate
     state = norms.site("state", new_c, factors.get("state"))
     y = settings.activation.function(state.value)
@@ -91,6 +100,8 @@ def lstm_step_vjp(
     )
     if "bias" in norms.weights:
         d_vectors["bias"] = backend.sum(dz, 0)
+    dz, more = total.vjp(dz)
+    d_vectors |= more
     d_from_x, more = kernel.vjp(dz)
     d_vectors |= more
     d_from_h, more = recurrent.vjp(dz)
@@ -135,6 +146,24 @@ LN_LSTM = Cell(
 )
 
 
+def _summed(cell: Cell) -> Cell:
+    """The cell with the site "sum" in place of "kernel" and "recurrent"."""
+    vectors = {"bias": 4, "sum_gamma": 4, "sum_beta": 4}
+    vectors |= {"state_gamma": 1, "state_beta": 1}
+    return dataclasses.replace(cell, vectors=vectors, in_kernels=None)
+
+
+_BY_GATE = dataclasses.replace(
+    LN_LSTM,
+    norms=functools.partial(segment_norms, (1, 1, 1, 1)),
+    in_kernels=None,
+)
+# By `groups`: all gates together are the paper's.
+LN_LSTMS = {"paper": LN_LSTM, "all": LN_LSTM, "gate": _BY_GATE}
+SUMMED_LN_LSTMS = {"paper": _summed(LN_LSTM), "gate": _summed(_BY_GATE)}
+SUMMED_LN_LSTMS["all"] = SUMMED_LN_LSTMS["paper"]
+
+
 @sequence_op
 def ln_lstm(
     sequences: Any,
@@ -146,6 +175,7 @@ def ln_lstm(
     epsilon: float = 1e-5,
     carry_normalized_state: bool = False,
     cell_zoneout: Any = 0.0,
+    groups: str = "paper",
     **options: Unpack[Options],
 ) -> tuple[Any, Any, tuple[Any, Any]]:
     """Runs a layer-normalised LSTM over sequences, as one compiled op.
@@ -172,8 +202,10 @@ def ln_lstm(
         initial_states: h and c, tensors (B, U); None for zeros.
         weights: kernel (D, 4U), recurrent_kernel (U, 4U), and any of bias,
             kernel_gamma, kernel_beta, recurrent_gamma, recurrent_beta (4U),
-            state_gamma and state_beta (U). Columns stand in the order i, f,
-            c, o. The kernels are cast to the dtype of the sequences.
+            state_gamma and state_beta (U). In place of those of kernel and
+            recurrent, sum_gamma and sum_beta (4U) normalise x W + h R.
+            Columns stand in the order i, f, c, o. The kernels are cast to the
+            dtype of the sequences.
         activation: of the candidate c~ and of c' in h', a name or
             callable. "linear", "relu", "sigmoid" and "tanh" run as one op,
             others in a loop.
@@ -182,6 +214,8 @@ def ln_lstm(
         carry_normalized_state: whether the next step gets LN(c') in place of
             c', as in TensorFlow-Addons; needs state_gamma.
         cell_zoneout: what stays of c, as `zoneout` says of h.
+        groups: over what a row's statistics are taken where there are four
+            gates: "paper" and "all", over all four; "gate", over each.
         **options: those of every op for sequences.
 
     Returns:
@@ -215,8 +249,9 @@ def ln_lstm(
             "it c is not normalised. Received: weights with "
             f"{', '.join(weights)}."
         )
+    cells = SUMMED_LN_LSTMS if "sum_gamma" in weights else LN_LSTMS
     return recurrence.run(
-        LN_LSTM,
+        cells[check_groups(groups)],
         sequences,
         initial_states,
         weights,

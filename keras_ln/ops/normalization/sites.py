@@ -180,46 +180,6 @@ def layer_norms(
     return LayerNorms(weights, epsilon, value_only)
 
 
-class SegmentNorms(LayerNorms):
-    """Sites whose first `split` features are normalised apart from the rest."""
-
-    def __init__(
-        self,
-        weights: dict[str, Any],
-        epsilon: float,
-        split: int,
-        value_only: bool = False,
-    ):
-        """The sites of one step."""
-        super().__init__(weights, epsilon, value_only)
-        self.split = split
-
-    def average(self, z: Any) -> Any:
-        """Means (B, 2) of both parts of the rows."""
-        average = super().average
-        if backend.on_cpu():
-            parts = [z[..., : self.split], z[..., self.split :]]
-            means = [average(part) for part in parts]
-        else:
-            # Whole rows, which XLA fuses with the operations on them.
-            share = self.split / z.shape[-1]
-            first = keras.ops.arange(z.shape[-1]) < self.split
-            means = [
-                average(backend.where(first, z, 0.0)) / share,
-                average(backend.where(first, 0.0, z)) / (1.0 - share),
-            ]
-        return keras.ops.concatenate(means, axis=-1)
-
-    def spread(self, average: Any) -> Any:
-        """The averages (B, F), each in the place of its part."""
-        size = next(iter(self.weights.values())).shape[0]
-        return backend.where(
-            keras.ops.arange(size) < self.split,
-            average[..., :1],
-            average[..., 1:],
-        )
-
-
 class BatchNorms(LayerNorms):
     """The normalised sites of a step, with the statistics of each column."""
 

@@ -34,6 +34,7 @@ OWN = {
     "LNSimpleRNN": {"use_bias": (False, True), **STARTS},
     "LNGRU": {
         **STARTS,
+        "groups": ("paper", "gate", "all"),
         "use_bias": (False, True),
         "center": (True, False),
         "normalize": (("kernel", "recurrent"), ("kernel",), ("recurrent",), ()),
@@ -42,7 +43,8 @@ OWN = {
         **STARTS,
         "use_bias": (True, False),
         "center": (True, False),
-        "normalize": LSTM_SITES,
+        "normalize": (*LSTM_SITES, ("sum", "state"), ("sum",)),
+        "groups": ("paper", "gate"),
     },
     "BNLSTM": {
         "training": (True, False),

@@ -54,6 +54,25 @@ def test_unknown_site(row, normalize):
         row.make(normalize=normalize)
 
 
+@pytest.mark.parametrize("row", ["LNLSTM", "LNGRU", "LNLSTMCell", "LNGRUCell"])
+@pytest.mark.parametrize("groups", ["gates", None, 4, ("gate",)])
+def test_groups(row, groups):
+    with refused("`groups`", "'paper', 'gate', 'all'", "Received"):
+        BY_NAME[row].make(groups=groups)
+
+
+@pytest.mark.parametrize("site", ["kernel", "recurrent"])
+def test_sum_stands_in_place_of_both(site):
+    with refused("`normalize`", '"sum" in place of', "Received"):
+        BY_NAME["LNLSTM"].make(normalize=("sum", site))
+    weights = {
+        **{"kernel": x(D, 4 * U), "recurrent_kernel": x(U, 4 * U)},
+        **{"sum_gamma": x(4 * U), f"{site}_gamma": x(4 * U)},
+    }
+    with refused("`weights`", "may hold", f"'{site}_gamma'"):
+        keras_ln.ops.ln_lstm(x(B, T, D), None, weights)
+
+
 @pytest.mark.parametrize("row", WITH_SITES, ids=str)
 def test_site_of_another_layer(row):
     if "state" in row.sites:

@@ -1,0 +1,103 @@
+"""tf.contrib.rnn.LayerNormBasicLSTMCell of TensorFlow 1.
+
+Source: https://github.com/tensorflow/tensorflow/blob/v1.15.0/tensorflow/contrib/rnn/python/ops/rnn_cell.py.
+Letters: D input features, U units.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from keras_ln.compat.loading import as_array, cell_of, load
+from keras_ln.layers.rnn.ln_lstm import LNLSTMCell
+
+# The scopes of its gates, in our order: i, f, c, o.
+_GATES = ("input", "forget", "transform", "output")
+
+
+def load_tf1_lstm(layer: Any, weights: Any, forget_bias: float = 1.0) -> Any:
+    """Loads a checkpoint of tf.contrib.rnn.LayerNormBasicLSTMCell.
+
+    It multiplies [x, h] by one kernel, normalises each gate by itself, carries
+    the normalised c, and has no bias but the constant `forget_bias`, which
+    becomes a part of the beta of f.
+
+    Args:
+        layer: an `LNLSTM` or `LNLSTMCell` with the arguments of the example,
+            which are the cell's; it is built if it is not yet.
+        weights: by name, as `tf.train.load_checkpoint` gives them: `kernel`
+            (D + U, 4U), and `gamma` and `beta` (U) in the scopes input,
+            transform, forget, output and state. What stands before the last
+            parts of a name is left out.
+        forget_bias: that of the cell, which a checkpoint does not tell.
+
+    Returns:
+        The layer.
+
+    Raises:
+        ValueError: if the layer's settings or weights are others.
+
+    Source: tf.contrib.rnn of TensorFlow 1.15.
+
+    >>> import numpy as np
+    >>> import keras_ln
+    >>> from keras_ln import compat
+    >>> scopes = ("input", "transform", "forget", "output", "state")
+    >>> weights = {f"{s}/{k}": np.ones(4) for s in scopes
+    ...            for k in ("gamma", "beta")}
+    >>> layer = keras_ln.LNLSTM(
+    ...     4, normalize=("sum", "state"), groups="gate", use_bias=False,
+    ...     carry_normalized_state=True, epsilon=1e-12,
+    ... )
+    >>> weights["kernel"] = np.ones((7, 16))
+    >>> tuple(compat.load_tf1_lstm(layer, weights)(np.ones((2, 5, 3))).shape)
+    (2, 4)
+    """
+    cell = cell_of(layer, LNLSTMCell)
+    settings = {
+        "normalize": ("state", "sum"),
+        "groups": "gate",
+        "use_bias": False,
+        "center": True,
+        "carry_normalized_state": True,
+        "epsilon": 1e-12,
+    }
+    other = [n for n, value in settings.items() if getattr(cell, n) != value]
+    if other:
+        expected = ", ".join(f"{n}={v!r}" for n, v in settings.items())
+        raise ValueError(
+            f"LayerNormBasicLSTMCell is an LNLSTM with {expected}. Received: "
+            + ", ".join(f"{name}={getattr(cell, name)!r}" for name in other)
+        )
+    arrays = _by_last_parts(weights)
+    names = {f"{s}/{k}" for s in (*_GATES, "state") for k in ("gamma", "beta")}
+    if set(arrays) != names | {"kernel"}:
+        raise ValueError(
+            "Argument `weights` must hold kernel, and gamma and beta of the "
+            "scopes input, transform, forget, output and state. Received: "
+            f"{', '.join(sorted(arrays)) or type(weights).__name__}."
+        )
+    units = cell.units
+    columns = np.split(arrays["kernel"], 4, axis=1)
+    kernel = np.concatenate([columns[k] for k in (0, 2, 1, 3)], axis=1)
+    sites = {
+        f"sum_{kind}": np.concatenate([arrays[f"{g}/{kind}"] for g in _GATES])
+        for kind in ("gamma", "beta")
+    }
+    sites["sum_beta"][units : 2 * units] += forget_bias
+    sites |= {
+        f"state_{kind}": arrays[f"state/{kind}"] for kind in ("gamma", "beta")
+    }
+    own = {"kernel": kernel[:-units], "recurrent_kernel": kernel[-units:]}
+    return load(layer, cell, own | sites)
+
+
+def _by_last_parts(weights: Any) -> dict[str, np.ndarray]:
+    """The arrays by `kernel`, or by the last two parts of their names."""
+    found = {}
+    for name, weight in weights.items() if isinstance(weights, Mapping) else ():
+        parts = str(name).removesuffix(":0").split("/")
+        last = parts[-1:] if parts[-1] == "kernel" else parts[-2:]
+        found["/".join(last)] = np.array(as_array(weight))
+    return found

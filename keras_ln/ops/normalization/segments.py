@@ -1,0 +1,89 @@
+"""Sites of gates whose statistics are those of parts of a row.
+
+Letters: B batch, F features of the normalised vector, U units.
+"""
+
+import itertools
+from typing import Any
+
+import keras
+
+from keras_ln import backend
+from keras_ln.ops.normalization.sites import LayerNorms
+
+# Over what a row's statistics are taken at the sites of gates: as in the paper,
+# over each gate by itself, or over all of them.
+GROUPS = ("paper", "gate", "all")
+
+
+class SegmentNorms(LayerNorms):
+    """Sites where segments of the features are normalised one by one.
+
+    Vectors of another size than that of all segments are normalised whole.
+    """
+
+    def __init__(
+        self,
+        weights: dict[str, Any],
+        epsilon: float,
+        sizes: tuple[int, ...],
+        value_only: bool = False,
+    ):
+        """The sites of one step; `sizes` are those of the segments."""
+        super().__init__(weights, epsilon, value_only)
+        self.ends = list(itertools.accumulate(sizes))
+        self.places = list(zip([0, *self.ends], self.ends, strict=False))
+
+    def average(self, z: Any) -> Any:
+        """Means (B, n) of the n segments of the rows."""
+        average, size = super().average, z.shape[-1]
+        if size != self.ends[-1] or len(self.ends) == 1:
+            return average(z)
+        if backend.on_cpu():
+            means = [average(z[..., start:end]) for start, end in self.places]
+        else:
+            # Whole rows, which XLA fuses with the operations on them.
+            here = keras.ops.arange(size)
+            means = [
+                average(backend.where((here >= start) & (here < end), z, 0.0))
+                / ((end - start) / size)
+                for start, end in self.places
+            ]
+        return keras.ops.concatenate(means, axis=-1)
+
+    def spread(self, average: Any) -> Any:
+        """The averages (B, F), each in the place of its segment."""
+        if average.shape[-1] == 1:
+            return average
+        here = keras.ops.arange(self.ends[-1])
+        spread = average[..., -1:]
+        for k in reversed(range(len(self.ends) - 1)):
+            spread = backend.where(
+                here < self.ends[k], average[..., k : k + 1], spread
+            )
+        return spread
+
+
+def segment_norms(
+    segments: tuple[int, ...],
+    weights: dict[str, Any],
+    epsilon: float,
+    valid: Any,
+    given: Any,
+    value_only: bool,
+) -> SegmentNorms:
+    """`Cell.norms` of segments, whose sizes are in multiples of U."""
+    units = weights["recurrent_kernel"].shape[0]
+    vectors = {n: w for n, w in weights.items() if len(w.shape) == 1}
+    sizes = tuple(units * size for size in segments)
+    return SegmentNorms(vectors, epsilon, sizes, value_only)
+
+
+def check_groups(groups: Any) -> str:
+    """The groups of a cell; `ValueError` unless there are such."""
+    if groups not in GROUPS:
+        raise ValueError(
+            f"Argument `groups` must be one of {', '.join(map(repr, GROUPS))}. "
+            f"Received: groups={groups!r}"
+        )
+    return groups
