@@ -23,7 +23,8 @@ _COLOURS = {
 def rows(folders: Sequence[Path]) -> list[dict[str, Any]]:
     """The primary claims of kept comparisons, differences in percent.
 
-    Those of numbers are relative to the mean of the rival, those of
+    Claims without an interval (one seed, or runs that diverged) have no line.
+    Differences of numbers are relative to the mean of the rival, those of
     logarithms to base 10 are of what they are taken of.
     """
     found = []
@@ -31,7 +32,7 @@ def rows(folders: Sequence[Path]) -> list[dict[str, Any]]:
         record = files.read_json(folder / "settings.json")["comparison"]
         known = {c.text: c for c in claims.OF[record["experiment"]].claims}
         for row in files.read_table(folder / "verdicts.csv"):
-            if not row["verdict"]:
+            if not row["verdict"] or not row["from"]:
                 continue
             claim = known[row["claim"]]
             percent = {
