@@ -21,7 +21,7 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = _jax_cache.name
 
 _SETTINGS = {
-    "KERAS_BACKEND": "tensorflow",
+    "KERAS_BACKEND": "torch",
     # JAX has no float64 unless asked before its import.
     "JAX_ENABLE_X64": "1",
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -43,40 +43,9 @@ for _name, _value in _SETTINGS.items():
 
 BACKEND = os.environ["KERAS_BACKEND"]
 
-# What runs as users run it, or has nothing to compile. Elsewhere TensorFlow,
-# which takes a second for each program, runs operation by operation. JAX
-# compiles even single operations: there that would take longer.
-AS_IT_IS = (
-    *("backend", "benchmarks", "examples", "peers"),
-    *("test_architecture.py", "test_coverage.py", "test_packaging.py"),
-    *("test_pairwise.py", "test_reference.py"),
-)
-
-
-# About what stands above the backend, and on JAX, where every new operation and
-# shape takes a compilation, expensive.
-FULL_ON_JAX = (
-    *("analysis", "compat", "reliability", "test_exports.py"),
-    *(
-        "test_statistics.py",
-        "test_dropout.py",
-        "test_keras_usage.py",
-        "test_stateful.py",
-    ),
-    *("test_swapped_for_keras.py", "test_conversion.py"),
-    *("test_conversion_of_models.py", "test_conversion_of_parts.py"),
-    *("test_arguments.py", "test_sequence_arguments.py", "test_tuning.py"),
-)
-
 
 def pytest_addoption(parser):
     """Adds the options of this suite."""
-    parser.addoption(
-        "--compiled",
-        action="store_true",
-        help="TensorFlow compiles in every test, as users do; without it "
-        "only in those marked `compiled`",
-    )
     parser.addoption(
         "--kernels",
         action="store_true",
@@ -113,12 +82,12 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leaves out the tests of the kernels, where they are off."""
-    if config.getoption("--kernels"):
-        return
-    of_kernels = [i for i in items if i.get_closest_marker("kernels")]
-    items[:] = [i for i in items if i not in of_kernels]
-    config.hook.pytest_deselected(items=of_kernels)
+    """Leaves out what cannot run: tests of the kernels, or of TensorFlow."""
+    off = [] if config.getoption("--kernels") else ["kernels"]
+    off += [] if BACKEND == "tensorflow" else ["on_tensorflow"]
+    left_out = [i for i in items if any(map(i.get_closest_marker, off))]
+    items[:] = [i for i in items if i not in left_out]
+    config.hook.pytest_deselected(items=left_out)
 
 
 def pytest_collection_finish():
@@ -128,29 +97,6 @@ def pytest_collection_finish():
     """
     gc.collect()
     gc.freeze()
-
-
-def pytest_itemcollected(item):
-    """Marks tests by their place."""
-    places = item.path.relative_to(Path(__file__).parent).parts
-    if places[0] in AS_IT_IS or BACKEND != "tensorflow":
-        item.add_marker("compiled")
-    if BACKEND == "jax" and not set(places).isdisjoint(FULL_ON_JAX):
-        item.add_marker("full")
-
-
-@pytest.fixture(autouse=True)
-def uncompiled(request):
-    """Runs tests operation by operation that need not be compiled."""
-    compiled = request.config.getoption("--compiled")
-    if compiled or request.node.get_closest_marker("compiled"):
-        yield
-        return
-    import tensorflow as tf
-
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
 
 
 @pytest.fixture(autouse=True)

@@ -15,12 +15,15 @@ from reference.ln_simple_rnn import simple_rnn
 from reference.wn_lstm import wn_lstm
 
 import keras_ln
+from keras_ln import ops
 from keras_ln.layers.other_arguments import TFA_NAMES
 
 B, T, D, U = 3, 4, 2, 3
 
 LSTM_SITES = ("kernel", "recurrent", "state")
 GRU_SITES = ("kernel", "recurrent")
+EACH_SITE = (LSTM_SITES, ("kernel",), ("recurrent",), ("state",), ())
+BOTH = (True, False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +33,10 @@ class Row:
     `weights` maps names to shapes, in the layer's order. `oracle(weights, x,
     states, **options)` returns (y, final states, ...). A recurrent layer
     names its cell, a cell has `is_cell`; `sites` is the default of
-    `normalize`, None where there is no such argument.
+    `normalize`, None where there is no such argument. `twin` is the layer of
+    Keras that it may stand for. Of a recurrent layer and its cell, `op` names
+    the function, `cell_name` is what Keras calls the cell, and `options` are
+    the values that the oracle knows of each argument of the layer's own.
     """
 
     name: str
@@ -43,6 +49,10 @@ class Row:
     oracle: Callable | None = None
     sites: tuple | None = None
     batch_statistics: bool = False
+    twin: type | None = None
+    op: str = ""
+    cell_name: str = ""
+    options: dict = dataclasses.field(default_factory=dict)
 
     @property
     def layer_class(self):
@@ -51,6 +61,16 @@ class Row:
     @property
     def is_recurrent(self):
         return self.cell is not None
+
+    @property
+    def normalizes(self):
+        """Whether there is a norm of what is summed, with an epsilon."""
+        return not self.name.startswith(("WN", "Weight"))
+
+    @property
+    def function(self):
+        """The public function of a recurrent layer."""
+        return getattr(ops, self.op)
 
     def make(self, **arguments):
         """A new layer with the row's arguments, and these."""
@@ -96,16 +116,23 @@ class Wrapper(Row):
         return {"layer": keras.layers.Dense(**arguments, name="dense")}
 
 
-def _rnn(prefix, *, weights, **facts):
+def _rnn(prefix, *, weights, twin, **facts):
     """The rows of a cell and of its layer."""
     # The step counter makes no difference to the arguments.
     common = {"weights": weights, **facts}
     arguments = {"units": U}
     if facts.get("batch_statistics"):
         arguments["max_steps"] = T
+    cell_twin = getattr(keras.layers, f"{twin.__name__}Cell")
     return [
-        Row(f"{prefix}Cell", arguments, (B, D), is_cell=True, **common),
-        Row(prefix, arguments, (B, T, D), cell=f"{prefix}Cell", **common),
+        Row(
+            *(f"{prefix}Cell", arguments, (B, D)),
+            **{"is_cell": True, "twin": cell_twin, **common},
+        ),
+        Row(
+            *(prefix, arguments, (B, T, D)),
+            **{"cell": f"{prefix}Cell", "twin": twin, **common},
+        ),
     ]
 
 
@@ -115,6 +142,7 @@ ROWS = [
         {},
         (B, T, D),
         {"gamma": (D,), "beta": (D,)},
+        twin=keras.layers.LayerNormalization,
     ),
     Row(
         "BatchNormalization",
@@ -127,6 +155,7 @@ ROWS = [
             "moving_variance": (D,),
         },
         batch_statistics=True,
+        twin=keras.layers.BatchNormalization,
     ),
     Row(
         "RecurrentBatchNorm",
@@ -145,6 +174,7 @@ ROWS = [
         {"units": U},
         (B, D),
         {"kernel": (D, U), "g": (U,), "bias": (U,)},
+        twin=keras.layers.Dense,
     ),
     Wrapper(
         "WeightNormalization",
@@ -162,6 +192,10 @@ ROWS = [
         },
         state_count=1,
         oracle=simple_rnn,
+        twin=keras.layers.SimpleRNN,
+        op="ln_simple_rnn",
+        cell_name="ln_simple_rnn_cell",
+        options={"use_bias": BOTH},
     ),
     *_rnn(
         "LNGRU",
@@ -176,6 +210,15 @@ ROWS = [
         state_count=1,
         oracle=gru,
         sites=GRU_SITES,
+        twin=keras.layers.GRU,
+        op="ln_gru",
+        cell_name="lngru_cell",
+        options={
+            "groups": ("paper", "gate", "all"),
+            "use_bias": BOTH,
+            "center": BOTH,
+            "normalize": (GRU_SITES, ("kernel",), ("recurrent",), ()),
+        },
     ),
     *_rnn(
         "LNLSTM",
@@ -193,6 +236,15 @@ ROWS = [
         state_count=2,
         oracle=lstm,
         sites=LSTM_SITES,
+        twin=keras.layers.LSTM,
+        op="ln_lstm",
+        cell_name="lnlstm_cell",
+        options={
+            "use_bias": BOTH,
+            "center": BOTH,
+            "normalize": (*EACH_SITE, ("sum", "state"), ("sum",)),
+            "groups": ("paper", "gate"),
+        },
     ),
     *_rnn(
         "BNLSTM",
@@ -215,6 +267,10 @@ ROWS = [
         oracle=bn_lstm,
         sites=LSTM_SITES,
         batch_statistics=True,
+        twin=keras.layers.LSTM,
+        op="bn_lstm",
+        cell_name="bnlstm_cell",
+        options={"training": BOTH, "use_bias": BOTH, "normalize": EACH_SITE},
     ),
     *_rnn(
         "WNLSTM",
@@ -227,12 +283,19 @@ ROWS = [
         },
         state_count=2,
         oracle=wn_lstm,
+        twin=keras.layers.LSTM,
+        op="wn_lstm",
+        cell_name="wnlstm_cell",
+        options={"use_bias": BOTH},
     ),
 ]
 BY_NAME = {row.name: row for row in ROWS}
 CELLS = [row for row in ROWS if row.is_cell]
 SEQUENCE_LAYERS = [row for row in ROWS if row.is_recurrent]
 LAYERS = [row for row in ROWS if not row.is_cell]
+# Each step has the same statistics, and a row of a batch is alone.
+STEPWISE = [row for row in SEQUENCE_LAYERS if not row.batch_statistics]
+NORMALIZED = [row for row in SEQUENCE_LAYERS if row.normalizes]
 
 
 def public_layers():

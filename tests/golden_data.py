@@ -11,6 +11,28 @@ import numpy as np
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 PATHS = [GOLDEN / "recurrence.npz", GOLDEN / "zoneout.npz"]
+# Case -> (layer, its arguments beside units and dtype).
+SEQUENCES = {
+    "lstm_plain": ("LNLSTM", {}),
+    "lstm_masked": ("LNLSTM", {}),
+    "lstm_state_only": ("LNLSTM", {"normalize": ("state",)}),
+    "lstm_kernel_recurrent": (
+        "LNLSTM",
+        {"normalize": ("kernel", "recurrent")},
+    ),
+    "gru_plain": ("LNGRU", {}),
+    "gru_masked": ("LNGRU", {}),
+    "rnn_plain": ("LNSimpleRNN", {}),
+    "rnn_masked": ("LNSimpleRNN", {}),
+    "bnlstm_train": ("BNLSTM", {"max_steps": 7, "momentum": 0.0}),
+    "bnlstm_infer_longer": ("BNLSTM", {"max_steps": 7}),
+    "lstm_zoneout": ("LNLSTM", {}),
+    "lstm_zoneout_masked": ("LNLSTM", {}),
+    "gru_zoneout": ("LNGRU", {}),
+    "gru_zoneout_masked": ("LNGRU", {}),
+    "rnn_zoneout_masked": ("LNSimpleRNN", {}),
+}
+LAYER_NORMS = ("ln_small", "ln_offset", "ln_tiny")
 
 
 @functools.lru_cache(maxsize=1)

@@ -68,7 +68,7 @@ def tests_for(file):
 
 def noticed(copy, file, kind, backend):
     """Whether the tests of a run fail on the copy, in which `file` is wrong."""
-    arguments = run_all.pytest_arguments(full=kind == "full")
+    arguments = run_all.pytest_arguments(backend, full=kind == "full")
     if "native" in file:
         arguments.append("--kernels")
     try:

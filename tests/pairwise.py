@@ -6,7 +6,6 @@ a few dozen cases where the full product is thousands.
 
 import itertools
 
-import keras
 import pytest
 
 
@@ -47,44 +46,30 @@ def _gain(chosen, name, index, missing):
 
 
 def parameters(cases):
-    """The cases as parameters, some of them for the full run.
+    """The cases as parameters; those marked `every_backend` hold every value.
 
-    Torch, which is the fastest, runs them all, and TensorFlow and JAX every
-    eighth, not the same ones; the full run compiles all the others.
+    A case is marked where one of its values comes first; with `name`, the row,
+    where it comes first for the row.
     """
-    every, first = {"torch": (1, 0), "tensorflow": (8, 0), "jax": (8, 4)}[
-        keras.backend.backend()
-    ]
+    seen, found = set(), []
+    for case in cases:
+        values = {(case.get("name"), *map(str, pair)) for pair in case.items()}
+        marks = [pytest.mark.every_backend] if values - seen else []
+        seen |= values
+        found.append(pytest.param(case, id=case_id(case), marks=marks))
+    return found
+
+
+def one_everywhere(rows, *names):
+    """The rows as parameters, of which the named are marked `every_backend`."""
     return [
         pytest.param(
-            case,
-            id=case_id(case),
-            marks=[] if k % every == first else [pytest.mark.full],
+            row,
+            id=str(row),
+            marks=[pytest.mark.every_backend] if row.name in names else [],
         )
-        for k, case in enumerate(cases)
+        for row in rows
     ]
-
-
-def full_but(names, cases):
-    """The cases as parameters, for the full run but for some.
-
-    For what is compiled, which torch does not do: there all are quick.
-
-    Args:
-        names: of the rows whose cases the quick run has.
-        cases: rows, or tuples of a row and something else.
-    """
-
-    def parameter(case):
-        values = case if isinstance(case, tuple) else (case,)
-        quick = keras.backend.backend() == "torch" or values[0].name in names
-        return pytest.param(
-            *values,
-            id="-".join(map(str, values)),
-            marks=[] if quick else [pytest.mark.full],
-        )
-
-    return [parameter(case) for case in cases]
 
 
 def case_id(case):

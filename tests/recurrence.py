@@ -32,7 +32,6 @@ NOT_ARGUMENTS = (
     "reset",
     "given_resets",
     "training",
-    "compiled",
     "on_cpu",
     "choose",
 )

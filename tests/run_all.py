@@ -4,8 +4,8 @@ The checks run one after another, the TensorFlow suite last, so that pytest's
 count closes the output; the exit status is 1 when any of them failed. Names
 of checks as arguments run those alone: python tests/run_all.py style jax
 
-In the quick run TensorFlow compiles only where that is what is tested. With
---full the suites run what was left out, compiled.
+Every test runs on torch; `pytest_arguments` has the rule of what else runs on
+TensorFlow and JAX. With --full the suites run what takes long, marked `full`.
 """
 
 import argparse
@@ -24,27 +24,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# Of the tests of the examples, those that run on every backend.
-EVERY_SCRIPT = "tests/examples/test_every_script.py"
-
-# What does not depend on the backend runs once. The other tests of the examples
-# do so on torch, which compiles nothing; some of the full run on TensorFlow.
-EXAMPLES = [
-    f"tests/examples/{path.name}"
-    for path in sorted((ROOT / "tests/examples").glob("test_*.py"))
-    if path.name != Path(EVERY_SCRIPT).name
-]
-BACKEND_FREE = [
-    "tests/benchmarks",
-    "tests/docs",
-    "tests/reliability/test_bad_files.py",
-    "tests/reliability/test_faults.py",
-    "tests/test_architecture.py",
-    "tests/test_packaging.py",
-    "tests/test_public_names.py",
-    "tests/test_reference.py",
-]
-
 # What is in it beyond the quick run is a check of its own, in the full run.
 EXPORTS = "tests/test_exports.py"
 ONNX = ("tf2onnx==1.17.0", "onnx", "onnxruntime")
@@ -52,14 +31,6 @@ ONNX = ("tf2onnx==1.17.0", "onnx", "onnxruntime")
 # What the CPU kernels take a part in.
 RUN_ON_KERNELS = ["ops", "layers/rnn", "test_goldens.py", "test_report.py"]
 RUN_ON_KERNELS += [Path(EXPORTS).name, "reliability/test_properties.py"]
-
-# TensorFlow keeps in memory all that XLA compiled, up to 10 GB per process: its
-# full run takes new processes for each of these, and for the others.
-FULL_ON_TENSORFLOW = [
-    (["tests/ops", "tests/layers"], ""),
-    (["tests/examples"], " and on_tensorflow"),
-    (["tests/journeys"], ""),
-]
 
 
 def run(*command, cwd=ROOT, **environment):
@@ -114,7 +85,7 @@ def kernels():
             print(f"==> kernels on {backend}", flush=True)
             run(
                 *(*pytest, "--kernels", "-p", "kernel_calls"),
-                *pytest_arguments(),
+                *pytest_arguments(backend),
                 *(f"tests/{path}" for path in RUN_ON_KERNELS),
                 KERAS_BACKEND=backend,
                 PYTHONPATH=paths,
@@ -166,7 +137,7 @@ def exports(*options, **environment):
         for backend in SUITES:
             print(f"==> exports on {backend}", flush=True)
             run(
-                *(python, "-m", "pytest", "-q", *options, "--compiled"),
+                *(python, "-m", "pytest", "-q", *options),
                 *("-m", "full or peers", EXPORTS),
                 KERAS_BACKEND=backend,
                 **environment,
@@ -183,46 +154,30 @@ def docs_in_a_process():
     )
 
 
-def pytest_arguments(full=False, also=""):
-    """Those that choose the tests of the quick run, or of the full one."""
-    never = f"not slow and not accelerator and not peers{also}"
-    if full:
-        return ["--compiled", "-m", f"full and {never}"]
-    return ["-m", f"not full and {never}"]
+def pytest_arguments(backend, full=False):
+    """The arguments that choose a backend's tests: the rule of what runs where.
 
-
-def ignoring(paths, full=False):
-    """All tests but these."""
-    paths = [*paths, *([EXPORTS] if full else [])]
-    return ["tests", *(f"--ignore={path}" for path in paths)]
+    torch, which compiles nothing, runs every test; TensorFlow and JAX run what
+    is marked `every_backend`.
+    """
+    where = {
+        "torch": "",
+        "tensorflow": " and (every_backend or on_tensorflow)",
+        "jax": " and every_backend",
+    }[backend]
+    chosen = f"{'full' if full else 'not full'}{where}"
+    return ["-m", f"{chosen} and not slow and not accelerator and not peers"]
 
 
 def suite(backend, full):
     """Tests on one backend, one process per core."""
-    pytest = (sys.executable, "-m", "pytest", "-q")
-    if backend == "jax":
-        parts = [(ignoring([*BACKEND_FREE, *EXAMPLES], full), "")]
-    elif backend == "torch" and full:
-        parts = [(ignoring([*BACKEND_FREE, *EXAMPLES], full), "")]
-        parts += [(EXAMPLES, " and not on_tensorflow")]
-    elif backend == "torch":
-        parts = [(ignoring(BACKEND_FREE), "")]
-    elif full:
-        apart = sum((paths for paths, _ in FULL_ON_TENSORFLOW), [])
-        others = ignoring(apart, full)
-        parts = [*FULL_ON_TENSORFLOW, (others, "")]
-    else:
-        # The docstring examples are tests too.
-        parts = [([*ignoring(EXAMPLES), "keras_ln"], "")]
-    failed = None
-    for paths, also in parts:
-        chosen = pytest_arguments(full, also)
-        try:
-            run(*pytest, *chosen, *paths, KERAS_BACKEND=backend)
-        except subprocess.CalledProcessError as error:
-            failed = error
-    if failed:
-        raise failed
+    # The docstring examples are tests too.
+    paths = ["tests", *([f"--ignore={EXPORTS}"] if full else ["keras_ln"])]
+    run(
+        *(sys.executable, "-m", "pytest", "-q"),
+        *(*pytest_arguments(backend, full), *paths),
+        KERAS_BACKEND=backend,
+    )
 
 
 # By hand: they download more, a compiler and what the site is built with. The
@@ -259,7 +214,7 @@ def main(argv=None):
     parser.add_argument(
         "--full",
         action="store_true",
-        help="the site, exports, and the suites' other tests, compiled",
+        help="the site, exports, and what takes long",
     )
     args = parser.parse_args(argv)
     names = [*CHECKS, *SUITES]

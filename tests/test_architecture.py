@@ -14,6 +14,7 @@ import pytest
 import keras_ln
 
 PACKAGE = Path(keras_ln.__file__).parent
+TESTS = Path(__file__).parent
 
 # What a part of the package may import of the rest of it. "" is
 # keras_ln/__init__.py.
@@ -219,3 +220,42 @@ def test_the_rule_catches(path, source):
 )
 def test_the_rule_allows(path, source):
     assert not offences(source, path)
+
+
+# What says that a test runs on other backends, or by hand.
+RUNS = (
+    *("every_backend", "one_everywhere", "on_tensorflow"),
+    *("mark.slow", "mark.peers"),
+)
+
+
+def unmarked(source):
+    """Tests that torch does not have, and no automated run would run."""
+    tree = ast.parse(source)
+    assigned = [ast.unparse(n) for n in tree.body if isinstance(n, ast.Assign)]
+    if any(mark in text for text in assigned for mark in RUNS):
+        return
+    for branch in tree.body:
+        if not isinstance(branch, ast.If) or "BACKEND" not in (
+            condition := ast.unparse(branch.test)
+        ):
+            continue
+        elsewhere = condition in ("BACKEND == 'torch'", "BACKEND != 'jax'")
+        for node in branch.orelse if elsewhere else [branch]:
+            for test in ast.walk(node):
+                marks = map(ast.unparse, getattr(test, "decorator_list", ()))
+                if getattr(test, "name", "").startswith("test_") and not any(
+                    run in mark for mark in marks for run in RUNS
+                ):
+                    yield test.name
+
+
+def test_what_one_backend_has_runs_there():
+    wrong = {
+        path.name: names
+        for path in TESTS.rglob("test_*.py")
+        if (names := [*unmarked(path.read_text())])
+    }
+    assert not wrong
+    source = "if BACKEND == 'jax':\n    def test_of_jax(): pass"
+    assert [*unmarked(source)] == ["test_of_jax"]

@@ -26,6 +26,7 @@ from keras.src import testing
 from keras.src.backend.common.masking import get_keras_mask
 from tolerances import BFLOAT16, FLOAT16, SAME_PROGRAM
 
+pytestmark = pytest.mark.every_backend
 # A value other than the default for every constructor argument there is.
 OTHER_VALUES = {
     "groups": "gate",

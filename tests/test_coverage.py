@@ -1,8 +1,11 @@
 """No public layer without tests: each has a row in the table."""
 
 import descriptors
+import golden_data
 import pytest
-from descriptors import ROWS
+from descriptors import ROWS, SEQUENCE_LAYERS
+
+from keras_ln import ops
 
 
 def test_every_public_layer_has_a_row():
@@ -25,6 +28,19 @@ def test_row_tells_the_truth(row):
         assert type(layer.cell) is cell_class
     if row.is_cell:
         assert layer.output_size == row.arguments["units"]
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_row_of_a_recurrent_layer_is_complete(row):
+    """What tests take from it; WNLSTM's goldens are those of the plain LSTM."""
+    assert row.oracle and row.twin and row.cell_name and row.options
+    assert row.op in ops.__all__
+    cell = descriptors.BY_NAME[row.cell]
+    assert (cell.op, cell.oracle, cell.weights) == (
+        *(row.op, row.oracle, row.weights),
+    )
+    with_goldens = {name for name, _ in golden_data.SEQUENCES.values()}
+    assert row.name in with_goldens | {"WNLSTM"}
 
 
 def _order(row):

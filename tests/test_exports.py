@@ -16,7 +16,7 @@ from tolerances import SAME_PROGRAM
 import keras_ln
 from keras_ln import ops
 
-pytestmark = pytest.mark.compiled
+pytestmark = pytest.mark.every_backend
 
 # The process that runs exported models has no keras_ln to import.
 SERVE = """

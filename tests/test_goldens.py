@@ -5,34 +5,12 @@ import numpy as np
 import pytest
 from backend_gradients import value_and_gradients
 from descriptors import LSTM_SITES
+from golden_data import LAYER_NORMS, SEQUENCES
 from tolerances import FLOAT64
 
 import keras_ln
 
-pytestmark = pytest.mark.compiled
-
-# Golden case -> (layer, its arguments beside units and dtype).
-SEQUENCES = {
-    "lstm_plain": ("LNLSTM", {}),
-    "lstm_masked": ("LNLSTM", {}),
-    "lstm_state_only": ("LNLSTM", {"normalize": ("state",)}),
-    "lstm_kernel_recurrent": (
-        "LNLSTM",
-        {"normalize": ("kernel", "recurrent")},
-    ),
-    "gru_plain": ("LNGRU", {}),
-    "gru_masked": ("LNGRU", {}),
-    "rnn_plain": ("LNSimpleRNN", {}),
-    "rnn_masked": ("LNSimpleRNN", {}),
-    "bnlstm_train": ("BNLSTM", {"max_steps": 7, "momentum": 0.0}),
-    "bnlstm_infer_longer": ("BNLSTM", {"max_steps": 7}),
-    "lstm_zoneout": ("LNLSTM", {}),
-    "lstm_zoneout_masked": ("LNLSTM", {}),
-    "gru_zoneout": ("LNGRU", {}),
-    "gru_zoneout_masked": ("LNGRU", {}),
-    "rnn_zoneout_masked": ("LNSimpleRNN", {}),
-}
-LAYER_NORMS = ("ln_small", "ln_offset", "ln_tiny")
+pytestmark = pytest.mark.every_backend
 
 
 def test_every_case_is_compared():
@@ -67,13 +45,7 @@ def sequence_layer(case, x, **extra):
 @pytest.mark.parametrize("use_fused", [False, "auto"])
 @pytest.mark.parametrize(
     "case",
-    [
-        # Beside one like them with a mask.
-        pytest.param(case, marks=[pytest.mark.full])
-        if case in ("lstm_zoneout", "gru_zoneout")
-        else case
-        for case in SEQUENCES
-    ],
+    SEQUENCES,
 )
 def test_sequence_layer(case, use_fused):
     data = golden_data.case(case)

@@ -16,7 +16,7 @@ from descriptors import LAYERS, B, D, T, randomize
 
 import keras_ln
 
-pytestmark = pytest.mark.compiled
+pytestmark = pytest.mark.every_backend
 
 BACKEND = keras.backend.backend()
 

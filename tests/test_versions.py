@@ -28,6 +28,7 @@ if BACKEND == "jax":
     )
     KINDS = [NEW, SimpleNamespace(vma=frozenset({"data"}))]
 
+    @pytest.mark.every_backend
     @pytest.mark.parametrize("kind", KINDS)
     def test_shard_map_in_versions(monkeypatch, kind):
         # The type of 1 says that it varies along the axis, that of 0 does not.
@@ -47,6 +48,7 @@ if BACKEND == "jax":
         assert backend._vary((0, 0), {"data"}) == (0, 0)
         assert calls == 2 * [(0, ("data",))]
 
+    @pytest.mark.every_backend
     def test_before_types(monkeypatch):
         monkeypatch.delattr(jax, "typeof", raising=False)
         assert backend._varying(np.ones(2)) == set()

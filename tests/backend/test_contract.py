@@ -8,6 +8,7 @@ import pytest
 
 from keras_ln import backend
 
+pytestmark = pytest.mark.every_backend
 BACKEND = keras.backend.backend()
 
 

@@ -4,23 +4,12 @@ import pytest
 from peer_goldens import GOLDEN, check, part, read
 
 CASES = read(GOLDEN / "tensorflow_addons.npz") | read(GOLDEN / "haste.npz")
-IN_CI = ("lstm_masked",)
 
 
+@pytest.mark.parametrize("use_fused", [False, True])
 @pytest.mark.parametrize("case", CASES)
-def test_cell_loop(case):
-    check(case, CASES[case], use_fused=False)
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, marks=[] if case in IN_CI else pytest.mark.full)
-        for case in CASES
-    ],
-)
-def test_fused(case):
-    check(case, CASES[case], use_fused=True)
+def test_values_and_gradients(case, use_fused):
+    check(case, CASES[case], use_fused)
 
 
 @pytest.mark.parametrize("case", ["lstm", "simple_rnn", "haste"])

@@ -32,7 +32,7 @@ from docs.measured import (
     versions,
 )
 
-pytestmark = [pytest.mark.full, pytest.mark.compiled]
+pytestmark = pytest.mark.full
 
 
 # Result, what it ends with, decimals, what stands behind the kinds' names, and

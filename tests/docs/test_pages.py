@@ -13,7 +13,7 @@ from docs.measured import load
 import keras_ln
 from docs import pages
 
-pytestmark = [pytest.mark.full, pytest.mark.compiled]
+pytestmark = [pytest.mark.full, pytest.mark.on_tensorflow]
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -18,7 +18,7 @@ import tune
 from common import cli
 from two_devices import run_on_two_devices
 
-pytestmark = pytest.mark.on_tensorflow
+pytestmark = pytest.mark.every_backend
 
 # Of each script its first result, and how far the runs may be apart. On
 # TensorFlow every device draws noise of its own, of which two scripts have

@@ -3,11 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from journeys.twins import BACKEND, compare
-
-# XLA compiles for most of them.
-if BACKEND != "torch":
-    pytestmark = pytest.mark.full
+from journeys.twins import compare
 
 X = np.random.default_rng(0).normal(size=(3, 4, 2)).astype("float32")
 STATE = np.zeros((3, 3), "float32")

@@ -11,7 +11,7 @@ from keras.src.backend.common.masking import get_keras_mask
 
 import keras_ln
 
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.every_backend]
 
 RECURRENT = {
     "LNLSTM": (keras_ln.LNLSTM, keras.layers.LSTM),

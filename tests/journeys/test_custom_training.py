@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from journeys.twins import BACKEND, compare, sentences, to_numpy, waves
 
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.every_backend]
 
 
 def forecaster(layers, base=keras.Model):

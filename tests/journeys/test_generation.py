@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from journeys.twins import BACKEND, compare, same, to_numpy, waves
 
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.every_backend]
 
 
 def letters(layers):

@@ -2,13 +2,8 @@
 
 import keras
 import numpy as np
-import pytest
-from journeys.twins import BACKEND, compare, sentences, to_numpy
+from journeys.twins import compare, sentences, to_numpy
 from keras.src.backend.common.masking import get_keras_mask
-
-# XLA compiles for each layer in them.
-if BACKEND != "torch":
-    pytestmark = pytest.mark.full
 
 
 def from_the_masking_guide(layers):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from journeys.twins import BACKEND, compare, same, sentences, to_numpy
 
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.every_backend]
 
 
 def classifier(layers, **arguments):

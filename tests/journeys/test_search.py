@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from journeys.twins import compare, sentences
 
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.every_backend]
 
 
 def found(layers, folder, tuner):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from journeys.twins import compare, same, sentences, to_numpy
 
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.every_backend]
 
 
 def translation(layers, folder=None):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from journeys.twins import compare
 
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.every_backend]
 
 
 def frames(rows=12, steps=14, letters=4):

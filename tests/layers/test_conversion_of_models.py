@@ -136,6 +136,7 @@ def test_the_own_weights_of_models():
 
 if keras.backend.backend() == "tensorflow":  # On which words are looked up.
 
+    @pytest.mark.every_backend
     def test_vocabularies():
         import tensorflow as tf
 

@@ -103,7 +103,7 @@ def test_two_passes_survive_a_large_mean():
     np.testing.assert_allclose(to_numpy(variance), right, rtol=1e-4)
 
 
-@pytest.mark.compiled
+@pytest.mark.every_backend
 @pytest.mark.parametrize("masked", [False, True])
 def test_equal_elements_have_no_variance(masked):
     """XLA's sum of them, in sequence, is off by 300 roundings."""
@@ -149,7 +149,7 @@ def test_static_count():
 
 if BACKEND == "tensorflow":
 
-    @pytest.mark.compiled
+    @pytest.mark.every_backend
     @pytest.mark.parametrize("jit_compile", [False, True])
     @pytest.mark.parametrize("unbiased", [False, True])
     def test_unknown_sizes(jit_compile, unbiased):

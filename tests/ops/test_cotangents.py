@@ -10,7 +10,7 @@ from tolerances import FLOAT64
 
 import keras_ln
 
-pytestmark = pytest.mark.compiled
+pytestmark = pytest.mark.every_backend
 
 RNG = np.random.default_rng(9)
 X = RNG.normal(size=(B, T, D))

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from backend_gradients import BACKEND
 from descriptors import SEQUENCE_LAYERS, B, D, T, U
-from pairwise import full_but
 
 from keras_ln import ops
 
@@ -31,14 +30,6 @@ TOLERANCES = {
     "bfloat16": 1e-1,
 }
 BITS = list(TOLERANCES)
-GATES = {"LNSimpleRNN": 1, "LNGRU": 3}
-NAMES = {
-    "LNSimpleRNN": "ln_simple_rnn",
-    "LNGRU": "ln_gru",
-    "LNLSTM": "ln_lstm",
-    "BNLSTM": "bn_lstm",
-    "WNLSTM": "wn_lstm",
-}
 
 
 def few_bits(rng, shape):
@@ -82,8 +73,8 @@ def tensors_of(row, dtypes):
 def call(row, sequences, states, weights):
     """Last output, outputs and final states in a list."""
     options = {"learn": False} if row.batch_statistics else {}
-    op = getattr(ops, NAMES[row.name])
-    last, outputs, final, *_ = op(sequences, states, weights, **options)
+    found = row.function(sequences, states, weights, **options)
+    last, outputs, final, *_ = found
     return [last, outputs, *final]
 
 
@@ -119,18 +110,13 @@ def check_values(row, dtypes):
 
 
 @pytest.mark.parametrize("mix", MIXED)
-@pytest.mark.parametrize("row", full_but(["LNSimpleRNN"], SEQUENCE_LAYERS))
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_fused(row, mix):
     check_values(row, MIXED[mix])
 
 
 @pytest.mark.parametrize("mix", MIXED)
-@pytest.mark.parametrize(
-    "row",
-    # TensorFlow compiles nothing here.
-    full_but([], SEQUENCE_LAYERS) if BACKEND == "jax" else SEQUENCE_LAYERS,
-    ids=str,
-)
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_plain(row, mix):
     with ops.portable():
         check_values(row, MIXED[mix])
@@ -160,7 +146,7 @@ def gradients(function, tensors):
 
 
 @pytest.mark.parametrize("mix", ["vectors", "sequences", "three", "bfloat16"])
-@pytest.mark.parametrize("row", full_but(["LNSimpleRNN"], SEQUENCE_LAYERS))
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_gradients(row, mix):
     """In the dtypes of the arguments, and those of an all wide call."""
     rng = np.random.default_rng(7)

@@ -7,9 +7,8 @@ be larger by 1 / sqrt(epsilon), which is 316.
 import keras
 import numpy as np
 import pytest
-from backend_gradients import BACKEND, value_and_gradients
-from descriptors import BY_NAME, random_weight
-from pairwise import full_but
+from backend_gradients import value_and_gradients
+from descriptors import BY_NAME, NORMALIZED, random_weight
 from recurrence import MASKS, Problem, compare
 from reference import gradients
 
@@ -17,13 +16,6 @@ from keras_ln import backend, ops
 from keras_ln.ops.normalization.sites import is_flat
 
 B, T, D, U = 2, 3, 2, 4
-OPS = {
-    "LNSimpleRNN": ops.ln_simple_rnn,
-    "LNGRU": ops.ln_gru,
-    "LNLSTM": ops.ln_lstm,
-    "BNLSTM": ops.bn_lstm,
-}
-ROWS = [BY_NAME[name] for name in OPS]
 # Unit roundoffs.
 UNIT = {
     "bfloat16": 2.0**-9,
@@ -105,13 +97,9 @@ def oracle(row, arrays):
             row,
             dtype,
             id=f"{row}-{dtype}",
-            # XLA compiles each.
-            marks=[]
-            if BACKEND == "torch"
-            or (row.name == "LNLSTM" and dtype in ("float32", "bfloat16"))
-            else [pytest.mark.full],
+            marks=[pytest.mark.every_backend] * (row.name == "LNLSTM"),
         )
-        for row in ROWS
+        for row in NORMALIZED
         for dtype in UNIT
     ],
 )
@@ -128,7 +116,7 @@ def test_equal_numbers(row, dtype):
     options = {"learn": True} if row.batch_statistics else {}
     weights = {n: a for n, a in arrays.items() if n in row.weights}
     found = value_and_gradients(
-        Function(OPS[row.name], weights, dtype, **options),
+        Function(row.function, weights, dtype, **options),
         arrays["x"],
         cotangents,
         states=[arrays[f"state{k}"] for k in range(row.state_count)],
@@ -169,7 +157,7 @@ def zero_shifts(layer):
 @pytest.mark.parametrize(
     "use_fused, on_cpu", [(True, True), (True, False), (False, True)]
 )
-@pytest.mark.parametrize("row", full_but(["LNLSTM"], ROWS))
+@pytest.mark.parametrize("row", NORMALIZED, ids=str)
 def test_zeros(row, use_fused, on_cpu, monkeypatch):
     monkeypatch.setattr(backend, "on_cpu", lambda: on_cpu)
     problem = leading_zeros(row)
@@ -180,7 +168,7 @@ def test_zeros(row, use_fused, on_cpu, monkeypatch):
 
 
 @pytest.mark.parametrize("use_fused", [True, False])
-@pytest.mark.parametrize("row", full_but(["BNLSTM"], ROWS))
+@pytest.mark.parametrize("row", NORMALIZED, ids=str)
 def test_zeros_and_a_mask(row, use_fused):
     """A column has no variance where its rows that count have none."""
     problem = leading_zeros(row, mask=MASKS["middle"])

@@ -10,6 +10,7 @@ from recurrence import Problem
 import keras_ln
 from keras_ln import ops
 
+pytestmark = pytest.mark.every_backend
 # Central differences with a step of 1e-6: 1e-16 / 1e-6, and the third
 # derivative times 1e-12.
 DIFFERENCES = {"rtol": 1e-6, "atol": 1e-7}
@@ -73,17 +74,13 @@ if BACKEND == "tensorflow":
     }
 
     @pytest.mark.parametrize("way", WAYS)
-    @pytest.mark.parametrize(
-        "name", [*NAMES, pytest.param("LNLSTM", marks=pytest.mark.full)]
-    )
+    @pytest.mark.parametrize("name", NAMES)
     def test_forward_mode(name, way):
         layer = layer_of(name)
         x, direction = tf.constant(X), tf.constant(DIRECTION)
         check(WAYS[way](layer, x, direction), layer)
 
-    @pytest.mark.parametrize(
-        "name", [NAMES[0], pytest.param(NAMES[1], marks=pytest.mark.full)]
-    )
+    @pytest.mark.parametrize("name", NAMES)
     def test_forward_over_reverse(name):
         layer = layer_of(name)
 
@@ -114,7 +111,6 @@ if BACKEND == "tensorflow":
 
         check(derivative(), output, start, direction.numpy())
 
-    @pytest.mark.compiled
     def test_forward_mode_needs_a_length_in_a_graph():
         layer = layer_of("LNSimpleRNN")
         spec = tf.TensorSpec([None, None, D], tf.float64)

@@ -135,6 +135,7 @@ if BACKEND != "jax":  # Which does not tell.
         with tf.autodiff.ForwardAccumulator(x, x):
             return function(x)
 
+    @pytest.mark.every_backend
     @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
     def test_forward_mode(row, ran):
         layer, must = row.make(), row.make(use_fused=True)
@@ -155,6 +156,7 @@ if BACKEND != "jax":  # Which does not tell.
         assert ran == ["loop"]
         assert ops.implementation(layer)[0] == "fused"
 
+    @pytest.mark.every_backend
     def test_forward_mode_through_another_layer(ran):
         """TensorFlow follows tensors, torch whole programs."""
         layer, x = BY_NAME["LNGRU"].make(), np.ones((B, T, D), "float32")

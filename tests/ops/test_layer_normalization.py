@@ -111,7 +111,7 @@ def test_value_and_gradients_in_float64(shape, axis):
         )
 
 
-@pytest.mark.compiled
+@pytest.mark.every_backend
 @pytest.mark.parametrize("unknown_sizes", [False, True])
 def test_compiled_value_and_gradients(unknown_sizes):
     data = arrays((3, 4, 6), -1)
@@ -335,7 +335,7 @@ def test_nan_stays_in_its_row():
         np.testing.assert_allclose(value[others], right[others], **FLOAT64)
 
 
-@pytest.mark.compiled
+@pytest.mark.every_backend
 def test_residuals_hold_nothing_else_of_the_size_of_x():
     data = arrays((7, 11), -1)
     x, gamma, beta = (
@@ -382,6 +382,7 @@ def second_derivatives(x, direction, cotangent):
     return torch.autograd.grad(first, x, direction)[0]
 
 
+@pytest.mark.every_backend
 def test_second_derivative():
     rng = np.random.default_rng(5)
     x, direction, cotangent = rng.normal(size=(3, 2, 5))

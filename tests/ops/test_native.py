@@ -26,7 +26,7 @@ from keras_ln.ops.recurrence import choice
 LAYERS = ["LNSimpleRNN", "LNGRU", "LNLSTM", "WNLSTM"]
 x = np.ones((2, 4, 3), "float32")
 
-pytestmark = [pytest.mark.kernels, pytest.mark.compiled]
+pytestmark = [pytest.mark.kernels, pytest.mark.every_backend]
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from backend_gradients import BACKEND
 import keras_ln
 from keras_ln._keras import of_session
 
-pytestmark = [pytest.mark.kernels, pytest.mark.compiled]
+pytestmark = [pytest.mark.kernels, pytest.mark.every_backend]
 
 if BACKEND == "torch":
     import torch

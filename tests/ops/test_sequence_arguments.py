@@ -3,15 +3,31 @@
 import keras
 import numpy as np
 import pytest
+from descriptors import SEQUENCE_LAYERS, B, D, T, random_weight
 from tolerances import FLOAT32_VALUES
 
 from keras_ln import ops
 
-EVERY_OP = pytest.mark.parametrize(
-    "op",
-    [ops.ln_simple_rnn, ops.ln_gru, ops.ln_lstm, ops.bn_lstm, ops.wn_lstm],
-    ids=lambda op: op.__name__,
-)
+EVERY_OP = pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+
+
+def call(row, arguments, **options):
+    """The row's function, with all that it needs; the last output alone."""
+    if row.batch_statistics:
+        options = {"learn": False, **options}
+    return row.function(**arguments, **options)[0]
+
+
+def arguments_of(row):
+    rng = np.random.default_rng(1)
+    return {
+        "sequences": rng.normal(size=(B, T, D)).astype("float32"),
+        "initial_states": None,
+        "weights": {
+            name: random_weight(name, shape, rng).astype("float32")
+            for name, shape in row.weights.items()
+        },
+    }
 
 
 def numbers(tensors):
@@ -182,47 +198,35 @@ def test_wrong_weights_of_other_ops(op, weights, options, message):
 
 @pytest.mark.parametrize("name", ["kernel", "recurrent_kernel"])
 @EVERY_OP
-def test_kernels_are_matrices(op, name):
-    arguments = lstm_arguments()
-    options = add_own(op, arguments)
+def test_kernels_are_matrices(row, name):
+    arguments = arguments_of(row)
     arguments["weights"][name] = keras.ops.ones(())
     message = (
         rf"`weights` must hold {name} of shape \(inputs, columns.*shape \(\)\."
     )
     with pytest.raises(ValueError, match=message):
-        op(**arguments, **options)
+        call(row, arguments)
 
 
 @EVERY_OP
-def test_an_argument_that_is_not_there(op):
-    arguments = lstm_arguments()
-    other = "step" if op is ops.bn_lstm else "first_step"
-    message = rf"ops\.{op.__name__} has no argument `{other}`.*: {other}=1"
+def test_an_argument_that_is_not_there(row):
+    other = "step" if row.batch_statistics else "first_step"
+    message = rf"ops\.{row.op} has no argument `{other}`.*: {other}=1"
     with pytest.raises(TypeError, match=message):
-        op(**arguments, **add_own(op, arguments), **{other: 1})
+        call(row, arguments_of(row), **{other: 1})
     with pytest.raises(TypeError, match="`go_backward`. Did you mean `go_back"):
-        op(**arguments, **add_own(op, arguments), go_backward=True)
+        call(row, arguments_of(row), go_backward=True)
 
 
 @EVERY_OP
-def test_weights_as_nested_lists(op):
-    arguments = lstm_arguments()
-    if op in (ops.ln_simple_rnn, ops.ln_gru):
-        gates = 1 if op is ops.ln_simple_rnn else 3
-        arguments["initial_states"] = arguments["initial_states"][:1]
-        arguments["weights"] = {
-            name: kernel[:, : 4 * gates]
-            for name, kernel in arguments["weights"].items()
-        }
-    options = add_own(op, arguments)
-    right = numbers(op(**arguments, **options)[:2])
+def test_weights_as_nested_lists(row):
+    arguments = arguments_of(row)
+    right = numbers(call(row, arguments))
     arguments["weights"] = {
-        name: np.asarray(weight).tolist()
-        for name, weight in arguments["weights"].items()
+        name: weight.tolist() for name, weight in arguments["weights"].items()
     }
-    found = numbers(op(**arguments, **options)[:2])
-    for a, b in zip(found, right, strict=True):
-        np.testing.assert_allclose(a, b, **FLOAT32_VALUES)
+    found = numbers(call(row, arguments))
+    np.testing.assert_allclose(found, right, **FLOAT32_VALUES)
 
 
 def test_directions_of_whole_numbers():

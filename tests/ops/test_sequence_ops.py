@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 from backend_gradients import BACKEND
-from descriptors import BY_NAME, SEQUENCE_LAYERS
+from descriptors import BY_NAME, SEQUENCE_LAYERS, STEPWISE
 from recurrence import Problem
 from tolerances import FLOAT64
 
@@ -18,21 +18,6 @@ from keras_ln.ops.recurrence import fused
 
 # Whether a framework tells that there is something to differentiate.
 TELLS = BACKEND != "tensorflow"
-OPS = {
-    "LNSimpleRNN": ops.ln_simple_rnn,
-    "LNGRU": ops.ln_gru,
-    "LNLSTM": ops.ln_lstm,
-    "BNLSTM": ops.bn_lstm,
-    "WNLSTM": ops.wn_lstm,
-}
-
-
-STEPS = {
-    "LNSimpleRNN": ops.ln_simple_rnn_step,
-    "LNGRU": ops.ln_gru_step,
-    "LNLSTM": ops.ln_lstm_step,
-    "WNLSTM": ops.wn_lstm_step,
-}
 
 
 def weights_of(layer):
@@ -43,7 +28,7 @@ def call(row, x, states, weights, **options):
     weights = {n: w for n, w in weights.items() if n != "seed_generator_state"}
     if row.batch_statistics:
         options.setdefault("learn", False)
-    return OPS[row.name](x, states, weights, **options)
+    return row.function(x, states, weights, **options)
 
 
 def numbers(tensors):
@@ -54,8 +39,9 @@ def numbers(tensors):
 
 
 def test_every_sequence_layer_has_an_op():
-    assert {row.name for row in SEQUENCE_LAYERS} == set(OPS)
-    assert {op.__name__ for op in OPS.values()} <= set(ops.__all__)
+    functions = {n for n in ops.__all__ if f"{n}_step" in ops.__all__}
+    assert functions == {row.op for row in STEPWISE}
+    assert {row.op for row in SEQUENCE_LAYERS} <= {*ops.__all__}
 
 
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
@@ -74,10 +60,10 @@ def test_function_equals_oracle(row):
 
 
 @pytest.mark.parametrize("kind", [list, tuple])
-@pytest.mark.parametrize("name", STEPS)
-def test_steps_are_the_sequence(name, kind):
+@pytest.mark.parametrize("row", STEPWISE, ids=str)
+def test_steps_are_the_sequence(row, kind):
     """With dropout masks and zoneout; states keep their structure."""
-    problem = Problem(BY_NAME[name], {}, given_states=True)
+    problem = Problem(row, {}, given_states=True)
     weights = weights_of(problem.layer())
     rng = np.random.default_rng(0)
     (batch, steps, features), units = (
@@ -90,11 +76,11 @@ def test_steps_are_the_sequence(name, kind):
     }
     choices = rng.random((batch, steps, units)) < 0.4
     states = kind(problem.states)
-    _, outputs, final = OPS[name](
+    _, outputs, final = row.function(
         problem.x, states, weights, zoneout=choices, **masks
     )
     for t in range(steps):
-        h, states = STEPS[name](
+        h, states = getattr(ops, f"{row.op}_step")(
             problem.x[:, t], states, weights, zoneout=choices[:, t], **masks
         )
         np.testing.assert_allclose(
@@ -120,6 +106,7 @@ def test_what_a_step_refuses():
 
 if BACKEND == "jax":
 
+    @pytest.mark.every_backend
     def test_steps_in_a_scan():
         """Values and gradients are those of the sequence."""
         import jax
@@ -238,7 +225,7 @@ def loops_of_a_gradient(layer, x, training, monkeypatch):
     return len(calls)
 
 
-@pytest.mark.compiled
+@pytest.mark.every_backend
 @pytest.mark.parametrize("name", ["LNGRU", "BNLSTM"])
 @pytest.mark.usefixtures("without_kernels")
 def test_a_gradient_runs_the_sequence_once(name, monkeypatch):
@@ -258,7 +245,7 @@ def test_a_gradient_runs_the_sequence_once(name, monkeypatch):
 
 if BACKEND != "torch":
 
-    @pytest.mark.compiled
+    @pytest.mark.every_backend
     @pytest.mark.usefixtures("without_kernels")
     def test_repeated_shapes_compile_once():
         traces = []

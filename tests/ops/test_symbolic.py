@@ -8,26 +8,20 @@ import types
 import keras
 import numpy as np
 import pytest
-from descriptors import BY_NAME, B, D, T, U, random_weight
+from descriptors import SEQUENCE_LAYERS, B, D, T, U, random_weight
 from tolerances import SAME_PROGRAM
 
 import keras_ln
 from keras_ln import ops
 
-SEQUENCE_OPS = {
-    "ln_lstm": "LNLSTM",
-    "ln_gru": "LNGRU",
-    "ln_simple_rnn": "LNSimpleRNN",
-    "bn_lstm": "BNLSTM",
-    "wn_lstm": "WNLSTM",
-}
+SEQUENCE_OPS = {row.op: row for row in SEQUENCE_LAYERS}
 
 
 def random_weights(name):
     rng = np.random.default_rng(2)
     return {
         weight: random_weight(weight, shape, rng).astype("float32")
-        for weight, shape in BY_NAME[SEQUENCE_OPS[name]].weights.items()
+        for weight, shape in SEQUENCE_OPS[name].weights.items()
     }
 
 
@@ -54,7 +48,7 @@ def test_every_function_is_tried():
 
 
 # JAX has unknown sizes in compiled programs alone.
-@pytest.mark.compiled
+@pytest.mark.every_backend
 @pytest.mark.parametrize("steps", [T, None])
 @pytest.mark.parametrize("name", SEQUENCE_OPS)
 def test_sequence_ops(name, steps):

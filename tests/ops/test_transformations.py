@@ -14,7 +14,7 @@ from tolerances import FLOAT64
 
 import keras_ln
 
-pytestmark = pytest.mark.compiled
+pytestmark = pytest.mark.every_backend
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(B, T, D))
@@ -57,7 +57,6 @@ if BACKEND == "torch":
     import torch
     from torch.func import grad, jacrev, vmap
 
-    SLOW = pytest.mark.full
     LAYERS = ["LayerNormalization", *map(str, SEQUENCE_LAYERS)]
 
     @pytest.mark.parametrize("name", LAYERS)
@@ -119,8 +118,9 @@ if BACKEND == "torch":
             ("LayerNormalization", None, "eager"),
             ("LayerNormalization", None, "aot_eager"),
             ("LNSimpleRNN", "left", "eager"),
-            pytest.param("LNLSTM", "left", "aot_eager", marks=SLOW),
-            pytest.param("BNLSTM", None, "eager", marks=SLOW),
+            # The compiler writes out every step.
+            pytest.param("LNLSTM", "left", "aot_eager", marks=pytest.mark.full),
+            pytest.param("BNLSTM", None, "eager", marks=pytest.mark.full),
         ],
     )
     # Of Keras' own caches (3.15), which the compiler ignores.

@@ -10,15 +10,10 @@ import dataclasses
 import re
 from collections.abc import Callable
 
-import keras
 import pytest
 from peers import keras_cases
 
 import keras_ln
-
-# XLA compiles for each of them, and what they test stands above the backend.
-if keras.backend.backend() != "torch":
-    pytestmark = pytest.mark.full
 
 WITHOUT_NORM = {
     "LSTM": keras_cases.LSTM,

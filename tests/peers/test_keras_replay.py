@@ -15,10 +15,6 @@ from tolerances import FLOAT32_VALUES
 
 import keras_ln
 
-# XLA compiles for each of them, and what they test stands above the backend.
-if keras.backend.backend() != "torch":
-    pytestmark = pytest.mark.full
-
 SEEDED = {
     "kernel_initializer": keras.initializers.GlorotUniform(seed=1),
     "recurrent_initializer": keras.initializers.Orthogonal(seed=2),

@@ -7,21 +7,14 @@ them all.
 import keras
 import numpy as np
 import pytest
-from backend_gradients import BACKEND, value_and_gradients
-from descriptors import BY_NAME, LAYERS, randomize
+from backend_gradients import value_and_gradients
+from descriptors import BY_NAME, LAYERS, SEQUENCE_LAYERS, randomize
 
 import keras_ln
 
 B, T, D, U = 4, 5, 6, 8
 BAD_ROW, BAD_STEP = 1, 2
 
-# Of the layers that normalise what they are fed, by its own statistics.
-NORMALIZE_INPUT = (
-    "LayerNormalization",
-    "LNSimpleRNN",
-    "LNGRU",
-    "LNLSTM",
-)
 # The others wait for the slow suite: XLA compiles each.
 FIRST = {
     ("LayerNormalization", False),
@@ -61,7 +54,8 @@ def make(row):
 
 
 def normalizes(row, training):
-    return row.name in NORMALIZE_INPUT or (row.batch_statistics and training)
+    """Whether the statistics are those of the inputs."""
+    return row.normalizes and (training or not row.batch_statistics)
 
 
 def spoilt(x, value):
@@ -185,17 +179,9 @@ ZERO_STEPS = {
     "LNGRU": 0.5**2 / 3**0.5 + 0.5,
     "LNSimpleRNN": 1.0,
 }
-# JAX compiles the loop for each length.
-SLOW = set(ZERO_STEPS) - ({"LNLSTM"} if BACKEND != "jax" else set())
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else [])
-        for n in ZERO_STEPS
-    ],
-)
+@pytest.mark.parametrize("name", ZERO_STEPS)
 def test_zeros_from_a_state_of_zero_keep_the_gradient(name):
     rows = 16
     ct = [np.random.default_rng(3).normal(size=(rows, 32))]
@@ -213,11 +199,8 @@ def test_zeros_from_a_state_of_zero_keep_the_gradient(name):
     assert 1 / 1.2 < growth / ZERO_STEPS[name] < 1.2
 
 
-SEQUENCES = [row for row in LAYERS if row.is_recurrent]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("row", SEQUENCES, ids=str)
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_ten_thousand_steps(row):
     steps = 10_000
     arguments = {"max_steps": steps} if row.batch_statistics else {}

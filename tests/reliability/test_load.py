@@ -13,7 +13,7 @@ from tolerances import FLOAT64
 import keras_ln
 from benchmarks import long_training
 
-pytestmark = pytest.mark.compiled
+pytestmark = pytest.mark.every_backend
 
 THREADS = 8
 

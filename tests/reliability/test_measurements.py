@@ -8,8 +8,6 @@ import pytest
 
 from benchmarks import harness, long_training, precision
 
-pytestmark = pytest.mark.compiled
-
 
 @pytest.fixture(autouse=True)
 def same_environment(monkeypatch):

@@ -122,7 +122,7 @@ def test_inference_and_frozen_layers_record_nothing():
         np.testing.assert_array_equal(value, right)
 
 
-@pytest.mark.compiled
+@pytest.mark.every_backend
 @pytest.mark.parametrize("jit_compile", [False, True, "auto", "eager"])
 def test_fit_records_the_same_in_every_mode(jit_compile):
     x = example(8, 4).astype("float32")
@@ -279,7 +279,7 @@ def test_unbiased_refuses_a_batch_of_one():
     assert np.isfinite(to_numpy(layer(x, training=False))).all()
 
 
-@pytest.mark.compiled
+@pytest.mark.every_backend
 def test_unbiased_of_one_is_nan_where_the_graph_cannot_know():
     layer = randomized(BatchNormalization(unbiased=True), (None, 5, 3))
     before = [np.array(v) for v in moving(layer)]

@@ -179,7 +179,7 @@ def test_gradients(masked, sequence_wise):
         )
 
 
-@pytest.mark.compiled
+@pytest.mark.every_backend
 @pytest.mark.parametrize("mode", ["eager", "graph", "compiled"])
 def test_fit_records_the_same_in_every_mode(mode):
     layer = randomized(momentum=0.5, dtype="float32", max_steps=3)
@@ -332,7 +332,7 @@ def test_wrong_inputs():
                 layer(x, training=training, mask=np.ones(shape, bool))
 
 
-@pytest.mark.compiled
+@pytest.mark.every_backend
 def test_unknown_lengths_where_everything_is_float64():
     """Keras then counts in int64, and TensorFlow's shapes stay int32."""
     keras.config.set_floatx("float64")

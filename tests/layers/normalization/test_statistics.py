@@ -145,6 +145,7 @@ if BACKEND == "torch":
     DATASETS["DataLoader"] = (torch_loader, {})
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize("kind", DATASETS)
 def test_every_kind_of_data(kind):
     model, layer = simple()
@@ -397,7 +398,7 @@ def test_an_exception_leaves_everything_as_it_was(where):
     np.testing.assert_allclose(y, expected, **FLOAT32_VALUES)
 
 
-@pytest.mark.compiled
+@pytest.mark.every_backend
 @pytest.mark.parametrize("mode", ["eager", "graph", "compiled", "several"])
 def test_a_compiled_model_goes_on_as_before(mode):
     model, layer = simple()

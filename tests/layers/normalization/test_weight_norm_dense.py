@@ -85,7 +85,7 @@ class Subclassed(keras.Model):
         return self.dense(x)
 
 
-@pytest.mark.compiled
+@pytest.mark.every_backend
 def test_g_starts_right_when_fit_builds_the_layer():
     model = Subclassed()
     model.compile(keras.optimizers.SGD(0.0), "mse")

@@ -17,7 +17,6 @@ import keras_ln
 from keras_ln import WeightNormalization
 
 layers = keras.layers
-full = pytest.mark.full
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,15 +114,6 @@ KINDS = {
 # The loops of Keras on JAX with 64 bits run SimpleRNN in float32 alone, and GRU
 # in float64 alone.
 DTYPES = dict.fromkeys(KINDS, "float64") | {"SimpleRNN": "float32"}
-# Beside kinds like them that are quick.
-FULL = (
-    *("Conv3D", "Conv2DTranspose", "Conv3DTranspose", "DepthwiseConv1D"),
-    *("SeparableConv2D", "EinsumDense of each step", "GRU", "SimpleRNN"),
-    *("ConvLSTM1D",),
-)
-NAMES = [
-    pytest.param(name, marks=full) if name in FULL else name for name in KINDS
-]
 
 
 def to_numpy(x):
@@ -194,7 +184,7 @@ def tolerance(dtype):
     return FLOAT64 if dtype == "float64" else {"rtol": 1e-4, "atol": 1e-5}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", KINDS)
 def test_values_and_gradients(name):
     kind = KINDS[name]
     dtype = DTYPES[name]
@@ -267,7 +257,7 @@ def test_gradients_of_a_convolution_to_the_last_digit():
         )
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", KINDS)
 def test_wrapping_changes_no_function_and_removing_neither(name):
     kind = KINDS[name]
     x = example(kind.shape, dtype=DTYPES[name])

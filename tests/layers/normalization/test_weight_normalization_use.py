@@ -45,7 +45,7 @@ def train(model, x, y, **options):
     return history.history["loss"]
 
 
-@pytest.mark.compiled
+@pytest.mark.every_backend
 def test_fit_is_that_of_weight_norm_dense_and_of_wnlstm():
     """The same losses and the same weights, by name."""
     x, y = example(8, T, D), example(8, 1, seed=2)
@@ -90,7 +90,7 @@ class Around(keras.Model):
         return self.normalized(x)
 
 
-@pytest.mark.compiled
+@pytest.mark.every_backend
 def test_g_starts_right_when_fit_builds_it_around_a_trained_layer():
     x = example(6, D)
     dense = layers.Dense(U)
@@ -139,7 +139,7 @@ class Counting(layers.Dense):
         return y
 
 
-@pytest.mark.compiled
+@pytest.mark.every_backend
 def test_losses_random_numbers_and_statistics_of_the_layer_pass_through():
     x, y = example(8, D), example(8, U, seed=2)
     found = []
@@ -221,7 +221,7 @@ def test_after_an_error_the_kernel_is_v_again():
     np.testing.assert_array_equal(to_numpy(other.kernel), v)
 
 
-@pytest.mark.compiled
+@pytest.mark.every_backend
 def test_eight_threads_see_what_one_sees():
     """A thread's kernels are its own: some call the layer inside."""
     layer = WeightNormalization(layers.Dense(U))

@@ -23,46 +23,13 @@ COMMON = {
     "on_cpu": (True, False),
 }
 STARTS = {"reset": tuple(RESETS), "given_resets": (True, False)}
-LSTM_SITES = (
-    ("kernel", "recurrent", "state"),
-    ("kernel",),
-    ("recurrent",),
-    ("state",),
-    (),
-)
-OWN = {
-    "LNSimpleRNN": {"use_bias": (False, True), **STARTS},
-    "LNGRU": {
-        **STARTS,
-        "groups": ("paper", "gate", "all"),
-        "use_bias": (False, True),
-        "center": (True, False),
-        "normalize": (("kernel", "recurrent"), ("kernel",), ("recurrent",), ()),
-    },
-    "LNLSTM": {
-        **STARTS,
-        "use_bias": (True, False),
-        "center": (True, False),
-        "normalize": (*LSTM_SITES, ("sum", "state"), ("sum",)),
-        "groups": ("paper", "gate"),
-    },
-    "BNLSTM": {
-        "training": (True, False),
-        "use_bias": (True, False),
-        "normalize": LSTM_SITES,
-    },
-    "WNLSTM": {"use_bias": (True, False), **STARTS},
-}
 CASES = [
-    # Compiling takes most of the time: every fourth case does.
-    {"name": name, **case, "compiled": k % 4 == 0}
-    for name, own in OWN.items()
-    for k, case in enumerate(pairwise({**COMMON, **own}))
+    {"name": row.name, **case}
+    for row in SEQUENCE_LAYERS
+    for case in pairwise(
+        COMMON | row.options | ({} if row.batch_statistics else STARTS)
+    )
 ]
-
-
-def test_every_layer_is_compared():
-    assert set(OWN) == {row.name for row in SEQUENCE_LAYERS}
 
 
 @pytest.mark.parametrize("case", parameters(CASES))
@@ -78,7 +45,7 @@ def test_values_and_gradients(case, monkeypatch):
         given_resets=case.get("given_resets", False),
         training=case.get("training", False),
     )
-    problem.check(compiled=case["compiled"])
+    problem.check(compiled=True)
 
 
 @pytest.mark.parametrize("use_fused", [False, "auto"])

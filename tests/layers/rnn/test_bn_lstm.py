@@ -280,7 +280,7 @@ def test_one_row_is_too_few_where_there_are_statistics(normalize, use_fused):
     assert len(ours) == len(normalize)
 
 
-@pytest.mark.compiled
+@pytest.mark.every_backend
 def test_statistics_through_fit():
     """Assigned once per batch, in graph mode too."""
     layer = randomize_built(keras_ln.BNLSTM(U, max_steps=T, momentum=0.5))

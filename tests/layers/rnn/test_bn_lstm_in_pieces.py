@@ -123,7 +123,7 @@ def test_first_step_of_the_function():
         np.testing.assert_allclose(to_numpy(found), expected, **FLOAT64)
 
 
-@pytest.mark.compiled
+@pytest.mark.every_backend
 def test_a_tensor_as_first_step_traces_once():
     problem = Problem(BNLSTM, {}, given_states=True)
     layer = problem.layer()
@@ -148,7 +148,7 @@ def test_a_tensor_as_first_step_traces_once():
 
 if BACKEND == "tensorflow":
 
-    @pytest.mark.compiled
+    @pytest.mark.every_backend
     def test_stateful_in_a_compiled_function():
         """JAX's functions keep no states, those of Keras' layers neither."""
         import tensorflow as tf

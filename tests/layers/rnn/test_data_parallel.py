@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 from backend_gradients import BACKEND
 
 COMMON = """
@@ -60,6 +61,7 @@ np.savez(sys.argv[1], *one, *two)
 
 if BACKEND in PROGRAMS:
 
+    @pytest.mark.every_backend
     def test_two_devices_train_like_one(tmp_path):
         subprocess.run(
             [

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from backend_gradients import forward
 from descriptors import BY_NAME, SEQUENCE_LAYERS
-from pairwise import full_but
+from pairwise import one_everywhere
 from recurrence import MASKS, Problem, compare
 
 RATE = 0.4
@@ -87,8 +87,7 @@ def test_rate_of_dropping():
     assert abs(share - RATE) < 0.13
 
 
-@pytest.mark.compiled
-@pytest.mark.parametrize("row", full_but(["LNLSTM", "BNLSTM"], SEQUENCE_LAYERS))
+@pytest.mark.parametrize("row", one_everywhere(SEQUENCE_LAYERS, "LNLSTM"))
 def test_compiled_calls_draw_anew(row):
     """A mask must not be frozen into the compiled function."""
     problem = Problem(row, {"recurrent_dropout": RATE}, given_states=True)

@@ -3,9 +3,9 @@
 import keras
 import numpy as np
 import pytest
-from backend_gradients import BACKEND, value_and_gradients
+from backend_gradients import value_and_gradients
 from descriptors import SEQUENCE_LAYERS, T
-from pairwise import full_but, pairwise, parameters
+from pairwise import case_id, one_everywhere, pairwise
 from recurrence import MASKS, Problem, arguments_of, same
 
 import keras_ln
@@ -25,7 +25,7 @@ FACTORS = {
 CASES = pairwise(FACTORS)
 
 
-@pytest.mark.parametrize("case", parameters(CASES))
+@pytest.mark.parametrize("case", CASES, ids=case_id)
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_fused_equals_cell_loop(row, case, monkeypatch):
     monkeypatch.setattr(backend, "on_cpu", lambda: case["on_cpu"])
@@ -45,10 +45,7 @@ def test_fused_equals_cell_loop(row, case, monkeypatch):
         np.testing.assert_allclose(a.numpy(), b.numpy(), err_msg=a.name)
 
 
-@pytest.mark.compiled
-@pytest.mark.parametrize(
-    "row", full_but(["LNLSTM", "BNLSTM"], SEQUENCE_LAYERS), ids=str
-)
+@pytest.mark.parametrize("row", one_everywhere(SEQUENCE_LAYERS, "BNLSTM"))
 def test_fused_with_unknown_sizes(row):
     arguments = {"return_sequences": True, "return_state": True}
     problem = Problem(
@@ -59,22 +56,8 @@ def test_fused_with_unknown_sizes(row):
     same(result, problem.run(problem.layer(use_fused=False)))
 
 
-@pytest.mark.parametrize(
-    ("row", "dtype"),
-    [
-        pytest.param(
-            row,
-            dtype,
-            id=f"{row}-{dtype}",
-            # JAX takes a quarter of a minute for each.
-            marks=[pytest.mark.full]
-            if BACKEND == "jax" and row.name != "LNLSTM"
-            else [],
-        )
-        for row in SEQUENCE_LAYERS
-        for dtype in ("bfloat16", "float16")
-    ],
-)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_in_low_precision(row, dtype):
     """Fused and loop round to the compute dtype, at different places.
 
@@ -108,11 +91,7 @@ def test_in_low_precision(row, dtype):
             assert error <= 20 * unit * np.linalg.norm(right), name
 
 
-@pytest.mark.parametrize(
-    # The others differ in nothing that only many steps would show.
-    "row",
-    full_but([] if BACKEND == "jax" else ["LNLSTM"], SEQUENCE_LAYERS),
-)
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_training_stays_together(row):
     """32 steps of gradient descent, with dropout, from the same seed."""
     arguments = {"recurrent_dropout": 0.2, "seed": 3}

@@ -14,7 +14,7 @@ from descriptors import (
     named_weights,
     randomize,
 )
-from pairwise import full_but
+from pairwise import one_everywhere
 from recurrence import MASKS, Problem, same
 from tolerances import FLOAT64
 
@@ -130,13 +130,8 @@ def test_time_distributed(row):
         np.testing.assert_allclose(y[:, k], expected, **FLOAT64)
 
 
-@pytest.mark.compiled
-@pytest.mark.parametrize(
-    "row, use_fused",
-    full_but(["LNLSTM", "BNLSTM"], [(row, "auto") for row in SEQUENCE_LAYERS])
-    + full_but(["LNLSTM"], [(row, False) for row in SEQUENCE_LAYERS]),
-    ids=str,
-)
+@pytest.mark.parametrize("use_fused", ["auto", False])
+@pytest.mark.parametrize("row", one_everywhere(SEQUENCE_LAYERS, "LNLSTM"))
 def test_unknown_sizes(row, use_fused):
     """A model of unknown batch and length takes any; so do gradients."""
     problem = Problem(
@@ -192,9 +187,7 @@ def test_initial_state_in_a_model(row):
     assert abs(to_numpy(model(x)) - alone).max() > 1e-3
 
 
-@pytest.mark.parametrize(
-    "row", full_but(["LNGRU"], [(row,) for row in SEQUENCE_LAYERS]), ids=str
-)
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_an_initial_state_of_one_row_serves_all(row):
     """As one that is learnt; its gradient is the sum over the rows."""
     problem = Problem(row, {"return_sequences": True}, given_states=True)

@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 from backend_gradients import BACKEND
 from descriptors import SEQUENCE_LAYERS, D
+from pairwise import one_everywhere
 
 from keras_ln.ops.recurrence import fused
-
-pytestmark = pytest.mark.compiled
 
 if BACKEND == "tensorflow":
     import tensorflow as tf
@@ -29,6 +28,7 @@ if BACKEND == "tensorflow":
         )
         return sum(f.attr["_XlaMustCompile"].b for f in graph.library.function)
 
+    @pytest.mark.every_backend
     @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
     @pytest.mark.usefixtures("without_kernels")
     def test_only_a_known_length_is_compiled_for(row, monkeypatch):
@@ -51,8 +51,7 @@ if BACKEND == "tensorflow":
         fused._operation.cache_clear()
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+@pytest.mark.parametrize("row", one_everywhere(SEQUENCE_LAYERS, "LNLSTM"))
 def test_fit_over_many_lengths(row):
     """As with the cell loop, in float64.
 

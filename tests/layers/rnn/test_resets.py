@@ -7,6 +7,7 @@ from backend_gradients import BACKEND, value_and_gradients
 from descriptors import BY_NAME, SEQUENCE_LAYERS, randomize
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pairwise import one_everywhere
 from recurrence import MASKS, RESETS, Problem
 from tolerances import FLOAT32, FLOAT64
 
@@ -91,7 +92,7 @@ def test_zoneout_and_dropout(row, use_fused):
     )
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
+@pytest.mark.parametrize("row", one_everywhere(ROWS, "LNLSTM"))
 def test_unknown_sizes_and_single_precision(row):
     problem = Problem(
         row,
@@ -138,6 +139,7 @@ def test_no_gradient_passes_a_reset():
 
 if BACKEND == "jax":
 
+    @pytest.mark.every_backend
     def test_vmap():
         import jax
 
@@ -162,6 +164,7 @@ if BACKEND == "jax":
 
 if BACKEND == "tensorflow":
 
+    @pytest.mark.every_backend
     def test_saved_model(tmp_path):
         import tensorflow as tf
 

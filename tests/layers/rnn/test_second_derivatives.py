@@ -7,27 +7,21 @@ import pytest
 from backend_gradients import BACKEND
 from descriptors import BY_NAME, SEQUENCE_LAYERS
 from gradient_penalty import TOLERANCE, gradient_penalty
-from pairwise import full_but
+from pairwise import one_everywhere
 from recurrence import MASKS, RESETS, Problem
 
 from keras_ln import backend
 
-pytestmark = pytest.mark.compiled
-
 
 @pytest.mark.parametrize(
-    "mask", [pytest.param("none", marks=pytest.mark.full), "middle"]
+    "row", one_everywhere(SEQUENCE_LAYERS, "LNLSTM", "BNLSTM")
 )
-@pytest.mark.parametrize(
-    # JAX takes up to ten seconds for each, TensorFlow five.
-    "row",
-    full_but(["LNLSTM", "BNLSTM"], SEQUENCE_LAYERS),
-    ids=str,
-)
-def test_gradient_of_a_gradient(row, mask):
+def test_gradient_of_a_gradient(row):
     problem = Problem(row, {"return_sequences": True})
     fused, loop = (
-        gradient_penalty(problem.layer(use_fused=use), problem.x, MASKS[mask])
+        gradient_penalty(
+            problem.layer(use_fused=use), problem.x, MASKS["middle"]
+        )
         for use in (True, False)
     )
     assert abs(loop[0]).max() > 1e-3
@@ -48,22 +42,8 @@ def test_resets():
         np.testing.assert_allclose(found, expected, **TOLERANCE)
 
 
-@pytest.mark.parametrize(
-    "row, on_cpu",
-    [
-        pytest.param(
-            row,
-            on_cpu,
-            # Each is compiled twice.
-            marks=[]
-            if BACKEND == "torch" or (row.name == "LNLSTM" and not on_cpu)
-            else [pytest.mark.full],
-        )
-        for row in SEQUENCE_LAYERS
-        for on_cpu in (True, False)
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("on_cpu", [True, False])
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_where_rows_have_no_variance(row, on_cpu, monkeypatch):
     """Steps of zeros, from a state of zero."""
     monkeypatch.setattr(backend, "on_cpu", lambda: on_cpu)
@@ -79,6 +59,7 @@ def test_where_rows_have_no_variance(row, on_cpu, monkeypatch):
 
 if BACKEND == "tensorflow":
 
+    @pytest.mark.every_backend
     def test_persistent_tape():
         import tensorflow as tf
 
@@ -93,9 +74,7 @@ if BACKEND == "tensorflow":
         np.testing.assert_allclose(2.0 * first, second, rtol=1e-14)
         assert abs(first.numpy()).max() > 1e-3
 
-    @pytest.mark.parametrize(
-        "row", full_but(["LNLSTM"], SEQUENCE_LAYERS), ids=str
-    )
+    @pytest.mark.parametrize("row", one_everywhere(SEQUENCE_LAYERS, "LNLSTM"))
     def test_by_xla_and_without_it_after_one_another(row):
         """TensorFlow hands traces on, with the gradients made of them."""
         import tensorflow as tf

@@ -10,6 +10,7 @@ from descriptors import (
     D,
     T,
 )
+from pairwise import one_everywhere
 from recurrence import MASKS, Problem, same
 from tolerances import FLOAT64
 
@@ -87,8 +88,7 @@ def test_unroll(row, mask):
     same(problem.run(unrolled), problem.run(problem.layer()))
 
 
-@pytest.mark.compiled
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+@pytest.mark.parametrize("row", one_everywhere(SEQUENCE_LAYERS, "LNLSTM"))
 def test_unroll_needs_the_length(row):
     problem = Problem(row, {"unroll": True})
     options = {"compiled": True, "unknown_sizes": True}

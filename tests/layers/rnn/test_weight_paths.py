@@ -35,13 +35,7 @@ def test_the_cell_has_a_fixed_name(row):
     model = model_of(row)
     (layer,) = model.layers
     # What Keras calls the first cell of a process, and so did version 0.1.
-    expected = {
-        "LNSimpleRNN": "ln_simple_rnn_cell",
-        "LNGRU": "lngru_cell",
-        "LNLSTM": "lnlstm_cell",
-        "BNLSTM": "bnlstm_cell",
-        "WNLSTM": "wnlstm_cell",
-    }[row.name]
+    expected = row.cell_name
     assert layer.cell.name == expected
     assert paths(model)[0] == f"model/layer/{expected}/kernel"
     assert type(layer).from_config(layer.get_config()).cell.name == expected

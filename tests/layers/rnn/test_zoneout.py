@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from descriptors import BY_NAME, SEQUENCE_LAYERS, B, D, T, U, randomize
 from gradient_penalty import TOLERANCE, gradient_penalty
-from pairwise import full_but, pairwise, parameters
+from pairwise import one_everywhere, pairwise, parameters
 from recurrence import MASKS, Problem, arguments_of, compare
 from zoneout_choices import H, choices, drawn_by, shares, zoned
 
@@ -52,8 +52,7 @@ def test_values_and_gradients(case, monkeypatch):
     ).check()
 
 
-@pytest.mark.compiled
-@pytest.mark.parametrize("row", full_but(["LNLSTM"], SEQUENCE_LAYERS))
+@pytest.mark.parametrize("row", one_everywhere(SEQUENCE_LAYERS, "LNLSTM"))
 def test_compiled(row):
     Problem(
         row,
@@ -81,7 +80,7 @@ def test_one_state_alone(name, training):
 
 
 @pytest.mark.parametrize("use_fused", [False, "auto"])
-@pytest.mark.parametrize("row", full_but(["LNLSTM"], SEQUENCE_LAYERS))
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_the_oracle_is_given_what_is_drawn(row, use_fused):
     arguments = zoned(row, seed=3, use_fused=use_fused)
     problem = Problem(row, arguments, training=True)
@@ -128,7 +127,7 @@ def test_probabilities_are_no_multiples_of_the_levels():
     assert abs(2_100_000 - c - 410) < 80
 
 
-@pytest.mark.parametrize("row", full_but(["LNLSTM"], SEQUENCE_LAYERS))
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_seed_and_inference(row):
     def outputs(seed, training, calls=1, **arguments):
         given = {**zoned(row), **arguments, "seed": seed}
@@ -197,7 +196,7 @@ def test_finite_differences():
         np.testing.assert_allclose(found, right, rtol=1e-6, err_msg=name)
 
 
-@pytest.mark.compiled
+@pytest.mark.every_backend
 def test_second_derivatives():
     row = BY_NAME["LNLSTM"]
     problem = Problem(row, {"return_sequences": True}, choices=choices(row))
@@ -228,7 +227,7 @@ def test_without_zoneout_nothing_changes(row, training):
     np.testing.assert_array_equal(before, after)
 
 
-@pytest.mark.parametrize("row", full_but(["LNLSTM"], SEQUENCE_LAYERS))
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_a_resumed_training_goes_on_with_its_choices(row):
     """Where the seed's state, a variable, is kept, as it is for dropout."""
     inputs = keras.Input((T, D))
@@ -247,7 +246,7 @@ def test_a_resumed_training_goes_on_with_its_choices(row):
     assert (to_numpy(model(x, training=True)) != expected).any()
 
 
-@pytest.mark.parametrize("row", full_but(["LNLSTM"], SEQUENCE_LAYERS))
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_a_masked_step_keeps_everything(row):
     """Whatever is chosen there; so the steps behind it see the same."""
     problem = Problem(
@@ -266,7 +265,7 @@ def test_a_masked_step_keeps_everything(row):
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("row", full_but(["LNLSTM"], SEQUENCE_LAYERS))
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_a_step_of_its_own(row):
     """Zoneout comes after it."""
     if row.batch_statistics:

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from backend_gradients import BACKEND
 from descriptors import BY_NAME, SEQUENCE_LAYERS, B, D, T, U
-from pairwise import full_but
 
 import keras_ln
 from keras_ln.ops.recurrence.zoneout import COUNTS_TO, counted
@@ -60,7 +59,7 @@ def seed_of(cell):
     return to_numpy(cell.seed_generator.state.value).tolist()
 
 
-@pytest.mark.parametrize("row", full_but(["LNLSTM"], SEQUENCE_LAYERS))
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 @pytest.mark.parametrize("alone", [False, True])
 def test_inference_draws_nothing(row, alone):
     layer = row.make(zoneout=0.5, seed=1)
@@ -80,6 +79,7 @@ def test_inference_draws_nothing(row, alone):
 
 if BACKEND == "jax":
 
+    @pytest.mark.every_backend
     @pytest.mark.parametrize("alone", [False, True])
     def test_inference_in_a_program_of_jax(alone):
         import jax
@@ -163,7 +163,7 @@ def test_a_loop_of_ones_own_draws_anew_where_it_says_so():
 
 if BACKEND == "tensorflow":
 
-    @pytest.mark.compiled
+    @pytest.mark.every_backend
     def test_a_compiled_loop_draws_anew():
         """Though it is traced once, before any step has chosen."""
         import tensorflow as tf
@@ -182,7 +182,7 @@ if BACKEND == "tensorflow":
         assert (kept[1] != kept[2]).any()
 
 
-@pytest.mark.compiled
+@pytest.mark.every_backend
 def test_a_cell_in_a_cell():
     """The same choices in every call, until it is told to draw anew."""
     x = example(6, T, D)

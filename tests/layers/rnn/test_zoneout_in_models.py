@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from backend_gradients import BACKEND
 from descriptors import BY_NAME, CELLS, SEQUENCE_LAYERS, B, D, T, U, randomize
-from pairwise import full_but
+from pairwise import one_everywhere
 from recurrence import MASKS, Problem, same
 from tolerances import BFLOAT16, FLOAT64
 from zoneout_choices import H, choices, drawn_by, shares, zoned
@@ -15,7 +15,7 @@ def to_numpy(x):
     return keras.ops.convert_to_numpy(x)
 
 
-@pytest.mark.parametrize("row", full_but(["LNLSTM"], SEQUENCE_LAYERS))
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_unroll(row):
     problem = Problem(
         row,
@@ -27,7 +27,7 @@ def test_unroll(row):
     same(problem.run(problem.layer(unroll=True)), problem.run(problem.layer()))
 
 
-@pytest.mark.parametrize("row", full_but(["LNLSTM"], SEQUENCE_LAYERS))
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_stateful(row):
     """Two halves of a sequence are the whole, at inference."""
     steps = {"max_steps": 1} if row.batch_statistics else {}
@@ -39,7 +39,7 @@ def test_stateful(row):
 
 
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("row", full_but(["LNLSTM"], SEQUENCE_LAYERS))
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_mixed_precision(row, training):
     made = choices(row) if training else None
     expected, found = (
@@ -82,7 +82,7 @@ def test_bidirectional(seed):
     assert keras.layers.Bidirectional.from_config(config).forward_layer.zoneout
 
 
-@pytest.mark.compiled
+@pytest.mark.every_backend
 @pytest.mark.parametrize("use_fused", ["auto", False])
 def test_fit_draws_anew_in_every_step(use_fused):
     """Over sequences of unknown length, where a framework has them."""
@@ -112,7 +112,7 @@ def in_keras_rnn(row, **arguments):
     )
 
 
-@pytest.mark.parametrize("row", full_but(["LNGRUCell"], CELLS))
+@pytest.mark.parametrize("row", CELLS, ids=str)
 def test_a_cell_by_itself_at_inference(row):
     """In the loop of Keras it is the layer."""
     name = row.name.removesuffix("Cell")
@@ -126,7 +126,7 @@ def test_a_cell_by_itself_at_inference(row):
     )
 
 
-@pytest.mark.parametrize("row", full_but(["LNLSTMCell"], CELL_ROWS))
+@pytest.mark.parametrize("row", CELL_ROWS, ids=str)
 def test_a_cell_by_itself_chooses_at_every_step(row):
     """Of h alone, whose old values are then in its outputs."""
     units, steps = 20, 8
@@ -169,8 +169,7 @@ def test_a_cell_by_itself_counts_in_half_precision(dtype):
         assert (kept[:, t] != kept[:, t + 1]).any(), t
 
 
-@pytest.mark.compiled
-@pytest.mark.parametrize("row", full_but(["LNGRUCell"], CELL_ROWS))
+@pytest.mark.parametrize("row", one_everywhere(CELL_ROWS, "LNGRUCell"))
 def test_a_cell_by_itself_in_fit(row):
     """With masks, in a stack, and saved."""
     stack = [row.make(**shares(row), seed=k) for k in range(2)]
@@ -202,7 +201,7 @@ def test_the_state_of_a_cell_counts_steps(name):
 
 if BACKEND == "tensorflow":
 
-    @pytest.mark.compiled
+    @pytest.mark.every_backend
     def test_export(tmp_path):
         import tensorflow as tf
 
