@@ -33,7 +33,8 @@ NOT_ARGUMENTS = (
     "given_resets",
     "training",
     "on_cpu",
-    "choose",
+    "drops",
+    "zones",
 )
 # Those that the oracles take too, by the same name.
 SHARED = (
@@ -61,6 +62,7 @@ class Problem:
     given_resets: bool = False  # only with `reset`
     training: bool = False
     choices: dict | None = None  # of zoneout by argument, bool (B, T, U)
+    drops: bool = False  # inputs and h, where `dropped` has zeros
     shape: tuple | None = None  # of x; the row's if None
     seed: int = 0
 
@@ -84,12 +86,23 @@ class Problem:
         if self.given_resets and self.reset is not None:
             self.resets = [rng.normal(size=state.shape) for state in states]
 
+        self.dropped = {
+            "dropout_mask": 2.0 * rng.integers(0, 2, (batch, self.shape[2])),
+            "recurrent_dropout_mask": 2.0 * rng.integers(0, 2, (batch, units)),
+        }
+
     def layer(self, **extra):
         """A new layer; every call gives the same weights."""
         layer = self.row.make(**{"dtype": "float64", **self.arguments, **extra})
         layer.build(self.shape)
         if self.choices is not None:
             layer.cell.zoneouts = lambda shape, training: self.choices
+        if self.drops:
+            masks = tuple(self.dropped.values())
+            layer.cell.dropout_masks = lambda *_: tuple(
+                keras.ops.convert_to_tensor(m, layer.compute_dtype)
+                for m in masks
+            )
         return randomize(layer, self.seed)
 
     def run(self, layer, **options):
@@ -148,6 +161,7 @@ class Problem:
         if self.row.batch_statistics:
             options["training"] = self.training
         options |= self.choices or {}
+        options |= self.dropped if self.drops else {}
         y, final, *rest = self.row.oracle(
             arrays, arrays["x"], states, mask=self.mask, **options
         )

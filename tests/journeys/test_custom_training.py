@@ -1,7 +1,5 @@
 """Training loops of the user's own, and the switches of `compile`."""
 
-import functools
-
 import keras
 import numpy as np
 import pytest
@@ -265,47 +263,6 @@ def test_own_loop(model):
     compare(journey)
 
 
-# "auto" is what the other journeys do.
-SWITCHES = {
-    "jit": {"jit_compile": True},
-    "no jit": {"jit_compile": False},
-    "eager": {"run_eagerly": True},
-}
-if BACKEND != "torch":  # which has no such thing
-    SWITCHES["several steps"] = {"steps_per_execution": 2}
-
-
-@pytest.mark.parametrize("name", SWITCHES)
-def test_switches(monkeypatch, name):
-    if BACKEND == "torch":
-        import torch
-
-        # Without a compiler's minutes, which `test_every_mode_trains_alike`
-        # has.
-        traced = functools.partial(torch.compile, backend="aot_eager")
-        monkeypatch.setattr(torch, "compile", traced)
-
-    def journey(layers):
-        # A short one, as torch.compile writes out every step.
-        x, y = waves(steps=3)
-        model = keras.Sequential(
-            [
-                keras.Input((3, 2)),
-                layers.LSTM(4),
-                layers.LayerNormalization(),
-                layers.Dense(1),
-            ]
-        )
-        model.compile(keras.optimizers.Adam(0.02), "mse", **SWITCHES[name])
-        history = model.fit(x, y, 11, epochs=5, verbose=0).history
-        return {
-            "loss": history["loss"],
-            "predictions": model.predict(x, 11, verbose=0),
-        }
-
-    compare(journey)
-
-
 OPTIMIZERS = {
     "accumulated": {"gradient_accumulation_steps": 2},
     "averaged": {"use_ema": True, "ema_overwrite_frequency": 2},
@@ -326,41 +283,6 @@ def test_optimizers(name):
         return {
             "loss": history["loss"],
             "predictions": model.predict(x, 11, verbose=0),
-        }
-
-    compare(journey)
-
-
-@pytest.mark.parametrize(
-    "policy", ["mixed_float16", "mixed_bfloat16", "float64"]
-)
-def test_precision(policy):
-    """One line at the top of a program."""
-
-    def journey(layers):
-        keras.config.set_dtype_policy(policy)
-        words, y = sentences()
-        inputs = keras.Input((9,), dtype="int32")
-        x = keras.layers.Embedding(12, 6, mask_zero=True)(inputs)
-        x = keras.layers.Bidirectional(layers.LSTM(4, return_sequences=True))(x)
-        x = layers.LayerNormalization()(x)
-        x = layers.GRU(4, return_sequences=True)(x)
-        x, state = layers.SimpleRNN(4, return_state=True)(x)
-        x = layers.BatchNormalization()(x)
-        outputs = keras.layers.Dense(1, activation="sigmoid", dtype="float32")(
-            layers.Dense(4)(x)
-        )
-        model = keras.Model(inputs, outputs)
-        model.compile(keras.optimizers.Adam(0.02), "binary_crossentropy")
-        history = model.fit(words, y, 11, epochs=5, verbose=0).history
-        hidden = keras.Model(inputs, [x, state])(words)
-        return {
-            "loss": history["loss"],
-            "predictions": model.predict(words, verbose=0),
-            "dtypes": [
-                keras.backend.standardize_dtype(one.dtype) for one in hidden
-            ],
-            "of the weights": sorted({w.dtype for w in model.weights}),
         }
 
     compare(journey)

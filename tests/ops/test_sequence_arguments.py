@@ -284,35 +284,6 @@ def test_the_state_of_whole_numbers_is_named(nested):
         ops.ln_gru(**arguments)
 
 
-@pytest.mark.parametrize("use_fused", [True, False])
-def test_one_wide_dtype_for_all(use_fused):
-    """float64 where any tensor is, vectors and statistics too."""
-    vector = np.full(16, 1.0 + 2.0**-40)
-    arguments = lstm_arguments()
-    arguments["weights"]["kernel_gamma"] = vector
-    narrow = arguments["initial_states"]
-    wide = [keras.ops.cast(state, "float64") for state in narrow]
-    _, _, (_, c) = ops.ln_lstm(
-        **{**arguments, "initial_states": wide}, use_fused=use_fused
-    )
-    arguments["weights"]["kernel_gamma"] = vector.round(6)
-    _, _, (_, rounded) = ops.ln_lstm(
-        **{**arguments, "initial_states": wide}, use_fused=use_fused
-    )
-    difference = abs(numbers(c)[0] - numbers(rounded)[0]).max()
-    assert 1e-14 < difference < 1e-11
-    arguments = lstm_arguments()
-    options = add_own(ops.bn_lstm, arguments)
-    for name in ("state_moving_mean", "state_moving_variance"):
-        kept = arguments["weights"][name].astype("float64") + 2.0**-40
-        arguments["weights"][name] = kept
-    found = ops.bn_lstm(**arguments, **options, use_fused=use_fused)[3]
-    np.testing.assert_array_equal(
-        numbers(found["state"][0])[0][:2],
-        arguments["weights"]["state_moving_mean"],
-    )
-
-
 def test_states_that_add_up_start_wide():
     arguments = lstm_arguments("float16")
     _, outputs, states = ops.ln_lstm(**{**arguments, "initial_states": None})
@@ -334,22 +305,3 @@ def test_masks_of_another_dtype():
     right = ops.ln_lstm(**arguments, mask=mask, **wanted)
     for a, b in zip(numbers(found), numbers(right), strict=True):
         np.testing.assert_array_equal(a, b)
-
-
-def test_states_keep_their_dtypes():
-    x, states, weights = lstm_arguments("float16").values()
-    wide = [keras.ops.cast(state, "float32") for state in states]
-    _, outputs, (h, c) = ops.ln_lstm(x, [states[0], wide[1]], weights)
-    assert [str(keras.backend.standardize_dtype(t.dtype)) for t in (h, c)] == [
-        "float16",
-        "float32",
-    ]
-    assert keras.backend.standardize_dtype(outputs.dtype) == "float16"
-
-
-def test_kernels_take_the_dtype_of_the_sequences():
-    arguments = lstm_arguments("float16")
-    for name, weight in arguments["weights"].items():
-        arguments["weights"][name] = keras.ops.cast(weight, "float32")
-    _, outputs, _ = ops.ln_lstm(**arguments)
-    assert keras.backend.standardize_dtype(outputs.dtype) == "float16"

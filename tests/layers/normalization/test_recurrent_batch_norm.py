@@ -138,14 +138,6 @@ def test_inference(steps, sequence_wise):
         np.testing.assert_array_equal(value, right)
 
 
-def test_training_beyond_the_last_row_uses_the_batch():
-    layer = randomized(max_steps=2)
-    x = example()
-    y = to_numpy(layer(x, training=True))
-    expected, *_ = norms.batch_norm_sequence(x, *parameters(layer))
-    np.testing.assert_allclose(y, expected, **FLOAT64)
-
-
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("sequence_wise", [False, True])
 def test_gradients(masked, sequence_wise):
@@ -232,20 +224,6 @@ def test_mask_passes_through():
     assert get_keras_mask(outputs) is not None
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-def test_half_precision(policy):
-    layer = randomized(dtype=policy)
-    x = example(batch=32)
-    y = layer(x, training=True)
-    compute_dtype = policy.removeprefix("mixed_")
-    assert keras.backend.standardize_dtype(y.dtype) == compute_dtype
-    assert {w.dtype for w in layer.weights} == {"float32"}
-    expected, *_ = norms.batch_norm_sequence(x, *parameters(layer))
-    y = to_numpy(keras.ops.cast(y, "float32"))
-    # 8 bits of input and of output.
-    np.testing.assert_allclose(y, expected, rtol=2e-2, atol=3e-2)
-
-
 def test_weights_and_defaults():
     layer = RecurrentBatchNorm()
     layer.build((None, T, F))
@@ -281,17 +259,6 @@ def test_batch_of_one():
     # Sequence-wise, one sequence has T elements per statistic.
     y = randomized(unbiased=True, sequence_wise=True)(x, training=True)
     assert np.isfinite(to_numpy(y)).all()
-
-
-@pytest.mark.parametrize("max_steps", [0, -1, 2.5])
-def test_wrong_max_steps(max_steps):
-    with pytest.raises(ValueError, match="`max_steps` must be a positive int"):
-        RecurrentBatchNorm(max_steps=max_steps)
-
-
-def test_max_steps_none_and_unknown_length():
-    with pytest.raises(ValueError, match="`max_steps` must be given .*unknow"):
-        RecurrentBatchNorm()(keras.Input((None, F)))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from descriptors import BY_NAME, SEQUENCE_LAYERS, D, U, named_weights
 from pairwise import pairwise, parameters
 from recurrence import MASKS, RESETS, Problem, arguments_of
 from tolerances import FLOAT32
+from zoneout_choices import choices, shares
 
 from keras_ln import backend
 
@@ -21,6 +22,9 @@ COMMON = {
     "return_state": (True, False),
     # Where the other gradients are taken after the loop.
     "on_cpu": (True, False),
+    "drops": (False, True),
+    # By shares, as at inference, or by choices.
+    "zones": ("nothing", "shares", "choices"),
 }
 STARTS = {"reset": tuple(RESETS), "given_resets": (True, False)}
 CASES = [
@@ -35,15 +39,17 @@ CASES = [
 @pytest.mark.parametrize("case", parameters(CASES))
 def test_values_and_gradients(case, monkeypatch):
     monkeypatch.setattr(backend, "on_cpu", lambda: case["on_cpu"])
-    row = BY_NAME[case["name"]]
+    row, zones = BY_NAME[case["name"]], case["zones"]
     problem = Problem(
         row,
-        arguments_of(row, case),
+        arguments_of(row, case) | (shares(row) if zones == "shares" else {}),
+        choices=choices(row) if zones == "choices" else None,
+        drops=case["drops"],
         mask=MASKS[case["mask"]],
         given_states=case["given_states"],
         reset=RESETS[case.get("reset", "none")],
         given_resets=case.get("given_resets", False),
-        training=case.get("training", False),
+        training=case.get("training", False) and zones != "shares",
     )
     problem.check(compiled=True)
 

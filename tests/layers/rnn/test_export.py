@@ -21,23 +21,6 @@ if BACKEND == "tensorflow":
     @pytest.mark.parametrize(
         "row", one_everywhere(SEQUENCE_LAYERS, "LNLSTM", "BNLSTM")
     )
-    def test_model_export(row, tmp_path):
-        model = model_of(row)
-        model.export(tmp_path / "model", verbose=False)
-        reloaded = tf.saved_model.load(tmp_path / "model")
-        for shape in (row.input_shape, (2, 6, row.input_shape[-1])):
-            x = np.random.default_rng(0).normal(size=shape)
-            expected = model(x, training=False)
-            np.testing.assert_allclose(
-                reloaded.serve(x.astype("float32")),
-                expected,
-                rtol=1e-5,
-                atol=1e-6,
-            )
-
-    @pytest.mark.parametrize(
-        "row", one_everywhere(SEQUENCE_LAYERS, "LNLSTM", "BNLSTM")
-    )
     def test_saved_model_has_the_gradients(row, tmp_path):
         model = model_of(row)
         module = tf.Module()

@@ -5,44 +5,11 @@ import numpy as np
 import pytest
 from backend_gradients import value_and_gradients
 from descriptors import SEQUENCE_LAYERS, T
-from pairwise import case_id, one_everywhere, pairwise
-from recurrence import MASKS, Problem, arguments_of, same
+from pairwise import one_everywhere
+from recurrence import MASKS, Problem, same
 
 import keras_ln
-from keras_ln import backend, ops
-
-FACTORS = {
-    "mask": ("none", "right", "left", "middle", "row", "all"),
-    "given_states": (True, False),
-    "go_backwards": (False, True),
-    "dropout": (0.0, 0.4),
-    "recurrent_dropout": (0.0, 0.4),
-    "return_sequences": (True, False),
-    "zero_output_for_mask": (False, True),
-    # Where the other gradients are taken after the loop.
-    "on_cpu": (True, False),
-}
-CASES = pairwise(FACTORS)
-
-
-@pytest.mark.parametrize("case", CASES, ids=case_id)
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_fused_equals_cell_loop(row, case, monkeypatch):
-    monkeypatch.setattr(backend, "on_cpu", lambda: case["on_cpu"])
-    problem = Problem(
-        row,
-        {**arguments_of(row, case), "return_state": True, "seed": 5},
-        mask=MASKS[case["mask"]],
-        given_states=case["given_states"],
-        training=True,
-    )
-    fused = problem.layer(use_fused=True)
-    loop = problem.layer(use_fused=False)
-    same(problem.run(fused), problem.run(loop))
-    for a, b in zip(
-        fused.non_trainable_weights, loop.non_trainable_weights, strict=True
-    ):
-        np.testing.assert_allclose(a.numpy(), b.numpy(), err_msg=a.name)
+from keras_ln import ops
 
 
 @pytest.mark.parametrize("row", one_everywhere(SEQUENCE_LAYERS, "BNLSTM"))
@@ -89,29 +56,6 @@ def test_in_low_precision(row, dtype):
             right = right.astype("float64")
             error = np.linalg.norm(found[k][name].astype("float64") - right)
             assert error <= 20 * unit * np.linalg.norm(right), name
-
-
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_training_stays_together(row):
-    """32 steps of gradient descent, with dropout, from the same seed."""
-    arguments = {"recurrent_dropout": 0.2, "seed": 3}
-    problem = Problem(row, arguments, mask=MASKS["right"], training=True)
-    layers = [problem.layer(use_fused=use) for use in (True, False)]
-    start = layers[0].get_weights()
-    losses = []
-    for _ in range(32):
-        for layer in layers:
-            result = problem.run(layer)
-            for weight in layer.trainable_weights:
-                step = 0.02 * result.gradients[weight.name]
-                weight.assign(weight.numpy() - step)
-        losses.append((result.outputs[0] * problem.cotangents[0]).sum())
-    assert losses[-1] < losses[0] - 0.1
-    for fused, loop, first in zip(
-        *(layer.get_weights() for layer in layers), start, strict=True
-    ):
-        np.testing.assert_allclose(fused, loop, rtol=1e-7, atol=1e-9)
-        assert abs(fused - first).max() > 0.0
 
 
 def test_gains_are_not_rounded_to_the_compute_dtype():

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from backend_gradients import forward, value_and_gradients
+from backend_gradients import value_and_gradients
 from descriptors import (
     BY_NAME,
     SEQUENCE_LAYERS,
@@ -12,7 +12,6 @@ from descriptors import (
     T,
     U,
     named_weights,
-    randomize,
 )
 from pairwise import one_everywhere
 from recurrence import MASKS, Problem, same
@@ -117,19 +116,6 @@ def test_cell_in_keras_rnn_with_dropout(row):
     same(problem.run(loop), problem.run(layer))
 
 
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_time_distributed(row):
-    problem = Problem(row)
-    layer = problem.layer()
-    wrapped = keras.layers.TimeDistributed(layer, dtype="float64")
-    x = np.random.default_rng(6).normal(size=(B, 2, T, D))
-    y = to_numpy(wrapped(x))
-    assert y.shape == (B, 2, U)
-    for k in range(2):
-        expected = to_numpy(layer(x[:, k]))
-        np.testing.assert_allclose(y[:, k], expected, **FLOAT64)
-
-
 @pytest.mark.parametrize("use_fused", ["auto", False])
 @pytest.mark.parametrize("row", one_everywhere(SEQUENCE_LAYERS, "LNLSTM"))
 def test_unknown_sizes(row, use_fused):
@@ -165,26 +151,6 @@ def test_mask_from_keras_masking(row):
     masked = keras.layers.Masking(9.0, dtype="float64")(inputs)
     model = keras.Model(inputs, layer(masked))
     np.testing.assert_allclose(to_numpy(model(x)), expected, **FLOAT64)
-
-
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_initial_state_in_a_model(row):
-    """An encoder hands its states to a decoder, as Keras' guide does."""
-    inputs = keras.Input((T, D))
-    encoder, decoder = row.make(return_state=True), row.make()
-    _, *states = encoder(inputs)
-    model = keras.Model(inputs, decoder(inputs, initial_state=states))
-    randomize(model)
-    x = np.random.default_rng(0).normal(size=(B, T, D)).astype("float32")
-    _, *states = encoder(x)
-    np.testing.assert_allclose(
-        to_numpy(model(x)),
-        to_numpy(decoder(x, initial_state=states)),
-        rtol=1e-5,
-        atol=1e-6,
-    )
-    alone = to_numpy(decoder(x))
-    assert abs(to_numpy(model(x)) - alone).max() > 1e-3
 
 
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
@@ -226,15 +192,3 @@ def test_regularizers_and_constraints(row):
         sorted(expected),
         rtol=1e-4,
     )
-
-
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_frozen_layer(row):
-    """trainable=False reaches the cell, and its weights take no gradient."""
-    layer = row.make(trainable=False)
-    layer.build((B, T, D))
-    assert layer.trainable_weights == []
-    assert len(layer.weights) == len(row.weights)
-    silent = forward(layer, training=True)
-    x = np.random.default_rng(0).normal(size=(B, T, D)).astype("float32")
-    assert silent(x)[0].shape == (B, U)

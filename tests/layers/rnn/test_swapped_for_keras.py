@@ -82,11 +82,6 @@ def test_implementation_is_ignored(row):
     assert layer.get_config() == row.make(name="given").get_config()
 
 
-def test_reset_after_is_what_a_gru_does():
-    for layer_class in (keras_ln.LNGRU, keras_ln.LNGRUCell):
-        assert layer_class(U, reset_after=True).reset_after is True
-
-
 @pytest.mark.parametrize("twin, layer_class", [t[:2] for t in TWINS[:8]])
 def test_places_of_arguments(twin, layer_class):
     """Those of Keras come first, in Keras' order."""
@@ -108,37 +103,6 @@ def test_from_the_config_of_a_layer_of_keras(twin, layer_class, arguments):
         given.pop(name, None)
     ours = layer.get_config()
     assert {name: ours[name] for name in given} == given
-
-
-def test_clone_model_with_our_layers():
-    ours = {
-        keras.layers.LSTM: keras_ln.LNLSTM,
-        keras.layers.GRU: keras_ln.LNGRU,
-        keras.layers.SimpleRNN: keras_ln.LNSimpleRNN,
-        keras.layers.LayerNormalization: keras_ln.LayerNormalization,
-    }
-    inputs = keras.Input((T, D))
-    x, h, c = keras.layers.LSTM(U, return_sequences=True, return_state=True)(
-        inputs
-    )
-    x = keras.layers.LayerNormalization()(x)
-    x = keras.layers.GRU(U, return_sequences=True)(x, initial_state=h)
-    x = keras.layers.SimpleRNN(U, name="last")(x, initial_state=c)
-    model = keras.Model(inputs, keras.layers.Dense(2)(x))
-
-    clone = keras.models.clone_model(
-        model,
-        clone_function=lambda layer: ours.get(
-            type(layer), type(layer)
-        ).from_config(layer.get_config()),
-    )
-    found = [type(layer) for layer in clone.layers]
-    assert found == [ours.get(type(a), type(a)) for a in model.layers]
-    assert clone.output_shape == model.output_shape
-    assert (
-        clone.get_layer("last").cell.gamma.path
-        == "last/ln_simple_rnn_cell/gamma"
-    )
 
 
 @pytest.mark.parametrize("dtype", ["int32", "uint8", "bool"])

@@ -8,75 +8,15 @@ import numpy as np
 import pytest
 from descriptors import BY_NAME, SEQUENCE_LAYERS, B, D, T, U, randomize
 from gradient_penalty import TOLERANCE, gradient_penalty
-from pairwise import one_everywhere, pairwise, parameters
-from recurrence import MASKS, Problem, arguments_of, compare
-from zoneout_choices import H, choices, drawn_by, shares, zoned
+from recurrence import MASKS, Problem, compare
+from zoneout_choices import choices, drawn_by, shares, zoned
 
 import keras_ln
-from keras_ln import backend
 from keras_ln.ops.recurrence import zoneout
 
 
 def to_numpy(x):
     return keras.ops.convert_to_numpy(x)
-
-
-FACTORS = {
-    "choose": (True, False),
-    "mask": ("none", "middle", "row"),
-    "use_fused": ("auto", False),
-    "go_backwards": (False, True),
-    "given_states": (True, False),
-    "return_state": (True, False),
-    "zero_output_for_mask": (False, True),
-    "on_cpu": (True, False),
-}
-CASES = [
-    {"name": row.name, **case}
-    for row in SEQUENCE_LAYERS
-    for case in pairwise(FACTORS)
-]
-
-
-@pytest.mark.parametrize("case", parameters(CASES))
-def test_values_and_gradients(case, monkeypatch):
-    monkeypatch.setattr(backend, "on_cpu", lambda: case["on_cpu"])
-    row = BY_NAME[case["name"]]
-    Problem(
-        row,
-        arguments_of(row, case) | zoned(row),
-        mask=MASKS[case["mask"]],
-        given_states=case["given_states"],
-        training=case["choose"],
-        choices=choices(row) if case["choose"] else None,
-    ).check()
-
-
-@pytest.mark.parametrize("row", one_everywhere(SEQUENCE_LAYERS, "LNLSTM"))
-def test_compiled(row):
-    Problem(
-        row,
-        zoned(row, return_state=True),
-        mask=MASKS["middle"],
-        training=True,
-        choices=choices(row),
-    ).check(compiled=True)
-
-
-@pytest.mark.parametrize("name", ["zoneout", "cell_zoneout"])
-@pytest.mark.parametrize("training", [True, False])
-def test_one_state_alone(name, training):
-    row = BY_NAME["LNLSTM"]
-    made = {"zoneout": 0.0, "cell_zoneout": 0.0, name: H}
-    if training:
-        made[name] = choices(row)[name]
-    for use_fused in (False, "auto"):
-        Problem(
-            row,
-            {"return_state": True, name: H, "use_fused": use_fused},
-            training=training,
-            choices=made if training else None,
-        ).check()
 
 
 @pytest.mark.parametrize("use_fused", [False, "auto"])
@@ -127,23 +67,6 @@ def test_probabilities_are_no_multiples_of_the_levels():
     assert abs(2_100_000 - c - 410) < 80
 
 
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_seed_and_inference(row):
-    def outputs(seed, training, calls=1, **arguments):
-        given = {**zoned(row), **arguments, "seed": seed}
-        problem = Problem(row, given, training=training)
-        layer = problem.layer()
-        return [problem.outputs(layer)[0] for _ in range(calls)]
-
-    first, second = outputs(7, True, calls=2)
-    assert abs(first - second).max() > 1e-3, "new choices in every call"
-    np.testing.assert_array_equal(outputs(7, True)[0], first)
-    assert abs(outputs(8, True)[0] - first).max() > 1e-3
-    np.testing.assert_array_equal(*outputs(7, False, calls=2))
-    plain = outputs(7, False, **dict.fromkeys(shares(row), 0.0))[0]
-    assert abs(outputs(7, False)[0] - plain).max() > 1e-3
-
-
 @pytest.mark.parametrize("name", ["LNGRU", "LNLSTM"])
 def test_inference_is_the_expectation(name):
     """Of h and c after one step, in which they are linear in the choices."""
@@ -166,34 +89,6 @@ def test_inference_is_the_expectation(name):
         spread = found.std(0) / np.sqrt(rows)
         assert (spread > 0.0).any()
         assert (abs(found.mean(0) - right[0]) < 5 * spread + 1e-12).all()
-
-
-def test_finite_differences():
-    """Of the layer itself, in a random direction, with its choices fixed."""
-    row = BY_NAME["LNLSTM"]
-    problem = Problem(
-        row,
-        zoned(row, use_fused=True),
-        given_states=True,
-        training=True,
-        choices=choices(row),
-    )
-    layer = problem.layer()
-    gradients = problem.run(layer).gradients
-    rng = np.random.default_rng(4)
-    arrays = {"x": problem.x, "state0": problem.states[0]}
-    arrays["state1"] = problem.states[1]
-    for name, array in arrays.items():
-        direction, start = rng.normal(size=array.shape), array.copy()
-        values = []
-        for step in (1e-6, -1e-6):
-            array[:] = start + step * direction
-            (y,) = problem.outputs(layer)
-            values.append((y * problem.cotangents[0]).sum())
-        array[:] = start
-        found = (values[0] - values[1]) / 2e-6
-        right = (gradients[name] * direction).sum()
-        np.testing.assert_allclose(found, right, rtol=1e-6, err_msg=name)
 
 
 @pytest.mark.every_backend
@@ -244,25 +139,6 @@ def test_a_resumed_training_goes_on_with_its_choices(row):
     expected, found = (to_numpy(m(x, training=True)) for m in (model, other))
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert (to_numpy(model(x, training=True)) != expected).any()
-
-
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_a_masked_step_keeps_everything(row):
-    """Whatever is chosen there; so the steps behind it see the same."""
-    problem = Problem(
-        row,
-        zoned(row, return_state=True),
-        mask=MASKS["middle"],
-        training=True,
-        choices=choices(row),
-    )
-    first = problem.outputs(problem.layer())
-    problem.choices = {
-        name: made ^ ~problem.mask[..., None]
-        for name, made in problem.choices.items()
-    }
-    for a, b in zip(problem.outputs(problem.layer()), first, strict=True):
-        np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)

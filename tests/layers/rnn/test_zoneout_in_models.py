@@ -3,39 +3,15 @@
 import keras
 import numpy as np
 import pytest
-from backend_gradients import BACKEND
-from descriptors import BY_NAME, CELLS, SEQUENCE_LAYERS, B, D, T, U, randomize
+from descriptors import BY_NAME, CELLS, SEQUENCE_LAYERS, B, D, T, U
 from pairwise import one_everywhere
-from recurrence import MASKS, Problem, same
+from recurrence import MASKS, Problem
 from tolerances import BFLOAT16, FLOAT64
 from zoneout_choices import H, choices, drawn_by, shares, zoned
 
 
 def to_numpy(x):
     return keras.ops.convert_to_numpy(x)
-
-
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_unroll(row):
-    problem = Problem(
-        row,
-        zoned(row),
-        mask=MASKS["middle"],
-        training=True,
-        choices=choices(row),
-    )
-    same(problem.run(problem.layer(unroll=True)), problem.run(problem.layer()))
-
-
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_stateful(row):
-    """Two halves of a sequence are the whole, at inference."""
-    steps = {"max_steps": 1} if row.batch_statistics else {}
-    problem = Problem(row, zoned(row, **steps))
-    whole = problem.outputs(problem.layer())[0]
-    layer = problem.layer(stateful=True)
-    halves = [to_numpy(layer(problem.x[:, k : k + 2])) for k in (0, 2)]
-    np.testing.assert_allclose(np.concatenate(halves, 1), whole, **FLOAT64)
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -197,21 +173,3 @@ def test_the_state_of_a_cell_counts_steps(name):
     found = layer(np.ones((B, T, D), "float32"))
     assert len(found) == 1 + BY_NAME[name].state_count
     assert layer.state_size == [U] * BY_NAME[name].state_count
-
-
-if BACKEND == "tensorflow":
-
-    @pytest.mark.every_backend
-    def test_export(tmp_path):
-        import tensorflow as tf
-
-        row = BY_NAME["LNLSTM"]
-        inputs = keras.Input((None, D))
-        model = keras.Model(inputs, row.make(**zoned(row))(inputs))
-        randomize(model)
-        model.export(tmp_path / "model", verbose=False)
-        reloaded = tf.saved_model.load(tmp_path / "model")
-        x = np.random.default_rng(0).normal(size=(2, 6, D)).astype("float32")
-        np.testing.assert_allclose(
-            reloaded.serve(x), model(x), rtol=1e-5, atol=1e-6
-        )
