@@ -22,6 +22,11 @@ class Result:
     gradients: dict
 
 
+def to_numpy(x):
+    """A tensor or variable as an array."""
+    return np.asarray(keras.ops.convert_to_numpy(x))
+
+
 def value_and_gradients(
     layer,
     x,
@@ -73,10 +78,9 @@ def value_and_gradients(
     outputs, gradients = run(
         layer, arrays, options, cotangents, compiled, unknown_sizes
     )
-    to_numpy = keras.ops.convert_to_numpy
     return Result(
-        [np.asarray(to_numpy(output)) for output in outputs],
-        {name: np.asarray(to_numpy(g)) for name, g in gradients.items()},
+        [to_numpy(output) for output in outputs],
+        {name: to_numpy(gradient) for name, gradient in gradients.items()},
     )
 
 
@@ -200,7 +204,6 @@ def forward(layer, training=False):
     `f(x, **options)` returns the flat outputs as NumPy arrays and sees every
     later change of the weights; it does not update the layer's variables.
     """
-    to_numpy = keras.ops.convert_to_numpy
     if layer._call_has_training_arg:
         fixed = {"training": training}
     else:
@@ -236,6 +239,6 @@ def forward(layer, training=False):
             return layer(x, **options, **fixed)
 
     return lambda x, **options: [
-        np.asarray(to_numpy(output).copy())
+        to_numpy(output).copy()
         for output in keras.tree.flatten(call(x, **options))
     ]

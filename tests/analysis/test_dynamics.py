@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from descriptors import named_weights, randomize
+from descriptors import SEQUENCE_LAYERS, named_weights, randomize
 
 import keras_ln
 from keras_ln.analysis import hidden_dynamics
@@ -63,28 +63,14 @@ def test_a_plain_rnn(x, dtype):
     )
 
 
-ROWS = [
-    (keras_ln.LNSimpleRNN, {}, 1),
-    (keras_ln.LNGRU, {}, 1),
-    (keras_ln.LNLSTM, {}, 2),
-    (keras_ln.WNLSTM, {}, 2),
-    (keras_ln.BNLSTM, {"max_steps": T}, 2),
-]
-
-
-@pytest.mark.parametrize(
-    "layer_class, arguments, count",
-    ROWS,
-    ids=lambda v: getattr(v, "__name__", ""),
-)
-def test_layers_of_the_package(x, layer_class, arguments, count):
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_layers_of_the_package(x, row):
     """States are those of the layer, gradients those of its own outputs."""
-    layer = layer_class(
-        U,
-        dtype="float64",
-        return_sequences=True,
-        return_state=True,
-        **arguments,
+    count, arguments = row.state_count, {"units": U, "dtype": "float64"}
+    if row.batch_statistics:
+        arguments["max_steps"] = T
+    layer = row.layer_class(
+        return_sequences=True, return_state=True, **arguments
     )
     layer.build((B, T, D))
     randomize(layer)
@@ -98,7 +84,7 @@ def test_layers_of_the_package(x, layer_class, arguments, count):
     states = [np.zeros((B, U)) for _ in range(count)]
     trace = [states]
     for t in range(T):
-        if layer_class is keras_ln.BNLSTM:
+        if row.batch_statistics:
             # Its statistics are those of the step, counted from the start.
             states = run(x[:, : t + 1], trace[0])[1:]
         else:
@@ -110,7 +96,7 @@ def test_layers_of_the_package(x, layer_class, arguments, count):
 
     weights = named_weights(layer)
     kernel, recurrent = weights["kernel"], weights["recurrent_kernel"]
-    if layer_class is keras_ln.WNLSTM:
+    if "kernel_g" in row.weights:
         kernel = weights["kernel_g"] * kernel / np.linalg.norm(kernel, axis=0)
         recurrent = recurrent / np.linalg.norm(recurrent, axis=0)
         recurrent = weights["recurrent_g"] * recurrent
@@ -120,7 +106,7 @@ def test_layers_of_the_package(x, layer_class, arguments, count):
     )
 
     assert found.gradient[-1] == pytest.approx(1, rel=1e-12)
-    if layer_class is keras_ln.BNLSTM:
+    if row.batch_statistics:
         return  # a sequence cannot be started in its middle
     # Finite differences of c . h_T in every entry of the states after step t.
     c = np.random.default_rng(3).normal(size=(B, U))

@@ -5,15 +5,12 @@ import contextlib
 import keras
 import numpy as np
 import pytest
+from backend_gradients import to_numpy
 
 from keras_ln import backend
 
 pytestmark = pytest.mark.every_backend
 BACKEND = keras.backend.backend()
-
-
-def to_numpy(x):
-    return keras.ops.convert_to_numpy(x)
 
 
 def tensor(rng, *shape, dtype="float64"):

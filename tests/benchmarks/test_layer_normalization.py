@@ -7,12 +7,6 @@ import pytest
 from benchmarks import harness, layer_normalization
 
 
-@pytest.fixture(autouse=True)
-def same_environment(monkeypatch):
-    """The suite's threads stay as they are."""
-    monkeypatch.setattr(harness, "set_threads", lambda number: None)
-
-
 def test_smoke(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(
         layer_normalization,

@@ -9,12 +9,6 @@ import pytest
 from benchmarks import harness, memory, scaling, sequence_layers
 
 
-@pytest.fixture(autouse=True)
-def same_environment(monkeypatch):
-    """The suite's threads stay as they are."""
-    monkeypatch.setattr(harness, "set_threads", lambda number: None)
-
-
 def read(path):
     with open(path, newline="") as file:
         return list(csv.DictReader(file))

@@ -11,12 +11,6 @@ import pytest
 from benchmarks import baselines, harness, sequence_layers
 
 
-@pytest.fixture(autouse=True)
-def same_environment(monkeypatch):
-    """The suite's threads stay as they are."""
-    monkeypatch.setattr(harness, "set_threads", lambda number: None)
-
-
 @pytest.mark.parametrize(
     "layer, kind",
     [("lstm", "LSTM"), ("gru", "GRU"), ("simple_rnn", "SimpleRNN")],

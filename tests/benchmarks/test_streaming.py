@@ -4,11 +4,10 @@ import csv
 
 import numpy as np
 
-from benchmarks import harness, streaming
+from benchmarks import streaming
 
 
 def test_it_runs(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(harness, "set_threads", lambda number: None)
     monkeypatch.setattr(streaming, "CALLS", 2)
     streaming.main(["--smoke", "--output", str(tmp_path / "s")])
     with open(tmp_path / "s.csv", newline="") as file:

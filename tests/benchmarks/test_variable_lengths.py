@@ -4,13 +4,7 @@ import csv
 
 import pytest
 
-from benchmarks import harness, variable_lengths
-
-
-@pytest.fixture(autouse=True)
-def same_environment(monkeypatch):
-    """The suite's threads stay as they are."""
-    monkeypatch.setattr(harness, "set_threads", lambda number: None)
+from benchmarks import variable_lengths
 
 
 def rows_of(path):

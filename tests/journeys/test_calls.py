@@ -50,30 +50,10 @@ def attributes(layer, *names):
     return [float(getattr(layer, name)) for name in names]
 
 
-def weights(layer):
-    layer(X)
-    cell = layer.cell
-    return np.concatenate([cell.kernel.numpy(), cell.recurrent_kernel.numpy()])
-
-
 def summary(network):
     lines = []
     network.summary(print_fn=lambda text, **_: lines.append(text))
     return len(lines)
-
-
-def cloned(layers):
-    """The way of Keras' documentation to swap a class in a whole model."""
-
-    def swap(layer):
-        if isinstance(layer, keras.layers.LSTM):
-            return layers.LSTM.from_config(layer.get_config())
-        return type(layer).from_config(layer.get_config())
-
-    return keras.models.clone_model(
-        sequential(keras.layers.LSTM(3), keras.layers.Dense(2)),
-        clone_function=swap,
-    )(X)
 
 
 USES = {
@@ -85,12 +65,7 @@ USES = {
         3, "relu", "hard_sigmoid", True, *ORTHOGONAL
     )(X),
     "units of NumPy": lambda k: k.LSTM(np.int64(3))(X),
-    "implementation": lambda k: k.LSTM(3, implementation=2)(X),
-    "reset_after": lambda k: k.GRU(3, reset_after=True)(X),
     "rms_scaling": lambda k: k.LayerNormalization(rms_scaling=False)(X),
-    "input_shape": lambda k: keras.Sequential(
-        [k.LSTM(3, input_shape=(4, 2)), keras.layers.Dense(1)]
-    )(X),
     "an activation of one's own": lambda k: k.LSTM(
         3, lambda v: keras.ops.tanh(v), "hard_sigmoid"
     )(X),
@@ -104,23 +79,8 @@ USES = {
     "a policy": lambda k: k.LSTM(3, dtype=keras.DTypePolicy("mixed_bfloat16"))(
         X
     ),
-    "configs of Keras": lambda k: [
-        np.asarray(cls.from_config(config)(X).shape)
-        for cls, config in (
-            (k.LayerNormalization, keras.layers.LayerNormalization()),
-            (k.BatchNormalization, keras.layers.BatchNormalization()),
-            (k.LSTM, keras.layers.LSTM(2, return_sequences=True)),
-            (k.GRU, keras.layers.GRU(2, return_sequences=True)),
-            (k.SimpleRNN, keras.layers.SimpleRNN(2, return_sequences=True)),
-        )
-        for config in [config.get_config()]
-    ],
-    "cloned": cloned,
     # Inputs.
     "float64": lambda k: k.LSTM(3)(X.astype("float64")),
-    "float16": lambda k: k.LSTM(3)(X.astype("float16")),
-    "integers": lambda k: k.LSTM(3)((9 * X).astype("int32")),
-    "booleans": lambda k: k.GRU(3)(X > 0),
     "integers to norms": lambda k: k.BatchNormalization()(
         k.LayerNormalization()((9 * X).astype("int32"))
     ),
@@ -154,9 +114,6 @@ USES = {
     "a variable": lambda k: k.GRU(3)(X, initial_state=keras.Variable(STATE)),
     "four states": lambda k: both_ways(k.LSTM(3))(X, initial_state=[STATE] * 4),
     # Shapes, names and weights.
-    "shapes": lambda k: np.array(
-        k.LSTM(3, return_state=True).compute_output_shape((3, 4, 2))
-    ),
     "symbolic": lambda k: [
         f"{one.shape} {one.dtype}"
         for one in k.LSTM(3, return_state=True)(keras.Input((None, 2)))
@@ -169,7 +126,6 @@ USES = {
         *("go_backwards", "unroll", "zero_output_for_mask", "trainable"),
         *("supports_masking", "supports_jit"),
     ),
-    "weights by name": lambda k: weights(k.LSTM(3)),
     # In models.
     "sliced": lambda k: functional(
         lambda x: k.LSTM(3, return_sequences=True)(x)[:, -2:] * 2.0 + 1.0

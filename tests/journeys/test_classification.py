@@ -6,22 +6,21 @@ import types
 import keras
 import numpy as np
 import pytest
+from descriptors import SEQUENCE_LAYERS
 from journeys.twins import compare, sentences, to_numpy
 from keras.src.backend.common.masking import get_keras_mask
 
-import keras_ln
-
 pytestmark = [pytest.mark.full, pytest.mark.every_backend]
 
+# Sentences have nine words.
 RECURRENT = {
-    "LNLSTM": (keras_ln.LNLSTM, keras.layers.LSTM),
-    "LNGRU": (keras_ln.LNGRU, keras.layers.GRU),
-    "LNSimpleRNN": (keras_ln.LNSimpleRNN, keras.layers.SimpleRNN),
-    "BNLSTM": (
-        functools.partial(keras_ln.BNLSTM, max_steps=9),
-        keras.layers.LSTM,
-    ),
-    "WNLSTM": (keras_ln.WNLSTM, keras.layers.LSTM),
+    row.name: (
+        functools.partial(row.layer_class, max_steps=9)
+        if row.batch_statistics
+        else row.layer_class,
+        row.twin,
+    )
+    for row in SEQUENCE_LAYERS
 }
 
 

@@ -263,31 +263,6 @@ def test_own_loop(model):
     compare(journey)
 
 
-OPTIMIZERS = {
-    "accumulated": {"gradient_accumulation_steps": 2},
-    "averaged": {"use_ema": True, "ema_overwrite_frequency": 2},
-    "clipped": {"global_clipnorm": 0.5, "weight_decay": 1e-3},
-}
-
-
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_optimizers(name):
-    def journey(layers):
-        x, y = sentences()
-        model = Subclass(layers)
-        model.compile(
-            keras.optimizers.Adam(0.03, **OPTIMIZERS[name]),
-            keras.losses.BinaryCrossentropy(from_logits=True),
-        )
-        history = model.fit(x, y[:, None], 11, epochs=6, verbose=0).history
-        return {
-            "loss": history["loss"],
-            "predictions": model.predict(x, 11, verbose=0),
-        }
-
-    compare(journey)
-
-
 def frozen(layers):
     """Transfer: a trained encoder, frozen, under a new head; then thawed."""
     x, y = waves()

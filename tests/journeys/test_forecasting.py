@@ -97,31 +97,6 @@ def test_buckets():
     compare(buckets)
 
 
-def padded(layers):
-    """Zeros in front, where no mask hides them, and behind both ways."""
-    x, y = waves(rows=24, steps=20)
-    x[:, :12] = 0.0
-    model = keras.Sequential(
-        [
-            keras.Input((20, 2)),
-            keras.layers.Bidirectional(layers.LSTM(4, return_sequences=True)),
-            layers.GRU(4, return_sequences=True),
-            layers.SimpleRNN(4),
-            keras.layers.Dense(1),
-        ]
-    )
-    model.compile(keras.optimizers.Adam(0.01), "mse")
-    history = model.fit(x, y, 8, epochs=6, verbose=0).history
-    return {
-        "loss": history["loss"],
-        "predictions": model.predict(x, verbose=0),
-    }
-
-
-def test_padded():
-    compare(padded)
-
-
 def traffic(layers):
     """A layer inside a layer of the user: timeseries_traffic_forecasting."""
 

@@ -58,32 +58,6 @@ def test_letters():
     compare(letters)
 
 
-def cells(layers):
-    """Stacked cells in one loop, and one step of them by hand."""
-    x, y = waves()
-    stack = [layers.LSTMCell(4), layers.GRUCell(3), layers.SimpleRNNCell(3)]
-    rnn = keras.layers.RNN(stack, return_sequences=True, return_state=True)
-    inputs = keras.Input((None, 2))
-    hidden, *states = rnn(inputs)
-    model = keras.Model(inputs, keras.layers.Dense(1)(hidden[:, -1]))
-    model.compile(keras.optimizers.Adam(0.02), "mse")
-    history = model.fit(x, y, 8, epochs=5, verbose=0).history
-    whole, *final = rnn(x)
-    states = rnn.cell.get_initial_state(len(x))
-    for step in range(x.shape[1]):
-        output, states = rnn.cell(x[:, step], states)
-        same(output, whole[:, step])
-    for found, expected in zip(
-        keras.tree.flatten(states), keras.tree.flatten(final), strict=True
-    ):
-        same(found, expected)
-    return {"loss": history["loss"], "whole": whole}
-
-
-def test_cells():
-    compare(cells)
-
-
 def multi_step(layers):
     """Feeds its own predictions back, as TensorFlow's tutorial does."""
 

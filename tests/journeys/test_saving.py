@@ -1,12 +1,9 @@
 """Models that are saved, loaded, copied, exported, and trained on."""
 
-import copy
-import pickle
-
 import keras
 import numpy as np
 import pytest
-from journeys.twins import BACKEND, compare, same, sentences, to_numpy
+from journeys.twins import BACKEND, compare, same, sentences
 
 pytestmark = [pytest.mark.full, pytest.mark.every_backend]
 
@@ -110,70 +107,6 @@ def test_interrupted(tmp_path):
     compare(lambda layers: interrupted(layers, tmp_path))
 
 
-def copies(layers, folder):
-    """Every way to get another model of the same layers and weights."""
-    x, _ = sentences()
-    model = classifier(layers)
-    fit(model)
-    expected = model.predict(x)
-    path = folder / f"{layers.LSTM.__name__}.weights.h5"
-    model.save_weights(path)
-    described = keras.models.model_from_json(model.to_json())
-    described.load_weights(path)
-    cloned = keras.models.clone_model(model)
-    cloned.set_weights(model.get_weights())
-    every = {
-        "described": described,
-        "cloned": cloned,
-        "deep": copy.deepcopy(model),
-        "pickled": pickle.loads(pickle.dumps(model)),
-        "configured": type(model).from_config(model.get_config()),
-    }
-    every["configured"].set_weights(model.get_weights())
-    for other in every.values():
-        same(other.predict(x), expected)
-        assert [w.name for w in other.weights] == [
-            w.name for w in model.weights
-        ]
-    return {"predictions": expected}
-
-
-def test_copies(tmp_path):
-    compare(lambda layers: copies(layers, tmp_path))
-
-
-def trees(layers):
-    """Weights by path, as state trees and layout maps name them."""
-    models = [
-        keras.Sequential(
-            [
-                keras.Input((4, 2)),
-                layers.LSTM(3, return_sequences=True, name="first"),
-                keras.layers.Bidirectional(
-                    layers.GRU(3, name="inner"), name="second"
-                ),
-                layers.LayerNormalization(name="norm"),
-            ],
-            name="model",
-        )
-        for _ in range(2)
-    ]
-    for model in models:
-        model.compile("sgd", "mse")
-    paths = [[weight.path for weight in model.weights] for model in models]
-    assert paths[0] == paths[1]
-    models[1].set_state_tree(models[0].get_state_tree())
-    for weight, expected in zip(*(m.weights for m in models), strict=True):
-        np.testing.assert_array_equal(to_numpy(weight), to_numpy(expected))
-    x = np.random.default_rng(0).normal(size=(3, 4, 2)).astype("float32")
-    same(models[1](x), models[0](x))
-    return {"predictions": models[1](x)}
-
-
-def test_trees():
-    compare(trees)
-
-
 def exported(layers, folder):
     """A SavedModel, run by TensorFlow alone and as a layer of Keras."""
     import tensorflow as tf
@@ -222,34 +155,6 @@ if BACKEND == "torch":
 
     def test_exported_by_torch(tmp_path):
         compare(lambda layers: exported_by_torch(layers, tmp_path))
-
-
-def archived(layers, folder):
-    """Endpoints of one's own: `keras.export.ExportArchive`."""
-    import tensorflow as tf
-
-    x, _ = sentences()
-    model = classifier(layers)
-    model(x)
-    path = f"{folder}/{layers.LSTM.__name__}"
-    archive = keras.export.ExportArchive()
-    archive.track(model)
-    archive.add_endpoint(
-        "classify",
-        lambda words: model(words, training=False),
-        [keras.InputSpec(shape=(None, 9), dtype="int32")],
-    )
-    archive.write_out(path, verbose=False)
-    served = tf.saved_model.load(path)
-    found = served.classify(tf.constant(x, "int32")).numpy()
-    same(found, model.predict(x))
-    return {"predictions": found}
-
-
-if BACKEND != "torch":
-
-    def test_archived(tmp_path):
-        compare(lambda layers: archived(layers, tmp_path))
 
 
 def quantised(layers):

@@ -71,32 +71,6 @@ def test_translation(tmp_path):
     compare(lambda layers: translation(layers, tmp_path))
 
 
-def addition(layers):
-    """The code example addition_rnn."""
-    rng = np.random.default_rng(0)
-    x = np.eye(5, dtype="float32")[rng.integers(0, 5, size=(22, 7))]
-    y = x[:, 6:3:-1]
-    model = keras.Sequential(
-        [
-            keras.Input((7, 5)),
-            layers.LSTM(8),
-            keras.layers.RepeatVector(3),
-            layers.LSTM(8, return_sequences=True),
-            keras.layers.Dense(5, activation="softmax"),
-        ]
-    )
-    model.compile("adam", "categorical_crossentropy", metrics=["accuracy"])
-    history = model.fit(x, y, 8, epochs=6, verbose=0).history
-    return {
-        "loss": history["loss"],
-        "predictions": model.predict(x, verbose=0),
-    }
-
-
-def test_addition():
-    compare(addition)
-
-
 def attention(layers):
     """An encoder of both directions, a decoder that attends to it."""
     source, _ = sentences(seed=1)

@@ -290,28 +290,6 @@ def test_models_of_many_kinds(make):
     )
 
 
-class Scaled(layers.Layer):
-    """A class that nobody has registered."""
-
-    def call(self, x):
-        return 2.0 * x
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-
-def test_layers_that_are_shared_and_classes_that_are_not_registered():
-    shared = layers.LSTM(D, return_sequences=True, name="shared")
-    inner = keras.Sequential([keras.Input((T, D)), shared], name="inner")
-    inputs = keras.Input((T, D))
-    y = layers.TimeDistributed(Scaled())(inner(shared(inputs)))
-    model = keras.Model(inputs, y)
-    clone = with_layer_norm(model, normalize=())
-    assert clone.get_layer("inner").layers[0] is clone.get_layer("shared")
-    assert clone.count_params() == model.count_params()
-    assert_same(model, clone, example(B, T, D))
-
-
 def test_the_biases_of_a_normalised_gru():
     """Where a beta does what the recurrent bias did, it takes its place."""
     model = model_of(layers.GRU(U))

@@ -13,8 +13,6 @@ from keras_ln.ops.recurrence.choice import IMPLEMENTATIONS
 # The kernels are test_native.py's.
 pytestmark = pytest.mark.usefixtures("without_kernels")
 
-STEPWISE = [row for row in SEQUENCE_LAYERS if not row.batch_statistics]
-
 
 @pytest.fixture
 def ran(monkeypatch):
@@ -32,17 +30,6 @@ def ran(monkeypatch):
 
 def bump(z):
     return z / (1.0 + z * z)
-
-
-def stepwise(row):
-    """The layer, with a cell that has a step of its own."""
-
-    def step(self, projected, states, weights, recurrent_mask):
-        return tuple(state + 1.0 for state in states)
-
-    cell = type("MyCell", (getattr(keras_ln, row.cell),), {"step": step})
-    cls = type("MyLayer", (row.layer_class,), {"cell_class": cell})
-    return cls(**row.arguments)
 
 
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
@@ -104,12 +91,6 @@ def test_a_portable_trace_can_be_written_out(monkeypatch):
 
 
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_use_fused_asks_for_a_gradient_by_hand(row):
-    name, reasons = ops.implementation(row.make(use_fused=True))
-    assert name == "fused" and "hand-written gradient" in reasons["loop"]
-
-
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_what_a_compiler_differentiates_by_itself(row, ran, monkeypatch):
     layer, must = row.make(), row.make(use_fused=True)
     monkeypatch.setattr(backend, "reads_python", lambda: True)
@@ -162,15 +143,6 @@ if BACKEND != "jax":  # Which does not tell.
         layer, x = BY_NAME["LNGRU"].make(), np.ones((B, T, D), "float32")
         in_forward_mode(lambda _: layer(x), x)
         assert ran == ["fused" if BACKEND == "tensorflow" else "loop"]
-
-
-@pytest.mark.parametrize("row", STEPWISE, ids=str)
-def test_a_step_of_its_own(row, ran):
-    layer = stepwise(row)
-    name, reasons = ops.implementation(layer)
-    assert name == "loop" and "MyCell overrides step" in reasons["fused"]
-    layer(np.ones((B, T, D), "float32"))
-    assert ran == ["loop"]
 
 
 def test_a_step_of_its_own_sees_weights_of_its_own():

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from backend_gradients import value_and_gradients
+from backend_gradients import to_numpy, value_and_gradients
 from reference import gradients, norms
 from tolerances import FLOAT64
 
@@ -42,10 +42,6 @@ def arrays():
 
 def tensor(x, dtype=None):
     return keras.ops.convert_to_tensor(x, dtype)
-
-
-def to_numpy(x):
-    return np.asarray(keras.ops.convert_to_numpy(x))
 
 
 def test_kernel_and_its_gradients(arrays):

@@ -179,10 +179,6 @@ def without_bias(base, name, **fixed):
     return keras.saving.register_keras_serializable("peers")(cls)
 
 
-GRU = without_bias(GRUWithBias, "TurnedGRUWithoutBias")
 GRUCell = without_bias(GRUCellWithBias, "TurnedGRUCellWithoutBias")
-# The shorter way of Keras 3.15 on JAX mixes dtypes where there is no bias.
-KerasGRU = without_bias(keras.layers.GRU, "GRUWithoutBias", use_cudnn=False)
-KerasGRUCell = without_bias(keras.layers.GRUCell, "GRUCellWithoutBias")
 # For the cells that Keras' files define, with as many states.
 CELLS_OF_THE_FILE = {"OneStateRNNCell": GRUCell, "TwoStatesRNNCell": LSTMCell}

@@ -101,12 +101,12 @@ NOT_AFTER = Reason(
 GAMMA_AND_BETA = Reason("gamma and beta", COUNTS, without_counts)
 ALWAYS_NORMALISED = Reason(
     "literals of a sum that is not normalised; equal units, as theirs, have "
-    "no variance. test_keras_replay.py has the case with other weights",
+    "no variance; test_against_oracle.py has such cases with other weights",
     OTHER_VALUE,
 )
 LINEAR = Reason(
     "literals of linear cells of ones, which no cell of ours can be; "
-    "test_keras_replay.py has the case with other weights",
+    "test_against_oracle.py has such cases with other weights",
     OTHER_VALUE,
 )
 CUDNN = Reason(

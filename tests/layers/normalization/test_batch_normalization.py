@@ -5,14 +5,11 @@ import warnings
 import keras
 import numpy as np
 import pytest
+from backend_gradients import to_numpy
 from reference import norms
 from tolerances import FLOAT32_VALUES, FLOAT64, SAME_PROGRAM
 
 from keras_ln import BatchNormalization
-
-
-def to_numpy(x):
-    return np.asarray(keras.ops.convert_to_numpy(x))
 
 
 def randomized(layer, shape, seed=0):

@@ -3,15 +3,12 @@
 import keras
 import numpy as np
 import pytest
+from backend_gradients import to_numpy
 from keras.src.backend.common.masking import get_keras_mask
 from reference import norms
 from tolerances import FLOAT64, SAME_PROGRAM
 
 from keras_ln import LayerNormalization
-
-
-def to_numpy(x):
-    return np.asarray(keras.ops.convert_to_numpy(x))
 
 
 def randomized(layer, shape, seed=0):

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from backend_gradients import value_and_gradients
+from backend_gradients import to_numpy, value_and_gradients
 from keras.src.backend.common.masking import get_keras_mask
 from reference import gradients, norms
 from tolerances import FLOAT32_VALUES, FLOAT64
@@ -18,10 +18,6 @@ MASKS = {
     "middle": np.array([[1, 0, 1, 1, 1], [0, 1, 0, 1, 1]] * 2) > 0,
     "all": np.zeros((B, T), bool),
 }
-
-
-def to_numpy(x):
-    return np.asarray(keras.ops.convert_to_numpy(x))
 
 
 def example(batch=B, steps=T, seed=1):

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from backend_gradients import to_numpy
 from reference import norms
 from tolerances import FLOAT32_VALUES
 
@@ -11,10 +12,6 @@ from keras_ln import reestimate_statistics
 
 BACKEND = keras.backend.backend()
 T, F = 4, 3
-
-
-def to_numpy(x):
-    return np.asarray(keras.ops.convert_to_numpy(x))
 
 
 def example(batch=20, *, steps=None, seed=1):

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from backend_gradients import value_and_gradients
+from backend_gradients import to_numpy, value_and_gradients
 from keras.src.backend.common.masking import get_keras_mask
 from reference import gradients, norms
 from tolerances import FLOAT64, SAME_PROGRAM
@@ -11,10 +11,6 @@ from tolerances import FLOAT64, SAME_PROGRAM
 from keras_ln import WeightNormDense
 
 D, U = 5, 4
-
-
-def to_numpy(x):
-    return np.asarray(keras.ops.convert_to_numpy(x))
 
 
 def randomized(seed=0, **arguments):

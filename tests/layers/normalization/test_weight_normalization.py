@@ -9,7 +9,7 @@ from collections.abc import Callable
 import keras
 import numpy as np
 import pytest
-from backend_gradients import value_and_gradients
+from backend_gradients import to_numpy, value_and_gradients
 from reference import gradients
 from tolerances import FLOAT64, SAME_PROGRAM
 
@@ -114,10 +114,6 @@ KINDS = {
 # The loops of Keras on JAX with 64 bits run SimpleRNN in float32 alone, and GRU
 # in float64 alone.
 DTYPES = dict.fromkeys(KINDS, "float64") | {"SimpleRNN": "float32"}
-
-
-def to_numpy(x):
-    return np.asarray(keras.ops.convert_to_numpy(x))
 
 
 def weight_norm(v, g, units):

@@ -3,14 +3,11 @@
 import keras
 import numpy as np
 import pytest
+from backend_gradients import to_numpy
 
 from keras_ln import WeightNormalization, WeightNormDense
 
 layers = keras.layers
-
-
-def to_numpy(x):
-    return np.asarray(keras.ops.convert_to_numpy(x))
 
 
 def example(shape, seed=1):

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from backend_gradients import BACKEND, forward
+from backend_gradients import BACKEND, forward, to_numpy
 from descriptors import BY_NAME, B, D, T, U
 from recurrence import MASKS, Problem, compare
 from tolerances import FLOAT32_VALUES, FLOAT64
@@ -11,10 +11,6 @@ from tolerances import FLOAT32_VALUES, FLOAT64
 import keras_ln
 
 BNLSTM = BY_NAME["BNLSTM"]
-
-
-def to_numpy(x):
-    return keras.ops.convert_to_numpy(x)
 
 
 def pieces(problem, layer):

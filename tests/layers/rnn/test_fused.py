@@ -91,24 +91,6 @@ def test_gains_are_not_rounded_to_the_compute_dtype():
     assert 5 * abs(received - right).mean() < abs(wrong - right).mean()
 
 
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_default_layers_run_fused(row):
-    assert ops.unsupported_reason(row.make()) is None
-
-
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_the_reason_why_not(row):
-    for arguments, reason in (
-        ({"unroll": True}, "unroll"),
-        ({"activation": keras.ops.sin}, "activation"),
-    ):
-        layer = row.make(**arguments)
-        assert reason in ops.unsupported_reason(layer)
-        layer(np.ones(row.input_shape, "float32"))
-        with pytest.raises(ValueError, match=f"use_fused.*{reason}"):
-            row.make(use_fused=True, **arguments)
-
-
 def test_other_layers_have_a_reason():
     reason = ops.unsupported_reason(keras.layers.LSTM(2))
     assert "keras_ln" in reason and "LSTM" in reason

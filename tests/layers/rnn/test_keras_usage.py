@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from backend_gradients import value_and_gradients
+from backend_gradients import to_numpy, value_and_gradients
 from descriptors import (
     BY_NAME,
     SEQUENCE_LAYERS,
@@ -18,10 +18,6 @@ from recurrence import MASKS, Problem, same
 from tolerances import FLOAT64
 
 STEPWISE = [row for row in SEQUENCE_LAYERS if not row.batch_statistics]
-
-
-def to_numpy(x):
-    return keras.ops.convert_to_numpy(x)
 
 
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)

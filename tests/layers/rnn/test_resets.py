@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from backend_gradients import BACKEND, value_and_gradients
+from backend_gradients import BACKEND, to_numpy, value_and_gradients
 from descriptors import BY_NAME, SEQUENCE_LAYERS, randomize
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,10 +15,6 @@ import keras_ln
 
 ROWS = [row for row in SEQUENCE_LAYERS if not row.batch_statistics]
 B, T, D, U = 3, 4, 5, 4
-
-
-def to_numpy(x):
-    return keras.ops.convert_to_numpy(x)
 
 
 def pieces(reset, row):

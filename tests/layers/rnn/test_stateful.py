@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from backend_gradients import BACKEND
+from backend_gradients import BACKEND, to_numpy
 from descriptors import (
     BY_NAME,
     SEQUENCE_LAYERS,
@@ -15,10 +15,6 @@ from recurrence import MASKS, Problem, same
 from tolerances import FLOAT64
 
 BNLSTM = BY_NAME["BNLSTM"]
-
-
-def to_numpy(x):
-    return keras.ops.convert_to_numpy(x)
 
 
 @pytest.mark.parametrize("use_fused", [False, "auto"])

@@ -7,6 +7,7 @@ import types
 import keras
 import numpy as np
 import pytest
+from backend_gradients import to_numpy
 from descriptors import ROWS, SEQUENCE_LAYERS, B, D, T, U, randomize
 
 import keras_ln
@@ -27,35 +28,15 @@ ARGUMENTS = {
     "trainable": False,
     "name": "given",
 }
-TWINS = [
-    (keras.layers.LSTM, keras_ln.LNLSTM, ARGUMENTS),
-    (keras.layers.LSTM, keras_ln.BNLSTM, ARGUMENTS),
-    (keras.layers.LSTM, keras_ln.WNLSTM, ARGUMENTS),
-    (keras.layers.LSTMCell, keras_ln.LNLSTMCell, ARGUMENTS),
-    (keras.layers.GRU, keras_ln.LNGRU, ARGUMENTS),
-    (keras.layers.GRUCell, keras_ln.LNGRUCell, ARGUMENTS),
-    (keras.layers.SimpleRNN, keras_ln.LNSimpleRNN, ARGUMENTS),
-    (keras.layers.SimpleRNNCell, keras_ln.LNSimpleRNNCell, ARGUMENTS),
-    (
-        keras.layers.LayerNormalization,
-        keras_ln.LayerNormalization,
-        {"axis": -2, "center": False, "gamma_regularizer": "l2"},
-    ),
-    (
-        keras.layers.BatchNormalization,
-        keras_ln.BatchNormalization,
-        {"momentum": 0.5, "scale": False},
-    ),
-    (
-        keras.layers.Dense,
-        keras_ln.WeightNormDense,
-        {"units": U, "activation": "relu"},
-    ),
-]
-
-
-def to_numpy(x):
-    return keras.ops.convert_to_numpy(x)
+OWN = {
+    "LayerNormalization": {
+        "axis": -2,
+        "center": False,
+        "gamma_regularizer": "l2",
+    },
+    "BatchNormalization": {"momentum": 0.5, "scale": False},
+    "WeightNormDense": {"units": U, "activation": "relu"},
+}
 
 
 def example(row, dtype="float32"):
@@ -82,21 +63,21 @@ def test_implementation_is_ignored(row):
     assert layer.get_config() == row.make(name="given").get_config()
 
 
-@pytest.mark.parametrize("twin, layer_class", [t[:2] for t in TWINS[:8]])
-def test_places_of_arguments(twin, layer_class):
+@pytest.mark.parametrize("row", RECURRENT, ids=str)
+def test_places_of_arguments(row):
     """Those of Keras come first, in Keras' order."""
     theirs, ours = (
-        list(inspect.signature(c).parameters) for c in (twin, layer_class)
+        [*inspect.signature(c).parameters] for c in (row.twin, row.layer_class)
     )
     assert ours[: len(theirs) - 1] == theirs[:-1]
     assert theirs[-1] == ours[-1] == "kwargs"
 
 
-@pytest.mark.parametrize("twin, layer_class, arguments", TWINS)
-def test_from_the_config_of_a_layer_of_keras(twin, layer_class, arguments):
-    config = twin(**arguments).get_config()
+@pytest.mark.parametrize("row", [r for r in ROWS if r.twin], ids=str)
+def test_from_the_config_of_a_layer_of_keras(row):
+    config = row.twin(**OWN.get(row.name, ARGUMENTS)).get_config()
     given = dict(config)
-    layer = layer_class.from_config(config)
+    layer = row.layer_class.from_config(config)
     assert config == given
     # These have one value in all of ours.
     for name in ("rms_scaling", "quantization_config"):

@@ -6,6 +6,7 @@ The choices that a layer draws are those of a twin with the same seed.
 import keras
 import numpy as np
 import pytest
+from backend_gradients import to_numpy
 from descriptors import BY_NAME, SEQUENCE_LAYERS, B, D, T, U, randomize
 from gradient_penalty import TOLERANCE, gradient_penalty
 from recurrence import MASKS, Problem, compare
@@ -13,10 +14,6 @@ from zoneout_choices import choices, drawn_by, shares, zoned
 
 import keras_ln
 from keras_ln.ops.recurrence import zoneout
-
-
-def to_numpy(x):
-    return keras.ops.convert_to_numpy(x)
 
 
 @pytest.mark.parametrize("use_fused", [False, "auto"])

@@ -3,15 +3,11 @@
 import keras
 import numpy as np
 import pytest
-from backend_gradients import BACKEND
+from backend_gradients import BACKEND, to_numpy
 from descriptors import BY_NAME, SEQUENCE_LAYERS, B, D, T, U
 
 import keras_ln
 from keras_ln.ops.recurrence.zoneout import COUNTS_TO, counted
-
-
-def to_numpy(x):
-    return keras.ops.convert_to_numpy(x)
 
 
 def to_float32(x):

@@ -3,15 +3,12 @@
 import keras
 import numpy as np
 import pytest
+from backend_gradients import to_numpy
 from descriptors import BY_NAME, CELLS, SEQUENCE_LAYERS, B, D, T, U
 from pairwise import one_everywhere
 from recurrence import MASKS, Problem
 from tolerances import BFLOAT16, FLOAT64
 from zoneout_choices import H, choices, drawn_by, shares, zoned
-
-
-def to_numpy(x):
-    return keras.ops.convert_to_numpy(x)
 
 
 @pytest.mark.parametrize("training", [True, False])

@@ -1,18 +1,11 @@
-"""The scripts behind the figures run and say what they promise."""
+"""The scripts behind the figures of RELIABILITY.md say what they promise."""
 
 import csv
 
 import keras
 import numpy as np
-import pytest
 
-from benchmarks import harness, long_training, precision
-
-
-@pytest.fixture(autouse=True)
-def same_environment(monkeypatch):
-    """The suite's threads stay as they are."""
-    monkeypatch.setattr(harness, "set_threads", lambda number: None)
+from benchmarks import long_training, precision
 
 
 def read(path):

@@ -1,0 +1,11 @@
+"""What the tests of the benchmarks have in common."""
+
+import pytest
+
+from benchmarks import harness
+
+
+@pytest.fixture(autouse=True)
+def same_environment(monkeypatch):
+    """The suite's threads stay as they are."""
+    monkeypatch.setattr(harness, "set_threads", lambda number: None)
