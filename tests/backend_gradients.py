@@ -4,6 +4,7 @@ import dataclasses
 
 import keras
 import numpy as np
+from arrays import to_numpy
 
 BACKEND = keras.backend.backend()
 # Call arguments without a gradient.
@@ -20,11 +21,6 @@ class Result:
 
     outputs: list
     gradients: dict
-
-
-def to_numpy(x):
-    """A tensor or variable as an array."""
-    return np.asarray(keras.ops.convert_to_numpy(x))
 
 
 def value_and_gradients(

@@ -6,6 +6,7 @@ Letters: B batch, T time, D input features, U units.
 import keras
 import numpy as np
 import pytest
+from arrays import close
 
 from keras_ln import with_layer_norm
 
@@ -35,8 +36,7 @@ def predictions(model, x):
 
 def assert_same(model, clone, x):
     found, expected = predictions(clone, x), predictions(model, x)
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, **CLOSE)
+    close(found, expected, **CLOSE)
 
 
 def model_of(*parts, shape=(T, D)):

@@ -4,6 +4,7 @@ import dataclasses
 
 import keras
 import numpy as np
+from arrays import close
 from backend_gradients import value_and_gradients
 from descriptors import Row, T, named_weights, randomize
 from reference import gradients
@@ -207,17 +208,9 @@ def compare(result, outputs, wanted, tolerance=FLOAT64):
     for k, (value, right) in enumerate(
         zip(result.outputs, outputs, strict=True)
     ):
-        np.testing.assert_allclose(
-            value, right, err_msg=f"output {k}", **tolerance
-        )
+        close(value, right, f"output {k}", **tolerance)
     assert set(result.gradients) == set(wanted)
-    for name, right in wanted.items():
-        np.testing.assert_allclose(
-            result.gradients[name],
-            right,
-            err_msg=f"gradient of {name}",
-            **tolerance,
-        )
+    close(result.gradients, wanted, **tolerance)
 
 
 def same(first, second, tolerance=FLOAT64):

@@ -7,6 +7,7 @@ import export_models
 import keras
 import numpy as np
 import pytest
+from arrays import close
 from backend_gradients import BACKEND
 from descriptors import BY_NAME, SEQUENCE_LAYERS
 from export_models import ROUNDING
@@ -100,7 +101,7 @@ def test_portable_ops_are_the_same():
         expected = keras.ops.convert_to_numpy(run())
         with ops.portable():
             found = keras.ops.convert_to_numpy(run())
-        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+        close(found, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_portable_ends_with_an_error_too():
@@ -125,12 +126,11 @@ def test_keras_file(tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     inputs = export_models.samples(model)
-    for found, expected in zip(
+    close(
         export_models.outputs(loaded, inputs),
         export_models.outputs(model, inputs),
-        strict=True,
-    ):
-        np.testing.assert_allclose(found, expected, **SAME_PROGRAM)
+        **SAME_PROGRAM,
+    )
 
 
 def saved_model(model, path, x):
@@ -211,8 +211,7 @@ def test_served_without_keras_ln(export, tmp_path):
     np.savez(tmp_path / "inputs.npz", **given)
     subprocess.run([sys.executable, "-c", SERVE], cwd=tmp_path, check=True)
     with np.load(tmp_path / "outputs.npz") as found:
-        for key, y in expected.items():
-            np.testing.assert_allclose(found[key], y, err_msg=key, **ROUNDING)
+        close(found, expected, **ROUNDING)
 
 
 if BACKEND == "tensorflow":

@@ -3,6 +3,7 @@
 import golden_data
 import numpy as np
 import pytest
+from arrays import close
 from backend_gradients import value_and_gradients
 from descriptors import LSTM_SITES
 from golden_data import LAYER_NORMS, SEQUENCES
@@ -62,7 +63,7 @@ def test_sequence_layer(case, use_fused):
     expected = [data["y"], *golden_data.final_states(case)]
     for value, right in zip(result.outputs, expected, strict=True):
         assert value.dtype == "float64"
-        np.testing.assert_allclose(value, right, **FLOAT64)
+        close(value, right, **FLOAT64)
     if "ct" not in data:
         return
     right = {
@@ -72,9 +73,7 @@ def test_sequence_layer(case, use_fused):
     for name, gradient in result.gradients.items():
         # The file has no gradients of the batch-normalised initial states.
         if name in right or not name.startswith("state"):
-            np.testing.assert_allclose(
-                gradient, right[name], err_msg=name, **FLOAT64
-            )
+            close(gradient, right[name], name, **FLOAT64)
     assert len(result.gradients) >= len(layer.trainable_weights) + 1
 
 
@@ -90,8 +89,8 @@ def test_recorded_batch_statistics():
         found = {v.name: v for v in layer.non_trainable_weights}
         for site in LSTM_SITES:
             for short, long in (("mean", "mean"), ("var", "variance")):
-                np.testing.assert_allclose(
-                    found[f"{site}_moving_{long}"].numpy(),
+                close(
+                    found[f"{site}_moving_{long}"],
                     data[f"batch_{short}_{site}"],
                     **FLOAT64,
                 )
@@ -121,10 +120,8 @@ def test_weight_norm_dense():
 def check(layer, data, sources, golden_names=None):
     """Value and gradients of a layer without time."""
     result = value_and_gradients(layer, data["x"], [data["ct"]])
-    np.testing.assert_allclose(result.outputs[0], data["y"], **FLOAT64)
+    close(result.outputs[0], data["y"], **FLOAT64)
     assert set(result.gradients) == set(sources)
     for name, gradient in result.gradients.items():
         golden = (golden_names or {}).get(name, name)
-        np.testing.assert_allclose(
-            gradient, data[f"g{golden}"], err_msg=name, **FLOAT64
-        )
+        close(gradient, data[f"g{golden}"], name, **FLOAT64)

@@ -3,6 +3,7 @@
 import golden_data
 import numpy as np
 import pytest
+from arrays import close
 from descriptors import BY_NAME
 from golden_data import LAYER_NORMS
 from reference import gradients
@@ -66,24 +67,19 @@ def test_sequence(name):
         )
 
     y, final, *rest = outputs(flat(name))
-    np.testing.assert_allclose(y, data["y"], **TOLERANCE)
-    for value, expected in zip(
-        final, golden_data.final_states(name), strict=True
-    ):
-        np.testing.assert_allclose(value, expected, **TOLERANCE)
+    close(y, data["y"], **TOLERANCE)
+    close(final, golden_data.final_states(name), **TOLERANCE)
     if rest:
         for site, (means, variances) in rest[0].items():
             for value, kind in ((means, "mean"), (variances, "var")):
                 expected = data[f"batch_{kind}_{site}"]
-                np.testing.assert_allclose(value, expected, **TOLERANCE)
+                close(value, expected, **TOLERANCE)
     found = gradients.complex_step(
         lambda arrays: gradients.inner([outputs(arrays)[0]], [data["ct"]]),
         flat(name),
     )
     for key, gradient in found.items():
-        np.testing.assert_allclose(
-            gradient, data[f"g{key}"], err_msg=key, **TOLERANCE
-        )
+        close(gradient, data[f"g{key}"], key, **TOLERANCE)
 
 
 def test_inference_beyond_max_steps():
@@ -96,9 +92,9 @@ def test_inference_beyond_max_steps():
         golden_data.states("bnlstm_infer_longer"),
         training=False,
     )
-    np.testing.assert_allclose(y, data["y"], **TOLERANCE)
-    np.testing.assert_allclose(final[0], data["final0"], **TOLERANCE)
-    np.testing.assert_allclose(final[1], data["final1"], **TOLERANCE)
+    close(y, data["y"], **TOLERANCE)
+    close(final[0], data["final0"], **TOLERANCE)
+    close(final[1], data["final1"], **TOLERANCE)
 
 
 # x of ln_offset stands at 1e4: its mean rounds at 1e-12 of a unit variance.
@@ -128,15 +124,13 @@ def check_plain(data, function, names, scale=1.0):
     """Value and gradients of one function of the named arrays."""
     tolerance = {key: value * scale for key, value in TOLERANCE.items()}
     arrays = {name: data[name] for name in names}
-    np.testing.assert_allclose(function(arrays), data["y"], **tolerance)
+    close(function(arrays), data["y"], **tolerance)
     found = gradients.complex_step(
         lambda arrays: gradients.inner([function(arrays)], [data["ct"]]),
         arrays,
     )
     for name, gradient in found.items():
-        np.testing.assert_allclose(
-            gradient, data[f"g{name}"], err_msg=name, **tolerance
-        )
+        close(gradient, data[f"g{name}"], name, **tolerance)
 
 
 # The next two say that the file can tell the oracles apart at all.
@@ -192,4 +186,4 @@ def test_weight_normalised_lstm_is_the_plain_one_at_the_column_norms():
     }
     y, _ = wn_lstm(normed, x, states)
     expected, _ = lstm(weights, x, states, normalize=())
-    np.testing.assert_allclose(y, expected, **TOLERANCE)
+    close(y, expected, **TOLERANCE)

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from arrays import close
 from descriptors import SEQUENCE_LAYERS, named_weights, randomize
 
 import keras_ln
@@ -44,12 +45,8 @@ def test_a_plain_rnn(x, dtype):
     states, sums = _simple_rnn(weights, x, h=np.zeros((B, U)))
     # Keras' cell computes in float32 on some backends, whatever its dtype.
     tolerance = {"rtol": 1e-4}
-    np.testing.assert_allclose(
-        found.state, [root_mean_square(h) for h in states], **tolerance
-    )
-    np.testing.assert_allclose(
-        found.summed_inputs, [root_mean_square(a) for a in sums], **tolerance
-    )
+    close(found.state, [root_mean_square(h) for h in states], **tolerance)
+    close(found.summed_inputs, [root_mean_square(a) for a in sums], **tolerance)
     # The product of the Jacobians diag(1 - h^2) R^T.
     c = np.random.default_rng(7).normal(size=(B, U))
     gradient = c / np.linalg.norm(c, axis=1, keepdims=True)
@@ -57,7 +54,7 @@ def test_a_plain_rnn(x, dtype):
     for h in reversed(states):
         expected.append(np.sqrt((gradient**2).sum(1).mean()))
         gradient = (gradient * (1 - h * h)) @ recurrent.T
-    np.testing.assert_allclose(found.gradient, expected[::-1], **tolerance)
+    close(found.gradient, expected[::-1], **tolerance)
     assert found.gradient[0] < 0.9 * found.gradient[-1] or (
         found.gradient[0] > 1.1 * found.gradient[-1]
     )
@@ -90,9 +87,7 @@ def test_layers_of_the_package(x, row):
         else:
             states = run(x[:, t : t + 1], states)[1:]
         trace.append(states)
-    np.testing.assert_allclose(
-        found.state, [root_mean_square(s) for s in trace[1:]], rtol=1e-10
-    )
+    close(found.state, [root_mean_square(s) for s in trace[1:]], rtol=1e-10)
 
     weights = named_weights(layer)
     kernel, recurrent = weights["kernel"], weights["recurrent_kernel"]
@@ -101,9 +96,7 @@ def test_layers_of_the_package(x, row):
         recurrent = recurrent / np.linalg.norm(recurrent, axis=0)
         recurrent = weights["recurrent_g"] * recurrent
     sums = [x[:, t] @ kernel + trace[t][0] @ recurrent for t in range(T)]
-    np.testing.assert_allclose(
-        found.summed_inputs, [root_mean_square(a) for a in sums], rtol=1e-10
-    )
+    close(found.summed_inputs, [root_mean_square(a) for a in sums], rtol=1e-10)
 
     assert found.gradient[-1] == pytest.approx(1, rel=1e-12)
     if row.batch_statistics:
@@ -138,10 +131,7 @@ def test_a_cell_by_itself_is_its_layer(x, name):
     alone = keras.layers.RNN(cell, dtype="float64")
     alone.build((B, T, D))
     alone.set_weights(layer.get_weights())
-    for found, right in zip(
-        hidden_dynamics(alone, x), hidden_dynamics(layer, x), strict=True
-    ):
-        np.testing.assert_allclose(found, right, rtol=1e-12)
+    close(hidden_dynamics(alone, x), hidden_dynamics(layer, x), rtol=1e-12)
 
 
 def test_layer_normalisation_takes_the_scale_of_the_weights_out():
@@ -160,12 +150,8 @@ def test_layer_normalisation_takes_the_scale_of_the_weights_out():
     normalised, other = (sizes(keras_ln.LNSimpleRNN, s) for s in (0.2, 0.4))
     # Up to epsilon over the variance of the summed inputs, at each step.
     for name in ("state", "gradient"):
-        np.testing.assert_allclose(
-            getattr(other, name), getattr(normalised, name), rtol=0.05
-        )
-    np.testing.assert_allclose(
-        other.summed_inputs, 2 * normalised.summed_inputs, rtol=0.05
-    )
+        close(getattr(other, name), getattr(normalised, name), rtol=0.05)
+    close(other.summed_inputs, 2 * normalised.summed_inputs, rtol=0.05)
 
 
 @pytest.mark.parametrize(

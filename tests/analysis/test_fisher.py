@@ -5,6 +5,7 @@ import itertools
 import keras
 import numpy as np
 import pytest
+from arrays import close
 from reference import generalized_linear as reference
 
 from keras_ln.analysis import fisher_information, parameter_vector
@@ -52,7 +53,7 @@ def test_exact_is_the_reference(family, normalization, epsilon):
     expected = reference.fisher(
         family, x, theta, normalization, FAMILIES[family], epsilon
     )
-    np.testing.assert_allclose(got, expected, **DIFFERENCES)
+    close(got, expected, **DIFFERENCES)
     assert np.abs(expected).max() > 0.1
 
 
@@ -67,9 +68,7 @@ def test_the_paper_is_exact_but_for_layer(family, normalization, epsilon):
     got = fisher_information(family, x, parameters, normalization, **options)
     expected = reference.fisher(family, x, theta, normalization, **options)
     for i, j in itertools.product(range(H), range(H)):
-        np.testing.assert_allclose(
-            blocks(got)[i, :, j], blocks(expected)[i, :, j], **DIFFERENCES
-        )
+        close(blocks(got)[i, :, j], blocks(expected)[i, :, j], **DIFFERENCES)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -86,7 +85,7 @@ def test_the_gap_of_layer_normalization(family):
     )
     gap = blocks(exact - paper)
     # Bias and gain belong to one unit, in both.
-    np.testing.assert_allclose(gap[:, D:, :, D:], 0, atol=1e-12)
+    close(gap[:, D:, :, D:], 0, atol=1e-12)
     # The weights' blocks differ, between units and of one unit.
     size = np.abs(exact).max()
     for i, j in itertools.product(range(H), range(H)):
@@ -102,12 +101,10 @@ def test_the_gap_of_layer_normalization(family):
     eta = reference.eta(x, parameter_vector(parameters, "layer"), "layer")
     weight = reference.VARIANCES[family](eta, phi) / phi**2 / N
     expected = np.einsum("nh,nhik,nhjl->ikjl", weight, j, j)
-    np.testing.assert_allclose(
-        blocks(exact)[:, :D, :, :D], expected, **DIFFERENCES
-    )
+    close(blocks(exact)[:, :D, :, :D], expected, **DIFFERENCES)
     own = np.einsum("nhhk->nhk", j)
     for i in range(H):
-        np.testing.assert_allclose(
+        close(
             blocks(paper)[i, :D, i, :D],
             np.einsum("n,nk,nl->kl", weight[:, i], own[:, i], own[:, i]),
             **DIFFERENCES,
@@ -130,7 +127,7 @@ def test_symmetric_semi_definite_and_of_the_dtype(dtype, normalization, method):
     assert got.dtype == dtype
     eps = np.finfo(dtype).eps
     size = np.abs(got).max()
-    np.testing.assert_allclose(got, got.T, atol=eps * size)
+    close(got, got.T, atol=eps * size)
     values = np.linalg.eigvalsh(got.astype("float64"))
     assert values.min() > -100 * eps * size
     wide = fisher_information(
@@ -139,7 +136,7 @@ def test_symmetric_semi_definite_and_of_the_dtype(dtype, normalization, method):
         normalization,
         method=method,
     )
-    np.testing.assert_allclose(got, wide, rtol=1e4 * eps, atol=100 * eps * size)
+    close(got, wide, rtol=1e4 * eps, atol=100 * eps * size)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -186,7 +183,7 @@ def test_doubled_weights_of_one_unit(normalization, method):
     factor = np.ones((H, D + 2))
     factor[1, :D] = 0.5
     expected = before * factor[:, :, None, None] * factor
-    np.testing.assert_allclose(after, expected, rtol=1e-9, atol=1e-12)
+    close(after, expected, rtol=1e-9, atol=1e-12)
     # 1/4 for the block of the weights themselves.
     np.testing.assert_allclose(after[1, 0, 1, 0], before[1, 0, 1, 0] / 4)
 
@@ -201,7 +198,7 @@ def test_doubled_weights_under_layer_normalization(method):
     factor = np.ones((H, D + 2))
     factor[:, :D] = 0.5
     expected = before * factor[:, :, None, None] * factor
-    np.testing.assert_allclose(after, expected, rtol=1e-9, atol=1e-12)
+    close(after, expected, rtol=1e-9, atol=1e-12)
     # One unit's weights alone change mu and sigma, hence all else.
     factor = np.ones((H, D + 2))
     factor[1, :D] = 0.5

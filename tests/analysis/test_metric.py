@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from arrays import close
 from reference import generalized_linear as reference
 
 from keras_ln.analysis import (
@@ -47,7 +48,7 @@ def test_divergence_is_the_textbook_one(family, normalization):
         for p in (parameters, other)
     ]
     expected = reference.divergence(family, *means, phi).sum(1).mean()
-    np.testing.assert_allclose(got, expected, rtol=1e-12)
+    close(got, expected, rtol=1e-12)
     assert got > 0.01
 
 
@@ -85,7 +86,7 @@ def test_divergence_is_the_metric_to_second_order(family, normalization):
 def test_eq_13_is_not_the_metric_of_layer_normalization(family):
     sizes, errors = _errors(family, "layer", "paper")
     orders = np.diff(np.log(errors)) / np.diff(np.log(sizes))
-    np.testing.assert_allclose(orders, 2, atol=0.2)
+    close(orders, 2, atol=0.2)
 
 
 @pytest.mark.parametrize("method", ["paper", "exact"])
@@ -104,12 +105,12 @@ def test_gain_metric_is_the_gain_block(family, normalization, method):
     if normalization == "batch" and method == "paper":
         eta = reference.eta(x, theta, normalization)
         variance = reference.VARIANCES[family](eta, phi) / phi**2
-        np.testing.assert_allclose(got, np.diag(variance.mean(0)), rtol=1e-12)
+        close(got, np.diag(variance.mean(0)), rtol=1e-12)
         gap = np.abs(got - block).max()
         # E[(a - mu)^2 / sigma^2] = 1, where the variance is constant.
         assert gap < 1e-10 if family == "gaussian" else gap > 0.01
     else:
-        np.testing.assert_allclose(got, block, rtol=1e-9, atol=1e-10)
+        close(got, block, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -122,9 +123,7 @@ def test_projected_metric_is_eq_12_along_the_weights(family):
     for i in range(H):
         directions[i, i, :D] = kernel[:, i] / np.linalg.norm(kernel[:, i])
     directions = directions.reshape(H, -1)
-    np.testing.assert_allclose(
-        got, directions @ fisher @ directions.T, rtol=1e-12, atol=1e-14
-    )
+    close(got, directions @ fisher @ directions.T, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -138,7 +137,7 @@ def test_gains_that_are_norms_have_the_projected_metric(family):
         gain_metric(family, x, (kernel, bias, g), "weight", phi=phi)
         for g in (norms, 2 * norms)
     )
-    np.testing.assert_allclose(got, expected, rtol=1e-12)
+    close(got, expected, rtol=1e-12)
     if family != "gaussian":  # whose variance does not depend on the mean
         assert np.abs(other - expected).max() > 0.01
 

@@ -5,7 +5,7 @@ import contextlib
 import keras
 import numpy as np
 import pytest
-from backend_gradients import to_numpy
+from arrays import close, to_numpy
 
 from keras_ln import backend
 
@@ -71,7 +71,7 @@ def test_elementwise_functions_keep_float64(name, rng):
         x = np.abs(x)
     y = getattr(backend, name)(keras.ops.convert_to_tensor(x, "float64"))
     assert keras.backend.standardize_dtype(y.dtype) == "float64"
-    np.testing.assert_allclose(to_numpy(y), UNARY[name](x), rtol=1e-14)
+    close(y, UNARY[name](x), rtol=1e-14)
 
 
 @pytest.mark.parametrize("name", ["mean", "sum"])
@@ -85,7 +85,7 @@ def test_reductions_keep_float64(name, axis, keepdims, rng):
     )
     assert keras.backend.standardize_dtype(y.dtype) == "float64"
     expected = getattr(np, name)(x, axis=axis, keepdims=keepdims)
-    np.testing.assert_allclose(to_numpy(y), expected, rtol=1e-13)
+    close(y, expected, rtol=1e-13)
 
 
 @pytest.mark.parametrize("mode", [lambda f: f, compiled])
@@ -98,7 +98,7 @@ def test_fused_sum_with_weights(axes, mode, rng):
     y = function(*map(keras.ops.convert_to_tensor, (x, weights)))
     expected = (x * weights).sum(axes)
     assert to_numpy(y).dtype == "float64" and y.shape == expected.shape
-    np.testing.assert_allclose(to_numpy(y), expected, rtol=1e-11)
+    close(y, expected, rtol=1e-11)
 
 
 @pytest.mark.parametrize("mode", [lambda f: f, compiled])
@@ -113,7 +113,7 @@ def test_fused_sum(axes, shape, keepdims, mode, rng):
     y = function(keras.ops.convert_to_tensor(x))
     expected = (x * x).sum(axes, keepdims=keepdims)
     assert to_numpy(y).dtype == "float64" and y.shape == expected.shape
-    np.testing.assert_allclose(to_numpy(y), expected, rtol=1e-13)
+    close(y, expected, rtol=1e-13)
 
 
 @pytest.mark.parametrize("shape", [(4, 3), (2, 4, 3)])
@@ -121,7 +121,7 @@ def test_matmul_keeps_float64(shape, rng):
     a, b = rng.normal(size=shape), rng.normal(size=(3, 5))
     y = backend.matmul(*(keras.ops.convert_to_tensor(v) for v in (a, b)))
     assert keras.backend.standardize_dtype(y.dtype) == "float64"
-    np.testing.assert_allclose(to_numpy(y), a @ b, rtol=1e-13)
+    close(y, a @ b, rtol=1e-13)
 
 
 @pytest.mark.parametrize("mode", [lambda f: f, compiled])
@@ -151,10 +151,10 @@ def test_scan_is_the_python_loop(mode, reverse, rng):
     for i in reversed(range(6)) if reverse else range(6):
         t, p = t + xs[i] * p, p * 0.5 + bias[i]
         expected[i] = t
-    np.testing.assert_allclose(to_numpy(total), t, rtol=1e-13)
-    np.testing.assert_allclose(to_numpy(product), p, rtol=1e-13)
-    np.testing.assert_allclose(to_numpy(ys["total"]), expected, rtol=1e-13)
-    np.testing.assert_allclose(to_numpy(ys["sum"]), xs + bias, rtol=1e-13)
+    close(total, t, rtol=1e-13)
+    close(product, p, rtol=1e-13)
+    close(ys["total"], expected, rtol=1e-13)
+    close(ys["sum"], xs + bias, rtol=1e-13)
 
 
 def test_scan_is_differentiable(rng):
@@ -178,8 +178,8 @@ def test_scan_is_differentiable(rng):
 
     (gradient,) = gradients(loss, keras.ops.convert_to_tensor(xs))
     expected = finite_differences(loss_numpy, xs)
-    np.testing.assert_allclose(value(xs), loss_numpy(xs), rtol=1e-13)
-    np.testing.assert_allclose(to_numpy_detached(gradient), expected, 1e-7)
+    close(value(xs), loss_numpy(xs), rtol=1e-13)
+    close(to_numpy_detached(gradient), expected, rtol=1e-7)
 
 
 def to_numpy_detached(x):
@@ -215,7 +215,7 @@ if BACKEND == "tensorflow":
         for length in (1, 4):
             x = rng.normal(size=(length, 3))
             expected = x[::-1].cumsum(0)[::-1] if reverse else x.cumsum(0)
-            np.testing.assert_allclose(cumulative(x), expected, rtol=1e-12)
+            close(cumulative(x), expected, rtol=1e-12)
 
 
 if BACKEND == "tensorflow":
@@ -234,7 +234,7 @@ if BACKEND == "tensorflow":
 
         for shape in ((19, 4, 5), (3, 1, 2), (0, 2, 3)):
             x = rng.normal(size=shape)
-            np.testing.assert_allclose(total(x), x.sum(axes), rtol=1e-12)
+            close(total(x), x.sum(axes), rtol=1e-12)
 
     def test_residuals_that_are_arguments_are_not_copied():
         import tensorflow as tf
@@ -298,8 +298,8 @@ def test_custom_vjp_uses_the_given_gradient(mode, rng):
 
     gx, gw = map(to_numpy_detached, mode(both)(x, w))
     xn, wn = to_numpy(x), to_numpy(w)
-    np.testing.assert_allclose(gx, 3 * (2 * xn * wn + 2), rtol=1e-13)
-    np.testing.assert_allclose(gw, xn * xn + 2, rtol=1e-13)
+    close(gx, 3 * (2 * xn * wn + 2), rtol=1e-13)
+    close(gw, xn * xn + 2, rtol=1e-13)
 
 
 @pytest.mark.parametrize("output", ["y", "z"])
@@ -310,7 +310,7 @@ def test_custom_vjp_takes_a_missing_cotangent_as_zero(output, rng):
     xn, wn = to_numpy(x), to_numpy(w)
     expected = {"y": (2 * xn * wn, xn * xn), "z": (1 + 0 * xn, 1 + 0 * xn)}
     for got, want in zip((gx, gw), expected[output], strict=True):
-        np.testing.assert_allclose(to_numpy_detached(got), want, rtol=1e-13)
+        close(to_numpy_detached(got), want, rtol=1e-13)
 
 
 @pytest.mark.parametrize("mode", [lambda f: f, compiled])
@@ -329,10 +329,8 @@ def test_custom_vjp_second_derivative(mode, rng):
     gx, gw = map(to_numpy_detached, mode(both)(x, w))
     xn, wn, cn = map(to_numpy, (x, w, c))
     # first = sum((2 c x w)^2) + sum(c x^2)
-    np.testing.assert_allclose(
-        gx, 8 * cn**2 * xn * wn**2 + 2 * cn * xn, rtol=1e-12
-    )
-    np.testing.assert_allclose(gw, 8 * cn**2 * xn**2 * wn, rtol=1e-12)
+    close(gx, 8 * cn**2 * xn * wn**2 + 2 * cn * xn, rtol=1e-12)
+    close(gw, 8 * cn**2 * xn**2 * wn, rtol=1e-12)
 
 
 @pytest.mark.parametrize("hint", [True, False])
@@ -419,7 +417,7 @@ if BACKEND == "tensorflow":
             for function in (op, lambda x: tf.reduce_prod(x, 0))
         )
         assert abs(right.numpy()).max() > 1e-3
-        np.testing.assert_allclose(found, right, rtol=1e-10)
+        close(found, right, rtol=1e-10)
 
 
 def test_current_trace():

@@ -5,6 +5,7 @@ import json
 import keras
 import numpy as np
 import pytest
+from arrays import close
 from descriptors import named_weights
 from peer_goldens import GOLDEN, UNITS, load, part, read
 
@@ -79,9 +80,7 @@ def test_cells_load_what_layers_do(case):
 def test_a_frozen_layer_is_loaded_too():
     layer = keras_ln.LNLSTM(UNITS, center=False, trainable=False)
     compat.load_haste_lstm(layer, HASTE)
-    np.testing.assert_allclose(
-        named_weights(layer)["state_gamma"], HASTE["gamma_h"], rtol=1e-6
-    )
+    close(named_weights(layer)["state_gamma"], HASTE["gamma_h"], rtol=1e-6)
 
 
 def test_wrong_settings():
@@ -160,9 +159,7 @@ def test_a_layer_that_no_config_tells_of():
         Named("first", UNITS, **options),
     ):
         assert compat.load_tfa_lstm(layer, weights) is layer
-        np.testing.assert_allclose(
-            named_weights(layer)["state_gamma"], weights[7], rtol=1e-6
-        )
+        close(named_weights(layer)["state_gamma"], weights[7], rtol=1e-6)
 
 
 @pytest.mark.parametrize("fits", [True, False])
@@ -281,9 +278,7 @@ def test_zoneout_computes_what_haste_does(training):
             choices = {"zoneout": mask == 0.0}
             layer.cell.zoneouts = lambda *_, made=choices: made
         y = layer(keras.ops.convert_to_tensor(x), training=training)
-        np.testing.assert_allclose(
-            keras.ops.convert_to_numpy(y), np.stack(expected, 1), rtol=1e-10
-        )
+        close(y, np.stack(expected, 1), rtol=1e-10)
 
 
 def haste_norm(z):

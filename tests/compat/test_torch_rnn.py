@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from arrays import close
 from backend_gradients import value_and_gradients
 from tolerances import FLOAT64
 
@@ -46,15 +47,15 @@ def test_values_and_gradients(kind, bias):
     y, _ = theirs(leaf)
     (y * torch.tensor(cotangent)).sum().backward()
     result = value_and_gradients(layer, x, [cotangent])
-    np.testing.assert_allclose(result.outputs[0], y.detach(), **FLOAT64)
-    np.testing.assert_allclose(result.gradients["x"], leaf.grad, **FLOAT64)
+    close(result.outputs[0], y.detach(), **FLOAT64)
+    close(result.gradients["x"], leaf.grad, **FLOAT64)
     # That of a kernel, moved as the weights are.
     moved = make(U, normalize=(), use_bias=bias, dtype="float64")
     gradients = {n: w.grad.numpy() for n, w in theirs.named_parameters()}
     load(moved, gradients)
     for name in ("kernel", "recurrent_kernel"):
         wanted = keras.ops.convert_to_numpy(getattr(moved.cell, name))
-        np.testing.assert_allclose(result.gradients[name], wanted, **FLOAT64)
+        close(result.gradients[name], wanted, **FLOAT64)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -78,7 +79,7 @@ def test_layers_and_directions(kind):
     x = np.random.default_rng(0).normal(size=(B, T, D))
     y = layers[1](layers[0](x))
     wanted = theirs(torch.tensor(x))[0].detach()
-    np.testing.assert_allclose(keras.ops.convert_to_numpy(y), wanted, **FLOAT64)
+    close(y, wanted, **FLOAT64)
 
 
 @pytest.mark.parametrize("kind", KINDS)

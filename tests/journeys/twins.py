@@ -10,6 +10,7 @@ import types
 import keras
 import numpy as np
 import pytest
+from arrays import close
 
 import keras_ln
 
@@ -90,9 +91,7 @@ def to_numpy(value):
 
 def same(found, expected):
     """Two runs of one program, of which one was saved in between."""
-    np.testing.assert_allclose(
-        to_numpy(found), to_numpy(expected), rtol=1e-4, atol=1e-5
-    )
+    close(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def sentences(rows=22, steps=9, words=12, padding="post", seed=0):

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from backend_gradients import to_numpy
+from arrays import close, to_numpy
 from reference import norms
 from tolerances import FLOAT64
 
@@ -43,8 +43,8 @@ def test_statistics_of_each_step(unbiased):
     assert to_numpy(mean).dtype == to_numpy(variance).dtype == "float64"
     for t in range(T):
         right = norms.batch_statistics(x[:, t], unbiased=unbiased)
-        np.testing.assert_allclose(to_numpy(mean)[t], right[0], **FLOAT64)
-        np.testing.assert_allclose(to_numpy(variance)[t], right[1], **FLOAT64)
+        close(to_numpy(mean)[t], right[0], **FLOAT64)
+        close(to_numpy(variance)[t], right[1], **FLOAT64)
 
 
 @pytest.mark.parametrize("kind", MASKS)
@@ -58,8 +58,8 @@ def test_masked_entries_do_not_count(kind):
         right = norms.batch_statistics(x[:, t], mask[:, t])
         if not mask[:, t].any():
             right = np.zeros(F), np.ones(F)  # leaves x alone
-        np.testing.assert_allclose(mean[t], right[0], **FLOAT64)
-        np.testing.assert_allclose(variance[t], right[1], **FLOAT64)
+        close(mean[t], right[0], **FLOAT64)
+        close(variance[t], right[1], **FLOAT64)
 
 
 def test_unbiased_counts_the_unmasked():
@@ -69,7 +69,7 @@ def test_unbiased_counts_the_unmasked():
     )
     for t in (0, 3):
         _, right = norms.batch_statistics(x[:, t], mask[:, t], unbiased=True)
-        np.testing.assert_allclose(to_numpy(variance)[t], right, **FLOAT64)
+        close(to_numpy(variance)[t], right, **FLOAT64)
     # Two rows in step 1, and one in a mask of one: 0 / 0.
     mask[:, 1] = [True] + [False] * (B - 1)
     _, variance = batch_statistics(
@@ -89,7 +89,7 @@ def test_axes(axes, keepdims):
         (variance, x.var(axes, keepdims=keepdims)),
     ):
         assert given.shape == right.shape
-        np.testing.assert_allclose(to_numpy(given), right, **FLOAT64)
+        close(given, right, **FLOAT64)
 
 
 def test_two_passes_survive_a_large_mean():
@@ -97,7 +97,7 @@ def test_two_passes_survive_a_large_mean():
     _, variance = batch_statistics(tensor(x))
     right = x.astype("float64").var(0)
     # E[x^2] - E[x]^2 in float32 would be off by 1e8 * 6e-8 = 6.
-    np.testing.assert_allclose(to_numpy(variance), right, rtol=1e-4)
+    close(variance, right, rtol=1e-4)
 
 
 @pytest.mark.every_backend
@@ -119,7 +119,7 @@ def test_equal_elements_have_no_variance(masked):
 
         statistics = tf.function(statistics, jit_compile=True)
     mean, variance = map(to_numpy, statistics(tensor(rows), tensor(mask)))
-    np.testing.assert_allclose(mean, x, rtol=2.0**-23)
+    close(mean, x, rtol=2.0**-23)
     assert (np.sqrt(variance) <= 16 * 2.0**-24 * abs(x)).all()
 
 
@@ -170,14 +170,10 @@ if BACKEND == "tensorflow":
         for steps in (2, 4):
             x = example()[:, :steps]
             mean, variance, moved, row = run(x)
-            np.testing.assert_allclose(mean, x.mean(0), **FLOAT64)
-            np.testing.assert_allclose(
-                variance, x.var(0, ddof=int(unbiased)), **FLOAT64
-            )
+            close(mean, x.mean(0), **FLOAT64)
+            close(variance, x.var(0, ddof=int(unbiased)), **FLOAT64)
             known = min(steps, 3)
-            np.testing.assert_allclose(
-                moved[0][:known], x.mean(0)[:known], **FLOAT64
-            )
+            close(moved[0][:known], x.mean(0)[:known], **FLOAT64)
             np.testing.assert_array_equal(moved[0][known:], 0.0)
             assert row.shape == (steps, F)
         x = example()[:1]
@@ -195,7 +191,7 @@ def test_normalize(missing):
     y = normalize(*(tensor(v) for v in (x, mean, variance, gamma, beta)), 1e-5)
     expected = norms.standardize(x, mean, variance, gamma, beta, 1e-5)
     assert to_numpy(y).dtype == "float64"
-    np.testing.assert_allclose(to_numpy(y), expected, **FLOAT64)
+    close(y, expected, **FLOAT64)
 
 
 def test_normalize_keeps_the_dtype_of_x():
@@ -209,7 +205,7 @@ def test_normalize_keeps_the_dtype_of_x():
         1e-5,
     )
     assert keras.backend.standardize_dtype(y.dtype) == "float16"
-    np.testing.assert_allclose(to_numpy(y), [[-2.0], [2.0]], rtol=1e-3)
+    close(y, [[-2.0], [2.0]], rtol=1e-3)
 
 
 def moving(seed=8, steps=T):
@@ -226,7 +222,7 @@ def test_moving_average(momentum):
     )
     for value, before, new in zip(given, old, batch, strict=True):
         right = norms.moving_average(before, new, momentum)
-        np.testing.assert_allclose(to_numpy(value), right, **FLOAT64)
+        close(value, right, **FLOAT64)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9, 1.0])
@@ -241,7 +237,7 @@ def test_entries_that_are_not_finite_stay_out(momentum, bad, which):
     for value, before, new in zip(given, old, batch, strict=True):
         right = norms.moving_average(before, new, momentum)
         right[2, 1] = before[2, 1]
-        np.testing.assert_allclose(to_numpy(value), right, **FLOAT64)
+        close(value, right, **FLOAT64)
 
 
 @pytest.mark.parametrize("steps", [1, T - 1, T, T + 2])
@@ -260,7 +256,7 @@ def test_steps_that_are_not_there_stay(steps, masked):
         for t in range(min(steps, T)):
             if valid[t]:
                 right[t] = norms.moving_average(before[t], new[t], 0.75)
-        np.testing.assert_allclose(to_numpy(value), right, **FLOAT64)
+        close(value, right, **FLOAT64)
 
 
 def test_the_last_row_serves_beyond_the_end():

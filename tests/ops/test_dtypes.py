@@ -89,7 +89,7 @@ def dtype_of(tensor):
     return keras.backend.standardize_dtype(tensor.dtype)
 
 
-def close(found, expected, dtype):
+def near(found, expected, dtype):
     found = keras.ops.convert_to_numpy(keras.ops.cast(found, "float64"))
     tolerance = TOLERANCES[dtype]
     np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
@@ -106,7 +106,7 @@ def check_values(row, dtypes):
         [of_sequences] * 2 + [of_states] * row.state_count
     )
     for value, expected in zip(found, right(row), strict=True):
-        close(value, expected, narrowest(of_sequences, of_states))
+        near(value, expected, narrowest(of_sequences, of_states))
 
 
 @pytest.mark.parametrize("mix", MIXED)

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from arrays import close
 
 from keras_ln.ops import generalized_linear as model
 
@@ -28,11 +29,7 @@ def test_without_epsilon_by_default(normalization):
     x, theta, w = map(keras.ops.convert_to_tensor, (x, theta, kernel))
     z = right(keras.ops.convert_to_numpy(x) @ kernel, kernel, normalization)
     found = model.normalized_summed_inputs(x, w, normalization)
-    np.testing.assert_allclose(
-        keras.ops.convert_to_numpy(found), z, rtol=1e-12, atol=1e-12
-    )
+    close(found, z, rtol=1e-12, atol=1e-12)
     found = model.linear_predictor(x, theta, normalization)
     y = z + bias if normalization is None else gain * z + bias
-    np.testing.assert_allclose(
-        keras.ops.convert_to_numpy(found), y, rtol=1e-12, atol=1e-12
-    )
+    close(found, y, rtol=1e-12, atol=1e-12)

@@ -3,7 +3,8 @@
 import keras
 import numpy as np
 import pytest
-from backend_gradients import to_numpy, value_and_gradients
+from arrays import close, to_numpy
+from backend_gradients import value_and_gradients
 from reference import gradients, norms
 from tolerances import FLOAT32_VALUES, FLOAT64
 
@@ -101,14 +102,12 @@ def test_value_and_gradients_in_float64(shape, axis):
     result = run(data, axis=axis)
     expected = oracle(data["x"], data["gamma"], data["beta"], axis)
     assert result.outputs[0].dtype == "float64"
-    np.testing.assert_allclose(result.outputs[0], expected, **FLOAT64)
+    close(result.outputs[0], expected, **FLOAT64)
     right = oracle_gradients(data, axis)
     assert set(result.gradients) == {"x", "gamma", "beta"}
     for name, gradient in result.gradients.items():
         assert gradient.dtype == "float64"
-        np.testing.assert_allclose(
-            gradient, right[name], err_msg=name, **FLOAT64
-        )
+        close(gradient, right[name], name, **FLOAT64)
 
 
 @pytest.mark.every_backend
@@ -117,12 +116,9 @@ def test_compiled_value_and_gradients(unknown_sizes):
     data = arrays((3, 4, 6), -1)
     result = run(data, compiled=True, unknown_sizes=unknown_sizes)
     expected = oracle(data["x"], data["gamma"], data["beta"], -1)
-    np.testing.assert_allclose(result.outputs[0], expected, **FLOAT64)
+    close(result.outputs[0], expected, **FLOAT64)
     right = oracle_gradients(data, -1)
-    for name, gradient in result.gradients.items():
-        np.testing.assert_allclose(
-            gradient, right[name], err_msg=name, **FLOAT64
-        )
+    close(right, result.gradients, **FLOAT64)
 
 
 @pytest.mark.parametrize("missing", [("gamma",), ("beta",), ("gamma", "beta")])
@@ -137,9 +133,9 @@ def test_forward_and_vjp_without_parameters(missing):
         x, gamma, beta, axes=(1,), epsilon=1e-5
     )
     expected = oracle(data["x"], data["gamma"], data["beta"], -1)
-    np.testing.assert_allclose(to_numpy(y), expected, **FLOAT64)
+    close(y, expected, **FLOAT64)
     through_op = layer_normalization(x, gamma, beta)
-    np.testing.assert_allclose(to_numpy(through_op), expected, **FLOAT64)
+    close(through_op, expected, **FLOAT64)
     given = layer_normalization_vjp(residuals, cotangent, axes=(1,))
     present = {k: v for k, v in data.items() if v is not None}
     cotangent = present.pop("cotangent")
@@ -153,9 +149,7 @@ def test_forward_and_vjp_without_parameters(missing):
         if name in missing:
             assert gradient is None
         else:
-            np.testing.assert_allclose(
-                to_numpy(gradient), right[name], err_msg=name, **FLOAT64
-            )
+            close(gradient, right[name], name, **FLOAT64)
 
 
 # Values of order one, computed in float32 and rounded to 11 or 8 bits; the
@@ -201,19 +195,14 @@ def test_half_precision_rounds_once(dtype, step):
             if kind == "float32"
             else {"rtol": 1.01 * step, "atol": 1e-5}
         )
-        np.testing.assert_allclose(
-            to_numpy(keras.ops.cast(got, "float32")),
-            expected[name],
-            err_msg=name,
-            **tolerance,
-        )
+        close(keras.ops.cast(got, "float32"), expected[name], name, **tolerance)
 
 
 def test_float16_sums_do_not_overflow():
     x = np.full((2, 4096), 60.0, "float16")
     x[:, ::2] = 20.0  # the sum, 163840, and the squares exceed 65504
     y = to_numpy(layer_normalization(keras.ops.convert_to_tensor(x)))
-    np.testing.assert_allclose(y, np.where(x == 60, 1.0, -1.0), rtol=1e-3)
+    close(y, np.where(x == 60, 1.0, -1.0), rtol=1e-3)
 
 
 @pytest.mark.parametrize("size", [8, 1000, 4096])
@@ -227,7 +216,7 @@ def test_large_mean_costs_no_more_than_rounding_the_input(size):
     # float32 numbers near 1e4 are 2^-10 apart, so rounding moves x by 2^-11.
     assert abs(rounded - expected).max() > 4e-4
     assert abs(y - expected).max() < 2.0**-11 * 1.05 / exact.std(-1).min()
-    np.testing.assert_allclose(y, rounded, **FLOAT32_VALUES)
+    close(y, rounded, **FLOAT32_VALUES)
 
 
 def test_large_mean_does_not_blur_the_gradients():
@@ -266,9 +255,9 @@ def test_epsilon_may_be_zero():
     data = arrays((3, 6), -1)
     result = run(data, epsilon=0.0)
     expected = oracle(data["x"], data["gamma"], data["beta"], -1, 0.0)
-    np.testing.assert_allclose(result.outputs[0], expected, **FLOAT64)
+    close(result.outputs[0], expected, **FLOAT64)
     right = oracle_gradients(data, -1, 0.0)["x"]
-    np.testing.assert_allclose(result.gradients["x"], right, **FLOAT64)
+    close(result.gradients["x"], right, **FLOAT64)
 
 
 def test_gradient_at_zero_is_one_over_root_epsilon():
@@ -277,7 +266,7 @@ def test_gradient_at_zero_is_one_over_root_epsilon():
     gradient = run(data).gradients["x"]
     g = data["gamma"] * data["cotangent"]
     expected = (g - g.mean(-1, keepdims=True)) / np.sqrt(1e-5)
-    np.testing.assert_allclose(gradient, expected, **FLOAT64)
+    close(gradient, expected, **FLOAT64)
 
 
 def test_nan_stays_in_its_row():
@@ -291,7 +280,7 @@ def test_nan_stays_in_its_row():
     ):
         assert np.isnan(value[2]).all()
         others = [0, 1, 3]
-        np.testing.assert_allclose(value[others], right[others], **FLOAT64)
+        close(value[others], right[others], **FLOAT64)
 
 
 @pytest.mark.every_backend
@@ -359,7 +348,7 @@ def test_second_derivative():
         step[index] = 1e-5
         slope = (first(x + step) - first(x - step)) / 2e-5
         expected[index] = (slope * direction).sum()
-    np.testing.assert_allclose(given, expected, rtol=1e-6, atol=1e-8)
+    close(given, expected, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("name", ["gamma", "beta"])

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from arrays import close
 from descriptors import SEQUENCE_LAYERS, B, D, T, random_weight
 from tolerances import FLOAT32_VALUES
 
@@ -226,7 +227,7 @@ def test_weights_as_nested_lists(row):
         name: weight.tolist() for name, weight in arguments["weights"].items()
     }
     found = numbers(call(row, arguments))
-    np.testing.assert_allclose(found, right, **FLOAT32_VALUES)
+    close(found, right, **FLOAT32_VALUES)
 
 
 def test_directions_of_whole_numbers():
@@ -237,7 +238,7 @@ def test_directions_of_whole_numbers():
     found = numbers(ops.wn_lstm(**arguments, **options)[0])[0]
     arguments["weights"]["recurrent_kernel"] = whole.astype("float32")
     right = numbers(ops.wn_lstm(**arguments, **options)[0])[0]
-    np.testing.assert_allclose(found, right, **FLOAT32_VALUES)
+    close(found, right, **FLOAT32_VALUES)
 
 
 def test_statistics_of_whole_numbers():
@@ -250,7 +251,7 @@ def test_statistics_of_whole_numbers():
             arguments["weights"][name] = whole.astype(dtype)
         results.append(numbers(ops.bn_lstm(**arguments, **options)[0])[0])
     for found in results[1:]:
-        np.testing.assert_allclose(found, results[0], **FLOAT32_VALUES)
+        close(found, results[0], **FLOAT32_VALUES)
 
 
 @pytest.mark.parametrize(

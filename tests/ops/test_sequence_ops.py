@@ -6,6 +6,7 @@ import dataclasses
 import keras
 import numpy as np
 import pytest
+from arrays import close
 from backend_gradients import BACKEND
 from descriptors import BY_NAME, SEQUENCE_LAYERS, STEPWISE
 from recurrence import Problem
@@ -53,10 +54,9 @@ def test_function_equals_oracle(row):
     found = call(row, x, None, weights_of(layer))
     (y, *states), _ = problem.oracle(problem.arrays(layer))
     last_output, outputs, final_states = found[:3]
-    np.testing.assert_allclose(numbers(outputs)[0], y, **FLOAT64)
-    np.testing.assert_allclose(numbers(last_output)[0], y[:, -1], **FLOAT64)
-    for found_state, state in zip(numbers(final_states), states, strict=True):
-        np.testing.assert_allclose(found_state, state, **FLOAT64)
+    close(numbers(outputs)[0], y, **FLOAT64)
+    close(numbers(last_output)[0], y[:, -1], **FLOAT64)
+    close(numbers(final_states), states, **FLOAT64)
 
 
 @pytest.mark.parametrize("kind", [list, tuple])
@@ -83,12 +83,9 @@ def test_steps_are_the_sequence(row, kind):
         h, states = getattr(ops, f"{row.op}_step")(
             problem.x[:, t], states, weights, zoneout=choices[:, t], **masks
         )
-        np.testing.assert_allclose(
-            numbers(h)[0], numbers(outputs)[0][:, t], **FLOAT64
-        )
+        close(numbers(h)[0], numbers(outputs)[0][:, t], **FLOAT64)
     assert type(states) is type(final) is kind
-    for found, expected in zip(numbers(states), numbers(final), strict=True):
-        np.testing.assert_allclose(found, expected, **FLOAT64)
+    close(numbers(states), numbers(final), **FLOAT64)
 
 
 def test_what_a_step_refuses():
@@ -128,8 +125,7 @@ if BACKEND == "jax":
             jax.grad(run, argnums=(0, 1, 2))(problem.x, problem.states, weights)
             for run in (by_steps, whole)
         )
-        for a, b in zip(numbers(found), numbers(expected), strict=True):
-            np.testing.assert_allclose(a, b, **FLOAT64)
+        close(numbers(found), numbers(expected), **FLOAT64)
 
 
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)

@@ -3,7 +3,8 @@
 import keras
 import numpy as np
 import pytest
-from backend_gradients import to_numpy, value_and_gradients
+from arrays import close, to_numpy
+from backend_gradients import value_and_gradients
 from reference import gradients, norms
 from tolerances import FLOAT64
 
@@ -48,23 +49,21 @@ def test_kernel_and_its_gradients(arrays):
     v, g, cotangent = arrays.values()
     result = value_and_gradients(Kernel(g), v, [cotangent])
     assert result.outputs[0].dtype == "float64"
-    np.testing.assert_allclose(
-        result.outputs[0], norms.weight_norm(v, g), **FLOAT64
-    )
+    close(result.outputs[0], norms.weight_norm(v, g), **FLOAT64)
     right = gradients.complex_step(
         lambda a: (norms.weight_norm(a["x"], a["g"]) * cotangent).sum(),
         {"x": v, "g": g},
     )
     assert set(result.gradients) == set(right)
     for name, gradient in result.gradients.items():
-        np.testing.assert_allclose(gradient, right[name], **FLOAT64)
+        close(gradient, right[name], **FLOAT64)
         assert abs(right[name]).max() > 0.1
 
 
 def test_length_of_v_does_not_matter(arrays):
     v, g, _ = arrays.values()
     short = to_numpy(normalized_kernel(tensor(v * 1e-3), tensor(g)))
-    np.testing.assert_allclose(short, norms.weight_norm(v, g), **FLOAT64)
+    close(short, norms.weight_norm(v, g), **FLOAT64)
 
 
 def test_zero_column_stays_zero_with_finite_gradients(arrays):
@@ -73,7 +72,7 @@ def test_zero_column_stays_zero_with_finite_gradients(arrays):
     result = value_and_gradients(Kernel(g), v, [cotangent])
     assert not result.outputs[0][:, 2].any()
     others = [0, 1, 3]
-    np.testing.assert_allclose(
+    close(
         result.outputs[0][:, others],
         norms.weight_norm(v[:, others], g[others]),
         **FLOAT64,
@@ -86,12 +85,12 @@ def test_norms_in_float32_do_not_overflow():
     v = np.full((4, 2), 200.0)
     norm = column_norms(tensor(v, "float16"))
     assert keras.backend.standardize_dtype(norm.dtype) == "float32"
-    np.testing.assert_allclose(to_numpy(norm), 400.0, rtol=1e-6)
+    close(norm, 400.0, rtol=1e-6)
     kernel = normalized_kernel(
         tensor(v, "float16"), tensor(np.ones(2), "float16")
     )
     assert keras.backend.standardize_dtype(kernel.dtype) == "float16"
-    np.testing.assert_allclose(to_numpy(kernel), 0.5, rtol=1e-3)
+    close(kernel, 0.5, rtol=1e-3)
 
 
 @pytest.mark.parametrize("shape", [(6, D), (2, 3, D)])
@@ -106,7 +105,7 @@ def test_dense(arrays, shape, use_bias):
     )
     expected = norms.weight_norm_dense(x, v, g, bias)
     assert to_numpy(y).dtype == "float64"
-    np.testing.assert_allclose(to_numpy(y), expected, **FLOAT64)
+    close(y, expected, **FLOAT64)
 
 
 def test_standardizing_parameters(arrays):
@@ -114,5 +113,5 @@ def test_standardizing_parameters(arrays):
     x = 3.0 + np.random.default_rng(2).normal(size=(7, 9, D))
     g, bias = map(to_numpy, standardizing_parameters(tensor(x), tensor(v), 0.5))
     y = norms.weight_norm_dense(x, v, g, bias)
-    np.testing.assert_allclose(y.mean((0, 1)), 0.0, atol=1e-12)
-    np.testing.assert_allclose(y.std((0, 1)), 0.5, rtol=1e-12)
+    close(y.mean((0, 1)), 0.0, atol=1e-12)
+    close(y.std((0, 1)), 0.5, rtol=1e-12)

@@ -7,6 +7,7 @@ them all.
 import keras
 import numpy as np
 import pytest
+from arrays import close
 from backend_gradients import value_and_gradients
 from descriptors import BY_NAME, LAYERS, SEQUENCE_LAYERS, randomize
 
@@ -90,21 +91,21 @@ def test_finite_inputs(row, training):
     # Far below epsilon, denormal or not, is zero.
     for size in (1e-30, 1e-40):
         tiny = run(np.float32(size * x))
-        np.testing.assert_allclose(tiny, zero, **CLOSE)
+        close(tiny, zero, **CLOSE)
     run(np.full_like(x, 3.7))
     large, huge = run(np.float32(1e15) * x), run(np.float32(1e30) * x)
     if normalizes(row, training):
         # The size of the inputs does not matter ...
         if row.name != "BNLSTM":  # whose gradient the state has too.
             larger = run(np.float32(1e12) * x)
-            np.testing.assert_allclose(larger, large, **CLOSE)
+            close(larger, large, **CLOSE)
         # ... until their squares overflow, and they pass for zeros. LNSimpleRNN
         # norms the sum of inputs and state: both do.
         if row.name == "LNSimpleRNN":
             zero = np.tile(zero[:, :1], (1, T, 1))
-        np.testing.assert_allclose(huge, zero, **CLOSE)
+        close(huge, zero, **CLOSE)
     elif not row.is_recurrent:
-        np.testing.assert_allclose(huge / 1e30, normal - zero, **CLOSE)
+        close(huge / 1e30, normal - zero, **CLOSE)
     else:
         assert abs(huge).max() <= 1.0
 
@@ -236,9 +237,4 @@ def test_a_batch_of_4096(row, training):
         assert np.isfinite(value).all()
     if not (row.batch_statistics and training):
         few = layer(many[1000:1007], training=False)
-        np.testing.assert_allclose(
-            result.outputs[0][1000:1007],
-            keras.ops.convert_to_numpy(few),
-            rtol=1e-4,
-            atol=1e-5,
-        )
+        close(result.outputs[0][1000:1007], few, rtol=1e-4, atol=1e-5)

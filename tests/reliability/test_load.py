@@ -6,6 +6,7 @@ import threading
 import keras
 import numpy as np
 import pytest
+from arrays import close
 from backend_gradients import BACKEND
 from descriptors import randomize
 from tolerances import FLOAT64
@@ -84,7 +85,7 @@ if BACKEND == "tensorflow":
 
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             for found in pool.map(work, range(4)):
-                np.testing.assert_allclose(found, right, rtol=1e-3, atol=1e-4)
+                close(found, right, rtol=1e-3, atol=1e-4)
 
     @pytest.mark.parametrize("compiled", [False, True])
     def test_two_threads_trace_first_derivatives_of_one_layer(compiled):
@@ -119,7 +120,7 @@ if BACKEND == "tensorflow":
 
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             for found in pool.map(work, (backwards, forwards)):
-                np.testing.assert_allclose(found, [right] * 2, **FLOAT64)
+                close(found, [right] * 2, **FLOAT64)
 
     def test_a_program_inside_one_that_is_compiled():
         """After it was run by itself: its trace serves both."""
@@ -127,7 +128,7 @@ if BACKEND == "tensorflow":
         program = tf.function(gradients)
         right = program(x)
         found = tf.function(lambda x: program(x), jit_compile=True)(x)
-        np.testing.assert_allclose(found, right, rtol=1e-3, atol=1e-4)
+        close(found, right, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+from arrays import close
 
 BACKEND = keras.backend.backend()
 SCRIPT = pathlib.Path(__file__).with_name("distributed_training.py")
@@ -75,8 +76,7 @@ def one(tmp_path_factory):
 
 
 def assert_close(found, right):
-    for a, b in zip(found, right, strict=True):
-        np.testing.assert_allclose(a, b, **CLOSE)
+    close(found, right, **CLOSE)
 
 
 if BACKEND == "jax":

@@ -5,7 +5,7 @@ import warnings
 import keras
 import numpy as np
 import pytest
-from backend_gradients import to_numpy
+from arrays import close, to_numpy
 from reference import norms
 from tolerances import FLOAT32_VALUES, FLOAT64, SAME_PROGRAM
 
@@ -38,7 +38,7 @@ def test_training_uses_the_batch(unbiased):
     expected = norms.batch_norm(
         x, to_numpy(layer.gamma), to_numpy(layer.beta), unbiased=unbiased
     )
-    np.testing.assert_allclose(to_numpy(y), expected, **FLOAT64)
+    close(y, expected, **FLOAT64)
     other = norms.batch_norm(
         x, to_numpy(layer.gamma), to_numpy(layer.beta), unbiased=not unbiased
     )
@@ -60,9 +60,7 @@ def test_biased_is_keras():
         )
         for a, b in zip(ours.weights, theirs.weights, strict=True):
             assert a.name == b.name
-            np.testing.assert_allclose(
-                to_numpy(a), to_numpy(b), **FLOAT32_VALUES
-            )
+            close(a, b, **FLOAT32_VALUES)
 
 
 @pytest.mark.parametrize("axis", [1, -1, 2])
@@ -76,7 +74,7 @@ def test_axis_of_the_features(axis):
         to_numpy(layer.gamma),
         to_numpy(layer.beta),
     ).reshape(last.shape)
-    np.testing.assert_allclose(np.moveaxis(y, axis, -1), expected, **FLOAT64)
+    close(np.moveaxis(y, axis, -1), expected, **FLOAT64)
     assert layer.moving_mean.shape == (x.shape[axis],)
 
 
@@ -97,10 +95,10 @@ def test_moving_statistics_are_the_exponential_average(momentum, unbiased):
         batch = norms.batch_statistics(x, unbiased=unbiased)
         for k in range(2):
             expected[k] = norms.moving_average(expected[k], batch[k], momentum)
-            np.testing.assert_allclose(moving(layer)[k], expected[k], **FLOAT64)
+            close(moving(layer)[k], expected[k], **FLOAT64)
     x = example(3, 4, seed=99)
-    np.testing.assert_allclose(
-        to_numpy(layer(x, training=False)),
+    close(
+        layer(x, training=False),
         norms.standardize(
             x, *expected, to_numpy(layer.gamma), to_numpy(layer.beta)
         ),
@@ -141,8 +139,7 @@ def test_fit_records_the_same_in_every_mode(jit_compile):
             norms.moving_average(old, new, 0.5)
             for old, new in zip(expected, batch, strict=True)
         ]
-    for value, right in zip(moving(layer), expected, strict=True):
-        np.testing.assert_allclose(value, right, **FLOAT32_VALUES)
+    close(moving(layer), expected, **FLOAT32_VALUES)
 
 
 @pytest.mark.parametrize("unbiased", [False, True])
@@ -161,10 +158,9 @@ def test_masked_entries_do_not_count(unbiased):
         to_numpy(layer.beta),
         unbiased=unbiased,
     )
-    np.testing.assert_allclose(y[mask], expected, **FLOAT64)
+    close(y[mask], expected, **FLOAT64)
     right = norms.batch_statistics(x[mask], unbiased=unbiased)
-    for value, expected in zip(moving(layer), right, strict=True):
-        np.testing.assert_allclose(value, expected, **FLOAT64)
+    close(moving(layer), right, **FLOAT64)
 
 
 def test_mask_of_keras_with_features_on_another_axis():
@@ -177,7 +173,7 @@ def test_mask_of_keras_with_features_on_another_axis():
         valid = x[:, feature][(x[:, feature] != 0.0).any(-1)]
         right = norms.batch_statistics(valid.reshape(-1, 1))
         for value, expected in zip(moving(layer), right, strict=True):
-            np.testing.assert_allclose(value[feature], expected[0], **FLOAT64)
+            close(value[feature], expected[0], **FLOAT64)
 
 
 def test_a_mask_of_one_column_counts_every_element():
@@ -186,8 +182,7 @@ def test_a_mask_of_one_column_counts_every_element():
     layer = BatchNormalization(momentum=0.0, dtype="float64")
     layer(x, training=True, mask=mask)
     right = norms.batch_statistics(x[mask[..., 0]].reshape(-1, 3))
-    for value, expected in zip(moving(layer), right, strict=True):
-        np.testing.assert_allclose(value, expected, **FLOAT64)
+    close(moving(layer), right, **FLOAT64)
 
 
 def test_nothing_is_recorded_when_all_is_masked():
@@ -220,7 +215,7 @@ def test_nan_shows_in_the_output_and_stays_out_of_the_average(mode):
     for value, old, new in zip(moving(layer), before, batch, strict=True):
         right = norms.moving_average(old, new, 0.5)
         right[1] = old[1]
-        np.testing.assert_allclose(value, right, **FLOAT32_VALUES)
+        close(value, right, **FLOAT32_VALUES)
 
 
 def test_batch_of_one_gives_beta_and_warns_once():
@@ -267,11 +262,7 @@ def test_renorm_is_keras():
     theirs = keras.layers.BatchNormalization(**options)
     for step in range(3):
         x = example(6, 3, seed=step).astype("float32")
-        np.testing.assert_allclose(
-            to_numpy(ours(x, training=True)),
-            to_numpy(theirs(x, training=True)),
-            **SAME_PROGRAM,
-        )
+        close(ours(x, training=True), theirs(x, training=True), **SAME_PROGRAM)
     copy = BatchNormalization.from_config(ours.get_config())
     assert copy.renorm and copy.get_config() == ours.get_config()
     with pytest.raises(ValueError, match="`unbiased=True` cannot be combined"):

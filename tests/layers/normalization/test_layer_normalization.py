@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from backend_gradients import to_numpy
+from arrays import close, to_numpy
 from keras.src.backend.common.masking import get_keras_mask
 from reference import norms
 from tolerances import FLOAT64, SAME_PROGRAM
@@ -38,7 +38,7 @@ def test_axes(axis, shape, weights):
     sizes = [n if a in axes else 1 for a, n in enumerate(shape)]
     gamma, beta = (to_numpy(w).reshape(sizes) for w in layer.weights)
     expected = norms.layer_norm(x, gamma, beta, axis=axes)
-    np.testing.assert_allclose(to_numpy(layer(x)), expected, **FLOAT64)
+    close(layer(x), expected, **FLOAT64)
     copy = LayerNormalization.from_config(layer.get_config())
     assert copy.get_config() == layer.get_config()
     assert layer.compute_output_shape(shape) == shape
@@ -54,9 +54,7 @@ def test_same_as_keras_with_its_epsilon(center, scale):
     theirs.build(x.shape)
     theirs.set_weights(ours.get_weights())
     assert len(ours.weights) == center + scale
-    np.testing.assert_allclose(
-        to_numpy(ours(x)), to_numpy(theirs(x)), **SAME_PROGRAM
-    )
+    close(ours(x), theirs(x), **SAME_PROGRAM)
 
 
 def test_one_layer_takes_inputs_of_several_ranks():
@@ -64,7 +62,7 @@ def test_one_layer_takes_inputs_of_several_ranks():
     x = np.random.default_rng(3).normal(size=(2, 3, 5)).astype("float32")
     y = to_numpy(layer(x))
     flat = to_numpy(layer(x.reshape(6, 5))).reshape(2, 3, 5)
-    np.testing.assert_allclose(y, flat, **SAME_PROGRAM)
+    close(y, flat, **SAME_PROGRAM)
 
 
 def test_masks_pass_through():
@@ -78,7 +76,7 @@ def test_masks_pass_through():
     x[0, 4:] = 0.0
     y = to_numpy(model(x))
     alone = to_numpy(model(x[:1, :4]))
-    np.testing.assert_allclose(y[:1], alone, **SAME_PROGRAM)
+    close(y[:1], alone, **SAME_PROGRAM)
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
@@ -93,7 +91,7 @@ def test_float32_inputs_are_rounded_after_the_normalisation(policy):
     expected = norms.layer_norm(x.astype("float32").astype("float64"))
     y = to_numpy(keras.ops.cast(y, "float32"))
     # Half a unit in the last of 8 bits.
-    np.testing.assert_allclose(y, expected, rtol=2.0**-8, atol=1e-4)
+    close(y, expected, rtol=2.0**-8, atol=1e-4)
 
 
 def test_regularizers_constraints_and_initializers_are_used():

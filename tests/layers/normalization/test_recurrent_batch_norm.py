@@ -3,7 +3,8 @@
 import keras
 import numpy as np
 import pytest
-from backend_gradients import to_numpy, value_and_gradients
+from arrays import close, to_numpy
+from backend_gradients import value_and_gradients
 from keras.src.backend.common.masking import get_keras_mask
 from reference import gradients, norms
 from tolerances import FLOAT32_VALUES, FLOAT64
@@ -57,7 +58,7 @@ def test_training(sequence_wise, unbiased):
     y = to_numpy(layer(x, training=True))
     options = {"sequence_wise": sequence_wise, "unbiased": unbiased}
     expected, *_ = norms.batch_norm_sequence(x, *parameters(layer), **options)
-    np.testing.assert_allclose(y, expected, **FLOAT64)
+    close(y, expected, **FLOAT64)
     for name in options:
         other, *_ = norms.batch_norm_sequence(
             x, *parameters(layer), **{**options, name: not options[name]}
@@ -76,7 +77,7 @@ def test_masked_entries_do_not_count(kind, sequence_wise):
     expected, *batch, count = norms.batch_norm_sequence(
         x, *parameters(layer), mask=mask, sequence_wise=sequence_wise
     )
-    np.testing.assert_allclose(y[mask], expected[mask], **FLOAT64)
+    close(y[mask], expected[mask], **FLOAT64)
     for value, old, new in zip(moving(layer), before, batch, strict=True):
         if sequence_wise:
             new, counted = new[:1], np.array([mask.any()])
@@ -85,7 +86,7 @@ def test_masked_entries_do_not_count(kind, sequence_wise):
         right = np.where(
             counted[:, None], norms.moving_average(old, new, 0.25), old
         )
-        np.testing.assert_allclose(value, right, **FLOAT64)
+        close(value, right, **FLOAT64)
 
 
 def test_a_step_without_rows_is_only_scaled_and_shifted():
@@ -94,7 +95,7 @@ def test_a_step_without_rows_is_only_scaled_and_shifted():
     y = to_numpy(layer(x, training=True, mask=MASKS["all"]))
     gamma, beta = parameters(layer)
     expected = norms.standardize(x, 0.0, 1.0, gamma, beta)
-    np.testing.assert_allclose(y, expected, **FLOAT64)
+    close(y, expected, **FLOAT64)
 
 
 @pytest.mark.parametrize("steps", [1, T - 2, T, T + 3])
@@ -111,8 +112,7 @@ def test_moving_statistics(steps, momentum):
                 expected[k][t] = norms.moving_average(
                     expected[k][t], new[k], momentum
                 )
-        for value, right in zip(moving(layer), expected, strict=True):
-            np.testing.assert_allclose(value, right, **FLOAT64)
+        close(moving(layer), expected, **FLOAT64)
 
 
 @pytest.mark.parametrize("steps", [1, T - 2, T, T + 3])
@@ -125,11 +125,9 @@ def test_inference(steps, sequence_wise):
     expected = norms.standardize(
         x, mean[row], variance[row], *parameters(layer)
     )
-    np.testing.assert_allclose(to_numpy(layer(x)), expected, **FLOAT64)
+    close(layer(x), expected, **FLOAT64)
     layer.trainable = False
-    np.testing.assert_allclose(
-        to_numpy(layer(x, training=True)), expected, **FLOAT64
-    )
+    close(layer(x, training=True), expected, **FLOAT64)
     for value, right in zip(moving(layer), before, strict=True):
         np.testing.assert_array_equal(value, right)
 
@@ -162,9 +160,7 @@ def test_gradients(masked, sequence_wise):
     assert set(result.gradients) == set(right)
     for name, gradient in result.gradients.items():
         assert abs(right[name]).max() > 1e-2
-        np.testing.assert_allclose(
-            gradient, right[name], err_msg=name, **FLOAT64
-        )
+        close(gradient, right[name], name, **FLOAT64)
 
 
 @pytest.mark.every_backend
@@ -195,8 +191,7 @@ def test_fit_records_the_same_in_every_mode(mode):
                 expected[k][t] = norms.moving_average(
                     expected[k][t], new[k], 0.5
                 )
-    for value, right in zip(moving(layer), expected, strict=True):
-        np.testing.assert_allclose(value, right, **FLOAT32_VALUES)
+    close(moving(layer), expected, **FLOAT32_VALUES)
 
 
 def test_nan_shows_in_the_output_and_stays_out_of_the_average():
@@ -210,7 +205,7 @@ def test_nan_shows_in_the_output_and_stays_out_of_the_average():
     for value, old, new in zip(moving(layer), before, batch, strict=True):
         right = norms.moving_average(old, new, 0.5)
         right[2, 0] = old[2, 0]
-        np.testing.assert_allclose(value, right, **FLOAT64)
+        close(value, right, **FLOAT64)
 
 
 def test_mask_passes_through():
@@ -233,7 +228,7 @@ def test_weights_and_defaults():
     starts = {"gamma": 0.1, "beta": 0.0, "moving_mean": 0.0}
     for weight in layer.weights:
         start = starts.get(weight.name, 1.0)
-        np.testing.assert_allclose(to_numpy(weight), start, rtol=1e-6)
+        close(weight, start, rtol=1e-6)
     assert (layer.momentum, layer.epsilon) == (0.99, 1e-5)
     bare = RecurrentBatchNorm(center=False, scale=False, sequence_wise=True)
     bare.build((None, None, F))

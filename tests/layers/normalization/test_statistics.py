@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from backend_gradients import to_numpy
+from arrays import close, to_numpy
 from reference import norms
 from tolerances import FLOAT32_VALUES
 
@@ -40,10 +40,9 @@ def average(batches, **options):
 
 
 def check(layer, expected):
-    for value, right in zip(
-        (layer.moving_mean, layer.moving_variance), expected, strict=True
-    ):
-        np.testing.assert_allclose(to_numpy(value), right, **FLOAT32_VALUES)
+    close(
+        (layer.moving_mean, layer.moving_variance), expected, **FLOAT32_VALUES
+    )
 
 
 def simple(layer=None):
@@ -205,9 +204,7 @@ def test_bnlstm_with_the_expectation_of_its_zoneout():
     for value, *right in zip(
         copies(layer.non_trainable_weights), *recorded, strict=True
     ):
-        np.testing.assert_allclose(
-            value, np.mean(right, 0), rtol=1e-3, atol=1e-4
-        )
+        close(value, np.mean(right, 0), rtol=1e-3, atol=1e-4)
     assert layer.cell.zoneout_chooses
 
 
@@ -235,9 +232,7 @@ def test_bnlstm_without_its_dropout():
     for value, *right in zip(
         copies(layer.non_trainable_weights), *recorded, strict=True
     ):
-        np.testing.assert_allclose(
-            value, np.mean(right, 0), rtol=1e-3, atol=1e-4
-        )
+        close(value, np.mean(right, 0), rtol=1e-3, atol=1e-4)
     cell = layer.cell
     assert (cell.dropout, cell.recurrent_dropout) == (0.5, 0.5)
     assert cell.momentum == 0.9
@@ -392,7 +387,7 @@ def test_an_exception_leaves_everything_as_it_was(where):
     expected = norms.standardize(
         x[:8], before[2], before[3], before[0], before[1]
     )
-    np.testing.assert_allclose(y, expected, **FLOAT32_VALUES)
+    close(y, expected, **FLOAT32_VALUES)
 
 
 @pytest.mark.every_backend
@@ -418,9 +413,7 @@ def test_a_compiled_model_goes_on_as_before(mode):
     kernel, bias = model.layers[-1].get_weights()
     gamma, beta = layer.get_weights()[:2]
     inferred = norms.standardize(x, *expected, gamma, beta) @ kernel + bias
-    np.testing.assert_allclose(
-        model.predict(x, batch_size=8, verbose=0), inferred, **FLOAT32_VALUES
-    )
+    close(model.predict(x, batch_size=8, verbose=0), inferred, **FLOAT32_VALUES)
     check(layer, expected)
     # and fit moves them at the layer's own momentum.
     model.fit(x[:8], y[:8], batch_size=8, verbose=0)

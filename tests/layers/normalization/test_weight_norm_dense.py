@@ -3,7 +3,8 @@
 import keras
 import numpy as np
 import pytest
-from backend_gradients import to_numpy, value_and_gradients
+from arrays import close, to_numpy
+from backend_gradients import value_and_gradients
 from keras.src.backend.common.masking import get_keras_mask
 from reference import gradients, norms
 from tolerances import FLOAT64, SAME_PROGRAM
@@ -47,15 +48,12 @@ def test_value_and_gradients(shape, use_bias):
         if keras.backend.backend() == "jax"
         else FLOAT64
     )
-    np.testing.assert_allclose(result.outputs[0], output(sources), **tolerance)
+    close(result.outputs[0], output(sources), **tolerance)
     right = gradients.complex_step(
         lambda a: (output(a) * cotangent).sum(), sources
     )
     assert set(result.gradients) == set(right)
-    for name, gradient in result.gradients.items():
-        np.testing.assert_allclose(
-            gradient, right[name], err_msg=name, **tolerance
-        )
+    close(right, result.gradients, **tolerance)
 
 
 def test_untrained_it_is_a_dense_layer_with_that_kernel():
@@ -65,9 +63,9 @@ def test_untrained_it_is_a_dense_layer_with_that_kernel():
     dense = keras.layers.Dense(U)
     dense.build(x.shape)
     dense.set_weights([layer.kernel, layer.bias])
-    np.testing.assert_allclose(y, to_numpy(dense(x)), **SAME_PROGRAM)
+    close(y, dense(x), **SAME_PROGRAM)
     norm = np.linalg.norm(to_numpy(layer.kernel), axis=0)
-    np.testing.assert_allclose(to_numpy(layer.g), norm, rtol=1e-6)
+    close(layer.g, norm, rtol=1e-6)
 
 
 class Subclassed(keras.Model):
@@ -88,23 +86,21 @@ def test_g_starts_right_when_fit_builds_the_layer():
     x = example(6).astype("float32")
     model.fit(x, np.zeros((6, U)), verbose=0)
     norm = np.linalg.norm(to_numpy(model.dense.kernel), axis=0)
-    np.testing.assert_allclose(to_numpy(model.dense.g), norm, rtol=1e-6)
+    close(model.dense.g, norm, rtol=1e-6)
 
 
 def test_normalized_kernel_and_to_dense():
     layer = randomized(activation="relu", dtype="float32", name="head")
     kernel, g, bias = layer.get_weights()
-    np.testing.assert_allclose(
-        to_numpy(layer.normalized_kernel),
+    close(
+        layer.normalized_kernel,
         norms.weight_norm(kernel.astype("float64"), g),
         rtol=1e-5,
     )
     x = example(6).astype("float32")
     dense = layer.to_dense()
     assert type(dense) is keras.layers.Dense and dense.name == "head"
-    np.testing.assert_allclose(
-        to_numpy(dense(x)), to_numpy(layer(x)), **SAME_PROGRAM
-    )
+    close(dense(x), layer(x), **SAME_PROGRAM)
     assert (to_numpy(dense(x)) == 0).any()  # the activation came along
 
 
@@ -115,7 +111,7 @@ def test_to_dense_without_bias_and_in_half_precision():
     assert dense.dtype_policy.name == "mixed_bfloat16"
     x = example(6)
     a, b = (to_numpy(keras.ops.cast(f(x), "float32")) for f in (layer, dense))
-    np.testing.assert_allclose(a, b, rtol=1e-2, atol=1e-2)
+    close(a, b, rtol=1e-2, atol=1e-2)
 
 
 def test_weights_before_build():
@@ -140,7 +136,7 @@ def test_half_precision_normalises_in_float32(policy):
     expected = norms.weight_norm_dense(x, kernel, g, bias)
     y = to_numpy(keras.ops.cast(y, "float32"))
     # Five products of numbers with 8 bits.
-    np.testing.assert_allclose(y, expected, rtol=3e-2, atol=5e-2)
+    close(y, expected, rtol=3e-2, atol=5e-2)
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.25])
@@ -157,12 +153,10 @@ def test_initialize_from_data(shape, scale):
     y = norms.weight_norm_dense(
         x, kernel, to_numpy(layer.g), to_numpy(layer.bias)
     ).reshape(-1, U)
-    np.testing.assert_allclose(y.mean(0), 0.0, atol=1e-10)
-    np.testing.assert_allclose(y.std(0), scale, rtol=1e-10)
+    close(y.mean(0), 0.0, atol=1e-10)
+    close(y.std(0), scale, rtol=1e-10)
     assert layer.activation is keras.activations.relu
-    np.testing.assert_allclose(
-        to_numpy(layer(x)).reshape(-1, U), np.maximum(y, 0), atol=1e-9
-    )
+    close(to_numpy(layer(x)).reshape(-1, U), np.maximum(y, 0), atol=1e-9)
 
 
 def test_zero_column():

@@ -9,7 +9,8 @@ from collections.abc import Callable
 import keras
 import numpy as np
 import pytest
-from backend_gradients import to_numpy, value_and_gradients
+from arrays import close, to_numpy
+from backend_gradients import value_and_gradients
 from reference import gradients
 from tolerances import FLOAT64, SAME_PROGRAM
 
@@ -194,7 +195,7 @@ def test_values_and_gradients(name):
     )
     # Some of Keras' layers compute in float32 on JAX and torch.
     close = tolerance("float64" if name == "Conv1D" else "float32")
-    np.testing.assert_allclose(ours.outputs[0], theirs.outputs[0], **close)
+    close(ours.outputs[0], theirs.outputs[0], **close)
     expected = dict(theirs.gradients)
     for gain, (kernel, units) in kind.gains.items():
         expected[kernel], expected[gain] = weight_norm_vjp(
@@ -203,9 +204,7 @@ def test_values_and_gradients(name):
     assert set(ours.gradients) == set(expected)
     for key, gradient in expected.items():
         assert abs(gradient).max() > 1e-3, key
-        np.testing.assert_allclose(
-            ours.gradients[key], gradient, err_msg=key, **close
-        )
+        close(ours.gradients[key], gradient, key, **close)
 
 
 def test_columns_of_a_single_number():
@@ -215,13 +214,11 @@ def test_columns_of_a_single_number():
     v = to_numpy(layer.kernel)
     layer = WeightNormalization(layer)
     x = example((3, 4), dtype="float64")
-    np.testing.assert_allclose(to_numpy(layer(x)), x * v, **FLOAT64)
+    close(layer(x), x * v, **FLOAT64)
     gain = layer.trainable_weights[0]
-    np.testing.assert_allclose(to_numpy(gain), abs(v), **FLOAT64)
+    close(gain, abs(v), **FLOAT64)
     gain.assign([1.0, 2.0, 3.0, 4.0])
-    np.testing.assert_allclose(
-        to_numpy(layer(x)), x * np.sign(v) * [1, 2, 3, 4], **FLOAT64
-    )
+    close(layer(x), x * np.sign(v) * [1, 2, 3, 4], **FLOAT64)
 
 
 def test_gradients_of_a_convolution_to_the_last_digit():
@@ -240,17 +237,12 @@ def test_gradients_of_a_convolution_to_the_last_digit():
 
     result = value_and_gradients(layer, x, [cotangent])
     sources = {"x": x, **weights}
-    np.testing.assert_allclose(
-        result.outputs[0], convolution(sources), **FLOAT64
-    )
+    close(result.outputs[0], convolution(sources), **FLOAT64)
     right = gradients.complex_step(
         lambda a: (convolution(a) * cotangent).sum(), sources
     )
     assert set(result.gradients) == set(right)
-    for key, gradient in right.items():
-        np.testing.assert_allclose(
-            result.gradients[key], gradient, err_msg=key, **FLOAT64
-        )
+    close(result.gradients, right, **FLOAT64)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -263,14 +255,12 @@ def test_wrapping_changes_no_function_and_removing_neither(name):
         weight.assign(example(weight.shape, seed=3))
     expected = to_numpy(trained(x))
     layer = WeightNormalization(trained)
-    np.testing.assert_allclose(to_numpy(layer(x)), expected, **SAME_PROGRAM)
+    close(layer(x), expected, **SAME_PROGRAM)
     weights = {w.name: to_numpy(w) for w in layer.weights}
     for gain, (kernel, units) in kind.gains.items():
         v = weights[kernel].astype("float64")
         columns = tuple({*range(v.ndim)} - {axis % v.ndim for axis in units})
-        np.testing.assert_allclose(
-            weights[gain], np.sqrt((v * v).sum(columns)), rtol=1e-6
-        )
+        close(weights[gain], np.sqrt((v * v).sum(columns)), rtol=1e-6)
         # Now it is another function, which `remove` keeps.
         variable = next(w for w in layer.weights if w.name == gain)
         variable.assign(weights[gain] * example(weights[gain].shape, seed=4))
@@ -279,5 +269,5 @@ def test_wrapping_changes_no_function_and_removing_neither(name):
     removed = layer.remove()
     assert type(removed) is type(trained) and removed is not trained
     assert removed.get_config() == trained.get_config()
-    np.testing.assert_allclose(to_numpy(removed(x)), changed, **SAME_PROGRAM)
+    close(removed(x), changed, **SAME_PROGRAM)
     np.testing.assert_array_equal(to_numpy(layer(x)), changed)

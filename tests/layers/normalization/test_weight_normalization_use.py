@@ -9,7 +9,8 @@ import concurrent.futures
 import keras
 import numpy as np
 import pytest
-from backend_gradients import to_numpy, value_and_gradients
+from arrays import close, to_numpy
+from backend_gradients import value_and_gradients
 from keras.src.backend.common.masking import get_keras_mask
 from tolerances import FLOAT32, SAME_PROGRAM
 
@@ -61,13 +62,10 @@ def test_fit_is_that_of_weight_norm_dense_and_of_wnlstm():
         found.append((losses, weights))
     (ours, our_weights), (theirs, their_weights) = found
     assert ours[1] < ours[0]
-    np.testing.assert_allclose(ours, theirs, **FLOAT32)
+    close(ours, theirs, **FLOAT32)
     for one, other in zip(our_weights, their_weights, strict=True):
         assert set(one) == set(other)
-        for name, value in other.items():
-            np.testing.assert_allclose(
-                one[name], value, err_msg=name, **FLOAT32
-            )
+        close(one, other, **FLOAT32)
 
 
 class Around(keras.Model):
@@ -97,10 +95,8 @@ def test_g_starts_right_when_fit_builds_it_around_a_trained_layer():
     model.compile(keras.optimizers.SGD(0.0), "mse")
     model.fit(x, np.zeros((6, U)), verbose=0)
     norm = np.linalg.norm(to_numpy(dense.kernel), axis=0)
-    np.testing.assert_allclose(
-        to_numpy(weight(model.normalized, "g")), norm, rtol=1e-6
-    )
-    np.testing.assert_allclose(to_numpy(model(x)), expected, **SAME_PROGRAM)
+    close(weight(model.normalized, "g"), norm, rtol=1e-6)
+    close(model(x), expected, **SAME_PROGRAM)
 
 
 def test_stateless_call_takes_the_weights_that_it_is_given():
@@ -112,7 +108,7 @@ def test_stateless_call_takes_the_weights_that_it_is_given():
         for w in layer.trainable_variables
     ]
     outputs, _ = layer.stateless_call(given, [], x)
-    np.testing.assert_allclose(to_numpy(outputs), 2.0 * y, **SAME_PROGRAM)
+    close(outputs, 2.0 * y, **SAME_PROGRAM)
     np.testing.assert_array_equal(to_numpy(layer(x)), y)
 
 
@@ -153,7 +149,7 @@ def test_losses_random_numbers_and_statistics_of_the_layer_pass_through():
         found.append((first, sorted(eager), losses.history["loss"]))
         assert float(to_numpy(inside.calls)) == 6.0
     for ours, theirs in zip(*found, strict=True):
-        np.testing.assert_allclose(ours, theirs, **FLOAT32)
+        close(ours, theirs, **FLOAT32)
 
 
 class Noisy(layers.Layer):
@@ -191,7 +187,7 @@ def test_random_numbers_in_a_loop():
         assert 0.3 < (outputs[0] == 0).mean() < 0.7
         found.append([*outputs, to_numpy(cell.seed.state.value)])
     for ours, theirs in zip(*found, strict=True):
-        np.testing.assert_allclose(ours, theirs, **FLOAT32)
+        close(ours, theirs, **FLOAT32)
 
 
 class Failing(layers.Dense):
@@ -255,11 +251,9 @@ def test_half_precision_normalises_in_float32(policy):
     kernel, bias = (w.astype("float64") for w in removed.get_weights())
     v = to_numpy(weight(layer, "kernel")).astype("float64")
     g = to_numpy(weight(layer, "g"))
-    np.testing.assert_allclose(
-        kernel, g * v / np.linalg.norm(v, axis=0), rtol=1e-6
-    )
+    close(kernel, g * v / np.linalg.norm(v, axis=0), rtol=1e-6)
     found = to_numpy(keras.ops.cast(y, "float32"))
-    np.testing.assert_allclose(found, x @ kernel + bias, rtol=3e-2, atol=5e-2)
+    close(found, x @ kernel + bias, rtol=3e-2, atol=5e-2)
 
 
 def tagger():
@@ -325,7 +319,7 @@ def test_masks_bidirectional_time_distributed_and_files(tmp_path):
                 variable.assign(1.5 * to_numpy(variable))
     expected = to_numpy(model(WORDS))
     twin = plain_tagger(model)
-    np.testing.assert_allclose(to_numpy(twin(WORDS)), expected, **FLOAT32)
+    close(twin(WORDS), expected, **FLOAT32)
 
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
@@ -346,7 +340,7 @@ def test_masks_that_are_given_and_symbolic_ones():
     stretch(layer)
     y = to_numpy(layer(x, mask=mask))
     expected = to_numpy(layer.remove()(x, mask=mask))
-    np.testing.assert_allclose(y, expected, **SAME_PROGRAM)
+    close(y, expected, **SAME_PROGRAM)
     assert abs(y - to_numpy(layer(x))).max() > 1e-3
     masked = layers.Masking()(keras.Input((None, D)))
     # None in builds of Keras 3.16.
@@ -368,18 +362,12 @@ def test_states_go_in_and_out():
     ours = layer(x, initial_state=[h, c])
     theirs = layer.remove()(x, initial_state=[h, c])
     assert len(ours) == 3
-    for one, other in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(
-            to_numpy(one), to_numpy(other), **SAME_PROGRAM
-        )
+    close(ours, theirs, **SAME_PROGRAM)
     inputs = keras.Input((None, D))
     states = [keras.Input((U,)), keras.Input((U,))]
     outputs = layer(inputs, initial_state=states)
     model = keras.Model([inputs, *states], outputs)
-    for one, other in zip(model([x, h, c]), theirs, strict=True):
-        np.testing.assert_allclose(
-            to_numpy(one), to_numpy(other), **SAME_PROGRAM
-        )
+    close(model([x, h, c]), theirs, **SAME_PROGRAM)
 
 
 def test_a_stateful_layer_goes_on_where_it_was():
@@ -394,9 +382,9 @@ def test_a_stateful_layer_goes_on_where_it_was():
     layer(x[:, :2])
     half = to_numpy(layer(x[:, 2:]))
     whole = to_numpy(twin(x))
-    np.testing.assert_allclose(half, whole, **SAME_PROGRAM)
+    close(half, whole, **SAME_PROGRAM)
     layer.reset_state()
-    np.testing.assert_allclose(to_numpy(layer(x)), whole, **SAME_PROGRAM)
+    close(layer(x), whole, **SAME_PROGRAM)
 
 
 def test_a_frozen_layer_stays_frozen_until_it_is_asked():
@@ -480,13 +468,7 @@ if hasattr(keras, "RematScope"):  # since Keras 3.9
             layer.set_weights([example(*w.shape, seed=5) for w in once.weights])
             found.append(value_and_gradients(layer, x))
         for result in found[1:]:
-            for name, gradient in found[0].gradients.items():
-                np.testing.assert_allclose(
-                    result.gradients[name],
-                    gradient,
-                    err_msg=name,
-                    **SAME_PROGRAM,
-                )
+            close(result.gradients, found[0].gradients, **SAME_PROGRAM)
 
 
 def test_stacked_cells():
@@ -496,7 +478,7 @@ def test_stacked_cells():
     x = example(2, T, D)
     expected = to_numpy(plain(x))
     layer = WeightNormalization(plain)
-    np.testing.assert_allclose(to_numpy(layer(x)), expected, **FLOAT32)
+    close(layer(x), expected, **FLOAT32)
     gains = {
         w.name: tuple(w.shape) for w in layer.weights if w.name.endswith("_g")
     }
@@ -508,6 +490,4 @@ def test_stacked_cells():
     }
     stretch(layer)
     assert abs(to_numpy(layer(x)) - expected).max() > 1e-3
-    np.testing.assert_allclose(
-        to_numpy(layer(x)), to_numpy(layer.remove()(x)), **FLOAT32
-    )
+    close(layer(x), layer.remove()(x), **FLOAT32)

@@ -5,6 +5,7 @@ import warnings
 import keras
 import numpy as np
 import pytest
+from arrays import close
 from descriptors import BY_NAME, B, D, T, U, named_weights, randomize
 from recurrence import MASKS, Problem
 from tolerances import FLOAT64
@@ -27,10 +28,7 @@ def moving(layer):
 def check_moving(layer, expected):
     found = moving(layer)
     assert set(found) == set(expected) and expected
-    for name, value in found.items():
-        np.testing.assert_allclose(
-            value, expected[name], err_msg=name, **FLOAT64
-        )
+    close(expected, found, **FLOAT64)
 
 
 @BOTH
@@ -134,7 +132,7 @@ def test_initial_weights():
     layer.build((B, T, D))
     for name, value in named_weights(layer).items():
         if name.endswith("_gamma"):
-            np.testing.assert_allclose(value, 0.1, rtol=1e-6)
+            close(value, 0.1, rtol=1e-6)
         elif name.endswith(("_beta", "_moving_mean")):
             assert (value == 0.0).all(), name
         elif name.endswith("_moving_variance"):
@@ -155,7 +153,7 @@ def test_inference_changes_nothing(use_fused):
     # One row alone is treated as among others.
     problem.x, problem.cotangents = problem.x[:1], [problem.cotangents[0][:1]]
     alone = problem.outputs(layer)[0]
-    np.testing.assert_allclose(alone, first[:1], **FLOAT64)
+    close(alone, first[:1], **FLOAT64)
 
 
 @BOTH
@@ -167,7 +165,7 @@ def test_a_frozen_layer_infers(use_fused):
     before = moving(layer)
     layer.trainable = False
     y = keras.ops.convert_to_numpy(layer(problem.x, training=True))
-    np.testing.assert_allclose(y, expected, **FLOAT64)
+    close(y, expected, **FLOAT64)
     for name, value in moving(layer).items():
         np.testing.assert_array_equal(value, before[name])
 
@@ -211,10 +209,7 @@ def test_statistics_through_fit():
     model.fit(x, np.zeros((B, U)), B, epochs=3, verbose=0)
     for _ in range(3):
         twin(x, training=True)
-    for name, value in moving(twin).items():
-        np.testing.assert_allclose(
-            moving(layer)[name], value, rtol=1e-4, atol=1e-5, err_msg=name
-        )
+    close(moving(layer), moving(twin), rtol=1e-4, atol=1e-5)
 
 
 def randomize_built(layer):

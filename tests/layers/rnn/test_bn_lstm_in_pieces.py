@@ -3,7 +3,8 @@
 import keras
 import numpy as np
 import pytest
-from backend_gradients import BACKEND, forward, to_numpy
+from arrays import close, to_numpy
+from backend_gradients import BACKEND, forward
 from descriptors import BY_NAME, B, D, T, U
 from recurrence import MASKS, Problem, compare
 from tolerances import FLOAT32_VALUES, FLOAT64
@@ -56,11 +57,8 @@ def test_pieces_are_the_whole(case, training):
     for stateful in (True, False):
         layer = problem.layer(stateful=stateful)
         found = pieces(problem, layer)
-        np.testing.assert_allclose(found, expected, **FLOAT64)
-        for mine, other in zip(layer.weights, whole.weights, strict=True):
-            np.testing.assert_allclose(
-                to_numpy(mine), to_numpy(other), err_msg=mine.name, **FLOAT64
-            )
+        close(found, expected, **FLOAT64)
+        close(layer.weights, whole.weights, **FLOAT64)
 
 
 @pytest.mark.parametrize("first_step", [1, 3, 2**31 - 1])
@@ -95,12 +93,10 @@ def test_first_step_against_the_oracle(case, first_step):
     other = problem.layer()
     call = {"initial_state": problem.states, "mask": mask}
     y = other(problem.x, **call, training=training, first_step=first_step)
-    np.testing.assert_allclose(to_numpy(y), outputs[0], **FLOAT64)
+    close(y, outputs[0], **FLOAT64)
     for name, value in moving.items():
         for twin in (layer.cell, other.cell):
-            np.testing.assert_allclose(
-                to_numpy(getattr(twin, name)), value, err_msg=name, **FLOAT64
-            )
+            close(getattr(twin, name), value, name, **FLOAT64)
 
 
 def test_first_step_of_the_function():
@@ -116,7 +112,7 @@ def test_first_step_of_the_function():
             learn=False,
             first_step=first_step,
         )
-        np.testing.assert_allclose(to_numpy(found), expected, **FLOAT64)
+        close(found, expected, **FLOAT64)
 
 
 @pytest.mark.every_backend
@@ -138,7 +134,7 @@ def test_a_tensor_as_first_step_traces_once():
         (expected,), _ = problem.oracle(
             problem.arrays(layer), first_step=first_step
         )
-        np.testing.assert_allclose(found, expected, **FLOAT64)
+        close(found, expected, **FLOAT64)
     assert len(traces) == (3 if BACKEND == "torch" else 1)
 
 
@@ -153,7 +149,7 @@ if BACKEND == "tensorflow":
         whole = problem.outputs(problem.layer())[0]
         call = tf.function(problem.layer(stateful=True))
         found = [call(problem.x[:, :2]), call(problem.x[:, 2:])]
-        np.testing.assert_allclose(tf.concat(found, 1), whole, **FLOAT64)
+        close(tf.concat(found, 1), whole, **FLOAT64)
 
 
 def test_half_precision_does_not_round_the_count():
@@ -219,12 +215,12 @@ def test_first_step_in_a_functional_model(tmp_path):
     expected = to_numpy(fixed(ids))
     tensor = keras.ops.convert_to_tensor
     found, other = model([tensor(ids), tensor(2, "int32")])
-    np.testing.assert_allclose(to_numpy(found), expected, **FLOAT32_VALUES)
+    close(found, expected, **FLOAT32_VALUES)
     assert abs(to_numpy(other) - expected).max() > 1e-3
     padded = to_numpy(fixed(np.pad(ids, ((0, 0), (0, 1)))))
-    np.testing.assert_allclose(padded, expected, **FLOAT32_VALUES)
+    close(padded, expected, **FLOAT32_VALUES)
     found, _ = model([tensor(np.pad(ids, ((0, 0), (0, 1)))), tensor(2)])
-    np.testing.assert_allclose(to_numpy(found), expected, **FLOAT32_VALUES)
+    close(found, expected, **FLOAT32_VALUES)
 
 
 def test_first_step_keeps_the_mask_in_a_compiled_function():
@@ -260,7 +256,7 @@ def test_first_step_keeps_the_mask_in_a_compiled_function():
         to_numpy(call([keras.ops.convert_to_tensor(x), step]))
         for x in (ids, np.pad(ids, ((0, 0), (0, 1))))
     )
-    np.testing.assert_allclose(padded, found, **FLOAT32_VALUES)
+    close(padded, found, **FLOAT32_VALUES)
 
 
 def test_the_count_is_a_state(tmp_path):
@@ -283,12 +279,12 @@ def test_the_count_is_a_state(tmp_path):
     clone = keras_ln.with_layer_norm(model, ())
     expected = to_numpy(model(second))
     found = to_numpy(clone(second))
-    np.testing.assert_allclose(found, expected, **FLOAT64)
+    close(found, expected, **FLOAT64)
     assert abs(to_numpy(loaded(second)) - expected).max() > 1e-3
     for one in (model, loaded):
         one.layers[0].reset_state()
         one(first)
-        np.testing.assert_allclose(to_numpy(one(second)), expected, **FLOAT64)
+        close(one(second), expected, **FLOAT64)
 
 
 def test_a_stateful_layer_is_told_where_to_begin():
@@ -298,11 +294,11 @@ def test_a_stateful_layer_is_told_where_to_begin():
     for _ in range(2):
         (expected,), _ = problem.oracle(problem.arrays(layer))
         found = problem.outputs(layer)[0]
-        np.testing.assert_allclose(found, expected, **FLOAT64)
+        close(found, expected, **FLOAT64)
     layer(problem.x[:, :1], initial_state=problem.states, first_step=1)
     found = layer(problem.x[:, 1:])
     (expected,), _ = problem.oracle(problem.arrays(layer), first_step=1)
-    np.testing.assert_allclose(to_numpy(found), expected, **FLOAT64)
+    close(found, expected, **FLOAT64)
 
 
 def test_statistics_are_taken_from_the_first_step():
@@ -321,4 +317,4 @@ def test_statistics_are_taken_from_the_first_step():
             np.testing.assert_array_equal(to_numpy(state), value)
         found.append(model.layers[0].get_weights())
     for fresh, used in zip(*found, strict=True):
-        np.testing.assert_allclose(used, fresh, **FLOAT64)
+        close(used, fresh, **FLOAT64)

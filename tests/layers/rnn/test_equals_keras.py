@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from arrays import close
 from backend_gradients import value_and_gradients
 from descriptors import B, D, T, U, named_weights, randomize
 from recurrence import MASKS
@@ -45,13 +46,8 @@ def test_lstm(name):
             )
             for one in (layer, theirs)
         )
-        np.testing.assert_allclose(
-            ours.outputs[0], expected.outputs[0], **FLOAT32_VALUES
-        )
-        for key, gradient in expected.gradients.items():
-            np.testing.assert_allclose(
-                ours.gradients[key], gradient, err_msg=key, **FLOAT32_VALUES
-            )
+        close(ours.outputs[0], expected.outputs[0], **FLOAT32_VALUES)
+        close(ours.gradients, expected.gradients, **FLOAT32_VALUES)
 
 
 def test_fresh_weights_are_those_of_keras():
@@ -76,15 +72,13 @@ def test_untrained_weight_norm_is_the_plain_lstm():
     keras.utils.set_random_seed(5)
     ours = keras_ln.WNLSTM(U, return_sequences=True)
     y = keras.ops.convert_to_numpy(ours(X))
-    np.testing.assert_allclose(y, expected, **FLOAT32_VALUES)
+    close(y, expected, **FLOAT32_VALUES)
     weights = named_weights(ours)
     for matrix, gain in (
         ("kernel", "kernel_g"),
         ("recurrent_kernel", "recurrent_g"),
     ):
-        np.testing.assert_allclose(
-            weights[gain], np.linalg.norm(weights[matrix], axis=0), rtol=1e-6
-        )
+        close(weights[gain], np.linalg.norm(weights[matrix], axis=0), rtol=1e-6)
 
 
 @pytest.mark.parametrize("use_bias", [True, False])
@@ -110,7 +104,7 @@ def test_gru_with_the_gate_turned(use_bias):
     )
     y = keras.ops.convert_to_numpy(ours(X))
     expected = keras.ops.convert_to_numpy(theirs(X))
-    np.testing.assert_allclose(y, expected, **FLOAT32_VALUES)
+    close(y, expected, **FLOAT32_VALUES)
     oracle, _ = keras_gru(
         kernel,
         recurrent_kernel,
@@ -118,7 +112,7 @@ def test_gru_with_the_gate_turned(use_bias):
         X,
         np.zeros((B, U)),
     )
-    np.testing.assert_allclose(y, oracle, **FLOAT32_VALUES)
+    close(y, oracle, **FLOAT32_VALUES)
     ours.set_weights(weights)
     unturned = keras.ops.convert_to_numpy(ours(X))
     assert abs(unturned - expected).max() > 1e-2

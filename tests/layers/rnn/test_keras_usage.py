@@ -3,7 +3,8 @@
 import keras
 import numpy as np
 import pytest
-from backend_gradients import to_numpy, value_and_gradients
+from arrays import close, to_numpy
+from backend_gradients import value_and_gradients
 from descriptors import (
     BY_NAME,
     SEQUENCE_LAYERS,
@@ -44,7 +45,7 @@ def test_bidirectional(row):
         (expected,), _ = problem.oracle({"x": problem.x, **named_weights(half)})
         if backwards:
             expected = expected[:, ::-1]
-        np.testing.assert_allclose(y[..., part], expected, **FLOAT64)
+        close(y[..., part], expected, **FLOAT64)
     revived = keras.layers.Bidirectional.from_config(layer.get_config())
     assert type(revived.forward_layer) is type(revived.backward_layer)
     assert revived.get_config() == layer.get_config()
@@ -67,9 +68,7 @@ def test_stacked_cells():
     x = np.random.default_rng(0).normal(size=(B, T, D)).astype("float32")
     stack.build(x.shape)
     copy_weights(layers, cells)
-    np.testing.assert_allclose(
-        to_numpy(stack(x)), to_numpy(chain(x)), rtol=1e-4, atol=1e-5
-    )
+    close(stack(x), chain(x), rtol=1e-4, atol=1e-5)
     result = value_and_gradients(stack, x)
     assert all(np.isfinite(g).all() for g in result.gradients.values())
 
@@ -92,11 +91,8 @@ def test_cell_in_keras_rnn(row):
         problem.cotangents.append(None)
     result = problem.run(loop)
     for k, value in enumerate(expected.outputs):
-        np.testing.assert_allclose(result.outputs[k], value, **FLOAT64)
-    for name, gradient in expected.gradients.items():
-        np.testing.assert_allclose(
-            result.gradients[name], gradient, err_msg=name, **FLOAT64
-        )
+        close(result.outputs[k], value, **FLOAT64)
+    close(result.gradients, expected.gradients, **FLOAT64)
 
 
 @pytest.mark.parametrize("row", STEPWISE, ids=str)
@@ -133,7 +129,7 @@ def test_unknown_sizes(row, use_fused):
         zeros = [np.zeros((batch, U))] * row.state_count
         options = {"training": False} if row.batch_statistics else {}
         expected, *_ = row.oracle(named_weights(layer), x, zeros, **options)
-        np.testing.assert_allclose(to_numpy(model(x)), expected, **FLOAT64)
+        close(model(x), expected, **FLOAT64)
 
 
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
@@ -146,7 +142,7 @@ def test_mask_from_keras_masking(row):
     inputs = keras.Input((T, D), dtype="float64")
     masked = keras.layers.Masking(9.0, dtype="float64")(inputs)
     model = keras.Model(inputs, layer(masked))
-    np.testing.assert_allclose(to_numpy(model(x)), expected, **FLOAT64)
+    close(model(x), expected, **FLOAT64)
 
 
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
@@ -159,13 +155,11 @@ def test_an_initial_state_of_one_row_serves_all(row):
     every = problem.run(layer)
     problem.states = one
     found = problem.run(layer)
-    np.testing.assert_allclose(found.outputs[0], every.outputs[0], **FLOAT64)
+    close(found.outputs[0], every.outputs[0], **FLOAT64)
     for name, gradient in every.gradients.items():
         if name.removeprefix("state").isdigit():
             gradient = gradient.sum(0, keepdims=True)
-        np.testing.assert_allclose(
-            found.gradients[name], gradient, err_msg=name, **FLOAT64
-        )
+        close(found.gradients[name], gradient, name, **FLOAT64)
 
 
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
@@ -183,7 +177,7 @@ def test_regularizers_and_constraints(row):
         # Keras divides the activity's loss by the batch size.
         abs(y).sum() / B,
     ]
-    np.testing.assert_allclose(
+    close(
         sorted(float(to_numpy(loss)) for loss in layer.losses),
         sorted(expected),
         rtol=1e-4,

@@ -3,7 +3,8 @@
 import keras
 import numpy as np
 import pytest
-from backend_gradients import BACKEND, to_numpy, value_and_gradients
+from arrays import close, to_numpy
+from backend_gradients import BACKEND, value_and_gradients
 from descriptors import BY_NAME, SEQUENCE_LAYERS, randomize
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -62,7 +63,7 @@ def test_a_packed_row_is_its_sequences(row, use_fused, go_backwards):
         reset, mask = np.reshape(flags, (B, T)), MASKS[mask]
         found = layer(x, reset=reset, reset_state=start, mask=mask)
         wanted = one_by_one(layer, x, reset, mask, initial_state=start)
-        np.testing.assert_allclose(to_numpy(found), wanted, **FLOAT64)
+        close(found, wanted, **FLOAT64)
 
     check()
 
@@ -81,9 +82,9 @@ def test_zoneout_and_dropout(row, use_fused):
     problem = Problem(row, {"use_fused": use_fused, "return_sequences": True})
     reset = np.ones((B, T))
     dropped = problem.layer(recurrent_dropout=0.9)
-    np.testing.assert_allclose(
-        to_numpy(dropped(problem.x, reset=reset, training=True)),
-        to_numpy(problem.layer()(problem.x, reset=reset)),
+    close(
+        dropped(problem.x, reset=reset, training=True),
+        problem.layer()(problem.x, reset=reset),
         **FLOAT64,
     )
 
@@ -115,9 +116,7 @@ def test_half_precision(dtype):
         reset_state=[state.astype("float32") for state in problem.resets],
     )
     assert keras.backend.standardize_dtype(found.dtype) == dtype[6:]
-    np.testing.assert_allclose(
-        to_numpy(keras.ops.cast(found, "float32")), outputs[0], **coarse
-    )
+    close(keras.ops.cast(found, "float32"), outputs[0], **coarse)
 
 
 def test_no_gradient_passes_a_reset():
@@ -155,7 +154,7 @@ if BACKEND == "jax":
         whole = layer(
             problem.x, reset=problem.reset, reset_state=problem.resets
         )
-        np.testing.assert_allclose(found, whole, **FLOAT64)
+        close(found, whole, **FLOAT64)
 
 
 if BACKEND == "tensorflow":
@@ -170,7 +169,7 @@ if BACKEND == "tensorflow":
         tokens = np.array([[1, 2, 3, 4], [3, 1, 4, 0]], "int32")
         reset = np.array([[1, 0, 1, 0], [1, 0, 1, 0]], bool)
         loaded = tf.saved_model.load(path)
-        np.testing.assert_allclose(
+        close(
             loaded.serve([tokens, reset]),
             model([tokens, reset]),
             rtol=1e-4,
@@ -196,7 +195,7 @@ def test_states_go_on_from_call_to_call():
     layer.reset_state()
     whole = to_numpy(layer(x, reset=reset, reset_state=begin))
     found = np.concatenate(halves, axis=1)
-    np.testing.assert_allclose(found, whole, **FLOAT64)
+    close(found, whole, **FLOAT64)
     assert np.abs(np.diff(found, axis=1)).min() > 0
 
 
@@ -219,16 +218,16 @@ def test_a_functional_model(tmp_path):
     reset = np.array([[1, 0, 1, 0, 0, 1, 0], [1, 0, 0, 1, 0, 0, 0]], bool)
     found = model.predict([tokens, reset], verbose=0)
     short = model.predict([tokens[:1, 2:5], reset[:1, 2:5]], verbose=0)
-    np.testing.assert_allclose(found[:1, 2:5], short, atol=1e-5)
+    close(found[:1, 2:5], short, atol=1e-5)
     # Backwards the padding comes first. The mask leaves it out.
     ends = model.predict([tokens[1:, 3:5], reset[1:, 3:5]], verbose=0)
-    np.testing.assert_allclose(found[1:, 3:5], ends, atol=1e-5)
+    close(found[1:, 3:5], ends, atol=1e-5)
     model.compile("sgd", "mse")
     model.fit([tokens, reset], np.zeros((2, 7, 2)), epochs=1, verbose=0)
     path = tmp_path / "model.keras"
     model.save(path)
     loaded = keras.models.load_model(path)
-    np.testing.assert_allclose(
+    close(
         loaded.predict([tokens, reset], verbose=0),
         model.predict([tokens, reset], verbose=0),
         atol=1e-6,
@@ -246,7 +245,7 @@ def test_without_initial_states_an_op_begins_as_after_a_reset():
         )[1]
         for states in (None, np.repeat(start, B, axis=0))
     )
-    np.testing.assert_allclose(to_numpy(found), to_numpy(wanted), **FLOAT64)
+    close(found, wanted, **FLOAT64)
 
 
 ZEROS = np.zeros((B, U))

@@ -2,8 +2,8 @@
 
 import functools
 
-import numpy as np
 import pytest
+from arrays import close
 from backend_gradients import BACKEND
 from descriptors import BY_NAME, SEQUENCE_LAYERS
 from gradient_penalty import TOLERANCE, gradient_penalty
@@ -25,8 +25,7 @@ def test_gradient_of_a_gradient(row):
         for use in (True, False)
     )
     assert abs(loop[0]).max() > 1e-3
-    for found, expected in zip(fused, loop, strict=True):
-        np.testing.assert_allclose(found, expected, **TOLERANCE)
+    close(fused, loop, **TOLERANCE)
 
 
 def test_resets():
@@ -38,8 +37,7 @@ def test_resets():
         )
         for use in (True, False)
     )
-    for found, expected in zip(fused, loop, strict=True):
-        np.testing.assert_allclose(found, expected, **TOLERANCE)
+    close(fused, loop, **TOLERANCE)
 
 
 @pytest.mark.parametrize("on_cpu", [True, False])
@@ -53,8 +51,7 @@ def test_where_rows_have_no_variance(row, on_cpu, monkeypatch):
         gradient_penalty(problem.layer(use_fused=use), problem.x, mask)
         for use in (True, False)
     )
-    for found, expected in zip(fused, loop, strict=True):
-        np.testing.assert_allclose(found, expected, **TOLERANCE)
+    close(fused, loop, **TOLERANCE)
 
 
 if BACKEND == "tensorflow":
@@ -71,7 +68,7 @@ if BACKEND == "tensorflow":
             y = layer(x, training=True)
             once, twice = tf.reduce_sum(y), 2.0 * tf.reduce_sum(y)
         first, second = tape.gradient(once, x), tape.gradient(twice, x)
-        np.testing.assert_allclose(2.0 * first, second, rtol=1e-14)
+        close(2.0 * first, second, rtol=1e-14)
         assert abs(first.numpy()).max() > 1e-3
 
     @pytest.mark.parametrize("row", one_everywhere(SEQUENCE_LAYERS, "LNLSTM"))
@@ -92,5 +89,4 @@ if BACKEND == "tensorflow":
         )
         assert abs(plain[0]).max() > 1e-3
         for found in (compiled, again):
-            for value, expected in zip(found, plain, strict=True):
-                np.testing.assert_allclose(value, expected, **TOLERANCE)
+            close(found, plain, **TOLERANCE)

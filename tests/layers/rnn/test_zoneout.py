@@ -6,7 +6,7 @@ The choices that a layer draws are those of a twin with the same seed.
 import keras
 import numpy as np
 import pytest
-from backend_gradients import to_numpy
+from arrays import close, to_numpy
 from descriptors import BY_NAME, SEQUENCE_LAYERS, B, D, T, U, randomize
 from gradient_penalty import TOLERANCE, gradient_penalty
 from recurrence import MASKS, Problem, compare
@@ -99,8 +99,7 @@ def test_second_derivatives():
         for use in (True, False)
     )
     assert abs(loop[0]).max() > 1e-3
-    for found, expected in zip(fused, loop, strict=True):
-        np.testing.assert_allclose(found, expected, **TOLERANCE)
+    close(fused, loop, **TOLERANCE)
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -134,7 +133,7 @@ def test_a_resumed_training_goes_on_with_its_choices(row):
     for new, old in zip(other.variables, model.variables, strict=True):
         new.assign(old)
     expected, found = (to_numpy(m(x, training=True)) for m in (model, other))
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    close(found, expected, rtol=1e-6)
     assert (to_numpy(model(x, training=True)) != expected).any()
 
 
