@@ -47,3 +47,7 @@ def message(model, *arguments, **options):
     with pytest.raises(ValueError) as raised:
         with_layer_norm(model, *arguments, **options)
     return str(raised.value)
+
+
+def kinds_in(model):
+    return {type(part).__name__ for part in model._flatten_layers()}

@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-import keras
 import pytest
 
 import keras_ln
@@ -124,25 +123,27 @@ def test_readme_shows_in_every_checkout_and_on_an_index():
     assert f"{address}/blob/main/docs/performance.md" in shown
 
 
-def test_import_needs_nothing_of_the_extras():
+def extras_to_hide():
+    """Modules of the optional packages, but for SciPy, which JAX requires."""
     extras = requirements("examples", "tune", "test", "dev")
-    # JAX itself requires SciPy, and one framework has to be there.
     kept = {"keras-ln", "scipy", *FRAMEWORKS}
     wanted = {name.lower() for name in extras} - kept
-    hidden = {
+    return {
         module
         for module, names in importlib.metadata.packages_distributions().items()
         if wanted & {name.lower() for name in names}
     }
-    assert {"matplotlib", "sklearn", "keras_tuner", "pytest"} <= hidden
-    code = HIDE.format(hidden=hidden) + "import keras_ln"
-    done = run_python(code, keras.config.backend())
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
 def test_import_works_with_one_framework_present(framework):
-    code = HIDE.format(hidden=FRAMEWORKS - {framework}) + (
+    """And with nothing of the extras."""
+    hidden = extras_to_hide() | FRAMEWORKS - {framework}
+    assert {"matplotlib", "sklearn", "keras_tuner", "pytest"} <= hidden
+    code = HIDE.format(hidden=hidden) + (
+        f"others = {sorted(FRAMEWORKS - {framework})}\n"
+        "import importlib.util\n"
+        "assert not any(map(importlib.util.find_spec, others))\n"
         "import keras, keras_ln\n"
         "layer = keras_ln.LayerNormalization()\n"
         "print(keras.config.backend(), layer(keras.ops.ones((2, 3))).shape)\n"
@@ -150,14 +151,6 @@ def test_import_works_with_one_framework_present(framework):
     done = run_python(code, framework)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(framework)
-
-
-@pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
-def test_hidden_frameworks_cannot_be_imported(framework):
-    """The test above can fail."""
-    code = HIDE.format(hidden={framework}) + f"import {framework}"
-    done = run_python(code, "tensorflow")
-    assert f"No module named {framework!r}" in done.stderr
 
 
 def test_import_without_a_framework_says_what_to_install():

@@ -15,8 +15,7 @@ from converted import (
     U,
     assert_same,
     example,
-    message,
-    model_of,
+    kinds_in,
     predictions,
     to_numpy,
 )
@@ -38,10 +37,6 @@ def trained(model, x, y, folder):
     model.fit(x, y, B, epochs=3, verbose=0)
     model.save(folder / "model.keras")
     return keras.saving.load_model(folder / "model.keras", compile=False)
-
-
-def kinds_in(model):
-    return {type(part).__name__ for part in model._flatten_layers()}
 
 
 def recurrent(kind, *arguments, **options):
@@ -291,19 +286,6 @@ def test_models_of_many_kinds(make):
     )
 
 
-def test_the_biases_of_a_normalised_gru():
-    """Where a beta does what the recurrent bias did, it takes its place."""
-    model = model_of(layers.GRU(U))
-    theirs = model.layers[0].cell
-    theirs.bias.assign(example(2, 3 * U))
-    turned = example(2, 3 * U) * np.repeat([-1, 1, 1], U)
-    for normalize, center in (None, "recurrent_beta"), (["kernel"], None):
-        ours = with_layer_norm(model, normalize).layers[0].cell
-        np.testing.assert_array_equal(to_numpy(ours.bias), turned[0])
-        inside = ours.recurrent_beta if center else ours.recurrent_bias
-        np.testing.assert_array_equal(to_numpy(inside), turned[1])
-
-
 def test_the_clone_is_independent_and_trains(tmp_path):
     model = tagger()
     before = [np.array(w) for w in model.get_weights()]
@@ -319,144 +301,3 @@ def test_the_clone_is_independent_and_trains(tmp_path):
     np.testing.assert_array_equal(
         predictions(loaded, x)[0], predictions(clone, x)[0]
     )
-
-
-@pytest.mark.parametrize(
-    "asked, lstm, gru, simple",
-    [
-        (None, ("kernel", "recurrent", "state"), ("kernel", "recurrent"), True),
-        (("state", "kernel"), ("kernel", "state"), ("kernel",), True),
-        (["state"], ("state",), (), False),
-    ],
-)
-def test_a_layer_takes_the_sites_that_it_has(asked, lstm, gru, simple):
-    model = keras.Sequential(
-        [
-            keras.Input((T, D)),
-            layers.LSTM(U, return_sequences=True),
-            layers.GRU(U, return_sequences=True),
-            layers.SimpleRNN(U),
-        ]
-    )
-    ours = with_layer_norm(model, asked).layers
-    assert ours[0].normalize == lstm
-    assert ours[1].normalize == gru
-    assert isinstance(ours[2], keras_ln.LNSimpleRNN) == simple
-
-
-def test_without_copied_weights():
-    model = keras.Sequential([layers.LSTM(U), layers.Dense(2)])
-    clone = with_layer_norm(model, copy_weights=False)  # not built either
-    assert not clone.built
-    assert clone(example(B, T, D)).shape == (B, 2)
-    model(example(B, T, D))
-    clone = with_layer_norm(model, copy_weights=False)
-    kernels = [m.layers[1].kernel for m in (clone, model)]
-    assert abs(to_numpy(kernels[0]) - to_numpy(kernels[1])).max() > 1e-3
-    # Built by a call, without an Input.
-    assert_same(model, with_layer_norm(model, ()), example(B, T, D))
-
-
-def test_adapted_layers_keep_what_they_have_learnt():
-    normalization = layers.Normalization()
-    normalization.adapt(3.0 + example(32, D))
-    model = keras.Sequential(
-        [keras.Input((T, D)), normalization, layers.LSTM(U)]
-    )
-    assert_same(model, with_layer_norm(model, ()), example(B, T, D))
-
-
-class Subclassed(keras.Model):
-    def __init__(self, **arguments):
-        super().__init__(**arguments)
-        self.lstm = layers.LSTM(U, name="within")
-
-    def call(self, x):
-        return self.lstm(x)
-
-
-@keras.saving.register_keras_serializable(package="tests")
-class Derived(layers.LSTM):
-    pass
-
-
-@keras.saving.register_keras_serializable(package="tests")
-class Cell(layers.Layer):
-    state_size = U
-
-    def call(self, inputs, states):
-        return states[0], states
-
-
-@keras.saving.register_keras_serializable(package="tests")
-class Own(keras.Sequential):
-    pass
-
-
-class Closed(layers.Layer):
-    """Its constructor's argument is not in its config."""
-
-    def __init__(self, function, **arguments):
-        super().__init__(**arguments)
-        self.function = function
-
-    def call(self, x):
-        return self.function(x)
-
-
-def test_what_is_no_model_of_layers():
-    takes = "takes functional and Sequential models"
-    assert takes in message(Subclassed(name="mine"))
-    assert "'mine' of class Subclassed" in message(Subclassed(name="mine"))
-    for layer, ours in (
-        (layers.LSTM(U), "LNLSTM"),
-        (layers.GRUCell(U), "LNGRUCell"),
-    ):
-        advice = f"use keras_ln.{ours}.from_config(layer.get_config())."
-        assert takes in message(layer) and advice in message(layer)
-    assert "from_config" not in message(layers.Dense(U))
-    inside = "Put the layer into a model: keras.Sequential([keras.Input(...), "
-    assert inside in message(layers.Bidirectional(layers.LSTM(U)))
-    assert takes in message(None)
-    own = Own([keras.Input((T, D)), layers.LSTM(U)], name="own")
-    assert "a class of its own from layers. Received: 'own'" in message(own)
-    assert "there are none yet" in message(keras.Sequential([layers.LSTM(U)]))
-    assert "`normalize` must be a tuple of any of" in message(
-        model_of(layers.LSTM(U)), ("cell",)
-    )
-
-
-def test_layers_that_have_no_counterpart():
-    derived = model_of(Derived(U, name="mine"))
-    assert "derived from Keras' recurrent layers" in message(derived)
-    assert "'mine' of class Derived" in message(derived)
-    cell = model_of(layers.RNN(Cell(name="mine")))
-    assert "knows the cells of LSTM, GRU and SimpleRNN" in message(cell)
-    assert "'mine' of class Cell" in message(cell)
-    inside = model_of(Subclassed(name="mine"))
-    assert "cannot replace what a layer of another class holds" in message(
-        inside
-    )
-    assert "with 'within' inside" in message(inside)
-    closed = model_of(Closed(lambda x: x, name="mine"))
-    assert "cannot clone the layer 'mine' of class Closed" in message(closed)
-
-
-def test_gru_that_cannot_be_expressed():
-    before = model_of(layers.GRU(U, reset_after=False, name="mine"))
-    assert "needs reset_after=True" in message(before)
-    assert "Received: 'mine' with reset_after=False" in message(before)
-    gate = model_of(layers.GRU(U, recurrent_activation="relu", name="mine"))
-    assert "needs f(-z) = 1 - f(z)" in message(gate)
-    clone = with_layer_norm(gate, copy_weights=False)
-    assert type(clone.layers[0]) is keras_ln.LNGRU
-
-
-@pytest.mark.parametrize("copy_weights", [False, True])
-def test_nothing_to_replace(copy_weights):
-    model = keras.Sequential(
-        [keras.Input((T, D)), keras_ln.LNLSTM(U), layers.Dense(1)], name="mine"
-    )
-    with pytest.warns(UserWarning, match="no LSTM, GRU or SimpleRNN.*'mine'"):
-        clone = with_layer_norm(model, copy_weights=copy_weights)
-    assert kinds_in(clone) == kinds_in(model)

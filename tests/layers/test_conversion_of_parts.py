@@ -192,31 +192,3 @@ def test_own_functions():
     randomize(model)
     assert_same(model, with_layer_norm(model, ()), example(B, T, D))
     assert with_layer_norm(model).layers[2].activation is squared
-
-
-class Plain:
-    """A cell that is no layer."""
-
-    state_size = U
-
-    def call(self, inputs, states):
-        return states[0], states
-
-    __call__ = call
-
-
-def test_a_cell_that_is_no_layer():
-    found = message(model_of(layers.RNN(Plain())))
-    assert "knows the cells of LSTM, GRU and SimpleRNN" in found
-    assert "of class Plain" in found
-
-
-class Decay(keras.regularizers.Regularizer):
-    """Nobody has registered it."""
-
-
-def test_what_a_config_does_not_hold():
-    model = model_of(layers.LSTM(U, kernel_regularizer=Decay(), name="mine"))
-    found = message(model)
-    assert "cannot clone the layer 'mine' of class LSTM" in found
-    assert "keras.saving.register_keras_serializable" in found

@@ -184,43 +184,25 @@ def test_recurrent_statistics_count_the_batches_that_reach_them():
     check(layer, expected)  # step T was never reached, and stays
 
 
-def test_bnlstm_with_the_expectation_of_its_zoneout():
-    arguments = {"max_steps": T, "zoneout": 0.5, "cell_zoneout": 0.25}
-    layer = keras_ln.BNLSTM(2, momentum=0.9, **arguments)
-    model = keras.Sequential([keras.Input((T, F)), layer])
-    randomized(model)
-    single = keras_ln.BNLSTM(2, momentum=0.0, **arguments)
-    single.build((None, T, F))
-    single.set_weights(
-        [w for w in layer.get_weights() if w.dtype == np.float32]
-    )
-    single.cell.zoneouts = lambda *_: {"zoneout": 0.5, "cell_zoneout": 0.25}
-    x = example(20, steps=T)
-    recorded = []
-    for batch in batches_of(x):
-        single(batch, training=True)
-        recorded.append(copies(single.non_trainable_weights))
-    reestimate_statistics(model, x, batch_size=8)
-    for value, *right in zip(
-        copies(layer.non_trainable_weights), *recorded, strict=True
-    ):
-        close(value, np.mean(right, 0), rtol=1e-3, atol=1e-4)
-    assert layer.cell.zoneout_chooses
-
-
-def test_bnlstm_without_its_dropout():
+@pytest.mark.parametrize("random", ["dropout", "zoneout"])
+def test_bnlstm_without_what_is_random(random):
+    """Its dropout is off, and zoneout leaves its expectation."""
+    rates = {random: 0.5, f"recurrent_{random}": 0.5}
+    if random == "zoneout":
+        rates = {"zoneout": 0.5, "cell_zoneout": 0.25}
     arguments = {"max_steps": T, "return_sequences": True}
-    layer = keras_ln.BNLSTM(
-        2, dropout=0.5, recurrent_dropout=0.5, momentum=0.9, **arguments
-    )
+    layer = keras_ln.BNLSTM(2, momentum=0.9, **arguments, **rates)
     model = keras.Sequential([keras.Input((T, F)), layer])
     randomized(model)
     # With momentum 0 the layer itself leaves the statistics of one batch.
-    single = keras_ln.BNLSTM(2, momentum=0.0, **arguments)
+    kept = rates if random == "zoneout" else {}
+    single = keras_ln.BNLSTM(2, momentum=0.0, **arguments, **kept)
     single.build((None, T, F))
     single.set_weights(
         [w for w in layer.get_weights() if w.dtype == np.float32]
     )
+    if kept:
+        single.cell.zoneouts = lambda *_: kept
     x = example(20, steps=T)
     recorded = []
     for batch in batches_of(x):
@@ -233,9 +215,8 @@ def test_bnlstm_without_its_dropout():
         copies(layer.non_trainable_weights), *recorded, strict=True
     ):
         close(value, np.mean(right, 0), rtol=1e-3, atol=1e-4)
-    cell = layer.cell
-    assert (cell.dropout, cell.recurrent_dropout) == (0.5, 0.5)
-    assert cell.momentum == 0.9
+    assert {name: getattr(layer.cell, name) for name in rates} == rates
+    assert layer.cell.momentum == 0.9
     after = copies(v for v in model.variables if "seed" in v.path)
     for a, b in zip(
         copies(model.trainable_variables) + after, before + seeds, strict=True

@@ -23,6 +23,7 @@ COMMON = {
     "return_state": (True, False),
     # Where the other gradients are taken after the loop.
     "on_cpu": (True, False),
+    "unroll": (False, True),
     "drops": (False, True),
     # By shares, as at inference, or by choices.
     "zones": ("nothing", "shares", "choices"),

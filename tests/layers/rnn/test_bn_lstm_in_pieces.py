@@ -223,42 +223,6 @@ def test_first_step_in_a_functional_model(tmp_path):
     close(found, expected, **FLOAT32_VALUES)
 
 
-def test_first_step_keeps_the_mask_in_a_compiled_function():
-    words = keras.Input((None,), dtype="int32")
-    step = keras.Input(batch_shape=(), dtype="int32")
-    x = keras.layers.Embedding(5, D, mask_zero=True)(words)
-    layer = keras_ln.BNLSTM(U, max_steps=T)
-    model = keras.Model([words, step], layer(x, first_step=step))
-    ids = np.array([[1, 2], [3, 4]], "int32")
-    if BACKEND == "jax":
-        import jax
-
-        state = [
-            [variable.value for variable in variables]
-            for variables in (
-                model.trainable_variables,
-                model.non_trainable_variables,
-            )
-        ]
-        run = jax.jit(model.stateless_call)
-
-        def call(inputs):
-            return run(*state, inputs)[0]
-
-    elif BACKEND == "tensorflow":
-        import tensorflow as tf
-
-        call = tf.function(model)
-    else:
-        call = model
-    step = keras.ops.convert_to_tensor(1, "int32")
-    found, padded = (
-        to_numpy(call([keras.ops.convert_to_tensor(x), step]))
-        for x in (ids, np.pad(ids, ((0, 0), (0, 1))))
-    )
-    close(padded, found, **FLOAT32_VALUES)
-
-
 def test_the_count_is_a_state(tmp_path):
     """Not in files, kept by a conversion, set to zero with the others."""
     problem = Problem(BNLSTM, {"return_sequences": True, "stateful": True})

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from arrays import close
-from descriptors import BY_NAME, SEQUENCE_LAYERS
+from descriptors import BY_NAME, SEQUENCE_LAYERS, STEPWISE
 from pairwise import parameters
 from recurrence import Problem
 
@@ -57,34 +57,35 @@ def test_gradient_through_the_zero_state(row, use_fused):
         assert smooth / 3 < small < 3 * smooth
 
 
+def bump(z):
+    return z / (1.0 + z * z)
+
+
+@pytest.mark.parametrize(
+    "activation, recurrent, oracle",
+    [
+        # What a fused op may not know must come out right all the same.
+        (bump, bump, (bump, bump)),
+        ("relu", None, (lambda z: np.where(z.real > 0, z, 0.0), lambda z: z)),
+    ],
+    ids=["own", "relu"],
+)
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_other_activations(row):
-    """What a fused op may not know must come out right all the same."""
-
-    def bump(z):
-        return z / (1.0 + z * z)
-
-    arguments = {"activation": bump, "return_sequences": True}
-    options = {"activation": bump}
-    if row.name != "LNSimpleRNN":
-        arguments["recurrent_activation"] = bump
-        options["recurrent_activation"] = bump
-    Problem(row, arguments, given_states=True).check(oracle=options)
+def test_other_activations(row, activation, recurrent, oracle):
+    names = ("activation", "recurrent_activation")[
+        : 1 + ("RNN" not in row.name)
+    ]
+    arguments = dict(zip(names, (activation, recurrent), strict=False))
+    options = dict(zip(names, oracle, strict=False))
+    problem = Problem(
+        row, {**arguments, "return_sequences": True}, given_states=True
+    )
+    problem.check(oracle=options)
 
 
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_relu_and_linear(row):
-    arguments = {"activation": "relu", "return_sequences": True}
-    options = {"activation": lambda z: np.where(z.real > 0, z, 0.0)}
-    if row.name != "LNSimpleRNN":
-        arguments["recurrent_activation"] = None
-        options["recurrent_activation"] = lambda z: z
-    Problem(row, arguments, given_states=True).check(oracle=options)
-
-
-@pytest.mark.parametrize("name", ["LNSimpleRNN", "LNGRU", "LNLSTM", "WNLSTM"])
-def test_a_bad_row_stays_alone(name):
-    problem = Problem(BY_NAME[name], {"return_sequences": True})
+@pytest.mark.parametrize("row", STEPWISE, ids=str)
+def test_a_bad_row_stays_alone(row):
+    problem = Problem(row, {"return_sequences": True})
     clean = problem.outputs(problem.layer())[0]
     problem.x[1, 2] = np.nan
     for use_fused in (False, "auto"):

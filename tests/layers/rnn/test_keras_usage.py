@@ -8,6 +8,7 @@ from backend_gradients import value_and_gradients
 from descriptors import (
     BY_NAME,
     SEQUENCE_LAYERS,
+    STEPWISE,
     B,
     D,
     T,
@@ -17,8 +18,6 @@ from descriptors import (
 from pairwise import one_everywhere
 from recurrence import MASKS, Problem, same
 from tolerances import FLOAT64
-
-STEPWISE = [row for row in SEQUENCE_LAYERS if not row.batch_statistics]
 
 
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)

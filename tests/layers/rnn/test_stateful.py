@@ -12,7 +12,7 @@ from descriptors import (
     T,
 )
 from pairwise import one_everywhere
-from recurrence import MASKS, Problem, same
+from recurrence import Problem, same
 from tolerances import FLOAT64
 
 BNLSTM = BY_NAME["BNLSTM"]
@@ -59,23 +59,6 @@ def test_stateful_training(row):
     expected = twin.run(twin.layer())
     close(result.outputs[0], expected.outputs[0], **FLOAT64)
     close(expected.gradients, result.gradients, **FLOAT64)
-
-
-@pytest.mark.parametrize("mask", ["none", "middle"])
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_unroll(row, mask):
-    problem = Problem(
-        row,
-        {
-            "return_state": True,
-            "return_sequences": True,
-            "go_backwards": mask == "none",
-        },
-        mask=MASKS[mask],
-        training=True,
-    )
-    unrolled = problem.layer(unroll=True)
-    same(problem.run(unrolled), problem.run(problem.layer()))
 
 
 @pytest.mark.parametrize("row", one_everywhere(SEQUENCE_LAYERS, "LNLSTM"))
