@@ -238,3 +238,39 @@ def forward(layer, training=False):
         to_numpy(output).copy()
         for output in keras.tree.flatten(call(x, **options))
     ]
+
+
+def compiled(function):
+    """``function`` as the framework's graph mode would run it."""
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        return tf.function(function, autograph=False)
+    if BACKEND == "jax":
+        import jax
+
+        return jax.jit(function)
+    return function
+
+
+def gradients(function, *xs):
+    """Gradients of a scalar function of structures, by the framework."""
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        with tf.GradientTape() as tape:
+            tape.watch(keras.tree.flatten(xs))
+            y = function(*xs)
+        return tape.gradient(y, xs)
+    if BACKEND == "jax":
+        import jax
+
+        return jax.grad(function, argnums=tuple(range(len(xs))))(*xs)
+    import torch
+
+    xs = keras.tree.map_structure(
+        lambda x: x if x.requires_grad else x.detach().requires_grad_(), xs
+    )
+    y, flat = function(*xs), keras.tree.flatten(xs)
+    found = torch.autograd.grad(y, flat, create_graph=True)
+    return keras.tree.pack_sequence_as(xs, list(found))

@@ -3,24 +3,13 @@
 import keras
 import numpy as np
 import pytest
-from arrays import close
 from descriptors import BY_NAME, ROWS, SEQUENCE_LAYERS, B, D, T, U
+from refusals import refused, x
 
 import keras_ln
 
 RECURRENT = [row for row in ROWS if row.is_recurrent or row.is_cell]
 WITH_SITES = [row for row in RECURRENT if row.sites is not None]
-CELLS = [row for row in RECURRENT if row.is_cell]
-
-
-def refused(*words, error=ValueError):
-    """`pytest.raises` for a message that holds all these words."""
-    pattern = "".join(f"(?=.*(?:{word}))" for word in words)
-    return pytest.raises(error, match=f"(?s){pattern}")
-
-
-def x(*shape, dtype="float32"):
-    return np.ones(shape, dtype)
 
 
 NAN = float("nan")
@@ -216,14 +205,6 @@ def test_unknown_feature_size(row):
         row.make().build((B, T, None))
 
 
-@pytest.mark.parametrize("row", CELLS, ids=str)
-def test_input_of_a_cell(row):
-    with refused("rank 2", f"{B}, {T}, {D}"):
-        row.make().build((B, T, D))
-    with refused("inputs", "None"):
-        row.make().build((B, None))
-
-
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_initial_state(row):
     layer = row.make()
@@ -286,73 +267,6 @@ def test_max_steps_from_the_data():
         keras_ln.BNLSTMCell(U).build((B, D))
 
 
-@pytest.mark.parametrize("row", CELLS, ids=str)
-def test_states_of_whole_numbers(row):
-    cell = row.make()
-    states = [keras.ops.cast(s, "int32") for s in cell.get_initial_state(B)]
-    cell.build((B, D))
-    with refused(r"`states\[0\]`", "floating-point", "int32"):
-        cell(x(B, D), states)
-    if row.state_count == 1 and not row.batch_statistics:
-        with refused("`states`", r"cast\(states, ", "int32"):
-            cell(x(B, D), states[0])
-
-
-@pytest.mark.parametrize("row", CELLS, ids=str)
-def test_another_number_of_states(row):
-    cell = row.make()
-    states = cell.get_initial_state(B)
-    count = len(states)
-    for wrong, received in (
-        (states[1:], count - 1),
-        ([*states, states[0]], count + 1),
-        ([], r"0\."),
-        (None, r"1 \(NoneType"),
-        ({k: states[0] for k in range(count)}, r"1 \(dict"),
-        ([None] * count, rf"{count} \(NoneType"),
-    ):
-        with refused(
-            f"`states` of {row.name} must be {count} tensor",
-            f"Received: {received}",
-        ):
-            cell(x(B, D), wrong)
-    assert cell(x(B, D), states)[0].shape == (B, U)
-
-
-@pytest.mark.parametrize("row", CELLS, ids=str)
-def test_states_of_another_shape(row):
-    cell = row.make()
-    right = cell.get_initial_state(B)
-    for k, state in enumerate(right):
-        rows, size = state.shape
-        for shape in ((rows, size + 1), (rows + 1, size), (rows,)):
-            states = [*right]
-            states[k] = keras.ops.ones(shape)
-            with refused(
-                rf"`states\[{k}\]` must have", rf"\({rows}, {size}\)", shape[0]
-            ):
-                cell(x(B, D), states)
-
-
-@pytest.mark.parametrize("row", CELLS, ids=str)
-def test_a_state_of_one_row_serves_all(row):
-    cell = row.make()
-    found, expected = (
-        keras.ops.convert_to_numpy(cell(x(B, D), cell.get_initial_state(n))[0])
-        for n in (1, B)
-    )
-    close(found, expected, rtol=1e-6)
-
-
-@pytest.mark.parametrize("row", CELLS, ids=str)
-def test_inputs_of_another_size(row):
-    cell = row.make()
-    states = cell.get_initial_state(B)
-    cell(x(B, D), states)
-    with refused("`inputs`", "batch, features", rf"\({B}, {D + 1}\)"):
-        cell(x(B, D + 1), states)
-
-
 @pytest.mark.parametrize("use_fused", [True, False])
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_a_sequence_without_steps(row, use_fused):
@@ -375,13 +289,3 @@ def test_statistics_without_steps(make):
     for shape in ((B, 0, D), (None, 0, D)):
         with refused("`sequences`|`inputs`", "one time step", f"0, {D}"):
             make().build(shape)
-
-
-def test_batch_normalised_cell_cannot_train_in_keras_rnn():
-    loop = keras.layers.RNN(BY_NAME["BNLSTMCell"].make())
-    assert loop(x(B, T, D), training=False).shape == (B, U)
-    with refused("BNLSTMCell", "BNLSTM", error=ValueError):
-        loop(x(B, T, D), training=True)
-    # Nothing to keep.
-    plain = keras.layers.RNN(BY_NAME["BNLSTMCell"].make(normalize=()))
-    assert plain(x(B, T, D), training=True).shape == (B, U)

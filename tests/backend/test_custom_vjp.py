@@ -1,0 +1,177 @@
+"""`backend.custom_vjp`: the gradient that is given, and derivatives of it."""
+
+import contextlib
+
+import keras
+import numpy as np
+import pytest
+from arrays import close, to_numpy
+from backend_gradients import compiled, gradients
+
+from keras_ln import backend
+
+pytestmark = pytest.mark.every_backend
+BACKEND = keras.backend.backend()
+
+
+def tensor(rng, *shape, dtype="float64"):
+    return keras.ops.convert_to_tensor(rng.normal(size=shape), dtype=dtype)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(7)
+
+
+def make_op(gradient_factor=1.0):
+    """y = x^2 w and z = x + w, with an absent and an integer argument."""
+
+    def forward(x, weights, index, keep):
+        w = weights["w"]
+        return {"y": x * x * w, "z": x + w}, (x, w)
+
+    def backward(residuals, cotangents):
+        x, w = residuals
+        y, z = cotangents["y"], cotangents["z"]
+        gx = (2 * x * w * y + z) * gradient_factor
+        return gx, {"w": x * x * y + z, "absent": None}, None
+
+    op = backend.custom_vjp(forward, backward)
+    index = keras.ops.convert_to_tensor([1, 2], "int32")
+    return lambda x, w: op(x, {"w": w, "absent": None}, index)
+
+
+@pytest.mark.parametrize("mode", [lambda f: f, compiled])
+def test_custom_vjp_uses_the_given_gradient(mode, rng):
+    op = make_op(gradient_factor=3.0)
+    x, w = tensor(rng, 4), tensor(rng, 4)
+
+    def loss(x, w):
+        out = op(x, w)
+        return backend.sum(out["y"]) + 2 * backend.sum(out["z"])
+
+    def both(x, w):
+        return gradients(loss, x, w)
+
+    gx, gw = map(to_numpy, mode(both)(x, w))
+    xn, wn = to_numpy(x), to_numpy(w)
+    close(gx, 3 * (2 * xn * wn + 2), rtol=1e-13)
+    close(gw, xn * xn + 2, rtol=1e-13)
+
+
+@pytest.mark.parametrize("output", ["y", "z"])
+def test_custom_vjp_takes_a_missing_cotangent_as_zero(output, rng):
+    op = make_op()
+    x, w = tensor(rng, 4), tensor(rng, 4)
+    gx, gw = gradients(lambda x, w: backend.sum(op(x, w)[output]), x, w)
+    xn, wn = to_numpy(x), to_numpy(w)
+    expected = {"y": (2 * xn * wn, xn * xn), "z": (1 + 0 * xn, 1 + 0 * xn)}
+    for got, want in zip((gx, gw), expected[output], strict=True):
+        close(to_numpy(got), want, rtol=1e-13)
+
+
+@pytest.mark.parametrize("mode", [lambda f: f, compiled])
+def test_custom_vjp_second_derivative(mode, rng):
+    op = make_op()
+    x, w = tensor(rng, 4), tensor(rng, 4)
+    c = tensor(rng, 4)
+
+    def first(x, w):
+        gx, gw = gradients(lambda x, w: backend.sum(c * op(x, w)["y"]), x, w)
+        return backend.sum(gx * gx) + backend.sum(gw)
+
+    def both(x, w):
+        return gradients(first, x, w)
+
+    gx, gw = map(to_numpy, mode(both)(x, w))
+    xn, wn, cn = map(to_numpy, (x, w, c))
+    # first = sum((2 c x w)^2) + sum(c x^2)
+    close(gx, 8 * cn**2 * xn * wn**2 + 2 * cn * xn, rtol=1e-12)
+    close(gw, 8 * cn**2 * xn**2 * wn, rtol=1e-12)
+
+
+@pytest.mark.parametrize("hint", [True, False])
+def test_custom_vjp_keeps_residuals_where_there_is_a_gradient(hint, rng):
+    """JAX and torch know; TensorFlow does what it is told."""
+    asked = []
+
+    def forward(x, keep):
+        asked.append(keep)
+        return x * x, (3 * x if keep else None)
+
+    def backward(residual, cotangent):
+        return (residual * cotangent,)
+
+    x, no_gradient = tensor(rng, 4), contextlib.nullcontext()
+    if BACKEND == "torch":
+        import torch
+
+        no_gradient = torch.no_grad()
+    with no_gradient:
+        y = backend.custom_vjp(forward, backward)(x, keep=hint)
+    np.testing.assert_allclose(to_numpy(y), to_numpy(x) ** 2)
+    assert asked == [hint and BACKEND == "tensorflow"]
+    asked.clear()
+    op = backend.custom_vjp(forward, backward)
+    (found,) = gradients(lambda x: backend.sum(op(x, keep=hint)), x)
+    np.testing.assert_allclose(to_numpy(found), 3 * to_numpy(x))
+    assert (
+        asked
+        == {
+            "tensorflow": [True] if hint else [False, True],
+            # Of what JAX has traced it takes the gradient.
+            "jax": [False, True],
+            # For the second derivative, which `gradients` makes possible.
+            "torch": [True, True],
+        }[BACKEND]
+    )
+
+
+def product_op():
+    """The product of the rows of x, by a loop that keeps something."""
+
+    def forward(x, keep):
+        start = keras.ops.ones_like(x[0])
+        product, before = backend.scan(lambda c, row: (c * row, c), start, x)
+        return product, (x, before)
+
+    def backward(residuals, cotangent):
+        _, gradient = backend.scan(
+            lambda after, row: (after * row[0], after * row[1]),
+            cotangent,
+            residuals,
+            reverse=True,
+        )
+        return (gradient,)
+
+    return backend.custom_vjp(forward, backward)
+
+
+if BACKEND == "tensorflow":
+
+    def test_custom_vjp_third_derivative_of_a_function(rng):
+        """What the forward function made in a graph has no gradient."""
+        import tensorflow as tf
+
+        op = tf.function(product_op())
+        x = rng.normal(size=(3, 2))
+        direction = rng.normal(size=(3, 2))
+
+        def derivative(function, order):
+            if order == 0:
+                return function
+
+            def gradient(x):
+                with tf.GradientTape() as tape:
+                    tape.watch(x)
+                    y = tf.reduce_sum(derivative(function, order - 1)(x) ** 2)
+                return tape.gradient(y, x) * direction
+
+            return gradient
+
+        found, right = (
+            derivative(function, 3)(tf.constant(x))
+            for function in (op, lambda x: tf.reduce_prod(x, 0))
+        )
+        assert abs(right.numpy()).max() > 1e-3
+        close(found, right, rtol=1e-10)
