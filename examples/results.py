@@ -206,13 +206,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             print(tables.of_rows([*claims.rows()]))
         else:
-            kept = (path.parent.name for path in KEPT.glob(f"*/{SETTINGS}"))
-            for name in args.names or sorted(kept):
+            kept = sorted(path.parent for path in KEPT.glob(f"*/{SETTINGS}"))
+            for name in args.names or [folder.name for folder in kept]:
                 _check_kept(KEPT / name)
                 print(f"{name}\n{draw(KEPT / name)}")
             from common import forest
 
-            judged = sorted(path.parent for path in KEPT.glob(f"*/{VERDICTS}"))
+            judged = [folder for folder in kept if (folder / VERDICTS).exists()]
             if rows := forest.rows(judged):
                 files.make_folder(KEPT.parent / "figures")
                 forest.draw(rows, KEPT.parent / "figures" / "claims.png")
