@@ -44,7 +44,8 @@ def rows(kept: Path) -> list[dict[str, Any]]:
     found = []
     for named in files.read_table(NAMED):
         folder = kept / named["comparison"]
-        if not (folder / "verdicts.csv").exists():
+        needed = ("settings.json", "verdicts.csv")
+        if not all((folder / name).exists() for name in needed):
             continue
         record = files.read_json(folder / "settings.json")["comparison"]
         (claim,) = (
