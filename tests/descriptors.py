@@ -136,6 +136,20 @@ def _rnn(prefix, *, weights, twin, **facts):
     ]
 
 
+MOVING = ("moving_mean", "moving_variance")
+
+
+def _kernels(gates, bias=False):
+    shapes = {"kernel": (D, gates * U), "recurrent_kernel": (U, gates * U)}
+    return shapes | ({"bias": (gates * U,)} if bias else {})
+
+
+def _sites(gates, *sites, vectors, steps=()):
+    """Weights of normalised sites, in the order of the layers."""
+    names = [f"{site}_{vector}" for site in sites for vector in vectors]
+    return dict.fromkeys(names, (*steps, gates * U))
+
+
 ROWS = [
     Row(
         "LayerNormalization",
@@ -148,12 +162,7 @@ ROWS = [
         "BatchNormalization",
         {},
         (B, T, D),
-        {
-            "gamma": (D,),
-            "beta": (D,),
-            "moving_mean": (D,),
-            "moving_variance": (D,),
-        },
+        dict.fromkeys(("gamma", "beta", *MOVING), (D,)),
         batch_statistics=True,
         twin=keras.layers.BatchNormalization,
     ),
@@ -161,12 +170,7 @@ ROWS = [
         "RecurrentBatchNorm",
         {"max_steps": T},
         (B, T, D),
-        {
-            "gamma": (D,),
-            "beta": (D,),
-            "moving_mean": (T, D),
-            "moving_variance": (T, D),
-        },
+        {"gamma": (D,), "beta": (D,), **dict.fromkeys(MOVING, (T, D))},
         batch_statistics=True,
     ),
     Row(
@@ -185,8 +189,7 @@ ROWS = [
     *_rnn(
         "LNSimpleRNN",
         weights={
-            "kernel": (D, U),
-            "recurrent_kernel": (U, U),
+            **_kernels(1),
             "gamma": (U,),
             "beta": (U,),
         },
@@ -200,12 +203,8 @@ ROWS = [
     *_rnn(
         "LNGRU",
         weights={
-            "kernel": (D, 3 * U),
-            "recurrent_kernel": (U, 3 * U),
-            "kernel_gamma": (3 * U,),
-            "kernel_beta": (3 * U,),
-            "recurrent_gamma": (3 * U,),
-            "recurrent_beta": (3 * U,),
+            **_kernels(3),
+            **_sites(3, "kernel", "recurrent", vectors=("gamma", "beta")),
         },
         state_count=1,
         oracle=gru,
@@ -223,15 +222,9 @@ ROWS = [
     *_rnn(
         "LNLSTM",
         weights={
-            "kernel": (D, 4 * U),
-            "recurrent_kernel": (U, 4 * U),
-            "bias": (4 * U,),
-            "kernel_gamma": (4 * U,),
-            "kernel_beta": (4 * U,),
-            "recurrent_gamma": (4 * U,),
-            "recurrent_beta": (4 * U,),
-            "state_gamma": (U,),
-            "state_beta": (U,),
+            **_kernels(4, bias=True),
+            **_sites(4, "kernel", "recurrent", vectors=("gamma", "beta")),
+            **_sites(1, "state", vectors=("gamma", "beta")),
         },
         state_count=2,
         oracle=lstm,
@@ -249,19 +242,11 @@ ROWS = [
     *_rnn(
         "BNLSTM",
         weights={
-            "kernel": (D, 4 * U),
-            "recurrent_kernel": (U, 4 * U),
-            "bias": (4 * U,),
-            "kernel_gamma": (4 * U,),
-            "recurrent_gamma": (4 * U,),
-            "state_gamma": (U,),
-            "state_beta": (U,),
-            "kernel_moving_mean": (T, 4 * U),
-            "kernel_moving_variance": (T, 4 * U),
-            "recurrent_moving_mean": (T, 4 * U),
-            "recurrent_moving_variance": (T, 4 * U),
-            "state_moving_mean": (T, U),
-            "state_moving_variance": (T, U),
+            **_kernels(4, bias=True),
+            **_sites(4, "kernel", "recurrent", vectors=("gamma",)),
+            **_sites(1, "state", vectors=("gamma", "beta")),
+            **_sites(4, "kernel", "recurrent", vectors=MOVING, steps=(T,)),
+            **_sites(1, "state", vectors=MOVING, steps=(T,)),
         },
         state_count=2,
         oracle=bn_lstm,

@@ -13,9 +13,6 @@ from descriptors import NORMALIZED, STEPWISE
 
 import keras_ln
 
-# They train for minutes.
-pytestmark = pytest.mark.full
-
 LAYERS = [row.name for row in NORMALIZED]
 LENGTHS = {20: 12, 40: 24, 140: 124}  # of which zeros
 OPTIMIZERS = {
@@ -62,19 +59,37 @@ def check(make, x, y, optimizer, **options):
         assert losses[-1] < 0.9 * losses[0]
 
 
-@pytest.mark.parametrize("name", LAYERS)
-def test_zeros_at_the_start(name):
-    # By the longest and by both optimizers, each with two of the layers.
-    steps = 140 if name == "LNSimpleRNN" else 20
-    x, y = sequences(steps, LENGTHS[steps])
-    layer_class = getattr(keras_ln, name)
-    optimizer = "adam" if name in ("LNLSTM", "LNGRU") else "sgd"
-    check(lambda: layer_class(UNITS), x, y, optimizer)
+# They train for minutes: a few of them in the full run.
+FEW = [
+    *(("LNLSTM", 20, "adam"), ("LNGRU", 40, "adam")),
+    *(("LNSimpleRNN", 40, "sgd"), ("BNLSTM", 20, "sgd")),
+]
+
+
+def when(*case):
+    return pytest.param(
+        *case, marks=pytest.mark.full if case in FEW else pytest.mark.slow
+    )
 
 
 @pytest.mark.parametrize(
-    "name, optimizer", [("LNLSTM", "adam"), ("BNLSTM", "sgd")]
+    "name, steps, optimizer",
+    [
+        when(name, steps, optimizer)
+        for name in LAYERS
+        for steps in LENGTHS
+        for optimizer in OPTIMIZERS
+    ],
 )
+def test_zeros_at_the_start(name, steps, optimizer):
+    x, y = sequences(steps, LENGTHS[steps])
+    layer_class = getattr(keras_ln, name)
+    check(lambda: layer_class(UNITS), x, y, optimizer)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("name", LAYERS)
 def test_bidirectional_over_zeros_at_the_end(name, optimizer):
     x, y = sequences(40, LENGTHS[40], at_the_end=True)
     layer_class = getattr(keras_ln, name)
@@ -90,6 +105,7 @@ def test_bidirectional_over_zeros_at_the_end(name, optimizer):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use_fused", ["auto", False])
 def test_a_thousand_sequences(use_fused):
     """Where a sum that XLA takes in sequence is off by 60 roundings."""
@@ -114,6 +130,7 @@ class Learnt(keras.layers.Layer):
         return self.recurrent(x, initial_state=states)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name", [row.name for row in STEPWISE if row.normalizes]
 )

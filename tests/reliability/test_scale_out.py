@@ -19,7 +19,7 @@ if BACKEND == "torch":
     # Keras 3.15's Dense computes in float32 there, whatever its dtype.
     CLOSE = {"rtol": 1e-6, "atol": 1e-7}
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.full, pytest.mark.every_backend]
 
 
 def run(folder, place, ranks=1, devices=1):
@@ -111,6 +111,7 @@ if BACKEND == "tensorflow":
         assert all(np.isfinite(a).all() for a in found)
         assert abs(found[-2] - one[-2]).max() > 1e-6
 
+    @pytest.mark.slow
     def test_fit_of_keras_fails_in_several_workers(tmp_path):
         # When this fails Keras has learnt it, and the documentation is old.
         for code, errors in run(tmp_path, "multi-worker", ranks=2):
