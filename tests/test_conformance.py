@@ -241,10 +241,7 @@ def test_mixed_precision(row, policy, tolerance):
     )
 
 
-@pytest.mark.parametrize(
-    "policy",
-    ["mixed_float16", "mixed_bfloat16"],
-)
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 @pytest.mark.parametrize("row", LAYERS, ids=str)
 def test_mixed_precision_gradients(row, policy):
     # A norm over 3 units may meet 3 values that are nearly equal, and so

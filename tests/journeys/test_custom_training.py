@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from journeys.twins import BACKEND, compare, sentences, to_numpy, waves
+from journeys.twins import BACKEND, compare, sentences, waves
 
 pytestmark = [pytest.mark.full, pytest.mark.every_backend]
 
@@ -293,31 +293,3 @@ def frozen(layers):
 
 def test_frozen():
     compare(frozen)
-
-
-def batches(layers):
-    """`train_on_batch` and the like, with metrics as dictionaries."""
-    x, y = waves()
-    model = forecaster(layers)
-    model.compile(keras.optimizers.Adam(0.02), "mse", metrics=["mae"])
-    losses = [model.test_on_batch(x, y)[0]]
-    for _ in range(4):
-        for batch in BATCHES:
-            logs = model.train_on_batch(
-                x[batch],
-                y[batch],
-                sample_weight=np.ones(len(x[batch])),
-                return_dict=True,
-            )
-        model.reset_metrics()
-        losses.append(model.test_on_batch(x, y)[0])
-        model.reset_metrics()
-    return {
-        "loss": losses,
-        "logs": [logs["loss"], logs["mae"]],
-        "predictions": to_numpy(model.predict_on_batch(x)),
-    }
-
-
-def test_batches():
-    compare(batches)

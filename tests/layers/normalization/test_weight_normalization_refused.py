@@ -1,0 +1,99 @@
+"""WeightNormalization: layers that it cannot be put around, and frozen ones."""
+
+import keras
+import numpy as np
+import pytest
+from arrays import close
+from backend_gradients import value_and_gradients
+from descriptors import randomize
+from tolerances import SAME_PROGRAM
+
+import keras_ln
+from keras_ln import WeightNormalization
+
+layers = keras.layers
+D, U = 3, 2
+
+
+def test_a_frozen_layer_stays_frozen_until_it_is_asked():
+    dense = layers.Dense(U, trainable=False)
+    layer = WeightNormalization(dense)
+    layer.build((None, D))
+    assert layer.trainable_weights == []
+    layer.trainable = True
+    assert len(layer.trainable_weights) == 3
+    assert WeightNormalization(layers.Dense(U)).trainable
+
+
+def message(layer, shape=None, **arguments):
+    with pytest.raises(ValueError) as raised:
+        wrapped = WeightNormalization(layer, **arguments)
+        wrapped.build(shape)
+    return str(raised.value)
+
+
+def test_layers_without_a_kernel():
+    needs = "needs a layer with a kernel. Received: "
+    assert needs + "act, ReLU, which has none." in message(
+        layers.ReLU(name="act")
+    )
+    assert needs + "words, Embedding" in message(
+        layers.Embedding(5, 3, name="words"), (None, 4)
+    )
+    model = keras.Sequential([keras.Input((D,)), layers.Dense(2)], name="net")
+    assert needs + "net, Sequential" in message(model)
+
+
+def test_layers_that_cannot_be_wrapped():
+    assert "must be a layer of Keras 3. Received: layer=3" in message(3)
+    assert "goes around the layer" in message(layers.LSTMCell(3))
+    for normalized in (
+        keras_ln.WeightNormDense(3),
+        keras_ln.WNLSTM(3),
+        WeightNormalization(layers.Dense(3)),
+        layers.SpectralNormalization(layers.Dense(3)),
+    ):
+        assert "normalises its kernel itself" in message(normalized)
+    assert "dtype='float16' around" in message(layers.Dense(3), dtype="float16")
+    with pytest.raises(ValueError, match="initialize_from_data"):
+        WeightNormalization(layers.Dense(3), data_init=True)
+    with pytest.raises(ValueError, match="`remove` needs weights"):
+        WeightNormalization(layers.Dense(3)).remove()
+
+
+def test_lora_and_quantised_layers():
+    refused = "neither quantised nor with LoRA"
+    with_lora = layers.Dense(4)
+    with_lora.build((None, 4))
+    with_lora.enable_lora(2)
+    assert refused in message(with_lora)
+    quantised = layers.Dense(4, dtype="int8_from_float32")
+    assert refused in message(quantised, (None, 4))
+    # After it was wrapped, too.
+    layer = WeightNormalization(layers.Dense(4))
+    layer.build((None, 4))
+    layer.layer.quantize("int8")
+    with pytest.raises(ValueError, match=refused):
+        layer(np.ones((2, 4), "float32"))
+
+
+if hasattr(keras, "RematScope"):  # since Keras 3.9
+
+    def test_layers_that_run_again_in_the_backward_pass():
+        x = np.random.default_rng(1).normal(size=(4, D)).astype("float32")
+        dense = layers.Dense(U, activation="tanh")
+        with keras.RematScope(mode="full"):
+            again = WeightNormalization(dense)  # the whole of it
+            assert "made in a RematScope" in message(layers.LSTM(U))
+            nested = layers.Bidirectional(layers.LSTM(U))
+        assert "outside of RematScope" in message(nested)
+        with keras.RematScope(mode="activations"):
+            activation = WeightNormalization(layers.Dense(U, activation="tanh"))
+        once = WeightNormalization(layers.Dense(U, activation="tanh"))
+        found = []
+        for layer in (once, again, activation):
+            layer.build(x.shape)
+            randomize(layer, 5)
+            found.append(value_and_gradients(layer, x))
+        for result in found[1:]:
+            close(result.gradients, found[0].gradients, **SAME_PROGRAM)
