@@ -9,6 +9,11 @@ def to_numpy(x):
     return np.asarray(keras.ops.convert_to_numpy(x))
 
 
+def example(*shape, seed=1):
+    """Random numbers in float32."""
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
 def close(found, expected, what="", **tolerance):
     """Fail unless arrays, tensors or structures of them agree.
 

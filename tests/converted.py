@@ -4,9 +4,8 @@ Letters: B batch, T time, D input features, U units.
 """
 
 import keras
-import numpy as np
 import pytest
-from arrays import close
+from arrays import close, example, to_numpy
 
 from keras_ln import with_layer_norm
 
@@ -14,14 +13,6 @@ B, T, D, U = 4, 5, 3, 4
 
 # What the clone's predictions may differ by: two programs in float32.
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
-
-
-def to_numpy(x):
-    return np.asarray(keras.ops.convert_to_numpy(x))
-
-
-def example(*shape, seed=1):
-    return np.random.default_rng(seed).normal(size=shape).astype("float32")
 
 
 def randomize(model):

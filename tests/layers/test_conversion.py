@@ -6,7 +6,7 @@ Letters: B batch, T time, D input features, U units, N words.
 import keras
 import numpy as np
 import pytest
-from arrays import close
+from arrays import close, example, to_numpy
 from converted import (
     CLOSE,
     B,
@@ -14,10 +14,8 @@ from converted import (
     T,
     U,
     assert_same,
-    example,
     kinds_in,
     predictions,
-    to_numpy,
 )
 
 import keras_ln

@@ -6,7 +6,7 @@ Letters: B batch, T time, D input features, U units.
 import keras
 import numpy as np
 import pytest
-from arrays import close
+from arrays import close, example, to_numpy
 from converted import (
     CLOSE,
     B,
@@ -14,12 +14,10 @@ from converted import (
     T,
     U,
     assert_same,
-    example,
     message,
     model_of,
     predictions,
     randomize,
-    to_numpy,
 )
 
 from keras_ln import with_layer_norm

@@ -5,13 +5,13 @@ Letters: B batch, T time, D input features, U units.
 
 import keras
 import pytest
+from arrays import example
 from converted import (
     B,
     D,
     T,
     U,
     assert_same,
-    example,
     message,
     model_of,
     randomize,

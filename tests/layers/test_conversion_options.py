@@ -3,17 +3,16 @@
 import keras
 import numpy as np
 import pytest
+from arrays import example, to_numpy
 from converted import (
     B,
     D,
     T,
     U,
     assert_same,
-    example,
     kinds_in,
     message,
     model_of,
-    to_numpy,
 )
 
 import keras_ln

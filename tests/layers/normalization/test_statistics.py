@@ -5,50 +5,23 @@ import numpy as np
 import pytest
 from arrays import close, to_numpy
 from reference import norms
+from statistics_models import (
+    F,
+    T,
+    average,
+    batches_of,
+    check,
+    copies,
+    example,
+    randomized,
+    simple,
+)
 from tolerances import FLOAT32_VALUES
 
 import keras_ln
 from keras_ln import reestimate_statistics
 
 BACKEND = keras.backend.backend()
-T, F = 4, 3
-
-
-def example(batch=20, *, steps=None, seed=1):
-    rng = np.random.default_rng(seed)
-    shape = (batch, F) if steps is None else (batch, steps, F)
-    return (1.0 + 2.0 * rng.normal(size=shape)).astype("float32")
-
-
-def randomized(layer, seed=0):
-    rng = np.random.default_rng(seed)
-    for weight in layer.weights:
-        weight.assign(rng.uniform(0.5, 2.0, size=tuple(weight.shape)))
-    return layer
-
-
-def copies(variables):
-    return [np.array(to_numpy(v)) for v in variables]
-
-
-def average(batches, **options):
-    """Plain averages of the batch means and of the batch variances."""
-    pairs = [
-        norms.batch_statistics(x.astype("float64"), **options) for x in batches
-    ]
-    return [np.mean(values, 0) for values in zip(*pairs, strict=True)]
-
-
-def check(layer, expected):
-    close(
-        (layer.moving_mean, layer.moving_variance), expected, **FLOAT32_VALUES
-    )
-
-
-def simple(layer=None):
-    layer = keras_ln.BatchNormalization() if layer is None else layer
-    model = keras.Sequential([keras.Input((F,)), layer, keras.layers.Dense(2)])
-    return randomized(model), layer
 
 
 @pytest.mark.parametrize(
@@ -72,98 +45,6 @@ def test_arrays(layer_class, options):
     x = example(70, seed=2)
     reestimate_statistics(model, x)
     check(layer, average([x[:32], x[32:64], x[64:]], **options))
-
-
-def batches_of(x):
-    return [x[:8], x[8:16], x[16:]]
-
-
-class Batches(keras.utils.PyDataset):
-    def __init__(self, x):
-        super().__init__()
-        self.x = x
-
-    def __len__(self):
-        return 3
-
-    def __getitem__(self, index):
-        return batches_of(self.x)[index], np.zeros(8)
-
-
-class Endless(Batches):
-    @property
-    def num_batches(self):
-        return None
-
-
-def endless(x):
-    while True:
-        for batch in batches_of(x):
-            yield batch, np.zeros(len(batch)), np.ones(len(batch))
-
-
-def tf_dataset(x):
-    import tensorflow as tf
-
-    targets = np.zeros(len(x))
-    return tf.data.Dataset.from_tensor_slices((x, targets)).batch(8)
-
-
-def torch_loader(x):
-    import torch
-
-    dataset = torch.utils.data.TensorDataset(torch.tensor(x))
-    return torch.utils.data.DataLoader(dataset, batch_size=8)
-
-
-class Foreign:
-    """A tensor of some other framework."""
-
-    def __init__(self, x):
-        self.x = x
-
-    def __array__(self, dtype=None, copy=None):
-        return np.array(self.x, dtype)
-
-
-DATASETS = {
-    "targets too": (lambda x: (x, np.zeros(len(x))), {"batch_size": 8}),
-    "tensor": (keras.ops.convert_to_tensor, {"batch_size": 8}),
-    "generator": (lambda x: (b for b in batches_of(x)), {}),
-    "endless generator": (endless, {"steps": 3}),
-    "other tensors": (lambda x: map(Foreign, batches_of(x)), {}),
-    "PyDataset": (Batches, {}),
-    "endless PyDataset": (Endless, {"steps": 3}),
-}
-if BACKEND == "tensorflow":
-    DATASETS["tf.data"] = (tf_dataset, {})
-if BACKEND == "torch":
-    DATASETS["DataLoader"] = (torch_loader, {})
-
-
-@pytest.mark.every_backend
-@pytest.mark.parametrize("kind", DATASETS)
-def test_every_kind_of_data(kind):
-    model, layer = simple()
-    make, options = DATASETS[kind]
-    x = example(20)
-    reestimate_statistics(model, make(x), **options)
-    check(layer, average(batches_of(x)))
-
-
-@pytest.mark.parametrize("structure", [list, dict])
-def test_several_inputs(structure):
-    layers = [keras_ln.BatchNormalization() for _ in range(2)]
-    inputs = [keras.Input((F,), name=name) for name in ("a", "b")]
-    outputs = [f(x) for f, x in zip(layers, inputs, strict=True)]
-    model = keras.Model(inputs, outputs)
-    arrays = [example(20), example(20, seed=2)]
-    data = dict(zip("ab", arrays, strict=True))
-    reestimate_statistics(
-        model, data if structure is dict else arrays, batch_size=8
-    )
-    for layer, x in zip(layers, arrays, strict=True):
-        check(layer, average(batches_of(x)))
 
 
 def test_recurrent_statistics_count_the_batches_that_reach_them():
@@ -446,8 +327,6 @@ def test_wrong_arguments():
         reestimate_statistics(model, iter(()))
     with pytest.raises(ValueError, match="must hold at least one batch"):
         reestimate_statistics(model, x[:0])
-    with pytest.raises(ValueError, match="`batch_size` is for arrays"):
-        reestimate_statistics(model, Batches(x), batch_size=4)
     with pytest.raises(ValueError, match="`batch_size` must be a positive in"):
         reestimate_statistics(model, x, batch_size=0)
     with pytest.raises(ValueError, match="`steps` must be a positive integer"):

@@ -1,0 +1,170 @@
+"""WeightNormalization of recurrent layers: masks, states, wrappers, files.
+
+Beside each model stands its twin of plain layers. Letters: T time, D input
+features, U units."""
+
+import keras
+import numpy as np
+import pytest
+from arrays import close, example, to_numpy
+from keras.src.backend.common.masking import get_keras_mask
+from tolerances import FLOAT32, SAME_PROGRAM
+from weight_norms import stretch
+
+from keras_ln import WeightNormalization
+
+layers = keras.layers
+T, D, U = 4, 3, 2
+
+
+def tagger():
+    """Words to tags: masks, around and inside Bidirectional, over time."""
+    around = layers.Bidirectional(
+        WeightNormalization(layers.LSTM(U, return_sequences=True))
+    )
+    inside = WeightNormalization(
+        layers.Bidirectional(layers.LSTM(U, return_sequences=True))
+    )
+    return keras.Sequential(
+        [
+            keras.Input((None,), dtype="int32"),
+            layers.Embedding(7, D, mask_zero=True),
+            around,
+            inside,
+            layers.TimeDistributed(WeightNormalization(layers.Dense(3))),
+            WeightNormalization(layers.TimeDistributed(layers.Dense(2))),
+        ]
+    )
+
+
+def plain_tagger(model):
+    """Its twin of plain layers, with the kernels of the model."""
+    embedding, around, inside, over, within = model.layers
+    twin = keras.Sequential(
+        [
+            keras.Input((None,), dtype="int32"),
+            layers.Embedding(7, D, mask_zero=True),
+            layers.Bidirectional(layers.LSTM(U, return_sequences=True)),
+            layers.Bidirectional(layers.LSTM(U, return_sequences=True)),
+            layers.TimeDistributed(layers.Dense(3)),
+            layers.TimeDistributed(layers.Dense(2)),
+        ]
+    )
+    parts = [
+        embedding,
+        around.forward_layer.remove(),
+        around.backward_layer.remove(),
+        inside.remove(),
+        over.layer.remove(),
+        within.remove(),
+    ]
+    twin.set_weights([w for part in parts for w in part.get_weights()])
+    return twin
+
+
+WORDS = np.array([[1, 2, 3, 4, 0], [5, 6, 0, 0, 0], [1, 0, 3, 2, 1]])
+
+
+def test_masks_bidirectional_time_distributed_and_files(tmp_path):
+    model = tagger()
+    names = [w.name for w in model.layers[2].weights]
+    assert names[:4] == [
+        *("forward_kernel_g", "forward_recurrent_g"),
+        *("backward_kernel_g", "backward_recurrent_g"),
+    ]
+    assert model.layers[1].backward_layer.go_backwards
+    assert not model.layers[1].forward_layer.go_backwards
+    for part in model._flatten_layers():
+        if isinstance(part, WeightNormalization):
+            for variable in part._trainable_variables:
+                variable.assign(1.5 * to_numpy(variable))
+    expected = to_numpy(model(WORDS))
+    twin = plain_tagger(model)
+    close(twin(WORDS), expected, **FLOAT32)
+
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(to_numpy(loaded(WORDS)), expected)
+    model.save_weights(tmp_path / "model.weights.h5")
+    other = tagger()
+    other.load_weights(tmp_path / "model.weights.h5")
+    np.testing.assert_array_equal(to_numpy(other(WORDS)), expected)
+    clone = keras.models.clone_model(model)
+    clone.set_weights(model.get_weights())
+    np.testing.assert_array_equal(to_numpy(clone(WORDS)), expected)
+
+
+def test_masks_that_are_given_and_symbolic_ones():
+    x, mask = example(2, T, D), np.array([[1, 1, 0, 0], [0, 1, 0, 1]], bool)
+    layer = WeightNormalization(layers.LSTM(U, return_sequences=True))
+    layer.build(x.shape)
+    stretch(layer)
+    y = to_numpy(layer(x, mask=mask))
+    expected = to_numpy(layer.remove()(x, mask=mask))
+    close(y, expected, **SAME_PROGRAM)
+    assert abs(y - to_numpy(layer(x))).max() > 1e-3
+    masked = layers.Masking()(keras.Input((None, D)))
+    # None in builds of Keras 3.16.
+    plain = get_keras_mask(layers.LSTM(U, return_sequences=True)(masked))
+    assert (get_keras_mask(layer(masked)) is None) == (plain is None)
+    last = WeightNormalization(layers.LSTM(U))
+    assert get_keras_mask(last(masked)) is None
+    with pytest.warns(UserWarning, match="does not support masking"):
+        y = WeightNormalization(layers.Conv1D(U, 1))(layers.Masking()(x))
+    assert get_keras_mask(y) is None
+
+
+def test_states_go_in_and_out():
+    x, h, c = example(2, T, D), example(2, U, seed=2), example(2, U, seed=3)
+    options = {"return_sequences": True, "return_state": True}
+    layer = WeightNormalization(layers.LSTM(U, **options))
+    layer.build(x.shape)
+    stretch(layer)
+    ours = layer(x, initial_state=[h, c])
+    theirs = layer.remove()(x, initial_state=[h, c])
+    assert len(ours) == 3
+    close(ours, theirs, **SAME_PROGRAM)
+    inputs = keras.Input((None, D))
+    states = [keras.Input((U,)), keras.Input((U,))]
+    outputs = layer(inputs, initial_state=states)
+    model = keras.Model([inputs, *states], outputs)
+    close(model([x, h, c]), theirs, **SAME_PROGRAM)
+
+
+def test_a_stateful_layer_goes_on_where_it_was():
+    x = example(2, T, D)
+    layer = WeightNormalization(layers.LSTM(U, stateful=True))
+    layer.build(x.shape)
+    stretch(layer)
+    assert layer.stateful
+    twin = layers.LSTM(U)
+    twin.build(x.shape)
+    twin.set_weights(layer.remove().get_weights())
+    layer(x[:, :2])
+    half = to_numpy(layer(x[:, 2:]))
+    whole = to_numpy(twin(x))
+    close(half, whole, **SAME_PROGRAM)
+    layer.reset_state()
+    close(layer(x), whole, **SAME_PROGRAM)
+
+
+def test_stacked_cells():
+    """Each cell has gains of its own, and a new wrapper changes nothing."""
+    cells = [layers.LSTMCell(U), layers.GRUCell(U + 1)]
+    plain = layers.RNN(cells)
+    x = example(2, T, D)
+    expected = to_numpy(plain(x))
+    layer = WeightNormalization(plain)
+    close(layer(x), expected, **FLOAT32)
+    gains = {
+        w.name: tuple(w.shape) for w in layer.weights if w.name.endswith("_g")
+    }
+    assert gains == {
+        "cell_0_kernel_g": (4 * U,),
+        "cell_0_recurrent_g": (4 * U,),
+        "cell_1_kernel_g": (3 * (U + 1),),
+        "cell_1_recurrent_g": (3 * (U + 1),),
+    }
+    stretch(layer)
+    assert abs(to_numpy(layer(x)) - expected).max() > 1e-3
+    close(layer(x), layer.remove()(x), **FLOAT32)
