@@ -8,6 +8,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+from descriptors import SEQUENCE_LAYERS
 
 import keras_ln
 from keras_ln.__main__ import report
@@ -52,7 +53,7 @@ def test_report():
     facts = dict(line.split(maxsplit=1) for line in lines if " " in line)
     assert facts["backend"].startswith(f"{BACKEND} ")
     assert facts["BNLSTM"].startswith("fused")
-    assert {"LNLSTM", "LNGRU", "LNSimpleRNN", "WNLSTM"} <= facts.keys()
+    assert {row.name for row in SEQUENCE_LAYERS} <= facts.keys()
     if os.environ.get("KERAS_LN_KERNELS") == "0":
         assert facts["kernels"] == "none. KERAS_LN_KERNELS=0 is set."
         assert facts["LNLSTM"] == "fused"
