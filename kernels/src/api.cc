@@ -161,8 +161,7 @@ const char* shared_out(KlnProblem p, const Arguments& arguments,
                        const char* (*pass)(const KlnProblem&, const Arguments&,
                                            const kln::Team&)) {
   p.threads = kln::useful_threads(p);
-  const kln::Team team(kln::by_columns(p, p.threads) ? p.threads : 1,
-                       kln::is_sharing_chosen());
+  const kln::Team team(kln::team_size(p, p.threads), kln::is_sharing_chosen());
   return pass(p, arguments, team);
 }
 
@@ -193,7 +192,7 @@ int64_t kln_useful_threads(const KlnProblem* p) {
 
 const char* kln_sharing(const KlnProblem* p) {
   if (check(p)) return nullptr;
-  return kln::by_columns(*p, kln::useful_threads(*p)) ? "columns" : "rows";
+  return kln::team_size(*p, kln::useful_threads(*p)) > 1 ? "columns" : "rows";
 }
 
 const char* kln_use_sharing(const char* name) { return kln::use_sharing(name); }

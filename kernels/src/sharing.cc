@@ -16,10 +16,15 @@ namespace {
 
 // Multiplications that a thread must have to do.
 constexpr double kLeastWork = 1 << 20;
-// Bytes of R that are worth two meetings a step, for each thread.
-constexpr double kLeastShare = 64 << 10;
-// So many rows of a thread hide the time in which it reads R.
-constexpr int64_t kManyRows = 64;
+// By columns, see the README. Bytes of R that are worth two meetings a step, for
+// each thread.
+constexpr double kLeastShare = 256 << 10;
+// To multiply so many rows takes less time than to read R for them,
+constexpr double kFewRows = 2;
+// and so many hide that time.
+constexpr double kManyRows = 64;
+// R is larger than shared caches where it is so many times a core's own.
+constexpr double kHuge = 16;
 
 enum Sharing { kByRule, kByRows, kByColumns, kUnread };
 
@@ -65,16 +70,21 @@ int64_t useful_threads(const KlnProblem& p) {
   return work < double(p.threads) ? int64_t(work) : p.threads;
 }
 
-bool by_columns(const KlnProblem& p, int64_t threads) {
-  if (threads < 2 || sharing() == kByRows) return false;
-  if (sharing() == kByColumns) return true;
+int64_t team_size(const KlnProblem& p, int64_t threads) {
+  if (threads < 2 || sharing() == kByRows) return 1;
+  if (sharing() == kByColumns) return threads;
   const double bytes = double(kGates[p.cell]) * double(p.units) *
                        double(p.units) * (p.dtype == KLN_FLOAT32 ? 4 : 8);
-  if (bytes / double(threads) < kLeastShare || threads > cores()) return false;
-  // By rows some threads would have none, or each reads more of R, at every
-  // step, than its core keeps, for few rows.
-  if (p.batch < threads) return true;
-  return bytes > double(core_cache_bytes()) && p.batch / threads < kManyRows;
+  int64_t size = threads;
+  if (bytes < kLeastShare * double(size)) size = int64_t(bytes / kLeastShare);
+  if (size > 1 && size > cores()) size = cores();
+  // A smaller team must not replace as many threads with rows of their own.
+  if (size < 2 || (size < threads && p.batch >= size)) return 1;
+  const double rows = double(p.batch) / double(size);
+  if (rows <= kFewRows) return size;
+  const double cache = double(core_cache_bytes());
+  const bool stays = bytes > cache && bytes <= cache * double(size);
+  return (stays || bytes > kHuge * cache) && rows < kManyRows ? size : 1;
 }
 
 const char* use_sharing(const char* name) {

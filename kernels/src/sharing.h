@@ -8,8 +8,8 @@ namespace kln {
 // As many of the problem's threads as have enough to do.
 int64_t useful_threads(const KlnProblem& p);
 
-// Whether the products with R are shared out by columns among `threads`.
-bool by_columns(const KlnProblem& p, int64_t threads);
+// How many of `threads` share out the products with R by columns; 1 for none.
+int64_t team_size(const KlnProblem& p, int64_t threads);
 
 // Whether there is no rule at the moment.
 bool is_sharing_chosen();

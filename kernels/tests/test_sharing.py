@@ -32,22 +32,38 @@ def sharing(batch, units, threads=2, cell="lstm", steps=100):
     return library().kln_sharing(problem)
 
 
-def test_large_weights_go_by_columns():
-    for cell in CELLS:
-        units = KEPT + int(KEPT * (4 / CELLS[cell].gates) ** 0.5)
-        assert sharing(8, units, cell=cell) == b"columns"
-    assert sharing(8, KEPT - 1) == b"rows"
-    assert sharing(8, 2 * KEPT) == b"columns"
-    # Many rows hide the time in which they are read.
-    assert sharing(64, 2 * KEPT) == b"columns"
-    assert sharing(128, 2 * KEPT) == b"rows"
+@pytest.mark.parametrize("cell", CELLS)
+def test_weights_whose_parts_stay_in_the_caches_go_by_columns(cell):
+    """R is so many times a core's cache, and there are two threads."""
+
+    def of(batch, caches):
+        gates = CELLS[cell].gates
+        return sharing(batch, int((caches * CACHE / 4 / gates) ** 0.5), 2, cell)
+
+    assert of(8, 0.95) == b"rows"
+    assert of(8, 1.1) == of(8, 1.9) == b"columns"
+    assert of(8, 2.1) == of(8, 15) == b"rows"
+    # No cache holds it.
+    assert of(8, 17) == of(127, 17) == b"columns"
+    # Many rows hide the time in which it is read.
+    assert of(127, 1.5) == b"columns"
+    assert of(128, 1.5) == of(128, 17) == b"rows"
 
 
-def test_fewer_rows_than_threads_go_by_columns():
+def test_few_rows_go_by_columns():
     """Unless their part of R is too small for two meetings a step."""
-    assert sharing(1, 256) == b"columns"
-    assert sharing(2, 256) == b"rows"
-    assert sharing(1, 64) == b"rows"
+    for batch in range(1, 5):
+        assert sharing(batch, 182) == b"columns"
+        assert sharing(batch, 180) == b"rows"
+    assert sharing(5, 182) == b"rows"
+
+
+def test_a_team_is_as_large_as_has_enough_to_do():
+    """Three threads have 256 kB each here: more than rows, or rows go first."""
+    units = int((3.5 * 2**18 / 16) ** 0.5)
+    cores = len(os.sched_getaffinity(0))
+    assert sharing(1, units, 8) == b"columns"
+    assert sharing(min(3, cores), units, 8) == b"rows"
 
 
 def test_one_thread_goes_by_rows():
@@ -58,8 +74,9 @@ def test_one_thread_goes_by_rows():
 
 def test_more_threads_than_cores_go_by_rows():
     cores = os.sched_getaffinity(0)
-    assert sharing(1, 2 * KEPT, len(cores)) == b"columns"
-    assert sharing(1, 2 * KEPT, len(cores) + 1) == b"rows"
+    rows = len(cores)
+    assert sharing(rows, 2 * KEPT, len(cores)) == b"columns"
+    assert sharing(rows, 2 * KEPT, len(cores) + 1) == b"rows"
     os.sched_setaffinity(0, {min(cores)})
     try:
         assert sharing(1, 2 * KEPT) == b"rows"
