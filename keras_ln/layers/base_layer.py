@@ -1,5 +1,6 @@
 """What all layers and cells share: they take what Keras' layers take."""
 
+import sys
 from typing import Any
 
 import keras
@@ -23,7 +24,8 @@ class BaseLayer(keras.layers.Layer):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As in Keras; `TypeError` for tensors of tf_keras."""
-        refuse_tf_keras(type(self).__name__, (args, kwargs))
+        if "tf_keras" in sys.modules:
+            refuse_tf_keras(type(self).__name__, (args, kwargs))
         return super().__call__(*args, **kwargs)
 
     def keep(self, own: dict[str, Any]) -> None:
@@ -53,13 +55,7 @@ class BaseLayer(keras.layers.Layer):
         Raises:
             ValueError: if it holds neither whole nor floating-point numbers.
         """
-        if is_whole(tensor.dtype):
-            return keras.ops.cast(tensor, self.compute_dtype)
-        arguments.check_floating(name, tensor.dtype)
-        return tensor
-
-
-def is_whole(dtype: Any) -> bool:
-    """Whether the dtype is an integer type or bool."""
-    dtype = keras.backend.standardize_dtype(dtype)
-    return keras.backend.is_int_dtype(dtype) or dtype == "bool"
+        dtype = arguments.check_floating(name, tensor.dtype, or_whole=True)
+        if keras.backend.is_float_dtype(dtype):
+            return tensor
+        return keras.ops.cast(tensor, self.compute_dtype)

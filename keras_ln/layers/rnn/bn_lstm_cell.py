@@ -94,16 +94,12 @@ class BNLSTMCell(BaseLSTMCell):
     ((2, 4), (2, 4), (2, 1))
     """
 
-    maths = BN_LSTM
+    equations = BN_LSTM
     counters = 1
     weight_names = (
         "kernel",
         "recurrent_kernel",
-        "bias",
-        "kernel_gamma",
-        "recurrent_gamma",
-        "state_gamma",
-        "state_beta",
+        *(vector.name for vector in BN_LSTM.vectors),
         *(name for of_site in MOVING.values() for name in of_site),
     )
 
@@ -157,29 +153,19 @@ class BNLSTMCell(BaseLSTMCell):
                 "max_steps=None and inputs of unknown length."
             )
         super().build(input_shape)
-        sizes = self.site_sizes()
         for site in self.normalize:
+            width = getattr(self, f"{site}_gamma").shape[0]
             for name, value in zip(
                 MOVING[site], ("zeros", "ones"), strict=True
             ):
                 weight = self.add_weight(
                     name=name,
-                    shape=(self.steps, sizes[f"{site}_gamma"]),
+                    shape=(self.steps, width),
                     initializer=value,
                     trainable=False,
                     autocast=False,
                 )
                 setattr(self, name, weight)
-
-    def site_sizes(self) -> dict[str, int]:
-        """The sizes of the gammas and of beta."""
-        sizes = {
-            f"{site}_gamma": self.units if site == "state" else 4 * self.units
-            for site in self.normalize
-        }
-        if "state" in self.normalize:
-            sizes["state_beta"] = self.units
-        return sizes
 
     def call(
         self, inputs: Any, states: Any, training: bool | None = False
@@ -199,12 +185,12 @@ class BNLSTMCell(BaseLSTMCell):
             inputs = inputs * input_mask
         weights, moving = split_moving(self.tensors())
         new = recurrence.step(
-            self.maths,
+            self.equations,
             self.project(inputs, weights),
             (h, c),
             weights,
             recurrent_mask=recurrent_mask,
-            given=statistics_at(moving, counter),
+            moving=statistics_at(moving, counter),
             **self.settings(),
         )
         h, c = self.zoned(new, (h, c), counter, training)

@@ -14,6 +14,7 @@ from keras_ln.ops.cells.lstm import (
     LN_LSTMS,
     SITES,
     SUMMED_LN_LSTMS,
+    VECTORS,
 )
 
 
@@ -95,20 +96,8 @@ class LNLSTMCell(BaseLSTMCell):
     ((2, 4), (2, 4))
     """
 
-    maths = LN_LSTM
-    weight_names = (
-        "kernel",
-        "recurrent_kernel",
-        "bias",
-        "kernel_gamma",
-        "kernel_beta",
-        "recurrent_gamma",
-        "recurrent_beta",
-        "state_gamma",
-        "state_beta",
-        "sum_gamma",
-        "sum_beta",
-    )
+    equations = LN_LSTM
+    vectors = VECTORS
 
     def __init__(
         self,
@@ -150,17 +139,7 @@ class LNLSTMCell(BaseLSTMCell):
         _check_sum(normalize)
         super().__init__(own_arguments(locals()), **kwargs)
         cells = SUMMED_LN_LSTMS if "sum" in normalize else LN_LSTMS
-        self.maths = cells[self.groups]
-
-    def site_sizes(self) -> dict[str, int]:
-        """The sizes of the gammas and betas of the normalised sites."""
-        sizes = {}
-        for site in self.normalize:
-            size = self.units if site == "state" else 4 * self.units
-            sizes[f"{site}_gamma"] = size
-            if self.center or site == "state":
-                sizes[f"{site}_beta"] = size
-        return sizes
+        self.equations = cells[self.groups]
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")

@@ -57,8 +57,7 @@ class LNSimpleRNNCell(BaseCell):
     (2, 4)
     """
 
-    maths = LN_SIMPLE_RNN
-    weight_names = ("kernel", "recurrent_kernel", "bias", "gamma", "beta")
+    equations = LN_SIMPLE_RNN
 
     def __init__(
         self,
@@ -89,10 +88,6 @@ class LNSimpleRNNCell(BaseCell):
     ) -> None:
         """Takes the arguments that the class lists."""
         super().__init__(own_arguments(locals()), **kwargs)
-
-    def site_sizes(self) -> dict[str, int]:
-        """The sizes of gamma and beta."""
-        return {"gamma": self.units, "beta": self.units}
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")

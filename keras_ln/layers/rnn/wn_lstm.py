@@ -61,7 +61,7 @@ class WNLSTMCell(BaseLSTMCell):
     """
 
     # With kernels that are normalised already, see `tensors`.
-    maths = LN_LSTM
+    equations = LN_LSTM
     weight_names = (
         "kernel",
         "kernel_g",
