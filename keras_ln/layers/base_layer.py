@@ -5,8 +5,8 @@ from typing import Any
 
 import keras
 
-from keras_ln.layers.other_arguments import refuse, refuse_misspelled
-from keras_ln.layers.own_arguments import accept, serialize
+from keras_ln.layers.constructor_arguments import accept, serialize
+from keras_ln.layers.refused_arguments import refuse, refuse_misspelled
 from keras_ln.ops import arguments
 from keras_ln.ops.symbolic import refuse_tf_keras
 
@@ -28,13 +28,13 @@ class BaseLayer(keras.layers.Layer):
             refuse_tf_keras(type(self).__name__, (args, kwargs))
         return super().__call__(*args, **kwargs)
 
-    def keep(self, own: dict[str, Any]) -> None:
-        """Keeps the constructor's arguments `own`, as they are checked."""
-        self._argument_names = tuple(own)
-        for name, value in own.items():
+    def keep_arguments(self, named: dict[str, Any]) -> None:
+        """Keeps the constructor's named arguments, as they are checked."""
+        self._argument_names = tuple(named)
+        for name, value in named.items():
             setattr(self, name, accept(name, value))
 
-    def own_config(self) -> dict[str, Any]:
+    def arguments_config(self) -> dict[str, Any]:
         """The arguments that are kept, serialised."""
         return {
             name: serialize(name, getattr(self, name))
@@ -43,7 +43,7 @@ class BaseLayer(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Every argument of the constructor."""
-        return {**super().get_config(), **self.own_config()}
+        return {**super().get_config(), **self.arguments_config()}
 
     def as_floating(self, name: str, tensor: Any) -> Any:
         """The tensor; integers are cast to the compute dtype.

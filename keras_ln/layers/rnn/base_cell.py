@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from keras_ln.layers.own_arguments import of_keras
+from keras_ln.layers.constructor_arguments import of_keras
 from keras_ln.layers.rnn.cell_weights import CellWeights
 from keras_ln.layers.rnn.zoneout_cell import ZoneoutRNNCell, fixed
 from keras_ln.ops import arguments, recurrence
@@ -51,18 +51,18 @@ class BaseCell(CellWeights, ZoneoutRNNCell):
                 if place(name) < place("equations")
             )
 
-    def __init__(self, own: dict[str, Any], **kwargs: Any) -> None:
-        """Keeps the arguments `own`, and hands `kwargs` to Keras."""
+    def __init__(self, named: dict[str, Any], **kwargs: Any) -> None:
+        """Keeps the named arguments, and hands `kwargs` to Keras."""
         super().__init__(**of_keras(kwargs))
-        if "epsilon" in own:
-            arguments.check_epsilon(own["epsilon"], allow_zero=False)
-        self.keep(own)
-        self.seed_generator = keras.random.SeedGenerator(seed=own["seed"])
+        if "epsilon" in named:
+            arguments.check_epsilon(named["epsilon"], allow_zero=False)
+        self.keep_arguments(named)
+        self.seed_generator = keras.random.SeedGenerator(seed=named["seed"])
         for name in self.weight_names:
             setattr(self, name, None)
         # The arguments that the equations and zoneout take.
         names = (*Settings._fields, *NAMES)
-        self.op_arguments = tuple(name for name in names if name in own)
+        self.op_arguments = tuple(name for name in names if name in named)
         if any(self.zoneout_rates().values()):
             self.counters = 1
         sizes = [self.units] * self.equations.states + [1] * self.counters

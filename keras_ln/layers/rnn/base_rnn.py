@@ -26,9 +26,9 @@ class _MaskAndOptions(NamedTuple):
 class BaseRNN(RNNOfCell):
     """A cell of `cell_class` over time, by one call of an op."""
 
-    def __init__(self, own: dict[str, Any], **kwargs: Any) -> None:
+    def __init__(self, named: dict[str, Any], **kwargs: Any) -> None:
         """Makes the cell; see there."""
-        super().__init__(own, **kwargs)
+        super().__init__(named, **kwargs)
         # What the last problem was made of, and the problem.
         self._asked: Any = None
         self._problem: Any = None

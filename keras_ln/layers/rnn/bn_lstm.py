@@ -5,9 +5,9 @@ from typing import Any
 import keras
 
 from keras_ln._keras import mask_of
+from keras_ln.layers.constructor_arguments import named_arguments
 from keras_ln.layers.normalization.batch_normalization import warn_of_one
 from keras_ln.layers.normalization.recurrent_batch_norm import SMALL_GAIN
-from keras_ln.layers.own_arguments import own_arguments
 from keras_ln.layers.rnn.base_rnn import BaseRNN
 from keras_ln.layers.rnn.bn_lstm_cell import BNLSTMCell
 from keras_ln.layers.rnn.docstrings import layer_docstring
@@ -119,7 +119,7 @@ class BNLSTM(BaseRNN):
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""
-        super().__init__(own_arguments(locals()), **kwargs)
+        super().__init__(named_arguments(locals()), **kwargs)
         self._has_warned = False
 
     def build(

@@ -4,8 +4,8 @@ from typing import Any
 
 import keras
 
+from keras_ln.layers.constructor_arguments import check_sites, named_arguments
 from keras_ln.layers.normalization.recurrent_batch_norm import SMALL_GAIN
-from keras_ln.layers.own_arguments import check_sites, own_arguments
 from keras_ln.layers.rnn.base_cell import BaseLSTMCell
 from keras_ln.layers.rnn.docstrings import cell_docstring
 from keras_ln.layers.types import Identifier, Shape, Sites
@@ -139,7 +139,7 @@ class BNLSTMCell(BaseLSTMCell):
     ) -> None:
         """Takes the arguments that the class lists."""
         normalize = check_sites(normalize, SITES)
-        super().__init__(own_arguments(locals()), **kwargs)
+        super().__init__(named_arguments(locals()), **kwargs)
         # max_steps, or what the layer finds when it is built.
         self.steps = self.max_steps
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_ln.layers.own_arguments import check_sites, own_arguments
+from keras_ln.layers.constructor_arguments import check_sites, named_arguments
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN
 from keras_ln.layers.rnn.docstrings import cell_docstring, layer_docstring
@@ -118,7 +118,7 @@ class LNGRUCell(BaseCell):
     ) -> None:
         """Takes the arguments that the class lists."""
         normalize = check_sites(normalize, SITES)
-        super().__init__(own_arguments(locals()), **kwargs)
+        super().__init__(named_arguments(locals()), **kwargs)
         self.equations = LN_GRUS[self.groups]
 
     def has(self, vector: Vector) -> bool:
@@ -192,4 +192,4 @@ class LNGRU(BaseRNN):
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""
-        super().__init__(own_arguments(locals()), **kwargs)
+        super().__init__(named_arguments(locals()), **kwargs)

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_ln.layers.own_arguments import check_sites, own_arguments
+from keras_ln.layers.constructor_arguments import check_sites, named_arguments
 from keras_ln.layers.rnn.base_cell import BaseLSTMCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN
 from keras_ln.layers.rnn.docstrings import cell_docstring, layer_docstring
@@ -137,7 +137,7 @@ class LNLSTMCell(BaseLSTMCell):
         normalize = check_sites(normalize, (*SITES, "sum"))
         _check_carry(carry_normalized_state, normalize)
         _check_sum(normalize)
-        super().__init__(own_arguments(locals()), **kwargs)
+        super().__init__(named_arguments(locals()), **kwargs)
         cells = SUMMED_LN_LSTMS if "sum" in normalize else LN_LSTMS
         self.equations = cells[self.groups]
 
@@ -207,7 +207,7 @@ class LNLSTM(BaseRNN):
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""
-        super().__init__(own_arguments(locals()), **kwargs)
+        super().__init__(named_arguments(locals()), **kwargs)
 
 
 def _check_sum(normalize):

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_ln.layers.own_arguments import own_arguments
+from keras_ln.layers.constructor_arguments import named_arguments
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN
 from keras_ln.layers.rnn.docstrings import cell_docstring, layer_docstring
@@ -87,7 +87,7 @@ class LNSimpleRNNCell(BaseCell):
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""
-        super().__init__(own_arguments(locals()), **kwargs)
+        super().__init__(named_arguments(locals()), **kwargs)
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
@@ -147,4 +147,4 @@ class LNSimpleRNN(BaseRNN):
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""
-        super().__init__(own_arguments(locals()), **kwargs)
+        super().__init__(named_arguments(locals()), **kwargs)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from keras_ln.layers.base_layer import BaseLayer
-from keras_ln.layers.own_arguments import argument_names, of_keras
+from keras_ln.layers.constructor_arguments import argument_names, of_keras
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.types import Switch
 from keras_ln.ops import arguments
@@ -47,25 +47,27 @@ class RNNOfCell(BaseLayer, keras.layers.RNN):
                 shown = property(of_cell, doc=f"The cell's `{name}`.")
                 setattr(cls, name, shown)
 
-    def __init__(self, own: dict[str, Any], **kwargs: Any) -> None:
+    def __init__(self, named: dict[str, Any], **kwargs: Any) -> None:
         """Makes the cell.
 
         Args:
-            own: the named arguments of the layer's `__init__`: those of the
+            named: the named arguments of the layer's `__init__`: those of the
                 cell, of `keras.layers.RNN`, and `use_fused`, `use_cudnn`.
             **kwargs: further arguments of `keras.layers.RNN`.
         """
         kwargs = of_keras(kwargs)
-        own = dict(own)
-        names = tuple(own)
+        named = dict(named)
+        names = tuple(named)
         switches = {
-            name: arguments.check_switch(name, own.pop(name))
+            name: arguments.check_switch(name, named.pop(name))
             for name in ("use_fused", "use_cudnn")
-            if name in own
+            if name in named
         }
-        of_layer = {name: own.pop(name) for name in names if name in _OF_LAYER}
+        of_layer = {
+            name: named.pop(name) for name in names if name in _OF_LAYER
+        }
         shared = {n: kwargs[n] for n in ("dtype", "trainable") if n in kwargs}
-        cell = self.cell_class(**own, **shared, name=self.cell_name)
+        cell = self.cell_class(**named, **shared, name=self.cell_name)
         super().__init__(cell, **of_layer, **kwargs)
         # The loop counts the steps: a cell's counter is no state here.
         self.state_size = self.state_size[: cell.equations.states]

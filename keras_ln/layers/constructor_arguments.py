@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from keras_ln.layers.other_arguments import without
+from keras_ln.layers.refused_arguments import without
 from keras_ln.ops import arguments
 from keras_ln.ops.normalization.segments import check_groups
 
@@ -38,7 +38,7 @@ def argument_names(layer_class: Any) -> list[str]:
     return [*inspect.signature(layer_class.__init__).parameters][1:]
 
 
-def own_arguments(scope: dict[str, Any]) -> dict[str, Any]:
+def named_arguments(scope: dict[str, Any]) -> dict[str, Any]:
     """The named arguments of an `__init__` from its `locals()`."""
     others = ("self", "kwargs", "__class__")
     return {name: scope[name] for name in scope if name not in others}
