@@ -29,8 +29,8 @@ class BaseRNN(RNNOfCell):
     def __init__(self, named: dict[str, Any], **kwargs: Any) -> None:
         """Makes the cell; see there."""
         super().__init__(named, **kwargs)
-        # What the last problem was made of, and the problem.
-        self._asked: Any = None
+        # The last problem, and what it was made of.
+        self._ingredients: Any = None
         self._problem: Any = None
         # What is impossible fails here, not in a call.
         recurrence.choose(self.as_problem())
@@ -237,7 +237,7 @@ class BaseRNN(RNNOfCell):
     def as_problem(self) -> Problem:
         """What the layer asks of an op, without tensors."""
         cell = self.cell
-        asked = (
+        ingredients = (
             self.compute_dtype,
             self.go_backwards,
             self.return_sequences,
@@ -245,9 +245,9 @@ class BaseRNN(RNNOfCell):
             self._use_fused,
             *[getattr(cell, name) for name in cell.op_arguments],
         )
-        if asked != self._asked:
+        if ingredients != self._ingredients:
             self._problem = self._new_problem()
-            self._asked = asked
+            self._ingredients = ingredients
         return self._problem
 
     def _new_problem(self) -> Problem:

@@ -49,7 +49,7 @@ def run(
     zero_output_for_mask: bool = False,
     reset: Any = None,
     reset_state: Any = None,
-    **asked: Any,
+    **options: Any,
 ) -> tuple[Any, Any, Any, Any]:
     """The cell over time, by the first implementation that can run it.
 
@@ -74,7 +74,7 @@ def run(
             sequence: states do not pass from one sequence to another.
         reset_state: where each begins, tensors (B, U) or (1, U), and the row
             too without `initial_states`; None for zeros.
-        **asked: what `problem_of` takes.
+        **options: what `problem_of` takes.
 
     Returns:
         `(last_output, outputs, final_states, statistics)`. The states are a
@@ -90,7 +90,7 @@ def run(
     sequences, weights = checks.tensors_of(sequences, weights)
     checks.check_sequences(sequences)
     units = checks.check_weights(cell, weights, sequences.shape[-1])
-    owner = asked.get("owner", "the op")
+    owner = options.get("owner", "the op")
     reset, reset_states = checks.check_resets(
         cell, reset, reset_state, sequences, units, owner
     )
@@ -109,7 +109,7 @@ def run(
         sequences, units, mask, input_mask, recurrent_mask
     )
     last_output, outputs, states, statistics = run_problem(
-        problem_of(cell, sequences.dtype, zoneout=rates, **asked),
+        problem_of(cell, sequences.dtype, zoneout=rates, **options),
         sequences,
         states,
         weights,

@@ -74,7 +74,7 @@ def forward(
         cell,
     )
     scan = _unrolled if unroll else backend.scan
-    final_states, (outputs, (statistics, kept)) = scan(
+    final_states, (outputs, (statistics, made)) = scan(
         functools.partial(visit, loop), states, (projected, *rows)
     )
     if outputs is not None:
@@ -85,7 +85,7 @@ def forward(
             (sequences, states, weights, dropout_masks, per_step, reset_states),
             projected,
             statistics,
-            kept,
+            made,
         )
     if not gives_statistics:
         statistics = {}

@@ -54,21 +54,21 @@ def vjp(
         plan, lean, weights, transposed, recurrent_mask, sequences.dtype
     )
     factors = _factors(loop, projected, statistics, previous, from_h, rows[1])
-    kept = (projected, from_h, previous, factors)
+    made = (projected, from_h, previous, factors)
     d_outputs, d_states, _ = cotangents
     if d_outputs is not None:
         d_outputs = keras.ops.transpose(d_outputs, (1, 0, 2))
     (d_first, d_vectors, d_resets), from_loop = backend.scan(
         functools.partial(_visit_vjp, loop),
         _carry(loop, d_states, reset_states),
-        (kept, rows, d_outputs),
+        (made, rows, d_outputs),
         reverse=True,
     )
-    kept, d_products = keras.tree.map_structure(_flat, (kept, from_loop))
+    made, d_products = keras.tree.map_structure(_flat, (made, from_loop))
     if lean:
         # The loop gave cotangents of states, which are zero where a mask leaves
         # a row out, and where a unit keeps its state.
-        d_products, _, d_vectors = _step_vjp(loop, kept, d_products, None, None)
+        d_products, _, d_vectors = _step_vjp(loop, made, d_products, None, None)
     h = h_for_product(previous[0], loop.dtype, recurrent_mask)
     d_weights = _weight_gradients(loop, inputs, h, d_products, d_vectors)
     d_inputs = backend.matmul(
@@ -137,15 +137,15 @@ def _visit_vjp(loop: _Loop, carry: Any, row: Any) -> tuple[Any, Any]:
         carry: cotangents of the states after the step (B, U), and the sums so
             far of the gradients of the vectors, in one array, and of the
             states of resets (B, U); or None.
-        row: the step's residuals, what `visit` gets of it, and the cotangent
-            of its output (B, U) or None.
+        row: what `visit` made of the step, what it got for it, and the
+            cotangent of its output (B, U) or None.
 
     Returns:
         The carry before the step, and the cotangents of its products, in a
         `lean` loop of its new states.
     """
     d_states, d_vectors, d_resets = carry
-    kept, (valid, moving, choices, start), d_output = row
+    made, (valid, moving, choices, start), d_output = row
     widen, plan = loop.widen, loop.plan
     if d_output is not None:
         d_states = (d_states[0] + widen(d_output), *d_states[1:])
@@ -156,7 +156,7 @@ def _visit_vjp(loop: _Loop, carry: Any, row: Any) -> tuple[Any, Any]:
         d_states = tuple(backend.where(valid, d, 0.0) for d in d_states)
     if plan.zoneout or choices is not None:
         d_states, d_zoned = zoned_vjp(d_states, plan.zoneout, choices)
-    d_products, d_direct, more = _step_vjp(loop, kept, d_states, valid, moving)
+    d_products, d_direct, more = _step_vjp(loop, made, d_states, valid, moving)
     d_h = widen(backend.matmul(d_products[1], loop.transposed))
     if loop.recurrent_mask is not None:
         d_h = d_h * widen(loop.recurrent_mask)
@@ -178,7 +178,7 @@ def _visit_vjp(loop: _Loop, carry: Any, row: Any) -> tuple[Any, Any]:
 
 
 def _step_vjp(
-    loop: _Loop, kept: Any, d_states: Any, valid: Any, moving: Any
+    loop: _Loop, made: Any, d_states: Any, valid: Any, moving: Any
 ) -> tuple[Any, Any, Any]:
     """Gradients of one step, or of the rows of all steps at once.
 
@@ -186,7 +186,7 @@ def _step_vjp(
         Those of the products x W and h R (B, nU), those of the states apart
         from h R, and those of the vectors in one array, or None.
     """
-    projected, from_h, states, factors = kept
+    projected, from_h, states, factors = made
     cell, settings, widen = loop.plan.cell, loop.plan.settings, loop.widen
     of_batch = (valid, moving) if cell.batch_statistics else ()
     d_from_x, d_from_h, d_direct, d_vectors = cell.step_vjp(
