@@ -29,7 +29,7 @@ def at_least_float32(dtype: Any) -> str:
 def wide_dtype(*tensors: Any) -> str:
     """The dtype to compute in with these, which may be None: >= float32."""
     dtypes = {x.dtype for x in tensors if x is not None}
-    names = map(keras.backend.standardize_dtype, dtypes)
+    names = [keras.backend.standardize_dtype(dtype) for dtype in dtypes]
     return "float64" if "float64" in names else "float32"
 
 

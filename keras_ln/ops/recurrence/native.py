@@ -11,6 +11,7 @@ import keras
 
 from keras_ln import backend
 from keras_ln.ops.activations import ACTIVATIONS
+from keras_ln.ops.cells.types import Cell
 from keras_ln.ops.recurrence.forward import forward
 from keras_ln.ops.recurrence.problem import Plan, Problem
 from keras_ln.ops.recurrence.vjp import vjp
@@ -20,8 +21,6 @@ _DTYPES = {"float32", "float64"}
 _STATES = ("h", "c")
 # Of the states, and of their rates.
 _CHOICES = ("zoneout", "cell_zoneout")
-# The simple RNN has one site, which has no name.
-_KERNELS_NAMES = {"gamma": "kernel_gamma", "beta": "kernel_beta"}
 
 
 def reason(problem: Problem) -> str | None:
@@ -87,7 +86,7 @@ def native_forward(plan: Plan, *tensors: Any, keep: bool) -> tuple[Any, Any]:
         *tensors: those of `Tensors`.
         keep: whether a gradient needs the residuals.
     """
-    arrays = _arrays(*tensors)
+    arrays = _arrays(plan.cell, *tensors)
     wanted = {f"final_{name}" for name in _STATES[: plan.cell.states]}
     if plan.return_all_outputs:
         wanted.add("outputs")
@@ -103,7 +102,7 @@ def native_vjp(plan: Plan, residuals: Any, cotangents: Any) -> tuple[Any, ...]:
     """Gradients of the tensors of `native_forward`."""
     tensors, kept = residuals
     d_outputs, d_states, _ = cotangents
-    arrays = _arrays(*tensors)
+    arrays = _arrays(plan.cell, *tensors)
     constants = ("mask", "zoneout", "starts")
     wanted = {f"d_{name}" for name in arrays if not name.endswith(constants)}
     arrays["residuals"] = kept
@@ -115,7 +114,7 @@ def native_vjp(plan: Plan, residuals: Any, cotangents: Any) -> tuple[Any, ...]:
     return (
         made["d_x"],
         tuple(made[f"d_initial_{n}"] for n in _STATES[: plan.cell.states]),
-        {n: made[f"d_{_KERNELS_NAMES.get(n, n)}"] for n in tensors[2]},
+        {n: made[f"d_{name_in_kernels(plan.cell, n)}"] for n in tensors[2]},
         None,
         None,
         tensors[-1]
@@ -123,7 +122,14 @@ def native_vjp(plan: Plan, residuals: Any, cotangents: Any) -> tuple[Any, ...]:
     )
 
 
+def name_in_kernels(cell: Cell, weight: str) -> str:
+    """The kernels' name of a weight; a site without a name is "kernel"."""
+    of_nameless = {v.name for v in cell.vectors if v.site == ""}
+    return f"kernel_{weight}" if weight in of_nameless else weight
+
+
 def _arrays(
+    cell: Cell,
     sequences: Any,
     states: Any,
     weights: Any,
@@ -141,7 +147,7 @@ def _arrays(
     for name, state in zip(_STATES, states, strict=False):
         arrays[f"initial_{name}"] = state
     for name, weight in weights.items():
-        arrays[_KERNELS_NAMES.get(name, name)] = weight
+        arrays[name_in_kernels(cell, name)] = weight
     return {name: array for name, array in arrays.items() if array is not None}
 
 
