@@ -52,8 +52,9 @@ def test_cells_declare_what_the_kernels_know(name):
 
     cell = getattr(keras_ln, f"{name}Cell").equations
     kernels = CELLS[cell.in_kernels]
-    names = [choice.native.name_in_kernels(cell, v.name) for v in cell.vectors]
-    assert sorted(names) == sorted(kernels.vectors)
+    names = choice.native.names_in_kernels(cell)
+    vectors = [names.get(v.name, v.name) for v in cell.vectors]
+    assert sorted(vectors) == sorted(kernels.vectors)
     for vector in cell.vectors:
         of_units = vector.name.startswith("state_")
         assert vector.size == (1 if of_units else kernels.gates)

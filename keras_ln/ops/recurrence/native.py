@@ -110,11 +110,12 @@ def native_vjp(plan: Plan, residuals: Any, cotangents: Any) -> tuple[Any, ...]:
         arrays["d_outputs"] = d_outputs
     for name, cotangent in zip(_STATES, d_states, strict=False):
         arrays[f"d_final_{name}"] = cotangent
+    names = names_in_kernels(plan.cell)
     made = _call(plan, arrays, wanted)
     return (
         made["d_x"],
         tuple(made[f"d_initial_{n}"] for n in _STATES[: plan.cell.states]),
-        {n: made[f"d_{name_in_kernels(plan.cell, n)}"] for n in tensors[2]},
+        {n: made[f"d_{names.get(n, n)}"] for n in tensors[2]},
         None,
         None,
         tensors[-1]
@@ -122,10 +123,9 @@ def native_vjp(plan: Plan, residuals: Any, cotangents: Any) -> tuple[Any, ...]:
     )
 
 
-def name_in_kernels(cell: Cell, weight: str) -> str:
-    """The kernels' name of a weight; a site without a name is "kernel"."""
-    of_nameless = {v.name for v in cell.vectors if v.site == ""}
-    return f"kernel_{weight}" if weight in of_nameless else weight
+def names_in_kernels(cell: Cell) -> dict[str, str]:
+    """The kernels' names of vectors whose site has none: it is "kernel"."""
+    return {v.name: f"kernel_{v.name}" for v in cell.vectors if v.site == ""}
 
 
 def _arrays(
@@ -146,8 +146,9 @@ def _arrays(
     arrays["input_mask"], arrays["recurrent_mask"] = dropout_masks
     for name, state in zip(_STATES, states, strict=False):
         arrays[f"initial_{name}"] = state
+    names = names_in_kernels(cell)
     for name, weight in weights.items():
-        arrays[name_in_kernels(cell, name)] = weight
+        arrays[names.get(name, name)] = weight
     return {name: array for name, array in arrays.items() if array is not None}
 
 
