@@ -181,8 +181,8 @@ def _as_array(name: str, value: Any) -> np.ndarray:
 
 
 def _wider(dtype: str, *arrays: np.ndarray) -> str:
-    dtypes = {dtype, *(dtypes.at_least_float32(a.dtype) for a in arrays)}
-    return "float64" if "float64" in dtypes else "float32"
+    wide = {dtype, dtypes.wide_dtype(*arrays)}
+    return "float64" if "float64" in wide else "float32"
 
 
 def _statistics(

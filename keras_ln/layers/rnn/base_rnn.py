@@ -79,8 +79,6 @@ class BaseRNN(RNNOfCell):
         """
         if reset is None and reset_state is None:
             return self.run_call(sequences, initial_state, mask, training)
-        if initial_state is None and not self.stateful:
-            initial_state = reset_state
         # Keras drops it when a call has several tensors.
         mask = mask_of(sequences) if mask is None else mask
         return self.run_call(
@@ -106,6 +104,8 @@ class BaseRNN(RNNOfCell):
         whole = recurrence.check_call(
             name, sizes, unroll, sequences, initial_state, *resets
         )
+        if initial_state is None and not self.stateful:
+            initial_state = options.get("reset_states")
         if whole:
             sequences = keras.ops.cast(sequences, self.compute_dtype)
         try:
