@@ -231,6 +231,8 @@ def on_should_i_use_it():
     for gain in ("0.1", "1.0"):
         yield f"has {mean(reader, percent, f'layer-gain-{gain}', 0)} %"
     yield f"gives {floor(reader, 'most frequent name')} %"
+    words = floor("everyday-verses", "logistic regression of 10,000")
+    yield f"with {words} % errors"
     yield f"after {kept_settings(reader)['args']['tune_epochs']} epochs"
     (same,) = (
         row
