@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from arrays import close
 from backend_gradients import BACKEND, value_and_gradients
 from tolerances import FLOAT32, FLOAT64
 
@@ -73,7 +74,7 @@ if BACKEND == "torch":
             "bias": theirs.bias.grad,
         }
         result = value_and_gradients(ours, x, [cotangent])
-        close = FLOAT32 if name == "Dense" else FLOAT64
-        close(result.outputs[0], expected.detach(), **close)
+        within = FLOAT32 if name == "Dense" else FLOAT64
+        close(result.outputs[0], expected.detach(), **within)
         assert set(result.gradients) == set(gradients)
-        close(result.gradients, gradients, **close)
+        close(result.gradients, gradients, **within)

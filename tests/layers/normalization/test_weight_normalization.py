@@ -194,8 +194,8 @@ def test_values_and_gradients(name):
         value_and_gradients(one, x, [cotangent]) for one in (layer, twin)
     )
     # Some of Keras' layers compute in float32 on JAX and torch.
-    close = tolerance("float64" if name == "Conv1D" else "float32")
-    close(ours.outputs[0], theirs.outputs[0], **close)
+    within = tolerance("float64" if name == "Conv1D" else "float32")
+    close(ours.outputs[0], theirs.outputs[0], **within)
     expected = dict(theirs.gradients)
     for gain, (kernel, units) in kind.gains.items():
         expected[kernel], expected[gain] = weight_norm_vjp(
@@ -204,7 +204,7 @@ def test_values_and_gradients(name):
     assert set(ours.gradients) == set(expected)
     for key, gradient in expected.items():
         assert abs(gradient).max() > 1e-3, key
-        close(ours.gradients[key], gradient, key, **close)
+        close(ours.gradients[key], gradient, key, **within)
 
 
 def test_columns_of_a_single_number():
