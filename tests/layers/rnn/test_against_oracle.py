@@ -42,16 +42,18 @@ CASES = [
 def test_values_and_gradients(case, monkeypatch):
     monkeypatch.setattr(backend, "on_cpu", lambda: case["on_cpu"])
     row, zones = BY_NAME[case["name"]], case["zones"]
+    # Nothing is dropped or chosen at inference.
+    training = case.get("training", case["drops"]) and zones != "shares"
     problem = Problem(
         row,
-        arguments_of(row, case) | (shares(row) if zones == "shares" else {}),
+        arguments_of(row, case) | (shares(row) if zones != "nothing" else {}),
         choices=choices(row) if zones == "choices" else None,
-        drops=case["drops"],
+        drops=case["drops"] and training,
         mask=MASKS[case["mask"]],
         given_states=case["given_states"],
         reset=RESETS[case.get("reset", "none")],
         given_resets=case.get("given_resets", False),
-        training=case.get("training", False) and zones != "shares",
+        training=training,
     )
     problem.check(compiled=True)
 
