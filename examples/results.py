@@ -41,7 +41,7 @@ OF_RUN = ("args", "environment")
 
 
 def keep(source: Path, folder: Path) -> None:
-    """Writes a comparison's tables into the folder of those that are kept.
+    """Writes a comparison's tables into the folder of what is kept.
 
     Raises:
         InputError: if it is no comparison, or neither its grid nor one of its
@@ -52,7 +52,7 @@ def keep(source: Path, folder: Path) -> None:
     ended = {path.parent.name for path in source.glob("*/metrics.json")}
     settings = {name: _read(source / f"{name}.json") for name in OF_ALL}
     record = settings["comparison"] or {"runs": []}
-    # Among them those that diverged, in the order of the comparison.
+    # Diverged runs too, in the order of the comparison.
     names = [run["folder"] for run in record["runs"]]
     names += sorted(ended.difference(names))
     for name in OF_RUN:
@@ -151,7 +151,7 @@ def _check_kept(folder: Path) -> None:
 
 
 def _shortened(value: Any) -> Any:
-    """Without the folders of paths, which are those of one machine."""
+    """Without the folders of paths, which one machine has."""
     if isinstance(value, dict):
         return {key: _shortened(own) for key, own in value.items()}
     if isinstance(value, str) and Path(value).is_absolute():
@@ -171,9 +171,8 @@ def draw(folder: Path) -> str:
             raise InputError(f"{folder.name} has no finished seed to draw")
         name = files.read_json(Path(made) / "comparison.json")["experiment"]
         args = Namespace(**files.read_json(Path(made) / "args.json"))
-        experiment = cli.find(name)
-        procedure = experiment.procedure(args)
-        shown = comparisons.report(experiment, procedure, Path(made))
+        experiment = cli.find(name).for_flags(args)
+        shown = comparisons.report(experiment, Path(made))
         for drawn in DRAWN:
             if (Path(made) / drawn).exists():
                 shutil.copyfile(Path(made) / drawn, folder / drawn)

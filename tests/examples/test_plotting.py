@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import tune
-from common import cli, files, plotting
+from common import cli, files, measures, plotting
 from matplotlib import pyplot as plt
 
 PANELS = [
-    plotting.Panel("loss", lambda row: row["loss"], log=True),
-    plotting.Panel("error (%)", lambda row: row["error"], log=True),
+    measures.Panel("loss", lambda row: row["loss"], log=True),
+    measures.Panel("error (%)", lambda row: row["error"], log=True),
 ]
 
 
@@ -21,7 +21,7 @@ def _run(folder, name, losses, metrics=None):
     ]
     if rows:
         files.write_csv(path / "history.csv", rows)
-    return plotting.Run(path, metrics)
+    return measures.Run(path, metrics)
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_a_kind_without_the_second_key_stands_in_every_column(tmp_path, drawn):
         ("batch", 0.1): [_run(tmp_path, "b", [0.4])],
         ("batch", 1.0): [_run(tmp_path, "c", [0.3])],
     }
-    twice = plotting.Panel("twice", lambda row: 2 * row["epoch"])
+    twice = measures.Panel("twice", lambda row: 2 * row["epoch"])
     plotting.comparison(groups, ["gain"], PANELS, tmp_path / "f.png", twice)
     axes = drawn[0].axes
     assert [axis.get_title() for axis in axes[:2]] == ["gain 0.1", "gain 1.0"]
