@@ -7,12 +7,12 @@
 
 `keep` writes what was measured, and no model, into a folder of that name in
 `results/` beside this file; `draw` writes its table, figure and verdicts anew
-and prints them, of all that are kept unless some are named; then the figure
-`figures/claims.png`, and the table in README.md and docs/paper, of the claims
-that `results/claims.csv` names. `restore` makes the folders of its runs again,
-for more seeds or what was left to do: the command of the comparison goes on
-from there with --resume and --output-dir. `claims` prints what is judged in
-every experiment.
+and prints them, of all that are kept unless some are named, the figure into
+`figures/` as well; then `figures/claims.png` and the table in README.md and
+docs/paper, of the claims that `results/claims.csv` names. `restore` makes the
+folders of its runs again, for more seeds or what was left to do: the command of
+the comparison goes on from there with --resume and --output-dir. `claims`
+prints what is judged in every experiment.
 """
 
 import json
@@ -176,7 +176,14 @@ def draw(folder: Path) -> str:
         for drawn in DRAWN:
             if (Path(made) / drawn).exists():
                 shutil.copyfile(Path(made) / drawn, folder / drawn)
+        files.make_folder(_figures())
+        figure = f"{folder.name.replace('-', '_')}.png"
+        shutil.copyfile(Path(made) / "comparison.png", _figures() / figure)
     return shown
+
+
+def _figures() -> Path:
+    return KEPT.parent / "figures"
 
 
 def _summarise() -> None:
@@ -184,8 +191,8 @@ def _summarise() -> None:
     from common import summary
 
     rows = summary.rows(KEPT)
-    files.make_folder(KEPT.parent / "figures")
-    summary.draw(rows, KEPT.parent / "figures" / "claims.png")
+    files.make_folder(_figures())
+    summary.draw(rows, _figures() / "claims.png")
     for path, experiments in PAGES.items():
         page = KEPT.parent / path
         if page.exists():

@@ -429,6 +429,8 @@ def test_kept_results_are_drawn_again(tmp_path, experiment, monkeypatch):
     own = kept / "digits"
     for name in ("comparison.csv", "comparison.png"):
         assert (own / name).read_bytes() == (folder / name).read_bytes()
+    figure = tmp_path / "figures" / "digits.png"
+    assert figure.read_bytes() == (folder / "comparison.png").read_bytes()
 
 
 def test_what_is_kept_goes_on_elsewhere(
