@@ -11,10 +11,12 @@ Prints Table 1 as measured, and shows
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
 from common import ending, files, studies, tables
-from parameter_geometry_model import FEATURES, UNITS, build_model
+
+if TYPE_CHECKING:
+    import numpy as np
 
 KINDS = (None, "batch", "weight", "layer")
 
@@ -25,17 +27,22 @@ def _name(kind: str | None) -> str:
 
 def problem(kind: str | None, examples: int, seed: int):
     """Data and parameters: x (N, D), (kernel, bias[, gain])."""
+    import numpy as np
+    import parameter_geometry_model as model
+
     random = np.random.default_rng(seed)
-    x = random.normal(size=(examples, FEATURES)) + 0.5
-    return x, build_model(kind, random)
+    x = random.normal(size=(examples, model.FEATURES)) + 0.5
+    return x, model.build_model(kind, random)
 
 
-def divergences(args: Namespace) -> dict[tuple, np.ndarray]:
+def divergences(args: Namespace) -> "dict[tuple, np.ndarray]":
     """For (kind, method) rows of |delta|, KL and its error.
 
     The error is |KL - 1/2 delta^T F delta| of Bernoulli units, for a change
     of all parameters in a random direction.
     """
+    import numpy as np
+
     from keras_ln import analysis
 
     sizes = 10.0 ** np.linspace(-3, -0.5, args.points)
@@ -66,7 +73,7 @@ def divergences(args: Namespace) -> dict[tuple, np.ndarray]:
     return found
 
 
-def steps(args: Namespace, alone: bool) -> dict[str | None, np.ndarray]:
+def steps(args: Namespace, alone: bool) -> "dict[str | None, np.ndarray]":
     """For each kind rows of a weight norm and of the change that a step does.
 
     One step of gradient descent on the squared error, whose residuals are the
@@ -78,6 +85,8 @@ def steps(args: Namespace, alone: bool) -> dict[str | None, np.ndarray]:
             changed, and its output is measured; else all units.
     """
     import keras
+    import numpy as np
+    from parameter_geometry_model import UNITS
 
     from keras_ln.ops.generalized_linear import normalized_summed_inputs
     from keras_ln.ops.jacobian import jacobian
@@ -129,17 +138,21 @@ def _numpy(tensor):
     return keras.ops.convert_to_numpy(tensor)
 
 
-def slope(x: np.ndarray, y: np.ndarray) -> float:
+def slope(x: "np.ndarray", y: "np.ndarray") -> float:
     """Of y over x, both logarithmic."""
+    import numpy as np
+
     return float(np.polyfit(np.log(x), np.log(y), 1)[0])
 
 
 def draw(results, fishers, path: Path) -> None:
     """Curves, and what eq. 13 leaves out of the Fisher information."""
+    import numpy as np
     from common import plotting
     from matplotlib import pyplot as plt
     from matplotlib import ticker
     from matplotlib.colors import LogNorm
+    from parameter_geometry_model import FEATURES, UNITS
 
     kl, together, alone = results
     figure, axes = plt.subplots(2, 2, figsize=(9.5, 7.6), layout="constrained")

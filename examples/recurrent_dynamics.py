@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 from common import ending, files, studies, tables
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from keras_ln.analysis import HiddenDynamics
 
 CELLS = ("RNN", "GRU", "LSTM")
@@ -30,8 +31,10 @@ QUANTITIES = {
 SMALLEST = 1e-30
 
 
-def growth(gradient: np.ndarray) -> float:
+def growth(gradient: "np.ndarray") -> float:
     """The factor per step backwards, from a fit to log(gradient)."""
+    import numpy as np
+
     usable = np.isfinite(gradient) & (gradient > SMALLEST)
     back = np.arange(len(gradient))[::-1][usable]
     return float(np.exp(np.polyfit(back, np.log(gradient[usable]), 1)[0]))
@@ -44,6 +47,7 @@ def spread(values: Sequence[float]) -> float:
 
 def draw(found: "dict[tuple, HiddenDynamics]", path: Path) -> None:
     """States and gradients of the first and the last kind of cell."""
+    import numpy as np
     from common import plotting
     from matplotlib import pyplot as plt
 
@@ -97,6 +101,7 @@ def draw(found: "dict[tuple, HiddenDynamics]", path: Path) -> None:
 
 def measure(args: Namespace, folder: Path) -> None:
     """Everything that the script prints and writes."""
+    import numpy as np
     from recurrent_dynamics_model import build_model
 
     from keras_ln.analysis import hidden_dynamics

@@ -237,7 +237,7 @@ def test_a_kind_without_gain_is_compared_once(tmp_path, capsys, monkeypatch):
     assert cli.run(experiment, ["--compare", "--output-dir", "runs"]) == 0
     names = {path.name for path in (tmp_path / "runs").iterdir()}
     assert {"none-seed-0", "layer-gain-0.1-seed-0"} < names
-    lines = capsys.readouterr().out.splitlines()[-4:-1]
+    lines = capsys.readouterr().out.splitlines()[-7:-4]
     # `none` is the rival, whatever the gain.
     assert [re.sub(" *\\| *", "|", line) for line in lines] == [
         "|none||0.3|20|",

@@ -269,7 +269,7 @@ def test_a_study_has_nothing_to_resume(tmp_path, capsys, monkeypatch, quick):
     def interrupted(args, folder):
         raise KeyboardInterrupt
 
-    study = studies.Study("a_study", "", {}, lambda: interrupted)
+    study = studies.Study("a_study", "", {}, interrupted)
     flags = ["--output-dir", str(tmp_path / "run")]
     handler = signal.getsignal(signal.SIGINT)
     with pytest.raises(SystemExit) as end:
