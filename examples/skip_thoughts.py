@@ -41,6 +41,9 @@ VERSE_MEASURES = {
     "verses_mean_rank": "mean rank of 1000",
     "verses_book_accuracy": "book accuracy (%)",
 }
+# Which say little beside others of their task; a figure has four panels.
+UNDRAWN = ("verses_r1", "verses_r5", "verses_mean_rank")
+UNDRAWN += ("sick_spearman", "sick_mse")
 TASK_MEASURES = {
     "sick_pearson": "SICK r",
     "sick_spearman": "SICK rho",
@@ -118,8 +121,11 @@ class SkipThoughts(Experiment):
             for name in names
             if name not in of_tasks.values()
         }
+        drawn = [m for m in found if m not in UNDRAWN][:3]
         return dataclasses.replace(
-            self, panels=_panels(found), columns=_columns(found)
+            self,
+            panels=_panels({m: found[m] for m in drawn}),
+            columns=_columns(found),
         )
 
     def load_data(self, args: Namespace) -> "Data":

@@ -113,7 +113,18 @@ def comparison(
     several = any(len(runs) > 1 for runs in groups.values())
     notes = ["median, middle half"] * several
     notes += ["* settings on the edge of a grid"] * bool(edges)
-    axes[0, -1].legend(frameon=False, title="\n".join(notes) or None)
+    shown = {}
+    for axis in axes[0]:
+        handles, labels = axis.get_legend_handles_labels()
+        shown |= dict(zip(labels, handles, strict=True))
+    figure.legend(
+        shown.values(),
+        shown.keys(),
+        loc="outside lower center",
+        ncols=3,
+        frameon=False,
+        title="; ".join(notes) or None,
+    )
     save(figure, path)
 
 
@@ -237,7 +248,10 @@ def _line(axis, histories, panel: Panel, progress: Panel, **style: Any) -> None:
     steps = list(zip(*histories, strict=False))  # Up to the shortest.
     x = [progress.value(step[0]) for step in steps]
     values = [[panel.value(row) for row in step] for step in steps]
-    low, middle, high = np.percentile(values, (25, 50, 75), axis=1)
+    quarters = (
+        np.percentile(values, (25, 50, 75), axis=1) if values else 3 * [x]
+    )
+    low, middle, high = quarters
     axis.plot(x, middle, ms=4, markevery=max(1, len(x) // 8), **style)
     if len(histories) > 1:
         axis.fill_between(x, low, high, color=style["color"], alpha=0.15, lw=0)

@@ -259,9 +259,10 @@ def test_columns_of_all_tasks():
         *("SICK r", "SICK rho", "SICK MSE"),
         *("MR (%)", "CR (%)", "SUBJ (%)", "MPQA (%)"),
     ]
-    row = {f"val_{name}": n for n, name in enumerate(script.TASK_MEASURES)}
+    names = (m for m in script.TASK_MEASURES if m not in script.UNDRAWN)
+    row = {f"val_{name}": number for number, name in enumerate(names)}
     values = [panel.value(row | {"val_nll": -1}) for panel in experiment.panels]
-    assert values == [-1, *range(7)]
+    assert values == [-1, 0, 1, 2]
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
