@@ -252,7 +252,7 @@ def _line(axis, histories, panel: Panel, progress: Panel, **style: Any) -> None:
         np.percentile(values, (25, 50, 75), axis=1) if values else 3 * [x]
     )
     low, middle, high = quarters
-    axis.plot(x, middle, ms=4, markevery=max(1, len(x) // 8), **style)
+    axis.plot(x, middle[: len(x)], ms=4, markevery=max(1, len(x) // 8), **style)
     if len(histories) > 1:
         axis.fill_between(x, low, high, color=style["color"], alpha=0.15, lw=0)
 
