@@ -248,11 +248,10 @@ def _line(axis, histories, panel: Panel, progress: Panel, **style: Any) -> None:
     steps = list(zip(*histories, strict=False))  # Up to the shortest.
     x = [progress.value(step[0]) for step in steps]
     values = [[panel.value(row) for row in step] for step in steps]
-    quarters = (
-        np.percentile(values, (25, 50, 75), axis=1) if values else 3 * [x]
-    )
+    # Without any evaluation there is nothing to draw.
+    quarters = np.percentile(values, (25, 50, 75), axis=1) if x else ((),) * 3
     low, middle, high = quarters
-    axis.plot(x, middle[: len(x)], ms=4, markevery=max(1, len(x) // 8), **style)
+    axis.plot(x, middle, ms=4, markevery=max(1, len(x) // 8), **style)
     if len(histories) > 1:
         axis.fill_between(x, low, high, color=style["color"], alpha=0.15, lw=0)
 
