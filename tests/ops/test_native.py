@@ -46,6 +46,23 @@ def calls(monkeypatch):
 
 
 @pytest.mark.parametrize("name", LAYERS)
+def test_cells_declare_what_the_kernels_know(name):
+    """Both have a table of their own."""
+    from keras_ln_kernels.cells import CELLS
+
+    cell = getattr(keras_ln, f"{name}Cell").equations
+    kernels = CELLS[cell.in_kernels]
+    names = choice.native.names_in_kernels(cell)
+    vectors = [names.get(v.name, v.name) for v in cell.vectors]
+    assert sorted(vectors) == sorted(kernels.vectors)
+    for vector in cell.vectors:
+        of_units = vector.name.startswith("state_")
+        assert vector.size == (1 if of_units else kernels.gates)
+    assert cell.gates == kernels.gates
+    assert cell.states == len(kernels.states)
+
+
+@pytest.mark.parametrize("name", LAYERS)
 def test_layers_run_on_kernels(name, calls):
     problem = Problem(BY_NAME[name], mask=MASKS["middle"], training=True)
     layer = problem.layer()
