@@ -10,6 +10,8 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / "benchmarks" / "results"
 SIZES = ("A", "B", "C", "D", "1x200x64x128")
 LABELS = ("A", "B", "C", "D", "batch of one")
+# A batch of one, by its units.
+WIDE = {"E": "256", "F": "512", "G": "1024"}
 BACKENDS = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "torch"}
 
 

@@ -30,6 +30,7 @@ from docs.measured import (
     usual,
     verdict,
     versions,
+    wide,
 )
 
 pytestmark = [pytest.mark.full, pytest.mark.compiled]
@@ -173,7 +174,8 @@ def on_index():
 
 def on_performance():
     units = int(sizes()[3].split()[3])
-    yield from (*sizes(), *inference(), *of_torch(), streaming())
+    yield from (*sizes(), *inference(), *of_torch())
+    yield from (*wide(), *streaming())
     yield f"takes {both(usual())} of a plain LSTM's time"
     yield f"{both(own_cell(), 1)} times as long"
     loops = memory("memory", ("tensorflow", "jax"), "cell")
