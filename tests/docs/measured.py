@@ -62,6 +62,20 @@ def verdict(plain, layer):
     return "worse" if interval.low > 0 else "undecided"
 
 
+def kept_verdict(name, claim):
+    """The same from the interval that is kept of a claim."""
+    (row,) = (
+        row
+        for row in table(KEPT / name / "verdicts.csv")
+        if row["claim"].endswith(claim)
+    )
+    if not row["from"]:
+        return f"{row['diverged']} of {row['seeds']} diverge"
+    if float(row["to"]) < 0:
+        return "better"
+    return "worse" if float(row["from"]) > 0 else "undecided"
+
+
 ERROR = "test_error_percent"
 
 
@@ -97,10 +111,10 @@ def kept_settings(name):
     return json.loads((KEPT / name / "settings.json").read_text())
 
 
-def by_size(title, rows, labels=figures.LABELS):
+def by_size(title, rows):
     """A table with a column for each of the benchmark's sizes."""
-    yield f"| {title} | {' | '.join(labels)} |"
-    yield f"|{'---|' * (1 + len(labels))}"
+    yield f"| {title} | {' | '.join(figures.LABELS)} |"
+    yield f"|{'---|' * (1 + len(SIZES))}"
     for label, values in rows.items():
         cells = (f"{v:.0f}" if v >= 10 else f"{v:.2f}" for v in values)
         yield f"| {label} | {' | '.join(cells)} |"
@@ -127,40 +141,20 @@ def of_torch():
     return by_size("torch", rows)
 
 
-def wide():
-    """LNLSTM's time over a plain LSTM's, and over torch.nn.LSTM's."""
-    rows = {}
-    for mode in ("training step", "inference"):
-        for backend, name in figures.BACKENDS.items():
-            values = figures.shares(backend, True, mode, figures.WIDE)
-            rows[f"{name}, {mode}"] = values
-        times = [figures.times("torch", mode, size) for size in figures.WIDE]
-        rows[f"torch, {mode}, `torch.nn.LSTM`"] = [
-            t["keras_ln (kernels), torch"] / t["torch LSTM"] for t in times
-        ]
-    return by_size("batch of one, units", rows, figures.WIDE.values())
-
-
 def streaming():
-    """Of one step with carried states, in ms."""
-    yield "| one step, ms | with kernels | without | `LSTM` | `torch.nn.LSTM` |"
-    yield "|---|---|---|---|---|"
+    rows = {}
     for backend, name in figures.BACKENDS.items():
         times = {
             row["provider"]: float(row["p50_ms"])
             for row in table(TIMES / f"streaming_{backend}.csv")
             if row["op"] == "LNLSTM"
         }
-        cells = [
-            f"{times[provider]:.2f}"
-            for provider in (
-                f"keras_ln (kernels), {backend}",
-                f"keras_ln, {backend}",
-                f"keras LSTM, {backend}",
-                "torch LSTM",
-            )
-        ]
-        yield f"| {name} | {' | '.join(cells)} |"
+        ours = times[f"keras_ln (kernels), {backend}"]
+        plain = times[f"keras LSTM, {backend}"]
+        rows[name] = (
+            f"{ours:.2f} on {name} with kernels (a plain LSTM {plain:.2f})"
+        )
+    return ", ".join(rows.values())
 
 
 def own_cell():
@@ -192,8 +186,6 @@ def sizes():
     found = {}
     for row in rows:
         words = row["sizes"].split()
-        if words[0] in figures.WIDE:
-            continue
         name = words[0] if words[0] in SIZES else ""
         found[name] = ", ".join(
             words[bool(name and "x" not in name)].split("x")
