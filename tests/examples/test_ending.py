@@ -85,11 +85,10 @@ def test_help_and_wrong_flags_import_no_framework(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", [*TRAINING, *STUDIES])
-def test_every_script_has_the_same_three_files(name):
+def test_every_script_has_its_model_beside_it(name):
     module = importlib.import_module(name)
     assert module.main and not hasattr(module, "build_model")
     assert importlib.import_module(f"{name}_model").build_model
-    assert importlib.import_module(f"{name}_task")
 
 
 @pytest.mark.parametrize("name", tune.EXPERIMENTS)
@@ -254,7 +253,7 @@ def test_a_closed_pipe_ends_a_search(tmp_path, capfd, monkeypatch, quick):
         raise BrokenPipeError
 
     with monkeypatch.context() as patch:
-        patch.setattr(callbacks.EpochLine, "on_epoch_end", closed)
+        patch.setattr(callbacks.EvaluationLine, "on_epoch_end", closed)
         # What `execute` does to a standard output that pytest reads.
         patch.setattr(os, "dup2", lambda *descriptors: None)
         with pytest.raises(SystemExit) as end:
@@ -270,7 +269,7 @@ def test_a_study_has_nothing_to_resume(tmp_path, capsys, monkeypatch, quick):
     def interrupted(args, folder):
         raise KeyboardInterrupt
 
-    study = studies.Study("a_study", "", {}, lambda: interrupted)
+    study = studies.Study("a_study", "", {}, interrupted)
     flags = ["--output-dir", str(tmp_path / "run")]
     handler = signal.getsignal(signal.SIGINT)
     with pytest.raises(SystemExit) as end:
