@@ -145,6 +145,8 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
 
         One row (1, U) of a state is used for the whole batch.
         """
+        if reset is not None and not hasattr(reset, "shape"):
+            reset = keras.ops.array(reset)  # a list, as masks may be
         self._check_resets(sequences, reset, reset_state)
         if reset is None:
             return self.run_call(sequences, initial_state, mask, training)

@@ -6,6 +6,7 @@ Letters: B batch, T time, D input features, U units.
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_ln.ops import arguments
 
@@ -29,9 +30,7 @@ def check_resets(
 ) -> None:
     """`ValueError` unless flags and states fit sequences (B, T, D)."""
     if reset is not None:
-        arguments.check_shape(
-            "reset", reset.shape, sequences.shape[:2], "batch, time"
-        )
+        arguments.check_flags("reset", reset, sequences.shape)
         if reset_state is not None:
             _check_states(layer, "reset_state", reset_state, sequences)
     elif reset_state is not None:
@@ -45,7 +44,7 @@ def check_resets(
 def _check_states(layer: Any, name: str, states: Any, sequences: Any) -> None:
     states, sizes = keras.tree.flatten(states), layer.state_size
     expected = [(sequences.shape[0], size) for size in sizes]
-    received = [tuple(state.shape) for state in states]
+    received = [tuple(np.shape(state)) for state in states]
     if len(states) != len(sizes) or not all(
         len(shape) == 2
         and (shape[0] == 1 or arguments.may_equal(shape[0], rows))

@@ -16,6 +16,8 @@ from keras_ln.ops.cells.lstm import (
     SUMMED_LN_LSTMS,
 )
 
+ALL_SITES = (*SITES, "sum")
+
 
 @keras.saving.register_keras_serializable(package="keras_ln")
 @cell_docstring
@@ -145,9 +147,8 @@ class LNLSTMCell(BaseLSTMCell):
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""
-        normalize = check_sites(normalize, (*SITES, "sum"))
+        normalize = check_sites(normalize, ALL_SITES)
         _check_carry(carry_normalized_state, normalize)
-        _check_sum(normalize)
         super().__init__(own_arguments(locals()), **kwargs)
         cells = SUMMED_LN_LSTMS if "sum" in normalize else LN_LSTMS
         self.maths = cells[self.groups]
@@ -229,14 +230,6 @@ class LNLSTM(BaseRNN):
     ) -> None:
         """Takes the arguments that the class lists."""
         super().__init__(own_arguments(locals()), **kwargs)
-
-
-def _check_sum(normalize):
-    if "sum" in normalize and {"kernel", "recurrent"} & set(normalize):
-        raise ValueError(
-            'Argument `normalize` must have "sum" in place of "kernel" and '
-            f'"recurrent". Received: normalize={normalize!r}'
-        )
 
 
 def _check_carry(carry_normalized_state, normalize):

@@ -36,7 +36,7 @@ def reason(problem: Problem) -> str | None:
         return other
     plan = problem.plan
     if plan.cell.in_kernels is None:
-        return "The kernels have no such cell."
+        return "The kernels have no cell with such sites and statistics."
     for name, known in _ACTIVATIONS.items():
         if getattr(plan.settings, name) is not ACTIVATIONS[known]:
             return f"The kernels have no `{name}` but {known}."
