@@ -41,7 +41,10 @@ COLUMNS = [
 def parser(name, doc, rounds=9):
     """A command line with the options that every benchmark has."""
     parser = argparse.ArgumentParser(
-        prog=f"python -m benchmarks.{name}", description=doc.splitlines()[0]
+        prog=f"python -m benchmarks.{name}",
+        description=doc.splitlines()[0],
+        # A script may have another option of the same name.
+        conflict_handler="resolve",
     )
     parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("--threads", type=int, default=2)

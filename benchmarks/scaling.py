@@ -1,12 +1,20 @@
-"""How a training step's time grows with the number of steps and the batch.
+"""How time grows with steps and batch, and falls with threads.
 
     python -m benchmarks.scaling
 
 times T from 64 to 4096 at one batch size and B from 64 to 4096 at one number
 of steps, prints the times and the exponent of the power law through them,
 and writes benchmarks/results/scaling_BACKEND.csv and a plot beside it.
+
+    python -m benchmarks.scaling --threads 1 2 4 8
+
+times the CPU kernels alone with each number of threads, beside what the
+products take at least, and writes benchmarks/results/scaling_threads.csv: the
+larger of a thread's share of the multiplications, at the rate of one thread in
+its cache, and of the time in which one thread reads the recurrent kernel.
 """
 
+import functools
 import importlib.util
 
 import numpy as np
@@ -15,6 +23,7 @@ from benchmarks import harness, report, sequence_layers
 
 LENGTHS = (64, 256, 1024, 4096)
 PROVIDERS = ("keras_ln, ", "keras LSTM", "cell loop of keras_ln")
+GAINS = ("kernel_gamma", "recurrent_gamma", "state_gamma")
 
 
 def sizes(options):
@@ -82,11 +91,139 @@ def plot(rows, path):
     figure.savefig(path)
 
 
+def kernel_steps(size):
+    """`{mode: step(threads)}` of an LN-LSTM without a framework."""
+    from keras_ln_kernels import Call, run
+
+    batch, _, features, units = size
+    gates = {name: (4 * units,) for name in ("bias", *GAINS[:2])}
+    shapes = {
+        "x": size[:3],
+        "kernel": (features, 4 * units),
+        "recurrent_kernel": (units, 4 * units),
+        **gates,
+        GAINS[2]: (units,),
+    }
+    states = ("final_h", "final_c")
+    infer = Call(
+        *("lstm", "float32", 1e-5, False, False, tuple(shapes), states)
+    )
+    train = infer._replace(results=(*states, "residuals"))
+    back = infer._replace(
+        arguments=(*shapes, "residuals", "d_final_h"),
+        results=tuple(f"d_{name}" for name in shapes),
+    )
+    sizes = infer.sizes(shapes)
+    rng = np.random.default_rng(0)
+    arrays = {
+        name: (rng.normal(size=shape) * shape[0] ** -0.5).astype("float32")
+        for name, shape in shapes.items()
+    }
+    arrays["d_final_h"] = np.ones((batch, units), "float32")
+    for name in (*train.results, *back.results):
+        dtype = "uint8" if name == "residuals" else "float32"
+        arrays[name] = np.empty(train.shape(name, sizes), dtype)
+
+    def step(calls, threads):
+        # Looked up here, so that the arrays live as long as the steps.
+        places = {name: a.ctypes.data for name, a in arrays.items()}
+        for call in calls:
+            run(call, places, sizes, threads)
+
+    return {
+        harness.TRAINING: functools.partial(step, (train, back)),
+        harness.INFERENCE: functools.partial(step, (infer,)),
+    }
+
+
+def milliseconds_of_product(rows, depth, columns, times=20):
+    """Of a product by one thread, a matrix packed for it."""
+    from keras_ln_kernels.library import library
+
+    arrays = [
+        np.ones(shape, "float32")
+        for shape in ((rows, depth), (depth, columns), (rows, columns))
+    ]
+    places = [a.ctypes.data for a in arrays]
+    product = functools.partial(
+        library().kln_product, 0, rows, depth, columns, *places
+    )
+    # Without the packing.
+    return min(
+        (
+            harness.milliseconds(lambda: product(1 + times))
+            - harness.milliseconds(lambda: product(1))
+        )
+        / times
+        for _ in range(5)
+    )
+
+
+def bounds(size, mode, threads):
+    """MFLOP and MB of R of a thread and step, and ms at least in all."""
+    batch, steps, features, units = size
+    passes = {harness.TRAINING: 3, harness.INFERENCE: 1}[mode]
+    mflop = passes * 8 * batch * (features + units) * units / 1e6 / threads
+    rate = 2 * 512 * 256 * 1024 / 1e6 / milliseconds_of_product(512, 256, 1024)
+    # Back too, R is read once in a step; its gradient is not, but once in many.
+    reads = min(passes, 2)
+    read = milliseconds_of_product(1, units, 4 * units)
+    share = 16 * units**2 / 1e6 / threads
+    return (
+        mflop,
+        reads * share,
+        steps * max(mflop / rate, reads * read / threads),
+    )
+
+
+def measured_by_threads(options):
+    """Rows for the CSV, all numbers of threads in turn."""
+    for text in options.sizes:
+        size = sequence_layers.parse_size(text)
+        steps = {
+            (mode, threads): functools.partial(step, threads)
+            for mode, step in kernel_steps(size).items()
+            for threads in options.threads
+        }
+        times = harness.timed(steps, options.rounds)
+        for (mode, threads), (_, p20, p50, p80) in times.items():
+            mflop, megabytes, bound = bounds(size, mode, threads)
+            row = {
+                "sizes": sequence_layers.label(options, text),
+                "mode": mode,
+                "threads": threads,
+                "mflop_a_step": round(mflop, 3),
+                "mb_a_step": round(megabytes, 3),
+                "bound_ms": round(bound, 3),
+                "p20_ms": round(p20, 3),
+                "p50_ms": round(p50, 3),
+                "p80_ms": round(p80, 3),
+                "device": harness.device(threads),
+            }
+            print(
+                f"{row['sizes']:28} {mode:14} {threads:3} threads "
+                f"{p50:9.2f} ms ({p20:.2f} to {p80:.2f}), at least "
+                f"{bound:.2f}: {mflop:.2f} MFLOP and {megabytes:.2f} MB of R "
+                "a thread and step",
+                flush=True,
+            )
+            yield row
+
+
 def main(argv=None):
     """Measure, print, write."""
-    options = sequence_layers.parse(
-        argv, "scaling", __doc__, own={"--units": {"type": int, "default": 128}}
-    )
+    own = {
+        "--units": {"type": int, "default": 128},
+        "--threads": {"type": int, "nargs": "+", "default": [2]},
+    }
+    options = sequence_layers.parse(argv, "scaling", __doc__, own)
+    if len(options.threads) > 1:
+        harness.set_threads(max(options.threads))
+        output = options.output or report.RESULTS / "scaling_threads"
+        rows = list(measured_by_threads(options))
+        report.write_csv(rows, output.with_suffix(".csv"))
+        return
+    (options.threads,) = options.threads
     harness.set_threads(options.threads)
     options.providers = options.providers or PROVIDERS
     import keras

@@ -62,6 +62,10 @@ SIZES = {
     # The paper's settings of handwriting generation and skip-thoughts.
     "C": Size(8, 500, 3, 400),
     "D": Size(64, 30, 620, 2400),
+    # A batch of one, with ever larger weights.
+    "E": Size(1, 100, 64, 256),
+    "F": Size(1, 100, 64, 512),
+    "G": Size(1, 100, 64, 1024),
 }
 
 
@@ -77,7 +81,7 @@ def parse(argv, name="sequence_layers", doc=__doc__, own=None):
         parser.add_argument(option, **settings)
     parser.add_argument("--layer", choices=LAYERS, default="lstm")
     parser.add_argument(
-        "--sizes", nargs="+", default=list(SIZES), help="A to D, or B,T,D,U"
+        "--sizes", nargs="+", default=list(SIZES), help="A to G, or B,T,D,U"
     )
     parser.add_argument(
         "--return-sequences",

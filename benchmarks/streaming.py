@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks import baselines, harness, report
 from benchmarks.keras_programs import without_kernels
 
-CALLS = 50
+CALLS = 100
 
 
 def programs(options):

@@ -7,11 +7,12 @@
 
 `keep` writes what was measured, and no model, into a folder of that name in
 `results/` beside this file; `draw` writes its table, figure and verdicts anew
-and prints them, of all that are kept unless some are named, and one figure of
-the verdicts of all, `figures/claims.png`. `restore` makes the
-folders of its runs again, for more seeds or what was left to do: the command of
-the comparison goes on from there with --resume and --output-dir. `claims`
-prints what is judged in every experiment.
+and prints them, of all that are kept unless some are named; then the figure
+`figures/claims.png`, and the table in README.md and docs/paper, of the claims
+that `results/claims.csv` names. `restore` makes the folders of its runs again,
+for more seeds or what was left to do: the command of the comparison goes on
+from there with --resume and --output-dir. `claims` prints what is judged in
+every experiment.
 """
 
 import json
@@ -31,6 +32,8 @@ SETTINGS, HISTORY, METRICS = "settings.json", "history.csv", "metrics.csv"
 TUNING, VERDICTS = "tuning.csv", "verdicts.csv"
 # What `draw` makes of them.
 DRAWN = ("comparison.csv", "comparison.png", VERDICTS)
+# The pages with the table of claims, and where its links lead from there.
+PAGES = {"README.md": "", "../docs/paper/index.md": "experiments.md"}
 # Of a comparison; one of the latter is there as soon as something is finished.
 OF_ALL = ("args", "comparison", "floors")
 FINISHED = ("comparison.json", TUNING)
@@ -177,6 +180,19 @@ def draw(folder: Path) -> str:
     return shown
 
 
+def _summarise() -> None:
+    """Draws the claims that matter most, and writes them into the pages."""
+    from common import summary
+
+    rows = summary.rows(KEPT)
+    files.make_folder(KEPT.parent / "figures")
+    summary.draw(rows, KEPT.parent / "figures" / "claims.png")
+    for path, experiments in PAGES.items():
+        page = KEPT.parent / path
+        if page.exists():
+            summary.insert(page, summary.table(rows, experiments))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the script."""
     parser = flags.Parser("results.py", __doc__)
@@ -210,12 +226,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             for name in args.names or sorted(kept):
                 _check_kept(KEPT / name)
                 print(f"{name}\n{draw(KEPT / name)}")
-            from common import forest
-
-            judged = sorted(path.parent for path in KEPT.glob(f"*/{VERDICTS}"))
-            if rows := forest.rows(judged):
-                files.make_folder(KEPT.parent / "figures")
-                forest.draw(rows, KEPT.parent / "figures" / "claims.png")
+            _summarise()
     except InputError as error:
         parser.error(str(error))
     return 0

@@ -39,7 +39,10 @@ FLAGS = [
     "-fno-rtti",
     "-fno-threadsafe-statics",
 ]
-COMMON_SOURCES = ("api.cc", "cpu.cc", "parallel.cc", "scratch.cc")
+COMMON_SOURCES = (
+    *("api.cc", "cpu.cc", "parallel.cc", "scratch.cc"),
+    "sharing.cc",
+)
 # Compiled where the header of XLA's foreign function interface is at hand.
 XLA_SOURCE = "xla/handlers.cc"
 # What a file is compiled for must be what cpu.cc asks the CPU for.

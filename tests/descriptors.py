@@ -15,7 +15,7 @@ from reference.ln_simple_rnn import simple_rnn
 from reference.wn_lstm import wn_lstm
 
 import keras_ln
-from keras_ln.layers.other_arguments import TFA_NAMES
+from keras_ln.layers.refused_arguments import TFA_NAMES
 
 B, T, D, U = 3, 4, 2, 3
 

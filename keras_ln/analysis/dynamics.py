@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from keras_ln.ops import arguments
+from keras_ln.ops import arguments, dtypes
 from keras_ln.ops.jacobian import jacobian
-from keras_ln.ops.recurrence.masked_scan import masked_scan
+from keras_ln.ops.recurrence import scan
 
 
 class HiddenDynamics(NamedTuple):
@@ -95,8 +95,8 @@ def hidden_dynamics(layer: Any, x: Any, *, seed: int = 0) -> HiddenDynamics:
     def run(probe: Any) -> Any:
         """States (T, B, S) with `probe` (B, T, S) added after every step."""
 
-        def step(inputs: Any, states: Any, valid: Any) -> Any:
-            x_t, probe_t = inputs
+        def step(states: Any, row: Any) -> Any:
+            x_t, probe_t = row
             given = list(states) if len(states) > 1 else states[0]
             _, new = cell(x_t, given)
             new = [
@@ -111,7 +111,7 @@ def hidden_dynamics(layer: Any, x: Any, *, seed: int = 0) -> HiddenDynamics:
             return tuple(new), keras.ops.concatenate(shown, axis=-1)
 
         rows = tuple(keras.ops.swapaxes(r, 0, 1) for r in (x, probe))
-        return masked_scan(step, rows, states)[2]
+        return scan(step, states, rows)[1]
 
     zeros = keras.ops.zeros((batch, steps, ends[-1]), dtype=states[0].dtype)
     c = rng.normal(size=(batch, sizes[0]))
@@ -132,7 +132,7 @@ def hidden_dynamics(layer: Any, x: Any, *, seed: int = 0) -> HiddenDynamics:
 
 
 def _wide(state: Any) -> Any:
-    return keras.ops.cast(state, arguments.at_least_float32(state.dtype))
+    return keras.ops.cast(state, dtypes.at_least_float32(state.dtype))
 
 
 def _to_numpy(tensor: Any) -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_ln.ops import arguments
+from keras_ln.ops import arguments, dtypes
 from keras_ln.ops.generalized_linear import NORMALIZATIONS
 
 
@@ -181,8 +181,8 @@ def _as_array(name: str, value: Any) -> np.ndarray:
 
 
 def _wider(dtype: str, *arrays: np.ndarray) -> str:
-    dtypes = {dtype, *(arguments.at_least_float32(a.dtype) for a in arrays)}
-    return "float64" if "float64" in dtypes else "float32"
+    wide = {dtype, dtypes.wide_dtype(*arrays)}
+    return "float64" if "float64" in wide else "float32"
 
 
 def _statistics(

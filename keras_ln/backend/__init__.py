@@ -37,9 +37,10 @@ reference_backward=None)``
     ``keras.ops`` falls back to float32 in some of these on JAX and torch.
     ``matmul(a, b)`` takes ``a`` of any rank and a matrix ``b``.
 
-``where(condition, x, y)``
+``cast(x, dtype)``, ``where(condition, x, y)``
     As in ``keras.ops``, which takes several times as long on torch, where
-    loops feel it. ``x`` or ``y`` may be a number.
+    loops feel it. ``x`` is a tensor; that or ``y`` of ``where`` may be a
+    number.
 
 ``fused_sum(x, axes, keepdims=False, weights=None)``
     ``sum`` of ``x``, or of ``x * weights``, over ``axes`` (a sorted tuple,
@@ -131,6 +132,7 @@ sqrt = _module.sqrt
 matmul = _module.matmul
 mean = _module.mean
 sum = _module.sum
+cast = _module.cast
 where = _module.where
 fused_sum = _module.fused_sum
 how_to_densify = _module.how_to_densify

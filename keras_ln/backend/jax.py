@@ -5,6 +5,7 @@ import functools
 import jax
 import jax.extend.core
 import jax.numpy as jnp
+import keras
 
 from keras_ln.backend.native_jax import with_kernels
 
@@ -15,6 +16,7 @@ exp = jnp.exp
 log = jnp.log
 sqrt = jnp.sqrt
 matmul = jnp.matmul
+cast = keras.ops.cast
 where = jnp.where
 # Once in jax.core; test_random_numbers_in_a_loop notices.
 _trace_state = (

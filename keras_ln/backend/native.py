@@ -12,7 +12,7 @@ import threading
 import warnings
 
 # The versions of keras_ln_kernels that have this interface.
-_SERIES = "0.2"
+_SERIES = "0.3"
 _NAME = "keras-ln-kernels"
 
 # The names that XLA knows them by. Errors show them where a program runs

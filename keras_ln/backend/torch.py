@@ -1,7 +1,9 @@
 """The backend contract on torch."""
 
+import dataclasses
 import functools
 import operator
+import typing
 
 import torch
 from torch.autograd import forward_ad
@@ -16,6 +18,13 @@ log = torch.log
 sqrt = torch.sqrt
 matmul = torch.matmul
 where = torch.where
+
+
+def cast(x, dtype):
+    """The tensor in a dtype, which may be given by name."""
+    if isinstance(dtype, str):
+        dtype = getattr(torch, dtype)
+    return x if x.dtype == dtype else x.to(dtype)
 
 
 def mean(x, axis=None, keepdims=False):
@@ -84,13 +93,13 @@ def custom_vjp(
     def op(*args, keep=True, owner="An op of keras_ln"):
         if reads_python() or plain_operations_reason(args) is not None:
             return reference(*args, keep=False)[0]
+        if not torch.is_grad_enabled():
+            return forward(*args, keep=False)[0]
         leaves = _tensors(args)
         # The hint is for torch.func, in which tensors do not say whether they
         # are differentiated.
-        keep = torch.is_grad_enabled() and (
-            keep or any(leaf.requires_grad for leaf in leaves)
-        )
-        call = _Call(functions, _skeleton(args), keep)
+        keep = keep or any(leaf.requires_grad for leaf in leaves)
+        call = _Call(*functions, _skeleton(args), keep)
         results = _Op.apply(call, *leaves)
         return _fill(call.outputs, results)
 
@@ -110,6 +119,7 @@ def plain_operations_reason(tensors):
     return None
 
 
+@dataclasses.dataclass(eq=False)
 class _Call:
     """What a call of an op has beside tensors: functions and structures.
 
@@ -117,14 +127,17 @@ class _Call:
     it is, other than a dictionary, which torch.func copies.
     """
 
-    def __init__(self, functions, args, keep):
-        """A call, of `custom_vjp`'s functions; `args` is a structure."""
-        self.forward, self.backward, *others = functions
-        self.reference, self.reference_backward = others
-        self.args, self.keep = args, keep
-        self.outputs = self.residuals = None
-        # Where the residuals are among the arguments and the results.
-        self.places: list[int] = []
+    forward: typing.Any
+    backward: typing.Any
+    reference: typing.Any
+    reference_backward: typing.Any
+    # Structures, with 0 for a tensor.
+    args: typing.Any
+    keep: bool
+    outputs: typing.Any = None
+    residuals: typing.Any = None
+    # Where the residuals are among the arguments and the results.
+    places: typing.Any = ()
 
 
 class _Op(torch.autograd.Function):
@@ -217,9 +230,8 @@ def _tensors(structure):
     return found
 
 
-def _skeleton(structure):
-    """The structure with 0 for a tensor."""
-    return _map(lambda tensor: 0, structure)
+# The structure with 0 for a tensor.
+_skeleton = functools.partial(_map, lambda tensor: 0)
 
 
 def _fill(skeleton, tensors):

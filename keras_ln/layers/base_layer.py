@@ -1,11 +1,12 @@
 """What all layers and cells share: they take what Keras' layers take."""
 
+import sys
 from typing import Any
 
 import keras
 
-from keras_ln.layers.other_arguments import refuse, refuse_misspelled
-from keras_ln.layers.own_arguments import accept, serialize
+from keras_ln.layers.constructor_arguments import accept, serialize
+from keras_ln.layers.refused_arguments import refuse, refuse_misspelled
 from keras_ln.ops import arguments
 from keras_ln.ops.symbolic import refuse_tf_keras
 
@@ -23,16 +24,17 @@ class BaseLayer(keras.layers.Layer):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As in Keras; `TypeError` for tensors of tf_keras."""
-        refuse_tf_keras(type(self).__name__, (args, kwargs))
+        if "tf_keras" in sys.modules:
+            refuse_tf_keras(type(self).__name__, (args, kwargs))
         return super().__call__(*args, **kwargs)
 
-    def keep(self, own: dict[str, Any]) -> None:
-        """Keeps the constructor's arguments `own`, as they are checked."""
-        self._argument_names = tuple(own)
-        for name, value in own.items():
+    def keep_arguments(self, named: dict[str, Any]) -> None:
+        """Keeps the constructor's named arguments, as they are checked."""
+        self._argument_names = tuple(named)
+        for name, value in named.items():
             setattr(self, name, accept(name, value))
 
-    def own_config(self) -> dict[str, Any]:
+    def arguments_config(self) -> dict[str, Any]:
         """The arguments that are kept, serialised."""
         return {
             name: serialize(name, getattr(self, name))
@@ -41,7 +43,7 @@ class BaseLayer(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Every argument of the constructor."""
-        return {**super().get_config(), **self.own_config()}
+        return {**super().get_config(), **self.arguments_config()}
 
     def as_floating(self, name: str, tensor: Any) -> Any:
         """The tensor; integers are cast to the compute dtype.
@@ -53,13 +55,7 @@ class BaseLayer(keras.layers.Layer):
         Raises:
             ValueError: if it holds neither whole nor floating-point numbers.
         """
-        if is_whole(tensor.dtype):
-            return keras.ops.cast(tensor, self.compute_dtype)
-        arguments.check_floating(name, tensor.dtype)
-        return tensor
-
-
-def is_whole(dtype: Any) -> bool:
-    """Whether the dtype is an integer type or bool."""
-    dtype = keras.backend.standardize_dtype(dtype)
-    return keras.backend.is_int_dtype(dtype) or dtype == "bool"
+        dtype = arguments.check_floating(name, tensor.dtype, or_whole=True)
+        if keras.backend.is_float_dtype(dtype):
+            return tensor
+        return keras.ops.cast(tensor, self.compute_dtype)

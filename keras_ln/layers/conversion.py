@@ -7,15 +7,15 @@ import keras
 import numpy as np
 
 from keras_ln._keras import is_graph, layers_within
-from keras_ln.layers.conversion_configs import (
+from keras_ln.layers.configs import (
     cloning,
     config_of,
     from_config,
     input_like,
     uncompiled,
 )
+from keras_ln.layers.constructor_arguments import check_sites
 from keras_ln.layers.conversion_weights import copy_weights_of
-from keras_ln.layers.own_arguments import check_sites
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.rnn.ln_gru import LNGRU, LNGRUCell
 from keras_ln.layers.rnn.ln_gru import SITES as GRU_SITES

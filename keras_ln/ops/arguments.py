@@ -72,17 +72,17 @@ def check_fraction(name: str, value: Any) -> float:
     return float(value)
 
 
-def check_share(name: str, share: Any) -> float:
-    """Returns a share of dropout or zoneout; `ValueError` unless in [0, 1)."""
-    if not _is_real(share) or not 0 <= share < 1:
+def check_rate(name: str, rate: Any) -> float:
+    """Returns a rate of dropout or zoneout; `ValueError` unless in [0, 1)."""
+    if not _is_real(rate) or not 0 <= rate < 1:
         what = "the probability that a unit keeps its state"
         if name.endswith("dropout"):
             what = "the fraction that is dropped"
         raise ValueError(
             f"Argument `{name}` must be a number in [0, 1), {what}. "
-            f"Received: {name}={share!r}"
+            f"Received: {name}={rate!r}"
         )
-    return float(share)
+    return float(rate)
 
 
 def check_switch(name: str, value: Any) -> Any:
@@ -98,10 +98,17 @@ def check_switch(name: str, value: Any) -> Any:
     return value
 
 
-def check_floating(name: str, dtype: Any) -> str:
-    """Returns the name of `dtype`; `ValueError` unless it is floating point."""
+def check_floating(name: str, dtype: Any, or_whole: bool = False) -> str:
+    """Returns the name of `dtype`; `ValueError` unless it is floating point.
+
+    Args:
+        name: name of the argument, for the message.
+        dtype: the dtype that was received.
+        or_whole: whether it may be an integer type or bool too.
+    """
     dtype = keras.backend.standardize_dtype(dtype)
-    if not keras.backend.is_float_dtype(dtype):
+    whole = keras.backend.is_int_dtype(dtype) or dtype == "bool"
+    if not keras.backend.is_float_dtype(dtype) and not (whole and or_whole):
         raise ValueError(
             f"Argument `{name}` must have a floating-point dtype. Received: "
             f"dtype {dtype}. Cast it first, for example with "
@@ -137,19 +144,6 @@ def places(name: str, values: Any) -> list[tuple[str, Any]]:
     if not keras.tree.is_nested(values):
         return [(name, values)]
     return [(f"{name}[{k}]", value) for k, value in enumerate(values)]
-
-
-def at_least_float32(dtype: Any) -> str:
-    """What to keep statistics and sums of numbers of this dtype in."""
-    # keras.backend.result_type turns float64 into float32 on JAX and torch.
-    is_double = keras.backend.standardize_dtype(dtype) == "float64"
-    return "float64" if is_double else "float32"
-
-
-def wide_dtype(*tensors: Any) -> str:
-    """The dtype to compute in with these, which may be None: >= float32."""
-    dtypes = {at_least_float32(x.dtype) for x in tensors if x is not None}
-    return "float64" if "float64" in dtypes else "float32"
 
 
 def check_axis_type(axis: Any) -> int | list[int]:

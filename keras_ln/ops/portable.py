@@ -6,6 +6,9 @@ from collections.abc import Iterator
 
 from keras_ln import backend
 
+# For layers that keep what belongs to a trace.
+current_trace = backend.current_trace
+
 # None outside of `portable()`, else its `unroll`.
 _portable: contextvars.ContextVar[bool | None] = contextvars.ContextVar(
     "portable", default=None

@@ -7,6 +7,7 @@ from keras_ln_kernels.library import (
     release_scratch,
     unsupported_reason,
     use_instruction_set,
+    use_sharing,
 )
 from keras_ln_kernels.version import __version__
 
@@ -20,4 +21,5 @@ __all__ = [
     "run",
     "unsupported_reason",
     "use_instruction_set",
+    "use_sharing",
 ]

@@ -207,19 +207,15 @@ def run(
         ValueError: where the library refuses it, as it does results that
             overlap other arrays.
     """
-    problem = _problem(call, sizes, threads)
-    for name in call.arguments:
-        if name in _PROBLEM:
-            setattr(problem, name, addresses[name])
     loaded = library()
-    problem.threads = loaded.kln_useful_threads(problem)
+    problem = _problem(call, sizes, threads)
     struct = Backward() if call.backward else Forward()
-    names = [*call.results]
-    if call.backward:
-        names += [name for name in call.arguments if name not in _PROBLEM]
-    for name in names:
+    for name in call.arguments:
+        setattr(problem if name in _PROBLEM else struct, name, addresses[name])
+    for name in call.results:
         setattr(struct, name, addresses[name])
-    struct.residual_bytes = loaded.kln_residual_bytes(problem)
+    if call.backward or "residuals" in call.results:
+        struct.residual_bytes = call.residual_bytes(sizes)
     function = loaded.kln_backward if call.backward else loaded.kln_forward
     wrong = function(problem, struct)
     if wrong == _OUT_OF_MEMORY:

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ABI_VERSION = 5
+ABI_VERSION = 6
 
 _SUFFIX = "dylib" if sys.platform == "darwin" else "so"
 _PATH = Path(__file__).with_name(f"libkeras_ln_kernels.{_SUFFIX}")
@@ -138,6 +138,22 @@ def use_instruction_set(name: str | None) -> None:
         raise ValueError(f"name: {wrong.decode()}. Received: {name!r}.")
 
 
+def use_sharing(name: str | None) -> None:
+    """Makes calls share out their work by "rows" or by "columns".
+
+    None is for the rule, which the environment variable
+    KERAS_LN_KERNELS_SHARING can replace at the start, too.
+
+    Raises:
+        ValueError: for another name.
+        RuntimeError: with the reason, where there are no kernels here.
+    """
+    encoded = None if name is None else name.encode()
+    wrong = library().kln_use_sharing(encoded)
+    if wrong is not None:
+        raise ValueError(f"name: {wrong.decode()}. Received: {name!r}.")
+
+
 def release_scratch() -> None:
     """Frees the memory that is kept between calls."""
     library().kln_release_scratch()
@@ -184,6 +200,10 @@ def _declare(loaded: Any) -> None:
         "kln_use_instruction_set": (text, [text]),
         "kln_residual_bytes": (size, [problem]),
         "kln_useful_threads": (size, [problem]),
+        "kln_sharing": (text, [problem]),
+        "kln_use_sharing": (text, [text]),
+        "kln_core_cache_bytes": (size, []),
+        "kln_cpuid_runs": (size, []),
         "kln_forward": (text, [problem, ctypes.POINTER(Forward)]),
         "kln_backward": (text, [problem, ctypes.POINTER(Backward)]),
         "kln_product": (

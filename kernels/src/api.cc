@@ -4,14 +4,13 @@
 #include "cpu.h"
 #include "keras_ln_kernels.h"
 #include "scratch.h"
+#include "sharing.h"
 #include "slots.h"
+#include "team.h"
 
 namespace {
 
 using kln::kGates, kln::Slot;
-
-// Multiplications that a thread must have to do.
-constexpr double kLeastWork = 1 << 20;
 
 // Sizes are refused where one of two products exceeds this,
 //   a = 64 (B + 64) (T + 64) (D + 64) (U + 64)   and   r = 64 (U + 64)^2.
@@ -25,8 +24,9 @@ constexpr double kLeastWork = 1 << 20;
 //    its transpose 32 D P + 32 P (D + 15) <= a / 16;
 //  - tasks of forward have less than 2 B rows in all and work on at most T
 //    steps: 16 B (T D + 4 T P + 9 P) + 7 * 256 B <= a / 16;
-//  - backward has at most 16 tasks and 512 rows: less than 2^16 (3 D + 7 P +
-//    256) <= a / 16, as a > 2^24 (D + 64) and a > 2^24 (U + 64).
+//    by columns, 257 at most, 16 P in each besides <= a / 16;
+//  - backward has at most 257 tasks and 512 rows: less than 2^21 (D + P + 64)
+//    <= a / 4, as a > 2^24 (D + 64) and a > 2^24 (U + 64).
 // Rows, steps and threads are shared out without a product (share_of).
 constexpr double kMost = 4e18;
 
@@ -89,8 +89,8 @@ const char* check_residuals(const KlnProblem& p, const void* residuals,
                             int64_t bytes) {
   if (reinterpret_cast<uintptr_t>(residuals) % KLN_RESIDUAL_ALIGNMENT)
     return "residuals: not aligned to 16 bytes";
-  if (bytes != kln::kernels()->residual_bytes(p))
-    return "residual_bytes: not those of this problem";
+  if (bytes < kln::kernels()->residual_bytes(p))
+    return "residuals: too small";
   return nullptr;
 }
 
@@ -155,6 +155,16 @@ class Arrays {
 constexpr const char* kOverlap =
     "an array that is written to overlaps another one";
 
+// Runs a pass by rows or by columns.
+template <class Arguments>
+const char* shared_out(KlnProblem p, const Arguments& arguments,
+                       const char* (*pass)(const KlnProblem&, const Arguments&,
+                                           const kln::Team&)) {
+  p.threads = kln::useful_threads(p);
+  const kln::Team team(kln::team_size(p, p.threads), kln::is_sharing_chosen());
+  return pass(p, arguments, team);
+}
+
 }  // namespace
 
 extern "C" {
@@ -177,13 +187,19 @@ int64_t kln_residual_bytes(const KlnProblem* p) {
 }
 
 int64_t kln_useful_threads(const KlnProblem* p) {
-  if (check(p)) return 1;
-  const double steps = double(p->batch) * double(p->steps);
-  const double work = steps * double(kGates[p->cell]) * double(p->units) *
-                      double(p->features + p->units) / kLeastWork;
-  if (work < 1) return 1;
-  return work < double(p->threads) ? int64_t(work) : p->threads;
+  return check(p) ? 1 : kln::useful_threads(*p);
 }
+
+const char* kln_sharing(const KlnProblem* p) {
+  if (check(p)) return nullptr;
+  return kln::team_size(*p, kln::useful_threads(*p)) > 1 ? "columns" : "rows";
+}
+
+const char* kln_use_sharing(const char* name) { return kln::use_sharing(name); }
+
+int64_t kln_core_cache_bytes(void) { return kln::core_cache_bytes(); }
+
+int64_t kln_cpuid_runs(void) { return kln::cpuid_runs(); }
 
 const char* kln_forward(const KlnProblem* p, const KlnForward* f) {
   if (const char* wrong = check(p)) return wrong;
@@ -196,7 +212,7 @@ const char* kln_forward(const KlnProblem* p, const KlnForward* f) {
   const Arrays read(*p, kln::kArguments, p);
   if (Arrays(*p, kln::kResults, f, f->residual_bytes).overlap(read))
     return kOverlap;
-  return kln::kernels()->forward(*p, *f);
+  return shared_out(*p, *f, kln::kernels()->forward);
 }
 
 const char* kln_backward(const KlnProblem* p, const KlnBackward* b) {
@@ -208,7 +224,7 @@ const char* kln_backward(const KlnProblem* p, const KlnBackward* b) {
   Arrays read(*p, kln::kArguments, p);
   read.add(*p, kln::kCotangents, b, b->residual_bytes);
   if (Arrays(*p, kln::kGradients, b).overlap(read)) return kOverlap;
-  return kln::kernels()->backward(*p, *b);
+  return shared_out(*p, *b, kln::kernels()->backward);
 }
 
 const char* kln_product(int32_t dtype, int64_t rows, int64_t depth,

@@ -1,7 +1,8 @@
 // The gradients of a cell over a sequence.
 //
 // Some steps at a time, from the last to the first: tasks take the rows, of
-// which they own some, back through these steps; then they share out the
+// which they own some, back through these steps; by columns they share out the
+// products of a step too, and meet before and after. Then they share out the
 // columns of the products that give the gradients of kernels and inputs. The
 // gradients of the products, n times as wide as a state, are so only kept for
 // as many rows as a block of a product is deep. What is summed over rows is
@@ -12,6 +13,7 @@
 #pragma once
 
 #include "forward.h"
+#include "state_gradients.h"
 
 namespace kln {
 namespace {
@@ -24,14 +26,17 @@ constexpr long kRowBlocks = 16;
 template <class T, class Cell>
 class Backward {
  public:
-  Backward(const KlnProblem& p, const KlnBackward& to, Carver& carver)
+  Backward(const KlnProblem& p, const KlnBackward& to, const Team& team,
+           Carver& carver)
       : p_(p),
         to_(to),
+        team_(team),
         plan_(plan_of(p)),
         gates_(gates_row<T>(p)),
         stride_(padded<T>(p.units)),
         zoneout_(p),
         cell_(p, carver),
+        states_(p, to),
         kept_(residuals_at<T>(p, to.residuals)),
         kernel_(carver, plan_.summed || plan_.keeps_from_x ? 0 : p.features,
                 gates_.size()),
@@ -39,15 +44,15 @@ class Backward {
         recurrent_t_(carver, gates_.size(), stride_) {
     most_rows_ = least(p.batch, kChunkRows);
     blocks_ = least(most_rows_, kRowBlocks);
-    tasks_ = least(p.threads, blocks_);
+    tasks_ = team.size() > 1 ? team.size() : least(p.threads, blocks_);
     chunk_ = most(1, least(p.steps, kChunkRows / most_rows_));
     const long rows = chunk_ * most_rows_;
     x_ = carver.take<T>(rows * p.features);
     d_from_h_ = carver.take<T>(rows * gates_.size());
     d_from_x_ = plan_.summed ? d_from_h_ : carver.take<T>(rows * gates_.size());
+    from_x_ = carver.take<T>(kernel_.depth > 0 ? rows * gates_.size() : 0);
     shown_ = carver.take<T>(p.recurrent_mask ? rows * stride_ : 0);
-    dh_ = carver.take<T>(most_rows_ * stride_);
-    dc_ = carver.take<T>(plan_.has_c ? most_rows_ * stride_ : 0);
+    states_.take(most_rows_, carver);
     sums_ = carver.take<T>(blocks_ * Cell::kSums * stride_);
     Carver counter(nullptr);
     Workspace(*this, counter);
@@ -56,20 +61,21 @@ class Backward {
   }
 
   void run() const {
-    parallel(p_, tasks_, [&](long task) { prepare(task); });
+    parallel(p_, team_, tasks_, [&](long task) { prepare(task); });
     // Of a large batch, some rows after the other.
     const long parts = quotient_up(p_.batch, most_rows_);
     for (long part = 0; part < parts; ++part) {
       const Share rows = share_of(p_.batch, part, parts);
-      start(rows);
+      states_.start(rows);
       for (long end = p_.steps; end > 0; end -= chunk_) {
         const Share visits = {most(0, end - chunk_), end};
-        parallel(p_, tasks_, [&](long task) { run_steps(rows, visits, task); });
+        parallel(p_, team_, tasks_,
+                 [&](long task) { run_steps(rows, visits, task); });
         const bool first = part == 0 && end == p_.steps;
-        parallel(p_, tasks_,
+        parallel(p_, team_, tasks_,
                  [&](long task) { run_products(rows, visits, task, !first); });
       }
-      finish(rows);
+      states_.finish(rows);
     }
     for (long b = 1; b < blocks_; ++b)
       for (long i = 0; i < Cell::kSums * stride_; ++i)
@@ -80,19 +86,12 @@ class Backward {
  private:
   // What a task needs for itself.
   struct Workspace {
-    T *from_x, *d_shown, *row, *d_x;
+    T *row, *d_x;
     T* past;  // what zoneout takes by the step, of a row's h and c
     OuterScratch<T> outer;
 
     Workspace(const Backward& b, Carver& carver)
         : outer(carver, most(b.p_.features, b.stride_)) {
-      // A task has whole blocks of rows.
-      const long rows =
-          least(b.most_rows_, quotient_up(b.blocks_, b.tasks_) *
-                                  quotient_up(b.most_rows_, b.blocks_));
-      const bool projects = b.kernel_.depth > 0;
-      from_x = carver.take<T>(projects ? b.chunk_ * rows * b.gates_.size() : 0);
-      d_shown = carver.take<T>(b.p_.recurrent_mask ? rows * b.stride_ : 0);
       row = carver.take<T>(Cell::kTemporary * b.stride_);
       past = carver.take<T>(b.zoneout_.asked() ? 2 * b.stride_ : 0);
       const long share = quotient_up(b.chunk_ * b.most_rows_, b.tasks_);
@@ -106,28 +105,32 @@ class Backward {
   }
 
   void prepare(long task) const {
-    if (kernel_.depth > 0)
-      pack(kernel_, array<T>(p_.kernel), gates_,
-           share_of(kernel_.panels(), task, tasks_));
+    const Member me(team_, task, tasks_);
+    const Packed<T> w = me.of(kernel_), r = me.of(recurrent_t_);
+    if (w.depth > 0) pack(w, array<T>(p_.kernel), gates_, me.panels_of(w));
+    // All of its columns at once, which are multiplied with rows that differ.
     if (to_.d_x)
       pack_transposed(kernel_t_, array<T>(p_.kernel), p_.features, gates_,
                       share_of(kernel_t_.panels(), task, tasks_));
-    pack_transposed(recurrent_t_, array<T>(p_.recurrent_kernel), p_.units,
-                    gates_, share_of(recurrent_t_.panels(), task, tasks_));
+    pack_transposed(r, array<T>(p_.recurrent_kernel), p_.units, gates_,
+                    me.panels_of(r));
     if (task == 0) fill(sums_, T(0), blocks_ * Cell::kSums * stride_);
   }
 
   // The steps `visits`, backwards, of the task's part of `batch`.
   void run_steps(Share batch, Share visits, long task) const {
+    const Member me(team_, task, tasks_);
     const long all = batch.size(), blocks = least(blocks_, all);
     const Share mine = share_of(blocks, task, tasks_);
     // In rows of the batch's part.
     const Share rows = {share_of(all, mine.first, blocks).first,
                         share_of(all, mine.end, blocks).first};
-    if (rows.size() == 0) return;
+    if (me.alone() && rows.size() == 0) return;
+    // Those whose products it shares out: the rows of all members.
+    const Share common = me.alone() ? rows : Share{0, all};
     const Workspace space = workspace(task);
     gather(batch, visits, rows);
-    const Rows<const T> from_x = projected(batch, visits, rows, space);
+    const Rows<const T> from_x = projected(batch, visits, common, me);
     const long width = gates_.size();
     for (long k = visits.end - 1; k >= visits.first; --k) {
       const long here = (k - visits.first) * all;  // of the chunk's rows
@@ -135,12 +138,14 @@ class Backward {
         const Share block = share_of(all, b, blocks);
         for (long i = block.first; i < block.end; ++i)
           step(batch.first + i, k,
-               from_x.data + (k - visits.first) * from_x.group +
-                   (i - rows.first) * width,
-               i, here + i, sums_ + b * Cell::kSums * stride_, space);
+               from_x.data + (k - visits.first) * from_x.group + i * width, i,
+               here + i, sums_ + b * Cell::kSums * stride_, space);
       }
-      multiply(batch, rows, d_from_h_ + (here + rows.first) * width, space);
-      if (p_.starts) restart(batch, rows, k);
+      me.meet();
+      multiply(common, d_from_h_ + (here + common.first) * width, me);
+      me.meet();
+      if (p_.recurrent_mask) states_.add_shown(batch.first, rows);
+      if (p_.starts) states_.restart(batch.first, rows, k);
     }
   }
 
@@ -158,25 +163,27 @@ class Backward {
       }
   }
 
-  // x W of the task's rows: kept, or formed again.
-  Rows<const T> projected(Share batch, Share visits, Share rows,
-                          const Workspace& space) const {
-    const long width = gates_.size(), n = p_.features;
+  // x W of the part's rows: kept, or formed again for the rows `common`.
+  Rows<const T> projected(Share batch, Share visits, Share common,
+                          const Member& me) const {
+    const long all = batch.size(), width = gates_.size(), n = p_.features;
     if (kernel_.depth == 0) {
-      const long first = visits.first * p_.batch + batch.first + rows.first;
+      const long first = visits.first * p_.batch + batch.first;
       return {kept_.from_x + first * width, width, p_.batch * width};
     }
-    const Rows<T> to{space.from_x, width, rows.size() * width};
-    product<T>(visits.size(), rows.size(),
-               {x_ + rows.first * n, n, batch.size() * n}, kernel_, to, false);
-    return {to.data, to.row, to.group};
+    me.meet();
+    product<T>(visits.size(), common.size(),
+               {x_ + common.first * n, n, all * n}, me.of(kernel_),
+               {from_x_ + common.first * width, width, all * width}, false);
+    me.meet();
+    return {from_x_, width, all * width};
   }
 
   // One row of visit k: row i of the batch's part, row `here` of the chunk.
   void step(long row, long k, const T* from_x, long i, long here, T* sums,
             const Workspace& space) const {
     const long width = gates_.size(), kept = k * p_.batch + row;
-    T *dh = dh_ + i * stride_, *dc = dc_ + i * stride_;
+    T *dh = states_.dh + i * stride_, *dc = states_.dc + i * stride_;
     T* d_from_h = d_from_h_ + here * width;
     T* d_from_x = d_from_x_ + here * width;
     if (to_.d_outputs) {
@@ -201,37 +208,13 @@ class Backward {
     if (zoneout_.c.asked) zoneout_.c.add(past_c, dc);
   }
 
-  // Adds to dh what flows through h R.
-  void multiply(Share batch, Share rows, const T* d_from_h,
-                const Workspace& space) const {
+  // Adds to dh what flows through h R; with dropout, to be added later.
+  void multiply(Share rows, const T* d_from_h, const Member& me) const {
     const long count = rows.size(), width = gates_.size();
-    T* dh = dh_ + rows.first * stride_;
     const bool masked = p_.recurrent_mask;
-    const Rows<const T> from{d_from_h, width, count * width};
-    const Rows<T> to{masked ? space.d_shown : dh, stride_, count * stride_};
-    product<T>(1, count, from, recurrent_t_, to, !masked);
-    if (!masked) return;
-    for (long i = 0; i < count; ++i) {
-      const T* factor = array<T>(p_.recurrent_mask) +
-                        (batch.first + rows.first + i) * p_.units;
-      for (long u = 0; u < p_.units; ++u)
-        dh[i * stride_ + u] += to.data[i * stride_ + u] * factor[u];
-    }
-  }
-
-  // Where rows start anew at visit k, no gradient goes on to earlier visits.
-  void restart(Share batch, Share rows, long k) const {
-    const auto move = [&](T* d, void* all, long row) {
-      T* to = array<T>(all) + (all ? row * p_.units : 0);
-      for (long u = 0; all && u < p_.units; ++u) to[u] += d[u];
-      fill(d, T(0), stride_);
-    };
-    for (long i = rows.first; i < rows.end; ++i) {
-      const long row = batch.first + i;
-      if (!starts(p_, row, k)) continue;
-      move(dh_ + i * stride_, to_.d_reset_h, row);
-      if (plan_.has_c) move(dc_ + i * stride_, to_.d_reset_c, row);
-    }
+    T* to = (masked ? states_.d_shown : states_.dh) + rows.first * stride_;
+    product<T>(1, count, {d_from_h, width, count * width}, me.of(recurrent_t_),
+               {to, stride_, count * stride_}, !masked);
   }
 
   // The gradients of kernels and inputs, the task's part of them.
@@ -274,49 +257,25 @@ class Backward {
     }
   }
 
-  void start(Share batch) const {
-    const auto from = [&](const void* all, long i) {
-      return all ? array<T>(all) + (batch.first + i) * p_.units : nullptr;
-    };
-    const Row<T> unit(1, p_.units);
-    for (long i = 0; i < batch.size(); ++i) {
-      pad(dh_ + i * stride_, from(to_.d_final_h, i), unit);
-      if (plan_.has_c) pad(dc_ + i * stride_, from(to_.d_final_c, i), unit);
-    }
-    void* const resets[] = {to_.d_reset_h, to_.d_reset_c};
-    for (void* all : resets)
-      if (all)
-        fill(array<T>(all) + batch.first * p_.units, T(0),
-             batch.size() * p_.units);
-  }
-
-  void finish(Share batch) const {
-    const auto put = [&](void* all, const T* d) {
-      for (long i = 0; all && i < batch.size(); ++i)
-        copy(array<T>(all) + (batch.first + i) * p_.units, d + i * stride_,
-             p_.units);
-    };
-    put(to_.d_initial_h, dh_);
-    if (plan_.has_c) put(to_.d_initial_c, dc_);
-  }
-
   const KlnProblem& p_;
   const KlnBackward& to_;
+  const Team& team_;
   const Plan plan_;
   const Row<T> gates_;
   const long stride_;  // P
   const Zoneouts<T> zoneout_;
   const Cell cell_;
+  StateGradients<T> states_;  // of a part's rows
   const Residuals<T> kept_;
   // W (empty where x W was kept), and W and R transposed.
   const Packed<T> kernel_, kernel_t_, recurrent_t_;
   // The batch is taken in parts of at most `most_rows_` rows, which have
   // `blocks_` blocks, shared out among the tasks; `chunk_` steps at a time.
   long most_rows_, blocks_, tasks_, chunk_;
-  // Of a chunk (chunk, rows, .): the inputs, the gradients of x W and h R
-  // (nP), and h as the product saw it, where a dropout mask changed it.
-  T *x_, *d_from_x_, *d_from_h_, *shown_;
-  T *dh_, *dc_;  // of the states (rows, P)
+  // Of a chunk (chunk, rows, .): the inputs, x W where it is formed again, the
+  // gradients of x W and h R (nP), and h as the product saw it, where a dropout
+  // mask changed it.
+  T *x_, *from_x_, *d_from_x_, *d_from_h_, *shown_;
   T* sums_;      // (blocks, kSums P)
   long workspace_bytes_;
   char* workspaces_;

@@ -3,6 +3,10 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
+#if defined(__APPLE__)
+#include <sys/sysctl.h>
+#endif
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,17 +20,22 @@ struct Choice {
   bool (*runs_here)();
 };
 
+// It traps in a virtual machine, which takes ten microseconds and more: what is
+// asked is asked once, when the library is loaded.
+long runs = 0;
+
 #if defined(__x86_64__)
 // What CPUID says, and which registers the operating system saves. Not every
 // compiler's library has __builtin_cpu_supports in working order.
 class Cpu {
  public:
   Cpu() {
-    unsigned a, d;
-    if (!__get_cpuid(1, &a, &unused_, &basic_, &d)) basic_ = 0;
-    if (!__get_cpuid_count(7, 0, &a, &extended_, &unused_, &d)) extended_ = 0;
+    const unsigned last = leaf(0).a;
+    if (last >= 1) basic_ = leaf(1).c;
+    if (last >= 7) extended_ = leaf(7).b;
+    unsigned high;
     if (basic_ >> 27 & 1)  // OSXSAVE: there is XGETBV
-      asm volatile("xgetbv" : "=a"(saved_), "=d"(d) : "c"(0));
+      asm volatile("xgetbv" : "=a"(saved_), "=d"(high) : "c"(0));
   }
 
   // Of exactly what the sources are compiled for.
@@ -40,6 +49,17 @@ class Cpu {
   }
 
  private:
+  struct Leaf {
+    unsigned a, b, c, d;
+  };
+
+  static Leaf leaf(unsigned number) {
+    ++runs;
+    Leaf found;
+    __cpuid_count(number, 0, found.a, found.b, found.c, found.d);
+    return found;
+  }
+
   static constexpr unsigned kAvxRegisters = 0x06, kAvx512Registers = 0xe6;
 
   bool saves(unsigned registers) const {
@@ -53,11 +73,13 @@ class Cpu {
     return true;
   }
 
-  unsigned basic_ = 0, extended_ = 0, saved_ = 0, unused_;
+  unsigned basic_ = 0, extended_ = 0, saved_ = 0;
 };
 
-bool has_avx512() { return Cpu().has_avx512(); }
-bool has_avx2() { return Cpu().has_avx2(); }
+const Cpu cpu;
+
+bool has_avx512() { return cpu.has_avx512(); }
+bool has_avx2() { return cpu.has_avx2(); }
 const Choice kChoices[] = {{&avx512_kernels, has_avx512},
                            {&avx2_kernels, has_avx2}};
 constexpr const char* kNeeded =
@@ -67,6 +89,33 @@ bool always() { return true; }
 const Choice kChoices[] = {{&neon_kernels, always}};
 constexpr const char* kNeeded = nullptr;
 #endif
+
+// What the system says of the caches, or 1 MB.
+long read_core_cache() {
+  long bytes = 0;
+#if defined(__APPLE__)
+  size_t size = sizeof bytes;
+  if (sysctlbyname("hw.l2cachesize", &bytes, &size, nullptr, 0)) bytes = 0;
+#else
+  char path[64];
+  const auto read = [&](int index, const char* name, long* number) {
+    snprintf(path, sizeof path,
+             "/sys/devices/system/cpu/cpu0/cache/index%d/%s", index, name);
+    FILE* file = fopen(path, "r");
+    char unit = 0;
+    const bool found = file && fscanf(file, "%ld%c", number, &unit) > 0;
+    if (file) fclose(file);
+    if (found && unit == 'K') *number <<= 10;
+    return found;
+  };
+  long level = 0;
+  for (int index = 0; read(index, "level", &level); ++index)
+    if (level == 2) read(index, "size", &bytes);
+#endif
+  return bytes > 0 ? bytes : 1 << 20;
+}
+
+const long core_cache = read_core_cache();
 
 std::atomic<const Kernels*> chosen{nullptr};
 
@@ -86,6 +135,10 @@ const Kernels* initial() {
 }
 
 }  // namespace
+
+long core_cache_bytes() { return core_cache; }
+
+long cpuid_runs() { return runs; }
 
 const Kernels* kernels() {
   const Kernels* kernels = chosen.load();

@@ -1,4 +1,4 @@
-// The choice of the instruction set.
+// What is known of the CPU, and the choice of the instruction set.
 #pragma once
 
 #include "kernels.h"
@@ -14,5 +14,11 @@ const char* unsupported_reason();
 // Makes calls take the set of that name; nullptr for the best there is.
 // Returns nullptr, or why it cannot be had.
 const char* use_kernels(const char* name);
+
+// Bytes of the cache that a core has for itself, that of the second level.
+long core_cache_bytes();
+
+// How often this library has run CPUID.
+long cpuid_runs();
 
 }  // namespace kln

@@ -1,7 +1,9 @@
 // A cell over a sequence.
 //
-// Rows are independent of each other: every task takes some of them through
-// all steps, and nobody waits. The products x W of some steps come first, in
+// Rows are independent of each other. By rows, every task takes some of them
+// through all steps, and nobody waits. By columns, all tasks work on the same
+// rows: each has some columns of the products and, between two meetings, some
+// of the rows of everything else. The products x W of some steps come first, in
 // one product, then the steps.
 //
 // Letters: B batch, T steps, D features, U units, P padded units, n gates.
@@ -59,9 +61,11 @@ void gather_h(const KlnProblem& p, long row, const T* h, T* to) {
 template <class T, class Cell>
 class Forward {
  public:
-  Forward(const KlnProblem& p, const KlnForward& out, Carver& carver)
+  Forward(const KlnProblem& p, const KlnForward& out, const Team& team,
+          Carver& carver)
       : p_(p),
         out_(out),
+        team_(team),
         plan_(plan_of(p)),
         keeps_(out.residuals),
         gates_(gates_row<T>(p)),
@@ -71,32 +75,36 @@ class Forward {
         kept_(residuals_at<T>(p, out.residuals)),
         kernel_(carver, p.features, gates_.size()),
         recurrent_(carver, p.units, gates_.size()) {
-    tasks_ = least(p.threads, p.batch);
-    const long wanted = quotient_up(p.batch, kMostRows);
-    groups_ = least(quotient_up(wanted, tasks_) * tasks_, p.batch);
+    const long members = team.size();
+    tasks_ = members > 1 ? members : least(p.threads, p.batch);
+    groups_ = quotient_up(p.batch, kMostRows);
+    if (members == 1)
+      groups_ = least(quotient_up(groups_, tasks_) * tasks_, p.batch);
     most_rows_ = quotient_up(p.batch, groups_);
-    const long rows = keeps_ ? kRowsToKeep : kRowsToUse;
+    const long rows = members * (keeps_ ? kRowsToKeep : kRowsToUse);
     chunk_ = most(1, least(p.steps, rows / most_rows_));
     Carver counter(nullptr);
     Workspace(*this, counter);
     workspace_bytes_ = counter.bytes();
-    workspaces_ = carver.take<char>(tasks_ * workspace_bytes_);
+    workspaces_ = carver.take<char>(tasks_ / members * workspace_bytes_);
   }
 
   void run() const {
-    parallel(p_, tasks_, [&](long task) {
-      pack(kernel_, array<T>(p_.kernel), gates_,
-           share_of(kernel_.panels(), task, tasks_));
-      pack(recurrent_, array<T>(p_.recurrent_kernel), gates_,
-           share_of(recurrent_.panels(), task, tasks_));
+    parallel(p_, team_, tasks_, [&](long task) {
+      const Member me(team_, task, tasks_);
+      const Packed<T> w = me.of(kernel_), r = me.of(recurrent_);
+      pack(w, array<T>(p_.kernel), gates_, me.panels_of(w));
+      pack(r, array<T>(p_.recurrent_kernel), gates_, me.panels_of(r));
     });
     if (keeps_) *kept_.header = header_of(p_);
-    parallel(p_, tasks_, [&](long task) {
-      Carver carver(workspaces_ + task * workspace_bytes_);
+    parallel(p_, team_, tasks_, [&](long task) {
+      const Member me(team_, task, tasks_);
+      Carver carver(workspaces_ + (me.alone() ? task * workspace_bytes_ : 0));
       const Workspace space(*this, carver);
-      const Share groups = share_of(groups_, task, tasks_);
+      const Share groups =
+          me.alone() ? share_of(groups_, task, tasks_) : Share{0, groups_};
       for (long g = groups.first; g < groups.end; ++g)
-        run_rows(share_of(p_.batch, g, groups_), space);
+        run_rows(share_of(p_.batch, g, groups_), space, me);
     });
   }
 
@@ -104,7 +112,7 @@ class Forward {
   // What a task needs for its rows, besides what is kept.
   struct Workspace {
     T *x, *from_x, *from_h, *h, *c, *shown;
-    T* before;  // h and c of a row, which the step may write over
+    T* before;  // h and c of a row of a member, which the step may write over
 
     Workspace(const Forward& f, Carver& carver) {
       const long rows = f.most_rows_, products = rows * f.gates_.size();
@@ -118,7 +126,8 @@ class Forward {
       h = take(!f.keeps_, states);
       c = take(!f.keeps_, states);
       shown = take(f.p_.recurrent_mask, states);
-      before = take(f.zoneout_.asked() && !f.keeps_, 2 * f.stride_);
+      before = take(f.zoneout_.asked() && !f.keeps_,
+                    f.team_.size() * 2 * f.stride_);
     }
   };
 
@@ -126,68 +135,73 @@ class Forward {
     return keeps_ && (plan_.keeps_from_x || plan_.summed);
   }
 
-  // All steps of the rows `which`.
-  void run_rows(Share which, const Workspace& space) const {
+  // All steps of the rows `which`, of which `mine` are the member's.
+  void run_rows(Share which, const Workspace& space, const Member& me) const {
     const long rows = which.size(), batch = p_.batch;
     const long width = gates_.size();
+    const Share mine = me.of(rows);
+    T* before = space.before + me.index() * 2 * stride_;
     T* h = keeps_ ? kept_.h + which.first * stride_ : space.h;
     T* c = keeps_ ? kept_.c + which.first * stride_ : space.c;
-    start(h, p_.initial_h, which);
-    if (plan_.has_c) start(c, p_.initial_c, which);
+    start(h, p_.initial_h, which.first, mine);
+    if (plan_.has_c) start(c, p_.initial_c, which.first, mine);
 
     for (long k0 = 0; k0 < p_.steps; k0 += chunk_) {
       const long steps = least(chunk_, p_.steps - k0);
-      const Rows<T> from_x = project(which, k0, steps, space);
+      const Rows<T> from_x = project(which, k0, steps, space, me);
       for (long k = k0; k < k0 + steps; ++k) {
         T* x = from_x.data + (k - k0) * from_x.group;
         T* z = x;
         if (!plan_.summed)
           z = keeps_ ? kept_.from_h + (k * batch + which.first) * width
                      : space.from_h;
-        if (p_.starts) restart(h, c, which, k);
-        multiply(h, z, which, space.shown);
+        if (p_.starts) restart(h, c, which.first, mine, k);
+        const T* shown = shown_at(h, which.first, mine, space.shown);
+        me.meet();
+        product<T>(1, rows, {shown, stride_, rows * stride_},
+                   me.of(recurrent_), {z, width, rows * width}, plan_.summed);
+        me.meet();
         T* new_h = keeps_ ? h + batch * stride_ : h;
         T* new_c = keeps_ ? c + batch * stride_ : c;
-        for (long i = 0; i < rows; ++i) {
+        for (long i = mine.first; i < mine.end; ++i) {
           step(which.first + i, k, x + i * width, z + i * width,
                h + i * stride_, c + i * stride_, new_h + i * stride_,
-               new_c + i * stride_, space.before);
+               new_c + i * stride_, before);
         }
         h = new_h;
         c = new_c;
       }
     }
-    finish(h, out_.final_h, which);
-    if (plan_.has_c) finish(c, out_.final_c, which);
+    finish(h, out_.final_h, which.first, mine);
+    if (plan_.has_c) finish(c, out_.final_c, which.first, mine);
+    // The next rows are other members'.
+    me.meet();
   }
 
   // x W of some steps.
   Rows<T> project(Share which, long k0, long steps,
-                  const Workspace& space) const {
+                  const Workspace& space, const Member& me) const {
     const long rows = which.size(), n = p_.features, width = gates_.size();
-    for (long s = 0; s < steps; ++s)
-      for (long i = 0; i < rows; ++i)
-        gather_x(p_, which.first + i, k0 + s, space.x + (s * rows + i) * n);
+    const Share mine = me.of(steps * rows);
+    for (long i = mine.first; i < mine.end; ++i)
+      gather_x(p_, which.first + i % rows, k0 + i / rows, space.x + i * n);
     Rows<T> to{space.from_x, width, rows * width};
     if (keeps_from_x()) {
       T* all = plan_.summed ? kept_.from_h : kept_.from_x;
       to = {all + (k0 * p_.batch + which.first) * width, width,
             p_.batch * width};
     }
-    product<T>(steps, rows, {space.x, n, rows * n}, kernel_, to, false);
+    me.meet();
+    product<T>(steps, rows, {space.x, n, rows * n}, me.of(kernel_), to, false);
     return to;
   }
 
-  // h R, or added to what is there.
-  void multiply(const T* h, T* to, Share which, T* shown) const {
-    const long rows = which.size(), width = gates_.size();
-    if (p_.recurrent_mask) {
-      for (long i = 0; i < rows; ++i)
-        gather_h(p_, which.first + i, h + i * stride_, shown + i * stride_);
-      h = shown;
-    }
-    product<T>(1, rows, {h, stride_, rows * stride_}, recurrent_,
-               {to, width, rows * width}, plan_.summed);
+  // h as the product sees it: of the rows `mine` from `first` on.
+  const T* shown_at(const T* h, long first, Share mine, T* shown) const {
+    if (!p_.recurrent_mask) return h;
+    for (long i = mine.first; i < mine.end; ++i)
+      gather_h(p_, first + i, h + i * stride_, shown + i * stride_);
+    return shown;
   }
 
   // One row of a step. At a step left out the states stay.
@@ -216,15 +230,15 @@ class Forward {
          p_.units);
   }
 
-  void start(T* state, const void* initial, Share which) const {
-    for (long i = 0; i < which.size(); ++i)
-      set(state + i * stride_, initial, which.first + i);
+  void start(T* state, const void* initial, long first, Share mine) const {
+    for (long i = mine.first; i < mine.end; ++i)
+      set(state + i * stride_, initial, first + i);
   }
 
   // The states of the rows that start anew at visit k.
-  void restart(T* h, T* c, Share which, long k) const {
-    for (long i = 0; i < which.size(); ++i) {
-      const long row = which.first + i;
+  void restart(T* h, T* c, long first, Share mine, long k) const {
+    for (long i = mine.first; i < mine.end; ++i) {
+      const long row = first + i;
       if (!starts(p_, row, k)) continue;
       set(h + i * stride_, p_.reset_h, row);
       if (plan_.has_c) set(c + i * stride_, p_.reset_c, row);
@@ -237,14 +251,15 @@ class Forward {
         Row<T>(1, p_.units));
   }
 
-  void finish(const T* state, void* to, Share which) const {
-    for (long i = 0; i < which.size(); ++i)
-      copy(array<T>(to) + (which.first + i) * p_.units, state + i * stride_,
+  void finish(const T* state, void* to, long first, Share mine) const {
+    for (long i = mine.first; i < mine.end; ++i)
+      copy(array<T>(to) + (first + i) * p_.units, state + i * stride_,
            p_.units);
   }
 
   const KlnProblem& p_;
   const KlnForward& out_;
+  const Team& team_;
   const Plan plan_;
   const bool keeps_;  // what backward needs
   const Row<T> gates_;
@@ -253,8 +268,8 @@ class Forward {
   const Cell cell_;
   const Residuals<T> kept_;
   const Packed<T> kernel_, recurrent_;
-  // Rows go through the steps in groups of at most `most_rows_`, shared out
-  // among the tasks; x W is formed for `chunk_` steps at a time.
+  // Rows go through the steps in groups of at most `most_rows_`, by rows shared
+  // out among the tasks; x W is formed for `chunk_` steps at a time.
   long tasks_, groups_, most_rows_, chunk_;
   long workspace_bytes_;
   char* workspaces_;

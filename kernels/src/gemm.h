@@ -96,9 +96,20 @@ template <class T>
 struct Packed {
   long depth, columns;  // columns padded
   T* data;
+  long first = 0;  // column of the matrix, where this is a part of it
 
   Packed(Carver& carver, long depth, long columns)
       : depth(depth), columns(columns), data(carver.take<T>(depth * columns)) {}
+
+  // Some columns, packed by themselves: one of `count` equal parts.
+  Packed part(long index, long count) const {
+    const Share lines = share_of(columns / kLine<T>, index, count);
+    Packed part = *this;
+    part.first = lines.first * kLine<T>;
+    part.columns = lines.size() * kLine<T>;
+    part.data = data + depth * part.first;
+    return part;
+  }
 
   long panels() const { return quotient_up(columns, kPanel<T>); }
   long width(long panel) const {
@@ -115,14 +126,21 @@ template <class T>
 void pack(const Packed<T>& to, const T* b, const Row<T>& row, Share which) {
   for (long k0 = 0; k0 < to.depth; k0 += kDepth)
     for (long p = which.first; p < which.end; ++p) {
-      T* out = to.panel(k0, p);
-      for (long k = k0; k < k0 + to.block_depth(k0); ++k)
-        for (long j = 0; j < to.width(p); j += kLine<T>, out += kLine<T>) {
-          const Line line = line_at(row, p * kPanel<T> + j);
-          const T* from = b + k * row.dense() + line.offset;
-          for (long i = 0; i < kLine<T>; ++i)
-            out[i] = i < line.count ? from[i] : T(0);
+      const long width = to.width(p);
+      for (long j = 0; j < width; j += kLine<T>) {
+        const Line line = line_at(row, to.first + p * kPanel<T> + j);
+        const T* from = b + k0 * row.dense() + line.offset;
+        T* out = to.panel(k0, p) + j;
+        for (long k = 0; k < to.block_depth(k0); ++k) {
+          if (line.count == kLine<T>)
+            copy(out, from, kLine<T>);
+          else
+            for (long i = 0; i < kLine<T>; ++i)
+              out[i] = i < line.count ? from[i] : T(0);
+          from += row.dense();
+          out += width;
         }
+      }
     }
 }
 
@@ -138,7 +156,7 @@ void pack_transposed(const Packed<T>& to, const T* b, long rows,
         T* out = to.panel(k0, p) + (k - k0) * width;
         const Line line = line_at(row, k);
         for (long j = 0; j < width; ++j) {
-          const long n = p * kPanel<T> + j;
+          const long n = to.first + p * kPanel<T> + j;
           const long count = n < rows ? line.count : 0;
           const T* from = b + n * row.dense() + line.offset;
           for (long i = 0; i < kLine<T>; ++i)
@@ -154,7 +172,8 @@ struct Rows {
   long row, group;
 };
 
-// c = or += a b, for `groups` groups of `rows` rows.
+// c = or += a b, for `groups` groups of `rows` rows: those columns of c that b
+// has.
 template <class T>
 void product(long groups, long rows, Rows<const T> a, const Packed<T>& b,
              Rows<T> c, bool add) {
@@ -169,7 +188,8 @@ void product(long groups, long rows, Rows<const T> a, const Packed<T>& b,
           tile_of<T>(count, b.width(p) / kLine<T>)(
               b.block_depth(k), a.data + g * a.group + first * a.row + k, a.row,
               1, b.panel(k, p),
-              c.data + g * c.group + first * c.row + p * kPanel<T>, c.row,
+              c.data + g * c.group + first * c.row + b.first + p * kPanel<T>,
+              c.row,
               add || k > 0);
         });
 }

@@ -19,7 +19,7 @@
 #define KLN_EXPORT __attribute__((visibility("default")))
 
 /* Changes with every change of a struct, a meaning or a function here. */
-#define KLN_ABI_VERSION 5
+#define KLN_ABI_VERSION 6
 
 #define KLN_RESIDUAL_ALIGNMENT 16 /* bytes, as malloc has it */
 
@@ -56,8 +56,8 @@ typedef struct KlnProblem {
    * a step, in [0, 1). 0 where there are choices instead. */
   double zoneout_share, cell_zoneout_share;
 
-  /* How many threads may work on it: those of the library's own pool, or of
-   * parallel_for where it is not NULL. No result depends on it. */
+  /* How many threads may work on it: those of the library's own pool, or, by
+   * rows, of parallel_for where it is not NULL. No result depends on it. */
   int64_t threads;
   KlnParallelFor parallel_for;
   void* parallel_context;
@@ -98,8 +98,8 @@ typedef struct KlnForward {
   void* final_h; /* (B, U) */
   void* final_c; /* LSTM: (B, U) */
 
-  /* Memory for what backward needs, of kln_residual_bytes(problem) bytes,
-   * aligned to KLN_RESIDUAL_ALIGNMENT; or NULL for inference. */
+  /* Memory for what backward needs, of kln_residual_bytes(problem) bytes or
+   * more, aligned to KLN_RESIDUAL_ALIGNMENT; or NULL for inference. */
   void* residuals;
   int64_t residual_bytes;
 } KlnForward;
@@ -145,9 +145,29 @@ KLN_EXPORT const char* kln_use_instruction_set(const char* name);
  * which weights there are, neither on threads nor on the instruction set. */
 KLN_EXPORT int64_t kln_residual_bytes(const KlnProblem* problem);
 
-/* As many of the problem's threads as have enough to do: to wake one takes some
- * ten microseconds. 1 where kln_forward would refuse the problem. */
+/* As many of the problem's threads as have enough to do, to wake one takes some
+ * ten microseconds: calls take no more. 1 where kln_forward would refuse the
+ * problem. */
 KLN_EXPORT int64_t kln_useful_threads(const KlnProblem* problem);
+
+/* How a call shares out the work: by "rows" of the batch, which threads take
+ * through all steps, or by "columns" of the products of a step, before and
+ * after which threads meet. A rule of sizes, threads and cores decides; where
+ * the library's pool cannot give as many threads, it is by rows. NULL where
+ * kln_forward would refuse the problem. */
+KLN_EXPORT const char* kln_sharing(const KlnProblem* problem);
+
+/* Makes calls share it out so from now on, among all threads that are asked
+ * for; NULL for the rule. The environment variable KERAS_LN_KERNELS_SHARING
+ * does the same at the start. For tests and measurements. */
+KLN_EXPORT const char* kln_use_sharing(const char* name);
+
+/* Bytes of the cache that the rule supposes a core to have for itself. */
+KLN_EXPORT int64_t kln_core_cache_bytes(void);
+
+/* How often the library has run CPUID, for a test: it traps in a virtual
+ * machine. */
+KLN_EXPORT int64_t kln_cpuid_runs(void);
 
 KLN_EXPORT const char* kln_forward(const KlnProblem* problem,
                                    const KlnForward* forward);

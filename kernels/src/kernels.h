@@ -5,12 +5,14 @@
 
 namespace kln {
 
+class Team;
+
 struct Kernels {
   const char* name;
   long (*residual_bytes)(const KlnProblem&);
   // Each returns nullptr, or what went wrong.
-  const char* (*forward)(const KlnProblem&, const KlnForward&);
-  const char* (*backward)(const KlnProblem&, const KlnBackward&);
+  const char* (*forward)(const KlnProblem&, const KlnForward&, const Team&);
+  const char* (*backward)(const KlnProblem&, const KlnBackward&, const Team&);
   const char* (*product)(int dtype, long rows, long depth, long columns,
                          const void* a, const void* b, void* c, long times);
 };

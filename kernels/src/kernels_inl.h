@@ -13,41 +13,47 @@ namespace {
 
 // Runs a pass in scratch memory of the size that it counts by itself.
 template <class Pass, class Arguments>
-const char* run_pass(const KlnProblem& p, const Arguments& arguments) {
+const char* run_pass(const KlnProblem& p, const Arguments& arguments,
+                     const Team& team) {
   Carver counter(nullptr);
-  Pass(p, arguments, counter);
+  Pass(p, arguments, team, counter);
   const Scratch scratch(counter.bytes());
   if (!scratch.memory) return KLN_OUT_OF_MEMORY;
   Carver carver(scratch.memory);
   const FlushDenormals flush;
-  Pass(p, arguments, carver).run();
+  Pass(p, arguments, team, carver).run();
   return nullptr;
 }
 
 template <template <class, class> class Pass, class T, class Arguments>
-const char* run_cell(const KlnProblem& p, const Arguments& arguments) {
-  if (p.cell == KLN_GRU) return run_pass<Pass<T, Gru<T>>>(p, arguments);
+const char* run_cell(const KlnProblem& p, const Arguments& arguments,
+                     const Team& team) {
+  if (p.cell == KLN_GRU) return run_pass<Pass<T, Gru<T>>>(p, arguments, team);
   if (p.cell == KLN_SIMPLE_RNN)
-    return run_pass<Pass<T, SimpleRnn<T>>>(p, arguments);
-  if (plan_of(p).summed) return run_pass<Pass<T, Lstm<T, true>>>(p, arguments);
-  return run_pass<Pass<T, Lstm<T, false>>>(p, arguments);
+    return run_pass<Pass<T, SimpleRnn<T>>>(p, arguments, team);
+  if (plan_of(p).summed)
+    return run_pass<Pass<T, Lstm<T, true>>>(p, arguments, team);
+  return run_pass<Pass<T, Lstm<T, false>>>(p, arguments, team);
 }
 
 template <template <class, class> class Pass, class Arguments>
-const char* run(const KlnProblem& p, const Arguments& arguments) {
-  if (p.dtype == KLN_FLOAT32) return run_cell<Pass, float>(p, arguments);
-  return run_cell<Pass, double>(p, arguments);
+const char* run(const KlnProblem& p, const Arguments& arguments,
+                const Team& team) {
+  if (p.dtype == KLN_FLOAT32) return run_cell<Pass, float>(p, arguments, team);
+  return run_cell<Pass, double>(p, arguments, team);
 }
 
-inline const char* forward(const KlnProblem& p, const KlnForward& f) {
-  return run<Forward>(p, f);
+inline const char* forward(const KlnProblem& p, const KlnForward& f,
+                           const Team& team) {
+  return run<Forward>(p, f, team);
 }
 
-inline const char* backward(const KlnProblem& p, const KlnBackward& b) {
+inline const char* backward(const KlnProblem& p, const KlnBackward& b,
+                            const Team& team) {
   const ResidualsHeader want = header_of(p);
   if (__builtin_memcmp(b.residuals, &want, sizeof want))
     return "the residuals were not left by a forward pass of this problem";
-  return run<Backward>(p, b);
+  return run<Backward>(p, b, team);
 }
 
 template <class T>

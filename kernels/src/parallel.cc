@@ -1,4 +1,4 @@
-#include "parallel.h"
+#include "team.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -49,6 +49,8 @@ class BlockSignals {
   sigset_t before_;
 };
 
+}  // namespace
+
 class Pool {
  public:
   // Pools live as long as the process.
@@ -70,10 +72,28 @@ class Pool {
     return pool;
   }
 
-  // Whether the tasks were run: not where another thread has the pool.
-  bool run(int64_t count, KlnTask task, void* context) {
+  // Whether the caller has the pool from now on, with as many threads of it as
+  // could be had: not where another caller has it.
+  bool take(int64_t wanted) {
     if (pthread_mutex_trylock(&callers_)) return false;
-    start_threads(count - 1);
+    start_threads(wanted);
+    return true;
+  }
+
+  void give_back() { pthread_mutex_unlock(&callers_); }
+
+  int64_t threads() const { return threads_; }
+
+  // Whether the next team is to be done without; asked once for each. Where
+  // members wait long, ever more teams are left out, until it is better.
+  bool rests() { return rest_ > 0 && rest_--; }
+  void judge(bool late) {
+    if (late) rest_ = next_rest_;
+    next_rest_ = late && next_rest_ < 256 ? 2 * next_rest_ : 8;
+  }
+
+  // For whoever has taken it.
+  void run(int64_t count, KlnTask task, void* context) {
     pthread_mutex_lock(&mutex_);
     // Threads enter while they hold the mutex. One that came too late for the
     // last round must have left before the next one is written down.
@@ -92,8 +112,6 @@ class Pool {
     pthread_mutex_unlock(&mutex_);
     take_tasks();
     wait_until_finished();
-    pthread_mutex_unlock(&callers_);
-    return true;
   }
 
  private:
@@ -155,7 +173,7 @@ class Pool {
   pthread_mutex_t callers_ = PTHREAD_MUTEX_INITIALIZER;
   pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
   pthread_cond_t work_ = PTHREAD_COND_INITIALIZER;
-  int64_t threads_ = 0;
+  int64_t threads_ = 0, rest_ = 0, next_rest_ = 8;
   KlnTask task_ = nullptr;
   void* context_ = nullptr;
   int64_t count_ = 0;
@@ -166,11 +184,85 @@ class Pool {
 std::atomic<Pool*> Pool::current_{nullptr};
 bool Pool::has_handler_ = false;
 
-}  // namespace
+// A barrier. Who comes early looks for a while, as all have as much to do, and
+// then sleeps: cores may be short.
+class Meeting {
+ public:
+  explicit Meeting(int64_t count) : count_(count) {}
+
+  void meet() {
+    // Nobody can begin the next round before this thread has come.
+    const uint32_t round = round_.load();
+    if (arrived_.fetch_add(1) + 1 == count_) {
+      arrived_.store(0);
+      round_.store(round + 1);
+      // Who counts as asleep either sees the new round or gets the signal.
+      if (asleep_.load() == 0) return;
+      pthread_mutex_lock(&mutex_);
+      pthread_cond_broadcast(&next_);
+      pthread_mutex_unlock(&mutex_);
+      return;
+    }
+    for (int i = 0; i < kLooks; ++i) {
+      if (round_.load(std::memory_order_acquire) != round) return;
+      pause_briefly();
+    }
+    pthread_mutex_lock(&mutex_);
+    ++naps_;
+    asleep_.fetch_add(1);
+    while (round_.load() == round) pthread_cond_wait(&next_, &mutex_);
+    asleep_.fetch_sub(1);
+    pthread_mutex_unlock(&mutex_);
+  }
+
+  // After all: whether somebody slept at every fourth meeting or more often.
+  bool was_late() const { return 4 * naps_ > round_.load(); }
+
+ private:
+  const int64_t count_;
+  int64_t naps_ = 0;
+  std::atomic<int64_t> arrived_{0}, asleep_{0};
+  std::atomic<uint32_t> round_{0};
+  pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
+  pthread_cond_t next_ = PTHREAD_COND_INITIALIZER;
+};
+
+Team::Team(int64_t wanted, bool forced) {
+  if (wanted < 2) return;
+  Pool* pool = Pool::get();
+  if (!pool || !pool->take(wanted - 1)) return;
+  void* memory = malloc(sizeof(Meeting));
+  if (!memory || pool->threads() < wanted - 1 || (!forced && pool->rests())) {
+    free(memory);
+    pool->give_back();
+    return;
+  }
+  pool_ = pool;
+  size_ = wanted;
+  meeting_ = new (memory) Meeting(wanted);
+}
+
+Team::~Team() {
+  if (!pool_) return;
+  pool_->judge(meeting_->was_late());
+  free(meeting_);
+  pool_->give_back();
+}
+
+void Team::run(KlnTask task, void* context) const {
+  // A task that waits keeps its thread, so that each gets a thread of its own.
+  pool_->run(size_, task, context);
+}
+
+void Team::meet() const { meeting_->meet(); }
 
 void run_in_pool(int64_t count, KlnTask task, void* context) {
   Pool* pool = Pool::get();
-  if (pool && pool->run(count, task, context)) return;
+  if (pool && pool->take(count - 1)) {
+    pool->run(count, task, context);
+    pool->give_back();
+    return;
+  }
   for (int64_t i = 0; i < count; ++i) task(context, i);
 }
 

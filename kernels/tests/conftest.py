@@ -23,6 +23,15 @@ def each_instruction_set(request):
 
 
 @pytest.fixture(autouse=True)
-def as_many_threads_as_asked(monkeypatch):
+def as_many_threads_as_asked():
     """In small problems too, which take few threads otherwise."""
-    monkeypatch.setattr(library(), "kln_useful_threads", lambda p: p.threads)
+    keras_ln_kernels.use_sharing("rows")
+    yield
+    keras_ln_kernels.use_sharing(None)
+
+
+@pytest.fixture(params=["rows", "columns"])
+def each_sharing(request, as_many_threads_as_asked):
+    """Runs a test by rows and by columns."""
+    keras_ln_kernels.use_sharing(request.param)
+    return request.param

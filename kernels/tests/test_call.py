@@ -1,13 +1,20 @@
 """Calls by the names of their arrays, as bindings to frameworks make them."""
 
-import ctypes
 import mmap
 
 import numpy as np
 import pytest
-from problems import arguments, call_of, draw, run, use_threads_of
+from problems import (
+    arguments,
+    call_of,
+    draw,
+    gradients,
+    run,
+    use_threads_of,
+)
 from test_arguments import SIZES, fresh
 
+import keras_ln_kernels
 from keras_ln_kernels import CELLS, call, library, xla
 
 
@@ -39,11 +46,9 @@ def test_small_problems_take_few_threads():
         problem = call._problem(this, call.Sizes(*sizes), threads)
         for name in ("x", "kernel", "recurrent_kernel"):
             setattr(problem, name, 64)
-        # The function itself: tests put another one in its place.
-        function = call.library()["kln_useful_threads"]
-        function.restype = ctypes.c_int64
-        return function(ctypes.byref(problem))
+        return call.library().kln_useful_threads(problem)
 
+    keras_ln_kernels.use_sharing(None)
     assert useful((4, 10, 16, 16), 8) == 1
     # 3 * 256 * 512 * 256 is 96 times 2^20.
     assert useful((32, 8, 256, 256), 8) == 8
@@ -84,6 +89,22 @@ def call_on(addresses, sizes=SIZES, threads=1, cell="simple_rnn", **more):
 # In the lower and the upper half of all addresses.
 NOWHERE = dict.fromkeys(("x", "kernel", "recurrent_kernel"), 64)
 NOWHERE["final_h"] = 2**63
+
+
+def test_residuals_that_are_too_small_are_refused(monkeypatch):
+    """More bytes than needed serve."""
+    drawn = draw("lstm", (2, 3, 4, 5))
+    expected = gradients(drawn)
+    enough = call.Call.residual_bytes
+    for more in (-128, 1):
+        monkeypatch.setattr(
+            call.Call, "residual_bytes", lambda *a, m=more: enough(*a) + m
+        )
+        if more < 0:
+            with pytest.raises(ValueError, match="^residuals: too small"):
+                gradients(drawn)
+    for name, array in gradients(drawn).items():
+        assert array.tobytes() == expected[name].tobytes(), name
 
 
 @pytest.mark.parametrize("place", range(4))
@@ -147,8 +168,8 @@ def test_scratch_memory_does_not_overflow():
     code = """
 import numpy as np, pytest
 from test_call import NOWHERE, call_on, near
-from keras_ln_kernels.library import library
-library().kln_useful_threads = lambda problem: problem.threads
+from keras_ln_kernels import use_sharing
+use_sharing("rows")
 rng, none = np.random.default_rng(0), 0
 for _ in range(20000):
     sizes = batch, steps, features, units = near(rng, 4)

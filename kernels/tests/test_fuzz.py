@@ -27,7 +27,6 @@ from problems import (
 
 import keras_ln_kernels
 from keras_ln_kernels import CELLS
-from keras_ln_kernels.library import library
 
 PAGE = mmap.PAGESIZE
 CANARY = 0xA5
@@ -119,6 +118,7 @@ def case(seed):
     drawn = problem(rng, seed)
     dtype = ["float32", "float64"][rng.integers(2)]
     threads = int(rng.choice([1, 2, 3, 7]))
+    keras_ln_kernels.use_sharing(["rows", "columns"][seed % 2])
     memory = Memory(rng)
     arrays = {n: memory.copy(a) for n, a in arguments(drawn, dtype).items()}
     for name in ("mask", "zoneout", "cell_zoneout", "starts"):
@@ -171,7 +171,6 @@ def case(seed):
 
 def main(instruction_set, first, count):
     keras_ln_kernels.use_instruction_set(instruction_set)
-    library().kln_useful_threads = lambda problem: problem.threads
     for seed in range(int(first), int(first) + int(count)):
         print(f"seed {seed}", flush=True)
         case(seed)

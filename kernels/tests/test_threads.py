@@ -9,7 +9,7 @@ import threading
 
 import numpy as np
 import pytest
-from problems import draw, gradients, use_threads_of
+from problems import draw, forward, gradients, use_threads_of
 
 import keras_ln_kernels
 from keras_ln_kernels import library
@@ -38,7 +38,28 @@ def test_results_do_not_depend_on_the_number_of_threads(
         same(one, gradients(drawn, dtype, threads=threads))
 
 
-def test_a_batch_of_several_parts():
+# WNLSTM is an LSTM without vectors here. The first has fewer rows, the second
+# fewer lines of columns than threads, the third more rows than a group.
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("vectors", [None, ()])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "sizes", [(3, 6, 70, 100), (9, 5, 3, 4), (131, 3, 5, 36), (5, 4, 66, 129)]
+)
+def test_by_columns_results_are_those_by_rows(
+    cell, vectors, dtype, sizes, each_instruction_set
+):
+    masks = (*ALL, "zoneout", "starts", "resets")
+    drawn = draw(cell, sizes, vectors, masks=masks)
+    one = gradients(drawn, dtype)
+    inference = forward(drawn, dtype)
+    keras_ln_kernels.use_sharing("columns")
+    for threads in range(1, 9):
+        same(one, gradients(drawn, dtype, threads=threads))
+        same(inference, forward(drawn, dtype, threads=threads))
+
+
+def test_a_batch_of_several_parts(each_sharing):
     drawn = draw("lstm", (1030, 3, 2, 3), masks=ALL)
     one = gradients(drawn, threads=1)
     for threads in (2, 3):
@@ -72,7 +93,7 @@ def test_the_callers_own_parallel_for(order, monkeypatch):
     assert set(calls) == {(42, 3)}
 
 
-def test_eight_callers_at_once():
+def test_eight_callers_at_once(each_sharing):
     problems = [draw(CELLS[i % 3], (9, 6, 5, 20 + i), seed=i) for i in range(8)]
     expected = [gradients(drawn) for drawn in problems]
     wrong = []
@@ -104,7 +125,7 @@ def in_child(queue):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_has_threads_of_its_own():
+def test_a_forked_child_has_threads_of_its_own(each_sharing):
     """The parent's pool is there in the child, but none of its threads."""
     drawn = draw("lstm", (9, 6, 5, 20))
     expected = gradients(drawn, threads=3)
@@ -146,8 +167,8 @@ def test_signals_come_to_the_programs_own_threads():
     code = """
 import os, signal, sys
 from problems import draw, gradients
-from keras_ln_kernels.library import library
-library().kln_useful_threads = lambda problem: problem.threads
+from keras_ln_kernels import use_sharing
+use_sharing("columns")
 gradients(draw("gru", (8, 2, 3, 4)), threads=8)
 assert len(os.listdir("/proc/self/task")) >= 8
 # As programs do that wait for a signal: in every thread that they start.
@@ -168,7 +189,7 @@ assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == {signal.SIGUSR1}
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_fork_while_others_are_at_work():
+def test_a_fork_while_others_are_at_work(each_sharing):
     """The child has a pool of its own, whatever the parent's is doing."""
     drawn = draw("lstm", (9, 6, 5, 20))
     expected = gradients(drawn)

@@ -47,6 +47,31 @@ def test_scaling(tmp_path, capsys, monkeypatch):
     assert (tmp_path / "s.png").exists()
 
 
+def test_scaling_by_threads(tmp_path, capsys, monkeypatch):
+    """Reading R bounds it here: 4 ms a step with one thread."""
+    monkeypatch.setattr(
+        scaling,
+        "kernel_steps",
+        lambda size: {harness.INFERENCE: lambda threads: time.sleep(1e-4)},
+    )
+    products = {(512, 256, 1024): 1.0, (1, 5, 20): 4.0}
+    monkeypatch.setattr(
+        scaling, "milliseconds_of_product", lambda *sizes: products[sizes]
+    )
+    output = ["--output", str(tmp_path / "s")]
+    scaling.main(["--smoke", "--threads", "1", "4", *output])
+    rows = read(tmp_path / "s.csv")
+    assert [(r["threads"], r["bound_ms"]) for r in rows] == [
+        ("1", "16.0"),
+        ("4", "4.0"),
+    ]
+    assert "at least 16.00: 0.00 MFLOP and" in capsys.readouterr().out
+    # Three rows of two features and five units, forwards and back.
+    mflop, megabytes, _ = scaling.bounds((3, 4, 2, 5), harness.TRAINING, 1)
+    assert np.isclose(mflop, 3 * 2 * 3 * (2 + 5) * 20 / 1e6)
+    assert np.isclose(megabytes, 2 * 5 * 20 * 4 / 1e6)
+
+
 def test_memory(tmp_path, capsys, monkeypatch):
     peaks = {"keras_ln, x": 30.0, "cell loop of keras_ln, x": 60.0}
     monkeypatch.setattr(sequence_layers, "programs", lambda *_: peaks)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import results
 import tune
-from common import claims, cli, files, forest, measures, plotting, verdicts
+from common import claims, cli, files, measures, plotting, summary, verdicts
 from scipy import stats
 
 SIMULATIONS = 10_000
@@ -215,47 +215,71 @@ def test_a_claim_of_a_kind_that_was_not_run_has_no_row():
     assert verdicts.judge([claim], {("none",): _runs(1.0)}) == []
 
 
-def _kept(folder, differences, edges, rival=-2.0):
+def _kept(folder, **kept):
     """A kept comparison of convolutional networks, with two verdicts."""
-    names = ("mean difference", "from", "to")
     texts = ("layer is faster than none", "batch is faster than layer")
     files.make_folder(folder)
-    record = {"experiment": "convolutional_networks", "edges": edges}
-    files.write_json(folder / "settings.json", {"comparison": record})
-    files.write_csv(
-        folder / "verdicts.csv",
-        [
-            {
-                "claim": text,
-                **dict(zip(names, differences, strict=True)),
-                "rival": rival,
-                "verdict": verdict,
-            }
-            for text, verdict in zip(texts, ("agrees", ""), strict=True)
-        ],
-    )
-    return folder
+    record = {"experiment": "convolutional_networks", "title": "a\nb"}
+    files.write_json(folder / "settings.json", {"comparison": record | kept})
+    row = {"mean difference": -0.5, "from": -3.0, "to": 0.1, "rival": -2.0}
+    row |= {"measure": "NLL", "seeds": 5, "verdict": "agrees"}
+    rows = [{"claim": text, **row} for text in texts]
+    files.write_csv(folder / "verdicts.csv", rows)
 
 
-def test_the_figure_of_all_claims(tmp_path):
-    folders = [
-        _kept(tmp_path / name, (-0.5, -3.0, 0.1), edges)
-        for name, edges in (("one", [["none"]]), ("two", [["batch"]]))
+def test_the_summary_of_named_claims(tmp_path, monkeypatch):
+    kept = {"one": {"edges": [["none"]]}, "two": {"edges": [["batch"]]}}
+    for name, edges in (kept | {"three": {}}).items():
+        _kept(tmp_path / name, **edges)
+    named = [
+        {
+            "section": "6.7 Section A",
+            "comparison": name,
+            "claim": "layer is faster than none",
+            "name": "faster",
+            "weakest point": "small",
+        }
+        for name in ("three", "absent", "two", "one")
     ]
-    rows = forest.rows(folders)
-    assert [row["on an edge"] for row in rows] == [True, False]
+    files.write_csv(tmp_path / "claims.csv", named)
+    monkeypatch.setattr(summary, "NAMED", tmp_path / "claims.csv")
+    rows = summary.rows(tmp_path)
+    assert [row["comparison"] for row in rows] == ["three", "two", "one"]
+    # The first is from before grids could grow.
+    assert [row["on an edge"] for row in rows] == [True, False, True]
+    assert "before the protocol" in rows[0]["weakest point"]
     for row in rows:
-        assert row["verdict"] == "agrees"
-        numbers = [row[name] for name in ("mean difference", "from", "to")]
-        np.testing.assert_allclose(numbers, [-25.0, -150.0, 5.0])
-    forest.draw(rows, tmp_path / "claims.png")
+        np.testing.assert_allclose(row["percent"], [-25.0, -150.0, 5.0])
+    (_, _, first, second, _) = summary.table(rows, "a.md").splitlines()
+    cells = [cell.strip() for cell in first.split("|")[1:-1]]
+    assert cells == [
+        "[6.7 Section A](a.md#67-section-a)",
+        "layer is faster than none",
+        "**agrees**",
+        "NLL -0.5 (-3 to 0.1), -25 %",
+        "a; b, 5 seeds",
+        "small; a small grid, from before the protocol",
+    ]
+    assert second.split("|")[1].isspace()
+    summary.draw(rows, tmp_path / "claims.png")
     assert (tmp_path / "claims.png").stat().st_size > 5000
+
+
+def test_pages_have_the_table_of_what_is_kept(tmp_path):
+    rows = summary.rows(results.KEPT)
+    assert 10 < len(rows) <= len(files.read_table(summary.NAMED)) <= 20
+    for path, experiments in results.PAGES.items():
+        page = results.KEPT.parent / path
+        copy = tmp_path / page.name
+        copy.write_text(page.read_text("utf-8"), "utf-8")
+        summary.insert(copy, summary.table(rows, experiments))
+        assert copy.read_text("utf-8") == page.read_text("utf-8")
 
 
 def test_differences_of_logarithms_are_ratios():
     claim = claims.OF["everyday-addition"].claims[0]
     assert "log10" in claim.measure.label
-    np.testing.assert_allclose(forest._percent(claim, 1.0, 9.0), 900.0)
+    np.testing.assert_allclose(summary._percent(claim, 1.0, 9.0), 900.0)
 
 
 def test_rivals_have_a_mean():

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from keras_ln.ops import arguments
+from keras_ln.ops import arguments, dtypes
 
 
 @pytest.mark.parametrize("units", [0, -3, 2.0, "8", None, True])
@@ -107,4 +107,4 @@ def test_axes_come_back_sorted(axis, expected):
     ],
 )
 def test_statistics_never_lose_precision(dtype, expected):
-    assert arguments.at_least_float32(dtype) == expected
+    assert dtypes.at_least_float32(dtype) == expected

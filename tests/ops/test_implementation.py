@@ -8,6 +8,7 @@ from descriptors import BY_NAME, SEQUENCE_LAYERS, B, D, T
 
 import keras_ln
 from keras_ln import backend, ops
+from keras_ln.ops.cells.types import Vector
 from keras_ln.ops.recurrence.choice import IMPLEMENTATIONS
 
 # The kernels are test_native.py's.
@@ -175,10 +176,10 @@ def test_a_step_of_its_own_sees_weights_of_its_own():
     """Which the op's own step would refuse."""
 
     class Shifted(keras_ln.LNGRUCell):
-        weight_names = (*keras_ln.LNGRUCell.weight_names, "shift_beta")
-
-        def site_sizes(self):
-            return {**super().site_sizes(), "shift_beta": self.units}
+        vectors = (
+            *keras_ln.LNGRUCell.vectors,
+            Vector("shift_beta", 1, "kernel"),
+        )
 
         def step(self, projected, states, weights, recurrent_mask):
             (h,) = super().step(projected, states, weights, recurrent_mask)

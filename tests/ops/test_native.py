@@ -46,6 +46,23 @@ def calls(monkeypatch):
 
 
 @pytest.mark.parametrize("name", LAYERS)
+def test_cells_declare_what_the_kernels_know(name):
+    """Both have a table of their own."""
+    from keras_ln_kernels.cells import CELLS
+
+    cell = getattr(keras_ln, f"{name}Cell").equations
+    kernels = CELLS[cell.in_kernels]
+    names = choice.native.names_in_kernels(cell)
+    vectors = [names.get(v.name, v.name) for v in cell.vectors]
+    assert sorted(vectors) == sorted(kernels.vectors)
+    for vector in cell.vectors:
+        of_units = vector.name.startswith("state_")
+        assert vector.size == (1 if of_units else kernels.gates)
+    assert cell.gates == kernels.gates
+    assert cell.states == len(kernels.states)
+
+
+@pytest.mark.parametrize("name", LAYERS)
 def test_layers_run_on_kernels(name, calls):
     problem = Problem(BY_NAME[name], mask=MASKS["middle"], training=True)
     layer = problem.layer()
@@ -167,32 +184,45 @@ def test_fused_means_that_the_gradient_is_hand_written(calls):
     assert calls
 
 
-def test_the_number_of_threads_changes_nothing(tmp_path):
+def test_threads_and_columns_change_nothing(tmp_path):
+    """Nor do callers at once, who wait in the framework's own threads."""
     code = """
-import numpy as np, keras, sys
+import concurrent.futures, sys
+import numpy as np, keras
 from descriptors import BY_NAME
 from recurrence import Problem
 problem = Problem(BY_NAME["LNLSTM"], {"units": 64}, shape=(13, 9, 40))
-found = problem.run(problem.layer())
-flat = [a for a in keras.tree.flatten(found) if hasattr(a, "shape")]
-np.savez(sys.argv[1], *map(keras.ops.convert_to_numpy, flat))
+layer = problem.layer()
+def run(_):
+    flat = keras.tree.flatten(problem.run(layer))
+    return [
+        keras.ops.convert_to_numpy(a) for a in flat if hasattr(a, "shape")
+    ]
+found = run(0)
+with concurrent.futures.ThreadPoolExecutor(4) as pool:
+    for others in pool.map(run, range(8)):
+        for a, b in zip(found, others, strict=True):
+            np.testing.assert_array_equal(a, b)
+np.savez(sys.argv[1], *found)
 """
     # Threads of torch, of TensorFlow, and the cores that JAX counts.
     names = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
     results = []
-    for threads in "13":
-        path = str(tmp_path / f"{threads}.npz")
+    for threads, sharing in (("1", "rows"), ("3", "rows"), ("3", "columns")):
+        path = str(tmp_path / f"{threads}{sharing}.npz")
         subprocess.run(
             [sys.executable, "-c", code, path],
             env=os.environ
             | {"PYTHONPATH": os.pathsep.join(sys.path)}
+            | {"KERAS_LN_KERNELS_SHARING": sharing}
             | dict.fromkeys(names, threads),
             check=True,
             timeout=300,
         )
         results.append(np.load(path))
     for name in results[0].files:
-        np.testing.assert_array_equal(results[0][name], results[1][name])
+        for other in results[1:]:
+            np.testing.assert_array_equal(results[0][name], other[name])
 
 
 def test_no_memory():
@@ -358,6 +388,26 @@ if BACKEND == "torch":
             for _ in range(5):
                 for a, b in zip(pool.map(step, inputs), expected, strict=True):
                     torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+    def test_the_gradient_reads_residuals_where_they_were_left(monkeypatch):
+        """They are the most memory of a step: nothing copies them."""
+        from keras_ln_kernels import call
+
+        run, places = call.run, []
+
+        def recorded(this, addresses, *more):
+            places.append((this.backward, addresses["residuals"]))
+            return run(this, addresses, *more)
+
+        monkeypatch.setattr(call, "run", recorded)
+        backend._native._call.cache_clear()
+        try:
+            made(keras_ln.LNLSTM(3))(x, training=True).sum().backward()
+        finally:
+            backend._native._call.cache_clear()
+        (first, left), (last, read) = places
+        assert (first, last) == (False, True)
+        assert left == read
 
     def test_residuals_of_rows_of_a_vmap():
         """Whose bytes are no multiple of what the kernels need."""

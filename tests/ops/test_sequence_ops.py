@@ -199,7 +199,7 @@ def test_inference_keeps_nothing_for_a_gradient(row, training, monkeypatch):
         return found
 
     monkeypatch.setattr(backend, "scan", scan)
-    fused._operation.cache_clear()  # What is compiled scans no more.
+    fused._operations.clear()  # What is compiled scans no more.
     layer = Problem(row).layer()
     with undifferentiated():
         layer(Problem(row).x, training=training)
@@ -232,7 +232,7 @@ def loops_of_a_gradient(layer, x, training, monkeypatch):
     monkeypatch.setattr(
         backend, "scan", lambda *a, **k: (calls.append(a), scan(*a, **k))[1]
     )
-    fused._operation.cache_clear()  # What is compiled scans no more.
+    fused._operations.clear()  # What is compiled scans no more.
     problem = Problem(BY_NAME[type(layer).__name__], training=training)
     problem.run(layer)
     return len(calls)

@@ -95,7 +95,7 @@ def our_layer(cell, **kwargs):
         keras_cases.LSTMCell: keras_cases.LSTM,
         keras_cases.GRUCell: keras_cases.GRU,
     }
-    return of_cell[type(cell)](**cell.own_config(), **kwargs)
+    return of_cell[type(cell)](**cell.arguments_config(), **kwargs)
 
 
 def replaced(layers, **others):

@@ -1,5 +1,6 @@
 """The backend contract on TensorFlow."""
 
+from keras_ln.backend.tensorflow.arithmetic import cast as cast
 from keras_ln.backend.tensorflow.arithmetic import (
     current_trace as current_trace,
 )

@@ -12,6 +12,7 @@ relu = tf.nn.relu
 exp = tf.exp
 log = tf.math.log
 sqrt = tf.sqrt
+cast = keras.ops.cast
 where = keras.ops.where
 
 

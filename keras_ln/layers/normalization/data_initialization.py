@@ -12,7 +12,7 @@ from keras_ln.layers.normalization.kernels import (
     einsum_axes,
     kernels_of,
 )
-from keras_ln.ops import arguments
+from keras_ln.ops import dtypes
 from keras_ln.ops.normalization.weight_normalization import (
     column_norms,
     normalized_kernel,
@@ -85,7 +85,7 @@ def gain_and_bias(
         ValueError: for units that cannot be set, or only to nothing.
     """
     to_numpy, cast = keras.ops.convert_to_numpy, keras.ops.cast
-    wide = arguments.at_least_float32(dtype)
+    wide = dtypes.at_least_float32(dtype)
     g, bias = to_numpy(g), to_numpy(bias)
     refuse_units(~(np.isfinite(g) & np.isfinite(bias)), CONSTANT)
     # As the weights will hold them.
@@ -128,7 +128,7 @@ def standardizing_arrays(
 
 def _directions(layer, kernel):
     """A copy of the layer, in at least float32, with the kernel v / ||v||."""
-    dtype = arguments.at_least_float32(layer.variable_dtype)
+    dtype = dtypes.at_least_float32(layer.variable_dtype)
     changes = {
         "activation": "linear",
         "activity_regularizer": None,

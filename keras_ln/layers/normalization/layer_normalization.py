@@ -5,8 +5,8 @@ from typing import Any
 import keras
 
 from keras_ln.layers.base_layer import BaseLayer
-from keras_ln.layers.other_arguments import without
-from keras_ln.layers.own_arguments import own_arguments
+from keras_ln.layers.constructor_arguments import named_arguments
+from keras_ln.layers.refused_arguments import without
 from keras_ln.layers.types import Identifier, Shape
 from keras_ln.ops import arguments
 from keras_ln.ops.normalization.layer_normalization import layer_normalization
@@ -76,9 +76,9 @@ class LayerNormalization(BaseLayer):
         **kwargs: Any,
     ) -> None:
         """Checks and stores the arguments that the class lists."""
-        own = own_arguments(locals())
+        named = named_arguments(locals())
         super().__init__(**without(kwargs, rms_scaling=False))
-        self.keep(own)
+        self.keep_arguments(named)
         self.gamma = None
         self.beta = None
         self.supports_masking = True

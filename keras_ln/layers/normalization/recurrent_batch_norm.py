@@ -6,8 +6,8 @@ import keras
 from keras import initializers
 
 from keras_ln.layers.base_layer import BaseLayer
+from keras_ln.layers.constructor_arguments import named_arguments
 from keras_ln.layers.normalization.batch_normalization import warn_of_one
-from keras_ln.layers.own_arguments import own_arguments
 from keras_ln.layers.types import Identifier, Shape
 from keras_ln.ops import arguments
 from keras_ln.ops.normalization.batch_normalization import (
@@ -110,9 +110,9 @@ class RecurrentBatchNorm(BaseLayer):
         **kwargs: Any,
     ) -> None:
         """Checks and stores the arguments that the class lists."""
-        own = own_arguments(locals())
+        named = named_arguments(locals())
         super().__init__(**kwargs)
-        self.keep(own)
+        self.keep_arguments(named)
         self.gamma = None
         self.beta = None
         self.moving_mean: Any = None

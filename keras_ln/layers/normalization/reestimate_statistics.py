@@ -5,13 +5,14 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import keras
 import numpy as np
 
 from keras_ln._keras import layers_within, own_non_trainable_variables
+from keras_ln.layers.normalization.batches import batches, to_numpy
 from keras_ln.ops import arguments
 from keras_ln.ops.symbolic import refuse_tf_keras
 
@@ -84,7 +85,7 @@ def reestimate_statistics(
         return
     number = 0
     with _everything_restored(model, averages):
-        for x in itertools.islice(_batches(dataset, batch_size), steps):
+        for x in itertools.islice(batches(dataset, batch_size), steps):
             for average in averages:
                 average.expect()
             model.predict_on_batch(x)
@@ -117,7 +118,7 @@ class _Average:
 
     def add(self):
         """Adds what the batch has left in the entries that it reached."""
-        values = [_numpy(v) for v in (self.mean, self.variance)]
+        values = [to_numpy(v) for v in (self.mean, self.variance)]
         reached = (values[1] != _UNTOUCHED) & np.isfinite(values).all(0)
         for total, value in zip(self.sums, values, strict=True):
             total += np.where(reached, value, 0.0)
@@ -157,11 +158,11 @@ def _moving_statistics(
     for layer in layers_within(model):
         if not (layer.trainable and hasattr(layer, "momentum")):
             continue
-        own = {v.name: v for v in own_non_trainable_variables(layer)}
-        for name, mean in own.items():
+        found = {v.name: v for v in own_non_trainable_variables(layer)}
+        for name, mean in found.items():
             prefix = name.removesuffix("moving_mean")
-            if prefix != name and prefix + "moving_variance" in own:
-                yield layer, mean, own[prefix + "moving_variance"]
+            if prefix != name and prefix + "moving_variance" in found:
+                yield layer, mean, found[prefix + "moving_variance"]
 
 
 @contextlib.contextmanager
@@ -224,7 +225,7 @@ def _recording(model: keras.Model, averages: list[_Average]) -> Iterator[None]:
     calls: collections.Counter[int] = collections.Counter()
     layers = layers_within(model)
 
-    def record(layer, call, own):
+    def record(layer, call, of_layer):
         @functools.wraps(call)
         def recorded(*args, **kwargs):
             kwargs["training"] = True
@@ -232,9 +233,9 @@ def _recording(model: keras.Model, averages: list[_Average]) -> Iterator[None]:
             calls[id(layer)] += 1
             if number == 0:
                 return call(*args, **kwargs)
-            before = [average.take() for average in own]
+            before = [average.take() for average in of_layer]
             outputs = call(*args, **kwargs)
-            for average, pair in zip(own, before, strict=True):
+            for average, pair in zip(of_layer, before, strict=True):
                 average.merge(pair, number)
             return outputs
 
@@ -251,9 +252,9 @@ def _recording(model: keras.Model, averages: list[_Average]) -> Iterator[None]:
     patched = [(model, restart(model.call))]
     for layer in layers:
         places = (layer, getattr(layer, "cell", None))
-        own = [a for a in averages if any(a.owner is p for p in places)]
-        if own:
-            patched.append((layer, record(layer, layer.call, own)))
+        of_layer = [a for a in averages if any(a.owner is p for p in places)]
+        if of_layer:
+            patched.append((layer, record(layer, layer.call, of_layer)))
     try:
         for layer, call in patched:
             # Not through __setattr__ of Keras or torch, which would track it.
@@ -264,57 +265,6 @@ def _recording(model: keras.Model, averages: list[_Average]) -> Iterator[None]:
             layer.__dict__.pop("call", None)
 
 
-def _batches(dataset: Any, batch_size: int | None) -> Iterator[Any]:
-    """The inputs `x` of each batch, as NumPy arrays."""
-    x = dataset[0] if isinstance(dataset, tuple) else dataset
-    is_arrays = all(
-        hasattr(leaf, "shape") and hasattr(leaf, "__getitem__")
-        for leaf in keras.tree.flatten(x)
-    )
-    if is_arrays:
-        yield from _slices(x, 32 if batch_size is None else batch_size)
-        return
-    if batch_size is not None:
-        raise ValueError(
-            "Argument `batch_size` is for arrays. Received: "
-            f"batch_size={batch_size} and a dataset of type "
-            f"{type(dataset).__name__}, which yields batches by itself."
-        )
-    for batch in _iterate(dataset):
-        x, _, _ = keras.utils.unpack_x_y_sample_weight(batch)
-        yield keras.tree.map_structure(_numpy, x)
-
-
-def _slices(x: Any, batch_size: int) -> Iterator[Any]:
-    x = keras.tree.map_structure(_numpy, x)
-    size = len(keras.tree.flatten(x)[0])
-    for start in range(0, size, batch_size):
-        rows = slice(start, start + batch_size)
-        yield keras.tree.map_structure(lambda a, rows=rows: a[rows], x)
-
-
-def _iterate(dataset: Any) -> Iterable[Any]:
-    if isinstance(dataset, keras.utils.PyDataset):
-        # The number of batches may be unknown; islice limits it then.
-        number = dataset.num_batches
-        indices = itertools.count() if number is None else range(number)
-        return (dataset[index] for index in indices)
-    if isinstance(dataset, Iterable):
-        return dataset
-    raise TypeError(
-        "Argument `dataset` must be arrays, a tf.data.Dataset, a PyDataset, "
-        "a torch DataLoader, or an iterable of batches. "
-        f"Received: {type(dataset).__name__}"
-    )
-
-
 def _snapshot(variable: Any) -> np.ndarray:
     # A copy: on torch the NumPy array shares the variable's memory.
-    return np.array(_numpy(variable))
-
-
-def _numpy(x: Any) -> np.ndarray:
-    """The values of `x`, whichever framework it belongs to."""
-    if keras.ops.is_tensor(x) or isinstance(x, keras.Variable):
-        return keras.ops.convert_to_numpy(x)
-    return np.asarray(x)
+    return np.array(to_numpy(variable))

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 
 from keras_ln.layers.base_layer import BaseLayer
+from keras_ln.layers.constructor_arguments import named_arguments
 from keras_ln.layers.initial_values import drawn_wide
 from keras_ln.layers.normalization.data_initialization import (
     ZERO_COLUMN,
@@ -12,8 +13,7 @@ from keras_ln.layers.normalization.data_initialization import (
     gain_and_bias,
     refuse_units,
 )
-from keras_ln.layers.other_arguments import without
-from keras_ln.layers.own_arguments import own_arguments
+from keras_ln.layers.refused_arguments import without
 from keras_ln.layers.types import Identifier, Shape
 from keras_ln.ops import arguments
 from keras_ln.ops.normalization.weight_normalization import (
@@ -87,12 +87,12 @@ class WeightNormDense(BaseLayer):
         **kwargs: Any,
     ) -> None:
         """Checks and stores the arguments that the class lists."""
-        own = own_arguments(locals())
+        named = named_arguments(locals())
         super().__init__(
             activity_regularizer=activity_regularizer,
             **without(kwargs, quantization_config=None),
         )
-        self.keep(own)
+        self.keep_arguments(named)
         self.kernel: Any = None
         self.g: Any = None
         self.bias: Any = None

@@ -1,4 +1,4 @@
-"""What the recurrent cells share: weights, dropout, states, config.
+"""What the recurrent cells share: steps, dropout, states.
 
 Letters: B batch, D input features, U units, n gates.
 """
@@ -8,173 +8,73 @@ from typing import Any
 
 import keras
 
-from keras_ln.layers.base_layer import BaseLayer
-from keras_ln.layers.initial_values import drawn_wide
-from keras_ln.layers.own_arguments import of_keras
+from keras_ln.layers.constructor_arguments import of_keras
+from keras_ln.layers.rnn.cell_weights import CellWeights
 from keras_ln.layers.rnn.zoneout_cell import ZoneoutRNNCell, fixed
 from keras_ln.ops import arguments, recurrence
-from keras_ln.ops.cells.types import Cell, Settings
+from keras_ln.ops.cells.types import Settings
 from keras_ln.ops.recurrence.forward import project
-from keras_ln.ops.recurrence.problem import Own
-from keras_ln.ops.recurrence.zoneout import counted
+from keras_ln.ops.recurrence.zoneout import NAMES, counted
 
 
-class BaseCell(BaseLayer, ZoneoutRNNCell):
-    """A recurrent cell with `kernel`, `recurrent_kernel` and `bias`.
+class BaseCell(CellWeights, ZoneoutRNNCell):
+    """A recurrent cell, by the equations of an op.
 
-    A cell supplies the class attributes below and `site_sizes`; its layer
-    runs `project` for all steps at once, then `step` over time.
+    A class supplies `equations`; its layer runs `project` for all steps at
+    once, then `step` over time.
     """
 
-    # The cell's maths.
-    maths: Cell
-    gates = 1
-    # Every weight that there can be, in the order of creation.
-    weight_names: tuple[str, ...] = ()
-    # Whether mixed precision casts the kernels on the way into a call.
-    matrix_autocast = True
     # States to carry in at least float32, by index: those that add up.
     accumulators: tuple[int, ...] = ()
     # How many of the last states are step counters, of any dtype. With zoneout
     # there is one, which a single step derives its random choices from.
     counters = 0
+    # The methods that a subclass has in place of those of the equations.
+    overridden_methods: tuple[str, ...] = ()
 
-    units: int
-    use_bias: bool
     activation: Callable[[Any], Any]
     epsilon: float
     dropout: float
     recurrent_dropout: float
-    bias_initializer: Callable[..., Any]
 
-    def __init__(self, own: dict[str, Any], **kwargs: Any) -> None:
-        """Keeps the arguments `own`, and hands `kwargs` to Keras."""
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Notes which methods are no longer those of the equations."""
+        super().__init_subclass__(**kwargs)
+
+        def place(name: str) -> int:
+            return next(k for k, c in enumerate(cls.__mro__) if name in vars(c))
+
+        if hasattr(cls, "equations"):
+            cls.overridden_methods = tuple(
+                name
+                for name in ("call", "project", "step")
+                if place(name) < place("equations")
+            )
+
+    def __init__(self, named: dict[str, Any], **kwargs: Any) -> None:
+        """Keeps the named arguments, and hands `kwargs` to Keras."""
         super().__init__(**of_keras(kwargs))
-        if "epsilon" in own:
-            arguments.check_epsilon(own["epsilon"], allow_zero=False)
-        self.keep(own)
-        self.seed_generator = keras.random.SeedGenerator(seed=own["seed"])
+        if "epsilon" in named:
+            arguments.check_epsilon(named["epsilon"], allow_zero=False)
+        self.keep_arguments(named)
+        self.seed_generator = keras.random.SeedGenerator(seed=named["seed"])
         for name in self.weight_names:
             setattr(self, name, None)
-        if any(self.zoneout_shares().values()):
+        # The arguments that the equations and zoneout take.
+        names = (*Settings._fields, *NAMES)
+        self.op_arguments = tuple(name for name in names if name in named)
+        if any(self.zoneout_rates().values()):
             self.counters = 1
-        sizes = [self.units] * self.maths.states + [1] * self.counters
+        sizes = [self.units] * self.equations.states + [1] * self.counters
         self.state_size: Any = sizes if len(sizes) > 1 else self.units
         self.output_size = self.units
         self.reset_dropout_mask()
         self.reset_recurrent_dropout_mask()
 
-    def build(self, input_shape: Any) -> None:
-        """Creates the weights for inputs (B, D)."""
-        arguments.check_rank("inputs", input_shape, "batch, features")
-        features = arguments.check_known("inputs", input_shape, -1)
-        for name, shape in self.weight_shapes(features).items():
-            if len(shape) == 2:
-                self.add_matrix(name, shape)
-            else:
-                self.add_vector(name, *shape)
-
-    def weight_shapes(self, features: int) -> dict[str, tuple[int, ...]]:
-        """Matrices, bias, gammas and betas in order of creation, built or not.
-
-        Args:
-            features: D.
-        """
-        width = self.gates * self.units
-        vectors = self.bias_sizes() | self.site_sizes()
-        return {
-            "kernel": (features, width),
-            "recurrent_kernel": (self.units, width),
-            **{name: (size,) for name, size in vectors.items()},
-        }
-
-    def bias_sizes(self) -> dict[str, int]:
-        """The sizes of the biases that there are."""
-        return {"bias": self.gates * self.units} if self.use_bias else {}
-
-    def site_sizes(self) -> dict[str, int]:
-        """The sizes of the gammas and betas of the normalised sites."""
-        return {}
-
-    def add_matrix(self, name: str, shape: tuple[int, int]) -> None:
-        """Creates `kernel` or `recurrent_kernel`."""
-        prefix = name.removesuffix("_kernel")
-        weight = self.add_weight(
-            name=name,
-            shape=shape,
-            initializer=getattr(self, f"{prefix}_initializer"),
-            regularizer=getattr(self, f"{prefix}_regularizer"),
-            constraint=getattr(self, f"{prefix}_constraint"),
-            autocast=self.matrix_autocast,
-        )
-        setattr(self, name, weight)
-
-    def add_vector(self, name: str, size: int) -> None:
-        """Creates a weight (size); the end of its name says of which kind.
-
-        The kind, such as `gamma`, gives initializer, regularizer and
-        constraint. In mixed precision the weight stays float32.
-        """
-        kind = name.rpartition("_")[2]
-        if name == "bias":
-            initializer = self.bias_initial_value()
-        else:
-            # A copy, because an unseeded random initializer would give every
-            # weight the same values.
-            initializer = getattr(self, f"{kind}_initializer")
-            if isinstance(initializer, keras.initializers.Initializer):
-                initializer = initializer.clone()
-        weight = self.add_weight(
-            name=name,
-            shape=(size,),
-            initializer=initializer,
-            regularizer=getattr(self, f"{kind}_regularizer"),
-            constraint=getattr(self, f"{kind}_constraint"),
-            autocast=False,
-        )
-        setattr(self, name, weight)
-
-    def add_weight(
-        self, *args: Any, initializer: Any = None, **kwargs: Any
-    ) -> Any:
-        """Creates a weight of any dtype."""
-        if initializer is not None:
-            initializer = drawn_wide(initializer)
-        return super().add_weight(*args, initializer=initializer, **kwargs)
-
-    def bias_initial_value(self) -> Any:
-        """The initializer of `bias`."""
-        return self.bias_initializer
-
-    def tensors(self) -> dict[str, Any]:
-        """The weights that there are, by name, in the dtypes of a call."""
-        return {
-            name: keras.ops.convert_to_tensor(getattr(self, name))
-            for name in self.weight_names
-            if getattr(self, name) is not None
-        }
-
     def settings(self) -> dict[str, Any]:
-        """Those of the cell's arguments that are settings of its maths."""
-        names = [n for n in Settings._fields if n in self._argument_names]
+        """The arguments of the cell that are settings of its equations."""
+        names = set(self.op_arguments) - {*NAMES}
         return {name: getattr(self, name) for name in names}
-
-    def own(self) -> Own | None:
-        """Its methods, where a subclass of the maths' cell has overridden any.
-
-        A layer then runs them, or says that it does not.
-        """
-        classes = type(self).__mro__
-
-        def place(name: str) -> int:
-            return next(k for k, c in enumerate(classes) if name in vars(c))
-
-        methods = [
-            name
-            for name in ("call", "project", "step")
-            if place(name) < place("maths")
-        ]
-        return Own(self, tuple(methods)) if methods else None
 
     def project(self, inputs: Any, weights: dict[str, Any]) -> Any:
         """The products (..., nU) of inputs (..., D) with the kernel."""
@@ -189,7 +89,7 @@ class BaseCell(BaseLayer, ZoneoutRNNCell):
     ) -> tuple[Any, ...]:
         """The states after one step; projected is (B, nU)."""
         return recurrence.step(
-            self.maths,
+            self.equations,
             projected,
             states,
             weights,
@@ -218,8 +118,8 @@ class BaseCell(BaseLayer, ZoneoutRNNCell):
         nested = keras.tree.is_nested(states)
         states = tuple(states) if nested else (states,)
         states, counters = (
-            states[: self.maths.states],
-            states[self.maths.states :],
+            states[: self.equations.states],
+            states[self.equations.states :],
         )
         input_mask, recurrent_mask = self.dropout_masks(
             inputs, states[0], training
@@ -280,7 +180,7 @@ class BaseCell(BaseLayer, ZoneoutRNNCell):
                 f"{', '.join(sorted(of_keras_2))}, which tf_keras.layers.RNN "
                 "(Keras 2) hands to its cells. Build the model with `keras`."
             )
-        dtypes = [self.compute_dtype] * self.maths.states
+        dtypes = [self.compute_dtype] * self.equations.states
         dtypes += ["float32"] * self.counters
         sizes = keras.tree.flatten(self.state_size)
         return [
@@ -292,7 +192,6 @@ class BaseCell(BaseLayer, ZoneoutRNNCell):
 class BaseLSTMCell(BaseCell):
     """A cell with the gates i, f, c, o and the states h and c."""
 
-    gates = 4
     accumulators = (1,)
 
     unit_forget_bias: bool

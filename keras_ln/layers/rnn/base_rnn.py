@@ -1,41 +1,19 @@
-"""What the sequence layers share: the loop over time, and its arguments.
+"""What the sequence layers share: the loop over time.
 
 Letters: B batch, T time, D input features, U units.
 """
 
-from __future__ import annotations
-
-import operator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 
 from keras_ln._keras import mask_of
-from keras_ln.layers.base_layer import BaseLayer, is_whole
-from keras_ln.layers.own_arguments import argument_names, of_keras
-from keras_ln.layers.rnn.base_cell import BaseCell
-from keras_ln.layers.rnn.call_arguments import (
-    check_call,
-    check_resets,
-    for_every_row,
-    time_mask,
-)
-from keras_ln.layers.types import Shape, Switch
+from keras_ln.layers.rnn.rnn_of_cell import RNNOfCell
+from keras_ln.layers.types import Shape
 from keras_ln.ops import arguments, recurrence
-from keras_ln.ops.recurrence.problem import Problem
-
-if TYPE_CHECKING:  # In typing since Python 3.11.
-    from typing_extensions import Self
-
-# Arguments that `keras.layers.RNN` takes; the cell takes the others.
-_OF_LAYER = (
-    "activity_regularizer",
-    "return_sequences",
-    "return_state",
-    "go_backwards",
-    "stateful",
-    "unroll",
-)
+from keras_ln.ops.dtypes import cast
+from keras_ln.ops.recurrence.problem import Overridden, Problem
+from keras_ln.ops.symbolic import leaves
 
 
 class _MaskAndOptions(NamedTuple):
@@ -45,68 +23,22 @@ class _MaskAndOptions(NamedTuple):
     options: dict[str, Any]  # for the op
 
 
-class BaseRNN(BaseLayer, keras.layers.RNN):
+class BaseRNN(RNNOfCell):
     """A cell of `cell_class` over time, by one call of an op."""
 
-    cell_class: type[BaseCell]
-    # Fixed because it is part of the weights' paths, which must be the same in
-    # equal models.
-    cell_name: str
-    state_size: Any
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Shows the arguments of its cell in the layer too."""
-        super().__init_subclass__(**kwargs)
-        for name in argument_names(cls.cell_class):
-            if name != "kwargs" and not hasattr(cls, name):
-                of_cell = operator.attrgetter(f"cell.{name}")
-                shown = property(of_cell, doc=f"The cell's `{name}`.")
-                setattr(cls, name, shown)
-
-    def __init__(self, own: dict[str, Any], **kwargs: Any) -> None:
-        """Makes the cell.
-
-        Args:
-            own: the named arguments of the layer's `__init__`: those of the
-                cell, of `keras.layers.RNN`, and `use_fused`, `use_cudnn`.
-            **kwargs: further arguments of `keras.layers.RNN`.
-        """
-        kwargs = of_keras(kwargs)
-        own = dict(own)
-        names = tuple(own)
-        switches = {
-            name: arguments.check_switch(name, own.pop(name))
-            for name in ("use_fused", "use_cudnn")
-            if name in own
-        }
-        of_layer = {name: own.pop(name) for name in names if name in _OF_LAYER}
-        shared = {n: kwargs[n] for n in ("dtype", "trainable") if n in kwargs}
-        cell = self.cell_class(**own, **shared, name=self.cell_name)
-        super().__init__(cell, **of_layer, **kwargs)
-        # The loop counts the steps: a cell's counter is no state here.
-        self.state_size = self.state_size[: cell.maths.states]
-        self._argument_names = names
-        for name, switch in switches.items():
-            setattr(self, name, switch)
-        self.input_spec = keras.layers.InputSpec(ndim=3, name="sequences")
-        # In builds of Keras 3.16 the layers that it has no longer do.
-        self.supports_masking = True
+    def __init__(self, named: dict[str, Any], **kwargs: Any) -> None:
+        """Makes the cell; see there."""
+        super().__init__(named, **kwargs)
+        # The last problem, and what it was made of.
+        self._ingredients: Any = None
+        self._problem: Any = None
         # What is impossible fails here, not in a call.
         recurrence.choose(self.as_problem())
-
-    @property
-    def use_fused(self) -> Switch:
-        """Whether to run one op per sequence: "auto", True or False."""
-        return self._use_fused
-
-    @use_fused.setter
-    def use_fused(self, use_fused: Switch) -> None:
-        self._use_fused = arguments.check_switch("use_fused", use_fused)
 
     def get_initial_state(self, batch_size: Any) -> list[Any]:
         """Zeros, one tensor (B, U) per state."""
         states = super().get_initial_state(batch_size)
-        return states[: self.cell.maths.states]
+        return states[: self.cell.equations.states]
 
     def build(
         self, sequences_shape: Shape, initial_state_shape: Any = None
@@ -145,21 +77,19 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
 
         One row (1, U) of a state is used for the whole batch.
         """
-        if reset is not None and not hasattr(reset, "shape"):
-            reset = keras.ops.array(reset)  # a list, as masks may be
-        self._check_resets(sequences, reset, reset_state)
-        if reset is None:
+        if reset is None and reset_state is None:
             return self.run_call(sequences, initial_state, mask, training)
-        if initial_state is None and not self.stateful:
-            initial_state = reset_state
+        if isinstance(reset, list | tuple | bool):  # as masks may be
+            reset = keras.ops.array(reset)
         # Keras drops it when a call has several tensors.
         mask = mask_of(sequences) if mask is None else mask
-        options = {"reset": reset}
-        if reset_state is not None:
-            states = keras.tree.flatten(reset_state)
-            options["reset_state"] = self._widened(states)
         return self.run_call(
-            sequences, initial_state, mask, training, **options
+            sequences,
+            initial_state,
+            mask,
+            training,
+            reset=reset,
+            reset_states=reset_state,
         )
 
     def run_call(
@@ -171,8 +101,15 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         **options: Any,
     ) -> Any:
         """`call`, with further options of the op."""
-        sequences = self.as_floating("sequences", sequences)
-        check_call(self, sequences, initial_state)
+        name, sizes, unroll = type(self).__name__, self.state_size, self.unroll
+        resets = (options.get("reset"), options.get("reset_states"))
+        whole = recurrence.check_call(
+            name, sizes, unroll, sequences, initial_state, *resets
+        )
+        if initial_state is None and not self.stateful:
+            initial_state = options.get("reset_states")
+        if whole:
+            sequences = keras.ops.cast(sequences, self.compute_dtype)
         try:
             return super().call(
                 sequences,
@@ -195,10 +132,15 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         **kwargs: Any,
     ) -> Any:
         """Shapes and dtypes of the outputs for symbolic inputs."""
-        if not is_whole(sequences.dtype):
-            arguments.check_floating("sequences", sequences.dtype)
-        check_call(self, sequences, initial_state)
-        self._check_resets(sequences, reset, reset_state)
+        recurrence.check_call(
+            type(self).__name__,
+            self.state_size,
+            self.unroll,
+            sequences,
+            initial_state,
+            reset,
+            reset_state,
+        )
         return super().compute_output_spec(
             sequences, initial_state=initial_state, **kwargs
         )
@@ -212,92 +154,128 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         **options: Any,
     ) -> Any:
         """The states over time; `keras.layers.RNN.call` does the rest."""
-        cell = self.cell
+        cell, problem = self.cell, self.as_problem()
         mask, more = mask
         options |= more
-        # Without a count of steps, which is no state of the op.
-        states = tuple(
-            for_every_row(state, sequences)
-            for state in keras.tree.flatten(initial_state)[: cell.maths.states]
-        )
+        states = self._states(initial_state, sequences)
         if self.stateful:
             # On torch the new states would overwrite these before the backward
             # pass has used them.
             states = tuple(keras.ops.copy(state) for state in states)
-        input_mask, recurrent_mask = cell.dropout_masks(
-            sequences[:, 0, :], states[0], training
-        )
+        masks = (None if mask is None else _time_mask(mask), None, None)
+        if training:
+            h = cast(states[0], cell.compute_dtype)
+            x = sequences[:, 0, :]
+            masks = (masks[0], *cell.dropout_masks(x, h, training))
+        if any(mask is not None for mask in masks):
+            masks = recurrence.check_masks(sequences, cell.units, *masks)
+        if problem.plan.zoneout:
+            problem, options["choices"] = self._zoneout(sequences, training)
+        if options.get("reset") is not None:
+            options |= self._resets(sequences, **options)
         return self.run(
+            problem._replace(training=bool(training)),
             sequences,
-            self._widened(states),
+            states,
             cell.tensors(),
-            mask=time_mask(mask),
-            input_mask=input_mask,
-            recurrent_mask=recurrent_mask,
-            training=bool(training),
-            **cell.zoneouts(
-                (*keras.ops.shape(sequences)[:2], cell.units), training
-            ),
+            mask=masks[0],
+            dropout_masks=masks[1:],
             **options,
         )[:3]
 
-    def _widened(self, states: Any) -> tuple[Any, ...]:
-        """The states, those that are sums in at least float32."""
-        narrow = self.cell.compute_dtype
-        wide = arguments.at_least_float32(narrow)
-        return tuple(
-            keras.ops.cast(
-                state, wide if k in self.cell.accumulators else narrow
-            )
-            for k, state in enumerate(states)
+    def _zoneout(self, sequences, training):
+        """The problem, with rates for what has no choices, and the choices."""
+        cell, problem = self.cell, self.as_problem()
+        shape = (*keras.ops.shape(sequences)[:2], cell.units)
+        rates, choices = recurrence.split_zoneout(
+            cell.equations.states,
+            problem.owner,
+            (*sequences.shape[:2], cell.units),
+            **cell.zoneouts(shape, training),
         )
+        plan = problem.plan._replace(zoneout=rates)
+        return problem._replace(plan=plan), choices
+
+    def _resets(self, sequences, reset, reset_states=None, **options):
+        """The arguments of `call`, converted."""
+        if reset_states is not None:
+            reset_states = self._states(reset_states, sequences)
+        reset = arguments.check_time_mask(reset, sequences.shape, "reset")
+        return {"reset": reset, "reset_states": reset_states}
+
+    def _states(self, given: Any, sequences: Any) -> tuple[Any, ...]:
+        """States (B, U) for an op: sums in at least float32.
+
+        Without a count of steps, which is no state of the op.
+        """
+        cell, states = self.cell, []
+        wide = self.as_problem().plan.settings.dtype
+        for k, state in enumerate(leaves(given)[: cell.equations.states]):
+            if state.shape[0] == 1 and sequences.shape[0] != 1:
+                rows = keras.ops.shape(sequences)[0]
+                state = keras.ops.broadcast_to(state, (rows, state.shape[1]))
+            is_sum = k in cell.accumulators
+            states.append(cast(state, wide if is_sum else cell.compute_dtype))
+        return tuple(states)
 
     def run(
-        self, sequences: Any, states: Any, weights: Any, **options: Any
+        self,
+        problem: Problem,
+        sequences: Any,
+        states: Any,
+        weights: Any,
+        **options: Any,
     ) -> tuple[Any, ...]:
         """The op: last output, outputs, states, statistics."""
-        return recurrence.run(
-            self.cell.maths,
+        return recurrence.run_problem(
+            problem,
             sequences,
             states,
             weights,
             zero_output_for_mask=self.zero_output_for_mask,
-            **{**self._asked_for(), **options},
+            **options,
         )
 
     def as_problem(self) -> Problem:
         """What the layer asks of an op, without tensors."""
+        cell = self.cell
+        ingredients = (
+            self.compute_dtype,
+            self.go_backwards,
+            self.return_sequences,
+            self.unroll,
+            self._use_fused,
+            *[getattr(cell, name) for name in cell.op_arguments],
+        )
+        if ingredients != self._ingredients:
+            self._problem = self._new_problem()
+            self._ingredients = ingredients
+        return self._problem
+
+    def _new_problem(self) -> Problem:
+        cell, overridden = self.cell, None
+        if cell.overridden_methods:
+            overridden = Overridden(cell, cell.overridden_methods)
         return recurrence.problem_of(
-            self.cell.maths, self.compute_dtype, **self._asked_for()
+            cell.equations,
+            self.compute_dtype,
+            owner=type(self).__name__,
+            use_fused=self.use_fused,
+            unroll=self.unroll,
+            overridden=overridden,
+            go_backwards=self.go_backwards,
+            return_all_outputs=self.return_sequences,
+            zoneout=tuple(cell.zoneout_rates().values()),
+            **cell.settings(),
         )
 
-    def _asked_for(self):
-        return {
-            "go_backwards": self.go_backwards,
-            "return_all_outputs": self.return_sequences,
-            "unroll": self.unroll,
-            "use_fused": self.use_fused,
-            "own": self.cell.own(),
-            "owner": type(self).__name__,
-            **self.cell.settings(),
-            **self.cell.zoneout_shares(),
-        }
 
-    def get_config(self) -> dict[str, Any]:
-        """Every argument of the constructor."""
-        config = super().get_config()
-        del config["cell"]
-        return config
-
-    @classmethod
-    def from_config(
-        cls,
-        config: dict[str, Any],
-        custom_objects: dict[str, Any] | None = None,
-    ) -> Self:
-        """A layer from its `get_config`, or that of Keras' own layer."""
-        with keras.saving.custom_object_scope(custom_objects or {}):
-            return cls(**config)
-
-    def _check_resets(self, sequences, reset, reset_state):
-        check_resets(self, sequences, reset, reset_state)
+def _time_mask(mask: Any) -> Any:
+    """The mask (B, T), or None; Keras may nest it in a list."""
+    first = keras.tree.flatten(mask)[0]
+    if first is None:
+        return None
+    mask = first if hasattr(first, "shape") else keras.ops.array(mask)
+    if len(mask.shape) == 3 and mask.shape[-1] == 1:
+        mask = mask[..., 0]
+    return mask

@@ -5,9 +5,9 @@ from typing import Any
 import keras
 
 from keras_ln._keras import mask_of
+from keras_ln.layers.constructor_arguments import named_arguments
 from keras_ln.layers.normalization.batch_normalization import warn_of_one
 from keras_ln.layers.normalization.recurrent_batch_norm import SMALL_GAIN
-from keras_ln.layers.own_arguments import own_arguments
 from keras_ln.layers.rnn.base_rnn import BaseRNN
 from keras_ln.layers.rnn.bn_lstm_cell import BNLSTMCell
 from keras_ln.layers.rnn.docstrings import layer_docstring
@@ -21,6 +21,8 @@ from keras_ln.ops.cells.bn_lstm import (
 )
 from keras_ln.ops.cells.lstm import SITES
 from keras_ln.ops.normalization.batch_normalization import within
+from keras_ln.ops.recurrence import Moving
+from keras_ln.ops.recurrence.problem import Problem
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
@@ -117,7 +119,7 @@ class BNLSTM(BaseRNN):
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""
-        super().__init__(own_arguments(locals()), **kwargs)
+        super().__init__(named_arguments(locals()), **kwargs)
         self._has_warned = False
 
     def build(
@@ -162,17 +164,21 @@ class BNLSTM(BaseRNN):
             first_step: an int or an integer tensor (), the number of steps
                 before; or None for 0, or for the count of a stateful layer.
         """
-        self._check_resets(sequences, reset, reset_state)
+        _refuse_resets(reset=reset, reset_state=reset_state)
         if first_step is None:
-            own = self.stateful and initial_state is None
-            first_step = self.states[-1].value if own else 0
+            counts = self.stateful and initial_state is None
+            first_step = self.states[-1].value if counts else 0
         else:
             mask = mask_of(sequences) if mask is None else mask
         first_step = check_first_step(first_step)
         # Where nothing is normalised, statistics may have no steps.
         first_step = within(first_step, self.cell.steps or 0)
         outputs = self.run_call(
-            sequences, initial_state, mask, training, first_step=first_step
+            sequences,
+            initial_state,
+            mask,
+            training,
+            first_step=first_step,
         )
         if self.stateful:
             steps = keras.ops.shape(sequences)[1]
@@ -189,25 +195,20 @@ class BNLSTM(BaseRNN):
         sequences: Any,
         initial_state: Any = None,
         *,
+        reset: Any = None,
+        reset_state: Any = None,
         first_step: Any = None,
         **kwargs: Any,
     ) -> Any:
         """Shapes and dtypes of the outputs for symbolic inputs."""
+        _refuse_resets(reset=reset, reset_state=reset_state)
         if first_step is not None:
             check_first_step(first_step)
         return super().compute_output_spec(sequences, initial_state, **kwargs)
 
-    def _check_resets(self, sequences, reset, reset_state):
-        for name, value in (("reset", reset), ("reset_state", reset_state)):
-            if value is not None:
-                raise ValueError(
-                    f"Argument `{name}` must be None: the statistics of BNLSTM "
-                    "belong to steps that are counted from the start of a row. "
-                    f"Received: {name}={value!r}"
-                )
-
     def run(
         self,
+        problem: Problem,
         sequences: Any,
         states: Any,
         weights: Any,
@@ -216,16 +217,17 @@ class BNLSTM(BaseRNN):
     ) -> tuple[Any, ...]:
         """The op, and the moving statistics after it."""
         cell = self.cell
-        learn = options["training"] and bool(cell.trainable and cell.normalize)
+        learn = problem.training and bool(cell.trainable and cell.normalize)
         if learn and sequences.shape[0] == 1:
             warn_of_one(self)
         weights, moving = split_moving(weights)
+        statistics = moving if learn else statistics_from(moving, first_step)
         results = super().run(
+            problem,
             sequences,
             states,
             weights,
-            given=None if learn else statistics_from(moving, first_step),
-            also=moving,
+            moving=Moving(statistics, used=not learn),
             **options,
         )
         if learn:
@@ -242,3 +244,13 @@ class BNLSTM(BaseRNN):
             for name, value in moved.items():
                 getattr(cell, name).assign(value)
         return results
+
+
+def _refuse_resets(**values: Any) -> None:
+    for name, value in values.items():
+        if value is not None:
+            raise ValueError(
+                f"Argument `{name}` must be None: the statistics of BNLSTM "
+                "belong to steps that are counted from the start of a row. "
+                f"Received: {name}={value!r}"
+            )

@@ -4,8 +4,8 @@ from typing import Any
 
 import keras
 
+from keras_ln.layers.constructor_arguments import check_sites, named_arguments
 from keras_ln.layers.normalization.recurrent_batch_norm import SMALL_GAIN
-from keras_ln.layers.own_arguments import check_sites, own_arguments
 from keras_ln.layers.rnn.base_cell import BaseLSTMCell
 from keras_ln.layers.rnn.docstrings import cell_docstring
 from keras_ln.layers.types import Identifier, Shape, Sites
@@ -94,16 +94,12 @@ class BNLSTMCell(BaseLSTMCell):
     ((2, 4), (2, 4), (2, 1))
     """
 
-    maths = BN_LSTM
+    equations = BN_LSTM
     counters = 1
     weight_names = (
         "kernel",
         "recurrent_kernel",
-        "bias",
-        "kernel_gamma",
-        "recurrent_gamma",
-        "state_gamma",
-        "state_beta",
+        *(vector.name for vector in BN_LSTM.vectors),
         *(name for of_site in MOVING.values() for name in of_site),
     )
 
@@ -143,7 +139,7 @@ class BNLSTMCell(BaseLSTMCell):
     ) -> None:
         """Takes the arguments that the class lists."""
         normalize = check_sites(normalize, SITES)
-        super().__init__(own_arguments(locals()), **kwargs)
+        super().__init__(named_arguments(locals()), **kwargs)
         # max_steps, or what the layer finds when it is built.
         self.steps = self.max_steps
 
@@ -157,29 +153,19 @@ class BNLSTMCell(BaseLSTMCell):
                 "max_steps=None and inputs of unknown length."
             )
         super().build(input_shape)
-        sizes = self.site_sizes()
         for site in self.normalize:
+            width = getattr(self, f"{site}_gamma").shape[0]
             for name, value in zip(
                 MOVING[site], ("zeros", "ones"), strict=True
             ):
                 weight = self.add_weight(
                     name=name,
-                    shape=(self.steps, sizes[f"{site}_gamma"]),
+                    shape=(self.steps, width),
                     initializer=value,
                     trainable=False,
                     autocast=False,
                 )
                 setattr(self, name, weight)
-
-    def site_sizes(self) -> dict[str, int]:
-        """The sizes of the gammas and of beta."""
-        sizes = {
-            f"{site}_gamma": self.units if site == "state" else 4 * self.units
-            for site in self.normalize
-        }
-        if "state" in self.normalize:
-            sizes["state_beta"] = self.units
-        return sizes
 
     def call(
         self, inputs: Any, states: Any, training: bool | None = False
@@ -199,12 +185,12 @@ class BNLSTMCell(BaseLSTMCell):
             inputs = inputs * input_mask
         weights, moving = split_moving(self.tensors())
         new = recurrence.step(
-            self.maths,
+            self.equations,
             self.project(inputs, weights),
             (h, c),
             weights,
             recurrent_mask=recurrent_mask,
-            given=statistics_at(moving, counter),
+            moving=statistics_at(moving, counter),
             **self.settings(),
         )
         h, c = self.zoned(new, (h, c), counter, training)

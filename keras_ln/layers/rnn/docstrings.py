@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import TypeVar
 
-from keras_ln.layers.own_arguments import argument_names
+from keras_ln.layers.constructor_arguments import argument_names
 
 _T = TypeVar("_T", bound=type)
 

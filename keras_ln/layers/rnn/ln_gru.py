@@ -4,12 +4,13 @@ from typing import Any
 
 import keras
 
-from keras_ln.layers.own_arguments import check_sites, own_arguments
+from keras_ln.layers.constructor_arguments import check_sites, named_arguments
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN
 from keras_ln.layers.rnn.docstrings import cell_docstring, layer_docstring
 from keras_ln.layers.types import Identifier, Sites, Switch
 from keras_ln.ops.cells.gru import LN_GRU, LN_GRUS
+from keras_ln.ops.cells.types import Vector
 
 SITES = ("kernel", "recurrent")
 
@@ -80,19 +81,8 @@ class LNGRUCell(BaseCell):
     (2, 4)
     """
 
-    maths = LN_GRU
-    gates = 3
+    equations = LN_GRU
     accumulators = (0,)
-    weight_names = (
-        "kernel",
-        "recurrent_kernel",
-        "bias",
-        "recurrent_bias",
-        "kernel_gamma",
-        "kernel_beta",
-        "recurrent_gamma",
-        "recurrent_beta",
-    )
 
     def __init__(
         self,
@@ -128,24 +118,15 @@ class LNGRUCell(BaseCell):
     ) -> None:
         """Takes the arguments that the class lists."""
         normalize = check_sites(normalize, SITES)
-        super().__init__(own_arguments(locals()), **kwargs)
-        self.maths = LN_GRUS[self.groups]
+        super().__init__(named_arguments(locals()), **kwargs)
+        self.equations = LN_GRUS[self.groups]
 
-    def bias_sizes(self) -> dict[str, int]:
-        """The sizes of the biases that there are."""
-        sizes = super().bias_sizes()
-        if self.use_bias and "recurrent_beta" not in self.site_sizes():
-            sizes["recurrent_bias"] = 3 * self.units
-        return sizes
-
-    def site_sizes(self) -> dict[str, int]:
-        """The sizes of the gammas and betas of the normalised sites."""
-        kinds = ("gamma", "beta") if self.center else ("gamma",)
-        return {
-            f"{site}_{kind}": 3 * self.units
-            for site in self.normalize
-            for kind in kinds
-        }
+    def has(self, vector: Vector) -> bool:
+        """Whether the cell has the vector; one of two alike is enough."""
+        if vector.name == "recurrent_bias":
+            has_beta = self.center and "recurrent" in self.normalize
+            return self.use_bias and not has_beta
+        return super().has(vector)
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
@@ -211,4 +192,4 @@ class LNGRU(BaseRNN):
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""
-        super().__init__(own_arguments(locals()), **kwargs)
+        super().__init__(named_arguments(locals()), **kwargs)

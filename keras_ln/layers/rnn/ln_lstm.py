@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_ln.layers.own_arguments import check_sites, own_arguments
+from keras_ln.layers.constructor_arguments import check_sites, named_arguments
 from keras_ln.layers.rnn.base_cell import BaseLSTMCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN
 from keras_ln.layers.rnn.docstrings import cell_docstring, layer_docstring
@@ -14,6 +14,7 @@ from keras_ln.ops.cells.lstm import (
     LN_LSTMS,
     SITES,
     SUMMED_LN_LSTMS,
+    VECTORS,
 )
 
 ALL_SITES = (*SITES, "sum")
@@ -97,20 +98,8 @@ class LNLSTMCell(BaseLSTMCell):
     ((2, 4), (2, 4))
     """
 
-    maths = LN_LSTM
-    weight_names = (
-        "kernel",
-        "recurrent_kernel",
-        "bias",
-        "kernel_gamma",
-        "kernel_beta",
-        "recurrent_gamma",
-        "recurrent_beta",
-        "state_gamma",
-        "state_beta",
-        "sum_gamma",
-        "sum_beta",
-    )
+    equations = LN_LSTM
+    vectors = VECTORS
 
     def __init__(
         self,
@@ -149,19 +138,9 @@ class LNLSTMCell(BaseLSTMCell):
         """Takes the arguments that the class lists."""
         normalize = check_sites(normalize, ALL_SITES)
         _check_carry(carry_normalized_state, normalize)
-        super().__init__(own_arguments(locals()), **kwargs)
+        super().__init__(named_arguments(locals()), **kwargs)
         cells = SUMMED_LN_LSTMS if "sum" in normalize else LN_LSTMS
-        self.maths = cells[self.groups]
-
-    def site_sizes(self) -> dict[str, int]:
-        """The sizes of the gammas and betas of the normalised sites."""
-        sizes = {}
-        for site in self.normalize:
-            size = self.units if site == "state" else 4 * self.units
-            sizes[f"{site}_gamma"] = size
-            if self.center or site == "state":
-                sizes[f"{site}_beta"] = size
-        return sizes
+        self.equations = cells[self.groups]
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
@@ -229,7 +208,7 @@ class LNLSTM(BaseRNN):
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""
-        super().__init__(own_arguments(locals()), **kwargs)
+        super().__init__(named_arguments(locals()), **kwargs)
 
 
 def _check_carry(carry_normalized_state, normalize):

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_ln.layers.own_arguments import own_arguments
+from keras_ln.layers.constructor_arguments import named_arguments
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN
 from keras_ln.layers.rnn.docstrings import cell_docstring, layer_docstring
@@ -57,8 +57,7 @@ class LNSimpleRNNCell(BaseCell):
     (2, 4)
     """
 
-    maths = LN_SIMPLE_RNN
-    weight_names = ("kernel", "recurrent_kernel", "bias", "gamma", "beta")
+    equations = LN_SIMPLE_RNN
 
     def __init__(
         self,
@@ -88,11 +87,7 @@ class LNSimpleRNNCell(BaseCell):
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""
-        super().__init__(own_arguments(locals()), **kwargs)
-
-    def site_sizes(self) -> dict[str, int]:
-        """The sizes of gamma and beta."""
-        return {"gamma": self.units, "beta": self.units}
+        super().__init__(named_arguments(locals()), **kwargs)
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
@@ -152,4 +147,4 @@ class LNSimpleRNN(BaseRNN):
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""
-        super().__init__(own_arguments(locals()), **kwargs)
+        super().__init__(named_arguments(locals()), **kwargs)

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_ln.layers.own_arguments import own_arguments
+from keras_ln.layers.constructor_arguments import named_arguments
 from keras_ln.layers.rnn.base_cell import BaseLSTMCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN
 from keras_ln.layers.rnn.docstrings import cell_docstring, layer_docstring
@@ -61,7 +61,7 @@ class WNLSTMCell(BaseLSTMCell):
     """
 
     # With kernels that are normalised already, see `tensors`.
-    maths = LN_LSTM
+    equations = LN_LSTM
     weight_names = (
         "kernel",
         "kernel_g",
@@ -96,7 +96,7 @@ class WNLSTMCell(BaseLSTMCell):
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""
-        super().__init__(own_arguments(locals()), **kwargs)
+        super().__init__(named_arguments(locals()), **kwargs)
 
     def add_matrix(self, name: str, shape: tuple[int, int]) -> None:
         """Creates the directions v, and the gains g of their columns."""
@@ -174,4 +174,4 @@ class WNLSTM(BaseRNN):
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""
-        super().__init__(own_arguments(locals()), **kwargs)
+        super().__init__(named_arguments(locals()), **kwargs)

@@ -1,4 +1,4 @@
-"""Zoneout of a recurrent cell: its probabilities, and its choices.
+"""Zoneout of a recurrent cell: its rates, and its choices.
 
 Letters: B batch, T time, U units.
 """
@@ -13,15 +13,15 @@ from keras_ln.ops.recurrence.zoneout import NAMES, draw, zoned_alone
 
 
 def fixed(name: str) -> Any:
-    """A probability that is set once, since it decides on the states."""
+    """A rate that is set once, since it decides on the states."""
 
-    def set_once(self, share):
+    def set_once(self, rate):
         if hasattr(self, f"_{name}"):
             raise AttributeError(
                 f"`{name}` cannot be changed: with zoneout a cell has one more "
-                f"state. Make a new cell. Received: {name}={share!r}"
+                f"state. Make a new cell. Received: {name}={rate!r}"
             )
-        setattr(self, f"_{name}", share)
+        setattr(self, f"_{name}", rate)
 
     return property(
         lambda self: getattr(self, f"_{name}"),
@@ -41,7 +41,7 @@ class ZoneoutRNNCell(DropoutRNNCell):
     where JAX can assign none, and moves on when the sequence is over.
     """
 
-    maths: Cell
+    equations: Cell
     seed_generator: keras.random.SeedGenerator
     # False for the expectation in training too.
     zoneout_chooses = True
@@ -50,11 +50,10 @@ class ZoneoutRNNCell(DropoutRNNCell):
 
     zoneout = fixed("zoneout")
 
-    def zoneout_shares(self) -> dict[str, float]:
-        """The probabilities of zoneout by name, of h and where it is of c."""
-        return {
-            name: getattr(self, name) for name in NAMES[: self.maths.states]
-        }
+    def zoneout_rates(self) -> dict[str, float]:
+        """The rates of h, and of c where there is one, by name."""
+        names = NAMES[: self.equations.states]
+        return {name: getattr(self, name) for name in names}
 
     def zoneouts(
         self, shape: tuple[Any, ...], training: bool | None
@@ -63,13 +62,13 @@ class ZoneoutRNNCell(DropoutRNNCell):
 
         Args:
             shape: (B, T, U).
-            training: whether to draw choices; else they are shares.
+            training: whether to draw choices; else they are rates.
         """
-        shares = self.zoneout_shares()
+        rates = self.zoneout_rates()
         chooses = training and self.zoneout_chooses
-        if chooses and any(shares.values()):
-            return draw(shares, shape, self.seed_generator)
-        return shares
+        if chooses and any(rates.values()):
+            return draw(rates, shape, self.seed_generator)
+        return rates
 
     def zoned(
         self, new: Any, old: Any, counter: Any, training: bool | None
@@ -82,14 +81,14 @@ class ZoneoutRNNCell(DropoutRNNCell):
             counter: steps that each row has done (B, 1).
             training: whether to draw choices.
         """
-        shares = self.zoneout_shares()
-        if not any(shares.values()):
+        rates = self.zoneout_rates()
+        if not any(rates.values()):
             return tuple(new)
         seed = None
         if training:
             seed = self.seed_generator.state.value
             self._has_chosen = True
-        return zoned_alone(new, old, shares, seed, counter)
+        return zoned_alone(new, old, rates, seed, counter)
 
     def reset_recurrent_dropout_mask(self) -> None:
         """Makes the next sequence draw anew, if this one has drawn.
@@ -108,6 +107,6 @@ class ZoneoutRNNCell(DropoutRNNCell):
         it once per sequence, in training.
         """
         # Also where a function is compiled whose steps come after this.
-        self._has_chosen = any(self.zoneout_shares().values())
+        self._has_chosen = any(self.zoneout_rates().values())
         self.reset_dropout_mask()
         self.reset_recurrent_dropout_mask()

@@ -18,13 +18,13 @@ import numpy as np
 
 from keras_ln.ops import arguments, recurrence
 from keras_ln.ops.cells.lstm import SITES, lstm_step, lstm_step_vjp
-from keras_ln.ops.cells.types import Cell
+from keras_ln.ops.cells.types import Cell, Vector
 from keras_ln.ops.normalization.batch_normalization import (
     statistics_of_steps,
     update_step_statistics,
 )
 from keras_ln.ops.normalization.sites import BatchNorms
-from keras_ln.ops.recurrence.problem import tensors_of
+from keras_ln.ops.recurrence.checks import tensors_of
 from keras_ln.ops.recurrence.sequence_op import Options, sequence_op
 
 if TYPE_CHECKING:  # In typing since Python 3.11.
@@ -36,30 +36,21 @@ MOVING = {
 }
 
 
-def _norms(
-    weights: dict[str, Any],
-    epsilon: float,
-    valid: Any,
-    given: Any,
-    value_only: bool,
-) -> BatchNorms:
-    return BatchNorms(weights, epsilon, valid, given)
-
-
 BN_LSTM = Cell(
     lstm_step,
     lstm_step_vjp,
-    _norms,
+    BatchNorms,
     gates=4,
     states=2,
-    vectors={
-        "bias": 4,
-        "kernel_gamma": 4,
-        "recurrent_gamma": 4,
-        "state_gamma": 1,
-        "state_beta": 1,
-    },
-    gives_statistics=True,
+    vectors=(
+        Vector("bias", 4),
+        Vector("kernel_gamma", 4, "kernel"),
+        Vector("recurrent_gamma", 4, "recurrent"),
+        Vector("state_gamma", 1, "state"),
+        Vector("state_beta", 1, "state"),
+    ),
+    columns="i, f, c, o",
+    batch_statistics=True,
 )
 
 
@@ -158,8 +149,10 @@ def bn_lstm(
         sequences,
         initial_states,
         weights,
-        given=None if learn else statistics_from(moving, first_step),
-        also=moving,
+        moving=recurrence.Moving(
+            moving if learn else statistics_from(moving, first_step),
+            used=not learn,
+        ),
         activation=activation,
         recurrent_activation=recurrent_activation,
         epsilon=epsilon,

@@ -16,13 +16,9 @@ import keras
 
 from keras_ln import backend
 from keras_ln.ops import recurrence
-from keras_ln.ops.cells.types import Cell, Settings
-from keras_ln.ops.normalization.segments import (
-    SegmentNorms,
-    check_groups,
-    segment_norms,
-)
-from keras_ln.ops.normalization.sites import widen
+from keras_ln.ops.cells.types import Cell, Settings, Vector
+from keras_ln.ops.dtypes import widen
+from keras_ln.ops.normalization.segments import SegmentNorms, check_groups
 from keras_ln.ops.recurrence.sequence_op import (
     Options,
     StepOptions,
@@ -118,17 +114,18 @@ def _biased(value: Any, name: str, norms: SegmentNorms) -> Any:
 LN_GRU = Cell(
     gru_step,
     gru_step_vjp,
-    functools.partial(segment_norms, (2, 1)),
+    functools.partial(SegmentNorms, (2, 1)),
     gates=3,
     states=1,
-    vectors={
-        "bias": 3,
-        "recurrent_bias": 3,
-        "kernel_gamma": 3,
-        "kernel_beta": 3,
-        "recurrent_gamma": 3,
-        "recurrent_beta": 3,
-    },
+    vectors=(
+        Vector("bias", 3),
+        Vector("recurrent_bias", 3),
+        Vector("kernel_gamma", 3, "kernel"),
+        Vector("kernel_beta", 3, "kernel", redundant=True),
+        Vector("recurrent_gamma", 3, "recurrent"),
+        Vector("recurrent_beta", 3, "recurrent", redundant=True),
+    ),
+    columns="z, r, h",
     in_kernels="gru",
 )
 # By `groups`.
@@ -137,7 +134,7 @@ LN_GRUS = {
     **{
         groups: dataclasses.replace(
             LN_GRU,
-            norms=functools.partial(segment_norms, segments),
+            norms=functools.partial(SegmentNorms, segments),
             in_kernels=None,
         )
         for groups, segments in (("gate", (1, 1, 1)), ("all", (3,)))

@@ -21,9 +21,10 @@ import keras
 from keras_ln import backend
 from keras_ln.ops import recurrence
 from keras_ln.ops.activations import ACTIVATIONS
-from keras_ln.ops.cells.types import Cell, Settings
-from keras_ln.ops.normalization.segments import check_groups, segment_norms
-from keras_ln.ops.normalization.sites import LayerNorms, layer_norms, widen
+from keras_ln.ops.cells.types import Cell, Settings, Vector
+from keras_ln.ops.dtypes import widen
+from keras_ln.ops.normalization.segments import SegmentNorms, check_groups
+from keras_ln.ops.normalization.sites import LayerNorms
 from keras_ln.ops.recurrence.sequence_op import (
     Options,
     StepOptions,
@@ -127,35 +128,40 @@ def _gates(z: Any, settings: Settings, norms: LayerNorms) -> Any:
     return 0.5 * i + 0.5, 0.5 * f + 0.5, candidate, 0.5 * o + 0.5
 
 
+# With the site "sum", which stands in place of "kernel" and "recurrent".
+VECTORS = (
+    Vector("bias", 4),
+    Vector("kernel_gamma", 4, "kernel"),
+    Vector("kernel_beta", 4, "kernel", redundant=True),
+    Vector("recurrent_gamma", 4, "recurrent"),
+    Vector("recurrent_beta", 4, "recurrent", redundant=True),
+    Vector("state_gamma", 1, "state"),
+    Vector("state_beta", 1, "state"),
+    Vector("sum_gamma", 4, "sum"),
+    Vector("sum_beta", 4, "sum", redundant=True),
+)
 LN_LSTM = Cell(
     lstm_step,
     lstm_step_vjp,
-    layer_norms,
+    LayerNorms,
     gates=4,
     states=2,
-    vectors={
-        "bias": 4,
-        "kernel_gamma": 4,
-        "kernel_beta": 4,
-        "recurrent_gamma": 4,
-        "recurrent_beta": 4,
-        "state_gamma": 1,
-        "state_beta": 1,
-    },
+    vectors=tuple(v for v in VECTORS if v.site != "sum"),
+    columns="i, f, c, o",
     in_kernels="lstm",
 )
 
 
 def _summed(cell: Cell) -> Cell:
     """The cell with the site "sum" in place of "kernel" and "recurrent"."""
-    vectors = {"bias": 4, "sum_gamma": 4, "sum_beta": 4}
-    vectors |= {"state_gamma": 1, "state_beta": 1}
+    sites = (None, "state", "sum")
+    vectors = tuple(v for v in VECTORS if v.site in sites)
     return dataclasses.replace(cell, vectors=vectors, in_kernels=None)
 
 
 _BY_GATE = dataclasses.replace(
     LN_LSTM,
-    norms=functools.partial(segment_norms, (1, 1, 1, 1)),
+    norms=functools.partial(SegmentNorms, (1, 1, 1, 1)),
     in_kernels=None,
 )
 # By `groups`: all gates together are the paper's.

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from keras_ln import backend
 from keras_ln.ops import recurrence
-from keras_ln.ops.cells.types import Cell, Settings
-from keras_ln.ops.normalization.sites import LayerNorms, layer_norms, widen
+from keras_ln.ops.cells.types import Cell, Settings, Vector
+from keras_ln.ops.dtypes import widen
+from keras_ln.ops.normalization.sites import LayerNorms
 from keras_ln.ops.recurrence.sequence_op import (
     Options,
     StepOptions,
@@ -63,10 +64,10 @@ def _sum(from_x: Any, from_h: Any, norms: LayerNorms) -> Any:
 LN_SIMPLE_RNN = Cell(
     simple_rnn_step,
     simple_rnn_step_vjp,
-    layer_norms,
+    LayerNorms,
     gates=1,
     states=1,
-    vectors={"bias": 1, "gamma": 1, "beta": 1},
+    vectors=(Vector("bias", 1), Vector("gamma", 1, ""), Vector("beta", 1, "")),
     in_kernels="simple_rnn",
 )
 

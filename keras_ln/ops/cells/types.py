@@ -4,10 +4,8 @@ Letters: B batch, D input features, U units, n gates.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeAlias
-
-import keras
 
 from keras_ln.ops.activations import Activation
 
@@ -25,16 +23,30 @@ class Settings(NamedTuple):
     carry_normalized_state: bool = False
     # The dtype of the computation, at least float32.
     dtype: str = "float32"
+    # Whether nobody differentiates the step. Rows without variance are then
+    # scaled like the others, in fewer kernels.
+    value_only: bool = False
 
-    def widen(self, x: Any) -> Any:
-        """`x` in the dtype that is computed in."""
-        return keras.ops.cast(x, self.dtype)
+
+class Vector(NamedTuple):
+    """A weight of a cell beside its two matrices."""
+
+    name: str
+    size: int  # in multiples of U
+    # What it scales or shifts, or None for a bias. The simple RNN has one
+    # site, without a name.
+    site: str | None = None
+    # Whether it is left out where nothing is centred twice: `center=False`.
+    redundant: bool = False
 
 
 # Compared by identity: it is a key of the cache of programs.
 @dataclasses.dataclass(frozen=True, eq=False)
 class Cell:
-    """The maths of a recurrent cell, without its two matrix products."""
+    """A recurrent cell without its two matrix products.
+
+    Its weights are `kernel` (D, nU), `recurrent_kernel` (U, nU) and `vectors`.
+    """
 
     # `step(from_x, from_h, states, settings, norms)`, where from_x is x W and
     # from_h is h R (B, nU): the new states (B, U), h first, and the
@@ -45,17 +57,24 @@ class Cell:
     # through from_h (None for none), and of the vectors by name. The factors
     # are those of `LayerNorms` by site.
     step_vjp: Callable[..., tuple[Any, Any, tuple[Any, ...], dict[str, Any]]]
-    # `norms(weights, epsilon, valid, given, value_only)`: the sites of one
-    # step. valid (B, 1) is the step's mask or None, given what the problem has
-    # been given for it, value_only that of `LayerNorms`.
+    # `norms(weights, settings)`: the sites of one step. Of a cell with batch
+    # statistics `norms(weights, settings, valid, moving)`: valid (B, 1) is the
+    # step's mask or None, moving are the statistics to use in place of the
+    # batch's, or None.
     norms: Callable[..., Any]
     # n, and the number of states.
     gates: int
     states: int
-    # The vectors that there can be, and their sizes in multiples of U.
-    vectors: Mapping[str, int]
-    # Whether the statistics are results too. They are then those of a whole
-    # step: `step_vjp` cannot take the rows of all steps at once.
-    gives_statistics: bool = False
+    # The vectors that there can be, in the order in which layers create them.
+    vectors: tuple[Vector, ...]
+    # The columns of the products, in the order in which they stand.
+    columns: str = ""
+    # Whether the statistics are those of the batch. They are then results too,
+    # and `step_vjp` cannot take the rows of all steps at once.
+    batch_statistics: bool = False
     # The cell's name in keras-ln-kernels, where it is one of theirs.
     in_kernels: str | None = None
+
+    def __deepcopy__(self, memo: Any) -> "Cell":
+        """Itself: layers are copied with it, and run the same programs."""
+        return self

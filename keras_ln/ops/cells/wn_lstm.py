@@ -9,10 +9,10 @@ from typing import Any
 
 import keras
 
-from keras_ln.ops import arguments
+from keras_ln.ops import arguments, dtypes
 from keras_ln.ops.cells.lstm import ln_lstm
 from keras_ln.ops.normalization.weight_normalization import normalized_kernel
-from keras_ln.ops.recurrence.problem import tensors_of
+from keras_ln.ops.recurrence.checks import tensors_of
 from keras_ln.ops.recurrence.sequence_op import (
     one_step,
     sequence_op,
@@ -70,7 +70,7 @@ def wn_lstm(
     _check_names(weights)
     sequences, weights = tensors_of(sequences, weights)
     _check_gains(weights)
-    wide = arguments.wide_dtype(sequences, *weights.values())
+    wide = dtypes.wide_dtype(sequences, *weights.values())
     weights = {name: keras.ops.cast(w, wide) for name, w in weights.items()}
     weights = effective_weights(weights, sequences.dtype)
     return ln_lstm(sequences, initial_states, weights, **options)
@@ -147,7 +147,7 @@ def effective_weights(weights: dict[str, Any], dtype: str) -> dict[str, Any]:
     Returns:
         kernel, recurrent_kernel and, where there is one, bias.
     """
-    wide = arguments.wide_dtype(*weights.values())
+    wide = dtypes.wide_dtype(*weights.values())
     effective = {
         kernel: keras.ops.cast(
             normalized_kernel(

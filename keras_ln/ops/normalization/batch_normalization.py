@@ -12,7 +12,7 @@ from typing import Any
 import keras
 
 from keras_ln import backend
-from keras_ln.ops import arguments
+from keras_ln.ops import dtypes
 
 
 def batch_statistics(
@@ -51,7 +51,7 @@ def batch_statistics(
             f"axes {axes}, which is n = 1. Use larger batches (drop a last "
             "batch of one), or unbiased=False."
         )
-    x = keras.ops.cast(x, arguments.at_least_float32(x.dtype))
+    x = keras.ops.cast(x, dtypes.at_least_float32(x.dtype))
     if mask is None:
         n = count = _count(x, axes)
         mean = backend.mean(x, axes, keepdims=True)
@@ -93,7 +93,7 @@ def normalize(
 
     The arithmetic is done in at least float32.
     """
-    dtype = arguments.at_least_float32(x.dtype)
+    dtype = dtypes.at_least_float32(x.dtype)
     scale = 1.0 / backend.sqrt(keras.ops.cast(variance, dtype) + epsilon)
     y = keras.ops.cast(x, dtype) - keras.ops.cast(mean, dtype)
     if gamma is not None:
@@ -137,7 +137,7 @@ def update_moving_statistics(
 
     def move(moving, batch):
         moving = keras.ops.convert_to_tensor(moving)
-        wide = arguments.at_least_float32(moving.dtype)
+        wide = dtypes.at_least_float32(moving.dtype)
         old, batch = (keras.ops.cast(x, wide) for x in (moving, batch))
         moved = old * momentum + batch * (1.0 - momentum)
         return keras.ops.cast(keras.ops.where(usable, moved, old), moving.dtype)

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 
 from keras_ln import backend
-from keras_ln.ops import arguments
+from keras_ln.ops import arguments, dtypes
 from keras_ln.ops.portable import needs_plain_ops
 from keras_ln.ops.symbolic import takes_symbolic_tensors
 
@@ -83,7 +83,7 @@ def layer_normalization_forward(
 
     The residuals are there without `keep` too: they come on the way.
     """
-    z = keras.ops.cast(x, arguments.wide_dtype(x, gamma, beta))
+    z = keras.ops.cast(x, dtypes.wide_dtype(x, gamma, beta))
     # The float32 mean of numbers near 1e4 is off by 5e-4 and more: by its own
     # rounding and the sum's. Differences from a number close by are exact.
     origin = _origin(z, axes)

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 
 from keras_ln import backend
+from keras_ln.ops.cells.types import Settings
 from keras_ln.ops.normalization.sites import LayerNorms
 
 # Over what a row's statistics are taken at the sites of gates: as in the paper,
@@ -24,14 +25,14 @@ class SegmentNorms(LayerNorms):
 
     def __init__(
         self,
+        segments: tuple[int, ...],
         weights: dict[str, Any],
-        epsilon: float,
-        sizes: tuple[int, ...],
-        value_only: bool = False,
+        settings: Settings,
     ):
-        """The sites of one step; `sizes` are those of the segments."""
-        super().__init__(weights, epsilon, value_only)
-        self.ends = list(itertools.accumulate(sizes))
+        """The sites of one step; the segments are in multiples of U."""
+        super().__init__(weights, settings)
+        units = weights["recurrent_kernel"].shape[0]
+        self.ends = [units * k for k in itertools.accumulate(segments)]
         self.places = list(zip([0, *self.ends], self.ends, strict=False))
 
     def average(self, z: Any) -> Any:
@@ -62,21 +63,6 @@ class SegmentNorms(LayerNorms):
                 here < self.ends[k], average[..., k : k + 1], spread
             )
         return spread
-
-
-def segment_norms(
-    segments: tuple[int, ...],
-    weights: dict[str, Any],
-    epsilon: float,
-    valid: Any,
-    given: Any,
-    value_only: bool,
-) -> SegmentNorms:
-    """`Cell.norms` of segments, whose sizes are in multiples of U."""
-    units = weights["recurrent_kernel"].shape[0]
-    vectors = {n: w for n, w in weights.items() if len(w.shape) == 1}
-    sizes = tuple(units * size for size in segments)
-    return SegmentNorms(vectors, epsilon, sizes, value_only)
 
 
 def check_groups(groups: Any) -> str:

@@ -11,26 +11,12 @@ from typing import Any
 import keras
 
 from keras_ln import backend
+from keras_ln.ops.cells.types import Settings
+from keras_ln.ops.dtypes import name_of, widen
 from keras_ln.ops.normalization.batch_normalization import batch_statistics
 
 # 16 unit roundoffs of the dtypes in which cells compute.
 _ROUNDING = {"float32": 2.0**-20, "float64": 2.0**-49}
-
-# Without it a step on torch spends a tenth of its time on names. torch.compile
-# warns of functools.cache.
-_names: dict[Any, str] = {}
-
-
-def _name_of(dtype: Any) -> str:
-    """The name of a backend's dtype, as Keras calls it."""
-    if dtype not in _names:
-        _names[dtype] = keras.backend.standardize_dtype(dtype)
-    return _names[dtype]
-
-
-def widen(x: Any) -> Any:
-    """`x` in at least float32, in which cells compute."""
-    return x if _name_of(x.dtype) in _ROUNDING else keras.ops.cast(x, "float32")
 
 
 def is_flat(mean: Any, variance: Any) -> Any:
@@ -39,7 +25,7 @@ def is_flat(mean: Any, variance: Any) -> Any:
     That is where its root is at most 16 unit roundoffs of the mean, both being
     in at least float32.
     """
-    rounding = mean * _ROUNDING[_name_of(mean.dtype)]
+    rounding = mean * _ROUNDING[name_of(mean.dtype)]
     # The difference: where rows overflow, both may be inf.
     return variance - rounding * rounding <= 0.0
 
@@ -102,22 +88,9 @@ class LayerNorms:
     weights `gamma` and `beta`.
     """
 
-    def __init__(
-        self,
-        weights: dict[str, Any],
-        epsilon: float,
-        value_only: bool = False,
-    ):
-        """The sites of one step.
-
-        Args:
-            weights: by name; see there.
-            epsilon: number > 0, inside the square root.
-            value_only: whether nobody differentiates the sites. Rows without
-                variance are then scaled like the others, in fewer kernels.
-        """
-        self.weights, self.epsilon = weights, epsilon
-        self.value_only = value_only
+    def __init__(self, weights: dict[str, Any], settings: Settings):
+        """The sites of one step."""
+        self.weights, self.settings = weights, settings
 
     def site(self, name: str, z: Any, factors: Any = None) -> Site:
         """The site `name`, where the sum is `z` (B, F), at least float32.
@@ -153,14 +126,14 @@ class LayerNorms:
 
     def scale(self, mean: Any, variance: Any) -> Any:
         """The scale of each row; see `Site`."""
-        scale = 1.0 / backend.sqrt(variance + self.epsilon)
-        if self.value_only:
+        scale = 1.0 / backend.sqrt(variance + self.settings.epsilon)
+        if self.settings.value_only:
             return scale
         return backend.where(is_flat(mean, variance), 1.0, scale)
 
     def factors(self, mean: Any, variance: Any) -> tuple[Any, Any]:
         """Mean and scale, for `site`: -1 where the scale is the constant 1."""
-        scale = 1.0 / backend.sqrt(variance + self.epsilon)
+        scale = 1.0 / backend.sqrt(variance + self.settings.epsilon)
         return mean, backend.where(is_flat(mean, variance), -1.0, scale)
 
     def average(self, z: Any) -> Any:
@@ -173,58 +146,51 @@ class LayerNorms:
         return average
 
 
-def layer_norms(
-    weights: Any, epsilon: float, valid: Any, given: Any, value_only: bool
-) -> LayerNorms:
-    """`Cell.norms` with the statistics of each row, which no mask concerns."""
-    return LayerNorms(weights, epsilon, value_only)
-
-
 class BatchNorms(LayerNorms):
     """The normalised sites of a step, with the statistics of each column."""
 
     def __init__(
         self,
         weights: dict[str, Any],
-        epsilon: float,
+        settings: Settings,
         valid: Any = None,
-        given: dict[str, Any] | None = None,
+        moving: dict[str, Any] | None = None,
     ):
         """The sites of one step.
 
         Args:
             weights: see `LayerNorms`.
-            epsilon: number > 0, inside the square root.
+            settings: see there.
             valid: bool (B, 1), False where a row does not count; or None.
-            given: mean and variance (F) by site, to use in place of the
+            moving: mean and variance (F) by site, to use in place of the
                 batch's; or None.
         """
-        super().__init__(weights, epsilon)
-        self.valid, self.given = valid, given
+        super().__init__(weights, settings)
+        self.valid, self.moving = valid, moving
 
     def centred(self, site: str, z: Any) -> tuple[Any, tuple[Any, Any]]:
-        """See there: of the rows that count, or with the statistics given."""
-        if self.given is not None:
-            statistics = self.given[site]
+        """With the mean of the rows that count, or the moving one."""
+        if self.moving is not None:
+            statistics = self.moving[site]
         else:
             statistics = batch_statistics(z, self.valid, axes=(0,))
         return z - statistics[0], statistics
 
     def scale(self, mean: Any, variance: Any) -> Any:
         """The scale of each column; see `Site`."""
-        if self.given is not None:
-            return 1.0 / backend.sqrt(variance + self.epsilon)
+        if self.moving is not None:
+            return 1.0 / backend.sqrt(variance + self.settings.epsilon)
         return super().scale(mean, variance)
 
     def factors(self, mean: Any, variance: Any) -> tuple[Any, Any]:
-        """See there; statistics that are given are constants."""
-        if self.given is not None:
+        """Mean and scale, for `site`; moving statistics are constants."""
+        if self.moving is not None:
             return mean, self.scale(mean, variance)
         return super().factors(mean, variance)
 
     def standardize_vjp(self, y: Any, scale: Any, g: Any) -> Any:
         """Gradient of `z`; `g` is zero in the rows that do not count."""
-        if self.given is not None:
+        if self.moving is not None:
             return g * scale
         if self.valid is None:
             return super().standardize_vjp(y, scale, g)

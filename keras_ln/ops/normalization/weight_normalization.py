@@ -11,7 +11,7 @@ from typing import Any
 import keras
 
 from keras_ln import backend
-from keras_ln.ops import arguments
+from keras_ln.ops import dtypes
 
 
 def column_norms(
@@ -25,7 +25,7 @@ def column_norms(
         axes: those that a column runs over, in rising order.
     """
     v = keras.ops.convert_to_tensor(v)
-    v = keras.ops.cast(v, arguments.at_least_float32(v.dtype))
+    v = keras.ops.cast(v, dtypes.at_least_float32(v.dtype))
     return backend.sqrt(_squares(v, axes))
 
 
@@ -45,7 +45,7 @@ def normalized_kernel(
         axes: those that a column runs over, in rising order.
     """
     v = keras.ops.convert_to_tensor(v)
-    dtype = arguments.at_least_float32(v.dtype)
+    dtype = dtypes.at_least_float32(v.dtype)
     wide = keras.ops.cast(v, dtype)
     squares = _squares(wide, axes)
     # Replaced before the root: the root of 0 has an infinite derivative.
@@ -86,7 +86,7 @@ def standardizing_parameters(
     deviation is 0 the results are not finite.
     """
     v = keras.ops.convert_to_tensor(v)
-    dtype = arguments.at_least_float32(v.dtype)
+    dtype = dtypes.at_least_float32(v.dtype)
     x, v = keras.ops.cast(x, dtype), keras.ops.cast(v, dtype)
     t = backend.matmul(x, normalized_kernel(v, keras.ops.ones_like(v[0])))
     return standardizing_gain_and_shift(

@@ -1,26 +1,37 @@
 """The one entry to recurrences: a cell over sequences, or for one step.
 
 Letters: B batch, T time, D input features, U units, n gates, S the steps that
-something is given for.
+have moving statistics.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 
-from keras_ln.ops import arguments
+from keras_ln import backend
+from keras_ln.ops import dtypes
 from keras_ln.ops.cells.types import Cell
 from keras_ln.ops.normalization.batch_normalization import statistics_of_steps
-from keras_ln.ops.recurrence import problem as checks
+from keras_ln.ops.recurrence import checks
 from keras_ln.ops.recurrence.choice import IMPLEMENTATIONS, choose
-from keras_ln.ops.recurrence.forward import run_step
-from keras_ln.ops.recurrence.problem import problem_of, settings_of
-from keras_ln.ops.recurrence.states import (
-    check_resets,
-    check_states,
-    starts_of,
+from keras_ln.ops.recurrence.problem import (
+    Problem,
+    Tensors,
+    problem_of,
+    settings_of,
 )
-from keras_ln.ops.recurrence.zoneout import choices_of, is_share
+from keras_ln.ops.recurrence.step import run_step
+from keras_ln.ops.recurrence.zoneout import split_zoneout
+
+
+class Moving(NamedTuple):
+    """The moving statistics of a cell with batch statistics."""
+
+    # A structure of tensors (S, ...) in the order of the visits, the last of
+    # which serves beyond S.
+    statistics: Any
+    # Whether to normalise by them, in place of the batch's.
+    used: bool
 
 
 def run(
@@ -32,21 +43,20 @@ def run(
     mask: Any = None,
     input_mask: Any = None,
     recurrent_mask: Any = None,
-    given: Any = None,
-    also: Any = None,
+    moving: Moving | None = None,
     zoneout: Any = 0.0,
     cell_zoneout: Any = None,
     zero_output_for_mask: bool = False,
     reset: Any = None,
     reset_state: Any = None,
-    **asked: Any,
+    **options: Any,
 ) -> tuple[Any, Any, Any, Any]:
     """The cell over time, by the first implementation that can run it.
 
     Computation and vectors are float64 if any of the tensors is, else float32.
 
     Args:
-        cell: its maths.
+        cell: its equations.
         sequences: floating-point tensor (B, T, D).
         initial_states: tensors (B, U), h first, or None for zeros.
         weights: kernel (D, nU), recurrent_kernel (U, nU) and the cell's
@@ -55,18 +65,16 @@ def run(
             states stay, and the output is the h that is carried.
         input_mask: dropout mask of the inputs (B, D), scaled.
         recurrent_mask: dropout mask of h (B, U), scaled.
-        given: for `Cell.norms`, a structure of constants (S, ...) in the order
-            of the visits, the last of which serves beyond S; or None.
-        also: further tensors that help decide the dtype.
-        zoneout: what stays of h: a share in [0, 1), or choices, a bool tensor
+        moving: see `Moving`; None for other cells.
+        zoneout: what stays of h: a rate in [0, 1), or choices, a bool tensor
             (B, T, U) that is True where a unit keeps it.
-        cell_zoneout: that of c, for cells with one.
+        cell_zoneout: what stays of c, for cells with one.
         zero_output_for_mask: whether the output is zero at steps left out.
         reset: bool tensor (B, T), True at the first step, in time, of a new
             sequence: states do not pass from one sequence to another.
         reset_state: where each begins, tensors (B, U) or (1, U), and the row
             too without `initial_states`; None for zeros.
-        **asked: what `problem_of` takes.
+        **options: what `problem_of` takes.
 
     Returns:
         `(last_output, outputs, final_states, statistics)`. The states are a
@@ -81,70 +89,131 @@ def run(
     """
     sequences, weights = checks.tensors_of(sequences, weights)
     checks.check_sequences(sequences)
-    others = asked.get("own") is not None
-    units = checks.check_weights(cell, weights, sequences.shape[-1], others)
-    owner = asked.get("owner", "the op")
-    reset, reset_states = check_resets(
+    units = checks.check_weights(cell, weights, sequences.shape[-1])
+    owner = options.get("owner", "the op")
+    reset, reset_states = checks.check_resets(
         cell, reset, reset_state, sequences, units, owner
     )
     as_list = isinstance(initial_states, list)
     if initial_states is None:
         initial_states = reset_states
-    states = check_states(initial_states, cell.states, sequences, units)
-    constants = keras.tree.flatten((given, also, reset_states))
-    dtype = sequences.dtype
-    wide = arguments.wide_dtype(
-        sequences, *states, *weights.values(), *constants
-    )
-    zones = {"zoneout": zoneout, "cell_zoneout": cell_zoneout}
-    choices = choices_of(
+    states = checks.check_states(initial_states, cell.states, sequences, units)
+    rates, choices = split_zoneout(
         cell.states,
-        zones,
         owner,
         (*sequences.shape[:2], units),
+        zoneout=zoneout,
+        cell_zoneout=cell_zoneout,
     )
-    shares = {name: zone for name, zone in zones.items() if is_share(zone)}
-    problem = problem_of(cell, dtype, wide, **asked, **shares)
-    go_backwards = problem.plan.go_backwards
-    mask, input_mask, recurrent_mask = checks.check_masks(
+    mask, *dropout_masks = checks.check_masks(
         sequences, units, mask, input_mask, recurrent_mask
     )
-    if given is not None:
-        steps = keras.ops.shape(sequences)[1]
-        given = keras.tree.map_structure(
-            lambda x: keras.ops.cast(statistics_of_steps(x, steps), wide), given
+    last_output, outputs, states, statistics = run_problem(
+        problem_of(cell, sequences.dtype, zoneout=rates, **options),
+        sequences,
+        states,
+        weights,
+        mask=mask,
+        dropout_masks=tuple(dropout_masks),
+        moving=moving,
+        choices=choices,
+        reset=reset,
+        reset_states=reset_states,
+        zero_output_for_mask=zero_output_for_mask,
+    )
+    return last_output, outputs, list(states) if as_list else states, statistics
+
+
+def run_problem(
+    problem: Problem,
+    sequences: Any,
+    states: tuple[Any, ...],
+    weights: dict[str, Any],
+    *,
+    mask: Any = None,
+    dropout_masks: tuple[Any, Any] = (None, None),
+    moving: Moving | None = None,
+    choices: tuple[Any, ...] | None = None,
+    reset: Any = None,
+    reset_states: tuple[Any, ...] | None = None,
+    zero_output_for_mask: bool = False,
+) -> tuple[Any, Any, tuple[Any, ...], Any]:
+    """`run`, of tensors that are known to fit.
+
+    Args:
+        problem: what is asked for.
+        sequences: see `run`, as for what follows.
+        states: see there, as a tuple.
+        weights: see there.
+        mask: see there.
+        dropout_masks: of inputs and h, in the dtype of the sequences.
+        moving: see `Moving`.
+        choices: of zoneout by state, or None.
+        reset: see `run`.
+        reset_states: see there, tensors (B, U).
+        zero_output_for_mask: see there.
+    """
+    plan, dtype = problem.plan, sequences.dtype
+    constants = keras.tree.flatten(moving.statistics) if moving else []
+    wide = dtypes.wide_dtype(
+        sequences, *states, *weights.values(), *(reset_states or ()), *constants
+    )
+    if reset_states is not None:
+        reset_states = tuple(
+            backend.cast(new, old.dtype)
+            for new, old in zip(reset_states, states, strict=True)
         )
-    problem = problem._replace(
-        sequences=sequences,
-        states=states,
-        weights={
-            name: keras.ops.cast(w, dtype if name in checks.MATRICES else wide)
+    if plan.settings.dtype != wide:
+        plan = plan._replace(settings=plan.settings._replace(dtype=wide))
+    tensors = Tensors(
+        sequences,
+        states,
+        {
+            name: backend.cast(w, dtype if name in checks.MATRICES else wide)
             for name, w in weights.items()
         },
-        mask=mask,
-        input_mask=input_mask,
-        recurrent_mask=recurrent_mask,
-        given=given,
-        choices=choices,
-        starts=starts_of(reset, go_backwards),
-        reset_states=None
-        if reset_states is None
-        else tuple(
-            keras.ops.cast(new, old.dtype)
-            for new, old in zip(reset_states, states, strict=True)
+        dropout_masks,
+        (
+            mask,
+            moving and _statistics_of_steps(moving, sequences, wide),
+            choices,
+            _starts(reset) if plan.go_backwards else reset,
         ),
+        reset_states,
     )
+    problem = problem._replace(plan=plan, dtype=dtype, tensors=tensors)
     chosen = IMPLEMENTATIONS[choose(problem)]
     outputs, states, statistics = chosen.run(problem)
-    last_output = keras.ops.cast(states[0], dtype)
+    last_output = backend.cast(states[0], dtype)
     if outputs is None:
         outputs = last_output[:, None]
     if mask is not None and zero_output_for_mask:
         last_output, outputs = _zero_where_masked(
-            last_output, outputs, mask, go_backwards
+            last_output, outputs, mask, plan.go_backwards
         )
-    finals = list(states) if as_list else tuple(states)
-    return last_output, outputs, finals, statistics
+    return last_output, outputs, tuple(states), statistics
+
+
+def _statistics_of_steps(moving: Moving, sequences: Any, wide: str) -> Any:
+    """The moving statistics (T, ...) that are to be used, or None."""
+    if not moving.used:
+        return None
+    steps = keras.ops.shape(sequences)[1]
+    return keras.tree.map_structure(
+        lambda x: backend.cast(statistics_of_steps(x, steps), wide),
+        moving.statistics,
+    )
+
+
+def _starts(reset: Any) -> Any:
+    """Where states change going backwards, for flags (B, T) of first steps.
+
+    The last step of a sequence, in time, is visited first.
+    """
+    if reset is None:
+        return None
+    last = keras.ops.zeros_like(reset[:, :1])
+    return keras.ops.concatenate([reset[:, 1:], last], axis=1)
 
 
 def step(
@@ -154,27 +223,25 @@ def step(
     weights: dict[str, Any],
     *,
     recurrent_mask: Any = None,
-    given: Any = None,
+    moving: Any = None,
     **settings: Any,
 ) -> tuple[Any, ...]:
     """The states after one step of the cell.
 
     Args:
-        cell: its maths.
+        cell: its equations.
         projected: x W (B, nU).
         states: tensors (B, U), h first.
         weights: recurrent_kernel (U, nU) and the cell's vectors, by name.
         recurrent_mask: dropout mask of h (B, U), scaled, or None.
-        given: for `Cell.norms`, a structure of constants (B, ...), or None.
+        moving: for `Cell.norms`, a structure of constants (B, ...), or None.
         **settings: those of `settings_of`.
     """
-    constants = keras.tree.flatten(given)
-    wide = arguments.wide_dtype(
-        projected, *states, *weights.values(), *constants
-    )
-    if given is not None:
-        given = keras.tree.map_structure(
-            lambda x: keras.ops.cast(x, wide), given
+    constants = keras.tree.flatten(moving)
+    wide = dtypes.wide_dtype(projected, *states, *weights.values(), *constants)
+    if moving is not None:
+        moving = keras.tree.map_structure(
+            lambda x: backend.cast(x, wide), moving
         )
     return run_step(
         cell,
@@ -183,7 +250,7 @@ def step(
         weights,
         settings_of(wide, **settings),
         recurrent_mask=recurrent_mask,
-        given=given,
+        moving=moving,
     )[0]
 
 

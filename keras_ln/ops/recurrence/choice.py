@@ -3,11 +3,14 @@
 from types import ModuleType
 from typing import Any
 
+from keras_ln import backend
+from keras_ln.ops.activations import ACTIVATIONS
+from keras_ln.ops.portable import asks_for_portable_ops
 from keras_ln.ops.recurrence import fused, loop, native
 from keras_ln.ops.recurrence.problem import Problem
 
-# In order of preference. Each has `reason(problem)`, why it cannot run it or
-# None, and `run(problem)`.
+# In order of preference. Each has `reason(problem)`, why it cannot run what
+# `_refusals` leaves to it or None, and `run(problem)`.
 IMPLEMENTATIONS: dict[str, ModuleType] = {
     "native": native,
     "fused": fused,
@@ -21,25 +24,63 @@ def choose(problem: Problem) -> str:
     Raises:
         ValueError: where there is none.
     """
-    for name in IMPLEMENTATIONS:
-        if _reason(name, problem) is None:
+    refusals = _refusals(problem)
+    for name, implementation in IMPLEMENTATIONS.items():
+        if refusals[name] is None and implementation.reason(problem) is None:
             return name
     raise ValueError(
         loop.reason(problem)
         or f"use_fused=True, but {problem.owner} cannot run as one fused op: "
-        f'{fused.reason(problem)} Use use_fused="auto" to fall back to the '
-        "cell loop."
+        f'{refusals["fused"]} Use use_fused="auto" to fall back to the cell '
+        "loop."
     )
 
 
-def _reason(name: str, problem: Problem) -> str | None:
-    """Why not this implementation: it cannot, or it is not asked for."""
-    if (reason := IMPLEMENTATIONS[name].reason(problem)) is not None:
-        return reason
-    if problem.use_fused is False and name != "loop":
-        return "use_fused=False asks for the cell loop."
-    if problem.use_fused is True and name == "loop":
-        return "use_fused=True asks for a hand-written gradient."
+def _refusals(problem: Problem) -> dict[str, str | None]:
+    """Why each of them is not to run, before it is asked itself, or None."""
+    by_hand = _no_gradient_by_hand(problem)
+    by_autodiff = None
+    if by_hand is None and problem.use_fused is False:
+        by_hand = "use_fused=False asks for the cell loop."
+    if problem.use_fused is True:
+        by_autodiff = "use_fused=True asks for a hand-written gradient."
+    compiler = None
+    if backend.reads_python():
+        compiler = (
+            "torch.compile and torch.export differentiate the Python code that "
+            "they read, without a hand-written gradient."
+        )
+    return {
+        "native": by_hand,
+        "fused": compiler or by_hand,
+        "loop": by_autodiff,
+    }
+
+
+def _no_gradient_by_hand(problem: Problem) -> str | None:
+    """Why the framework must differentiate the steps, or None."""
+    if asks_for_portable_ops():
+        return "ops.portable() asks for ordinary operations."
+    # Sequences, states and weights.
+    differentiable = problem.tensors and problem.tensors[:3]
+    wanted = backend.plain_operations_reason(differentiable)
+    if wanted is not None:
+        return wanted
+    if problem.overridden is not None:
+        return (
+            f"{problem.overridden.name} overrides "
+            f"{', '.join(problem.overridden.methods)}, which the op does not "
+            "run."
+        )
+    if problem.unroll:
+        return "unroll=True asks for an unrolled loop over time."
+    for name in ("activation", "recurrent_activation"):
+        activation = getattr(problem.plan.settings, name)
+        if activation.derivative is None:
+            return (
+                f"`{name}` must be one of {', '.join(sorted(ACTIVATIONS))}. "
+                f"Received: {name}={activation.function!r}."
+            )
     return None
 
 
@@ -83,10 +124,12 @@ def implementation(layer: Any) -> tuple[str, dict[str, str]]:
             f"Argument `layer` must be a recurrent layer. {reason}"
         )
     problem = layer.as_problem()
-    chosen = choose(problem)
+    chosen, refusals = choose(problem), _refusals(problem)
     return chosen, {
-        name: _reason(name, problem) or f"{chosen} comes before it, and can."
-        for name in IMPLEMENTATIONS
+        name: refusals[name]
+        or other.reason(problem)
+        or f"{chosen} comes before it, and can."
+        for name, other in IMPLEMENTATIONS.items()
         if name != chosen
     }
 
@@ -100,7 +143,10 @@ def unsupported_reason(layer: Any) -> str | None:
     Returns:
         None if it can, else a sentence that says what stands in the way.
     """
-    return _not_ours(layer) or fused.reason(layer.as_problem())
+    if (reason := _not_ours(layer)) is not None:
+        return reason
+    problem = layer.as_problem()._replace(use_fused="auto")
+    return _refusals(problem)["fused"]
 
 
 def _not_ours(layer: Any) -> str | None:

@@ -4,15 +4,15 @@ Outside the loop over time stands the input product, for all steps at once.
 Letters: B batch, T time, D input features, U units, n gates.
 """
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import keras
 
 from keras_ln import backend
-from keras_ln.ops.cells.types import Cell, Settings
-from keras_ln.ops.recurrence.masked_scan import masked_scan
 from keras_ln.ops.recurrence.problem import Plan
-from keras_ln.ops.recurrence.zoneout import kept_of, zoned
+from keras_ln.ops.recurrence.step import Loop, visit
 
 
 def forward(
@@ -26,30 +26,28 @@ def forward(
     *,
     keep: bool = False,
     lean: bool = False,
-    value_only: bool = False,
     unroll: bool = False,
-    own_cell: Any = None,
+    cell: Any = None,
 ) -> tuple[Any, Any]:
     """The cell over time.
 
+    At a step that the mask leaves out, the states stay: before the first valid
+    step they are the initial ones, on every backend.
+
     Args:
-        plan: see there. The tensors that follow are those of a `Problem`.
-        sequences: inputs (B, T, D).
-        states: those before the first step, tensors (B, U), h first.
-        weights: kernel (D, nU), recurrent_kernel (U, nU) and vectors, by name.
-        dropout_masks: of the inputs (B, D) and of h (B, U), or None each.
-        per_step: the mask (T, B, 1), what is given to each step, in the order
-            of the visits, the choices of zoneout by state (T, B, U), and the
-            starts (T, B, 1), True where the states are replaced before the
-            step, or None each.
-        reset_states: what replaces them, tensors (B, U); None for zeros.
+        plan: see there.
+        sequences: see `Tensors`, as for what follows.
+        states: see there.
+        weights: see there.
+        dropout_masks: see there.
+        per_step: see there.
+        reset_states: see there.
         keep: whether a gradient needs the residuals, which are otherwise None.
         lean: whether the loop keeps no statistics: recomputing them after the
             loop launches fewer kernels.
-        value_only: that of `Cell.norms`.
         unroll: whether to unroll the loop over time.
-        own_cell: a Keras cell whose `project` and `step` to run in place
-            of the plan's, or None.
+        cell: a Keras cell whose `project` and `step` to run in place of the
+            plan's, or None.
 
     Returns:
         `((outputs, final_states, statistics), residuals)`. The outputs
@@ -57,120 +55,46 @@ def forward(
         statistics (T, ...), {} where the cell gives none, come in the order of
         the visits.
     """
-    cell, settings, _, return_all_outputs, shares = plan
     input_mask, recurrent_mask = dropout_masks
-    inputs, (valid, given, choices, starts) = in_order_of_visits(
-        plan, sequences, input_mask, per_step
+    inputs, rows = in_order_of_visits(plan, sequences, input_mask, per_step)
+    products = project if cell is None else cell.project
+    projected = products(inputs, weights)
+    after_reset = reset_states
+    if rows[-1] is not None and reset_states is None:
+        after_reset = tuple(map(keras.ops.zeros_like, states))
+    gives_statistics = plan.cell.batch_statistics
+    loop = Loop(
+        plan,
+        weights,
+        recurrent_mask,
+        after_reset,
+        sequences.dtype,
+        keep,
+        not lean and (keep or gives_statistics),
+        cell,
     )
-    multiply = project if own_cell is None else own_cell.project
-    projected = multiply(inputs, weights)
-
-    def step(row: Any, states: Any, valid: Any) -> Any:
-        projected_t, given_t, choices_t = row
-        kept = kept_of(shares, choices_t)
-        if own_cell is not None:
-            new = own_cell.step(projected_t, states, weights, recurrent_mask)
-            return zoned(new, states, kept), ({}, None)
-        new, statistics, from_h = run_step(
-            cell,
-            projected_t,
-            states,
-            weights,
-            settings,
-            recurrent_mask=recurrent_mask,
-            valid=valid,
-            given=given_t,
-            value_only=value_only,
-        )
-        if lean or not (keep or cell.gives_statistics):
-            statistics = {}
-        record = (statistics, (states, from_h) if keep else None)
-        return zoned(new, states, kept), record
-
-    def output(states: tuple[Any, ...]) -> Any:
-        if not return_all_outputs:
-            return None
-        return keras.ops.cast(states[0], sequences.dtype)
-
-    final_states, outputs, (statistics, kept) = masked_scan(
-        step,
-        (projected, given, choices),
-        states,
-        valid,
-        starts=starts,
-        reset_states=reset_states,
-        output=output,
-        unroll=unroll,
+    scan = _unrolled if unroll else backend.scan
+    final_states, (outputs, (statistics, made)) = scan(
+        functools.partial(visit, loop), states, (projected, *rows)
     )
-    if return_all_outputs:
+    if outputs is not None:
         outputs = keras.ops.transpose(outputs, (1, 0, 2))
     residuals = None
     if keep:
-        args = (
-            *(sequences, states, weights, dropout_masks, per_step),
-            reset_states,
+        residuals = (
+            (sequences, states, weights, dropout_masks, per_step, reset_states),
+            projected,
+            statistics,
+            made,
         )
-        residuals = (args, projected, statistics, kept)
-    given_statistics = statistics if cell.gives_statistics else {}
-    return (outputs, final_states, given_statistics), residuals
-
-
-def run_step(
-    cell: Cell,
-    projected: Any,
-    states: tuple[Any, ...],
-    weights: dict[str, Any],
-    settings: Settings,
-    *,
-    recurrent_mask: Any = None,
-    valid: Any = None,
-    given: Any = None,
-    value_only: bool = False,
-) -> tuple[tuple[Any, ...], Any, Any]:
-    """One step of `cell`, computed in the dtype of its settings.
-
-    Args:
-        cell: its maths.
-        projected: x W (B, nU).
-        states: tensors (B, U), h first.
-        weights: recurrent_kernel (U, nU) and the cell's vectors, by name.
-        settings: see there.
-        recurrent_mask: dropout mask of h (B, U), scaled, or None.
-        valid: see `Cell.norms`.
-        given: see `Cell.norms`.
-        value_only: see `Cell.norms`.
-
-    Returns:
-        The new states, each in the dtype of the old one, the statistics of
-        the step, and the product h R (B, nU).
-    """
-    h = h_for_product(states[0], projected.dtype, recurrent_mask)
-    from_h = backend.matmul(h, weights["recurrent_kernel"])
-    new_states, statistics = cell.step(
-        settings.widen(projected),
-        settings.widen(from_h),
-        tuple(map(settings.widen, states)),
-        settings,
-        cell.norms(weights, settings.epsilon, valid, given, value_only),
-    )
-    new_states = tuple(
-        keras.ops.cast(new, old.dtype)
-        for new, old in zip(new_states, states, strict=True)
-    )
-    return new_states, statistics, from_h
+    if not gives_statistics:
+        statistics = {}
+    return (outputs, final_states, statistics), residuals
 
 
 def project(inputs: Any, weights: dict[str, Any]) -> Any:
     """`x W` (..., nU) of inputs (..., D), for all steps at once."""
     return backend.matmul(inputs, weights["kernel"])
-
-
-def h_for_product(h: Any, dtype: str, recurrent_mask: Any) -> Any:
-    """What the product sees of h (..., B, U); the carried h may be wider."""
-    h = keras.ops.cast(h, dtype)
-    if recurrent_mask is None:
-        return h
-    return h * keras.ops.cast(recurrent_mask, dtype)
 
 
 def in_order_of_visits(
@@ -182,25 +106,52 @@ def in_order_of_visits(
     steps, hence no loop that goes backwards.
 
     Returns:
-        The inputs that are multiplied (T, B, D), and `per_step`.
+        The inputs that are multiplied (T, B, D), and of `per_step` the mask
+        (T, B, 1), the statistics, the choices (T, B, U) and the starts
+        (T, B, 1), or None each.
     """
     inputs = keras.ops.transpose(sequences, (1, 0, 2))
     if input_mask is not None:
         inputs = inputs * input_mask
-    valid, given, choices, starts = per_step
-    inputs, valid, choices, starts = visits(
-        (inputs, valid, choices, starts), plan.go_backwards
-    )
-    return inputs, (valid, given, choices, starts)
+    mask, moving, choices, starts = per_step
+    if mask is not None:
+        mask = keras.ops.swapaxes(mask, 0, 1)[..., None]
+    if choices is not None:
+        choices = tuple(
+            None if choice is None else keras.ops.swapaxes(choice, 0, 1)
+            for choice in choices
+        )
+    if starts is not None:
+        starts = keras.ops.swapaxes(starts, 0, 1)[..., None]
+    if plan.go_backwards:
+        inputs, mask, choices, starts = flipped((inputs, mask, choices, starts))
+    return inputs, (mask, moving, choices, starts)
 
 
-def visits(rows: Any, go_backwards: bool) -> Any:
-    """Rows (T, ...) of a structure, from time to the order of visits or back.
-
-    `None` stays.
-    """
-    if not go_backwards:
-        return rows
+def flipped(rows: Any) -> Any:
+    """Rows (T, ...) of a structure, the last one first; None stays."""
     return keras.tree.map_structure(
         lambda x: None if x is None else keras.ops.flip(x, axis=0), rows
+    )
+
+
+def _unrolled(step: Callable[[Any, Any], Any], init: Any, xs: Any) -> Any:
+    """`backend.scan`, unrolled."""
+    length = next(x.shape[0] for x in keras.tree.flatten(xs) if x is not None)
+    if length is None:
+        raise ValueError(
+            "`unroll=True` needs a known number of time steps. Received: "
+            "inputs of unknown length. Give keras.Input a shape with it, or "
+            "leave unroll=False."
+        )
+    carry, ys = init, []
+    for t in range(length):
+        row = keras.tree.map_structure(
+            lambda x, t=t: None if x is None else x[t], xs
+        )
+        carry, y = step(carry, row)
+        ys.append(y)
+    return carry, keras.tree.map_structure(
+        lambda *ys: None if ys[0] is None else keras.ops.stack(ys),
+        *ys,
     )

@@ -14,29 +14,31 @@ from keras_ln.ops.recurrence.problem import Problem
 
 def reason(problem: Problem) -> str | None:
     """Why this implementation cannot run the problem, or None."""
-    own = problem.own
-    if own is None:
+    overridden = problem.overridden
+    if overridden is None:
         return None
     # A step of a Keras cell returns no statistics.
-    keeps = problem.plan.cell.gives_statistics
-    for name in own.methods:
-        if keeps or name not in ("project", "step"):
+    needs_statistics = problem.plan.cell.batch_statistics
+    for method in overridden.methods:
+        if needs_statistics or method not in ("project", "step"):
+            cell = overridden.name
             return (
-                f"{own.name} overrides `{name}`, which {problem.owner} does "
-                "not run: its own loop computes all steps from the cell's "
-                f"weights. Use keras.layers.RNN({own.name}(...)), which calls "
-                "the cell at every step."
+                f"{cell} overrides `{method}`, which {problem.owner} does not "
+                "run: its own loop computes all steps from the cell's weights. "
+                f"Use keras.layers.RNN({cell}(...)), which calls the cell at "
+                "every step."
             )
     return None
 
 
 def run(problem: Problem) -> Any:
     """`(outputs, final_states, statistics)`, as `forward` gives them."""
-    known = problem.sequences.shape[1] is not None
+    tensors, overridden = problem.tensors, problem.overridden
+    known = tensors.sequences.shape[1] is not None
     results, _ = forward(
         problem.plan,
-        *problem.tensors,
+        *tensors,
         unroll=problem.unroll or (known and asks_for_unrolled_loops()),
-        own_cell=None if problem.own is None else problem.own.cell,
+        cell=None if overridden is None else overridden.cell,
     )
     return results

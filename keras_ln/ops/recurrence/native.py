@@ -11,44 +11,36 @@ import keras
 
 from keras_ln import backend
 from keras_ln.ops.activations import ACTIVATIONS
-from keras_ln.ops.recurrence import fused
+from keras_ln.ops.cells.types import Cell
 from keras_ln.ops.recurrence.forward import forward
-from keras_ln.ops.recurrence.problem import (
-    Plan,
-    Problem,
-    time_major_choices,
-    time_major_mask,
-)
+from keras_ln.ops.recurrence.problem import Plan, Problem
 from keras_ln.ops.recurrence.vjp import vjp
 
 _ACTIVATIONS = {"activation": "tanh", "recurrent_activation": "sigmoid"}
 _DTYPES = {"float32", "float64"}
 _STATES = ("h", "c")
-# Of the states, and of their constant shares.
+# Of the states, and of their rates.
 _CHOICES = ("zoneout", "cell_zoneout")
-# The simple RNN has one site, which has no name.
-_KERNELS_NAMES = {"gamma": "kernel_gamma", "beta": "kernel_beta"}
 
 
 def reason(problem: Problem) -> str | None:
     """Why the problem cannot be run so, or None."""
-    if (other := fused.reason_of_any_gradient(problem)) is not None:
-        return other
-    plan = problem.plan
+    plan, tensors = problem.plan, problem.tensors
     if plan.cell.in_kernels is None:
         return "The kernels have no cell with such sites and statistics."
     for name, known in _ACTIVATIONS.items():
-        if getattr(plan.settings, name) is not ACTIVATIONS[known]:
+        if getattr(plan.settings, name) != ACTIVATIONS[known]:
             return f"The kernels have no `{name}` but {known}."
     received = (problem.dtype, plan.settings.dtype)
-    received += tuple(state.dtype for state in problem.states)
-    dtypes = set(map(keras.backend.standardize_dtype, received))
+    if tensors is not None:
+        received += tuple(state.dtype for state in tensors.states)
+    dtypes = set(map(keras.backend.standardize_dtype, {*received}))
     if len(dtypes) > 1 or not dtypes <= _DTYPES:
         return (
             "The kernels need float32 or float64 tensors, all of one dtype. "
             f"Received: {', '.join(sorted(dtypes))}."
         )
-    if problem.sequences is not None and problem.sequences.shape[0] == 0:
+    if tensors is not None and tensors.sequences.shape[0] == 0:
         return "The batch is empty."
     if not backend.on_cpu():
         return "The kernels run on CPUs only."
@@ -69,14 +61,7 @@ def kernels() -> str:
 
 def run(problem: Problem) -> Any:
     """`(outputs, final_states, statistics)`, as `forward` gives them."""
-    tensors = (
-        problem.sequences,
-        problem.states,
-        problem.weights,
-        (problem.input_mask, problem.recurrent_mask),
-        (problem.mask, problem.choices, problem.starts),
-        problem.reset_states,
-    )
+    tensors = problem.tensors
     if backend.reads_python():
         return native_forward(problem.plan, *tensors, keep=False)[0]
     run_op = _operation(problem.plan)
@@ -85,24 +70,10 @@ def run(problem: Problem) -> Any:
 
 @functools.cache
 def _operation(plan: Plan) -> Any:
-    def reference(*tensors: Any, keep: bool) -> Any:
-        sequences, states, weights, dropout_masks, per_step, resets = tensors
-        mask, choices, starts = per_step
-        return forward(
-            plan,
-            *(sequences, states, weights, dropout_masks),
-            (
-                *(time_major_mask(mask), None),
-                *(time_major_choices(choices), time_major_mask(starts)),
-            ),
-            resets,
-            keep=keep,
-        )
-
     return backend.custom_vjp(
         functools.partial(native_forward, plan),
         functools.partial(native_vjp, plan),
-        reference,
+        functools.partial(forward, plan),
         reference_backward=functools.partial(vjp, plan, False),
     )
 
@@ -112,13 +83,10 @@ def native_forward(plan: Plan, *tensors: Any, keep: bool) -> tuple[Any, Any]:
 
     Args:
         plan: see there.
-        *tensors: sequences (B, T, D), states (B, U), weights by name, dropout
-            masks (B, D) and (B, U) or None; the mask (B, T), the choices of
-            zoneout by state (B, T, U) and the starts (B, T) in a tuple, or
-            None each; the states of resets (B, U), or None.
+        *tensors: those of `Tensors`.
         keep: whether a gradient needs the residuals.
     """
-    arrays = _arrays(*tensors)
+    arrays = _arrays(plan.cell, *tensors)
     wanted = {f"final_{name}" for name in _STATES[: plan.cell.states]}
     if plan.return_all_outputs:
         wanted.add("outputs")
@@ -134,7 +102,7 @@ def native_vjp(plan: Plan, residuals: Any, cotangents: Any) -> tuple[Any, ...]:
     """Gradients of the tensors of `native_forward`."""
     tensors, kept = residuals
     d_outputs, d_states, _ = cotangents
-    arrays = _arrays(*tensors)
+    arrays = _arrays(plan.cell, *tensors)
     constants = ("mask", "zoneout", "starts")
     wanted = {f"d_{name}" for name in arrays if not name.endswith(constants)}
     arrays["residuals"] = kept
@@ -142,11 +110,12 @@ def native_vjp(plan: Plan, residuals: Any, cotangents: Any) -> tuple[Any, ...]:
         arrays["d_outputs"] = d_outputs
     for name, cotangent in zip(_STATES, d_states, strict=False):
         arrays[f"d_final_{name}"] = cotangent
+    names = names_in_kernels(plan.cell)
     made = _call(plan, arrays, wanted)
     return (
         made["d_x"],
         tuple(made[f"d_initial_{n}"] for n in _STATES[: plan.cell.states]),
-        {n: made[f"d_{_KERNELS_NAMES.get(n, n)}"] for n in tensors[2]},
+        {n: made[f"d_{names.get(n, n)}"] for n in tensors[2]},
         None,
         None,
         tensors[-1]
@@ -154,7 +123,13 @@ def native_vjp(plan: Plan, residuals: Any, cotangents: Any) -> tuple[Any, ...]:
     )
 
 
+def names_in_kernels(cell: Cell) -> dict[str, str]:
+    """The kernels' names of vectors whose site has none: it is "kernel"."""
+    return {v.name: f"kernel_{v.name}" for v in cell.vectors if v.site == ""}
+
+
 def _arrays(
+    cell: Cell,
     sequences: Any,
     states: Any,
     weights: Any,
@@ -163,7 +138,7 @@ def _arrays(
     reset_states: Any,
 ) -> dict[str, Any]:
     """The arrays that are present, keyed by kernel argument name."""
-    mask, choices, starts = per_step
+    mask, _, choices, starts = per_step
     arrays = {"x": sequences, "mask": mask, "starts": starts}
     for name, state in zip(_STATES, reset_states or (), strict=False):
         arrays[f"reset_{name}"] = state
@@ -171,8 +146,9 @@ def _arrays(
     arrays["input_mask"], arrays["recurrent_mask"] = dropout_masks
     for name, state in zip(_STATES, states, strict=False):
         arrays[f"initial_{name}"] = state
+    names = names_in_kernels(cell)
     for name, weight in weights.items():
-        arrays[_KERNELS_NAMES.get(name, name)] = weight
+        arrays[names.get(name, name)] = weight
     return {name: array for name, array in arrays.items() if array is not None}
 
 
@@ -182,8 +158,8 @@ def _call(plan: Plan, arrays: dict[str, Any], wanted: set[str]) -> Any:
     dtype = keras.backend.standardize_dtype(arrays["x"].dtype)
     known = call.GRADIENTS if "residuals" in arrays else call.RESULTS
     shares = {
-        f"{name}_share": 0.0 if name in arrays else share
-        for name, share in zip(_CHOICES, plan.zoneout, strict=False)
+        f"{name}_share": 0.0 if name in arrays else rate
+        for name, rate in zip(_CHOICES, plan.zoneout, strict=False)
     }
     return backend.call_native(
         call.Call(

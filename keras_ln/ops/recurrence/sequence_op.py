@@ -131,7 +131,7 @@ def one_step(
     arguments.check_rank("inputs", inputs.shape, "batch, features")
     for name in zoneout.NAMES:
         zone = options.get(name)
-        if zone is not None and not zoneout.is_share(zone):
+        if zone is not None and not zoneout.is_rate(zone):
             zone = keras.ops.convert_to_tensor(zone)
             arguments.check_rank(name, zone.shape, "batch, units")
             options[name] = zone[:, None]

@@ -10,9 +10,10 @@ forward and backward see the same.
 Source: Krueger et al., "Zoneout: Regularizing RNNs by Randomly Preserving
 Hidden Activations" (2017).
 
-Letters: B batch, T time, U units. `kept` says what stays of each state, h
-first: a share z, a bool tensor (B, U) that is True where a unit keeps it, or
-None; it is () where nothing stays.
+Letters: B batch, T time, U units. What zoneout does to a state is a rate z, or
+choices, a bool tensor that is True where a unit keeps the state. Both come in
+tuples with an entry for each state, h first: rates are 0.0 and choices None
+where a state has none, `()` and None where no state has any.
 """
 
 import numbers
@@ -21,10 +22,12 @@ from typing import Any
 import keras
 
 from keras_ln import backend
-from keras_ln.ops import arguments
+from keras_ln.ops import arguments, dtypes
 
 # Of h and of c.
 NAMES = ("zoneout", "cell_zoneout")
+_NO_RATES = (0.0, 0.0)
+_NO_CHOICES = (None, None)
 # As many as half the bits of a float32 in [0, 1) can tell apart.
 _LEVELS = 2048.0
 # Multiples of it, modulo 2^32, are far from each other.
@@ -33,116 +36,97 @@ _STRIDE = 0x61C88647
 COUNTS_TO = {"float16": 2048, "bfloat16": 256, "float32": 2**24}
 
 
-def zoned(new: Any, old: Any, kept: tuple[Any, ...]) -> tuple[Any, ...]:
+def zoned(new: Any, old: Any, rates: Any, choices: Any) -> tuple[Any, ...]:
     """The states (B, U) after zoneout, each in the dtype of the new one."""
-    if not any(k is not None for k in kept):
-        return tuple(new)
-    return tuple(map(_zoned, new, old, kept))
+    return tuple(
+        map(_zoned, new, old, rates or _NO_RATES, choices or _NO_CHOICES)
+    )
 
 
-def zoned_vjp(cotangents: Any, kept: tuple[Any, ...]) -> tuple[Any, Any]:
-    """Those of the new states, and of the old ones beside the step."""
-    if not any(k is not None for k in kept):
-        return cotangents, (None,) * len(cotangents)
-    pairs = list(map(_zoned_vjp, cotangents, kept))
+def zoned_vjp(
+    cotangents: Any, rates: Any, choices: Any
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Cotangents of the new states, and of the old ones beside the step."""
+    pairs = list(
+        map(_zoned_vjp, cotangents, rates or _NO_RATES, choices or _NO_CHOICES)
+    )
     return tuple(new for new, _ in pairs), tuple(old for _, old in pairs)
 
 
-def _zoned(new: Any, old: Any, kept: Any) -> Any:
-    if kept is None:
+def _zoned(new: Any, old: Any, rate: float, choice: Any) -> Any:
+    if choice is not None:
+        return backend.where(choice, old, new)
+    if not rate:
         return new
-    if not isinstance(kept, float):
-        return backend.where(kept, old, new)
-    wide = arguments.at_least_float32(new.dtype)
-    cast = keras.ops.cast
-    mean = kept * cast(old, wide) + (1.0 - kept) * cast(new, wide)
+    wide = dtypes.at_least_float32(new.dtype)
+    cast = backend.cast
+    mean = rate * cast(old, wide) + (1.0 - rate) * cast(new, wide)
     return cast(mean, new.dtype)
 
 
-def _zoned_vjp(cotangent: Any, kept: Any) -> tuple[Any, Any]:
-    if kept is None:
+def _zoned_vjp(cotangent: Any, rate: float, choice: Any) -> tuple[Any, Any]:
+    if choice is not None:
+        return (
+            backend.where(choice, 0.0, cotangent),
+            backend.where(choice, cotangent, 0.0),
+        )
+    if not rate:
         return cotangent, None
-    if isinstance(kept, float):
-        return (1.0 - kept) * cotangent, kept * cotangent
-    return (
-        backend.where(kept, 0.0, cotangent),
-        backend.where(kept, cotangent, 0.0),
-    )
+    return (1.0 - rate) * cotangent, rate * cotangent
 
 
-def kept_of(
-    shares: tuple[float, ...], choices: tuple[Any, ...] | None
-) -> tuple[Any, ...]:
-    """What stays, where there may be choices (B, U), or None, by state."""
-    if choices is None:
-        return tuple(share or None for share in shares)
-    shares = shares or (0.0,) * len(choices)
-    return tuple(
-        (share or None) if choice is None else choice
-        for share, choice in zip(shares, choices, strict=True)
-    )
-
-
-def shares_of(count: int, given: dict[str, Any], owner: str) -> tuple[Any, ...]:
-    """The shares of `count` states from numbers by name, () if all are zero.
+def split_zoneout(
+    count: int, owner: str, shape: tuple[Any, ...], **zoneout: Any
+) -> tuple[tuple[float, ...], tuple[Any, ...] | None]:
+    """The rates and the choices of `count` states from arguments by name.
 
     Raises:
-        ValueError: for a number outside of [0, 1), or of a state that there
-            is not.
+        ValueError: for a rate outside of [0, 1), for choices of another dtype
+            than bool or another shape, and for what is said of a state that
+            the cell does not have.
     """
-    shares = [
-        arguments.check_share(name, share) if is_share(share) else 0.0
-        for name, share in _by_state(count, given, owner).items()
-    ]
-    return tuple(shares) if any(shares) else ()
-
-
-def choices_of(
-    count: int, given: dict[str, Any], owner: str, shape: tuple[Any, ...]
-) -> tuple[Any, ...] | None:
-    """The tensors of `count` states among what is given by name, as bool.
-
-    Raises:
-        ValueError: for other dtypes or shapes than (B, T, U).
-    """
-    choices: list[Any] = []
-    for name, value in _by_state(count, given, owner).items():
-        if value is None or is_share(value):
-            choices.append(None)
-            continue
-        tensor = arguments.dense_tensor(name, value)
-        dtype = keras.backend.standardize_dtype(tensor.dtype)
-        if dtype != "bool":
+    for name in NAMES[count:]:
+        if zoneout.get(name) is not None:
             raise ValueError(
-                f"Argument `{name}` must be a number in [0, 1), or a bool "
-                "tensor, True where a unit keeps its state. Received: a "
-                f"tensor of dtype {dtype}"
+                f"Argument `{name}` must be left out: {owner} has no state c. "
+                f"Received: {name}={zoneout[name]!r}"
             )
-        arguments.check_shape(name, tensor.shape, shape, "batch, time, units")
-        choices.append(tensor)
-    return None if choices == [None] * count else tuple(choices)
+    rates, choices = [], []
+    for name in NAMES[:count]:
+        value = zoneout.get(name)
+        value = 0.0 if value is None else value
+        is_number = is_rate(value)
+        rates.append(arguments.check_rate(name, value) if is_number else 0.0)
+        choices.append(None if is_number else _choices(name, value, shape))
+    return (
+        tuple(rates) if any(rates) else (),
+        None if choices == [None] * count else tuple(choices),
+    )
 
 
-def is_share(value: Any) -> bool:
+def is_rate(value: Any) -> bool:
     """Whether it is a number, and no tensor of choices."""
     return isinstance(value, numbers.Real)
 
 
-def _by_state(count: int, given: dict[str, Any], owner: str) -> dict[str, Any]:
-    for name in NAMES[count:]:
-        if given.get(name) is not None:
-            raise ValueError(
-                f"Argument `{name}` must be left out: {owner} has no state c. "
-                f"Received: {name}={given[name]!r}"
-            )
-    return {name: given.get(name) for name in NAMES[:count]}
+def _choices(name: str, value: Any, shape: tuple[Any, ...]) -> Any:
+    tensor = arguments.dense_tensor(name, value)
+    dtype = keras.backend.standardize_dtype(tensor.dtype)
+    if dtype != "bool":
+        raise ValueError(
+            f"Argument `{name}` must be a number in [0, 1), or a bool "
+            "tensor, True where a unit keeps its state. Received: a "
+            f"tensor of dtype {dtype}"
+        )
+    arguments.check_shape(name, tensor.shape, shape, "batch, time, units")
+    return tensor
 
 
-def draw(shares: dict[str, float], shape: Any, seed: Any) -> dict[str, Any]:
-    """Choices of that shape, bool, for the shares by name; zeros stay.
+def draw(rates: dict[str, float], shape: Any, seed: Any) -> dict[str, Any]:
+    """Choices of that shape, bool, for the rates by name; zeros stay.
 
     Args:
-        shares: numbers in [0, 1), one or two.
+        rates: numbers in [0, 1), one or two.
         shape: of the choices, the last size known.
         seed: what functions of `keras.random` take.
     """
@@ -157,45 +141,45 @@ def draw(shares: dict[str, float], shape: Any, seed: Any) -> dict[str, Any]:
     lower = keras.ops.floor((scaled - upper) * _LEVELS)
     level = keras.ops.concatenate([upper, lower], axis=-1)[..., :units]
 
-    def below(share: float) -> Any:
+    def below(rate: float) -> Any:
         # A threshold between two levels is rounded up or down at random, so
-        # that the probability is exactly the share.
-        return level < keras.ops.floor(share * _LEVELS + dither)
+        # that the probability is exactly the rate.
+        return level < keras.ops.floor(rate * _LEVELS + dither)
 
-    h = shares["zoneout"]
-    drawn: dict[str, Any] = dict(shares)
+    h = rates["zoneout"]
+    drawn: dict[str, Any] = dict(rates)
     if h:
         drawn["zoneout"] = below(h)
-    if c := shares.get("cell_zoneout"):
+    if c := rates.get("cell_zoneout"):
         drawn["cell_zoneout"] = below(c)
         if h:
             # Units below h * c keep both states; those from h to h + c - h * c
             # keep c alone. So the two choices are independent.
-            others = below(h + c - h * c) & ~drawn["zoneout"]
-            drawn["cell_zoneout"] = below(h * c) | others
+            c_alone = below(h + c - h * c) & ~drawn["zoneout"]
+            drawn["cell_zoneout"] = below(h * c) | c_alone
     return drawn
 
 
 def zoned_alone(
-    new: Any, old: Any, shares: dict[str, float], seed: Any, counter: Any
+    new: Any, old: Any, rates: dict[str, float], seed: Any, counter: Any
 ) -> tuple[Any, ...]:
     """The states (B, U) after a step that no layer has drawn choices for.
 
     Args:
         new: states, as the step makes them.
         old: those before it.
-        shares: numbers in [0, 1) by name, one for each state.
+        rates: numbers in [0, 1) by name, one for each state.
         seed: that of the sequence (2,), or None for the expectation.
         counter: the steps that each row has done (B, 1), whole numbers.
     """
     choices = None
     if seed is not None:
         shape = keras.ops.shape(new[0])
-        drawn = draw(shares, shape, SeedAt(seed, counter))
+        drawn = draw(rates, shape, SeedAt(seed, counter))
         choices = tuple(
-            drawn[name] if share else None for name, share in shares.items()
+            drawn[name] if rate else None for name, rate in rates.items()
         )
-    return zoned(new, old, kept_of(tuple(shares.values()), choices))
+    return zoned(new, old, tuple(rates.values()), choices)
 
 
 def counted(counter: Any, again: int = 0) -> Any:

@@ -41,13 +41,9 @@ class Call {
     if (wrong) return wrong;
     if (!size_of('B') || !size_of('T')) return run_nothing(backward), nullptr;
     problem_.threads = pool_.threads();
-    problem_.threads = kln_useful_threads(&problem_);
     problem_.parallel_for = run_in_pool;
     problem_.parallel_context = &pool_;
-    const int64_t bytes = kln_residual_bytes(&problem_);
-    if (bytes > residual_bytes_ && residual_bytes_ >= 0)
-      return "residuals: too small";
-    forward_.residual_bytes = backward_.residual_bytes = bytes;
+    forward_.residual_bytes = backward_.residual_bytes = residual_bytes_;
     return backward ? kln_backward(&problem_, &backward_)
                     : kln_forward(&problem_, &forward_);
   }
@@ -225,7 +221,7 @@ class Call {
   KlnForward forward_{};
   KlnBackward backward_{};
   int64_t arguments_ = 0, results_ = 0, columns_ = 0;
-  int64_t residual_bytes_ = -1;  // those of the buffer; -1 without one
+  int64_t residual_bytes_ = 0;  // those of the buffer
   XLA_FFI_DataType dtype_ = XLA_FFI_DataType_INVALID;
 };
 

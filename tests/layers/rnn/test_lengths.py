@@ -40,7 +40,7 @@ if BACKEND == "tensorflow":
 
         vjp = fused.vjp
         monkeypatch.setattr(fused, "vjp", counted)
-        fused._operation.cache_clear()
+        fused._operations.clear()
         layer = row.make(return_sequences=True)
         layer.build((None, 5, D))
         assert compiled_by_itself(layer, steps=5) == 2
@@ -48,7 +48,7 @@ if BACKEND == "tensorflow":
         assert compiled_by_itself(layer, steps=None) == 0
         # The gradient stays the hand-written one.
         assert len(calls) == 2 * by_hand > 0
-        fused._operation.cache_clear()
+        fused._operations.clear()
 
 
 @pytest.mark.full

@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from keras_ln.layers.other_arguments import without
+from keras_ln.layers.refused_arguments import without
 from keras_ln.ops import arguments
 from keras_ln.ops.normalization.segments import check_groups
 
@@ -21,10 +21,10 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "units": partial(arguments.check_positive_integer, "units"),
     "axis": arguments.check_axis_type,
     "epsilon": arguments.check_epsilon,
-    "dropout": partial(arguments.check_share, "dropout"),
-    "recurrent_dropout": partial(arguments.check_share, "recurrent_dropout"),
-    "zoneout": partial(arguments.check_share, "zoneout"),
-    "cell_zoneout": partial(arguments.check_share, "cell_zoneout"),
+    "dropout": partial(arguments.check_rate, "dropout"),
+    "recurrent_dropout": partial(arguments.check_rate, "recurrent_dropout"),
+    "zoneout": partial(arguments.check_rate, "zoneout"),
+    "cell_zoneout": partial(arguments.check_rate, "cell_zoneout"),
     "reset_after": lambda value: _check_reset_after(value),
     "max_steps": lambda value: _check_max_steps(value),
     "momentum": partial(arguments.check_fraction, "momentum"),
@@ -38,7 +38,7 @@ def argument_names(layer_class: Any) -> list[str]:
     return [*inspect.signature(layer_class.__init__).parameters][1:]
 
 
-def own_arguments(scope: dict[str, Any]) -> dict[str, Any]:
+def named_arguments(scope: dict[str, Any]) -> dict[str, Any]:
     """The named arguments of an `__init__` from its `locals()`."""
     others = ("self", "kwargs", "__class__")
     return {name: scope[name] for name in scope if name not in others}
