@@ -235,14 +235,15 @@ def _parts(weights: Any, name: str) -> dict[str, _Arrays]:
 
 def _fastrnns_parts(weights: Any) -> dict[str, _Arrays]:
     """The arrays of every cell by our names, in order."""
-    weights, parts = _state_dict(weights), {}
+    weights = _state_dict(weights)
+    parts: dict[str, _Arrays] = {}
     for given in weights if isinstance(weights, Mapping) else ():
         for theirs, ours in _FASTRNNS.items():
             if f".{given}".endswith(f".{theirs}"):
                 cell = str(given).removesuffix(theirs).rstrip(".")
                 array = as_array(weights[given])
                 parts.setdefault(cell, {})[ours] = array.T
-    count = sum(map(len, parts.values()))
+    count = sum(len(part) for part in parts.values())
     if not 0 < count == len(parts) * len(_FASTRNNS) == len(weights):
         raise ValueError(
             "Argument `weights` must be a LayerNormLSTM of fastrnns or its "
