@@ -1,7 +1,9 @@
 """The golden files: float64 values of independent implementations.
 
 That of zoneout was made with torch's autodiff; its cases hold the choices,
-`zoneout` and `cell_zoneout`, True where a unit keeps its state.
+`zoneout` and `cell_zoneout`, True where a unit keeps its state. So was that of
+sequences, which ran every sequence of a row by itself: `flags` are True where
+one begins, and `reset0` and `reset1` are the states there.
 """
 
 import functools
@@ -10,7 +12,9 @@ import pathlib
 import numpy as np
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
-PATHS = [GOLDEN / "recurrence.npz", GOLDEN / "zoneout.npz"]
+PATHS = [
+    GOLDEN / f"{name}.npz" for name in ("recurrence", "zoneout", "sequences")
+]
 # Case -> (layer, its arguments beside units and dtype).
 SEQUENCES = {
     "lstm_plain": ("LNLSTM", {}),
@@ -31,6 +35,18 @@ SEQUENCES = {
     "gru_zoneout": ("LNGRU", {}),
     "gru_zoneout_masked": ("LNGRU", {}),
     "rnn_zoneout_masked": ("LNSimpleRNN", {}),
+    "lstm_reset_masked": ("LNLSTM", {}),
+    "gru_reset_backwards": ("LNGRU", {"go_backwards": True}),
+    "rnn_reset_masked": ("LNSimpleRNN", {}),
+    "wnlstm_reset_backwards": ("WNLSTM", {"go_backwards": True}),
+    "lstm_gate": ("LNLSTM", {"groups": "gate"}),
+    "lstm_sum_reset": ("LNLSTM", {"normalize": ("sum", "state")}),
+    "lstm_sum_gate": (
+        "LNLSTM",
+        {"normalize": ("sum", "state"), "groups": "gate"},
+    ),
+    "gru_gate_reset": ("LNGRU", {"groups": "gate"}),
+    "gru_all": ("LNGRU", {"groups": "all"}),
 }
 LAYER_NORMS = ("ln_small", "ln_offset", "ln_tiny")
 
@@ -70,6 +86,12 @@ def states(name):
         rows = len(_cases()[name]["x"])
         return [state[:rows] for state in states("bnlstm_train")]
     return list(with_prefix(name, "state").values())
+
+
+def resets(name):
+    """Flags and the states after them; None where the case has none."""
+    flags = _cases()[name].get("flags")
+    return flags, list(with_prefix(name, "reset").values()) or None
 
 
 def choices(name):

@@ -32,7 +32,7 @@ def test_row_tells_the_truth(row):
 
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_row_of_a_recurrent_layer_is_complete(row):
-    """What tests take from it; WNLSTM's goldens are those of the plain LSTM."""
+    """What tests take from it."""
     assert row.oracle and row.twin and row.cell_name and row.options
     assert row.op in ops.__all__
     cell = descriptors.BY_NAME[row.cell]
@@ -40,7 +40,7 @@ def test_row_of_a_recurrent_layer_is_complete(row):
         *(row.op, row.oracle, row.weights),
     )
     with_goldens = {name for name, _ in golden_data.SEQUENCES.values()}
-    assert row.name in with_goldens | {"WNLSTM"}
+    assert row.name in with_goldens
 
 
 def _order(row):

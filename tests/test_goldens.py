@@ -53,6 +53,7 @@ def sequence_layer(case, x, **extra):
 def test_sequence_layer(case, use_fused):
     data = golden_data.case(case)
     layer = sequence_layer(case, data["x"], use_fused=use_fused)
+    flags, after = golden_data.resets(case)
     result = value_and_gradients(
         layer,
         data["x"],
@@ -60,6 +61,8 @@ def test_sequence_layer(case, use_fused):
         + [None] * len(golden_data.final_states(case)),
         states=golden_data.states(case),
         mask=data.get("mask"),
+        reset=flags,
+        reset_states=after,
         training=case == "bnlstm_train",
     )
     expected = [data["y"], *golden_data.final_states(case)]

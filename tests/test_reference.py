@@ -52,16 +52,21 @@ def test_sequence(name):
             for key, value in {**data, **arrays}.items()
             if key.startswith("w_")
         }
-        states = [
-            arrays.get(key, data[key])
-            for key in ("state0", "state1")
-            if key in data
-        ]
+        states, after = (
+            [
+                arrays.get(key, data[key])
+                for key in (f"{kind}0", f"{kind}1")
+                if key in data
+            ]
+            for kind in ("state", "reset")
+        )
         return oracle(
             weights,
             arrays["x"],
             states,
             mask=data.get("mask"),
+            reset=data.get("flags"),
+            reset_state=after,
             **golden_data.choices(name),
             **options,
         )

@@ -12,6 +12,7 @@ import threading
 
 import keras
 import numpy as np
+import order_embeddings
 import permutation_invariant_mnist as script
 import pytest
 import recurrent_dynamics
@@ -292,6 +293,17 @@ def test_a_line_per_epoch_where_there_is_no_terminal(tmp_path, capsys, quick):
         )
     assert lines[4].startswith("| train_nll")
     assert not re.search(r"[\x00-\x09\x0b-\x1f]", captured.out + captured.err)
+
+
+def test_a_line_per_evaluation_with_the_logs_to_show(tmp_path, capsys):
+    flags = ["--smoke", "--epochs", "1", "--fold", "20", "--units", "4"]
+    assert order_embeddings.main([*flags, "--output-dir", str(tmp_path)]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    number = r"-?[\d.]+(?:e\+\d+)?"
+    shown = "  ".join(
+        f"{name} {number}" for name in ("loss", "val_loss", "val_recall_sum")
+    )
+    assert re.fullmatch(rf"evaluation 1/1  \d+\.\d s  {shown}", first), first
 
 
 def test_a_bar_on_a_terminal(tmp_path, capsys, monkeypatch, quick):

@@ -15,6 +15,7 @@ import keras
 import numpy as np
 import permutation_invariant_mnist
 import pytest
+import skip_thoughts
 import tune
 from common import cli, files, training
 from same_results import assert_same_results
@@ -225,7 +226,9 @@ def test_mixed_precision(tmp_path, alone, dtype):
     model = keras.models.load_model(tmp_path / "model.keras", compile=False)
     policies = {layer.dtype_policy.name for layer in model._flatten_layers()}
     assert f"mixed_{dtype}" in policies
-    assert keras.backend.standardize_dtype(model.outputs[0].dtype) == "float32"
+    # The logits of all words of two sentences are many.
+    expected = dtype if alone.script is skip_thoughts else "float32"
+    assert keras.backend.standardize_dtype(model.outputs[0].dtype) == expected
     # Two or three digits, and float16 starts with steps that overflow.
     loss = _last(alone.folder)["loss"]
     assert _last(tmp_path)["loss"] == pytest.approx(loss, rel=0.05)
