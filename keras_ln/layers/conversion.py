@@ -61,9 +61,9 @@ def with_layer_norm(
     Args:
         model: a functional or Sequential model.
         normalize: the sites to normalise, any of "kernel", "recurrent" and
-            "state". A layer takes those that it has: LNGRU has no "state", and
-            LNSimpleRNN normalises the sum of both products if "kernel" or
-            "recurrent" is given. None stands for all.
+            "state". A layer takes the sites that it has: LNGRU has no
+            "state", and LNSimpleRNN normalises the sum of both products if
+            "kernel" or "recurrent" is given. None stands for all.
         copy_weights: whether weights, the states of stateful layers and
             vocabularies are copied, also the kernels and biases of the layers
             that are replaced. An update gate of 1 takes the candidate in LNGRU
@@ -182,7 +182,7 @@ class _Conversion:
     def _model(self, model):
         inputs = None
         if not isinstance(model, keras.Sequential):
-            # Those of clone_model are neither optional nor sparse.
+            # Inputs made by clone_model are neither optional nor sparse.
             inputs = keras.tree.map_structure(input_like, model.input)
         clone = keras.models.clone_model(
             model, inputs, clone_function=self.convert
@@ -207,7 +207,7 @@ class _Conversion:
         return from_config(layer, config_of(layer), new)
 
     def _bidirectional(self, layer):
-        """Keras makes its layers again from those that it is given."""
+        """Keras makes its layers again from the layers that it is given."""
         inside = _Conversion(self._normalize, self._copy_weights)
         parts = {
             "layer": inside.convert(layer.forward_layer),
@@ -218,20 +218,20 @@ class _Conversion:
     def _recurrent(self, layer):
         """Ours for Keras' LSTM, GRU or SimpleRNN, or for its cell."""
         config = config_of(layer)
-        asked = self._normalize
+        sites = self._normalize
         if isinstance(layer, _SIMPLE):
-            if asked is not None and not {"kernel", "recurrent"} & {*asked}:
+            if sites is not None and not {"kernel", "recurrent"} & {*sites}:
                 return from_config(layer, config)
         elif isinstance(layer, _GRUS):
             self._check_gru(layer)
-            sites = GRU_SITES if asked is None else asked
+            sites = GRU_SITES if sites is None else sites
             config["normalize"] = [s for s in sites if s in GRU_SITES]
             if "recurrent" in sites and layer.use_bias:
                 # recurrent_beta takes the place of half of the bias.
                 for kind in ("regularizer", "constraint"):
                     config[f"beta_{kind}"] = config[f"bias_{kind}"]
-        elif asked is not None:
-            config["normalize"] = asked
+        elif sites is not None:
+            config["normalize"] = sites
         return cloning(layer, lambda: _OURS[type(layer)].from_config(config))
 
     def _check_gru(self, layer):
