@@ -64,10 +64,11 @@ def vjp(
         (made, rows, d_outputs),
         reverse=True,
     )
-    made, d_products = keras.tree.map_structure(_flat, (made, from_loop))
+    d_products = keras.tree.map_structure(_flat, from_loop)
     if lean:
         # The loop gave cotangents of states, which are zero where a mask leaves
         # a row out, and where a unit keeps its state.
+        made = keras.tree.map_structure(_flat, made)
         d_products, _, d_vectors = _step_vjp(loop, made, d_products, None, None)
     h = h_for_product(previous[0], loop.dtype, recurrent_mask)
     d_weights = _weight_gradients(loop, inputs, h, d_products, d_vectors)
