@@ -1,4 +1,4 @@
-"""What the ops know of a recurrent cell: its maths, and what it is set to.
+"""What the ops know of a recurrent cell: its equations, and their settings.
 
 Letters: B batch, D input features, U units, n gates.
 """
