@@ -246,6 +246,7 @@ class BaseRNN(RNNOfCell):
         """What the layer asks of an op, without tensors."""
         cell = self.cell
         ingredients = (
+            cell,
             self.compute_dtype,
             self.go_backwards,
             self.return_sequences,
