@@ -1,4 +1,4 @@
-"""Draws the site's figures from benchmarks/results: python docs/figures.py."""
+"""Draws the site's figures from kept results: python docs/figures.py."""
 
 import csv
 from pathlib import Path
@@ -8,6 +8,7 @@ import numpy as np
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / "benchmarks" / "results"
+DIGITS = HERE.parent / "examples" / "results" / "sequential-mnist"
 SIZES = ("A", "B", "C", "D", "1x200x64x128")
 LABELS = ("A", "B", "C", "D", "batch of one")
 BACKENDS = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "torch"}
@@ -63,5 +64,40 @@ def draw(path):
     figure.savefig(path, dpi=130)
 
 
+def curves(kind, order):
+    """Test errors of a kind on sequential digits: (seeds, epochs)."""
+    runs = {}
+    with open(DIGITS / "history.csv") as file:
+        for row in csv.DictReader(file):
+            run, _, seed = row["run"].partition("-seed-")
+            if run == f"{kind}-order-{order}":
+                error = 100 * (1 - float(row["val_accuracy"]))
+                runs.setdefault(seed, []).append(error)
+    return np.array([*runs.values()])
+
+
+def draw_digits(path):
+    """Means and ranges over the seeds, a panel per order."""
+    figure, panels = plt.subplots(
+        2, 1, figsize=(5, 5), sharex=True, sharey=True, layout="constrained"
+    )
+    orders = {"natural": "in order", "permuted": "permuted"}
+    for panel, (order, title) in zip(panels, orders.items(), strict=True):
+        for kind, label in (("none", "LSTM"), ("layer", "LNLSTM")):
+            values = curves(kind, order)
+            epochs = np.arange(1, 1 + values.shape[1])
+            (line,) = panel.plot(epochs, values.mean(0), label=label)
+            panel.fill_between(
+                *(epochs, values.min(0), values.max(0)),
+                color=line.get_color(),
+                alpha=0.2,
+            )
+        panel.set(title=title, ylabel="test error (%)", ylim=(0, None))
+    panels[0].legend()
+    panels[1].set_xlabel("epoch")
+    figure.savefig(path, dpi=130)
+
+
 if __name__ == "__main__":
     draw(HERE / "figures" / "speed.png")
+    draw_digits(HERE / "figures" / "digits.png")

@@ -14,6 +14,7 @@ from recurrence import MASKS, Problem
 from tolerances import SAME_PROGRAM
 
 import keras_ln
+from docs import pages
 from keras_ln import ops
 
 pytestmark = pytest.mark.compiled
@@ -252,6 +253,16 @@ if BACKEND == "tensorflow":
             interpreter.allocate_tensors()
             interpreter.set_tensor(given["index"], x)
             interpreter.invoke()
+
+    @pytest.mark.peers
+    def test_the_page_writes_onnx(tmp_path, monkeypatch):
+        import onnxruntime
+
+        monkeypatch.chdir(tmp_path)
+        page = ("docs/guides/export.md", "with keras_ln.ops.portable():")
+        names = {"keras_ln": keras_ln, "model": export_models.model("LNGRU")}
+        exec(pages.elsewhere()[page], names)
+        onnxruntime.InferenceSession("model.onnx")
 
     @pytest.mark.peers
     def test_onnx_without_portable(tmp_path):

@@ -21,6 +21,10 @@ from keras_ln.backend import native
 _CALL_MODULE = "tensorflow.compiler.tf2xla.python.xla"
 # The version of XlaCallModule that is asked for.
 _VERSION = 9
+_UNSAVEABLE = (
+    "It calls keras-ln-kernels. Trace it inside of keras_ln.ops.portable(), or "
+    "save the tf.function in its place."
+)
 _TYPES = {"float32": "f32", "float64": "f64", "bool": "i1", "uint8": "ui8"}
 
 
@@ -63,6 +67,7 @@ def call_native(call, arrays):
     """Runs a call; see the package docstring."""
     from tensorflow.compiler.tf2xla.python import xla as tf2xla
 
+    _refuse_to_be_saved()
     given = [tf.convert_to_tensor(arrays[name]) for name in call.arguments]
     shapes = [tuple(array.shape.as_list()) for array in given]
     dtypes = [array.dtype.name for array in given]
@@ -77,6 +82,18 @@ def call_native(call, arrays):
         has_token_input_output=False,
     )
     return dict(zip(call.results, results, strict=True))
+
+
+def _refuse_to_be_saved():
+    """Saving what is being traced says why not, before anyone serves it.
+
+    A concrete function would be saved as it is; of a `tf.function` another
+    trace is saved. TensorFlow hands the mark on to the functions that call this
+    one, but not from the body of a loop to what is around it (2.21).
+    """
+    if not tf.executing_eagerly():
+        graph = tf.compat.v1.get_default_graph()
+        graph.mark_as_unsaveable(_UNSAVEABLE)
 
 
 @functools.lru_cache(maxsize=256)

@@ -62,6 +62,20 @@ def verdict(plain, layer):
     return "worse" if interval.low > 0 else "undecided"
 
 
+def kept_verdict(name, claim):
+    """The same from the interval that is kept of a claim."""
+    (row,) = (
+        row
+        for row in table(KEPT / name / "verdicts.csv")
+        if row["claim"].endswith(claim)
+    )
+    if not row["from"]:
+        return f"{row['diverged']} of {row['seeds']} diverge"
+    if float(row["to"]) < 0:
+        return "better"
+    return "worse" if float(row["from"]) > 0 else "undecided"
+
+
 ERROR = "test_error_percent"
 
 

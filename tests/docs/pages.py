@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 # A block of Python that runs, and the output if it is shown after it. What
-# needs other machines or packages is in a {code-block}, and does not run.
+# needs other machines, packages or a process of its own is in a {code-block}.
 BLOCK = re.compile(
     r"^( *)```python\n(.*?)^ *```$(?:\n+```(?:text)?\n(.*?)^```$)?",
     re.MULTILINE | re.DOTALL,
@@ -31,6 +31,20 @@ def pages():
         for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
         if "_build" not in path.parts
         and (blocks := BLOCK.findall(path.read_text(encoding="utf-8")))
+    }
+
+
+def elsewhere():
+    """The code in {code-block}s, by page and first line."""
+    block = re.compile(
+        r"^```\{code-block\} python\n(([^\n]*)\n.*?)^```$",
+        re.MULTILINE | re.DOTALL,
+    )
+    return {
+        (path.relative_to(ROOT).as_posix(), match[2]): match[1]
+        for path in (ROOT / "docs").rglob("*.md")
+        if "_build" not in path.parts
+        for match in block.finditer(path.read_text(encoding="utf-8"))
     }
 
 

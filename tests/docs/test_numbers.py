@@ -18,6 +18,7 @@ from docs.measured import (
     floor,
     inference,
     kept_settings,
+    kept_verdict,
     mean,
     memory,
     of_torch,
@@ -106,6 +107,34 @@ SETTINGS = {
 }
 
 
+# Everyday task, what is wrong, and decimals.
+EVERYDAY = {
+    "addition": ("sums of two numbers, % wrong", 1),
+    "characters": ("next character of a text, % wrong", 1),
+    "long_memory": ("two of 200 numbers to add, RMSE", 3),
+    "verses": ("which book a verse is from, % wrong", 1),
+    "forecast": ("a chaotic series to foresee, RMSE", 4),
+}
+CELLS = {"LSTM": ("lstm", "lnlstm"), "GRU": ("gru", "lngru")}
+
+
+def everyday():
+    """The rows of the everyday tasks that are kept, for LSTMs and GRUs."""
+    for task, (label, places) in EVERYDAY.items():
+        name = f"everyday-{task}"
+        if not (KEPT / name).exists():
+            continue
+        for cell, (plain, layer) in CELLS.items():
+            means = (ends(name, "test_error", k) for k in (plain, layer))
+            shown = " | ".join(f"{m.mean():.{places}f}" for m in means)
+            way, end = (
+                kept_verdict(name, f"{layer} {how} than {plain}")
+                for how in ("is faster", "ends lower")
+            )
+            seeds = len(ends(name, "test_error", plain))
+            yield f"| {cell}: {label} | {shown} | {seeds} | {way} | {end} |"
+
+
 def evidence():
     """The table of what happened."""
     yield "| task | plain | layer norm. | seeds | on the way | at the end |"
@@ -119,21 +148,32 @@ def evidence():
             f"| {layer.mean():.{places}f} | {len(plain)} | {way} "
             f"| {verdict(plain, layer)} |"
         )
+    yield from everyday()
 
 
 def settings():
     """The table of what the grids chose."""
     yield "| task | rate | plain network's | gain | batch size | clipped to |"
     yield "|---|---|---|---|---|---|"
-    for label, (name, where) in SETTINGS.items():
+    rows = [(*row, "layer", "none") for row in SETTINGS.items()]
+    for task in EVERYDAY:
+        if (KEPT / f"everyday-{task}").exists():
+            rows += [
+                (
+                    f"{task.replace('_', ' ')}, {cell}",
+                    *((f"everyday-{task}", {}), layer, plain),
+                )
+                for cell, (plain, layer) in CELLS.items()
+            ]
+    for label, (name, where), layer, plain in rows:
         rates = []
-        for kind in ("layer", "none"):
+        for kind in (layer, plain):
             best, tried = chosen(name, kind, where)
             rate = float(best["learning_rate"])
             rates.append(f"{rate:g}{'*' * (rate in (min(tried), max(tried)))}")
-        gain = chosen(name, "layer", where)[0].get("gain")
+        gain = chosen(name, layer, where)[0].get("gain")
         kept = kept_settings(name)
-        script = kept["comparison"]["experiment"]
+        script = kept["comparison"]["experiment"].partition("-")[0]
         code = (ROOT / "examples" / f"{script}_task.py").read_text()
         clipped = re.search(r"clipnorm=([\d.]+)", code)
         cells = [label, *rates, f"{float(gain):g}" if gain else "not searched"]
@@ -191,6 +231,8 @@ def on_should_i_use_it():
     for gain in ("0.1", "1.0"):
         yield f"has {mean(reader, percent, f'layer-gain-{gain}', 0)} %"
     yield f"gives {floor(reader, 'most frequent name')} %"
+    words = floor("everyday-verses", "logistic regression of 10,000")
+    yield f"with {words} % errors"
     yield f"after {kept_settings(reader)['args']['tune_epochs']} epochs"
     (same,) = (
         row

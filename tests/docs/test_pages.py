@@ -27,7 +27,7 @@ ELSEWHERE = {
     (
         "docs/guides/export.md",
         "with keras_ln.ops.portable():",
-    ): "it needs the exporters' packages; `run_all.py exports` does the same",
+    ): "`run_all.py exports` runs it, with the packages that ONNX takes",
     (
         "docs/replace.md",
         "layer = keras_ln.LNLSTM(units, center=False, zoneout=0.1)",
@@ -73,6 +73,14 @@ ALONE = {
         "import tensorflow as tf\n"
         'served = tf.saved_model.load("folder")\n'
         "assert np.allclose(served.serve(x), model(x), atol=1e-6)\n",
+    ),
+    ("docs/guides/export.md", "with keras_ln.ops.portable(unroll=True):"): (
+        "tensorflow",
+        MODEL + "model = keras.Sequential([keras.Input((20, 8)), "
+        "keras_ln.LNLSTM(4)])\n",
+        "import tensorflow as tf\n"
+        'interpreter = tf.lite.Interpreter("model.tflite")\n'
+        "interpreter.allocate_tensors()\n",
     ),
     ("docs/replace.md", "import json"): (
         None,
@@ -137,7 +145,7 @@ def run_alone(code, folder):
 def test_code_that_needs_a_process_runs(place, tmp_path):
     if place in ALONE:
         _, before, after = ALONE[place]
-        code = before + blocks_elsewhere()[place] + after
+        code = before + pages.elsewhere()[place] + after
     else:
         assert not any(indent or shown for indent, _, shown in PAGES[place])
         code = "\n".join(code for _, code, _ in PAGES[place])
@@ -150,22 +158,8 @@ def test_code_on_pages_runs(page, tmp_path, monkeypatch):
     pages.run(page, PAGES[page])
 
 
-def blocks_elsewhere():
-    """The code in {code-block}s, by page and first line."""
-    block = re.compile(
-        r"^```\{code-block\} python\n(([^\n]*)\n.*?)^```$",
-        re.MULTILINE | re.DOTALL,
-    )
-    return {
-        (path.relative_to(ROOT).as_posix(), match[2]): match[1]
-        for path in DOCS.rglob("*.md")
-        if "_build" not in path.parts
-        for match in block.finditer(path.read_text())
-    }
-
-
 def test_code_that_does_not_run_is_listed():
-    assert blocks_elsewhere().keys() == ELSEWHERE.keys() | ALONE.keys()
+    assert pages.elsewhere().keys() == ELSEWHERE.keys() | ALONE.keys()
 
 
 def test_extras_that_guides_name():
@@ -218,16 +212,22 @@ def test_every_public_name_has_its_place():
     assert documented() == public()
 
 
-def test_notebooks_have_no_outputs():
-    paths = sorted((DOCS / "notebooks").glob("*.ipynb"))
-    assert len(paths) == 3
-    for path in paths:
-        cells = json.loads(path.read_text())["cells"]
-        code = [cell for cell in cells if cell["cell_type"] == "code"]
-        assert code
-        for cell in code:
-            assert cell["outputs"] == []
-            assert cell["execution_count"] is None
+@pytest.mark.parametrize("path", sorted((DOCS / "notebooks").glob("*.ipynb")))
+def test_notebooks(path):
+    """Written as they are run: in Colab by the first cell of code."""
+    cells = json.loads(path.read_text())["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    for cell in code:
+        assert cell["outputs"] == []
+        assert cell["execution_count"] is None
+    address = load("extensions/repository.py").ADDRESS
+    assert f"pip install -q git+{address}\n" in code[0]["source"] + "\n"
+    place = path.relative_to(ROOT).as_posix()
+    colab = address.replace(
+        "//github.com", "//colab.research.google.com/github"
+    )
+    assert f"({colab}/blob/main/{place})" in cells[0]["source"]
+    assert cells[-1]["source"].startswith("## Conclusion\n")
 
 
 def test_files_of_the_repository_have_their_links_turned():

@@ -481,13 +481,27 @@ if BACKEND == "tensorflow":
         tf.saved_model.save(module, tmp_path / "function")
         saved = (tmp_path / "function/saved_model.pb").read_bytes()
         assert b"keras-ln-kernels" not in saved
-        module.run = module.run.get_concrete_function()
-        tf.saved_model.save(module, tmp_path / "concrete")
+        for calls_it in (module.run, lambda x: module.run(x) + 1):
+            wrapped = tf.function(calls_it, input_signature=[spec])
+            concrete = tf.Module()
+            concrete.weights = module.weights
+            concrete.run = wrapped.get_concrete_function()
+            with pytest.raises(
+                ValueError, match="inside of keras_ln.ops.portable"
+            ):
+                tf.saved_model.save(concrete, tmp_path / "concrete")
+
+        @tf.function(input_signature=[spec])
+        def branch(x):
+            return tf.cond(tf.size(x) > 0, lambda: model(x), lambda: x[:, 0])
+
+        module.run = branch.get_concrete_function()
+        tf.saved_model.save(module, tmp_path / "branch")
         code = """
 import sys, tensorflow as tf
 loaded = tf.saved_model.load("function")
 assert loaded.run(tf.ones((2, 4, 3))).shape == (2, 3)
-loaded = tf.saved_model.load("concrete")
+loaded = tf.saved_model.load("branch")
 try:
     loaded.run(tf.ones((2, 4, 3)))
 except tf.errors.NotFoundError as error:
