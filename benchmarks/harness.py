@@ -78,8 +78,8 @@ def set_threads(number):
         os.sched_setaffinity(0, mine[:number])
 
 
-def timed(steps, rounds):
-    """{key: (first, p20, p50, p80) in ms}, the steps run in turn.
+def in_turn(steps, rounds):
+    """{key: first call} and {key: those of each round}, in ms.
 
     The first call compiles; two more warm up and count for nothing.
     """
@@ -90,11 +90,19 @@ def timed(steps, rounds):
     times = {key: [] for key in steps}
     for _ in range(rounds):
         for key, step in steps.items():
+            # The threads of the one before look for work some ms longer, on
+            # the cores that this one needs.
+            time.sleep(0.01)
             times[key].append(milliseconds(step))
-    return {
-        key: (first[key], *np.percentile(values, [20, 50, 80]))
-        for key, values in times.items()
-    }
+    return first, times
+
+
+def paired_ratio(times, others):
+    """The median of the rounds' ratios, and its 95 % interval."""
+    ratios = np.divide(times, others)
+    draws = np.random.default_rng(0).choice(ratios, (9999, len(ratios)))
+    low, high = np.percentile(np.median(draws, axis=1), [2.5, 97.5])
+    return np.median(ratios), low, high
 
 
 def milliseconds(step):
@@ -104,7 +112,7 @@ def milliseconds(step):
     return 1e3 * (time.perf_counter() - start)
 
 
-def measure(op, sizes, programs, options, memory=None):
+def measure(op, sizes, programs, options, memory=None, beside=None):
     """Rows for the CSV: times of all programs in turn, and their memory.
 
     Args:
@@ -113,21 +121,32 @@ def measure(op, sizes, programs, options, memory=None):
         programs: {provider: program}.
         options: of the command line.
         memory: `memory(provider)` gives {mode: MB} or None, or is None.
+        beside: `beside(provider)` names the provider with which it is compared
+            round by round, in what is printed; or None.
     """
     steps = {
         (provider, mode): step
         for provider, program in programs.items()
         for mode, step in program().items()
     }
-    times = timed(steps, options.rounds)
+    first, times = in_turn(steps, options.rounds)
     steps.clear()
     gc.collect()
     peaks = {p: (memory(p) if memory else None) or {} for p in programs}
     rows = []
-    for (provider, mode), figures in times.items():
-        first, p20, p50, p80 = (round(float(f), 3) for f in figures)
+    for (provider, mode), own in times.items():
+        other = (beside and beside(provider), mode)
+        if other in times and other[0] != provider:
+            ratio, low, high = paired_ratio(own, times[other])
+            print(
+                f"{mode:14} {provider}: {ratio:.3f} times {other[0]}, 95 % "
+                f"interval {low:.3f} to {high:.3f}",
+                flush=True,
+            )
+        figures = (first[provider, mode], *np.percentile(own, [20, 50, 80]))
+        first_ms, p20, p50, p80 = (round(float(f), 3) for f in figures)
         peak = peaks[provider].get(mode, "")
-        values = [op, provider, mode, sizes, p20, p50, p80, first, peak]
+        values = [op, provider, mode, sizes, p20, p50, p80, first_ms, peak]
         values += [device(options.threads), versions()]
         rows.append(dict(zip(COLUMNS, values, strict=True)))
     return sorted(rows, key=lambda row: MODES.index(row["mode"]))

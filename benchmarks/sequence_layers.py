@@ -331,6 +331,7 @@ def main(argv=None):
             chosen(options, size),
             options,
             None if options.no_memory else memory,
+            lambda provider: provider.replace(" with resets", ""),
         )
         report.print_table(rows)
         report.write(rows, output)

@@ -13,94 +13,194 @@ The paper's claim: layer normalisation trains faster than all the others and
 ends with the lowest validation error.
 """
 
-import argparse
-import functools
-from argparse import Namespace
-from collections.abc import Sequence
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common import cli, ending, flags
+from common.experiment import Experiment, two_presets
+from common.measures import UPDATES, Panel
 
 if TYPE_CHECKING:
-    from common import runs
+    from common import training
+    from common.datasets import cloze
 
 KINDS = ("none", "batch", "batch-everywhere", "layer")
 
 
-def procedure(args: Namespace) -> "runs.Procedure":
-    """What the script does, imported when the flags are known to be right."""
-    import attentive_reader_task
-
-    return attentive_reader_task.PROCEDURE
+def error_rate(row: Mapping[str, float]) -> float:
+    """The share of wrong answers to the validation questions."""
+    return 1 - row["val_accuracy"]
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add_gain(parser)
-    flags.add_counts(
-        parser,
-        sentences="sentences to which a passage is cut",
-        length="words to which a passage is cut",
-        entities="the most that a question may have, or is left out",
-        words="the most frequent words, which are known",
-    )
-    for name, what in (
-        ("--dropout", "share of inputs and outputs to drop, below 1"),
-        ("--momentum", "share of its statistics that batch norm. keeps"),
-    ):
-        parser.add_argument(name, type=flags.share, metavar="X", help=what)
-    parser.add_argument(
-        "--spread",
-        type=flags.positive_number,
-        metavar="X",
-        help="standard deviation of the embeddings at the start",
-    )
+class AttentiveReader(Experiment):
+    """The experiment of section 6.2."""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        flags.add_gain(parser)
+        flags.add_counts(
+            parser,
+            sentences="sentences to which a passage is cut",
+            length="words to which a passage is cut",
+            entities="the most that a question may have, or is left out",
+            words="the most frequent words, which are known",
+        )
+        for name, what in (
+            ("--dropout", "share of inputs and outputs to drop, below 1"),
+            ("--momentum", "share of its statistics that batch norm. keeps"),
+        ):
+            parser.add_argument(name, type=flags.share, metavar="X", help=what)
+        parser.add_argument(
+            "--spread",
+            type=flags.positive_number,
+            metavar="X",
+            help="standard deviation of the embeddings at the start",
+        )
+
+    def load_data(self, args: Namespace) -> "cloze.Cloze":
+        from common.datasets import cloze
+
+        data = cloze.load(args)
+        if args.smoke:
+            return data._replace(
+                train=data.train.first(256),
+                validation=data.validation.first(128),
+            )
+        return data
+
+    def sizes(self, data: "cloze.Cloze") -> tuple[int, int]:
+        return len(data.train.answers), len(data.validation.answers)
+
+    def make_task(
+        self, args: Namespace, data: "cloze.Cloze"
+    ) -> "training.Task":
+        import attentive_reader_model
+        import keras
+        from common import devices, training
+        from common.datasets import cloze, streams
+
+        learnt = training.learnt(args, data)
+        model = attentive_reader_model.build_model(
+            args.norm,
+            args.units,
+            data.train.passages.shape[1],
+            data.train.queries.shape[1],
+            len(data.vocabulary),
+            args.dropout,
+            args.gain,
+            args.momentum,
+            args.spread,
+            args.seed,
+        )
+        updates_per_pass = len(learnt.train.answers) // args.batch_size
+
+        def evaluated(part):
+            tested, batch = devices.held_out(
+                args, len(part.validation.answers), self.evaluation_batch
+            )
+            return streams.in_order(part.validation.first(tested), batch).map(
+                lambda passages, queries, answers: (
+                    (passages, queries),
+                    answers,
+                )
+            )
+
+        model.compile(
+            keras.optimizers.Adam(args.learning_rate, global_clipnorm=10.0),
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            metrics=[keras.metrics.SparseCategoricalAccuracy("accuracy")],
+            **training.speed(args.evaluate_every or updates_per_pass),
+        )
+        return training.Task(
+            model,
+            lambda update: cloze.batches(
+                learnt, args.batch_size, args.seed, update
+            ),
+            updates_per_pass,
+            evaluated(data),
+            evaluated(learnt) if args.tune else None,
+            data.vocabulary,
+        )
+
+    def measure_row(self, row: Mapping[str, float]) -> dict[str, float]:
+        return {
+            "validation_nll": row["val_loss"],
+            "validation_error_percent": 100 * error_rate(row),
+        }
+
+    def finish(self, args, data, task, history, folder) -> dict[str, float]:
+        best = min(map(error_rate, history.rows))
+        return {"best_validation_error_percent": 100 * best}
+
+    def details(self, args: Namespace, data: "cloze.Cloze") -> list[str]:
+        return [
+            f"passages of {data.train.passages.shape[1]} words",
+            f"at most {args.entities} names",
+        ]
+
+    def floors(
+        self, args: Namespace, data: "cloze.Cloze"
+    ) -> dict[str, dict[str, float]]:
+        """Any name of the passage, and the one that it has most often."""
+        import numpy as np
+
+        found: dict[str, list[float]] = {
+            "chance": [],
+            "most frequent name": [],
+        }
+        for passage, answer in zip(
+            data.validation.passages, data.validation.answers, strict=True
+        ):
+            counts = np.bincount(passage[data.is_marker(passage)])
+            most = counts == counts.max()
+            found["chance"].append(1 / np.count_nonzero(counts))
+            found["most frequent name"].append(most[answer] / most.sum())
+        return {
+            name: {
+                "validation_error_percent": 100 * (1 - float(np.mean(right)))
+            }
+            for name, right in found.items()
+        }
 
 
-EXPERIMENT = cli.Experiment(
+EXPERIMENT = AttentiveReader(
     name=Path(__file__).stem,
     description=__doc__,
     kinds=KINDS,
-    default_kind="layer",
-    presets={
-        "quick": {
-            "data": "embedded",
-            "epochs": 12,
-            "batch_size": 32,
-            "units": 64,
-            "learning_rate": 1e-3,
-            "sentences": 4,
-            "length": 40,
-            "entities": 5,
-            "words": 300,
-            "dropout": 0.0,
-            "momentum": 0.95,
-            "spread": 1.0,
-        },
-        "paper": {
-            "data": "tfds",
-            "epochs": 8,
-            "batch_size": 64,
-            "units": 240,
-            "learning_rate": 8e-5,
-            "sentences": 4,
-            "length": 300,
-            "entities": 1_000,
-            "words": 120_000,
-            "dropout": 0.5,
-            "momentum": 0.99,
-            "spread": 0.01,
-        },
-    },
+    presets=two_presets(
+        data=("embedded", "tfds"),
+        epochs=(12, 8),
+        batch_size=(32, 64),
+        units=(64, 240),
+        learning_rate=(1e-3, 8e-5),
+        sentences=(4, 4),
+        length=(40, 300),
+        entities=(5, 1000),
+        words=(300, 120_000),
+        dropout=(0.0, 0.5),
+        momentum=(0.95, 0.99),
+        spread=(1.0, 0.01),
+    ),
     smoke={"epochs": 2, "units": 8},
     compared={"gain": (0.1, 1.0)},
     without_gain=("none",),
+    batch_kinds=("batch", "batch-everywhere"),
     tuned=("spread", (0.1, 0.3, 1.0)),
-    add_arguments=_add_arguments,
-    check=functools.partial(
-        flags.check_batch_statistics, kinds=("batch", "batch-everywhere")
+    panels=(
+        Panel("training NLL (nats)", lambda row: row["loss"]),
+        Panel("validation error rate", error_rate),
     ),
-    procedure=procedure,
+    columns={
+        "training NLL": "train_nll",
+        "validation NLL": "validation_nll",
+        "validation error (%)": "validation_error_percent",
+        "best": "best_validation_error_percent",
+    },
+    race=Panel("validation error", error_rate),
+    progress=UPDATES,
+    examples=("training questions", "validation questions"),
+    data_names={"embedded": "King James Bible"},
 )
 
 

@@ -228,7 +228,7 @@ def build_model(
         norm: "none", "batch", "batch-everywhere" or "layer".
         units: the size of embedding, LSTMs and attention.
         passage_length: the words of the longest passage.
-        query_length: those of the longest query.
+        query_length: the words of the longest query.
         vocabulary: the words and markers, and the padding 0.
         dropout: share of embedded words, and of what goes to the softmax,
             that is dropped.

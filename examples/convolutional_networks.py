@@ -14,60 +14,81 @@ less of it and have other statistics than the rest, which layer normalisation
 over all positions ignores; hence layer-channels for comparison.
 """
 
-import argparse
-import functools
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from common import cli, ending, flags
+from common import classifiers, cli, ending
+from common.experiment import two_presets
 
 if TYPE_CHECKING:
-    from common import runs
+    from common import training
+    from common.datasets import mnist
 
 KINDS = ("none", "layer", "layer-channels", "batch")
 
 
-def procedure(args: Namespace) -> "runs.Procedure":
-    """What the script does, imported when the flags are known to be right."""
-    import convolutional_networks_task
+class ConvolutionalNetworks(classifiers.Classifier):
+    """The experiment of section 6.7."""
 
-    return convolutional_networks_task.PROCEDURE
+    data_sets = ("cifar10", "mnist", "fashion_mnist")
+
+    def load_data(self, args: Namespace) -> "mnist.Digits":
+        from common.datasets import cifar10, mnist
+
+        of_mnist = args.data == "embedded" or mnist.is_folder(Path(args.data))
+        if args.data == "tfds":
+            of_mnist = args.data_set in mnist.SOURCES
+        if of_mnist:
+            data = mnist.load(args, args.data_set or "mnist")
+            data = data._replace(
+                train_images=data.train_images[..., None],
+                test_images=data.test_images[..., None],
+            )
+        else:
+            data = cifar10.load(args)
+        data = classifiers.some(args, data)
+        return data.first(512, 128) if args.smoke else data
+
+    def make_task(
+        self, args: Namespace, data: "mnist.Digits"
+    ) -> "training.Task":
+        """Compiles the model; pixels get mean 0 and deviation 1."""
+        import keras
+        from convolutional_networks_model import build_model
+
+        mean, deviation = data.train_images.mean(), data.train_images.std()
+        return self.classify(
+            args,
+            data,
+            lambda images: (images - mean) / deviation,
+            lambda shape: build_model(
+                args.norm, args.units, shape, gain=args.gain
+            ),
+            keras.optimizers.Adam(args.learning_rate),
+            xla=False,
+        )
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add_gain(parser)
-    flags.add_images(parser, "cifar10", "mnist", "fashion_mnist")
-
-
-EXPERIMENT = cli.Experiment(
+EXPERIMENT = ConvolutionalNetworks(
     name=Path(__file__).stem,
     description=__doc__,
     kinds=KINDS,
-    default_kind="layer",
     without_gain=("none",),
-    presets={
-        "quick": {
-            "data": "embedded",
-            "epochs": 20,
-            "batch_size": 64,
-            "units": 16,
-            "learning_rate": 1e-3,
-        },
-        "paper": {
-            "data": "tfds",
-            "data_set": "cifar10",
-            "epochs": 50,
-            "batch_size": 128,
-            "units": 32,
-            "learning_rate": 1e-3,
-        },
-    },
+    batch_kinds=("batch",),
+    presets=two_presets(
+        data=("embedded", "tfds"),
+        epochs=(20, 50),
+        batch_size=(64, 128),
+        units=(16, 32),
+        learning_rate=(1e-3, 1e-3),
+        data_set=(None, "cifar10"),
+    ),
     smoke={"epochs": 2, "units": 4},
-    add_arguments=_add_arguments,
-    check=functools.partial(flags.check_batch_statistics, kinds=("batch",)),
-    procedure=procedure,
+    panels=classifiers.panels(log=True),
+    race=classifiers.RACE,
+    columns=classifiers.COLUMNS,
 )
 
 

@@ -289,18 +289,6 @@ def build_model(
         gain: initial gain of the layer normalisation; None for 1.
         seed: of the latent variables' noise.
     """
-    draw = Draw(
-        norm=norm,
-        units=units,
-        latent=latent,
-        height=height,
-        width=width,
-        glimpses=glimpses,
-        read_size=read_size,
-        write_size=write_size,
-        gain=gain,
-        seed=seed,
-        name="draw",
-    )
+    draw = Draw(name="draw", **locals())  # All arguments are its own, too.
     inputs = keras.Input((height * width,))
     return Autoencoder(inputs, draw(inputs))

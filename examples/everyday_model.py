@@ -29,11 +29,26 @@ class MeasuredAdam(keras.optimizers.Adam):
 
     def apply(self, grads, trainable_variables=None):
         # TensorFlow's gradients of an embedding may have a row twice, which
-        # Keras' norms, those that it clips by too, would not add. These do.
+        # Keras' norms would not add, when it clips either. These norms do.
         dense = [ops.add(gradient, 0.0) for gradient in grads]
         square = sum(ops.sum(ops.square(gradient)) for gradient in dense)
         self.norms.assign_add(ops.sqrt(ops.cast(square, "float32")))
         super().apply(dense, trainable_variables)
+
+
+class GradientNorm(keras.callbacks.Callback):
+    """Adds the mean norm of the gradients since the last evaluation."""
+
+    def __init__(self, optimizer: MeasuredAdam):
+        super().__init__()
+        self.optimizer = optimizer
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.optimizer.norms.assign(0.0)
+
+    def on_epoch_end(self, epoch, logs=None):
+        norms = float(keras.ops.convert_to_numpy(self.optimizer.norms))
+        logs["gradient_norm"] = norms / self.params["steps"]
 
 
 @keras.saving.register_keras_serializable(package="keras_ln_examples")

@@ -202,7 +202,7 @@ def _step(
         model: the model.
         point: the last point (B, 3).
         text: one-hot characters (B, C, symbols).
-        states: those of the window (4) and of the other layers (h and c each).
+        states: of the window (4) and of the other layers (h and c each).
 
     Returns:
         The density's parameters (B, N), the window's weights (B, C + 1) and the
@@ -242,10 +242,10 @@ def build_model(
         norm: "none" or "layer".
         units: the size of each of the three LSTMs.
         steps: the points of a line.
-        characters: those of the longest text.
+        characters: the length of the longest text.
         symbols: the size of the alphabet.
-        gaussians: those of the window.
-        components: those of the mixture.
+        gaussians: how many the window has.
+        components: how many the mixture has.
         pace: characters per point at which the window starts to move.
         gain: initial gain of the layer normalisation; None for 1.
     """

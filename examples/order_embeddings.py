@@ -12,82 +12,268 @@ The paper's claim: layer normalisation reaches its best validation recall in
 are 38.9, 74.3, 86.3 and 7.6 with it and 37.8, 73.6, 85.7 and 7.9 without.
 """
 
-import argparse
-from argparse import Namespace
+import dataclasses
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from common import cli, ending, flags
+from common.errors import InputError
+from common.experiment import Experiment, two_presets
+from common.measures import UPDATES, Panel
 
 if TYPE_CHECKING:
-    from common import runs
+    from common import callbacks, training
+    from common.datasets import captions
 
 KINDS = ("none", "layer", "symmetric")
 
 
-def procedure(args: Namespace) -> "runs.Procedure":
-    """What the script does, imported when the flags are known to be right."""
-    import order_embeddings_task
+def tested(args: Namespace, data: "captions.Captions") -> "captions.Split":
+    """The test images that make whole folds, five at most."""
+    from common import ranking
 
-    if args.data == "embedded":
-        return order_embeddings_task.OF_SCENES
-    return order_embeddings_task.PROCEDURE
-
-
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add_gain(parser)
-    flags.add_word_scale(parser)
-    flags.add_counts(
-        parser,
-        word_units="size of a word's vector",
-        length="words after which a caption is cut",
-        fold="images among which is searched",
-    )
-    parser.add_argument(
-        "--margin",
-        type=flags.positive_number,
-        metavar="X",
-        help="of the loss (default: 0.05 for the order, 0.2 for the cosine)",
-    )
+    folds = min(ranking.FOLDS, len(data.test.features) // args.fold)
+    return data.test.first(folds * args.fold)
 
 
-EXPERIMENT = cli.Experiment(
+class OrderEmbeddings(Experiment):
+    """The experiment of section 6.1."""
+
+    evaluation_batch = 100
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        flags.add_gain(parser)
+        flags.add_word_scale(parser)
+        flags.add_counts(
+            parser,
+            word_units="size of a word's vector",
+            length="words after which a caption is cut",
+            fold="images among which is searched",
+        )
+        parser.add_argument(
+            "--margin",
+            type=flags.positive_number,
+            metavar="X",
+            help="of the loss (default: 0.05 for order, 0.2 for the cosine)",
+        )
+
+    def for_flags(self, args: Namespace) -> Experiment:
+        if args.data != "embedded":
+            return self
+        # Which caption is the more general one is known of scenes alone.
+        columns = {**self.columns, "order accuracy (%)": "order_accuracy"}
+        return dataclasses.replace(self, columns=columns)
+
+    def load_data(self, args: Namespace) -> "captions.Captions":
+        from common import ranking
+        from common.datasets import captions
+
+        data = captions.load(args)
+        if not args.smoke:
+            return data
+        return data._replace(
+            train=data.train.first(256),
+            dev=data.dev.first(args.fold),
+            test=data.test.first(ranking.FOLDS * args.fold),
+        )
+
+    def sizes(self, data: "captions.Captions") -> tuple[int, int]:
+        return len(data.train.features), len(data.dev.words)
+
+    def check(self, args: Namespace, data: "captions.Captions") -> None:
+        from common import devices
+
+        # A device with one pair of the batch has no wrong ones.
+        least = 2 * devices.count(args)
+        if args.batch_size < least:
+            raise InputError(
+                f"--batch-size {args.batch_size} leaves a device no wrong "
+                f"pairs to learn from; {least} is the least"
+            )
+        for name, split in (("dev", data.dev), ("test", data.test)):
+            if len(split.features) < args.fold:
+                raise InputError(
+                    f"the {len(split.features)} {name} images are fewer than "
+                    f"the {args.fold} of --fold"
+                )
+        super().check(args, data._replace(dev=data.dev.first(args.fold)))
+
+    def make_task(
+        self, args: Namespace, data: "captions.Captions"
+    ) -> "training.Task":
+        """Compiles the model, whose loss is summed over a batch."""
+        import keras
+        import order_embeddings_model as parts
+        from common import devices, training
+
+        words, features = data.train
+        model = parts.build_model(
+            args.norm,
+            args.units,
+            len(data.vocabulary),
+            words.shape[1],
+            features.shape[1],
+            args.word_units,
+            args.gain,
+            args.word_scale,
+        )
+        similarity = parts.similarity_of(args.norm)
+        updates_per_pass = len(features) // args.batch_size
+        dev = data.dev.first(args.fold)
+        evaluated, batch = devices.held_out(
+            args, len(dev.words), self.evaluation_batch
+        )
+        model.compile(
+            # Each gradient by itself is clipped.
+            keras.optimizers.Adam(args.learning_rate, clipnorm=2.0),
+            parts.ContrastiveLoss(similarity, args.margin),
+            metrics=[parts.BatchRecall(similarity)],
+            **training.speed(args.evaluate_every or updates_per_pass),
+        )
+        return training.Task(
+            model,
+            lambda update: data.train.shuffled(
+                args.batch_size, args.seed, update
+            ),
+            updates_per_pass,
+            dev.in_order(batch, evaluated),
+            vocabulary=data.vocabulary,
+            shown=("loss", "val_loss", "val_recall_sum"),
+        )
+
+    def measure(
+        self,
+        args: Namespace,
+        data: "captions.Captions",
+        model: Any,
+        split: "captions.Split",
+    ) -> dict[str, float]:
+        """What a search among the images of every fold of a split finds."""
+        import order_embeddings_model as parts
+        from common import ranking
+        from common.datasets import captions
+
+        sentences, images = parts.embed(
+            model, split, args, self.evaluation_batch
+        )
+        score = parts.scorer(parts.similarity_of(args.norm))
+        found = ranking.fold_measures(sentences, images, score, args.fold)
+        if data.growing:
+            accuracy = parts.order_accuracy(sentences, captions.EACH)
+            found["order_accuracy"] = accuracy
+        return found
+
+    def train(
+        self, args: Namespace, data: "captions.Captions", folder: Path
+    ) -> tuple[dict[str, float], "callbacks.History"]:
+        """Trains one kind; tests the model that was best in the validation."""
+        import keras
+        import order_embeddings_model as parts
+
+        dev = data.dev.first(args.fold)
+        task = self.make_task(args, data)
+        embedding = parts.without_loss(task.model)
+        validation = parts.Validation(
+            lambda _: self.measure(args, data, embedding, dev)
+        )
+        history = task.fit(
+            folder,
+            args,
+            monitor="val_recall_sum",
+            mode="max",
+            extra_callbacks=[validation],
+        )
+        best = keras.models.load_model(folder / "model.keras", compile=False)
+        metrics = self.measure(args, data, best, tested(args, data))
+        last = history.rows[-1]
+        row = next(
+            row
+            for row in history.rows
+            if row["val_recall_sum"] == last["val_best_recall_sum"]
+        )
+        metrics |= {
+            "folds": len(tested(args, data).features) // args.fold,
+            "val_recall_sum": row["val_recall_sum"],
+            "best_updates": row["updates"],
+            "epochs": last["epoch"],
+            "updates": last["updates"],
+        }
+        return metrics, history
+
+    def untrained(
+        self, args: Namespace, data: "captions.Captions"
+    ) -> dict[str, float]:
+        import order_embeddings_model as parts
+        from common import training
+
+        model = self.make_task(args, data).model
+        training.scale_matrices(model, args.scale)
+        embedding = parts.without_loss(model)
+        return self.measure(args, data, embedding, tested(args, data))
+
+    def floors(
+        self, args: Namespace, data: "captions.Captions"
+    ) -> dict[str, dict[str, float]]:
+        """Chance, and what the words foresee of an image."""
+        from common import baselines
+
+        found = baselines.of_captions(data, tested(args, data), args.fold)
+        if data.growing:
+            found["chance"]["order_accuracy"] = 50.0
+        return found
+
+    def describe(self, args: Namespace, data: "captions.Captions") -> str:
+        return (
+            f"{self.data_name(args)}, {len(data.train.features):,} training "
+            f"images, searched among {args.fold:,}"
+        )
+
+
+RACE = Panel("best recall", lambda row: -row["val_best_recall_sum"])
+
+EXPERIMENT = OrderEmbeddings(
     name=Path(__file__).stem,
     description=__doc__,
     kinds=KINDS,
-    default_kind="layer",
-    presets={
-        "quick": {
-            "data": "embedded",
-            "epochs": 50,
-            "batch_size": 64,
-            "units": 128,
-            "learning_rate": 1e-3,
-            "word_units": 64,
-            "word_scale": 0.1,
-            "length": 30,
-            "fold": 200,
-        },
-        "paper": {
-            "data": "tfds",
-            "epochs": 100,
-            "batch_size": 128,
-            "units": 1024,
-            "learning_rate": 1e-3,
-            "evaluate_every": 300,
-            "word_units": 300,
-            "word_scale": 0.1,
-            # One in a thousand captions of COCO is longer.
-            "length": 30,
-            "fold": 1000,
-        },
-    },
+    presets=two_presets(
+        data=("embedded", "tfds"),
+        epochs=(50, 100),
+        batch_size=(64, 128),
+        units=(128, 1024),
+        learning_rate=(1e-3, 1e-3),
+        word_units=(64, 300),
+        word_scale=(0.1, 0.1),
+        length=(30, 30),  # One in a thousand captions of COCO is longer.
+        fold=(200, 1000),
+        evaluate_every=(None, 300),
+    ),
     smoke={"epochs": 2, "units": 8, "fold": 40, "evaluate_every": 4},
-    add_arguments=_add_arguments,
     without_gain=("none", "symmetric"),
     tuned=("word_scale", (0.1, 0.3, 1.0)),
-    procedure=procedure,
+    panels=[
+        Panel(
+            f"validation: image R@{k} (%)",
+            lambda row, name=f"val_image_r{k}": row[name],
+        )
+        for k in (1, 5, 10)
+    ],
+    columns={
+        "caption R@1": "caption_r1",
+        "caption R@5": "caption_r5",
+        "caption R@10": "caption_r10",
+        "caption mean r": "caption_mean_rank",
+        "image R@1": "image_r1",
+        "image R@5": "image_r5",
+        "image R@10": "image_r10",
+        "image mean r": "image_mean_rank",
+        "updates to its best": "best_updates",
+    },
+    race=RACE,
+    progress=UPDATES,
+    criterion=Panel("minus best recall", RACE.value),
+    data_names={"embedded": "generated scenes", "tfds": "COCO"},
 )
 
 

@@ -7,12 +7,14 @@ module has been imported, `keras.saving.load_model` brings back model, loss,
 metric and optimizer.
 """
 
+from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
-from common import encoders
+from common import callbacks, devices, encoders, ranking
+from common.datasets import captions as caption_data
 from keras import layers, ops
 
 # The hinge's margin, by how pairs are scored.
@@ -77,7 +79,7 @@ class ContrastiveLoss(keras.losses.Loss):
 
     Args:
         similarity: "order" for f = -E, "cosine" for the scalar product.
-        margin: a; None for that of `MARGINS`.
+        margin: a; None for the value in `MARGINS`.
         reduction: as of `keras.losses.Loss`; the paper's is the sum.
         name: the loss's name.
         dtype: of the computation.
@@ -120,7 +122,7 @@ class ContrastiveLoss(keras.losses.Loss):
 class BatchRecall(keras.metrics.Mean):
     """The share of captions that score their image above others of the batch.
 
-    Call arguments are those of `ContrastiveLoss`.
+    Called like `ContrastiveLoss`.
 
     Args:
         similarity: "order" or "cosine".
@@ -167,7 +169,7 @@ def build_model(
         units: the size of the GRU and of the common space.
         vocabulary: the words, with padding, end mark and unknown.
         steps: the words of the longest caption, with the end mark.
-        features: those of an image.
+        features: how many an image has.
         word_units: the size of a word's vector.
         gain: initial gain of the layer normalisation; None for 1.
         word_scale: the word vectors start between this and its negative.
@@ -235,3 +237,42 @@ def order_accuracy(captions: np.ndarray, each: int) -> float:
     shorter, longer = np.triu_indices(each, 1)
     right, wrong = found[:, shorter, longer], found[:, longer, shorter]
     return 100 * float(np.mean((right < wrong) + 0.5 * (right == wrong)))
+
+
+def without_loss(model: keras.Model) -> keras.Model:
+    """The same network without what `compile` made of it, to predict with."""
+    return keras.Model(model.inputs, model.output)
+
+
+def embed(
+    model: keras.Model,
+    split: caption_data.Split,
+    args: Namespace,
+    evaluation_batch: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The embeddings of captions (5 N, U) and images (N, U) of a split."""
+    # None may be left out: devices that share a batch see some again.
+    count = len(split.words)
+    padded, batch = devices.held_out(
+        args, count + -count % devices.count(args), evaluation_batch
+    )
+    both = model.predict(split.in_order(batch, padded), verbose=0)[:count]
+    return both[:, 0], both[:: caption_data.EACH, 1]
+
+
+class Validation(callbacks.Measured):
+    """Adds what a search among the validation images finds to the logs.
+
+    Attributes:
+        best_recall_sum: the greatest sum of recalls so far.
+    """
+
+    def __init__(self, measure: Callable[[keras.Model], dict[str, float]]):
+        super().__init__(measure)
+        self.best_recall_sum = 0.0
+
+    def found(self) -> dict[str, float]:
+        found = super().found()
+        total = found["recall_sum"] = ranking.recall_sum(found)
+        self.best_recall_sum = max(self.best_recall_sum, total)
+        return found | {"best_recall_sum": self.best_recall_sum}

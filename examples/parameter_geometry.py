@@ -5,27 +5,260 @@ Prints Table 1 as measured, and shows
     - that the Fisher information is the metric of the Kullback-Leibler
       divergence, and what eq. 13 leaves out under layer normalisation,
     - how the size of the weights makes the steps of normalised models
-      smaller, of all weights and of those of a single unit.
+      smaller, of all weights and of a single unit.
 """
 
-from collections.abc import Callable, Sequence
+from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from common import ending, studies
+from common import ending, files, studies, tables
+
+if TYPE_CHECKING:
+    import numpy as np
+
+KINDS = (None, "batch", "weight", "layer")
 
 
-def procedure() -> Callable[..., None]:
-    """What measures, imported when the flags are known to be right."""
-    import parameter_geometry_task
+def _name(kind: str | None) -> str:
+    return kind or "none"
 
-    return parameter_geometry_task.measure
+
+def problem(kind: str | None, examples: int, seed: int):
+    """Data and parameters: x (N, D), (kernel, bias[, gain])."""
+    import numpy as np
+    import parameter_geometry_model as model
+
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(examples, model.FEATURES)) + 0.5
+    return x, model.build_model(kind, random)
+
+
+def divergences(args: Namespace) -> "dict[tuple, np.ndarray]":
+    """For (kind, method) rows of |delta|, KL and its error.
+
+    The error is |KL - 1/2 delta^T F delta| of Bernoulli units, for a change
+    of all parameters in a random direction.
+    """
+    import numpy as np
+
+    from keras_ln import analysis
+
+    sizes = 10.0 ** np.linspace(-3, -0.5, args.points)
+    found = {}
+    for kind in KINDS:
+        x, parameters = problem(kind, args.examples, args.seed)
+        rng = np.random.default_rng(args.seed + 1)
+        direction = [rng.normal(size=p.shape) for p in parameters]
+        delta = analysis.parameter_vector(direction, kind)
+        for method in ("paper", "exact") if kind == "layer" else ("exact",):
+            fisher = analysis.fisher_information(
+                "bernoulli", x, parameters, kind, method=method
+            )
+            rows = []
+            for size in sizes / np.linalg.norm(delta):
+                other = [
+                    p + size * d
+                    for p, d in zip(parameters, direction, strict=True)
+                ]
+                kl = analysis.kl_divergence(
+                    "bernoulli", x, parameters, other, kind
+                )
+                metric = analysis.riemannian_metric(fisher, size * delta)
+                rows.append(
+                    (size * np.linalg.norm(delta), kl, abs(kl - metric))
+                )
+            found[kind, method] = np.array(rows)
+    return found
+
+
+def steps(args: Namespace, alone: bool) -> "dict[str | None, np.ndarray]":
+    """For each kind rows of a weight norm and of the change that a step does.
+
+    One step of gradient descent on the squared error, whose residuals are the
+    same for every size of the weights.
+
+    Args:
+        args: the flags.
+        alone: whether only the weights of the first unit are scaled and
+            changed, and its output is measured; else all units.
+    """
+    import keras
+    import numpy as np
+    from parameter_geometry_model import UNITS
+
+    from keras_ln.ops.generalized_linear import normalized_summed_inputs
+    from keras_ln.ops.jacobian import jacobian
+
+    units = slice(0, 1) if alone else slice(None)
+    found = {}
+    for kind in KINDS:
+        x, (kernel, *_) = problem(kind, args.examples, args.seed)
+        rng = np.random.default_rng(args.seed + 2)
+        residual = rng.normal(size=(args.examples, UNITS))[:, units]
+        x, residual = _tensor(x), _tensor(residual)
+
+        def outputs(kernel, x=x, kind=kind):
+            y = normalized_summed_inputs(x, kernel, kind, 0.0)
+            return y[:, units]
+
+        def change(kernel, outputs=outputs, residual=residual):
+            before = _tensor(_numpy(outputs(_tensor(kernel))))
+
+            def loss(kernel):
+                error = outputs(kernel) - before - residual
+                return keras.ops.sum(error * error) / (2 * args.examples)
+
+            gradient = _numpy(jacobian(loss, _tensor(kernel)))
+            moved = kernel.copy()
+            moved[:, units] -= 1e-3 * gradient[:, units]
+            return np.abs(_numpy(outputs(_tensor(moved)) - before)).mean()
+
+        rows = []
+        for scale in 2.0 ** np.linspace(-2, 3, args.points):
+            scaled = kernel.copy()
+            scaled[:, units] *= scale
+            norm = np.linalg.norm(scaled[:, 0])
+            rows.append((norm, change(scaled)))
+        found[kind] = np.array(rows)
+    return found
+
+
+def _tensor(array):
+    import keras
+
+    # Doubles, or what JAX makes of them without its 64 bit mode.
+    return keras.ops.convert_to_tensor(array)
+
+
+def _numpy(tensor):
+    import keras
+
+    return keras.ops.convert_to_numpy(tensor)
+
+
+def slope(x: "np.ndarray", y: "np.ndarray") -> float:
+    """Of y over x, both logarithmic."""
+    import numpy as np
+
+    return float(np.polyfit(np.log(x), np.log(y), 1)[0])
+
+
+def draw(results, fishers, path: Path) -> None:
+    """Curves, and what eq. 13 leaves out of the Fisher information."""
+    import numpy as np
+    from common import plotting
+    from matplotlib import pyplot as plt
+    from matplotlib import ticker
+    from matplotlib.colors import LogNorm
+    from parameter_geometry_model import FEATURES, UNITS
+
+    kl, together, alone = results
+    figure, axes = plt.subplots(2, 2, figsize=(9.5, 7.6), layout="constrained")
+    for (kind, method), rows in kl.items():
+        label = _name(kind) + (", eq. 13" if method == "paper" else "")
+        style = plotting.style_of(_name(kind)) | {"ms": 4}
+        if method == "paper":
+            style |= {"color": "#D55E00", "linestyle": ":"}
+        axes[0, 0].loglog(
+            rows[:, 0], rows[:, 2] / rows[:, 1], label=label, **style
+        )
+    axes[0, 0].set(
+        title="Is 1/2 δᵀFδ the divergence?",
+        xlabel="size of the change δ",
+        ylabel="relative error of 1/2 δᵀFδ",
+    )
+    for axis, rows_of, what in (
+        (axes[0, 1], together, "all weights"),
+        (axes[1, 0], alone, "one unit's weights"),
+    ):
+        for kind, rows in rows_of.items():
+            axis.loglog(
+                *rows.T,
+                label=_name(kind),
+                **plotting.style_of(_name(kind)),
+                ms=4,
+            )
+        axis.set(
+            title=f"One gradient step, {what} scaled",
+            xlabel="norm of the first unit's weights",
+            ylabel="mean change of the outputs",
+        )
+        axis.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        axis.xaxis.set_major_formatter("{x:g}")
+        axis.xaxis.set_minor_formatter(ticker.NullFormatter())
+    for axis in axes.flat[:3]:
+        axis.grid(alpha=0.3, lw=0.5)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.legend(frameon=False)
+    paper, exact = fishers
+    left_out = np.abs(exact - paper)
+    scale = LogNorm(1e-4 * exact.max(), exact.max())
+    axis = axes[1, 1]
+    image = axis.imshow(
+        np.maximum(left_out, scale.vmin), norm=scale, cmap="viridis"
+    )
+    size = FEATURES + 2
+    ticks = size * np.arange(UNITS) - 0.5
+    axis.set_xticks(ticks + size / 2, [f"unit {i + 1}" for i in range(UNITS)])
+    axis.set_yticks(ticks + size / 2, [f"{i + 1}" for i in range(UNITS)])
+    axis.tick_params(length=0)
+    for tick in ticks[1:]:
+        axis.axhline(tick, color="white", lw=0.8)
+        axis.axvline(tick, color="white", lw=0.8)
+    axis.set_title("What eq. 13 leaves out of the layer's F")
+    figure.colorbar(image, ax=axis, label="absolute value (darkest: less)")
+    plotting.save(figure, path, dpi=100)
+
+
+def measure(args: Namespace, folder: Path) -> None:
+    """Everything that the script prints and writes."""
+    from keras_ln import analysis
+
+    table = analysis.invariance_table(seed=args.seed)
+    print(table)
+    files.write_text(folder / "table_1.txt", f"{table}\n")
+
+    kl = divergences(args)
+    tables.show_and_write(
+        folder / "divergence.csv",
+        ["normalisation", "Fisher", "|delta|", "relative error", "order"],
+        [
+            (
+                _name(kind),
+                method,
+                float(rows[0, 0]),
+                float(rows[0, 2] / rows[0, 1]),
+                slope(rows[:, 0], rows[:, 2]),
+            )
+            for (kind, method), rows in kl.items()
+        ],
+    )
+    together, alone = steps(args, alone=False), steps(args, alone=True)
+    tables.show_and_write(
+        folder / "steps.csv",
+        ["normalisation", "slope, all units", "slope, one unit"],
+        [
+            (_name(kind), slope(*together[kind].T), slope(*alone[kind].T))
+            for kind in KINDS
+        ],
+    )
+    x, parameters = problem("layer", args.examples, args.seed)
+    fishers = [
+        analysis.fisher_information(
+            "bernoulli", x, parameters, "layer", method=method
+        )
+        for method in ("paper", "exact")
+    ]
+    draw((kl, together, alone), fishers, folder / "figure.png")
 
 
 STUDY = studies.Study(
     name=Path(__file__).stem,
     description=__doc__,
     sizes={"examples": (64, 8), "points": (11, 3)},
-    procedure=procedure,
+    measure=measure,
 )
 
 

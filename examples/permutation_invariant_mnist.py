@@ -11,61 +11,71 @@ The paper's claim: layer normalisation is robust to the batch size, and at
 batch size 4 it trains faster than batch normalisation.
 """
 
-import argparse
-import functools
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from common import cli, ending, flags
+from common import classifiers, cli, ending
+from common.experiment import two_presets
 
 if TYPE_CHECKING:
-    from common import runs
+    from common import training
+    from common.datasets import mnist
 
 KINDS = ("none", "layer", "batch")
 
 
-def procedure(args: Namespace) -> "runs.Procedure":
-    """What the script does, imported when the flags are known to be right."""
-    import permutation_invariant_mnist_task
+class Digits(classifiers.Classifier):
+    """The experiment of section 6.6."""
 
-    return permutation_invariant_mnist_task.PROCEDURE
+    def load_data(self, args: Namespace) -> "mnist.Digits":
+        from common.datasets import mnist
+
+        digits = mnist.load(args, args.data_set or "mnist")
+        digits = classifiers.some(args, digits)
+        return digits.first(1408, 384) if args.smoke else digits
+
+    def make_task(
+        self, args: Namespace, digits: "mnist.Digits"
+    ) -> "training.Task":
+        """Compiles the model; small batches get the unbiased variance."""
+        import keras
+        from permutation_invariant_mnist_model import build_model
+
+        return self.classify(
+            args,
+            digits,
+            lambda images: images.reshape(len(images), -1),
+            lambda shape: build_model(
+                args.norm,
+                args.units,
+                shape[0],
+                unbiased=args.batch_size <= 4,
+                gain=args.gain,
+            ),
+            keras.optimizers.Adam(args.learning_rate),
+        )
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add_gain(parser)
-    flags.add_images(parser, "mnist", "fashion_mnist")
-
-
-EXPERIMENT = cli.Experiment(
+EXPERIMENT = Digits(
     name=Path(__file__).stem,
     description=__doc__,
     kinds=KINDS,
-    default_kind="layer",
     without_gain=("none",),
-    presets={
-        "quick": {
-            "data": "embedded",
-            "epochs": 30,
-            "batch_size": 128,
-            "units": 256,
-            "learning_rate": 1e-3,
-        },
-        "paper": {
-            "data": "tfds",
-            "data_set": "mnist",
-            "epochs": 60,
-            "batch_size": 128,
-            "units": 1000,
-            "learning_rate": 1e-3,
-        },
-    },
+    batch_kinds=("batch",),
+    presets=two_presets(
+        data=("embedded", "tfds"),
+        epochs=(30, 60),
+        batch_size=(128, 128),
+        units=(256, 1000),
+        learning_rate=(1e-3, 1e-3),
+        data_set=(None, "mnist"),
+    ),
     smoke={"epochs": 2, "units": 32},
     compared={"batch_size": (128, 4)},
-    add_arguments=_add_arguments,
-    check=functools.partial(flags.check_batch_statistics, kinds=("batch",)),
-    procedure=procedure,
+    panels=classifiers.panels(log=True),
+    columns=classifiers.COLUMNS,
 )
 
 

@@ -3,27 +3,170 @@
 Recurrent layers with and without layer normalisation, whose recurrent weights
 are orthogonal matrices times a scale, run over random inputs. The paper's
 claim: plain layers have states and gradients that grow or shrink with the
-scale, those of layer-normalised ones are stable.
+scale, layer-normalised layers have stable ones.
 """
 
-from collections.abc import Callable, Sequence
+from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from common import ending, studies
+from common import ending, files, studies, tables
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from keras_ln.analysis import HiddenDynamics
+
+CELLS = ("RNN", "GRU", "LSTM")
+KINDS = ("plain", "layer")
+FEATURES = 8
+SCALES = {0.5: "#56B4E9", 1.0: "#009E73", 2.0: "#E69F00", 4.0: "#D55E00"}
+QUANTITIES = {
+    "state": "state",
+    "summed_inputs": "summed inputs",
+    "gradient": "gradient of the last state",
+}
+# Below, float32 has no digits left.
+SMALLEST = 1e-30
 
 
-def procedure() -> Callable[..., None]:
-    """What measures, imported when the flags are known to be right."""
-    import recurrent_dynamics_task
+def growth(gradient: "np.ndarray") -> float:
+    """The factor per step backwards, from a fit to log(gradient)."""
+    import numpy as np
 
-    return recurrent_dynamics_task.measure
+    usable = np.isfinite(gradient) & (gradient > SMALLEST)
+    back = np.arange(len(gradient))[::-1][usable]
+    return float(np.exp(np.polyfit(back, np.log(gradient[usable]), 1)[0]))
+
+
+def spread(values: Sequence[float]) -> float:
+    """The largest over the smallest, over the scales."""
+    return max(values) / min(values)
+
+
+def draw(found: "dict[tuple, HiddenDynamics]", path: Path) -> None:
+    """States and gradients of the first and the last kind of cell."""
+    import numpy as np
+    from common import plotting
+    from matplotlib import pyplot as plt
+
+    # Dashes are for kinds, colours for scales.
+    dashes = {
+        kind: plotting.style_of(other)["linestyle"]
+        for kind, other in zip(KINDS, ("none", "layer"), strict=True)
+    }
+    cells, names = (CELLS[0], CELLS[-1]), ("state", "gradient")
+    figure, axes = plt.subplots(
+        *(2, 2),
+        figsize=(9, 6.5),
+        sharex=True,
+        sharey="row",
+        layout="constrained",
+    )
+    for (cell, kind, scale), sizes in found.items():
+        if cell not in cells:
+            continue
+        of_cell = axes[:, cells.index(cell)]
+        for axis, name in zip(of_cell, names, strict=True):
+            values = getattr(sizes, name)
+            axis.semilogy(
+                np.arange(1, len(values) + 1),
+                np.where(values > SMALLEST, values, np.nan),
+                color=SCALES[scale],
+                linestyle=dashes[kind],
+                lw=1.2,
+                label=f"{kind}, {scale:g}",
+            )
+    for axis, cell in zip(axes[0], cells, strict=True):
+        axis.set_title(cell)
+    for row, name in zip(axes, names, strict=True):
+        row[0].set_ylabel(QUANTITIES[name])
+        for axis in row:
+            axis.grid(alpha=0.3, lw=0.5)
+            axis.spines[["top", "right"]].set_visible(False)
+    for axis in axes[-1]:
+        axis.set_xlabel("time step")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=len(labels) // 2,
+        title="kind, scale of the recurrent weights",
+        frameon=False,
+    )
+    plotting.save(figure, path, dpi=100)
+
+
+def measure(args: Namespace, folder: Path) -> None:
+    """Everything that the script prints and writes."""
+    import numpy as np
+    from recurrent_dynamics_model import build_model
+
+    from keras_ln.analysis import hidden_dynamics
+
+    rng = np.random.default_rng(args.seed)
+    x = rng.normal(size=(args.batch_size, args.steps, FEATURES))
+    found, rows = {}, []
+    for cell in CELLS:
+        for kind in KINDS:
+            for scale in SCALES:
+                layer = build_model(cell, kind, scale, args.units, args.seed)
+                sizes = hidden_dynamics(
+                    layer, x.astype("float32"), seed=args.seed
+                )
+                found[cell, kind, scale] = sizes
+                # The second half has forgotten the start.
+                half = slice(args.steps // 2, None)
+                rows.append(
+                    (
+                        cell,
+                        kind,
+                        scale,
+                        float(sizes.state[half].mean()),
+                        float(sizes.summed_inputs[half].mean()),
+                        growth(sizes.gradient),
+                    )
+                )
+    tables.show_and_write(
+        folder / "dynamics.csv",
+        ["cell", "kind", "scale", "state", "summed inputs", "gradient factor"],
+        rows,
+    )
+    files.write_csv(
+        folder / "curves.csv",
+        [
+            {"cell": cell, "kind": kind, "scale": scale, "step": t + 1}
+            | {name: float(getattr(sizes, name)[t]) for name in QUANTITIES}
+            for (cell, kind, scale), sizes in found.items()
+            for t in range(args.steps)
+        ],
+    )
+    tables.show_and_write(
+        folder / "spread.csv",
+        ["cell", "kind", "state", "gradient factor"],
+        [
+            (
+                cell,
+                kind,
+                *(
+                    spread([row[k] for row in rows if row[:2] == (cell, kind)])
+                    for k in (3, 5)
+                ),
+            )
+            for cell in CELLS
+            for kind in KINDS
+        ],
+    )
+    draw(found, folder / "figure.png")
 
 
 STUDY = studies.Study(
     name=Path(__file__).stem,
     description=__doc__,
     sizes={"steps": (500, 12), "batch_size": (8, 2), "units": (64, 6)},
-    procedure=procedure,
+    measure=measure,
 )
 
 

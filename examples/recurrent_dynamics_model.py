@@ -9,20 +9,18 @@ CELLS = {
     "GRU": (keras.layers.GRU, keras_ln.LNGRU),
     "LSTM": (keras.layers.LSTM, keras_ln.LNLSTM),
 }
-KINDS = ("plain", "layer")
-FEATURES = 8
 
 
 def build_model(
-    cell: str, kind: str, scale: float, units: int, seed: int
+    cell: str, kind: str, scale: float, units: int, seed: int, features: int = 8
 ) -> keras.layers.RNN:
-    """A layer for inputs (B, T, 8), with recurrent weights of one scale."""
-    layer = CELLS[cell][KINDS.index(kind)](
+    """A layer for inputs (B, T, features), with recurrent weights."""
+    layer = CELLS[cell][kind == "layer"](
         units,
         kernel_initializer=keras.initializers.GlorotUniform(seed=seed),
         recurrent_initializer=keras.initializers.Orthogonal(
             gain=scale, seed=seed + 1
         ),
     )
-    layer.build((None, None, FEATURES))
+    layer.build((None, None, features))
     return layer

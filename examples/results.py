@@ -7,12 +7,12 @@
 
 `keep` writes what was measured, and no model, into a folder of that name in
 `results/` beside this file; `draw` writes its table, figure and verdicts anew
-and prints them, of all that are kept unless some are named; then the figure
-`figures/claims.png`, and the table in README.md and docs/paper, of the claims
-that `results/claims.csv` names. `restore` makes the folders of its runs again,
-for more seeds or what was left to do: the command of the comparison goes on
-from there with --resume and --output-dir. `claims` prints what is judged in
-every experiment.
+and prints them, of all that are kept unless some are named, the figure into
+`figures/` as well; then `figures/claims.png` and the table in README.md and
+docs/paper, of the claims that `results/claims.csv` names. `restore` makes the
+folders of its runs again, for more seeds or what was left to do: the command of
+the comparison goes on from there with --resume and --output-dir. `claims`
+prints what is judged in every experiment.
 """
 
 import json
@@ -41,7 +41,7 @@ OF_RUN = ("args", "environment")
 
 
 def keep(source: Path, folder: Path) -> None:
-    """Writes a comparison's tables into the folder of those that are kept.
+    """Writes a comparison's tables into the folder of what is kept.
 
     Raises:
         InputError: if it is no comparison, or neither its grid nor one of its
@@ -52,7 +52,7 @@ def keep(source: Path, folder: Path) -> None:
     ended = {path.parent.name for path in source.glob("*/metrics.json")}
     settings = {name: _read(source / f"{name}.json") for name in OF_ALL}
     record = settings["comparison"] or {"runs": []}
-    # Among them those that diverged, in the order of the comparison.
+    # Diverged runs too, in the order of the comparison.
     names = [run["folder"] for run in record["runs"]]
     names += sorted(ended.difference(names))
     for name in OF_RUN:
@@ -151,7 +151,7 @@ def _check_kept(folder: Path) -> None:
 
 
 def _shortened(value: Any) -> Any:
-    """Without the folders of paths, which are those of one machine."""
+    """Without the folders of paths, which one machine has."""
     if isinstance(value, dict):
         return {key: _shortened(own) for key, own in value.items()}
     if isinstance(value, str) and Path(value).is_absolute():
@@ -171,13 +171,19 @@ def draw(folder: Path) -> str:
             raise InputError(f"{folder.name} has no finished seed to draw")
         name = files.read_json(Path(made) / "comparison.json")["experiment"]
         args = Namespace(**files.read_json(Path(made) / "args.json"))
-        experiment = cli.find(name)
-        procedure = experiment.procedure(args)
-        shown = comparisons.report(experiment, procedure, Path(made))
+        experiment = cli.find(name).for_flags(args)
+        shown = comparisons.report(experiment, Path(made))
         for drawn in DRAWN:
             if (Path(made) / drawn).exists():
                 shutil.copyfile(Path(made) / drawn, folder / drawn)
+        files.make_folder(_figures())
+        figure = f"{folder.name.replace('-', '_')}.png"
+        shutil.copyfile(Path(made) / "comparison.png", _figures() / figure)
     return shown
+
+
+def _figures() -> Path:
+    return KEPT.parent / "figures"
 
 
 def _summarise() -> None:
@@ -185,8 +191,8 @@ def _summarise() -> None:
     from common import summary
 
     rows = summary.rows(KEPT)
-    files.make_folder(KEPT.parent / "figures")
-    summary.draw(rows, KEPT.parent / "figures" / "claims.png")
+    files.make_folder(_figures())
+    summary.draw(rows, _figures() / "claims.png")
     for path, experiments in PAGES.items():
         page = KEPT.parent / path
         if page.exists():

@@ -15,70 +15,106 @@ Their test accuracies on MNIST are 98.9 % without and 99.0 % with batch
 normalisation in order, 90.2 % and 95.4 % permuted.
 """
 
-import argparse
-import functools
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from common import cli, ending, flags
+from common import classifiers, cli, ending, flags
+from common.errors import InputError
+from common.experiment import two_presets
 
 if TYPE_CHECKING:
-    from common import runs
+    import numpy as np
+    from common import training
+    from common.datasets import mnist
 
 KINDS = ("none", "batch", "layer")
 ORDERS = ("natural", "permuted")
 
 
-def procedure(args: Namespace) -> "runs.Procedure":
-    """What the script does, imported when the flags are known to be right."""
-    import sequential_mnist_task
+def order_of_pixels(order: str, pixels: int) -> "np.ndarray":
+    """The pixels in the order in which they are read; the same in all runs."""
+    import numpy as np
 
-    return sequential_mnist_task.PROCEDURE
-
-
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add_gain(parser)
-    flags.add_images(parser, "mnist", "fashion_mnist")
-    flags.add_counts(
-        parser, pool="side of the squares that are averaged (default: 1)"
-    )
-    parser.add_argument(
-        "--order", choices=ORDERS, help="of the pixels; both with --compare"
-    )
+    if order == "permuted":
+        return np.random.default_rng(0).permutation(pixels)
+    return np.arange(pixels)
 
 
-EXPERIMENT = cli.Experiment(
+class SequentialDigits(classifiers.Classifier):
+    """The experiment of Cooijmans et al."""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        flags.add_counts(
+            parser, pool="side of the squares that are averaged (default: 1)"
+        )
+        parser.add_argument(
+            "--order", choices=ORDERS, help="of the pixels; both with --compare"
+        )
+
+    def load_data(self, args: Namespace) -> "mnist.Digits":
+        from common.datasets import mnist
+
+        digits = mnist.load(args, args.data_set or "mnist")
+        digits = classifiers.some(args, digits)
+        if args.smoke:
+            digits = digits.first(256, 128)
+        if args.pool is None:
+            return digits
+        height, width = digits.train_images.shape[1:]
+        if height % args.pool or width % args.pool:
+            raise InputError(
+                f"--pool {args.pool} does not divide the {height} x {width} "
+                "pixels"
+            )
+        return digits._replace(
+            train_images=mnist.pooled(digits.train_images, args.pool),
+            test_images=mnist.pooled(digits.test_images, args.pool),
+        )
+
+    def make_task(
+        self, args: Namespace, digits: "mnist.Digits"
+    ) -> "training.Task":
+        """Compiles the model and orders the pixels."""
+        import keras
+        from sequential_mnist_model import build_model
+
+        order = order_of_pixels(args.order, digits.train_images[0].size)
+        return self.classify(
+            args,
+            digits,
+            lambda images: images.reshape(len(images), -1, 1)[:, order],
+            lambda shape: build_model(
+                args.norm, args.units, shape[0], gain=args.gain
+            ),
+            keras.optimizers.RMSprop(
+                args.learning_rate, momentum=0.9, global_clipnorm=1.0
+            ),
+        )
+
+
+EXPERIMENT = SequentialDigits(
     name=Path(__file__).stem,
     description=__doc__,
     kinds=KINDS,
-    default_kind="layer",
     without_gain=("none",),
-    presets={
-        "quick": {
-            "data": "embedded",
-            "order": "natural",
-            "epochs": 40,
-            "batch_size": 64,
-            "units": 64,
-            "learning_rate": 1e-3,
-        },
-        "paper": {
-            "data": "tfds",
-            "data_set": "mnist",
-            "order": "natural",
-            "epochs": 100,
-            "batch_size": 64,
-            "units": 100,
-            "learning_rate": 1e-3,
-        },
-    },
+    batch_kinds=("batch",),
+    presets=two_presets(
+        data=("embedded", "tfds"),
+        order=("natural", "natural"),
+        epochs=(40, 100),
+        batch_size=(64, 64),
+        units=(64, 100),
+        learning_rate=(1e-3, 1e-3),
+        data_set=(None, "mnist"),
+    ),
     smoke={"epochs": 2, "units": 8},
     compared={"order": ORDERS},
-    add_arguments=_add_arguments,
-    check=functools.partial(flags.check_batch_statistics, kinds=("batch",)),
-    procedure=procedure,
+    panels=classifiers.panels(log=False),
+    race=classifiers.RACE,
+    columns=classifiers.COLUMNS,
 )
 
 

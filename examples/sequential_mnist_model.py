@@ -12,8 +12,7 @@ import keras_ln
 class InitialNoise(layers.GaussianNoise):
     """Noise in training, and while batch statistics are averaged.
 
-    The statistics of steps that have seen black pixels alone are those of the
-    noise.
+    Steps that have seen black pixels alone have the statistics of the noise.
 
     Attributes:
         averaging: whether statistics are averaged.

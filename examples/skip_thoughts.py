@@ -10,107 +10,254 @@ measured every --evaluate-every updates, without changing it:
 The paper's claim: with layer normalisation training is faster, and the results
 after a million updates are better on all tasks. The embedded data are the King
 James Bible, and the tasks to find verses in the World English Bible and to tell
-books apart; with --eval-dir they are those of the paper, from their published
-files.
+books apart; with --eval-dir they are the tasks of the paper, from their
+published files.
 """
 
-import argparse
-from argparse import Namespace
-from collections.abc import Sequence
+import dataclasses
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common import cli, ending, flags
 from common.errors import InputError
+from common.experiment import Experiment, two_presets
+from common.measures import UPDATES, Panel
 
 if TYPE_CHECKING:
-    from common import runs
+    from common import training
+    from skip_thoughts_model import Data
 
 KINDS = ("none", "layer")
 # Published ones; `common.datasets.sentence_tasks` reads them.
 TASKS = ("sick", "mr", "cr", "subj", "mpqa")
+SMOKE_SENTENCES = 1_500
+NLL = Panel("held-out NLL (nats per word)", lambda row: row["val_nll"])
+VERSE_MEASURES = {
+    "verses_r1": "alignment R@1 (%)",
+    "verses_r5": "R@5 (%)",
+    "verses_r10": "R@10 (%)",
+    "verses_mean_rank": "mean rank of 1000",
+    "verses_book_accuracy": "book accuracy (%)",
+}
+# Which say little beside others of their task; a figure has four panels.
+UNDRAWN = ("verses_r1", "verses_r5", "verses_mean_rank")
+UNDRAWN += ("sick_spearman", "sick_mse")
+TASK_MEASURES = {
+    "sick_pearson": "SICK r",
+    "sick_spearman": "SICK rho",
+    "sick_mse": "SICK MSE",
+    "mr": "MR (%)",
+    "cr": "CR (%)",
+    "subj": "SUBJ (%)",
+    "mpqa": "MPQA (%)",
+}
 
 
-def procedure(args: Namespace) -> "runs.Procedure":
-    """What the script does, imported when the flags are known to be right."""
-    import skip_thoughts_task
-
-    if args.eval_dir:
-        return skip_thoughts_task.with_tasks(args.eval_tasks or TASKS)
-    return skip_thoughts_task.PROCEDURE
+def _panels(measures: Mapping[str, str]) -> list[Panel]:
+    return [NLL] + [
+        Panel(label, lambda row, name=f"val_{name}": row[name])
+        for name, label in measures.items()
+    ]
 
 
-def check(args: Namespace) -> None:
-    """Refuses tasks without a folder."""
-    if args.eval_tasks and not args.eval_dir:
-        raise InputError("--eval-tasks names tasks of --eval-dir")
+def _columns(measures: Mapping[str, str]) -> dict[str, str]:
+    columns = {label: name for name, label in measures.items()}
+    return {"held-out NLL": "test_nll", **columns}
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add_gain(parser)
-    flags.add_word_scale(parser)
-    flags.add_counts(
-        parser,
-        word_units="size of a word's vector",
-        vocabulary="the most frequent words, which are known",
-        length="words after which a sentence is cut",
-    )
-    parser.add_argument(
-        "--eval-dir",
-        type=flags.absolute,
-        metavar="DIR",
-        help="the folder of the published files of the tasks",
-    )
-    parser.add_argument(
-        "--eval-tasks",
-        nargs="+",
-        type=flags.name,
-        metavar="TASK",
-        help=f"of {', '.join(TASKS)} (default: all), verses, which needs no "
-        "file, or any NAME of two files NAME.pos and NAME.neg, a sentence a "
-        "line",
-    )
-    parser.add_argument(
-        "--word-vectors",
-        type=flags.absolute,
-        metavar="FILE",
-        help="word2vec vectors in its text format, for words not in the text",
-    )
+class SkipThoughts(Experiment):
+    """The experiment of section 6.3."""
+
+    training_metric = ("train_nll", "nll")
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        flags.add_gain(parser)
+        flags.add_word_scale(parser)
+        flags.add_counts(
+            parser,
+            word_units="size of a word's vector",
+            vocabulary="the most frequent words, which are known",
+            length="words after which a sentence is cut",
+        )
+        parser.add_argument(
+            "--eval-dir",
+            type=flags.absolute,
+            metavar="DIR",
+            help="the folder of the published files of the tasks",
+        )
+        parser.add_argument(
+            "--eval-tasks",
+            nargs="+",
+            type=flags.name,
+            metavar="TASK",
+            help=f"of {', '.join(TASKS)} (default: all), verses, which needs "
+            "no file, or any NAME of two files NAME.pos and NAME.neg, a "
+            "sentence a line",
+        )
+        parser.add_argument(
+            "--word-vectors",
+            type=flags.absolute,
+            metavar="FILE",
+            help="word2vec vectors in its text format, for unknown words",
+        )
+
+    def check_flags(self, args: Namespace) -> None:
+        """Refuses tasks without a folder."""
+        if args.eval_tasks and not args.eval_dir:
+            raise InputError("--eval-tasks names tasks of --eval-dir")
+
+    def for_flags(self, args: Namespace) -> Experiment:
+        """The experiment with the tasks of --eval-dir in table and figure."""
+        if not args.eval_dir:
+            return self
+        names = args.eval_tasks or TASKS
+        known = TASK_MEASURES | VERSE_MEASURES
+        of_tasks = {measure: measure.split("_")[0] for measure in known}
+        found = {m: known[m] for m, task in of_tasks.items() if task in names}
+        found |= {
+            name: f"{name} (%)"
+            for name in names
+            if name not in of_tasks.values()
+        }
+        drawn = [m for m in found if m not in UNDRAWN][:3]
+        return dataclasses.replace(
+            self,
+            panels=_panels({m: found[m] for m in drawn}),
+            columns=_columns(found),
+        )
+
+    def load_data(self, args: Namespace) -> "Data":
+        """Loads the text and the tasks."""
+        from common import sentence_evaluation
+        from common.datasets import books, plain_text, sentence_tasks
+        from skip_thoughts_model import Data
+
+        tasks = {}
+        names = ["verses"]
+        if args.eval_dir:
+            names = [*(args.eval_tasks or sentence_tasks.TASKS)]
+            files = [name for name in names if name != "verses"]
+            tasks.update(sentence_tasks.load(Path(args.eval_dir), files))
+        if "verses" in names:
+            verses = sentence_tasks.bible_verses()
+            tasks["verses"] = verses.every(10) if args.smoke else verses
+        text = books.load(args)
+        if args.smoke:
+            text = text.first(SMOKE_SENTENCES)
+        vectors = sentence_evaluation.check_words(
+            tasks, text.words[len(plain_text.MARKS) :], args.word_vectors
+        )
+        return Data(text, tasks, vectors)
+
+    def sizes(self, data: "Data") -> tuple[int, int]:
+        return len(data.books.train), len(data.books.test)
+
+    def check(self, args: Namespace, data: "Data") -> None:
+        """Refuses sizes that the text does not allow."""
+        from common import devices, training
+        from common.datasets import books
+
+        updates = books.updates_per_pass(args, data.books)
+        if not updates:
+            raise InputError(
+                f"--batch-size {args.batch_size} is more than the sentences of "
+                f"any one length among the {len(data.books.train)} to learn "
+                "from"
+            )
+        training.check_evaluate_every(args, updates)
+        devices.held_out(args, len(data.books.test), self.evaluation_batch)
+
+    def make_task(self, args: Namespace, data: "Data") -> "training.Task":
+        import skip_thoughts_model
+        from common import devices, training
+        from common.datasets import books, plain_text
+
+        text = data.books
+        learnt = training.learnt(args, text)
+        model = skip_thoughts_model.build_model(
+            args.norm,
+            args.units,
+            args.word_units,
+            len(text.words) - len(plain_text.MARKS),
+            args.length,
+            args.gain,
+            args.word_scale,
+        )
+        skip_thoughts_model.compile_model(model, args.learning_rate)
+        updates = books.updates_per_pass(args, learnt)
+
+        def evaluated(part):
+            tested, batch = devices.held_out(
+                args, len(part.test), self.evaluation_batch
+            )
+            part = part._replace(test=part.test[:tested])
+            return books.in_order(part, batch)
+
+        return training.Task(
+            model,
+            lambda update: books.batches(
+                learnt, args.batch_size, args.seed, updates, update
+            ),
+            updates,
+            evaluated(text),
+            evaluated(learnt) if args.tune else None,
+            text.words,
+        )
+
+    def watch(self, args: Namespace, data: "Data") -> list:
+        """Measures the vectors at every evaluation."""
+        import skip_thoughts_model
+        from common import callbacks
+
+        return [
+            callbacks.Measured(
+                lambda model: skip_thoughts_model.measure(model, data)
+            )
+        ]
+
+    def measure_row(self, row: Mapping[str, float]) -> dict[str, float]:
+        return {"test_nll": row["val_nll"]} | {
+            name.removeprefix("val_"): value
+            for name, value in row.items()
+            if name.startswith("val_") and name not in ("val_loss", "val_nll")
+        }
+
+    def untrained(self, args: Namespace, data: "Data") -> dict[str, float]:
+        """What the vectors of a model are good for as it starts."""
+        import skip_thoughts_model
+
+        task = self.make_task(args, data)
+        found = {"test_nll": task.evaluate(args)["val_nll"]}
+        return found | skip_thoughts_model.measure(task.model, data)
+
+    def floors(
+        self, args: Namespace, data: "Data"
+    ) -> dict[str, dict[str, float]]:
+        from common import baselines
+
+        return baselines.of_sentences(data.books, data.tasks)
 
 
-EXPERIMENT = cli.Experiment(
+EXPERIMENT = SkipThoughts(
     name=Path(__file__).stem,
     description=__doc__,
     kinds=KINDS,
-    default_kind="layer",
     without_gain=("none",),
     tuned=("word_scale", (0.1, 0.3, 1.0)),
-    presets={
-        "quick": {
-            "data": "embedded",
-            "epochs": 2,
-            "batch_size": 64,
-            "units": 128,
-            "learning_rate": 2e-3,
-            "evaluate_every": 100,
-            "word_units": 64,
-            "word_scale": 0.1,
-            "vocabulary": 2_000,
-            "length": 20,
-        },
-        "paper": {
-            "data": "tfds",  # Which says what is wanted.
-            "epochs": 1,
-            "batch_size": 64,
-            "units": 2_400,
-            "learning_rate": 2e-4,
-            "evaluate_every": 1_000,
-            "word_units": 620,
-            "word_scale": 0.1,
-            "vocabulary": 20_000,
-            "length": 30,
-        },
-    },
+    presets=two_presets(
+        data=("embedded", "tfds"),  # The latter says what is wanted.
+        epochs=(2, 1),
+        batch_size=(64, 64),
+        units=(128, 2400),
+        learning_rate=(2e-3, 2e-4),
+        evaluate_every=(100, 1_000),
+        word_units=(64, 620),
+        word_scale=(0.1, 0.1),
+        vocabulary=(2_000, 20_000),
+        length=(20, 30),
+    ),
     smoke={
         "epochs": 2,
         "units": 8,
@@ -119,9 +266,19 @@ EXPERIMENT = cli.Experiment(
         "length": 6,
         "evaluate_every": 4,
     },
-    add_arguments=_add_arguments,
-    check=check,
-    procedure=procedure,
+    panels=_panels(
+        {
+            "verses_r10": "verse alignment R@10 (%)",
+            "verses_mean_rank": "mean rank of 1000 verses",
+            "verses_book_accuracy": "accuracy of books (%)",
+        }
+    ),
+    columns=_columns(VERSE_MEASURES),
+    race=NLL,
+    progress=UPDATES,
+    criterion=NLL,
+    examples=("training sentences", "held-out sentences"),
+    data_names={"embedded": "King James Bible"},
 )
 
 

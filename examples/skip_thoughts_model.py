@@ -5,12 +5,13 @@ words of the sentence, L the most words of one, D the size of word vectors, U
 units, V words that are known.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import keras
 import numpy as np
-from common import encoders
-from common.datasets import plain_text
+from common import encoders, sentence_evaluation
+from common.datasets import books, plain_text
 from keras import layers, ops
 
 ENCODING_BATCH, ENCODING_STEPS = 128, 16
@@ -71,6 +72,25 @@ def build_model(
     return keras.Model([current, before, after], logits)
 
 
+def compile_model(model: keras.Model, learning_rate: float) -> None:
+    """Gives the model its loss, in nats and summed over a batch.
+
+    So do Kiros et al., whose clipping therefore acts in almost every update.
+    """
+    crossentropy = {"from_logits": True}
+    # Without `training.speed`: XLA would compile the whole step anew for each
+    # length of sentences.
+    model.compile(
+        keras.optimizers.Adam(learning_rate, global_clipnorm=5.0),
+        keras.losses.SparseCategoricalCrossentropy(
+            reduction="sum", **crossentropy
+        ),
+        weighted_metrics=[
+            keras.metrics.SparseCategoricalCrossentropy("nll", **crossentropy)
+        ],
+    )
+
+
 class SentenceEncoder:
     """A trained model's encoder, which turns sentences into vectors.
 
@@ -120,3 +140,30 @@ def word_vectors(model: keras.Model) -> np.ndarray:
     """The vectors (V, D) of the words that a model knows."""
     table = model.get_layer("word_vectors").embeddings
     return ops.convert_to_numpy(table)
+
+
+class Data(NamedTuple):
+    """A text, and what the vectors of sentences are measured with."""
+
+    books: books.Books
+    tasks: Mapping[str, sentence_evaluation.Task]
+    vectors: Mapping[str, np.ndarray]  # of words; empty without --word-vectors
+
+    def held_out(self) -> "Data":
+        """The data without the held-out sentences: some others instead."""
+        return self._replace(books=self.books.held_out())
+
+
+def measure(model: keras.Model, data: Data) -> dict[str, float]:
+    """What the vectors of sentences are good for, by name of the measure."""
+    words = data.books.words
+    table = word_vectors(model)
+    others: dict[str, np.ndarray] = {}
+    if data.vectors:
+        known = dict(zip(words, table, strict=True))
+        for mark in plain_text.MARKS:
+            del known[mark]
+        others = sentence_evaluation.expand_vocabulary(known, data.vectors)
+        table = np.concatenate([table, *(v[None] for v in others.values())])
+    encode = SentenceEncoder(model, [*words, *others], table)
+    return sentence_evaluation.evaluate(data.tasks, encode)

@@ -3,7 +3,7 @@
     python examples/tune.py sequential_mnist --tuner bayesian --max-trials 20
 
 KerasTuner tries models of another script, and what it found is written as a
-table, a figure and the best model. The other flags are those of the script;
+table, a figure and the best model. The script has the other flags;
 --epochs is for each trial. Several processes can share a search: one chief,
 which hands out trials and writes the results, and workers, all with the same
 flags and these environment variables:
@@ -21,6 +21,7 @@ from pathlib import Path
 import everyday
 from common import cli, ending, files, flags
 from common.errors import InputError, check_tensorflow
+from common.experiment import Experiment
 
 EXPERIMENTS = (
     "attentive_reader",
@@ -115,7 +116,7 @@ def _parser(argv: Sequence[str]) -> flags.Parser:
 
 
 def _complete(
-    experiment: cli.Experiment, own: Namespace, given: Namespace
+    experiment: Experiment, own: Namespace, given: Namespace
 ) -> Namespace:
     """The flags of a trial, but for what is searched."""
     for name in (*_ELSEWHERE, *_SEARCHED):
@@ -126,7 +127,7 @@ def _complete(
             )
     if given.seed and len(given.seed) > 1:
         raise InputError(
-            "--seed: expected one value, that of all trials, received "
+            "--seed: expected one value for all trials, received "
             f"{' '.join(map(str, given.seed))}"
         )
     kinds = own.norm_kinds or [k for k in experiment.kinds if k not in _ALONE]
@@ -144,7 +145,7 @@ def _complete(
             )
     (plan,) = cli.plans(experiment, given)
     for kind in kinds:
-        experiment.check(Namespace(**vars(plan) | {"norm": kind}))
+        experiment.check_flags(Namespace(**vars(plan) | {"norm": kind}))
     args = Namespace(**vars(plan) | vars(own))
     args.norm_kinds = kinds
     args.evaluate_every = None  # The preset's.

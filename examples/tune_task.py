@@ -10,27 +10,24 @@ import warnings
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 from common import ending, files, plotting, runs, tables, training
+from common.experiment import Experiment
 
 from keras_ln import tuning
-
-if TYPE_CHECKING:
-    from common.cli import Experiment
 
 # Kinds of the scripts that have no gain.
 _WITHOUT_GAIN = ("none", "symmetric", "weight", "lstm", "gru")
 
 
-def run(experiment: "Experiment", args: Namespace, folder: Path) -> int:
+def run(experiment: Experiment, args: Namespace, folder: Path) -> int:
     """Searches, as chief, worker or alone; returns the exit code."""
-    procedure = experiment.procedure(args)
     training.check_environment(args)
-    data = procedure.load_data(args)
+    data = experiment.load_data(args)
     for norm in args.norm_kinds:
-        procedure.check(Namespace(**vars(args) | {"norm": norm}), data)
+        experiment.check(Namespace(**vars(args) | {"norm": norm}), data)
     # Workers use the folder that their chief has opened.
     if not _is_worker():
         runs.open_folder(
@@ -41,18 +38,18 @@ def run(experiment: "Experiment", args: Namespace, folder: Path) -> int:
         return 0
     keras.utils.set_random_seed(args.seed)
     with ending.resumable(folder):
-        tuner = search(procedure, args, data, folder)
+        tuner = search(experiment, args, data, folder)
         return 0 if _is_worker() else report(tuner, folder)
 
 
 def search(
-    procedure: runs.Procedure, args: Namespace, data: Any, folder: Path
+    experiment: Experiment, args: Namespace, data: Any, folder: Path
 ) -> Any:
     """Runs all trials, or goes on with them; returns the tuner."""
     import keras_tuner
 
     common = {
-        "hypermodel": _hypermodel(procedure, args, data),
+        "hypermodel": _hypermodel(experiment, args, data),
         "objective": keras_tuner.Objective("val_loss", "min"),
         "seed": args.seed,
         "directory": str(folder),
@@ -72,7 +69,7 @@ def search(
     return tuner
 
 
-def _hypermodel(procedure: runs.Procedure, args: Namespace, data: Any) -> Any:
+def _hypermodel(experiment: Experiment, args: Namespace, data: Any) -> Any:
     import keras_tuner
     from keras_tuner import errors
 
@@ -94,11 +91,11 @@ def _hypermodel(procedure: runs.Procedure, args: Namespace, data: Any) -> Any:
             # Not around the search: KerasTuner clears Keras' session, and
             # with it devices and precision, before every model.
             with training.environment(plan):
-                self.task = procedure.make_task(plan, data)
+                self.task = experiment.make_task(plan, data)
             return self.task.model
 
         def fit(self, hp, model, *, initial_epoch=0, callbacks, **kwargs):
-            # The task is that of the model: `build` has just been called.
+            # `build` has just made the task with the model.
             updates = self.task.updates_per_pass
             kwargs["verbose"], shown = training.progress()
             with training.environment(args), _fatal_if_closed():

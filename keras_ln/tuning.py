@@ -39,12 +39,14 @@ _RECURRENT: dict[str, dict[str, Callable[..., Any]]] = {
     "lstm": {
         "none": lambda units, **kw: LNLSTM(units, normalize=(), **kw),
         "layer": LNLSTM,
+        "gate": lambda units, **kw: LNLSTM(units, groups="gate", **kw),
         "batch": BNLSTM,
         "weight": WNLSTM,
     },
     "gru": {
         "none": lambda units, **kw: LNGRU(units, normalize=(), **kw),
         "layer": LNGRU,
+        "gate": lambda units, **kw: LNGRU(units, groups="gate", **kw),
     },
     "rnn": {"none": keras.layers.SimpleRNN, "layer": LNSimpleRNN},
 }
@@ -141,11 +143,12 @@ def choose_recurrent(
     Args:
         hp: the `HyperParameters` of a search.
         units: the size, or sizes to choose from, as the choice "<name>_units".
-        kinds: the normalisations to choose from. None is for all of the cell,
-            "batch" only with `max_steps`.
-        cell: "lstm" ("none" and "layer", an `LNLSTM`, "batch", a `BNLSTM`,
-            "weight", a `WNLSTM`), "gru" ("none" and "layer", an `LNGRU`) or
-            "rnn" ("none", Keras' `SimpleRNN`, and "layer", an `LNSimpleRNN`).
+        kinds: the normalisations to choose from. None is for all of the cell
+            but "gate", and "batch" only with `max_steps`.
+        cell: "lstm" ("none", "layer" and "gate", an `LNLSTM`, the last with
+            `groups="gate"`, "batch", a `BNLSTM`, "weight", a `WNLSTM`), "gru"
+            ("none", "layer" and "gate", an `LNGRU`) or "rnn" ("none", Keras'
+            `SimpleRNN`, and "layer", an `LNSimpleRNN`).
         gains: initial values of every gamma to choose from.
         name: the name of the choice. Layers that share it share the choice.
         max_steps: the argument of `BNLSTM`, which needs it where the number of
@@ -166,8 +169,8 @@ def choose_recurrent(
     known = _RECURRENT[cell]
     if kinds is None:
         # Whether the number of steps is known shows when the layer is built.
-        without = "batch" if max_steps is None else None
-        kinds = [kind for kind in known if kind != without]
+        without = {"gate"} | ({"batch"} if max_steps is None else set())
+        kinds = [kind for kind in known if kind not in without]
     _check_kinds(kinds, known)
     kind, gain = choose_kind(hp, kinds, gains, name)
     if not isinstance(units, int):

@@ -1,7 +1,9 @@
 """The golden files: float64 values of independent implementations.
 
 That of zoneout was made with torch's autodiff; its cases hold the choices,
-`zoneout` and `cell_zoneout`, True where a unit keeps its state.
+`zoneout` and `cell_zoneout`, True where a unit keeps its state. So was that of
+sequences, which ran every sequence of a row by itself: `flags` are True where
+one begins, and `reset0` and `reset1` are the states there.
 """
 
 import functools
@@ -10,7 +12,9 @@ import pathlib
 import numpy as np
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
-PATHS = [GOLDEN / "recurrence.npz", GOLDEN / "zoneout.npz"]
+PATHS = [
+    GOLDEN / f"{name}.npz" for name in ("recurrence", "zoneout", "sequences")
+]
 
 
 @functools.lru_cache(maxsize=1)
@@ -48,6 +52,12 @@ def states(name):
         rows = len(_cases()[name]["x"])
         return [state[:rows] for state in states("bnlstm_train")]
     return list(with_prefix(name, "state").values())
+
+
+def resets(name):
+    """Flags and the states after them; None where the case has none."""
+    flags = _cases()[name].get("flags")
+    return flags, list(with_prefix(name, "reset").values()) or None
 
 
 def choices(name):

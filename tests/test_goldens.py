@@ -31,6 +31,18 @@ SEQUENCES = {
     "gru_zoneout": ("LNGRU", {}),
     "gru_zoneout_masked": ("LNGRU", {}),
     "rnn_zoneout_masked": ("LNSimpleRNN", {}),
+    "lstm_reset_masked": ("LNLSTM", {}),
+    "gru_reset_backwards": ("LNGRU", {"go_backwards": True}),
+    "rnn_reset_masked": ("LNSimpleRNN", {}),
+    "wnlstm_reset_backwards": ("WNLSTM", {"go_backwards": True}),
+    "lstm_gate": ("LNLSTM", {"groups": "gate"}),
+    "lstm_sum_reset": ("LNLSTM", {"normalize": ("sum", "state")}),
+    "lstm_sum_gate": (
+        "LNLSTM",
+        {"normalize": ("sum", "state"), "groups": "gate"},
+    ),
+    "gru_gate_reset": ("LNGRU", {"groups": "gate"}),
+    "gru_all": ("LNGRU", {"groups": "all"}),
 }
 LAYER_NORMS = ("ln_small", "ln_offset", "ln_tiny")
 
@@ -80,6 +92,7 @@ def sequence_layer(case, x, **extra):
 def test_sequence_layer(case, use_fused):
     data = golden_data.case(case)
     layer = sequence_layer(case, data["x"], use_fused=use_fused)
+    flags, after = golden_data.resets(case)
     result = value_and_gradients(
         layer,
         data["x"],
@@ -87,6 +100,8 @@ def test_sequence_layer(case, use_fused):
         + [None] * len(golden_data.final_states(case)),
         states=golden_data.states(case),
         mask=data.get("mask"),
+        reset=flags,
+        reset_states=after,
         training=case == "bnlstm_train",
     )
     expected = [data["y"], *golden_data.final_states(case)]

@@ -30,6 +30,18 @@ SEQUENCES = {
     "gru_zoneout": (gru, {}),
     "gru_zoneout_masked": (gru, {}),
     "rnn_zoneout_masked": (simple_rnn, {}),
+    "lstm_reset_masked": (lstm, {}),
+    "gru_reset_backwards": (gru, {"go_backwards": True}),
+    "rnn_reset_masked": (simple_rnn, {}),
+    "wnlstm_reset_backwards": (wn_lstm, {"go_backwards": True}),
+    "lstm_gate": (lstm, {"groups": "gate"}),
+    "lstm_sum_reset": (lstm, {"normalize": ("sum", "state")}),
+    "lstm_sum_gate": (
+        lstm,
+        {"normalize": ("sum", "state"), "groups": "gate"},
+    ),
+    "gru_gate_reset": (gru, {"groups": "gate"}),
+    "gru_all": (gru, {"groups": "all"}),
 }
 OTHERS = {"bnlstm_infer_longer", "weight_norm"}
 LAYER_NORMS = ("ln_small", "ln_offset", "ln_tiny")
@@ -61,16 +73,21 @@ def test_sequence(name):
             for key, value in {**data, **arrays}.items()
             if key.startswith("w_")
         }
-        states = [
-            arrays.get(key, data[key])
-            for key in ("state0", "state1")
-            if key in data
-        ]
+        states, after = (
+            [
+                arrays.get(key, data[key])
+                for key in (f"{kind}0", f"{kind}1")
+                if key in data
+            ]
+            for kind in ("state", "reset")
+        )
         return oracle(
             weights,
             arrays["x"],
             states,
             mask=data.get("mask"),
+            reset=data.get("flags"),
+            reset_state=after,
             **golden_data.choices(name),
             **options,
         )

@@ -56,10 +56,12 @@ def test_normalizations(kind, expected):
 RECURRENT = [
     ("lstm", "none", keras_ln.LNLSTM),
     ("lstm", "layer", keras_ln.LNLSTM),
+    ("lstm", "gate", keras_ln.LNLSTM),
     ("lstm", "batch", keras_ln.BNLSTM),
     ("lstm", "weight", keras_ln.WNLSTM),
     ("gru", "none", keras_ln.LNGRU),
     ("gru", "layer", keras_ln.LNGRU),
+    ("gru", "gate", keras_ln.LNGRU),
     ("rnn", "none", keras.layers.SimpleRNN),
     ("rnn", "layer", keras_ln.LNSimpleRNN),
 ]
@@ -68,9 +70,11 @@ RECURRENT = [
 @pytest.mark.parametrize(("cell", "kind", "expected"), RECURRENT)
 def test_recurrent_layers(cell, kind, expected):
     hp = _hp(rnn=kind, rnn_gain=0.5, rnn_units=4)
+    kinds = [k for c, k, _ in RECURRENT if c == cell]
     layer = tuning.choose_recurrent(
         hp,
         (2, 4),
+        kinds,
         cell=cell,
         gains=(0.1, 0.5),
         name="rnn",
@@ -83,7 +87,8 @@ def test_recurrent_layers(cell, kind, expected):
     assert _gains(layer) == (set() if kind in ("none", "weight") else {0.5})
     if kind == "none" and cell != "rnn":
         assert layer.cell.normalize == ()
-    kinds = [k for c, k, _ in RECURRENT if c == cell]
+    groups = "gate" if kind == "gate" else "paper"
+    assert getattr(layer, "groups", groups) == groups
     assert _space(hp) == {
         "rnn": kinds,
         "rnn_gain": [0.1, 0.5],
@@ -96,7 +101,7 @@ def test_default_kinds_take_sequences_of_unknown_length(cell):
     hp = _hp()
     tuning.choose_recurrent(hp, 4, cell=cell)
     kinds = _space(hp)["recurrent"]
-    assert set(kinds) >= {"none", "layer"}
+    assert set(kinds) >= {"none", "layer"} and "gate" not in kinds
     for kind in kinds:
         layer = tuning.choose_recurrent(_hp(recurrent=kind), 4, cell=cell)
         assert layer(keras.Input((None, 3))).shape == (None, 4)
@@ -153,7 +158,7 @@ def test_equal_names_share_a_choice():
         ),
         (
             lambda hp: tuning.choose_recurrent(hp, 3, ("batch",), "gru"),
-            r"`kinds` must be any of \('none', 'layer'\). Received: ",
+            r"`kinds` must be any of \('none', 'layer', 'gate'\). Received: ",
         ),
         (
             lambda hp: tuning.choose_recurrent(hp, ()),

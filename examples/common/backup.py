@@ -83,7 +83,7 @@ class Backup(keras.callbacks.BackupAndRestore):
         optimizer = self.model.optimizer
         if not optimizer.built:
             optimizer.build(self.model.trainable_variables)
-        # A model's variables include those of its seed generators.
+        # A model's variables include its seed generators'.
         return [*self.model.variables, *optimizer.variables]
 
     def _save_model(self) -> None:

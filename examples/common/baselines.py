@@ -1,11 +1,13 @@
 """Chance and trivial baselines, by the names of their rows."""
 
+import math
 import warnings
+from collections.abc import Mapping
 
 import numpy as np
 
-from common import ranking
-from common.datasets import captions
+from common import ranking, sentence_evaluation
+from common.datasets import books, captions, plain_text, sequences
 
 # What a linear baseline learns from, and how often it goes over that at most:
 # it takes seconds, also of large data sets.
@@ -85,6 +87,95 @@ def of_captions(
             lambda texts, images: _unit(texts) @ _unit(images).T,
             fold,
         ),
+    }
+
+
+def of_sequences(task: str, data: sequences.Sequences) -> Floors:
+    """What says the same to all, and what is linear or counted."""
+    if data.y.dtype.kind == "f":
+        return _of_numbers(data)
+    if task != "verses":
+        return _of_tokens(task == "characters", data)
+    words = (
+        count_words(x, len(data.tokens))[:, plain_text.UNKNOWN + 1 :]
+        for x in (data.x, data.test_x)
+    )
+    parts = zip(words, (data.y, data.test_y), strict=True)
+    columns = ("test_loss", "test_error")
+    return {
+        name: dict(zip(columns, metrics.values(), strict=True))
+        for name, metrics in of_classes(*parts).items()
+    }
+
+
+def _of_numbers(data: sequences.Sequences) -> Floors:
+    from sklearn.linear_model import Ridge
+
+    x, test_x = (part.reshape(len(part), -1) for part in (data.x, data.test_x))
+    few = slice(EXAMPLES)
+    model = Ridge().fit(x[few], data.y[few])
+    found = {}
+    for name, foreseen in (
+        ("mean", data.y.mean(axis=0)),
+        ("linear regression", model.predict(test_x).reshape(-1, 1)),
+    ):
+        loss = float(np.mean((data.test_y - foreseen) ** 2))
+        found[name] = {"test_loss": loss, "test_error": math.sqrt(loss)}
+    return found
+
+
+def _of_tokens(after: bool, data: sequences.Sequences) -> Floors:
+    """Guesses, and how often a token is at its place or after the last one."""
+    given, test_given = (
+        x if after else np.indices(y.shape)[1]
+        for x, y in ((data.x, data.y), (data.test_x, data.test_y))
+    )
+    classes = len(data.tokens)
+    counts = np.ones((given.max() + 1, classes))
+    np.add.at(counts, (given, data.y), 1)
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    right = shares.argmax(axis=1)[test_given] == data.test_y
+    answers = 1 if after else data.y.shape[1]
+    return {
+        "chance": {
+            "test_loss": math.log(classes),
+            "test_error": 100 * (1 - classes**-answers),
+        },
+        "frequencies": {
+            "test_loss": float(-np.log(shares[test_given, data.test_y]).mean()),
+            "test_error": 100
+            * (1 - float(np.mean(right if after else right.all(axis=1)))),
+        },
+    }
+
+
+def of_sentences(
+    text: books.Books, tasks: Mapping[str, sentence_evaluation.Task]
+) -> Floors:
+    """Words by their frequency, and sentences by the words that they have."""
+    counts, test = (
+        np.bincount(
+            np.concatenate([text.sentences[n + k].ravel() for k in (-1, 1)]),
+            minlength=len(text.words),
+        )[plain_text.END :]
+        for n in (text.train, text.test)
+    )
+    known = [*text.words[:WORDS]]
+    index = {word: number for number, word in enumerate(known)}
+
+    def encode(sentences):
+        found = np.zeros((len(sentences), len(known)), np.float32)
+        for row, sentence in zip(found, sentences, strict=True):
+            words = plain_text.tokens(sentence)
+            np.add.at(row, plain_text.encode(words, index), 1)
+        return found[:, len(plain_text.MARKS) :]
+
+    shares = (counts + 1) / (counts + 1).sum()
+    nll = -float(test @ np.log(shares) / test.sum())
+    return {
+        "chance": {"test_nll": float(np.log(len(text.words)))},
+        "frequencies of words": {"test_nll": nll},
+        "bag of words": sentence_evaluation.evaluate(tasks, encode),
     }
 
 

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import keras
 import keras_ln
 from common import ending, files
 from common.errors import NonFiniteLossError
+
+# Whose batch statistics are averaged before an evaluation.
+AVERAGED_EXAMPLES = 3_200
 
 
 class Checkpoint(keras.callbacks.ModelCheckpoint):
@@ -60,22 +64,32 @@ class History(keras.callbacks.CSVLogger):
         files.write_csv(Path(self.filename), self.rows)
 
 
-class Further(keras.callbacks.Callback):
-    """Adds what a further part of the data says to the logs.
+class Measured(keras.callbacks.Callback):
+    """Adds what `measure` finds out about the model to the logs.
+
+    It has to stand before the callbacks that write the logs.
 
     Args:
-        data: as of `model.evaluate`.
-        prefix: what its names begin with.
+        measure: from the model to numbers by name.
+        prefix: what their names in the logs begin with.
     """
 
-    def __init__(self, data: Any, prefix: str):
+    def __init__(
+        self,
+        measure: Callable[[keras.Model], dict[str, float]],
+        prefix: str = "val_",
+    ):
         super().__init__()
-        self.data = data
+        self.measure = measure
         self.prefix = prefix
 
+    def found(self) -> dict[str, float]:
+        """The numbers of now."""
+        return self.measure(self.model)
+
     def on_epoch_end(self, epoch, logs=None):
-        found = self.model.evaluate(self.data, verbose=0, return_dict=True)
-        logs |= {self.prefix + name: value for name, value in found.items()}
+        found = self.found().items()
+        logs |= {self.prefix + name: value for name, value in found}
 
 
 class FreshStatistics(keras.callbacks.Callback):
@@ -88,13 +102,14 @@ class FreshStatistics(keras.callbacks.Callback):
 
     Args:
         batches: what the model learns from.
-        number: how many of them are averaged.
+        batch_size: the examples of one.
+        updates_per_pass: the batches of a pass, which are enough.
     """
 
-    def __init__(self, batches: Any, number: int):
+    def __init__(self, batches: Any, batch_size: int, updates_per_pass: int):
         super().__init__()
         self.batches = batches
-        self.number = number
+        self.number = min(-(-AVERAGED_EXAMPLES // batch_size), updates_per_pass)
 
     def on_test_begin(self, logs=None):
         model = self.model
@@ -109,8 +124,18 @@ class FreshStatistics(keras.callbacks.Callback):
         model.jit_compile = compiled
 
 
-class EpochLine(keras.callbacks.Callback):
-    """Prints one line per Keras epoch: for pipes and files, not terminals."""
+class EvaluationLine(keras.callbacks.Callback):
+    """Prints a line per Keras epoch: for pipes and files, not terminals.
+
+    Args:
+        unit: what a Keras epoch is here.
+        shown: the logs to print; all if there are none.
+    """
+
+    def __init__(self, unit: str = "epoch", shown: Sequence[str] = ()):
+        super().__init__()
+        self.unit = unit
+        self.shown = shown
 
     def on_epoch_begin(self, epoch, logs=None):
         self._start = time.perf_counter()
@@ -118,9 +143,9 @@ class EpochLine(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         seconds = time.perf_counter() - self._start
         parts = [
-            f"epoch {epoch + 1}/{self.params['epochs']}",
+            f"{self.unit} {epoch + 1}/{self.params['epochs']}",
             f"{seconds:.1f} s",
-            *(f"{key} {float(value):.4g}" for key, value in logs.items()),
+            *(f"{key} {float(logs[key]):.4g}" for key in self.shown or logs),
         ]
         print("  ".join(parts))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from common.measures import Claim, Measure, Table, end, mean
 
-# None of those whose results were known before, and none of a grid.
+# No seed whose result was known before, and none of a grid.
 FIRST_SEED = 100
 
 

@@ -6,69 +6,15 @@ folder. What is wrong ends in one sentence and exit code 2. Frameworks take
 seconds to import, so they are imported only after the flags have been checked.
 """
 
-import argparse
-import dataclasses
 import importlib
 import itertools
 from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from common import claims, ending, files, flags, grids
 from common.errors import InputError, check_tensorflow
-
-if TYPE_CHECKING:
-    from common import runs
-
-
-@dataclasses.dataclass(frozen=True)
-class Experiment:
-    """What tells the flags of one script from those of another.
-
-    Attributes:
-        name: the script's name, of one with several tasks followed by - and
-            the task; the default output folder has it too.
-        description: the first lines of --help.
-        kinds: the values of --norm, in the order of tables and legends.
-        default_kind: the value without the flag.
-        presets: for "quick" and "paper", the defaults of the flags (with
-            underscores).
-        smoke: the flags that --smoke sets, unless given.
-        procedure: from the flags of a run to what the script does; imports
-            what that needs.
-        compared: the flags, beside --norm and --seed, that --compare varies
-            unless given, with their values; the first makes the columns of
-            the figure.
-        without_gain: the kinds that --gain means nothing to; it is None for
-            them, and a comparison that varies it trains them once.
-        tuned: the flag, beside --learning-rate, whose values --tune tries,
-            with these values. Where it is "gain", the kinds without one get
-            as many values of --scale.
-        check: raises `InputError` for flags that do not go together,
-            whatever the data are.
-        add_arguments: adds the experiment's own flags, with default None.
-    """
-
-    name: str
-    description: str
-    kinds: Sequence[str]
-    default_kind: str
-    presets: Mapping[str, Mapping[str, Any]]
-    smoke: Mapping[str, Any]
-    procedure: Callable[[Namespace], "runs.Procedure"]
-    compared: Mapping[str, Sequence[Any]] = dataclasses.field(
-        default_factory=dict
-    )
-    without_gain: Sequence[str] = ()
-    tuned: tuple[str, Sequence[float]] = ("gain", (0.1, 0.3, 1.0))
-    check: Callable[[Namespace], None] = lambda _: None
-    add_arguments: Callable[[argparse.ArgumentParser], None] = lambda _: None
-
-    @property
-    def script(self) -> str:
-        """The script's name."""
-        return self.name.partition("-")[0]
+from common.experiment import Experiment
 
 
 def find(name: str) -> Experiment:
@@ -96,32 +42,28 @@ def run(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
 
         from common import comparisons, runs, training
 
-        procedure = experiment.procedure(planned[0])
+        experiment = experiment.for_flags(planned[0])
         for plan in planned:
             training.check_environment(plan)
-        data = procedure.load_data(planned[0])
+        data = experiment.load_data(planned[0])
         # With --tune there is less to learn from.
-        learnt = procedure.held_out(data) if args.tune else data
+        learnt = training.learnt(args, data)
         for plan in planned:
-            procedure.check(plan, learnt)
+            experiment.check(plan, learnt)
         runs.open_folder(
             folder, runs.describe(planned, args.compare), args.resume
         )
         with ending.resumable(folder):
             if args.compare:
-                return comparisons.train_all(
-                    experiment, procedure, planned, data, folder
-                )
-            metrics = runs.train_one(
-                experiment, procedure, planned[0], data, folder
-            )
+                return comparisons.train_all(experiment, planned, data, folder)
+            metrics = runs.train_one(experiment, planned[0], data, folder)
             return int(metrics is None)
     except InputError as error:
         parser.error(str(error))
 
 
 def default_seeds(experiment: Experiment, args: Namespace) -> list[int]:
-    """Those without --seed: several where a claim is to be judged.
+    """The seeds without --seed: several where a claim is judged.
 
     The quick preset has one, so that a comparison takes minutes.
     """
@@ -189,7 +131,7 @@ def _parser(experiment: Experiment, prog: str | None = None) -> flags.Parser:
         "--scale",
         type=flags.positive_number,
         metavar="X",
-        help="factor of the initial matrices, all but those of states and of "
+        help="factor of the initial matrices, but not for states and "
         "word vectors (default: 1)",
     )
     add(
@@ -265,6 +207,6 @@ def plans(experiment: Experiment, args: Namespace) -> list[Namespace]:
         for seed in seeds:
             plan = Namespace(**chosen | {"seed": seed})
             if plan not in planned:
-                experiment.check(plan)
+                experiment.check_flags(plan)
                 planned.append(plan)
     return planned

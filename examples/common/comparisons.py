@@ -8,7 +8,7 @@ import time
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from common import (
     claims,
@@ -21,9 +21,8 @@ from common import (
     tables,
     verdicts,
 )
-
-if TYPE_CHECKING:
-    from common.cli import Experiment
+from common.experiment import Experiment
+from common.measures import Run
 
 RECORD = "comparison.json"
 OF_OLD_RUNS = (
@@ -34,8 +33,7 @@ OF_OLD_RUNS = (
 
 
 def train_all(
-    experiment: "Experiment",
-    procedure: runs.Procedure,
+    experiment: Experiment,
     plans: Sequence[Namespace],
     data: Any,
     folder: Path,
@@ -52,7 +50,7 @@ def train_all(
     record: dict[str, Any] = {
         "experiment": experiment.name,
         "title": runs.title(
-            procedure.describe(plans[0], data), plans[0], experiment.compared
+            experiment.describe(plans[0], data), plans[0], experiment.compared
         ),
         "names": ["norm", *experiment.compared],
         "varied": varied,
@@ -61,13 +59,9 @@ def train_all(
         "runs": [],
     }
     if varied:
-        plans, edges = selection.choose(
-            experiment, procedure, plans, data, folder
-        )
+        plans, edges = selection.choose(experiment, plans, data, folder)
         record["edges"] = [[*label] for label in edges]
-    record["floors"] = floors.measure(
-        experiment, procedure, plans, data, folder
-    )
+    record["floors"] = floors.measure(experiment, plans, data, folder)
     spent: list[float] = []
     shown = ""
     for seed in dict.fromkeys(plan.seed for plan in plans):
@@ -82,7 +76,7 @@ def train_all(
             runs.open_folder(
                 own, runs.describe([plan], compare=False), resume=True
             )
-            runs.train_one(experiment, procedure, plan, data, own)
+            runs.train_one(experiment, plan, data, own)
             if not finished:
                 spent.append(time.perf_counter() - start)
             record["runs"].append(
@@ -94,16 +88,14 @@ def train_all(
                 }
             )
         files.write_json(folder / RECORD, record)
-        shown = report(experiment, procedure, folder)
+        shown = report(experiment, folder)
     print(shown)
     print(f"The table and the figures are in {folder}.")
     groups = _groups(folder, record)
     return int(any(run.metrics is None for g in groups.values() for run in g))
 
 
-def report(
-    experiment: "Experiment", procedure: runs.Procedure, folder: Path
-) -> str:
+def report(experiment: Experiment, folder: Path) -> str:
     """Writes table, figures and verdicts of what `folder` holds.
 
     Returns:
@@ -111,7 +103,7 @@ def report(
     """
     record = files.read_json(folder / RECORD)
     groups = _groups(folder, record)
-    rows = _rows(experiment, procedure, folder, record, groups)
+    rows = _rows(experiment, folder, record, groups)
     files.write_csv(folder / "comparison.csv", rows)
     seeds = list(dict.fromkeys(run["seed"] for run in record["runs"]))
     numbers = ", ".join(map(str, seeds))
@@ -121,9 +113,9 @@ def report(
     plotting.comparison(
         groups,
         [_spaced(name) for name in record["names"][1:2]],
-        procedure.panels,
+        experiment.panels,
         folder / "comparison.png",
-        procedure.progress,
+        experiment.progress,
         title,
         [tuple(label) for label in record.get("edges", ())],
     )
@@ -137,29 +129,26 @@ def report(
     return "\n".join(parts)
 
 
-def _groups(
-    folder: Path, record: dict[str, Any]
-) -> dict[tuple, list[plotting.Run]]:
-    groups: dict[tuple, list[plotting.Run]] = {}
+def _groups(folder: Path, record: dict[str, Any]) -> dict[tuple, list[Run]]:
+    groups: dict[tuple, list[Run]] = {}
     for run in record["runs"]:
         own = folder / run["folder"]
         result = own / "metrics.json"
         metrics = files.read_json(result) if result.exists() else None
         label = tuple(run["label"])
-        groups.setdefault(label, []).append(plotting.Run(own, metrics))
+        groups.setdefault(label, []).append(Run(own, metrics))
     return groups
 
 
 def _rows(
-    experiment: "Experiment",
-    procedure: runs.Procedure,
+    experiment: Experiment,
     folder: Path,
     record: dict[str, Any],
-    groups: dict[tuple, list[plotting.Run]],
+    groups: dict[tuple, list[Run]],
 ) -> list[dict[str, Any]]:
     """The table: what was trained, then what it takes no training to reach."""
     names, varied = record["names"], record["varied"]
-    columns = procedure.columns
+    columns = experiment.columns
     rows: list[dict[str, Any]] = []
     for label, runs_of_label in groups.items():
         settings = next(r for r in record["runs"] if tuple(r["label"]) == label)
@@ -174,17 +163,17 @@ def _rows(
         key, name = table.held_out
         if varied and table.good is not None:
             row[f"settings that reach {table.good:g}"] = selection.good(
-                experiment, procedure, folder, label, table.good
+                experiment, folder, label, table.good
             )
         for threshold in table.thresholds:
             row[f"updates to a {name} of {threshold:g}"] = tables.to_threshold(
                 runs_of_label, key, threshold
             )
-        if procedure.race is not None:
+        if experiment.race is not None:
             first = experiment.kinds[0]
             rival = _rival(groups, (first, *label[1:]))
-            row[f"updates to the {procedure.race.label} of {first}"] = (
-                tables.race(runs_of_label, rival, procedure.race)
+            row[f"updates to the {experiment.race.label} of {first}"] = (
+                tables.race(runs_of_label, rival, experiment.race)
             )
         rows.append(row)
     for floor in record["floors"]:

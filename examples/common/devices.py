@@ -40,7 +40,7 @@ def held_out(
 
     Args:
         args: the flags.
-        examples: those held out.
+        examples: how many are held out.
         batch_size: the one wanted.
 
     Raises:

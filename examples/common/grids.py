@@ -10,20 +10,18 @@ reported have a say in the choice.
 import itertools
 from argparse import Namespace
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from common.errors import InputError
+from common.experiment import Experiment
 
-if TYPE_CHECKING:
-    from common.cli import Experiment
-
-# None of those that are reported by default; the second is for the points
+# No seed that is reported by default; the second is for the points
 # around the best one.
 SEEDS = (1_000, 1_001)
 # How often a grid grows.
 EXTENSIONS = 3
 
-# The learning rate's place, that of the other flag.
+# The places of the learning rate and of the other flag.
 Point = tuple[int, int]
 # Of the kinds without gain where the others have a choice of gains.
 SCALES = (0.3, 1.0, 3.0)
@@ -34,7 +32,7 @@ def spaced(place: int) -> float:
     return float(f"{(1, 3)[place % 2]}e{place // 2}")
 
 
-def second(experiment: "Experiment", norm: str) -> tuple[str, list[float]]:
+def second(experiment: Experiment, norm: str) -> tuple[str, list[float]]:
     """The flag beside the learning rate that a kind's grid has."""
     name, values = experiment.tuned
     if name == "gain" and norm in experiment.without_gain:
@@ -42,13 +40,13 @@ def second(experiment: "Experiment", norm: str) -> tuple[str, list[float]]:
     return name, [*values]
 
 
-def varied(experiment: "Experiment") -> list[str]:
+def varied(experiment: Experiment) -> list[str]:
     """The flags that the grids of all kinds choose."""
     names = (second(experiment, norm)[0] for norm in experiment.kinds)
     return ["learning_rate", *dict.fromkeys(names)]
 
 
-def start(experiment: "Experiment", norm: str) -> list[Point]:
+def start(experiment: Experiment, norm: str) -> list[Point]:
     """The points with which a kind's grid starts."""
     values = second(experiment, norm)[1]
     places = [k for k in range(-9, 10) if spaced(k) in values]
@@ -56,7 +54,7 @@ def start(experiment: "Experiment", norm: str) -> list[Point]:
 
 
 def settings(
-    experiment: "Experiment", plan: Namespace, point: Point
+    experiment: Experiment, plan: Namespace, point: Point
 ) -> dict[str, float]:
     """What a point sets, around the preset's learning rate."""
     rate, value = map(spaced, point)
@@ -77,7 +75,7 @@ def search(
 ) -> tuple[Point, dict[Point, list[float]]]:
     """Tries points, and more until the best one lies among others.
 
-    The best point and those around it are tried with a second seed.
+    The best point and its neighbours are tried with a second seed.
 
     Args:
         points: the first ones.
@@ -126,7 +124,7 @@ def run_of(plan: Namespace, seed: int, chosen: dict[str, float]) -> Namespace:
     return Namespace(**vars(plan) | own | chosen)
 
 
-def check_flags(experiment: "Experiment", args: Namespace) -> None:
+def check_flags(experiment: Experiment, args: Namespace) -> None:
     """Refuses flags that do not go with the presence or absence of --tune."""
     if not args.tune:
         if args.tune_epochs:
@@ -143,7 +141,7 @@ def check_flags(experiment: "Experiment", args: Namespace) -> None:
             raise InputError(f"--seed: {seed} is a seed of --tune")
 
 
-def describe(experiment: "Experiment") -> str:
+def describe(experiment: Experiment) -> str:
     """What --tune tries, for --help."""
     name, values = experiment.tuned
     shown = " ".join(f"{value:g}" for value in values)

@@ -1,13 +1,46 @@
-"""What is measured of a run, the lower the better, and what is claimed."""
+"""A run, what is measured of it, the lower the better, and what is claimed."""
 
 import dataclasses
 import math
 import statistics
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from common.plotting import Run
+from common import files
+
+
+@dataclasses.dataclass(frozen=True)
+class Panel:
+    """One quantity over the course of training.
+
+    Attributes:
+        label: the name and unit on the axis.
+        value: from a row of `history.csv` to the quantity.
+        log: whether the axis is logarithmic.
+    """
+
+    label: str
+    value: Callable[[Mapping[str, float]], float]
+    log: bool = False
+
+
+EPOCHS = Panel("epoch", lambda row: row["epoch"])
+VALIDATION = Panel("held-out loss", lambda row: row["val_loss"])
+UPDATES = Panel("training steps (thousands)", lambda row: row["updates"] / 1000)
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One folder of a comparison; `metrics` is None where it diverged."""
+
+    folder: Path
+    metrics: Mapping[str, float] | None
+
+    @property
+    def rows(self) -> list[dict[str, float]]:
+        """The rows of `history.csv`."""
+        path = self.folder / "history.csv"
+        return files.read_csv(path) if path.exists() else []
 
 
 # The smallest NLL of an example that float32 tells from 0: next to 1 its
@@ -25,7 +58,7 @@ class Measure:
     """
 
     label: str
-    of: Callable[["Run"], float]
+    of: Callable[[Run], float]
 
 
 def mean(key: str, label: str, log: bool = False, sign: float = 1) -> Measure:
@@ -48,7 +81,7 @@ def end(key: str, label: str) -> Measure:
     return Measure(f"{label} at the end", lambda run: run.metrics[key])
 
 
-def first_updates(run: "Run", key: str, threshold: float) -> float | None:
+def first_updates(run: Run, key: str, threshold: float) -> float | None:
     """The updates until a column of the history falls to a threshold."""
     there = (row["updates"] for row in run.rows if row[key] <= threshold)
     return next(there, None)

@@ -1,18 +1,18 @@
 """Figures of runs."""
 
-import dataclasses
 import itertools
 import math
-import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib import ticker
 
 from common import files
+from common.measures import EPOCHS, Panel, Run
 
 matplotlib.use("Agg")
 
@@ -41,40 +41,6 @@ def style_of(kind: str) -> dict[str, Any]:
             strict=True,
         )
     )
-
-
-@dataclasses.dataclass(frozen=True)
-class Panel:
-    """One quantity over the course of training.
-
-    Attributes:
-        label: the name and unit on the axis.
-        value: from a row of `history.csv` to the quantity.
-        log: whether the axis is logarithmic.
-    """
-
-    label: str
-    value: Callable[[Mapping[str, float]], float]
-    log: bool = False
-
-
-EPOCHS = Panel("epoch", lambda row: row["epoch"])
-VALIDATION = Panel("held-out loss", lambda row: row["val_loss"])
-UPDATES = Panel("training steps (thousands)", lambda row: row["updates"] / 1000)
-
-
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """One folder of a comparison; `metrics` is None where it diverged."""
-
-    folder: Path
-    metrics: Mapping[str, float] | None
-
-    @property
-    def rows(self) -> list[dict[str, float]]:
-        """The rows of `history.csv`."""
-        path = self.folder / "history.csv"
-        return files.read_csv(path) if path.exists() else []
 
 
 def curves(
@@ -107,8 +73,9 @@ def comparison(
 
     Args:
         groups: from (kind, value, ...) to the runs of several seeds; a line
-            is their mean, the band their range. With the value None, which
-            means nothing to its kind, it stands in every column.
+            is their median, the band their middle half, which one run that
+            fails moves little. With the value None, which means nothing to
+            its kind, it stands in every column.
         column_name: the name of the value, if there is one.
         panels: the quantities.
         path: the file to write.
@@ -144,9 +111,20 @@ def comparison(
     for axis in axes[-1]:
         _label_progress(axis, progress)
     several = any(len(runs) > 1 for runs in groups.values())
-    notes = ["mean, with the range"] * several
+    notes = ["median, middle half"] * several
     notes += ["* settings on the edge of a grid"] * bool(edges)
-    axes[0, -1].legend(frameon=False, title="\n".join(notes) or None)
+    shown = {}
+    for axis in axes[0]:
+        handles, labels = axis.get_legend_handles_labels()
+        shown |= dict(zip(labels, handles, strict=True))
+    figure.legend(
+        shown.values(),
+        shown.keys(),
+        loc="outside lower center",
+        ncols=3,
+        frameon=False,
+        title="; ".join(notes) or None,
+    )
     save(figure, path)
 
 
@@ -178,7 +156,12 @@ def trials(rows: Sequence[Mapping[str, Any]], label: str, path: Path) -> None:
     for axis, name in ((by_trial, "trial"), (by_rate, "learning rate")):
         _label(axis, panel)
         axis.set_xlabel(name)
+    by_trial.xaxis.get_major_locator().set_params(integer=True)
     by_rate.set_xscale("log")
+    # Labels of all minor ticks would lie over each other.
+    by_rate.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 3)))
+    by_rate.xaxis.set_major_formatter("{x:g}")
+    by_rate.xaxis.set_minor_formatter(ticker.NullFormatter())
     by_rate.legend(frameon=False)
     save(figure, path)
 
@@ -261,21 +244,16 @@ def _grid(rows: int, columns: int, title: str = ""):
 
 
 def _line(axis, histories, panel: Panel, progress: Panel, **style: Any) -> None:
-    """The mean of several seeds and their range."""
+    """The median of several seeds and their middle half."""
     steps = list(zip(*histories, strict=False))  # Up to the shortest.
     x = [progress.value(step[0]) for step in steps]
     values = [[panel.value(row) for row in step] for step in steps]
-    axis.plot(
-        x,
-        [statistics.fmean(v) for v in values],
-        ms=4,
-        markevery=max(1, len(x) // 8),
-        **style,
-    )
+    # Without any evaluation there is nothing to draw.
+    quarters = np.percentile(values, (25, 50, 75), axis=1) if x else ((),) * 3
+    low, middle, high = quarters
+    axis.plot(x, middle, ms=4, markevery=max(1, len(x) // 8), **style)
     if len(histories) > 1:
-        low, high = [min(v) for v in values], [max(v) for v in values]
-        colour = style["color"]
-        axis.fill_between(x, low, high, color=colour, alpha=0.15, lw=0)
+        axis.fill_between(x, low, high, color=style["color"], alpha=0.15, lw=0)
 
 
 def _label_progress(axis, progress: Panel) -> None:

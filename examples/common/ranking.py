@@ -1,6 +1,6 @@
 """Retrieval of images by captions and of captions by images.
 
-Letters: N images, K captions of each, of which those of image n stand in rows
+Letters: N images, K captions of each, of which image n has the rows
 K n to K n + K - 1. Ranks start at 1, and ties count against the right answer,
 so that equal scores for all are no merit.
 """
@@ -27,7 +27,7 @@ def image_ranks(scores: np.ndarray) -> np.ndarray:
 
 
 def caption_ranks(scores: np.ndarray) -> np.ndarray:
-    """The rank (N) of every image's best caption among those of others.
+    """The rank (N) of every image's best caption among all others.
 
     Args:
         scores: (K N, N) of captions and images, more for a better match.
@@ -48,7 +48,7 @@ def measures(scores: np.ndarray) -> dict[str, float]:
 
     Returns:
         `image_r1` and so on for the retrieval of images by a caption,
-        `caption_r1` and so on for that of captions by an image. The median
+        `caption_r1` and so on for the rank of captions by an image. The median
         is rounded down.
     """
     found = {}

@@ -1,26 +1,16 @@
 """A run, from an empty folder to its figure."""
 
-import dataclasses
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 
-from common import (
-    callbacks,
-    ending,
-    files,
-    plotting,
-    tables,
-    training,
-)
+from common import ending, files, plotting, tables, training
 from common.errors import InputError, NonFiniteLossError
-
-if TYPE_CHECKING:
-    from common.cli import Experiment
+from common.experiment import Experiment
 
 # They say where and how to run, not what the result is.
 _NOT_RECORDED = ("compare", "output_dir", "resume", "tensorboard")
@@ -28,54 +18,6 @@ _NOT_RECORDED = ("compare", "output_dir", "resume", "tensorboard")
 _OF_COMPARISONS = ("tune", "tune_epochs")
 # Of what is kept in results/ they have the last part alone.
 _PATHS = ("data", "data_dir", "eval_dir", "word_vectors")
-
-
-@dataclasses.dataclass(frozen=True)
-class Procedure:
-    """What a script does once its flags are known to be right.
-
-    Attributes:
-        load_data: from the flags, where `data` is "embedded", "tfds" or a
-            path that exists, to the data; raises `InputError`.
-        make_task: from flags, among them `gain`, and data to what is to be
-            learnt: tune.py searches with it.
-        train: from flags, data and an empty or resumed folder to the metrics
-            and the history that `training.fit` returned.
-        panels: the curves to draw.
-        columns: the table's headings and the keys of the metrics.
-        check: raises `InputError` for flags that the data do not allow.
-        race: a quantity that falls. Where given, the table has the updates
-            that each kind takes to the value with which the first kind ends.
-        progress: the x axis of the curves.
-        describe: the data in a few words, with their sizes, for titles.
-        floors: from flags and data to what it takes no training to reach,
-            metrics by name: chance, a trivial baseline.
-        untrained: from flags and data to metrics of the model as it starts.
-        held_out: from the data to those of `--tune`, whose test part is one
-            that is taken from the training part.
-        criterion: a quantity that falls, by whose least value there
-            `--tune` chooses.
-    """
-
-    load_data: Callable[[Namespace], Any]
-    make_task: Callable[[Namespace, Any], training.Task]
-    train: Callable[
-        [Namespace, Any, Path], tuple[dict[str, float], callbacks.History]
-    ]
-    panels: Sequence[plotting.Panel]
-    columns: Mapping[str, str]
-    check: Callable[[Namespace, Any], None] = lambda *_: None
-    race: plotting.Panel | None = None
-    progress: plotting.Panel = plotting.EPOCHS
-    describe: Callable[[Namespace, Any], str] = lambda args, _: (
-        Path(args.data).name
-    )
-    floors: Callable[[Namespace, Any], Mapping[str, Mapping[str, float]]] = (
-        lambda *_: {}
-    )
-    untrained: Callable[[Namespace, Any], Mapping[str, float]] | None = None
-    held_out: Callable[[Any], Any] = lambda data: data
-    criterion: plotting.Panel = plotting.VALIDATION
 
 
 def describe(plans: Sequence[Namespace], compare: bool) -> dict[str, Any]:
@@ -177,8 +119,7 @@ def title(data: str, plan: Namespace, compared: Sequence[str] = ()) -> str:
 
 
 def train_one(
-    experiment: "Experiment",
-    procedure: Procedure,
+    experiment: Experiment,
     plan: Namespace,
     data: Any,
     folder: Path,
@@ -191,7 +132,7 @@ def train_one(
     ending.renew(experiment.script)
     try:
         with training.environment(plan):
-            metrics, history = procedure.train(plan, data, folder)
+            metrics, history = experiment.train(plan, data, folder)
     except NonFiniteLossError as error:
         print(f"{experiment.script}.py: {folder}: {error}", file=sys.stderr)
         return None
@@ -199,11 +140,11 @@ def train_one(
         keras.backend.clear_session()
     plotting.curves(
         history.rows,
-        procedure.panels,
+        experiment.panels,
         folder / "curves.png",
-        procedure.progress,
+        experiment.progress,
         plan.norm,
-        title(procedure.describe(plan, data), plan),
+        title(experiment.describe(plan, data), plan),
     )
     training.finish(folder, metrics, history)
     print(tables.table([*metrics], [[*metrics.values()]]))
@@ -211,13 +152,13 @@ def train_one(
     return metrics
 
 
-def label_of(experiment: "Experiment", plan: Namespace) -> tuple:
+def label_of(experiment: Experiment, plan: Namespace) -> tuple:
     """The kind of a run, and the values of what a comparison varies."""
     return tuple(vars(plan)[n] for n in ("norm", *experiment.compared))
 
 
 def folder_name(
-    experiment: "Experiment", plan: Namespace, point: Mapping[str, Any]
+    experiment: Experiment, plan: Namespace, point: Mapping[str, Any]
 ) -> str:
     """The folder of a run in a comparison.
 

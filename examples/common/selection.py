@@ -5,13 +5,12 @@ import time
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from common import files, grids, plotting, runs, tables
+from common import files, grids, runs, tables
 from common.errors import InputError
-
-if TYPE_CHECKING:
-    from common.cli import Experiment
+from common.experiment import Experiment
+from common.measures import Panel, Run
 
 FOLDER = "grid"
 # What `chosen` says of a point that lies inside of its grid, or does not.
@@ -19,8 +18,7 @@ INSIDE, EDGE = "yes", "on the edge"
 
 
 def choose(
-    experiment: "Experiment",
-    procedure: runs.Procedure,
+    experiment: Experiment,
     plans: Sequence[Namespace],
     data: Any,
     folder: Path,
@@ -35,7 +33,7 @@ def choose(
     """
     table = folder / "tuning.csv"
     if not table.exists():
-        rows = _grids(experiment, procedure, plans, data, folder)
+        rows = _grids(experiment, plans, data, folder)
         files.write_csv(table, rows)
         print(tables.of_rows(rows))
     names = ("norm", *experiment.compared)
@@ -66,14 +64,13 @@ def choose(
 
 
 def _grids(
-    experiment: "Experiment",
-    procedure: runs.Procedure,
+    experiment: Experiment,
     plans: Sequence[Namespace],
     data: Any,
     folder: Path,
 ) -> list[dict[str, Any]]:
     """Runs every point that is not finished; a row of `tuning.csv` for each."""
-    held_out = procedure.held_out(data)
+    held_out = data.held_out()
     names = ("norm", *experiment.compared)
     kinds = {runs.label_of(experiment, plan): plan for plan in plans}
     rows = []
@@ -88,8 +85,8 @@ def _grids(
             own = folder / FOLDER / name
             record = runs.describe([run], compare=False)
             runs.open_folder(own, record, resume=True)
-            metrics = runs.train_one(experiment, procedure, run, held_out, own)
-            return _score(plotting.Run(own, metrics), procedure.criterion)
+            metrics = runs.train_one(experiment, run, held_out, own)
+            return _score(Run(own, metrics), experiment.criterion)
 
         first = grids.start(experiment, plan.norm)
         best, scores = grids.search(first, score)
@@ -103,7 +100,7 @@ def _grids(
                 {
                     **dict(zip(names, label, strict=True)),
                     **{n: values.get(n, "") for n in grids.varied(experiment)},
-                    procedure.criterion.label: sum(found) / len(found),
+                    experiment.criterion.label: sum(found) / len(found),
                     "seeds": len(found),
                     "chosen": chosen if point == best else "",
                 }
@@ -112,8 +109,7 @@ def _grids(
 
 
 def good(
-    experiment: "Experiment",
-    procedure: runs.Procedure,
+    experiment: Experiment,
     folder: Path,
     label: Sequence[Any],
     limit: float,
@@ -122,8 +118,7 @@ def good(
 
     Args:
         experiment: the script.
-        procedure: with what its grids are judged by.
-        folder: that of the comparison.
+        folder: the folder of the comparison.
         label: the kind, and the values of what the comparison varies.
         limit: the loss that good points reach.
     """
@@ -134,7 +129,7 @@ def good(
     ]
     names = ("norm", *experiment.compared)
     losses = [
-        float(row[procedure.criterion.label])
+        float(row[experiment.criterion.label])
         for row in files.read_table(folder / "tuning.csv")
         if [row[name] for name in names] == [*map(files.cell, label)]
         and {n: float(row[n]) for n in first[0] if row[n]} in first
@@ -142,7 +137,7 @@ def good(
     return f"{sum(loss <= limit for loss in losses)} of {len(first)}"
 
 
-def _score(run: plotting.Run, criterion: plotting.Panel) -> float:
+def _score(run: Run, criterion: Panel) -> float:
     """The least value of the run, infinite if it diverged."""
     if run.metrics is None:
         return math.inf

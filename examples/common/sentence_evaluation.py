@@ -3,15 +3,14 @@
 Letters: N sentences, U the size of their vectors.
 """
 
-import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
-import keras
 import numpy as np
 
 from common import ranking
-from common.datasets import bible, plain_text, sentence_tasks
+from common.datasets import plain_text, sentence_tasks
 from common.errors import InputError
 
 # From sentences to their vectors (N, U).
@@ -22,43 +21,12 @@ PENALTIES = 2.0 ** np.arange(9)  # scikit-learn's C.
 SCORES = np.arange(1, 6)
 PROCESSES = -1  # As many as there are cores.
 
-ALIGNED_VERSES = 1_000
-CLASSIFIED_BOOKS, VERSES_OF_A_BOOK = 10, 100
 
-
-class Evaluation(keras.callbacks.Callback):
-    """Adds what `measure` finds out about the model to the logs, as val_...
-
-    It has to stand before the callbacks that write the logs.
-    """
-
-    def __init__(self, measure: Callable[[keras.Model], dict[str, float]]):
-        super().__init__()
-        self.measure = measure
-
-    def on_epoch_end(self, epoch, logs=None):
-        found = self.measure(self.model)
-        logs.update({f"val_{name}": value for name, value in found.items()})
-
-
-class Verses(NamedTuple):
-    """What the embedded text offers for an evaluation."""
-
-    king_james: list[str]
-    world_english: list[str]  # the same verses in the same order
-    classified: list[str]
-    labels: np.ndarray  # the books that these are from
-
-    def every(self, step: int) -> "Verses":
-        """One of `step` verses."""
-        return Verses(*(part[::step] for part in self))
-
-
-Task = sentence_tasks.Sick | sentence_tasks.Labelled | Verses
+Task = sentence_tasks.Sick | sentence_tasks.Labelled | sentence_tasks.Verses
 
 
 def evaluate(tasks: Mapping[str, Task], encode: Encode) -> dict[str, float]:
-    """The results of tasks; of the published ones those of the paper's table 3.
+    """The results of tasks; of the published ones as in the paper's table 3.
 
     Returns:
         What `relatedness` and `evaluate_verses` say, with the task's name
@@ -70,7 +38,7 @@ def evaluate(tasks: Mapping[str, Task], encode: Encode) -> dict[str, float]:
             vectors = encode(task.sentences)
             found[name] = nested_accuracy(vectors, task.labels)
             continue
-        if isinstance(task, Verses):
+        if isinstance(task, sentence_tasks.Verses):
             own = evaluate_verses(task, encode)
         else:
             own = relatedness(task, encode)
@@ -82,11 +50,41 @@ def words_of(task: Task) -> set[str]:
     """The words that occur in the sentences of a task."""
     if isinstance(task, sentence_tasks.Labelled):
         texts = task.sentences
-    elif isinstance(task, Verses):
+    elif isinstance(task, sentence_tasks.Verses):
         texts = [*task.king_james, *task.world_english, *task.classified]
     else:
         texts = [s for pairs in task for s in (*pairs.first, *pairs.second)]
     return {word for text in texts for word in plain_text.tokens(text)}
+
+
+def check_words(
+    tasks: Mapping[str, Task], words: Sequence[str], word_vectors: str | None
+) -> Mapping[str, np.ndarray]:
+    """Vectors, from a file, of words of a text and of tasks.
+
+    Args:
+        tasks: the tasks.
+        words: the words of the text.
+        word_vectors: the file, or None.
+
+    Raises:
+        InputError: if nothing is known of the words of a task.
+    """
+    known = set(words)
+    asked = {name: words_of(task) for name, task in tasks.items()}
+    vectors: Mapping[str, np.ndarray] = {}
+    if word_vectors:
+        vectors = sentence_tasks.read_word_vectors(
+            Path(word_vectors), known.union(*asked.values())
+        )
+        shared_words(known, vectors)
+    for name, own in asked.items():
+        if own.isdisjoint(known) and own.isdisjoint(vectors):
+            raise InputError(
+                f"none of the words of the task {name} is in the "
+                "text; name a text in the language of the task with --data"
+            )
+    return vectors
 
 
 def pair_features(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -122,7 +120,7 @@ class SpreadRegression:
         self, features: np.ndarray, scores: np.ndarray
     ) -> "SpreadRegression":
         """Learns from features (N, F) and scores (N,)."""
-        # The cross entropy with a spread target is that of two examples with
+        # The cross entropy with a spread target is the one of two examples with
         # the shares as their weights.
         shares = spread(scores)
         rows, columns = np.nonzero(shares)
@@ -247,31 +245,9 @@ def shared_words(
     return shared
 
 
-@functools.cache
-def bible_verses() -> Verses:
-    """Verses in both versions, and verses of the books that have most."""
-    random = np.random.default_rng(0)
-    verses = [
-        {verse[:3]: verse.text for verse in bible.verses(version)}
-        for version in ("kjv", "web")
-    ]
-    numbers = [n for n in verses[0] if n in verses[1]]
-    chosen = random.choice(len(numbers), ALIGNED_VERSES, replace=False)
-    pair = [[own[numbers[i]] for i in chosen] for own in verses]
-    by_book: dict[str, list[str]] = {}
-    for (book, _, _), text in verses[0].items():
-        by_book.setdefault(book, []).append(text)
-    most = sorted(by_book.values(), key=len, reverse=True)[:CLASSIFIED_BOOKS]
-    classified = [
-        text
-        for own in most
-        for text in random.choice(own, VERSES_OF_A_BOOK, replace=False)
-    ]
-    labels = np.repeat(np.arange(CLASSIFIED_BOOKS), VERSES_OF_A_BOOK)
-    return Verses(*pair, classified, labels)
-
-
-def evaluate_verses(verses: Verses, encode: Encode) -> dict[str, float]:
+def evaluate_verses(
+    verses: sentence_tasks.Verses, encode: Encode
+) -> dict[str, float]:
     """Finds verses in another version, and tells of which book they are.
 
     Returns:

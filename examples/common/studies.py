@@ -19,14 +19,14 @@ class Study:
         description: what --help says.
         sizes: for every size that is a flag (with underscores) its value,
             and that with --smoke.
-        procedure: imports what measures: from flags and folder to the files
-            in it, and tables that are printed.
+        measure: from flags and folder to the files in it, and tables that are
+            printed; imports what that needs.
     """
 
     name: str
     description: str
     sizes: Mapping[str, tuple[int, int]]
-    procedure: Callable[[], Callable[[Namespace, Path], None]]
+    measure: Callable[[Namespace, Path], None]
 
 
 def run(study: Study, argv: Sequence[str] | None = None) -> int:
@@ -68,7 +68,7 @@ def run(study: Study, argv: Sequence[str] | None = None) -> int:
         del record["output_dir"]
         # The same flags give the same files: they are written anew.
         runs.open_folder(folder, record, resume=True)
-        study.procedure()(args, folder)
+        study.measure(args, folder)
     except InputError as error:
         parser.error(str(error))
     print(f"Tables and figure are in {folder}.")

@@ -38,8 +38,8 @@ def rows(kept: Path) -> list[dict[str, Any]]:
         The rows of the file, with the `verdict`, the `effect` in words,
         `data`, whether a winner lies `on an edge` of its grid, and the
         difference and its interval in percent, None without an interval.
-        Differences of numbers are relative to the mean of the rival, those of
-        logarithms to base 10 are of what they are taken of.
+        Differences are relative to the mean of the rival; a difference of
+        logarithms to base 10 becomes one of their arguments.
     """
     found = []
     for named in files.read_table(NAMED):
@@ -100,7 +100,7 @@ def _data(record: dict[str, Any], row: dict[str, str]) -> str:
 
 
 def _concerns(claim: Claim, label: Sequence[Any]) -> bool:
-    """Whether the runs of a label are among those that a claim compares."""
+    """Whether a claim compares the runs of a label."""
     values = (claim.value, claim.rival_value, claim.base, None)
     return label[0] in (claim.kind, claim.rival) and all(
         value in values for value in label[1:]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from common import files, measures
-from common.plotting import Panel, Run
+from common.measures import Panel, Run
 
 
 def summary(runs: Sequence[Run], keys: Iterable[str]) -> list[str]:

@@ -45,7 +45,8 @@ class Task:
         choosing_data: a further part, by whose loss the evaluation is chosen
             that is reported.
         vocabulary: where the inputs are numbers of words, the words.
-        extra_callbacks: those that its training needs, without a state.
+        extra_callbacks: callbacks that its training needs, without a state.
+        shown: the logs to print; all if there are none.
     """
 
     model: keras.Model
@@ -55,6 +56,7 @@ class Task:
     choosing_data: Any = None
     vocabulary: Sequence[str] | None = None
     extra_callbacks: Sequence[keras.callbacks.Callback] = ()
+    shown: Sequence[str] = ()
 
     def fit(
         self,
@@ -66,11 +68,9 @@ class Task:
         """Trains as `training.fit` says, and writes the vocabulary."""
         scale_matrices(self.model, args.scale)
         self.write_vocabulary(folder)
-        choosing = (
-            []
-            if self.choosing_data is None
-            else [callbacks.Further(self.choosing_data, CHOICE)]
-        )
+        choosing = []
+        if self.choosing_data is not None:
+            choosing.append(callbacks.Measured(self._choose, CHOICE))
         return fit(
             self.model,
             self.batches,
@@ -83,8 +83,12 @@ class Task:
                 *choosing,
                 *extra_callbacks,
             ],
+            shown=self.shown,
             **options,
         )
+
+    def _choose(self, model: keras.Model) -> dict[str, float]:
+        return model.evaluate(self.choosing_data, verbose=0, return_dict=True)
 
     def evaluate(self, args: Namespace) -> dict[str, float]:
         """The held-out metrics of the untrained model, named as in `fit`."""
@@ -171,6 +175,7 @@ def fit(
     monitor: str | None = None,
     mode: str = "auto",
     extra_callbacks: Sequence[keras.callbacks.Callback] = (),
+    shown: Sequence[str] = (),
 ) -> callbacks.History:
     """Trains a compiled model for `args.epochs` passes over its data.
 
@@ -189,7 +194,9 @@ def fit(
         monitor: where given, the log whose best value decides which model
             is kept; else it is the last one.
         mode: "min" or "max", for `monitor`.
-        extra_callbacks: callbacks of the experiment, before those that save.
+        extra_callbacks: callbacks of the experiment, before the callbacks
+            that save.
+        shown: the logs to print; all if there are none.
 
     Returns:
         The callback that wrote `history.csv`, with its `rows`.
@@ -217,7 +224,8 @@ def fit(
     )
     if saver.epoch:
         print(f"Going on after update {saver.epoch * updates}.")
-    verbose, shown = progress()
+    unit = "evaluation" if args.evaluate_every else "epoch"
+    verbose, lines = progress(unit, shown)
     model.fit(
         batches(saver.epoch * updates),
         steps_per_epoch=updates,
@@ -232,22 +240,24 @@ def fit(
             *saved,
             saver,
             # Last: a line that nobody reads any more ends the run.
-            *shown,
+            *lines,
         ],
         verbose=verbose,
     )
     return history
 
 
-def progress() -> tuple[int, list[keras.callbacks.Callback]]:
+def progress(
+    unit: str = "epoch", shown: Sequence[str] = ()
+) -> tuple[int, list[keras.callbacks.Callback]]:
     """How `model.fit` shows where it is: `verbose` and a callback for it.
 
     Keras' progress bar on a terminal, where it can be redrawn; elsewhere a
-    line per Keras epoch.
+    line per Keras epoch, as `callbacks.EvaluationLine` says.
     """
     if sys.stdout.isatty():
         return 1, []
-    return 0, [callbacks.EpochLine()]
+    return 0, [callbacks.EvaluationLine(unit, shown)]
 
 
 def check_evaluate_every(args: Namespace, updates_per_pass: int) -> None:

@@ -1,8 +1,8 @@
 """Whether runs agree with a claim of the paper, by rule.
 
-Kind and rival are compared seed by seed: the interval of the mean difference
-is that of Student's t, and so is its p value, which Holm's method corrects
-over the primary claims of an experiment. Intervals are not corrected. A
+Kind and rival are compared seed by seed: the mean difference has an interval
+and a p value of Student's t; Holm's method corrects the p values over the
+primary claims of an experiment. Intervals are not corrected. A
 difference below zero supports the claim.
 """
 
@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from common import plotting
-from common.claims import Claim
+from common.measures import Claim, Run
 
 # With fewer nothing is decided.
 LEAST_SEEDS = 3
@@ -30,7 +29,7 @@ def summary(
 ) -> tuple[Any, Any, Any, Any]:
     """Mean, both ends of its interval and p value, over the last axis.
 
-    The p value is that of no difference or, with a margin, the smaller of
+    The p value tests no difference or, with a margin, is the smaller of
     two: that they are `margin` or more apart (two one-sided tests), and that
     they are not. Either way one hypothesis at most is true.
 
@@ -76,12 +75,12 @@ def verdict(mean: float, p: float, margin: float | None = None) -> str:
 
 
 def judge(
-    claims: Sequence[Claim], groups: Mapping[tuple, Sequence[plotting.Run]]
+    claims: Sequence[Claim], groups: Mapping[tuple, Sequence[Run]]
 ) -> list[dict[str, Any]]:
     """The rows of `verdicts.csv`; none for a claim of what was not run.
 
     Args:
-        claims: those of one experiment.
+        claims: the claims of one experiment.
         groups: from (kind,) or (kind, value) to the runs of several seeds,
             the same of all kinds. The value None stands for any.
     """
@@ -119,7 +118,7 @@ def judge(
 
 
 def _differences(
-    claim: Claim, groups: Mapping[tuple, Sequence[plotting.Run]]
+    claim: Claim, groups: Mapping[tuple, Sequence[Run]]
 ) -> list[float | None]:
     """Of every seed, None where a run diverged; empty without the runs."""
     rival = claim.value if claim.rival_value is None else claim.rival_value
@@ -142,7 +141,7 @@ def _differences(
 
 
 def _rival_mean(
-    claim: Claim, groups: Mapping[tuple, Sequence[plotting.Run]]
+    claim: Claim, groups: Mapping[tuple, Sequence[Run]]
 ) -> float | str:
     """The mean of what the kind is compared with, over its finished runs."""
     value = claim.value if claim.rival_value is None else claim.rival_value

@@ -20,10 +20,17 @@ computes what the other one did; `load_*` functions set the weights.
 | torch.nn.LSTM, torch.nn.GRU              | LNLSTM, LNGRU with             |
 |                                          | `normalize=()`, the latter     |
 |                                          | with `use_bias=True`           |
+| fastrnns LayerNormLSTM, of torch         | LNLSTM with                    |
+|                                          | `carry_normalized_state=True`, |
+|                                          | `use_bias=False`               |
 """
 
 from keras_ln.compat.haste import load_haste_gru, load_haste_lstm
-from keras_ln.compat.pytorch import load_torch_gru, load_torch_lstm
+from keras_ln.compat.pytorch import (
+    load_fastrnns_lstm,
+    load_torch_gru,
+    load_torch_lstm,
+)
 from keras_ln.compat.tensorflow_1 import load_tf1_lstm
 from keras_ln.compat.tensorflow_addons import (
     load_tfa_lstm,
@@ -33,6 +40,7 @@ from keras_ln.compat.tensorflow_addons import (
 )
 
 __all__ = [
+    "load_fastrnns_lstm",
     "load_haste_gru",
     "load_haste_lstm",
     "load_tf1_lstm",

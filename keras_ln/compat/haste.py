@@ -13,6 +13,7 @@ from keras_ln.compat.loading import (
     as_array,
     cell_of,
     check_matrices,
+    check_settings,
     list_shapes,
     load,
 )
@@ -152,14 +153,14 @@ def load_haste_gru(layer: Any, weights: Any) -> Any:
     """
     cell = cell_of(layer, LNGRUCell)
     zoneout = getattr(weights, "zoneout", cell.zoneout)
-    settings = {"groups": "all", "epsilon": 1e-5, "zoneout": zoneout}
-    if any(getattr(cell, name) != value for name, value in settings.items()):
-        raise ValueError(
-            'Make the layer with LNGRU(units, groups="all", center=False, '
-            f"use_bias=True, zoneout={zoneout}), as haste's LayerNormGRU is. "
-            "Received: "
-            + ", ".join(f"{n}={getattr(cell, n)!r}" for n in settings)
-        )
+    settings = {
+        "groups": "all",
+        "center": False,
+        "use_bias": True,
+        "epsilon": 1e-5,
+        "zoneout": zoneout,
+    }
+    check_settings(cell, "haste's LayerNormGRU", settings)
     if hasattr(weights, "state_dict"):
         weights = weights.state_dict()
     expected = {*_HASTE_GRU, "gamma"}

@@ -60,11 +60,10 @@ def check_fit(
         }
     if shapes != received:
         raise ValueError(
-            f"{layer.name} must have the weights that are loaded. Expected: "
-            f"{list_shapes(received)}. Received: a layer with "
+            f"Argument `weights` must fit {layer.name}, which has "
             f"{list_shapes(shapes)}. Its arguments `units`, `normalize`, "
             "`center` and `use_bias` decide, and the features that it was "
-            "built for."
+            f"built for. Received: {list_shapes(received)}."
         )
     if not layer.built and getattr(layer, "stateful", False):
         raise ValueError(
@@ -72,6 +71,23 @@ def check_fit(
             "size before it gets weights. Received: a layer that is not "
             f"built. Call {layer.name}.build((batch, None, "
             f"{kernel.shape[0]})) first."
+        )
+
+
+def check_settings(cell: Any, other: str, settings: dict[str, Any]) -> None:
+    """`ValueError` unless the cell computes what the other one does."""
+    if any(getattr(cell, name) != value for name, value in settings.items()):
+        asked, received = (
+            ", ".join(f"{name}={value!r}" for name, value in values.items())
+            for values in (
+                settings,
+                {name: getattr(cell, name) for name in settings},
+            )
+        )
+        kind = type(cell).__name__.removesuffix("Cell")
+        raise ValueError(
+            f"Argument `layer` must have the settings of {other}. Make it with "
+            f"{kind}(units, {asked}). Received: {received}."
         )
 
 

@@ -1,4 +1,4 @@
-"""torch.nn.LSTM and torch.nn.GRU.
+"""torch.nn.LSTM, torch.nn.GRU, and the LN-LSTM of torch's fastrnns.
 
 Letters: D input features, U units.
 """
@@ -10,7 +10,13 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_ln.compat.loading import as_array, cell_of, check_fit, load
+from keras_ln.compat.loading import (
+    as_array,
+    cell_of,
+    check_fit,
+    check_settings,
+    load,
+)
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.rnn.ln_gru import LNGRUCell
 from keras_ln.layers.rnn.ln_lstm import LNLSTMCell
@@ -18,6 +24,11 @@ from keras_ln.layers.rnn.ln_lstm import LNLSTMCell
 _NAME = re.compile(r"(weight|bias)_(ih|hh)_(l\d+(?:_reverse)?)")
 _BIASES = {"bias": "kernel_beta", "recurrent_bias": "recurrent_beta"}
 _Arrays = dict[str, np.ndarray]
+_FASTRNNS = {"weight_ih": "kernel", "weight_hh": "recurrent_kernel"} | {
+    f"layernorm_{letter}.{theirs}": f"{site}_{ours}"
+    for letter, site in (("i", "kernel"), ("h", "recurrent"), ("c", "state"))
+    for theirs, ours in (("weight", "gamma"), ("bias", "beta"))
+}
 
 
 def load_torch_lstm(layers: Any, weights: Any) -> Any:
@@ -53,7 +64,7 @@ def load_torch_lstm(layers: Any, weights: Any) -> Any:
     >>> tuple(compat.load_torch_lstm(layer, weights)(np.ones((2, 7, 3))).shape)
     (2, 4)
     """
-    return _load(layers, weights, LNLSTMCell, "LSTM", _lstm)
+    return _load(layers, _parts(weights, "LSTM"), LNLSTMCell, "LSTM", _lstm)
 
 
 def load_torch_gru(layers: Any, weights: Any) -> Any:
@@ -79,18 +90,72 @@ def load_torch_gru(layers: Any, weights: Any) -> Any:
 
     Source: torch.nn.GRU.
     """
-    return _load(layers, weights, LNGRUCell, "GRU", _gru)
+    return _load(layers, _parts(weights, "GRU"), LNGRUCell, "GRU", _gru)
 
 
-def _lstm(arrays: _Arrays, shapes: Mapping[str, Any]) -> _Arrays:
+def load_fastrnns_lstm(layers: Any, weights: Any) -> Any:
+    """Loads the LayerNormLSTM of torch's benchmarks/fastrnns, or a copy of it.
+
+    It normalises the four gates together, in our order, has no bias, and
+    carries the normalised c.
+
+    Args:
+        layers: an `LNLSTM`, `LNLSTMCell` or `Bidirectional` of them with the
+            arguments of the example, or a list with one for every layer; they
+            are built if they are not yet. Sequences are batch-first.
+        weights: the module, or its `state_dict()`, as arrays or as tensors:
+            for every cell weight_ih, weight_hh, and weight and bias of
+            layernorm_i, layernorm_h and layernorm_c.
+
+    Returns:
+        The layers, as they came.
+
+    Raises:
+        ValueError: if the layers' settings, number or weights are others. No
+            layer has changed then.
+
+    Source: https://github.com/pytorch/pytorch/blob/main/benchmarks/fastrnns/custom_lstms.py.
+
+    >>> import numpy as np
+    >>> import keras_ln
+    >>> from keras_ln import compat
+    >>> weights = {"weight_ih": np.ones((16, 3)), "weight_hh": np.ones((16, 4))}
+    >>> for letter, size in (("i", 16), ("h", 16), ("c", 4)):
+    ...     weights[f"layernorm_{letter}.weight"] = np.ones(size)
+    ...     weights[f"layernorm_{letter}.bias"] = np.ones(size)
+    >>> layer = keras_ln.LNLSTM(
+    ...     4, carry_normalized_state=True, use_bias=False
+    ... )
+    >>> y = compat.load_fastrnns_lstm(layer, weights)(np.ones((2, 7, 3)))
+    >>> tuple(y.shape)
+    (2, 4)
+    """
+    settings = {
+        "carry_normalized_state": True,
+        "use_bias": False,
+        "epsilon": 1e-5,
+    }
+    name = "LayerNormLSTM"
+    parts = _fastrnns_parts(weights)
+
+    def checked(cell: Any, arrays: _Arrays) -> _Arrays:
+        check_settings(cell, f"fastrnns' {name}", settings)
+        return arrays
+
+    return _load(layers, parts, LNLSTMCell, name, checked, normalized=False)
+
+
+def _lstm(cell: Any, arrays: _Arrays) -> _Arrays:
     if "bias" in arrays:
         arrays["bias"] = arrays["bias"] + arrays.pop("recurrent_bias")
     return arrays
 
 
-def _gru(arrays: _Arrays, shapes: Mapping[str, Any]) -> _Arrays:
+def _gru(cell: Any, arrays: _Arrays) -> _Arrays:
+    shapes = cell.weight_shapes(arrays["kernel"].shape[0])
     for name, array in arrays.items():
-        r, z, n = np.split(array, 3, axis=-1)
+        # What does not fit is found when it is loaded.
+        r, z, n = np.array_split(array, 3, axis=-1)
         arrays[name] = np.concatenate([-z, r, n], axis=-1)
     # Where a beta does the same there need be no such bias.
     for bias, beta in _BIASES.items():
@@ -101,14 +166,13 @@ def _gru(arrays: _Arrays, shapes: Mapping[str, Any]) -> _Arrays:
 
 def _load(
     layers: Any,
-    weights: Any,
+    parts: dict[str, _Arrays],
     cell_class: type[BaseCell],
     name: str,
-    arranged: Callable[[_Arrays, Mapping[str, Any]], _Arrays],
+    arranged: Callable[[Any, _Arrays], _Arrays],
+    normalized: bool = True,
 ) -> Any:
-    if hasattr(weights, "state_dict"):
-        weights = weights.state_dict()
-    parts = _parts(weights, name)
+    """Loads each layer's and direction's arrays as `arranged` gives them."""
     given = layers if isinstance(layers, list | tuple) else [layers]
     ours: list[Any] = []
     for layer in given:
@@ -117,18 +181,18 @@ def _load(
     if len(ours) != len(parts):
         raise ValueError(
             f"Argument `layers` must have a layer for each of {name}'s "
-            f"{', '.join(parts)}. Received: {len(ours)}, where Bidirectional "
+            f"{', '.join(filter(None, parts)) or 'one layer'}. Received: "
+            f"{len(ours)}, where Bidirectional "
             "counts twice."
         )
     found = []
     for layer, arrays in zip(ours, parts.values(), strict=True):
         cell = cell_of(layer, cell_class)
-        shapes = cell.weight_shapes(arrays["kernel"].shape[0])
-        found.append((layer, cell, arranged(arrays, shapes)))
+        found.append((layer, cell, arranged(cell, arrays)))
     for each in found:
-        check_fit(*each, normalized=True)
+        check_fit(*each, normalized=normalized)
     for each in found:
-        load(*each, normalized=True)
+        load(*each, normalized=normalized)
     # Otherwise Keras would build them when they are called.
     for layer in given:
         if isinstance(layer, keras.layers.Bidirectional):
@@ -143,6 +207,7 @@ def _parts(weights: Any, name: str) -> dict[str, _Arrays]:
     """
     known = {"weight_ih": "kernel", "weight_hh": "recurrent_kernel"}
     known |= {"bias_ih": "bias", "bias_hh": "recurrent_bias"}
+    weights = _state_dict(weights)
     names = list(weights) if isinstance(weights, Mapping) else []
     matches = {given: _NAME.fullmatch(str(given)) for given in names}
     parts: dict[str, _Arrays] = {}
@@ -164,5 +229,36 @@ def _parts(weights: Any, name: str) -> dict[str, _Arrays]:
             f"{', '.join(map(str, names)) or type(weights)}."
             f"{hint}"
         )
-    order = sorted(parts, key=lambda p: (int(re.findall(r"\d+", p)[0]), p))
+    order = sorted(parts, key=lambda part: (_numbers(part), part))
     return {part: parts[part] for part in order}
+
+
+def _fastrnns_parts(weights: Any) -> dict[str, _Arrays]:
+    """The arrays of every cell by our names, in order."""
+    weights = _state_dict(weights)
+    parts: dict[str, _Arrays] = {}
+    for given in weights if isinstance(weights, Mapping) else ():
+        for theirs, ours in _FASTRNNS.items():
+            if f".{given}".endswith(f".{theirs}"):
+                cell = str(given).removesuffix(theirs).rstrip(".")
+                array = as_array(weights[given])
+                parts.setdefault(cell, {})[ours] = array.T
+    count = sum(len(part) for part in parts.values())
+    if not 0 < count == len(parts) * len(_FASTRNNS) == len(weights):
+        raise ValueError(
+            "Argument `weights` must be a LayerNormLSTM of fastrnns or its "
+            f"state_dict(), with {', '.join(_FASTRNNS)} for every cell. "
+            "Received: "
+            f"{', '.join(map(str, weights)) if parts else type(weights)}."
+        )
+    return dict(sorted(parts.items(), key=lambda part: _numbers(part[0])))
+
+
+def _numbers(name: str) -> list[int]:
+    return list(map(int, re.findall(r"\d+", name)))
+
+
+def _state_dict(weights: Any) -> Any:
+    if hasattr(weights, "state_dict"):
+        return weights.state_dict()
+    return weights

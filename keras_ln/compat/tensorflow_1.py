@@ -9,7 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from keras_ln.compat.loading import as_array, cell_of, load
+from keras_ln.compat.loading import (
+    as_array,
+    cell_of,
+    check_settings,
+    load,
+)
 from keras_ln.layers.rnn.ln_lstm import LNLSTMCell
 
 # The scopes of its gates, in our order: i, f, c, o.
@@ -63,24 +68,20 @@ def load_tf1_lstm(layer: Any, weights: Any, forget_bias: float = 1.0) -> Any:
         "carry_normalized_state": True,
         "epsilon": 1e-12,
     }
-    other = [n for n, value in settings.items() if getattr(cell, n) != value]
-    if other:
-        expected = ", ".join(f"{n}={v!r}" for n, v in settings.items())
-        raise ValueError(
-            f"LayerNormBasicLSTMCell is an LNLSTM with {expected}. Received: "
-            + ", ".join(f"{name}={getattr(cell, name)!r}" for name in other)
-        )
+    check_settings(cell, "LayerNormBasicLSTMCell", settings)
     arrays = _by_last_parts(weights)
     names = {f"{s}/{k}" for s in (*_GATES, "state") for k in ("gamma", "beta")}
-    if set(arrays) != names | {"kernel"}:
+    if set(arrays) != names | {"kernel"} or len(arrays) != len(weights):
         raise ValueError(
             "Argument `weights` must hold kernel, and gamma and beta of the "
-            "scopes input, transform, forget, output and state. Received: "
-            f"{', '.join(sorted(arrays)) or type(weights).__name__}."
+            "scopes input, transform, forget, output and state, of one cell. "
+            "Received: "
+            f"{', '.join(sorted(weights)) if arrays else type(weights)}."
         )
-    units = cell.units
-    columns = np.split(arrays["kernel"], 4, axis=1)
-    kernel = np.concatenate([columns[k] for k in (0, 2, 1, 3)], axis=1)
+    units = arrays["state/gamma"].size
+    # What does not fit is found when it is loaded.
+    columns = np.array_split(arrays["kernel"], 4, axis=-1)
+    kernel = np.concatenate([columns[k] for k in (0, 2, 1, 3)], axis=-1)
     sites = {
         f"sum_{kind}": np.concatenate([arrays[f"{g}/{kind}"] for g in _GATES])
         for kind in ("gamma", "beta")

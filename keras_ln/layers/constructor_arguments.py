@@ -76,6 +76,11 @@ def check_sites(normalize: Any, sites: tuple[str, ...]) -> tuple[str, ...]:
             f"Argument `normalize` must be a tuple of any of {sites}. "
             f"Received: normalize={normalize!r}"
         )
+    if "sum" in normalize and {"kernel", "recurrent"} & set(normalize):
+        raise ValueError(
+            'Argument `normalize` must have "sum" in place of "kernel" and '
+            f'"recurrent". Received: normalize={normalize!r}'
+        )
     return tuple(site for site in sites if site in normalize)
 
 

@@ -19,10 +19,10 @@ from keras_ln.layers.conversion_weights import copy_weights_of
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.rnn.ln_gru import LNGRU, LNGRUCell
 from keras_ln.layers.rnn.ln_gru import SITES as GRU_SITES
-from keras_ln.layers.rnn.ln_lstm import LNLSTM, LNLSTMCell
+from keras_ln.layers.rnn.ln_lstm import ALL_SITES, LNLSTM, LNLSTMCell
 from keras_ln.layers.rnn.ln_simple_rnn import LNSimpleRNN, LNSimpleRNNCell
 from keras_ln.layers.types import Sites
-from keras_ln.ops.cells.lstm import SITES
+from keras_ln.ops.normalization.segments import check_groups
 
 _OURS: dict[Any, Any] = {
     keras.layers.LSTM: LNLSTM,
@@ -38,7 +38,10 @@ _SIMPLE = (keras.layers.SimpleRNN, keras.layers.SimpleRNNCell)
 
 
 def with_layer_norm(
-    model: Any, normalize: Sites | None = None, copy_weights: bool = True
+    model: Any,
+    normalize: Sites | None = None,
+    copy_weights: bool = True,
+    groups: str = "paper",
 ) -> Any:
     """A clone of the model in which the recurrent layers are layer-normalised.
 
@@ -61,28 +64,31 @@ def with_layer_norm(
     Args:
         model: a functional or Sequential model.
         normalize: the sites to normalise, any of "kernel", "recurrent" and
-            "state". A layer takes the sites that it has: LNGRU has no
-            "state", and LNSimpleRNN normalises the sum of both products if
-            "kernel" or "recurrent" is given. None stands for all.
+            "state", or "sum" in place of the first two. A layer takes those
+            that it has: LNGRU has neither "state" nor "sum", and LNSimpleRNN
+            normalises the sum of both products if "kernel", "recurrent" or
+            "sum" is given. None stands for the first three.
         copy_weights: whether weights, the states of stateful layers and
             vocabularies are copied, also the kernels and biases of the layers
             that are replaced. An update gate of 1 takes the candidate in LNGRU
             and keeps h in Keras, so that the signs of its columns change,
             which a constraint on signs would notice. Gains and shifts start at
             their initial values, random seeds anew.
+        groups: over what statistics are taken at the gates of LNLSTM and
+            LNGRU: "paper", "gate" or "all".
 
     Returns:
         The new model. It is not compiled, whether the model is or not.
 
     Raises:
         ValueError: if `model` is neither functional nor Sequential or, with
-            `copy_weights`, has no weights yet; for other sites; for what has
-            no counterpart: classes derived from Keras' recurrent ones, cells
-            of another kind, layers that have such layers inside, and GRU with
-            `reset_after=False` or with an activation of its gates for which
-            f(-z) is not 1 - f(z); for a layer that cannot be cloned, or that
-            is inside a Bidirectional layer or a layer of your own and is used
-            elsewhere too.
+            `copy_weights`, has no weights yet; for other sites and groups; for
+            what has no counterpart: classes derived from Keras' recurrent
+            ones, cells of another kind, layers that have such layers inside,
+            and GRU with `reset_after=False` or with an activation of its gates
+            for which f(-z) is not 1 - f(z); for a layer that cannot be cloned,
+            or that is inside a Bidirectional layer or a layer of your own and
+            is used elsewhere too.
 
     >>> import keras
     >>> import keras_ln
@@ -94,7 +100,7 @@ def with_layer_norm(
     'LNLSTM'
     """
     if normalize is not None:
-        normalize = check_sites(normalize, SITES)
+        normalize = check_sites(normalize, ALL_SITES)
     if not is_graph(model):
         advice = ""
         if ours := _OURS.get(type(model)):
@@ -121,7 +127,7 @@ def with_layer_norm(
             "the model first, or give copy_weights=False. Received: "
             f"{model.name!r}, which is not built."
         )
-    conversion = _Conversion(normalize, copy_weights)
+    conversion = _Conversion(normalize, copy_weights, check_groups(groups))
     with uncompiled(model):
         clone = conversion.convert(model)
     if copy_weights:
@@ -138,8 +144,9 @@ def with_layer_norm(
 class _Conversion:
     """One conversion: what it is asked for, and what it has converted."""
 
-    def __init__(self, normalize: Any, copy_weights: bool) -> None:
+    def __init__(self, normalize: Any, copy_weights: bool, groups: str) -> None:
         self._normalize = normalize
+        self._groups = groups
         self._copy_weights = copy_weights
         self._converted: dict[int, Any] = {}
         # With which layer each part is made again.
@@ -182,7 +189,7 @@ class _Conversion:
     def _model(self, model):
         inputs = None
         if not isinstance(model, keras.Sequential):
-            # Inputs made by clone_model are neither optional nor sparse.
+            # Those of clone_model are neither optional nor sparse.
             inputs = keras.tree.map_structure(input_like, model.input)
         clone = keras.models.clone_model(
             model, inputs, clone_function=self.convert
@@ -208,7 +215,7 @@ class _Conversion:
 
     def _bidirectional(self, layer):
         """Keras makes its layers again from the layers that it is given."""
-        inside = _Conversion(self._normalize, self._copy_weights)
+        inside = _Conversion(self._normalize, self._copy_weights, self._groups)
         parts = {
             "layer": inside.convert(layer.forward_layer),
             "backward_layer": inside.convert(layer.backward_layer),
@@ -218,21 +225,23 @@ class _Conversion:
     def _recurrent(self, layer):
         """Ours for Keras' LSTM, GRU or SimpleRNN, or for its cell."""
         config = config_of(layer)
-        sites = self._normalize
+        asked, ours = self._normalize, _OURS[type(layer)]
         if isinstance(layer, _SIMPLE):
-            if sites is not None and not {"kernel", "recurrent"} & {*sites}:
+            if asked is not None and not {*asked} - {"state"}:
                 return from_config(layer, config)
-        elif isinstance(layer, _GRUS):
+            return cloning(layer, lambda: ours.from_config(config))
+        config["groups"] = self._groups
+        if isinstance(layer, _GRUS):
             self._check_gru(layer)
-            sites = GRU_SITES if sites is None else sites
+            sites = GRU_SITES if asked is None else asked
             config["normalize"] = [s for s in sites if s in GRU_SITES]
             if "recurrent" in sites and layer.use_bias:
                 # recurrent_beta takes the place of half of the bias.
                 for kind in ("regularizer", "constraint"):
                     config[f"beta_{kind}"] = config[f"bias_{kind}"]
-        elif sites is not None:
-            config["normalize"] = sites
-        return cloning(layer, lambda: _OURS[type(layer)].from_config(config))
+        elif asked is not None:
+            config["normalize"] = asked
+        return cloning(layer, lambda: ours.from_config(config))
 
     def _check_gru(self, layer):
         if not layer.reset_after:

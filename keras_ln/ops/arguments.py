@@ -274,15 +274,21 @@ def check_time_mask(
     Raises:
         ValueError: for another shape than (B, T), and for what is no number.
     """
-    mask = keras.ops.convert_to_tensor(mask)
-    check_shape(name, mask.shape, shape[:2], "batch, time")
-    dtype = keras.backend.standardize_dtype(mask.dtype)
+    mask = dense_tensor(name, mask)
+    check_flags(name, mask, shape)
+    return keras.ops.cast(mask, "bool")
+
+
+def check_flags(name: str, flags: Any, shape: Sequence[int | None]) -> None:
+    """`ValueError` unless these are flags (B, T) for inputs (B, T, D)."""
+    check_dense(name, flags)
+    check_shape(name, flags.shape, shape[:2], "batch, time")
+    dtype = keras.backend.standardize_dtype(flags.dtype)
     if "complex" in dtype or dtype == "string":
         raise ValueError(
             f"Argument `{name}` must be bool, or zeros and ones. Received: "
             f"dtype {dtype}"
         )
-    return keras.ops.cast(mask, "bool")
 
 
 def may_equal(size: int | None, wanted: int | None) -> bool:

@@ -1,7 +1,9 @@
 """Times and memory are what the harness says they are."""
 
+import argparse
 import time
 
+import numpy as np
 import pytest
 
 from benchmarks import harness, report
@@ -13,20 +15,39 @@ def test_steps_run_in_turn():
         "a": lambda: calls.append("a"),
         "b": lambda: (calls.append("b"), time.sleep(0.01)),
     }
-    times = harness.timed(steps, rounds=4)
+    first, times = harness.in_turn(steps, rounds=4)
     assert "".join(calls[-8:]) == "abababab"
-    first, p20, p50, p80 = times["b"]
-    assert 10 <= p20 <= p50 <= p80
-    assert first >= 10
-    assert times["a"][2] < 5
+    assert len(times["b"]) == 4
+    assert min(first["b"], *times["b"]) >= 10
+    assert np.median(times["a"]) < 5
 
 
 def test_the_first_call_stands_apart():
     pauses = iter([0.05])
     steps = {"a": lambda: time.sleep(next(pauses, 0))}
-    first, _, _, p80 = harness.timed(steps, rounds=9)["a"]
-    assert first >= 50
-    assert p80 < 20
+    first, times = harness.in_turn(steps, rounds=9)
+    assert first["a"] >= 50
+    assert np.percentile(times["a"], 80) < 20
+
+
+def test_ratios_are_those_of_rounds(capsys, monkeypatch):
+    """A round in which all is slow says nothing of the ratio."""
+    pace = np.array([1.0, 9.0, 1.0, 4.0, 1.0])
+    found = harness.paired_ratio(1.5 * pace, pace)
+    np.testing.assert_allclose(found, [1.5, 1.5, 1.5])
+    times = np.array([1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6])
+    ratio, low, high = harness.paired_ratio(times, np.ones(7))
+    assert ratio == 1.3 and 1.0 < low < 1.2 and 1.4 < high < 1.6
+    milliseconds = {"a": 2.0, "b": 3.0}
+    monkeypatch.setattr(harness, "milliseconds", lambda step: step())
+    programs = {
+        name: lambda ms=ms: {harness.TRAINING: lambda: ms}
+        for name, ms in milliseconds.items()
+    }
+    options = argparse.Namespace(rounds=3, threads=1)
+    harness.measure("op", "A", programs, options, beside=lambda name: "a")
+    said = "training step  b: 1.500 times a, 95 % interval 1.500 to 1.500\n"
+    assert capsys.readouterr().out == said
 
 
 def test_ratio_to_the_first_provider_of_each_mode(capsys):

@@ -3,9 +3,13 @@
 Each port is written from the cell's equations, in its own order of gates.
 """
 
+import functools
+
+import keras
 import numpy as np
 import pytest
 from backend_gradients import value_and_gradients
+from descriptors import named_weights
 from reference import gradients
 from tolerances import FLOAT64
 
@@ -13,6 +17,14 @@ import keras_ln
 from keras_ln import compat
 
 B, T, D, U = 3, 4, 5, 6
+# Of values and of gradients, which are relative to the largest.
+TOLERANCES = {
+    "float64": (FLOAT64, FLOAT64),
+    "float32": (
+        {"rtol": 0, "atol": 1e-6},
+        {"rtol": 0, "atol": 1e-5},
+    ),
+}
 SCOPES = ("input", "transform", "forget", "output", "state")
 
 
@@ -62,24 +74,57 @@ def haste_gru(weights, x):
     return np.stack(outputs, axis=1)
 
 
+def fastrnns(weights, x):
+    """LayerNormLSTM of torch's benchmarks/fastrnns over x (B, T, D)."""
+    h, c, outputs = np.zeros((B, U)), np.zeros((B, U)), []
+    w = weights.get
+
+    def site(letter, z):
+        gamma, beta = (w(f"layernorm_{letter}.{k}") for k in ("weight", "bias"))
+        return normalized(z, gamma, beta, epsilon=1e-5)
+
+    for t in range(T):
+        # The first h is zero: a row without variance is not scaled.
+        from_h = site("h", h @ w("weight_hh").T) if t else w("layernorm_h.bias")
+        z = site("i", x[:, t] @ w("weight_ih").T) + from_h
+        i, f, g, o = np.split(z, 4, axis=1)
+        c = site("c", sigmoid(f) * c + sigmoid(i) * np.tanh(g))
+        h = sigmoid(o) * np.tanh(c)
+        outputs.append(h)
+    return np.stack(outputs, axis=1)
+
+
 def drawn(shapes):
     rng = np.random.default_rng(0)
     return {name: rng.normal(size=shape) for name, shape in shapes.items()}
 
 
-def check(layer, port, weights):
-    """Values, and the gradient of x."""
+def check(make, load, port, weights):
+    """Values and gradients, in float64 and in float32.
+
+    The port's gradients are loaded like the weights, whose layout they have.
+    """
     rng = np.random.default_rng(1)
     x, cotangent = rng.normal(size=(B, T, D)), rng.normal(size=(B, T, U))
-    result = value_and_gradients(layer, x, [cotangent])
-    np.testing.assert_allclose(result.outputs[0], port(weights, x), **FLOAT64)
     wanted = gradients.complex_step(
         lambda arrays: gradients.inner(
-            [port(weights, arrays["x"])], [cotangent]
+            [port(arrays, arrays["x"])], [cotangent]
         ),
-        {"x": x},
+        {"x": x, **weights},
     )
-    np.testing.assert_allclose(result.gradients["x"], wanted["x"], **FLOAT64)
+    of_x = wanted.pop("x")
+    moved = {"x": of_x, **named_weights(load(make(dtype="float64"), wanted))}
+    for dtype, (of_values, of_gradients) in TOLERANCES.items():
+        layer = load(make(return_sequences=True, dtype=dtype), weights)
+        result = value_and_gradients(layer, x.astype(dtype), [cotangent])
+        y = port(weights, x)
+        np.testing.assert_allclose(result.outputs[0], y, **of_values)
+        assert set(result.gradients) == set(moved)
+        for name, gradient in moved.items():
+            found, size = result.gradients[name], abs(gradient).max()
+            np.testing.assert_allclose(
+                found / size, gradient / size, err_msg=name, **of_gradients
+            )
 
 
 TF1 = {
@@ -96,10 +141,19 @@ TF1_SHAPES["kernel"] = (D + U, 4 * U)
 @pytest.mark.parametrize("forget_bias", [1.0, 0.0])
 def test_tensorflow_1(forget_bias):
     weights = drawn(TF1_SHAPES)
-    layer = keras_ln.LNLSTM(U, return_sequences=True, dtype="float64", **TF1)
-    named = {f"rnn/lstm_cell/{name}": w for name, w in weights.items()}
-    compat.load_tf1_lstm(layer, named, forget_bias)
-    check(layer, lambda w, x: tensorflow_1(w, x, forget_bias), weights)
+
+    def load(layer, arrays):
+        named = {f"rnn/lstm_cell/{name}": w for name, w in arrays.items()}
+        # A gradient has no constant in it.
+        constant = forget_bias if arrays is weights else 0.0
+        return compat.load_tf1_lstm(layer, named, constant)
+
+    check(
+        functools.partial(keras_ln.LNLSTM, U, **TF1),
+        load,
+        lambda w, x: tensorflow_1(w, x, forget_bias),
+        weights,
+    )
 
 
 HASTE = {"groups": "all", "center": False, "use_bias": True}
@@ -114,9 +168,56 @@ HASTE_SHAPES = {
 
 def test_haste_gru():
     weights = drawn(HASTE_SHAPES)
-    layer = keras_ln.LNGRU(U, return_sequences=True, dtype="float64", **HASTE)
-    compat.load_haste_gru(layer, weights)
-    check(layer, haste_gru, weights)
+    make = functools.partial(keras_ln.LNGRU, U, **HASTE)
+    check(make, compat.load_haste_gru, haste_gru, weights)
+
+
+FASTRNNS = {"carry_normalized_state": True, "use_bias": False}
+FASTRNNS_SHAPES = {"weight_ih": (4 * U, D), "weight_hh": (4 * U, U)}
+FASTRNNS_SHAPES |= {
+    f"layernorm_{letter}.{name}": 4 * U if letter in "ih" else U
+    for letter in "ihc"
+    for name in ("weight", "bias")
+}
+
+
+def test_fastrnns():
+    weights = drawn(FASTRNNS_SHAPES)
+    make = functools.partial(keras_ln.LNLSTM, U, **FASTRNNS)
+    check(make, compat.load_fastrnns_lstm, fastrnns, weights)
+
+
+def test_layers_and_directions_of_fastrnns():
+    """Names as its modules make them, in any order."""
+    cells = {
+        f"layers.{layer}.directions.{direction}.cell.{name}": (
+            shape if "ih" not in name or not layer else (4 * U, 2 * U)
+        )
+        for layer in (1, 0)
+        for direction in (1, 0)
+        for name, shape in FASTRNNS_SHAPES.items()
+    }
+    weights = drawn(cells)
+    layers = [
+        keras.layers.Bidirectional(
+            keras_ln.LNLSTM(U, return_sequences=True, **FASTRNNS)
+        )
+        for _ in range(2)
+    ]
+    assert compat.load_fastrnns_lstm(layers, weights) is layers
+    y = x = np.random.default_rng(1).normal(size=(B, T, D))
+    for layer in range(2):
+        cells = [
+            {
+                name: weights[f"layers.{layer}.directions.{way}.cell.{name}"]
+                for name in FASTRNNS_SHAPES
+            }
+            for way in range(2)
+        ]
+        back = fastrnns(cells[1], y[:, ::-1])[:, ::-1]
+        y = np.concatenate([fastrnns(cells[0], y), back], axis=-1)
+    found = layers[1](layers[0](x.astype("float32")))
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(found), y, atol=1e-5)
 
 
 def test_what_is_refused():
@@ -126,12 +227,30 @@ def test_what_is_refused():
     layer = keras_ln.LNLSTM(U, **TF1)
     with pytest.raises(ValueError, match="Received: kernel"):
         compat.load_tf1_lstm(layer, {"kernel": weights["kernel"]})
-    with pytest.raises(ValueError, match="must have the weights"):
+    # A checkpoint of a whole model.
+    both = {**weights, "dense/kernel": np.ones((U, 2))}
+    with pytest.raises(ValueError, match="of one cell. Received: dense/kernel"):
+        compat.load_tf1_lstm(layer, both)
+    with pytest.raises(ValueError, match="`weights` must fit lnlstm"):
         compat.load_tf1_lstm(keras_ln.LNLSTM(U + 1, **TF1), weights)
-    with pytest.raises(ValueError, match='groups="all".* groups=.paper'):
+    wrong = drawn({**TF1_SHAPES, "kernel": (D + U, 4 * U - 1)})
+    with pytest.raises(ValueError, match="`weights` must fit lnlstm"):
+        compat.load_tf1_lstm(layer, wrong)
+    with pytest.raises(ValueError, match="groups='all'.* groups='paper'"):
         compat.load_haste_gru(keras_ln.LNGRU(U), drawn(HASTE_SHAPES))
     layer = keras_ln.LNGRU(U, **HASTE)
     with pytest.raises(ValueError, match=r"gamma of shape \(2, 3 units\)"):
         wrong = drawn({**HASTE_SHAPES, "gamma": (2, U)})
         compat.load_haste_gru(layer, wrong)
     assert not layer.built
+    weights = drawn(FASTRNNS_SHAPES)
+    with pytest.raises(ValueError, match="carry_normalized_state=True"):
+        compat.load_fastrnns_lstm(keras_ln.LNLSTM(U), weights)
+    layer = keras_ln.LNLSTM(U + 1, **FASTRNNS)
+    with pytest.raises(ValueError, match="`weights` must fit lnlstm"):
+        compat.load_fastrnns_lstm(layer, weights)
+    with pytest.raises(ValueError, match="each of LayerNormLSTM's one layer"):
+        compat.load_fastrnns_lstm([layer, layer], weights)
+    for wrong in ({**weights, "other": 0}, {"weight_ih": 0}, [0]):
+        with pytest.raises(ValueError, match="must be a LayerNormLSTM of fast"):
+            compat.load_fastrnns_lstm(layer, wrong)

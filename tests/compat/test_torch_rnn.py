@@ -101,13 +101,17 @@ def test_what_is_refused():
     with pytest.raises(ValueError, match=r"each of LSTM's l0, l1\. .*: 1,"):
         compat.load_torch_lstm(keras_ln.LNLSTM(U), weights)
     layers = [keras_ln.LNLSTM(U), keras_ln.LNLSTM(U + 1)]
-    with pytest.raises(ValueError, match="must have the weights"):
+    with pytest.raises(ValueError, match="`weights` must fit lnlstm"):
         compat.load_torch_lstm(layers, weights)
     assert not layers[0].built
     with pytest.raises(ValueError, match="`proj_size` has no counterpart"):
         compat.load_torch_lstm(
             keras_ln.LNLSTM(U), arrays(torch_module("LSTM", proj_size=2))
         )
+    # The columns of an LSTM are no multiple of 3.
+    other = torch.nn.LSTM(D, 4)
+    with pytest.raises(ValueError, match="`weights` must fit lngru"):
+        compat.load_torch_gru(keras_ln.LNGRU(4), arrays(other))
     with pytest.raises(ValueError, match="must be a torch.nn.GRU or its"):
         compat.load_torch_gru(keras_ln.LNGRU(U), {"kernel": np.ones((D, U))})
     with pytest.raises(ValueError, match="must be a keras_ln LNGRU"):

@@ -174,7 +174,8 @@ def settings():
         gain = chosen(name, layer, where)[0].get("gain")
         kept = kept_settings(name)
         script = kept["comparison"]["experiment"].partition("-")[0]
-        code = (ROOT / "examples" / f"{script}_task.py").read_text()
+        files = (ROOT / "examples").glob(f"{script}*.py")
+        code = "".join(path.read_text() for path in files)
         clipped = re.search(r"clipnorm=([\d.]+)", code)
         cells = [label, *rates, f"{float(gain):g}" if gain else "not searched"]
         cells += [f"{np.ravel(kept['args']['batch_size'])[0]}"]

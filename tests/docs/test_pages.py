@@ -74,6 +74,16 @@ ALONE = {
         'served = tf.saved_model.load("folder")\n'
         "assert np.allclose(served.serve(x), model(x), atol=1e-6)\n",
     ),
+    ("docs/guides/packing.md", "import tensorflow as tf"): (
+        "tensorflow",
+        MODEL + "inputs, first, targets = x, np.repeat(y > 0, 5, 1), y\n"
+        "tokens = keras.Input((5, 3))\n"
+        'flags = keras.Input((5,), dtype="bool")\n'
+        "h = keras_ln.LNGRU(1)(tokens, reset=flags)\n"
+        "model = keras.Model([tokens, flags], h)\n"
+        'model.compile("sgd", "mse")\n',
+        "assert model.optimizer.iterations == 2\n",
+    ),
     ("docs/guides/export.md", "with keras_ln.ops.portable(unroll=True):"): (
         "tensorflow",
         MODEL + "model = keras.Sequential([keras.Input((20, 8)), "
@@ -90,6 +100,17 @@ ALONE = {
         'old |= {"rnn/count": 9, "rnn/config": \'{"units": 4}\'}\n'
         'np.savez("old_model.npz", **old)\n',
         "assert np.all(layer.cell.get_weights()[0] == 1)\n",
+    ),
+    ("docs/replace.md", "import tensorflow as tf"): (
+        "tensorflow",
+        "import tensorflow as tf\n"
+        'names = ["kernel", "kernel/Adam"]\n'
+        'names = ["rnn/layer_norm_basic_lstm_cell/" + n for n in names]\n'
+        'names.append("dense/kernel")\n'
+        'tf.raw_ops.SaveV2(prefix="model.ckpt", tensor_names=names, '
+        'shape_and_slices=[""] * 3, tensors=[tf.ones((7, 16))] * 3)\n',
+        "assert {n: w.shape for n, w in weights.items()} "
+        "== {names[0]: (7, 16)}\n",
     ),
     ("docs/replace.md", 'model.get_layer("dense").set_weights('): (
         None,

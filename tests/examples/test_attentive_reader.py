@@ -8,14 +8,11 @@ import subprocess
 import sys
 
 import attentive_reader as script
-import attentive_reader_task
 import keras
 import numpy as np
 import pytest
 from common import cli, devices, training
 from common.datasets import cloze, verse_questions
-from same_results import assert_same_results
-from two_devices import run_on_two_devices
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +57,7 @@ def test_a_comparison_writes_everything(few, tmp_path, capsys, monkeypatch):
     # What XLA would need for the model is more than this trains.
     monkeypatch.setattr(training, "speed", lambda updates: {})
     # Of one shape, so that less is to be compiled.
-    monkeypatch.setattr(attentive_reader_task, "EVALUATION_BATCH", 32)
+    monkeypatch.setattr(type(script.EXPERIMENT), "evaluation_batch", 32)
     folder = tmp_path / "runs"
     experiment = dataclasses.replace(
         script.EXPERIMENT,
@@ -76,7 +73,7 @@ def test_a_comparison_writes_everything(few, tmp_path, capsys, monkeypatch):
     assert (run / "curves.png").exists()
     metrics = json.loads((run / "metrics.json").read_text())
     assert 3 < metrics["train_nll"] < np.log(400)
-    data = attentive_reader_task.load_data(_plan("--smoke"))
+    data = script.EXPERIMENT.load_data(_plan("--smoke"))
     words = (run / "vocabulary.txt").read_text().split("\n")[:-1]
     assert words == data.vocabulary
     # The reported values are the saved model's, and it knows its loss.
@@ -105,7 +102,7 @@ def test_a_saved_model_goes_on_without_the_script(few, tmp_path):
     run = tmp_path / "run"
     assert script.main(["--smoke", "--output-dir", str(run)]) == 0
     metrics = json.loads((run / "metrics.json").read_text())
-    data = attentive_reader_task.load_data(_plan("--smoke"))
+    data = script.EXPERIMENT.load_data(_plan("--smoke"))
     np.savez(tmp_path / "data.npz", **data.validation._asdict())
     end = subprocess.run(
         [
@@ -130,8 +127,8 @@ def test_a_saved_model_goes_on_without_the_script(few, tmp_path):
 
 def test_batches_are_those_of_the_data(few):
     plan = _plan("--smoke", "--batch-size", "8")
-    data = attentive_reader_task.load_data(plan)
-    task = attentive_reader_task.make_task(plan, data)
+    data = script.EXPERIMENT.load_data(plan)
+    task = script.EXPERIMENT.make_task(plan, data)
     (passages, queries), answers = next(task.batches(0).as_numpy_iterator())
     assert passages.shape == (8, 40) and queries.shape[0] == 8
     assert all(
@@ -148,12 +145,12 @@ def test_devices_share_the_validation_questions(few, monkeypatch):
     monkeypatch.setattr(devices, "names", lambda: 3 * ["CPU"])
     plan = _plan("--smoke", "--batch-size", "6")
     plan.distribute = "data-parallel"
-    data = attentive_reader_task.load_data(plan)
+    data = script.EXPERIMENT.load_data(plan)
     data = data._replace(validation=data.validation.first(8))
-    monkeypatch.setattr(attentive_reader_task, "EVALUATION_BATCH", 5)
-    attentive_reader_task.check(plan, data)
+    monkeypatch.setattr(type(script.EXPERIMENT), "evaluation_batch", 5)
+    script.EXPERIMENT.check(plan, data)
     x, y = zip(
-        *attentive_reader_task.make_task(plan, data).validation_data,
+        *script.EXPERIMENT.make_task(plan, data).validation_data,
         strict=True,
     )
     assert [len(answers) for answers in y] == [3, 3]
@@ -232,7 +229,7 @@ def test_kinds_learn_to_look_up(norm):
     vocabulary = [""] * (cloze.FIRST_MARKER + 4 + 6)
     data = cloze.Cloze(_toy(2048, random), _toy(256, random), 4, vocabulary)
     plan = _plan("--norm", norm, "--dropout", "0", "--units", "32")
-    task = attentive_reader_task.make_task(plan, data)
+    task = script.EXPERIMENT.make_task(plan, data)
     history = task.model.fit(
         task.batches(0),
         steps_per_epoch=200,
@@ -242,61 +239,3 @@ def test_kinds_learn_to_look_up(norm):
     )
     # At a guess one of four. Moving statistics go up and down.
     assert max(history.history["val_accuracy"]) > 0.95
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("norm", ["batch-everywhere", "layer"])
-def test_a_killed_run_goes_on_to_the_same_end(few, tmp_path, norm, monkeypatch):
-    flags = ["--smoke", "--norm", norm, "--epochs", "3", "--output-dir"]
-    unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"
-    assert script.main([*flags, str(unbroken)]) == 0
-    fit = keras.Model.fit
-
-    class Kill(keras.callbacks.Callback):
-        def on_train_batch_begin(self, batch, logs=None):
-            if self.model.optimizer.iterations.numpy() == 5:
-                raise KeyboardInterrupt
-
-    def dying(self, *args, callbacks, **kwargs):
-        return fit(self, *args, callbacks=[*callbacks, Kill()], **kwargs)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(keras.Model, "fit", dying)
-        with pytest.raises(KeyboardInterrupt):
-            script.main([*flags, str(killed)])
-    assert (killed / training.BACKUP).exists()
-    assert script.main([*flags, str(killed), "--resume"]) == 0
-    assert_same_results(unbroken, killed, "metrics.json")
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("norm", ["none", "batch-everywhere", "layer"])
-def test_mixed_precision(few, tmp_path, norm):
-    folder = tmp_path / "run"
-    flags = ["--smoke", "--norm", norm, "--mixed-precision", "bfloat16"]
-    assert script.main([*flags, "--output-dir", str(folder)]) == 0
-    model = keras.models.load_model(folder / "model.keras", compile=False)
-    assert model.get_layer("read_passage").compute_dtype == "bfloat16"
-    assert model.get_layer("attention").compute_dtype == "float32"
-    assert model.output.dtype == "float32"
-
-
-@pytest.mark.full
-@pytest.mark.on_tensorflow
-@pytest.mark.parametrize("norm", ["none", "batch-everywhere", "layer"])
-def test_data_parallel(tmp_path, norm):
-    one, two = tmp_path / "one", tmp_path / "two"
-    flags = ["--smoke", "--norm", norm, "--output-dir"]
-    end = run_on_two_devices(script, *flags, two)
-    assert end.returncode == 0, end.stderr
-    assert script.main([*flags, str(one)]) == 0
-    facts = json.loads((two / "environment.json").read_text())
-    assert len(facts["devices"]) == 2
-    alone, shared = (
-        json.loads((folder / "metrics.json").read_text())["train_nll"]
-        for folder in (one, two)
-    )
-    # On TensorFlow each device drops words of its own, and batch statistics
-    # are those of its part.
-    close = 0.1 if norm == "batch-everywhere" else 0.02
-    assert shared == pytest.approx(alone, rel=close)

@@ -127,7 +127,7 @@ def _with_a_caption_less(path):
     ("spoil", "message"),
     [
         (_cut, "val.npz cannot be read .* remove the file"),
-        (_of_another_network, "are those of ResNet50, expected VGG19"),
+        (_of_another_network, "are of ResNet50, expected VGG19"),
         (_with_a_caption_less, "val.npz: captions should have 5 .* found 9"),
     ],
 )

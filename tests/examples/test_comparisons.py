@@ -7,10 +7,10 @@ import json
 
 import numpy as np
 import permutation_invariant_mnist as script
-import permutation_invariant_mnist_task as task
 import pytest
 import results
 import tune
+from changed import changed
 from common import (
     callbacks,
     claims,
@@ -64,16 +64,14 @@ def experiment(trained, monkeypatch):
             history.on_epoch_end(epoch, {"loss": found, "val_loss": found})
         return {"train_nll": loss, "test_nll": loss}, history
 
-    procedure = dataclasses.replace(
-        task.PROCEDURE,
-        train=train,
-        panels=task.PROCEDURE.panels[:1],
-        columns={"training NLL": "train_nll", "test NLL": "test_nll"},
-        untrained=lambda args, data: {"test_nll": 2.5},
-    )
     return dataclasses.replace(
-        script.EXPERIMENT,
-        procedure=lambda args: procedure,
+        changed(
+            script.EXPERIMENT,
+            train=train,
+            untrained=lambda args, data: {"test_nll": 2.5},
+        ),
+        panels=script.EXPERIMENT.panels[:1],
+        columns={"training NLL": "train_nll", "test NLL": "test_nll"},
         kinds=("none", "layer"),
         compared={},
     )
@@ -203,8 +201,8 @@ def test_a_tuned_run_learns_from_less_and_is_tested_on_all(tmp_path):
             ["--compare", "--tune", "--smoke", "--seed", "0"]
         ),
     )[0]
-    data = task.load_data(plan)
-    made = task.make_task(plan, data)
+    data = script.EXPERIMENT.load_data(plan)
+    made = script.EXPERIMENT.make_task(plan, data)
     counts = [
         sum(len(labels) for _, labels in part)
         for part in (made.validation_data, made.choosing_data)
@@ -212,10 +210,9 @@ def test_a_tuned_run_learns_from_less_and_is_tested_on_all(tmp_path):
     assert counts == [384, 1408 // 12]
     assert made.updates_per_pass == (1408 - 1408 // 12) // 128
     plan.tune = False
-    assert task.make_task(plan, data).choosing_data is None
+    assert script.EXPERIMENT.make_task(plan, data).choosing_data is None
     plan.tune = True
-    procedure = script.EXPERIMENT.procedure(plan)
-    metrics, history = procedure.train(plan, data, tmp_path)
+    metrics, history = script.EXPERIMENT.train(plan, data, tmp_path)
     best = min(history.rows, key=lambda row: row["choice_loss"])
     assert metrics["test_nll"] == best["val_loss"]
     assert metrics["end_updates"] == best["updates"]
@@ -367,18 +364,14 @@ def test_bad_flags(capsys, tmp_path, flags, message):
 def test_a_killed_grid_goes_on(tmp_path, experiment, trained, capsys):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert _run(experiment, whole, "--tune", "--seed", "0", "1") == 0
-    procedure = experiment.procedure(None)
     count = len(trained)
 
     def dies(args, data, folder):
         if len(trained) == count + 11:
             raise KeyboardInterrupt
-        return procedure.train(args, data, folder)
+        return experiment.train(args, data, folder)
 
-    dying = dataclasses.replace(
-        experiment,
-        procedure=lambda _: dataclasses.replace(procedure, train=dies),
-    )
+    dying = changed(experiment, train=dies)
     with pytest.raises(KeyboardInterrupt):
         _run(dying, killed, "--tune", "--seed", "0", "1")
     assert (
@@ -436,6 +429,8 @@ def test_kept_results_are_drawn_again(tmp_path, experiment, monkeypatch):
     own = kept / "digits"
     for name in ("comparison.csv", "comparison.png"):
         assert (own / name).read_bytes() == (folder / name).read_bytes()
+    figure = tmp_path / "figures" / "digits.png"
+    assert figure.read_bytes() == (folder / "comparison.png").read_bytes()
 
 
 def test_what_is_kept_goes_on_elsewhere(
@@ -445,16 +440,12 @@ def test_what_is_kept_goes_on_elsewhere(
     data = [tmp_path / place / "mnist" for place in ("here", "there")]
     for path in data:
         path.mkdir(parents=True)
-    procedure = experiment.procedure(None)
-    load = procedure.load_data
-    procedure = dataclasses.replace(
-        procedure,
+    load = experiment.load_data
+    experiment = changed(
+        experiment,
         load_data=lambda args: load(
             argparse.Namespace(**vars(args) | {"data": "embedded"})
         ),
-    )
-    experiment = dataclasses.replace(
-        experiment, procedure=lambda args: procedure
     )
     monkeypatch.setattr(results, "KEPT", tmp_path / "kept")
     first = ["--tune", "--data", str(data[0]), "--seed", "0"]
@@ -548,9 +539,8 @@ def test_titles_count_what_is_learnt_from(name, learnt):
     experiment = cli.find(name)
     flags = ["--compare", "--tune", "--smoke"]
     plan = cli.plans(experiment, cli.parse(experiment, flags, "test"))[0]
-    procedure = experiment.procedure(plan)
-    data = procedure.load_data(plan)
-    found = procedure.describe(plan, data)
+    data = experiment.load_data(plan)
+    found = experiment.describe(plan, data)
     assert learnt in found
 
 

@@ -7,7 +7,6 @@ import struct
 
 import convolutional_networks as script
 import convolutional_networks_model
-import convolutional_networks_task
 import keras
 import numpy as np
 import pytest
@@ -89,12 +88,12 @@ def test_mnists_files_are_pictures_of_one_channel(tmp_path):
     args = ["--data", str(tmp_path), "--examples", "25"]
     parser = cli._parser(script.EXPERIMENT)
     (plan,) = cli.plans(script.EXPERIMENT, parser.parse_args(args))
-    data = convolutional_networks_task.load_data(plan)
+    data = script.EXPERIMENT.load_data(plan)
     np.testing.assert_array_equal(
         data.train_images[..., 0], np.float32(images[:25]) / 255
     )
     assert data.test_images.shape == (20, 8, 8, 1)
-    described = convolutional_networks_task.PROCEDURE.describe(plan, data)
+    described = script.EXPERIMENT.describe(plan, data)
     assert described == (
         f"{tmp_path.name}, 8 x 8, 25 training and 20 test images"
     )
@@ -114,7 +113,7 @@ def test_the_data_set_of_tfds_is_the_one_named(monkeypatch, name):
     parser = cli._parser(script.EXPERIMENT)
     flags = ["--data", "tfds", "--data-set", name]
     (plan,) = cli.plans(script.EXPERIMENT, parser.parse_args(flags))
-    data = convolutional_networks_task.load_data(plan)
+    data = script.EXPERIMENT.load_data(plan)
     assert asked == [name] and data.train_images.shape == (3, 8, 8, 1)
 
 

@@ -8,7 +8,7 @@ import sys
 import keras
 import numpy as np
 import order_embeddings
-import order_embeddings_task
+import order_embeddings_model
 import pytest
 from common import cli, devices
 from common.datasets import captions, strokes
@@ -42,10 +42,9 @@ def _plan(experiment, *flags):
 def test_every_batch_can_be_shared(name, sizes):
     experiment = importlib.import_module(name).EXPERIMENT
     plan = _plan(experiment)
-    procedure = experiment.procedure(plan)
-    data = procedure.load_data(plan)
-    procedure.check(plan, data)
-    batches = procedure.make_task(plan, data).validation_data
+    data = experiment.load_data(plan)
+    experiment.check(plan, data)
+    batches = experiment.make_task(plan, data).validation_data
     found = [{len(part) for part in keras.tree.flatten(b)} for b in batches]
     assert found == [{size} for size in sizes]
 
@@ -65,8 +64,10 @@ def test_sizes_of_sets_and_batches():
 @pytest.mark.full
 def test_a_search_leaves_no_caption_out(monkeypatch):
     args = _plan(order_embeddings.EXPERIMENT, "--units", "4")
-    data = order_embeddings_task.load_data(args)
-    model = order_embeddings_task.make_task(args, data).model
+    data = order_embeddings.EXPERIMENT.load_data(args)
+    model = order_embeddings.EXPERIMENT.make_task(args, data).model
+    model = order_embeddings_model.without_loss(model)
+    embed = order_embeddings_model.embed
     seen = []
     in_order = captions.Split.in_order
 
@@ -76,10 +77,10 @@ def test_a_search_leaves_no_caption_out(monkeypatch):
         return batches
 
     monkeypatch.setattr(captions.Split, "in_order", spy)
-    shared = order_embeddings_task.embedder(model, args)(data.dev)
+    shared = embed(model, data.dev, args, 100)
     assert seen == [98, 98, 7]
     args.distribute = "none"
-    alone = order_embeddings_task.embedder(model, args)(data.dev)
+    alone = embed(model, data.dev, args, 100)
     assert [len(part) for part in shared] == [200, 40]
     for one, two in zip(shared, alone, strict=True):
         np.testing.assert_allclose(one, two, atol=1e-6)

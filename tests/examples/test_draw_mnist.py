@@ -6,13 +6,11 @@ from argparse import Namespace
 
 import draw_mnist as script
 import draw_mnist_model
-import draw_mnist_task
 import keras
 import numpy as np
 import pytest
-from common import callbacks, cli, training
+from common import cli, training
 from common.datasets import binarized_mnist, mnist, published
-from same_results import assert_same_results
 
 
 def test_the_papers_size():
@@ -37,7 +35,7 @@ def test_a_run_writes_everything_and_can_be_loaded(
     # What XLA would need for the model is more than this trains.
     monkeypatch.setattr(training, "speed", lambda updates: {})
     # Of one shape, so that less is to be compiled.
-    monkeypatch.setattr(draw_mnist_task, "EVALUATION_BATCH", 32)
+    monkeypatch.setattr(type(script.EXPERIMENT), "evaluation_batch", 32)
     folder = tmp_path / "runs"
     flags = ["--smoke", "--compare", "--output-dir", str(folder)]
     experiment = dataclasses.replace(script.EXPERIMENT, kinds=("layer",))
@@ -59,24 +57,6 @@ def test_a_run_writes_everything_and_can_be_loaded(
     # Other noise, the same weights.
     assert bound["loss"] == pytest.approx(metrics["test_bound_nats"], rel=0.05)
     assert bound["kl"] == pytest.approx(metrics["test_kl_nats"], rel=0.05)
-
-
-@pytest.mark.full
-def test_a_killed_run_goes_on(tmp_path, monkeypatch):
-    unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"
-    flags = ["--smoke", "--output-dir"]
-    assert script.main([*flags, str(unbroken)]) == 0
-
-    def dying(history, epoch, logs=None):
-        if epoch == 1:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(callbacks.History, "on_epoch_begin", dying)
-        with pytest.raises(KeyboardInterrupt):
-            script.main([*flags, str(killed)])
-    assert script.main([*flags, str(killed), "--resume"]) == 0
-    assert_same_results(killed, unbroken, "args.json", "metrics.json")
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import threading
 
 import keras
 import numpy as np
+import order_embeddings
 import permutation_invariant_mnist as script
 import pytest
 import recurrent_dynamics
@@ -85,11 +86,10 @@ def test_help_and_wrong_flags_import_no_framework(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", [*TRAINING, *STUDIES])
-def test_every_script_has_the_same_three_files(name):
+def test_every_script_has_its_model_beside_it(name):
     module = importlib.import_module(name)
     assert module.main and not hasattr(module, "build_model")
     assert importlib.import_module(f"{name}_model").build_model
-    assert importlib.import_module(f"{name}_task")
 
 
 @pytest.mark.parametrize("name", tune.EXPERIMENTS)
@@ -254,7 +254,7 @@ def test_a_closed_pipe_ends_a_search(tmp_path, capfd, monkeypatch, quick):
         raise BrokenPipeError
 
     with monkeypatch.context() as patch:
-        patch.setattr(callbacks.EpochLine, "on_epoch_end", closed)
+        patch.setattr(callbacks.EvaluationLine, "on_epoch_end", closed)
         # What `execute` does to a standard output that pytest reads.
         patch.setattr(os, "dup2", lambda *descriptors: None)
         with pytest.raises(SystemExit) as end:
@@ -270,7 +270,7 @@ def test_a_study_has_nothing_to_resume(tmp_path, capsys, monkeypatch, quick):
     def interrupted(args, folder):
         raise KeyboardInterrupt
 
-    study = studies.Study("a_study", "", {}, lambda: interrupted)
+    study = studies.Study("a_study", "", {}, interrupted)
     flags = ["--output-dir", str(tmp_path / "run")]
     handler = signal.getsignal(signal.SIGINT)
     with pytest.raises(SystemExit) as end:
@@ -293,6 +293,17 @@ def test_a_line_per_epoch_where_there_is_no_terminal(tmp_path, capsys, quick):
         )
     assert lines[4].startswith("| train_nll")
     assert not re.search(r"[\x00-\x09\x0b-\x1f]", captured.out + captured.err)
+
+
+def test_a_line_per_evaluation_with_the_logs_to_show(tmp_path, capsys):
+    flags = ["--smoke", "--epochs", "1", "--fold", "20", "--units", "4"]
+    assert order_embeddings.main([*flags, "--output-dir", str(tmp_path)]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    number = r"-?[\d.]+(?:e\+\d+)?"
+    shown = "  ".join(
+        f"{name} {number}" for name in ("loss", "val_loss", "val_recall_sum")
+    )
+    assert re.fullmatch(rf"evaluation 1/1  \d+\.\d s  {shown}", first), first
 
 
 def test_a_bar_on_a_terminal(tmp_path, capsys, monkeypatch, quick):

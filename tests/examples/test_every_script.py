@@ -1,37 +1,45 @@
 """What all scripts have in common, in runs of each.
 
-One smoke on every backend; and devices and precision, of the scripts that have
-no such tests of their own.
+One smoke on every backend; devices, precision, and kills, but of
+order-embeddings, whose loss is a sum over the other pairs on a device.
 """
 
 import importlib
-import itertools
 import json
 import math
+import pathlib
 import types
 from typing import NamedTuple
 
 import keras
+import numpy as np
 import permutation_invariant_mnist
 import pytest
+import skip_thoughts
 import tune
-from common import cli
+from common import cli, files, training
+from same_results import assert_same_results
 from two_devices import run_on_two_devices
 
 pytestmark = pytest.mark.on_tensorflow
 
-# Of each script its first result, and how far the runs may be apart. On
-# TensorFlow every device draws noise of its own, of which two scripts have
-# some in training or evaluation.
+# Of each script the kinds, what makes its runs smaller, and how far the
+# training losses of one and of two devices may be apart. On TensorFlow every
+# device draws noise of its own, of which three scripts have some in training or
+# evaluation, and clips the gradient of its part.
 BACKEND = keras.backend.backend()
 NOISE = 0.1 if BACKEND == "tensorflow" else 2e-3
+BOTH = ("none", "layer")
 SCRIPTS = {
-    "convolutional_networks": ("train_nll", 2e-3),
-    "draw_mnist": ("train_bound_nats", NOISE),
-    "handwriting_generation": ("train_nll", 2e-3),
+    "attentive_reader": (("none", "batch-everywhere", "layer"), [], NOISE),
+    "convolutional_networks": (BOTH, ["--batch-size", "16"], 2e-3),
+    "draw_mnist": (BOTH, ["--batch-size", "16"], NOISE),
+    "handwriting_generation": (BOTH, ["--batch-size", "16"], 2e-3),
     # 64 steps make more of rounding than the layers of the others.
-    "sequential_mnist": ("train_nll", max(NOISE, 1e-2)),
+    "sequential_mnist": (BOTH, ["--batch-size", "16"], max(NOISE, 1e-2)),
+    "skip_thoughts": (BOTH, ["--evaluate-every", "8"], NOISE),
 }
+CASES = [(name, norm) for name, own in SCRIPTS.items() for norm in own[0]]
 # They train nothing.
 STUDIES = ("parameter_geometry", "recurrent_dynamics")
 # XLA takes up to half a minute for some of the others.
@@ -65,30 +73,30 @@ def _results(folder):
     return json.loads((folder / "metrics.json").read_text())
 
 
+def _last(folder):
+    return files.read_csv(folder / "history.csv")[-1]
+
+
 class Run(NamedTuple):
-    """A script with flags, and what it found on one device in float32."""
+    """A script with flags, and its last evaluation on one device in float32."""
 
     script: types.ModuleType
     flags: list[str]
-    results: dict[str, float]
-    compared: str
+    folder: pathlib.Path
     tolerance: float
 
 
 # Of the module, so that pytest runs all that use one after the other.
-@pytest.fixture(
-    scope="module",
-    params=itertools.product(SCRIPTS, ("none", "layer")),
-    ids="-".join,
-)
+@pytest.fixture(scope="module", params=CASES, ids="-".join)
 def alone(request, tmp_path_factory):
-    """A run to compare with those on other devices or in other types."""
+    """A run to compare with others on other devices, in other types, killed."""
     name, norm = request.param
+    _, flags, tolerance = SCRIPTS[name]
     script = importlib.import_module(name)
     folder = tmp_path_factory.mktemp(name)
-    flags = ["--smoke", "--norm", norm, "--batch-size", "16", "--output-dir"]
+    flags = ["--smoke", "--norm", norm, *flags, "--output-dir"]
     assert script.main([*flags, str(folder)]) == 0
-    return Run(script, flags, _results(folder), *SCRIPTS[name])
+    return Run(script, flags, folder, tolerance)
 
 
 @pytest.mark.parametrize("name", smokes(STUDIES))
@@ -133,11 +141,43 @@ def test_two_devices_share_a_batch(tmp_path, alone, capsys):
     assert end.returncode == 0, end.stderr
     devices = json.loads((tmp_path / "environment.json").read_text())["devices"]
     assert len(devices) == 2
-    shared = _results(tmp_path)
-    assert shared["updates"] == alone.results["updates"]
-    assert shared[alone.compared] == pytest.approx(
-        alone.results[alone.compared], rel=alone.tolerance
-    )
+    one, two = _last(alone.folder), _last(tmp_path)
+    assert two["updates"] == one["updates"]
+    assert two["loss"] == pytest.approx(one["loss"], rel=alone.tolerance)
+
+
+class Kill(keras.callbacks.Callback):
+    """Ends the training in the middle of the second epoch."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch and self.epoch == 1:
+            raise KeyboardInterrupt
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+
+@pytest.mark.full
+def test_a_killed_run_goes_on_to_the_same_end(tmp_path, alone, monkeypatch):
+    fit = keras.Model.fit
+
+    def dying(self, *args, callbacks, **kwargs):
+        return fit(self, *args, callbacks=[*callbacks, Kill()], **kwargs)
+
+    flags = [*alone.flags, str(tmp_path)]
+    with monkeypatch.context() as patch:
+        patch.setattr(keras.Model, "fit", dying)
+        with pytest.raises(KeyboardInterrupt):
+            alone.script.main(flags)
+    assert (tmp_path / training.BACKUP).exists()
+    assert alone.script.main([*flags, "--resume"]) == 0
+    assert_same_results(alone.folder, tmp_path, "metrics.json")
+    both = [
+        keras.models.load_model(folder / "model.keras", compile=False)
+        for folder in (alone.folder, tmp_path)
+    ]
+    for one, two in zip(*(m.get_weights() for m in both), strict=True):
+        np.testing.assert_array_equal(one, two)
 
 
 @pytest.mark.full
@@ -186,7 +226,9 @@ def test_mixed_precision(tmp_path, alone, dtype):
     model = keras.models.load_model(tmp_path / "model.keras", compile=False)
     policies = {layer.dtype_policy.name for layer in model._flatten_layers()}
     assert f"mixed_{dtype}" in policies
+    # The logits of all words of two sentences are many.
+    expected = dtype if alone.script is skip_thoughts else "float32"
+    assert keras.backend.standardize_dtype(model.outputs[0].dtype) == expected
     # Two or three digits, and float16 starts with steps that overflow.
-    assert _results(tmp_path)[alone.compared] == pytest.approx(
-        alone.results[alone.compared], rel=0.05
-    )
+    loss = _last(alone.folder)["loss"]
+    assert _last(tmp_path)["loss"] == pytest.approx(loss, rel=0.05)

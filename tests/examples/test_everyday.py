@@ -7,7 +7,6 @@ from argparse import Namespace
 
 import everyday as script
 import everyday_model
-import everyday_task
 import keras
 import numpy as np
 import pytest
@@ -166,7 +165,7 @@ def test_the_wanted_value_comes_50_units_later():
 @pytest.mark.parametrize("task", script.TASKS)
 def test_every_kind_has_its_layer(task):
     plan = _plan(task, "--smoke", "--gain", "0.5")
-    data = everyday_task.load_data(plan)
+    data = script.EXPERIMENT.load_data(plan)
     expected = {
         "lstm": (keras_ln.LNLSTM, ()),
         "lnlstm": (keras_ln.LNLSTM, ("kernel", "recurrent", "state")),
@@ -177,7 +176,7 @@ def test_every_kind_has_its_layer(task):
     for norm in cli.find(f"everyday-{task}").kinds:
         gain = None if norm in ("lstm", "gru") else plan.gain
         own = Namespace(**vars(plan) | {"norm": norm, "gain": gain})
-        model = everyday_task.make_task(own, data).model
+        model = script.EXPERIMENT.make_task(own, data).model
         found = [x for x in model.layers if isinstance(x, keras.layers.RNN)]
         assert len(found) == (2 if task == "addition" else 1)
         for layer in found:
@@ -222,7 +221,7 @@ def test_norms_of_gradients_are_added_up_before_they_are_clipped():
     optimizer.build(weights)
     gradients = [np.array([3.0, 0.0]), np.array([[0.0], [4.0], [12.0]])]
     convert = keras.ops.convert_to_tensor
-    callback = everyday_task.GradientNorm(optimizer)
+    callback = everyday_model.GradientNorm(optimizer)
     callback.set_params({"steps": 2})
     for epoch in range(2):
         callback.on_epoch_begin(epoch)
@@ -259,14 +258,14 @@ def test_floors_are_what_is_counted():
     x = np.array([[0, 1, 0, 1], [0, 1, 0, 0]])
     y = np.array([[1, 0, 1, 0], [1, 0, 0, 0]])
     data = sequences.Sequences(x, y, np.arange(2), x[:1], y[:1], ("a", "b"))
-    found = everyday_task.floors(Namespace(task="characters"), data)
+    found = script.EXPERIMENT.floors(Namespace(task="characters"), data)
     chance, counted = found["chance"], found["frequencies"]
     assert chance == {"test_loss": pytest.approx(np.log(2)), "test_error": 50}
     # After a: 2 of 5, with one more of each; after b: 0 of 3.
     a, b = np.array([3, 4]) / 7, np.array([4, 1]) / 5
     nll = -np.mean(np.log([a[1], b[0], a[1], b[0]]))
     assert counted["test_loss"] == pytest.approx(nll)
-    chance, counted = everyday_task.floors(
+    chance, counted = script.EXPERIMENT.floors(
         Namespace(task="addition"), data
     ).values()
     assert chance["test_error"] == pytest.approx(100 * (1 - 1 / 16))
@@ -299,9 +298,8 @@ def test_good_settings_are_counted_among_the_first_ones(tmp_path):
         )
     ]
     files.write_csv(tmp_path / "tuning.csv", rows)
-    procedure = everyday_task.procedure(Namespace(task="addition"))
     for norm, expected in (("lstm", "2 of 9"), ("gru", "9 of 9")):
-        found = selection.good(experiment, procedure, tmp_path, (norm,), 0.2)
+        found = selection.good(experiment, tmp_path, (norm,), 0.2)
         assert found == expected
 
 

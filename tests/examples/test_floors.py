@@ -22,20 +22,20 @@ def _plan(name, *flags):
 def test_floors_are_measured_as_the_results_are(name, monkeypatch):
     monkeypatch.setattr(captions, "SMALL_COUNTS", (300, 40, 120))
     plan = _plan(name, "--smoke")
-    procedure = cli.find(name).procedure(plan)
-    data = procedure.load_data(plan)
-    known = {*procedure.columns.values()}
-    floors = {**procedure.floors(plan, data)}
+    experiment = cli.find(name).for_flags(plan)
+    data = experiment.load_data(plan)
+    known = {*experiment.columns.values()}
+    floors = {**experiment.floors(plan, data)}
     with training.environment(plan):
-        floors["untrained"] = procedure.untrained(plan, data)
+        floors["untrained"] = experiment.untrained(plan, data)
     assert len(floors) > 1
     for metrics in floors.values():
         assert known.intersection(metrics)
         assert all(map(np.isfinite, metrics.values()))
-    title = procedure.describe(plan, data)
+    title = experiment.describe(plan, data)
     assert "None" not in title and len(title) < 160
-    held_out = procedure.held_out(data)
-    procedure.check(plan, held_out)
+    held_out = data.held_out()
+    experiment.check(plan, held_out)
 
 
 def test_logistic_regression_learns_what_is_linear():
@@ -94,7 +94,7 @@ def test_a_bag_of_words_finds_what_words_say():
 
 
 def test_one_gaussian_is_the_density_of_one(monkeypatch):
-    task = importlib.import_module("handwriting_generation_task")
+    task = cli.find("handwriting_generation")
     random = np.random.default_rng(0)
     cov = [[2.0, 0.6], [0.6, 0.5]]
     points = np.zeros((40, 50, 3), np.float32)
@@ -110,7 +110,7 @@ def test_one_gaussian_is_the_density_of_one(monkeypatch):
 
 
 def test_the_mean_image_has_the_entropy_of_its_pixels():
-    task = importlib.import_module("draw_mnist_task")
+    task = cli.find("draw_mnist")
     black = np.float32([[0.1, 0.5], [0.9, 0.0]])
     images = np.float32(np.random.default_rng(0).random((4000, 2, 2)) < black)
     from common.datasets import binarized_mnist
@@ -123,7 +123,7 @@ def test_the_mean_image_has_the_entropy_of_its_pixels():
 
 
 def test_names_are_guessed():
-    task = importlib.import_module("attentive_reader_task")
+    task = cli.find("attentive_reader")
     passages = np.array([[3, 3, 4, 9], [4, 5, 9, 9], [5, 5, 5, 3]])
     questions = cloze.Questions(passages, passages, np.array([3, 5, 3]))
     data = cloze.Cloze(questions, questions, 3, [])

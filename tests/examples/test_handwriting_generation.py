@@ -4,7 +4,6 @@ import dataclasses
 import json
 
 import handwriting_generation as script
-import handwriting_generation_task
 import keras
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ def few_lines(monkeypatch):
     monkeypatch.setattr(strokes, "SMALL_TRAINING_TEXTS", 64)
     # Of one shape, so that less is to be compiled.
     monkeypatch.setattr(strokes, "SMALL_TEST_TEXTS", 32)
-    monkeypatch.setattr(handwriting_generation_task, "EVALUATION_BATCH", 32)
+    monkeypatch.setattr(type(script.EXPERIMENT), "evaluation_batch", 32)
     # What XLA would need for a model is more than these train.
     monkeypatch.setattr(training, "speed", lambda updates: {})
 
@@ -39,7 +38,7 @@ def test_a_comparison_writes_everything(tmp_path, capsys):
     model = keras.models.load_model(run / "model.keras")
     parser = cli._parser(script.EXPERIMENT)
     (plan,) = cli.plans(experiment, parser.parse_args(flags[:1] + flags[2:]))
-    test = handwriting_generation_task.load_data(plan).test
+    test = script.EXPERIMENT.load_data(plan).test
     before = np.zeros_like(test.points)
     before[:, 1:] = test.points[:, :-1]
     outputs = model([before, test.symbols])

@@ -7,7 +7,7 @@ from argparse import Namespace
 import keras
 import numpy as np
 import order_embeddings as script
-import order_embeddings_task
+import order_embeddings_model
 import pytest
 from common import devices, files, ranking, training
 from common.datasets import captions
@@ -101,7 +101,7 @@ def test_each_kind_has_its_loss(similarity):
     )
     args.units, args.seed, args.distribute = 4, 0, "none"
     data = captions.load(Namespace(data="embedded", length=30, data_dir=None))
-    task = order_embeddings_task.make_task(args, data)
+    task = script.EXPERIMENT.make_task(args, data)
     assert task.model.loss.similarity == similarity
     assert task.model.loss.margin == {"order": 0.05, "cosine": 0.2}[similarity]
     outputs = keras.ops.convert_to_numpy(
@@ -139,7 +139,7 @@ def test_published_files_and_a_killed_run(tmp_path, monkeypatch, capsys):
     assert metrics["folds"] == 5 and "order_accuracy" not in metrics
     assert "order" not in capsys.readouterr().out
 
-    on_epoch_end = order_embeddings_task.Validation.on_epoch_end
+    on_epoch_end = order_embeddings_model.Validation.on_epoch_end
 
     def dies(self, epoch, logs=None):
         if epoch == 2:
@@ -147,7 +147,7 @@ def test_published_files_and_a_killed_run(tmp_path, monkeypatch, capsys):
         on_epoch_end(self, epoch, logs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(order_embeddings_task.Validation, "on_epoch_end", dies)
+        patch.setattr(order_embeddings_model.Validation, "on_epoch_end", dies)
         with pytest.raises(KeyboardInterrupt):
             script.main([*flags, str(killed)])
     assert script.main([*flags, str(killed), "--resume"]) == 0
@@ -193,9 +193,9 @@ def test_devices_share_a_batch_and_have_wrong_pairs(monkeypatch):
         InputError,
         match="--batch-size 3 leaves a device no wrong pairs .*; 4 is the leas",
     ):
-        order_embeddings_task.check(args, data)
+        script.EXPERIMENT.check(args, data)
     for args.batch_size in (4, 6):
-        order_embeddings_task.check(args, data)
+        script.EXPERIMENT.check(args, data)
 
 
 def test_the_papers_settings():

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 import tune
-from common import cli, files, plotting
+from common import cli, files, measures, plotting
 from matplotlib import pyplot as plt
+from matplotlib import ticker
 
 PANELS = [
-    plotting.Panel("loss", lambda row: row["loss"], log=True),
-    plotting.Panel("error (%)", lambda row: row["error"], log=True),
+    measures.Panel("loss", lambda row: row["loss"], log=True),
+    measures.Panel("error (%)", lambda row: row["error"], log=True),
 ]
 
 
@@ -21,7 +22,7 @@ def _run(folder, name, losses, metrics=None):
     ]
     if rows:
         files.write_csv(path / "history.csv", rows)
-    return plotting.Run(path, metrics)
+    return measures.Run(path, metrics)
 
 
 @pytest.fixture
@@ -34,11 +35,12 @@ def drawn(monkeypatch):
     plt.close("all")
 
 
-def test_lines_are_means_and_columns_the_second_key(tmp_path, drawn):
+def test_lines_are_medians_and_columns_the_second_key(tmp_path, drawn):
     groups = {
         ("none", 128): [
             _run(tmp_path, "a", [1.0, 0.5]),
             _run(tmp_path, "b", [3.0, 1.5, 0.1]),
+            _run(tmp_path, "e", [100.0, 50.0]),
         ],
         ("none", 4): [_run(tmp_path, "c", [0.02])],
         ("layer", 128): [_run(tmp_path, "d", [0.7, 0.2])],
@@ -47,10 +49,10 @@ def test_lines_are_means_and_columns_the_second_key(tmp_path, drawn):
     (figure,) = drawn
     top_left, top_right, bottom_left, _ = figure.axes
     none, layer = top_left.get_lines()
-    # Up to the shorter run; the band is from the least to the greatest.
-    assert list(none.get_ydata()) == [2.0, 1.0]
+    # Up to the shorter run; the band is the middle half.
+    assert list(none.get_ydata()) == [3.0, 1.5]
     (band,) = top_left.collections
-    assert band.get_datalim(top_left.transData).intervaly.tolist() == [0.5, 3]
+    assert band.get_datalim(top_left.transData).intervaly.tolist() == [1, 51.5]
     assert none.get_color() == top_right.get_lines()[0].get_color()
     assert none.get_color() != layer.get_color()
     assert none.get_linestyle() != layer.get_linestyle()
@@ -90,7 +92,7 @@ def test_a_kind_without_the_second_key_stands_in_every_column(tmp_path, drawn):
         ("batch", 0.1): [_run(tmp_path, "b", [0.4])],
         ("batch", 1.0): [_run(tmp_path, "c", [0.3])],
     }
-    twice = plotting.Panel("twice", lambda row: 2 * row["epoch"])
+    twice = measures.Panel("twice", lambda row: 2 * row["epoch"])
     plotting.comparison(groups, ["gain"], PANELS, tmp_path / "f.png", twice)
     axes = drawn[0].axes
     assert [axis.get_title() for axis in axes[:2]] == ["gain 0.1", "gain 1.0"]
@@ -130,9 +132,9 @@ def test_a_logarithmic_axis_has_labels(tmp_path, drawn, losses, labels):
 @pytest.mark.parametrize(("least", "scale"), [(0.5, "log"), (-0.5, "linear")])
 def test_trials_are_drawn_by_number_and_rate(tmp_path, drawn, least, scale):
     rows = [
-        {"trial": 2, "norm": "layer", "learning_rate": 0.1, "val_loss": 2.0},
-        {"trial": 0, "norm": "none", "learning_rate": 0.01, "val_loss": 3.0},
-        {"trial": 1, "norm": "layer", "learning_rate": 1.0, "val_loss": least},
+        {"trial": 2, "norm": "layer", "learning_rate": 0.3, "val_loss": 2.0},
+        {"trial": 0, "norm": "none", "learning_rate": 0.2, "val_loss": 3.0},
+        {"trial": 1, "norm": "layer", "learning_rate": 0.6, "val_loss": least},
     ]
     plotting.trials(rows, "loss", tmp_path / "trials.png")
     (figure,) = drawn
@@ -141,10 +143,13 @@ def test_trials_are_drawn_by_number_and_rate(tmp_path, drawn, least, scale):
     assert list(best.get_ydata()) == [3.0, least, least]
     assert list(none.get_xdata()) == [0] and list(layer.get_xdata()) == [1, 2]
     assert [list(x.get_xdata()) for x in by_rate.get_lines()] == (
-        [[0.01], [1.0, 0.1]]
+        [[0.2], [0.6, 0.3]]
     )
     assert (by_trial.get_yscale(), by_rate.get_xscale()) == (scale, "log")
     assert by_rate.get_xlabel() == "learning rate"
+    # In less than a decade the labels of minor ticks would be too many.
+    minor = by_rate.xaxis.get_minor_formatter()
+    assert isinstance(minor, ticker.NullFormatter)
 
 
 def test_pens_are_lifted_between_strokes(tmp_path, drawn):

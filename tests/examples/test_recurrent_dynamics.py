@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 import recurrent_dynamics as script
 import recurrent_dynamics_model
-import recurrent_dynamics_task
 
 import keras_ln
 
 
-@pytest.mark.parametrize("kind", recurrent_dynamics_model.KINDS)
+@pytest.mark.parametrize("kind", script.KINDS)
 @pytest.mark.parametrize("cell", recurrent_dynamics_model.CELLS)
 def test_layers_differ_in_normalisation_alone(cell, kind):
     layer = recurrent_dynamics_model.build_model(
@@ -46,11 +45,11 @@ def test_layers_differ_in_normalisation_alone(cell, kind):
 
 def test_growth_is_the_factor_per_step_backwards():
     gradient = 0.5 ** np.arange(30)[::-1]
-    assert recurrent_dynamics_task.growth(gradient) == pytest.approx(0.5)
+    assert script.growth(gradient) == pytest.approx(0.5)
     # What left the numbers of float32 does not count.
     lost = np.r_[np.nan, np.inf, 0.0, 1e-40, gradient]
-    assert recurrent_dynamics_task.growth(lost) == pytest.approx(0.5)
-    assert recurrent_dynamics_task.spread([2.0, 5.0, 1.0]) == 5.0
+    assert script.growth(lost) == pytest.approx(0.5)
+    assert script.spread([2.0, 5.0, 1.0]) == 5.0
 
 
 def _rows(path):
@@ -65,18 +64,16 @@ def _rows(path):
         (["RNN", "GRU"], [0.5, 4.0]),
         pytest.param(
             [*recurrent_dynamics_model.CELLS],
-            [*recurrent_dynamics_task.SCALES],
+            [*script.SCALES],
             marks=pytest.mark.full,
         ),
     ],
 )
 def test_a_run(tmp_path, capsys, monkeypatch, cells, scales):
     # Every layer is compiled, which takes a second each.
-    for name, kept in (("CELLS", cells), ("SCALES", scales)):
-        every = vars(recurrent_dynamics_task)[name]
-        monkeypatch.setattr(
-            recurrent_dynamics_task, name, {key: every[key] for key in kept}
-        )
+    monkeypatch.setattr(script, "CELLS", cells)
+    kept = {scale: script.SCALES[scale] for scale in scales}
+    monkeypatch.setattr(script, "SCALES", kept)
     folder = tmp_path / "run"
     assert script.main(["--smoke", "--output-dir", str(folder)]) == 0
     assert {p.name for p in folder.iterdir()} == {

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from common import callbacks
 from common import sentence_evaluation as evaluation
 from common.datasets import plain_text, sentence_tasks
 from common.errors import InputError
@@ -200,7 +201,7 @@ def test_alignment_ranks():
 
 
 def test_verses_of_the_bible():
-    verses = evaluation.bible_verses()
+    verses = sentence_tasks.bible_verses()
     assert len(set(verses.king_james)) > 990
     assert len(verses.world_english) == len(verses.king_james) == 1000
     words = [[set(text.lower().split()) for text in own] for own in verses[:2]]
@@ -218,7 +219,7 @@ def test_verses_of_the_bible():
 
 
 def test_verses_are_found_by_their_words():
-    verses = evaluation.bible_verses().every(2)
+    verses = sentence_tasks.bible_verses().every(2)
     random = np.random.default_rng(7)
     # Sorted, since the order of a set differs from process to process.
     words = sorted(evaluation.words_of(verses))
@@ -245,7 +246,7 @@ def test_verses_are_found_by_their_words():
 
 def test_measures_stand_in_the_logs():
     model, logs = keras.Sequential(), {"loss": 1.0}
-    callback = evaluation.Evaluation(lambda own: {"same": own is model})
+    callback = callbacks.Measured(lambda own: {"same": own is model})
     callback.set_model(model)
     callback.on_epoch_end(0, logs)
     assert logs == {"loss": 1.0, "val_same": True}

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import sequential_mnist as script
 import sequential_mnist_model
-import sequential_mnist_task
 from common import classifiers, cli, training
 from common.datasets import mnist
 from keras import layers
@@ -87,7 +86,7 @@ def test_batches_are_averaged_anew_before_an_evaluation(norm, tmp_path):
     )
     plan.epochs = 1
     digits = mnist.small_digits().first(256, 64)
-    task = sequential_mnist_task.make_task(plan, digits)
+    task = script.EXPERIMENT.make_task(plan, digits)
     history = task.fit(tmp_path, plan)
     model = task.model
     model.jit_compile = False  # XLA draws other numbers.
@@ -119,19 +118,17 @@ def test_black_pixels_do_not_make_the_gradient_infinite():
 
 
 def test_pixels_keep_their_labels_in_a_fixed_order(monkeypatch):
-    order = sequential_mnist_task.order_of_pixels("permuted", 64)
+    order = script.order_of_pixels("permuted", 64)
     assert sorted(order) == list(range(64)) != list(order)
+    np.testing.assert_array_equal(order, script.order_of_pixels("permuted", 64))
     np.testing.assert_array_equal(
-        order, sequential_mnist_task.order_of_pixels("permuted", 64)
-    )
-    np.testing.assert_array_equal(
-        sequential_mnist_task.order_of_pixels("natural", 64), np.arange(64)
+        script.order_of_pixels("natural", 64), np.arange(64)
     )
     parser = cli._parser(script.EXPERIMENT)
     args = parser.parse_args(["--smoke", "--order", "permuted"])
     (plan,) = cli.plans(script.EXPERIMENT, args)
     digits = mnist.small_digits().first(128, 128)
-    task = sequential_mnist_task.make_task(plan, digits)
+    task = script.EXPERIMENT.make_task(plan, digits)
     ((x, y),) = task.validation_data.as_numpy_iterator()
     np.testing.assert_array_equal(
         x[..., 0], digits.test_images.reshape(-1, 64)[:, order]
@@ -148,7 +145,7 @@ def test_pixels_keep_their_labels_in_a_fixed_order(monkeypatch):
 def _load(*flags):
     parser = cli._parser(script.EXPERIMENT)
     (plan,) = cli.plans(script.EXPERIMENT, parser.parse_args([*flags]))
-    return sequential_mnist_task.load_data(plan)
+    return script.EXPERIMENT.load_data(plan)
 
 
 def test_pixels_can_be_averaged():

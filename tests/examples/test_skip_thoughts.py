@@ -9,12 +9,10 @@ import keras
 import numpy as np
 import pytest
 import skip_thoughts as script
-import skip_thoughts_task
+import skip_thoughts_model
 from common import cli, devices, files, sentence_evaluation
 from common.datasets import books, sentence_tasks
 from common.errors import InputError
-from same_results import assert_same_results
-from two_devices import run_on_two_devices
 
 TASKS = Path(__file__).parent / "fixtures" / "sentence_tasks"
 SMALL = ["--units", "4", "--word-units", "3", "--length", "3"]
@@ -92,11 +90,11 @@ def test_published_tasks(tmp_path, text, monkeypatch, capsys):
     for name in ("eval_dir", "word_vectors"):
         setattr(plan, name, flags[flags.index(_flag(name)) + 1])
     plan.eval_tasks = ["sick", "cr"]
-    data = skip_thoughts_task.load_data(plan)
+    data = script.EXPERIMENT.load_data(plan)
     words = (run / "vocabulary.txt").read_text().split("\n")[:-1]
     assert words == [*data.books.words]
     assert [*data.vectors] == ["a", "the", "story", "warm", "camera"]
-    found = skip_thoughts_task.measure(model, data)
+    found = skip_thoughts_model.measure(model, data)
     for name, value in found.items():
         assert metrics[name] == pytest.approx(value, rel=1e-3), name
     # "camera" has a vector that makes a difference.
@@ -108,8 +106,8 @@ def test_published_tasks(tmp_path, text, monkeypatch, capsys):
             "evaluate",
             lambda tasks, encode: encoded.append(encode(sentences)) or {},
         )
-        skip_thoughts_task.measure(model, data)
-        skip_thoughts_task.measure(model, data._replace(vectors={}))
+        skip_thoughts_model.measure(model, data)
+        skip_thoughts_model.measure(model, data._replace(vectors={}))
     with_vectors, without = encoded
     np.testing.assert_allclose(with_vectors[1:], without[1:], atol=1e-6)
     assert np.abs(with_vectors[0] - without[0]).max() > 1e-5
@@ -131,10 +129,10 @@ def test_tasks_of_other_names_and_verses(tmp_path, text):
         (tmp_path / f"reviews.{name}").write_text("\n".join(lines))
     flags = ["--eval-dir", str(tmp_path), "--eval-tasks", "reviews", "verses"]
     (plan,) = _plans(_flags(text, *flags, "--smoke"))
-    tasks = skip_thoughts_task.load_data(plan).tasks
+    tasks = script.EXPERIMENT.load_data(plan).tasks
     assert [*tasks] == ["reviews", "verses"]
     assert tasks["reviews"].labels.tolist() == 20 * [1] + 20 * [0]
-    columns = script.procedure(plan).columns
+    columns = script.EXPERIMENT.for_flags(plan).columns
     assert columns["reviews (%)"] == "reviews"
     assert "verses_r10" in columns.values() and "cr" not in columns.values()
 
@@ -142,8 +140,8 @@ def test_tasks_of_other_names_and_verses(tmp_path, text):
 def test_floors_are_those_of_frequencies(text):
     flags = _flags(text, "--eval-dir", str(TASKS), "--eval-tasks", "cr")
     (plan,) = _plans(flags)
-    data = skip_thoughts_task.load_data(plan)
-    found = skip_thoughts_task.floors(plan, data)
+    data = script.EXPERIMENT.load_data(plan)
+    found = script.EXPERIMENT.floors(plan, data)
     table, size = data.books.sentences, len(data.books.words)
     assert found["chance"]["test_nll"] == pytest.approx(np.log(size))
     counts = np.ones(size)
@@ -182,39 +180,6 @@ def test_embedded_verses(tmp_path, monkeypatch, capsys):
         assert 0 <= row["val_verses_book_accuracy"] <= 100
     # What is foreseen is worth something: less than a guess among 203 words.
     assert rows[1]["val_nll"] < rows[0]["val_nll"] < np.log(203)
-
-
-@pytest.mark.full
-def test_a_killed_run_goes_on(tmp_path, text, monkeypatch):
-    flags = _flags(text, "--epochs", "2", "--evaluate-every", "6")
-    flags += ["--eval-dir", str(TASKS), "--eval-tasks", "mpqa", "--output-dir"]
-    unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"
-
-    def evaluate(tasks, encode):
-        vectors = encode(tasks["mpqa"].sentences)
-        return {"mpqa": float(vectors[1].sum())}
-
-    monkeypatch.setattr(sentence_evaluation, "evaluate", evaluate)
-    assert script.main([*flags, str(unbroken)]) == 0
-    on_epoch_end = sentence_evaluation.Evaluation.on_epoch_end
-
-    def dies(self, epoch, logs=None):
-        if epoch == 4:  # In the second pass.
-            raise KeyboardInterrupt
-        on_epoch_end(self, epoch, logs)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(sentence_evaluation.Evaluation, "on_epoch_end", dies)
-        with pytest.raises(KeyboardInterrupt):
-            script.main([*flags, str(killed)])
-    assert script.main([*flags, str(killed), "--resume"]) == 0
-    assert_same_results(killed, unbroken, "args.json", "metrics.json")
-    models = [
-        keras.saving.load_model(folder / "model.keras")
-        for folder in (unbroken, killed)
-    ]
-    for one, two in zip(*(m.get_weights() for m in models), strict=True):
-        np.testing.assert_array_equal(one, two)
 
 
 @pytest.mark.parametrize(
@@ -269,9 +234,9 @@ def test_unknown_words_of_a_task_may_have_vectors(tmp_path):
     (plan,) = _plans(_flags(path))
     plan.eval_dir, plan.eval_tasks = str(TASKS), ["mr"]
     with pytest.raises(InputError, match="the words of the task mr is"):
-        skip_thoughts_task.load_data(plan)
+        script.EXPERIMENT.load_data(plan)
     plan.word_vectors = str(vectors)
-    assert [*skip_thoughts_task.load_data(plan).vectors] == [
+    assert [*script.EXPERIMENT.load_data(plan).vectors] == [
         "eins",
         "zwei",
         "drei",
@@ -287,52 +252,17 @@ def test_the_papers_flags():
 
 def test_columns_of_all_tasks():
     assert script.TASKS == sentence_tasks.TASKS
-    procedure = skip_thoughts_task.with_tasks(script.TASKS)
-    assert [*procedure.columns] == [
+    args = Namespace(eval_dir="here", eval_tasks=None)
+    experiment = script.EXPERIMENT.for_flags(args)
+    assert [*experiment.columns] == [
         "held-out NLL",
         *("SICK r", "SICK rho", "SICK MSE"),
         *("MR (%)", "CR (%)", "SUBJ (%)", "MPQA (%)"),
     ]
-    row = {
-        f"val_{name}": n
-        for n, name in enumerate(skip_thoughts_task.TASK_MEASURES)
-    }
-    values = [panel.value(row | {"val_nll": -1}) for panel in procedure.panels]
-    assert values == [-1, *range(7)]
-
-
-@pytest.mark.full
-@pytest.mark.on_tensorflow
-def test_two_devices_share_a_batch(tmp_path, text):
-    flags = _flags(text, "--epochs", "2", "--evaluate-every", "5")
-    flags += ["--eval-dir", str(TASKS), "--eval-tasks", "mpqa", "--output-dir"]
-    two, one = tmp_path / "two", tmp_path / "one"
-    end = run_on_two_devices(script, *flags, str(two))
-    assert end.returncode == 0, end.stderr
-    assert script.main([*flags, str(one)]) == 0
-    devices = json.loads((two / "environment.json").read_text())["devices"]
-    assert len(devices) == 2
-    # On TensorFlow each device clips the gradient of its part.
-    close = 1e-2 if keras.backend.backend() == "tensorflow" else 1e-3
-    rows = [files.read_csv(folder / "history.csv") for folder in (one, two)]
-    for a, b in zip(*rows, strict=True):
-        assert b["val_nll"] == pytest.approx(a["val_nll"], rel=close)
-        assert b["nll"] == pytest.approx(a["nll"], rel=close)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_mixed_precision(tmp_path, text, dtype):
-    flags = _flags(text, "--epochs", "1", "--evaluate-every", "18")
-    flags += ["--eval-dir", str(TASKS), "--eval-tasks", "mpqa", "--output-dir"]
-    mixed, full = tmp_path / "mixed", tmp_path / "full"
-    assert script.main([*flags, str(mixed), "--mixed-precision", dtype]) == 0
-    assert script.main([*flags, str(full)]) == 0
-    rows = [
-        files.read_csv(folder / "history.csv")[-1] for folder in (mixed, full)
-    ]
-    # Two or three digits, and float16 starts with steps that overflow.
-    assert rows[0]["val_nll"] == pytest.approx(rows[1]["val_nll"], rel=0.05)
+    names = (m for m in script.TASK_MEASURES if m not in script.UNDRAWN)
+    row = {f"val_{name}": number for number, name in enumerate(names)}
+    values = [panel.value(row | {"val_nll": -1}) for panel in experiment.panels]
+    assert values == [-1, 0, 1, 2]
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
@@ -342,10 +272,10 @@ def test_any_number_of_devices_share_what_is_held_out(
     monkeypatch.setattr(devices, "names", lambda: number * ["CPU"])
     (plan,) = _plans(_flags(text, "--evaluate-every", "1"))
     plan.distribute = "data-parallel"
-    monkeypatch.setattr(skip_thoughts_task, "EVALUATION_BATCH", 4)
+    monkeypatch.setattr(type(script.EXPERIMENT), "evaluation_batch", 4)
     data = Namespace(books=books.load(plan)._replace(test=np.arange(1, 8)))
-    skip_thoughts_task.check(plan, data)
-    batches = skip_thoughts_task.make_task(plan, data).validation_data
+    script.EXPERIMENT.check(plan, data)
+    batches = script.EXPERIMENT.make_task(plan, data).validation_data
     sizes = [len(x[0]) for x, *_ in batches]
     assert sizes == {1: [4, 3], 2: [4, 2], 3: [3, 3]}[number]
 
@@ -357,9 +287,9 @@ def test_what_is_held_out_of_the_bible_is_shared(monkeypatch):
     data = Namespace(books=books.load(plan))
     held_out = len(data.books.test)
     assert held_out % 2
-    skip_thoughts_task.check(plan, data)
-    *_, last = skip_thoughts_task.make_task(plan, data).validation_data
-    assert len(last[0][0]) == held_out % skip_thoughts_task.EVALUATION_BATCH - 1
+    script.EXPERIMENT.check(plan, data)
+    *_, last = script.EXPERIMENT.make_task(plan, data).validation_data
+    assert len(last[0][0]) == held_out % script.EXPERIMENT.evaluation_batch - 1
 
 
 def test_fewer_triples_than_devices_are_refused(text, monkeypatch):
@@ -369,4 +299,4 @@ def test_fewer_triples_than_devices_are_refused(text, monkeypatch):
     data = Namespace(books=books.load(plan)._replace(test=np.arange(1, 4)))
     message = "the 3 held-out examples are fewer than the 4 devices"
     with pytest.raises(InputError, match=message):
-        skip_thoughts_task.check(plan, data)
+        script.EXPERIMENT.check(plan, data)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import skip_thoughts as script
 import skip_thoughts_model as parts
-import skip_thoughts_task
 from common.datasets import plain_text
 
 UNITS, WORD_UNITS, LENGTH = 5, 4, 3
@@ -157,7 +156,7 @@ def _nll(logits, targets):
 
 
 def _compiled(model):
-    skip_thoughts_task.compile_model(model, learning_rate=1e-2)
+    parts.compile_model(model, learning_rate=1e-2)
     return model
 
 

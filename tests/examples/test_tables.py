@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from common import files, plotting, tables
+from common import files, measures, tables
 
 
 def test_summary_says_mean_deviation_and_divergence():
-    one, two = (plotting.Run(Path(), {"x": x}) for x in (1.0, 2.0))
+    one, two = (measures.Run(Path(), {"x": x}) for x in (1.0, 2.0))
     assert tables.summary([one], ["x"]) == ["1"]
     assert tables.summary([one, two], ["x"]) == ["1.5 ± 0.71"]
-    lost = plotting.Run(Path(), None)
+    lost = measures.Run(Path(), None)
     assert tables.summary([one, lost, two], ["x", "x"]) == (
         ["diverged (1)"] * 2
     )
@@ -25,7 +25,7 @@ def test_tables_are_aligned():
 
 
 def test_a_race_ends_where_the_rival_ended(tmp_path):
-    panel = plotting.Panel("loss", lambda row: row["loss"])
+    panel = measures.Panel("loss", lambda row: row["loss"])
 
     def run(name, losses, finished=True):
         folder = tmp_path / name
@@ -35,7 +35,7 @@ def test_a_race_ends_where_the_rival_ended(tmp_path):
             for epoch, loss in enumerate(losses, 1)
         ]
         files.write_csv(folder / "history.csv", rows)
-        return plotting.Run(folder, {"x": 1} if finished else None)
+        return measures.Run(folder, {"x": 1} if finished else None)
 
     rival = [run("a", [3.0, 2.0, 1.5]), run("b", [3.0, 0.1, 0.5])]
     one, two = run("c", [1.6, 1.5, 0.2]), run("d", [0.5, 2.0, 2.0])

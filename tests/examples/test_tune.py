@@ -15,6 +15,7 @@ import keras
 import pytest
 import tune as script
 import tune_task
+from changed import changed
 from common import cli, training
 from common.datasets import mnist
 from common.errors import InputError
@@ -30,12 +31,12 @@ def uncompiled(monkeypatch):
 
 
 def _change_tasks(monkeypatch, change):
-    module = importlib.import_module(f"{EXPERIMENT}_task")
-    make_task = module.PROCEDURE.make_task
-    changed = dataclasses.replace(
-        module.PROCEDURE, make_task=lambda *args: change(make_task(*args))
+    module = importlib.import_module(EXPERIMENT)
+    make_task = module.EXPERIMENT.make_task
+    other = changed(
+        module.EXPERIMENT, make_task=lambda *args: change(make_task(*args))
     )
-    monkeypatch.setattr(module, "PROCEDURE", changed)
+    monkeypatch.setattr(module, "EXPERIMENT", other)
 
 
 @pytest.mark.full

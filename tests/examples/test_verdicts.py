@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import results
 import tune
-from common import claims, cli, files, measures, plotting, summary, verdicts
+from common import claims, cli, files, measures, summary, verdicts
 from scipy import stats
 
 SIMULATIONS = 10_000
@@ -17,7 +17,7 @@ NLL = measures.end("nll", "NLL")
 
 def _runs(*values):
     return [
-        plotting.Run(Path(), None if value is None else {"nll": value})
+        measures.Run(Path(), None if value is None else {"nll": value})
         for value in values
     ]
 
@@ -153,7 +153,7 @@ def _run(folder, losses, **metrics):
         folder / "history.csv",
         [{"updates": 10 * n, "loss": loss} for n, loss in enumerate(losses, 1)],
     )
-    return plotting.Run(folder, metrics)
+    return measures.Run(folder, metrics)
 
 
 def test_measures(tmp_path):

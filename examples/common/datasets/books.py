@@ -33,7 +33,7 @@ class Books(NamedTuple):
     words: tuple[str, ...]  # by number, from MARKS on
     sentences: np.ndarray  # (N, L + 1)
     train: np.ndarray  # numbers of the middle sentences to learn from
-    test: np.ndarray  # and of those held out
+    test: np.ndarray  # and of the held-out ones
 
     def first(self, count: int) -> "Books":
         """The first sentences, the last few of which are held out."""
@@ -100,7 +100,7 @@ def build(
 
     Args:
         texts: from a name to lines, which are gone through three times.
-        vocabulary: the most words to know; those held out do not count.
+        vocabulary: the most words to know; held-out sentences do not count.
         max_words: the words after which a sentence is cut.
 
     Raises:
@@ -138,7 +138,7 @@ def _all_sentences(texts: Mapping[str, Iterable[str]]) -> Iterator[list[str]]:
 
 
 def _split(sizes: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """The middle sentences of texts, and at the end of each those held out."""
+    """The middle sentences of texts; the held-out ones end each text."""
     total = sum(size - 2 for size in sizes)
     share = min(HELD_OUT, MOST_HELD_OUT / total)
     train, test, start = [], [], 0
@@ -156,7 +156,7 @@ def _split(sizes: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
 def _hold_out(middle: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """The first and the last middle sentences, without a sentence in common.
 
-    The two middle sentences before those held out have neighbours in both
+    The two middle sentences before the held-out ones have neighbours in both
     parts, and are in none.
     """
     if not count:
@@ -186,7 +186,7 @@ def batches(
 
     In every pass the sentences of each length are shuffled and cut into whole
     batches, and the batches of all lengths are shuffled. They are a function of
-    seed and step. Elements are those of `triples`; the middle sentences have no
+    seed and step. Elements are as of `triples`; the middle sentences have no
     more padding than makes their length a multiple of `STEPS`.
 
     Args:
@@ -242,6 +242,16 @@ def triples(
     weights = tf.cast(targets != plain_text.PADDING, tf.float32)
     shifted = (tf.pad(x[:, :-1], [[0, 0], [1, 0]]) for x in (before, after))
     return (current[:, :length], *shifted), targets, weights
+
+
+def updates_per_pass(args: Namespace, text: Books) -> int:
+    """The batches of a pass, down to a multiple of --evaluate-every."""
+    updates = sum(
+        len(own) // args.batch_size for _, own in groups(text, args.batch_size)
+    )
+    if args.evaluate_every and args.evaluate_every <= updates:
+        updates -= updates % args.evaluate_every
+    return updates
 
 
 def in_order(books: Books, batch_size: int) -> tf.data.Dataset:

@@ -94,14 +94,18 @@ class Captions(NamedTuple):
     dev: Split
     test: Split
     vocabulary: tuple[str, ...]
-    growing: bool  # Whether every caption entails those before it.
+    growing: bool  # Whether every caption entails the captions before it.
+
+    def held_out(self) -> "Captions":
+        """The data with the validation part in place of the test part."""
+        return self._replace(test=self.dev)
 
 
 def load(args: Namespace) -> Captions:
     """Loads what --data and --data-dir ask for.
 
-    Captions are cut after --length words. The vocabulary is that of the
-    training captions.
+    Captions are cut after --length words. The vocabulary has the
+    words of the training captions.
 
     Raises:
         InputError: if the data are missing or broken.

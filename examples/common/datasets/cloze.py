@@ -18,7 +18,7 @@ from common.errors import InputError
 
 BLANK = "@placeholder"
 
-# The first numbers of every vocabulary. That of the blank is 2; markers
+# The first numbers of every vocabulary. The blank is 2; markers
 # follow, then words.
 PADDING, UNKNOWN, FIRST_MARKER = 0, 1, 3
 
@@ -51,7 +51,7 @@ class Questions(NamedTuple):
         return Questions(*(part[:count] for part in self))
 
     def chosen(self, which: np.ndarray) -> "Questions":
-        """Those of a boolean (N,)."""
+        """The questions of a boolean (N,)."""
         return Questions(*(part[which] for part in self))
 
 
@@ -64,7 +64,7 @@ class Cloze(NamedTuple):
     vocabulary: list[str]
 
     def is_marker(self, numbers: np.ndarray) -> np.ndarray:
-        """Which numbers are those of entities."""
+        """Which numbers stand for entities."""
         marker = numbers - FIRST_MARKER
         return (marker >= 0) & (marker < self.markers)
 
@@ -256,7 +256,7 @@ def _empty(count: int, longest_passage: int, longest_query: int) -> Questions:
 
 
 def _entities_of(question: Question) -> list[str]:
-    """Those that it names, each once, in order."""
+    """The entities that it names, each once, in order."""
     words = (*question.passage, *question.query)
     return list(dict.fromkeys(w for w in words if w in question.entities))
 

@@ -1,7 +1,7 @@
 """COCO's captions, and its images as an image network's features.
 
-Captions and splits are those of `coco_captions` in tensorflow-datasets
-(Karpathy and Li, 2015), the features those of Vendrov et al. (2016): layer fc7
+Captions and splits are from `coco_captions` in tensorflow-datasets
+(Karpathy and Li, 2015), the features as of Vendrov et al. (2016): layer fc7
 of VGG19, the mean over ten crops. They are computed once and kept beside the
 data set.
 """
@@ -86,7 +86,7 @@ def keep(
 
     Args:
         path: the file.
-        examples: those of the split.
+        examples: the examples of the split.
         network: from crops to features.
 
     Raises:
@@ -134,7 +134,7 @@ def read(path: Path) -> tuple[list[str], np.ndarray]:
         ) from error
     if network != NETWORK:
         raise InputError(
-            f"the features {path} are those of {network}, expected {NETWORK}; "
+            f"the features {path} are of {network}, expected {NETWORK}; "
             "remove the file to have them computed anew"
         )
     check_part(f"{path}: features", features, f"{path}: captions", captions)

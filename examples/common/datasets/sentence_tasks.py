@@ -8,9 +8,10 @@
 | subj | quote.tok.gt9.5000 (subjective), plot.tok.gt9.5000 (objective) |
 | mpqa | mpqa.pos, mpqa.neg                                             |
 
-Any other name is that of a task with NAME.pos and NAME.neg, a sentence a line.
+Any other name means a task with NAME.pos and NAME.neg, a sentence a line.
 """
 
+import functools
 import math
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from common.datasets import bible
 from common.errors import InputError
 
 SICK_FILES = ("SICK_train.txt", "SICK_trial.txt", "SICK_test_annotated.txt")
@@ -32,6 +34,9 @@ TASKS = ("sick", *LABELLED_FILES)
 
 # With fewer, a nested 10-fold split would leave folds without a label.
 FEWEST_OF_A_LABEL = 12
+
+ALIGNED_VERSES = 1_000
+CLASSIFIED_BOOKS, VERSES_OF_A_BOOK = 10, 100
 
 _SICK_COLUMNS = ("sentence_A", "sentence_B", "relatedness_score")
 
@@ -88,7 +93,7 @@ def _find(folder: Path, file: str, task: str) -> Path:
     if not found:
         raise InputError(
             f"--eval-dir: {folder} has no {file}, which the task {task} "
-            "needs; --eval-tasks names those to run"
+            "needs; --eval-tasks names the tasks to run"
         )
     return found[0]
 
@@ -236,3 +241,40 @@ def _vector(parts: Sequence[bytes], where: str) -> np.ndarray:
     if not np.isfinite(vector).all():
         raise InputError(f"{where}: expected finite numbers after the word")
     return vector
+
+
+class Verses(NamedTuple):
+    """What the embedded text offers for an evaluation."""
+
+    king_james: list[str]
+    world_english: list[str]  # the same verses in the same order
+    classified: list[str]
+    labels: np.ndarray  # the books that these are from
+
+    def every(self, step: int) -> "Verses":
+        """One of `step` verses."""
+        return Verses(*(part[::step] for part in self))
+
+
+@functools.cache
+def bible_verses() -> Verses:
+    """Verses in both versions, and verses of the books that have most."""
+    random = np.random.default_rng(0)
+    verses = [
+        {verse[:3]: verse.text for verse in bible.verses(version)}
+        for version in ("kjv", "web")
+    ]
+    numbers = [n for n in verses[0] if n in verses[1]]
+    chosen = random.choice(len(numbers), ALIGNED_VERSES, replace=False)
+    pair = [[own[numbers[i]] for i in chosen] for own in verses]
+    by_book: dict[str, list[str]] = {}
+    for (book, _, _), text in verses[0].items():
+        by_book.setdefault(book, []).append(text)
+    most = sorted(by_book.values(), key=len, reverse=True)[:CLASSIFIED_BOOKS]
+    classified = [
+        text
+        for own in most
+        for text in random.choice(own, VERSES_OF_A_BOOK, replace=False)
+    ]
+    labels = np.repeat(np.arange(CLASSIFIED_BOOKS), VERSES_OF_A_BOOK)
+    return Verses(*pair, classified, labels)

@@ -17,9 +17,9 @@ SHARE = 12
 
 
 class Sequences(NamedTuple):
-    """Inputs and targets; those of one group are in the same part.
+    """Inputs and targets; one group is in one part.
 
-    Tokens are int32; `plain_text.PADDING` may follow those of a verse.
+    Tokens are int32; `plain_text.PADDING` may follow the tokens of a verse.
     """
 
     x: np.ndarray  # (N, T) tokens, or (N, T, numbers) float32
@@ -81,7 +81,7 @@ STEPS = 64
 def characters(count: int) -> Sequences:
     """Pieces of the King James Bible, and the character after each of theirs.
 
-    Pieces have no character in common, and those of a chapter are a group.
+    Pieces have no character in common, and a chapter is a group.
     """
     chapters = collections.defaultdict(list)
     for verse in bible.verses("kjv"):
@@ -124,7 +124,7 @@ BOOKS, WORDS, MOST_WORDS = 10, 2_000, 40
 def verses(count: int) -> Sequences:
     """Verses of the ten longest books, whose number is wanted.
 
-    The words are those of the training part, and chapters are groups.
+    The words are from the training part, and chapters are groups.
     """
     found = bible.verses("kjv")
     sizes = collections.Counter(verse.book for verse in found)

@@ -87,6 +87,8 @@ class BaseRNN(RNNOfCell):
         """
         if reset is None and reset_state is None:
             return self.run_call(sequences, initial_state, mask, training)
+        if isinstance(reset, list | tuple | bool):  # as masks may be
+            reset = keras.ops.array(reset)
         # Keras drops it when a call has several tensors.
         mask = mask_of(sequences) if mask is None else mask
         return self.run_call(

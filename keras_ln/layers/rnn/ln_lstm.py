@@ -17,6 +17,8 @@ from keras_ln.ops.cells.lstm import (
     VECTORS,
 )
 
+ALL_SITES = (*SITES, "sum")
+
 
 @keras.saving.register_keras_serializable(package="keras_ln")
 @cell_docstring
@@ -134,9 +136,8 @@ class LNLSTMCell(BaseLSTMCell):
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""
-        normalize = check_sites(normalize, (*SITES, "sum"))
+        normalize = check_sites(normalize, ALL_SITES)
         _check_carry(carry_normalized_state, normalize)
-        _check_sum(normalize)
         super().__init__(named_arguments(locals()), **kwargs)
         cells = SUMMED_LN_LSTMS if "sum" in normalize else LN_LSTMS
         self.equations = cells[self.groups]
@@ -208,14 +209,6 @@ class LNLSTM(BaseRNN):
     ) -> None:
         """Takes the arguments that the class lists."""
         super().__init__(named_arguments(locals()), **kwargs)
-
-
-def _check_sum(normalize):
-    if "sum" in normalize and {"kernel", "recurrent"} & set(normalize):
-        raise ValueError(
-            'Argument `normalize` must have "sum" in place of "kernel" and '
-            f'"recurrent". Received: normalize={normalize!r}'
-        )
 
 
 def _check_carry(carry_normalized_state, normalize):

@@ -7,6 +7,7 @@ Letters: B batch, T time, D input features, U units, n gates.
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_ln import backend
 from keras_ln.ops import arguments, dtypes
@@ -54,10 +55,13 @@ def check_call(
     # A compiler that reads Python would watch over what it reads here.
     if not symbolic and not backend.reads_python():
         tensors = [sequences, reset, *(states or ()), *(resets or ())]
-        signature = (
-            (owner, *sizes, unroll, states is None, resets is None),
-            *[x if x is None else (str(x.shape), x.dtype) for x in tensors],
-        )
+        try:
+            signature = (
+                (owner, *sizes, unroll, states is None, resets is None),
+                *[x if x is None else (str(x.shape), x.dtype) for x in tensors],
+            )
+        except AttributeError:
+            signature = None  # What is no tensor is refused below.
         if signature in _passed:
             return _passed[signature]
     dtype = arguments.check_floating(
@@ -74,9 +78,7 @@ def check_call(
     if states is not None:
         _check_sizes(owner, sizes, "initial_state", states, sequences)
     if reset is not None:
-        arguments.check_shape(
-            "reset", reset.shape, sequences.shape[:2], "batch, time"
-        )
+        arguments.check_flags("reset", reset, sequences.shape)
         if resets is not None:
             _check_sizes(owner, sizes, "reset_state", resets, sequences)
     elif resets is not None:
@@ -96,7 +98,7 @@ def _check_sizes(
     owner: str, sizes: list[int], name: str, states: list[Any], sequences: Any
 ) -> None:
     expected = [(sequences.shape[0], size) for size in sizes]
-    received = [tuple(state.shape) for state in states]
+    received = [tuple(np.shape(state)) for state in states]
     if len(states) != len(sizes) or not all(
         len(shape) == 2
         and (shape[0] == 1 or arguments.may_equal(shape[0], rows))

@@ -27,7 +27,7 @@ def reason(problem: Problem) -> str | None:
     """Why the problem cannot be run so, or None."""
     plan, tensors = problem.plan, problem.tensors
     if plan.cell.in_kernels is None:
-        return "The kernels have no such cell."
+        return "The kernels have no cell with such sites and statistics."
     for name, known in _ACTIVATIONS.items():
         if getattr(plan.settings, name) != ACTIVATIONS[known]:
             return f"The kernels have no `{name}` but {known}."

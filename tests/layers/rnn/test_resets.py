@@ -71,6 +71,31 @@ def test_a_packed_row_is_its_sequences(row, use_fused, go_backwards):
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
+def test_all_gradients_for_any_flags(row):
+    """Those of weights, sequences and both kinds of states."""
+
+    @settings(max_examples=6, deadline=None, derandomize=True)
+    @given(
+        st.lists(st.booleans(), min_size=12, max_size=12),
+        st.sampled_from(sorted(MASKS)),
+        st.booleans(),
+        st.sampled_from(["auto", False]),
+    )
+    def check(flags, mask, go_backwards, use_fused):
+        arguments = {"return_sequences": True, "return_state": True}
+        Problem(
+            row,
+            {**arguments, "go_backwards": go_backwards, "use_fused": use_fused},
+            mask=MASKS[mask],
+            given_states=True,
+            reset=np.reshape(flags, (3, 4)),
+            given_resets=True,
+        ).check()
+
+    check()
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
 @pytest.mark.parametrize("use_fused", ["auto", False])
 def test_zoneout_and_dropout(row, use_fused):
     """What stays of a state is that after the reset, and so are masks."""
@@ -267,6 +292,12 @@ ZEROS = np.zeros((B, U))
             {"reset": np.zeros((B, T)), "reset_state": [np.zeros((B, 1))] * 2},
             r"`reset_state(\[0\])?` (of LNLSTM )?must .* \(batch, units\)",
         ),
+        ({"reset": True}, "`reset` must have the shape"),
+        ({"reset": np.zeros((B, T), complex)}, "`reset` must be bool"),
+        (
+            {"reset": np.zeros((B, T)), "reset_state": [0.0, 0.0]},
+            r"`reset_state(\[0\])?` (of LNLSTM )?must",
+        ),
     ],
 )
 def test_bad_input(options, message):
@@ -286,9 +317,23 @@ def test_batch_statistics_refuse(name):
         keras_ln.BNLSTM(U)(np.zeros((B, T, D)), **{name: np.zeros((B, T))})
 
 
-def test_flags_that_are_no_numbers():
-    weights = {"kernel": np.ones((D, U)), "recurrent_kernel": np.ones((U, U))}
-    with pytest.raises(ValueError, match="`reset` must be bool"):
-        keras_ln.ops.ln_simple_rnn(
-            np.zeros((B, T, D)), None, weights, reset=np.zeros((B, T), complex)
-        )
+@pytest.mark.parametrize(
+    ("reset", "message"),
+    [
+        (keras.Input((T,), dtype="string"), "must be bool, or zeros and ones"),
+        (keras.Input((T + 1,), dtype="bool"), "must have the shape"),
+    ],
+)
+def test_bad_symbolic_input(reset, message):
+    with pytest.raises(ValueError, match=f"`reset` {message}"):
+        keras_ln.LNLSTM(U)(keras.Input((T, D)), reset=reset)
+
+
+def test_flags_of_any_kind():
+    """Zeros and ones of any dtype, and nested lists."""
+    layer = BY_NAME["LNGRU"].make(dtype="float64", return_sequences=True)
+    x, flags = np.random.default_rng(0).normal(size=(B, T, 2)), RESETS["mixed"]
+    wanted = to_numpy(layer(x, reset=flags))
+    dtypes = ("uint8", "int32", "float32", "float64")
+    for reset in (flags.tolist(), *map(flags.astype, dtypes)):
+        np.testing.assert_array_equal(to_numpy(layer(x, reset=reset)), wanted)

@@ -1,0 +1,209 @@
+"""What a script is: its flags, its data, its model, what is measured."""
+
+import dataclasses
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from common import flags
+from common.errors import InputError
+from common.measures import EPOCHS, VALIDATION, Panel
+
+if TYPE_CHECKING:
+    from common import callbacks, training
+
+
+def two_presets(**values: tuple[Any, Any]) -> dict[str, dict[str, Any]]:
+    """The presets, from flags with a value for each; None leaves a flag."""
+    return {
+        name: {flag: v[i] for flag, v in values.items() if v[i] is not None}
+        for i, name in enumerate(("quick", "paper"))
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """One script; a subclass says how it loads, builds and measures.
+
+    Frameworks take seconds to import. So methods import what they need: the
+    flags are checked, and --help is printed, before.
+
+    Attributes:
+        name: the script's name, of one with several tasks followed by - and
+            the task; the default output folder has it too.
+        description: the first lines of --help.
+        kinds: the values of --norm, in the order of tables and legends.
+        presets: for "quick" and "paper", the defaults of the flags (with
+            underscores).
+        smoke: the flags that --smoke sets, unless given.
+        panels: the curves to draw.
+        columns: the table's headings and the keys of the metrics.
+        default_kind: the kind without --norm.
+        compared: the flags, beside --norm and --seed, that --compare varies
+            unless given, with their values; the first makes the columns of
+            the figure.
+        without_gain: the kinds that --gain means nothing to; it is None for
+            them, and a comparison that varies it trains them once.
+        batch_kinds: the kinds with statistics of a batch, which is not one
+            example.
+        tuned: the flag, beside --learning-rate, whose values --tune tries,
+            with these values. Where it is "gain", the kinds without one get
+            as many values of --scale.
+        race: a quantity that falls. Where given, the table has the updates
+            that each kind takes to the value with which the first kind ends.
+        progress: the x axis of the curves.
+        criterion: a quantity that falls, by whose least value on the held-out
+            part `--tune` chooses.
+        examples: what is learnt from and what is evaluated, in messages and
+            titles.
+        data_names: the data's name in titles, by the value of --data; without
+            one it is the name of the folder.
+    """
+
+    name: str
+    description: str
+    kinds: Sequence[str]
+    presets: Mapping[str, Mapping[str, Any]]
+    smoke: Mapping[str, Any]
+    panels: Sequence[Panel]
+    columns: Mapping[str, str]
+    default_kind: str = "layer"
+    compared: Mapping[str, Sequence[Any]] = dataclasses.field(
+        default_factory=dict
+    )
+    without_gain: Sequence[str] = ()
+    batch_kinds: Sequence[str] = ()
+    tuned: tuple[str, Sequence[float]] = ("gain", (0.1, 0.3, 1.0))
+    race: Panel | None = None
+    progress: Panel = EPOCHS
+    criterion: Panel = VALIDATION
+    examples: tuple[str, str] = ("training images", "test images")
+    data_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    # The examples of a batch of an evaluation.
+    evaluation_batch: ClassVar[int] = 128
+    # The metric of what was learnt from, and its column of the history.
+    training_metric: ClassVar[tuple[str, str]] = ("train_nll", "loss")
+
+    @property
+    def script(self) -> str:
+        """The script's name."""
+        return self.name.partition("-")[0]
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Adds the experiment's own flags, with default None."""
+        flags.add_gain(parser)
+
+    def check_flags(self, args: Namespace) -> None:
+        """Refuses flags that do not go together, whatever the data are."""
+        flags.check_batch_statistics(args, self.batch_kinds)
+
+    def for_flags(self, args: Namespace) -> "Experiment":
+        """The experiment with the panels and columns of these flags."""
+        return self
+
+    def load_data(self, args: Namespace) -> Any:
+        """Loads the data.
+
+        `args.data` is "embedded", "tfds" or a path that exists. The data have
+        `held_out()`: the data of --tune, whose test part is taken from the
+        training part.
+
+        Raises:
+            InputError: if they cannot be used.
+        """
+        raise NotImplementedError
+
+    def sizes(self, data: Any) -> tuple[int, int]:
+        """The number of training examples and of held-out ones."""
+        raise NotImplementedError
+
+    def check(self, args: Namespace, data: Any) -> None:
+        """Refuses flags that the data do not allow."""
+        from common import devices, training
+
+        examples, tested = self.sizes(data)
+        if args.batch_size > examples:
+            raise InputError(
+                f"--batch-size {args.batch_size} is more than the {examples} "
+                f"{self.examples[0]}"
+            )
+        training.check_evaluate_every(args, examples // args.batch_size)
+        devices.held_out(args, tested, self.evaluation_batch)
+
+    def make_task(self, args: Namespace, data: Any) -> "training.Task":
+        """Compiles the model of a run, in which `gain` is a flag.
+
+        Raises:
+            InputError: for flags that the model does not allow.
+        """
+        raise NotImplementedError
+
+    def watch(self, args: Namespace, data: Any) -> "list[Any]":
+        """The callbacks of a run that a search does without."""
+        return []
+
+    def measure_row(self, row: Mapping[str, float]) -> dict[str, float]:
+        """The held-out metrics of a row of the history."""
+        raise NotImplementedError
+
+    def finish(
+        self,
+        args: Namespace,
+        data: Any,
+        task: "training.Task",
+        history: "callbacks.History",
+        folder: Path,
+    ) -> dict[str, float]:
+        """Writes samples of a trained model; returns further metrics."""
+        return {}
+
+    def train(
+        self, args: Namespace, data: Any, folder: Path
+    ) -> tuple[dict[str, float], "callbacks.History"]:
+        """Trains and evaluates one kind, in an empty or resumed folder."""
+        from common import training
+
+        task = self.make_task(args, data)
+        watching = self.watch(args, data)
+        history = task.fit(folder, args, extra_callbacks=watching)
+        last, end = history.rows[-1], training.end(history.rows)
+        metric, column = self.training_metric
+        metrics = {
+            metric: last[column],
+            **self.measure_row(end),
+            "end_updates": end["updates"],
+            **self.finish(args, data, task, history, folder),
+            "epochs": last["epoch"],
+            "updates": last["updates"],
+        }
+        return metrics, history
+
+    def untrained(self, args: Namespace, data: Any) -> dict[str, float]:
+        """The metrics of a model as it starts."""
+        return self.measure_row(self.make_task(args, data).evaluate(args))
+
+    def floors(
+        self, args: Namespace, data: Any
+    ) -> Mapping[str, Mapping[str, float]]:
+        """Metrics, by name, that take no training: chance, a baseline."""
+        return {}
+
+    def data_name(self, args: Namespace) -> str:
+        """The name of the data in titles."""
+        return self.data_names.get(args.data, Path(args.data).name)
+
+    def details(self, args: Namespace, data: Any) -> list[str]:
+        """What is to be known of the data beside name and sizes."""
+        return []
+
+    def describe(self, args: Namespace, data: Any) -> str:
+        """The data in a few words, for titles."""
+        from common import training
+
+        count, _ = self.sizes(training.learnt(args, data))
+        _, tested = self.sizes(data)
+        sizes = f"{count:,} training and {tested:,} {self.examples[1]}"
+        parts = (self.data_name(args), *self.details(args, data), sizes)
+        return ", ".join(parts)

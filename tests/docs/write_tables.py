@@ -1,0 +1,34 @@
+"""Writes the tables of pages anew: python tests/docs/write_tables.py.
+
+What was measured since comes into them; test_numbers.py names the numbers of
+the text that have to follow.
+"""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
+
+from docs import test_numbers  # noqa: E402
+
+TABLES = {
+    "docs/should_i_use_it.md": (test_numbers.evidence, test_numbers.settings),
+    "docs/performance.md": (test_numbers.inference, test_numbers.of_torch),
+}
+
+
+def written(text, table):
+    """The text with the table in place of the one with the same heading."""
+    heading, *_ = lines = list(table())
+    before, _, after = text.partition(f"{heading}\n")
+    return before + "\n".join(lines) + "\n\n" + after.partition("\n\n")[2]
+
+
+if __name__ == "__main__":
+    for page, tables in TABLES.items():
+        path = ROOT / page
+        text = path.read_text(encoding="utf-8")
+        for table in tables:
+            text = written(text, table)
+        path.write_text(text, encoding="utf-8")
