@@ -19,6 +19,8 @@ _OPTIONS = (
 )
 
 
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
 # Before torch 2.7 nothing tells torch.export from torch.compile.
 _is_exporting = getattr(
     torch.compiler, "is_exporting", torch.compiler.is_compiling
@@ -42,6 +44,8 @@ def is_exported():
 
 def call_native(call, arrays):
     """Runs a call; see the package docstring."""
+    if not call.backward and _is_eager(arrays.values()):
+        return _run(call, arrays)
     operators = torch.ops.keras_ln
     run = operators.backward if call.backward else operators.forward
     results = run(
@@ -56,6 +60,21 @@ def call_native(call, arrays):
     )
     made = dict(zip(call.gives, results, strict=True))
     return {name: made[name] for name in call.results}
+
+
+def _is_eager(tensors):
+    """Whether nothing of torch's looks on: no transform, no trace, no mode.
+
+    Then there is no need for an operator, which takes 100 us. Tried with torch
+    2.13. Backwards the answer would have to know the older of torch's two
+    vmaps, which leaves no trace here.
+    """
+    return (
+        not torch.compiler.is_compiling()
+        and torch._C._functorch.peek_interpreter_stack() is None
+        and torch._C._len_torch_dispatch_stack() == 0
+        and all(type(tensor) in _PLAIN for tensor in tensors)
+    )
 
 
 @functools.cache
@@ -89,27 +108,12 @@ def _operator(name, direction):
         f"keras_ln::{name}", mutates_args=(), schema=schema
     )
     def operator(*args):
-        call, run, arrays = _read(takes, args)
-        sizes = _sizes(call, arrays)
-        shapes = _shapes(call, sizes)
-        x = arrays["x"]
-        arrays = {
-            name: _checked(name, array, shapes[name], x.dtype)
-            for name, array in arrays.items()
-        }
-        made = {
-            name: _recycled(*shapes[name])
-            if name == "residuals"
-            else _new(name, shapes[name], x)
-            for name in call.results
-        }
-        places = {name: a.data_ptr() for name, a in (arrays | made).items()}
-        run(call, places, sizes, torch.get_num_threads())
-        return _all_of(gives, made, x)
+        call, arrays = _read(takes, args)
+        return _all_of(gives, _run(call, arrays), arrays["x"])
 
     @operator.register_fake
     def _(*args):
-        call, _, arrays = _read(takes, args)
+        call, arrays = _read(takes, args)
         # Not by `_shapes`: symbolic sizes are not hashable.
         sizes, x = _sizes(call, arrays), arrays["x"]
         made = {n: _new(n, call.shape(n, sizes), x) for n in call.results}
@@ -133,15 +137,37 @@ def _operator(name, direction):
     return operator
 
 
+def _run(call, arrays):
+    """The results by name."""
+    from keras_ln_kernels import call as library
+
+    sizes = _sizes(call, arrays)
+    shapes = _shapes(call, sizes)
+    x = arrays["x"]
+    arrays = {
+        name: _checked(name, array, shapes[name], x.dtype)
+        for name, array in arrays.items()
+    }
+    made = {
+        name: _recycled(*shapes[name])
+        if name == "residuals"
+        else _new(name, shapes[name], x)
+        for name in call.results
+    }
+    places = {name: a.data_ptr() for name, a in (arrays | made).items()}
+    library.run(call, places, sizes, torch.get_num_threads())
+    return made
+
+
 def _read(takes, args):
-    """The call, what runs it, and the arrays by name."""
+    """The call, and the arrays by name."""
     arrays = {
         name: array
         for name, array in zip(takes, args, strict=False)
         if array is not None
     }
     options = args[len(takes) :]
-    return *_call(arrays["x"].dtype, tuple(arrays), *options), arrays
+    return _call(arrays["x"].dtype, tuple(arrays), *options), arrays
 
 
 @functools.lru_cache(maxsize=256)
@@ -159,7 +185,7 @@ def _call(
         arguments,
         tuple(results.split(",")),
         *shares,
-    ), call.run
+    )
 
 
 def _sizes(call, arrays):

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include <atomic>
 #include <new>
@@ -27,6 +28,12 @@ constexpr int kLooks = 2000;
 // are waited for need this one.
 inline void wait_to_look(int i) {
   i < kLooks ? pause_briefly() : void(sched_yield());
+}
+
+inline double seconds() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return double(now.tv_sec) + 1e-9 * double(now.tv_nsec);
 }
 
 // While this lives, no signal that is sent to the process comes to this
@@ -89,7 +96,7 @@ class Pool {
   bool rests() { return rest_ > 0 && rest_--; }
   void judge(bool late) {
     if (late) rest_ = next_rest_;
-    next_rest_ = late && next_rest_ < 256 ? 2 * next_rest_ : 8;
+    next_rest_ = late && next_rest_ < 64 ? 2 * next_rest_ : 4;
   }
 
   // For whoever has taken it.
@@ -173,7 +180,7 @@ class Pool {
   pthread_mutex_t callers_ = PTHREAD_MUTEX_INITIALIZER;
   pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
   pthread_cond_t work_ = PTHREAD_COND_INITIALIZER;
-  int64_t threads_ = 0, rest_ = 0, next_rest_ = 8;
+  int64_t threads_ = 0, rest_ = 0, next_rest_ = 4;
   KlnTask task_ = nullptr;
   void* context_ = nullptr;
   int64_t count_ = 0;
@@ -207,20 +214,25 @@ class Meeting {
       if (round_.load(std::memory_order_acquire) != round) return;
       pause_briefly();
     }
+    const double start = seconds();
     pthread_mutex_lock(&mutex_);
-    ++naps_;
     asleep_.fetch_add(1);
     while (round_.load() == round) pthread_cond_wait(&next_, &mutex_);
     asleep_.fetch_sub(1);
+    asleep_seconds_ += seconds() - start;
     pthread_mutex_unlock(&mutex_);
   }
 
-  // After all: whether somebody slept at every fourth meeting or more often.
-  bool was_late() const { return 4 * naps_ > round_.load(); }
+  // After all: whether one slept for more than half of the time. So much is
+  // what two threads gain.
+  bool was_late() const {
+    return 2 * asleep_seconds_ > seconds() - created_;
+  }
 
  private:
   const int64_t count_;
-  int64_t naps_ = 0;
+  const double created_ = seconds();
+  double asleep_seconds_ = 0;  // of all
   std::atomic<int64_t> arrived_{0}, asleep_{0};
   std::atomic<uint32_t> round_{0};
   pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;

@@ -161,6 +161,7 @@ def fresh(code, **environment):
         capture_output=True,
         text=True,
         check=True,
+        timeout=100,
     ).stdout.strip()
 
 
