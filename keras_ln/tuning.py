@@ -68,7 +68,7 @@ def choose_kind(
         hp: the `HyperParameters` of a search.
         kinds: the kinds to choose from; the first is the default.
         gains: the initial gains to choose from; the first is the default.
-        name: the name of the choice; that of the gain has "_gain" added.
+        name: the name of the choice; the gain's has "_gain" added.
         without_gain: the kinds for which there is no gain to choose.
 
     Returns:

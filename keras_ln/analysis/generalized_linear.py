@@ -87,7 +87,7 @@ class Model:
         normalized: `(a - mu) / sigma` (N, H).
         eta: `g (a - mu) / sigma + b` (N, H).
         theta: what belongs to a unit in a row, (H, D + 1) or (H, D + 2).
-        dtype: that of the arguments, at least float32.
+        dtype: the dtype of the arguments, at least float32.
     """
 
     x: np.ndarray

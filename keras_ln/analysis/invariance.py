@@ -118,7 +118,7 @@ def invariance_table(
         units: H, for `kinds`; at least 2.
         seed: of data and weights.
         training: where given, passed to `layer` when it is called.
-        dtype: "float32" or "float64", for `kinds`; by default that of Keras.
+        dtype: "float32" or "float64", for `kinds`; by default Keras' `floatx`.
 
     Returns:
         An `InvarianceTable`.

@@ -35,7 +35,7 @@ def load_tf1_lstm(layer: Any, weights: Any, forget_bias: float = 1.0) -> Any:
             (D + U, 4U), and `gamma` and `beta` (U) in the scopes input,
             transform, forget, output and state. What stands before the last
             parts of a name is left out.
-        forget_bias: that of the cell, which a checkpoint does not tell.
+        forget_bias: the cell's, which a checkpoint does not tell.
 
     Returns:
         The layer.

@@ -214,7 +214,7 @@ class _Conversion:
         return from_config(layer, config_of(layer), new)
 
     def _bidirectional(self, layer):
-        """Keras makes its layers again from those that it is given."""
+        """Keras makes its layers again from the layers that it is given."""
         inside = _Conversion(self._normalize, self._copy_weights, self._groups)
         parts = {
             "layer": inside.convert(layer.forward_layer),

@@ -1,4 +1,4 @@
-"""Functions of tensors: the maths of keras_ln, with hand-written gradients."""
+"""Functions of tensors, with hand-written gradients."""
 
 from keras_ln.ops.cells.bn_lstm import bn_lstm
 from keras_ln.ops.cells.gru import ln_gru, ln_gru_step

@@ -247,7 +247,7 @@ def check_weight(
     Args:
         name: name of the weight, for the message.
         weight: the tensor.
-        expected: the sizes that it must have, and the names of those that may
+        expected: the sizes that it must have, or the names of sizes that may
             be any but 0.
         reason: what makes these the sizes, such as " for 4 units".
     """

@@ -27,7 +27,7 @@ def normalized_summed_inputs(
 ) -> Any:
     """`(a - mu) / sigma` (N, H) of the summed inputs `a = x . kernel`.
 
-    With `normalization` "batch", mu and sigma are those of a unit over the
+    With `normalization` "batch", mu and sigma are taken of a unit over the
     examples; with "layer", of an example over the units, where sigma is
     `sqrt(variance + epsilon)` for both. With "weight", mu is 0 and sigma the
     norm of the unit's weights; with None, `a` comes back as it is.

@@ -1,4 +1,4 @@
-"""Symbolic tensors: Keras' own, and those of tf_keras, which are refused."""
+"""Symbolic tensors of Keras, and of tf_keras, which are refused."""
 
 import functools
 import importlib

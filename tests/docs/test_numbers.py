@@ -276,6 +276,7 @@ GIVEN = re.compile(
         [
             *(r"```.*?```", r"`[^`]*`", r"\]\([^)]*\)", r"https?://\S+"),
             *(r"\n {4}python3 [^\n]*", r"Apache-2\.0", "float64", "Keras 3"),
+            r"TensorFlow 1\b(?!\.)",
             *(r"\beq\. [\d-]+", r"section \d(\.\d)?", r"\b20\d\d\b"),
             *(r"\n\d\. ", r"\[x, 1 - x\]", "95 % interval"),
             r"start a recurrent network with 0\.003",

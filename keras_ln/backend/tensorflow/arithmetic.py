@@ -70,7 +70,7 @@ def fused_sum(x, axes, keepdims=False, weights=None):
     rank = len(x.shape)
     leading = axes == tuple(range(len(axes)))
     trailing = axes == tuple(range(rank - len(axes), rank))
-    # XLA:CPU writes the terms of a reduction to memory first; those of a
+    # XLA:CPU writes the terms of a reduction to memory first; the terms of a
     # product with a vector, and of a sum of slices, it computes on the way.
     # Other devices fuse reductions, and may round the factors of a product.
     if weights is not None and not (on_cpu() and trailing):

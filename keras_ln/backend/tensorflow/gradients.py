@@ -63,7 +63,7 @@ def custom_vjp(
 
 
 def _differentiable(forward, backward, again, outputs_only, compiled):
-    """An op whose gradient is ``backward``, and its gradient that of ``again``.
+    """An op with the gradient ``backward``, differentiated as ``again`` is.
 
     ``again(args, cotangents)`` computes what ``backward`` does, from the
     arguments alone, and ``outputs_only(*args)`` the outputs, both

@@ -17,7 +17,7 @@ def constant(x):
 
 
 def fill(structure, leaves):
-    """``structure`` with its leaves replaced, those that are None kept."""
+    """``structure`` with its leaves replaced; None stays."""
     leaves = iter(leaves)
     return tf.nest.map_structure(
         lambda leaf: None if leaf is None else next(leaves), structure
@@ -25,7 +25,7 @@ def fill(structure, leaves):
 
 
 def tensors_in(structure):
-    """All leaves but those that are None."""
+    """All leaves that are not None."""
     return [x for x in tf.nest.flatten(structure) if x is not None]
 
 

@@ -47,7 +47,7 @@ class Kernel(NamedTuple):
 def kernels_of(layer: keras.layers.Layer) -> list[Kernel]:
     """The kernels of a layer that is built, in the order of its weights.
 
-    Those of cells and of what Bidirectional and TimeDistributed hold are
+    Kernels of cells and of what Bidirectional and TimeDistributed hold are
     among them.
 
     Raises:

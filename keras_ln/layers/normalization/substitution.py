@@ -24,7 +24,7 @@ class Substitution(keras.StatelessScope):
         """Takes the tensors that stand for variables, by the `id` of these."""
         super().__init__(collect_losses=True)
         self._values = dict(values)
-        # Those that variables have inside of a loop, with what it traces.
+        # The values of variables inside of a loop, with what it traces.
         self._in_loops: list[tuple[int, Any, Any]] = []
 
     def __enter__(self) -> "Substitution":

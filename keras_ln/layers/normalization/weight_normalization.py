@@ -254,7 +254,7 @@ class WeightNormalization(BaseLayer, keras.layers.Wrapper):
         return cls(layer, **config)
 
     def _options(self, initial_state, mask, training, others):
-        """The arguments for the layer's call: those that it takes."""
+        """The arguments that the layer's call takes."""
         options = {"mask": mask, "training": training}
         options = {
             name: value

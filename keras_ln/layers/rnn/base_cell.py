@@ -24,12 +24,12 @@ class BaseCell(CellWeights, ZoneoutRNNCell):
     once, then `step` over time.
     """
 
-    # States to carry in at least float32, by index: those that add up.
+    # States to carry in at least float32, by index: the sums.
     accumulators: tuple[int, ...] = ()
     # How many of the last states are step counters, of any dtype. With zoneout
     # there is one, which a single step derives its random choices from.
     counters = 0
-    # The methods that a subclass has in place of those of the equations.
+    # The methods that a subclass overrides.
     overridden_methods: tuple[str, ...] = ()
 
     activation: Callable[[Any], Any]
@@ -38,7 +38,7 @@ class BaseCell(CellWeights, ZoneoutRNNCell):
     recurrent_dropout: float
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Notes which methods are no longer those of the equations."""
+        """Notes which methods a subclass overrides."""
         super().__init_subclass__(**kwargs)
 
         def place(name: str) -> int:

@@ -3,6 +3,7 @@
 Letters: B batch, T time, D input features, U units.
 """
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import keras
@@ -23,15 +24,22 @@ class _MaskAndOptions(NamedTuple):
     options: dict[str, Any]  # for the op
 
 
+# No tuple, which Keras would look through for layers of its own to track.
+@dataclasses.dataclass(eq=False)
+class _LastProblem:
+    """The problem that a layer had last, and what it was made of."""
+
+    problem: Any = None
+    ingredients: Any = None
+
+
 class BaseRNN(RNNOfCell):
     """A cell of `cell_class` over time, by one call of an op."""
 
     def __init__(self, named: dict[str, Any], **kwargs: Any) -> None:
         """Makes the cell; see there."""
         super().__init__(named, **kwargs)
-        # The last problem, and what it was made of.
-        self._ingredients: Any = None
-        self._problem: Any = None
+        self._last = _LastProblem()
         # What is impossible fails here, not in a call.
         recurrence.choose(self.as_problem())
 
@@ -240,6 +248,7 @@ class BaseRNN(RNNOfCell):
         """What the layer asks of an op, without tensors."""
         cell = self.cell
         ingredients = (
+            cell,
             self.compute_dtype,
             self.go_backwards,
             self.return_sequences,
@@ -247,10 +256,9 @@ class BaseRNN(RNNOfCell):
             self._use_fused,
             *[getattr(cell, name) for name in cell.op_arguments],
         )
-        if ingredients != self._ingredients:
-            self._problem = self._new_problem()
-            self._ingredients = ingredients
-        return self._problem
+        if ingredients != self._last.ingredients:
+            self._last = _LastProblem(self._new_problem(), ingredients)
+        return self._last.problem
 
     def _new_problem(self) -> Problem:
         cell, overridden = self.cell, None

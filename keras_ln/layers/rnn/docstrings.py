@@ -1,7 +1,7 @@
 """The parts that docstrings of recurrent cells and layers share.
 
-`help` shows it in each. A class writes down what is its own: entries of its
-sections "Args" and "Call arguments" go before those that stand here.
+`help` shows it in each. A class writes down what it alone has: entries of its
+sections "Args" and "Call arguments" go before what stands here.
 """
 
 import inspect

@@ -51,7 +51,7 @@ class RNNOfCell(BaseLayer, keras.layers.RNN):
         """Makes the cell.
 
         Args:
-            named: the named arguments of the layer's `__init__`: those of the
+            named: the named arguments of the layer's `__init__`: of the
                 cell, of `keras.layers.RNN`, and `use_fused`, `use_cudnn`.
             **kwargs: further arguments of `keras.layers.RNN`.
         """

@@ -34,8 +34,8 @@ class ZoneoutRNNCell(DropoutRNNCell):
     """What a cell with the attributes `zoneout` and `cell_zoneout` needs.
 
     The layer draws the choices of all steps at once. A cell by itself, as in
-    `keras.layers.RNN`, draws those of its step, from a seed of the sequence
-    and from the number of the step, which is a state of its own.
+    `keras.layers.RNN`, draws the choices of its step, from a seed of the
+    sequence and from the number of the step, which is a further state.
 
     That seed is the state of the generator. It is read in the loop over time,
     where JAX can assign none, and moves on when the sequence is over.

@@ -109,7 +109,7 @@ def bn_lstm(
             step uses, where the sequences go on from earlier states: an int,
             or an integer tensor () of whatever value, where less than 0
             counts as 0. With `learn` it changes nothing.
-        **options: those of every op for sequences.
+        **options: {options}
 
     Returns:
         `(last_output, outputs, final_states, statistics)`: h after the last

@@ -58,7 +58,7 @@ def gru_step_vjp(
     states: tuple[Any],
     settings: Settings,
     norms: SegmentNorms,
-    factors: Any,  # those of the norms, by site
+    factors: Any,  # what the norms make of statistics, by site
     cotangents: tuple[Any],  # of the new h (B, U)
 ) -> tuple[Any, Any, tuple[Any], dict[str, Any]]:
     """Gradients of from_x, from_h, the state, and the vectors by name."""
@@ -190,7 +190,7 @@ def ln_gru(
         groups: over what a row's statistics are taken: "paper", z and r
             together and h by itself; "gate", each by itself; "all", all
             three together.
-        **options: those of every op for sequences.
+        **options: {options}
 
     Returns:
         `(last_output, outputs, final_states)`: h after the last step (B, U),
@@ -245,8 +245,8 @@ def ln_gru_step(
         inputs: floating-point tensor (B, D).
         states: h (B, U), by itself or alone in a tuple or list; None for
             zeros.
-        weights: those of `ln_gru`.
-        **options: those of every op for one step.
+        weights: as in `ln_gru`.
+        **options: {options}
 
     Returns:
         `(h, new_states)`: h (B, U) in the dtype of the inputs, and the states

@@ -68,7 +68,7 @@ def lstm_step_vjp(
     states: tuple[Any, Any],
     settings: Settings,
     norms: LayerNorms,
-    factors: dict[str, Any],  # those of the norms, by site
+    factors: dict[str, Any],  # what the norms make of statistics, by site
     cotangents: tuple[Any, Any],  # of the new h and c (B, U)
 ) -> tuple[Any, Any, tuple[None, Any], dict[str, Any]]:
     """Gradients of from_x, from_h, the states, and the vectors by name."""
@@ -154,8 +154,7 @@ LN_LSTM = Cell(
 
 def _summed(cell: Cell) -> Cell:
     """The cell with the site "sum" in place of "kernel" and "recurrent"."""
-    sites = (None, "state", "sum")
-    vectors = tuple(v for v in VECTORS if v.site in sites)
+    vectors = tuple(v for v in VECTORS if v.site in (None, "state", "sum"))
     return dataclasses.replace(cell, vectors=vectors, in_kernels=None)
 
 
@@ -199,17 +198,16 @@ def ln_lstm(
     rounding, `sqrt(var(z)) <= 16 u |mean(z)|` with u the unit roundoff of the
     dtype that is computed in, `1 / sqrt(var(z) + epsilon)` is 1, a constant.
 
-    At a step that the mask leaves out, the states stay and the output is the
-    h that is carried. The gradients of sequences, states and weights are
-    hand-written.
+    At a step that the mask leaves out, the states stay and the output is the h
+    that is carried. The gradients of sequences, states and weights are by hand.
 
     Args:
         sequences: floating-point tensor (B, T, D).
         initial_states: h and c, tensors (B, U); None for zeros.
         weights: kernel (D, 4U), recurrent_kernel (U, 4U), and any of bias,
             kernel_gamma, kernel_beta, recurrent_gamma, recurrent_beta (4U),
-            state_gamma and state_beta (U). In place of those of kernel and
-            recurrent, sum_gamma and sum_beta (4U) normalise x W + h R.
+            state_gamma and state_beta (U). In place of the vectors of kernel
+            and recurrent, sum_gamma and sum_beta (4U) normalise x W + h R.
             Columns stand in the order i, f, c, o. The kernels are cast to the
             dtype of the sequences.
         activation: of the candidate c~ and of c' in h', a name or
@@ -222,7 +220,7 @@ def ln_lstm(
         cell_zoneout: what stays of c, as `zoneout` says of h.
         groups: over what a row's statistics are taken where there are four
             gates: "paper" and "all", over all four; "gate", over each.
-        **options: those of every op for sequences.
+        **options: {options}
 
     Returns:
         `(last_output, outputs, final_states)`: h after the last step (B, U),
@@ -233,8 +231,7 @@ def ln_lstm(
 
     Raises:
         ValueError: for a wrong dtype, shape, weight name or epsilon, named in
-            the message; for carry_normalized_state
-            without state_gamma.
+            the message; for carry_normalized_state without state_gamma.
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 20-22.
 
@@ -286,8 +283,8 @@ def ln_lstm_step(
     Args:
         inputs: floating-point tensor (B, D).
         states: h and c, tensors (B, U), or None for zeros.
-        weights: those of `ln_lstm`.
-        **options: those of every op for one step.
+        weights: as in `ln_lstm`.
+        **options: {options}
 
     Returns:
         `(h, new_states)`: h (B, U) in the dtype of the inputs, and the states

@@ -43,7 +43,7 @@ def simple_rnn_step_vjp(
     states: tuple[Any],
     settings: Settings,
     norms: LayerNorms,
-    factors: Any,  # those of the norms, by site
+    factors: Any,  # what the norms make of statistics, by site
     cotangents: tuple[Any],  # of the new h (B, U)
 ) -> tuple[Any, Any, tuple[None], dict[str, Any]]:
     """Gradients of from_x, from_h, the state, and the vectors by name."""
@@ -107,7 +107,7 @@ def ln_simple_rnn(
         activation: f, a name or callable. "linear", "relu", "sigmoid" and
             "tanh" run as one op, others in a loop.
         epsilon: finite number > 0, inside the square root.
-        **options: those of every op for sequences.
+        **options: {options}
 
     Returns:
         `(last_output, outputs, final_states)`: h after the last step (B, U),
@@ -161,8 +161,8 @@ def ln_simple_rnn_step(
         inputs: floating-point tensor (B, D).
         states: h (B, U), by itself or alone in a tuple or list; None for
             zeros.
-        weights: those of `ln_simple_rnn`.
-        **options: those of every op for one step.
+        weights: as in `ln_simple_rnn`.
+        **options: {options}
 
     Returns:
         `(h, new_states)`: h (B, U) in the dtype of the inputs, and the states

@@ -1,4 +1,4 @@
-"""What the ops know of a recurrent cell: its maths, and what it is set to.
+"""What the ops know of a recurrent cell: its equations, and their settings.
 
 Letters: B batch, D input features, U units, n gates.
 """
@@ -55,7 +55,7 @@ class Cell:
     # `step_vjp(from_x, from_h, states, settings, norms, factors, cotangents)`:
     # gradients of from_x and from_h, of the states apart from what flows
     # through from_h (None for none), and of the vectors by name. The factors
-    # are those of `LayerNorms` by site.
+    # are what `LayerNorms.factors` makes of the statistics, by site.
     step_vjp: Callable[..., tuple[Any, Any, tuple[Any, ...], dict[str, Any]]]
     # `norms(weights, settings)`: the sites of one step. Of a cell with batch
     # statistics `norms(weights, settings, valid, moving)`: valid (B, 1) is the
@@ -69,7 +69,7 @@ class Cell:
     vectors: tuple[Vector, ...]
     # The columns of the products, in the order in which they stand.
     columns: str = ""
-    # Whether the statistics are those of the batch. They are then results too,
+    # Whether the statistics are taken of the batch. They are then results too,
     # and `step_vjp` cannot take the rows of all steps at once.
     batch_statistics: bool = False
     # The cell's name in keras-ln-kernels, where it is one of theirs.

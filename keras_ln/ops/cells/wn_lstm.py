@@ -44,7 +44,7 @@ def wn_lstm(
         weights: kernel (D, 4U), kernel_g (4U), recurrent_kernel (U, 4U),
             recurrent_g (4U) and, where there is one, bias (4U). Columns stand
             in the order i, f, c, o.
-        **options: those of `ln_lstm`.
+        **options: what `ln_lstm` takes.
 
     Returns:
         As `ln_lstm`.
@@ -91,8 +91,8 @@ def wn_lstm_step(
     Args:
         inputs: floating-point tensor (B, D).
         states: h and c, tensors (B, U), or None for zeros.
-        weights: those of `wn_lstm`.
-        **options: those of every op for one step.
+        weights: as in `wn_lstm`.
+        **options: {options}
 
     Returns:
         `(h, new_states)`: h (B, U) in the dtype of the inputs, and the states

@@ -130,7 +130,7 @@ def layer_normalization_vjp(
 
 
 def _origin(x: Any, axes: tuple[int, ...]) -> Any:
-    """A number among those of each slice: the mean of a few of them.
+    """A number amid each slice: the mean of a few of its elements.
 
     Of several far apart, since one may be an outlier, and its neighbours too.
     Of a power of two, since that mean is the same to its last digit whether a

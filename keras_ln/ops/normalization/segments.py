@@ -1,4 +1,4 @@
-"""Sites of gates whose statistics are those of parts of a row.
+"""Sites of gates with statistics of parts of a row.
 
 Letters: B batch, F features of the normalised vector, U units.
 """
@@ -20,7 +20,7 @@ GROUPS = ("paper", "gate", "all")
 class SegmentNorms(LayerNorms):
     """Sites where segments of the features are normalised one by one.
 
-    Vectors of another size than that of all segments are normalised whole.
+    Vectors of another size than all segments together are normalised whole.
     """
 
     def __init__(

@@ -95,7 +95,7 @@ class LayerNorms:
     def site(self, name: str, z: Any, factors: Any = None) -> Site:
         """The site `name`, where the sum is `z` (B, F), at least float32.
 
-        `factors` are those of its statistics, where they are known by now. A
+        `factors` are what `factors` makes of its statistics, once known. A
         gradient needs them.
         """
         return Site(self, name, z, factors)
@@ -106,7 +106,7 @@ class LayerNorms:
         return None if weight is None else widen(weight)
 
     def standardize_vjp(self, y: Any, scale: Any, g: Any) -> Any:
-        """Gradient of `z` from that of its standardised value.
+        """Gradient of `z` from the gradient of its standardised value.
 
         Args:
             y: the standardised value (B, F), zero where the scale is constant.

@@ -22,7 +22,7 @@ def column_norms(
 
     Args:
         v: the columns.
-        axes: those that a column runs over, in rising order.
+        axes: the axes that a column runs over, in rising order.
     """
     v = keras.ops.convert_to_tensor(v)
     v = keras.ops.cast(v, dtypes.at_least_float32(v.dtype))
@@ -42,7 +42,7 @@ def normalized_kernel(
     Args:
         v: the columns.
         g: their lengths.
-        axes: those that a column runs over, in rising order.
+        axes: the axes that a column runs over, in rising order.
     """
     v = keras.ops.convert_to_tensor(v)
     dtype = dtypes.at_least_float32(v.dtype)

@@ -78,11 +78,11 @@ def run(
 
     Returns:
         `(last_output, outputs, final_states, statistics)`. The states are a
-        list if the initial ones are, else a tuple. The outputs are
-        those of each step (B, T, U), or without `return_all_outputs` those of
-        the last one (B, 1, U), in the dtype of the sequences. Outputs and
-        statistics (T, ...) come in the order of processing. The statistics
-        have no gradient; they are {} where the cell gives none.
+        list if the initial ones are, else a tuple. The outputs (B, T, U), or
+        without `return_all_outputs` the last one alone (B, 1, U), are in the
+        dtype of the sequences. Outputs and statistics (T, ...) come in the
+        order of processing. The statistics have no gradient; they are {} where
+        the cell gives none.
 
     Raises:
         ValueError: for wrong arguments, named in the message.
@@ -235,7 +235,7 @@ def step(
         weights: recurrent_kernel (U, nU) and the cell's vectors, by name.
         recurrent_mask: dropout mask of h (B, U), scaled, or None.
         moving: for `Cell.norms`, a structure of constants (B, ...), or None.
-        **settings: those of `settings_of`.
+        **settings: what `settings_of` takes.
     """
     constants = keras.tree.flatten(moving)
     wide = dtypes.wide_dtype(projected, *states, *weights.values(), *constants)

@@ -17,8 +17,7 @@ from keras_ln.ops.symbolic import leaves
 MATRICES = ("kernel", "recurrent_kernel")
 # By what has passed `check_call`: whether the sequences hold whole numbers.
 _passed: dict[Any, bool] = {}
-# The lengths and batch sizes of a long training.
-_MOST_PASSED = 10_000
+_MOST_PASSED = 10_000  # the lengths and batch sizes of a long training
 
 
 def check_call(
@@ -230,7 +229,7 @@ def check_states(
         zeros = keras.ops.zeros(
             (keras.ops.shape(sequences)[0], units), dtype=sequences.dtype
         )
-        # The first one is h; those that add up are wider.
+        # The first state is h; the others add up, and are wider.
         wide = dtypes.at_least_float32(sequences.dtype)
         return (zeros, *[keras.ops.cast(zeros, wide)] * (count - 1))
     states = tuple(

@@ -83,7 +83,7 @@ def native_forward(plan: Plan, *tensors: Any, keep: bool) -> tuple[Any, Any]:
 
     Args:
         plan: see there.
-        *tensors: those of `Tensors`.
+        *tensors: the fields of `Tensors`.
         keep: whether a gradient needs the residuals.
     """
     arrays = _arrays(plan.cell, *tensors)

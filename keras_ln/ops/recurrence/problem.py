@@ -123,7 +123,7 @@ def problem_of(
         go_backwards: see `Plan`, as for what follows.
         return_all_outputs: see there.
         zoneout: see there.
-        **settings: those of `settings_of`.
+        **settings: what `settings_of` takes.
     """
     plan = Plan(
         cell,

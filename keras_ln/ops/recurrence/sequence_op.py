@@ -36,15 +36,15 @@ class Options(TypedDict, total=False):
 
 
 class StepOptions(TypedDict, total=False):
-    """Those that one step has too."""
+    """The options that one step has too."""
 
     input_mask: Any
     recurrent_mask: Any
     zoneout: Any
 
 
-# The line of a docstring that stands for these.
-_LINE = "    **options: those of every op for sequences.\n"
+# The line of a docstring that stands for the options.
+_LINE = "    **options: {options}\n"
 _TEXT = """\
     mask: bool tensor (B, T), False where a row's step is left out.
     input_mask: dropout mask of the inputs (B, D), scaled; a constant.
@@ -74,7 +74,6 @@ _TEXT = """\
 """
 
 
-_STEP_LINE = "    **options: those of every op for one step.\n"
 _STEP_TEXT = """\
     input_mask: dropout mask of the inputs (B, D), scaled; a constant.
     recurrent_mask: dropout mask of h (B, U) before the recurrent product,
@@ -89,8 +88,8 @@ def sequence_op(
 ) -> Callable[_P, _R]:
     """A public op with `**options`, for symbolic tensors too.
 
-    Its signature and docstring list them. They are those of every op, or all
-    that `like` has, another op to which the function hands them.
+    Its signature and docstring list them: the options of every op, or all that
+    `like` has, another op to which the function hands them.
     """
     if like is None:
         shared = {**_parameters(run), **_parameters(problem_of)}
@@ -98,7 +97,7 @@ def sequence_op(
     else:
         shared = _parameters(like)
         options = [p for p in shared.values() if p.kind is p.KEYWORD_ONLY]
-    return _public(function, options, _LINE, _TEXT)
+    return _public(function, options, _TEXT)
 
 
 def step_op(
@@ -115,7 +114,7 @@ def step_op(
         for name, parameter in _parameters(sequences_op).items()
         if parameter.kind is parameter.KEYWORD_ONLY and name not in of_time
     ]
-    return lambda function: _public(function, options, _STEP_LINE, _STEP_TEXT)
+    return lambda function: _public(function, options, _STEP_TEXT)
 
 
 def one_step(
@@ -141,15 +140,15 @@ def one_step(
 
 
 def _public(
-    function: Callable[_P, _R], options: list[Any], line: str, text: str
+    function: Callable[_P, _R], options: list[Any], text: str
 ) -> Callable[_P, _R]:
     """The function with its options in signature and docstring."""
     signature = inspect.signature(function)
     parameters = [*list(signature.parameters.values())[:-1], *options]
     vars(function)["__signature__"] = signature.replace(parameters=parameters)
     # There are no docstrings under `python -OO`.
-    if own := inspect.getdoc(function):
-        function.__doc__ = own.replace(line, text)
+    if doc := inspect.getdoc(function):
+        function.__doc__ = doc.replace(_LINE, text)
     # Zoneout of a state that the cell does not have is refused by `run`.
     known = {parameter.name for parameter in parameters} | {*zoneout.NAMES}
 

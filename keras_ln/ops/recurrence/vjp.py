@@ -64,10 +64,11 @@ def vjp(
         (made, rows, d_outputs),
         reverse=True,
     )
-    made, d_products = keras.tree.map_structure(_flat, (made, from_loop))
+    d_products = keras.tree.map_structure(_flat, from_loop)
     if lean:
         # The loop gave cotangents of states, which are zero where a mask leaves
         # a row out, and where a unit keeps its state.
+        made = keras.tree.map_structure(_flat, made)
         d_products, _, d_vectors = _step_vjp(loop, made, d_products, None, None)
     h = h_for_product(previous[0], loop.dtype, recurrent_mask)
     d_weights = _weight_gradients(loop, inputs, h, d_products, d_vectors)
@@ -183,8 +184,8 @@ def _step_vjp(
     """Gradients of one step, or of the rows of all steps at once.
 
     Returns:
-        Those of the products x W and h R (B, nU), those of the states apart
-        from h R, and those of the vectors in one array, or None.
+        Gradients of the products x W and h R (B, nU), of the states apart from
+        h R, and of the vectors in one array, or None.
     """
     projected, from_h, states, factors = made
     cell, settings, widen = loop.plan.cell, loop.plan.settings, loop.widen
@@ -210,7 +211,7 @@ def _step_vjp(
 def _weight_gradients(
     loop: _Loop, inputs: Any, h: Any, d_products: Any, d_vectors: Any
 ) -> dict[str, Any]:
-    """Those of all weights, from those of the products of all steps."""
+    """Gradients of all weights, from the cotangents of all products."""
     sizes = [loop.weights[name].shape[0] for name in loop.vectors]
     places = itertools.pairwise(itertools.accumulate(sizes, initial=0))
     gradients = {

@@ -169,7 +169,7 @@ def zoned_alone(
         new: states, as the step makes them.
         old: those before it.
         rates: numbers in [0, 1) by name, one for each state.
-        seed: that of the sequence (2,), or None for the expectation.
+        seed: the seed of the sequence (2,), or None for the expectation.
         counter: the steps that each row has done (B, 1), whole numbers.
     """
     choices = None
@@ -203,7 +203,7 @@ class SeedAt(keras.random.SeedGenerator):
         """The seed for a counter.
 
         Args:
-            seed: that of the sequence (2,), from a `SeedGenerator`.
+            seed: the seed of the sequence (2,), from a `SeedGenerator`.
             counter: the steps that each row has done (B, 1), whole numbers.
         """
         # Their sum is another one wherever any row goes on.

@@ -1,5 +1,6 @@
 """Weights have the same paths in every instance, and old files load."""
 
+import re
 import zipfile
 from pathlib import Path
 
@@ -40,6 +41,26 @@ def test_the_cell_has_a_fixed_name(row):
     assert layer.cell.name == expected
     assert paths(model)[0] == f"model/layer/{expected}/kernel"
     assert type(layer).from_config(layer.get_config()).cell.name == expected
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_the_docstring_has_a_table_of_the_weights(row):
+    """With the shapes of what the cell declares, in the order of creation."""
+    cell = row.make().cell
+    table = re.findall(r"\| `(\w+)` +\| \((.*?),?\) +\|", type(cell).__doc__)
+    gates = cell.equations.gates
+    columns = {gates: f"{gates}U", 1: "U"}
+    expected = {
+        "kernel": f"D, {columns[gates]}",
+        "recurrent_kernel": f"U, {columns[gates]}",
+        **{v.name: columns[v.size] for v in cell.vectors if cell.has(v)},
+    }
+    in_text = [name for name in cell.weight_names if name in dict(table)]
+    assert [name for name, _ in table] == in_text
+    for name, shape in table:
+        # Gains and moving statistics are no vectors of a step.
+        assert shape == expected.get(name, shape), name
+    assert {*expected} <= {*in_text}
 
 
 @pytest.mark.parametrize("row", LAYERS, ids=str)
