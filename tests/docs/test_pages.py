@@ -261,6 +261,18 @@ def test_files_of_the_repository_have_their_links_turned():
     assert set(repository.PAGES) == {"docs/replace.md", *shown_on_pages()}
 
 
+def test_tests_that_reliability_names_are_there():
+    named = re.findall(
+        r"::(test_\w+)`", (ROOT / "RELIABILITY.md").read_text(encoding="utf-8")
+    )
+    code = "".join(
+        path.read_text(encoding="utf-8")
+        for path in (ROOT / "tests").rglob("test_*.py")
+    )
+    assert len(named) > 20
+    assert [name for name in named if f"def {name}(" not in code] == []
+
+
 def shown_on_pages():
     """The files that pages show, each with a link that leads to it."""
     line = load("extensions/repository.py").LINE
