@@ -185,8 +185,9 @@ def measured_by_threads(options):
             for mode, step in kernel_steps(size).items()
             for threads in options.threads
         }
-        times = harness.timed(steps, options.rounds)
-        for (mode, threads), (_, p20, p50, p80) in times.items():
+        _, times = harness.in_turn(steps, options.rounds)
+        for (mode, threads), own in times.items():
+            p20, p50, p80 = map(float, np.percentile(own, [20, 50, 80]))
             mflop, megabytes, bound = bounds(size, mode, threads)
             row = {
                 "sizes": sequence_layers.label(options, text),
