@@ -41,6 +41,18 @@ def stacked_cells():
     return keras.Model(inputs, keras.layers.RNN(cells)(x))
 
 
+def packed():
+    """Several sequences in one row, a model of two inputs."""
+    inputs = keras.Input((None, D), name="x")
+    first = keras.Input((None,), name="first", dtype="bool")
+    x = keras.layers.Masking()(inputs)
+    x = keras_ln.LNLSTM(4, return_sequences=True)(x, reset=first)
+    x = keras_ln.LNGRU(3, return_sequences=True, go_backwards=True)(
+        x, reset=first
+    )
+    return keras.Model([inputs, first], x)
+
+
 def alone(name):
     """One layer; a recurrent one behind a mask, every step both ways."""
     row = BY_NAME[name]
@@ -56,7 +68,8 @@ def alone(name):
 def model(name):
     """A model by its name here, with random weights and called once."""
     makers = {
-        maker.__name__: maker for maker in (small, everything, stacked_cells)
+        maker.__name__: maker
+        for maker in (small, everything, stacked_cells, packed)
     }
     made = makers[name]() if name in makers else alone(name)
     randomize(made)
@@ -67,17 +80,25 @@ def model(name):
 def samples(made):
     """Two batches of other sizes and lengths, with steps to mask."""
     rng = np.random.default_rng(0)
-    found = []
-    for batch, length in ((B, STEPS), (7, STEPS + 2)):
-        sequence = len(made.input_shape) == 3
-        shape = (batch, length, D) if sequence else (batch, D)
+
+    def sample(given, *sizes):
+        if given.dtype == "bool":
+            return rng.random(sizes) < 0.5
+        sequence = len(given.shape) == 3
+        shape = (*sizes, D) if sequence else (sizes[0], D)
         x = rng.normal(size=shape).astype("float32")
         if sequence:
-            x[0, length // 2 :] = 0.0  # padded on the right,
+            x[0, sizes[1] // 2 :] = 0.0  # padded on the right,
             x[1, :2] = 0.0  # on the left,
             x[-1, 1] = 0.0  # and a gap
-        found.append(x)
-    return found
+        return x
+
+    return [
+        keras.tree.map_structure(
+            lambda given: sample(given, *sizes), made.input
+        )
+        for sizes in ((B, STEPS), (7, STEPS + 2))
+    ]
 
 
 def outputs(made, inputs):
@@ -89,5 +110,6 @@ NAMES = (
     "small",
     "everything",
     "stacked_cells",
+    "packed",
     *(row.name for row in LAYERS),
 )

@@ -26,6 +26,12 @@ import sys
 sys.modules["keras_ln"] = None
 import numpy as np
 
+def of_rank(x, rank):
+    # No model has two inputs of one rank.
+    arrays = x if isinstance(x, list) else [x]
+    (array,) = (array for array in arrays if array.ndim == rank)
+    return array
+
 def saved_model(path):
     import tensorflow as tf
     loaded = tf.saved_model.load(path)
@@ -34,13 +40,18 @@ def saved_model(path):
 def tflite(path):
     import tensorflow as tf
     interpreter = tf.lite.Interpreter(path)
-    (given,) = interpreter.get_input_details()
     (found,) = interpreter.get_output_details()
 
     def run(x):
-        interpreter.resize_tensor_input(given["index"], x.shape)
+        arrays = {
+            given["index"]: of_rank(x, len(given["shape"]))
+            for given in interpreter.get_input_details()
+        }
+        for index, array in arrays.items():
+            interpreter.resize_tensor_input(index, array.shape)
         interpreter.allocate_tensors()
-        interpreter.set_tensor(given["index"], x)
+        for index, array in arrays.items():
+            interpreter.set_tensor(index, array)
         interpreter.invoke()
         return interpreter.get_tensor(found["index"])
 
@@ -49,8 +60,10 @@ def tflite(path):
 def onnx(path):
     import onnxruntime
     session = onnxruntime.InferenceSession(path)
-    (given,) = session.get_inputs()
-    return lambda x: session.run(None, {given.name: x})[0]
+    ranks = {given.name: len(given.shape) for given in session.get_inputs()}
+    return lambda x: session.run(
+        None, {name: of_rank(x, rank) for name, rank in ranks.items()}
+    )[0]
 
 def jax_export(path):
     import jax
@@ -60,13 +73,17 @@ def jax_export(path):
 def pt2(path):
     import torch
     program = torch.export.load(path).module()
-    return lambda x: program(torch.tensor(x)).detach()
+    tensors = torch.utils.data.default_convert
+    return lambda x: program(tensors(x)).detach()
 
-outputs = {}
-for key, x in np.load("inputs.npz").items():
-    path, _ = key.split("/")
+inputs, outputs = {}, {}
+for key, array in np.load("inputs.npz").items():
+    path, batch, _ = key.split("/")
+    inputs.setdefault((path, batch), []).append(array)
+for (path, batch), x in inputs.items():
     load = globals()[path.split(".")[1]]
-    outputs[key] = np.array(load(path)(x))
+    found = load(path)(x if len(x) > 1 else x[0])
+    outputs[f"{path}/{batch}"] = np.array(found)
 np.savez("outputs.npz", **outputs)
 """
 
@@ -153,7 +170,12 @@ def tflite(model, path, x):
             format="litert",
             verbose=False,
             input_signature=[
-                keras.InputSpec(shape=(None, *x.shape[1:]), dtype="float32")
+                keras.tree.map_structure(
+                    lambda a: keras.InputSpec(
+                        shape=(None, *a.shape[1:]), dtype=a.dtype.name
+                    ),
+                    x,
+                )
             ],
         )
 
@@ -162,10 +184,13 @@ def jax_export(model, path, x):
     """Any batch and any length."""
     import jax
 
-    names = ", ".join("bt"[: x.ndim - 1])
-    shape = jax.export.symbolic_shape(f"{names}, {x.shape[-1]}")
+    shapes = keras.tree.map_structure(
+        lambda given: ", ".join("bt"[: given.shape.count(None)]) + ", ...",
+        model.input,
+    )
+    specs = jax.export.symbolic_args_specs(x, shapes)
     program = jax.export.export(jax.jit(lambda x: model(x, training=False)))
-    exported = program(jax.ShapeDtypeStruct(shape, "float32"))
+    exported = program(specs)
     path.write_bytes(exported.serialize())
 
 
@@ -173,7 +198,9 @@ def pt2(model, path, x):
     """One batch and one length: torch writes the loop out."""
     import torch
 
-    program = torch.export.export(model.eval(), (torch.tensor(x),))
+    program = torch.export.export(
+        model.eval(), (keras.tree.map_structure(torch.tensor, x),)
+    )
     torch.export.save(program, path)
 
 
@@ -208,7 +235,9 @@ def test_served_without_keras_ln(export, tmp_path):
             path = f"{name}{number}.{export.__name__}"
             if not (tmp_path / path).exists():
                 export(model, tmp_path / path, x)
-            given[f"{path}/{k}"], expected[f"{path}/{k}"] = x, y
+            expected[f"{path}/{k}"] = y
+            for n, array in enumerate(keras.tree.flatten(x)):
+                given[f"{path}/{k}/{n}"] = array
     np.savez(tmp_path / "inputs.npz", **given)
     subprocess.run([sys.executable, "-c", SERVE], cwd=tmp_path, check=True)
     with np.load(tmp_path / "outputs.npz") as found:
