@@ -81,24 +81,22 @@ def samples(made):
     """Two batches of other sizes and lengths, with steps to mask."""
     rng = np.random.default_rng(0)
 
-    def sample(given, *sizes):
-        if given.dtype == "bool":
-            return rng.random(sizes) < 0.5
-        sequence = len(given.shape) == 3
-        shape = (*sizes, D) if sequence else (sizes[0], D)
-        x = rng.normal(size=shape).astype("float32")
-        if sequence:
-            x[0, sizes[1] // 2 :] = 0.0  # padded on the right,
-            x[1, :2] = 0.0  # on the left,
-            x[-1, 1] = 0.0  # and a gap
-        return x
+    def batch(*sizes):
+        def sample(given):
+            if given.dtype == "bool":
+                return rng.random(sizes) < 0.5
+            sequence = len(given.shape) == 3
+            shape = (*sizes, D) if sequence else (sizes[0], D)
+            x = rng.normal(size=shape).astype("float32")
+            if sequence:
+                x[0, sizes[1] // 2 :] = 0.0  # padded on the right,
+                x[1, :2] = 0.0  # on the left,
+                x[-1, 1] = 0.0  # and a gap
+            return x
 
-    return [
-        keras.tree.map_structure(
-            lambda given: sample(given, *sizes), made.input
-        )
-        for sizes in ((B, STEPS), (7, STEPS + 2))
-    ]
+        return keras.tree.map_structure(sample, made.input)
+
+    return [batch(B, STEPS), batch(7, STEPS + 2)]
 
 
 def outputs(made, inputs):

@@ -62,8 +62,9 @@ def check_call(
             )
         except AttributeError:
             signature = None  # What is no tensor is refused below.
-        if signature in _passed:
-            return _passed[signature]
+        # One look-up: another thread may clear the table.
+        if (whole := _passed.get(signature)) is not None:
+            return whole
     dtype = arguments.check_floating(
         "sequences", sequences.dtype, or_whole=True
     )
