@@ -46,6 +46,10 @@ def load(case, weights, config=None, **extra):
     if case == "haste":
         layer = keras_ln.LNLSTM(UNITS, center=False, **extra)
         return compat.load_haste_lstm(layer, weights)
+    if case == "haste_gru":
+        arguments = {"groups": "all", "center": False, "use_bias": True}
+        layer = keras_ln.LNGRU(UNITS, **arguments, **extra)
+        return compat.load_haste_gru(layer, weights)
     config = json.loads(str(config))
     weights = [weights[str(k)] for k in range(len(weights))]
     if case.startswith("lstm"):
@@ -58,7 +62,7 @@ def load(case, weights, config=None, **extra):
 
 def check(case, arrays, use_fused, tolerance=FLOAT64):
     """Fail unless ours gives a case's outputs, states and gradients."""
-    weight_prefix = "weight_" if case == "haste" else "weight"
+    weight_prefix = "weight_" if case.startswith("haste") else "weight"
     config = arrays.get("config")
     layer = load(
         case,

@@ -3,7 +3,10 @@
 import pytest
 from peer_goldens import GOLDEN, check, part, read
 
-CASES = read(GOLDEN / "tensorflow_addons.npz") | read(GOLDEN / "haste.npz")
+FILES = ("tensorflow_addons", "haste", "haste_gru")
+CASES = {}
+for name in FILES:
+    CASES |= read(GOLDEN / f"{name}.npz")
 
 
 @pytest.mark.parametrize("use_fused", [False, True])
@@ -12,7 +15,7 @@ def test_values_and_gradients(case, use_fused):
     check(case, CASES[case], use_fused)
 
 
-@pytest.mark.parametrize("case", ["lstm", "simple_rnn", "haste"])
+@pytest.mark.parametrize("case", ["lstm", "simple_rnn", "haste", "haste_gru"])
 def test_every_array_matters(case):
     """A weight that does not reach the output could be loaded wrongly."""
     for name in part(CASES[case], "weight"):

@@ -1,8 +1,8 @@
-"""Runs haste's LayerNormLSTM and writes down what it did.
+"""Runs haste's LayerNormLSTM or LayerNormGRU and writes down what it did.
 
-For an environment with haste and torch: python haste_layers.py FILE. The file
-holds, in float64, the names of tensorflow_addons_cells.py, with the weights
-under their own names.
+For an environment with haste and torch: python haste_layers.py LSTM FILE, or
+GRU. The file holds, in float64, the names of tensorflow_addons_cells.py, with
+the weights under their own names.
 """
 
 import sys
@@ -14,13 +14,15 @@ SHAPES = {"x": (B, T, D), "state0": (1, B, U), "state1": (1, B, U)}
 
 
 def main(argv):
-    """Writes the one case to the file that is named."""
+    """Writes the case of a kind to the file that is named."""
+    kind, path = argv
     # Here, as pytest imports every file to look for examples in it.
     import haste_pytorch
     import torch
 
     rng = np.random.default_rng(0)
-    layer = haste_pytorch.LayerNormLSTM(D, U, batch_first=True).double()
+    make = getattr(haste_pytorch, f"LayerNorm{kind}")
+    layer = make(D, U, batch_first=True).double()
     with torch.no_grad():
         for weight in layer.parameters():
             weight.copy_(
@@ -32,9 +34,13 @@ def main(argv):
     inputs = {
         name: torch.tensor(rng.normal(size=shape), requires_grad=True)
         for name, shape in SHAPES.items()
+        if kind == "LSTM" or name != "state1"
     }
     x, *states = inputs.values()
-    y, final_states = layer(x, tuple(states))
+    if kind == "LSTM":
+        y, final_states = layer(x, tuple(states))
+    else:
+        y, *final_states = layer(x, *states)
     outputs = [y, *final_states]
     cotangents = [rng.normal(size=output.shape) for output in outputs]
     sum(
@@ -52,9 +58,8 @@ def main(argv):
     for name in arrays:
         if "state" in name or name.endswith(("output1", "output2")):
             arrays[name] = arrays[name][0]
-    arrays["cotangent1"] = arrays["cotangent1"][0]
-    arrays["cotangent2"] = arrays["cotangent2"][0]
-    (path,) = argv
+        if name in ("cotangent1", "cotangent2"):
+            arrays[name] = arrays[name][0]
     np.savez_compressed(path, **arrays)
 
 

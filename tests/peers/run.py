@@ -102,7 +102,8 @@ def main(arguments):
         TF_CPP_MIN_LOG_LEVEL="3",
     )
     python = others()
-    run(python, HERE / "haste_layers.py", FOLDER / "haste.npz")
+    for kind, name in (("LSTM", "haste"), ("GRU", "haste_gru")):
+        run(python, HERE / "haste_layers.py", kind, FOLDER / f"{name}.npz")
     tests = subprocess.run(
         [
             *(python, "-m", "pytest", "-q", "-m", "peers"),

@@ -18,7 +18,7 @@ from keras_ln import compat
 
 pytestmark = pytest.mark.peers
 
-FILES = ("tensorflow_addons.npz", "haste.npz")
+FILES = ("tensorflow_addons.npz", "haste.npz", "haste_gru.npz")
 CASES = sorted(case for name in FILES for case in read(GOLDEN / name))
 
 
