@@ -1,0 +1,35 @@
+"""A recurrent policy learns to balance a pole whose speed it does not see.
+
+The program is that of the page Rollouts with JAX.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from journeys.twins import BACKEND
+
+from docs import pages
+
+pytestmark = pytest.mark.full
+
+if BACKEND == "jax":
+
+    def test_it_learns(tmp_path):
+        """Three seeds, to 135 steps or more; without memory it is 45."""
+        blocks = pages.pages()["docs/guides/rollouts.md"]
+        code = "\n".join(code for _, code, _ in blocks)
+        code += """
+for seed in range(3):
+    lengths = train(seed, updates=400)
+    print(lengths.round())
+    assert lengths[0] < 50 and lengths[-3:].mean() > 100
+"""
+        # As users run it: the tests' JAX has float64.
+        subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=tmp_path,
+            env=os.environ | {"JAX_ENABLE_X64": "0"},
+            check=True,
+        )
