@@ -49,6 +49,8 @@ def check_call(
     symbolic = isinstance(sequences, keras.KerasTensor)
     if symbolic or backend.how_to_densify(sequences) is not None:
         arguments.check_dense("sequences", sequences)
+    _refuse_dict("initial_state", initial_state)
+    _refuse_dict("reset_state", reset_state)
     states = None if initial_state is None else leaves(initial_state)
     resets = None if reset_state is None else leaves(reset_state)
     signature = None
@@ -93,6 +95,15 @@ def check_call(
             _passed.clear()
         _passed[signature] = whole
     return whole
+
+
+def _refuse_dict(name: str, states: Any) -> None:
+    """States are told apart by their order."""
+    if isinstance(states, dict):
+        raise ValueError(
+            f"Argument `{name}` must be a tensor or a list of tensors. "
+            f"Received: a dict with {', '.join(map(str, states))}"
+        )
 
 
 def _check_sizes(
@@ -233,6 +244,7 @@ def check_states(
         # The first state is h; the others add up, and are wider.
         wide = dtypes.at_least_float32(sequences.dtype)
         return (zeros, *[keras.ops.cast(zeros, wide)] * (count - 1))
+    _refuse_dict(name, initial_states)
     states = tuple(
         keras.ops.convert_to_tensor(state)
         for state in keras.tree.flatten(initial_states)

@@ -221,6 +221,8 @@ def test_initial_state(row):
     ):
         with refused("`initial_state`", str(row.state_count), "Received"):
             layer(x(B, T, D), initial_state=states)
+    with refused("`initial_state`", "list of tensors", "a dict with h"):
+        layer(x(B, T, D), initial_state={"h": right[0]})
     assert layer(x(B, T, D), initial_state=right).shape == (B, U)
 
 

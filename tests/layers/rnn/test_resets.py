@@ -290,6 +290,10 @@ ZEROS = np.zeros((B, U))
             {"reset": np.zeros((B, T)), "reset_state": [np.zeros((B, 1))] * 2},
             r"`reset_state(\[0\])?` (of LNLSTM )?must .* \(batch, units\)",
         ),
+        (
+            {"reset": np.zeros((B, T)), "reset_state": {"h": ZEROS}},
+            "`reset_state` must be .* list of tensors. Received: a dict with h",
+        ),
         ({"reset": True}, "`reset` must have the shape"),
         ({"reset": np.zeros((B, T), complex)}, "`reset` must be bool"),
         (
