@@ -12,7 +12,7 @@ from journeys.twins import BACKEND
 
 from docs import pages
 
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.every_backend]
 
 if BACKEND == "jax":
 
