@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from common import claims
 from docs.measured import (
     ERROR,
     KEPT,
@@ -224,6 +225,22 @@ def on_performance():
     yield f"take {4 * 4 * units**2 / 1e6:.0f} MB"
 
 
+def good(task, kind):
+    """How many of the nine points of the first grid learn well."""
+    args = kept_settings(f"everyday-{task}")["args"]
+    rates = [args["learning_rate"] * factor for factor in (0.3, 1, 3)]
+    starts = {"scale": (0.3, 1, 3), "gain": (0.1, 0.3, 1)}
+    losses = [
+        float(row["held-out loss"])
+        for row in table(KEPT / f"everyday-{task}" / "tuning.csv")
+        if row["norm"] == kind
+        and np.isclose(float(row["learning_rate"]), rates).any()
+        and any(row[k] and float(row[k]) in v for k, v in starts.items())
+    ]
+    assert len(losses) == 9
+    return sum(x <= claims.OF[f"everyday-{task}"].good for x in losses)
+
+
 def on_should_i_use_it():
     yield from (*evidence(), *settings())
     reader = "attentive-reader"
@@ -234,6 +251,12 @@ def on_should_i_use_it():
     yield f"gives {floor(reader, 'most frequent name')} %"
     words = floor("everyday-verses", "logistic regression of 10,000")
     yield f"with {words} % errors"
+    yield (
+        f"{good('characters', 'lnlstm')} (`LNLSTM`) and "
+        f"{good('characters', 'lngru')} (`LNGRU`) of nine learning rates"
+    )
+    yield f"{good('characters', 'lstm')} (LSTM) and"
+    yield f"{good('characters', 'gru')} (GRU) without it"
     yield f"after {kept_settings(reader)['args']['tune_epochs']} epochs"
     (same,) = (
         row
