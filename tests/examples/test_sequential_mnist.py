@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import sequential_mnist as script
 import sequential_mnist_model
-from common import classifiers, cli, training
+from common import cli, training
 from common.datasets import mnist
 from keras import layers
 
@@ -171,8 +171,6 @@ def test_a_comparison_runs_every_kind_in_both_orders(
 ):
     # What XLA would need for the model is more than this trains.
     monkeypatch.setattr(training, "speed", lambda updates: {})
-    # Of one shape, so that less is to be compiled.
-    monkeypatch.setattr(classifiers, "EVALUATION_BATCH", 64)
     folder = tmp_path / "runs"
     experiment = dataclasses.replace(
         script.EXPERIMENT,
