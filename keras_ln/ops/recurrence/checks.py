@@ -49,10 +49,11 @@ def check_call(
     symbolic = isinstance(sequences, keras.KerasTensor)
     if symbolic or backend.how_to_densify(sequences) is not None:
         arguments.check_dense("sequences", sequences)
-    _refuse_dict("initial_state", initial_state)
-    _refuse_dict("reset_state", reset_state)
-    states = None if initial_state is None else leaves(initial_state)
-    resets = None if reset_state is None else leaves(reset_state)
+    states = resets = None
+    if initial_state is not None:
+        states = _in_order("initial_state", initial_state)
+    if reset_state is not None:
+        resets = _in_order("reset_state", reset_state)
     signature = None
     # A compiler that reads Python would watch over what it reads here.
     if not symbolic and not backend.reads_python():
@@ -97,13 +98,14 @@ def check_call(
     return whole
 
 
-def _refuse_dict(name: str, states: Any) -> None:
-    """States are told apart by their order."""
+def _in_order(name: str, states: Any) -> list[Any]:
+    """The states as a list; their order tells them apart."""
     if isinstance(states, dict):
         raise ValueError(
             f"Argument `{name}` must be a tensor or a list of tensors. "
             f"Received: a dict with {', '.join(map(str, states))}"
         )
+    return leaves(states)
 
 
 def _check_sizes(
@@ -244,10 +246,9 @@ def check_states(
         # The first state is h; the others add up, and are wider.
         wide = dtypes.at_least_float32(sequences.dtype)
         return (zeros, *[keras.ops.cast(zeros, wide)] * (count - 1))
-    _refuse_dict(name, initial_states)
     states = tuple(
         keras.ops.convert_to_tensor(state)
-        for state in keras.tree.flatten(initial_states)
+        for state in _in_order(name, initial_states)
     )
     if len(states) != count:
         raise ValueError(
