@@ -62,7 +62,8 @@ SIZES = {
     # The paper's settings of handwriting generation and skip-thoughts.
     "C": Size(8, 500, 3, 400),
     "D": Size(64, 30, 620, 2400),
-    # A batch of one, with ever larger weights.
+    # A batch of one: small, and with ever larger weights.
+    "S": Size(1, 200, 64, 128),
     "E": Size(1, 100, 64, 256),
     "F": Size(1, 100, 64, 512),
     "G": Size(1, 100, 64, 1024),
@@ -81,7 +82,7 @@ def parse(argv, name="sequence_layers", doc=__doc__, own=None):
         parser.add_argument(option, **settings)
     parser.add_argument("--layer", choices=LAYERS, default="lstm")
     parser.add_argument(
-        "--sizes", nargs="+", default=list(SIZES), help="A to G, or B,T,D,U"
+        "--sizes", nargs="+", default=list(SIZES), help="A to G, S, or B,T,D,U"
     )
     parser.add_argument(
         "--return-sequences",
@@ -173,6 +174,21 @@ def programs(options, size):
         found |= both("keras_ln with resets", fused, with_resets)
     theirs = getattr(keras.layers, names.keras)
     found |= of(f"keras {names.keras}", functools.partial(make, theirs))
+    if keras.backend.backend() == "torch":
+        # There the layer's gradient fills (B, T, nU) with zeros at every step,
+        # and the loop over the cell is the faster plain layer.
+        found |= of(
+            f"keras {names.keras} cell in RNN",
+            lambda: make(
+                keras.layers.RNN,
+                cell=getattr(keras.layers, f"{names.keras}Cell")(
+                    size.units,
+                    recurrent_dropout=options.recurrent_dropout,
+                    seed=1,
+                    dtype=policy,
+                ),
+            ),
+        )
     loop = functools.partial(ours, use_fused=False)
     found |= of("cell loop of keras_ln", loop)
     if names.cell:

@@ -9,21 +9,20 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / "benchmarks" / "results"
 DIGITS = HERE.parent / "examples" / "results" / "sequential-mnist"
-SIZES = ("A", "B", "C", "D", "1x200x64x128")
+SIZES = ("A", "B", "C", "D", "S")
 LABELS = ("A", "B", "C", "D", "batch of one")
 BACKENDS = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "torch"}
 
 
-def times(backend, mode, size):
-    """Median times of LNLSTM and what it is compared with, by provider."""
-    large = "large_" if size == "D" else ""
-    with open(RESULTS / f"sequence_layers_{large}{backend}.csv") as file:
+def times(backend, mode, size, layer="LNLSTM", every_step=False):
+    """Median times of a layer and what it is compared with, by provider."""
+    with open(RESULTS / f"sequence_layers_{backend}.csv") as file:
         return {
             row["provider"]: float(row["p50_ms"])
             for row in csv.DictReader(file)
-            if (row["op"], row["mode"]) == ("LNLSTM", mode)
+            if (row["op"], row["mode"]) == (layer, mode)
             and row["sizes"].split()[0] == size
-            and "every step" not in row["sizes"]
+            and ("every step" in row["sizes"]) is every_step
         }
 
 

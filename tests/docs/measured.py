@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import scipy.stats
+from benchmarks import sequence_layers
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -141,6 +142,25 @@ def of_torch():
     return by_size("torch", rows)
 
 
+def timed(layer, backend, mode, sizes="ABCDSEFG", every_step=False):
+    """The times of all providers, and ours divided by each of them."""
+    columns = [
+        figures.times(backend, mode, size, layer, every_step) for size in sizes
+    ]
+    title = [layer, "a loss on every step"] if every_step else [layer]
+    title = ", ".join([*title, NAMES[backend], mode])
+    yield f"| {title} | {' | '.join(sizes)} |"
+    yield f"|{'---|' * (1 + len(sizes))}"
+    for provider in columns[0]:
+        cells = [provider.replace(f", {backend}", "")]
+        for times in columns:
+            ours, time = next(iter(times.values())), times.get(provider)
+            cells.append(
+                f"{time:.{int(time < 10)}f} ({ours / time:.2f})" if time else ""
+            )
+        yield f"| {' | '.join(cells)} |"
+
+
 def streaming():
     rows = {}
     for backend, name in figures.BACKENDS.items():
@@ -181,17 +201,9 @@ def usual():
 
 def sizes():
     """The benchmark's sizes, as the tables have them."""
-    rows = table(TIMES / "sequence_layers_torch.csv")
-    rows += table(TIMES / "sequence_layers_large_torch.csv")
-    found = {}
-    for row in rows:
-        words = row["sizes"].split()
-        name = words[0] if words[0] in SIZES else ""
-        found[name] = ", ".join(
-            words[bool(name and "x" not in name)].split("x")
-        )
-    return [f"{found[n]} ({n})" for n in "ABCD"] + [
-        ", ".join(SIZES[-1].split("x"))
+    return [
+        f"{', '.join(map(str, sequence_layers.SIZES[name]))} ({name})"
+        for name in SIZES
     ]
 
 

@@ -4,15 +4,26 @@ What was measured since comes into them; test_numbers.py names the numbers of
 the text that have to follow.
 """
 
+import functools
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
-from docs import test_numbers  # noqa: E402
+from docs import measured, test_numbers  # noqa: E402
 
+MODES = ("training step", "inference")
 TABLES = {
+    "benchmarks/README.md": [
+        functools.partial(measured.timed, *what, mode, *more)
+        for what, *more in (
+            *((("LNLSTM", backend),) for backend in measured.NAMES),
+            *((("LNGRU", b), "ABC") for b in measured.NAMES),
+            *((("LNLSTM", b), "ABC", True) for b in ("tensorflow", "jax")),
+        )
+        for mode in MODES
+    ],
     "docs/should_i_use_it.md": (test_numbers.evidence, test_numbers.settings),
     "docs/performance.md": (test_numbers.inference, test_numbers.of_torch),
 }
