@@ -142,7 +142,7 @@ def _batch(args, axes, **jaxprs):
 
 
 def _differentiate(args, tangents, **jaxprs):
-    """The tangents are those of `elsewhere`, of floating-point results."""
+    """The tangents of `elsewhere`, for results that are floating point."""
     places = [i for i, t in enumerate(tangents) if type(t) is not ad.Zero]
     kinds = [kind.to_tangent_aval() for kind in jaxprs["here"].out_avals]
     smooth = [jnp.issubdtype(kind.dtype, jnp.inexact) for kind in kinds]

@@ -67,9 +67,9 @@ def cloning(layer: Any, step: Callable[[], Any]) -> Any:
 
 
 def _own_classes(layer: Any) -> dict[str, Any]:
-    """The classes in a layer that Keras does not know, by their names.
+    """The classes in a layer that Keras does not know, by name.
 
-    Their names are all that a config tells of them.
+    A config holds nothing but the name of such a class.
     """
     found: dict[str, Any] = {}
     for part in layers_within(layer):

@@ -145,9 +145,7 @@ class BaseCell(CellWeights, ZoneoutRNNCell):
             "batch, features",
         )
         sizes = keras.tree.flatten(self.state_size)
-        named = [("states", states)]
-        if isinstance(states, list | tuple):
-            named = arguments.places("states", states)
+        named = arguments.places("states", states)
         if len(named) != len(sizes) or not all(
             hasattr(state, "shape") for _, state in named
         ):
@@ -198,10 +196,10 @@ class BaseLSTMCell(BaseCell):
 
     cell_zoneout = fixed("cell_zoneout")
 
-    def bias_initial_value(self) -> Any:
-        """The initializer of `bias`: ones for f with `unit_forget_bias`."""
-        initializer = super().bias_initial_value()
-        if not self.unit_forget_bias:
+    def initial_value(self, name: str) -> Any:
+        """The initializer of a vector: ones for f with `unit_forget_bias`."""
+        initializer = super().initial_value(name)
+        if name != "bias" or not self.unit_forget_bias:
             return initializer
 
         def with_open_forget_gate(shape, dtype=None, **kwargs):

@@ -23,8 +23,8 @@ class Settings(NamedTuple):
     carry_normalized_state: bool = False
     # The dtype of the computation, at least float32.
     dtype: str = "float32"
-    # Whether nobody differentiates the step. Rows without variance are then
-    # scaled like the others, in fewer kernels.
+    # Whether no gradient goes through the scales of the norms. Rows without
+    # variance are then scaled like the others, in fewer kernels.
     value_only: bool = False
 
 
@@ -67,8 +67,6 @@ class Cell:
     states: int
     # The vectors that there can be, in the order in which layers create them.
     vectors: tuple[Vector, ...]
-    # The columns of the products, in the order in which they stand.
-    columns: str = ""
     # Whether the statistics are taken of the batch. They are then results too,
     # and `step_vjp` cannot take the rows of all steps at once.
     batch_statistics: bool = False

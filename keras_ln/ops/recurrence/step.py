@@ -35,7 +35,7 @@ def visit(loop: Loop, states: tuple[Any, ...], row: Any) -> tuple[Any, Any]:
 
     Args:
         loop: see there.
-        states: those before the step, tensors (B, U), h first.
+        states: tensors (B, U) before the step, h first.
         row: x W (B, nU); valid (B, 1), False where a row's step is left out
             and its states stay; the statistics to use, the choices of zoneout
             by state (B, U), and start (B, 1), True where a row's states are
@@ -89,26 +89,16 @@ def visit(loop: Loop, states: tuple[Any, ...], row: Any) -> tuple[Any, Any]:
 
 def run_step(
     cell: Cell,
-    projected: Any,
-    states: tuple[Any, ...],
-    weights: dict[str, Any],
+    projected: Any,  # x W (B, nU)
+    states: tuple[Any, ...],  # tensors (B, U), h first
+    weights: dict[str, Any],  # recurrent_kernel (U, nU), and the vectors
     settings: Settings,
     *,
-    recurrent_mask: Any = None,
-    valid: Any = None,
+    recurrent_mask: Any = None,  # dropout mask of h (B, U), scaled
+    valid: Any = None,  # these two: see `Cell.norms`
     moving: Any = None,
 ) -> tuple[tuple[Any, ...], Any, Any]:
     """One step of `cell`, computed in the dtype of its settings.
-
-    Args:
-        cell: its equations.
-        projected: x W (B, nU).
-        states: tensors (B, U), h first.
-        weights: recurrent_kernel (U, nU) and the cell's vectors, by name.
-        settings: see there.
-        recurrent_mask: dropout mask of h (B, U), scaled, or None.
-        valid: see `Cell.norms`.
-        moving: see `Cell.norms`.
 
     Returns:
         The new states, each in the dtype of the old one, the statistics of
