@@ -78,7 +78,7 @@ def call_native(call, arrays):
 
 
 def _kind(x):
-    """Of a result: within jax.shard_map it differs where `x` does."""
+    """The kind of the results: in jax.shard_map they differ where `x` does."""
     kind = jax.typeof(x)
     manual = getattr(kind, "manual_axis_type", None)
     if manual is None or not manual.varying:

@@ -63,7 +63,7 @@ def current_trace():
 def fused_sum(x, axes, keepdims=False, weights=None):
     """``sum``; see the package docstring."""
     x = x if weights is None else x * weights
-    # torch takes no axes for all of them.
+    # Without axes torch would sum over all of them.
     return torch.sum(x, dim=axes, keepdim=keepdims) if axes else x
 
 

@@ -42,7 +42,7 @@ def from_config(
         name: keras.tree.map_structure(ready, part)
         for name, part in (parts or {}).items()
     }
-    # Here it is the user's own function, not one from a file.
+    # The function is the user's own, not one from a file.
     trusted = {"safe_mode": False} if type(layer) is keras.layers.Lambda else {}
     with keras.saving.custom_object_scope(scope):
         return cloning(

@@ -38,7 +38,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
 
 def argument_names(layer_class: Any) -> list[str]:
     """The names that the constructor of a class takes."""
-    # Not of the class: Keras' layers have a `__new__` that takes anything.
+    # Of `__init__`: the `__new__` of Keras' layers takes anything.
     return [*inspect.signature(layer_class.__init__).parameters][1:]
 
 

@@ -77,7 +77,7 @@ def gain_and_bias(
     wide = dtypes.at_least_float32(dtype)
     g, bias = to_numpy(g), to_numpy(bias)
     refuse_units(~(np.isfinite(g) & np.isfinite(bias)), CONSTANT)
-    # As the weights will hold them.
+    # Rounded, as the weights will hold them.
     g, bias = (to_numpy(cast(cast(w, dtype), wide)) for w in (g, bias))
     refuse_units(
         (g == 0) | ~(np.isfinite(g) & np.isfinite(bias)),

@@ -27,7 +27,7 @@ class BaseCell(CellWeights, ZoneoutRNNCell):
     # States to carry in at least float32, by index: the sums.
     accumulators: tuple[int, ...] = ()
     # How many of the last states are step counters, of any dtype. With zoneout
-    # there is one, which a single step derives its random choices from.
+    # there is one: a single step derives its random choices from the count.
     counters = 0
     # The methods that a subclass overrides.
     overridden_methods: tuple[str, ...] = ()

@@ -30,7 +30,7 @@ from keras_ln.ops.recurrence.sequence_op import Options, sequence_op
 if TYPE_CHECKING:  # In typing since Python 3.11.
     from typing_extensions import Unpack
 
-# Of each site, its mean and variance (S, 4U or U).
+# The names of the moving mean and variance (S, 4U or U) of each site.
 MOVING = {
     site: (f"{site}_moving_mean", f"{site}_moving_variance") for site in SITES
 }

@@ -33,8 +33,8 @@ class Vector(NamedTuple):
 
     name: str
     size: int  # in multiples of U
-    # What it scales or shifts, or None for a bias. The simple RNN has one
-    # site, without a name.
+    # The site that the vector scales or shifts, or None for a bias. The site of
+    # the simple RNN has no name.
     site: str | None = None
     # Whether it is left out where nothing is centred twice: `center=False`.
     redundant: bool = False

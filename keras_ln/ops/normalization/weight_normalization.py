@@ -57,7 +57,7 @@ def normalized_kernel(
 
 
 def _squares(v: Any, axes: Sequence[int]) -> Any:
-    """Sums of squares over the axes; torch takes no axes for all of them."""
+    """Sums of squares over the axes; without any, torch would sum over all."""
     squares = v * v
     return backend.sum(squares, tuple(axes)) if axes else squares
 

@@ -30,7 +30,7 @@ class Moving(NamedTuple):
     # A structure of tensors (S, ...) in the order of the visits, the last of
     # which serves beyond S.
     statistics: Any
-    # Whether to normalise by them, in place of the batch's.
+    # Whether these normalise, in place of the statistics of the batch.
     used: bool
 
 

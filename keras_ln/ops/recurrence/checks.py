@@ -46,7 +46,7 @@ def check_call(
     if reset_state is not None:
         resets = _in_order("reset_state", reset_state)
     signature = None
-    # A compiler that reads Python would watch over what it reads here.
+    # torch.compile would guard every value that is read here.
     if not symbolic and not backend.reads_python():
         tensors = [sequences, reset, *(states or ()), *(resets or ())]
         try:

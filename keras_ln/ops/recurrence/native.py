@@ -19,7 +19,7 @@ from keras_ln.ops.recurrence.vjp import vjp
 _ACTIVATIONS = {"activation": "tanh", "recurrent_activation": "sigmoid"}
 _DTYPES = {"float32", "float64"}
 _STATES = ("h", "c")
-# Of the states, and of their rates.
+# The names of zoneout's choices, by state.
 _CHOICES = ("zoneout", "cell_zoneout")
 
 

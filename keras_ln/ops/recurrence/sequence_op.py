@@ -43,7 +43,7 @@ class StepOptions(TypedDict, total=False):
     zoneout: Any
 
 
-# By what stands for it in a docstring of an op.
+# The texts that docstrings of ops share, by their placeholders.
 _SHARED = {
     "    epsilon: {epsilon}": """\
     epsilon: finite number > 0, inside the square root. Where a variance is zero
@@ -89,7 +89,7 @@ Raises:
     ValueError: for a wrong dtype, shape, weight name or epsilon, named in the
         message.""",
 }
-# Of one step, in place of `{step}`.
+# The same for `{step}`, of ops that run one step.
 _STEP = """\
 Ordinary operations, differentiated by the framework, for loops of your own:
 generation, rollouts, `jax.lax.scan`.

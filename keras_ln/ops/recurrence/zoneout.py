@@ -30,7 +30,7 @@ _NO_RATES = (0.0, 0.0)
 _NO_CHOICES = (None, None)
 # As many as half the bits of a float32 in [0, 1) can tell apart.
 _LEVELS = 2048.0
-# Multiples of it, modulo 2^32, are far from each other.
+# Multiples of this number, modulo 2^32, are far from each other.
 _STRIDE = 0x61C88647
 # The whole numbers to which counting by ones leads, by dtype.
 COUNTS_TO = {"float16": 2048, "bfloat16": 256, "float32": 2**24}
