@@ -129,24 +129,13 @@ class RecurrentBatchNorm(BaseLayer):
             self.add_vector("gamma", (features,))
         if self.center:
             self.add_vector("beta", (features,))
+        rows = 1
+        if not self.sequence_wise:
+            rows = known_steps(self.max_steps or input_shape[1])
         self.add_moving_statistics(
-            ("moving_mean", "moving_variance"),
-            (self._rows(input_shape[1]), features),
+            ("moving_mean", "moving_variance"), (rows, features)
         )
         self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: features})
-
-    def _rows(self, steps):
-        if self.sequence_wise:
-            return 1
-        if self.max_steps is not None:
-            return self.max_steps
-        if steps is None:
-            raise ValueError(
-                "Argument `max_steps` must be given (an integer >= 1) where "
-                "the number of time steps is unknown. Received: "
-                "max_steps=None and an input of unknown length."
-            )
-        return steps
 
     def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
         """Normalises `inputs` (B, T, F), of which `mask` (B, T) counts.
@@ -200,3 +189,14 @@ class RecurrentBatchNorm(BaseLayer):
     ) -> tuple[int | None, ...]:
         """The shape of the input."""
         return tuple(input_shape)
+
+
+def known_steps(steps: int | None) -> int:
+    """Returns how many steps have statistics; `ValueError` where unknown."""
+    if steps is None:
+        raise ValueError(
+            "Argument `max_steps` must be given (an integer >= 1) where the "
+            "number of time steps is unknown. Received: max_steps=None and "
+            "inputs of unknown length."
+        )
+    return steps

@@ -5,7 +5,10 @@ from typing import Any
 import keras
 
 from keras_ln.layers.constructor_arguments import check_sites, named_arguments
-from keras_ln.layers.normalization.recurrent_batch_norm import SMALL_GAIN
+from keras_ln.layers.normalization.recurrent_batch_norm import (
+    SMALL_GAIN,
+    known_steps,
+)
 from keras_ln.layers.rnn.base_cell import BaseLSTMCell
 from keras_ln.layers.rnn.docstrings import documented
 from keras_ln.layers.types import Identifier, Shape, Sites
@@ -145,12 +148,8 @@ class BNLSTMCell(BaseLSTMCell):
     def build(self, input_shape: Shape) -> None:
         """Creates the weights for inputs (B, D)."""
         arguments.check_rank("inputs", input_shape, "batch, features")
-        if self.normalize and self.steps is None:
-            raise ValueError(
-                "Argument `max_steps` must be given (an integer >= 1) where "
-                "the number of time steps is unknown. Received: "
-                "max_steps=None and inputs of unknown length."
-            )
+        if self.normalize:
+            known_steps(self.steps)
         super().build(input_shape)
         for site in self.normalize:
             width = getattr(self, f"{site}_gamma").shape[0]

@@ -57,10 +57,9 @@ class Cell:
     # through from_h (None for none), and of the vectors by name. The factors
     # are what `LayerNorms.factors` makes of the statistics, by site.
     step_vjp: Callable[..., tuple[Any, Any, tuple[Any, ...], dict[str, Any]]]
-    # `norms(weights, settings)`: the sites of one step. Of a cell with batch
-    # statistics `norms(weights, settings, valid, moving)`: valid (B, 1) is the
-    # step's mask or None, moving are the statistics to use in place of the
-    # batch's, or None.
+    # `norms(weights, settings, valid, moving)`: the sites of one step. Of the
+    # last two, the step's mask (B, 1) and the statistics to use in place of the
+    # batch's, or None each, only batch statistics take note.
     norms: Callable[..., Any]
     # n, and the number of states.
     gates: int

@@ -52,25 +52,29 @@ class LayerNorms:
     weights `gamma` and `beta`.
     """
 
-    def __init__(self, weights: dict[str, Any], settings: Settings):
+    def __init__(
+        self,
+        weights: dict[str, Any],
+        settings: Settings,
+        # For statistics of the batch: bool (B, 1), False where a row does not
+        # count; and mean and variance (F) by site, to use in their place.
+        valid: Any = None,
+        moving: dict[str, Any] | None = None,
+    ):
         """The sites of one step."""
         self.weights, self.settings = weights, settings
+        self.valid, self.moving = valid, moving
 
     def site(self, name: str, z: Any, factors: Any = None) -> "Site":
         """The sum `z` (B, F), at least float32, normalised.
 
         `value = gamma * (z - mean) * scale + beta`; or `z` as it is where
-        there is no gamma. The scale is `1 / sqrt(variance + epsilon)`; where
-        there is no variance (`is_flat`) it is 1, a constant. The value is beta
-        there either way. But steps of zeros from a state of zero would each
-        multiply the gradient by `1 / sqrt(epsilon)` for every norm, and
-        overflow it.
+        there is no gamma. The scale is `1 / sqrt(variance + epsilon)`, but a
+        constant 1 where there is no variance (`is_flat`) and the value is beta
+        either way: steps of zeros from a state of zero would each multiply the
+        gradient by `1 / sqrt(epsilon)` for every norm, and overflow it.
 
-        Args:
-            name: of the site.
-            z: the sum.
-            factors: what `factors` makes of its statistics, once they are
-                known. A gradient needs them.
+        A gradient needs the factors: what `factors` makes of the statistics.
         """
         prefix = f"{name}_" if name else ""
         gamma = self.weights.get(f"{prefix}gamma")
@@ -116,7 +120,8 @@ class LayerNorms:
     def scale(self, mean: Any, variance: Any, flat: float = 1.0) -> Any:
         """The scale of each row; `flat` where there is no variance."""
         scale = 1.0 / backend.sqrt(variance + self.settings.epsilon)
-        if self.settings.value_only:
+        # Moving statistics are constants: no gradient goes through their scale.
+        if self.settings.value_only or self.moving is not None:
             return scale
         return backend.where(is_flat(mean, variance), flat, scale)
 
@@ -173,9 +178,10 @@ class SegmentNorms(LayerNorms):
         segments: tuple[int, ...],
         weights: dict[str, Any],
         settings: Settings,
+        *of_batch: Any,
     ):
         """The sites of one step; the segments are in multiples of U."""
-        super().__init__(weights, settings)
+        super().__init__(weights, settings, *of_batch)
         units = weights["recurrent_kernel"].shape[0]
         self.ends = [units * k for k in itertools.accumulate(segments)]
 
@@ -212,21 +218,6 @@ class SegmentNorms(LayerNorms):
 
 class BatchNorms(LayerNorms):
     """The normalised sites of a step, with the statistics of each column."""
-
-    def __init__(
-        self,
-        weights: dict[str, Any],
-        settings: Settings,
-        valid: Any = None,  # bool (B, 1), False where a row does not count
-        # Mean and variance (F) by site, to use in place of the batch's.
-        moving: dict[str, Any] | None = None,
-    ):
-        """The sites of one step."""
-        if moving is not None:
-            # Constants: no gradient goes through their scale.
-            settings = settings._replace(value_only=True)
-        super().__init__(weights, settings)
-        self.valid, self.moving = valid, moving
 
     def centred(self, site: str, z: Any) -> tuple[Any, tuple[Any, Any]]:
         """With the mean of the rows that count, or the moving one."""

@@ -33,9 +33,6 @@ def check_call(
 
     Returns:
         Whether the sequences hold whole numbers, which a layer casts.
-
-    Raises:
-        ValueError: naming the argument, what was expected and what came.
     """
     symbolic = isinstance(sequences, keras.KerasTensor)
     if symbolic or backend.how_to_densify(sequences) is not None:

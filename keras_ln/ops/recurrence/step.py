@@ -107,13 +107,12 @@ def run_step(
     h = h_for_product(states[0], projected.dtype, recurrent_mask)
     from_h = backend.matmul(h, weights["recurrent_kernel"])
     widen = functools.partial(backend.cast, dtype=settings.dtype)
-    of_batch = (valid, moving) if cell.batch_statistics else ()
     new_states, statistics = cell.step(
         widen(projected),
         widen(from_h),
         tuple(map(widen, states)),
         settings,
-        cell.norms(weights, settings, *of_batch),
+        cell.norms(weights, settings, valid, moving),
     )
     new_states = tuple(
         backend.cast(new, old.dtype)
