@@ -88,7 +88,7 @@ class BaseLayer(keras.layers.Layer):
     def add_gains(
         self, name: str, kernel: Any, columns: tuple[int, ...] = (0,)
     ) -> Any:
-        """Creates the lengths of a kernel's columns, each the norm at first.
+        """Creates the gains of a kernel, at first the norms of its columns.
 
         A column runs over the axes `columns`.
         """
