@@ -145,7 +145,9 @@ class BaseCell(CellWeights, ZoneoutRNNCell):
             "batch, features",
         )
         sizes = keras.tree.flatten(self.state_size)
-        named = arguments.places("states", states)
+        named = [("states", states)]
+        if isinstance(states, list | tuple):
+            named = arguments.places("states", states)
         if len(named) != len(sizes) or not all(
             hasattr(state, "shape") for _, state in named
         ):
