@@ -72,7 +72,7 @@ def on_index():
     name = "sequential-mnist"
     kept = kept_settings(name)
     yield f"reduced to {kept['comparison']['title'].split(', ')[1]} and"
-    yield f"It ends with {digits('natural', 'layer')} % errors"
+    yield f"It ended with {digits('natural', 'layer')} % errors"
     yield f"The LSTM ended with {digits('natural', 'none')} %"
     yield f"chosen after {kept['args']['tune_epochs']} epochs"
     yield f"at chance ({float(floor(name, 'chance')):g} %)"
