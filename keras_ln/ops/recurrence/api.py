@@ -49,6 +49,7 @@ def run(
     zero_output_for_mask: bool = False,
     reset: Any = None,
     reset_state: Any = None,
+    states_name: str = "initial_states",
     **options: Any,
 ) -> tuple[Any, Any, Any, Any]:
     """The cell over time, by the first implementation that can run it.
@@ -74,6 +75,7 @@ def run(
             sequence: states do not pass from one sequence to another.
         reset_state: where each begins, tensors (B, U) or (1, U), and the row
             too without `initial_states`; None for zeros.
+        states_name: the caller's name of `initial_states`, for messages.
         **options: what `problem_of` takes.
 
     Returns:
@@ -97,7 +99,9 @@ def run(
     as_list = isinstance(initial_states, list)
     if initial_states is None:
         initial_states = reset_states
-    states = checks.check_states(initial_states, cell.states, sequences, units)
+    states = checks.check_states(
+        initial_states, cell.states, sequences, units, states_name
+    )
     rates, choices = split_zoneout(
         cell.states,
         owner,
