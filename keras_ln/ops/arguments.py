@@ -282,7 +282,9 @@ def check_time_mask(
 def check_flags(name: str, flags: Any, shape: Sequence[int | None]) -> None:
     """`ValueError` unless these are flags (B, T) for inputs (B, T, D)."""
     check_dense(name, flags)
-    check_shape(name, flags.shape, shape[:2], "batch, time")
+    # A number has no shape.
+    received = getattr(flags, "shape", ())
+    check_shape(name, received, shape[:2], "batch, time")
     dtype = keras.backend.standardize_dtype(flags.dtype)
     if "complex" in dtype or dtype == "string":
         raise ValueError(
