@@ -16,6 +16,7 @@ from keras_ln.compat.loading import (
     check_settings,
     list_shapes,
     load,
+    names_in,
 )
 from keras_ln.layers.rnn.ln_gru import LNGRUCell
 from keras_ln.layers.rnn.ln_lstm import LNLSTMCell
@@ -89,7 +90,7 @@ def load_haste_lstm(layer: Any, weights: Any) -> Any:
         raise ValueError(
             "Argument `weights` must be a LayerNormLSTM of haste or its "
             f"state_dict() with {', '.join(sorted(expected))}. Received: "
-            f"{_names_in(weights)}."
+            f"{names_in(weights)}."
         )
     arrays = {
         ours: as_array(weights[name]) for name, ours in _HASTE_LSTM.items()
@@ -168,7 +169,7 @@ def load_haste_gru(layer: Any, weights: Any) -> Any:
         raise ValueError(
             "Argument `weights` must be a LayerNormGRU of haste or its "
             f"state_dict() with {', '.join(sorted(expected))}. Received: "
-            f"{_names_in(weights)}."
+            f"{names_in(weights)}."
         )
     arrays = {name: np.array(as_array(weights[name])) for name in _HASTE_GRU}
     gamma = np.array(as_array(weights["gamma"]))
@@ -184,9 +185,3 @@ def load_haste_gru(layer: Any, weights: Any) -> Any:
         if array.ndim == 1:
             array[:units] *= -1.0
     return load(layer, cell, arrays)
-
-
-def _names_in(weights: Any) -> str:
-    if isinstance(weights, Mapping):
-        return ", ".join(sorted(map(str, weights)))
-    return type(weights).__name__
