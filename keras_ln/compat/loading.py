@@ -101,6 +101,11 @@ def check_matrices(arrays: dict[str, np.ndarray]) -> None:
             )
 
 
+def state_dict(weights: Any) -> Any:
+    """The weights of a module of torch by name; others as they are."""
+    return weights.state_dict() if hasattr(weights, "state_dict") else weights
+
+
 def as_array(weight: Any) -> np.ndarray:
     """The weight as an array, also where it is a tensor of torch on a GPU."""
     if hasattr(weight, "detach"):
@@ -116,7 +121,6 @@ def list_shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:
 
 
 def names_in(weights: Any) -> str:
-    """The names of weights, or of their type where they have none."""
-    if isinstance(weights, Mapping):
-        return ", ".join(sorted(map(str, weights)))
-    return type(weights).__name__
+    """The names of weights, or their type where they have none."""
+    given = weights if isinstance(weights, Mapping) else ()
+    return ", ".join(sorted(map(str, given))) or type(weights).__name__

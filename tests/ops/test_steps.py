@@ -1,5 +1,7 @@
 """One step of a sequence op as a function: values, and what it refuses."""
 
+import logging
+
 import numpy as np
 import pytest
 from arrays import close, to_numpy
@@ -90,6 +92,39 @@ def test_what_a_step_refuses():
 
 
 if BACKEND == "tensorflow":
+
+    @pytest.mark.every_backend
+    def test_steps_in_a_while_loop():
+        """States by name; AutoGraph reads a step without a warning."""
+        import tensorflow as tf
+
+        problem, weights = weights_of(BY_NAME["LNLSTM"])
+        said = []
+        handler = logging.Handler()
+        handler.emit = said.append
+        tf.get_logger().addHandler(handler)
+
+        @tf.function
+        def run(x, states):
+            steps = tf.shape(x)[1]
+
+            def step(t, states, outputs):
+                given = (states["h"], states["c"])
+                output, (h, c) = ops.ln_lstm_step(x[:, t], given, weights)
+                return t + 1, {"h": h, "c": c}, outputs.write(t, output)
+
+            outputs = tf.TensorArray(x.dtype, steps)
+            *_, outputs = tf.while_loop(
+                lambda t, *_: t < steps, step, (0, states, outputs)
+            )
+            return tf.transpose(outputs.stack(), (1, 0, 2))
+
+        states = dict(zip("hc", problem.states, strict=True))
+        found = run(tf.constant(problem.x), states)
+        tf.get_logger().removeHandler(handler)
+        _, expected, _ = ops.ln_lstm(problem.x, problem.states, weights)
+        close(found, expected, **FLOAT64)
+        assert [record.getMessage() for record in said] == []
 
     @pytest.mark.every_backend
     def test_features_must_be_known():
