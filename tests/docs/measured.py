@@ -124,6 +124,18 @@ def of_torch():
     return by_size("torch", rows)
 
 
+def of_torch_everywhere():
+    """Shares of torch.nn.LSTM's time in training with kernels, A to D."""
+    shares = []
+    for backend in NAMES:
+        for size in "ABCD":
+            ours, *_ = (
+                times := figures.times(backend, "training step", size)
+            ).values()
+            shares.append(ours / times["torch LSTM"])
+    return both(shares)
+
+
 def timed(layer, backend, mode, sizes="ABCDSEFG", every_step=False):
     """The times of all providers, and ours divided by each of them."""
     columns = [
@@ -177,12 +189,12 @@ def memory(path, backends, provider):
 
 
 def usual():
-    """Least and greatest share of training with kernels, but for size D."""
+    """Least and greatest share of training with kernels."""
     shares = [
         (share, f"{share:.2f} ({name}, {LABEL[size]})")
         for backend, name in NAMES.items()
         for size, share in zip(
-            USUAL, figures.shares(backend, True, sizes=USUAL), strict=True
+            SIZES, figures.shares(backend, True), strict=True
         )
     ]
     return f"{min(shares)[1]} to {max(shares)[1]}"

@@ -25,6 +25,7 @@ from docs.measured import (
     mean,
     memory,
     of_torch,
+    of_torch_everywhere,
     own_cell,
     percent,
     sizes,
@@ -39,10 +40,6 @@ pytestmark = pytest.mark.full
 
 
 def on_readme():
-    large = {
-        mode: [f"{figures.shares(b, True, mode, ('D',))[0]:.2f}" for b in NAMES]
-        for mode in ("training step", "inference")
-    }
     yield from (*sizes(), *versions(), updates_to_plain())
     ended, uncorrected = tally()
     yield f"in {ended.total()} comparisons with the plain network"
@@ -61,10 +58,12 @@ def on_readme():
     yield f"small digits in batches of {batch}"
     layer, _, none = of_four()
     yield f"end with {layer} % errors, and with {none} % without any"
-    tensorflow, jax, torch = large["training step"]
-    yield f"takes {tensorflow} (TensorFlow), {jax} (JAX) and {torch} (torch)"
-    tensorflow, jax, torch = large["inference"]
-    yield f"inference {tensorflow}, {jax} and {torch} times"
+    *shares, last = (
+        f"{figures.shares(backend, True, 'inference', 'D')[0]:.2f}"
+        for backend in NAMES
+    )
+    yield f"At D inference takes {', '.join(shares)} and {last} times as long"
+    yield f"{of_torch_everywhere()} of `torch.nn.LSTM`'s at A to D"
 
 
 def on_index():
@@ -83,7 +82,6 @@ def on_index():
 
 
 def on_performance():
-    units = int(dimensions()["D"][-1])
     yield from (*sizes(), *inference(), *of_torch(), streaming())
     yield f"takes {usual()} of a plain LSTM's time"
     yield f"{both(own_cell(), 1)} times as long"
@@ -92,7 +90,6 @@ def on_performance():
     yield f"without the kernels {percent(loops)} of what"
     kernels = memory("memory_kernels", both_frameworks, "keras_ln,")
     yield f"with them {percent(kernels)} of that"
-    yield f"take {4 * 4 * units**2 / 1e6:.0f} MB"
 
 
 def of_four():
@@ -173,11 +170,9 @@ def on_should_i_use_it():
     assert batch[0] < batch[1]
     yield "0.1 is better than 1 for names"
     yield f"takes {usual()} of the time"
-    units = {size: int(numbers[-1]) for size, numbers in dimensions().items()}
-    large = units.pop("D")
-    for said in ("at the sizes", "at four sizes"):
-        yield f"{said} up to {max(units.values())} units"
-    yield f"With {large:,} units"
+    units = max(int(numbers[-1]) for numbers in dimensions().values())
+    for said in ("at the sizes", "at five sizes"):
+        yield f"{said} up to {units:,} units"
 
 
 # Numbers that nothing measured: of advice, of the paper, of names.
