@@ -138,19 +138,6 @@ def test_a_layer_that_must_be_fused_says_so():
         layer(np.ones((2, 4, 2), "float32"))
 
 
-@pytest.mark.full
-def test_keras_file(tmp_path):
-    model = export_models.model("everything")
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    inputs = export_models.samples(model)
-    close(
-        export_models.outputs(loaded, inputs),
-        export_models.outputs(model, inputs),
-        **SAME_PROGRAM,
-    )
-
-
 def saved_model(model, path, x):
     """Any batch and any length."""
     model.export(path, verbose=False)

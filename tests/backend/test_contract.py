@@ -12,10 +12,6 @@ pytestmark = pytest.mark.every_backend
 BACKEND = keras.backend.backend()
 
 
-def tensor(rng, *shape, dtype="float64"):
-    return keras.ops.convert_to_tensor(rng.normal(size=shape), dtype=dtype)
-
-
 @pytest.fixture
 def rng():
     return np.random.default_rng(7)

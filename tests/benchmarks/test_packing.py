@@ -11,12 +11,6 @@ from benchmarks import harness, packing
 OPTIONS = argparse.Namespace(sentences=40, words=60)
 
 
-@pytest.fixture(autouse=True)
-def same_environment(monkeypatch):
-    """The suite's threads stay as they are."""
-    monkeypatch.setattr(harness, "set_threads", lambda number: None)
-
-
 @pytest.fixture(scope="module")
 def text():
     return packing.sentences(OPTIONS)

@@ -178,15 +178,7 @@ def test_a_passage_of_padding_is_not_seen():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    "norm",
-    [
-        "none",
-        pytest.param("batch", marks=pytest.mark.full),
-        pytest.param("batch-everywhere", marks=pytest.mark.full),
-        pytest.param("layer", marks=pytest.mark.full),
-    ],
-)
+@pytest.mark.parametrize("norm", script.KINDS)
 def test_longer_padding_changes_nothing(norm):
     random = np.random.default_rng(0)
     passages = random.integers(1, 12, (6, 5)).astype("int32")

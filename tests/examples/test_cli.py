@@ -21,14 +21,6 @@ def elsewhere(tmp_path, monkeypatch):
     (tmp_path / "an_empty_folder").mkdir()
 
 
-@pytest.fixture
-def no_training(monkeypatch):
-    def never(*args):
-        pytest.fail("trained")
-
-    monkeypatch.setattr(keras.Model, "fit", never)
-
-
 def hide(monkeypatch, package):
     """Makes a package look as if it were not installed."""
     find = importlib.util.find_spec
@@ -46,44 +38,6 @@ def _refusal(capsys, *flags):
     assert not captured.out
     (line,) = captured.err.splitlines()
     return line.removeprefix("permutation_invariant_mnist.py: error: ")
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--norm group", "argument --norm: invalid choice: 'group'"),
-        ("--preset tiny", "argument --preset: invalid choice: 'tiny'"),
-        ("--epochs 0", "expected an integer of at least 1, received '0'"),
-        ("--epochs 1.5", "expected an integer of at least 1, received '1.5'"),
-        ("--units -3", "expected an integer of at least 1, received '-3'"),
-        ("--batch-size x", "expected an integer of at least 1, received 'x'"),
-        ("--seed -1", "expected an integer of at least 0, received '-1'"),
-        ("--seed 1 1 --compare", "--seed names a value twice"),
-        ("--seed 1 2", "several values of --seed need --compare"),
-        ("--learning-rate 0", "expected a positive number, received '0'"),
-        ("--learning-rate nan", "expected a positive number, received 'nan'"),
-        ("--learning-rate inf", "expected a positive number, received 'inf'"),
-        ("--epoch 3", "unrecognized arguments: --epoch 3"),
-        ("--compare --norm layer", "--compare trains all kinds; leave out"),
-        ("--mixed-precision float8", "argument --mixed-precision: invalid"),
-        ("--distribute model", "argument --distribute: invalid choice"),
-        ("--data nowhere", "or a path that exists, received 'nowhere'"),
-        ("--data a_file", "expected a folder with train-images-idx3-ubyte.gz"),
-        ("--data an_empty_folder", "train-images-idx3-ubyte.gz does not exist"),
-        ("--data-dir .", "--data-dir belongs to --data tfds"),
-        ("--batch-size 2000", "2000 is more than the 1408 training images"),
-        ("--norm batch --batch-size 1", "needs a --batch-size of at least 2"),
-        ("--compare --batch-size 1", "needs a --batch-size of at least 2"),
-        ("--evaluate-every 7", "does not divide the 330 updates .* 6 does"),
-        ("--output-dir a_file", "a_file is no writable folder"),
-        ("--output-dir a_file/deeper", "a_file is no writable folder"),
-    ],
-)
-def test_bad_flags(capsys, tmp_path, no_training, flags, message):
-    before = sorted(tmp_path.rglob("*"))
-    line = _refusal(capsys, *flags.split())
-    assert re.search(message, line), line
-    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_tensorboard_has_to_be_there(capsys, monkeypatch):

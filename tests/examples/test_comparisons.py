@@ -339,28 +339,6 @@ def test_seeds_by_default(flags, seeds):
     assert list(dict.fromkeys(plan.seed for plan in planned)) == seeds
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--tune", "--tune belongs to --compare"),
-        ("--compare --tune-epochs 3", "--tune-epochs belongs to --tune"),
-        ("--compare --tune --gain 1", "--tune chooses --gain; leave it out"),
-        ("--compare --tune --scale 1", "--tune chooses --scale; leave it out"),
-        ("--compare --tune --seed 1000", "1000 is a seed of --tune"),
-        (
-            "--compare --tune --batch-size 1300",
-            "--batch-size 1300 is more than the 1291 training images",
-        ),
-    ],
-)
-def test_bad_flags(capsys, tmp_path, flags, message):
-    with pytest.raises(SystemExit) as end:
-        script.main([*flags.split(), "--output-dir", str(tmp_path / "run")])
-    assert end.value.code == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_killed_grid_goes_on(tmp_path, experiment, trained, capsys):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert _run(experiment, whole, "--tune", "--seed", "0", "1") == 0

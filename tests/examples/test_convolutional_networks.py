@@ -133,23 +133,3 @@ def test_a_comparison_writes_table_and_figure(tmp_path, capsys):
     assert metrics["updates"] == 16 and metrics["train_nll"] < 3
     model = keras.models.load_model(one / "model.keras", compile=False)
     assert model.input_shape == (None, 8, 8, 1)
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--batch-size 2000", "2000 is more than the 1408 training images"),
-        ("--norm batch --batch-size 1", "needs a --batch-size of at least 2"),
-        ("--norm group", "argument --norm: invalid choice: 'group'"),
-        ("--data .", "data_batch_1.bin does not exist"),
-        ("--data a_file", "expected a folder with data_batch_1.bin"),
-    ],
-)
-def test_bad_flags(capsys, tmp_path, monkeypatch, flags, message):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a_file").touch()
-    with pytest.raises(SystemExit) as end:
-        script.main([*flags.split(), "--output-dir", "run"])
-    assert end.value.code == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()

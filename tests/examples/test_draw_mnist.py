@@ -59,26 +59,6 @@ def test_a_run_writes_everything_and_can_be_loaded(
     assert bound["kl"] == pytest.approx(metrics["test_kl_nats"], rel=0.05)
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--batch-size 2000", "2000 is more than the 1408 training images"),
-        ("--read-size 1", "--read-size has to be at least 2, since the stride"),
-        ("--write-size 1", "--write-size has to be at least 2"),
-        ("--glimpses 0", "argument --glimpses: expected an integer of at le"),
-        ("--norm batch", "argument --norm: invalid choice: 'batch'"),
-        ("--data .", "train-images-idx3-ubyte.gz does not exist"),
-    ],
-)
-def test_bad_flags(capsys, tmp_path, monkeypatch, flags, message):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as end:
-        script.main([*flags.split(), "--output-dir", "run"])
-    assert end.value.code == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
-
-
 def test_grey_pixels_are_probabilities(monkeypatch, capsys):
     grey = np.float32([[0, 0.25], [0.5, 1]])
     digits = mnist.Digits(

@@ -66,6 +66,7 @@ def refused_on_torch(capsys, script, *flags):
         script.main([*flags, "--distribute", "data-parallel"])
     expected = "works on the tensorflow and jax backends"
     assert expected in capsys.readouterr().err
+    assert not list(pathlib.Path(flags[-1]).glob("*"))
     return True
 
 
@@ -190,6 +191,9 @@ def test_two_devices_train_a_comparison(tmp_path, capsys):
     flags += ["--output-dir", str(tmp_path)]
     if refused_on_torch(capsys, script, *flags):
         return
+    end = run_on_two_devices(script, *flags, "--batch-size", "5")
+    assert end.returncode == 2
+    assert "--batch-size: 5 cannot be split evenly over 2 dev" in end.stderr
     end = run_on_two_devices(script, *flags)
     assert end.returncode == 0, end.stderr
     runs = [*tmp_path.glob("*/environment.json")]
@@ -224,11 +228,14 @@ def test_a_search_in_mixed_precision(tmp_path, dtype):
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_mixed_precision(tmp_path, alone, dtype):
+    policy = keras.config.dtype_policy()
     flags = ["--mixed-precision", dtype, *alone.flags, str(tmp_path)]
     assert alone.script.main(flags) == 0
+    assert keras.config.dtype_policy() == policy
     model = keras.models.load_model(tmp_path / "model.keras", compile=False)
     policies = {layer.dtype_policy.name for layer in model._flatten_layers()}
     assert f"mixed_{dtype}" in policies
+    assert {w.dtype for w in model.trainable_weights} == {"float32"}
     # The logits of all words of two sentences are many.
     expected = dtype if alone.script is skip_thoughts else "float32"
     assert keras.backend.standardize_dtype(model.outputs[0].dtype) == expected

@@ -323,34 +323,3 @@ def test_a_comparison_can_be_kept_and_drawn(tmp_path, capsys, monkeypatch):
     drawn = capsys.readouterr().out.removeprefix("kept\n").strip()
     assert drawn and drawn in shown
     assert (tmp_path / "kept" / "comparison.png").exists()
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--task sums", "argument --task: invalid choice: 'sums'"),
-        ("--task", "argument --task: expected one argument"),
-        ("--task verses --norm bnlstm", "argument --norm: invalid choice"),
-        ("--norm bnlstm --batch-size 1", "needs a --batch-size of at least 2"),
-        ("--data tfds", "expected --data embedded, received tfds"),
-        (
-            "--examples 240 --batch-size 221",
-            "--batch-size 221 is more than the 220 training examples",
-        ),
-    ],
-)
-def test_bad_flags(capsys, tmp_path, flags, message):
-    with pytest.raises(SystemExit) as end:
-        script.main([*flags.split(), "--output-dir", str(tmp_path / "run")])
-    assert end.value.code == 2
-    err = capsys.readouterr().err
-    assert err.startswith("everyday.py: error: ") and message in err
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_search_is_of_its_own_task(capsys):
-    with pytest.raises(SystemExit):
-        tune.main(["everyday-addition", "--task", "verses"])
-    assert "--task verses is not that of everyday-addition" in (
-        capsys.readouterr().err
-    )

@@ -46,25 +46,3 @@ def test_a_comparison_writes_everything(tmp_path, capsys):
     nll = model.loss(test.points, outputs, sample_weight=test.valid)
     nll = keras.ops.convert_to_numpy(nll)
     assert nll == pytest.approx(metrics["test_nll"], rel=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--batch-size 65", "65 is more than the 64 training lines"),
-        ("--length 0", "argument --length: expected an integer of at least 1"),
-        ("--bias -1", "argument --bias: expected a number of at least 0"),
-        ("--bias x", "argument --bias: expected a number of at least 0"),
-        ("--text ok año", "expected characters of ' .,'ABC"),
-        ("--norm batch", "argument --norm: invalid choice: 'batch'"),
-        ("--data .", "trainset.txt does not exist"),
-    ],
-)
-def test_bad_flags(capsys, tmp_path, monkeypatch, flags, message):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as end:
-        script.main([*flags.split(), "--output-dir", "run"])
-    assert end.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert message in line
-    assert not (tmp_path / "run").exists()

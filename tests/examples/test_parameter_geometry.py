@@ -82,13 +82,3 @@ def test_a_file_that_cannot_be_written_is_told(folder, capsys, monkeypatch):
     assert end.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "table_1.txt cannot be written (No space left on device)" in line
-
-
-@pytest.mark.parametrize("flags", ["--points 0", "--seed x", "--point 3"])
-def test_bad_flags(capsys, tmp_path, monkeypatch, flags):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as end:
-        script.main(flags.split())
-    assert end.value.code == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1
-    assert not list(tmp_path.iterdir())

@@ -160,51 +160,6 @@ def test_a_comparison_writes_table_and_figure(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    "dtype", ["float16", pytest.param("bfloat16", marks=pytest.mark.full)]
-)
-def test_mixed_precision(tmp_path, dtype):
-    policy = keras.config.dtype_policy()
-    folder = tmp_path / "run"
-    flags = ["--smoke", "--mixed-precision", dtype]
-    assert script.main([*flags, "--output-dir", str(folder)]) == 0
-    assert keras.config.dtype_policy() == policy
-    model = keras.models.load_model(folder / "model.keras", compile=False)
-    dense, norm = model.layers[1:3]
-    assert dense.compute_dtype == norm.compute_dtype == dtype
-    assert dense.kernel.dtype == norm.gamma.dtype == "float32"
-    assert model.layers[-1].compute_dtype == "float32"
-    metrics = json.loads((folder / "metrics.json").read_text())
-    assert metrics["train_nll"] < 3
-
-
-@pytest.mark.full
-@pytest.mark.on_tensorflow
-def test_data_parallel(tmp_path):
-    folder, plain = tmp_path / "two", tmp_path / "one"
-    flags = ["--smoke", "--output-dir", str(folder)]
-    if BACKEND == "torch":
-        end = run_on_two_devices(script, *flags)
-        assert end.returncode == 2
-        assert "works on the tensorflow and jax backends" in end.stderr
-        assert not folder.exists()
-        return
-    end = run_on_two_devices(script, *flags, "--batch-size", "5")
-    assert end.returncode == 2
-    assert "--batch-size: 5 cannot be split evenly over 2 dev" in end.stderr
-    end = run_on_two_devices(script, *flags)
-    assert end.returncode == 0, end.stderr
-    assert script.main(["--smoke", "--output-dir", str(plain)]) == 0
-    one, two = (
-        json.loads((f / "metrics.json").read_text()) for f in (plain, folder)
-    )
-    # The same mathematics in another order of summation.
-    assert one["train_nll"] == pytest.approx(two["train_nll"], rel=1e-3)
-    devices = json.loads((folder / "environment.json").read_text())["devices"]
-    assert len(devices) == 2
-
-
-@pytest.mark.full
 def test_divergence_is_named_and_spares_the_last_model(tmp_path, capsys):
     folder = tmp_path / "run"
     flags = ["--smoke", "--learning-rate", "1e30", "--output-dir"]

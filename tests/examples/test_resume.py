@@ -143,14 +143,7 @@ def _die():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    "dies_after",
-    [
-        pytest.param(5, marks=pytest.mark.full),
-        18,
-        pytest.param(31, marks=pytest.mark.full),
-    ],
-)
+@pytest.mark.parametrize("dies_after", [5, 18, 31])
 def test_random_numbers_and_callbacks_go_on(tmp_path, dies_after):
     rows, weights = _train_with_state(tmp_path / "unbroken", seed=1)
     rates = [row["learning_rate"] for row in rows]

@@ -195,25 +195,3 @@ def test_a_comparison_runs_every_kind_in_both_orders(
     assert [(p.norm, p.order) for p in plans] == [
         (norm, order) for norm in script.KINDS for order in script.ORDERS
     ]
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--batch-size 2000", "2000 is more than the 1408 training images"),
-        ("--norm batch --batch-size 1", "needs a --batch-size of at least 2"),
-        ("--order backwards", "argument --order: invalid choice: 'backwards'"),
-        ("--pool 3", "--pool 3 does not divide the 8 x 8 pixels"),
-        ("--examples 1409", "1409 is more than the 1408 training images"),
-        ("--data-set cifar10", "argument --data-set: invalid choice"),
-        ("--gain 0", "argument --gain: expected a positive number"),
-        ("--norm weight", "argument --norm: invalid choice: 'weight'"),
-    ],
-)
-def test_bad_flags(capsys, tmp_path, flags, message):
-    out = ["--output-dir", str(tmp_path / "run")]
-    with pytest.raises(SystemExit) as end:
-        script.main([*flags.split(), *out])
-    assert end.value.code == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()

@@ -13,6 +13,7 @@ import skip_thoughts_model
 from common import cli, devices, files, sentence_evaluation
 from common.datasets import books, sentence_tasks
 from common.errors import InputError
+from text_files import book
 
 TASKS = Path(__file__).parent / "fixtures" / "sentence_tasks"
 SMALL = ["--units", "4", "--word-units", "3", "--length", "3"]
@@ -20,15 +21,8 @@ SMALL = ["--units", "4", "--word-units", "3", "--length", "3"]
 
 @pytest.fixture
 def text(tmp_path):
-    """Sentences of two lengths, whose neighbours can be foreseen."""
-    random = np.random.default_rng(0)
-    words = "a the story warm dull of letter man woman reading".split()
-    lines = [
-        " ".join(random.choice(words, 1 + number % 2)) + "."
-        for number in range(170)
-    ]
     path = tmp_path / "book.txt"
-    path.write_text("\n".join(lines))
+    path.write_text(book())
     return path
 
 
@@ -180,49 +174,6 @@ def test_embedded_verses(tmp_path, monkeypatch, capsys):
         assert 0 <= row["val_verses_book_accuracy"] <= 100
     # What is foreseen is worth something: less than a guess among 203 words.
     assert rows[1]["val_nll"] < rows[0]["val_nll"] < np.log(203)
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--batch-size 81", "--batch-size 81 is more than the sentences of an"),
-        ("--evaluate-every 26", "does not divide the 36 updates of this run"),
-        ("--data tfds", "the books that the paper used are not published"),
-        ("--data empty", "has no .txt files"),
-        ("--data two.txt", "two.txt has 2 sentences; one between two others"),
-        ("--data latin.txt", "latin.txt, line 2: expected UTF-8, received th"),
-        ("--length 0", "argument --length: expected an integer of at least 1"),
-        ("--vocabulary x", "argument --vocabulary: expected an integer of at"),
-        ("--norm batch", "argument --norm: invalid choice: 'batch'"),
-        ("--eval-tasks mr", "--eval-tasks names tasks of --eval-dir"),
-        ("--eval-tasks ../mr", "argument --eval-tasks: expected letters, dig"),
-        ("--eval-dir TASKS --eval-tasks trec", "has no trec.pos, which the"),
-        ("--eval-dir empty", "has no SICK_train.txt, which the task sick ne"),
-        ("--eval-dir none", "none is no folder"),
-        ("--eval-dir TASKS --eval-tasks mr --data foreign.txt", "none of the"),
-        ("--word-vectors none.txt", "none.txt cannot be read: "),
-        ("--word-vectors short.txt", "short.txt, line 3: expected a word and"),
-        ("--word-vectors few.txt", "--word-vectors: 2 of the words that the"),
-    ],
-)
-def test_bad_flags(capsys, tmp_path, monkeypatch, text, flags, message):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty").mkdir()
-    for name, content in {
-        "two.txt": b"One. Two.",
-        "latin.txt": b"One.\nCaf\xe9. Three.",
-        "foreign.txt": b"eins zwei! drei vier! " * 20,
-        "short.txt": b"2 2\nthe 1 2\na 1\n",
-        "few.txt": b"3 2\nthe 1 2\na 1 3\nbook 1 1\n",
-    }.items():
-        (tmp_path / name).write_bytes(content)
-    flags = flags.replace("TASKS", str(TASKS)).split()
-    with pytest.raises(SystemExit) as end:
-        script.main([*_flags(text), *flags, "--output-dir", "run"])
-    assert end.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert message in line
-    assert not (tmp_path / "run").exists()
 
 
 def test_unknown_words_of_a_task_may_have_vectors(tmp_path):

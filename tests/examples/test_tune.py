@@ -260,36 +260,6 @@ def test_trials_that_diverge_are_told(tmp_path, capsys):
     assert not (folder / "model.keras").exists()
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("chess", "argument EXPERIMENT: invalid choice: 'chess'"),
-        (f"{EXPERIMENT} --tuner grid", "argument --tuner: invalid choice"),
-        (f"{EXPERIMENT} --max-trials 0", "expected an integer of at least 1"),
-        (f"{EXPERIMENT} --norm layer", "--norm has no place in a search"),
-        (f"{EXPERIMENT} --units 3", "--units has no place in a search"),
-        (f"{EXPERIMENT} --seed 0 1", "--seed: expected one value"),
-        (f"{EXPERIMENT} --compare", "--compare has no place in a search"),
-        (f"{EXPERIMENT} --tensorboard", "--tensorboard has no place in a se"),
-        (f"{EXPERIMENT} --evaluate-every 2", "--evaluate-every has no place"),
-        (f"{EXPERIMENT} --norm-kinds weight", "any of none, layer, batch, rec"),
-        ("order_embeddings --norm-kinds none symmetric", "symmetric alone"),
-        (f"{EXPERIMENT} --learning-rates 1 1", "a low and a higher number"),
-        (f"{EXPERIMENT} --batch-size 2000", "more than the 1408 training imag"),
-        (f"{EXPERIMENT} --glimpses 3", "unrecognized arguments: --glimpses 3"),
-        (f"{EXPERIMENT} --data nowhere", "or a path that exists, received"),
-    ],
-)
-def test_bad_flags(capsys, tmp_path, flags, message):
-    folder = tmp_path / "search"
-    with pytest.raises(SystemExit) as end:
-        script.main([*flags.split(), "--output-dir", str(folder)])
-    assert end.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert message in line
-    assert not folder.exists()
-
-
 @pytest.mark.parametrize("part", ["search", "report"])
 def test_what_cannot_be_written_is_told(capsys, tmp_path, monkeypatch, part):
     def fails(*args):

@@ -274,8 +274,9 @@ def test_wrong_shapes():
         BatchNormalization(axis=[1, 2])
     with pytest.raises(ValueError, match="`axis` is out of range .* rank 2"):
         BatchNormalization(axis=2)(np.ones((2, 3), "float32"))
-    with pytest.raises(ValueError, match="Axis 1 of `inputs` must have a kno"):
-        BatchNormalization()(keras.Input((None,)))
+    for size in (None, 0):
+        with pytest.raises(ValueError, match="Axis 1 of `inputs` must have a k"):
+            BatchNormalization()(keras.Input((size,)))
     layer = randomized(BatchNormalization(), (None, 4))
     with pytest.raises(ValueError, match="expected axis -1 .*value 4, but"):
         layer(np.ones((2, 3), "float32"))

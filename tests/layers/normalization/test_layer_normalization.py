@@ -111,18 +111,27 @@ def test_regularizers_constraints_and_initializers_are_used():
     assert layer.beta.constraint is layer.beta_constraint
 
 
+@pytest.mark.parametrize("axis", [1.0, None, "1", [0, 1.0]])
+def test_axes_must_be_integers(axis):
+    with pytest.raises(TypeError, match="`axis` must be an integer or a list"):
+        LayerNormalization(axis=axis)
+
+
 @pytest.mark.parametrize(
     "axis, words",
-    [(2, "is out of range"), (-3, "is out of range"), ([0, 0], "must name")],
+    [
+        *((axis, r"is out of range .* -2 to 1") for axis in (2, -3, [0, 2])),
+        *((axis, "must name different axes") for axis in ([0, 0], [0, -2], [])),
+    ],
 )
 def test_axis_that_is_not_there(axis, words):
     layer = LayerNormalization(axis=axis)
     for call in (layer, lambda x: layer.compute_output_shape(x.shape)):
-        with pytest.raises(ValueError, match=f"`axis` {words} .* rank 2"):
+        with pytest.raises(ValueError, match=f"(?=.*rank 2).*`axis` {words}"):
             call(np.ones((2, 3), "float32"))
 
 
-@pytest.mark.parametrize("epsilon", [-1e-3, np.nan, np.inf, "small"])
+@pytest.mark.parametrize("epsilon", [-1e-3, np.nan, np.inf, -np.inf, "small", None, True])
 def test_wrong_epsilon(epsilon):
     with pytest.raises(ValueError, match="`epsilon` must be a finite number"):
         LayerNormalization(epsilon=epsilon)

@@ -47,6 +47,11 @@ KINDS = {
         lambda **k: layers.Conv1D(4, 3, strides=2, **k), (2, 8, 3), _one(-1)
     ),
     "Conv2D": Kind(lambda **k: layers.Conv2D(4, 2, **k), (2, 4, 4, 3), _one(3)),
+    "Conv2D of groups": Kind(
+        lambda **k: layers.Conv2D(4, (3, 2), groups=2, **k),
+        (2, 5, 4, 6),
+        _one(3),
+    ),
     "Conv3D": Kind(
         lambda **k: layers.Conv3D(2, 2, **k), (2, 3, 3, 3, 2), _one(4)
     ),

@@ -12,17 +12,6 @@ import keras_ln
 from keras_ln import ops
 
 
-@pytest.mark.parametrize("row", one_everywhere(SEQUENCE_LAYERS, "BNLSTM"))
-def test_fused_with_unknown_sizes(row):
-    arguments = {"return_sequences": True, "return_state": True}
-    problem = Problem(
-        row, arguments, mask=MASKS["middle"], given_states=True, training=True
-    )
-    fused = problem.layer(use_fused=True)
-    result = problem.run(fused, compiled=True, unknown_sizes=True)
-    same(result, problem.run(problem.layer(use_fused=False)))
-
-
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_in_low_precision(row, dtype):

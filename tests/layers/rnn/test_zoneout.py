@@ -88,20 +88,6 @@ def test_inference_is_the_expectation(name):
         assert (abs(found.mean(0) - right[0]) < 5 * spread + 1e-12).all()
 
 
-@pytest.mark.every_backend
-def test_second_derivatives():
-    row = BY_NAME["LNLSTM"]
-    problem = Problem(row, {"return_sequences": True}, choices=choices(row))
-    fused, loop = (
-        gradient_penalty(
-            problem.layer(use_fused=use), problem.x, MASKS["middle"]
-        )
-        for use in (True, False)
-    )
-    assert abs(loop[0]).max() > 1e-3
-    close(fused, loop, **TOLERANCE)
-
-
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_without_zoneout_nothing_changes(row, training):
@@ -135,20 +121,3 @@ def test_a_resumed_training_goes_on_with_its_choices(row):
     expected, found = (to_numpy(m(x, training=True)) for m in (model, other))
     close(found, expected, rtol=1e-6)
     assert (to_numpy(model(x, training=True)) != expected).any()
-
-
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_a_step_of_its_own(row):
-    """Zoneout comes after it."""
-    if row.batch_statistics:
-        return
-
-    def step(self, projected, states, weights, recurrent_mask):
-        return tuple(state + 1.0 for state in states)
-
-    cell = type("MyCell", (getattr(keras_ln, row.cell),), {"step": step})
-    cls = type("MyLayer", (row.layer_class,), {"cell_class": cell})
-    layer = cls(**row.arguments, zoneout=0.25, return_sequences=True)
-    y = to_numpy(layer(np.ones((B, T, D), "float32")))
-    expected = 0.75 * np.arange(1.0, T + 1)[:, None]
-    np.testing.assert_allclose(y, np.broadcast_to(expected, y.shape))
