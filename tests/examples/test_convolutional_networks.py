@@ -115,21 +115,3 @@ def test_the_data_set_of_tfds_is_the_one_named(monkeypatch, name):
     (plan,) = cli.plans(script.EXPERIMENT, parser.parse_args(flags))
     data = script.EXPERIMENT.load_data(plan)
     assert asked == [name] and data.train_images.shape == (3, 8, 8, 1)
-
-
-@pytest.mark.full
-def test_a_comparison_writes_table_and_figure(tmp_path, capsys):
-    folder = tmp_path / "runs"
-    flags = ["--smoke", "--compare", "--output-dir", str(folder)]
-    experiment = dataclasses.replace(
-        script.EXPERIMENT, kinds=("layer-channels",)
-    )
-    assert cli.run(experiment, flags) == 0
-    assert (folder / "comparison.png").exists()
-    out = capsys.readouterr().out
-    assert "updates to the training NLL of layer-channels |" in out
-    one = folder / "layer-channels-seed-0"
-    metrics = json.loads((one / "metrics.json").read_text())
-    assert metrics["updates"] == 16 and metrics["train_nll"] < 3
-    model = keras.models.load_model(one / "model.keras", compile=False)
-    assert model.input_shape == (None, 8, 8, 1)

@@ -241,31 +241,6 @@ def test_a_closed_pipe(tmp_path, capsys, monkeypatch, quick, unbroken):
     _assert_it_goes_on(folder, unbroken)
 
 
-@pytest.mark.full
-def test_a_closed_pipe_ends_a_search(tmp_path, capfd, monkeypatch, quick):
-    """Which KerasTuner would take for a model that fails."""
-    flags = ["permutation_invariant_mnist", "--smoke", "--max-trials", "2"]
-    flags += ["--unit-choices", "4", "--norm-kinds", "none"]
-    folder, other = tmp_path / "search", tmp_path / "unbroken"
-    assert tune.main([*flags, "--output-dir", str(other)]) == 0
-    flags += ["--output-dir", str(folder)]
-
-    def closed(*args):
-        raise BrokenPipeError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(callbacks.EvaluationLine, "on_epoch_end", closed)
-        # What `execute` does to a standard output that pytest reads.
-        patch.setattr(os, "dup2", lambda *descriptors: None)
-        with pytest.raises(SystemExit) as end:
-            ending.execute(lambda: tune.main(flags))
-    assert end.value.code == 141
-    assert "--resume goes on with the run in" in capfd.readouterr().err
-    assert tune.main([*flags, "--resume"]) == 0
-    one, two = ((f / "trials.csv").read_bytes() for f in (folder, other))
-    assert one == two
-
-
 def test_a_study_has_nothing_to_resume(tmp_path, capsys, monkeypatch, quick):
     def interrupted(args, folder):
         raise KeyboardInterrupt

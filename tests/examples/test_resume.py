@@ -53,36 +53,6 @@ def test_kill_in_the_middle_of_an_epoch(tmp_path):
     assert not (killed / training.BACKUP).exists()
 
 
-@pytest.mark.full
-def test_kill_in_a_comparison(tmp_path, monkeypatch, capsys):
-    flags = ["--compare", "--smoke", "--units", "8", "--batch-size", "64"]
-    unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"
-    experiment = dataclasses.replace(script.EXPERIMENT, kinds=("none", "batch"))
-    assert cli.run(experiment, [*flags, "--output-dir", str(unbroken)]) == 0
-    fit = training.fit
-    calls = []
-
-    def dying_fit(*args, **kwargs):
-        calls.append(args)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return fit(*args, **kwargs)
-
-    flags += ["--output-dir", str(killed)]
-    with monkeypatch.context() as patch:
-        patch.setattr(training, "fit", dying_fit)
-        with pytest.raises(KeyboardInterrupt):
-            cli.run(experiment, flags)
-    capsys.readouterr()
-    assert cli.run(experiment, [*flags, "--resume"]) == 0
-    assert "none-batch-size-64-seed-0 is finished" in capsys.readouterr().out
-    one, two = (f / "comparison.csv" for f in (unbroken, killed))
-    assert one.read_bytes() == two.read_bytes()
-    for run in experiment.kinds:
-        name = f"{run}-batch-size-64-seed-0"
-        _assert_same_run(unbroken / name, killed / name)
-
-
 def _train_with_state(folder, seed, dies_after=None):
     """Everything that has state: dropout, seeds, plateaus, patience."""
     folder.mkdir(exist_ok=True)

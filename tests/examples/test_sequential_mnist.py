@@ -165,31 +165,7 @@ def test_the_first_examples_alone():
     assert len(some.train_labels) == 100 and len(some.test_labels) == 384
 
 
-@pytest.mark.full
-def test_a_comparison_runs_every_kind_in_both_orders(
-    tmp_path, capsys, monkeypatch
-):
-    # What XLA would need for the model is more than this trains.
-    monkeypatch.setattr(training, "speed", lambda updates: {})
-    folder = tmp_path / "runs"
-    experiment = dataclasses.replace(
-        script.EXPERIMENT,
-        kinds=("layer",),
-        compared={"order": ("permuted",)},
-    )
-    flags = ["--smoke", "--units", "4", "--compare"]
-    assert cli.run(experiment, [*flags, "--output-dir", str(folder)]) == 0
-    assert (folder / "comparison.png").exists()
-    out = capsys.readouterr().out
-    assert "updates to the training NLL of layer |" in out
-    metrics = json.loads(
-        (folder / "layer-order-permuted-seed-0" / "metrics.json").read_text()
-    )
-    assert 1.5 < metrics["test_nll"] < 3.5
-    model = keras.models.load_model(
-        folder / "layer-order-permuted-seed-0" / "model.keras", compile=False
-    )
-    assert model.input_shape == (None, 64, 1)
+def test_a_comparison_runs_every_kind_in_both_orders():
     parser = cli._parser(script.EXPERIMENT)
     plans = cli.plans(script.EXPERIMENT, parser.parse_args(["--compare"]))
     assert [(p.norm, p.order) for p in plans] == [

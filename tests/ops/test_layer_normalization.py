@@ -9,6 +9,7 @@ from backend_gradients import value_and_gradients
 from reference import gradients, norms
 from tolerances import FLOAT32_VALUES, FLOAT64
 
+from keras_ln import LayerNormalization
 from keras_ln.ops.normalization.layer_normalization import (
     layer_normalization,
     layer_normalization_forward,
@@ -30,25 +31,6 @@ CASES = [
     ((2, 3, 2, 4), (1, 3)),
     ((6, 1), -1),
 ]
-
-
-class Op(keras.layers.Layer):
-    """The op with gamma and beta as weights, for value_and_gradients."""
-
-    def __init__(self, gamma, beta, **options):
-        super().__init__(dtype=gamma.dtype)
-        self.options = options
-        self.gamma, self.beta = (
-            self.add_weight(
-                shape=value.shape,
-                name=name,
-                initializer=lambda shape, dtype, value=value: value,
-            )
-            for name, value in (("gamma", gamma), ("beta", beta))
-        )
-
-    def call(self, x):
-        return layer_normalization(x, self.gamma, self.beta, **self.options)
 
 
 def arrays(shape, axis, seed=0):
@@ -91,8 +73,11 @@ def oracle_gradients(data, axis, epsilon=1e-5):
 def run(data, dtype="float64", compiled=False, unknown_sizes=False, **options):
     """Values and autodiff gradients of the op in this dtype."""
     data = {k: v.astype(dtype) for k, v in data.items()}
+    layer = LayerNormalization(dtype=dtype, **options)
+    layer.build(data["x"].shape)
+    layer.set_weights([data["gamma"], data["beta"]])
     return value_and_gradients(
-        Op(data["gamma"], data["beta"], **options),
+        layer,
         data["x"],
         [data["cotangent"]],
         compiled=compiled,

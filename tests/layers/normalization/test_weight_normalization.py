@@ -226,30 +226,6 @@ def test_columns_of_a_single_number():
     close(layer(x), x * np.sign(v) * [1, 2, 3, 4], **FLOAT64)
 
 
-def test_gradients_of_a_convolution_to_the_last_digit():
-    """The whole of it, written in NumPy, by the complex step."""
-    layer, weights = wrapped("Conv1D", dtype="float64")
-    x = example((2, 8, 3), dtype="float64")
-    cotangent = example((2, 3, 4), seed=2, dtype="float64")
-
-    def convolution(a):
-        kernel = weight_norm(a["kernel"], a["g"], (2,))
-        steps = [
-            np.einsum("bkd,kdu->bu", a["x"][:, t : t + 3], kernel)
-            for t in (0, 2, 4)
-        ]
-        return np.stack(steps, axis=1) + a["bias"]
-
-    result = value_and_gradients(layer, x, [cotangent])
-    sources = {"x": x, **weights}
-    close(result.outputs[0], convolution(sources), **FLOAT64)
-    right = gradients.complex_step(
-        lambda a: (convolution(a) * cotangent).sum(), sources
-    )
-    assert set(result.gradients) == set(right)
-    close(result.gradients, right, **FLOAT64)
-
-
 @pytest.mark.parametrize("name", KINDS)
 def test_wrapping_changes_no_function_and_removing_neither(name):
     kind = KINDS[name]

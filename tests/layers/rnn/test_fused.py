@@ -78,8 +78,3 @@ def test_gains_are_not_rounded_to_the_compute_dtype():
     received = keras.ops.convert_to_numpy(layer(x)).astype("float32")
     right, wrong = plain(lambda g: g), plain(rounded)
     assert 5 * abs(received - right).mean() < abs(wrong - right).mean()
-
-
-def test_other_layers_have_a_reason():
-    reason = ops.unsupported_reason(keras.layers.LSTM(2))
-    assert "keras_ln" in reason and "LSTM" in reason

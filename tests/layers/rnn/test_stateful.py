@@ -59,17 +59,3 @@ def test_stateful_training(row):
     expected = twin.run(twin.layer())
     close(result.outputs[0], expected.outputs[0], **FLOAT64)
     close(expected.gradients, result.gradients, **FLOAT64)
-
-
-@pytest.mark.parametrize("row", one_everywhere(SEQUENCE_LAYERS, "LNLSTM"))
-def test_unroll_needs_the_length(row):
-    problem = Problem(row, {"unroll": True})
-    options = {"compiled": True, "unknown_sizes": True}
-    if BACKEND == "tensorflow":
-        with pytest.raises(ValueError, match="(?i)unroll.*time"):
-            problem.run(problem.layer(), **options)
-    else:  # JAX and torch always know it
-        same(
-            problem.run(problem.layer(), **options),
-            problem.run(problem.layer(unroll=False)),
-        )

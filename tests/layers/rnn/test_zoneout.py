@@ -64,30 +64,6 @@ def test_probabilities_are_no_multiples_of_the_levels():
     assert abs(2_100_000 - c - 410) < 80
 
 
-@pytest.mark.parametrize("name", ["LNGRU", "LNLSTM"])
-def test_inference_is_the_expectation(name):
-    """Of h and c after one step, in which they are linear in the choices."""
-    row = BY_NAME[name]
-    problem = Problem(
-        row,
-        {**shares(row), "return_state": True},
-        given_states=True,
-        shape=(1, 1, D),
-    )
-    expected = problem.outputs(problem.layer())
-    # The same row many times, each with choices of its own.
-    rows = 4000
-    problem.x = np.repeat(problem.x, rows, 0)
-    problem.states = [np.repeat(state, rows, 0) for state in problem.states]
-    problem.training = True
-    for found, right in zip(
-        problem.outputs(problem.layer(seed=1)), expected, strict=True
-    ):
-        spread = found.std(0) / np.sqrt(rows)
-        assert (spread > 0.0).any()
-        assert (abs(found.mean(0) - right[0]) < 5 * spread + 1e-12).all()
-
-
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_without_zoneout_nothing_changes(row, training):
