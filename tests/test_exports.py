@@ -12,7 +12,6 @@ from backend_gradients import BACKEND
 from descriptors import BY_NAME, SEQUENCE_LAYERS
 from export_models import ROUNDING
 from recurrence import MASKS, Problem
-from tolerances import SAME_PROGRAM
 
 import keras_ln
 from docs import pages

@@ -1,16 +1,13 @@
 """The oracles against the golden file: neither knows keras_ln."""
 
 import golden_data
-import numpy as np
 import pytest
 from arrays import close
 from descriptors import BY_NAME
 from golden_data import LAYER_NORMS
 from reference import gradients
 from reference.bn_lstm import bn_lstm
-from reference.ln_lstm import lstm
 from reference.norms import layer_norm, weight_norm_dense
-from reference.wn_lstm import wn_lstm
 
 # Both sides are float64 and 7 steps long; the largest gradient is of order
 # 1e2, and each rounds at 1e-16 of that some hundred times.

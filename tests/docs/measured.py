@@ -1,7 +1,6 @@
 """What the kept tables say, in the words of the pages: see test_numbers.py."""
 
 import configparser
-import csv
 import importlib.util
 import json
 import re
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import scipy.stats
+from scripts import rows as table
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,11 +28,6 @@ figures = load("figures.py")
 SIZES = figures.SIZES
 NAMES = figures.BACKENDS
 USUAL = (*SIZES[:3], SIZES[4])
-
-
-def table(path):
-    with open(path) as file:
-        return list(csv.DictReader(file))
 
 
 def both(values, digits=2):

@@ -2,10 +2,6 @@
 
 import dataclasses
 import json
-import os
-import re
-import subprocess
-import sys
 
 import attentive_reader as script
 import keras
@@ -13,6 +9,7 @@ import numpy as np
 import pytest
 from common import cli, devices, training
 from common.datasets import cloze, verse_questions
+from scripts import plan, plans
 
 
 @pytest.fixture(autouse=True)
@@ -30,15 +27,11 @@ def few(monkeypatch):
 
 
 def _plan(*flags):
-    args = cli._parser(script.EXPERIMENT).parse_args([*flags])
-    (plan,) = cli.plans(script.EXPERIMENT, args)
-    return plan
+    return plan(script.EXPERIMENT, *flags)
 
 
 @pytest.mark.full
 def test_a_comparison_writes_everything(few, tmp_path, capsys, monkeypatch):
-    # What XLA would need for the model is more than this trains.
-    monkeypatch.setattr(training, "speed", lambda updates: {})
     # Of one shape, so that less is to be compiled.
     monkeypatch.setattr(type(script.EXPERIMENT), "evaluation_batch", 32)
     folder = tmp_path / "runs"
@@ -116,9 +109,8 @@ def test_devices_share_the_validation_questions(few, monkeypatch):
 
 
 def test_only_kinds_with_a_gain_are_trained_with_two():
-    args = cli._parser(script.EXPERIMENT).parse_args(["--compare"])
-    plans = cli.plans(script.EXPERIMENT, args)
-    assert [(plan.norm, plan.gain) for plan in plans] == [
+    compared = plans(script.EXPERIMENT, "--compare")
+    assert [(plan.norm, plan.gain) for plan in compared] == [
         ("none", None),
         *(
             (norm, gain)

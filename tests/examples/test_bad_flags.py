@@ -7,11 +7,12 @@ from pathlib import Path
 import keras
 import pytest
 from common.datasets import captions, strokes, verse_questions
+from scripts import refusal
 from text_files import book, write_captions
 
 TASKS = str(Path(__file__).parent / "fixtures" / "sentence_tasks")
 SEARCH = "permutation_invariant_mnist"
-# Of each script: what its flags begin with, and flags with what is said of them.
+# Of each script: what flags begin with; flags, and what is said of them.
 CASES = {
     "permutation_invariant_mnist": (
         "",
@@ -210,10 +211,8 @@ def test_bad_flags(name, flags, message, few, elsewhere, capsys):
     first = [] if name == "tune" else ["--output-dir", "run"]
     last = ["--output-dir", "run"] if name == "tune" else []
     flags = flags.replace("TASKS", TASKS).split()
-    with pytest.raises(SystemExit) as end:
-        importlib.import_module(name).main([*first, *flags, *last])
-    assert end.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    main = importlib.import_module(name).main
+    line = refusal(capsys, main, *first, *flags, *last)
     assert line.startswith(f"{name}.py: error: ")
     assert re.search(message, line), line
     assert sorted(elsewhere.rglob("*")) == before

@@ -5,13 +5,13 @@ import importlib.util
 import json
 import re
 
-import keras
 import permutation_invariant_mnist as script
 import pytest
 import recurrent_dynamics
 import tune
 from changed import changed
 from common import callbacks, claims, cli, files, measures, runs
+from scripts import plans, refusal
 
 
 @pytest.fixture(autouse=True)
@@ -31,12 +31,7 @@ def hide(monkeypatch, package):
 
 
 def _refusal(capsys, *flags):
-    with pytest.raises(SystemExit) as end:
-        script.main([*flags])
-    assert end.value.code == 2
-    captured = capsys.readouterr()
-    assert not captured.out
-    (line,) = captured.err.splitlines()
+    line = refusal(capsys, script.main, *flags)
     return line.removeprefix("permutation_invariant_mnist.py: error: ")
 
 
@@ -56,10 +51,7 @@ def test_tensorboard_has_to_be_there(capsys, monkeypatch):
 )
 def test_tensorflow_has_to_be_there(capsys, monkeypatch, module, flags):
     hide(monkeypatch, "tensorflow")
-    with pytest.raises(SystemExit) as end:
-        module.main(flags)
-    assert end.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    line = refusal(capsys, module.main, *flags)
     assert line.endswith(
         "error: the scripts read their data with TensorFlow, whatever backend "
         "trains: pip install 'keras-ln[examples]'"
@@ -110,18 +102,13 @@ def test_a_broken_backup_is_told(capsys, tmp_path):
     (folder / "metrics.json").unlink()
     (folder / "backup.npz").write_bytes(b"PK\x03\x04 cut off")
     capsys.readouterr()
-    with pytest.raises(SystemExit) as end:
-        _run(folder, "--resume")
-    assert end.value.code == 2
-    assert "backup.npz cannot be read" in capsys.readouterr().err
+    line = refusal(capsys, lambda flags: _run(folder, *flags), "--resume")
+    assert "backup.npz cannot be read" in line
 
 
 def test_flags_beat_smoke_which_beats_the_preset():
-    parser = cli._parser(script.EXPERIMENT)
-
     def plan(*flags):
-        (plan,) = cli.plans(script.EXPERIMENT, parser.parse_args([*flags]))
-        return plan
+        return plans(script.EXPERIMENT, *flags)[0]
 
     assert (plan().units, plan().epochs, plan().data) == (256, 30, "embedded")
     paper = plan("--preset", "paper")
@@ -134,13 +121,12 @@ def test_flags_beat_smoke_which_beats_the_preset():
 
 
 def test_a_comparison_crosses_kinds_sizes_and_seeds():
-    parser = cli._parser(script.EXPERIMENT)
-    args = parser.parse_args(["--compare", "--seed", "4", "5"])
-    plans = cli.plans(script.EXPERIMENT, args)
-    crossed = [(p.norm, p.batch_size, p.seed) for p in plans]
+    flags = ("--compare", "--seed", "4", "5")
+    planned = plans(script.EXPERIMENT, *flags)
+    crossed = [(p.norm, p.batch_size, p.seed) for p in planned]
     assert len(crossed) == len(set(crossed)) == 3 * 2 * 2
     assert crossed[:3] == [("none", 128, 4), ("none", 128, 5), ("none", 4, 4)]
-    record = runs.describe(plans, compare=True)
+    record = runs.describe(planned, compare=True)
     assert record["norm"] == ["none", "layer", "batch"]
     assert record["seed"] == [4, 5] and record["units"] == 256
 
@@ -178,9 +164,8 @@ def test_a_kind_without_gain_is_compared_once(tmp_path, capsys, monkeypatch):
     )
 
     def crossed(*given):
-        args = cli._parser(experiment).parse_args(["--compare", *given])
-        plans = cli.plans(experiment, args)
-        return [(p.norm, p.gain, p.seed) for p in plans]
+        planned = plans(experiment, "--compare", *given)
+        return [(p.norm, p.gain, p.seed) for p in planned]
 
     assert crossed("--seed", "2", "3") == [
         ("none", None, 2),

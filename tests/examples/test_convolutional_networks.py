@@ -1,8 +1,6 @@
 """The experiment of section 6.7: its models and what it writes."""
 
-import dataclasses
 import gzip
-import json
 import struct
 
 import convolutional_networks as script
@@ -10,9 +8,9 @@ import convolutional_networks_model
 import keras
 import numpy as np
 import pytest
-from common import cli
 from common.datasets import mnist, published
 from keras import layers
+from scripts import plans
 
 import keras_ln
 
@@ -86,8 +84,7 @@ def test_mnists_files_are_pictures_of_one_channel(tmp_path):
                 gzip.compress(header + array.tobytes())
             )
     args = ["--data", str(tmp_path), "--examples", "25"]
-    parser = cli._parser(script.EXPERIMENT)
-    (plan,) = cli.plans(script.EXPERIMENT, parser.parse_args(args))
+    (plan,) = plans(script.EXPERIMENT, *args)
     data = script.EXPERIMENT.load_data(plan)
     np.testing.assert_array_equal(
         data.train_images[..., 0], np.float32(images[:25]) / 255
@@ -110,8 +107,7 @@ def test_the_data_set_of_tfds_is_the_one_named(monkeypatch, name):
         return [part, part]
 
     monkeypatch.setattr(published, "load", load)
-    parser = cli._parser(script.EXPERIMENT)
-    flags = ["--data", "tfds", "--data-set", name]
-    (plan,) = cli.plans(script.EXPERIMENT, parser.parse_args(flags))
+    flags = ("--data", "tfds", "--data-set", name)
+    (plan,) = plans(script.EXPERIMENT, *flags)
     data = script.EXPERIMENT.load_data(plan)
     assert asked == [name] and data.train_images.shape == (3, 8, 8, 1)

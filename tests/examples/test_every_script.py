@@ -19,6 +19,7 @@ import skip_thoughts
 import tune
 from common import cli, files, training
 from same_results import assert_same_results
+from scripts import STUDIES
 from two_devices import run_on_two_devices
 
 pytestmark = pytest.mark.every_backend
@@ -40,8 +41,6 @@ SCRIPTS = {
     "skip_thoughts": (BOTH, ["--evaluate-every", "8"], NOISE),
 }
 CASES = [(name, norm) for name, own in SCRIPTS.items() for norm in own[0]]
-# They train nothing.
-STUDIES = ("parameter_geometry", "recurrent_dynamics")
 # XLA takes up to half a minute for some of the others.
 QUICK = (
     *("permutation_invariant_mnist", "convolutional_networks"),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from common import cli, training
 from common.datasets import strokes
+from scripts import plan
 
 
 @pytest.fixture(autouse=True)
@@ -36,9 +37,8 @@ def test_a_comparison_writes_everything(tmp_path, capsys):
     metrics = json.loads((run / "metrics.json").read_text())
     # The reported value is the saved model's, of all points alike.
     model = keras.models.load_model(run / "model.keras")
-    parser = cli._parser(script.EXPERIMENT)
-    (plan,) = cli.plans(experiment, parser.parse_args(flags[:1] + flags[2:]))
-    test = script.EXPERIMENT.load_data(plan).test
+    args = plan(experiment, *flags[:1], *flags[2:])
+    test = script.EXPERIMENT.load_data(args).test
     before = np.zeros_like(test.points)
     before[:, 1:] = test.points[:, :-1]
     outputs = model([before, test.symbols])

@@ -1,9 +1,5 @@
 """Order violation, loss, metric and network against their oracles."""
 
-import os
-import subprocess
-import sys
-
 import keras
 import numpy as np
 import order_embeddings as script

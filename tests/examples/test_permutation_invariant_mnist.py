@@ -1,6 +1,5 @@
 """The experiment of section 6.6: its models and what it writes."""
 
-import csv
 import dataclasses
 import json
 import re
@@ -14,7 +13,7 @@ import pytest
 from common import claims, cli, measures, training
 from common.datasets import mnist
 from keras import layers
-from two_devices import run_on_two_devices
+from scripts import rows
 
 import keras_ln
 
@@ -96,13 +95,12 @@ def test_a_run_writes_everything_and_learns(tmp_path):
     }
     args = json.loads((folder / "args.json").read_text())
     assert args["norm"] == "layer" and args["backend"] == BACKEND
-    with (folder / "history.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert [int(row["updates"]) for row in rows] == list(range(4, 45, 4))
-    assert float(rows[-1]["epoch"]) == 4
-    assert float(rows[-1]["loss"]) < 0.8 * float(rows[0]["loss"])
+    history = rows(folder / "history.csv")
+    assert [int(row["updates"]) for row in history] == list(range(4, 45, 4))
+    assert float(history[-1]["epoch"]) == 4
+    assert float(history[-1]["loss"]) < 0.8 * float(history[0]["loss"])
     metrics = json.loads((folder / "metrics.json").read_text())
-    assert metrics["train_nll"] == float(rows[-1]["loss"])
+    assert metrics["train_nll"] == float(history[-1]["loss"])
     environment = json.loads((folder / "environment.json").read_text())
     assert environment["keras"] == keras.__version__
     assert environment["training_minutes"] > 0
@@ -134,8 +132,7 @@ def test_a_comparison_writes_table_and_figure(tmp_path, capsys, monkeypatch):
         dataclasses.replace(table, claims=[claim]),
     )
     assert cli.run(experiment, flags) == 0
-    with (folder / "verdicts.csv").open() as file:
-        (judged,) = csv.DictReader(file)
+    (judged,) = rows(folder / "verdicts.csv")
     # Of two seeds nothing is known.
     assert judged["verdict"] == "undecided" and judged["seeds"] == "2"
     out = capsys.readouterr().out
@@ -145,8 +142,7 @@ def test_a_comparison_writes_table_and_figure(tmp_path, capsys, monkeypatch):
     assert "| logistic regression of 1,408 | " in out
     assert "| layer, untrained             | 128        | " in out
     assert _png_size(folder / "comparison.png")[0] > 500
-    with (folder / "comparison.csv").open() as file:
-        row, *floors = csv.DictReader(file)
+    row, *floors = rows(folder / "comparison.csv")
     assert len(floors) == 3
     assert (row["norm"], row["batch size"]) == ("layer", "128")
     errors = [

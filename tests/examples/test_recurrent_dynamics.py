@@ -1,12 +1,11 @@
 """The script on section 3.1: its layers, numbers and files."""
 
-import csv
-
 import keras
 import numpy as np
 import pytest
 import recurrent_dynamics as script
 import recurrent_dynamics_model
+from scripts import rows
 
 import keras_ln
 
@@ -52,11 +51,6 @@ def test_growth_is_the_factor_per_step_backwards():
     assert script.spread([2.0, 5.0, 1.0]) == 5.0
 
 
-def _rows(path):
-    with path.open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
 @pytest.mark.full
 def test_a_run(tmp_path, capsys):
     cells, scales = recurrent_dynamics_model.CELLS, script.SCALES
@@ -69,13 +63,13 @@ def test_a_run(tmp_path, capsys):
         "figure.png",
         "spread.csv",
     }
-    rows = _rows(folder / "dynamics.csv")
-    assert len(rows) == len(cells) * 2 * len(scales)
-    assert len(_rows(folder / "curves.csv")) == 12 * len(rows)
+    found = rows(folder / "dynamics.csv")
+    assert len(found) == len(cells) * 2 * len(scales)
+    assert len(rows(folder / "curves.csv")) == 12 * len(found)
     # The scale of the recurrent weights shows in the plain cells.
     spreads = {
         (row["cell"], row["kind"]): float(row["gradient factor"])
-        for row in _rows(folder / "spread.csv")
+        for row in rows(folder / "spread.csv")
     }
     for cell in cells:
         assert spreads[cell, "plain"] > spreads[cell, "layer"]

@@ -1,17 +1,15 @@
 """A killed run goes on to the very result of an unbroken one."""
 
-import dataclasses
 import os
 import signal
 from argparse import Namespace
 
 import keras
 import numpy as np
-import permutation_invariant_mnist as script
 import pytest
 import sequential_mnist
 import tensorflow as tf
-from common import cli, training
+from common import training
 from common.datasets import streams
 from same_results import assert_same_results, without_seconds
 from terminals import start_on_terminal

@@ -1,13 +1,10 @@
 """Models that scripts save are trained on where the scripts are not."""
 
-import os
-import subprocess
-import sys
-
 import keras
 import numpy as np
 import pytest
 from common import cli, training
+from scripts import plans, run_python
 
 # keras_ln has all layers of the others.
 OWN_LAYERS = ("attentive_reader", "draw_mnist", "order_embeddings")
@@ -39,8 +36,7 @@ assert name not in sys.modules
 def test_a_saved_model_goes_on_without_the_script(tmp_path, name):
     """With its loss and the state of its optimizer: as without a break."""
     experiment = cli.find(name)
-    flags = ["--smoke", "--batch-size", "8"]
-    plan = cli.plans(experiment, cli.parse(experiment, flags, "test"))[0]
+    (plan,) = plans(experiment, "--smoke", "--batch-size", "8")
     with training.environment(plan):
         task = experiment.make_task(plan, experiment.load_data(plan))
     model = task.model
@@ -57,12 +53,7 @@ def test_a_saved_model_goes_on_without_the_script(tmp_path, name):
     model.save(tmp_path / "model.keras")
     np.savez(tmp_path / "batch.npz", *inputs, *rest, more=len(rest) + 1)
     module = f"{name}_model" if name in OWN_LAYERS else ""
-    end = subprocess.run(
-        [sys.executable, "-c", _GO_ON, name, module, tmp_path],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-    )
+    end = run_python("-c", _GO_ON, name, module, tmp_path)
     assert end.returncode == 0, end.stderr
     updates, *found = map(float, end.stdout.split())
     assert updates == 2

@@ -1,16 +1,13 @@
 """Digits pixel by pixel: the models, the orders, and what a run writes."""
 
-import dataclasses
-import json
-
 import keras
 import numpy as np
 import pytest
 import sequential_mnist as script
 import sequential_mnist_model
-from common import cli, training
 from common.datasets import mnist
 from keras import layers
+from scripts import plans
 
 import keras_ln
 
@@ -80,10 +77,7 @@ def test_the_noise_is_for_training_alone():
 
 @pytest.mark.parametrize("norm", ["batch", "layer"])
 def test_batches_are_averaged_anew_before_an_evaluation(norm, tmp_path):
-    parser = cli._parser(script.EXPERIMENT)
-    (plan,) = cli.plans(
-        script.EXPERIMENT, parser.parse_args(["--smoke", "--norm", norm])
-    )
+    (plan,) = plans(script.EXPERIMENT, "--smoke", "--norm", norm)
     plan.epochs = 1
     digits = mnist.small_digits().first(256, 64)
     task = script.EXPERIMENT.make_task(plan, digits)
@@ -124,9 +118,7 @@ def test_pixels_keep_their_labels_in_a_fixed_order(monkeypatch):
     np.testing.assert_array_equal(
         script.order_of_pixels("natural", 64), np.arange(64)
     )
-    parser = cli._parser(script.EXPERIMENT)
-    args = parser.parse_args(["--smoke", "--order", "permuted"])
-    (plan,) = cli.plans(script.EXPERIMENT, args)
+    (plan,) = plans(script.EXPERIMENT, "--smoke", "--order", "permuted")
     digits = mnist.small_digits().first(128, 128)
     task = script.EXPERIMENT.make_task(plan, digits)
     ((x, y),) = task.validation_data.as_numpy_iterator()
@@ -143,8 +135,7 @@ def test_pixels_keep_their_labels_in_a_fixed_order(monkeypatch):
 
 
 def _load(*flags):
-    parser = cli._parser(script.EXPERIMENT)
-    (plan,) = cli.plans(script.EXPERIMENT, parser.parse_args([*flags]))
+    (plan,) = plans(script.EXPERIMENT, *flags)
     return script.EXPERIMENT.load_data(plan)
 
 
@@ -166,8 +157,7 @@ def test_the_first_examples_alone():
 
 
 def test_a_comparison_runs_every_kind_in_both_orders():
-    parser = cli._parser(script.EXPERIMENT)
-    plans = cli.plans(script.EXPERIMENT, parser.parse_args(["--compare"]))
-    assert [(p.norm, p.order) for p in plans] == [
+    compared = plans(script.EXPERIMENT, "--compare")
+    assert [(p.norm, p.order) for p in compared] == [
         (norm, order) for norm in script.KINDS for order in script.ORDERS
     ]

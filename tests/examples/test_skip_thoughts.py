@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import skip_thoughts as script
 import skip_thoughts_model
-from common import cli, devices, files, sentence_evaluation
+from common import devices, files, sentence_evaluation
 from common.datasets import books, sentence_tasks
 from common.errors import InputError
+from scripts import plans
 from text_files import book
 
 TASKS = Path(__file__).parent / "fixtures" / "sentence_tasks"
@@ -80,7 +81,8 @@ def test_published_tasks(tmp_path, text, monkeypatch, capsys):
     assert metrics["updates"] == 16 and metrics["epochs"] == 1
     # The results are those of the model that was saved.
     model = keras.saving.load_model(run / "model.keras")
-    (plan,) = _plans([*flags[: flags.index("--compare")], "--norm", "none"])
+    own = flags[: flags.index("--compare")]
+    (plan,) = plans(script.EXPERIMENT, *own, "--norm", "none")
     for name in ("eval_dir", "word_vectors"):
         setattr(plan, name, flags[flags.index(_flag(name)) + 1])
     plan.eval_tasks = ["sick", "cr"]
@@ -112,17 +114,12 @@ def _flag(name):
     return f"--{name.replace('_', '-')}"
 
 
-def _plans(flags):
-    parser = cli._parser(script.EXPERIMENT)
-    return cli.plans(script.EXPERIMENT, parser.parse_args(flags))
-
-
 def test_tasks_of_other_names_and_verses(tmp_path, text):
     for name, word in (("pos", "good"), ("neg", "bad")):
         lines = [f"a {word} story {number}" for number in range(20)]
         (tmp_path / f"reviews.{name}").write_text("\n".join(lines))
     flags = ["--eval-dir", str(tmp_path), "--eval-tasks", "reviews", "verses"]
-    (plan,) = _plans(_flags(text, *flags, "--smoke"))
+    (plan,) = plans(script.EXPERIMENT, *_flags(text, *flags, "--smoke"))
     tasks = script.EXPERIMENT.load_data(plan).tasks
     assert [*tasks] == ["reviews", "verses"]
     assert tasks["reviews"].labels.tolist() == 20 * [1] + 20 * [0]
@@ -133,7 +130,7 @@ def test_tasks_of_other_names_and_verses(tmp_path, text):
 
 def test_floors_are_those_of_frequencies(text):
     flags = _flags(text, "--eval-dir", str(TASKS), "--eval-tasks", "cr")
-    (plan,) = _plans(flags)
+    (plan,) = plans(script.EXPERIMENT, *flags)
     data = script.EXPERIMENT.load_data(plan)
     found = script.EXPERIMENT.floors(plan, data)
     table, size = data.books.sentences, len(data.books.words)
@@ -182,7 +179,7 @@ def test_unknown_words_of_a_task_may_have_vectors(tmp_path):
     path.write_text("eins zwei! drei vier! " * 20)
     vectors = tmp_path / "vectors.txt"
     vectors.write_text("4 1\neins 1\nzwei 2\ndrei 3\nwarm 4\n")
-    (plan,) = _plans(_flags(path))
+    (plan,) = plans(script.EXPERIMENT, *_flags(path))
     plan.eval_dir, plan.eval_tasks = str(TASKS), ["mr"]
     with pytest.raises(InputError, match="the words of the task mr is"):
         script.EXPERIMENT.load_data(plan)
@@ -196,7 +193,7 @@ def test_unknown_words_of_a_task_may_have_vectors(tmp_path):
 
 
 def test_the_papers_flags():
-    (plan,) = _plans(["--preset", "paper"])
+    (plan,) = plans(script.EXPERIMENT, "--preset", "paper")
     assert (plan.batch_size, plan.learning_rate) == (64, 2e-4)
     assert plan.evaluate_every == 1_000
 
@@ -221,7 +218,7 @@ def test_any_number_of_devices_share_what_is_held_out(
     text, monkeypatch, number
 ):
     monkeypatch.setattr(devices, "names", lambda: number * ["CPU"])
-    (plan,) = _plans(_flags(text, "--evaluate-every", "1"))
+    (plan,) = plans(script.EXPERIMENT, *_flags(text, "--evaluate-every", "1"))
     plan.distribute = "data-parallel"
     monkeypatch.setattr(type(script.EXPERIMENT), "evaluation_batch", 4)
     data = Namespace(books=books.load(plan)._replace(test=np.arange(1, 8)))
@@ -234,7 +231,8 @@ def test_any_number_of_devices_share_what_is_held_out(
 @pytest.mark.full
 def test_what_is_held_out_of_the_bible_is_shared(monkeypatch):
     monkeypatch.setattr(devices, "names", lambda: ["a", "b"])
-    (plan,) = _plans(["--distribute", "data-parallel", "--units", "4"])
+    flags = ("--distribute", "data-parallel", "--units", "4")
+    (plan,) = plans(script.EXPERIMENT, *flags)
     data = Namespace(books=books.load(plan))
     held_out = len(data.books.test)
     assert held_out % 2
@@ -245,7 +243,7 @@ def test_what_is_held_out_of_the_bible_is_shared(monkeypatch):
 
 def test_fewer_triples_than_devices_are_refused(text, monkeypatch):
     monkeypatch.setattr(devices, "names", lambda: 4 * ["CPU"])
-    (plan,) = _plans(_flags(text, "--evaluate-every", "1"))
+    (plan,) = plans(script.EXPERIMENT, *_flags(text, "--evaluate-every", "1"))
     plan.distribute = "data-parallel"
     data = Namespace(books=books.load(plan)._replace(test=np.arange(1, 4)))
     message = "the 3 held-out examples are fewer than the 4 devices"

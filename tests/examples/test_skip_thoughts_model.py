@@ -1,9 +1,6 @@
 """The network of section 6.3: sizes, loss, vectors, and its saved file."""
 
 import inspect
-import os
-import subprocess
-import sys
 
 import keras
 import numpy as np

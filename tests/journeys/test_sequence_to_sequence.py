@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from journeys.twins import compare, same, sentences, to_numpy
+from journeys.twins import compare, same, sentences
 
 pytestmark = [pytest.mark.full, pytest.mark.every_backend]
 

@@ -10,7 +10,6 @@ from tolerances import FLOAT64
 from keras_ln.ops.normalization.batch_normalization import (
     batch_statistics,
     normalize,
-    static_count,
     statistics_of_steps,
     update_moving_statistics,
     update_step_statistics,
@@ -18,6 +17,7 @@ from keras_ln.ops.normalization.batch_normalization import (
 
 BACKEND = keras.backend.backend()
 B, T, F = 5, 4, 3
+
 
 def tensor(x, dtype=None):
     return None if x is None else keras.ops.convert_to_tensor(x, dtype)

@@ -131,7 +131,9 @@ def test_axis_that_is_not_there(axis, words):
             call(np.ones((2, 3), "float32"))
 
 
-@pytest.mark.parametrize("epsilon", [-1e-3, np.nan, np.inf, -np.inf, "small", None, True])
+@pytest.mark.parametrize(
+    "epsilon", [-1e-3, np.nan, np.inf, -np.inf, "small", None, True]
+)
 def test_wrong_epsilon(epsilon):
     with pytest.raises(ValueError, match="`epsilon` must be a finite number"):
         LayerNormalization(epsilon=epsilon)

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from arrays import close, to_numpy
 from backend_gradients import value_and_gradients
-from reference import gradients
 from tolerances import FLOAT64, SAME_PROGRAM
 
 import keras_ln

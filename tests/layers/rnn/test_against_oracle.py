@@ -1,11 +1,9 @@
 """Every sequence layer against its oracle: outputs, states, all gradients."""
 
-import keras
 import numpy as np
 import pytest
-from arrays import close
 from backend_gradients import forward
-from descriptors import BY_NAME, SEQUENCE_LAYERS, D, U, named_weights
+from descriptors import BY_NAME, SEQUENCE_LAYERS
 from pairwise import pairwise, parameters
 from recurrence import MASKS, RESETS, Problem, arguments_of
 from tolerances import FLOAT32

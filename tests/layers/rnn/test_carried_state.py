@@ -1,13 +1,11 @@
 """LNLSTM(carry_normalized_state=True): the next step gets the normalised c."""
 
 import keras
-import numpy as np
 import pytest
-from arrays import close
 from descriptors import BY_NAME, B, T, U
 from pairwise import parameters
 from recurrence import MASKS, Problem, same
-from tolerances import FLOAT64, SAME_PROGRAM
+from tolerances import FLOAT64
 
 import keras_ln
 from keras_ln import ops

@@ -5,11 +5,8 @@ import numpy as np
 import pytest
 from backend_gradients import value_and_gradients
 from descriptors import SEQUENCE_LAYERS, T
-from pairwise import one_everywhere
-from recurrence import MASKS, Problem, same
 
 import keras_ln
-from keras_ln import ops
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

@@ -4,15 +4,13 @@ import keras
 import numpy as np
 import pytest
 from arrays import close, to_numpy
-from backend_gradients import BACKEND
 from descriptors import (
     BY_NAME,
     SEQUENCE_LAYERS,
     D,
     T,
 )
-from pairwise import one_everywhere
-from recurrence import Problem, same
+from recurrence import Problem
 from tolerances import FLOAT64
 
 BNLSTM = BY_NAME["BNLSTM"]

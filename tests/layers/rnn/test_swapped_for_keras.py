@@ -229,9 +229,7 @@ def test_a_cell_with_a_step_of_its_own(row, zoneout):
         with pytest.raises(ValueError, match="MyCell overrides `step`"):
             layer_class(**row.arguments)
         return
-    layer = layer_class(
-        **row.arguments, zoneout=zoneout, return_sequences=True
-    )
+    layer = layer_class(**row.arguments, zoneout=zoneout, return_sequences=True)
     y = to_numpy(layer(np.ones((B, T, D), "float32")))
     expected = (1.0 - zoneout) * np.arange(1.0, T + 1)[:, None]
     np.testing.assert_array_equal(y, np.broadcast_to(expected, (B, T, U)))

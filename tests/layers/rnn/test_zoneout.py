@@ -7,12 +7,10 @@ import keras
 import numpy as np
 import pytest
 from arrays import close, to_numpy
-from descriptors import BY_NAME, SEQUENCE_LAYERS, B, D, T, U, randomize
-from gradient_penalty import TOLERANCE, gradient_penalty
-from recurrence import MASKS, Problem, compare
-from zoneout_choices import choices, drawn_by, shares, zoned
+from descriptors import SEQUENCE_LAYERS, B, D, T, U, randomize
+from recurrence import Problem, compare
+from zoneout_choices import drawn_by, shares, zoned
 
-import keras_ln
 from keras_ln.ops.recurrence import zoneout
 
 
