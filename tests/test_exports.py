@@ -128,15 +128,6 @@ def test_portable_ends_with_an_error_too():
     assert ops.unsupported_reason(layer) is None
 
 
-def test_a_layer_that_must_be_fused_says_so():
-    layer = keras_ln.LNLSTM(3, use_fused=True)
-    with (
-        ops.portable(),
-        pytest.raises(ValueError, match=r'ops.portable\(\).*use_fused="auto"'),
-    ):
-        layer(np.ones((2, 4, 2), "float32"))
-
-
 def saved_model(model, path, x):
     """Any batch and any length."""
     model.export(path, verbose=False)

@@ -12,11 +12,6 @@ pytestmark = pytest.mark.every_backend
 BACKEND = keras.backend.backend()
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(7)
-
-
 UNARY = {
     "tanh": np.tanh,
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),

@@ -222,7 +222,8 @@ def test_help_says_what_tune_tries(capsys):
 
 def test_a_killed_grid_goes_on(tmp_path, experiment, trained, capsys):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    assert compare(experiment, whole, "--tune", "--seed", "0", "1") == 0
+    flags = ("--tune", "--seed", "0", "1")
+    assert compare(experiment, whole, *flags) == 0
     count = len(trained)
 
     def dies(args, data, folder):
@@ -232,11 +233,8 @@ def test_a_killed_grid_goes_on(tmp_path, experiment, trained, capsys):
 
     dying = changed(experiment, train=dies)
     with pytest.raises(KeyboardInterrupt):
-        compare(dying, killed, "--tune", "--seed", "0", "1")
-    assert (
-        compare(experiment, killed, "--tune", "--seed", "0", "1", "--resume")
-        == 0
-    )
+        compare(dying, killed, *flags)
+    assert compare(experiment, killed, *flags, "--resume") == 0
     assert len(trained) == 2 * count
     for name in ("tuning.csv", "comparison.csv", "comparison.json"):
         assert (whole / name).read_bytes() == (killed / name).read_bytes()

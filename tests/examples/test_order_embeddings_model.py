@@ -1,6 +1,7 @@
 """Order violation, loss, metric and network against their oracles."""
 
 import keras
+from arrays import to_numpy
 import numpy as np
 import order_embeddings as script
 import order_embeddings_model as parts
@@ -9,10 +10,6 @@ from reference.ln_gru import gru
 from tolerances import FLOAT32_VALUES
 
 BATCH, UNITS, STEPS, WORDS, FEATURES = 6, 5, 7, 11, 4
-
-
-def _numpy(x):
-    return keras.ops.convert_to_numpy(x)
 
 
 def _violation(lower, upper):
@@ -34,13 +31,13 @@ def _embeddings(seed, rows=BATCH):
 
 def test_the_order_violation():
     both = _embeddings(0)
-    found = _numpy(parts.violations(both[:, 0], both[:4, 1]))
+    found = to_numpy(parts.violations(both[:, 0], both[:4, 1]))
     expected = [[_violation(s, i) for i in both[:4, 1]] for s in both[:, 0]]
     np.testing.assert_allclose(found, expected, **FLOAT32_VALUES)
     # Only a caption above its image violates the order.
     lower, upper = np.float32([[0.1, 0.2]]), np.float32([[0.1, 0.9]])
-    assert _numpy(parts.violations(lower, upper)).item() == 0
-    assert _numpy(parts.violations(upper, lower)).item() == pytest.approx(0.49)
+    assert to_numpy(parts.violations(lower, upper)).item() == 0
+    assert to_numpy(parts.violations(upper, lower)).item() == pytest.approx(0.49)
 
 
 @pytest.mark.parametrize("similarity", parts.MARGINS)
@@ -61,7 +58,7 @@ def test_the_loss_of_all_wrong_pairs(similarity, margin):
                 expected[k] += max(0, a - own + caption)
     loss = parts.ContrastiveLoss(similarity, margin)
     tensors = map(keras.ops.convert_to_tensor, (np.float32(numbers), both))
-    found = _numpy(loss.call(*tensors))
+    found = to_numpy(loss.call(*tensors))
     np.testing.assert_allclose(found, expected, **FLOAT32_VALUES)
     assert (expected > 0).any()
     # Summed over the batch, whatever the shape of the numbers.
@@ -189,8 +186,8 @@ def test_the_network(norm):
     ):
         for weight in model.get_layer(name).weights:
             weights[f"{prefix}/{weight.name}"] = weight
-    weights = {key: np.float64(_numpy(w)) for key, w in weights.items()}
-    found = _numpy(model([words, features]))
+    weights = {key: np.float64(to_numpy(w)) for key, w in weights.items()}
+    found = to_numpy(model([words, features]))
     expected = _forward(weights, words, features, norm)
     np.testing.assert_allclose(found, expected, **FLOAT32_VALUES)
     np.testing.assert_allclose(np.linalg.norm(found, axis=-1), 1, rtol=1e-5)
@@ -212,14 +209,14 @@ def test_initial_weights():
         cell.kernel,
     ]
     for weight in uniform:
-        value = _numpy(weight)
+        value = to_numpy(weight)
         assert np.abs(value).max() <= 0.1
         assert value.std() == pytest.approx(0.2 / np.sqrt(12), rel=0.1)
-    squares = np.split(_numpy(cell.recurrent_kernel), 3, axis=1)
+    squares = np.split(to_numpy(cell.recurrent_kernel), 3, axis=1)
     for square in squares:
         np.testing.assert_allclose(square @ square.T, np.eye(40), atol=1e-5)
     assert np.abs(squares[0] - squares[1]).max() > 0.1
-    np.testing.assert_array_equal(_numpy(cell.kernel_gamma), np.float32(0.3))
+    np.testing.assert_array_equal(to_numpy(cell.kernel_gamma), np.float32(0.3))
     plain = parts.build_model("none", 4, WORDS, STEPS, 3, 2)
     assert plain.get_layer("sentence_encoder").cell.bias is not None
 

@@ -45,25 +45,6 @@ def test_a_step_sees_a_pixel_and_what_it_lacks(norm):
     )
 
 
-@pytest.mark.parametrize("norm", ["batch", "layer"])
-def test_the_gain_is_that_of_all_sites(norm):
-    def gains(**kwargs):
-        model = sequential_mnist_model.build_model(
-            norm, units=2, steps=3, **kwargs
-        )
-        return [
-            float(value)
-            for weight in model.weights
-            if "gamma" in weight.name
-            for value in keras.ops.convert_to_numpy(weight)
-        ]
-
-    count = 8 + 8 + 2
-    default = 0.1 if norm == "batch" else 1.0
-    assert gains() == pytest.approx(count * [default])
-    assert gains(gain=0.25) == count * [0.25]
-
-
 def test_the_noise_is_for_training_alone():
     model = sequential_mnist_model.build_model("batch", units=3, steps=4)
     x = np.zeros((2, 4, 1), "float32")

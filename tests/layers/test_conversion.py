@@ -7,16 +7,7 @@ import keras
 import numpy as np
 import pytest
 from arrays import close, example, to_numpy
-from converted import (
-    CLOSE,
-    B,
-    D,
-    T,
-    U,
-    assert_same,
-    kinds_in,
-    predictions,
-)
+from converted import CLOSE, B, D, T, U, assert_same, kinds_in, predictions
 
 import keras_ln
 from keras_ln import with_layer_norm

@@ -9,7 +9,6 @@ from tolerances import FLOAT64
 
 from keras_ln.ops.normalization.batch_normalization import (
     batch_statistics,
-    normalize,
     statistics_of_steps,
     update_moving_statistics,
     update_step_statistics,
@@ -25,19 +24,6 @@ def tensor(x, dtype=None):
 
 def example(seed=0):
     return 1.0 + 2.0 * np.random.default_rng(seed).normal(size=(B, T, F))
-
-
-@pytest.mark.parametrize("axes", [(0,), (0, 1), (0, 2), (1,)])
-@pytest.mark.parametrize("keepdims", [False, True])
-def test_axes(axes, keepdims):
-    x = example()
-    mean, variance = batch_statistics(tensor(x), axes=axes, keepdims=keepdims)
-    for given, right in (
-        (mean, x.mean(axes, keepdims=keepdims)),
-        (variance, x.var(axes, keepdims=keepdims)),
-    ):
-        assert given.shape == right.shape
-        close(given, right, **FLOAT64)
 
 
 def test_two_passes_survive_a_large_mean():
@@ -114,34 +100,6 @@ if BACKEND == "tensorflow":
             assert row.shape == (steps, F)
         x = example()[:1]
         assert np.isnan(run(x)[1]).all() == unbiased
-
-
-@pytest.mark.parametrize("missing", [(), ("gamma",), ("beta",)])
-def test_normalize(missing):
-    rng = np.random.default_rng(3)
-    x, mean = example(), rng.normal(size=(T, F))
-    variance = rng.uniform(0.5, 2.0, size=(T, F))
-    gamma, beta = rng.normal(size=(2, F))
-    gamma = None if "gamma" in missing else gamma
-    beta = None if "beta" in missing else beta
-    y = normalize(*(tensor(v) for v in (x, mean, variance, gamma, beta)), 1e-5)
-    expected = norms.standardize(x, mean, variance, gamma, beta, 1e-5)
-    assert to_numpy(y).dtype == "float64"
-    close(y, expected, **FLOAT64)
-
-
-def test_normalize_keeps_the_dtype_of_x():
-    x = tensor(np.array([[300.0], [302.0]]), "float16")
-    y = normalize(
-        x,
-        tensor(np.array([301.0]), "float32"),
-        tensor(np.array([1.0]), "float32"),
-        tensor(np.array([2.0]), "float32"),
-        None,
-        1e-5,
-    )
-    assert keras.backend.standardize_dtype(y.dtype) == "float16"
-    close(y, [[-2.0], [2.0]], rtol=1e-3)
 
 
 def moving(seed=8, steps=T):

@@ -209,13 +209,6 @@ def test_mask_passes_through():
 def test_weights_and_defaults():
     layer = RecurrentBatchNorm()
     layer.build((None, T, F))
-    shapes = {w.name: tuple(w.shape) for w in layer.weights}
-    assert shapes == {
-        "gamma": (F,),
-        "beta": (F,),
-        "moving_mean": (T, F),
-        "moving_variance": (T, F),
-    }
     starts = {"gamma": 0.1, "beta": 0.0, "moving_mean": 0.0}
     for weight in layer.weights:
         start = starts.get(weight.name, 1.0)
