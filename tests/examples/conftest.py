@@ -12,6 +12,14 @@ def trained():
 
 
 @pytest.fixture
+def uncompiled(monkeypatch):
+    """What XLA would need for a model is more than these train."""
+    from common import training
+
+    monkeypatch.setattr(training, "speed", lambda updates: {})
+
+
+@pytest.fixture
 def experiment(trained, monkeypatch):
     """A comparison whose runs take no time."""
     import untrained_comparisons

@@ -7,15 +7,11 @@ import attentive_reader as script
 import keras
 import numpy as np
 import pytest
-from common import cli, devices, training
+from common import cli, devices
 from common.datasets import cloze, verse_questions
 from scripts import plan, plans
 
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    # What XLA would need for the model is more than these train.
-    monkeypatch.setattr(training, "speed", lambda updates: {})
+pytestmark = pytest.mark.usefixtures("uncompiled")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import draw_mnist_model
 import keras
 import numpy as np
 import pytest
-from common import cli, training
+from common import cli
 from common.datasets import binarized_mnist, mnist, published
 
 
@@ -30,10 +30,8 @@ def test_the_papers_size():
 
 @pytest.mark.full
 def test_a_run_writes_everything_and_can_be_loaded(
-    tmp_path, capsys, monkeypatch
+    tmp_path, capsys, monkeypatch, uncompiled
 ):
-    # What XLA would need for the model is more than this trains.
-    monkeypatch.setattr(training, "speed", lambda updates: {})
     # Of one shape, so that less is to be compiled.
     monkeypatch.setattr(type(script.EXPERIMENT), "evaluation_batch", 32)
     folder = tmp_path / "runs"

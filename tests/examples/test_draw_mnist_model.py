@@ -3,9 +3,9 @@
 import draw_mnist as script
 import draw_mnist_model
 import keras
-from arrays import to_numpy
 import numpy as np
 import pytest
+from arrays import to_numpy
 from reference import draw as oracle
 from scipy import integrate, stats
 from tolerances import FLOAT32_VALUES

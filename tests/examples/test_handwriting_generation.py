@@ -7,19 +7,17 @@ import handwriting_generation as script
 import keras
 import numpy as np
 import pytest
-from common import cli, training
+from common import cli
 from common.datasets import strokes
 from scripts import plan
 
 
 @pytest.fixture(autouse=True)
-def few_lines(monkeypatch):
+def few_lines(uncompiled, monkeypatch):
     monkeypatch.setattr(strokes, "SMALL_TRAINING_TEXTS", 64)
     # Of one shape, so that less is to be compiled.
     monkeypatch.setattr(strokes, "SMALL_TEST_TEXTS", 32)
     monkeypatch.setattr(type(script.EXPERIMENT), "evaluation_batch", 32)
-    # What XLA would need for a model is more than these train.
-    monkeypatch.setattr(training, "speed", lambda updates: {})
 
 
 @pytest.mark.full

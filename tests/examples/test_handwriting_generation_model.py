@@ -4,9 +4,9 @@ import handwriting_generation as script
 import handwriting_generation_mixture
 import handwriting_generation_model
 import keras
-from arrays import to_numpy
 import numpy as np
 import pytest
+from arrays import to_numpy
 from reference.ln_lstm import lstm
 from scipy import stats
 from tolerances import FLOAT32_VALUES

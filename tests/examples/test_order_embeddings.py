@@ -9,7 +9,7 @@ import numpy as np
 import order_embeddings as script
 import order_embeddings_model
 import pytest
-from common import devices, files, ranking, training
+from common import devices, files, ranking
 from common.datasets import captions
 from common.errors import InputError
 from same_results import assert_same_results
@@ -20,10 +20,8 @@ SMOKE = ["--smoke", "--fold", "20", "--batch-size", "16"]
 
 
 @pytest.fixture(autouse=True)
-def few_scenes(monkeypatch):
+def few_scenes(uncompiled, monkeypatch):
     monkeypatch.setattr(captions, "SMALL_COUNTS", (64, 20, 50))
-    # What XLA would need for a model is more than these train.
-    monkeypatch.setattr(training, "speed", lambda updates: {})
 
 
 def _only(monkeypatch, *kinds):

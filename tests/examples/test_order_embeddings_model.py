@@ -1,11 +1,11 @@
 """Order violation, loss, metric and network against their oracles."""
 
 import keras
-from arrays import to_numpy
 import numpy as np
 import order_embeddings as script
 import order_embeddings_model as parts
 import pytest
+from arrays import to_numpy
 from reference.ln_gru import gru
 from tolerances import FLOAT32_VALUES
 
@@ -37,7 +37,9 @@ def test_the_order_violation():
     # Only a caption above its image violates the order.
     lower, upper = np.float32([[0.1, 0.2]]), np.float32([[0.1, 0.9]])
     assert to_numpy(parts.violations(lower, upper)).item() == 0
-    assert to_numpy(parts.violations(upper, lower)).item() == pytest.approx(0.49)
+    assert to_numpy(parts.violations(upper, lower)).item() == pytest.approx(
+        0.49
+    )
 
 
 @pytest.mark.parametrize("similarity", parts.MARGINS)

@@ -115,9 +115,8 @@ def test_a_run_writes_everything_and_learns(tmp_path):
     assert abs(error - metrics["test_error_percent"]) < 100 * 2.5 / 384
 
 
+@pytest.mark.usefixtures("uncompiled")
 def test_a_comparison_writes_table_and_figure(tmp_path, capsys, monkeypatch):
-    # What XLA would need for the models is more than these train.
-    monkeypatch.setattr(training, "speed", lambda updates: {})
     folder = tmp_path / "runs"
     flags = ["--compare", "--smoke", "--units", "4", "--seed", "0", "1"]
     flags += ["--batch-size", "128", "--output-dir", str(folder)]

@@ -19,14 +19,10 @@ from common.datasets import mnist
 from common.errors import InputError
 from scripts import STUDIES, TRAINING, environment, refusal, rows
 
+pytestmark = pytest.mark.usefixtures("uncompiled")
+
 EXPERIMENT = "permutation_invariant_mnist"
 FLAGS = [EXPERIMENT, "--smoke", "--unit-choices", "4", "6", "--epochs", "2"]
-
-
-@pytest.fixture(autouse=True)
-def uncompiled(monkeypatch):
-    """What XLA would need for a model is more than these train."""
-    monkeypatch.setattr(training, "speed", lambda updates: {})
 
 
 def _change_tasks(monkeypatch, change):

@@ -1,57 +1,11 @@
-"""Time series: windows, batches of several lengths, state between batches."""
+"""Time series: batches of several lengths, state between batches."""
 
 import keras
 import numpy as np
 import pytest
-from arrays import close
 from journeys.twins import BACKEND, compare, same, to_numpy, waves
 
 pytestmark = [pytest.mark.full, pytest.mark.every_backend]
-
-
-def weather(layers, folder=None):
-    """The code example timeseries_weather_forecasting."""
-    (series,), _ = waves(rows=1, steps=120)
-    train, validation = (
-        keras.utils.timeseries_dataset_from_array(
-            part[:-12],
-            part[12:, :1],
-            sequence_length=6,
-            sequence_stride=2,
-            sampling_rate=2,
-            batch_size=8,
-        )
-        for part in (series[:76], series[60:])
-    )
-    inputs = keras.Input((6, 2))
-    outputs = keras.layers.Dense(1)(layers.LSTM(6)(inputs))
-    model = keras.Model(inputs, outputs)
-    model.compile(keras.optimizers.Adam(0.02), "mse")
-    path = f"{folder}/{layers.LSTM.__name__}.weights.h5"
-    history = model.fit(
-        train,
-        epochs=6,
-        validation_data=validation,
-        callbacks=[
-            keras.callbacks.EarlyStopping("val_loss", patience=5),
-            keras.callbacks.ModelCheckpoint(
-                path,
-                monitor="val_loss",
-                save_weights_only=True,
-                save_best_only=True,
-            ),
-            keras.callbacks.ReduceLROnPlateau("loss", patience=2),
-        ],
-        verbose=0,
-    ).history
-    model.load_weights(path)
-    best = model.evaluate(validation, verbose=0)
-    close(best, min(history["val_loss"]), rtol=1e-4)
-    return {"loss": history["loss"], "predictions": model.predict(validation)}
-
-
-def test_weather(tmp_path):
-    compare(lambda layers: weather(layers, tmp_path))
 
 
 class Lengths(keras.utils.PyDataset):

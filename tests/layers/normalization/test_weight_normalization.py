@@ -121,23 +121,25 @@ KINDS = {
 DTYPES = dict.fromkeys(KINDS, "float64") | {"SimpleRNN": "float32"}
 
 
+def axes(v, units):
+    """For np.einsum: all axes of v, and those of its units."""
+    letters = "abcdef"[: v.ndim]
+    return letters, "".join(letters[axis] for axis in units)
+
+
 def weight_norm(v, g, units):
     """The oracle: g * v / ||v|| for kernels of any rank.
 
     Real and complex v: the norm of a complex step is analytic.
     """
-    units = [axis % v.ndim for axis in units]
-    letters = "abcdef"[: v.ndim]
-    columns = "".join(letters[axis] for axis in units)
+    letters, columns = axes(v, units)
     norms = np.sqrt(np.einsum(f"{letters},{letters}->{columns}", v, v))
     return np.einsum(f"{letters},{columns}->{letters}", v, g / norms)
 
 
 def weight_norm_vjp(v, g, units, cotangent):
     """Gradients of v and g, by Salimans and Kingma's eq. 3."""
-    units = [axis % v.ndim for axis in units]
-    letters = "abcdef"[: v.ndim]
-    columns = "".join(letters[axis] for axis in units)
+    letters, columns = axes(v, units)
 
     def dot(a, b):
         return np.einsum(f"{letters},{letters}->{columns}", a, b)
