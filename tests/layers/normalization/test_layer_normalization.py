@@ -96,7 +96,7 @@ def test_axes_must_be_integers(axis):
     "axis, words",
     [
         *((axis, r"is out of range .* -2 to 1") for axis in (2, -3, [0, 2])),
-        *((axis, "must name different axes") for axis in ([0, 0], [0, -2], [])),
+        *((axis, "must name .*different") for axis in ([0, 0], [0, -2], [])),
     ],
 )
 def test_axis_that_is_not_there(axis, words):
