@@ -30,7 +30,10 @@ def refusal(capsys, main, *flags):
     with pytest.raises(SystemExit) as end:
         main([*map(str, flags)])
     assert end.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    captured = capsys.readouterr()
+    # At most what is said of data that were read.
+    assert all(said.startswith("Data: ") for said in captured.out.splitlines())
+    (line,) = captured.err.splitlines()
     return line
 
 
