@@ -9,6 +9,7 @@ from tolerances import FLOAT64
 
 from keras_ln.ops.normalization.batch_normalization import (
     batch_statistics,
+    normalize,
     statistics_of_steps,
     update_moving_statistics,
     update_step_statistics,
@@ -102,6 +103,13 @@ if BACKEND == "tensorflow":
         assert np.isnan(run(x)[1]).all() == unbiased
 
 
+def test_normalize_keeps_the_dtype_of_x():
+    x = tensor(np.array([[300.0], [302.0]]), "float16")
+    y = normalize(x, *np.float32([[301.0], [1.0], [2.0]]), None, 1e-5)
+    assert keras.backend.standardize_dtype(y.dtype) == "float16"
+    close(y, [[-2.0], [2.0]], rtol=1e-3)
+
+
 def moving(seed=8, steps=T):
     rng = np.random.default_rng(seed)
     mean = rng.normal(size=(steps, F))
@@ -120,4 +128,17 @@ def test_entries_that_are_not_finite_stay_out(momentum, bad, which):
     for value, before, new in zip(given, old, batch, strict=True):
         right = norms.moving_average(before, new, momentum)
         right[2, 1] = before[2, 1]
+        close(value, right, **FLOAT64)
+
+
+@pytest.mark.parametrize("steps", [2, T + 2])
+def test_steps_that_are_not_there_stay(steps):
+    old, batch = moving(), moving(9, steps)
+    valid = np.arange(steps) % 2 == 0
+    given = update_step_statistics(
+        *map(tensor, (*old, *batch)), 0.75, tensor(valid)
+    )
+    for value, right, new in zip(given, old, batch, strict=True):
+        for t in np.flatnonzero(valid[:T]):
+            right[t] = norms.moving_average(right[t], new[t], 0.75)
         close(value, right, **FLOAT64)
