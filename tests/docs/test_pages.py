@@ -137,16 +137,6 @@ def test_notebooks(path):
     assert cells[-1]["source"].startswith("## Conclusion\n")
 
 
-def test_files_of_the_repository_have_their_links_turned():
-    repository = load("extensions/repository.py")
-    text = repository.embedded("benchmarks/README.md", "benchmarks")
-    assert "](reliability.md" in text
-    assert "](../benchmarks/results/" in text
-    assert "## How it is measured" in text
-    assert "](../RELIABILITY.md)" not in text
-    assert set(repository.PAGES) == {"docs/replace.md", *shown_on_pages()}
-
-
 def test_tests_that_reliability_names_are_there():
     named = re.findall(
         r"::(test_\w+)`", (ROOT / "RELIABILITY.md").read_text(encoding="utf-8")
@@ -157,17 +147,6 @@ def test_tests_that_reliability_names_are_there():
     )
     assert len(named) > 20
     assert [name for name in named if f"def {name}(" not in code] == []
-
-
-def shown_on_pages():
-    """The files that pages show, each with a link that leads to it."""
-    line = load("extensions/repository.py").LINE
-    for page in DOCS.rglob("*.md"):
-        text = page.read_text()
-        assert len(line.findall(text)) == text.count("is shown here")
-        for match in line.finditer(text):
-            assert (page.parent / match[2]).resolve() == ROOT / match[1]
-            yield match[1]
 
 
 def test_the_readme_is_short():

@@ -13,8 +13,11 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 from docs import evidence, measured  # noqa: E402
 
 TABLES = {
+    "README.md": (measured.sizes,),
     "docs/should_i_use_it.md": (evidence.evidence, evidence.settings),
-    "docs/performance.md": (measured.inference, measured.of_torch),
+    "docs/performance.md": (
+        *(measured.sizes, measured.inference, measured.of_torch),
+    ),
 }
 
 

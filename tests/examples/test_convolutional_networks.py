@@ -5,7 +5,6 @@ import struct
 
 import convolutional_networks as script
 import convolutional_networks_model
-import keras
 import numpy as np
 import pytest
 from common.datasets import mnist, published
