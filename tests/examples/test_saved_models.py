@@ -7,7 +7,7 @@ from common import cli, training
 from scripts import plans, run_python
 
 # keras_ln has all layers of the others.
-OWN_LAYERS = ("attentive_reader", "draw_mnist", "order_embeddings")
+OWN_LAYERS = ("attentive_reader", "order_embeddings")
 OTHERS = ("convolutional_networks", "skip_thoughts")
 
 _GO_ON = """
