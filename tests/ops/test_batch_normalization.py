@@ -131,7 +131,7 @@ def test_entries_that_are_not_finite_stay_out(momentum, bad, which):
         close(value, right, **FLOAT64)
 
 
-@pytest.mark.parametrize("steps", [2, T + 2])
+@pytest.mark.parametrize("steps", [3, T + 2])
 def test_steps_that_are_not_there_stay(steps):
     old, batch = moving(), moving(9, steps)
     valid = np.arange(steps) % 2 == 0
