@@ -16,8 +16,6 @@ ELSEWHERE = {
     ): ("haste is not installed"),
     ("docs/replace.md", "import numpy as np"): "tf_keras is not installed",
 }
-
-
 MODEL = """
 import keras, keras_ln, numpy as np
 def build_model():
@@ -25,10 +23,8 @@ def build_model():
     return keras.Sequential(sizes)
 x, y = np.ones((4, 5, 3), "float32"), np.ones((4, 1), "float32")
 """
-
-
-# Code that runs alone, by its page and first line: the backend (None: each),
-# what stands before it and after it, as users have it.
+# Code that runs alone, by its page and first line: the backend, TensorFlow
+# where it needs none, and what stands before it and after it, as users have it.
 ALONE = {
     ("docs/guides/devices.md", "import keras"): (
         "jax",
@@ -79,7 +75,7 @@ ALONE = {
         "interpreter.allocate_tensors()\n",
     ),
     ("docs/replace.md", "import json"): (
-        None,
+        "tensorflow",
         "import numpy as np\n"
         "shapes = [(3, 16), (4, 16), 16, 16, 16, 16, 16, 4, 4]\n"
         'old = {f"rnn/{k}": np.ones(s) for k, s in enumerate(shapes)}\n'
@@ -99,7 +95,7 @@ ALONE = {
         "== {names[0]: (7, 16)}\n",
     ),
     ("docs/replace.md", 'model.get_layer("dense").set_weights('): (
-        None,
+        "tensorflow",
         MODEL + "model = keras.Sequential([keras.Input((3,)), "
         'keras.layers.Dense(1, name="dense")])\n'
         'old = {"dense/0": np.ones((3, 1)), "dense/1": y[0] + 1}\n'
@@ -107,7 +103,7 @@ ALONE = {
         "assert float(model(np.ones((1, 3)))[0, 0]) == 5\n",
     ),
     ("docs/replace.md", "new = build_model_with_keras_3()"): (
-        None,
+        "tensorflow",
         MODEL + "def build_model_with_keras_3():\n"
         "    lstm = keras.layers.LSTM(4)\n"
         "    return keras.Sequential([keras.Input((5, 3)), lstm])\n"

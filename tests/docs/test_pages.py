@@ -14,7 +14,7 @@ from docs.measured import load
 import keras_ln
 from docs import pages
 
-pytestmark = [pytest.mark.full, pytest.mark.on_tensorflow]
+pytestmark = pytest.mark.full
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -41,11 +41,12 @@ def run_alone(code, folder):
     )
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize(
     "place",
     [
         *(page for page, backend in CHOSEN.items() if backend == BACKEND),
-        *(place for place in ALONE if ALONE[place][0] in (BACKEND, None)),
+        *(place for place in ALONE if ALONE[place][0] == BACKEND),
     ],
     ids=str,
 )
@@ -59,6 +60,7 @@ def test_code_that_needs_a_process_runs(place, tmp_path):
     run_alone(code, tmp_path)
 
 
+@pytest.mark.on_tensorflow
 @pytest.mark.parametrize("page", sorted(PAGES.keys() - CHOSEN.keys()))
 def test_code_on_pages_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
