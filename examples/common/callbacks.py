@@ -145,7 +145,11 @@ class EvaluationLine(keras.callbacks.Callback):
         parts = [
             f"{self.unit} {epoch + 1}/{self.params['epochs']}",
             f"{seconds:.1f} s",
-            *(f"{key} {float(logs[key]):.4g}" for key in self.shown or logs),
+            *(
+                f"{key} {float(logs[key]):.4g}"
+                for key in self.shown or logs
+                if key in logs
+            ),
         ]
         print("  ".join(parts))
 
