@@ -155,7 +155,7 @@ class EvaluationLine(keras.callbacks.Callback):
 
 
 class StopOnCtrlC(keras.callbacks.Callback):
-    """Ends the training where Ctrl-C was pressed and nothing came of it."""
+    """Ends the training where Keras or Python swallowed a Ctrl-C."""
 
     def on_epoch_begin(self, epoch, logs=None):
         ending.check_interrupted()

@@ -1,21 +1,13 @@
 """What the image classification experiments have in common."""
 
-from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from common import flags
 from common.errors import InputError
 from common.experiment import Experiment
 from common.measures import Panel
-
-if TYPE_CHECKING:
-    import keras
-    import numpy as np
-
-    from common import training
-    from common.datasets import mnist
 
 COLUMNS = {
     "training NLL": "train_nll",
@@ -62,7 +54,7 @@ class Classifier(Experiment):
     def add_arguments(self, parser):
         flags.add_images(parser, *self.data_sets)
 
-    def read(self, args: Namespace) -> "mnist.Digits":
+    def read(self, args):
         """The images that --data, --data-dir and --data-set ask for."""
         from common.datasets import mnist
 
@@ -82,22 +74,12 @@ class Classifier(Experiment):
     def sizes(self, data):
         return len(data.train_labels), len(data.test_labels)
 
-    def classify(
-        self,
-        args: Namespace,
-        data: "mnist.Digits",
-        prepare: "Callable[[np.ndarray], np.ndarray]",
-        build: "Callable[[tuple[int, ...]], keras.Model]",
-        optimizer: "keras.optimizers.Optimizer",
-        xla: bool = True,
-    ) -> "training.Task":
-        """Compiles a classifier of images.
+    def classify(self, args, data, prepare, build, optimizer, xla=True):
+        """Compiles a classifier of images, for `make_task`.
 
-        Args:
-            data: images and labels.
+        Args, beside the arguments of `compile`:
             prepare: from images to the model's inputs.
             build: from the shape of an input to the model; it returns logits.
-            xla: as of `compile`.
         """
         import keras
 

@@ -132,9 +132,8 @@ def load(args: Namespace) -> Captions:
         words = encode(lines, rows, length)
         if (words <= UNKNOWN).all():
             raise InputError(
-                f"{args.data}: none of the words of the {name} captions is "
-                "among those of the train captions; all have to be in one "
-                "language"
+                f"{args.data}: none of the words of the {name} captions is in "
+                "the train captions; all have to be in one language"
             )
         splits.append(Split(words, _unit(features)))
     return Captions(*splits, vocabulary, growing=args.data == "embedded")
