@@ -112,7 +112,7 @@ def layout(x: keras.KerasTensor) -> str | None:
 
 
 def layers_in(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
-    """The layers that it holds itself, without those in them.
+    """The layers that it holds itself, without the layers inside them.
 
     Every test of with_layer_norm notices a change.
     """
@@ -120,7 +120,7 @@ def layers_in(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
 
 
 def layers_within(model: keras.layers.Layer) -> list[keras.layers.Layer]:
-    """The model and all layers in it: cells, wrapped ones, those in lists.
+    """The model and all layers in it: cells too, wrapped, or held in lists.
 
     test_reestimate_reaches_nested_layers notices a change.
     """

@@ -27,7 +27,7 @@ from keras_ln.layers.rnn.ln_lstm import LNLSTM
 from keras_ln.layers.rnn.ln_simple_rnn import LNSimpleRNN
 from keras_ln.layers.rnn.wn_lstm import WNLSTM
 
-# Those without gains that could start at one value or another.
+# The kinds without a gain that could start at one value or another.
 _WITHOUT_GAIN = ("none", "weight")
 
 _NORMALIZATIONS: dict[str, Callable[..., Any]] = {

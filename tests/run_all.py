@@ -91,7 +91,11 @@ def kernels():
                 PYTHONPATH=paths,
                 KERNEL_CALLS=str(Path(folder, "kernel_calls.txt")),
             )
-        exports("--kernels", PYTHONPATH=paths)
+            run(
+                *(*pytest, "--kernels", "-m", "full and not peers", EXPORTS),
+                KERAS_BACKEND=backend,
+                PYTHONPATH=paths,
+            )
 
 
 def on_top_of_this(folder, *packages):
@@ -127,7 +131,7 @@ def docs():
         run(python, *command, Path(folder, "site"))
 
 
-def exports(*options, **environment):
+def exports():
     """What exporters write, on three backends, and ONNX with its runtime.
 
     The tests' packages do not include the ones for ONNX.
@@ -137,10 +141,9 @@ def exports(*options, **environment):
         for backend in SUITES:
             print(f"==> exports on {backend}", flush=True)
             run(
-                *(python, "-m", "pytest", "-q", *options),
+                *(python, "-m", "pytest", "-q", "--durations=8"),
                 *("-m", "full or peers", EXPORTS),
                 KERAS_BACKEND=backend,
-                **environment,
             )
 
 
@@ -174,7 +177,7 @@ def suite(backend, full):
     # The docstring examples are tests too.
     paths = ["tests", *([f"--ignore={EXPORTS}"] if full else ["keras_ln"])]
     run(
-        *(sys.executable, "-m", "pytest", "-q"),
+        *(sys.executable, "-m", "pytest", "-q", "--durations=8"),
         *(*pytest_arguments(backend, full), *paths),
         KERAS_BACKEND=backend,
     )

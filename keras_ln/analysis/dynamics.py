@@ -40,7 +40,7 @@ def hidden_dynamics(layer: Any, x: Any, *, seed: int = 0) -> HiddenDynamics:
         summed_inputs_t = sqrt(mean((x_t W + h_{t-1} R)^2))
         gradient_t      = sqrt(mean_b(||d(c_b . h_T) / d s_t||^2))
 
-    The summed inputs are those before normalisation, without the bias. The
+    The summed inputs are taken before normalisation, without the bias. The
     vectors c_b (U) are random, one for every example and of length 1: the
     gradient at the last step is 1, and U times its square estimates the
     squared norm of the Jacobian `dh_T / ds_t`. A plain RNN multiplies its
@@ -86,7 +86,7 @@ def hidden_dynamics(layer: Any, x: Any, *, seed: int = 0) -> HiddenDynamics:
     x = keras.ops.cast(x, layer.compute_dtype)
     batch, steps, _ = x.shape
     states = cell.get_initial_state(batch_size=batch)
-    states = tuple(map(_wide, keras.tree.flatten(states)))
+    states = tuple(map(dtypes.widen, keras.tree.flatten(states)))
     # The last ones of ours may be step counters, which are no sizes.
     sizes = keras.tree.flatten(cell.state_size)
     sizes = sizes[: len(sizes) - getattr(cell, "counters", 0)]
@@ -129,10 +129,6 @@ def hidden_dynamics(layer: Any, x: Any, *, seed: int = 0) -> HiddenDynamics:
         ),
         gradient=np.sqrt((_to_numpy(gradient) ** 2).sum(2).mean(0)),
     )
-
-
-def _wide(state: Any) -> Any:
-    return keras.ops.cast(state, dtypes.at_least_float32(state.dtype))
 
 
 def _to_numpy(tensor: Any) -> np.ndarray:

@@ -150,7 +150,8 @@ def parameter_vector(
     >>> print(parameter_vector((kernel, bias)))
     [1. 3. 5. 2. 4. 6.]
     """
-    return generalized_linear.unit_rows(parameters, normalization).reshape(-1)
+    theta, _ = generalized_linear.unit_rows(parameters, normalization)
+    return theta.reshape(-1)
 
 
 def check_method(method: Any) -> None:

@@ -61,11 +61,7 @@ def check_family(family: Any, phi: Any) -> Family:
             f"Received: family={family!r}"
         )
     found = FAMILIES[family]
-    if not isinstance(phi, int | float) or not 0 < phi < np.inf:
-        raise ValueError(
-            f"Argument `phi` must be a finite number > 0. Received: phi={phi!r}"
-        )
-    if phi != 1 and not found.has_dispersion:
+    if arguments.check_positive("phi", phi) != 1 and not found.has_dispersion:
         raise ValueError(
             f"The {family} family has no dispersion: `phi` must be 1. "
             f"Received: phi={phi!r}"
@@ -112,7 +108,7 @@ def make_model(
             f"Argument `normalization` must be one of {NORMALIZATIONS} or "
             f"None. Received: normalization={normalization!r}"
         )
-    theta, widest = _check_parameters(parameters, normalization)
+    theta, widest = unit_rows(parameters, normalization)
     data = _as_array("x", x)
     dtype = _wider(widest, data)
     features = theta.shape[1] - (1 if normalization is None else 2)
@@ -141,14 +137,10 @@ def make_model(
     )
 
 
-def unit_rows(parameters: Sequence[Any], normalization: Any) -> np.ndarray:
-    """`theta` (H, D + 1) or (H, D + 2), a unit's parameters in a row."""
-    return _check_parameters(parameters, normalization)[0]
-
-
-def _check_parameters(
+def unit_rows(
     parameters: Sequence[Any], normalization: Any
 ) -> tuple[np.ndarray, str]:
+    """`theta` (H, D + 1) or (H, D + 2), a unit's parameters in a row; dtype."""
     names = ("kernel", "bias", "gain")[: 2 if normalization is None else 3]
     received = len(parameters) if isinstance(parameters, list | tuple) else None
     if received != len(names):

@@ -260,8 +260,8 @@ def _measure(
 
     before = outputs("unchanged", kernel, x)
     size = np.abs(before).max()
-    # That of the outputs, since JAX without 64 bits computes in fewer than
-    # asked for. An entry is the end of D products, H terms of a statistic.
+    # Of the dtype of the outputs: JAX without 64 bits computes in fewer bits
+    # than asked for. An entry sums D products, a statistic H terms.
     eps = float(np.finfo(_check_dtype("layer", before.dtype)).eps)
     rounding = 32 * (features + units) * eps
     deviations, bounds = {}, {}

@@ -78,7 +78,7 @@ def call_native(call, arrays):
 
 
 def _kind(x):
-    """Of a result: within jax.shard_map it differs where `x` does."""
+    """The kind of the results: in jax.shard_map they differ where `x` does."""
     kind = jax.typeof(x)
     manual = getattr(kind, "manual_axis_type", None)
     if manual is None or not manual.varying:
@@ -142,7 +142,7 @@ def _batch(args, axes, **jaxprs):
 
 
 def _differentiate(args, tangents, **jaxprs):
-    """The tangents are those of `elsewhere`, of floating-point results."""
+    """The tangents of `elsewhere`, for results that are floating point."""
     places = [i for i, t in enumerate(tangents) if type(t) is not ad.Zero]
     kinds = [kind.to_tangent_aval() for kind in jaxprs["here"].out_avals]
     smooth = [jnp.issubdtype(kind.dtype, jnp.inexact) for kind in kinds]

@@ -63,8 +63,8 @@ def current_trace():
 def fused_sum(x, axes, keepdims=False, weights=None):
     """``sum``; see the package docstring."""
     x = x if weights is None else x * weights
-    # torch takes no axes for all of them.
-    return sum(x, axes, keepdims) if axes else x
+    # Without axes torch would sum over all of them.
+    return torch.sum(x, dim=axes, keepdim=keepdims) if axes else x
 
 
 def scan(step, init, xs, *, reverse=False):

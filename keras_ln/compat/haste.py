@@ -16,11 +16,12 @@ from keras_ln.compat.loading import (
     check_settings,
     list_shapes,
     load,
+    state_dict,
 )
 from keras_ln.layers.rnn.ln_gru import LNGRUCell
 from keras_ln.layers.rnn.ln_lstm import LNLSTMCell
 
-_HASTE_GRU = ("kernel", "recurrent_kernel", "bias", "recurrent_bias")
+_HASTE_GRU = ("kernel", "recurrent_kernel", "bias", "recurrent_bias", "gamma")
 _HASTE_LSTM = {
     "kernel": "kernel",
     "recurrent_kernel": "recurrent_kernel",
@@ -82,20 +83,9 @@ def load_haste_lstm(layer: Any, weights: Any) -> Any:
             f"carry_normalized_state={cell.carry_normalized_state}, "
             f"epsilon={cell.epsilon}."
         )
-    if hasattr(weights, "state_dict"):
-        weights = weights.state_dict()
-    expected = {*_HASTE_LSTM, "gamma"}
-    if not isinstance(weights, Mapping) or set(weights) != expected:
-        raise ValueError(
-            "Argument `weights` must be a LayerNormLSTM of haste or its "
-            f"state_dict() with {', '.join(sorted(expected))}. Received: "
-            f"{_names_in(weights)}."
-        )
-    arrays = {
-        ours: as_array(weights[name]) for name, ours in _HASTE_LSTM.items()
-    }
-    gamma = as_array(weights["gamma"])
-    check_matrices(arrays)
+    arrays = _arrays(weights, (*_HASTE_LSTM, "gamma"), "LayerNormLSTM")
+    gamma = arrays.pop("gamma")
+    arrays = {_HASTE_LSTM[name]: array for name, array in arrays.items()}
     columns = 4 * arrays["recurrent_kernel"].shape[0]
     received = {n: a.shape for n, a in arrays.items()} | {"gamma": gamma.shape}
     if gamma.shape != (2, columns) or any(
@@ -161,18 +151,8 @@ def load_haste_gru(layer: Any, weights: Any) -> Any:
         "zoneout": zoneout,
     }
     check_settings(cell, "haste's LayerNormGRU", settings)
-    if hasattr(weights, "state_dict"):
-        weights = weights.state_dict()
-    expected = {*_HASTE_GRU, "gamma"}
-    if not isinstance(weights, Mapping) or set(weights) != expected:
-        raise ValueError(
-            "Argument `weights` must be a LayerNormGRU of haste or its "
-            f"state_dict() with {', '.join(sorted(expected))}. Received: "
-            f"{_names_in(weights)}."
-        )
-    arrays = {name: np.array(as_array(weights[name])) for name in _HASTE_GRU}
-    gamma = np.array(as_array(weights["gamma"]))
-    check_matrices(arrays)
+    arrays = _arrays(weights, _HASTE_GRU, "LayerNormGRU")
+    gamma = arrays.pop("gamma")
     units = arrays["recurrent_kernel"].shape[0]
     if gamma.shape != (2, 3 * units):
         raise ValueError(
@@ -186,7 +166,18 @@ def load_haste_gru(layer: Any, weights: Any) -> Any:
     return load(layer, cell, arrays)
 
 
-def _names_in(weights: Any) -> str:
-    if isinstance(weights, Mapping):
-        return ", ".join(sorted(map(str, weights)))
-    return type(weights).__name__
+def _arrays(
+    weights: Any, names: tuple[str, ...], kind: str
+) -> dict[str, np.ndarray]:
+    """Copies of the arrays of a layer of haste, by its names."""
+    weights = state_dict(weights)
+    given = weights if isinstance(weights, Mapping) else {}
+    if set(given) != set(names):
+        received = ", ".join(sorted(map(str, given))) or type(weights).__name__
+        raise ValueError(
+            f"Argument `weights` must be a {kind} of haste or its state_dict() "
+            f"with {', '.join(sorted(names))}. Received: {received}."
+        )
+    arrays = {name: np.array(as_array(given[name])) for name in names}
+    check_matrices(arrays)
+    return arrays

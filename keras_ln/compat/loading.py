@@ -101,6 +101,11 @@ def check_matrices(arrays: dict[str, np.ndarray]) -> None:
             )
 
 
+def state_dict(weights: Any) -> Any:
+    """The weights of a module of torch by name; others as they are."""
+    return weights.state_dict() if hasattr(weights, "state_dict") else weights
+
+
 def as_array(weight: Any) -> np.ndarray:
     """The weight as an array, also where it is a tensor of torch on a GPU."""
     if hasattr(weight, "detach"):

@@ -16,6 +16,7 @@ from keras_ln.compat.loading import (
     check_fit,
     check_settings,
     load,
+    state_dict,
 )
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.rnn.ln_gru import LNGRUCell
@@ -207,7 +208,7 @@ def _parts(weights: Any, name: str) -> dict[str, _Arrays]:
     """
     known = {"weight_ih": "kernel", "weight_hh": "recurrent_kernel"}
     known |= {"bias_ih": "bias", "bias_hh": "recurrent_bias"}
-    weights = _state_dict(weights)
+    weights = state_dict(weights)
     names = list(weights) if isinstance(weights, Mapping) else []
     matches = {given: _NAME.fullmatch(str(given)) for given in names}
     parts: dict[str, _Arrays] = {}
@@ -235,7 +236,7 @@ def _parts(weights: Any, name: str) -> dict[str, _Arrays]:
 
 def _fastrnns_parts(weights: Any) -> dict[str, _Arrays]:
     """The arrays of every cell by our names, in order."""
-    weights = _state_dict(weights)
+    weights = state_dict(weights)
     parts: dict[str, _Arrays] = {}
     for given in weights if isinstance(weights, Mapping) else ():
         for theirs, ours in _FASTRNNS.items():
@@ -256,9 +257,3 @@ def _fastrnns_parts(weights: Any) -> dict[str, _Arrays]:
 
 def _numbers(name: str) -> list[int]:
     return list(map(int, re.findall(r"\d+", name)))
-
-
-def _state_dict(weights: Any) -> Any:
-    if hasattr(weights, "state_dict"):
-        return weights.state_dict()
-    return weights

@@ -5,9 +5,12 @@ from typing import Any
 
 import keras
 
+from keras_ln._keras import uncast
 from keras_ln.layers.constructor_arguments import accept, serialize
 from keras_ln.layers.refused_arguments import refuse, refuse_misspelled
 from keras_ln.ops import arguments
+from keras_ln.ops.dtypes import at_least_float32
+from keras_ln.ops.normalization.weight_normalization import column_norms
 from keras_ln.ops.symbolic import refuse_tf_keras
 
 
@@ -34,27 +37,88 @@ class BaseLayer(keras.layers.Layer):
         for name, value in named.items():
             setattr(self, name, accept(name, value))
 
-    def arguments_config(self) -> dict[str, Any]:
-        """The arguments that are kept, serialised."""
-        return {
+    def get_config(self) -> dict[str, Any]:
+        """Every argument of the constructor."""
+        kept = {
             name: serialize(name, getattr(self, name))
             for name in self._argument_names
         }
+        return {**super().get_config(), **kept}
 
-    def get_config(self) -> dict[str, Any]:
-        """Every argument of the constructor."""
-        return {**super().get_config(), **self.arguments_config()}
+    def add_weight(
+        self, *args: Any, initializer: Any = None, **kwargs: Any
+    ) -> Any:
+        """Creates a weight of any dtype.
+
+        It is drawn in at least float32, and then cast: Keras' Orthogonal takes
+        no half precision on JAX and torch, and no bfloat16 on TensorFlow
+        (3.15).
+        """
+        if initializer is None:
+            return super().add_weight(*args, **kwargs)
+        initializer = keras.initializers.get(initializer)
+
+        def draw(shape: Any, dtype: Any, **options: Any) -> Any:
+            wide = initializer(shape, dtype=at_least_float32(dtype), **options)
+            return keras.ops.cast(wide, dtype)
+
+        return super().add_weight(*args, initializer=draw, **kwargs)
+
+    def add_vector(
+        self, name: str, shape: tuple[int, ...], initializer: Any = None
+    ) -> None:
+        """Creates the weight `name`; the end of its name says of which kind.
+
+        The kind, such as `gamma`, gives regularizer, constraint and, where
+        there is none, initializer. In mixed precision the weight stays float32.
+        """
+        kind = name.rpartition("_")[2]
+        if initializer is None:
+            initializer = getattr(self, f"{kind}_initializer")
+        weight = self.add_weight(
+            name=name,
+            shape=shape,
+            initializer=initializer,
+            regularizer=getattr(self, f"{kind}_regularizer"),
+            constraint=getattr(self, f"{kind}_constraint"),
+            autocast=False,
+        )
+        setattr(self, name, weight)
+
+    def add_gains(
+        self, name: str, kernel: Any, columns: tuple[int, ...] = (0,)
+    ) -> Any:
+        """Creates the gains of a kernel, at first the norms of its columns.
+
+        A column runs over the axes `columns`.
+        """
+
+        # An initializer, not an assignment: Keras may put off the initial
+        # values of both until the build is over.
+        def norms(shape: Any, dtype: Any) -> Any:
+            return keras.ops.cast(column_norms(uncast(kernel), columns), dtype)
+
+        sizes = [n for k, n in enumerate(kernel.shape) if k not in columns]
+        return self.add_weight(
+            name=name, shape=sizes, initializer=norms, autocast=False
+        )
+
+    def add_moving_statistics(
+        self, names: tuple[str, str], shape: tuple[int, ...]
+    ) -> None:
+        """Creates a moving mean and a moving variance of these names."""
+        for name, value in zip(names, ("zeros", "ones"), strict=True):
+            weight = self.add_weight(
+                name=name,
+                shape=shape,
+                initializer=value,
+                trainable=False,
+                autocast=False,
+            )
+            setattr(self, name, weight)
 
     def as_floating(self, name: str, tensor: Any) -> Any:
-        """The tensor; integers are cast to the compute dtype.
-
-        Args:
-            name: name of the argument, for the message.
-            tensor: the tensor that was received.
-
-        Raises:
-            ValueError: if it holds neither whole nor floating-point numbers.
-        """
+        """The argument; integers are cast to the compute dtype."""
         dtype = arguments.check_floating(name, tensor.dtype, or_whole=True)
         if keras.backend.is_float_dtype(dtype):
             return tensor

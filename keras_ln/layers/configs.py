@@ -42,7 +42,7 @@ def from_config(
         name: keras.tree.map_structure(ready, part)
         for name, part in (parts or {}).items()
     }
-    # Here it is the user's own function, not one from a file.
+    # The function is the user's own, not one from a file.
     trusted = {"safe_mode": False} if type(layer) is keras.layers.Lambda else {}
     with keras.saving.custom_object_scope(scope):
         return cloning(
@@ -67,9 +67,9 @@ def cloning(layer: Any, step: Callable[[], Any]) -> Any:
 
 
 def _own_classes(layer: Any) -> dict[str, Any]:
-    """The classes in a layer that Keras does not know, by their names.
+    """The classes in a layer that Keras does not know, by name.
 
-    Their names are all that a config tells of them.
+    A config holds nothing but the name of such a class.
     """
     found: dict[str, Any] = {}
     for part in layers_within(layer):

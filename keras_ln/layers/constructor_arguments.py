@@ -9,7 +9,7 @@ import keras
 
 from keras_ln.layers.refused_arguments import without
 from keras_ln.ops import arguments
-from keras_ln.ops.normalization.segments import check_groups
+from keras_ln.ops.normalization.sites import check_groups
 
 _KERAS_OBJECTS = {
     "activation": keras.activations,
@@ -26,7 +26,11 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "zoneout": partial(arguments.check_rate, "zoneout"),
     "cell_zoneout": partial(arguments.check_rate, "cell_zoneout"),
     "reset_after": lambda value: _check_reset_after(value),
-    "max_steps": lambda value: _check_max_steps(value),
+    "max_steps": lambda value: (
+        None
+        if value is None
+        else arguments.check_positive_integer("max_steps", value)
+    ),
     "momentum": partial(arguments.check_fraction, "momentum"),
     "groups": check_groups,
 }
@@ -34,7 +38,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
 
 def argument_names(layer_class: Any) -> list[str]:
     """The names that the constructor of a class takes."""
-    # Not of the class: Keras' layers have a `__new__` that takes anything.
+    # Of `__init__`: the `__new__` of Keras' layers takes anything.
     return [*inspect.signature(layer_class.__init__).parameters][1:]
 
 
@@ -82,12 +86,6 @@ def check_sites(normalize: Any, sites: tuple[str, ...]) -> tuple[str, ...]:
             f'"recurrent". Received: normalize={normalize!r}'
         )
     return tuple(site for site in sites if site in normalize)
-
-
-def _check_max_steps(max_steps: Any) -> int | None:
-    if max_steps is None:
-        return None
-    return arguments.check_positive_integer("max_steps", max_steps)
 
 
 def _check_reset_after(reset_after: Any) -> bool:

@@ -22,7 +22,7 @@ from keras_ln.layers.rnn.ln_gru import SITES as GRU_SITES
 from keras_ln.layers.rnn.ln_lstm import ALL_SITES, LNLSTM, LNLSTMCell
 from keras_ln.layers.rnn.ln_simple_rnn import LNSimpleRNN, LNSimpleRNNCell
 from keras_ln.layers.types import Sites
-from keras_ln.ops.normalization.segments import check_groups
+from keras_ln.ops.normalization.sites import check_groups
 
 _OURS: dict[Any, Any] = {
     keras.layers.LSTM: LNLSTM,
@@ -142,7 +142,7 @@ def with_layer_norm(
 
 
 class _Conversion:
-    """One conversion: what it is asked for, and what it has converted."""
+    """One conversion: its options, and the layers converted so far."""
 
     def __init__(self, normalize: Any, copy_weights: bool, groups: str) -> None:
         self._normalize = normalize
@@ -189,7 +189,7 @@ class _Conversion:
     def _model(self, model):
         inputs = None
         if not isinstance(model, keras.Sequential):
-            # Those of clone_model are neither optional nor sparse.
+            # The inputs that clone_model makes are neither optional nor sparse.
             inputs = keras.tree.map_structure(input_like, model.input)
         clone = keras.models.clone_model(
             model, inputs, clone_function=self.convert

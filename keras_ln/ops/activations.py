@@ -31,14 +31,6 @@ ACTIVATIONS = {
 }
 
 
-def activation_name(activation: Callable[[Any], Any]) -> str | None:
-    """The name in `ACTIVATIONS` of a Keras activation; None for any other."""
-    for name in ACTIVATIONS:
-        if activation is getattr(keras.activations, name):
-            return name
-    return None
-
-
 def get_activation(identifier: Any) -> Activation:
     """The activation to compute with: ours where the name is known.
 
@@ -46,5 +38,7 @@ def get_activation(identifier: Any) -> Activation:
         identifier: whatever `keras.activations.get` takes.
     """
     activation = keras.activations.get(identifier)
-    name = activation_name(activation)
-    return Activation(activation, None) if name is None else ACTIVATIONS[name]
+    for name, ours in ACTIVATIONS.items():
+        if activation is getattr(keras.activations, name):
+            return ours
+    return Activation(activation, None)

@@ -38,15 +38,10 @@ def check_positive_integer(name: str, value: Any) -> int:
 
 
 def check_epsilon(epsilon: Any, allow_zero: bool = True) -> float:
-    """Returns `epsilon` as a finite float, not negative.
+    """Returns `epsilon` as a float; `ValueError` unless finite and >= 0.
 
-    Args:
-        epsilon: the number added to the variance, inside the square root.
-        allow_zero: False where the variance is exactly zero in ordinary use
-            (recurrent cells, whose first state is zero).
-
-    Raises:
-        ValueError: if it is no finite number, negative, or a refused zero.
+    Zero is not allowed where the variance is exactly zero in ordinary use: in
+    recurrent cells, whose first state is zero.
     """
     expected = "a finite number >= 0" if allow_zero else "a finite number > 0"
     if (
@@ -60,6 +55,16 @@ def check_epsilon(epsilon: Any, allow_zero: bool = True) -> float:
             f"variance, inside the square root. Received: epsilon={epsilon!r}"
         )
     return float(epsilon)
+
+
+def check_positive(name: str, value: Any) -> float:
+    """Returns `value` as a float; `ValueError` unless finite and > 0."""
+    if not _is_real(value) or not 0 < value < math.inf:
+        raise ValueError(
+            f"Argument `{name}` must be a finite number > 0. "
+            f"Received: {name}={value!r}"
+        )
+    return float(value)
 
 
 def check_fraction(name: str, value: Any) -> float:
@@ -101,10 +106,7 @@ def check_switch(name: str, value: Any) -> Any:
 def check_floating(name: str, dtype: Any, or_whole: bool = False) -> str:
     """Returns the name of `dtype`; `ValueError` unless it is floating point.
 
-    Args:
-        name: name of the argument, for the message.
-        dtype: the dtype that was received.
-        or_whole: whether it may be an integer type or bool too.
+    With `or_whole` it may be an integer type or bool too.
     """
     dtype = keras.backend.standardize_dtype(dtype)
     whole = keras.backend.is_int_dtype(dtype) or dtype == "bool"
@@ -182,12 +184,9 @@ def check_axes(axis: Any, rank: int) -> tuple[int, ...]:
 
 
 def check_rank(name: str, shape: Sequence[int | None], letters: str) -> None:
-    """Raises `ValueError` unless `shape` has one axis per letter.
+    """`ValueError` unless there is an axis per name in `letters`.
 
-    Args:
-        name: name of the argument, for the message.
-        shape: the shape that was received.
-        letters: names of the expected axes, such as "batch, time, features".
+    The names are separated by commas, as in "batch, time, features".
     """
     rank = len(letters.split(","))
     if len(shape) != rank:
@@ -211,18 +210,11 @@ def check_known(name: str, shape: Sequence[int | None], axis: int) -> int:
 
 def check_shape(
     name: str,
-    shape: Sequence[int | None],
-    expected: Sequence[int | None],
-    letters: str,
+    shape: Sequence[int | None],  # None for unknown sizes
+    expected: Sequence[int | None],  # None for any size
+    letters: str,  # names of the axes, such as "batch, time"
 ) -> None:
-    """Raises `ValueError` unless `shape` may be `expected`.
-
-    Args:
-        name: name of the argument, for the message.
-        shape: the shape that was received, None for unknown sizes.
-        expected: the sizes it must have, None for any.
-        letters: names of the axes, such as "batch, time".
-    """
+    """`ValueError` unless `shape` may be `expected`."""
     if len(shape) != len(expected) or not all(map(may_equal, shape, expected)):
         raise ValueError(
             f"Argument `{name}` must have the shape ({letters}), here "
@@ -242,14 +234,10 @@ def check_steps(name: str, shape: Sequence[int | None]) -> None:
 def check_weight(
     name: str, weight: Any, expected: Sequence[int | str], reason: str = ""
 ) -> None:
-    """Raises `ValueError` unless `weights[name]` has the expected shape.
+    """`ValueError` unless the weight has the expected shape.
 
-    Args:
-        name: name of the weight, for the message.
-        weight: the tensor.
-        expected: the sizes that it must have, or the names of sizes that may
-            be any but 0.
-        reason: what makes these the sizes, such as " for 4 units".
+    Expected are sizes, or names of sizes that may be any but 0; the reason is
+    what makes them so, such as " for 4 units".
     """
     shape = tuple(weight.shape)
     if len(shape) != len(expected) or not all(
@@ -269,10 +257,9 @@ def check_weight(
 def check_time_mask(
     mask: Any, shape: Sequence[int | None], name: str = "mask"
 ) -> Any:
-    """Returns `mask` as a bool tensor (B, T) for inputs of `shape` (B, T, D).
+    """Returns `mask` as a bool tensor (B, T), for inputs of `shape` (B, T, D).
 
-    Raises:
-        ValueError: for another shape than (B, T), and for what is no number.
+    `ValueError` for another shape, and for what is no number.
     """
     mask = dense_tensor(name, mask)
     check_flags(name, mask, shape)

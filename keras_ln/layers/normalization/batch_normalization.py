@@ -145,11 +145,7 @@ class BatchNormalization(BaseLayer, keras.layers.BatchNormalization):
     def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
         """Normalises `inputs` (..., F, ...), of which `mask` says what counts.
 
-        Args:
-            inputs: tensor of any rank.
-            training: whether to use, and to record, the batch's statistics.
-            mask: None, or a bool tensor of the inputs' shape without the
-                last axis, or without `axis`; sizes of 1 are spread.
+        In training the batch's statistics are used, and recorded.
         """
         inputs = self.as_floating("inputs", inputs)
         if self._as_keras:

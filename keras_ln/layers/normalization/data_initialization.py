@@ -1,7 +1,6 @@
 """What a data-dependent initialisation checks and computes."""
 
 import math
-import numbers
 from typing import Any
 
 import keras
@@ -18,16 +17,6 @@ from keras_ln.ops.normalization.weight_normalization import (
     normalized_kernel,
     standardizing_gain_and_shift,
 )
-
-
-def check_scale(scale: Any) -> None:
-    """`ValueError` unless the standard deviation is one."""
-    is_number = isinstance(scale, numbers.Real) and not isinstance(scale, bool)
-    if not is_number or not 0 < scale < math.inf:
-        raise ValueError(
-            "Argument `scale` must be a finite number > 0. "
-            f"Received: scale={scale!r}"
-        )
 
 
 def kernel_with_bias(layer: keras.layers.Layer) -> Kernel:
@@ -88,7 +77,7 @@ def gain_and_bias(
     wide = dtypes.at_least_float32(dtype)
     g, bias = to_numpy(g), to_numpy(bias)
     refuse_units(~(np.isfinite(g) & np.isfinite(bias)), CONSTANT)
-    # As the weights will hold them.
+    # Rounded, as the weights will hold them.
     g, bias = (to_numpy(cast(cast(w, dtype), wide)) for w in (g, bias))
     refuse_units(
         (g == 0) | ~(np.isfinite(g) & np.isfinite(bias)),
@@ -100,16 +89,10 @@ def gain_and_bias(
 def standardizing_arrays(
     layer: keras.layers.Layer, kernel: Kernel, x: Any, scale: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The gain and the bias, for pre-activations of mean 0 and this deviation.
+    """Gain and bias, for pre-activations of mean 0 and deviation `scale`.
 
-    Args:
-        layer: the layer with the one kernel, and a bias; built.
-        kernel: the kernel.
-        x: a tensor of inputs.
-        scale: the standard deviation.
-
-    Raises:
-        ValueError: for units that cannot be set.
+    The layer is built, and has one kernel and a bias. `ValueError` for units
+    that cannot be set.
     """
     norms = column_norms(kernel.variable, kernel.columns)
     refuse_units(keras.ops.convert_to_numpy(norms) == 0, ZERO_COLUMN)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import keras
 
-# Attributes that hold kernels, with what their gains are called. That of a
-# layer with `kernel` alone is called g.
+# The name of the gain, by the attribute that holds the kernel. In a layer with
+# `kernel` alone the gain is called g.
 _GAINS = {
     "kernel": "kernel_g",
     "recurrent_kernel": "recurrent_g",

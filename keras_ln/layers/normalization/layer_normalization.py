@@ -93,23 +93,9 @@ class LayerNormalization(BaseLayer):
             arguments.check_known("inputs", input_shape, axis) for axis in axes
         )
         if self.scale:
-            self.gamma = self.add_weight(
-                name="gamma",
-                shape=shape,
-                initializer=self.gamma_initializer,
-                regularizer=self.gamma_regularizer,
-                constraint=self.gamma_constraint,
-                autocast=False,
-            )
+            self.add_vector("gamma", shape)
         if self.center:
-            self.beta = self.add_weight(
-                name="beta",
-                shape=shape,
-                initializer=self.beta_initializer,
-                regularizer=self.beta_regularizer,
-                constraint=self.beta_constraint,
-                autocast=False,
-            )
+            self.add_vector("beta", shape)
         # Negative axes stay as given: a layer over the last axis takes
         # inputs of several ranks.
         given = self.axis if isinstance(self.axis, list) else [self.axis]

@@ -28,10 +28,10 @@ class RecurrentBatchNorm(BaseLayer):
 
     `y[:, t] = gamma * (x[:, t] - mean_t) / sqrt(variance_t + epsilon) + beta`.
     `gamma` and `beta` are shared over time. In training `mean_t` and
-    `variance_t` are those of the batch at step t, two-pass and in at least
-    float32; at inference the moving ones of that step, and beyond `max_steps`
-    those of the last step that has any. With `sequence_wise` one mean and one
-    variance per feature serve all steps: over the batch and all of its steps.
+    `variance_t` are taken over the batch at step t, two-pass and in at least
+    float32; at inference the moving ones of that step are used, and beyond
+    `max_steps` the last step's. With `sequence_wise` one mean and one variance
+    per feature serve all steps: over the batch and all of its steps.
 
     After each training batch
     `moving = momentum * moving + (1 - momentum) * batch`. Steps beyond
@@ -126,60 +126,21 @@ class RecurrentBatchNorm(BaseLayer):
         arguments.check_steps("inputs", input_shape)
         features = arguments.check_known("inputs", input_shape, -1)
         if self.scale:
-            self.gamma = self.add_weight(
-                name="gamma",
-                shape=(features,),
-                initializer=self.gamma_initializer,
-                regularizer=self.gamma_regularizer,
-                constraint=self.gamma_constraint,
-                autocast=False,
-            )
+            self.add_vector("gamma", (features,))
         if self.center:
-            self.beta = self.add_weight(
-                name="beta",
-                shape=(features,),
-                initializer=self.beta_initializer,
-                regularizer=self.beta_regularizer,
-                constraint=self.beta_constraint,
-                autocast=False,
-            )
-        rows = self._rows(input_shape[1])
-        self.moving_mean = self.add_weight(
-            name="moving_mean",
-            shape=(rows, features),
-            initializer="zeros",
-            trainable=False,
-            autocast=False,
-        )
-        self.moving_variance = self.add_weight(
-            name="moving_variance",
-            shape=(rows, features),
-            initializer="ones",
-            trainable=False,
-            autocast=False,
+            self.add_vector("beta", (features,))
+        rows = 1
+        if not self.sequence_wise:
+            rows = known_steps(self.max_steps or input_shape[1])
+        self.add_moving_statistics(
+            ("moving_mean", "moving_variance"), (rows, features)
         )
         self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: features})
-
-    def _rows(self, steps):
-        if self.sequence_wise:
-            return 1
-        if self.max_steps is not None:
-            return self.max_steps
-        if steps is None:
-            raise ValueError(
-                "Argument `max_steps` must be given (an integer >= 1) where "
-                "the number of time steps is unknown. Received: "
-                "max_steps=None and an input of unknown length."
-            )
-        return steps
 
     def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
         """Normalises `inputs` (B, T, F), of which `mask` (B, T) counts.
 
-        Args:
-            inputs: tensor (B, T, F).
-            training: whether to use, and to record, the batch's statistics.
-            mask: None, or a bool tensor (B, T).
+        In training the batch's statistics are used, and recorded.
         """
         inputs = self.as_floating("inputs", inputs)
         if mask is not None:
@@ -228,3 +189,14 @@ class RecurrentBatchNorm(BaseLayer):
     ) -> tuple[int | None, ...]:
         """The shape of the input."""
         return tuple(input_shape)
+
+
+def known_steps(steps: int | None) -> int:
+    """Returns how many steps have statistics; `ValueError` where unknown."""
+    if steps is None:
+        raise ValueError(
+            "Argument `max_steps` must be given (an integer >= 1) where the "
+            "number of time steps is unknown. Received: max_steps=None and "
+            "inputs of unknown length."
+        )
+    return steps

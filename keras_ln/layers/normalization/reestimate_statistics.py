@@ -219,8 +219,8 @@ def _attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
 def _recording(model: keras.Model, averages: list[_Average]) -> Iterator[None]:
     """Calls of layers with statistics are in training mode inside.
 
-    With momentum 0 a call leaves its own statistics behind; from the second
-    call within one forward pass on, they are averaged with those before.
+    With momentum 0 a call leaves its own statistics behind. Several calls
+    within one forward pass are averaged.
     """
     calls: collections.Counter[int] = collections.Counter()
     layers = layers_within(model)

@@ -6,10 +6,8 @@ import keras
 
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.constructor_arguments import named_arguments
-from keras_ln.layers.initial_values import drawn_wide
 from keras_ln.layers.normalization.data_initialization import (
     ZERO_COLUMN,
-    check_scale,
     gain_and_bias,
     refuse_units,
 )
@@ -106,19 +104,12 @@ class WeightNormDense(BaseLayer):
         self.kernel = self.add_weight(
             name="kernel",
             shape=(features, self.units),
-            initializer=drawn_wide(self.kernel_initializer),
+            initializer=self.kernel_initializer,
             regularizer=self.kernel_regularizer,
             constraint=self.kernel_constraint,
             autocast=False,
         )
-        # An initializer, not an assignment: Keras may put off both weights'
-        # initial values until build is over.
-        self.g = self.add_weight(
-            name="g",
-            shape=(self.units,),
-            initializer=self._initial_g,
-            autocast=False,
-        )
+        self.g = self.add_gains("g", self.kernel)
         if self.use_bias:
             self.bias = self.add_weight(
                 name="bias",
@@ -130,9 +121,6 @@ class WeightNormDense(BaseLayer):
         self.input_spec = keras.layers.InputSpec(
             min_ndim=2, axes={-1: features}
         )
-
-    def _initial_g(self, shape, dtype=None):
-        return keras.ops.cast(column_norms(self.kernel), dtype)
 
     def call(self, inputs: Any) -> Any:
         """Maps `inputs` (..., D) to (..., U)."""
@@ -190,7 +178,7 @@ class WeightNormDense(BaseLayer):
 
         Source: Salimans and Kingma, "Weight Normalization" (2016), eq. 5, 6.
         """
-        check_scale(scale)
+        arguments.check_positive("scale", scale)
         if not self.use_bias:
             raise ValueError(
                 "`initialize_from_data` sets the bias so that the mean is 0, "

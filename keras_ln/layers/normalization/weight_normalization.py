@@ -10,7 +10,6 @@ import keras
 from keras_ln._keras import uncast
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.normalization.data_initialization import (
-    check_scale,
     kernel_with_bias,
     standardizing_arrays,
 )
@@ -19,10 +18,7 @@ from keras_ln.layers.normalization.substitution import Substitution
 from keras_ln.layers.normalization.wrappable import check_can_be_wrapped
 from keras_ln.layers.types import Shape
 from keras_ln.ops import arguments
-from keras_ln.ops.normalization.weight_normalization import (
-    column_norms,
-    normalized_kernel,
-)
+from keras_ln.ops.normalization.weight_normalization import normalized_kernel
 
 if TYPE_CHECKING:  # In typing since Python 3.11.
     from typing_extensions import Self
@@ -64,13 +60,13 @@ class WeightNormalization(BaseLayer, keras.layers.Wrapper):
     or trained, does not change what it computes. Regularizers and constraints
     of a kernel apply to v.
 
-    Inputs, outputs, masks, states and call arguments are those of the layer,
-    as are the attributes that Bidirectional needs, and the dtype policy.
+    Inputs, outputs, masks, states and call arguments are the layer's, as are
+    the attributes that Bidirectional needs, and the dtype policy.
 
     Args:
         layer: the layer, built or not.
         **kwargs: arguments of `keras.layers.Layer`, such as `name`. `dtype`
-            and, unless it is given, `trainable` are those of `layer`.
+            and, unless it is given, `trainable` are the layer's.
 
     Raises:
         ValueError: if `layer` is no layer, has no kernel (known at the latest
@@ -122,17 +118,8 @@ class WeightNormalization(BaseLayer, keras.layers.Wrapper):
         super().build(input_shape)
         self.input_spec = self.layer.input_spec
         for kernel in kernels_of(self.layer):
-            # An initializer, not an assignment: Keras may put off the initial
-            # values of both until the build is over.
-            def norms(shape, dtype=None, kernel=kernel):
-                value = column_norms(uncast(kernel.variable), kernel.columns)
-                return keras.ops.cast(value, dtype)
-
-            self._gains[kernel.gain] = self.add_weight(
-                name=kernel.gain,
-                shape=kernel.gain_shape,
-                initializer=norms,
-                autocast=False,
+            self._gains[kernel.gain] = self.add_gains(
+                kernel.gain, kernel.variable, kernel.columns
             )
 
     def call(
@@ -177,7 +164,7 @@ class WeightNormalization(BaseLayer, keras.layers.Wrapper):
         """A plain layer, as the one inside, that computes the same.
 
         Its kernels are `g * v / ||v||`; its other weights, and its arguments,
-        are those of the layer inside, which stays as it is. The states of a
+        are copies of the layer's inside, which stays as it is. The states of a
         stateful layer are no weights: as after loading, they start at zero.
 
         Raises:
@@ -217,7 +204,7 @@ class WeightNormalization(BaseLayer, keras.layers.Wrapper):
 
         Source: Salimans and Kingma, "Weight Normalization" (2016), eq. 5, 6.
         """
-        check_scale(scale)
+        arguments.check_positive("scale", scale)
         x = keras.ops.convert_to_tensor(x)
         arguments.check_floating("x", x.dtype)
         if not self.built:

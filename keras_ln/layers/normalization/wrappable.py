@@ -9,7 +9,7 @@ from keras_ln.layers.normalization.kernels import kernels_of, owners
 from keras_ln.layers.normalization.weight_norm_dense import WeightNormDense
 from keras_ln.layers.rnn.wn_lstm import WNLSTMCell
 
-# Whose kernels have lengths of their own already.
+# Layers whose kernels have gains already.
 _NORMALIZED = (
     WeightNormDense,
     WNLSTMCell,

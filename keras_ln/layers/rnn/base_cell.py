@@ -27,7 +27,7 @@ class BaseCell(CellWeights, ZoneoutRNNCell):
     # States to carry in at least float32, by index: the sums.
     accumulators: tuple[int, ...] = ()
     # How many of the last states are step counters, of any dtype. With zoneout
-    # there is one, which a single step derives its random choices from.
+    # there is one: a single step derives its random choices from the count.
     counters = 0
     # The methods that a subclass overrides.
     overridden_methods: tuple[str, ...] = ()
@@ -198,10 +198,10 @@ class BaseLSTMCell(BaseCell):
 
     cell_zoneout = fixed("cell_zoneout")
 
-    def bias_initial_value(self) -> Any:
-        """The initializer of `bias`: ones for f with `unit_forget_bias`."""
-        initializer = super().bias_initial_value()
-        if not self.unit_forget_bias:
+    def initial_value(self, name: str) -> Any:
+        """The initializer of a vector: ones for f with `unit_forget_bias`."""
+        initializer = super().initial_value(name)
+        if name != "bias" or not self.unit_forget_bias:
             return initializer
 
         def with_open_forget_gate(shape, dtype=None, **kwargs):

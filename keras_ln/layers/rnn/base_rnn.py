@@ -71,17 +71,7 @@ class BaseRNN(RNNOfCell):
         reset: Any = None,
         reset_state: Any = None,
     ) -> Any:
-        """Runs the cell over `sequences` (B, T, D).
-
-        Args:
-            sequences: tensor (B, T, D); integers are cast to floating point.
-            initial_state: tensors (B, U), one per state, or None for zeros.
-            mask: bool tensor (B, T), False where a row's step is left out.
-            training: whether dropout is on, and zoneout chooses.
-            reset: bool tensor (B, T), True where a new sequence begins; or
-                None.
-            reset_state: tensors (B, U), one per state, where each of them
-                begins, or None for zeros.
+        """Runs the cell over `sequences` (B, T, D); see the class.
 
         One row (1, U) of a state is used for the whole batch.
         """

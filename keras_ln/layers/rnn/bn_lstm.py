@@ -10,7 +10,7 @@ from keras_ln.layers.normalization.batch_normalization import warn_of_one
 from keras_ln.layers.normalization.recurrent_batch_norm import SMALL_GAIN
 from keras_ln.layers.rnn.base_rnn import BaseRNN
 from keras_ln.layers.rnn.bn_lstm_cell import BNLSTMCell
-from keras_ln.layers.rnn.docstrings import layer_docstring
+from keras_ln.layers.rnn.docstrings import documented
 from keras_ln.layers.types import Identifier, Shape, Sites, Switch
 from keras_ln.ops import arguments
 from keras_ln.ops.cells.bn_lstm import (
@@ -22,39 +22,40 @@ from keras_ln.ops.cells.bn_lstm import (
 from keras_ln.ops.cells.lstm import SITES
 from keras_ln.ops.normalization.batch_normalization import within
 from keras_ln.ops.recurrence import Moving
+from keras_ln.ops.recurrence.checks import refuse_resets
 from keras_ln.ops.recurrence.problem import Problem
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
-@layer_docstring(BNLSTMCell, states=2)
+@documented
 class BNLSTM(BaseRNN):
     """LSTM with batch statistics of each time step.
 
-    Equations, weights and gate order are those of `BNLSTMCell`, run over
+    Equations, weights and gate order as in `BNLSTMCell`, run over
     axis 1 of the input. Training normalises with the batch statistics of each
     step and updates the moving statistics with them; inference normalises with
-    the moving statistics, beyond `max_steps` with those of the last step that
-    has any. Steps are counted in the order of processing, from `first_step`
-    on. With `stateful` they are counted from call to call, in the last of
-    `states`, an int32 scalar beside h and c, which `reset_state` sets to zero.
-    Steps beyond `max_steps`, steps
-    that are masked in every row, and statistics that are not finite do not
-    update the moving statistics.
+    the moving statistics, beyond `max_steps` with the last step's. Steps are
+    counted in the order of processing, from `first_step` on. With `stateful`
+    they are counted from call to call, in the last of `states`, an int32 scalar
+    beside h and c, which `reset_state` sets to zero. Steps beyond `max_steps`,
+    steps that are masked in every row, and statistics that are not finite do
+    not update the moving statistics.
 
     At a masked step a row does not count in the statistics, its states do not
     change, and its output is the carried h: before the first valid step the
     initial h. A frozen layer (`trainable=False`) runs as at inference.
 
-    In training a column of the batch without variance is not scaled:
-    `1 / sqrt(var_t + epsilon)` is 1 where the variance is zero up to rounding.
-    Otherwise every step of zeros from a state of zero, such as padding, would
-    multiply the gradient by `1 / sqrt(epsilon)`, 316, for each normalisation.
-
     The arguments of `keras.layers.LSTM` have the same names and positions.
 
+    Args:
+        {arguments}
+
     Call arguments:
+        sequences: tensor (B, T, D); integers are cast to floating point.
+        mask: bool tensor (B, T), False where a row's step is left out.
         training: whether to use, and to record, the statistics of the batch;
             and whether dropout is on, and zoneout chooses.
+        initial_state: `[h, c]`, tensors (B, U); zeros without it.
         reset: must be None: the statistics belong to steps that are counted
             from the start of a row.
         reset_state: must be None.
@@ -64,6 +65,8 @@ class BNLSTM(BaseRNN):
             or the layer's own count if it is `stateful` and gets no
             `initial_state`. A call that gives it uses the mask that the
             sequences carry, which Keras drops when a call has several tensors.
+
+    {returns}
 
     Source: Cooijmans et al., "Recurrent Batch Normalization" (2016).
 
@@ -151,20 +154,8 @@ class BNLSTM(BaseRNN):
         reset_state: Any = None,
         first_step: Any = None,
     ) -> Any:
-        """Runs the cell over `sequences` (B, T, D).
-
-        Args:
-            sequences: tensor (B, T, D); integers are cast to floating point.
-            initial_state: h and c, tensors (B, U), or None for zeros.
-            mask: bool tensor (B, T), False where a row's step is left out.
-            training: whether the batch gives the statistics, dropout is on,
-                and zoneout chooses.
-            reset: must be None, as `reset_state`.
-            reset_state: see there.
-            first_step: an int or an integer tensor (), the number of steps
-                before; or None for 0, or for the count of a stateful layer.
-        """
-        _refuse_resets(reset=reset, reset_state=reset_state)
+        """Runs the cell over `sequences` (B, T, D); see the class."""
+        refuse_resets("BNLSTM", reset=reset, reset_state=reset_state)
         if first_step is None:
             counts = self.stateful and initial_state is None
             first_step = self.states[-1].value if counts else 0
@@ -201,7 +192,7 @@ class BNLSTM(BaseRNN):
         **kwargs: Any,
     ) -> Any:
         """Shapes and dtypes of the outputs for symbolic inputs."""
-        _refuse_resets(reset=reset, reset_state=reset_state)
+        refuse_resets("BNLSTM", reset=reset, reset_state=reset_state)
         if first_step is not None:
             check_first_step(first_step)
         return super().compute_output_spec(sequences, initial_state, **kwargs)
@@ -244,13 +235,3 @@ class BNLSTM(BaseRNN):
             for name, value in moved.items():
                 getattr(cell, name).assign(value)
         return results
-
-
-def _refuse_resets(**values: Any) -> None:
-    for name, value in values.items():
-        if value is not None:
-            raise ValueError(
-                f"Argument `{name}` must be None: the statistics of BNLSTM "
-                "belong to steps that are counted from the start of a row. "
-                f"Received: {name}={value!r}"
-            )

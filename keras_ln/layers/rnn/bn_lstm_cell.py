@@ -5,9 +5,12 @@ from typing import Any
 import keras
 
 from keras_ln.layers.constructor_arguments import check_sites, named_arguments
-from keras_ln.layers.normalization.recurrent_batch_norm import SMALL_GAIN
+from keras_ln.layers.normalization.recurrent_batch_norm import (
+    SMALL_GAIN,
+    known_steps,
+)
 from keras_ln.layers.rnn.base_cell import BaseLSTMCell
-from keras_ln.layers.rnn.docstrings import cell_docstring
+from keras_ln.layers.rnn.docstrings import documented
 from keras_ln.layers.types import Identifier, Shape, Sites
 from keras_ln.ops import arguments, recurrence
 from keras_ln.ops.cells.bn_lstm import (
@@ -21,7 +24,7 @@ from keras_ln.ops.recurrence.zoneout import COUNTS_TO, counted
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
-@cell_docstring
+@documented
 class BNLSTMCell(BaseLSTMCell):
     """One step, at inference, of the LSTM with batch normalization.
 
@@ -57,9 +60,6 @@ class BNLSTMCell(BaseLSTMCell):
     valid, while `BNLSTM` counts all.
 
     Args:
-        units: U, the size of h and c, an integer >= 1.
-        activation: of the candidate c~, and of c' in the equation of h'.
-        recurrent_activation: of the gates i, f and o.
         max_steps: S, how many steps have moving statistics of their own. None
             takes the number of steps that the layer is built with.
         momentum: weight of the old value in the moving averages, 0 to 1.
@@ -68,8 +68,10 @@ class BNLSTMCell(BaseLSTMCell):
         beta_initializer: initializer of `state_beta`.
         beta_regularizer: regularizer of `state_beta`.
         beta_constraint: constraint of `state_beta`.
+        {arguments}
 
     Call arguments:
+        inputs: tensor (B, D); integers are cast to floating point.
         states: `[h, c, k]`, tensors (B, U), (B, U) and (B, 1); k counts the
             steps that a row has done, and so picks the moving statistics.
         training: must be false, unless the cell is frozen or normalises
@@ -146,26 +148,12 @@ class BNLSTMCell(BaseLSTMCell):
     def build(self, input_shape: Shape) -> None:
         """Creates the weights for inputs (B, D)."""
         arguments.check_rank("inputs", input_shape, "batch, features")
-        if self.normalize and self.steps is None:
-            raise ValueError(
-                "Argument `max_steps` must be given (an integer >= 1) where "
-                "the number of time steps is unknown. Received: "
-                "max_steps=None and inputs of unknown length."
-            )
+        if self.normalize:
+            known_steps(self.steps)
         super().build(input_shape)
         for site in self.normalize:
             width = getattr(self, f"{site}_gamma").shape[0]
-            for name, value in zip(
-                MOVING[site], ("zeros", "ones"), strict=True
-            ):
-                weight = self.add_weight(
-                    name=name,
-                    shape=(self.steps, width),
-                    initializer=value,
-                    trainable=False,
-                    autocast=False,
-                )
-                setattr(self, name, weight)
+            self.add_moving_statistics(MOVING[site], (self.steps, width))
 
     def call(
         self, inputs: Any, states: Any, training: bool | None = False

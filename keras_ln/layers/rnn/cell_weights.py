@@ -3,13 +3,11 @@
 Letters: D input features, U units, n gates.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import keras
 
 from keras_ln.layers.base_layer import BaseLayer
-from keras_ln.layers.initial_values import drawn_wide
 from keras_ln.ops import arguments
 from keras_ln.ops.cells.types import Cell, Vector
 
@@ -28,7 +26,6 @@ class CellWeights(BaseLayer):
 
     units: int
     use_bias: bool
-    bias_initializer: Callable[..., Any]
     # The sites that are normalised, and whether there are redundant betas.
     normalize: tuple[str, ...] = ()
     center = True
@@ -51,7 +48,7 @@ class CellWeights(BaseLayer):
             if len(shape) == 2:
                 self.add_matrix(name, shape)
             else:
-                self.add_vector(name, *shape)
+                self.add_vector(name, shape, self.initial_value(name))
 
     def weight_shapes(self, features: int) -> dict[str, tuple[int, ...]]:
         """Matrices, bias, gammas and betas in order of creation, built or not.
@@ -88,42 +85,17 @@ class CellWeights(BaseLayer):
         )
         setattr(self, name, weight)
 
-    def add_vector(self, name: str, size: int) -> None:
-        """Creates a weight (size); the end of its name says of which kind.
-
-        The kind, such as `gamma`, gives initializer, regularizer and
-        constraint. In mixed precision the weight stays float32.
-        """
+    def initial_value(self, name: str) -> Any:
+        """The initializer of a vector."""
         kind = name.rpartition("_")[2]
-        if name == "bias":
-            initializer = self.bias_initial_value()
-        else:
-            # A copy, because an unseeded random initializer would give every
-            # weight the same values.
-            initializer = getattr(self, f"{kind}_initializer")
-            if isinstance(initializer, keras.initializers.Initializer):
-                initializer = initializer.clone()
-        weight = self.add_weight(
-            name=name,
-            shape=(size,),
-            initializer=initializer,
-            regularizer=getattr(self, f"{kind}_regularizer"),
-            constraint=getattr(self, f"{kind}_constraint"),
-            autocast=False,
-        )
-        setattr(self, name, weight)
-
-    def add_weight(
-        self, *args: Any, initializer: Any = None, **kwargs: Any
-    ) -> Any:
-        """Creates a weight of any dtype."""
-        if initializer is not None:
-            initializer = drawn_wide(initializer)
-        return super().add_weight(*args, initializer=initializer, **kwargs)
-
-    def bias_initial_value(self) -> Any:
-        """The initializer of `bias`."""
-        return self.bias_initializer
+        initializer = getattr(self, f"{kind}_initializer")
+        # A copy, because an unseeded random initializer would give every weight
+        # the same values.
+        if name != "bias" and isinstance(
+            initializer, keras.initializers.Initializer
+        ):
+            return initializer.clone()
+        return initializer
 
     def tensors(self) -> dict[str, Any]:
         """The weights by name, in the dtypes of a call."""

@@ -1,21 +1,22 @@
-"""The parts that docstrings of recurrent cells and layers share.
+"""What the docstrings of recurrent cells and layers share.
 
-`help` shows it in each. A class writes down what it alone has: entries of its
-sections "Args" and "Call arguments" go before what stands here.
+A docstring says where: in the place of `{arguments}`, `{call}`, `{returns}`.
 """
 
 import inspect
 import re
-from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from keras_ln.layers.constructor_arguments import argument_names
 
 _T = TypeVar("_T", bound=type)
 
+# Arguments of cells. An argument that one cell alone has, or means in another
+# way, is described in its docstring.
 _CELL = """
-Args:
-    units: U, the size of h, an integer >= 1.
+    units: U, the size of {states}, an integer >= 1.
+    activation: of the candidate c~, and of c' in the equation of h'.
+    recurrent_activation: of the gates i, f and o.
     use_bias: whether there is a `bias`.
     kernel_initializer: initializer of `kernel`.
     recurrent_initializer: initializer of `recurrent_kernel`.
@@ -32,8 +33,11 @@ Args:
     recurrent_dropout: fraction of h to drop before the recurrent product.
     seed: seed of dropout masks and of zoneout's choices. Bidirectional hands
         the same integer to both directions, which then draw the same.
-    epsilon: finite number > 0, inside the square root: the first h is
-        zero, and so is its variance.
+    epsilon: finite number > 0, inside the square root: the first h is zero, and
+        so is its variance. Where a variance is zero up to rounding,
+        `1 / sqrt(variance + epsilon)` is replaced by 1: every step of zeros
+        from a state of zero, such as padding, would multiply the gradient by
+        `1 / sqrt(epsilon)`, 316, for each normalisation.
     gamma_initializer: initializer of every gamma.
     beta_initializer: initializer of every beta.
     gamma_regularizer: regularizer of every gamma.
@@ -50,24 +54,23 @@ Args:
     cell_zoneout: the same for c, with its own random choices. The h of the
         step is computed from the new c, before its zoneout.
     **kwargs: arguments of `keras.layers.Layer`, such as `name`, `dtype`.
-
+"""
+_CELL_CALL = """\
 Call arguments:
     inputs: tensor (B, D); integers are cast to floating point.
-    states: h (B, U), or a list of it.
-    training: whether dropout and zoneout are in training mode.
-
+    states: {given}.
+    training: whether dropout and zoneout are in training mode."""
+_CELL_RETURNS = """\
 Returns:
-    h' (B, U) twice, the second time in a list if it came in one, in the
-    layer's compute dtype.
+    {returned}
 
 Raises:
     ValueError: for a wrong argument, named in the message; when built,
         for inputs of another rank than 2 or of unknown size; when called,
         for complex inputs, and for states that are not floating point or
-        of another number or shape.
-"""
+        of another number or shape."""
+# What a layer adds to the arguments of its cell.
 _LAYER = """
-Args:
     activity_regularizer: regularizer of the output.
     return_sequences: whether to return the outputs of all steps.
     return_state: whether to return the final {states} too.
@@ -80,7 +83,8 @@ Args:
         where it cannot, False runs the cell loop.
     **kwargs: `implementation`, which is ignored, `zero_output_for_mask`,
         and the arguments of `keras.layers.Layer`, such as `name`, `dtype`.
-
+"""
+_LAYER_CALL = """\
 Call arguments:
     sequences: tensor (B, T, D); integers are cast to floating point.
     mask: bool tensor (B, T), False where a row's step is left out.
@@ -93,8 +97,8 @@ Call arguments:
         uses the mask that the sequences carry.
     reset_state: what replaces them, {initial}, or one row (1, U) for all;
         zeros without it. Where there is no other initial state, the row starts
-        from it too. No gradient passes a reset; this state has its own.
-
+        from it too. No gradient passes a reset; this state has its own."""
+_LAYER_RETURNS = """\
 Returns:
     With `return_sequences` the outputs (B, T, U), otherwise the last one
     (B, U); with `return_state` followed by the final {states} (B, U).
@@ -103,68 +107,54 @@ Raises:
     ValueError: for a wrong argument, named in the message; when called,
         for sequences that are complex, not of rank 3 or of
         another feature size than before, and for initial states of
-        another number or shape.
-"""
-_STATES = {
-    1: {"states": "h", "initial": "a tensor (B, U)"},
-    2: {"states": "h and c", "initial": "`[h, c]`, tensors (B, U)"},
+        another number or shape."""
+# By the number of states.
+_WORDS = {
+    1: {
+        "states": "h",
+        "initial": "a tensor (B, U)",
+        "given": "h (B, U), or a list of it",
+        "returned": "h' (B, U) twice, the second time in a list if it came in "
+        "one, in the\n    layer's compute dtype.",
+    },
+    2: {
+        "states": "h and c",
+        "initial": "`[h, c]`, tensors (B, U)",
+        "given": "`[h, c]`, tensors (B, U)",
+        "returned": "h' (B, U) and `[h', c']`, in the layer's compute dtype.",
+    },
 }
-_SECTIONS = ("Args", "Call arguments", "Returns", "Raises")
-_SECTION = re.compile(r"(Args|Call arguments|Returns|Raises)\b.*(?:\n.+)*")
-_ENTRY = re.compile(r"^    (\*{0,2}\w+): .*(?:\n     .*)*", re.MULTILINE)
+_ENTRY = re.compile(r"^    (?:\*\*)?(\w+): .*(?:\n     .*)*", re.MULTILINE)
 
 
-def cell_docstring(cell_class: _T) -> _T:
-    """A decorator of cells that completes their docstring."""
-    return _complete(cell_class, _CELL)
+def documented(owner: _T) -> _T:
+    """A decorator of cells and layers that completes their docstring.
 
-
-def layer_docstring(cell_class: type, states: int) -> Callable[[_T], _T]:
-    """A decorator of layers, whose `help` shows the cell's arguments too.
-
-    Args:
-        cell_class: the cell.
-        states: how many states there are.
+    `{arguments}` becomes the arguments of the constructor that the docstring
+    does not describe itself, `{call}` what a call takes, returns and raises,
+    `{returns}` the last two alone.
     """
-    shared = _LAYER.format(**_STATES[states])
-
-    def complete(layer_class: _T) -> _T:
-        return _complete(layer_class, shared, inspect.getdoc(cell_class) or "")
-
-    return complete
-
-
-def _complete(owner: _T, shared: str, of_cell: str = "") -> _T:
     # There are no docstrings under `python -OO`.
-    if not (own := inspect.getdoc(owner)):
+    if not (text := inspect.getdoc(owner)):
         return owner
-    text, given = _SECTION.sub("", own), _sections(own)
-    alike, cell = _sections(shared), _sections(of_cell)
-    args = {
-        **_entries(cell.get("Args", "")),
-        **_entries(alike["Args"]),
-        **_entries(given.get("Args", "")),
+    cell: Any = getattr(owner, "cell_class", owner)
+    words = _WORDS[cell.equations.states]
+    if cell is owner:
+        known = _entries(_CELL)
+        call, returns = _CELL_CALL, _CELL_RETURNS
+    else:
+        known = _entries(cell.__doc__ or "") | _entries(_LAYER)
+        call, returns = _LAYER_CALL, _LAYER_RETURNS
+    described = _entries(text)
+    names = [n for n in argument_names(owner) if n not in described]
+    parts = {
+        "arguments": "\n".join(known[name] for name in names).lstrip(),
+        "call": f"{call}\n\n{returns}",
+        "returns": returns,
     }
-    names = [
-        "**kwargs" if name == "kwargs" else name
-        for name in argument_names(owner)
-    ]
-    calls = _entries(alike["Call arguments"])
-    calls |= _entries(given.get("Call arguments", ""))
-    sections = [
-        "\n".join(["Args:", *(args[name] for name in names)]),
-        "\n".join(["Call arguments:", *calls.values()]),
-        *(given.get(title, alike[title]) for title in ("Returns", "Raises")),
-    ]
-    before, source, after = text.partition("Source: ")
-    parts = [before.strip(), *sections, (source + after).strip()]
-    owner.__doc__ = "\n\n".join(parts) + "\n"
+    owner.__doc__ = text.format(**parts).format(**words)
     return owner
 
 
-def _sections(text: str) -> dict[str, str]:
-    return {match[1]: match[0] for match in _SECTION.finditer(text)}
-
-
-def _entries(section: str) -> dict[str, str]:
-    return {match[1]: match[0] for match in _ENTRY.finditer(section)}
+def _entries(text: str) -> dict[str, str]:
+    return {match[1]: match[0] for match in _ENTRY.finditer(text)}

@@ -7,7 +7,7 @@ import keras
 from keras_ln.layers.constructor_arguments import check_sites, named_arguments
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN
-from keras_ln.layers.rnn.docstrings import cell_docstring, layer_docstring
+from keras_ln.layers.rnn.docstrings import documented
 from keras_ln.layers.types import Identifier, Sites, Switch
 from keras_ln.ops.cells.gru import LN_GRU, LN_GRUS
 from keras_ln.ops.cells.types import Vector
@@ -16,7 +16,7 @@ SITES = ("kernel", "recurrent")
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
-@cell_docstring
+@documented
 class LNGRUCell(BaseCell):
     """One step of the layer-normalised GRU.
 
@@ -53,12 +53,6 @@ class LNGRUCell(BaseCell):
     are not normalised do not exist. In mixed precision the statistics and all
     sums are float32.
 
-    Gates or candidates without variance are not scaled:
-    `1 / sqrt(var(z) + epsilon)` is 1 where the variance is zero up to
-    rounding. Otherwise every step of zeros from a state of zero, such as
-    padding, would multiply the gradient by `1 / sqrt(epsilon)`, 316, for each
-    normalisation.
-
     Args:
         use_bias: whether there are `bias` and, where there is no
             `recurrent_beta`, `recurrent_bias`.
@@ -71,6 +65,9 @@ class LNGRUCell(BaseCell):
         groups: over what the statistics are taken: "paper", z and r together
             and the candidate by itself; "gate", each by itself; "all", all
             three together.
+        {arguments}
+
+    {call}
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 26-28.
 
@@ -130,15 +127,20 @@ class LNGRUCell(BaseCell):
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
-@layer_docstring(LNGRUCell, states=1)
+@documented
 class LNGRU(BaseRNN):
     """Layer-normalised GRU over a sequence.
 
-    Equations, weights and column order are those of `LNGRUCell`, run over
+    Equations, weights and column order as in `LNGRUCell`, run over
     axis 1 of the input. At a masked step the states do not change, and the
     output is the carried h: before the first valid step the initial h.
 
     The arguments of `keras.layers.GRU` have the same names and positions.
+
+    Args:
+        {arguments}
+
+    {call}
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 26-28.
 

@@ -7,7 +7,7 @@ import keras
 from keras_ln.layers.constructor_arguments import check_sites, named_arguments
 from keras_ln.layers.rnn.base_cell import BaseLSTMCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN
-from keras_ln.layers.rnn.docstrings import cell_docstring, layer_docstring
+from keras_ln.layers.rnn.docstrings import documented
 from keras_ln.layers.types import Identifier, Sites, Switch
 from keras_ln.ops.cells.lstm import (
     LN_LSTM,
@@ -21,7 +21,7 @@ ALL_SITES = (*SITES, "sum")
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
-@cell_docstring
+@documented
 class LNLSTMCell(BaseLSTMCell):
     """One step of the layer-normalised LSTM.
 
@@ -53,15 +53,7 @@ class LNLSTMCell(BaseLSTMCell):
     Weights of sites that are not normalised do not exist. In mixed precision
     the statistics, c and all sums are float32.
 
-    A row without variance is not scaled: `1 / sqrt(var(z) + epsilon)` is 1
-    where the variance is zero up to rounding. Otherwise every step of zeros
-    from a state of zero, such as padding, would multiply the gradient by
-    `1 / sqrt(epsilon)`, 316, for each normalisation.
-
     Args:
-        units: U, the size of h and c, an integer >= 1.
-        activation: of the candidate c~, and of c' in the equation of h'.
-        recurrent_activation: of the gates i, f and o.
         normalize: the sites to normalise, any of "kernel", "recurrent" and
             "state". `("state",)` is the form of the paper's DRAW experiment
             (eq. 29-31). "sum" in place of "kernel" and "recurrent" is one
@@ -70,23 +62,13 @@ class LNLSTMCell(BaseLSTMCell):
             `sum_beta`, which the bias makes redundant.
         carry_normalized_state: whether c' itself is replaced by its layer
             norm, so that the next step gets it, as TensorFlow-Addons'
-            LayerNormLSTMCell does. The paper's c' is not (eq. 21-22).
+            LayerNormLSTMCell does. The paper's c' is not (eq. 21-22). Needs
+            "state" in `normalize`.
         groups: over what the statistics are taken where there are four gates:
             "paper" and "all", over the whole vector; "gate", over each gate.
+        {arguments}
 
-    Call arguments:
-        states: `[h, c]`, tensors (B, U).
-
-    Returns:
-        h' (B, U) and `[h', c']`, in the layer's compute dtype.
-
-    Raises:
-        ValueError: for a wrong `units`, `epsilon`, `normalize`, `dropout`,
-            `recurrent_dropout`, `zoneout` or `cell_zoneout`; for
-            `carry_normalized_state` without "state" in `normalize`; when
-            built, for inputs of another rank than 2 or of unknown size; when
-            called, for complex inputs, and for states that are not floating
-            point or of another number or shape.
+    {call}
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 20-22.
 
@@ -144,15 +126,20 @@ class LNLSTMCell(BaseLSTMCell):
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
-@layer_docstring(LNLSTMCell, states=2)
+@documented
 class LNLSTM(BaseRNN):
     """Layer-normalised LSTM, a drop-in for `keras.layers.LSTM`.
 
-    Equations, weights and gate order are those of `LNLSTMCell`, run over
+    Equations, weights and gate order as in `LNLSTMCell`, run over
     axis 1 of the input. At a masked step the states do not change, and the
     output is the carried h: before the first valid step the initial h.
 
     The arguments of `keras.layers.LSTM` have the same names and positions.
+
+    Args:
+        {arguments}
+
+    {call}
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 20-22.
 

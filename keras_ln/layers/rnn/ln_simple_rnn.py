@@ -7,13 +7,13 @@ import keras
 from keras_ln.layers.constructor_arguments import named_arguments
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN
-from keras_ln.layers.rnn.docstrings import cell_docstring, layer_docstring
+from keras_ln.layers.rnn.docstrings import documented
 from keras_ln.layers.types import Identifier, Switch
 from keras_ln.ops.cells.simple_rnn import LN_SIMPLE_RNN
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
-@cell_docstring
+@documented
 class LNSimpleRNNCell(BaseCell):
     """One step of the layer-normalised simple RNN.
 
@@ -33,20 +33,12 @@ class LNSimpleRNNCell(BaseCell):
     `beta` is the paper's b; there is a `bias` with `use_bias` only. In mixed
     precision the statistics and all sums are float32.
 
-    A row without variance is not scaled: `1 / sqrt(var(a) + epsilon)` is 1
-    where the variance is zero up to rounding. Otherwise every step of zeros
-    from a state of zero, such as padding, would multiply the gradient by
-    `1 / sqrt(epsilon)`, 316.
-
     Args:
         activation: f, of the normalised sum.
         use_bias: whether a `bias` is added before the normalisation.
-        gamma_initializer: initializer of gamma.
-        beta_initializer: initializer of beta.
-        gamma_regularizer: regularizer of gamma.
-        beta_regularizer: regularizer of beta.
-        gamma_constraint: constraint of gamma.
-        beta_constraint: constraint of beta.
+        {arguments}
+
+    {call}
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 4.
 
@@ -91,15 +83,20 @@ class LNSimpleRNNCell(BaseCell):
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
-@layer_docstring(LNSimpleRNNCell, states=1)
+@documented
 class LNSimpleRNN(BaseRNN):
     """Layer-normalised simple RNN over a sequence.
 
-    Equation and weights are those of `LNSimpleRNNCell`, run over
+    Equation and weights as in `LNSimpleRNNCell`, run over
     axis 1 of the input. At a masked step the states do not change, and the
     output is the carried h: before the first valid step the initial h.
 
     The arguments of `keras.layers.SimpleRNN` have the same names and positions.
+
+    Args:
+        {arguments}
+
+    {call}
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 4.
 

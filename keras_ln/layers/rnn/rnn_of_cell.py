@@ -48,12 +48,9 @@ class RNNOfCell(BaseLayer, keras.layers.RNN):
                 setattr(cls, name, shown)
 
     def __init__(self, named: dict[str, Any], **kwargs: Any) -> None:
-        """Makes the cell.
+        """Makes the cell from the named arguments of the layer's `__init__`.
 
-        Args:
-            named: the named arguments of the layer's `__init__`: of the
-                cell, of `keras.layers.RNN`, and `use_fused`, `use_cudnn`.
-            **kwargs: further arguments of `keras.layers.RNN`.
+        The rest of them, and `kwargs`, are for `keras.layers.RNN`.
         """
         kwargs = of_keras(kwargs)
         named = dict(named)
@@ -99,6 +96,6 @@ class RNNOfCell(BaseLayer, keras.layers.RNN):
         config: dict[str, Any],
         custom_objects: dict[str, Any] | None = None,
     ) -> Self:
-        """A layer from its `get_config`, or that of Keras' own layer."""
+        """A layer from its config, or from the config of Keras' own layer."""
         with keras.saving.custom_object_scope(custom_objects or {}):
             return cls(**config)

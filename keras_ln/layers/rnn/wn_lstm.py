@@ -7,15 +7,14 @@ import keras
 from keras_ln.layers.constructor_arguments import named_arguments
 from keras_ln.layers.rnn.base_cell import BaseLSTMCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN
-from keras_ln.layers.rnn.docstrings import cell_docstring, layer_docstring
+from keras_ln.layers.rnn.docstrings import documented
 from keras_ln.layers.types import Identifier, Switch
 from keras_ln.ops.cells.lstm import LN_LSTM
 from keras_ln.ops.cells.wn_lstm import effective_weights
-from keras_ln.ops.normalization.weight_normalization import column_norms
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
-@cell_docstring
+@documented
 class WNLSTMCell(BaseLSTMCell):
     """One step of the LSTM with weight-normalised kernels.
 
@@ -40,15 +39,9 @@ class WNLSTMCell(BaseLSTMCell):
     are float32.
 
     Args:
-        units: U, the size of h and c, an integer >= 1.
-        activation: of the candidate c~ and of c'.
-        recurrent_activation: of the gates i, f and o.
+        {arguments}
 
-    Call arguments:
-        states: `[h, c]`, tensors (B, U).
-
-    Returns:
-        h' (B, U) and `[h', c']`, in the layer's compute dtype.
+    {call}
 
     Source: Salimans and Kingma, "Weight Normalization" (2016).
 
@@ -101,18 +94,8 @@ class WNLSTMCell(BaseLSTMCell):
     def add_matrix(self, name: str, shape: tuple[int, int]) -> None:
         """Creates the directions v, and the gains g of their columns."""
         super().add_matrix(name, shape)
-        kernel = getattr(self, name)
-
-        # An initializer, not an assignment: Keras may put off the initial
-        # values of both until the build is over.
-        def norms(shape, dtype=None):
-            return keras.ops.cast(column_norms(kernel), dtype)
-
         gains = name.removesuffix("_kernel") + "_g"
-        weight = self.add_weight(
-            name=gains, shape=shape[1:], initializer=norms, autocast=False
-        )
-        setattr(self, gains, weight)
+        setattr(self, gains, self.add_gains(gains, getattr(self, name)))
 
     def tensors(self) -> dict[str, Any]:
         """The weights of the plain LSTM that this is, by name."""
@@ -120,16 +103,21 @@ class WNLSTMCell(BaseLSTMCell):
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
-@layer_docstring(WNLSTMCell, states=2)
+@documented
 class WNLSTM(BaseRNN):
     """LSTM with weight-normalised kernels over a sequence.
 
-    Equations, weights and gate order are those of `WNLSTMCell`, run over
+    Equations, weights and gate order as in `WNLSTMCell`, run over
     axis 1 of the input; the kernels are normalised once per call. At a masked
     step the states do not change, and the output is the carried h: before the
     first valid step the initial h.
 
     The arguments of `keras.layers.LSTM` have the same names and positions.
+
+    Args:
+        {arguments}
+
+    {call}
 
     Source: Salimans and Kingma, "Weight Normalization" (2016).
 

@@ -58,12 +58,7 @@ class ZoneoutRNNCell(DropoutRNNCell):
     def zoneouts(
         self, shape: tuple[Any, ...], training: bool | None
     ) -> dict[str, Any]:
-        """What stays of the states, by name, for an op.
-
-        Args:
-            shape: (B, T, U).
-            training: whether to draw choices; else they are rates.
-        """
+        """What stays of the states, by name: choices (B, T, U), or rates."""
         rates = self.zoneout_rates()
         chooses = training and self.zoneout_chooses
         if chooses and any(rates.values()):
@@ -73,14 +68,7 @@ class ZoneoutRNNCell(DropoutRNNCell):
     def zoned(
         self, new: Any, old: Any, counter: Any, training: bool | None
     ) -> tuple[Any, ...]:
-        """The states (B, U) after a step by itself, with zoneout.
-
-        Args:
-            new: states, as the step makes them.
-            old: those before it.
-            counter: steps that each row has done (B, 1).
-            training: whether to draw choices.
-        """
+        """The states (B, U) after a step by itself; see `zoned_alone`."""
         rates = self.zoneout_rates()
         if not any(rates.values()):
             return tuple(new)

@@ -30,7 +30,7 @@ from keras_ln.ops.recurrence.sequence_op import Options, sequence_op
 if TYPE_CHECKING:  # In typing since Python 3.11.
     from typing_extensions import Unpack
 
-# Of each site, its mean and variance (S, 4U or U).
+# The names of the moving mean and variance (S, 4U or U) of each site.
 MOVING = {
     site: (f"{site}_moving_mean", f"{site}_moving_variance") for site in SITES
 }
@@ -49,7 +49,6 @@ BN_LSTM = Cell(
         Vector("state_gamma", 1, "state"),
         Vector("state_beta", 1, "state"),
     ),
-    columns="i, f, c, o",
     batch_statistics=True,
 )
 
@@ -78,14 +77,8 @@ def bn_lstm(
         c' = sigmoid(f) * c + sigmoid(i) * tanh(c~)
         h' = sigmoid(o) * tanh(BN_t(c'; state_gamma, state_beta))
 
-    A column of the batch without variance is not scaled: where its variance is
-    zero up to rounding, `sqrt(var_t) <= 16 u |mean_t|` with u the unit roundoff
-    of the dtype that is computed in, `1 / sqrt(var_t + epsilon)` is 1, a
-    constant. Moving statistics scale as ever.
-
-    At a step that the mask leaves out, a row does not count in the
-    statistics, its states stay and its output is the h that is carried. The
-    gradients of sequences, states and weights are hand-written.
+    At a step that the mask leaves out, a row does not count in the statistics.
+    The gradients of sequences, states and weights are by hand.
 
     Args:
         sequences: floating-point tensor (B, T, D).
@@ -103,7 +96,7 @@ def bn_lstm(
             callable. "linear", "relu", "sigmoid" and "tanh" run as one op,
             others in a loop.
         recurrent_activation: of the gates i, f and o, likewise.
-        epsilon: finite number > 0, inside the square root.
+        epsilon: {epsilon}
         cell_zoneout: what stays of c, as `zoneout` says of h.
         first_step: the row of the moving statistics that the first processed
             step uses, where the sequences go on from earlier states: an int,
@@ -178,10 +171,8 @@ def split_moving(
 def statistics_at(moving: dict[str, Any], counter: Any) -> dict[str, Any]:
     """Moving statistics (B, 4U or U) for rows that have done `counter` steps.
 
-    Args:
-        moving: mean and variance (S, 4U or U) by site. The last row serves
-            beyond S.
-        counter: whole numbers (B, 1) of any dtype.
+    The counter holds whole numbers (B, 1) of any dtype. The last row of the
+    statistics (S, 4U or U) serves beyond S.
     """
 
     def at(statistic: Any) -> Any:
@@ -193,12 +184,9 @@ def statistics_at(moving: dict[str, Any], counter: Any) -> dict[str, Any]:
 
 
 def statistics_from(moving: dict[str, Any], first_step: Any) -> dict[str, Any]:
-    """Moving statistics (S, 4U or U) of `first_step` and those after it.
+    """Moving statistics (S, 4U or U) from `first_step`, an int or a tensor, on.
 
-    Args:
-        moving: mean and variance (S, 4U or U) by site. The last row serves
-            beyond S.
-        first_step: an int or an int32 tensor ().
+    The last row serves beyond S.
     """
     if isinstance(first_step, int) and first_step == 0:
         return moving

@@ -18,7 +18,7 @@ from keras_ln import backend
 from keras_ln.ops import recurrence
 from keras_ln.ops.cells.types import Cell, Settings, Vector
 from keras_ln.ops.dtypes import widen
-from keras_ln.ops.normalization.segments import SegmentNorms, check_groups
+from keras_ln.ops.normalization.sites import SegmentNorms, check_groups
 from keras_ln.ops.recurrence.sequence_op import (
     Options,
     StepOptions,
@@ -125,7 +125,6 @@ LN_GRU = Cell(
         Vector("recurrent_gamma", 3, "recurrent"),
         Vector("recurrent_beta", 3, "recurrent", redundant=True),
     ),
-    columns="z, r, h",
     in_kernels="gru",
 )
 # By `groups`.
@@ -165,15 +164,8 @@ def ln_gru(
         h~    = tanh(a_h + sigmoid(r) * d_h)
         h'    = (1 - sigmoid(z)) * h + sigmoid(z) * h~
 
-    Gates or candidates without variance are not scaled: where the variance is
-    zero up to rounding, `sqrt(var(a)) <= 16 u |mean(a)|` with u the unit
-    roundoff of the dtype that is computed in, `1 / sqrt(var(a) + epsilon)` is
-    1, a constant.
-
-    Unlike in Keras' GRU, an update gate of 1 takes the candidate. At a masked
-    step the state does not change, and the output is the carried h. The
-    gradients of sequences, state and weights are
-    hand-written.
+    Unlike in Keras' GRU, an update gate of 1 takes the candidate. The gradients
+    of sequences, state and weights are by hand.
 
     Args:
         sequences: floating-point tensor (B, T, D).
@@ -186,22 +178,13 @@ def ln_gru(
         activation: of the candidate h~, a name or callable. "linear", "relu",
             "sigmoid" and "tanh" run as one op, others in a loop.
         recurrent_activation: of the gates z and r, likewise.
-        epsilon: finite number > 0, inside the square root.
+        epsilon: {epsilon}
         groups: over what a row's statistics are taken: "paper", z and r
             together and h by itself; "gate", each by itself; "all", all
             three together.
         **options: {options}
 
-    Returns:
-        `(last_output, outputs, final_states)`: h after the last step (B, U),
-        h after each step (B, T, U), or without `return_all_outputs` the last
-        one (B, 1, U), both in the dtype of the sequences; and h (B, U), alone
-        in a tuple, in the dtype of the initial one. All between is computed
-        in at least float32.
-
-    Raises:
-        ValueError: for a wrong dtype, shape, weight name or epsilon, named in
-            the message.
+    {returns}
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 26-28.
 
@@ -238,19 +221,7 @@ def ln_gru_step(
 ) -> tuple[Any, Any]:
     """One step of `ln_gru`, whose equations, options and errors it has.
 
-    Ordinary operations, differentiated by the framework, for loops of your
-    own: generation, rollouts, `jax.lax.scan`.
-
-    Args:
-        inputs: floating-point tensor (B, D).
-        states: h (B, U), by itself or alone in a tuple or list; None for
-            zeros.
-        weights: as in `ln_gru`.
-        **options: {options}
-
-    Returns:
-        `(h, new_states)`: h (B, U) in the dtype of the inputs, and the states
-        in their dtypes, a list if they came in one, else a tuple.
+    {step}
 
     >>> import keras
     >>> ones = keras.ops.ones

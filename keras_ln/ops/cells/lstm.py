@@ -23,8 +23,11 @@ from keras_ln.ops import recurrence
 from keras_ln.ops.activations import ACTIVATIONS
 from keras_ln.ops.cells.types import Cell, Settings, Vector
 from keras_ln.ops.dtypes import widen
-from keras_ln.ops.normalization.segments import SegmentNorms, check_groups
-from keras_ln.ops.normalization.sites import LayerNorms
+from keras_ln.ops.normalization.sites import (
+    LayerNorms,
+    SegmentNorms,
+    check_groups,
+)
 from keras_ln.ops.recurrence.sequence_op import (
     Options,
     StepOptions,
@@ -147,7 +150,6 @@ LN_LSTM = Cell(
     gates=4,
     states=2,
     vectors=tuple(v for v in VECTORS if v.site != "sum"),
-    columns="i, f, c, o",
     in_kernels="lstm",
 )
 
@@ -194,12 +196,7 @@ def ln_lstm(
         c' = sigmoid(f) * c + sigmoid(i) * tanh(c~)
         h' = sigmoid(o) * tanh(LN(c'; state_gamma, state_beta))
 
-    A row without variance is not scaled: where the variance is zero up to
-    rounding, `sqrt(var(z)) <= 16 u |mean(z)|` with u the unit roundoff of the
-    dtype that is computed in, `1 / sqrt(var(z) + epsilon)` is 1, a constant.
-
-    At a step that the mask leaves out, the states stay and the output is the h
-    that is carried. The gradients of sequences, states and weights are by hand.
+    The gradients of sequences, states and weights are by hand.
 
     Args:
         sequences: floating-point tensor (B, T, D).
@@ -214,7 +211,7 @@ def ln_lstm(
             callable. "linear", "relu", "sigmoid" and "tanh" run as one op,
             others in a loop.
         recurrent_activation: of the gates i, f and o, likewise.
-        epsilon: finite number > 0, inside the square root.
+        epsilon: {epsilon}
         carry_normalized_state: whether the next step gets LN(c') in place of
             c', as in TensorFlow-Addons; needs state_gamma.
         cell_zoneout: what stays of c, as `zoneout` says of h.
@@ -222,16 +219,7 @@ def ln_lstm(
             gates: "paper" and "all", over all four; "gate", over each.
         **options: {options}
 
-    Returns:
-        `(last_output, outputs, final_states)`: h after the last step (B, U),
-        h after each step (B, T, U), or without `return_all_outputs` the last
-        one (B, 1, U), both in the dtype of the sequences; and h and c (B, U)
-        in the dtypes of the initial states. All between is computed in at
-        least float32.
-
-    Raises:
-        ValueError: for a wrong dtype, shape, weight name or epsilon, named in
-            the message; for carry_normalized_state without state_gamma.
+    {returns}
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 20-22.
 
@@ -277,18 +265,7 @@ def ln_lstm_step(
 ) -> tuple[Any, Any]:
     """One step of `ln_lstm`, whose equations, options and errors it has.
 
-    Ordinary operations, differentiated by the framework, for loops of your
-    own: generation, rollouts, `jax.lax.scan`.
-
-    Args:
-        inputs: floating-point tensor (B, D).
-        states: h and c, tensors (B, U), or None for zeros.
-        weights: as in `ln_lstm`.
-        **options: {options}
-
-    Returns:
-        `(h, new_states)`: h (B, U) in the dtype of the inputs, and the states
-        in their dtypes, a list if they came in one, else a tuple.
+    {step}
 
     >>> import keras
     >>> ones = keras.ops.ones

@@ -89,13 +89,7 @@ def ln_simple_rnn(
 
     with the statistics of one row.
 
-    A row without variance is not scaled: where the variance is zero up to
-    rounding, `sqrt(var(a)) <= 16 u |mean(a)|` with u the unit roundoff of the
-    dtype that is computed in, `1 / sqrt(var(a) + epsilon)` is 1, a constant.
-
-    At a step that the mask leaves out, the state stays and the output is the
-    h that is carried. The gradients of sequences, state and weights are
-    hand-written.
+    The gradients of sequences, state and weights are by hand.
 
     Args:
         sequences: floating-point tensor (B, T, D).
@@ -106,19 +100,10 @@ def ln_simple_rnn(
             kernels are cast to the dtype of the sequences.
         activation: f, a name or callable. "linear", "relu", "sigmoid" and
             "tanh" run as one op, others in a loop.
-        epsilon: finite number > 0, inside the square root.
+        epsilon: {epsilon}
         **options: {options}
 
-    Returns:
-        `(last_output, outputs, final_states)`: h after the last step (B, U),
-        h after each step (B, T, U), or without `return_all_outputs` the last
-        one (B, 1, U), both in the dtype of the sequences; and h (B, U), alone
-        in a tuple, in the dtype of the initial one. All between is computed
-        in at least float32.
-
-    Raises:
-        ValueError: for a wrong dtype, shape, weight name or epsilon, named in
-            the message.
+    {returns}
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 4.
 
@@ -154,19 +139,7 @@ def ln_simple_rnn_step(
 ) -> tuple[Any, Any]:
     """One step of `ln_simple_rnn`, whose equations, options and errors it has.
 
-    Ordinary operations, differentiated by the framework, for loops of your
-    own: generation, rollouts, `jax.lax.scan`.
-
-    Args:
-        inputs: floating-point tensor (B, D).
-        states: h (B, U), by itself or alone in a tuple or list; None for
-            zeros.
-        weights: as in `ln_simple_rnn`.
-        **options: {options}
-
-    Returns:
-        `(h, new_states)`: h (B, U) in the dtype of the inputs, and the states
-        in their dtypes, a list if they came in one, else a tuple.
+    {step}
 
     >>> import keras
     >>> ones = keras.ops.ones

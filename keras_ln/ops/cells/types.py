@@ -23,8 +23,8 @@ class Settings(NamedTuple):
     carry_normalized_state: bool = False
     # The dtype of the computation, at least float32.
     dtype: str = "float32"
-    # Whether nobody differentiates the step. Rows without variance are then
-    # scaled like the others, in fewer kernels.
+    # Whether no gradient goes through the scales of the norms. Rows without
+    # variance are then scaled like the others, in fewer kernels.
     value_only: bool = False
 
 
@@ -33,8 +33,8 @@ class Vector(NamedTuple):
 
     name: str
     size: int  # in multiples of U
-    # What it scales or shifts, or None for a bias. The simple RNN has one
-    # site, without a name.
+    # The site that the vector scales or shifts, or None for a bias. The site of
+    # the simple RNN has no name.
     site: str | None = None
     # Whether it is left out where nothing is centred twice: `center=False`.
     redundant: bool = False
@@ -57,18 +57,15 @@ class Cell:
     # through from_h (None for none), and of the vectors by name. The factors
     # are what `LayerNorms.factors` makes of the statistics, by site.
     step_vjp: Callable[..., tuple[Any, Any, tuple[Any, ...], dict[str, Any]]]
-    # `norms(weights, settings)`: the sites of one step. Of a cell with batch
-    # statistics `norms(weights, settings, valid, moving)`: valid (B, 1) is the
-    # step's mask or None, moving are the statistics to use in place of the
-    # batch's, or None.
+    # `norms(weights, settings, valid, moving)`: the sites of one step. Of the
+    # last two, the step's mask (B, 1) and the statistics to use in place of the
+    # batch's, or None each, only batch statistics take note.
     norms: Callable[..., Any]
     # n, and the number of states.
     gates: int
     states: int
     # The vectors that there can be, in the order in which layers create them.
     vectors: tuple[Vector, ...]
-    # The columns of the products, in the order in which they stand.
-    columns: str = ""
     # Whether the statistics are taken of the batch. They are then results too,
     # and `step_vjp` cannot take the rows of all steps at once.
     batch_statistics: bool = False

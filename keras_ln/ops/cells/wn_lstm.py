@@ -46,12 +46,7 @@ def wn_lstm(
             in the order i, f, c, o.
         **options: what `ln_lstm` takes.
 
-    Returns:
-        As `ln_lstm`.
-
-    Raises:
-        ValueError: for a wrong dtype, shape, weight name or epsilon, named in
-            the message.
+    {returns}
 
     Source: Salimans and Kingma, "Weight Normalization" (2016), eq. 2.
 
@@ -85,18 +80,7 @@ def wn_lstm_step(
 ) -> tuple[Any, Any]:
     """One step of `wn_lstm`, whose equations, options and errors it has.
 
-    Ordinary operations, differentiated by the framework, for loops of your
-    own: generation, rollouts, `jax.lax.scan`.
-
-    Args:
-        inputs: floating-point tensor (B, D).
-        states: h and c, tensors (B, U), or None for zeros.
-        weights: as in `wn_lstm`.
-        **options: {options}
-
-    Returns:
-        `(h, new_states)`: h (B, U) in the dtype of the inputs, and the states
-        in their dtypes, a list if they came in one, else a tuple.
+    {step}
 
     >>> import keras
     >>> ones = keras.ops.ones
@@ -135,17 +119,9 @@ def _check_gains(weights: dict[str, Any]) -> None:
 
 
 def effective_weights(weights: dict[str, Any], dtype: str) -> dict[str, Any]:
-    """The weights of the plain LSTM that computes the same.
+    """The weights of the plain LSTM that computes the same as `wn_lstm`.
 
-    Args:
-        weights: kernel (D, 4U), kernel_g (4U), recurrent_kernel (U, 4U),
-            recurrent_g (4U) and, where there is one, bias (4U). The kernels
-            hold v, a column each.
-        dtype: of the kernels that come out. The norms are taken in at least
-            float32.
-
-    Returns:
-        kernel, recurrent_kernel and, where there is one, bias.
+    Its kernels are in `dtype`; the norms are taken in at least float32.
     """
     wide = dtypes.wide_dtype(*weights.values())
     effective = {

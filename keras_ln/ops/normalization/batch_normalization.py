@@ -115,19 +115,8 @@ def update_moving_statistics(
     """Moves the averages: `moving * momentum + batch * (1 - momentum)`.
 
     An entry keeps its two values where its batch mean or batch variance is
-    not finite: one NaN would stay in the average for ever.
-
-    Args:
-        moving_mean: moving average of the mean.
-        moving_variance: moving average of the variance.
-        mean: mean of the batch.
-        variance: variance of the batch.
-        momentum: weight of the old value in the moving average, 0 to 1.
-        valid: None, or a bool tensor that broadcasts against the others,
-            False where an entry is to keep its value.
-
-    Returns:
-        The new `(moving_mean, moving_variance)`.
+    not finite: one NaN would stay in the average for ever. So it does where
+    `valid`, a bool tensor that broadcasts against the others, is False.
     """
     usable = keras.ops.logical_and(
         keras.ops.isfinite(mean), keras.ops.isfinite(variance)

@@ -3,10 +3,11 @@
 Plain differentiable functions beside their hand-written gradients: the cell
 loop takes the first alone, and so has derivatives of every order and mode.
 
-Letters: B batch, F features of the normalised vector.
+Letters: B batch, F features of the normalised vector, U units.
 """
 
-from typing import Any
+import itertools
+from typing import Any, NamedTuple
 
 import keras
 
@@ -17,6 +18,9 @@ from keras_ln.ops.normalization.batch_normalization import batch_statistics
 
 # 16 unit roundoffs of the dtypes in which cells compute.
 _ROUNDING = {"float32": 2.0**-20, "float64": 2.0**-49}
+# Over what a row's statistics are taken at the sites of gates: as in the paper,
+# over each gate by itself, or over all of them.
+GROUPS = ("paper", "gate", "all")
 
 
 def is_flat(mean: Any, variance: Any) -> Any:
@@ -30,54 +34,14 @@ def is_flat(mean: Any, variance: Any) -> Any:
     return variance - rounding * rounding <= 0.0
 
 
-class Site:
-    """A place of the step where a sum `z` (B, F) is normalised.
-
-    `value = gamma * (z - mean) * scale + beta`; or `z` as it is where there
-    is no gamma. The scale is `1 / sqrt(variance + epsilon)`; where there is no
-    variance (`is_flat`) it is 1, a constant. The value is beta there either
-    way. But steps of zeros from a state of zero would each multiply the
-    gradient by `1 / sqrt(epsilon)` for every norm, and overflow it.
-
-    Attributes:
-        name: of the site.
-        value: tensor (B, F).
-        statistics: mean and variance of `z`, or None where there is no gamma,
-            and where the factors are given.
-    """
-
-    def __init__(self, norms: "LayerNorms", name: str, z: Any, factors: Any):
-        """See `LayerNorms.site`."""
-        self.name, self.value, self.statistics = name, z, None
-        self._norms = norms
-        self._gamma = norms.weight(name, "gamma")
-        self._beta = norms.weight(name, "beta")
-        if self._gamma is None:
-            return
-        if factors is None:
-            centred, self.statistics = norms.centred(name, z)
-            scale = norms.spread(norms.scale(*self.statistics))
-        else:
-            mean, signed = map(norms.spread, factors)
-            centred, scale = z - mean, abs(signed)
-            self._scale = scale
-            self._varying = centred * backend.relu(signed)
-        self._standard = centred * scale
-        self.value = self._standard * self._gamma
-        if self._beta is not None:
-            self.value = self.value + self._beta
-
-    def vjp(self, dy: Any) -> tuple[Any, dict[str, Any]]:
-        """Gradients of `z` (B, F), and of gamma and beta (F) by name."""
-        if self._gamma is None:
-            return dy, {}
-        gamma, beta = _name(self.name, "gamma"), _name(self.name, "beta")
-        gradients = {gamma: backend.sum(dy * self._standard, 0)}
-        if self._beta is not None:
-            gradients[beta] = backend.sum(dy, 0)
-        g = dy * self._gamma
-        dz = self._norms.standardize_vjp(self._varying, self._scale, g)
-        return dz, gradients
+def check_groups(groups: Any) -> str:
+    """Returns `groups`; `ValueError` unless it is one of `GROUPS`."""
+    if groups not in GROUPS:
+        raise ValueError(
+            f"Argument `groups` must be one of {', '.join(map(repr, GROUPS))}. "
+            f"Received: groups={groups!r}"
+        )
+    return groups
 
 
 class LayerNorms:
@@ -88,22 +52,51 @@ class LayerNorms:
     weights `gamma` and `beta`.
     """
 
-    def __init__(self, weights: dict[str, Any], settings: Settings):
+    def __init__(
+        self,
+        weights: dict[str, Any],
+        settings: Settings,
+        # For statistics of the batch: bool (B, 1), False where a row does not
+        # count; and mean and variance (F) by site, to use in their place.
+        valid: Any = None,
+        moving: dict[str, Any] | None = None,
+    ):
         """The sites of one step."""
         self.weights, self.settings = weights, settings
+        self.valid, self.moving = valid, moving
 
-    def site(self, name: str, z: Any, factors: Any = None) -> Site:
-        """The site `name`, where the sum is `z` (B, F), at least float32.
+    def site(self, name: str, z: Any, factors: Any = None) -> "Site":
+        """The sum `z` (B, F), at least float32, normalised.
 
-        `factors` are what `factors` makes of its statistics, once known. A
-        gradient needs them.
+        `value = gamma * (z - mean) * scale + beta`; or `z` as it is where
+        there is no gamma. The scale is `1 / sqrt(variance + epsilon)`, but a
+        constant 1 where there is no variance (`is_flat`) and the value is beta
+        either way: steps of zeros from a state of zero would each multiply the
+        gradient by `1 / sqrt(epsilon)` for every norm, and overflow it.
+
+        A gradient needs the factors: what `factors` makes of the statistics.
         """
-        return Site(self, name, z, factors)
-
-    def weight(self, site: str, kind: str) -> Any:
-        """The site's gamma or beta (F) in at least float32, or None."""
-        weight = self.weights.get(_name(site, kind))
-        return None if weight is None else widen(weight)
+        prefix = f"{name}_" if name else ""
+        gamma = self.weights.get(f"{prefix}gamma")
+        beta = self.weights.get(f"{prefix}beta")
+        if gamma is None:
+            return Site(name, z)
+        gamma = widen(gamma)
+        varying = statistics = None
+        if factors is None:
+            centred, statistics = self.centred(name, z)
+            scale = self.spread(self.scale(*statistics))
+        else:
+            mean, signed = map(self.spread, factors)
+            centred, scale = z - mean, abs(signed)
+            varying = centred * backend.relu(signed)
+        standard = centred * scale
+        value = standard * gamma
+        if beta is not None:
+            value = value + widen(beta)
+        return Site(
+            name, value, statistics, self, gamma, standard, varying, scale
+        )
 
     def standardize_vjp(self, y: Any, scale: Any, g: Any) -> Any:
         """Gradient of `z` from the gradient of its standardised value.
@@ -124,17 +117,17 @@ class LayerNorms:
         centred = z - self.spread(mean)
         return centred, (mean, self.average(centred * centred))
 
-    def scale(self, mean: Any, variance: Any) -> Any:
-        """The scale of each row; see `Site`."""
+    def scale(self, mean: Any, variance: Any, flat: float = 1.0) -> Any:
+        """The scale of each row; `flat` where there is no variance."""
         scale = 1.0 / backend.sqrt(variance + self.settings.epsilon)
-        if self.settings.value_only:
+        # Moving statistics are constants: no gradient goes through their scale.
+        if self.settings.value_only or self.moving is not None:
             return scale
-        return backend.where(is_flat(mean, variance), 1.0, scale)
+        return backend.where(is_flat(mean, variance), flat, scale)
 
     def factors(self, mean: Any, variance: Any) -> tuple[Any, Any]:
         """Mean and scale, for `site`: -1 where the scale is the constant 1."""
-        scale = 1.0 / backend.sqrt(variance + self.settings.epsilon)
-        return mean, backend.where(is_flat(mean, variance), -1.0, scale)
+        return mean, self.scale(mean, variance, flat=-1.0)
 
     def average(self, z: Any) -> Any:
         """Means (B, 1) of the rows."""
@@ -146,27 +139,85 @@ class LayerNorms:
         return average
 
 
-class BatchNorms(LayerNorms):
-    """The normalised sites of a step, with the statistics of each column."""
+class Site(NamedTuple):
+    """A sum `z` (B, F) that is normalised, and what its gradient needs."""
+
+    name: str
+    value: Any  # (B, F)
+    # Mean and variance of `z`. None where there is no gamma, as for what
+    # follows, and where the factors are given.
+    statistics: Any = None
+    norms: Any = None
+    gamma: Any = None
+    standard: Any = None  # (z - mean) * scale
+    # The same, zero where the scale is constant. None without the factors.
+    varying: Any = None
+    scale: Any = None
+
+    def vjp(self, dy: Any) -> tuple[Any, dict[str, Any]]:
+        """Gradients of `z` (B, F), and of gamma and beta (F) by name."""
+        if self.gamma is None:
+            return dy, {}
+        prefix = f"{self.name}_" if self.name else ""
+        gradients = {f"{prefix}gamma": backend.sum(dy * self.standard, 0)}
+        if f"{prefix}beta" in self.norms.weights:
+            gradients[f"{prefix}beta"] = backend.sum(dy, 0)
+        g = dy * self.gamma
+        dz = self.norms.standardize_vjp(self.varying, self.scale, g)
+        return dz, gradients
+
+
+class SegmentNorms(LayerNorms):
+    """Sites where segments of the features are normalised one by one.
+
+    Vectors of another size than all segments together are normalised whole.
+    """
 
     def __init__(
         self,
+        segments: tuple[int, ...],
         weights: dict[str, Any],
         settings: Settings,
-        valid: Any = None,
-        moving: dict[str, Any] | None = None,
+        *of_batch: Any,
     ):
-        """The sites of one step.
+        """The sites of one step; the segments are in multiples of U."""
+        super().__init__(weights, settings, *of_batch)
+        units = weights["recurrent_kernel"].shape[0]
+        self.ends = [units * k for k in itertools.accumulate(segments)]
 
-        Args:
-            weights: see `LayerNorms`.
-            settings: see there.
-            valid: bool (B, 1), False where a row does not count; or None.
-            moving: mean and variance (F) by site, to use in place of the
-                batch's; or None.
-        """
-        super().__init__(weights, settings)
-        self.valid, self.moving = valid, moving
+    def average(self, z: Any) -> Any:
+        """Means (B, n) of the n segments of the rows."""
+        average, size = super().average, z.shape[-1]
+        if size != self.ends[-1] or len(self.ends) == 1:
+            return average(z)
+        places = zip([0, *self.ends], self.ends, strict=False)
+        if backend.on_cpu():
+            means = [average(z[..., start:end]) for start, end in places]
+        else:
+            # Whole rows, which XLA fuses with the operations on them.
+            here = keras.ops.arange(size)
+            means = [
+                average(backend.where((here >= start) & (here < end), z, 0.0))
+                / ((end - start) / size)
+                for start, end in places
+            ]
+        return keras.ops.concatenate(means, axis=-1)
+
+    def spread(self, average: Any) -> Any:
+        """The averages (B, F), each in the place of its segment."""
+        if average.shape[-1] == 1:
+            return average
+        here = keras.ops.arange(self.ends[-1])
+        spread = average[..., -1:]
+        for k in reversed(range(len(self.ends) - 1)):
+            spread = backend.where(
+                here < self.ends[k], average[..., k : k + 1], spread
+            )
+        return spread
+
+
+class BatchNorms(LayerNorms):
+    """The normalised sites of a step, with the statistics of each column."""
 
     def centred(self, site: str, z: Any) -> tuple[Any, tuple[Any, Any]]:
         """With the mean of the rows that count, or the moving one."""
@@ -175,18 +226,6 @@ class BatchNorms(LayerNorms):
         else:
             statistics = batch_statistics(z, self.valid, axes=(0,))
         return z - statistics[0], statistics
-
-    def scale(self, mean: Any, variance: Any) -> Any:
-        """The scale of each column; see `Site`."""
-        if self.moving is not None:
-            return 1.0 / backend.sqrt(variance + self.settings.epsilon)
-        return super().scale(mean, variance)
-
-    def factors(self, mean: Any, variance: Any) -> tuple[Any, Any]:
-        """Mean and scale, for `site`; moving statistics are constants."""
-        if self.moving is not None:
-            return mean, self.scale(mean, variance)
-        return super().factors(mean, variance)
 
     def standardize_vjp(self, y: Any, scale: Any, g: Any) -> Any:
         """Gradient of `z`; `g` is zero in the rows that do not count."""
@@ -204,7 +243,3 @@ class BatchNorms(LayerNorms):
             return backend.mean(z, 0)
         count = backend.sum(keras.ops.cast(self.valid, z.dtype), 0)
         return backend.sum(z, 0) / keras.ops.maximum(count, 1.0)
-
-
-def _name(site: str, kind: str) -> str:
-    return f"{site}_{kind}" if site else kind

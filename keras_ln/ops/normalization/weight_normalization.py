@@ -57,7 +57,7 @@ def normalized_kernel(
 
 
 def _squares(v: Any, axes: Sequence[int]) -> Any:
-    """Sums of squares over the axes; torch takes no axes for all of them."""
+    """Sums of squares over the axes; without any, torch would sum over all."""
     squares = v * v
     return backend.sum(squares, tuple(axes)) if axes else squares
 
@@ -101,7 +101,7 @@ def standardizing_gain_and_shift(
 ) -> tuple[Any, Any]:
     """The `(g, bias)` for `g * t + bias` of mean 0 and deviation `scale`.
 
-    Mean and deviation are those over `axes`. Where the deviation is 0 the
+    Mean and deviation are taken over `axes`. Where the deviation is 0 the
     results are not finite.
     """
     mean = backend.mean(t, axes, keepdims=True)

@@ -30,15 +30,15 @@ class Moving(NamedTuple):
     # A structure of tensors (S, ...) in the order of the visits, the last of
     # which serves beyond S.
     statistics: Any
-    # Whether to normalise by them, in place of the batch's.
+    # Whether these normalise, in place of the statistics of the batch.
     used: bool
 
 
 def run(
     cell: Cell,
-    sequences: Any,
-    initial_states: Any,
-    weights: dict[str, Any],
+    sequences: Any,  # (B, T, D), floating point
+    initial_states: Any,  # tensors (B, U), h first, or None for zeros
+    weights: dict[str, Any],  # kernel, recurrent_kernel and the vectors
     *,
     mask: Any = None,
     input_mask: Any = None,
@@ -54,27 +54,7 @@ def run(
     """The cell over time, by the first implementation that can run it.
 
     Computation and vectors are float64 if any of the tensors is, else float32.
-
-    Args:
-        cell: its equations.
-        sequences: floating-point tensor (B, T, D).
-        initial_states: tensors (B, U), h first, or None for zeros.
-        weights: kernel (D, nU), recurrent_kernel (U, nU) and the cell's
-            vectors, by name.
-        mask: bool tensor (B, T), False where a row's step is left out: the
-            states stay, and the output is the h that is carried.
-        input_mask: dropout mask of the inputs (B, D), scaled.
-        recurrent_mask: dropout mask of h (B, U), scaled.
-        moving: see `Moving`; None for other cells.
-        zoneout: what stays of h: a rate in [0, 1), or choices, a bool tensor
-            (B, T, U) that is True where a unit keeps it.
-        cell_zoneout: what stays of c, for cells with one.
-        zero_output_for_mask: whether the output is zero at steps left out.
-        reset: bool tensor (B, T), True at the first step, in time, of a new
-            sequence: states do not pass from one sequence to another.
-        reset_state: where each begins, tensors (B, U) or (1, U), and the row
-            too without `initial_states`; None for zeros.
-        **options: what `problem_of` takes.
+    Arguments are those of the public functions; `problem_of` takes the options.
 
     Returns:
         `(last_output, outputs, final_states, statistics)`. The states are a
@@ -140,18 +120,8 @@ def run_problem(
 ) -> tuple[Any, Any, tuple[Any, ...], Any]:
     """`run`, of tensors that are known to fit.
 
-    Args:
-        problem: what is asked for.
-        sequences: see `run`, as for what follows.
-        states: see there, as a tuple.
-        weights: see there.
-        mask: see there.
-        dropout_masks: of inputs and h, in the dtype of the sequences.
-        moving: see `Moving`.
-        choices: of zoneout by state, or None.
-        reset: see `run`.
-        reset_states: see there, tensors (B, U).
-        zero_output_for_mask: see there.
+    Masks of dropout are in the dtype of the sequences, the choices are
+    zoneout's by state, and states of resets are tensors (B, U).
     """
     plan, dtype = problem.plan, sequences.dtype
     constants = keras.tree.flatten(moving.statistics) if moving else []
@@ -226,16 +196,10 @@ def step(
     moving: Any = None,
     **settings: Any,
 ) -> tuple[Any, ...]:
-    """The states after one step of the cell.
+    """The states after one step of the cell, from what `run_step` takes.
 
-    Args:
-        cell: its equations.
-        projected: x W (B, nU).
-        states: tensors (B, U), h first.
-        weights: recurrent_kernel (U, nU) and the cell's vectors, by name.
-        recurrent_mask: dropout mask of h (B, U), scaled, or None.
-        moving: for `Cell.norms`, a structure of constants (B, ...), or None.
-        **settings: what `settings_of` takes.
+    The settings are what `settings_of` takes; `moving` is a structure of
+    constants (B, ...), or None.
     """
     constants = keras.tree.flatten(moving)
     wide = dtypes.wide_dtype(projected, *states, *weights.values(), *constants)

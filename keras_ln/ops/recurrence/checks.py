@@ -21,30 +21,18 @@ _MOST_PASSED = 10_000  # the lengths and batch sizes of a long training
 
 
 def check_call(
-    owner: str,
-    sizes: list[int],
+    owner: str,  # for messages
+    sizes: list[int],  # U of each state
     unroll: bool,
-    sequences: Any,
-    initial_state: Any = None,
-    reset: Any = None,
-    reset_state: Any = None,
+    sequences: Any,  # (B, T, D), symbolic or not
+    initial_state: Any = None,  # tensors (B, U), nested or one alone
+    reset: Any = None,  # bool (B, T)
+    reset_state: Any = None,  # as `initial_state`
 ) -> bool:
     """Checks what a layer is called with.
 
-    Args:
-        owner: the layer's name, for messages.
-        sizes: U of each state.
-        unroll: whether the loop over time is to be unrolled.
-        sequences: tensor (B, T, D), or a symbolic one.
-        initial_state: tensors (B, U), nested or one alone, or None.
-        reset: bool tensor (B, T), or None.
-        reset_state: as `initial_state`.
-
     Returns:
         Whether the sequences hold whole numbers, which a layer casts.
-
-    Raises:
-        ValueError: naming the argument, what was expected and what came.
     """
     symbolic = isinstance(sequences, keras.KerasTensor)
     if symbolic or backend.how_to_densify(sequences) is not None:
@@ -55,7 +43,7 @@ def check_call(
     if reset_state is not None:
         resets = _in_order("reset_state", reset_state)
     signature = None
-    # A compiler that reads Python would watch over what it reads here.
+    # torch.compile would guard every value that is read here.
     if not symbolic and not backend.reads_python():
         tensors = [sequences, reset, *(states or ()), *(resets or ())]
         try:
@@ -86,11 +74,7 @@ def check_call(
         if resets is not None:
             _check_sizes(owner, sizes, "reset_state", resets, sequences)
     elif resets is not None:
-        raise ValueError(
-            f"Argument `reset_state` of {owner} must be None without `reset`, "
-            "which says where it is used. Received: "
-            f"reset_state={reset_state!r}"
-        )
+        _refuse_reset_state(resets)
     if signature is not None:
         if len(_passed) >= _MOST_PASSED:
             _passed.clear()
@@ -194,14 +178,10 @@ def check_masks(
     input_mask: Any,
     recurrent_mask: Any,
 ) -> tuple[Any, Any, Any]:
-    """Converts and checks the masks of `sequences` (B, T, D), or None each.
+    """The masks of `sequences` (B, T, D), or None each.
 
-    Returns:
-        The mask as bool (B, T), the dropout masks, (B, D) and (B, U), in the
-        dtype of the sequences.
-
-    Raises:
-        ValueError: naming the argument, what was expected and what came.
+    The first one is bool (B, T); the dropout masks (B, D) and (B, U) are in the
+    dtype of the sequences.
     """
     batch, _, features = sequences.shape
     if mask is not None:
@@ -274,43 +254,44 @@ def check_resets(
     units: int,
     owner: str,
 ) -> tuple[Any, tuple[Any, ...] | None]:
-    """Where the rows of `sequences` (B, T, D) start anew, and from what.
-
-    Returns:
-        The flags as bool (B, T), and the states (B, U), or None each.
-
-    Raises:
-        ValueError: naming the argument, what was expected and what came.
-    """
+    """The flags as bool (B, T), and the states (B, U); or None each."""
     if reset is None:
         if reset_state is not None:
-            raise ValueError(
-                "Argument `reset_state` must be None without `reset`, which "
-                "says where it is used. Received: reset_state of shapes "
-                f"{[tuple(s.shape) for s in keras.tree.flatten(reset_state)]}"
-            )
+            _refuse_reset_state(leaves(reset_state))
         return None, None
     if cell.batch_statistics:
-        raise ValueError(
-            f"Argument `reset` must be None: the statistics of {owner} belong "
-            "to steps that are counted from the start of a row. Received: "
-            f"reset={reset!r}"
-        )
+        refuse_resets(owner, reset=reset)
     reset = arguments.check_time_mask(reset, sequences.shape, "reset")
     if reset_state is None:
         return reset, None
     rows = keras.ops.shape(sequences)[0]
-    states = keras.tree.map_structure(
-        lambda state: _for_every_row(state, rows), reset_state
-    )
+
+    def for_every_row(state: Any) -> Any:
+        state = keras.ops.convert_to_tensor(state)
+        if len(state.shape) != 2 or state.shape[0] != 1:
+            return state
+        return keras.ops.broadcast_to(state, (rows, state.shape[1]))
+
+    states = keras.tree.map_structure(for_every_row, reset_state)
     return reset, check_states(
         states, cell.states, sequences, units, "reset_state"
     )
 
 
-def _for_every_row(state: Any, rows: Any) -> Any:
-    """The state (B, U), where one row (1, U) may serve all."""
-    state = keras.ops.convert_to_tensor(state)
-    if len(state.shape) != 2 or state.shape[0] != 1:
-        return state
-    return keras.ops.broadcast_to(state, (rows, state.shape[1]))
+def _refuse_reset_state(states: list[Any]) -> None:
+    raise ValueError(
+        "Argument `reset_state` must be None without `reset`, which says where "
+        "it is used. Received: reset_state of shapes "
+        f"{[tuple(np.shape(state)) for state in states]}"
+    )
+
+
+def refuse_resets(owner: str, **values: Any) -> None:
+    """`ValueError` for an argument of resets, from what counts its steps."""
+    for name, value in values.items():
+        if value is not None:
+            raise ValueError(
+                f"Argument `{name}` must be None: the statistics of {owner} "
+                "belong to steps that are counted from the start of a row. "
+                f"Received: {name}={value!r}"
+            )

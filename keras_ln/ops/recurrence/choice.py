@@ -37,7 +37,7 @@ def choose(problem: Problem) -> str:
 
 
 def _refusals(problem: Problem) -> dict[str, str | None]:
-    """Why each of them is not to run, before it is asked itself, or None."""
+    """Why an implementation is not to run, before its own reason, or None."""
     by_hand = _no_gradient_by_hand(problem)
     by_autodiff = None
     if by_hand is None and problem.use_fused is False:

@@ -29,25 +29,15 @@ def forward(
     unroll: bool = False,
     cell: Any = None,
 ) -> tuple[Any, Any]:
-    """The cell over time.
+    """The cell over time, for the fields of `Tensors`.
 
     At a step that the mask leaves out, the states stay: before the first valid
     step they are the initial ones, on every backend.
 
-    Args:
-        plan: see there.
-        sequences: see `Tensors`, as for what follows.
-        states: see there.
-        weights: see there.
-        dropout_masks: see there.
-        per_step: see there.
-        reset_states: see there.
-        keep: whether a gradient needs the residuals, which are otherwise None.
-        lean: whether the loop keeps no statistics: recomputing them after the
-            loop launches fewer kernels.
-        unroll: whether to unroll the loop over time.
-        cell: a Keras cell whose `project` and `step` to run in place of the
-            plan's, or None.
+    With `keep` a gradient needs the residuals, which are otherwise None. A
+    `lean` loop keeps no statistics: recomputing them after the loop launches
+    fewer kernels. `cell` is a Keras cell whose `project` and `step` run in
+    place of the plan's, or None.
 
     Returns:
         `((outputs, final_states, statistics), residuals)`. The outputs

@@ -19,7 +19,7 @@ from keras_ln.ops.recurrence.vjp import vjp
 _ACTIVATIONS = {"activation": "tanh", "recurrent_activation": "sigmoid"}
 _DTYPES = {"float32", "float64"}
 _STATES = ("h", "c")
-# Of the states, and of their rates.
+# The names of zoneout's choices, by state.
 _CHOICES = ("zoneout", "cell_zoneout")
 
 
@@ -79,13 +79,7 @@ def _operation(plan: Plan) -> Any:
 
 
 def native_forward(plan: Plan, *tensors: Any, keep: bool) -> tuple[Any, Any]:
-    """`((outputs, final_states, {}), residuals)`, as `forward` gives them.
-
-    Args:
-        plan: see there.
-        *tensors: the fields of `Tensors`.
-        keep: whether a gradient needs the residuals.
-    """
+    """`((outputs, final_states, {}), residuals)`, as `forward` gives them."""
     arrays = _arrays(plan.cell, *tensors)
     wanted = {f"final_{name}" for name in _STATES[: plan.cell.states]}
     if plan.return_all_outputs:

@@ -68,7 +68,10 @@ class Problem(NamedTuple):
     dtype: str
     # The caller's name, for messages.
     owner: str
+    # "auto" runs the first implementation that can, True raises where only the
+    # loop can, False runs the loop.
     use_fused: Switch = "auto"
+    # Whether to unroll the loop over time; T must be known.
     unroll: bool = False
     # Whether a gradient is likely to be asked for.
     training: bool = True
@@ -109,21 +112,9 @@ def problem_of(
     zoneout: tuple[float, ...] = (),
     **settings: Any,
 ) -> Problem:
-    """What is asked for, without the tensors.
+    """What is asked for, by the fields of `Problem` and of `Plan`.
 
-    Args:
-        cell: its equations.
-        dtype: of sequences, kernels and outputs.
-        owner: see `Problem`, as for what follows.
-        use_fused: "auto" runs the first implementation that can, True raises
-            where only the loop can, False runs the loop.
-        unroll: whether to unroll the loop over time; T must be known.
-        training: see there.
-        overridden: see there.
-        go_backwards: see `Plan`, as for what follows.
-        return_all_outputs: see there.
-        zoneout: see there.
-        **settings: what `settings_of` takes.
+    The settings are what `settings_of` takes.
     """
     plan = Plan(
         cell,

@@ -43,10 +43,16 @@ class StepOptions(TypedDict, total=False):
     zoneout: Any
 
 
-# The line of a docstring that stands for the options.
-_LINE = "    **options: {options}\n"
-_TEXT = """\
-    mask: bool tensor (B, T), False where a row's step is left out.
+# The texts that docstrings of ops share, by their placeholders.
+_SHARED = {
+    "    epsilon: {epsilon}": """\
+    epsilon: finite number > 0, inside the square root. Where a variance is zero
+        up to rounding, `sqrt(var) <= 16 u |mean|` with u the unit roundoff of
+        the dtype that is computed in, `1 / sqrt(var + epsilon)` is 1, a
+        constant. Moving variances are taken as they are.""",
+    "    **options: {options}": """\
+    mask: bool tensor (B, T), False where a row's step is left out: the states
+        stay, and the output is the h that is carried.
     input_mask: dropout mask of the inputs (B, D), scaled; a constant.
     recurrent_mask: dropout mask of h (B, U) before the recurrent product,
         scaled; a constant.
@@ -70,17 +76,37 @@ _TEXT = """\
     use_fused: "auto" runs one op with a hand-written gradient where it can,
         True raises where it cannot, False runs a loop that the framework
         differentiates.
-    unroll: whether to unroll the loop over time; T must be known.
-"""
+    unroll: whether to unroll the loop over time; T must be known.""",
+    "{returns}": """\
+Returns:
+    `(last_output, outputs, final_states)`: h after the last step (B, U), h
+    after each step (B, T, U), or without `return_all_outputs` the last one
+    (B, 1, U), both in the dtype of the sequences; and the states (B, U) in the
+    dtypes of the initial ones, a list if they came in one, else a tuple. All
+    between is computed in at least float32.
 
+Raises:
+    ValueError: for a wrong dtype, shape, weight name or epsilon, named in the
+        message.""",
+}
+# The same for `{step}`, of ops that run one step.
+_STEP = """\
+Ordinary operations, differentiated by the framework, for loops of your own:
+generation, rollouts, `jax.lax.scan`.
 
-_STEP_TEXT = """\
+Args:
+    inputs: floating-point tensor (B, D).
+    states: tensors (B, U) as {op} takes them, or None for zeros.
+    weights: as in {op}.
     input_mask: dropout mask of the inputs (B, D), scaled; a constant.
     recurrent_mask: dropout mask of h (B, U) before the recurrent product,
         scaled; a constant.
     zoneout: what stays of h: a number in [0, 1), or a bool tensor (B, U), True
         where a unit keeps its h.
-"""
+
+Returns:
+    `(h, new_states)`: h (B, U) in the dtype of the inputs, and the states in
+    their dtypes, a list if they came in one, else a tuple."""
 
 
 def sequence_op(
@@ -97,7 +123,7 @@ def sequence_op(
     else:
         shared = _parameters(like)
         options = [p for p in shared.values() if p.kind is p.KEYWORD_ONLY]
-    return _public(function, options, _TEXT)
+    return _public(function, options, _SHARED)
 
 
 def step_op(
@@ -114,7 +140,8 @@ def step_op(
         for name, parameter in _parameters(sequences_op).items()
         if parameter.kind is parameter.KEYWORD_ONLY and name not in of_time
     ]
-    return lambda function: _public(function, options, _STEP_TEXT)
+    text = _STEP.replace("{op}", f"`{sequences_op.__name__}`")
+    return lambda function: _public(function, options, {"{step}": text})
 
 
 def one_step(
@@ -140,7 +167,7 @@ def one_step(
 
 
 def _public(
-    function: Callable[_P, _R], options: list[Any], text: str
+    function: Callable[_P, _R], options: list[Any], texts: dict[str, str]
 ) -> Callable[_P, _R]:
     """The function with its options in signature and docstring."""
     signature = inspect.signature(function)
@@ -148,7 +175,9 @@ def _public(
     vars(function)["__signature__"] = signature.replace(parameters=parameters)
     # There are no docstrings under `python -OO`.
     if doc := inspect.getdoc(function):
-        function.__doc__ = doc.replace(_LINE, text)
+        for name, text in texts.items():
+            doc = doc.replace(name, text)
+        function.__doc__ = doc
     # Zoneout of a state that the cell does not have is refused by `run`.
     known = {parameter.name for parameter in parameters} | {*zoneout.NAMES}
 

@@ -35,7 +35,7 @@ def visit(loop: Loop, states: tuple[Any, ...], row: Any) -> tuple[Any, Any]:
 
     Args:
         loop: see there.
-        states: those before the step, tensors (B, U), h first.
+        states: tensors (B, U) before the step, h first.
         row: x W (B, nU); valid (B, 1), False where a row's step is left out
             and its states stay; the statistics to use, the choices of zoneout
             by state (B, U), and start (B, 1), True where a row's states are
@@ -89,26 +89,16 @@ def visit(loop: Loop, states: tuple[Any, ...], row: Any) -> tuple[Any, Any]:
 
 def run_step(
     cell: Cell,
-    projected: Any,
-    states: tuple[Any, ...],
-    weights: dict[str, Any],
+    projected: Any,  # x W (B, nU)
+    states: tuple[Any, ...],  # tensors (B, U), h first
+    weights: dict[str, Any],  # recurrent_kernel (U, nU), and the vectors
     settings: Settings,
     *,
-    recurrent_mask: Any = None,
-    valid: Any = None,
+    recurrent_mask: Any = None,  # dropout mask of h (B, U), scaled
+    valid: Any = None,  # these two: see `Cell.norms`
     moving: Any = None,
 ) -> tuple[tuple[Any, ...], Any, Any]:
     """One step of `cell`, computed in the dtype of its settings.
-
-    Args:
-        cell: its equations.
-        projected: x W (B, nU).
-        states: tensors (B, U), h first.
-        weights: recurrent_kernel (U, nU) and the cell's vectors, by name.
-        settings: see there.
-        recurrent_mask: dropout mask of h (B, U), scaled, or None.
-        valid: see `Cell.norms`.
-        moving: see `Cell.norms`.
 
     Returns:
         The new states, each in the dtype of the old one, the statistics of
@@ -117,13 +107,12 @@ def run_step(
     h = h_for_product(states[0], projected.dtype, recurrent_mask)
     from_h = backend.matmul(h, weights["recurrent_kernel"])
     widen = functools.partial(backend.cast, dtype=settings.dtype)
-    of_batch = (valid, moving) if cell.batch_statistics else ()
     new_states, statistics = cell.step(
         widen(projected),
         widen(from_h),
         tuple(map(widen, states)),
         settings,
-        cell.norms(weights, settings, *of_batch),
+        cell.norms(weights, settings, valid, moving),
     )
     new_states = tuple(
         backend.cast(new, old.dtype)

@@ -103,8 +103,7 @@ def _factors(
     So the loop over time has less to do.
     """
     cell, settings, widen = loop.plan.cell, loop.plan.settings, loop.widen
-    of_batch = (None, moving) if cell.batch_statistics else ()
-    norms = cell.norms(loop.weights, settings, *of_batch)
+    norms = cell.norms(loop.weights, settings, None, moving)
     if loop.lean:
         wide = tuple(map(widen, previous))
         _, statistics = cell.step(
@@ -189,13 +188,12 @@ def _step_vjp(
     """
     projected, from_h, states, factors = made
     cell, settings, widen = loop.plan.cell, loop.plan.settings, loop.widen
-    of_batch = (valid, moving) if cell.batch_statistics else ()
     d_from_x, d_from_h, d_direct, d_vectors = cell.step_vjp(
         widen(projected),
         widen(from_h),
         tuple(map(widen, states)),
         settings,
-        cell.norms(loop.weights, settings, *of_batch),
+        cell.norms(loop.weights, settings, valid, moving),
         factors,
         d_states,
     )

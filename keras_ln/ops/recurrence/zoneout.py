@@ -30,7 +30,7 @@ _NO_RATES = (0.0, 0.0)
 _NO_CHOICES = (None, None)
 # As many as half the bits of a float32 in [0, 1) can tell apart.
 _LEVELS = 2048.0
-# Multiples of it, modulo 2^32, are far from each other.
+# Multiples of this number, modulo 2^32, are far from each other.
 _STRIDE = 0x61C88647
 # The whole numbers to which counting by ones leads, by dtype.
 COUNTS_TO = {"float16": 2048, "bfloat16": 256, "float32": 2**24}
@@ -167,7 +167,7 @@ def zoned_alone(
 
     Args:
         new: states, as the step makes them.
-        old: those before it.
+        old: the states before the step.
         rates: numbers in [0, 1) by name, one for each state.
         seed: the seed of the sequence (2,), or None for the expectation.
         counter: the steps that each row has done (B, 1), whole numbers.
@@ -200,12 +200,7 @@ class SeedAt(keras.random.SeedGenerator):
     """
 
     def __init__(self, seed: Any, counter: Any) -> None:
-        """The seed for a counter.
-
-        Args:
-            seed: the seed of the sequence (2,), from a `SeedGenerator`.
-            counter: the steps that each row has done (B, 1), whole numbers.
-        """
+        """The seed for a counter; both as `zoned_alone` takes them."""
         # Their sum is another one wherever any row goes on.
         done = keras.ops.sum(keras.ops.cast(counter, seed.dtype))
         stride = keras.ops.convert_to_tensor([_STRIDE, 0], dtype=seed.dtype)
