@@ -170,7 +170,8 @@ def programs(options, size):
         plain = functools.partial(fused, **dict.fromkeys(zoneout, 0.0))
         found |= both("keras_ln without zoneout", plain)
     if options.reset:
-        found |= both("keras_ln with resets", fused, with_resets)
+        flagged = functools.partial(with_resets, size=size)
+        found |= both("keras_ln with resets", fused, flagged)
     theirs = getattr(keras.layers, names.keras)
     found |= of(f"keras {names.keras}", functools.partial(make, theirs))
     loop = functools.partial(ours, use_fused=False)
@@ -193,7 +194,7 @@ def programs(options, size):
     return found
 
 
-def with_resets(layer):
+def with_resets(layer, size):
     """The layer where about one step in ten begins a sequence."""
     import keras
 
@@ -201,11 +202,19 @@ def with_resets(layer):
         def __init__(self):
             super().__init__(dtype=layer.dtype_policy)
             self.layer = layer
+            # No constant, as XLA could use one.
+            self.flags = self.add_weight(
+                shape=size[:2],
+                dtype="bool",
+                initializer="zeros",
+                trainable=False,
+            )
+            rng = np.random.default_rng(1)
+            self.flags.assign(rng.random(size[:2]) < 0.1)
             self.built = True
 
         def call(self, x, training=None):
-            # The inputs are normal. No constant, as XLA could use one.
-            reset = x[..., 0] > 1.3
+            reset = keras.ops.convert_to_tensor(self.flags)
             return self.layer(x, training=training, reset=reset)
 
     return WithResets()

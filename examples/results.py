@@ -33,7 +33,7 @@ TUNING, VERDICTS = "tuning.csv", "verdicts.csv"
 # What `draw` makes of them.
 DRAWN = ("comparison.csv", "comparison.png", VERDICTS)
 # The pages with the table of claims, and where its links lead from there.
-PAGES = {"README.md": "", "../docs/paper/index.md": "experiments.md"}
+PAGES = {"README.md": "", "../docs/paper/index.md": "../../examples/README.md"}
 # Of a comparison; one of the latter is there as soon as something is finished.
 OF_ALL = ("args", "comparison", "floors")
 FINISHED = ("comparison.json", TUNING)

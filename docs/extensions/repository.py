@@ -1,8 +1,8 @@
 """Pages that hold a file of the repository, such as benchmarks/README.md.
 
 A line `[NAME](PATH) <!-- is shown here -->` is a link for those who read the
-sources; on the site it becomes the file NAME, without its title. Links in that
-lead to their page of the site, or else to the repository.
+sources; on the site it becomes the file NAME, without its title. All pages link
+to such files, as NAME#SECTION; on the site that leads to their page.
 """
 
 import os
@@ -32,20 +32,26 @@ _LINK = re.compile(r"\]\((?!https?://|#)([^)\s#]+)(#[^)\s]*)?\)")
 _FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 
-def embedded(name: str, page: str) -> str:
-    """The text of a file as a part of `page`, both without a folder's dots."""
-    text = (ROOT / name).read_text(encoding="utf-8")
-    text = text.split("\n", 1)[1]  # The page has a title of its own.
+def turned(text: str, name: str, page: str) -> str:
+    """The text of a file, with its links as they have to be on a page.
+
+    Args:
+        text: what stands in the file.
+        name: the file, from the repository's root.
+        page: the page, from the site's, without a folder's dots.
+    """
     here = posixpath.dirname(page)
 
     def link(match: re.Match[str]) -> str:
         target = posixpath.normpath(
             posixpath.join(posixpath.dirname(name), match[1])
         )
-        if target.endswith(".png"):
-            there = posixpath.join("..", target)
-        elif target in PAGES:
+        if target in PAGES:
             there = PAGES[target]
+        elif name.startswith("docs/"):  # The other links of a page are right.
+            return match[0]
+        elif target.endswith(".png"):
+            there = posixpath.join("..", target)
         else:
             return f"]({BLOB}{target}{match[2] or ''})"
         return f"]({posixpath.relpath(there, here or '.')}{match[2] or ''})"
@@ -55,13 +61,22 @@ def embedded(name: str, page: str) -> str:
     return "".join(parts)
 
 
+def embedded(name: str, page: str) -> str:
+    """The text of a file as a part of `page`."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    # The page has a title of its own.
+    return turned(text.split("\n", 1)[1], name, page)
+
+
 def _read(app: Any, docname: str, source: list[str]) -> None:
     def replaced(match: re.Match[str]) -> str:
         name = match[1]
         app.env.note_dependency(os.fspath(ROOT / name))
         return embedded(name, docname)
 
-    source[0] = LINE.sub(replaced, source[0])
+    path = Path(app.env.doc2path(docname))
+    name = path.relative_to(ROOT).as_posix()
+    source[0] = LINE.sub(replaced, turned(source[0], name, docname))
 
 
 def setup(app: Any) -> dict[str, Any]:

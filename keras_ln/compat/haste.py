@@ -16,6 +16,7 @@ from keras_ln.compat.loading import (
     check_settings,
     list_shapes,
     load,
+    names_in,
     state_dict,
 )
 from keras_ln.layers.rnn.ln_gru import LNGRUCell
@@ -173,10 +174,9 @@ def _arrays(
     weights = state_dict(weights)
     given = weights if isinstance(weights, Mapping) else {}
     if set(given) != set(names):
-        received = ", ".join(sorted(map(str, given))) or type(weights).__name__
         raise ValueError(
             f"Argument `weights` must be a {kind} of haste or its state_dict() "
-            f"with {', '.join(sorted(names))}. Received: {received}."
+            f"with {', '.join(sorted(names))}. Received: {names_in(weights)}."
         )
     arrays = {name: np.array(as_array(given[name])) for name in names}
     check_matrices(arrays)

@@ -92,12 +92,12 @@ def check_settings(cell: Any, other: str, settings: dict[str, Any]) -> None:
 
 
 def check_matrices(arrays: dict[str, np.ndarray]) -> None:
-    """`ValueError` unless both kernels are matrices."""
+    """`ValueError` unless both kernels are matrices, and not empty."""
     for name in ("kernel", "recurrent_kernel"):
-        if arrays[name].ndim != 2:
+        if arrays[name].ndim != 2 or 0 in arrays[name].shape:
             raise ValueError(
-                f"Argument `weights` must hold a matrix as {name}. Received: "
-                f"shape {arrays[name].shape}."
+                f"Argument `weights` must hold a matrix as {name}, no size "
+                f"being 0. Received: shape {arrays[name].shape}."
             )
 
 
@@ -118,3 +118,9 @@ def list_shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:
     return ", ".join(
         f"{name} {shape}" for name, shape in sorted(shapes.items())
     )
+
+
+def names_in(weights: Any) -> str:
+    """The names of weights, or their type where they have none."""
+    given = weights if isinstance(weights, Mapping) else ()
+    return ", ".join(sorted(map(str, given))) or type(weights).__name__

@@ -15,6 +15,7 @@ from keras_ln.compat.loading import (
     cell_of,
     check_fit,
     check_settings,
+    list_shapes,
     load,
     state_dict,
 )
@@ -230,6 +231,19 @@ def _parts(weights: Any, name: str) -> dict[str, _Arrays]:
             f"{', '.join(map(str, names)) or type(weights)}."
             f"{hint}"
         )
+    for part in parts:
+        shapes = {
+            name: as_array(weights[name]).shape
+            for name in names
+            if name.endswith(f"_{part}")
+        }
+        # Biases are added to each other.
+        rows = {shape[:1] for shape in shapes.values()}
+        if len(rows) > 1 or () in rows:
+            raise ValueError(
+                "Argument `weights` must hold weights and biases with as many "
+                f"rows each. Received: {list_shapes(shapes)}."
+            )
     order = sorted(parts, key=lambda part: (_numbers(part), part))
     return {part: parts[part] for part in order}
 

@@ -13,7 +13,9 @@ from keras_ln.compat.loading import (
     as_array,
     cell_of,
     check_settings,
+    list_shapes,
     load,
+    names_in,
 )
 from keras_ln.layers.rnn.ln_lstm import LNLSTMCell
 
@@ -75,10 +77,15 @@ def load_tf1_lstm(layer: Any, weights: Any, forget_bias: float = 1.0) -> Any:
         raise ValueError(
             "Argument `weights` must hold kernel, and gamma and beta of the "
             "scopes input, transform, forget, output and state, of one cell. "
-            "Received: "
-            f"{', '.join(sorted(weights)) if arrays else type(weights)}."
+            f"Received: {names_in(weights)}."
         )
     units = arrays["state/gamma"].size
+    shapes = {name: array.shape for name, array in arrays.items()}
+    if arrays["kernel"].ndim != 2 or any(shapes[n] != (units,) for n in names):
+        raise ValueError(
+            "Argument `weights` must hold a matrix as kernel, and gammas and "
+            f"betas of one size. Received: {list_shapes(shapes)}."
+        )
     # What does not fit is found when it is loaded.
     columns = np.array_split(arrays["kernel"], 4, axis=-1)
     kernel = np.concatenate([columns[k] for k in (0, 2, 1, 3)], axis=-1)

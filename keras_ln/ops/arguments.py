@@ -122,7 +122,9 @@ def check_floating(name: str, dtype: Any, or_whole: bool = False) -> str:
 def check_dense(name: str, x: Any) -> None:
     """`ValueError` for ragged, nested and sparse tensors."""
     kind, advice = type(x).__name__, backend.how_to_densify(x)
-    if isinstance(x, keras.KerasTensor) and (other := layout(x)):
+    # AutoGraph reads no assignment inside of an expression (2.21).
+    other = layout(x) if isinstance(x, keras.KerasTensor) else None
+    if other is not None:
         kind = f"a {other} keras.Input"
         advice = "Make it dense, with a mask where rows end early."
     if advice is not None:
@@ -269,7 +271,9 @@ def check_time_mask(
 def check_flags(name: str, flags: Any, shape: Sequence[int | None]) -> None:
     """`ValueError` unless these are flags (B, T) for inputs (B, T, D)."""
     check_dense(name, flags)
-    check_shape(name, flags.shape, shape[:2], "batch, time")
+    # A number has no shape.
+    received = getattr(flags, "shape", ())
+    check_shape(name, received, shape[:2], "batch, time")
     dtype = keras.backend.standardize_dtype(flags.dtype)
     if "complex" in dtype or dtype == "string":
         raise ValueError(

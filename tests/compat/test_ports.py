@@ -227,6 +227,8 @@ def test_what_is_refused():
     layer = keras_ln.LNLSTM(U, **TF1)
     with pytest.raises(ValueError, match="Received: kernel"):
         compat.load_tf1_lstm(layer, {"kernel": weights["kernel"]})
+    with pytest.raises(ValueError, match="Received: 1, 2"):
+        compat.load_tf1_lstm(layer, {1: 1.0, 2: 1.0})
     # A checkpoint of a whole model.
     both = {**weights, "dense/kernel": np.ones((U, 2))}
     with pytest.raises(ValueError, match="of one cell. Received: dense/kernel"):
@@ -236,11 +238,20 @@ def test_what_is_refused():
     wrong = drawn({**TF1_SHAPES, "kernel": (D + U, 4 * U - 1)})
     with pytest.raises(ValueError, match="`weights` must fit lnlstm"):
         compat.load_tf1_lstm(layer, wrong)
+    # As many numbers in all as there have to be.
+    uneven = {**TF1_SHAPES, "input/gamma": U + 1, "output/gamma": U - 1}
+    for shapes in (uneven, {**TF1_SHAPES, "kernel": ()}):
+        with pytest.raises(ValueError, match="matrix as kernel, and gammas a"):
+            compat.load_tf1_lstm(layer, drawn(shapes))
+    assert not layer.built
     with pytest.raises(ValueError, match="groups='all'.* groups='paper'"):
         compat.load_haste_gru(keras_ln.LNGRU(U), drawn(HASTE_SHAPES))
     layer = keras_ln.LNGRU(U, **HASTE)
     with pytest.raises(ValueError, match=r"gamma of shape \(2, 3 units\)"):
         wrong = drawn({**HASTE_SHAPES, "gamma": (2, U)})
+        compat.load_haste_gru(layer, wrong)
+    with pytest.raises(ValueError, match=r"as kernel, no size being 0.*\(0, "):
+        wrong = drawn({**HASTE_SHAPES, "kernel": (0, 3 * U)})
         compat.load_haste_gru(layer, wrong)
     assert not layer.built
     weights = drawn(FASTRNNS_SHAPES)

@@ -1,5 +1,7 @@
 """Weights of torch.nn.LSTM and GRU: values and gradients are torch's."""
 
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -105,6 +107,15 @@ def test_what_is_refused():
     with pytest.raises(ValueError, match="`weights` must fit lnlstm"):
         compat.load_torch_lstm(layers, weights)
     assert not layers[0].built
+    for kind, (_, make, load) in KINDS.items():
+        right = arrays(torch_module(kind))
+        for name in ("bias_hh_l0", "weight_ih_l0"):
+            for shape in ((), (1,), (5,)):
+                message = (
+                    rf"with as many rows each.* {name} {re.escape(str(shape))}"
+                )
+                with pytest.raises(ValueError, match=message):
+                    load(make(U), {**right, name: np.ones(shape)})
     with pytest.raises(ValueError, match="`proj_size` has no counterpart"):
         compat.load_torch_lstm(
             keras_ln.LNLSTM(U), arrays(torch_module("LSTM", proj_size=2))

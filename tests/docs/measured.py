@@ -8,7 +8,6 @@ import re
 from pathlib import Path
 
 import numpy as np
-import scipy.stats
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,6 +26,7 @@ KEPT = ROOT / "examples" / "results"
 figures = load("figures.py")
 SIZES = figures.SIZES
 NAMES = figures.BACKENDS
+LABEL = dict(zip(SIZES, figures.LABELS, strict=True))
 USUAL = (*SIZES[:3], SIZES[4])
 
 
@@ -41,6 +41,10 @@ def both(values, digits=2):
     return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
 
 
+def percent(values):
+    return f"{100 * min(values):.0f} to {100 * max(values):.0f} %"
+
+
 def ends(name, column, kind):
     """What the runs of a kind end with, by seed."""
     runs = {
@@ -52,28 +56,6 @@ def ends(name, column, kind):
 
 def mean(name, column, kind, digits=1):
     return f"{ends(name, column, kind).mean():.{digits}f}"
-
-
-def verdict(plain, layer):
-    """By Student's t of the differences; less is better everywhere."""
-    interval = scipy.stats.ttest_1samp(layer - plain, 0).confidence_interval()
-    if interval.high < 0:
-        return "better"
-    return "worse" if interval.low > 0 else "undecided"
-
-
-def kept_verdict(name, claim):
-    """The same from the interval that is kept of a claim."""
-    (row,) = (
-        row
-        for row in table(KEPT / name / "verdicts.csv")
-        if row["claim"].endswith(claim)
-    )
-    if not row["from"]:
-        return f"{row['diverged']} of {row['seeds']} diverge"
-    if float(row["to"]) < 0:
-        return "better"
-    return "worse" if float(row["from"]) > 0 else "undecided"
 
 
 ERROR = "test_error_percent"
@@ -175,24 +157,32 @@ def memory(path, backends, provider):
 
 
 def usual():
-    """Shares of training with kernels, large weights left out."""
-    return [s for b in NAMES for s in figures.shares(b, True, sizes=USUAL)]
+    """Least and greatest share of training with kernels, but for size D."""
+    shares = [
+        (share, f"{share:.2f} ({name}, {LABEL[size]})")
+        for backend, name in NAMES.items()
+        for size, share in zip(
+            USUAL, figures.shares(backend, True, sizes=USUAL), strict=True
+        )
+    ]
+    return f"{min(shares)[1]} to {max(shares)[1]}"
+
+
+def dimensions():
+    """Batch, steps, features and units of the benchmark's sizes."""
+    rows = table(TIMES / "sequence_layers_torch.csv")
+    rows += table(TIMES / "sequence_layers_large_torch.csv")
+    words = {tuple(row["sizes"].split()) for row in rows}
+    found = {own[0]: next(w for w in own if "x" in w) for own in words}
+    return {LABEL[size]: found[size].split("x") for size in SIZES}
 
 
 def sizes():
-    """The benchmark's sizes, as the tables have them."""
-    rows = table(TIMES / "sequence_layers_torch.csv")
-    rows += table(TIMES / "sequence_layers_large_torch.csv")
-    found = {}
-    for row in rows:
-        words = row["sizes"].split()
-        name = words[0] if words[0] in SIZES else ""
-        found[name] = ", ".join(
-            words[bool(name and "x" not in name)].split("x")
-        )
-    return [f"{found[n]} ({n})" for n in "ABCD"] + [
-        ", ".join(SIZES[-1].split("x"))
-    ]
+    """The table of the benchmark's sizes."""
+    yield "| size | batch | steps | features | units |"
+    yield "|---|---|---|---|---|"
+    for label, numbers in dimensions().items():
+        yield f"| {label} | {' | '.join(numbers)} |"
 
 
 def digits(order, kind):
@@ -200,7 +190,7 @@ def digits(order, kind):
 
 
 def updates_to_plain():
-    """Updates until skip-thoughts has the plain network's best loss."""
+    """Updates to the plain network's best loss: of `LNGRU`, and of a GRU."""
     rows = table(KEPT / "skip-thoughts" / "history.csv")
     runs = {}
     for row in rows:
@@ -213,7 +203,20 @@ def updates_to_plain():
         bar = min(plain)[0]
         found.add(next(d for loss, d in runs["layer"][seed] if loss <= bar))
     (first,) = found
-    return f"{first} of {max(done for _, done in plain)} updates"
+    (last,) = {min(plain)[1] for plain in runs["none"].values()}
+    return (
+        f"`LNGRU` had after {first} updates the loss that a plain GRU had "
+        f"after {last} ({len(runs['none'])} seeds)"
+    )
+
+
+def best_floor(name, column):
+    """The best of what needs no network."""
+    return min(
+        own["metrics"][column]
+        for own in kept_settings(name)["comparison"]["floors"]
+        if column in own["metrics"] and "untrained" not in own["label"][0]
+    )
 
 
 def floor(name, label):
@@ -245,7 +248,7 @@ def versions():
     keras = re.search(r"keras>=([\d.]+)", options["install_requires"])[1]
     extras = settings["options.extras_require"]
     yield f"Python {python} or newer"
-    yield f"if Keras is {keras} or newer"
+    yield f"Keras {keras} or newer"
     for backend, name in figures.BACKENDS.items():
         floor = extras[backend].strip().removeprefix(f"{backend}>=")
         yield f"{name} {floor} or newer"

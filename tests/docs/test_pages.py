@@ -13,7 +13,7 @@ from docs.measured import load
 import keras_ln
 from docs import pages
 
-pytestmark = [pytest.mark.full, pytest.mark.on_tensorflow]
+pytestmark = pytest.mark.full
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -41,8 +41,8 @@ def build_model():
     return keras.Sequential(sizes)
 x, y = np.ones((4, 5, 3), "float32"), np.ones((4, 1), "float32")
 """
-# Code that runs alone, by its page and first line: the backend (None: each),
-# what stands before it and after it, as users have it.
+# Code that runs alone, by its page and first line: the backend, TensorFlow
+# where it needs none, and what stands before it and after it, as users have it.
 ALONE = {
     ("docs/guides/devices.md", "import keras"): (
         "jax",
@@ -93,7 +93,7 @@ ALONE = {
         "interpreter.allocate_tensors()\n",
     ),
     ("docs/replace.md", "import json"): (
-        None,
+        "tensorflow",
         "import numpy as np\n"
         "shapes = [(3, 16), (4, 16), 16, 16, 16, 16, 16, 4, 4]\n"
         'old = {f"rnn/{k}": np.ones(s) for k, s in enumerate(shapes)}\n'
@@ -113,7 +113,7 @@ ALONE = {
         "== {names[0]: (7, 16)}\n",
     ),
     ("docs/replace.md", 'model.get_layer("dense").set_weights('): (
-        None,
+        "tensorflow",
         MODEL + "model = keras.Sequential([keras.Input((3,)), "
         'keras.layers.Dense(1, name="dense")])\n'
         'old = {"dense/0": np.ones((3, 1)), "dense/1": y[0] + 1}\n'
@@ -121,7 +121,7 @@ ALONE = {
         "assert float(model(np.ones((1, 3)))[0, 0]) == 5\n",
     ),
     ("docs/replace.md", "new = build_model_with_keras_3()"): (
-        None,
+        "tensorflow",
         MODEL + "def build_model_with_keras_3():\n"
         "    lstm = keras.layers.LSTM(4)\n"
         "    return keras.Sequential([keras.Input((5, 3)), lstm])\n"
@@ -155,11 +155,12 @@ def run_alone(code, folder):
     )
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize(
     "place",
     [
         *(page for page, backend in CHOSEN.items() if backend == BACKEND),
-        *(place for place in ALONE if ALONE[place][0] in (BACKEND, None)),
+        *(place for place in ALONE if ALONE[place][0] == BACKEND),
     ],
     ids=str,
 )
@@ -173,6 +174,7 @@ def test_code_that_needs_a_process_runs(place, tmp_path):
     run_alone(code, tmp_path)
 
 
+@pytest.mark.on_tensorflow
 @pytest.mark.parametrize("page", sorted(PAGES.keys() - CHOSEN.keys()))
 def test_code_on_pages_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -251,16 +253,6 @@ def test_notebooks(path):
     assert cells[-1]["source"].startswith("## Conclusion\n")
 
 
-def test_files_of_the_repository_have_their_links_turned():
-    repository = load("extensions/repository.py")
-    text = repository.embedded("benchmarks/README.md", "benchmarks")
-    assert "](reliability.md" in text
-    assert "](../benchmarks/results/" in text
-    assert "## How it is measured" in text
-    assert "](../RELIABILITY.md)" not in text
-    assert set(repository.PAGES) == {"docs/replace.md", *shown_on_pages()}
-
-
 def test_tests_that_reliability_names_are_there():
     named = re.findall(
         r"::(test_\w+)`", (ROOT / "RELIABILITY.md").read_text(encoding="utf-8")
@@ -271,17 +263,6 @@ def test_tests_that_reliability_names_are_there():
     )
     assert len(named) > 20
     assert [name for name in named if f"def {name}(" not in code] == []
-
-
-def shown_on_pages():
-    """The files that pages show, each with a link that leads to it."""
-    line = load("extensions/repository.py").LINE
-    for page in DOCS.rglob("*.md"):
-        text = page.read_text()
-        assert len(line.findall(text)) == text.count("is shown here")
-        for match in line.finditer(text):
-            assert (page.parent / match[2]).resolve() == ROOT / match[1]
-            yield match[1]
 
 
 def test_the_readme_is_short():

@@ -10,11 +10,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
-from docs import test_numbers  # noqa: E402
+from docs import evidence, measured  # noqa: E402
 
 TABLES = {
-    "docs/should_i_use_it.md": (test_numbers.evidence, test_numbers.settings),
-    "docs/performance.md": (test_numbers.inference, test_numbers.of_torch),
+    "README.md": (measured.sizes,),
+    "docs/should_i_use_it.md": (evidence.evidence, evidence.settings),
+    "docs/performance.md": (
+        *(measured.sizes, measured.inference, measured.of_torch),
+    ),
 }
 
 

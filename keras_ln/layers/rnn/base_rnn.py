@@ -77,7 +77,7 @@ class BaseRNN(RNNOfCell):
         """
         if reset is None and reset_state is None:
             return self.run_call(sequences, initial_state, mask, training)
-        if isinstance(reset, list | tuple | bool):  # as masks may be
+        if isinstance(reset, list | tuple):  # as masks may be
             reset = keras.ops.array(reset)
         # Keras drops it when a call has several tensors.
         mask = mask_of(sequences) if mask is None else mask
@@ -124,7 +124,8 @@ class BaseRNN(RNNOfCell):
         self,
         sequences: Any,
         initial_state: Any = None,
-        *,
+        mask: Any = None,
+        training: bool | None = False,
         reset: Any = None,
         reset_state: Any = None,
         **kwargs: Any,
@@ -140,7 +141,7 @@ class BaseRNN(RNNOfCell):
             reset_state,
         )
         return super().compute_output_spec(
-            sequences, initial_state=initial_state, **kwargs
+            sequences, initial_state, mask, training, **kwargs
         )
 
     def inner_loop(

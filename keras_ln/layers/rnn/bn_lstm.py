@@ -185,7 +185,8 @@ class BNLSTM(BaseRNN):
         self,
         sequences: Any,
         initial_state: Any = None,
-        *,
+        mask: Any = None,
+        training: bool | None = False,
         reset: Any = None,
         reset_state: Any = None,
         first_step: Any = None,
@@ -195,7 +196,9 @@ class BNLSTM(BaseRNN):
         refuse_resets("BNLSTM", reset=reset, reset_state=reset_state)
         if first_step is not None:
             check_first_step(first_step)
-        return super().compute_output_spec(sequences, initial_state, **kwargs)
+        return super().compute_output_spec(
+            sequences, initial_state, mask, training, **kwargs
+        )
 
     def run(
         self,

@@ -49,12 +49,15 @@ def run(
     zero_output_for_mask: bool = False,
     reset: Any = None,
     reset_state: Any = None,
+    states_name: str = "initial_states",
     **options: Any,
 ) -> tuple[Any, Any, Any, Any]:
     """The cell over time, by the first implementation that can run it.
 
     Computation and vectors are float64 if any of the tensors is, else float32.
-    Arguments are those of the public functions; `problem_of` takes the options.
+
+    Arguments are those of the public functions, and `states_name`, what errors
+    call `initial_states`; `problem_of` takes the options.
 
     Returns:
         `(last_output, outputs, final_states, statistics)`. The states are a
@@ -77,7 +80,9 @@ def run(
     as_list = isinstance(initial_states, list)
     if initial_states is None:
         initial_states = reset_states
-    states = checks.check_states(initial_states, cell.states, sequences, units)
+    states = checks.check_states(
+        initial_states, cell.states, sequences, units, states_name
+    )
     rates, choices = split_zoneout(
         cell.states,
         owner,

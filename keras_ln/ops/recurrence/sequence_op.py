@@ -155,13 +155,14 @@ def one_step(
     inputs = arguments.dense_tensor("inputs", inputs)
     arguments.check_floating("inputs", inputs.dtype)
     arguments.check_rank("inputs", inputs.shape, "batch, features")
+    arguments.check_known("inputs", inputs.shape, -1)
     for name in zoneout.NAMES:
         zone = options.get(name)
         if zone is not None and not zoneout.is_rate(zone):
             zone = keras.ops.convert_to_tensor(zone)
             arguments.check_rank(name, zone.shape, "batch, units")
             options[name] = zone[:, None]
-    options |= {"use_fused": False, "unroll": True}
+    options |= {"use_fused": False, "unroll": True, "states_name": "states"}
     h, _, states = sequences_op(inputs[:, None], states, weights, **options)
     return h, states
 
@@ -180,11 +181,13 @@ def _public(
         function.__doc__ = doc
     # Zoneout of a state that the cell does not have is refused by `run`.
     known = {parameter.name for parameter in parameters} | {*zoneout.NAMES}
+    # For `one_step`.
+    taken = known | {"states_name"}
 
     @functools.wraps(function)
     def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         for name in kwargs:
-            if name not in known:
+            if name not in taken:
                 raise TypeError(
                     f"keras_ln.ops.{function.__name__} has no argument "
                     f"`{name}`.{arguments.nearest(name, known)} Received: "

@@ -107,6 +107,19 @@ def test_cell_in_keras_rnn_with_dropout(row):
     same(problem.run(loop), problem.run(layer))
 
 
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_arguments_by_their_places(row):
+    """In a functional model as in a call of tensors."""
+    layer = row.make(return_sequences=True)
+    x = np.random.default_rng(0).normal(size=(B, T, D)).astype("float32")
+    mask = MASKS["middle"]
+    wanted = to_numpy(layer(x, mask=mask))
+    inputs = [keras.Input((T, D)), keras.Input((T,), dtype="bool")]
+    model = keras.Model(inputs, layer(inputs[0], None, inputs[1]))
+    close(model([x, mask]), wanted, rtol=1e-5, atol=1e-6)
+    close(layer(x, None, mask), wanted, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("use_fused", ["auto", False])
 @pytest.mark.parametrize("row", one_everywhere(SEQUENCE_LAYERS, "LNLSTM"))
 def test_unknown_sizes(row, use_fused):

@@ -295,6 +295,7 @@ ZEROS = np.zeros((B, U))
             "`reset_state` must be .* list of tensors. Received: a dict with h",
         ),
         ({"reset": True}, "`reset` must have the shape"),
+        ({"reset": 3}, r"`reset` must have the shape.*shape \(\)"),
         ({"reset": np.zeros((B, T), complex)}, "`reset` must be bool"),
         (
             {"reset": np.zeros((B, T)), "reset_state": [0.0, 0.0]},

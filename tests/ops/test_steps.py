@@ -1,0 +1,165 @@
+"""One step of a sequence op as a function: values, and what it refuses."""
+
+import logging
+
+import numpy as np
+import pytest
+from arrays import close, to_numpy
+from backend_gradients import BACKEND
+from descriptors import BY_NAME, STEPWISE, B, D, U
+from recurrence import Problem
+from refusals import refused
+from tolerances import FLOAT64
+
+from keras_ln import ops
+
+EVERY_STEP = pytest.mark.parametrize("row", STEPWISE, ids=str)
+
+
+def weights_of(row):
+    problem = Problem(row, {}, given_states=True)
+    layer = problem.layer()
+    return problem, {v.name: to_numpy(v) for v in layer.weights if v.trainable}
+
+
+def step_of(row):
+    return getattr(ops, f"{row.op}_step")
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+@EVERY_STEP
+def test_steps_are_the_sequence(row, kind):
+    """With dropout masks and zoneout; states keep their structure."""
+    problem, weights = weights_of(row)
+    rng = np.random.default_rng(0)
+    batch, steps, features = problem.x.shape
+    units = problem.states[0].shape[1]
+    masks = {
+        "input_mask": rng.integers(0, 2, (batch, features)) * 2.0,
+        "recurrent_mask": rng.integers(0, 2, (batch, units)) * 2.0,
+    }
+    choices = rng.random((batch, steps, units)) < 0.4
+    states = kind(problem.states)
+    _, outputs, final = row.function(
+        problem.x, states, weights, zoneout=choices, **masks
+    )
+    for t in range(steps):
+        h, states = step_of(row)(
+            problem.x[:, t], states, weights, zoneout=choices[:, t], **masks
+        )
+        close(h, to_numpy(outputs)[:, t], **FLOAT64)
+    assert type(states) is type(final) is kind
+    close(states, final, **FLOAT64)
+
+
+@EVERY_STEP
+def test_errors_name_the_states_as_they_are_called(row):
+    """Of the sequence op they are `initial_states`."""
+    _, weights = weights_of(row)
+    right = [np.ones((B, U))] * row.state_count
+    last = f"`states\\[{row.state_count - 1}\\]` must "
+    wide, whole = np.ones((B, U + 1)), np.ones((B, U), "int32")
+    for kind in (list, tuple, lambda states: [(state,) for state in states]):
+        for states, words in (
+            ([*right, right[0]], ("`states` must be", rf"\({B}, {U}\)")),
+            ([*right[1:], wide], (last, rf"\({B}, {U + 1}\)")),
+            ([*right[1:], whole], (last, "int32", r"cast\(states\[")),
+        ):
+            with refused(*words):
+                step_of(row)(np.ones((B, D)), kind(states), weights)
+        h, _ = step_of(row)(np.ones((B, D)), kind(right), weights)
+        assert tuple(h.shape) == (B, U)
+    with refused("`states` must be", "list of tensors", "a dict with h"):
+        step_of(row)(np.ones((B, D)), {"h": right[0]}, weights)
+    if row.state_count == 1:
+        with refused("`states` must", rf"\({B}, {U + 1}\)"):
+            step_of(row)(np.ones((B, D)), wide, weights)
+    with refused(f"{row.op}_step has no .*`states_nam`", error=TypeError):
+        step_of(row)(np.ones((B, D)), None, weights, states_nam="h")
+
+
+def test_what_a_step_refuses():
+    weights = {"kernel": np.ones((3, 4)), "recurrent_kernel": np.ones((4, 4))}
+    step = ops.ln_simple_rnn_step
+    with pytest.raises(ValueError, match="`inputs` must have rank 2"):
+        step(np.ones((2, 5, 3)), None, weights)
+    with pytest.raises(ValueError, match="`inputs` must have a floating"):
+        step(np.ones((2, 3), "int32"), None, weights)
+    with pytest.raises(ValueError, match="`zoneout` must have rank 2"):
+        step(np.ones((2, 3)), None, weights, zoneout=np.ones((2, 1, 4), bool))
+    with pytest.raises(TypeError, match="ln_simple_rnn_step has no .*`mask`"):
+        step(np.ones((2, 3)), None, weights, mask=None)
+
+
+if BACKEND == "tensorflow":
+
+    @pytest.mark.every_backend
+    def test_steps_in_a_while_loop():
+        """States by name; AutoGraph reads a step without a warning."""
+        import tensorflow as tf
+
+        problem, weights = weights_of(BY_NAME["LNLSTM"])
+        said = []
+        handler = logging.Handler()
+        handler.emit = said.append
+        tf.get_logger().addHandler(handler)
+
+        @tf.function
+        def run(x, states):
+            steps = tf.shape(x)[1]
+
+            def step(t, states, outputs):
+                given = (states["h"], states["c"])
+                output, (h, c) = ops.ln_lstm_step(x[:, t], given, weights)
+                return t + 1, {"h": h, "c": c}, outputs.write(t, output)
+
+            outputs = tf.TensorArray(x.dtype, steps)
+            *_, outputs = tf.while_loop(
+                lambda t, *_: t < steps, step, (0, states, outputs)
+            )
+            return tf.transpose(outputs.stack(), (1, 0, 2))
+
+        states = dict(zip("hc", problem.states, strict=True))
+        found = run(tf.constant(problem.x), states)
+        tf.get_logger().removeHandler(handler)
+        _, expected, _ = ops.ln_lstm(problem.x, problem.states, weights)
+        close(found, expected, **FLOAT64)
+        assert [record.getMessage() for record in said] == []
+
+    @pytest.mark.every_backend
+    def test_features_must_be_known():
+        import tensorflow as tf
+
+        weights = {"kernel": np.ones((3, 4)), "recurrent_kernel": np.eye(4)}
+        step = tf.function(
+            lambda x: ops.ln_simple_rnn_step(x, None, weights),
+            input_signature=[tf.TensorSpec((2, None))],
+        )
+        with pytest.raises(ValueError, match="Axis -1 of `inputs` must have a"):
+            step.get_concrete_function()
+
+
+if BACKEND == "jax":
+
+    @pytest.mark.every_backend
+    def test_steps_in_a_scan():
+        """Values and gradients are those of the sequence."""
+        import jax
+
+        problem, weights = weights_of(BY_NAME["LNGRU"])
+
+        def by_steps(x, states, weights):
+            def step(states, x):
+                h, states = ops.ln_gru_step(x, states, weights)
+                return states, h
+
+            return jax.lax.scan(step, states, x.swapaxes(0, 1))[1].sum()
+
+        def whole(x, states, weights):
+            return ops.ln_gru(x, states, weights)[1].sum()
+
+        found, expected = (
+            jax.grad(run, argnums=(0, 1, 2))(problem.x, problem.states, weights)
+            for run in (by_steps, whole)
+        )
+        close(found, expected, **FLOAT64)
