@@ -4,18 +4,15 @@ import keras
 import numpy as np
 import pytest
 import recurrent_dynamics as script
-import recurrent_dynamics_model
 from scripts import rows
 
 import keras_ln
 
 
 @pytest.mark.parametrize("kind", script.KINDS)
-@pytest.mark.parametrize("cell", recurrent_dynamics_model.CELLS)
+@pytest.mark.parametrize("cell", script.CELLS)
 def test_layers_differ_in_normalisation_alone(cell, kind):
-    layer = recurrent_dynamics_model.build_model(
-        cell, kind, 2.0, units=5, seed=3
-    )
+    layer = script.build_model(cell, kind, 2.0, units=5, seed=3)
     assert (
         type(layer)
         is {
@@ -27,9 +24,7 @@ def test_layers_differ_in_normalisation_alone(cell, kind):
             ("LSTM", "layer"): keras_ln.LNLSTM,
         }[cell, kind]
     )
-    plain = recurrent_dynamics_model.build_model(
-        cell, "plain", 1.0, units=5, seed=3
-    )
+    plain = script.build_model(cell, "plain", 1.0, units=5, seed=3)
     kernel, recurrent, other_kernel, other_recurrent = (
         keras.ops.convert_to_numpy(weight)
         for one in (layer, plain)
@@ -53,7 +48,7 @@ def test_growth_is_the_factor_per_step_backwards():
 
 @pytest.mark.full
 def test_a_run(tmp_path, capsys):
-    cells, scales = recurrent_dynamics_model.CELLS, script.SCALES
+    cells, scales = script.CELLS, script.SCALES
     folder = tmp_path / "run"
     assert script.main(["--smoke", "--output-dir", str(folder)]) == 0
     assert {p.name for p in folder.iterdir()} == {

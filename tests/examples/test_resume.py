@@ -57,6 +57,7 @@ def _train_with_state(folder, seed, dies_after=None):
     args = Namespace(
         seed=seed,
         epochs=40,
+        scale=None,
         evaluate_every=None,
         tensorboard=False,
         mixed_precision=None,
@@ -90,13 +91,10 @@ def _train_with_state(folder, seed, dies_after=None):
             "val_loss", patience=4, restore_best_weights=True
         )
         plateau = keras.callbacks.ReduceLROnPlateau("val_loss", 0.5, patience=1)
-        history = training.fit(
-            model,
-            batches,
+        test = streams.in_order((x, y), 40)
+        history = training.Task(model, batches, 5, test).fit(
             folder,
             args,
-            updates_per_pass=5,
-            validation_data=streams.in_order((x, y), 40),
             monitor="val_loss",
             mode="min",
             extra_callbacks=[patience, plateau],

@@ -1,6 +1,7 @@
 """The experiment of section 6.3: what it writes and what it refuses."""
 
 import dataclasses
+import functools
 import json
 from argparse import Namespace
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import skip_thoughts as script
 import skip_thoughts_model
-from common import devices, files, sentence_evaluation
+from common import cli, devices, files, sentence_evaluation
 from common.datasets import books, sentence_tasks
 from common.errors import InputError
 from scripts import plans
@@ -53,7 +54,7 @@ def _numbered(words, random):
 
 def _only(monkeypatch, kind):
     experiment = dataclasses.replace(script.EXPERIMENT, kinds=(kind,))
-    monkeypatch.setattr(script, "EXPERIMENT", experiment)
+    monkeypatch.setattr(script, "main", functools.partial(cli.run, experiment))
 
 
 @pytest.mark.full

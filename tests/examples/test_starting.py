@@ -62,7 +62,7 @@ def test_help_and_wrong_flags_import_no_framework(tmp_path, name):
         assert sentence.startswith(f"{name}.py") and ": error: " in sentence
 
 
-@pytest.mark.parametrize("name", [*TRAINING, *STUDIES])
+@pytest.mark.parametrize("name", TRAINING)
 def test_every_script_has_its_model_beside_it(name):
     module = importlib.import_module(name)
     assert module.main and not hasattr(module, "build_model")
