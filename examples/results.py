@@ -88,7 +88,7 @@ def restore(source: Path, folder: Path) -> None:
     _check_kept(source)
     files.check_folder(folder)
     if folder.exists() and any(folder.iterdir()):
-        raise InputError(f"{folder} is not empty")
+        raise InputError(f"FOLDER: expected an empty one, received {folder}")
     files.make_folder(folder)
     settings = files.read_json(source / SETTINGS)
     for name in OF_ALL:
@@ -145,8 +145,9 @@ def _factored(found: Mapping[str, dict[str, Any] | None]) -> dict[str, Any]:
 
 def _check_kept(folder: Path) -> None:
     if not (folder / SETTINGS).is_file():
+        names = sorted(path.parent.name for path in KEPT.glob(f"*/{SETTINGS}"))
         raise InputError(
-            f"nothing of the name {folder.name} is in {folder.parent}"
+            f"NAME: expected one of {', '.join(names)}, received {folder.name}"
         )
 
 

@@ -7,7 +7,7 @@ import keras
 
 from keras_ln._keras import uncast
 from keras_ln.layers.constructor_arguments import accept, serialize
-from keras_ln.layers.refused_arguments import refuse, refuse_misspelled
+from keras_ln.layers.refused_arguments import refuse
 from keras_ln.ops import arguments
 from keras_ln.ops.dtypes import at_least_float32
 from keras_ln.ops.normalization.weight_normalization import column_norms
@@ -21,8 +21,7 @@ class BaseLayer(keras.layers.Layer):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Hands the arguments to the Keras layer behind this class."""
-        refuse(type(self).__name__, kwargs)
-        refuse_misspelled(type(self), kwargs)
+        refuse(type(self), kwargs)
         super().__init__(*args, **kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -116,6 +115,14 @@ class BaseLayer(keras.layers.Layer):
                 autocast=False,
             )
             setattr(self, name, weight)
+
+    def check_built(self, method: str) -> None:
+        """`ValueError` where there are no weights yet."""
+        if not self.built:
+            raise ValueError(
+                f"`{method}` needs weights. Call the layer, or its build "
+                "method, first."
+            )
 
     def as_floating(self, name: str, tensor: Any) -> Any:
         """The argument; integers are cast to the compute dtype."""

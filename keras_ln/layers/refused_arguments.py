@@ -31,8 +31,18 @@ def without(kwargs: Mapping[str, Any], **values: Any) -> dict[str, Any]:
     }
 
 
-def refuse(owner: str, names: Iterable[str]) -> None:
-    """`ValueError` for arguments that other layers have and ours do not."""
+def refuse(layer_class: type, names: Iterable[str]) -> None:
+    """`ValueError` for arguments of other libraries, and for misspelled ones.
+
+    Other names go on to Keras, which takes more than a signature shows.
+    """
+    owner = layer_class.__name__
+    known = {
+        name
+        for base in layer_class.__mro__[:-1]
+        if "__init__" in vars(base)
+        for name in inspect.signature(vars(base)["__init__"]).parameters
+    } - {"self", "args", "kwargs"}
     for name in names:
         if name in TFA_NAMES:
             raise ValueError(
@@ -46,23 +56,5 @@ def refuse(owner: str, names: Iterable[str]) -> None:
                 f"{owner} does not take the argument `{name}`: "
                 f"{_REFUSED[name]}. Leave it out."
             )
-
-
-def refuse_misspelled(layer_class: type, names: Iterable[str]) -> None:
-    """`ValueError` for a name that is nearly an argument's.
-
-    Other names go on to Keras, which takes more than a signature shows.
-    """
-    known = {
-        name
-        for base in layer_class.__mro__[:-1]
-        if "__init__" in vars(base)
-        for name in inspect.signature(vars(base)["__init__"]).parameters
-    } - {"self", "args", "kwargs"}
-    for name in names:
-        if name in known:
-            continue
-        if hint := arguments.nearest(name, known):
-            raise ValueError(
-                f"{layer_class.__name__} has no argument `{name}`.{hint}"
-            )
+        if name not in known and (hint := arguments.nearest(name, known)):
+            raise ValueError(f"{owner} has no argument `{name}`.{hint}")

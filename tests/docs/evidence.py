@@ -159,9 +159,17 @@ def evidence():
 
 
 def tally():
-    """How often each verdict stands at the end of the table's rows."""
+    """How often each verdict stands at the end of the table's rows.
+
+    Returns:
+        The counts, and how many of those that decide are uncorrected.
+    """
     _, _, *rows = evidence()
-    return Counter(row.split(" | ")[-1].strip(" |()") for row in rows)
+    found = Counter(row.split(" | ")[-1].strip(" |") for row in rows)
+    counts = Counter()
+    for words, count in found.items():
+        counts[words.strip("()")] += count
+    return counts, found["(better)"] + found["(worse)"]
 
 
 def settings():

@@ -44,11 +44,11 @@ def on_readme():
         for mode in ("training step", "inference")
     }
     yield from (*sizes(), *versions(), updates_to_plain())
-    ended = tally()
+    ended, uncorrected = tally()
     yield f"in {ended.total()} comparisons with the plain network"
     yield (
-        f"ended better in {ended['better']}, worse in {ended['worse']}, "
-        f"the same in {ended['the same']}; the others are undecided"
+        f"ended better in {ended['better']}, worse in {ended['worse']}, the "
+        f"same in {ended['the same']} ({uncorrected} of these by uncorrected"
     )
     yield f"`LNLSTM` made {digits('permuted', 'layer')} % errors"
     yield f"a plain LSTM {digits('permuted', 'none')} %"
@@ -123,10 +123,11 @@ def on_should_i_use_it():
     yield from (*evidence(), *settings())
     reader = "attentive-reader"
     error = "validation_error_percent"
-    ended = tally()
+    ended, uncorrected = tally()
     yield (
         f"better in {ended['better']} of the {ended.total()} rows below, worse "
-        f"in {ended['worse']} and the same in {ended['the same']}"
+        f"in {ended['worse']} and the same in {ended['the same']} "
+        f"({uncorrected} of these by uncorrected"
     )
     yield f"learnt nothing ({mean(reader, error, 'none')} % errors)"
     for gain in (0.1, 1.0):

@@ -179,7 +179,7 @@ def _nan(features):
         (
             "dev_caps.txt",
             lambda p: p.write_text("zwei Hunde laufen\n" * 10),
-            "none of the words of the dev captions is among those of the trai",
+            "none of the words of the dev captions is in the train captions",
         ),
         (
             "dev_ims.npy",

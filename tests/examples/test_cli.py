@@ -58,7 +58,7 @@ def _refusal(capsys, *flags):
         ("--units -3", "expected an integer of at least 1, received '-3'"),
         ("--batch-size x", "expected an integer of at least 1, received 'x'"),
         ("--seed -1", "expected an integer of at least 0, received '-1'"),
-        ("--seed 1 1 --compare", "--seed names a value twice"),
+        ("--seed 1 1 --compare", "--seed: expected different .* received 1 1"),
         ("--seed 1 2", "several values of --seed need --compare"),
         ("--learning-rate 0", "expected a positive number, received '0'"),
         ("--learning-rate nan", "expected a positive number, received 'nan'"),

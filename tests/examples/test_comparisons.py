@@ -491,9 +491,9 @@ def test_what_is_no_comparison_is_told(tmp_path, capsys, monkeypatch):
     results.keep(source, kept / "grid")
     for flags, message in (
         (["keep", str(tmp_path), "x"], "has no comparison.json and no"),
-        (["restore", "x", str(tmp_path / "runs")], "nothing of the name x is"),
+        (["restore", "x", str(tmp_path / "runs")], "one of grid, received x"),
         (["keep", str(tmp_path), "../x"], "expected letters, digits, - and _"),
-        (["draw", "x"], "nothing of the name x is in"),
+        (["draw", "x"], "NAME: expected one of grid, received x"),
         (["draw", "grid"], "grid has no finished seed to draw"),
     ):
         with pytest.raises(SystemExit) as end:

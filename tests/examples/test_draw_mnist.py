@@ -63,8 +63,8 @@ def test_a_run_writes_everything_and_can_be_loaded(
     ("flags", "message"),
     [
         ("--batch-size 2000", "2000 is more than the 1408 training images"),
-        ("--read-size 1", "--read-size has to be at least 2, since the stride"),
-        ("--write-size 1", "--write-size has to be at least 2"),
+        ("--read-size 1", "--read-size: expected at least 2, since one filter"),
+        ("--write-size 1", "--write-size: expected at least 2"),
         ("--glimpses 0", "argument --glimpses: expected an integer of at le"),
         ("--norm batch", "argument --norm: invalid choice: 'batch'"),
         ("--data .", "train-images-idx3-ubyte.gz does not exist"),

@@ -8,6 +8,7 @@ import importlib
 import json
 import math
 import pathlib
+import re
 import types
 from typing import NamedTuple
 
@@ -105,10 +106,14 @@ def test_a_study_runs_on_this_backend(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", smokes(tune.EXPERIMENTS))
-def test_runs_on_this_backend(tmp_path, name):
+def test_runs_on_this_backend(tmp_path, capsys, name):
     experiment, folder = cli.find(name), tmp_path / "run"
     flags = ["--smoke", "--epochs", "1", "--output-dir", str(folder)]
     assert cli.run(experiment, flags) == 0
+    out = capsys.readouterr().out
+    line = re.search(r"^(?:epoch|evaluation) 1/.*$", out, re.MULTILINE)[0]
+    # What is done, its seconds, and three numbers at most.
+    assert 3 <= len(line.split("  ")) <= 5, line
     assert all(map(math.isfinite, _results(folder).values()))
     assert keras.models.load_model(folder / "model.keras").built
 

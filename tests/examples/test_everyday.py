@@ -351,6 +351,6 @@ def test_bad_flags(capsys, tmp_path, flags, message):
 def test_a_search_is_of_its_own_task(capsys):
     with pytest.raises(SystemExit):
         tune.main(["everyday-addition", "--task", "verses"])
-    assert "--task verses is not that of everyday-addition" in (
+    assert "--task: expected addition, received verses" in (
         capsys.readouterr().err
     )

@@ -1,6 +1,7 @@
 """The experiment of section 6.1: what it writes and what it refuses."""
 
 import dataclasses
+import functools
 import json
 from argparse import Namespace
 
@@ -9,7 +10,7 @@ import numpy as np
 import order_embeddings as script
 import order_embeddings_model
 import pytest
-from common import devices, files, ranking, training
+from common import cli, devices, files, ranking, training
 from common.datasets import captions
 from common.errors import InputError
 from same_results import assert_same_results
@@ -27,7 +28,7 @@ def few_scenes(monkeypatch):
 
 def _only(monkeypatch, *kinds):
     experiment = dataclasses.replace(script.EXPERIMENT, kinds=kinds)
-    monkeypatch.setattr(script, "EXPERIMENT", experiment)
+    monkeypatch.setattr(script, "main", functools.partial(cli.run, experiment))
 
 
 def _scores(model, split):

@@ -63,11 +63,12 @@ def test_unbiased_statistics_at_batch_size_four(tmp_path, monkeypatch):
     class Stop(Exception):
         pass
 
-    def fit(model, *args, **kwargs):
-        found.append({getattr(x, "unbiased", None) for x in model.layers})
+    def fit(task, *args, **kwargs):
+        layers = task.model.layers
+        found.append({getattr(x, "unbiased", None) for x in layers})
         raise Stop
 
-    monkeypatch.setattr(training, "fit", fit)
+    monkeypatch.setattr(training.Task, "fit", fit)
     for size in ("4", "128"):
         flags = ["--norm", "batch", "--batch-size", size]
         with pytest.raises(Stop):

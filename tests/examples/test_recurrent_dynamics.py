@@ -6,17 +6,14 @@ import keras
 import numpy as np
 import pytest
 import recurrent_dynamics as script
-import recurrent_dynamics_model
 
 import keras_ln
 
 
 @pytest.mark.parametrize("kind", script.KINDS)
-@pytest.mark.parametrize("cell", recurrent_dynamics_model.CELLS)
+@pytest.mark.parametrize("cell", script.CELLS)
 def test_layers_differ_in_normalisation_alone(cell, kind):
-    layer = recurrent_dynamics_model.build_model(
-        cell, kind, 2.0, units=5, seed=3
-    )
+    layer = script.build_model(cell, kind, 2.0, units=5, seed=3)
     assert (
         type(layer)
         is {
@@ -28,9 +25,7 @@ def test_layers_differ_in_normalisation_alone(cell, kind):
             ("LSTM", "layer"): keras_ln.LNLSTM,
         }[cell, kind]
     )
-    plain = recurrent_dynamics_model.build_model(
-        cell, "plain", 1.0, units=5, seed=3
-    )
+    plain = script.build_model(cell, "plain", 1.0, units=5, seed=3)
     kernel, recurrent, other_kernel, other_recurrent = (
         keras.ops.convert_to_numpy(weight)
         for one in (layer, plain)
@@ -63,7 +58,7 @@ def _rows(path):
     [
         (["RNN", "GRU"], [0.5, 4.0]),
         pytest.param(
-            [*recurrent_dynamics_model.CELLS],
+            [*script.CELLS],
             [*script.SCALES],
             marks=pytest.mark.full,
         ),

@@ -59,7 +59,7 @@ def test_kill_in_a_comparison(tmp_path, monkeypatch, capsys):
     unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"
     experiment = dataclasses.replace(script.EXPERIMENT, kinds=("none", "batch"))
     assert cli.run(experiment, [*flags, "--output-dir", str(unbroken)]) == 0
-    fit = training.fit
+    fit = training.Task.fit
     calls = []
 
     def dying_fit(*args, **kwargs):
@@ -70,7 +70,7 @@ def test_kill_in_a_comparison(tmp_path, monkeypatch, capsys):
 
     flags += ["--output-dir", str(killed)]
     with monkeypatch.context() as patch:
-        patch.setattr(training, "fit", dying_fit)
+        patch.setattr(training.Task, "fit", dying_fit)
         with pytest.raises(KeyboardInterrupt):
             cli.run(experiment, flags)
     capsys.readouterr()
@@ -89,6 +89,7 @@ def _train_with_state(folder, seed, dies_after=None):
     args = Namespace(
         seed=seed,
         epochs=40,
+        scale=None,
         evaluate_every=None,
         tensorboard=False,
         mixed_precision=None,
@@ -122,13 +123,10 @@ def _train_with_state(folder, seed, dies_after=None):
             "val_loss", patience=4, restore_best_weights=True
         )
         plateau = keras.callbacks.ReduceLROnPlateau("val_loss", 0.5, patience=1)
-        history = training.fit(
-            model,
-            batches,
+        test = streams.in_order((x, y), 40)
+        history = training.Task(model, batches, 5, test).fit(
             folder,
             args,
-            updates_per_pass=5,
-            validation_data=streams.in_order((x, y), 40),
             monitor="val_loss",
             mode="min",
             extra_callbacks=[patience, plateau],

@@ -1,6 +1,7 @@
 """The experiment of section 6.3: what it writes and what it refuses."""
 
 import dataclasses
+import functools
 import json
 from argparse import Namespace
 from pathlib import Path
@@ -58,7 +59,7 @@ def _numbered(words, random):
 
 def _only(monkeypatch, kind):
     experiment = dataclasses.replace(script.EXPERIMENT, kinds=(kind,))
-    monkeypatch.setattr(script, "EXPERIMENT", experiment)
+    monkeypatch.setattr(script, "main", functools.partial(cli.run, experiment))
 
 
 @pytest.mark.full

@@ -71,7 +71,7 @@ def test_no_script_is_left_out():
     scripts = {
         path.stem
         for path in Path(script.__file__).parent.glob("*.py")
-        if "def main(" in path.read_text()
+        if '__name__ == "__main__"' in path.read_text()
     }
     studies = {"parameter_geometry", "recurrent_dynamics"}  # Nothing to train.
     others = {"tune", "results", "quick_start"}

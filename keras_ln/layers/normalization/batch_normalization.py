@@ -6,6 +6,7 @@ from typing import Any
 import keras
 
 from keras_ln.layers.base_layer import BaseLayer
+from keras_ln.layers.constructor_arguments import named_arguments
 from keras_ln.layers.types import Identifier, Shape
 from keras_ln.ops import arguments
 from keras_ln.ops.normalization.batch_normalization import (
@@ -108,22 +109,12 @@ class BatchNormalization(BaseLayer, keras.layers.BatchNormalization):
         **kwargs: Any,
     ) -> None:
         """Checks and stores the arguments that the class lists."""
-        super().__init__(
-            axis=arguments.check_integer("axis", axis),
-            momentum=arguments.check_fraction("momentum", momentum),
-            epsilon=arguments.check_epsilon(epsilon),
-            center=center,
-            scale=scale,
-            beta_initializer=beta_initializer,
-            gamma_initializer=gamma_initializer,
-            moving_mean_initializer=moving_mean_initializer,
-            moving_variance_initializer=moving_variance_initializer,
-            beta_regularizer=beta_regularizer,
-            gamma_regularizer=gamma_regularizer,
-            beta_constraint=beta_constraint,
-            gamma_constraint=gamma_constraint,
-            **kwargs,
-        )
+        axis = arguments.check_integer("axis", axis)
+        momentum = arguments.check_fraction("momentum", momentum)
+        epsilon = arguments.check_epsilon(epsilon)
+        of_keras = named_arguments(locals())
+        del of_keras["unbiased"]
+        super().__init__(**of_keras, **kwargs)
         self.unbiased = bool(unbiased)
         self._as_keras = any(
             kwargs.get(name) for name in ("renorm", "synchronized")

@@ -132,7 +132,7 @@ class WeightNormDense(BaseLayer):
     @property
     def normalized_kernel(self) -> Any:
         """The effective kernel `g * v / ||v||` (D, U)."""
-        self._check_built("normalized_kernel")
+        self.check_built("normalized_kernel")
         return normalized_kernel(self.kernel, self.g)
 
     def to_dense(self) -> Any:
@@ -141,7 +141,7 @@ class WeightNormDense(BaseLayer):
         What shapes `kernel` in training (its initializer, regularizer and
         constraint) is about v, and stays behind.
         """
-        self._check_built("to_dense")
+        self.check_built("to_dense")
         dense = keras.layers.Dense(
             self.units,
             activation=self.activation,
@@ -201,13 +201,6 @@ class WeightNormDense(BaseLayer):
         g, bias = gain_and_bias(*found, self.variable_dtype)
         self.g.assign(g)
         self.bias.assign(bias)
-
-    def _check_built(self, name):
-        if not self.built:
-            raise ValueError(
-                f"`{name}` needs weights. Call the layer, or its build "
-                "method, first."
-            )
 
     def compute_output_shape(
         self, input_shape: Shape

@@ -170,11 +170,7 @@ class WeightNormalization(BaseLayer, keras.layers.Wrapper):
         Raises:
             ValueError: if there are no weights yet.
         """
-        if not self.built:
-            raise ValueError(
-                "`remove` needs weights. Call the layer, or its build method, "
-                "first."
-            )
+        self.check_built("remove")
         layer = self.layer
         plain = type(layer).from_config(layer.get_config())
         if not plain.built:

@@ -36,8 +36,8 @@ _CELL = """
     epsilon: finite number > 0, inside the square root: the first h is zero, and
         so is its variance. Where a variance is zero up to rounding,
         `1 / sqrt(variance + epsilon)` is replaced by 1: every step of zeros
-        from a state of zero, such as padding, would multiply the gradient by
-        `1 / sqrt(epsilon)`, 316, for each normalisation.
+        from a state of zero, such as padding, would otherwise multiply the
+        gradient by `1 / sqrt(epsilon)`, 316, for each normalisation.
     gamma_initializer: initializer of every gamma.
     beta_initializer: initializer of every beta.
     gamma_regularizer: regularizer of every gamma.

@@ -9,7 +9,7 @@ import keras
 
 from keras_ln._keras import DropoutRNNCell
 from keras_ln.ops.cells.types import Cell
-from keras_ln.ops.recurrence.zoneout import NAMES, draw, zoned_alone
+from keras_ln.ops.recurrence.zoneout import NAMES, SeedAt, draw, zoned
 
 
 def fixed(name: str) -> Any:
@@ -68,15 +68,20 @@ class ZoneoutRNNCell(DropoutRNNCell):
     def zoned(
         self, new: Any, old: Any, counter: Any, training: bool | None
     ) -> tuple[Any, ...]:
-        """The states (B, U) after a step by itself; see `zoned_alone`."""
+        """The states (B, U) after a step by itself, with zoneout.
+
+        The counter (B, 1) says how many steps each row has done.
+        """
         rates = self.zoneout_rates()
         if not any(rates.values()):
             return tuple(new)
-        seed = None
+        choices = None
         if training:
-            seed = self.seed_generator.state.value
             self._has_chosen = True
-        return zoned_alone(new, old, rates, seed, counter)
+            seed = SeedAt(self.seed_generator.state.value, counter)
+            drawn = draw(rates, keras.ops.shape(new[0]), seed)
+            choices = [drawn[n] if rate else None for n, rate in rates.items()]
+        return zoned(new, old, tuple(rates.values()), choices)
 
     def reset_recurrent_dropout_mask(self) -> None:
         """Makes the next sequence draw anew, if this one has drawn.

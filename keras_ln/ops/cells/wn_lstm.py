@@ -19,6 +19,7 @@ from keras_ln.ops.recurrence.sequence_op import (
     step_op,
 )
 
+_GAINS = {"kernel": "kernel_g", "recurrent_kernel": "recurrent_g"}
 _NAMES = ("kernel", "kernel_g", "recurrent_kernel", "recurrent_g")
 
 
@@ -107,10 +108,7 @@ def _check_names(weights: dict[str, Any]) -> None:
 
 
 def _check_gains(weights: dict[str, Any]) -> None:
-    for gain, kernel in (
-        ("kernel_g", "kernel"),
-        ("recurrent_g", "recurrent_kernel"),
-    ):
+    for kernel, gain in _GAINS.items():
         arguments.check_weight(kernel, weights[kernel], ("inputs", "columns"))
         columns = weights[kernel].shape[1]
         arguments.check_weight(
@@ -131,10 +129,7 @@ def effective_weights(weights: dict[str, Any], dtype: str) -> dict[str, Any]:
             ),
             dtype,
         )
-        for kernel, gain in (
-            ("kernel", "kernel_g"),
-            ("recurrent_kernel", "recurrent_g"),
-        )
+        for kernel, gain in _GAINS.items()
     }
     if "bias" in weights:
         effective["bias"] = weights["bias"]

@@ -160,28 +160,6 @@ def draw(rates: dict[str, float], shape: Any, seed: Any) -> dict[str, Any]:
     return drawn
 
 
-def zoned_alone(
-    new: Any, old: Any, rates: dict[str, float], seed: Any, counter: Any
-) -> tuple[Any, ...]:
-    """The states (B, U) after a step that no layer has drawn choices for.
-
-    Args:
-        new: states, as the step makes them.
-        old: the states before the step.
-        rates: numbers in [0, 1) by name, one for each state.
-        seed: the seed of the sequence (2,), or None for the expectation.
-        counter: the steps that each row has done (B, 1), whole numbers.
-    """
-    choices = None
-    if seed is not None:
-        shape = keras.ops.shape(new[0])
-        drawn = draw(rates, shape, SeedAt(seed, counter))
-        choices = tuple(
-            drawn[name] if rate else None for name, rate in rates.items()
-        )
-    return zoned(new, old, tuple(rates.values()), choices)
-
-
 def counted(counter: Any, again: int = 0) -> Any:
     """The counter plus one; `again` where its dtype counts no further.
 
@@ -200,7 +178,7 @@ class SeedAt(keras.random.SeedGenerator):
     """
 
     def __init__(self, seed: Any, counter: Any) -> None:
-        """The seed for a counter; both as `zoned_alone` takes them."""
+        """The seed (2,) of a sequence, at a counter (B, 1) of whole numbers."""
         # Their sum is another one wherever any row goes on.
         done = keras.ops.sum(keras.ops.cast(counter, seed.dtype))
         stride = keras.ops.convert_to_tensor([_STRIDE, 0], dtype=seed.dtype)
