@@ -71,3 +71,17 @@ def test_a_bad_row_stays_alone(row):
         y = problem.outputs(problem.layer(use_fused=use_fused))[0]
         close(y[[0, 2]], clean[[0, 2]], rtol=1e-12)
         assert np.isfinite(y[1, :2]).all() and np.isnan(y[1, 2:]).all()
+
+
+@pytest.mark.parametrize("site", [("kernel", "recurrent"), ("sum",)], ids=str)
+def test_all_gates_of_an_lstm_are_the_papers(site):
+    """To the last bit, and not those of "gate"."""
+    problem = Problem(
+        BY_NAME["LNLSTM"], {"normalize": (*site, "state")}, given_states=True
+    )
+    paper, together, each = (
+        problem.outputs(problem.layer(groups=groups))[0]
+        for groups in ("paper", "all", "gate")
+    )
+    np.testing.assert_array_equal(together, paper)
+    assert np.abs(each - paper).max() > 1e-3
