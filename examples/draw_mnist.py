@@ -25,7 +25,7 @@ KINDS = ("none", "weight", "layer")
 SAMPLES = 8
 
 
-class Draw(Experiment):
+class DrawExperiment(Experiment):
     """The experiment of section 6.4, with `binarized_mnist.Images`."""
 
     training_metric = ("train_bound_nats", "loss")
@@ -142,7 +142,7 @@ class Draw(Experiment):
         return {name: {"test_bound_nats": nats} for name, nats in found.items()}
 
 
-EXPERIMENT = Draw(
+EXPERIMENT = DrawExperiment(
     name=Path(__file__).stem,
     description=__doc__,
     kinds=KINDS,

@@ -1,5 +1,7 @@
 """DRAW, a recurrent variational autoencoder with attention.
 
+Its loss is the bound: `pixel_nll` plus the KL divergence that `Draw` adds.
+
 Gregor et al., "DRAW: A Recurrent Neural Network For Image Generation" (2015);
 equation numbers are theirs. Letters: B batch, T glimpses, H height, W width, N
 side of a patch, U units, Z latents. All of it works in float32: only the LSTMs

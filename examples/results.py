@@ -189,15 +189,15 @@ def _figures() -> Path:
 
 def _summarise() -> None:
     """Draws the claims that matter most, and writes them into the pages."""
-    from common import summary
+    from common import claims_figure
 
-    rows = summary.rows(KEPT)
+    rows = claims_figure.rows(KEPT)
     files.make_folder(_figures())
-    summary.draw(rows, _figures() / "claims.png")
+    claims_figure.draw(rows, _figures() / "claims.png")
     for path, experiments in PAGES.items():
         page = KEPT.parent / path
         if page.exists():
-            summary.insert(page, summary.table(rows, experiments))
+            claims_figure.insert(page, claims_figure.table(rows, experiments))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""Figures of runs."""
+"""Figures of runs and comparisons; `claims_figure.py` has that of claims."""
 
 import itertools
 import math

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import results
 import tune
-from common import claims, cli, files, measures, summary, verdicts
+from common import claims, claims_figure, cli, files, measures, verdicts
 from scipy import stats
 
 SIMULATIONS = 10_000
@@ -202,15 +202,15 @@ def test_the_summary_of_named_claims(tmp_path, monkeypatch):
         for name in ("three", "absent", "two", "one")
     ]
     files.write_csv(tmp_path / "claims.csv", named)
-    monkeypatch.setattr(summary, "NAMED", tmp_path / "claims.csv")
-    rows = summary.rows(tmp_path)
+    monkeypatch.setattr(claims_figure, "NAMED", tmp_path / "claims.csv")
+    rows = claims_figure.rows(tmp_path)
     assert [row["comparison"] for row in rows] == ["three", "two", "one"]
     # The first is from before grids could grow.
     assert [row["on an edge"] for row in rows] == [True, False, True]
     assert "before the protocol" in rows[0]["weakest point"]
     for row in rows:
         np.testing.assert_allclose(row["percent"], [-25.0, -150.0, 5.0])
-    (_, _, first, second, _) = summary.table(rows, "a.md").splitlines()
+    (_, _, first, second, _) = claims_figure.table(rows, "a.md").splitlines()
     cells = [cell.strip() for cell in first.split("|")[1:-1]]
     assert cells == [
         "[6.7 Section A](a.md#67-section-a)",
@@ -221,25 +221,25 @@ def test_the_summary_of_named_claims(tmp_path, monkeypatch):
         "small; a small grid, from before the protocol",
     ]
     assert second.split("|")[1].isspace()
-    summary.draw(rows, tmp_path / "claims.png")
+    claims_figure.draw(rows, tmp_path / "claims.png")
     assert (tmp_path / "claims.png").stat().st_size > 5000
 
 
 def test_pages_have_the_table_of_what_is_kept(tmp_path):
-    rows = summary.rows(results.KEPT)
-    assert 10 < len(rows) <= len(files.read_table(summary.NAMED)) <= 20
+    rows = claims_figure.rows(results.KEPT)
+    assert 10 < len(rows) <= len(files.read_table(claims_figure.NAMED)) <= 20
     for path, experiments in results.PAGES.items():
         page = results.KEPT.parent / path
         copy = tmp_path / page.name
         copy.write_text(page.read_text("utf-8"), "utf-8")
-        summary.insert(copy, summary.table(rows, experiments))
+        claims_figure.insert(copy, claims_figure.table(rows, experiments))
         assert copy.read_text("utf-8") == page.read_text("utf-8")
 
 
 def test_differences_of_logarithms_are_ratios():
     claim = claims.OF["everyday-addition"].claims[0]
     assert "log10" in claim.measure.label
-    np.testing.assert_allclose(summary._percent(claim, 1.0, 9.0), 900.0)
+    np.testing.assert_allclose(claims_figure._percent(claim, 1.0, 9.0), 900.0)
 
 
 def test_rivals_have_a_mean():
