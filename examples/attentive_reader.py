@@ -13,18 +13,14 @@ The paper's claim: layer normalisation trains faster than all the others and
 ends with the lowest validation error.
 """
 
-from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping, Sequence
+import dataclasses
+import functools
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from common import cli, ending, flags
 from common.experiment import Experiment, two_presets
 from common.measures import UPDATES, Panel
-
-if TYPE_CHECKING:
-    from common import training
-    from common.datasets import cloze
 
 KINDS = ("none", "batch", "batch-everywhere", "layer")
 
@@ -35,10 +31,11 @@ def error_rate(row: Mapping[str, float]) -> float:
 
 
 class AttentiveReader(Experiment):
-    """The experiment of section 6.2."""
+    """The experiment of section 6.2, with `cloze.Cloze`."""
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        flags.add_gain(parser)
+    shown = ("loss", "val_loss", "val_accuracy")
+
+    def add_arguments(self, parser):
         flags.add_counts(
             parser,
             sentences="sentences to which a passage is cut",
@@ -46,19 +43,17 @@ class AttentiveReader(Experiment):
             entities="the most that a question may have, or is left out",
             words="the most frequent words, which are known",
         )
-        for name, what in (
-            ("--dropout", "share of inputs and outputs to drop, below 1"),
-            ("--momentum", "share of its statistics that batch norm. keeps"),
-        ):
-            parser.add_argument(name, type=flags.share, metavar="X", help=what)
-        parser.add_argument(
-            "--spread",
-            type=flags.positive_number,
-            metavar="X",
-            help="standard deviation of the embeddings at the start",
+        flags.add_numbers(
+            parser,
+            flags.share,
+            dropout="share of inputs and outputs to drop, below 1",
+            momentum="share of its statistics that batch norm. keeps",
+        )
+        flags.add_numbers(
+            parser, spread="standard deviation of the embeddings at the start"
         )
 
-    def load_data(self, args: Namespace) -> "cloze.Cloze":
+    def load_data(self, args):
         from common.datasets import cloze
 
         data = cloze.load(args)
@@ -69,18 +64,14 @@ class AttentiveReader(Experiment):
             )
         return data
 
-    def sizes(self, data: "cloze.Cloze") -> tuple[int, int]:
+    def sizes(self, data):
         return len(data.train.answers), len(data.validation.answers)
 
-    def make_task(
-        self, args: Namespace, data: "cloze.Cloze"
-    ) -> "training.Task":
+    def make_task(self, args, data):
         import attentive_reader_model
         import keras
-        from common import devices, training
-        from common.datasets import cloze, streams
+        from common.datasets import cloze
 
-        learnt = training.learnt(args, data)
         model = attentive_reader_model.build_model(
             args.norm,
             args.units,
@@ -93,55 +84,43 @@ class AttentiveReader(Experiment):
             args.spread,
             args.seed,
         )
-        updates_per_pass = len(learnt.train.answers) // args.batch_size
 
-        def evaluated(part):
-            tested, batch = devices.held_out(
-                args, len(part.validation.answers), self.evaluation_batch
-            )
-            return streams.in_order(part.validation.first(tested), batch).map(
-                lambda passages, queries, answers: (
-                    (passages, queries),
-                    answers,
-                )
-            )
+        def as_fit_wants(passages, queries, answers):
+            return (passages, queries), answers
 
-        model.compile(
-            keras.optimizers.Adam(args.learning_rate, global_clipnorm=10.0),
-            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-            metrics=[keras.metrics.SparseCategoricalAccuracy("accuracy")],
-            **training.speed(args.evaluate_every or updates_per_pass),
-        )
-        return training.Task(
+        task = self.compile(
+            args,
+            data,
             model,
-            lambda update: cloze.batches(
-                learnt, args.batch_size, args.seed, update
+            lambda part: part.train,
+            lambda part: part.validation,
+            as_fit_wants,
+            cloze.batches,
+            optimizer=keras.optimizers.Adam(
+                args.learning_rate, global_clipnorm=10.0
             ),
-            updates_per_pass,
-            evaluated(data),
-            evaluated(learnt) if args.tune else None,
-            data.vocabulary,
+            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            metrics=[keras.metrics.SparseCategoricalAccuracy("accuracy")],
         )
+        return dataclasses.replace(task, vocabulary=data.vocabulary)
 
-    def measure_row(self, row: Mapping[str, float]) -> dict[str, float]:
+    def measure_row(self, row):
         return {
             "validation_nll": row["val_loss"],
             "validation_error_percent": 100 * error_rate(row),
         }
 
-    def finish(self, args, data, task, history, folder) -> dict[str, float]:
+    def finish(self, args, data, task, history, folder):
         best = min(map(error_rate, history.rows))
         return {"best_validation_error_percent": 100 * best}
 
-    def details(self, args: Namespace, data: "cloze.Cloze") -> list[str]:
+    def details(self, args, data):
         return [
             f"passages of {data.train.passages.shape[1]} words",
             f"at most {args.entities} names",
         ]
 
-    def floors(
-        self, args: Namespace, data: "cloze.Cloze"
-    ) -> dict[str, dict[str, float]]:
+    def floors(self, args, data):
         """Any name of the passage, and the one that it has most often."""
         import numpy as np
 
@@ -203,11 +182,7 @@ EXPERIMENT = AttentiveReader(
     data_names={"embedded": "King James Bible"},
 )
 
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the script."""
-    return cli.run(EXPERIMENT, argv)
-
+main = functools.partial(cli.run, EXPERIMENT)
 
 if __name__ == "__main__":
     ending.execute(main)

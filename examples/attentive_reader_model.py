@@ -8,6 +8,7 @@ section 5.4, add. Letters: B batch, T words of a passage, U units.
 from typing import Any
 
 import keras
+from common import recurrent
 from keras import layers, ops
 
 import keras_ln
@@ -32,13 +33,10 @@ def lstm(
     **kwargs: Any,
 ) -> keras.Layer:
     """The LSTM of a kind; a gain of None is the layer's own."""
-    if norm == "none":
-        return keras_ln.LNLSTM(units, normalize=(), **kwargs)
-    if gain is not None:
-        kwargs["gamma_initializer"] = keras.initializers.Constant(gain)
-    if norm == "layer":
-        return keras_ln.LNLSTM(units, **kwargs)
-    return keras_ln.BNLSTM(units, momentum=momentum, **kwargs)
+    if not uses_batches(norm):
+        return recurrent.layer(keras_ln.LNLSTM, norm, units, gain, **kwargs)
+    kwargs["momentum"] = momentum
+    return recurrent.layer(keras_ln.BNLSTM, norm, units, gain, **kwargs)
 
 
 @keras.saving.register_keras_serializable(package="keras_ln_examples")
@@ -224,18 +222,10 @@ def build_model(
 ) -> keras.Model:
     """Builds the network; passages and queries, both in numbers, to logits.
 
-    Args:
-        norm: "none", "batch", "batch-everywhere" or "layer".
-        units: the size of embedding, LSTMs and attention.
+    Args, beside the flags of `attentive_reader.py`:
         passage_length: the words of the longest passage.
         query_length: the words of the longest query.
         vocabulary: the words and markers, and the padding 0.
-        dropout: share of embedded words, and of what goes to the softmax,
-            that is dropped.
-        gain: initial gain of the normalisations; None for the layers' own.
-        momentum: share of its statistics that batch normalisation keeps.
-        spread: standard deviation of the embeddings at the start.
-        seed: of what is random in training.
     """
     embed = layers.Embedding(
         vocabulary,
@@ -254,9 +244,9 @@ def build_model(
         if uses_batches(norm):
             # Equal states of a batch would have no variance.
             h = layers.GaussianNoise(START, seed=next(noise))(h)
-        recurrent = lstm(norm, units, gain, momentum, name=name, **kwargs)
+        layer = lstm(norm, units, gain, momentum, name=name, **kwargs)
         # Keras hands on no mask where there is an initial state.
-        states = recurrent(drop(embed(words)), initial_state=[h, c], mask=mask)
+        states = layer(drop(embed(words)), initial_state=[h, c], mask=mask)
         return states, mask
 
     passage = keras.Input((passage_length,), dtype="int32", name="passage")

@@ -14,17 +14,11 @@ less of it and have other statistics than the rest, which layer normalisation
 over all positions ignores; hence layer-channels for comparison.
 """
 
-from argparse import Namespace
-from collections.abc import Sequence
+import functools
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from common import classifiers, cli, ending
 from common.experiment import two_presets
-
-if TYPE_CHECKING:
-    from common import training
-    from common.datasets import mnist
 
 KINDS = ("none", "layer", "layer-channels", "batch")
 
@@ -34,26 +28,24 @@ class ConvolutionalNetworks(classifiers.Classifier):
 
     data_sets = ("cifar10", "mnist", "fashion_mnist")
 
-    def load_data(self, args: Namespace) -> "mnist.Digits":
+    smoke_images = (512, 128)
+
+    def read(self, args):
         from common.datasets import cifar10, mnist
 
-        of_mnist = args.data == "embedded" or mnist.is_folder(Path(args.data))
+        of_mnist = args.data == "embedded"
+        of_mnist |= (Path(args.data) / mnist.ARCHIVES[0]).is_file()
         if args.data == "tfds":
             of_mnist = args.data_set in mnist.SOURCES
         if of_mnist:
-            data = mnist.load(args, args.data_set or "mnist")
-            data = data._replace(
+            data = super().read(args)
+            return data._replace(
                 train_images=data.train_images[..., None],
                 test_images=data.test_images[..., None],
             )
-        else:
-            data = cifar10.load(args)
-        data = classifiers.some(args, data)
-        return data.first(512, 128) if args.smoke else data
+        return cifar10.load(args)
 
-    def make_task(
-        self, args: Namespace, data: "mnist.Digits"
-    ) -> "training.Task":
+    def make_task(self, args, data):
         """Compiles the model; pixels get mean 0 and deviation 1."""
         import keras
         from convolutional_networks_model import build_model
@@ -91,11 +83,7 @@ EXPERIMENT = ConvolutionalNetworks(
     columns=classifiers.COLUMNS,
 )
 
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the script."""
-    return cli.run(EXPERIMENT, argv)
-
+main = functools.partial(cli.run, EXPERIMENT)
 
 if __name__ == "__main__":
     ending.execute(main)

@@ -22,13 +22,11 @@ def build_model(
     layer. Every unit has its own gain and bias in layer normalisation, as in
     equation 3 of the paper; in batch normalisation every channel has.
 
-    Args:
-        norm: "none", "layer", "layer-channels" or "batch".
+    Args, beside the flags of `convolutional_networks.py`:
         units: the channels of the first convolutions; the second ones have
             twice as many, the dense layer eight times.
         image_shape: height, width and channels.
         classes: the outputs.
-        gain: initial gain of the normalisation; None for the layer's own.
     """
     start = keras.initializers.Constant(1.0 if gain is None else gain)
 

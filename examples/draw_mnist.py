@@ -12,32 +12,26 @@ The paper's claim: layer normalisation is almost twice as fast over the first
 82.09 nats against 82.36 nats without.
 """
 
-from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping, Sequence
+import functools
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from common import cli, ending, flags
 from common.errors import InputError
 from common.experiment import Experiment, two_presets
 from common.measures import Panel
 
-if TYPE_CHECKING:
-    from common import training
-    from common.datasets import binarized_mnist
-
 KINDS = ("none", "weight", "layer")
 # Drawn by the trained model.
 SAMPLES = 8
 
 
-class Draw(Experiment):
-    """The experiment of section 6.4."""
+class DrawExperiment(Experiment):
+    """The experiment of section 6.4, with `binarized_mnist.Images`."""
 
     training_metric = ("train_bound_nats", "loss")
+    shown = ("loss", "val_loss", "val_kl")
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        flags.add_gain(parser)
+    def add_arguments(self, parser):
         flags.add_counts(
             parser,
             glimpses="steps, T",
@@ -46,44 +40,34 @@ class Draw(Experiment):
             write_size="side of the patch that is written, at least 2",
         )
 
-    def check_flags(self, args: Namespace) -> None:
+    def check_flags(self, args):
         """Refuses patches that the attention does not allow."""
         for name in ("read_size", "write_size"):
             if vars(args)[name] < 2:
                 raise InputError(
-                    f"--{name.replace('_', '-')} has to be at least 2, since "
-                    "the stride of one filter means nothing"
+                    f"--{name.replace('_', '-')}: expected at least 2, since "
+                    "one filter has no stride, received "
+                    f"{vars(args)[name]}"
                 )
 
-    def load_data(self, args: Namespace) -> "binarized_mnist.Images":
+    def load_data(self, args):
         from common.datasets import binarized_mnist
 
         images = binarized_mnist.load(args)
         return images.first(256, 128) if args.smoke else images
 
-    def sizes(self, images: "binarized_mnist.Images") -> tuple[int, int]:
+    def sizes(self, images):
         return len(images.train), len(images.test)
 
-    def make_task(
-        self, args: Namespace, images: "binarized_mnist.Images"
-    ) -> "training.Task":
+    def make_task(self, args, images):
         """Compiles the model, whose loss is the variational bound in nats."""
         import draw_mnist_model
         import keras
-        from common import devices, training
-        from common.datasets import streams
+
+        def twice(x):  # As inputs and as targets.
+            return 2 * [x.reshape(len(x), -1)]
 
         _, height, width = images.train.shape
-        learnt = training.learnt(args, images)
-        x = learnt.train.reshape(len(learnt.train), -1)
-
-        def evaluated(part):
-            tested, batch = devices.held_out(
-                args, len(part.test), self.evaluation_batch
-            )
-            test_x = part.test[:tested].reshape(tested, -1)
-            return streams.in_order((test_x, test_x), batch)
-
         model = draw_mnist_model.build_model(
             args.norm,
             args.units,
@@ -96,29 +80,23 @@ class Draw(Experiment):
             args.gain,
             args.seed,
         )
-        updates_per_pass = len(x) // args.batch_size
-        model.compile(
-            keras.optimizers.Adam(args.learning_rate),
-            draw_mnist_model.pixel_nll,
-            **training.speed(args.evaluate_every or updates_per_pass),
-        )
-        return training.Task(
+        return self.compile(
+            args,
+            images,
             model,
-            lambda update: streams.shuffled(
-                (x, x), args.batch_size, args.seed, update
-            ),
-            updates_per_pass,
-            evaluated(images),
-            evaluated(learnt) if args.tune else None,
+            lambda part: twice(part.train),
+            lambda part: twice(part.test),
+            optimizer=keras.optimizers.Adam(args.learning_rate),
+            loss=draw_mnist_model.pixel_nll,
         )
 
-    def measure_row(self, row: Mapping[str, float]) -> dict[str, float]:
+    def measure_row(self, row):
         return {
             "test_bound_nats": row["val_loss"],
             "test_kl_nats": row["val_kl"],
         }
 
-    def finish(self, args, images, task, history, folder) -> dict[str, float]:
+    def finish(self, args, images, task, history, folder):
         """Draws samples.png."""
         import keras
         import numpy as np
@@ -139,19 +117,15 @@ class Draw(Experiment):
         )
         return {}
 
-    def data_name(self, args: Namespace) -> str:
+    def data_name(self, args):
         other = f"{Path(args.data).name}, binarised"
         return self.data_names.get(args.data, other)
 
-    def details(
-        self, args: Namespace, images: "binarized_mnist.Images"
-    ) -> list[str]:
+    def details(self, args, images):
         _, height, width = images.train.shape
         return [f"{height} x {width}"]
 
-    def floors(
-        self, args: Namespace, images: "binarized_mnist.Images"
-    ) -> dict[str, dict[str, float]]:
+    def floors(self, args, images):
         """The nats of pixels by chance, and by how often each is 1.
 
         The bounds of models that use no latent variable.
@@ -168,7 +142,7 @@ class Draw(Experiment):
         return {name: {"test_bound_nats": nats} for name, nats in found.items()}
 
 
-EXPERIMENT = Draw(
+EXPERIMENT = DrawExperiment(
     name=Path(__file__).stem,
     description=__doc__,
     kinds=KINDS,
@@ -201,11 +175,7 @@ EXPERIMENT = Draw(
     },
 )
 
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the script."""
-    return cli.run(EXPERIMENT, argv)
-
+main = functools.partial(cli.run, EXPERIMENT)
 
 if __name__ == "__main__":
     ending.execute(main)

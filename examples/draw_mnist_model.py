@@ -1,5 +1,7 @@
 """DRAW, a recurrent variational autoencoder with attention.
 
+Its loss is the bound: `pixel_nll` plus the KL divergence that `Draw` adds.
+
 Gregor et al., "DRAW: A Recurrent Neural Network For Image Generation" (2015);
 equation numbers are theirs. Letters: B batch, T glimpses, H height, W width, N
 side of a patch, U units, Z latents. All of it works in float32: only the LSTMs
@@ -9,6 +11,7 @@ and dense layers follow a mixed precision policy.
 from typing import Any
 
 import keras
+from common import recurrent
 from keras import layers, ops
 
 import keras_ln
@@ -74,12 +77,9 @@ def lstm_cell(
     """The LSTM of both networks; `layer` is the paper's eq. 29 to 31."""
     if norm == "weight":
         return keras_ln.WNLSTMCell(units, **kwargs)
-    if norm == "none":
-        return keras_ln.LNLSTMCell(units, normalize=(), **kwargs)
-    start = keras.initializers.Constant(1.0 if gain is None else gain)
-    return keras_ln.LNLSTMCell(
-        units, normalize=("state",), gamma_initializer=start, **kwargs
-    )
+    if norm == "layer":
+        kwargs["normalize"] = ("state",)
+    return recurrent.layer(keras_ln.LNLSTMCell, norm, units, gain, **kwargs)
 
 
 @keras.saving.register_keras_serializable(package="keras_ln_examples")
@@ -277,17 +277,9 @@ def build_model(
 ) -> keras.Model:
     """Builds the autoencoder: flat images to logits.
 
-    Args:
-        norm: "none", "weight" or "layer".
-        units: the size of both LSTMs.
+    Args, beside the flags of `draw_mnist.py`:
         height: of an image, in pixels.
         width: of an image, in pixels.
-        glimpses: the steps.
-        latent: the latent variables of one step.
-        read_size: the side of the patch that is read.
-        write_size: the side of the patch that is written.
-        gain: initial gain of the layer normalisation; None for 1.
-        seed: of the latent variables' noise.
     """
     draw = Draw(name="draw", **locals())  # All arguments are its own, too.
     inputs = keras.Input((height * width,))

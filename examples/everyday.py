@@ -16,21 +16,16 @@ All of them are trained by Adam, with gradients clipped to a norm of 1.
 """
 
 import argparse
+import dataclasses
 import math
 import sys
-from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from common import claims, cli, ending, flags
 from common.errors import InputError
 from common.experiment import Experiment
 from common.measures import UPDATES, Panel
-
-if TYPE_CHECKING:
-    from common import baselines, training
-    from common.datasets import sequences
 
 KINDS = ("lstm", "lnlstm", "gru", "lngru", "bnlstm")
 # Epochs, batch size, units, learning rate, examples.
@@ -49,8 +44,6 @@ NAMES = {
     "verses": "verses of the King James Bible",
     "forecast": "windows of Mackey-Glass series",
 }
-
-
 GRADIENT = Panel(
     "norm of the gradient", lambda row: row["gradient_norm"], log=True
 )
@@ -64,13 +57,14 @@ def error(row: Mapping[str, float]) -> float:
 
 
 class Everyday(Experiment):
-    """One of the tasks."""
+    """One of the tasks, with `sequences.Sequences`."""
 
     evaluation_batch = 400
+    shown = ("loss", "val_loss", "val_accuracy")
+    fresh_statistics = True
     training_metric = ("train_loss", "loss")
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        flags.add_gain(parser)
+    def add_arguments(self, parser):
         flags.add_counts(
             parser, examples="how many there are, a twelfth of them to test"
         )
@@ -78,7 +72,7 @@ class Everyday(Experiment):
             "--task", choices=TASKS, help=f"default: {next(iter(TASKS))}"
         )
 
-    def check_flags(self, args: Namespace) -> None:
+    def check_flags(self, args):
         super().check_flags(args)
         if args.data != "embedded":
             raise InputError(
@@ -86,25 +80,21 @@ class Everyday(Experiment):
                 f"embedded, received {args.data}"
             )
         if f"{self.script}-{args.task}" != self.name:
-            raise InputError(f"--task {args.task} is not that of {self.name}")
+            _, _, own = self.name.partition("-")
+            raise InputError(f"--task: expected {own}, received {args.task}")
 
-    def load_data(self, args: Namespace) -> "sequences.Sequences":
+    def load_data(self, args):
         from common.datasets import sequences
 
         return getattr(sequences, args.task)(args.examples)
 
-    def sizes(self, data: "sequences.Sequences") -> tuple[int, int]:
+    def sizes(self, data):
         return len(data.x), len(data.test_x)
 
-    def make_task(
-        self, args: Namespace, data: "sequences.Sequences"
-    ) -> "training.Task":
+    def make_task(self, args, data):
         import everyday_model
         import keras
-        from common import callbacks, devices, training
-        from common.datasets import streams
 
-        learnt = training.learnt(args, data)
         numbers = data.y.dtype.kind == "f"
         model = everyday_model.build_model(
             args.norm,
@@ -123,58 +113,35 @@ class Everyday(Experiment):
             if args.task == "addition"
             else keras.metrics.SparseCategoricalAccuracy("accuracy")
         )
-        updates_per_pass = len(learnt.x) // args.batch_size
-        model.compile(
-            optimizer,
-            keras.losses.MeanSquaredError()
+        task = self.compile(
+            args,
+            data,
+            model,
+            lambda part: (part.x, part.y),
+            lambda part: (part.test_x, part.test_y),
+            optimizer=optimizer,
+            loss=keras.losses.MeanSquaredError()
             if numbers
             else keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             metrics=[] if numbers else [right],
-            **training.speed(args.evaluate_every or updates_per_pass),
+        )
+        norm = everyday_model.GradientNorm(optimizer)
+        return dataclasses.replace(
+            task,
+            vocabulary=data.tokens,
+            extra_callbacks=[norm, *task.extra_callbacks],
         )
 
-        def batches(update):
-            return streams.shuffled(
-                (learnt.x, learnt.y), args.batch_size, args.seed, update
-            )
-
-        def evaluated(part):
-            tested, batch = devices.held_out(
-                args, len(part.test_x), self.evaluation_batch
-            )
-            return streams.in_order(
-                (part.test_x[:tested], part.test_y[:tested]), batch
-            )
-
-        extra = [everyday_model.GradientNorm(optimizer)]
-        if args.norm in self.batch_kinds:
-            extra.append(
-                callbacks.FreshStatistics(
-                    batches(0), args.batch_size, updates_per_pass
-                )
-            )
-        return training.Task(
-            model,
-            batches,
-            updates_per_pass,
-            evaluated(data),
-            evaluated(learnt) if args.tune else None,
-            data.tokens,
-            extra,
-        )
-
-    def measure_row(self, row: Mapping[str, float]) -> dict[str, float]:
+    def measure_row(self, row):
         return {"test_loss": row["val_loss"], "test_error": error(row)}
 
-    def floors(
-        self, args: Namespace, data: "sequences.Sequences"
-    ) -> "baselines.Floors":
+    def floors(self, args, data):
         """What says the same to all, and what is linear or counted."""
         from common import baselines
 
         return baselines.of_sequences(args.task, data)
 
-    def data_name(self, args: Namespace) -> str:
+    def data_name(self, args):
         return NAMES[args.task]
 
 
@@ -199,9 +166,7 @@ def _experiment(task: str) -> Everyday:
         panels=(
             loss,
             Panel(wrong, error, log=measured == "MSE"),
-            Panel(
-                "norm of the gradient", lambda r: r["gradient_norm"], log=True
-            ),
+            GRADIENT,
         ),
         columns={
             f"training {measured}": "train_loss",

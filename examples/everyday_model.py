@@ -3,12 +3,21 @@
 from typing import Any
 
 import keras
-from common import classifiers
+from common import classifiers, recurrent
 from keras import layers, ops
 
 import keras_ln
 
 ANSWER = 4  # The characters of a sum.
+# Of each kind the class, and whether it is normalised. Plain ones have the
+# maths of Keras' layers, and are as fast as the others.
+LAYERS = {
+    "lstm": (keras_ln.LNLSTM, "none"),
+    "lnlstm": (keras_ln.LNLSTM, "layer"),
+    "bnlstm": (keras_ln.BNLSTM, "batch"),
+    "gru": (keras_ln.LNGRU, "none"),
+    "lngru": (keras_ln.LNGRU, "layer"),
+}
 
 
 @keras.saving.register_keras_serializable(package="keras_ln_examples")
@@ -58,29 +67,6 @@ def whole(y_true: Any, y_pred: Any) -> Any:
     return ops.all(right, axis=-1)
 
 
-def recurrent(
-    norm: str, units: int, gain: float | None = None, **kwargs: Any
-) -> keras.layers.RNN:
-    """The layer of a kind.
-
-    Args:
-        norm: "lstm", "lnlstm", "gru", "lngru" or "bnlstm".
-        units: its size.
-        gain: initial gain of the normalisations; None for the layer's own.
-        **kwargs: its other arguments.
-    """
-    if gain is not None:
-        kwargs["gamma_initializer"] = keras.initializers.Constant(gain)
-    if norm == "bnlstm":
-        return keras_ln.BNLSTM(units, **kwargs)
-    if norm in ("lnlstm", "lngru"):
-        cls = keras_ln.LNLSTM if norm == "lnlstm" else keras_ln.LNGRU
-        return cls(units, **kwargs)
-    # The maths of Keras' layers, as fast as the normalised ones.
-    cls = keras_ln.LNLSTM if norm == "lstm" else keras_ln.LNGRU
-    return cls(units, normalize=(), use_bias=True, **kwargs)
-
-
 def build_model(
     norm: str = "lnlstm",
     units: int = 64,
@@ -92,19 +78,17 @@ def build_model(
 ) -> keras.Model:
     """Builds the model of a task; it returns logits, or numbers.
 
-    Args:
-        norm: as of `recurrent`.
+    Args, beside the flags of `everyday.py`:
         units: the size of recurrent layers; word vectors have half of it.
         task: "addition", whose output is (B, 4, outputs), "characters", (B,
             steps, outputs), or another, (B, outputs).
         steps: the length of the inputs.
         tokens: how many there are, or None where the inputs are numbers.
         outputs: how many there are.
-        gain: as of `recurrent`.
     """
 
     def layer(**kwargs):
-        return recurrent(norm, units, gain, **kwargs)
+        return recurrent.layer(*LAYERS[norm], units, gain, **kwargs)
 
     if tokens is None:
         numbers = 2 if task == "long_memory" else 1

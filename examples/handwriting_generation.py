@@ -10,10 +10,8 @@ The paper's claim: both end at about the same negative log-likelihood, and layer
 normalisation gets there sooner.
 """
 
-from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping, Sequence
+import functools
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from common import cli, ending, flags
 from common.datasets.alphabet import ALPHABET
@@ -21,42 +19,32 @@ from common.errors import InputError
 from common.experiment import Experiment, two_presets
 from common.measures import Panel
 
-if TYPE_CHECKING:
-    from common import training
-    from common.datasets import strokes
-
 KINDS = ("none", "layer")
 TEXTS = ("the lord", "And God", "of Egypt", "his son")
 
 
 class Handwriting(Experiment):
-    """The experiment of section 6.5."""
+    """The experiment of section 6.5, with `strokes.Handwriting`."""
 
     evaluation_batch = 64
     training_metric = ("train_nll", "nll")
+    shown = ("nll", "val_nll")
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        flags.add_gain(parser)
-        parser.add_argument(
-            "--length",
-            type=flags.positive_integer,
-            metavar="N",
-            help="points after which a line is cut",
-        )
+    def add_arguments(self, parser):
+        flags.add_counts(parser, length="points after which a line is cut")
         parser.add_argument(
             "--text",
             nargs="+",
             metavar="STRING",
             help="what the trained model shall write",
         )
-        parser.add_argument(
-            "--bias",
-            type=flags.nonnegative_number,
-            metavar="X",
-            help="0 for samples of the learned density, more for clearer ones",
+        flags.add_numbers(
+            parser,
+            flags.nonnegative_number,
+            bias="0 for samples of the learned density, more for clearer ones",
         )
 
-    def check_flags(self, args: Namespace) -> None:
+    def check_flags(self, args):
         """Refuses texts that the alphabet does not allow."""
         for text in args.text:
             unknown = sorted(set(text) - set(ALPHABET))
@@ -66,7 +54,7 @@ class Handwriting(Experiment):
                     f"received {text!r}"
                 )
 
-    def load_data(self, args: Namespace) -> "strokes.Handwriting":
+    def load_data(self, args):
         from common.datasets import strokes
 
         data = strokes.load(args)
@@ -75,19 +63,16 @@ class Handwriting(Experiment):
             return strokes.Handwriting(train, test)
         return data
 
-    def sizes(self, data: "strokes.Handwriting") -> tuple[int, int]:
+    def sizes(self, data):
         return len(data.train.points), len(data.test.points)
 
-    def make_task(
-        self, args: Namespace, data: "strokes.Handwriting"
-    ) -> "training.Task":
+    def make_task(self, args, data):
         """Compiles the model, whose loss is in nats per point."""
         import handwriting_generation_mixture as mixture
         import handwriting_generation_model
         import keras
         import numpy as np
-        from common import devices, training
-        from common.datasets import streams
+        from common import training
 
         learnt = training.learnt(args, data)
         written = learnt.train.valid.sum()
@@ -100,15 +85,6 @@ class Handwriting(Experiment):
             pace=pace,
             gain=args.gain,
         )
-        updates_per_pass = len(learnt.train.points) // args.batch_size
-        model.compile(
-            keras.optimizers.Adam(args.learning_rate, global_clipnorm=10.0),
-            mixture.MixtureNLL(reduction="mean_with_sample_weight"),
-            weighted_metrics=[
-                keras.metrics.MeanMetricWrapper(mixture.mixture_nll, name="nll")
-            ],
-            **training.speed(args.evaluate_every or updates_per_pass),
-        )
 
         def shifted(points, valid, symbols):
             # A point is to be foreseen from the points before it.
@@ -118,28 +94,26 @@ class Handwriting(Experiment):
         def as_fit_wants(before, symbols, points, valid):
             return (before, symbols), points, valid
 
-        def evaluated(part):
-            tested, batch = devices.held_out(
-                args, len(part.test.points), self.evaluation_batch
-            )
-            points = shifted(*part.test.first(tested))
-            return streams.in_order(points, batch).map(as_fit_wants)
-
-        train = shifted(*learnt.train)
-        return training.Task(
+        return self.compile(
+            args,
+            data,
             model,
-            lambda update: streams.shuffled(
-                train, args.batch_size, args.seed, update
-            ).map(as_fit_wants),
-            updates_per_pass,
-            evaluated(data),
-            evaluated(learnt) if args.tune else None,
+            lambda part: shifted(*part.train),
+            lambda part: shifted(*part.test),
+            as_fit_wants,
+            optimizer=keras.optimizers.Adam(
+                args.learning_rate, global_clipnorm=10.0
+            ),
+            loss=mixture.MixtureNLL(reduction="mean_with_sample_weight"),
+            weighted_metrics=[
+                keras.metrics.MeanMetricWrapper(mixture.mixture_nll, name="nll")
+            ],
         )
 
-    def measure_row(self, row: Mapping[str, float]) -> dict[str, float]:
+    def measure_row(self, row):
         return {"test_nll": row["val_nll"]}
 
-    def finish(self, args, data, task, history, folder) -> dict[str, float]:
+    def finish(self, args, data, task, history, folder):
         """Writes samples.png."""
         import handwriting_generation_model
         import numpy as np
@@ -157,9 +131,7 @@ class Handwriting(Experiment):
         plotting.handwriting(ways, args.text, folder / "samples.png")
         return {}
 
-    def floors(
-        self, args: Namespace, data: "strokes.Handwriting"
-    ) -> dict[str, dict[str, float]]:
+    def floors(self, args, data):
         """The density that is the same for all points, fitted to them."""
         import numpy as np
         from scipy import stats
@@ -202,11 +174,7 @@ EXPERIMENT = Handwriting(
     data_names={"embedded": "stroke fonts", "tfds": "IAM-OnDB"},
 )
 
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the script."""
-    return cli.run(EXPERIMENT, argv)
-
+main = functools.partial(cli.run, EXPERIMENT)
 
 if __name__ == "__main__":
     ending.execute(main)

@@ -12,6 +12,7 @@ from typing import Any
 import handwriting_generation_mixture
 import keras
 import numpy as np
+from common import recurrent
 from common.datasets.alphabet import SYMBOLS
 from keras import layers, ops
 
@@ -62,7 +63,7 @@ class WindowCell(layers.Layer):
         }
         self.state_size = [units, units, gaussians, symbols, symbols]
         self.output_size = units + symbols
-        self.lstm = lstm(norm, units, gain, cell=True)
+        self.lstm = recurrent.layer(keras_ln.LNLSTMCell, norm, units, gain)
         # The window starts at the mean pace of the writers.
         start = np.repeat(np.float32([0, 0, math.log(pace)]), gaussians)
         self.dense = layers.Dense(
@@ -94,23 +95,6 @@ class WindowCell(layers.Layer):
 
     def get_config(self):
         return self.config
-
-
-def lstm(
-    norm: str,
-    units: int,
-    gain: float | None,
-    cell: bool = False,
-    **kwargs: Any,
-) -> keras.Layer:
-    """One LSTM, as a layer that returns sequences or as a cell."""
-    kind = keras_ln.LNLSTMCell if cell else keras_ln.LNLSTM
-    if not cell:
-        kwargs["return_sequences"] = True
-    if norm == "none":
-        return kind(units, normalize=(), **kwargs)
-    start = keras.initializers.Constant(1.0 if gain is None else gain)
-    return kind(units, gamma_initializer=start, **kwargs)
 
 
 @keras.saving.register_keras_serializable(package="keras_ln_examples")
@@ -154,7 +138,6 @@ def write(
     """Lets a trained model write.
 
     Args:
-        model: the model.
         symbols: the texts (B, C), 0 after the end.
         length: the most points.
         bias: 0 for samples of the learned density, more for clearer ones.
@@ -199,7 +182,6 @@ def _step(
     """One step of all layers.
 
     Args:
-        model: the model.
         point: the last point (B, 3).
         text: one-hot characters (B, C, symbols).
         states: of the window (4) and of the other layers (h and c each).
@@ -238,16 +220,13 @@ def build_model(
 ) -> keras.Model:
     """Builds the network; points and symbols to the density's parameters.
 
-    Args:
-        norm: "none" or "layer".
-        units: the size of each of the three LSTMs.
+    Args, beside the flags of `handwriting_generation.py`:
         steps: the points of a line.
         characters: the length of the longest text.
         symbols: the size of the alphabet.
         gaussians: how many the window has.
         components: how many the mixture has.
         pace: characters per point at which the window starts to move.
-        gain: initial gain of the layer normalisation; None for 1.
     """
     points = keras.Input((steps, 3), name="points")
     text = keras.Input((characters,), dtype="int32", name="symbols")
@@ -263,7 +242,11 @@ def build_model(
     seen = window(points, text)
     outputs, window_seen = [seen[..., :units]], seen[..., units:]
     for name in ("lstm_2", "lstm_3"):
-        layer = lstm(norm, units, gain, name=name)
+        layer = recurrent.layer(
+            *(keras_ln.LNLSTM, norm, units, gain),
+            return_sequences=True,
+            name=name,
+        )
         x = ops.concatenate([points, outputs[-1], window_seen], axis=-1)
         outputs.append(layer(x))
     x = ops.concatenate(outputs, axis=-1)

@@ -13,8 +13,8 @@ are 38.9, 74.3, 86.3 and 7.6 with it and 37.8, 73.6, 85.7 and 7.9 without.
 """
 
 import dataclasses
-from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+import functools
+from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,6 @@ from common.experiment import Experiment, two_presets
 from common.measures import UPDATES, Panel
 
 if TYPE_CHECKING:
-    from common import callbacks, training
     from common.datasets import captions
 
 KINDS = ("none", "layer", "symmetric")
@@ -39,34 +38,32 @@ def tested(args: Namespace, data: "captions.Captions") -> "captions.Split":
 
 
 class OrderEmbeddings(Experiment):
-    """The experiment of section 6.1."""
+    """The experiment of section 6.1, with `captions.Captions`."""
 
     evaluation_batch = 100
+    shown = ("loss", "val_loss", "val_recall_sum")
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        flags.add_gain(parser)
-        flags.add_word_scale(parser)
+    def add_arguments(self, parser):
+        flags.add_numbers(parser, word_scale=flags.WORD_SCALE)
         flags.add_counts(
             parser,
             word_units="size of a word's vector",
             length="words after which a caption is cut",
             fold="images among which is searched",
         )
-        parser.add_argument(
-            "--margin",
-            type=flags.positive_number,
-            metavar="X",
-            help="of the loss (default: 0.05 for order, 0.2 for the cosine)",
+        flags.add_numbers(
+            parser,
+            margin="of the loss (default: 0.05 for order, 0.2 for the cosine)",
         )
 
-    def for_flags(self, args: Namespace) -> Experiment:
+    def for_flags(self, args):
         if args.data != "embedded":
             return self
         # Which caption is the more general one is known of scenes alone.
         columns = {**self.columns, "order accuracy (%)": "order_accuracy"}
         return dataclasses.replace(self, columns=columns)
 
-    def load_data(self, args: Namespace) -> "captions.Captions":
+    def load_data(self, args):
         from common import ranking
         from common.datasets import captions
 
@@ -79,10 +76,10 @@ class OrderEmbeddings(Experiment):
             test=data.test.first(ranking.FOLDS * args.fold),
         )
 
-    def sizes(self, data: "captions.Captions") -> tuple[int, int]:
+    def sizes(self, data):
         return len(data.train.features), len(data.dev.words)
 
-    def check(self, args: Namespace, data: "captions.Captions") -> None:
+    def check(self, args, data):
         from common import devices
 
         # A device with one pair of the batch has no wrong ones.
@@ -100,9 +97,7 @@ class OrderEmbeddings(Experiment):
                 )
         super().check(args, data._replace(dev=data.dev.first(args.fold)))
 
-    def make_task(
-        self, args: Namespace, data: "captions.Captions"
-    ) -> "training.Task":
+    def make_task(self, args, data):
         """Compiles the model, whose loss is summed over a batch."""
         import keras
         import order_embeddings_model as parts
@@ -140,7 +135,7 @@ class OrderEmbeddings(Experiment):
             updates_per_pass,
             dev.in_order(batch, evaluated),
             vocabulary=data.vocabulary,
-            shown=("loss", "val_loss", "val_recall_sum"),
+            shown=self.shown,
         )
 
     def measure(
@@ -165,9 +160,7 @@ class OrderEmbeddings(Experiment):
             found["order_accuracy"] = accuracy
         return found
 
-    def train(
-        self, args: Namespace, data: "captions.Captions", folder: Path
-    ) -> tuple[dict[str, float], "callbacks.History"]:
+    def train(self, args, data, folder):
         """Trains one kind; tests the model that was best in the validation."""
         import keras
         import order_embeddings_model as parts
@@ -202,9 +195,7 @@ class OrderEmbeddings(Experiment):
         }
         return metrics, history
 
-    def untrained(
-        self, args: Namespace, data: "captions.Captions"
-    ) -> dict[str, float]:
+    def untrained(self, args, data):
         import order_embeddings_model as parts
         from common import training
 
@@ -213,9 +204,7 @@ class OrderEmbeddings(Experiment):
         embedding = parts.without_loss(model)
         return self.measure(args, data, embedding, tested(args, data))
 
-    def floors(
-        self, args: Namespace, data: "captions.Captions"
-    ) -> dict[str, dict[str, float]]:
+    def floors(self, args, data):
         """Chance, and what the words foresee of an image."""
         from common import baselines
 
@@ -224,7 +213,7 @@ class OrderEmbeddings(Experiment):
             found["chance"]["order_accuracy"] = 50.0
         return found
 
-    def describe(self, args: Namespace, data: "captions.Captions") -> str:
+    def describe(self, args, data):
         return (
             f"{self.data_name(args)}, {len(data.train.features):,} training "
             f"images, searched among {args.fold:,}"
@@ -276,11 +265,7 @@ EXPERIMENT = OrderEmbeddings(
     data_names={"embedded": "generated scenes", "tfds": "COCO"},
 )
 
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the script."""
-    return cli.run(EXPERIMENT, argv)
-
+main = functools.partial(cli.run, EXPERIMENT)
 
 if __name__ == "__main__":
     ending.execute(main)

@@ -13,7 +13,7 @@ from typing import Any
 
 import keras
 import numpy as np
-from common import callbacks, devices, encoders, ranking
+from common import callbacks, devices, ranking, recurrent
 from common.datasets import captions as caption_data
 from keras import layers, ops
 
@@ -164,29 +164,24 @@ def build_model(
 ) -> keras.Model:
     """Builds both encoders: (words, features) to (2, units).
 
-    Args:
-        norm: "none", "layer" or "symmetric".
-        units: the size of the GRU and of the common space.
+    Args, beside the flags of `order_embeddings.py`:
         vocabulary: the words, with padding, end mark and unknown.
         steps: the words of the longest caption, with the end mark.
         features: how many an image has.
-        word_units: the size of a word's vector.
-        gain: initial gain of the layer normalisation; None for 1.
-        word_scale: the word vectors start between this and its negative.
     """
-    uniform = encoders.uniform()
+    uniform = recurrent.uniform()
     words = keras.Input((steps,), dtype="int32", name="words")
     pictures = keras.Input((features,), name="features")
     x = layers.Embedding(
         vocabulary,
         word_units,
-        embeddings_initializer=encoders.uniform(word_scale),
+        embeddings_initializer=recurrent.uniform(word_scale),
         mask_zero=True,
         name="embedding",
     )(words)
-    gru = encoders.gru(norm, units, gain, name="sentence_encoder")
+    gru = recurrent.gru(norm, units, gain, name="sentence_encoder")
     sentence = gru(x)
-    encoders.make_orthogonal(gru)
+    recurrent.make_orthogonal(gru)
     image = layers.Dense(
         units, kernel_initializer=uniform, name="image_encoder"
     )(pictures)

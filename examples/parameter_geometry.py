@@ -8,8 +8,8 @@ Prints Table 1 as measured, and shows
       smaller, of all weights and of a single unit.
 """
 
+import functools
 from argparse import Namespace
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 KINDS = (None, "batch", "weight", "layer")
+FEATURES, UNITS = 5, 4
 
 
 def _name(kind: str | None) -> str:
@@ -26,13 +27,17 @@ def _name(kind: str | None) -> str:
 
 
 def problem(kind: str | None, examples: int, seed: int):
-    """Data and parameters: x (N, D), (kernel, bias[, gain])."""
+    """Data x (N, D) and parameters: kernel (D, U), bias (U)[, gain (U)]."""
     import numpy as np
-    import parameter_geometry_model as model
 
     random = np.random.default_rng(seed)
-    x = random.normal(size=(examples, model.FEATURES)) + 0.5
-    return x, model.build_model(kind, random)
+    x = random.normal(size=(examples, FEATURES)) + 0.5
+    parameters = (
+        random.normal(size=(FEATURES, UNITS)),
+        0.3 * random.normal(size=UNITS),
+        1 + 0.2 * random.normal(size=UNITS),
+    )
+    return x, parameters[: 2 if kind is None else 3]
 
 
 def divergences(args: Namespace) -> "dict[tuple, np.ndarray]":
@@ -80,13 +85,11 @@ def steps(args: Namespace, alone: bool) -> "dict[str | None, np.ndarray]":
     same for every size of the weights.
 
     Args:
-        args: the flags.
         alone: whether only the weights of the first unit are scaled and
             changed, and its output is measured; else all units.
     """
-    import keras
     import numpy as np
-    from parameter_geometry_model import UNITS
+    from keras import ops
 
     from keras_ln.ops.generalized_linear import normalized_summed_inputs
     from keras_ln.ops.jacobian import jacobian
@@ -97,23 +100,26 @@ def steps(args: Namespace, alone: bool) -> "dict[str | None, np.ndarray]":
         x, (kernel, *_) = problem(kind, args.examples, args.seed)
         rng = np.random.default_rng(args.seed + 2)
         residual = rng.normal(size=(args.examples, UNITS))[:, units]
-        x, residual = _tensor(x), _tensor(residual)
+        # Doubles, or what JAX makes of them without its 64 bit mode.
+        x, residual = map(ops.convert_to_tensor, (x, residual))
 
         def outputs(kernel, x=x, kind=kind):
             y = normalized_summed_inputs(x, kernel, kind, 0.0)
             return y[:, units]
 
         def change(kernel, outputs=outputs, residual=residual):
-            before = _tensor(_numpy(outputs(_tensor(kernel))))
+            at = ops.convert_to_tensor(kernel)
+            before = ops.stop_gradient(outputs(at))
 
             def loss(kernel):
                 error = outputs(kernel) - before - residual
-                return keras.ops.sum(error * error) / (2 * args.examples)
+                return ops.sum(error * error) / (2 * args.examples)
 
-            gradient = _numpy(jacobian(loss, _tensor(kernel)))
+            gradient = ops.convert_to_numpy(jacobian(loss, at))
             moved = kernel.copy()
             moved[:, units] -= 1e-3 * gradient[:, units]
-            return np.abs(_numpy(outputs(_tensor(moved)) - before)).mean()
+            found = outputs(ops.convert_to_tensor(moved)) - before
+            return np.abs(ops.convert_to_numpy(found)).mean()
 
         rows = []
         for scale in 2.0 ** np.linspace(-2, 3, args.points):
@@ -123,19 +129,6 @@ def steps(args: Namespace, alone: bool) -> "dict[str | None, np.ndarray]":
             rows.append((norm, change(scaled)))
         found[kind] = np.array(rows)
     return found
-
-
-def _tensor(array):
-    import keras
-
-    # Doubles, or what JAX makes of them without its 64 bit mode.
-    return keras.ops.convert_to_tensor(array)
-
-
-def _numpy(tensor):
-    import keras
-
-    return keras.ops.convert_to_numpy(tensor)
 
 
 def slope(x: "np.ndarray", y: "np.ndarray") -> float:
@@ -152,7 +145,6 @@ def draw(results, fishers, path: Path) -> None:
     from matplotlib import pyplot as plt
     from matplotlib import ticker
     from matplotlib.colors import LogNorm
-    from parameter_geometry_model import FEATURES, UNITS
 
     kl, together, alone = results
     figure, axes = plt.subplots(2, 2, figsize=(9.5, 7.6), layout="constrained")
@@ -261,11 +253,7 @@ STUDY = studies.Study(
     measure=measure,
 )
 
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the script."""
-    return studies.run(STUDY, argv)
-
+main = functools.partial(studies.run, STUDY)
 
 if __name__ == "__main__":
     ending.execute(main)

@@ -11,17 +11,11 @@ The paper's claim: layer normalisation is robust to the batch size, and at
 batch size 4 it trains faster than batch normalisation.
 """
 
-from argparse import Namespace
-from collections.abc import Sequence
+import functools
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from common import classifiers, cli, ending
 from common.experiment import two_presets
-
-if TYPE_CHECKING:
-    from common import training
-    from common.datasets import mnist
 
 KINDS = ("none", "layer", "batch")
 
@@ -29,16 +23,9 @@ KINDS = ("none", "layer", "batch")
 class Digits(classifiers.Classifier):
     """The experiment of section 6.6."""
 
-    def load_data(self, args: Namespace) -> "mnist.Digits":
-        from common.datasets import mnist
+    smoke_images = (1408, 384)
 
-        digits = mnist.load(args, args.data_set or "mnist")
-        digits = classifiers.some(args, digits)
-        return digits.first(1408, 384) if args.smoke else digits
-
-    def make_task(
-        self, args: Namespace, digits: "mnist.Digits"
-    ) -> "training.Task":
+    def make_task(self, args, digits):
         """Compiles the model; small batches get the unbiased variance."""
         import keras
         from permutation_invariant_mnist_model import build_model
@@ -78,11 +65,7 @@ EXPERIMENT = Digits(
     columns=classifiers.COLUMNS,
 )
 
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the script."""
-    return cli.run(EXPERIMENT, argv)
-
+main = functools.partial(cli.run, EXPERIMENT)
 
 if __name__ == "__main__":
     ending.execute(main)

@@ -17,13 +17,11 @@ def build_model(
 ) -> keras.Model:
     """Builds the classifier; its outputs are logits.
 
-    Args:
-        norm: "none", "layer" or "batch".
+    Args, beside the flags of `permutation_invariant_mnist.py`:
         units: the width of both hidden layers.
         pixels: the inputs.
         classes: the outputs.
         unbiased: whether batch normalisation divides by n - 1.
-        gain: initial gain of the normalisation; None for the layers' own.
     """
     start = keras.initializers.Constant(1.0 if gain is None else gain)
 

@@ -49,6 +49,8 @@ def main(argv=None):
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--figure", default="quick_start.png")
     args = parser.parse_args(argv)
+    if args.epochs < 1:
+        parser.error(f"--epochs: expected at least 1, received {args.epochs}")
 
     train, test = load_data()
     for layer_class in (keras.layers.LSTM, keras_ln.LNLSTM):

@@ -6,6 +6,7 @@ claim: plain layers have states and gradients that grow or shrink with the
 scale, layer-normalised layers have stable ones.
 """
 
+import functools
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,6 +30,28 @@ QUANTITIES = {
 }
 # Below, float32 has no digits left.
 SMALLEST = 1e-30
+
+
+def build_model(cell: str, kind: str, scale: float, units: int, seed: int):
+    """A layer for inputs (B, T, FEATURES), with recurrent weights."""
+    import keras
+
+    import keras_ln
+
+    name = {"RNN": "SimpleRNN"}.get(cell, cell)
+    plain = kind == "plain"
+    cls = getattr(
+        keras.layers if plain else keras_ln, "LN" * (not plain) + name
+    )
+    layer = cls(
+        units,
+        kernel_initializer=keras.initializers.GlorotUniform(seed=seed),
+        recurrent_initializer=keras.initializers.Orthogonal(
+            gain=scale, seed=seed + 1
+        ),
+    )
+    layer.build((None, None, FEATURES))
+    return layer
 
 
 def growth(gradient: "np.ndarray") -> float:
@@ -102,7 +125,6 @@ def draw(found: "dict[tuple, HiddenDynamics]", path: Path) -> None:
 def measure(args: Namespace, folder: Path) -> None:
     """Everything that the script prints and writes."""
     import numpy as np
-    from recurrent_dynamics_model import build_model
 
     from keras_ln.analysis import hidden_dynamics
 
@@ -169,11 +191,7 @@ STUDY = studies.Study(
     measure=measure,
 )
 
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the script."""
-    return studies.run(STUDY, argv)
-
+main = functools.partial(studies.run, STUDY)
 
 if __name__ == "__main__":
     ending.execute(main)

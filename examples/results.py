@@ -88,7 +88,7 @@ def restore(source: Path, folder: Path) -> None:
     _check_kept(source)
     files.check_folder(folder)
     if folder.exists() and any(folder.iterdir()):
-        raise InputError(f"{folder} is not empty")
+        raise InputError(f"FOLDER: expected an empty one, received {folder}")
     files.make_folder(folder)
     settings = files.read_json(source / SETTINGS)
     for name in OF_ALL:
@@ -145,8 +145,9 @@ def _factored(found: Mapping[str, dict[str, Any] | None]) -> dict[str, Any]:
 
 def _check_kept(folder: Path) -> None:
     if not (folder / SETTINGS).is_file():
+        names = sorted(path.parent.name for path in KEPT.glob(f"*/{SETTINGS}"))
         raise InputError(
-            f"nothing of the name {folder.name} is in {folder.parent}"
+            f"NAME: expected one of {', '.join(names)}, received {folder.name}"
         )
 
 
@@ -188,15 +189,15 @@ def _figures() -> Path:
 
 def _summarise() -> None:
     """Draws the claims that matter most, and writes them into the pages."""
-    from common import summary
+    from common import claims_figure
 
-    rows = summary.rows(KEPT)
+    rows = claims_figure.rows(KEPT)
     files.make_folder(_figures())
-    summary.draw(rows, _figures() / "claims.png")
+    claims_figure.draw(rows, _figures() / "claims.png")
     for path, experiments in PAGES.items():
         page = KEPT.parent / path
         if page.exists():
-            summary.insert(page, summary.table(rows, experiments))
+            claims_figure.insert(page, claims_figure.table(rows, experiments))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

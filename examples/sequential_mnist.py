@@ -15,8 +15,7 @@ Their test accuracies on MNIST are 98.9 % without and 99.0 % with batch
 normalisation in order, 90.2 % and 95.4 % permuted.
 """
 
-from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,8 +25,6 @@ from common.experiment import two_presets
 
 if TYPE_CHECKING:
     import numpy as np
-    from common import training
-    from common.datasets import mnist
 
 KINDS = ("none", "batch", "layer")
 ORDERS = ("natural", "permuted")
@@ -45,7 +42,9 @@ def order_of_pixels(order: str, pixels: int) -> "np.ndarray":
 class SequentialDigits(classifiers.Classifier):
     """The experiment of Cooijmans et al."""
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
+    smoke_images = (256, 128)
+
+    def add_arguments(self, parser):
         super().add_arguments(parser)
         flags.add_counts(
             parser, pool="side of the squares that are averaged (default: 1)"
@@ -54,13 +53,10 @@ class SequentialDigits(classifiers.Classifier):
             "--order", choices=ORDERS, help="of the pixels; both with --compare"
         )
 
-    def load_data(self, args: Namespace) -> "mnist.Digits":
+    def load_data(self, args):
         from common.datasets import mnist
 
-        digits = mnist.load(args, args.data_set or "mnist")
-        digits = classifiers.some(args, digits)
-        if args.smoke:
-            digits = digits.first(256, 128)
+        digits = super().load_data(args)
         if args.pool is None:
             return digits
         height, width = digits.train_images.shape[1:]
@@ -74,9 +70,7 @@ class SequentialDigits(classifiers.Classifier):
             test_images=mnist.pooled(digits.test_images, args.pool),
         )
 
-    def make_task(
-        self, args: Namespace, digits: "mnist.Digits"
-    ) -> "training.Task":
+    def make_task(self, args, digits):
         """Compiles the model and orders the pixels."""
         import keras
         from sequential_mnist_model import build_model
@@ -117,11 +111,7 @@ EXPERIMENT = SequentialDigits(
     columns=classifiers.COLUMNS,
 )
 
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the script."""
-    return cli.run(EXPERIMENT, argv)
-
+main = functools.partial(cli.run, EXPERIMENT)
 
 if __name__ == "__main__":
     ending.execute(main)

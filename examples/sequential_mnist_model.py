@@ -2,7 +2,7 @@
 
 import keras
 import numpy as np
-from common import classifiers
+from common import classifiers, recurrent
 from keras import layers, ops
 
 import keras_ln
@@ -36,38 +36,27 @@ def build_model(
 
     The LSTM sees every pixel x as [x, 1 - x].
 
-    Args:
-        norm: "none", "batch" or "layer".
-        units: the size of the LSTM.
+    Args, beside the flags of `sequential_mnist.py`:
         steps: the pixels.
         classes: the outputs.
-        gain: initial gain of the normalisation; None for the layer's own.
         noise: standard deviation of the initial h of "batch", in training.
     """
-    kwargs = {}
-    if gain is not None and norm != "none":
-        kwargs["gamma_initializer"] = keras.initializers.Constant(gain)
     inputs = keras.Input((steps, 1))
     # Of one number per step layer normalisation would leave the sign.
     both = ops.concatenate([inputs, 1 - inputs], axis=-1)
     initial_state = None
     if norm == "batch":
         # The quick preset has too few updates for a momentum of 0.99.
-        lstm = keras_ln.BNLSTM(units, momentum=0.9, **kwargs)
+        lstm = recurrent.layer(keras_ln.BNLSTM, norm, units, gain, momentum=0.9)
         zeros = ops.tile(ops.zeros_like(inputs[:, 0]), (1, units))
-        noisy = InitialNoise(noise, seed=_new_seed())(zeros)
+        # Without a seed torch would draw from its global generator.
+        seed = int(keras.random.randint((), 0, 2**31 - 1))
+        noisy = InitialNoise(noise, seed=seed)(zeros)
         initial_state = [noisy, zeros]
-    elif norm == "layer":
-        lstm = keras_ln.LNLSTM(units, **kwargs)
     else:
-        lstm = keras_ln.LNLSTM(units, normalize=())
+        lstm = recurrent.layer(keras_ln.LNLSTM, norm, units, gain)
     x = lstm(both, initial_state=initial_state)
     x = layers.Dense(classes)(x)
     # All gates start with the identity, as the authors found best.
     lstm.cell.recurrent_kernel.assign(np.tile(np.eye(units), 4))
     return keras.Model(inputs, classifiers.logits(x))
-
-
-def _new_seed() -> int:
-    # Without a seed torch would draw from its global generator.
-    return int(keras.random.randint((), 0, 2**31 - 1))

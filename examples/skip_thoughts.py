@@ -15,19 +15,14 @@ published files.
 """
 
 import dataclasses
-from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from common import cli, ending, flags
 from common.errors import InputError
 from common.experiment import Experiment, two_presets
 from common.measures import UPDATES, Panel
-
-if TYPE_CHECKING:
-    from common import training
-    from skip_thoughts_model import Data
 
 KINDS = ("none", "layer")
 # Published ones; `common.datasets.sentence_tasks` reads them.
@@ -68,13 +63,13 @@ def _columns(measures: Mapping[str, str]) -> dict[str, str]:
 
 
 class SkipThoughts(Experiment):
-    """The experiment of section 6.3."""
+    """The experiment of section 6.3, with `skip_thoughts_model.Data`."""
 
     training_metric = ("train_nll", "nll")
+    shown = ("nll", "val_nll")
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        flags.add_gain(parser)
-        flags.add_word_scale(parser)
+    def add_arguments(self, parser):
+        flags.add_numbers(parser, word_scale=flags.WORD_SCALE)
         flags.add_counts(
             parser,
             word_units="size of a word's vector",
@@ -103,12 +98,12 @@ class SkipThoughts(Experiment):
             help="word2vec vectors in its text format, for unknown words",
         )
 
-    def check_flags(self, args: Namespace) -> None:
+    def check_flags(self, args):
         """Refuses tasks without a folder."""
         if args.eval_tasks and not args.eval_dir:
             raise InputError("--eval-tasks names tasks of --eval-dir")
 
-    def for_flags(self, args: Namespace) -> Experiment:
+    def for_flags(self, args):
         """The experiment with the tasks of --eval-dir in table and figure."""
         if not args.eval_dir:
             return self
@@ -128,7 +123,7 @@ class SkipThoughts(Experiment):
             columns=_columns(found),
         )
 
-    def load_data(self, args: Namespace) -> "Data":
+    def load_data(self, args):
         """Loads the text and the tasks."""
         from common import sentence_evaluation
         from common.datasets import books, plain_text, sentence_tasks
@@ -151,10 +146,10 @@ class SkipThoughts(Experiment):
         )
         return Data(text, tasks, vectors)
 
-    def sizes(self, data: "Data") -> tuple[int, int]:
+    def sizes(self, data):
         return len(data.books.train), len(data.books.test)
 
-    def check(self, args: Namespace, data: "Data") -> None:
+    def check(self, args, data):
         """Refuses sizes that the text does not allow."""
         from common import devices, training
         from common.datasets import books
@@ -169,7 +164,7 @@ class SkipThoughts(Experiment):
         training.check_evaluate_every(args, updates)
         devices.held_out(args, len(data.books.test), self.evaluation_batch)
 
-    def make_task(self, args: Namespace, data: "Data") -> "training.Task":
+    def make_task(self, args, data):
         import skip_thoughts_model
         from common import devices, training
         from common.datasets import books, plain_text
@@ -204,9 +199,10 @@ class SkipThoughts(Experiment):
             evaluated(text),
             evaluated(learnt) if args.tune else None,
             text.words,
+            shown=self.shown,
         )
 
-    def watch(self, args: Namespace, data: "Data") -> list:
+    def watch(self, args, data):
         """Measures the vectors at every evaluation."""
         import skip_thoughts_model
         from common import callbacks
@@ -217,14 +213,14 @@ class SkipThoughts(Experiment):
             )
         ]
 
-    def measure_row(self, row: Mapping[str, float]) -> dict[str, float]:
+    def measure_row(self, row):
         return {"test_nll": row["val_nll"]} | {
             name.removeprefix("val_"): value
             for name, value in row.items()
             if name.startswith("val_") and name not in ("val_loss", "val_nll")
         }
 
-    def untrained(self, args: Namespace, data: "Data") -> dict[str, float]:
+    def untrained(self, args, data):
         """What the vectors of a model are good for as it starts."""
         import skip_thoughts_model
 
@@ -232,9 +228,7 @@ class SkipThoughts(Experiment):
         found = {"test_nll": task.evaluate(args)["val_nll"]}
         return found | skip_thoughts_model.measure(task.model, data)
 
-    def floors(
-        self, args: Namespace, data: "Data"
-    ) -> dict[str, dict[str, float]]:
+    def floors(self, args, data):
         from common import baselines
 
         return baselines.of_sentences(data.books, data.tasks)
@@ -281,11 +275,7 @@ EXPERIMENT = SkipThoughts(
     data_names={"embedded": "King James Bible"},
 )
 
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the script."""
-    return cli.run(EXPERIMENT, argv)
-
+main = functools.partial(cli.run, EXPERIMENT)
 
 if __name__ == "__main__":
     ending.execute(main)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import keras
 import numpy as np
-from common import encoders, sentence_evaluation
+from common import recurrent, sentence_evaluation
 from common.datasets import books, plain_text
 from keras import layers, ops
 
@@ -28,14 +28,8 @@ def build_model(
 ) -> keras.Model:
     """Builds an encoder and two decoders that share words and output layer.
 
-    Args:
-        norm: "none" or "layer".
-        units: U, the size of a sentence's vector.
-        word_units: D, the size of a word's.
+    Args, beside the flags of `skip_thoughts.py`, where --length is L:
         vocabulary: the words, beside the marks of `plain_text`; with them V.
-        length: L, the most words of a sentence.
-        gain: initial gain of the layer normalisation; None for 1.
-        word_scale: the word vectors start between this and its negative.
 
     Returns:
         From sentences (B, T) and the words before each word of the previous
@@ -52,21 +46,21 @@ def build_model(
     words = layers.Embedding(
         vocabulary,
         word_units,
-        encoders.uniform(word_scale),
+        recurrent.uniform(word_scale),
         name="word_vectors",
     )
-    encoder = encoders.gru(norm, units, gain, name="encoder")
+    encoder = recurrent.gru(norm, units, gain, name="encoder")
     thought = encoder(words(current), mask=ops.not_equal(current, 0))
-    encoders.make_orthogonal(encoder)
+    recurrent.make_orthogonal(encoder)
     hidden = []
     for name, inputs in (("decoder_before", before), ("decoder_after", after)):
-        decoder = encoders.gru(
+        decoder = recurrent.gru(
             norm, units, gain, name=name, return_sequences=True
         )
         hidden.append(decoder(words(inputs), initial_state=thought))
-        encoders.make_orthogonal(decoder)
+        recurrent.make_orthogonal(decoder)
     output = layers.Dense(
-        vocabulary, kernel_initializer=encoders.uniform(), name="output"
+        vocabulary, kernel_initializer=recurrent.uniform(), name="output"
     )
     logits = output(ops.concatenate(hidden, axis=1))
     return keras.Model([current, before, after], logits)

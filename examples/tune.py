@@ -140,8 +140,8 @@ def _complete(
     for kind in set(kinds).intersection(_ALONE):
         if len(set(kinds)) > 1:
             raise InputError(
-                f"--norm-kinds: expected {kind} alone, since its loss is not "
-                f"that of the others, received {' '.join(kinds)}"
+                f"--norm-kinds: expected {kind} alone, since it has a loss of "
+                f"its own, received {' '.join(kinds)}"
             )
     (plan,) = cli.plans(experiment, given)
     for kind in kinds:

@@ -8,7 +8,7 @@ import sys
 import time
 import warnings
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,6 @@ from common import ending, files, plotting, runs, tables, training
 from common.experiment import Experiment
 
 from keras_ln import tuning
-
-# Kinds of the scripts that have no gain.
-_WITHOUT_GAIN = ("none", "symmetric", "weight", "lstm", "gru")
 
 
 def run(experiment: Experiment, args: Namespace, folder: Path) -> int:
@@ -39,7 +36,9 @@ def run(experiment: Experiment, args: Namespace, folder: Path) -> int:
     keras.utils.set_random_seed(args.seed)
     with ending.resumable(folder):
         tuner = search(experiment, args, data, folder)
-        return 0 if _is_worker() else report(tuner, folder)
+        if _is_worker():
+            return 0
+        return report(tuner, folder, experiment.without_gain)
 
 
 def search(
@@ -76,7 +75,11 @@ def _hypermodel(experiment: Experiment, args: Namespace, data: Any) -> Any:
     class Trial(keras_tuner.HyperModel):
         def build(self, hp):
             norm, gain = tuning.choose_kind(
-                hp, args.norm_kinds, args.gains, "norm", _WITHOUT_GAIN
+                hp,
+                args.norm_kinds,
+                args.gains,
+                "norm",
+                experiment.without_gain,
             )
             low, high = args.learning_rates
             chosen = {
@@ -97,7 +100,7 @@ def _hypermodel(experiment: Experiment, args: Namespace, data: Any) -> Any:
         def fit(self, hp, model, *, initial_epoch=0, callbacks, **kwargs):
             # `build` has just made the task with the model.
             updates = self.task.updates_per_pass
-            kwargs["verbose"], shown = training.progress()
+            verbose, lines = training.progress(shown=self.task.shown)
             with training.environment(args), _fatal_if_closed():
                 history = model.fit(
                     self.task.batches(initial_epoch * updates),
@@ -105,8 +108,8 @@ def _hypermodel(experiment: Experiment, args: Namespace, data: Any) -> Any:
                     shuffle=False,
                     initial_epoch=initial_epoch,
                     validation_data=self.task.validation_data,
-                    callbacks=[*self.task.extra_callbacks, *callbacks, *shown],
-                    **kwargs,
+                    callbacks=[*self.task.extra_callbacks, *callbacks, *lines],
+                    **kwargs | {"verbose": verbose},
                 )
             if not all(map(math.isfinite, history.history["val_loss"])):
                 raise errors.FailedTrialError(
@@ -117,7 +120,7 @@ def _hypermodel(experiment: Experiment, args: Namespace, data: Any) -> Any:
     return Trial()
 
 
-def report(tuner: Any, folder: Path) -> int:
+def report(tuner: Any, folder: Path, without_gain: Sequence[str]) -> int:
     """Writes table, figure and best model; 1 if no trial had a result."""
     trials = sorted(
         tuner.oracle.trials.values(),
@@ -132,7 +135,7 @@ def report(tuner: Any, folder: Path) -> int:
                 "trial": int(trial.trial_id),
                 "status": trial.status.lower(),
                 "norm": values["norm"],
-                "gain": "" if values["norm"] in _WITHOUT_GAIN else gain,
+                "gain": "" if values["norm"] in without_gain else gain,
                 "units": values["units"],
                 "learning_rate": values["learning_rate"],
                 "best_epoch": ""
@@ -142,7 +145,7 @@ def report(tuner: Any, folder: Path) -> int:
             }
         )
     files.write_csv(folder / "trials.csv", rows)
-    print(tables.table([*rows[0]], [row.values() for row in rows]))
+    print(tables.of_rows(rows))
     scored = [row for row in rows if row["val_loss"] != ""]
     if not scored:
         print("tune.py: no trial had a finite loss", file=sys.stderr)

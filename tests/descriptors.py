@@ -152,47 +152,33 @@ def _sites(gates, *sites, vectors, steps=()):
 
 ROWS = [
     Row(
-        "LayerNormalization",
-        {},
-        (B, T, D),
+        *("LayerNormalization", {}, (B, T, D)),
         {"gamma": (D,), "beta": (D,)},
         twin=keras.layers.LayerNormalization,
     ),
     Row(
-        "BatchNormalization",
-        {},
-        (B, T, D),
+        *("BatchNormalization", {}, (B, T, D)),
         dict.fromkeys(("gamma", "beta", *MOVING), (D,)),
         batch_statistics=True,
         twin=keras.layers.BatchNormalization,
     ),
     Row(
-        "RecurrentBatchNorm",
-        {"max_steps": T},
-        (B, T, D),
+        *("RecurrentBatchNorm", {"max_steps": T}, (B, T, D)),
         {"gamma": (D,), "beta": (D,), **dict.fromkeys(MOVING, (T, D))},
         batch_statistics=True,
     ),
     Row(
-        "WeightNormDense",
-        {"units": U},
-        (B, D),
+        *("WeightNormDense", {"units": U}, (B, D)),
         {"kernel": (D, U), "g": (U,), "bias": (U,)},
         twin=keras.layers.Dense,
     ),
     Wrapper(
-        "WeightNormalization",
-        {"units": U},
-        (B, D),
+        *("WeightNormalization", {"units": U}, (B, D)),
         {"g": (U,), "kernel": (D, U), "bias": (U,)},
     ),
     *_rnn(
         "LNSimpleRNN",
-        weights={
-            **_kernels(1),
-            "gamma": (U,),
-            "beta": (U,),
-        },
+        weights={**_kernels(1), "gamma": (U,), "beta": (U,)},
         state_count=1,
         oracle=simple_rnn,
         twin=keras.layers.SimpleRNN,
@@ -281,16 +267,6 @@ LAYERS = [row for row in ROWS if not row.is_cell]
 # Each step has the same statistics, and a row of a batch is alone.
 STEPWISE = [row for row in SEQUENCE_LAYERS if not row.batch_statistics]
 NORMALIZED = [row for row in SEQUENCE_LAYERS if row.normalizes]
-
-
-def public_layers():
-    """Names in `keras_ln.__all__` that are layers or cells."""
-    found = {}
-    for name in keras_ln.__all__:
-        value = getattr(keras_ln, name)
-        if isinstance(value, type) and issubclass(value, keras.layers.Layer):
-            found[name] = value
-    return found
 
 
 def randomize(layer, seed=0):

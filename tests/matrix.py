@@ -33,6 +33,7 @@ PART = (
     "tests/layers/normalization/test_weight_normalization_use.py",
     "tests/layers/test_conversion_of_parts.py",
     "tests/test_conformance.py",
+    "tests/test_mixed_precision.py",
 )
 TOOLS = ("hypothesis", "pytest", "pytest-xdist", "scipy")
 COLUMNS = (

@@ -36,7 +36,8 @@ SECONDS = 3600
 # one that is changed. Examples use what these test.
 CORE = [
     *("tests/backend", "tests/ops", "tests/layers", "tests/test_goldens.py"),
-    *("tests/test_conformance.py", "tests/compat", "tests/analysis"),
+    *("tests/test_conformance.py", "tests/test_mixed_precision.py"),
+    *("tests/compat", "tests/analysis"),
     *("tests/reliability", "tests/test_exports.py"),
     *("tests/test_training_modes.py", "tests/test_tuning.py"),
     *("tests/test_public_names.py", "tests/journeys"),

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from arrays import close
 from backend_gradients import value_and_gradients
-from descriptors import Row, T, named_weights, randomize
+from descriptors import BY_NAME, Row, T, named_weights, randomize
 from reference import gradients
 from tolerances import FLOAT64
 
@@ -226,3 +226,15 @@ def arguments_of(row, case):
     if row.batch_statistics and arguments.get("max_steps") is None:
         arguments["max_steps"] = T
     return arguments
+
+
+def layer_of(name, shape=None, **arguments):
+    """A built float64 layer with random weights.
+
+    LayerNormalization is one over time and features.
+    """
+    if name != "LayerNormalization":
+        return Problem(BY_NAME[name], arguments, shape=shape).layer()
+    layer = BY_NAME[name].make(axis=(-2, -1), dtype="float64")
+    layer.build(shape or BY_NAME[name].input_shape)
+    return randomize(layer)

@@ -1,6 +1,6 @@
 """What two runs have to have in common to the last digit."""
 
-import csv
+from scripts import rows
 
 
 def without_seconds(rows):
@@ -10,8 +10,7 @@ def without_seconds(rows):
 
 def history(folder):
     """What `history.csv` says, as text, without the seconds."""
-    with (folder / "history.csv").open(encoding="utf-8", newline="") as file:
-        return without_seconds(csv.DictReader(file))
+    return without_seconds(rows(folder / "history.csv"))
 
 
 def assert_same_results(one, two, *names):

@@ -20,7 +20,9 @@ def example(batch=20, *, steps=None, seed=1):
     return (1.0 + 2.0 * rng.normal(size=shape)).astype("float32")
 
 
-def randomized(layer, seed=0):
+def randomized(layer, shape=None, seed=0):
+    if shape is not None:
+        layer.build(shape)
     rng = np.random.default_rng(seed)
     for weight in layer.weights:
         weight.assign(rng.uniform(0.5, 2.0, size=tuple(weight.shape)))
@@ -29,6 +31,10 @@ def randomized(layer, seed=0):
 
 def copies(variables):
     return [np.array(to_numpy(v)) for v in variables]
+
+
+def moving(layer):
+    return copies([layer.moving_mean, layer.moving_variance])
 
 
 def average(batches, **options):

@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 
+from scripts import environment
+
 
 def start_on_terminal(script, *flags):
     """Starts `script`, a module, as its user would.
@@ -19,7 +21,7 @@ def start_on_terminal(script, *flags):
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         [sys.executable, script.__file__, *map(str, flags)],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        env=environment(),
         stdin=subprocess.DEVNULL,
         stdout=inside,
         stderr=subprocess.PIPE,

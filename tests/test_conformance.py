@@ -8,7 +8,6 @@ import keras
 import numpy as np
 import pytest
 from arrays import close
-from backend_gradients import value_and_gradients
 from descriptors import (
     BY_NAME,
     CELLS,
@@ -25,7 +24,8 @@ from descriptors import (
 )
 from keras.src import testing
 from keras.src.backend.common.masking import get_keras_mask
-from tolerances import BFLOAT16, FLOAT16, SAME_PROGRAM
+from layer_calls import call, example
+from tolerances import SAME_PROGRAM
 
 pytestmark = pytest.mark.every_backend
 # A value other than the default for every constructor argument there is.
@@ -86,23 +86,6 @@ def constructor_arguments(row):
         for name, parameter in parameters.items()
         if name not in ("self", "kwargs")
     }
-
-
-def call(layer, row, x, **options):
-    """One call of a layer or a cell on x, the first output as an array."""
-    if row.is_cell:
-        options["states"] = [
-            keras.ops.convert_to_tensor(state)
-            for state in row.cell_states(np.random.default_rng(5))
-        ]
-    outputs = layer(x, **options)
-    output = keras.tree.flatten(outputs)[0]
-    return keras.ops.convert_to_numpy(output)
-
-
-def example(row, seed=11):
-    rng = np.random.default_rng(seed)
-    return rng.normal(size=row.input_shape).astype("float32")
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
@@ -215,81 +198,6 @@ def test_deepcopy_is_independent(row):
     randomize(twin, seed=1)
     assert abs(call(twin, row, x) - expected).max() > 1e-3
     np.testing.assert_array_equal(call(layer, row, x), expected)
-
-
-@pytest.mark.parametrize(
-    "policy, tolerance",
-    [("mixed_float16", FLOAT16), ("mixed_bfloat16", BFLOAT16)],
-)
-@pytest.mark.parametrize("row", ROWS, ids=str)
-def test_mixed_precision(row, policy, tolerance):
-    x = example(row)
-    single = row.make()
-    single.build(row.input_shape)
-    randomize(single)
-    mixed = row.make(dtype=policy)
-    mixed.build(row.input_shape)
-    mixed.set_weights(single.get_weights())
-    assert {str(weight.dtype) for weight in mixed.weights} == {"float32"}
-
-    options = {"states": row.cell_states()} if row.is_cell else {}
-    output, *_ = keras.tree.flatten(mixed(x, **options))
-    dtype = keras.backend.standardize_dtype(output.dtype)
-    assert dtype == policy.removeprefix("mixed_")
-    close(
-        call(mixed, row, x).astype("float32"), call(single, row, x), **tolerance
-    )
-
-
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-@pytest.mark.parametrize("row", LAYERS, ids=str)
-def test_mixed_precision_gradients(row, policy):
-    # A norm over 3 units may meet 3 values that are nearly equal, and so
-    # amplify what is rounded to 8 bits.
-    units = {"units": 16} if "units" in row.arguments else {}
-    x = np.random.default_rng(8).normal(size=(*row.input_shape[:-1], 8))
-    states = [np.cos(np.arange(16.0 * B) + k) for k in range(row.state_count)]
-    found = []
-    for dtype in ("float32", policy):
-        layer = row.make(dtype=dtype, **units)
-        layer.build(x.shape)
-        randomize(layer)
-        result = value_and_gradients(
-            layer,
-            x.astype("float32"),
-            states=[s.reshape(B, 16).astype("float32") for s in states] or None,
-        )
-        found.append(result.gradients)
-    for name, right in found[0].items():
-        assert found[1][name].dtype == "float32"
-        error = np.linalg.norm(found[1][name] - right)
-        assert error < 0.1 * np.linalg.norm(right) + 1e-3, name
-
-
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_mixed_precision_returns_states_in_the_compute_dtype(row):
-    for use_fused in (False, "auto"):
-        layer = row.make(
-            return_state=True, dtype="mixed_bfloat16", use_fused=use_fused
-        )
-        outputs = layer(example(row), mask=np.ones((B, T), bool))
-        assert len(outputs) == 1 + row.state_count
-        for output in outputs:
-            dtype = keras.backend.standardize_dtype(output.dtype)
-            assert dtype == "bfloat16"
-
-
-@pytest.mark.parametrize("use_fused", [False, "auto"])
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_mixed_precision_does_not_round_vectors(row, use_fused):
-    """Not on the way into a call either: float16 ends at 65,504."""
-    layer = row.make(dtype="mixed_float16", use_fused=use_fused)
-    layer.build(row.input_shape)
-    for weight in layer.trainable_weights:
-        if weight.name.endswith("_gamma"):
-            weight.assign(np.full(weight.shape, 1e6))
-    output = keras.ops.convert_to_numpy(layer(example(row)))
-    assert np.isfinite(output).all()
 
 
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)

@@ -12,7 +12,6 @@ from backend_gradients import BACKEND
 from descriptors import BY_NAME, SEQUENCE_LAYERS
 from export_models import ROUNDING
 from recurrence import MASKS, Problem
-from tolerances import SAME_PROGRAM
 
 import keras_ln
 from docs import pages
@@ -127,28 +126,6 @@ def test_portable_ends_with_an_error_too():
     with pytest.raises(KeyError), ops.portable():
         raise KeyError
     assert ops.unsupported_reason(layer) is None
-
-
-def test_a_layer_that_must_be_fused_says_so():
-    layer = keras_ln.LNLSTM(3, use_fused=True)
-    with (
-        ops.portable(),
-        pytest.raises(ValueError, match=r'ops.portable\(\).*use_fused="auto"'),
-    ):
-        layer(np.ones((2, 4, 2), "float32"))
-
-
-@pytest.mark.full
-def test_keras_file(tmp_path):
-    model = export_models.model("everything")
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    inputs = export_models.samples(model)
-    close(
-        export_models.outputs(loaded, inputs),
-        export_models.outputs(model, inputs),
-        **SAME_PROGRAM,
-    )
 
 
 def saved_model(model, path, x):

@@ -3,9 +3,10 @@
 import atexit
 import functools
 import json
-import os
 import subprocess
 import sys
+
+from scripts import environment
 
 # Devices have to be there before a framework starts, hence a process. It takes
 # one script after another, since its start takes longer than most of them.
@@ -37,7 +38,7 @@ for line in sys.stdin:
 def _process():
     process = subprocess.Popen(
         [sys.executable, "-c", _CODE],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        env=environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -42,7 +42,6 @@ class Backup(keras.callbacks.BackupAndRestore):
     are written.
 
     Args:
-        path: the backup file.
         callbacks: the callbacks whose numbers, arrays and lists of them
             belong to the state, in a fixed order. Texts are settings (a path,
             say, which may have moved) and no state.

@@ -62,6 +62,7 @@ def of_captions(
         fold: the images of a fold.
     """
     from sklearn.linear_model import Ridge
+    from sklearn.metrics.pairwise import cosine_similarity
 
     known = min(len(data.vocabulary), captions.UNKNOWN + 1 + WORDS)
 
@@ -82,10 +83,7 @@ def of_captions(
             fold,
         ),
         "bag of words": ranking.fold_measures(
-            foreseen,
-            tested.features - mean,
-            lambda texts, images: _unit(texts) @ _unit(images).T,
-            fold,
+            foreseen, tested.features - mean, cosine_similarity, fold
         ),
     }
 
@@ -185,8 +183,3 @@ def count_words(words: np.ndarray, known: int) -> np.ndarray:
     rows, places = np.nonzero(words < known)
     np.add.at(counts, (rows, words[rows, places]), 1)
     return counts
-
-
-def _unit(rows: np.ndarray) -> np.ndarray:
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows / np.maximum(lengths, np.finfo(np.float32).tiny)

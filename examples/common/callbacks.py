@@ -145,13 +145,17 @@ class EvaluationLine(keras.callbacks.Callback):
         parts = [
             f"{self.unit} {epoch + 1}/{self.params['epochs']}",
             f"{seconds:.1f} s",
-            *(f"{key} {float(logs[key]):.4g}" for key in self.shown or logs),
+            *(
+                f"{key} {float(logs[key]):.4g}"
+                for key in self.shown or logs
+                if key in logs
+            ),
         ]
         print("  ".join(parts))
 
 
 class StopOnCtrlC(keras.callbacks.Callback):
-    """Ends the training where Ctrl-C was pressed and nothing came of it."""
+    """Ends the training where Keras or Python swallowed a Ctrl-C."""
 
     def on_epoch_begin(self, epoch, logs=None):
         ending.check_interrupted()

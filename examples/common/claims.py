@@ -79,6 +79,11 @@ def _everyday(task: str, loss: str, error: str, limits: Sequence[float]):
     )
 
 
+def _layer(how: str, measure: Measure) -> Claim:
+    """A primary claim of layer normalisation without a value."""
+    return Claim(f"layer {how} than none", "layer", "none", measure)
+
+
 OF = {
     "permutation_invariant_mnist": Table(
         [
@@ -123,7 +128,7 @@ OF = {
     ),
     "convolutional_networks": Table(
         [
-            Claim("layer is faster than none", *("layer", "none", TEST_NLL)),
+            _layer("is faster", TEST_NLL),
             *(
                 Claim(
                     f"batch ends lower than {rival}",
@@ -173,10 +178,7 @@ OF = {
             for rival in RIVALS
             for gain in GAINS
             for how, measure in (
-                (
-                    "is faster",
-                    ERROR_RATE,
-                ),
+                ("is faster", ERROR_RATE),
                 ("ends lower", end("validation_error_percent", "error (%)")),
             )
         ],
@@ -185,15 +187,13 @@ OF = {
     ),
     "order_embeddings": Table(
         [
-            Claim(
-                "layer is faster than none",
-                *("layer", "none"),
+            _layer(
+                "is faster",
                 mean("val_recall_sum", "lack of recall (%)", sign=-1),
             ),
             *(
-                Claim(
-                    f"layer finds {what}s sooner than none",
-                    *("layer", "none"),
+                _layer(
+                    f"finds {what}s sooner",
                     end(f"{what}_mean_rank", f"mean rank of {what}s"),
                 )
                 for what in ("image", "caption")
@@ -204,19 +204,15 @@ OF = {
     ),
     "skip_thoughts": Table(
         [
-            Claim(
-                "layer is faster than none",
-                *("layer", "none"),
-                mean("val_nll", "held-out NLL (nats per word)"),
+            _layer(
+                "is faster", mean("val_nll", "held-out NLL (nats per word)")
             ),
-            Claim(
-                "layer finds verses sooner than none",
-                *("layer", "none"),
+            _layer(
+                "finds verses sooner",
                 end("verses_mean_rank", "mean rank of verses"),
             ),
-            Claim(
-                "layer tells books apart better than none",
-                *("layer", "none"),
+            _layer(
+                "tells books apart better",
                 Measure(
                     "lack of book accuracy (%) at the end",
                     lambda run: 100 - run.metrics["verses_book_accuracy"],
@@ -228,26 +224,15 @@ OF = {
     ),
     "draw_mnist": Table(
         [
-            Claim(
-                "layer is faster than none",
-                *("layer", "none", mean("val_loss", "test bound (nats)")),
-            ),
-            Claim(
-                "layer ends lower than none",
-                *("layer", "none"),
-                end("test_bound_nats", "test bound (nats)"),
-            ),
+            _layer("is faster", mean("val_loss", "test bound (nats)")),
+            _layer("ends lower", end("test_bound_nats", "test bound (nats)")),
         ],
         ("val_loss", "test bound"),
         (150.0, 120.0, 105.0),
     ),
     "handwriting_generation": Table(
         [
-            Claim(
-                "layer is faster than none",
-                *("layer", "none"),
-                mean("val_nll", "test NLL (nats per point)"),
-            ),
+            _layer("is faster", mean("val_nll", "test NLL (nats per point)")),
             Claim(
                 "layer ends the same as none",
                 *("layer", "none"),

@@ -105,11 +105,9 @@ def _parser(experiment: Experiment, prog: str | None = None) -> flags.Parser:
         action="store_true",
         help="with --compare: first find settings for each kind; see below",
     )
-    add(
-        "--tune-epochs",
-        type=flags.positive_integer,
-        metavar="N",
-        help="epochs of each of its runs (default: half of --epochs)",
+    flags.add_counts(
+        parser,
+        tune_epochs="epochs of each of its runs (default: half of --epochs)",
     )
     add(
         "--preset",
@@ -123,15 +121,11 @@ def _parser(experiment: Experiment, prog: str | None = None) -> flags.Parser:
         help="where the data come from",
     )
     add("--data-dir", metavar="DIR", help="the folder of tensorflow-datasets")
-    add("--epochs", type=flags.positive_integer, metavar="N")
-    add("--batch-size", type=flags.positive_integer, metavar="N")
-    add("--units", type=flags.positive_integer, metavar="N")
-    add("--learning-rate", type=flags.positive_number, metavar="X")
-    add(
-        "--scale",
-        type=flags.positive_number,
-        metavar="X",
-        help="factor of the initial matrices, but not for states and "
+    flags.add_counts(parser, epochs=None, batch_size=None, units=None)
+    flags.add_numbers(
+        parser,
+        learning_rate=None,
+        scale="factor of the initial matrices, but not for states and "
         "word vectors (default: 1)",
     )
     add(
@@ -142,11 +136,10 @@ def _parser(experiment: Experiment, prog: str | None = None) -> flags.Parser:
         help="several with --compare: means and ranges are reported (default: "
         "0; from 100 on with --compare --preset paper and --compare --tune)",
     )
-    add(
-        "--evaluate-every",
-        type=flags.positive_integer,
-        metavar="N",
-        help="updates between evaluations and backups (default: one epoch)",
+    flags.add_counts(
+        parser,
+        evaluate_every="updates between evaluations and backups (default: "
+        "one epoch)",
     )
     add("--output-dir", metavar="DIR")
     add("--resume", action="store_true", help="go on with a killed run")
@@ -157,6 +150,10 @@ def _parser(experiment: Experiment, prog: str | None = None) -> flags.Parser:
         "--smoke",
         action="store_true",
         help="a minute at most, only to see that it works",
+    )
+    flags.add_numbers(
+        parser,
+        gain="initial gain of the normalisations (default: the layers' own)",
     )
     experiment.add_arguments(parser)
     return parser
@@ -170,7 +167,10 @@ def plans(experiment: Experiment, args: Namespace) -> list[Namespace]:
     if len(seeds) > 1 and not args.compare:
         raise InputError("several values of --seed need --compare")
     if len(set(seeds)) < len(seeds):
-        raise InputError("--seed names a value twice")
+        raise InputError(
+            "--seed: expected different values, received "
+            f"{' '.join(map(str, seeds))}"
+        )
     grids.check_flags(experiment, args)
     given = vars(args)
     varied = {"norm": [args.norm or experiment.default_kind]}

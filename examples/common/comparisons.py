@@ -10,15 +10,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import keras
+
 from common import (
     claims,
     files,
-    floors,
     grids,
     plotting,
     runs,
     selection,
     tables,
+    training,
     verdicts,
 )
 from common.experiment import Experiment
@@ -61,7 +63,7 @@ def train_all(
     if varied:
         plans, edges = selection.choose(experiment, plans, data, folder)
         record["edges"] = [[*label] for label in edges]
-    record["floors"] = floors.measure(experiment, plans, data, folder)
+    record["floors"] = _floors(experiment, plans, data, folder)
     spent: list[float] = []
     shown = ""
     for seed in dict.fromkeys(plan.seed for plan in plans):
@@ -93,6 +95,36 @@ def train_all(
     print(f"The table and the figures are in {folder}.")
     groups = _groups(folder, record)
     return int(any(run.metrics is None for g in groups.values() for run in g))
+
+
+def _floors(
+    experiment: Experiment,
+    plans: Sequence[Namespace],
+    data: Any,
+    folder: Path,
+) -> list[dict[str, Any]]:
+    """What a result has to be better than, from `floors.json` if it is there.
+
+    Returns:
+        Of chance, a trivial baseline, and the models untrained, with the
+        first seed: `label`, the cells of the first columns, and `metrics`.
+    """
+    path = folder / "floors.json"
+    if path.exists():
+        return files.read_json(path)
+    found = [
+        {"label": [name], "metrics": dict(metrics)}
+        for name, metrics in experiment.floors(plans[0], data).items()
+    ]
+    for plan in (p for p in plans if p.seed == plans[0].seed):
+        with training.environment(plan):
+            metrics = dict(experiment.untrained(plan, data))
+        keras.backend.clear_session()
+        norm, *values = runs.label_of(experiment, plan)
+        label = [f"{norm}, untrained", *values]
+        found.append({"label": label, "metrics": metrics})
+    files.write_json(path, found)
+    return found
 
 
 def report(experiment: Experiment, folder: Path) -> str:

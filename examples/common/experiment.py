@@ -2,7 +2,7 @@
 
 import dataclasses
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,6 +11,8 @@ from common.errors import InputError
 from common.measures import EPOCHS, VALIDATION, Panel
 
 if TYPE_CHECKING:
+    import keras
+
     from common import callbacks, training
 
 
@@ -27,7 +29,8 @@ class Experiment:
     """One script; a subclass says how it loads, builds and measures.
 
     Frameworks take seconds to import. So methods import what they need: the
-    flags are checked, and --help is printed, before.
+    flags are checked, and --help is printed, before. The types of arguments
+    and results stand here alone, not where a script overrides a method.
 
     Attributes:
         name: the script's name, of one with several tasks followed by - and
@@ -85,6 +88,10 @@ class Experiment:
     evaluation_batch: ClassVar[int] = 128
     # The metric of what was learnt from, and its column of the history.
     training_metric: ClassVar[tuple[str, str]] = ("train_nll", "loss")
+    # The logs to print, at most three, where there is no terminal.
+    shown: ClassVar[Sequence[str]] = ("loss", "val_loss")
+    # Whether `batch_kinds` get statistics averaged anew for evaluations.
+    fresh_statistics: ClassVar[bool] = False
 
     @property
     def script(self) -> str:
@@ -93,7 +100,6 @@ class Experiment:
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Adds the experiment's own flags, with default None."""
-        flags.add_gain(parser)
 
     def check_flags(self, args: Namespace) -> None:
         """Refuses flags that do not go together, whatever the data are."""
@@ -139,6 +145,73 @@ class Experiment:
             InputError: for flags that the model does not allow.
         """
         raise NotImplementedError
+
+    def compile(
+        self,
+        args: Namespace,
+        data: Any,
+        model: "keras.Model",
+        train: Callable[[Any], Sequence[Any]],
+        test: Callable[[Any], Sequence[Any]],
+        given: Callable[..., Any] | None = None,
+        batches: Callable[..., Any] | None = None,
+        xla: bool = True,
+        **options: Any,
+    ) -> "training.Task":
+        """Compiles a model that learns from rows of arrays, for `make_task`.
+
+        Args:
+            train: from data to the arrays to learn from.
+            test: from data to the arrays to evaluate with.
+            given: from a batch of each array to what `model.fit` wants, where
+                they are not inputs and targets.
+            batches: from data, batch size, seed and update to what follows,
+                where that is not rows in a new order in every pass.
+            xla: whether the model gains from `training.speed`.
+            **options: arguments of `model.compile`.
+        """
+        from common import callbacks, devices, training
+        from common.datasets import streams
+
+        learnt = training.learnt(args, data)
+        arrays = train(learnt)
+        updates_per_pass = len(arrays[0]) // args.batch_size
+        if xla:
+            updates = args.evaluate_every or updates_per_pass
+            options |= training.speed(updates)
+        model.compile(**options)
+
+        def following(update):
+            place = (args.batch_size, args.seed, update)
+            if batches:
+                return batches(learnt, *place)
+            stream = streams.shuffled(arrays, *place)
+            return stream.map(given) if given else stream
+
+        def evaluated(part):
+            whole = test(part)
+            count, batch = devices.held_out(
+                args, len(whole[0]), self.evaluation_batch
+            )
+            stream = streams.in_order([a[:count] for a in whole], batch)
+            return stream.map(given) if given else stream
+
+        fresh = []
+        if self.fresh_statistics and args.norm in self.batch_kinds:
+            fresh.append(
+                callbacks.FreshStatistics(
+                    following(0), args.batch_size, updates_per_pass
+                )
+            )
+        return training.Task(
+            model,
+            following,
+            updates_per_pass,
+            evaluated(data),
+            evaluated(learnt) if args.tune else None,
+            extra_callbacks=fresh,
+            shown=self.shown,
+        )
 
     def watch(self, args: Namespace, data: Any) -> "list[Any]":
         """The callbacks of a run that a search does without."""

@@ -4,11 +4,13 @@ import argparse
 import math
 import re
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from common.errors import InputError
+
+WORD_SCALE = "word vectors start from numbers between -X and X"
 
 
 class Parser(argparse.ArgumentParser):
@@ -33,26 +35,6 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {message}\n")
 
 
-def add_gain(parser: argparse.ArgumentParser) -> None:
-    """Adds --gain, for `Experiment.add_arguments`."""
-    parser.add_argument(
-        "--gain",
-        type=positive_number,
-        metavar="X",
-        help="initial gain of the normalisations (default: the layers' own)",
-    )
-
-
-def add_word_scale(parser: argparse.ArgumentParser) -> None:
-    """Adds --word-scale, for `Experiment.add_arguments`."""
-    parser.add_argument(
-        "--word-scale",
-        type=positive_number,
-        metavar="X",
-        help="word vectors start from numbers between -X and X",
-    )
-
-
 def add_images(parser: argparse.ArgumentParser, *data_sets: str) -> None:
     """Adds --data-set and --examples, for `Experiment.add_arguments`."""
     parser.add_argument(
@@ -65,15 +47,24 @@ def add_images(parser: argparse.ArgumentParser, *data_sets: str) -> None:
     )
 
 
-def add_counts(parser: argparse.ArgumentParser, **meanings: str) -> None:
+def add_counts(parser: argparse.ArgumentParser, **meanings: str | None) -> None:
     """Adds flags that count something: their names with underscores."""
+    _add(parser, positive_integer, "N", meanings)
+
+
+def add_numbers(
+    parser: argparse.ArgumentParser,
+    of: Callable[[str], float] | None = None,
+    **meanings: str | None,
+) -> None:
+    """Adds flags that measure something, positive unless `of` is given."""
+    _add(parser, of or positive_number, "X", meanings)
+
+
+def _add(parser, of, metavar, meanings) -> None:
     for name, meaning in meanings.items():
-        parser.add_argument(
-            "--" + name.replace("_", "-"),
-            type=positive_integer,
-            metavar="N",
-            help=meaning,
-        )
+        flag = "--" + name.replace("_", "-")
+        parser.add_argument(flag, type=of, metavar=metavar, help=meaning)
 
 
 def positive_integer(text: str) -> int:
@@ -99,39 +90,29 @@ def _integer(text: str, least: int) -> int:
 
 def positive_number(text: str) -> float:
     """The value of a flag that measures something."""
-    number = _number(text)
-    if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(
-            f"expected a positive number, received {text!r}"
-        )
-    return number
+    return _number(text, "a positive number", lambda x: 0 < x < math.inf)
 
 
 def nonnegative_number(text: str) -> float:
     """The value of a flag that measures something and may be zero."""
-    number = _number(text)
-    if not 0 <= number < math.inf:
-        raise argparse.ArgumentTypeError(
-            f"expected a number of at least 0, received {text!r}"
-        )
-    return number
+    return _number(text, "a number of at least 0", lambda x: 0 <= x < math.inf)
 
 
 def share(text: str) -> float:
     """The value of a flag that is a fraction, from 0 to below 1."""
-    number = _number(text)
-    if not 0 <= number < 1:
+    return _number(text, "a number from 0 to below 1", lambda x: 0 <= x < 1)
+
+
+def _number(text: str, expected: str, fits: Callable[[float], bool]) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not fits(number):
         raise argparse.ArgumentTypeError(
-            f"expected a number from 0 to below 1, received {text!r}"
+            f"expected {expected}, received {text!r}"
         )
     return number
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
 
 
 def name(text: str) -> str:
@@ -152,7 +133,8 @@ def check_batch_statistics(args: Namespace, kinds: Sequence[str]) -> None:
     """Refuses batches of one for the kinds that have their statistics."""
     if args.norm in kinds and args.batch_size < 2:
         raise InputError(
-            f"--norm {args.norm} needs a --batch-size of at least 2"
+            f"--norm {args.norm} needs a --batch-size of at least 2, received "
+            f"{args.batch_size}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Figures of runs."""
+"""Figures of runs and comparisons; `claims_figure.py` has that of claims."""
 
 import itertools
 import math
@@ -77,8 +77,6 @@ def comparison(
             fails moves little. With the value None, which means nothing to
             its kind, it stands in every column.
         column_name: the name of the value, if there is one.
-        panels: the quantities.
-        path: the file to write.
         progress: the quantity along the x axis.
         title: what stands above the figure.
         edges: the keys of groups whose settings lie on the edge of a grid.
@@ -134,7 +132,6 @@ def trials(rows: Sequence[Mapping[str, Any]], label: str, path: Path) -> None:
     Args:
         rows: with `trial`, `norm`, `learning_rate` and `val_loss`.
         label: the name and unit of `val_loss`.
-        path: the file to write.
     """
     figure, axes = _grid(1, 2)
     by_trial, by_rate = axes[0]
@@ -178,7 +175,6 @@ def images(
         pictures: (rows, columns, height, width).
         columns: a name of every column.
         label: what the names mean.
-        path: the file to write.
     """
     rows = len(pictures)
     figure, axes = plt.subplots(
@@ -204,7 +200,6 @@ def handwriting(ways: Sequence[Any], texts: Sequence[str], path: Path) -> None:
     Args:
         ways: per text, the points (n, 3): dx, dy, end of stroke.
         texts: what was to be written.
-        path: the file to write.
     """
     figure, axes = plt.subplots(
         len(ways),
@@ -214,15 +209,10 @@ def handwriting(ways: Sequence[Any], texts: Sequence[str], path: Path) -> None:
         layout="constrained",
     )
     for axis, way, text in zip(axes[:, 0], ways, texts, strict=True):
-        x, y, end = (
-            way.cumsum(axis=0)[:, 0],
-            way.cumsum(axis=0)[:, 1],
-            way[:, 2],
-        )
-        start = 0
-        for stop in [*(i for i, e in enumerate(end) if e), len(way) - 1]:
-            axis.plot(x[start : stop + 1], y[start : stop + 1], "k-", lw=1.2)
-            start = stop + 1
+        points = way[:, :2].cumsum(axis=0)
+        ends = np.flatnonzero(way[:-1, 2])
+        for stroke in np.split(points, ends + 1):
+            axis.plot(*stroke.T, "k-", lw=1.2)
         axis.set_title(text, loc="left", fontsize="small", color="0.5")
         axis.set_aspect("equal", adjustable="datalim")
         axis.axis("off")

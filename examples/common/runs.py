@@ -147,7 +147,7 @@ def train_one(
         title(experiment.describe(plan, data), plan),
     )
     training.finish(folder, metrics, history)
-    print(tables.table([*metrics], [[*metrics.values()]]))
+    print(tables.table(["metric", folder.name], metrics.items()))
     print(f"The results are in {folder}.")
     return metrics
 
@@ -163,7 +163,6 @@ def folder_name(
     """The folder of a run in a comparison.
 
     Args:
-        experiment: the script.
         plan: the flags of the run.
         point: of a run of a grid, what the grid varies.
     """

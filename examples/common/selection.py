@@ -117,7 +117,6 @@ def good(
     """How many of the first points of a kind's grid are good enough.
 
     Args:
-        experiment: the script.
         folder: the folder of the comparison.
         label: the kind, and the values of what the comparison varies.
         limit: the loss that good points reach.

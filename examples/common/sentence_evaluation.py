@@ -63,7 +63,6 @@ def check_words(
     """Vectors, from a file, of words of a text and of tasks.
 
     Args:
-        tasks: the tasks.
         words: the words of the text.
         word_vectors: the file, or None.
 
@@ -272,14 +271,10 @@ def alignment_ranks(queries: np.ndarray, found: np.ndarray) -> np.ndarray:
     By the cosine of vectors (N, U) whose mean over their version is taken
     away: it says how the versions differ, not the verses.
     """
+    from sklearn.metrics.pairwise import cosine_similarity
 
-    def directions(vectors):
-        vectors = vectors - vectors.mean(axis=0)
-        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        return vectors / np.maximum(lengths, np.finfo(vectors.dtype).tiny)
-
-    scores = directions(queries) @ directions(found).T
-    return ranking.image_ranks(scores)
+    queries, found = (x - x.mean(axis=0) for x in (queries, found))
+    return ranking.image_ranks(cosine_similarity(queries, found))
 
 
 def book_accuracy(vectors: np.ndarray, labels: np.ndarray) -> float:

@@ -33,12 +33,8 @@ def run(study: Study, argv: Sequence[str] | None = None) -> int:
     """Runs a script; returns the exit code 0, or exits with 2."""
     parser = flags.Parser(f"{study.name}.py", study.description)
     for name, (usual, smoke) in study.sizes.items():
-        parser.add_argument(
-            f"--{name.replace('_', '-')}",
-            type=flags.positive_integer,
-            metavar="N",
-            help=f"default: {usual}, with --smoke {smoke}",
-        )
+        meaning = f"default: {usual}, with --smoke {smoke}"
+        flags.add_counts(parser, **{name: meaning})
     parser.add_argument(
         "--seed", type=flags.positive_integer, default=1, metavar="N"
     )

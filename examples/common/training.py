@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from common import backup, callbacks, devices, files, machine
+from common import backup, callbacks, devices, files
 from common.errors import InputError
 
 BACKUP = "backup.npz"
@@ -63,29 +63,76 @@ class Task:
         folder: Path,
         args: Namespace,
         extra_callbacks: Sequence[keras.callbacks.Callback] = (),
-        **options: Any,
+        monitor: str | None = None,
+        mode: str = "auto",
     ) -> callbacks.History:
-        """Trains as `training.fit` says, and writes the vocabulary."""
-        scale_matrices(self.model, args.scale)
+        """Trains for `args.epochs` passes over the data.
+
+        A backup in `folder` is continued from. A Keras epoch, after which the
+        model is evaluated, saved and backed up, is one pass or, where
+        `args.evaluate_every` says so, that many updates.
+
+        Args:
+            folder: where `history.csv`, `model.keras` and the backup go.
+            args: the flags.
+            extra_callbacks: further ones, before the callbacks that save.
+            monitor: where given, the log whose best value decides which model
+                is kept; else it is the last one.
+            mode: "min" or "max", for `monitor`.
+
+        Returns:
+            The callback that wrote `history.csv`, with its `rows`.
+        """
+        model = self.model
+        scale_matrices(model, args.scale)
         self.write_vocabulary(folder)
-        choosing = []
-        if self.choosing_data is not None:
-            choosing.append(callbacks.Measured(self._choose, CHOICE))
-        return fit(
-            self.model,
-            self.batches,
-            folder,
-            args,
-            updates_per_pass=self.updates_per_pass,
-            validation_data=self.validation_data,
-            extra_callbacks=[
-                *self.extra_callbacks,
-                *choosing,
-                *extra_callbacks,
-            ],
-            shown=self.shown,
-            **options,
+        if not model.optimizer.built:
+            # In the first update TensorFlow would trace that update twice.
+            model.optimizer.build(model.trainable_variables)
+        updates = args.evaluate_every or self.updates_per_pass
+        epochs = args.epochs * self.updates_per_pass // updates
+        history = callbacks.History(
+            folder / "history.csv", updates, self.updates_per_pass
         )
+        checkpoint = callbacks.Checkpoint(
+            str(folder / "model.keras"),
+            monitor=monitor or "val_loss",
+            save_best_only=monitor is not None,
+            mode=mode,
+        )
+        saved = [*self.extra_callbacks]
+        if self.choosing_data is not None:
+            saved.append(callbacks.Measured(self._choose, CHOICE))
+        saved += [*extra_callbacks, checkpoint, history]
+        saver = backup.Backup(folder / BACKUP, saved)
+        board = (
+            [keras.callbacks.TensorBoard(str(folder / "tensorboard"))]
+            if args.tensorboard
+            else []
+        )
+        if saver.epoch:
+            print(f"Going on after update {saver.epoch * updates}.")
+        unit = "evaluation" if args.evaluate_every else "epoch"
+        verbose, lines = progress(unit, self.shown)
+        model.fit(
+            self.batches(saver.epoch * updates),
+            steps_per_epoch=updates,
+            shuffle=False,
+            initial_epoch=epochs if saver.stopped else saver.epoch,
+            epochs=epochs,
+            validation_data=self.validation_data,
+            callbacks=[
+                callbacks.StopOnCtrlC(),
+                callbacks.StopOnNonFinite(updates),
+                *board,
+                *saved,
+                saver,
+                # Last: a line that nobody reads any more ends the run.
+                *lines,
+            ],
+            verbose=verbose,
+        )
+        return history
 
     def _choose(self, model: keras.Model) -> dict[str, float]:
         return model.evaluate(self.choosing_data, verbose=0, return_dict=True)
@@ -164,89 +211,6 @@ def nearest_divisor(number: int, limit: int) -> int:
     return max(d for d in range(1, min(limit, number) + 1) if number % d == 0)
 
 
-def fit(
-    model: keras.Model,
-    batches: Callable[[int], tf.data.Dataset],
-    folder: Path,
-    args: Namespace,
-    *,
-    updates_per_pass: int,
-    validation_data: Any,
-    monitor: str | None = None,
-    mode: str = "auto",
-    extra_callbacks: Sequence[keras.callbacks.Callback] = (),
-    shown: Sequence[str] = (),
-) -> callbacks.History:
-    """Trains a compiled model for `args.epochs` passes over its data.
-
-    A backup in `folder` is continued from. A Keras epoch, after which the
-    model is evaluated, saved and backed up, is one pass or, where
-    `args.evaluate_every` says so, that many updates.
-
-    Args:
-        model: a compiled and built model.
-        batches: from the number of updates already done to an endless data
-            set of the following batches.
-        folder: where `history.csv`, `model.keras` and the backup go.
-        args: the flags.
-        updates_per_pass: the batches of one pass.
-        validation_data: as of `model.fit`.
-        monitor: where given, the log whose best value decides which model
-            is kept; else it is the last one.
-        mode: "min" or "max", for `monitor`.
-        extra_callbacks: callbacks of the experiment, before the callbacks
-            that save.
-        shown: the logs to print; all if there are none.
-
-    Returns:
-        The callback that wrote `history.csv`, with its `rows`.
-    """
-    if not model.optimizer.built:
-        # In the first update TensorFlow would trace that update twice.
-        model.optimizer.build(model.trainable_variables)
-    updates = args.evaluate_every or updates_per_pass
-    epochs = args.epochs * updates_per_pass // updates
-    history = callbacks.History(
-        folder / "history.csv", updates, updates_per_pass
-    )
-    checkpoint = callbacks.Checkpoint(
-        str(folder / "model.keras"),
-        monitor=monitor or "val_loss",
-        save_best_only=monitor is not None,
-        mode=mode,
-    )
-    saved = [*extra_callbacks, checkpoint, history]
-    saver = backup.Backup(folder / BACKUP, saved)
-    board = (
-        [keras.callbacks.TensorBoard(str(folder / "tensorboard"))]
-        if args.tensorboard
-        else []
-    )
-    if saver.epoch:
-        print(f"Going on after update {saver.epoch * updates}.")
-    unit = "evaluation" if args.evaluate_every else "epoch"
-    verbose, lines = progress(unit, shown)
-    model.fit(
-        batches(saver.epoch * updates),
-        steps_per_epoch=updates,
-        shuffle=False,
-        initial_epoch=epochs if saver.stopped else saver.epoch,
-        epochs=epochs,
-        validation_data=validation_data,
-        callbacks=[
-            callbacks.StopOnCtrlC(),
-            callbacks.StopOnNonFinite(updates),
-            *board,
-            *saved,
-            saver,
-            # Last: a line that nobody reads any more ends the run.
-            *lines,
-        ],
-        verbose=verbose,
-    )
-    return history
-
-
 def progress(
     unit: str = "epoch", shown: Sequence[str] = ()
 ) -> tuple[int, list[keras.callbacks.Callback]]:
@@ -276,7 +240,7 @@ def finish(
     folder: Path, metrics: dict[str, float], history: callbacks.History
 ) -> None:
     """Writes `environment.json`, then `metrics.json`: the run is finished."""
-    facts = machine.facts(history.seconds)
+    facts = devices.facts(history.seconds)
     files.write_json(folder / "environment.json", facts)
     files.write_json(folder / "metrics.json", metrics)
     (folder / BACKUP).unlink(missing_ok=True)

@@ -1,4 +1,6 @@
-"""Weights of Keras' recurrent layers, copied into ours.
+"""Weights of Keras' recurrent layers, copied into ours by `with_layer_norm`.
+
+`compat/` loads those of other libraries.
 
 Letters: D input features, U units.
 """

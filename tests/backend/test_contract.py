@@ -12,15 +12,6 @@ pytestmark = pytest.mark.every_backend
 BACKEND = keras.backend.backend()
 
 
-def tensor(rng, *shape, dtype="float64"):
-    return keras.ops.convert_to_tensor(rng.normal(size=shape), dtype=dtype)
-
-
-@pytest.fixture
-def rng():
-    return np.random.default_rng(7)
-
-
 UNARY = {
     "tanh": np.tanh,
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),

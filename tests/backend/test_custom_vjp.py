@@ -18,11 +18,6 @@ def tensor(rng, *shape, dtype="float64"):
     return keras.ops.convert_to_tensor(rng.normal(size=shape), dtype=dtype)
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(7)
-
-
 def make_op(gradient_factor=1.0):
     """y = x^2 w and z = x + w, with an absent and an integer argument."""
 

@@ -11,11 +11,6 @@ pytestmark = pytest.mark.every_backend
 BACKEND = keras.backend.backend()
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(3)
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_every_output_in_every_input(dtype, rng):
     x = rng.normal(size=(3, 2)).astype(dtype)

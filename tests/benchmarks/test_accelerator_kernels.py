@@ -1,10 +1,10 @@
 """Kernels are counted in a compiled program, those of a step apart."""
 
-import csv
 import importlib.util
 import json
 
 import pytest
+from scripts import rows
 
 from benchmarks import accelerator_kernels, hlo
 
@@ -98,10 +98,9 @@ def test_table_and_csv(tmp_path, capsys, monkeypatch):
         ["--sizes", "2,3,4,5", "--output", str(tmp_path / "kernels"), "--list"]
         + ["--target-config", str(tmp_path / "gpu.txtpb")]
     )
-    with open(tmp_path / "kernels.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert list(rows[0]) == accelerator_kernels.COLUMNS
-    assert {row["chip"] for row in rows} == {"H200", "TPU v5e"}
+    table = rows(tmp_path / "kernels.csv")
+    assert list(table[0]) == accelerator_kernels.COLUMNS
+    assert {row["chip"] for row in table} == {"H200", "TPU v5e"}
     printed = capsys.readouterr().out
     assert printed.splitlines()[-1].split() == ["LNGRU", *["11", "15", "7"] * 2]
     assert "backward_k" in printed

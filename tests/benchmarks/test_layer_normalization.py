@@ -1,8 +1,6 @@
 """The benchmark runs, and writes what it promises."""
 
-import csv
-
-import pytest
+from scripts import rows
 
 from benchmarks import harness, layer_normalization
 
@@ -16,13 +14,12 @@ def test_smoke(tmp_path, capsys, monkeypatch):
         ),
     )
     layer_normalization.main(["--smoke", "--output", str(tmp_path / "ln")])
-    with open(tmp_path / "ln.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert list(rows[0]) == harness.COLUMNS
-    providers = {row["provider"].split(",")[0] for row in rows}
+    table = rows(tmp_path / "ln.csv")
+    assert list(table[0]) == harness.COLUMNS
+    providers = {row["provider"].split(",")[0] for row in table}
     assert {"keras_ln", "keras"} <= providers
-    assert {row["mode"] for row in rows} == set(harness.MODES)
-    for row in rows:
+    assert {row["mode"] for row in table} == set(harness.MODES)
+    for row in table:
         low, middle, high = (float(row[f"p{part}_ms"]) for part in (20, 50, 80))
         assert 0 < low <= middle <= high
         assert row["sizes"] == "64x32 float32"
@@ -30,17 +27,5 @@ def test_smoke(tmp_path, capsys, monkeypatch):
         known = is_ours and row["mode"] == "inference"
         assert row["peak_memory_mb"] == ("2.5" if known else "")
     printed = capsys.readouterr().out
-    assert all(row["provider"] in printed for row in rows)
+    assert all(row["provider"] in printed for row in table)
     assert (tmp_path / "ln.png").exists()
-
-
-@pytest.mark.full  # How memory is measured, test_scaling_and_memory.py sees.
-def test_peak_memory_sees_the_arrays():
-    options = layer_normalization.parse(["--rows", "4096"])
-    ours = next(iter(layer_normalization.programs(options)))
-    memory = layer_normalization.memory_of(options, ours)
-    if memory is None:  # Without /proc there is nothing to read.
-        return
-    # y has 16 MB; with gradients, that of x has another 16.
-    assert 15 < memory["inference"] < 200
-    assert 30 < memory["training step"] < 400

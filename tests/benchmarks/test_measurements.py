@@ -1,25 +1,19 @@
 """The scripts behind the figures of RELIABILITY.md say what they promise."""
 
-import csv
-
 import keras
 import numpy as np
+from scripts import rows
 
 from benchmarks import long_training, precision
 
 
-def read(path):
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def test_precision(tmp_path):
     precision.main(["--smoke", "--output", str(tmp_path / "p")])
-    rows = read(tmp_path / "p.csv")
-    assert [row["dtype"] for row in rows] == [
+    table = rows(tmp_path / "p.csv")
+    assert [row["dtype"] for row in table] == [
         *("float32", "float16", "bfloat16"),
     ]
-    for row in rows:
+    for row in table:
         least, most = {
             "float32": (1e-9, 1e-5),
             "float16": (1e-5, 1e-2),
@@ -46,7 +40,7 @@ def test_long_training(tmp_path, monkeypatch, capsys):
     output = str(tmp_path / "l")
     long_training.main(["--smoke", "--output", output])
     assert "+100.00 MB per 10,000 steps" in capsys.readouterr().out
-    rows = read(tmp_path / f"l_{keras.backend.backend()}.csv")
-    assert [int(row["step"]) for row in rows] == [5, 10, 15, 20]
+    table = rows(tmp_path / f"l_{keras.backend.backend()}.csv")
+    assert [int(row["step"]) for row in table] == [5, 10, 15, 20]
     long_training.main(["--plot", "--output", output])
     assert (tmp_path / "l.png").exists()

@@ -1,20 +1,14 @@
 """Sentences padded, bucketed and packed: the same words each time."""
 
 import argparse
-import csv
 
 import numpy as np
 import pytest
+from scripts import rows
 
-from benchmarks import harness, packing
+from benchmarks import packing
 
 OPTIONS = argparse.Namespace(sentences=40, words=60)
-
-
-@pytest.fixture(autouse=True)
-def same_environment(monkeypatch):
-    """The suite's threads stay as they are."""
-    monkeypatch.setattr(harness, "set_threads", lambda number: None)
 
 
 @pytest.fixture(scope="module")
@@ -72,10 +66,9 @@ def test_the_table(tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr(packing, "run", run)
     packing.main(["--output", str(tmp_path / "p")])
-    with open(tmp_path / "p.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [int(row["words_per_second"]) for row in rows] == [10, 20, 40]
-    assert [float(row["of_padded"]) for row in rows] == [1, 2, 4]
+    table = rows(tmp_path / "p.csv")
+    assert [int(row["words_per_second"]) for row in table] == [10, 20, 40]
+    assert [float(row["of_padded"]) for row in table] == [1, 2, 4]
     assert (tmp_path / "p.png").exists()
     assert "4.00 times padded, 80% of the steps" in capsys.readouterr().out
 
@@ -83,5 +76,4 @@ def test_the_table(tmp_path, capsys, monkeypatch):
 @pytest.mark.full
 def test_it_runs(tmp_path):
     packing.main(["--smoke", "--output", str(tmp_path / "p")])
-    with open(tmp_path / "p.csv", newline="") as file:
-        assert all(float(r["words_per_second"]) for r in csv.DictReader(file))
+    assert all(float(r["words_per_second"]) for r in rows(tmp_path / "p.csv"))

@@ -1,17 +1,12 @@
 """How time and memory grow: the scripts run and say what they promise."""
 
-import csv
 import time
 
 import numpy as np
 import pytest
+from scripts import rows
 
 from benchmarks import harness, memory, scaling, sequence_layers
-
-
-def read(path):
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
 
 
 @pytest.mark.parametrize("power", [1.0, 2.0])
@@ -26,8 +21,8 @@ def test_scaling(tmp_path, capsys, monkeypatch):
         sequence_layers, "programs", lambda *_: {"keras_ln, x": lambda: steps}
     )
     scaling.main(["--smoke", "--units", "3", "--output", str(tmp_path / "s")])
-    rows = read(tmp_path / "s.csv")
-    training = [r for r in rows if r["mode"] == harness.TRAINING]
+    table = rows(tmp_path / "s.csv")
+    training = [r for r in table if r["mode"] == harness.TRAINING]
     assert [(r["varied"], r["sizes"]) for r in training] == [
         ("T", "2x2x3x3 float32"),
         ("T", "2x4x3x3 float32"),
@@ -54,8 +49,8 @@ def test_scaling_by_threads(tmp_path, capsys, monkeypatch):
     )
     output = ["--output", str(tmp_path / "s")]
     scaling.main(["--smoke", "--threads", "1", "4", *output])
-    rows = read(tmp_path / "s.csv")
-    assert [(r["threads"], r["bound_ms"]) for r in rows] == [
+    table = rows(tmp_path / "s.csv")
+    assert [(r["threads"], r["bound_ms"]) for r in table] == [
         ("1", "16.0"),
         ("4", "4.0"),
     ]
@@ -75,10 +70,10 @@ def test_memory(tmp_path, capsys, monkeypatch):
         lambda options, size, provider: {harness.TRAINING: peaks[provider]},
     )
     memory.main(["--sizes", "A", "C", "--output", str(tmp_path / "m")])
-    rows = read(tmp_path / "m.csv")
-    assert [r["sizes"][0] for r in rows] == ["A", "A", "C", "C"]
-    assert [float(r["peak_memory_mb"]) for r in rows] == [30, 60] * 2
-    assert [float(r["ours_to_this"]) for r in rows] == [1, 0.5] * 2
+    table = rows(tmp_path / "m.csv")
+    assert [r["sizes"][0] for r in table] == ["A", "A", "C", "C"]
+    assert [float(r["peak_memory_mb"]) for r in table] == [30, 60] * 2
+    assert [float(r["ours_to_this"]) for r in table] == [1, 0.5] * 2
     assert "ours/this 0.50" in capsys.readouterr().out
 
 

@@ -1,6 +1,5 @@
 """The benchmark of sequence layers runs every provider that is installed."""
 
-import csv
 import importlib.util
 import time
 
@@ -8,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 from arrays import close
+from scripts import rows
 
 from benchmarks import baselines, harness, sequence_layers
 
@@ -75,14 +75,13 @@ def test_smoke(arguments, providers, tmp_path, capsys):
         ["--smoke", "--no-memory", "--output", str(output), *arguments]
         + ["--providers", *providers]
     )
-    with open(output.with_suffix(".csv"), newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert list(rows[0]) == harness.COLUMNS
-    assert rows[0]["provider"].startswith(
+    table = rows(output.with_suffix(".csv"))
+    assert list(table[0]) == harness.COLUMNS
+    assert table[0]["provider"].startswith(
         ("keras_ln, ", "keras_ln (kernels), ")
     )
-    assert {row["mode"] for row in rows} == set(harness.MODES)
-    for row in rows:
+    assert {row["mode"] for row in table} == set(harness.MODES)
+    for row in table:
         assert row["provider"].startswith(providers)
         assert 0 < float(row["p20_ms"]) <= float(row["p80_ms"])
         assert float(row["first_call_ms"]) > 0
@@ -103,8 +102,7 @@ def test_a_second_run_keeps_other_sizes(tmp_path, monkeypatch):
     options += ["--output", str(tmp_path / "sequences")]
     for sizes in ("2,3,2,4", "2,5,2,4", "2,3,2,4"):
         sequence_layers.main(["--sizes", sizes, *options])
-    with open(tmp_path / "sequences.csv", newline="") as file:
-        sizes = [row["sizes"] for row in csv.DictReader(file)]
+    sizes = [row["sizes"] for row in rows(tmp_path / "sequences.csv")]
     assert sizes == ["2x3x2x4 float32"] * 2 + ["2x5x2x4 float32"] * 2
 
 

@@ -1,8 +1,7 @@
 """One step at a time: the script runs and carries the states."""
 
-import csv
-
 import numpy as np
+from scripts import rows
 
 from benchmarks import streaming
 
@@ -10,10 +9,8 @@ from benchmarks import streaming
 def test_it_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(streaming, "CALLS", 2)
     streaming.main(["--smoke", "--output", str(tmp_path / "s")])
-    with open(tmp_path / "s.csv", newline="") as file:
-        providers = [
-            row["provider"].partition(",")[0] for row in csv.DictReader(file)
-        ]
+    table = rows(tmp_path / "s.csv")
+    providers = [row["provider"].partition(",")[0] for row in table]
     assert {"keras_ln", "keras LSTM"} <= set(providers)
     assert "inference      keras_ln" in capsys.readouterr().out
 

@@ -1,15 +1,9 @@
 """What sequences of many lengths cost: the script says what it measured."""
 
-import csv
-
 import pytest
+from scripts import rows
 
 from benchmarks import variable_lengths
-
-
-def rows_of(path):
-    with open(path.with_suffix(".csv"), newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def test_the_table(tmp_path, capsys, monkeypatch):
@@ -28,10 +22,10 @@ def test_the_table(tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr(variable_lengths, "run", run)
     variable_lengths.main(["--output", str(tmp_path / "v")])
-    rows = rows_of(tmp_path / "v")
-    assert [float(row["seconds"]) for row in rows] == [20, 40, 80, 2, 4, 8]
-    assert [float(row["of_the_loop"]) for row in rows] == [0.5, 1, 2] * 2
-    assert [int(row["compilations"]) for row in rows] == [7] * 3 + [0] * 3
+    table = rows(tmp_path / "v.csv")
+    assert [float(row["seconds"]) for row in table] == [20, 40, 80, 2, 4, 8]
+    assert [float(row["of_the_loop"]) for row in table] == [0.5, 1, 2] * 2
+    assert [int(row["compilations"]) for row in table] == [7] * 3 + [0] * 3
     assert (tmp_path / "v.png").exists()
     assert "0.50 of the loop's, 7 compilations" in capsys.readouterr().out
 
@@ -76,4 +70,4 @@ def test_kernels_where_their_provider_says_so(provider, kernels, monkeypatch):
 @pytest.mark.full
 def test_it_runs(tmp_path):
     variable_lengths.main(["--smoke", "--output", str(tmp_path / "v")])
-    assert {row["compilations"] for row in rows_of(tmp_path / "v")} == {"0"}
+    assert {row["compilations"] for row in rows(tmp_path / "v.csv")} == {"0"}

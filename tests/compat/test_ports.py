@@ -220,6 +220,46 @@ def test_layers_and_directions_of_fastrnns():
     np.testing.assert_allclose(keras.ops.convert_to_numpy(found), y, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("load", "make", "right", "shapes", "wrong"),
+    [
+        (
+            compat.load_tf1_lstm,
+            keras_ln.LNLSTM,
+            TF1,
+            TF1_SHAPES,
+            {"normalize": ("kernel", "state"), "groups": "all", "center": False}
+            | {"carry_normalized_state": False, "use_bias": True}
+            | {"epsilon": 1e-5},
+        ),
+        (
+            compat.load_haste_gru,
+            keras_ln.LNGRU,
+            HASTE,
+            HASTE_SHAPES,
+            {"groups": "gate", "center": True, "use_bias": False}
+            | {"epsilon": 1e-3},
+        ),
+        (
+            compat.load_fastrnns_lstm,
+            keras_ln.LNLSTM,
+            FASTRNNS,
+            FASTRNNS_SHAPES,
+            {"carry_normalized_state": False, "use_bias": True}
+            | {"epsilon": 1e-3},
+        ),
+    ],
+)
+def test_each_setting_must_be_right(load, make, right, shapes, wrong):
+    weights = drawn(shapes)
+    for name, value in wrong.items():
+        layer = make(U, **{**right, name: value})
+        message = f"must have the settings of .*Received: .*{name}="
+        with pytest.raises(ValueError, match=message):
+            load(layer, weights)
+    load(make(U, **right), weights)
+
+
 def test_what_is_refused():
     weights = drawn(TF1_SHAPES)
     with pytest.raises(ValueError, match='groups=.gate.* Received: .*"?paper'):

@@ -2,23 +2,16 @@
 
 import dataclasses
 import json
-import os
-import re
-import subprocess
-import sys
 
 import attentive_reader as script
 import keras
 import numpy as np
 import pytest
-from common import cli, devices, training
+from common import cli, devices
 from common.datasets import cloze, verse_questions
+from scripts import plan, plans
 
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    # What XLA would need for the model is more than these train.
-    monkeypatch.setattr(training, "speed", lambda updates: {})
+pytestmark = pytest.mark.usefixtures("uncompiled")
 
 
 @pytest.fixture
@@ -30,32 +23,11 @@ def few(monkeypatch):
 
 
 def _plan(*flags):
-    args = cli._parser(script.EXPERIMENT).parse_args([*flags])
-    (plan,) = cli.plans(script.EXPERIMENT, args)
-    return plan
-
-
-_GO_ON = """
-import json, sys
-import numpy as np
-import keras
-import attentive_reader_model  # The layers; without the script.
-model = keras.models.load_model(sys.argv[1])
-assert "attentive_reader" not in sys.modules
-file = np.load(sys.argv[2])
-inputs, answers = [file["passages"], file["queries"]], file["answers"]
-updates = int(model.optimizer.iterations)
-# Measured before the update, and without dropout.
-loss, accuracy = model.train_on_batch(inputs, answers)
-updates = [updates, int(model.optimizer.iterations)]
-print(json.dumps([float(loss), float(accuracy), updates]))
-"""
+    return plan(script.EXPERIMENT, *flags)
 
 
 @pytest.mark.full
 def test_a_comparison_writes_everything(few, tmp_path, capsys, monkeypatch):
-    # What XLA would need for the model is more than this trains.
-    monkeypatch.setattr(training, "speed", lambda updates: {})
     # Of one shape, so that less is to be compiled.
     monkeypatch.setattr(type(script.EXPERIMENT), "evaluation_batch", 32)
     folder = tmp_path / "runs"
@@ -97,34 +69,6 @@ def test_a_comparison_writes_everything(few, tmp_path, capsys, monkeypatch):
     )
 
 
-@pytest.mark.full
-def test_a_saved_model_goes_on_without_the_script(few, tmp_path):
-    run = tmp_path / "run"
-    assert script.main(["--smoke", "--output-dir", str(run)]) == 0
-    metrics = json.loads((run / "metrics.json").read_text())
-    data = script.EXPERIMENT.load_data(_plan("--smoke"))
-    np.savez(tmp_path / "data.npz", **data.validation._asdict())
-    end = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            _GO_ON,
-            run / "model.keras",
-            tmp_path / "data.npz",
-        ],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-    )
-    assert end.returncode == 0, end.stderr
-    loss, accuracy, updates = json.loads(end.stdout.splitlines()[-1])
-    assert loss == pytest.approx(metrics["validation_nll"], rel=1e-4)
-    assert 100 * (1 - accuracy) == pytest.approx(
-        metrics["validation_error_percent"]
-    )
-    assert updates == [metrics["updates"], metrics["updates"] + 1]
-
-
 def test_batches_are_those_of_the_data(few):
     plan = _plan("--smoke", "--batch-size", "8")
     data = script.EXPERIMENT.load_data(plan)
@@ -161,9 +105,8 @@ def test_devices_share_the_validation_questions(few, monkeypatch):
 
 
 def test_only_kinds_with_a_gain_are_trained_with_two():
-    args = cli._parser(script.EXPERIMENT).parse_args(["--compare"])
-    plans = cli.plans(script.EXPERIMENT, args)
-    assert [(plan.norm, plan.gain) for plan in plans] == [
+    compared = plans(script.EXPERIMENT, "--compare")
+    assert [(plan.norm, plan.gain) for plan in compared] == [
         ("none", None),
         *(
             (norm, gain)
@@ -177,29 +120,6 @@ def test_the_papers_settings():
     plan = _plan("--preset", "paper", "--norm", "batch")
     assert (plan.units, plan.batch_size, plan.sentences) == (240, 64, 4)
     assert (plan.learning_rate, plan.dropout) == (8e-5, 0.5)
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--batch-size 999", "999 is more than the .* training questions"),
-        ("--norm batch --batch-size 1", "--norm batch needs a --batch-size of"),
-        ("--length 1", "no question is left with its answer in --sentences 4"),
-        ("--dropout 1", "argument --dropout: expected a number from 0 to be"),
-        ("--momentum x", "argument --momentum: expected a number from 0"),
-        ("--sentences 0", "argument --sentences: expected an integer of at l"),
-        ("--norm weight", "argument --norm: invalid choice: 'weight'"),
-        ("--data .", "expected a folder with the folder questions of CNN"),
-    ],
-)
-def test_bad_flags(few, capsys, tmp_path, monkeypatch, flags, message):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as end:
-        script.main([*flags.split(), "--output-dir", "run"])
-    assert end.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert re.search(message, line), line
-    assert not (tmp_path / "run").exists()
 
 
 def _toy(count, random):

@@ -178,15 +178,7 @@ def test_a_passage_of_padding_is_not_seen():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    "norm",
-    [
-        "none",
-        pytest.param("batch", marks=pytest.mark.full),
-        pytest.param("batch-everywhere", marks=pytest.mark.full),
-        pytest.param("layer", marks=pytest.mark.full),
-    ],
-)
+@pytest.mark.parametrize("norm", script.KINDS)
 def test_longer_padding_changes_nothing(norm):
     random = np.random.default_rng(0)
     passages = random.integers(1, 12, (6, 5)).astype("int32")
@@ -270,33 +262,3 @@ def test_the_papers_size(norm):
         assert layer.cell.normalize == sites
     (shared,) = (x for x in model.layers if "embedding" in x.name)
     assert len(shared._inbound_nodes) == 2
-
-
-@pytest.mark.parametrize(
-    ("norm", "count", "default"),
-    [
-        ("none", 0, 0),
-        ("layer", 2 * (8 + 8 + 2), 1.0),
-        ("batch", 2 * (8 + 8 + 2), 0.1),
-        ("batch-everywhere", 2 * (8 + 8 + 2) + 5 * 2, 0.1),
-    ],
-)
-def test_the_gain_is_that_of_all_norms(norm, count, default):
-    def gains(**kwargs):
-        model = reader.build_model(
-            norm,
-            units=2,
-            passage_length=3,
-            query_length=3,
-            vocabulary=9,
-            **kwargs,
-        )
-        return [
-            float(value)
-            for weight in model.weights
-            if "gamma" in weight.name
-            for value in ops.convert_to_numpy(weight)
-        ]
-
-    assert gains() == pytest.approx(count * [default])
-    assert gains(gain=0.25) == count * [0.25]

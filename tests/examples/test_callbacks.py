@@ -10,7 +10,12 @@ from common import backup, callbacks, training
 from common.errors import InputError, NonFiniteLossError
 
 ARGS = Namespace(
-    epochs=5, evaluate_every=None, tensorboard=False, seed=0, distribute="none"
+    epochs=5,
+    scale=None,
+    evaluate_every=None,
+    tensorboard=False,
+    seed=0,
+    distribute="none",
 )
 
 
@@ -25,14 +30,13 @@ def _fit(folder, spoilt_at=None, units=1):
 
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(units)])
     model.compile("sgd", "mse")
-    return model, training.fit(
+    task = training.Task(
         model,
         lambda update: tf.data.Dataset.range(update, 100).map(batch),
-        folder,
-        ARGS,
         updates_per_pass=3,
         validation_data=(x, np.ones((2, units))),
     )
+    return model, task.fit(folder, ARGS)
 
 
 @pytest.mark.parametrize("update", [7, 8])

@@ -1,25 +1,22 @@
 """The experiment of section 6.7: its models and what it writes."""
 
-import dataclasses
 import gzip
-import json
 import struct
 
 import convolutional_networks as script
 import convolutional_networks_model
-import keras
 import numpy as np
 import pytest
-from common import cli
 from common.datasets import mnist, published
 from keras import layers
+from scripts import plans
 
 import keras_ln
 
 
-def _sizes(norm, **kwargs):
+def _sizes(norm):
     model = convolutional_networks_model.build_model(
-        norm, units=4, image_shape=(8, 8, 1), **kwargs
+        norm, units=4, image_shape=(8, 8, 1)
     )
     kinds = (keras_ln.LayerNormalization, keras_ln.BatchNormalization)
     return model, [
@@ -48,32 +45,6 @@ def test_what_is_normalised(norm):
     assert model.output_shape == (None, 10)
 
 
-@pytest.mark.parametrize("norm", ["layer", "layer-channels"])
-def test_statistics_are_those_of_one_image(norm):
-    model, _ = _sizes(norm)
-    norms = [
-        layer
-        for layer in model.layers
-        if isinstance(layer, keras_ln.LayerNormalization)
-    ]
-    inner = keras.Model(model.input, [layer.output for layer in norms])
-    x = np.random.default_rng(0).normal(size=(3, 8, 8, 1)).astype("float32")
-    axis = {"layer": (1, 2, 3), "layer-channels": -1}[norm]
-    for y in map(keras.ops.convert_to_numpy, inner(x)[:4]):
-        np.testing.assert_allclose(y.mean(axis=axis), 0, atol=1e-5)
-        np.testing.assert_allclose(y.var(axis=axis), 1, atol=0.02)
-
-
-@pytest.mark.parametrize("norm", script.KINDS[1:])
-def test_the_gain_is_that_of_all_layers(norm):
-    model, sizes = _sizes(norm, gain=0.25)
-    gains = [w for w in model.weights if "gamma" in w.name]
-    assert len(gains) == len(sizes) == 5
-    for weight in gains:
-        value = keras.ops.convert_to_numpy(weight)
-        np.testing.assert_array_equal(value, 0.25)
-
-
 def test_mnists_files_are_pictures_of_one_channel(tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (30, 8, 8), np.uint8)
     for start, count in ((0, 30), (2, 20)):
@@ -86,8 +57,7 @@ def test_mnists_files_are_pictures_of_one_channel(tmp_path):
                 gzip.compress(header + array.tobytes())
             )
     args = ["--data", str(tmp_path), "--examples", "25"]
-    parser = cli._parser(script.EXPERIMENT)
-    (plan,) = cli.plans(script.EXPERIMENT, parser.parse_args(args))
+    (plan,) = plans(script.EXPERIMENT, *args)
     data = script.EXPERIMENT.load_data(plan)
     np.testing.assert_array_equal(
         data.train_images[..., 0], np.float32(images[:25]) / 255
@@ -110,46 +80,7 @@ def test_the_data_set_of_tfds_is_the_one_named(monkeypatch, name):
         return [part, part]
 
     monkeypatch.setattr(published, "load", load)
-    parser = cli._parser(script.EXPERIMENT)
-    flags = ["--data", "tfds", "--data-set", name]
-    (plan,) = cli.plans(script.EXPERIMENT, parser.parse_args(flags))
+    flags = ("--data", "tfds", "--data-set", name)
+    (plan,) = plans(script.EXPERIMENT, *flags)
     data = script.EXPERIMENT.load_data(plan)
     assert asked == [name] and data.train_images.shape == (3, 8, 8, 1)
-
-
-@pytest.mark.full
-def test_a_comparison_writes_table_and_figure(tmp_path, capsys):
-    folder = tmp_path / "runs"
-    flags = ["--smoke", "--compare", "--output-dir", str(folder)]
-    experiment = dataclasses.replace(
-        script.EXPERIMENT, kinds=("layer-channels",)
-    )
-    assert cli.run(experiment, flags) == 0
-    assert (folder / "comparison.png").exists()
-    out = capsys.readouterr().out
-    assert "updates to the training NLL of layer-channels |" in out
-    one = folder / "layer-channels-seed-0"
-    metrics = json.loads((one / "metrics.json").read_text())
-    assert metrics["updates"] == 16 and metrics["train_nll"] < 3
-    model = keras.models.load_model(one / "model.keras", compile=False)
-    assert model.input_shape == (None, 8, 8, 1)
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--batch-size 2000", "2000 is more than the 1408 training images"),
-        ("--norm batch --batch-size 1", "needs a --batch-size of at least 2"),
-        ("--norm group", "argument --norm: invalid choice: 'group'"),
-        ("--data .", "data_batch_1.bin does not exist"),
-        ("--data a_file", "expected a folder with data_batch_1.bin"),
-    ],
-)
-def test_bad_flags(capsys, tmp_path, monkeypatch, flags, message):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a_file").touch()
-    with pytest.raises(SystemExit) as end:
-        script.main([*flags.split(), "--output-dir", "run"])
-    assert end.value.code == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()

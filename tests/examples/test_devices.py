@@ -2,17 +2,16 @@
 
 import importlib
 import os
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import order_embeddings
 import order_embeddings_model
 import pytest
-from common import cli, devices
+from common import devices
 from common.datasets import captions, strokes
 from common.errors import InputError
+from scripts import plans, run_python
 
 
 @pytest.fixture(autouse=True)
@@ -24,8 +23,7 @@ def seven_devices(monkeypatch):
 
 
 def _plan(experiment, *flags):
-    flags = ["--smoke", "--batch-size", "14", *flags]
-    (plan,) = cli.plans(experiment, cli.parse(experiment, flags, "test"))
+    (plan,) = plans(experiment, "--smoke", "--batch-size", "14", *flags)
     plan.distribute = "data-parallel"
     return plan
 
@@ -93,13 +91,5 @@ def test_threads_that_are_asked_for():
     usable = len(os.sched_getaffinity(0))
     limited = 1 if keras.backend.backend() != "jax" else usable
     for asked, expected in (("1", limited), (str(usable), usable)):
-        end = subprocess.run(
-            [sys.executable, "-c", code],
-            env=os.environ
-            | {"PYTHONPATH": os.pathsep.join(sys.path)}
-            | dict.fromkeys(names, asked),
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        end = run_python("-c", code, **dict.fromkeys(names, asked))
         assert int(end.stdout) == expected

@@ -5,15 +5,12 @@ import draw_mnist_model
 import keras
 import numpy as np
 import pytest
+from arrays import to_numpy
 from reference import draw as oracle
 from scipy import integrate, stats
 from tolerances import FLOAT32_VALUES
 
 HEIGHT, WIDTH, LATENT, GLIMPSES = 6, 5, 3, 4
-
-
-def _numpy(x):
-    return keras.ops.convert_to_numpy(x)
 
 
 def _tensor(x):
@@ -36,10 +33,10 @@ def test_filterbank(size):
     ]
     for one, two in zip(found, zip(*expected, strict=True), strict=True):
         two = np.stack(two)
-        one = _numpy(one).reshape(two.shape)
+        one = to_numpy(one).reshape(two.shape)
         np.testing.assert_allclose(one, two, **FLOAT32_VALUES)
     for filters in found[:2]:
-        np.testing.assert_allclose(_numpy(filters).sum(-1), 1, rtol=1e-5)
+        np.testing.assert_allclose(to_numpy(filters).sum(-1), 1, rtol=1e-5)
 
 
 def test_zero_looks_at_the_whole_image():
@@ -47,10 +44,10 @@ def test_zero_looks_at_the_whole_image():
         np.zeros((1, 5), "float32"), 6, 6, 6
     )
     # Filter i stands on pixel i, and the image turned round is the same.
-    assert list(_numpy(rows)[0].argmax(axis=1)) == list(range(6))
-    rows = _numpy(rows)[0]
+    assert list(to_numpy(rows)[0].argmax(axis=1)) == list(range(6))
+    rows = to_numpy(rows)[0]
     np.testing.assert_allclose(rows, rows[::-1, ::-1], rtol=1e-5)
-    assert _numpy(gamma) == 1
+    assert to_numpy(gamma) == 1
 
 
 def test_far_away_filters_stay_finite():
@@ -58,7 +55,7 @@ def test_far_away_filters_stay_finite():
     for filters in draw_mnist_model.filterbank(parameters, HEIGHT, WIDTH, 3)[
         :2
     ]:
-        np.testing.assert_allclose(_numpy(filters).sum(-1), 1, rtol=1e-5)
+        np.testing.assert_allclose(to_numpy(filters).sum(-1), 1, rtol=1e-5)
 
 
 @pytest.mark.parametrize("size", [2, 4])
@@ -68,8 +65,8 @@ def test_read_and_write(size):
     images = random.random((4, HEIGHT, WIDTH)).astype("float32")
     patches = random.normal(size=(4, size * size)).astype("float32")
     filters = draw_mnist_model.filterbank(parameters, HEIGHT, WIDTH, size)
-    seen = _numpy(draw_mnist_model.read(images, filters))
-    put = _numpy(draw_mnist_model.write(patches, filters))
+    seen = to_numpy(draw_mnist_model.read(images, filters))
+    put = to_numpy(draw_mnist_model.write(patches, filters))
     for i, row in enumerate(np.float64(parameters)):
         np.testing.assert_allclose(
             seen[i],
@@ -90,14 +87,14 @@ def test_divergence_is_the_integral():
         expected += integrate.quad(
             lambda z, q=q, p=p: q.pdf(z) * (q.logpdf(z) - p.logpdf(z)), -12, 12
         )[0]
-    found = _numpy(
+    found = to_numpy(
         draw_mnist_model.divergence(_tensor(mean), _tensor(log_deviation))
     )
     assert found.shape == (1, 1)
     assert float(found[0, 0]) == pytest.approx(expected, rel=1e-5)
 
 
-def _draw(norm, gain=None):
+def _draw(norm):
     draw = draw_mnist_model.Draw(
         glimpses=GLIMPSES,
         seed=3,
@@ -108,7 +105,6 @@ def _draw(norm, gain=None):
         width=WIDTH,
         read_size=2,
         write_size=3,
-        gain=gain,
     )
     draw.build((None, HEIGHT * WIDTH))
     return draw
@@ -128,7 +124,7 @@ def _parts(draw):
     names = ("encoder", "decoder", "mean", "log_deviation", "read_attention")
     return {
         part: {
-            w.name: np.float64(_numpy(w))
+            w.name: np.float64(to_numpy(w))
             for w in getattr(cell, part).weights
             if "seed" not in w.name
         }
@@ -145,14 +141,14 @@ def test_the_bound(norm):
     noise = random.normal(size=(2, GLIMPSES, LATENT)).astype("float32")
     flat = _tensor(images.reshape(2, -1))
     canvas, kl = draw.reconstruct(flat, noise)
-    nll = _numpy(draw_mnist_model.pixel_nll(flat, canvas))
+    nll = to_numpy(draw_mnist_model.pixel_nll(flat, canvas))
     weights = _parts(draw)
     for i in range(2):
         expected = oracle.bound(norm, weights, images[i], noise[i], 2, 3)
         assert nll[i] == pytest.approx(expected[0], rel=1e-4)
-        assert _numpy(kl)[i] == pytest.approx(expected[1], rel=1e-4)
+        assert to_numpy(kl)[i] == pytest.approx(expected[1], rel=1e-4)
         np.testing.assert_allclose(
-            _numpy(canvas)[i], expected[2].reshape(-1), **FLOAT32_VALUES
+            to_numpy(canvas)[i], expected[2].reshape(-1), **FLOAT32_VALUES
         )
     # The oracle would notice any weight.
     for part, group in weights.items():
@@ -175,11 +171,11 @@ def test_the_call_adds_the_divergence_of_its_own_noise():
     )
     expected, kl = draw.reconstruct(_tensor(images), noise)
     canvas = draw(images)
-    np.testing.assert_allclose(_numpy(canvas), _numpy(expected), rtol=1e-5)
+    np.testing.assert_allclose(to_numpy(canvas), to_numpy(expected), rtol=1e-5)
     (loss,) = draw.losses
-    assert _numpy(loss) == pytest.approx(_numpy(kl).mean(), rel=1e-5)
+    assert to_numpy(loss) == pytest.approx(to_numpy(kl).mean(), rel=1e-5)
     # The next call draws anew.
-    assert np.abs(_numpy(draw(images)) - _numpy(canvas)).max() > 1e-3
+    assert np.abs(to_numpy(draw(images)) - to_numpy(canvas)).max() > 1e-3
 
 
 def test_the_divergence_is_a_metric():
@@ -202,8 +198,8 @@ def test_the_divergence_is_a_metric():
         for part in map(_tensor, (images[:2], images[2:])):
             noise = keras.random.normal((2, GLIMPSES, LATENT), seed=generator)
             canvas, divergence = draw.reconstruct(part, noise)
-            nll.extend(_numpy(draw_mnist_model.pixel_nll(part, canvas)))
-            kl.extend(_numpy(divergence))
+            nll.extend(to_numpy(draw_mnist_model.pixel_nll(part, canvas)))
+            kl.extend(to_numpy(divergence))
         assert found.keys() == {"loss", "kl"}
         assert found["kl"] == pytest.approx(np.mean(kl), rel=1e-5)
         bound = np.mean(nll) + np.mean(kl)
@@ -220,19 +216,12 @@ def test_generated_canvases_are_those_of_the_decoder():
     noise = np.random.default_rng(7).normal(size=(2, GLIMPSES, LATENT))
     noise = noise.astype("float32")
     canvas, kl = draw.reconstruct(np.ones((2, 30), "float32"), noise)
-    canvases = _numpy(draw.generate(noise))
+    canvases = to_numpy(draw.generate(noise))
     assert canvases.shape == (2, GLIMPSES, HEIGHT, WIDTH)
     np.testing.assert_allclose(
         canvases[:, -1].reshape(2, -1),
-        1 / (1 + np.exp(-_numpy(canvas))),
+        1 / (1 + np.exp(-to_numpy(canvas))),
         **FLOAT32_VALUES,
     )
-    np.testing.assert_allclose(_numpy(kl), 0, atol=1e-6)
+    np.testing.assert_allclose(to_numpy(kl), 0, atol=1e-6)
     assert np.abs(canvases[:, 0] - canvases[:, 1]).max() > 1e-3
-
-
-def test_the_gain_is_that_of_the_layer_norms():
-    cell = _draw("layer", gain=0.25).cell
-    for lstm in (cell.encoder, cell.decoder):
-        np.testing.assert_array_equal(_numpy(lstm.state_gamma), 0.25)
-    assert cell.encoder.normalize == ("state",)

@@ -1,4 +1,4 @@
-"""How scripts start and end: at once, in one sentence, to be gone on with."""
+"""How scripts end: in one sentence, to be gone on with."""
 
 import importlib
 import json
@@ -15,126 +15,14 @@ import numpy as np
 import order_embeddings
 import permutation_invariant_mnist as script
 import pytest
-import recurrent_dynamics
 import tune
-from common import callbacks, cli, ending, studies, training
+from common import callbacks, ending, studies, training
 from keras.src.saving import saving_lib
 from same_results import assert_same_results
+from scripts import STUDIES, TRAINING, environment
 from terminals import start_on_terminal
 
-STUDIES = ("parameter_geometry", "recurrent_dynamics")
-TRAINING = tuple(dict.fromkeys(cli.find(n).script for n in tune.EXPERIMENTS))
 SCRIPTS = (*TRAINING, *STUDIES, "tune")
-
-# Everything that takes long to import.
-_START = """
-import runpy, sys
-path, *cases = sys.argv[1:]
-for case in cases:
-    sys.argv = [path, *case.split()]
-    try:
-        runpy.run_path(path, run_name="__main__")
-    except SystemExit as end:
-        print("exit code", end.code)
-heavy = {"keras", "keras_ln", "tensorflow", "jax", "torch", "numpy", "scipy"}
-heavy |= {"sklearn", "matplotlib", "tensorflow_datasets", "keras_tuner"}
-print("imported", sorted(heavy & {*sys.modules}))
-"""
-
-
-def _python(code, *args):
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, args)],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-    )
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_help_and_wrong_flags_import_no_framework(tmp_path, name):
-    (tmp_path / "a_file").touch()
-    own = "permutation_invariant_mnist " if name == "tune" else ""
-    wrong = [
-        "--nonsense",
-        f"--output-dir {tmp_path}/a_file",
-        f"--output-dir {tmp_path}/a_file/deeper",
-        f"--output-dir {tmp_path}/{300 * 'long'}",
-    ]
-    if name not in STUDIES:
-        wrong += ["--data nowhere", "--norm nonsense", "--seed 1 1"]
-        wrong += ["--preset nonsense", "--learning-rate 0"]
-    wrong += {
-        "attentive_reader": ["--norm batch --batch-size 1"],
-        "draw_mnist": ["--read-size 1"],
-        "everyday": ["--task", "--task sums", "--task verses --norm bnlstm"],
-        "handwriting_generation": ["--text 1"],
-        "skip_thoughts": ["--eval-tasks mr"],
-        "tune": ["--norm-kinds batch --batch-size 1", "--learning-rates 2 1"],
-    }.get(name, [])
-    path = importlib.import_module(name).__file__
-    cases = [own + flags for flags in ("--help", *wrong)]
-    end = _python(_START, path, *cases)
-    *_, imported = end.stdout.splitlines()
-    assert imported == "imported []"
-    codes = re.findall("^exit code (.*)$", end.stdout, re.M)
-    assert codes == ["0", *("2" for _ in wrong)]
-    sentences = end.stderr.splitlines()
-    assert len(sentences) == len(wrong)
-    for sentence in sentences:
-        assert sentence.startswith(f"{name}.py") and ": error: " in sentence
-
-
-@pytest.mark.parametrize("name", [*TRAINING, *STUDIES])
-def test_every_script_has_its_model_beside_it(name):
-    module = importlib.import_module(name)
-    assert module.main and not hasattr(module, "build_model")
-    assert importlib.import_module(f"{name}_model").build_model
-
-
-@pytest.mark.parametrize("name", tune.EXPERIMENTS)
-def test_help_shows_what_the_presets_set(capsys, name):
-    experiment = cli.find(name)
-    with pytest.raises(SystemExit) as end:
-        cli.run(experiment, ["--help"])
-    assert end.value.code == 0
-    _, rest = capsys.readouterr().out.split("what --preset and --smoke set")
-    table, _, _ = rest.partition("\n\n")
-    _, heading, *lines = table.splitlines()
-    assert heading.split() == [*experiment.presets, "--smoke"]
-    columns = [*experiment.presets.values(), experiment.smoke]
-    found = {line.split()[0]: line.split()[1:] for line in lines}
-    named = {flag for column in columns for flag in column}
-    assert {*found} == {"--" + flag.replace("_", "-") for flag in named}
-    # Numbers as they are typed.
-    for flag in ("epochs", "batch_size", "units"):
-        values = [str(column[flag]) for column in columns if flag in column]
-        assert found["--" + flag.replace("_", "-")] == values
-    (quick, *_) = found["--learning-rate"]
-    assert float(quick) == columns[0]["learning_rate"]
-
-
-def test_the_help_of_a_search_has_the_presets_of_what_is_searched(capsys):
-    with pytest.raises(SystemExit):
-        tune.main(["sequential_mnist", "--help"])
-    assert re.search(r"--units +64 +100 +8\n", capsys.readouterr().out)
-
-
-@pytest.mark.parametrize("module", [script, recurrent_dynamics, tune])
-def test_a_folder_that_cannot_be_made(tmp_path, capsys, module):
-    # Nothing is there, and yet there is something in the way.
-    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
-    flags = ["--smoke", "--output-dir", str(tmp_path / "link")]
-    if module is tune:
-        flags.insert(0, "permutation_invariant_mnist")
-    with pytest.raises(SystemExit) as end:
-        module.main(flags)
-    assert end.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith(
-        f"error: --output-dir: {tmp_path}/link cannot be made (File exists)"
-    )
-
 
 SMOKE = ["--smoke", "--units", "4", "--epochs", "4", "--norm", "batch"]
 
@@ -241,31 +129,6 @@ def test_a_closed_pipe(tmp_path, capsys, monkeypatch, quick, unbroken):
     _assert_it_goes_on(folder, unbroken)
 
 
-@pytest.mark.full
-def test_a_closed_pipe_ends_a_search(tmp_path, capfd, monkeypatch, quick):
-    """Which KerasTuner would take for a model that fails."""
-    flags = ["permutation_invariant_mnist", "--smoke", "--max-trials", "2"]
-    flags += ["--unit-choices", "4", "--norm-kinds", "none"]
-    folder, other = tmp_path / "search", tmp_path / "unbroken"
-    assert tune.main([*flags, "--output-dir", str(other)]) == 0
-    flags += ["--output-dir", str(folder)]
-
-    def closed(*args):
-        raise BrokenPipeError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(callbacks.EvaluationLine, "on_epoch_end", closed)
-        # What `execute` does to a standard output that pytest reads.
-        patch.setattr(os, "dup2", lambda *descriptors: None)
-        with pytest.raises(SystemExit) as end:
-            ending.execute(lambda: tune.main(flags))
-    assert end.value.code == 141
-    assert "--resume goes on with the run in" in capfd.readouterr().err
-    assert tune.main([*flags, "--resume"]) == 0
-    one, two = ((f / "trials.csv").read_bytes() for f in (folder, other))
-    assert one == two
-
-
 def test_a_study_has_nothing_to_resume(tmp_path, capsys, monkeypatch, quick):
     def interrupted(args, folder):
         raise KeyboardInterrupt
@@ -287,11 +150,12 @@ def test_a_line_per_epoch_where_there_is_no_terminal(tmp_path, capsys, quick):
     lines = captured.out.splitlines()
     for number, line in enumerate(lines[:4], 1):
         assert re.fullmatch(
-            rf"epoch {number}/4  \d+\.\d s  accuracy 0\.\d+  loss \d\.\d+  "
-            r"val_accuracy 0\.\d+  val_loss \d\.\d+",
+            rf"epoch {number}/4  \d+\.\d s  loss \d\.\d+  "
+            r"val_loss \d\.\d+  val_accuracy 0\.\d+",
             line,
         )
-    assert lines[4].startswith("| train_nll")
+    assert re.fullmatch(r"\| metric +\| run +\|", lines[4])
+    assert lines[6].startswith("| train_nll ")
     assert not re.search(r"[\x00-\x09\x0b-\x1f]", captured.out + captured.err)
 
 
@@ -381,7 +245,7 @@ def test_a_process_that_nobody_reads(tmp_path, name):
     module = importlib.import_module(name)
     process = subprocess.Popen(
         [sys.executable, module.__file__, *_smoke_flags(name, tmp_path)],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

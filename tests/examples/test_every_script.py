@@ -8,6 +8,7 @@ import importlib
 import json
 import math
 import pathlib
+import re
 import types
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ import skip_thoughts
 import tune
 from common import cli, files, training
 from same_results import assert_same_results
+from scripts import STUDIES
 from two_devices import run_on_two_devices
 
 pytestmark = pytest.mark.every_backend
@@ -38,8 +40,6 @@ SCRIPTS = {
     "sequential_mnist": ("layer", ["--batch-size", "16"], max(NOISE, 1e-2)),
     "skip_thoughts": ("layer", ["--evaluate-every", "8"], NOISE),
 }
-# They train nothing.
-STUDIES = ("parameter_geometry", "recurrent_dynamics")
 # XLA takes up to half a minute for some of the others.
 QUICK = (
     *("permutation_invariant_mnist", "convolutional_networks"),
@@ -64,6 +64,7 @@ def refused_on_torch(capsys, script, *flags):
         script.main([*flags, "--distribute", "data-parallel"])
     expected = "works on the tensorflow and jax backends"
     assert expected in capsys.readouterr().err
+    assert not list(pathlib.Path(flags[-1]).glob("*"))
     return True
 
 
@@ -105,10 +106,14 @@ def test_a_study_runs_on_this_backend(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", smokes(tune.EXPERIMENTS))
-def test_runs_on_this_backend(tmp_path, name):
+def test_runs_on_this_backend(tmp_path, capsys, name):
     experiment, folder = cli.find(name), tmp_path / "run"
     flags = ["--smoke", "--epochs", "1", "--output-dir", str(folder)]
     assert cli.run(experiment, flags) == 0
+    out = capsys.readouterr().out
+    line = re.search(r"^(?:epoch|evaluation) 1/.*$", out, re.MULTILINE)[0]
+    # What is done, its seconds, and three numbers at most.
+    assert 3 <= len(line.split("  ")) <= 5, line
     assert all(map(math.isfinite, _results(folder).values()))
     assert keras.models.load_model(folder / "model.keras").built
 
@@ -188,6 +193,9 @@ def test_two_devices_train_a_comparison(tmp_path, capsys):
     flags += ["--output-dir", str(tmp_path)]
     if refused_on_torch(capsys, script, *flags):
         return
+    end = run_on_two_devices(script, *flags, "--batch-size", "5")
+    assert end.returncode == 2
+    assert "--batch-size: 5 cannot be split evenly over 2 dev" in end.stderr
     end = run_on_two_devices(script, *flags)
     assert end.returncode == 0, end.stderr
     runs = [*tmp_path.glob("*/environment.json")]
@@ -225,11 +233,14 @@ def test_a_search_in_mixed_precision(tmp_path, dtype):
     ["float16", "bfloat16"] if BACKEND == "torch" else ["bfloat16"],
 )
 def test_mixed_precision(tmp_path, alone, dtype):
+    policy = keras.config.dtype_policy()
     flags = ["--mixed-precision", dtype, *alone.flags, str(tmp_path)]
     assert alone.script.main(flags) == 0
+    assert keras.config.dtype_policy() == policy
     model = keras.models.load_model(tmp_path / "model.keras", compile=False)
     policies = {layer.dtype_policy.name for layer in model._flatten_layers()}
     assert f"mixed_{dtype}" in policies
+    assert {w.dtype for w in model.trainable_weights} == {"float32"}
     # The logits of all words of two sentences are many.
     expected = dtype if alone.script is skip_thoughts else "float32"
     assert keras.backend.standardize_dtype(model.outputs[0].dtype) == expected

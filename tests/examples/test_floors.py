@@ -5,6 +5,7 @@ import importlib
 
 import numpy as np
 import pytest
+import scripts
 import tune
 from common import baselines, cli, ranking, training
 from common.datasets import captions, cloze, strokes
@@ -12,16 +13,10 @@ from keras.ops import convert_to_numpy
 from scipy import stats
 
 
-def _plan(name, *flags):
-    experiment = cli.find(name)
-    args = cli._parser(experiment).parse_args([*flags])
-    return cli.plans(experiment, args)[0]
-
-
 @pytest.mark.parametrize("name", tune.EXPERIMENTS)
 def test_floors_are_measured_as_the_results_are(name, monkeypatch):
     monkeypatch.setattr(captions, "SMALL_COUNTS", (300, 40, 120))
-    plan = _plan(name, "--smoke")
+    plan = scripts.plan(cli.find(name), "--smoke")
     experiment = cli.find(name).for_flags(plan)
     data = experiment.load_data(plan)
     known = {*experiment.columns.values()}

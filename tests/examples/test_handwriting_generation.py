@@ -7,18 +7,17 @@ import handwriting_generation as script
 import keras
 import numpy as np
 import pytest
-from common import cli, training
+from common import cli
 from common.datasets import strokes
+from scripts import plan
 
 
 @pytest.fixture(autouse=True)
-def few_lines(monkeypatch):
+def few_lines(uncompiled, monkeypatch):
     monkeypatch.setattr(strokes, "SMALL_TRAINING_TEXTS", 64)
     # Of one shape, so that less is to be compiled.
     monkeypatch.setattr(strokes, "SMALL_TEST_TEXTS", 32)
     monkeypatch.setattr(type(script.EXPERIMENT), "evaluation_batch", 32)
-    # What XLA would need for a model is more than these train.
-    monkeypatch.setattr(training, "speed", lambda updates: {})
 
 
 @pytest.mark.full
@@ -36,9 +35,8 @@ def test_a_comparison_writes_everything(tmp_path, capsys):
     metrics = json.loads((run / "metrics.json").read_text())
     # The reported value is the saved model's, of all points alike.
     model = keras.models.load_model(run / "model.keras")
-    parser = cli._parser(script.EXPERIMENT)
-    (plan,) = cli.plans(experiment, parser.parse_args(flags[:1] + flags[2:]))
-    test = script.EXPERIMENT.load_data(plan).test
+    args = plan(experiment, *flags[:1], *flags[2:])
+    test = script.EXPERIMENT.load_data(args).test
     before = np.zeros_like(test.points)
     before[:, 1:] = test.points[:, :-1]
     outputs = model([before, test.symbols])
@@ -46,25 +44,3 @@ def test_a_comparison_writes_everything(tmp_path, capsys):
     nll = model.loss(test.points, outputs, sample_weight=test.valid)
     nll = keras.ops.convert_to_numpy(nll)
     assert nll == pytest.approx(metrics["test_nll"], rel=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--batch-size 65", "65 is more than the 64 training lines"),
-        ("--length 0", "argument --length: expected an integer of at least 1"),
-        ("--bias -1", "argument --bias: expected a number of at least 0"),
-        ("--bias x", "argument --bias: expected a number of at least 0"),
-        ("--text ok año", "expected characters of ' .,'ABC"),
-        ("--norm batch", "argument --norm: invalid choice: 'batch'"),
-        ("--data .", "trainset.txt does not exist"),
-    ],
-)
-def test_bad_flags(capsys, tmp_path, monkeypatch, flags, message):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as end:
-        script.main([*flags.split(), "--output-dir", "run"])
-    assert end.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert message in line
-    assert not (tmp_path / "run").exists()

@@ -6,15 +6,12 @@ import handwriting_generation_model
 import keras
 import numpy as np
 import pytest
+from arrays import to_numpy
 from reference.ln_lstm import lstm
 from scipy import stats
 from tolerances import FLOAT32_VALUES
 
 COMPONENTS, GAUSSIANS, UNITS = 3, 2, 4
-
-
-def _numpy(x):
-    return keras.ops.convert_to_numpy(x)
 
 
 def _tensors(*arrays):
@@ -40,7 +37,7 @@ def test_the_mixture_density():
     points = random.normal(size=(2, 5, 3))
     points[..., 2] = random.random((2, 5)) < 0.5
     outputs = random.normal(size=(2, 5, 1 + 6 * COMPONENTS))
-    found = _numpy(
+    found = to_numpy(
         handwriting_generation_mixture.mixture_nll(*_tensors(points, outputs))
     )
     for index in np.ndindex(2, 5):
@@ -53,7 +50,7 @@ def test_the_density_stays_finite_at_the_edge():
     outputs = np.zeros((1, 1, 7))
     outputs[..., 6] = 12
     points = [[[1e-3, 1e-3, 1]], [[5, -5, 0]]]
-    found = _numpy(
+    found = to_numpy(
         handwriting_generation_mixture.mixture_nll(*_tensors(points, outputs))
     )
     assert np.isfinite(found).all() and found[0, 0] < 0 < found[1, 0]
@@ -112,24 +109,23 @@ def test_the_soft_window():
     expected = [
         _window(*row, 5) for row in zip(alpha, beta, kappa, strict=True)
     ]
-    np.testing.assert_allclose(_numpy(found), expected, **FLOAT32_VALUES)
+    np.testing.assert_allclose(to_numpy(found), expected, **FLOAT32_VALUES)
 
 
-def _model(norm, gain=None):
+def _model(norm):
     model = handwriting_generation_model.build_model(
-        norm, UNITS, 6, 5, 7, GAUSSIANS, COMPONENTS, pace=0.3, gain=gain
+        norm, UNITS, 6, 5, 7, GAUSSIANS, COMPONENTS, pace=0.3
     )
     random = np.random.default_rng(3)
     for weight in model.trainable_weights:
         value = 0.4 * random.normal(size=weight.shape)
-        if gain is None:
-            weight.assign(value + ("gamma" in weight.name))
+        weight.assign(value + ("gamma" in weight.name))
     return model
 
 
 def _weights(layer):
     return {
-        w.name: np.float64(_numpy(w))
+        w.name: np.float64(to_numpy(w))
         for w in layer.weights
         if "seed" not in w.name
     }
@@ -176,7 +172,7 @@ def test_the_network(norm):
     random = np.random.default_rng(5)
     points = random.normal(size=(2, 6, 3)).astype("float32")
     symbols = np.int32([[1, 7, 3, 2, 5], [4, 4, 6, 0, 0]])
-    found = _numpy(model([points, symbols]))
+    found = to_numpy(model([points, symbols]))
     for i in range(2):
         expected = _forward(model, points[i], symbols[i], norm)
         np.testing.assert_allclose(found[i], expected, rtol=1e-3, atol=1e-4)
@@ -214,7 +210,7 @@ def test_writing_is_the_network_one_step_at_a_time():
     assert [way.shape for way in ways] == [(6, 3), (6, 3)]
     points = np.zeros((2, 6, 3), "float32")
     points[:, 1:] = np.stack(ways)[:, :-1]
-    expected = _numpy(model([points, symbols]))
+    expected = to_numpy(model([points, symbols]))
     found = np.array(drawn).reshape(6, 2, -1).swapaxes(0, 1)
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
 
@@ -238,15 +234,7 @@ def test_the_window_starts_at_the_writers_pace():
     )
     window = model.get_layer("window").cell
     *_, kappa = window.place(*_tensors(np.zeros((1, UNITS)), np.zeros((1, 10))))
-    np.testing.assert_allclose(_numpy(kappa), 0.3, rtol=1e-5)
-
-
-def test_the_gain_is_that_of_all_sites():
-    model = _model("layer", gain=0.25)
-    gains = [w for w in model.weights if "gamma" in w.name]
-    assert len(gains) == 3 * 3
-    for weight in gains:
-        np.testing.assert_array_equal(_numpy(weight), 0.25)
+    np.testing.assert_allclose(to_numpy(kappa), 0.3, rtol=1e-5)
 
 
 def test_the_papers_size():

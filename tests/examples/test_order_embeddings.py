@@ -1,6 +1,7 @@
 """The experiment of section 6.1: what it writes and what it refuses."""
 
 import dataclasses
+import functools
 import json
 from argparse import Namespace
 
@@ -9,25 +10,24 @@ import numpy as np
 import order_embeddings as script
 import order_embeddings_model
 import pytest
-from common import devices, files, ranking, training
+from common import cli, devices, files, ranking
 from common.datasets import captions
 from common.errors import InputError
 from same_results import assert_same_results
+from text_files import write_captions
 from two_devices import run_on_two_devices
 
 SMOKE = ["--smoke", "--fold", "20", "--batch-size", "16"]
 
 
 @pytest.fixture(autouse=True)
-def few_scenes(monkeypatch):
+def few_scenes(uncompiled, monkeypatch):
     monkeypatch.setattr(captions, "SMALL_COUNTS", (64, 20, 50))
-    # What XLA would need for a model is more than these train.
-    monkeypatch.setattr(training, "speed", lambda updates: {})
 
 
 def _only(monkeypatch, *kinds):
     experiment = dataclasses.replace(script.EXPERIMENT, kinds=kinds)
-    monkeypatch.setattr(script, "EXPERIMENT", experiment)
+    monkeypatch.setattr(script, "main", functools.partial(cli.run, experiment))
 
 
 def _scores(model, split):
@@ -110,27 +110,11 @@ def test_each_kind_has_its_loss(similarity):
     assert (outputs.min() < 0) == (similarity == "cosine")
 
 
-def _write_folder(folder, counts):
-    """The files as Vendrov et al. published them."""
-    random = np.random.default_rng(0)
-    words = np.array("a red blue cat dog runs sits on the old sofa".split())
-    for split, count in counts.items():
-        features = random.random((count, 6), np.float32)
-        np.save(folder / f"{split}_ims.npy", features)
-        lines = [
-            " ".join(
-                words[random.integers(len(words), size=random.integers(2, 9))]
-            )
-            for _ in range(5 * count)
-        ]
-        (folder / f"{split}_caps.txt").write_text("\n".join([*lines, ""]))
-
-
 @pytest.mark.full
 def test_published_files_and_a_killed_run(tmp_path, monkeypatch, capsys):
     data = tmp_path / "coco"
     data.mkdir()
-    _write_folder(data, {"train": 32, "dev": 21, "test": 120})
+    write_captions(data, {"train": 32, "dev": 21, "test": 120})
     flags = [*SMOKE, "--data", str(data), "--norm", "symmetric"]
     flags += ["--epochs", "4", "--evaluate-every", "2", "--output-dir"]
     unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"
@@ -152,34 +136,6 @@ def test_published_files_and_a_killed_run(tmp_path, monkeypatch, capsys):
             script.main([*flags, str(killed)])
     assert script.main([*flags, str(killed), "--resume"]) == 0
     assert_same_results(killed, unbroken, "metrics.json")
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--batch-size 65", "65 is more than the 64 training images"),
-        ("--batch-size 1", "--batch-size 1 leaves a device no wrong pairs to"),
-        ("--fold 21", "the 20 dev images are fewer than the 21 of --fold"),
-        ("--margin 0", "argument --margin: expected a positive number"),
-        ("--length 0", "argument --length: expected an integer of at least 1"),
-        ("--word-units x", "argument --word-units: expected an integer"),
-        ("--norm batch", "argument --norm: invalid choice: 'batch'"),
-        ("--evaluate-every 7", "does not divide the 200 updates of this run"),
-        ("--data .", "train_ims.npy does not exist"),
-        ("--data short", "the 19 test images are fewer than the 20 of --fold"),
-    ],
-)
-def test_bad_flags(capsys, tmp_path, monkeypatch, flags, message):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "short").mkdir()
-    _write_folder(tmp_path / "short", {"train": 16, "dev": 20, "test": 19})
-    flags = ["--fold", "20", "--batch-size", "16", *flags.split()]
-    with pytest.raises(SystemExit) as end:
-        script.main([*flags, "--output-dir", "run"])
-    assert end.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert message in line
-    assert not (tmp_path / "run").exists()
 
 
 def test_devices_share_a_batch_and_have_wrong_pairs(monkeypatch):
@@ -231,7 +187,7 @@ def test_mixed_precision(tmp_path, dtype):
 def test_data_parallel(tmp_path):
     data, folder = tmp_path / "data", tmp_path / "run"
     data.mkdir()
-    _write_folder(data, {"train": 64, "dev": 20, "test": 40})
+    write_captions(data, {"train": 64, "dev": 20, "test": 40})
     flags = [
         *SMOKE,
         "--data",

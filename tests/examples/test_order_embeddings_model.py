@@ -1,22 +1,15 @@
 """Order violation, loss, metric and network against their oracles."""
 
-import os
-import subprocess
-import sys
-
 import keras
 import numpy as np
 import order_embeddings as script
 import order_embeddings_model as parts
 import pytest
+from arrays import to_numpy
 from reference.ln_gru import gru
 from tolerances import FLOAT32_VALUES
 
 BATCH, UNITS, STEPS, WORDS, FEATURES = 6, 5, 7, 11, 4
-
-
-def _numpy(x):
-    return keras.ops.convert_to_numpy(x)
 
 
 def _violation(lower, upper):
@@ -38,13 +31,15 @@ def _embeddings(seed, rows=BATCH):
 
 def test_the_order_violation():
     both = _embeddings(0)
-    found = _numpy(parts.violations(both[:, 0], both[:4, 1]))
+    found = to_numpy(parts.violations(both[:, 0], both[:4, 1]))
     expected = [[_violation(s, i) for i in both[:4, 1]] for s in both[:, 0]]
     np.testing.assert_allclose(found, expected, **FLOAT32_VALUES)
     # Only a caption above its image violates the order.
     lower, upper = np.float32([[0.1, 0.2]]), np.float32([[0.1, 0.9]])
-    assert _numpy(parts.violations(lower, upper)).item() == 0
-    assert _numpy(parts.violations(upper, lower)).item() == pytest.approx(0.49)
+    assert to_numpy(parts.violations(lower, upper)).item() == 0
+    assert to_numpy(parts.violations(upper, lower)).item() == pytest.approx(
+        0.49
+    )
 
 
 @pytest.mark.parametrize("similarity", parts.MARGINS)
@@ -65,7 +60,7 @@ def test_the_loss_of_all_wrong_pairs(similarity, margin):
                 expected[k] += max(0, a - own + caption)
     loss = parts.ContrastiveLoss(similarity, margin)
     tensors = map(keras.ops.convert_to_tensor, (np.float32(numbers), both))
-    found = _numpy(loss.call(*tensors))
+    found = to_numpy(loss.call(*tensors))
     np.testing.assert_allclose(found, expected, **FLOAT32_VALUES)
     assert (expected > 0).any()
     # Summed over the batch, whatever the shape of the numbers.
@@ -193,8 +188,8 @@ def test_the_network(norm):
     ):
         for weight in model.get_layer(name).weights:
             weights[f"{prefix}/{weight.name}"] = weight
-    weights = {key: np.float64(_numpy(w)) for key, w in weights.items()}
-    found = _numpy(model([words, features]))
+    weights = {key: np.float64(to_numpy(w)) for key, w in weights.items()}
+    found = to_numpy(model([words, features]))
     expected = _forward(weights, words, features, norm)
     np.testing.assert_allclose(found, expected, **FLOAT32_VALUES)
     np.testing.assert_allclose(np.linalg.norm(found, axis=-1), 1, rtol=1e-5)
@@ -216,14 +211,14 @@ def test_initial_weights():
         cell.kernel,
     ]
     for weight in uniform:
-        value = _numpy(weight)
+        value = to_numpy(weight)
         assert np.abs(value).max() <= 0.1
         assert value.std() == pytest.approx(0.2 / np.sqrt(12), rel=0.1)
-    squares = np.split(_numpy(cell.recurrent_kernel), 3, axis=1)
+    squares = np.split(to_numpy(cell.recurrent_kernel), 3, axis=1)
     for square in squares:
         np.testing.assert_allclose(square @ square.T, np.eye(40), atol=1e-5)
     assert np.abs(squares[0] - squares[1]).max() > 0.1
-    np.testing.assert_array_equal(_numpy(cell.kernel_gamma), np.float32(0.3))
+    np.testing.assert_array_equal(to_numpy(cell.kernel_gamma), np.float32(0.3))
     plain = parts.build_model("none", 4, WORDS, STEPS, 3, 2)
     assert plain.get_layer("sentence_encoder").cell.bias is not None
 
@@ -240,60 +235,3 @@ def test_the_papers_size():
     layer = parts.build_model("layer").count_params()
     # Gain and beta for either product, and no biases.
     assert layer == count + (4 - 2) * 3 * units
-
-
-def _compiled(norm="layer"):
-    model = _model(norm)
-    similarity = parts.similarity_of(norm)
-    model.compile(
-        keras.optimizers.Adam(0.01, clipnorm=2.0),
-        parts.ContrastiveLoss(similarity, 0.3),
-        metrics=[parts.BatchRecall(similarity)],
-    )
-    return model
-
-
-GO_ON = """
-import sys
-import numpy as np
-import order_embeddings_model
-import keras
-
-assert "order_embeddings" not in sys.modules
-folder = sys.argv[1]
-model = keras.saving.load_model(f"{folder}/model.keras")
-with np.load(f"{folder}/batch.npz") as file:
-    batch = [file["words"], file["features"]], file["numbers"]
-losses = [float(model.train_on_batch(*batch)[0]) for _ in range(3)]
-print(*losses, model.optimizer.clipnorm, model.loss.margin, sep=",")
-"""
-
-
-@pytest.mark.full
-def test_a_saved_model_goes_on_without_the_script(tmp_path):
-    model = _compiled()
-    words, features = _inputs()
-    numbers = np.arange(BATCH)
-    for _ in range(2):
-        model.train_on_batch([words, features], numbers)
-    model.save(tmp_path / "model.keras")
-    np.savez(
-        tmp_path / "batch.npz", words=words, features=features, numbers=numbers
-    )
-    process = subprocess.run(
-        [sys.executable, "-c", GO_ON, tmp_path],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert process.returncode == 0, process.stderr
-    *losses, clipnorm, margin = map(float, process.stdout.split(","))
-    assert (clipnorm, margin) == (2.0, 0.3)
-    # The optimizer's state came along: its steps are those without a break.
-    expected = [
-        float(model.train_on_batch([words, features], numbers)[0])
-        for _ in range(3)
-    ]
-    np.testing.assert_allclose(losses, expected, rtol=1e-4)
-    assert losses[2] < losses[0]

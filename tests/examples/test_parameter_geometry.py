@@ -1,12 +1,12 @@
 """The script on section 5: its numbers and its files."""
 
-import csv
 import os
 
 import numpy as np
 import parameter_geometry as script
 import pytest
 from common import runs
+from scripts import refusal, rows
 
 FILES = {"args.json", "divergence.csv", "figure.png", "steps.csv"}
 
@@ -16,11 +16,6 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("geometry") / "new"
     assert script.main(["--smoke", "--output-dir", str(folder)]) == 0
     return folder
-
-
-def _rows(path):
-    with path.open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 @pytest.mark.full
@@ -37,13 +32,13 @@ def test_files(folder, capsys):
 
 
 def test_the_metric_is_the_divergence_but_for_eq_13(folder):
-    rows = {
+    errors = {
         (row["normalisation"], row["Fisher"]): float(row["relative error"])
-        for row in _rows(folder / "divergence.csv")
+        for row in rows(folder / "divergence.csv")
     }
-    assert len(rows) == 5
-    assert rows.pop(("layer", "paper")) > 0.01
-    assert max(rows.values()) < 0.005
+    assert len(errors) == 5
+    assert errors.pop(("layer", "paper")) > 0.01
+    assert max(errors.values()) < 0.005
 
 
 def test_steps_shrink_with_the_weights(folder):
@@ -52,7 +47,7 @@ def test_steps_shrink_with_the_weights(folder):
             float(row["slope, all units"]),
             float(row["slope, one unit"]),
         ]
-        for row in _rows(folder / "steps.csv")
+        for row in rows(folder / "steps.csv")
     }
     np.testing.assert_allclose(slopes["none"], 0, atol=1e-3)
     # Up to the curvature over a step.
@@ -63,10 +58,8 @@ def test_steps_shrink_with_the_weights(folder):
 
 
 def test_a_folder_of_other_flags_is_refused(folder, capsys):
-    with pytest.raises(SystemExit) as end:
-        script.main(["--points", "4", "--output-dir", str(folder)])
-    assert end.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    flags = ("--points", 4, "--output-dir", folder)
+    line = refusal(capsys, script.main, *flags)
     assert line.startswith("parameter_geometry.py: error: ")
     assert "points 3 there, 4 here" in line
 
@@ -77,18 +70,5 @@ def test_a_file_that_cannot_be_written_is_told(folder, capsys, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     monkeypatch.setattr(runs, "open_folder", lambda *args, **kwargs: None)
-    with pytest.raises(SystemExit) as end:
-        script.main(["--smoke", "--output-dir", str(folder)])
-    assert end.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    line = refusal(capsys, script.main, "--smoke", "--output-dir", folder)
     assert "table_1.txt cannot be written (No space left on device)" in line
-
-
-@pytest.mark.parametrize("flags", ["--points 0", "--seed x", "--point 3"])
-def test_bad_flags(capsys, tmp_path, monkeypatch, flags):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as end:
-        script.main(flags.split())
-    assert end.value.code == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1
-    assert not list(tmp_path.iterdir())

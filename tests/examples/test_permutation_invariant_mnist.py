@@ -1,6 +1,5 @@
 """The experiment of section 6.6: its models and what it writes."""
 
-import csv
 import dataclasses
 import json
 import re
@@ -14,7 +13,7 @@ import pytest
 from common import claims, cli, measures, training
 from common.datasets import mnist
 from keras import layers
-from two_devices import run_on_two_devices
+from scripts import rows
 
 import keras_ln
 
@@ -63,11 +62,12 @@ def test_unbiased_statistics_at_batch_size_four(tmp_path, monkeypatch):
     class Stop(Exception):
         pass
 
-    def fit(model, *args, **kwargs):
-        found.append({getattr(x, "unbiased", None) for x in model.layers})
+    def fit(task, *args, **kwargs):
+        layers = task.model.layers
+        found.append({getattr(x, "unbiased", None) for x in layers})
         raise Stop
 
-    monkeypatch.setattr(training, "fit", fit)
+    monkeypatch.setattr(training.Task, "fit", fit)
     for size in ("4", "128"):
         flags = ["--norm", "batch", "--batch-size", size]
         with pytest.raises(Stop):
@@ -96,13 +96,12 @@ def test_a_run_writes_everything_and_learns(tmp_path):
     }
     args = json.loads((folder / "args.json").read_text())
     assert args["norm"] == "layer" and args["backend"] == BACKEND
-    with (folder / "history.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert [int(row["updates"]) for row in rows] == list(range(4, 45, 4))
-    assert float(rows[-1]["epoch"]) == 4
-    assert float(rows[-1]["loss"]) < 0.8 * float(rows[0]["loss"])
+    history = rows(folder / "history.csv")
+    assert [int(row["updates"]) for row in history] == list(range(4, 45, 4))
+    assert float(history[-1]["epoch"]) == 4
+    assert float(history[-1]["loss"]) < 0.8 * float(history[0]["loss"])
     metrics = json.loads((folder / "metrics.json").read_text())
-    assert metrics["train_nll"] == float(rows[-1]["loss"])
+    assert metrics["train_nll"] == float(history[-1]["loss"])
     environment = json.loads((folder / "environment.json").read_text())
     assert environment["keras"] == keras.__version__
     assert environment["training_minutes"] > 0
@@ -117,9 +116,8 @@ def test_a_run_writes_everything_and_learns(tmp_path):
     assert abs(error - metrics["test_error_percent"]) < 100 * 2.5 / 384
 
 
+@pytest.mark.usefixtures("uncompiled")
 def test_a_comparison_writes_table_and_figure(tmp_path, capsys, monkeypatch):
-    # What XLA would need for the models is more than these train.
-    monkeypatch.setattr(training, "speed", lambda updates: {})
     folder = tmp_path / "runs"
     flags = ["--compare", "--smoke", "--units", "4", "--seed", "0", "1"]
     flags += ["--batch-size", "128", "--output-dir", str(folder)]
@@ -134,8 +132,7 @@ def test_a_comparison_writes_table_and_figure(tmp_path, capsys, monkeypatch):
         dataclasses.replace(table, claims=[claim]),
     )
     assert cli.run(experiment, flags) == 0
-    with (folder / "verdicts.csv").open() as file:
-        (judged,) = csv.DictReader(file)
+    (judged,) = rows(folder / "verdicts.csv")
     # Of two seeds nothing is known.
     assert judged["verdict"] == "undecided" and judged["seeds"] == "2"
     out = capsys.readouterr().out
@@ -145,8 +142,7 @@ def test_a_comparison_writes_table_and_figure(tmp_path, capsys, monkeypatch):
     assert "| logistic regression of 1,408 | " in out
     assert "| layer, untrained             | 128        | " in out
     assert _png_size(folder / "comparison.png")[0] > 500
-    with (folder / "comparison.csv").open() as file:
-        row, *floors = csv.DictReader(file)
+    row, *floors = rows(folder / "comparison.csv")
     assert len(floors) == 3
     assert (row["norm"], row["batch size"]) == ("layer", "128")
     errors = [
@@ -157,51 +153,6 @@ def test_a_comparison_writes_table_and_figure(tmp_path, capsys, monkeypatch):
     assert float(mean) == pytest.approx(np.mean(errors), rel=1e-3)
     # Printed with two digits.
     assert float(deviation) == pytest.approx(np.std(errors, ddof=1), rel=0.05)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    "dtype", ["float16", pytest.param("bfloat16", marks=pytest.mark.full)]
-)
-def test_mixed_precision(tmp_path, dtype):
-    policy = keras.config.dtype_policy()
-    folder = tmp_path / "run"
-    flags = ["--smoke", "--mixed-precision", dtype]
-    assert script.main([*flags, "--output-dir", str(folder)]) == 0
-    assert keras.config.dtype_policy() == policy
-    model = keras.models.load_model(folder / "model.keras", compile=False)
-    dense, norm = model.layers[1:3]
-    assert dense.compute_dtype == norm.compute_dtype == dtype
-    assert dense.kernel.dtype == norm.gamma.dtype == "float32"
-    assert model.layers[-1].compute_dtype == "float32"
-    metrics = json.loads((folder / "metrics.json").read_text())
-    assert metrics["train_nll"] < 3
-
-
-@pytest.mark.full
-@pytest.mark.on_tensorflow
-def test_data_parallel(tmp_path):
-    folder, plain = tmp_path / "two", tmp_path / "one"
-    flags = ["--smoke", "--output-dir", str(folder)]
-    if BACKEND == "torch":
-        end = run_on_two_devices(script, *flags)
-        assert end.returncode == 2
-        assert "works on the tensorflow and jax backends" in end.stderr
-        assert not folder.exists()
-        return
-    end = run_on_two_devices(script, *flags, "--batch-size", "5")
-    assert end.returncode == 2
-    assert "--batch-size: 5 cannot be split evenly over 2 dev" in end.stderr
-    end = run_on_two_devices(script, *flags)
-    assert end.returncode == 0, end.stderr
-    assert script.main(["--smoke", "--output-dir", str(plain)]) == 0
-    one, two = (
-        json.loads((f / "metrics.json").read_text()) for f in (plain, folder)
-    )
-    # The same mathematics in another order of summation.
-    assert one["train_nll"] == pytest.approx(two["train_nll"], rel=1e-3)
-    devices = json.loads((folder / "environment.json").read_text())["devices"]
-    assert len(devices) == 2
 
 
 @pytest.mark.full

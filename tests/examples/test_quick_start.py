@@ -3,6 +3,7 @@
 import ast
 from pathlib import Path
 
+import pytest
 import quick_start
 
 
@@ -13,6 +14,13 @@ def test_trains_both_models_and_draws(tmp_path, capsys, monkeypatch):
     assert said.startswith("LSTM: test error ")
     assert "\nLNLSTM: test error " in said
     assert (tmp_path / "quick_start.png").stat().st_size > 10_000
+
+
+def test_no_epochs_are_refused(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        quick_start.main(["--epochs", "0"])
+    message = "--epochs: expected at least 1, received 0"
+    assert message in capsys.readouterr().err
 
 
 def test_reads_from_top_to_bottom():

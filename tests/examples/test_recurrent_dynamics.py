@@ -1,22 +1,18 @@
 """The script on section 3.1: its layers, numbers and files."""
 
-import csv
-
 import keras
 import numpy as np
 import pytest
 import recurrent_dynamics as script
-import recurrent_dynamics_model
+from scripts import rows
 
 import keras_ln
 
 
 @pytest.mark.parametrize("kind", script.KINDS)
-@pytest.mark.parametrize("cell", recurrent_dynamics_model.CELLS)
+@pytest.mark.parametrize("cell", script.CELLS)
 def test_layers_differ_in_normalisation_alone(cell, kind):
-    layer = recurrent_dynamics_model.build_model(
-        cell, kind, 2.0, units=5, seed=3
-    )
+    layer = script.build_model(cell, kind, 2.0, units=5, seed=3)
     assert (
         type(layer)
         is {
@@ -28,9 +24,7 @@ def test_layers_differ_in_normalisation_alone(cell, kind):
             ("LSTM", "layer"): keras_ln.LNLSTM,
         }[cell, kind]
     )
-    plain = recurrent_dynamics_model.build_model(
-        cell, "plain", 1.0, units=5, seed=3
-    )
+    plain = script.build_model(cell, "plain", 1.0, units=5, seed=3)
     kernel, recurrent, other_kernel, other_recurrent = (
         keras.ops.convert_to_numpy(weight)
         for one in (layer, plain)
@@ -52,28 +46,9 @@ def test_growth_is_the_factor_per_step_backwards():
     assert script.spread([2.0, 5.0, 1.0]) == 5.0
 
 
-def _rows(path):
-    with path.open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("cells", "scales"),
-    [
-        (["RNN", "GRU"], [0.5, 4.0]),
-        pytest.param(
-            [*recurrent_dynamics_model.CELLS],
-            [*script.SCALES],
-            marks=pytest.mark.full,
-        ),
-    ],
-)
-def test_a_run(tmp_path, capsys, monkeypatch, cells, scales):
-    # Every layer is compiled, which takes a second each.
-    monkeypatch.setattr(script, "CELLS", cells)
-    kept = {scale: script.SCALES[scale] for scale in scales}
-    monkeypatch.setattr(script, "SCALES", kept)
+def test_a_run(tmp_path, capsys):
+    cells, scales = script.CELLS, script.SCALES
     folder = tmp_path / "run"
     assert script.main(["--smoke", "--output-dir", str(folder)]) == 0
     assert {p.name for p in folder.iterdir()} == {
@@ -83,13 +58,13 @@ def test_a_run(tmp_path, capsys, monkeypatch, cells, scales):
         "figure.png",
         "spread.csv",
     }
-    rows = _rows(folder / "dynamics.csv")
-    assert len(rows) == len(cells) * 2 * len(scales)
-    assert len(_rows(folder / "curves.csv")) == 12 * len(rows)
+    found = rows(folder / "dynamics.csv")
+    assert len(found) == len(cells) * 2 * len(scales)
+    assert len(rows(folder / "curves.csv")) == 12 * len(found)
     # The scale of the recurrent weights shows in the plain cells.
     spreads = {
         (row["cell"], row["kind"]): float(row["gradient factor"])
-        for row in _rows(folder / "spread.csv")
+        for row in rows(folder / "spread.csv")
     }
     for cell in cells:
         assert spreads[cell, "plain"] > spreads[cell, "layer"]

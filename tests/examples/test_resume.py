@@ -1,17 +1,15 @@
 """A killed run goes on to the very result of an unbroken one."""
 
-import dataclasses
 import os
 import signal
 from argparse import Namespace
 
 import keras
 import numpy as np
-import permutation_invariant_mnist as script
 import pytest
 import sequential_mnist
 import tensorflow as tf
-from common import cli, training
+from common import training
 from common.datasets import streams
 from same_results import assert_same_results, without_seconds
 from terminals import start_on_terminal
@@ -53,42 +51,13 @@ def test_kill_in_the_middle_of_an_epoch(tmp_path):
     assert not (killed / training.BACKUP).exists()
 
 
-@pytest.mark.full
-def test_kill_in_a_comparison(tmp_path, monkeypatch, capsys):
-    flags = ["--compare", "--smoke", "--units", "8", "--batch-size", "64"]
-    unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"
-    experiment = dataclasses.replace(script.EXPERIMENT, kinds=("none", "batch"))
-    assert cli.run(experiment, [*flags, "--output-dir", str(unbroken)]) == 0
-    fit = training.fit
-    calls = []
-
-    def dying_fit(*args, **kwargs):
-        calls.append(args)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return fit(*args, **kwargs)
-
-    flags += ["--output-dir", str(killed)]
-    with monkeypatch.context() as patch:
-        patch.setattr(training, "fit", dying_fit)
-        with pytest.raises(KeyboardInterrupt):
-            cli.run(experiment, flags)
-    capsys.readouterr()
-    assert cli.run(experiment, [*flags, "--resume"]) == 0
-    assert "none-batch-size-64-seed-0 is finished" in capsys.readouterr().out
-    one, two = (f / "comparison.csv" for f in (unbroken, killed))
-    assert one.read_bytes() == two.read_bytes()
-    for run in experiment.kinds:
-        name = f"{run}-batch-size-64-seed-0"
-        _assert_same_run(unbroken / name, killed / name)
-
-
 def _train_with_state(folder, seed, dies_after=None):
     """Everything that has state: dropout, seeds, plateaus, patience."""
     folder.mkdir(exist_ok=True)
     args = Namespace(
         seed=seed,
         epochs=40,
+        scale=None,
         evaluate_every=None,
         tensorboard=False,
         mixed_precision=None,
@@ -122,13 +91,10 @@ def _train_with_state(folder, seed, dies_after=None):
             "val_loss", patience=4, restore_best_weights=True
         )
         plateau = keras.callbacks.ReduceLROnPlateau("val_loss", 0.5, patience=1)
-        history = training.fit(
-            model,
-            batches,
+        test = streams.in_order((x, y), 40)
+        history = training.Task(model, batches, 5, test).fit(
             folder,
             args,
-            updates_per_pass=5,
-            validation_data=streams.in_order((x, y), 40),
             monitor="val_loss",
             mode="min",
             extra_callbacks=[patience, plateau],
@@ -143,14 +109,7 @@ def _die():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    "dies_after",
-    [
-        pytest.param(5, marks=pytest.mark.full),
-        18,
-        pytest.param(31, marks=pytest.mark.full),
-    ],
-)
+@pytest.mark.parametrize("dies_after", [5, 18, 31])
 def test_random_numbers_and_callbacks_go_on(tmp_path, dies_after):
     rows, weights = _train_with_state(tmp_path / "unbroken", seed=1)
     rates = [row["learning_rate"] for row in rows]

@@ -1,16 +1,13 @@
 """Digits pixel by pixel: the models, the orders, and what a run writes."""
 
-import dataclasses
-import json
-
 import keras
 import numpy as np
 import pytest
 import sequential_mnist as script
 import sequential_mnist_model
-from common import cli, training
 from common.datasets import mnist
 from keras import layers
+from scripts import plans
 
 import keras_ln
 
@@ -48,25 +45,6 @@ def test_a_step_sees_a_pixel_and_what_it_lacks(norm):
     )
 
 
-@pytest.mark.parametrize("norm", ["batch", "layer"])
-def test_the_gain_is_that_of_all_sites(norm):
-    def gains(**kwargs):
-        model = sequential_mnist_model.build_model(
-            norm, units=2, steps=3, **kwargs
-        )
-        return [
-            float(value)
-            for weight in model.weights
-            if "gamma" in weight.name
-            for value in keras.ops.convert_to_numpy(weight)
-        ]
-
-    count = 8 + 8 + 2
-    default = 0.1 if norm == "batch" else 1.0
-    assert gains() == pytest.approx(count * [default])
-    assert gains(gain=0.25) == count * [0.25]
-
-
 def test_the_noise_is_for_training_alone():
     model = sequential_mnist_model.build_model("batch", units=3, steps=4)
     x = np.zeros((2, 4, 1), "float32")
@@ -80,10 +58,7 @@ def test_the_noise_is_for_training_alone():
 
 @pytest.mark.parametrize("norm", ["batch", "layer"])
 def test_batches_are_averaged_anew_before_an_evaluation(norm, tmp_path):
-    parser = cli._parser(script.EXPERIMENT)
-    (plan,) = cli.plans(
-        script.EXPERIMENT, parser.parse_args(["--smoke", "--norm", norm])
-    )
+    (plan,) = plans(script.EXPERIMENT, "--smoke", "--norm", norm)
     plan.epochs = 1
     digits = mnist.small_digits().first(256, 64)
     task = script.EXPERIMENT.make_task(plan, digits)
@@ -124,9 +99,7 @@ def test_pixels_keep_their_labels_in_a_fixed_order(monkeypatch):
     np.testing.assert_array_equal(
         script.order_of_pixels("natural", 64), np.arange(64)
     )
-    parser = cli._parser(script.EXPERIMENT)
-    args = parser.parse_args(["--smoke", "--order", "permuted"])
-    (plan,) = cli.plans(script.EXPERIMENT, args)
+    (plan,) = plans(script.EXPERIMENT, "--smoke", "--order", "permuted")
     digits = mnist.small_digits().first(128, 128)
     task = script.EXPERIMENT.make_task(plan, digits)
     ((x, y),) = task.validation_data.as_numpy_iterator()
@@ -143,8 +116,7 @@ def test_pixels_keep_their_labels_in_a_fixed_order(monkeypatch):
 
 
 def _load(*flags):
-    parser = cli._parser(script.EXPERIMENT)
-    (plan,) = cli.plans(script.EXPERIMENT, parser.parse_args([*flags]))
+    (plan,) = plans(script.EXPERIMENT, *flags)
     return script.EXPERIMENT.load_data(plan)
 
 
@@ -165,55 +137,8 @@ def test_the_first_examples_alone():
     assert len(some.train_labels) == 100 and len(some.test_labels) == 384
 
 
-@pytest.mark.full
-def test_a_comparison_runs_every_kind_in_both_orders(
-    tmp_path, capsys, monkeypatch
-):
-    # What XLA would need for the model is more than this trains.
-    monkeypatch.setattr(training, "speed", lambda updates: {})
-    folder = tmp_path / "runs"
-    experiment = dataclasses.replace(
-        script.EXPERIMENT,
-        kinds=("layer",),
-        compared={"order": ("permuted",)},
-    )
-    flags = ["--smoke", "--units", "4", "--compare"]
-    assert cli.run(experiment, [*flags, "--output-dir", str(folder)]) == 0
-    assert (folder / "comparison.png").exists()
-    out = capsys.readouterr().out
-    assert "updates to the training NLL of layer |" in out
-    metrics = json.loads(
-        (folder / "layer-order-permuted-seed-0" / "metrics.json").read_text()
-    )
-    assert 1.5 < metrics["test_nll"] < 3.5
-    model = keras.models.load_model(
-        folder / "layer-order-permuted-seed-0" / "model.keras", compile=False
-    )
-    assert model.input_shape == (None, 64, 1)
-    parser = cli._parser(script.EXPERIMENT)
-    plans = cli.plans(script.EXPERIMENT, parser.parse_args(["--compare"]))
-    assert [(p.norm, p.order) for p in plans] == [
+def test_a_comparison_runs_every_kind_in_both_orders():
+    compared = plans(script.EXPERIMENT, "--compare")
+    assert [(p.norm, p.order) for p in compared] == [
         (norm, order) for norm in script.KINDS for order in script.ORDERS
     ]
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--batch-size 2000", "2000 is more than the 1408 training images"),
-        ("--norm batch --batch-size 1", "needs a --batch-size of at least 2"),
-        ("--order backwards", "argument --order: invalid choice: 'backwards'"),
-        ("--pool 3", "--pool 3 does not divide the 8 x 8 pixels"),
-        ("--examples 1409", "1409 is more than the 1408 training images"),
-        ("--data-set cifar10", "argument --data-set: invalid choice"),
-        ("--gain 0", "argument --gain: expected a positive number"),
-        ("--norm weight", "argument --norm: invalid choice: 'weight'"),
-    ],
-)
-def test_bad_flags(capsys, tmp_path, flags, message):
-    out = ["--output-dir", str(tmp_path / "run")]
-    with pytest.raises(SystemExit) as end:
-        script.main([*flags.split(), *out])
-    assert end.value.code == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()

@@ -1,6 +1,7 @@
 """The experiment of section 6.3: what it writes and what it refuses."""
 
 import dataclasses
+import functools
 import json
 from argparse import Namespace
 from pathlib import Path
@@ -13,6 +14,8 @@ import skip_thoughts_model
 from common import cli, devices, files, sentence_evaluation
 from common.datasets import books, sentence_tasks
 from common.errors import InputError
+from scripts import plans
+from text_files import book
 
 TASKS = Path(__file__).parent / "fixtures" / "sentence_tasks"
 SMALL = ["--units", "4", "--word-units", "3", "--length", "3"]
@@ -20,15 +23,8 @@ SMALL = ["--units", "4", "--word-units", "3", "--length", "3"]
 
 @pytest.fixture
 def text(tmp_path):
-    """Sentences of two lengths, whose neighbours can be foreseen."""
-    random = np.random.default_rng(0)
-    words = "a the story warm dull of letter man woman reading".split()
-    lines = [
-        " ".join(random.choice(words, 1 + number % 2)) + "."
-        for number in range(170)
-    ]
     path = tmp_path / "book.txt"
-    path.write_text("\n".join(lines))
+    path.write_text(book())
     return path
 
 
@@ -58,7 +54,7 @@ def _numbered(words, random):
 
 def _only(monkeypatch, kind):
     experiment = dataclasses.replace(script.EXPERIMENT, kinds=(kind,))
-    monkeypatch.setattr(script, "EXPERIMENT", experiment)
+    monkeypatch.setattr(script, "main", functools.partial(cli.run, experiment))
 
 
 @pytest.mark.full
@@ -86,7 +82,8 @@ def test_published_tasks(tmp_path, text, monkeypatch, capsys):
     assert metrics["updates"] == 16 and metrics["epochs"] == 1
     # The results are those of the model that was saved.
     model = keras.saving.load_model(run / "model.keras")
-    (plan,) = _plans([*flags[: flags.index("--compare")], "--norm", "none"])
+    own = flags[: flags.index("--compare")]
+    (plan,) = plans(script.EXPERIMENT, *own, "--norm", "none")
     for name in ("eval_dir", "word_vectors"):
         setattr(plan, name, flags[flags.index(_flag(name)) + 1])
     plan.eval_tasks = ["sick", "cr"]
@@ -118,17 +115,12 @@ def _flag(name):
     return f"--{name.replace('_', '-')}"
 
 
-def _plans(flags):
-    parser = cli._parser(script.EXPERIMENT)
-    return cli.plans(script.EXPERIMENT, parser.parse_args(flags))
-
-
 def test_tasks_of_other_names_and_verses(tmp_path, text):
     for name, word in (("pos", "good"), ("neg", "bad")):
         lines = [f"a {word} story {number}" for number in range(20)]
         (tmp_path / f"reviews.{name}").write_text("\n".join(lines))
     flags = ["--eval-dir", str(tmp_path), "--eval-tasks", "reviews", "verses"]
-    (plan,) = _plans(_flags(text, *flags, "--smoke"))
+    (plan,) = plans(script.EXPERIMENT, *_flags(text, *flags, "--smoke"))
     tasks = script.EXPERIMENT.load_data(plan).tasks
     assert [*tasks] == ["reviews", "verses"]
     assert tasks["reviews"].labels.tolist() == 20 * [1] + 20 * [0]
@@ -139,7 +131,7 @@ def test_tasks_of_other_names_and_verses(tmp_path, text):
 
 def test_floors_are_those_of_frequencies(text):
     flags = _flags(text, "--eval-dir", str(TASKS), "--eval-tasks", "cr")
-    (plan,) = _plans(flags)
+    (plan,) = plans(script.EXPERIMENT, *flags)
     data = script.EXPERIMENT.load_data(plan)
     found = script.EXPERIMENT.floors(plan, data)
     table, size = data.books.sentences, len(data.books.words)
@@ -182,56 +174,13 @@ def test_embedded_verses(tmp_path, monkeypatch, capsys):
     assert rows[1]["val_nll"] < rows[0]["val_nll"] < np.log(203)
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--batch-size 81", "--batch-size 81 is more than the sentences of an"),
-        ("--evaluate-every 26", "does not divide the 36 updates of this run"),
-        ("--data tfds", "the books that the paper used are not published"),
-        ("--data empty", "has no .txt files"),
-        ("--data two.txt", "two.txt has 2 sentences; one between two others"),
-        ("--data latin.txt", "latin.txt, line 2: expected UTF-8, received th"),
-        ("--length 0", "argument --length: expected an integer of at least 1"),
-        ("--vocabulary x", "argument --vocabulary: expected an integer of at"),
-        ("--norm batch", "argument --norm: invalid choice: 'batch'"),
-        ("--eval-tasks mr", "--eval-tasks names tasks of --eval-dir"),
-        ("--eval-tasks ../mr", "argument --eval-tasks: expected letters, dig"),
-        ("--eval-dir TASKS --eval-tasks trec", "has no trec.pos, which the"),
-        ("--eval-dir empty", "has no SICK_train.txt, which the task sick ne"),
-        ("--eval-dir none", "none is no folder"),
-        ("--eval-dir TASKS --eval-tasks mr --data foreign.txt", "none of the"),
-        ("--word-vectors none.txt", "none.txt cannot be read: "),
-        ("--word-vectors short.txt", "short.txt, line 3: expected a word and"),
-        ("--word-vectors few.txt", "--word-vectors: 2 of the words that the"),
-    ],
-)
-def test_bad_flags(capsys, tmp_path, monkeypatch, text, flags, message):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty").mkdir()
-    for name, content in {
-        "two.txt": b"One. Two.",
-        "latin.txt": b"One.\nCaf\xe9. Three.",
-        "foreign.txt": b"eins zwei! drei vier! " * 20,
-        "short.txt": b"2 2\nthe 1 2\na 1\n",
-        "few.txt": b"3 2\nthe 1 2\na 1 3\nbook 1 1\n",
-    }.items():
-        (tmp_path / name).write_bytes(content)
-    flags = flags.replace("TASKS", str(TASKS)).split()
-    with pytest.raises(SystemExit) as end:
-        script.main([*_flags(text), *flags, "--output-dir", "run"])
-    assert end.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert message in line
-    assert not (tmp_path / "run").exists()
-
-
 def test_unknown_words_of_a_task_may_have_vectors(tmp_path):
     """A text that shares no word with the task, but vectors that do."""
     path = tmp_path / "foreign.txt"
     path.write_text("eins zwei! drei vier! " * 20)
     vectors = tmp_path / "vectors.txt"
     vectors.write_text("4 1\neins 1\nzwei 2\ndrei 3\nwarm 4\n")
-    (plan,) = _plans(_flags(path))
+    (plan,) = plans(script.EXPERIMENT, *_flags(path))
     plan.eval_dir, plan.eval_tasks = str(TASKS), ["mr"]
     with pytest.raises(InputError, match="the words of the task mr is"):
         script.EXPERIMENT.load_data(plan)
@@ -245,7 +194,7 @@ def test_unknown_words_of_a_task_may_have_vectors(tmp_path):
 
 
 def test_the_papers_flags():
-    (plan,) = _plans(["--preset", "paper"])
+    (plan,) = plans(script.EXPERIMENT, "--preset", "paper")
     assert (plan.batch_size, plan.learning_rate) == (64, 2e-4)
     assert plan.evaluate_every == 1_000
 
@@ -270,7 +219,7 @@ def test_any_number_of_devices_share_what_is_held_out(
     text, monkeypatch, number
 ):
     monkeypatch.setattr(devices, "names", lambda: number * ["CPU"])
-    (plan,) = _plans(_flags(text, "--evaluate-every", "1"))
+    (plan,) = plans(script.EXPERIMENT, *_flags(text, "--evaluate-every", "1"))
     plan.distribute = "data-parallel"
     monkeypatch.setattr(type(script.EXPERIMENT), "evaluation_batch", 4)
     data = Namespace(books=books.load(plan)._replace(test=np.arange(1, 8)))
@@ -283,7 +232,8 @@ def test_any_number_of_devices_share_what_is_held_out(
 @pytest.mark.full
 def test_what_is_held_out_of_the_bible_is_shared(monkeypatch):
     monkeypatch.setattr(devices, "names", lambda: ["a", "b"])
-    (plan,) = _plans(["--distribute", "data-parallel", "--units", "4"])
+    flags = ("--distribute", "data-parallel", "--units", "4")
+    (plan,) = plans(script.EXPERIMENT, *flags)
     data = Namespace(books=books.load(plan))
     held_out = len(data.books.test)
     assert held_out % 2
@@ -294,7 +244,7 @@ def test_what_is_held_out_of_the_bible_is_shared(monkeypatch):
 
 def test_fewer_triples_than_devices_are_refused(text, monkeypatch):
     monkeypatch.setattr(devices, "names", lambda: 4 * ["CPU"])
-    (plan,) = _plans(_flags(text, "--evaluate-every", "1"))
+    (plan,) = plans(script.EXPERIMENT, *_flags(text, "--evaluate-every", "1"))
     plan.distribute = "data-parallel"
     data = Namespace(books=books.load(plan)._replace(test=np.arange(1, 4)))
     message = "the 3 held-out examples are fewer than the 4 devices"

@@ -1,9 +1,6 @@
 """The network of section 6.3: sizes, loss, vectors, and its saved file."""
 
 import inspect
-import os
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -11,6 +8,8 @@ import pytest
 import skip_thoughts as script
 import skip_thoughts_model as parts
 from common.datasets import plain_text
+from descriptors import named_weights
+from reference.ln_gru import gru
 
 UNITS, WORD_UNITS, LENGTH = 5, 4, 3
 WORDS = (*plain_text.MARKS, "a", "rose", "is", ".")
@@ -50,35 +49,11 @@ def _weights(model, layer):
     return [np.float64(w) for w in model.get_layer(layer).get_weights()]
 
 
-def _sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
-def _gru(x, h, weights, norm):
-    """Hidden states of one sequence, eq. 26 to 28; U, 3 U columns z, r, h."""
-    if norm == "layer":
-        kernel, recurrent, *scales = weights
-    else:
-        kernel, recurrent, bias, recurrent_bias = weights
-
-    def normalise(values, gain, shift):
-        parts = [values[: 2 * UNITS], values[2 * UNITS :]]
-        parts = [(p - p.mean()) / np.sqrt(p.var() + 1e-5) for p in parts]
-        return gain * np.concatenate(parts) + shift
-
-    states = []
-    for step in x:
-        own, other = step @ kernel, h @ recurrent
-        if norm == "layer":
-            own = normalise(own, scales[0], scales[1])
-            other = normalise(other, scales[2], scales[3])
-        else:
-            own, other = own + bias, other + recurrent_bias
-        z, r = _sigmoid(own[: 2 * UNITS] + other[: 2 * UNITS]).reshape(2, -1)
-        new = np.tanh(own[2 * UNITS :] + r * other[2 * UNITS :])
-        h = (1 - z) * h + z * new
-        states.append(h)
-    return states
+def _gru(model, layer, x, h, norm):
+    """Hidden states (T, U) of one sequence, from h."""
+    weights = named_weights(model.get_layer(layer))
+    sites = ("kernel", "recurrent") if norm == "layer" else ()
+    return gru(weights, x[None], [h[None]], normalize=sites)[0][0]
 
 
 def _outputs(model, inputs):
@@ -92,11 +67,11 @@ def _logits(model, inputs, norm):
     for current, before, after in zip(*inputs, strict=True):
         steps = table[current[current != 0]]
         start = np.zeros(UNITS)
-        thought = _gru(steps, start, _weights(model, "encoder"), norm)[-1]
+        thought = _gru(model, "encoder", steps, start, norm)[-1]
         hidden = []
         for name, words in (("before", before), ("after", after)):
-            weights = _weights(model, f"decoder_{name}")
-            hidden += _gru(table[words], thought, weights, norm)
+            decoder = f"decoder_{name}"
+            hidden += [*_gru(model, decoder, table[words], thought, norm)]
         found.append([h @ kernel + bias for h in hidden])
     return np.array(found)
 
@@ -204,8 +179,8 @@ def test_vectors_of_sentences():
     numbers = [[3, 4, 6, 1], [5, 1], [3, 4, 5, 3, 4, 5, 3, 4, 5, 3, 2, 1]]
     (table,) = _weights(model, "word_vectors")
     for vector, own in zip(found, numbers, strict=True):
-        weights = _weights(model, "encoder")
-        expected = _gru(table[own], np.zeros(UNITS), weights, "layer")[-1]
+        start = np.zeros(UNITS)
+        expected = _gru(model, "encoder", table[own], start, "layer")[-1]
         np.testing.assert_allclose(vector, expected, atol=1e-5)
     # More than a batch, in any order.
     many = (sentences * 50)[::-1]
@@ -215,48 +190,3 @@ def test_vectors_of_sentences():
     wider = parts.SentenceEncoder(model, (*WORDS, "thorn"), table)(sentences)
     np.testing.assert_array_equal(wider[:2], found[:2])
     assert np.abs(wider[2] - found[2]).max() > 0.01
-
-
-CONTINUE = """
-import sys
-import keras, numpy as np
-import keras_ln
-model = keras.saving.load_model(sys.argv[1])
-data = np.load(sys.argv[2])
-inputs = [data["current"], data["before"], data["after"]]
-model.fit(inputs, data["targets"], sample_weight=data["weights"],
-          batch_size=6, verbose=0)
-np.savez(sys.argv[3], *model.get_weights())
-assert not any("skip_thoughts" in name for name in sys.modules)
-"""
-
-
-@pytest.mark.full
-def test_saved_model_goes_on_without_the_script(tmp_path):
-    model = _compiled(_model())
-    inputs, targets, weights = _triples()
-    for _ in range(2):
-        model.train_on_batch(inputs, targets, sample_weight=weights)
-    model.save(tmp_path / "model.keras")
-    np.savez(
-        tmp_path / "data.npz",
-        **dict(zip(("current", "before", "after"), inputs, strict=True)),
-        targets=targets,
-        weights=weights,
-    )
-    paths = [
-        str(tmp_path / name) for name in ("model.keras", "data.npz", "new.npz")
-    ]
-    subprocess.run(
-        [sys.executable, "-c", CONTINUE, *paths],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        check=True,
-    )
-    before = model.get_weights()
-    model.train_on_batch(inputs, targets, sample_weight=weights)
-    with np.load(paths[2]) as file:
-        found = [file[name] for name in file.files]
-    for one, two, old in zip(found, model.get_weights(), before, strict=True):
-        # The third step of Adam, up to the order of sums in XLA's program.
-        np.testing.assert_allclose(one, two, atol=1e-5)
-        assert np.abs(one - old).max() > 1e-3

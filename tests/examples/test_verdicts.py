@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import results
 import tune
-from common import claims, cli, files, measures, summary, verdicts
+from common import claims, claims_figure, cli, files, measures, verdicts
 from scipy import stats
 
 SIMULATIONS = 10_000
@@ -73,14 +73,6 @@ def test_intervals_and_p_values_are_those_of_scipy():
     assert verdicts.summary(found, 2)[3] == pytest.approx(max(one_sided))
 
 
-@pytest.mark.parametrize("seeds", [5, 10])
-def test_the_interval_covers_as_often_as_it_says(seeds):
-    random = np.random.default_rng(seeds)
-    found = random.normal(3, 2, size=(SIMULATIONS, seeds))
-    _, low, high, _ = verdicts.summary(found)
-    assert np.mean((low < 3) & (high > 3)) == pytest.approx(0.95, abs=0.01)
-
-
 def _kept_differences():
     """Of pairs of kinds in what is kept, with mean 0 and deviation 1."""
     for path in results.KEPT.glob(f"*/{results.METRICS}"):
@@ -110,41 +102,9 @@ def test_coverage_on_differences_of_kept_runs(seeds, record_property):
     assert covered == pytest.approx(0.95, abs=0.02)
 
 
-def test_one_error_in_twenty_experiments_at_most():
-    """The size of Holm's test: four claims, of which some are true."""
-    random = np.random.default_rng(1)
-    for effects in ((0, 0, 0, 0), (0, 0, 3, 3), (0, 5, 5, 5)):
-        truth = np.array(effects, float)
-        found = random.normal(size=(SIMULATIONS, 4, 5)) + truth[:, None]
-        p = verdicts.corrected(verdicts.summary(found)[3])
-        wrong = (p < verdicts.LEVEL)[:, truth == 0].any(axis=1)
-        # 3 deviations of that many simulations above 5 %; not idle either.
-        assert 0.03 < wrong.mean() < 0.057
-    alone = verdicts.summary(found)[3]
-    assert (verdicts.corrected(alone) >= alone).all()
-
-
 def test_holm_is_what_it_is():
     p = verdicts.corrected([0.01, 0.04, 0.03, 0.005])
     assert p == pytest.approx([0.03, 0.06, 0.06, 0.02])
-
-
-@pytest.mark.parametrize(
-    ("truth", "decided"), [(1.0, "equivalent"), (-1.0, "equivalent")]
-)
-def test_equivalence_on_its_border_errs_as_often_as_it_says(truth, decided):
-    random = np.random.default_rng(2)
-    found = random.normal(truth, 0.3, size=(SIMULATIONS, 5))
-    mean, _, _, p = verdicts.summary(found, 1.0)
-    same = (p < verdicts.LEVEL) & (abs(mean) < 1)
-    other = (p < verdicts.LEVEL) & (abs(mean) > 1)
-    assert same.mean() == pytest.approx(0.05, abs=0.01)
-    assert other.mean() == pytest.approx(0.025, abs=0.007)
-    # Well inside it is found, well outside never.
-    inside = verdicts.summary(found - truth, 1.0)
-    assert np.mean(inside[3] < verdicts.LEVEL) > 0.9
-    mean, _, _, p = verdicts.summary(found + 3 * truth, 1.0)
-    assert not np.any((p < verdicts.LEVEL) & (abs(mean) < 1))
 
 
 def _run(folder, losses, **metrics):
@@ -242,15 +202,15 @@ def test_the_summary_of_named_claims(tmp_path, monkeypatch):
         for name in ("three", "absent", "two", "one")
     ]
     files.write_csv(tmp_path / "claims.csv", named)
-    monkeypatch.setattr(summary, "NAMED", tmp_path / "claims.csv")
-    rows = summary.rows(tmp_path)
+    monkeypatch.setattr(claims_figure, "NAMED", tmp_path / "claims.csv")
+    rows = claims_figure.rows(tmp_path)
     assert [row["comparison"] for row in rows] == ["three", "two", "one"]
     # The first is from before grids could grow.
     assert [row["on an edge"] for row in rows] == [True, False, True]
     assert "before the protocol" in rows[0]["weakest point"]
     for row in rows:
         np.testing.assert_allclose(row["percent"], [-25.0, -150.0, 5.0])
-    (_, _, first, second, _) = summary.table(rows, "a.md").splitlines()
+    (_, _, first, second, _) = claims_figure.table(rows, "a.md").splitlines()
     cells = [cell.strip() for cell in first.split("|")[1:-1]]
     assert cells == [
         "[6.7 Section A](a.md#67-section-a)",
@@ -261,25 +221,25 @@ def test_the_summary_of_named_claims(tmp_path, monkeypatch):
         "small; a small grid, from before the protocol",
     ]
     assert second.split("|")[1].isspace()
-    summary.draw(rows, tmp_path / "claims.png")
+    claims_figure.draw(rows, tmp_path / "claims.png")
     assert (tmp_path / "claims.png").stat().st_size > 5000
 
 
 def test_pages_have_the_table_of_what_is_kept(tmp_path):
-    rows = summary.rows(results.KEPT)
-    assert 10 < len(rows) <= len(files.read_table(summary.NAMED)) <= 20
+    rows = claims_figure.rows(results.KEPT)
+    assert 10 < len(rows) <= len(files.read_table(claims_figure.NAMED)) <= 20
     for path, experiments in results.PAGES.items():
         page = results.KEPT.parent / path
         copy = tmp_path / page.name
         copy.write_text(page.read_text("utf-8"), "utf-8")
-        summary.insert(copy, summary.table(rows, experiments))
+        claims_figure.insert(copy, claims_figure.table(rows, experiments))
         assert copy.read_text("utf-8") == page.read_text("utf-8")
 
 
 def test_differences_of_logarithms_are_ratios():
     claim = claims.OF["everyday-addition"].claims[0]
     assert "log10" in claim.measure.label
-    np.testing.assert_allclose(summary._percent(claim, 1.0, 9.0), 900.0)
+    np.testing.assert_allclose(claims_figure._percent(claim, 1.0, 9.0), 900.0)
 
 
 def test_rivals_have_a_mean():

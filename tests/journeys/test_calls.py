@@ -50,12 +50,6 @@ def attributes(layer, *names):
     return [float(getattr(layer, name)) for name in names]
 
 
-def summary(network):
-    lines = []
-    network.summary(print_fn=lambda text, **_: lines.append(text))
-    return len(lines)
-
-
 USES = {
     # Arguments by position, of other types, and those of older files.
     "positional LSTM": lambda k: k.LSTM(
@@ -114,10 +108,6 @@ USES = {
     "a variable": lambda k: k.GRU(3)(X, initial_state=keras.Variable(STATE)),
     "four states": lambda k: both_ways(k.LSTM(3))(X, initial_state=[STATE] * 4),
     # Shapes, names and weights.
-    "symbolic": lambda k: [
-        f"{one.shape} {one.dtype}"
-        for one in k.LSTM(3, return_state=True)(keras.Input((None, 2)))
-    ],
     "built": lambda k: built(k.LSTM(3), sequences_shape=(None, None, 2)),
     "attributes": lambda k: attributes(
         k.LSTM(3, dropout=0.5),
@@ -127,40 +117,10 @@ USES = {
         *("supports_masking", "supports_jit"),
     ),
     # In models.
-    "sliced": lambda k: functional(
-        lambda x: k.LSTM(3, return_sequences=True)(x)[:, -2:] * 2.0 + 1.0
-    ),
-    "in a Lambda": lambda k: functional(
-        lambda x: keras.layers.Lambda(lambda t: t[:, -1])(
-            k.LSTM(3, return_sequences=True)(x)
-        )
-    ),
-    "among operations": lambda k: functional(
-        lambda x: keras.ops.mean(
-            keras.ops.concatenate(
-                [k.GRU(3, return_sequences=True)(keras.ops.flip(x, 1)), x], -1
-            ),
-            axis=1,
-        )
-    ),
-    "by names": lambda k: keras.Model(
-        inputs := {"a": keras.Input((4, 2), name="a")},
-        {"b": k.LSTM(3)(inputs["a"])},
-    )({"a": X})["b"],
     "training in a model": lambda k: functional(
         lambda x: k.LSTM(3, dropout=0.5)(x, training=True)
     ),
-    "built by its data": lambda k: keras.Sequential(
-        [keras.layers.Masking(), k.LSTM(3), keras.layers.Dense(1)]
-    )(X),
-    "summary": lambda k: summary(sequential(both_ways(k.LSTM(3)))),
     # In Keras' wrappers.
-    **{
-        f"Bidirectional {mode}": lambda k, mode=mode: both_ways(
-            k.LSTM(3, return_sequences=True), merge_mode=mode
-        )(X)
-        for mode in ("sum", "mul", "ave", "concat")
-    },
     "Bidirectional of two": lambda k: both_ways(
         k.LSTM(3), backward_layer=k.GRU(3, go_backwards=True)
     )(X),

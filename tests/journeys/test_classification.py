@@ -117,51 +117,6 @@ def test_tagger():
         np.testing.assert_array_equal(to_numpy(found[name]), x != 0)
 
 
-def tickets(layers):
-    """Several inputs and outputs: the guide to the functional API."""
-    title_words, y = sentences(seed=1)
-    body_words, _ = sentences(steps=14, seed=2)
-    tags = np.random.default_rng(3).normal(size=(22, 3)).astype("float32")
-    title = keras.Input((None,), name="title")
-    body = keras.Input((None,), name="body")
-    given = keras.Input((3,), name="tags")
-    embedding = keras.layers.Embedding(12, 6, mask_zero=True)
-    x = keras.layers.concatenate(
-        [
-            layers.LSTM(5)(embedding(title)),
-            layers.GRU(4)(embedding(body)),
-            given,
-        ]
-    )
-    x = layers.LayerNormalization()(x)
-    model = keras.Model(
-        [title, body, given],
-        {
-            "priority": layers.Dense(1, name="priority")(x),
-            "department": layers.Dense(4, name="department")(x),
-        },
-    )
-    model.compile(
-        keras.optimizers.RMSprop(0.01),
-        loss={
-            "priority": keras.losses.BinaryCrossentropy(from_logits=True),
-            "department": keras.losses.SparseCategoricalCrossentropy(
-                from_logits=True
-            ),
-        },
-        loss_weights={"priority": 1.0, "department": 0.2},
-    )
-    inputs = {"title": title_words, "body": body_words, "tags": tags}
-    targets = {"priority": y[:, None], "department": body_words[:, 0] % 4}
-    history = model.fit(inputs, targets, 8, epochs=6, verbose=0).history
-    predicted = model.predict(inputs, verbose=0)
-    return {"loss": history["loss"], **predicted}
-
-
-def test_tickets():
-    compare(tickets)
-
-
 def questions(layers):
     """One layer for two inputs, and its weights counted once."""
     first, y = sentences(seed=1)

@@ -1,57 +1,11 @@
-"""Time series: windows, batches of several lengths, state between batches."""
+"""Time series: batches of several lengths, state between batches."""
 
 import keras
 import numpy as np
 import pytest
-from arrays import close
 from journeys.twins import BACKEND, compare, same, to_numpy, waves
 
 pytestmark = [pytest.mark.full, pytest.mark.every_backend]
-
-
-def weather(layers, folder=None):
-    """The code example timeseries_weather_forecasting."""
-    (series,), _ = waves(rows=1, steps=120)
-    train, validation = (
-        keras.utils.timeseries_dataset_from_array(
-            part[:-12],
-            part[12:, :1],
-            sequence_length=6,
-            sequence_stride=2,
-            sampling_rate=2,
-            batch_size=8,
-        )
-        for part in (series[:76], series[60:])
-    )
-    inputs = keras.Input((6, 2))
-    outputs = keras.layers.Dense(1)(layers.LSTM(6)(inputs))
-    model = keras.Model(inputs, outputs)
-    model.compile(keras.optimizers.Adam(0.02), "mse")
-    path = f"{folder}/{layers.LSTM.__name__}.weights.h5"
-    history = model.fit(
-        train,
-        epochs=6,
-        validation_data=validation,
-        callbacks=[
-            keras.callbacks.EarlyStopping("val_loss", patience=5),
-            keras.callbacks.ModelCheckpoint(
-                path,
-                monitor="val_loss",
-                save_weights_only=True,
-                save_best_only=True,
-            ),
-            keras.callbacks.ReduceLROnPlateau("loss", patience=2),
-        ],
-        verbose=0,
-    ).history
-    model.load_weights(path)
-    best = model.evaluate(validation, verbose=0)
-    close(best, min(history["val_loss"]), rtol=1e-4)
-    return {"loss": history["loss"], "predictions": model.predict(validation)}
-
-
-def test_weather(tmp_path):
-    compare(lambda layers: weather(layers, tmp_path))
 
 
 class Lengths(keras.utils.PyDataset):
@@ -96,81 +50,6 @@ def buckets(layers):
 
 def test_buckets():
     compare(buckets)
-
-
-def traffic(layers):
-    """A layer inside a layer of the user: timeseries_traffic_forecasting."""
-
-    class GraphThenLSTM(keras.layers.Layer):
-        def __init__(self, nodes, units, **kwargs):
-            super().__init__(**kwargs)
-            self.mix = keras.layers.Dense(nodes)
-            self.lstm = layers.LSTM(units, activation="relu")
-            self.out = keras.layers.Dense(1)
-
-        def call(self, inputs):  # (batch, time, nodes, features)
-            shape = keras.ops.shape(inputs)
-            batch, steps, nodes, features = shape
-            mixed = keras.ops.swapaxes(
-                self.mix(keras.ops.swapaxes(inputs, 2, 3)), 2, 3
-            )
-            each = keras.ops.reshape(
-                keras.ops.transpose(mixed, (0, 2, 1, 3)),
-                (batch * nodes, steps, features),
-            )
-            out = self.out(self.lstm(each))
-            return keras.ops.reshape(out, (batch, nodes))
-
-    x = np.stack([waves(seed=seed)[0] for seed in range(3)], axis=2)
-    y = np.stack([waves(seed=seed)[1][:, 0] for seed in range(3)], axis=1)
-    inputs = keras.Input((12, 3, 2), batch_size=11)
-    model = keras.Model(inputs, GraphThenLSTM(3, 4)(inputs))
-    model.compile(keras.optimizers.RMSprop(0.005), keras.losses.Huber())
-    history = model.fit(x, y, 11, epochs=6, verbose=0).history
-    return {
-        "loss": history["loss"],
-        "predictions": model.predict(x, 11, verbose=0),
-    }
-
-
-def test_traffic():
-    compare(traffic)
-
-
-def frames(layers):
-    """Images over time: convolutions, then a GRU with a mask as an input."""
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(12, 5, 6, 6, 1)).astype("float32")
-    valid = np.arange(5) < rng.integers(1, 6, size=(12, 1))
-    y = (x[:, 0].mean((1, 2, 3)) > 0).astype("int32")
-    video = keras.Input((5, 6, 6, 1))
-    mask = keras.Input((5,), dtype="bool")
-    features = keras.layers.TimeDistributed(
-        keras.layers.Conv2D(3, 3, activation="relu")
-    )(video)
-    features = keras.layers.TimeDistributed(layers.BatchNormalization())(
-        features
-    )
-    features = keras.layers.TimeDistributed(
-        keras.layers.GlobalAveragePooling2D()
-    )(features)
-    hidden = layers.GRU(4, return_sequences=True)(features, mask=mask)
-    hidden = layers.GRU(4)(hidden)
-    model = keras.Model(
-        [video, mask], keras.layers.Dense(2, activation="softmax")(hidden)
-    )
-    model.compile(
-        keras.optimizers.Adam(0.02), "sparse_categorical_crossentropy"
-    )
-    history = model.fit([x, valid], y, 6, epochs=6, verbose=0).history
-    return {
-        "loss": history["loss"],
-        "predictions": model.predict([x, valid], verbose=0),
-    }
-
-
-def test_frames():
-    compare(frames)
 
 
 def across_batches(layers):

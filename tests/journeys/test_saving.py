@@ -136,28 +136,6 @@ if BACKEND != "torch":
         compare(lambda layers: exported(layers, tmp_path))
 
 
-def exported_by_torch(layers, folder):
-    """An exported program, run by torch alone."""
-    import torch
-
-    x = torch.as_tensor(sentences()[0], dtype=torch.int32)
-    model = classifier(layers)
-    fit(model)
-    path = f"{folder}/{layers.LSTM.__name__}.pt2"
-    # `model.export` of Keras 3.15 fixes a free batch size to 1.
-    torch.export.save(torch.export.export(model.eval(), (x,)), path)
-    with torch.no_grad():
-        found = torch.export.load(path).module()(x)
-    same(found, model.predict(x))
-    return {"predictions": found}
-
-
-if BACKEND == "torch":
-
-    def test_exported_by_torch(tmp_path):
-        compare(lambda layers: exported_by_torch(layers, tmp_path))
-
-
 def quantised(layers):
     """Dense and Embedding to int8 in a model with recurrent layers."""
     x, _ = sentences()

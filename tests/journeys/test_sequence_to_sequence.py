@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from journeys.twins import compare, same, sentences, to_numpy
+from journeys.twins import compare, same, sentences
 
 pytestmark = [pytest.mark.full, pytest.mark.every_backend]
 
@@ -107,64 +107,3 @@ def attention(layers):
 
 def test_attention():
     compare(attention)
-
-
-def lookups(layers):
-    """Rows taken from what a layer returns, and from a table before one."""
-
-    class Table(keras.layers.Layer):
-        def __init__(self, rows, size):
-            super().__init__()
-            self.rows, self.size = rows, size
-
-        def build(self, input_shape):
-            self.table = self.add_weight(shape=(self.rows, self.size))
-
-        def call(self, indices):
-            return keras.ops.take(self.table, indices, axis=0)
-
-    class LastWord(keras.layers.Layer):
-        def call(self, hidden, lengths):
-            index = keras.ops.cast(lengths, "int32")[:, None, None] - 1
-            return keras.ops.take_along_axis(hidden, index, axis=1)[:, 0]
-
-    class EveryOther(keras.layers.Layer):
-        def call(self, hidden):
-            return keras.ops.take(hidden, [0, 2, 4, 4], axis=1)
-
-    class Neighbour(keras.layers.Layer):
-        """The next row of the batch, as contrastive losses take it."""
-
-        def call(self, vectors):
-            rows = keras.ops.shape(vectors)[0]
-            index = (keras.ops.arange(rows) + 1) % rows
-            return keras.ops.take(vectors, index, axis=0)
-
-    words, y = sentences(rows=21)
-    x, lengths = (
-        keras.Input((9,), dtype="int32"),
-        keras.Input((), dtype="int32"),
-    )
-    hidden = layers.LSTM(4, return_sequences=True)(Table(12, 6)(x))
-    hidden = layers.LayerNormalization()(hidden)
-    last = LastWord()(hidden, lengths)
-    some = layers.GRU(4)(EveryOther()(hidden))
-    normed = layers.LayerNormalization()(some)
-    every = [last, some, Neighbour()(layers.SimpleRNN(4)(hidden))]
-    every = keras.layers.concatenate([*every, Neighbour()(normed)])
-    model = keras.Model([x, lengths], keras.layers.Dense(1)(every))
-    model.compile(keras.optimizers.Adam(0.02), "mse")
-    before = to_numpy(model.layers[1].table).copy()
-    history = model.fit(
-        [words, (words != 0).sum(1)], y, 7, epochs=6, verbose=0
-    ).history
-    moved = abs(to_numpy(model.layers[1].table) - before).max(-1) > 0.0
-    assert moved[np.unique(words)].all()
-    return {
-        "loss": history["loss"],
-        "predictions": model.predict([words, (words != 0).sum(1)], verbose=0),
-    }
-
-
-def test_lookups():
-    compare(lookups)

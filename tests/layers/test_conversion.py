@@ -7,16 +7,7 @@ import keras
 import numpy as np
 import pytest
 from arrays import close, example, to_numpy
-from converted import (
-    CLOSE,
-    B,
-    D,
-    T,
-    U,
-    assert_same,
-    kinds_in,
-    predictions,
-)
+from converted import CLOSE, B, D, T, U, assert_same, kinds_in, predictions
 
 import keras_ln
 from keras_ln import with_layer_norm
@@ -74,38 +65,6 @@ def test_tagger(tmp_path):
     assert [layer.name for layer in clone.layers] == [
         layer.name for layer in model.layers
     ]
-
-
-def test_groups_and_the_sum():
-    model = keras.Sequential(
-        [
-            keras.Input((T, D)),
-            layers.Bidirectional(layers.LSTM(U, return_sequences=True)),
-            recurrent("GRU", U, return_sequences=True),
-            layers.SimpleRNN(U),
-        ]
-    )
-    clone = with_layer_norm(model, ("sum", "state"), groups="gate")
-    bidirectional, gru, simple = clone.layers
-    for part in (bidirectional.forward_layer, bidirectional.backward_layer):
-        assert part.normalize == ("state", "sum") and part.groups == "gate"
-    x = example(B, T, D)
-    by_hand = keras_ln.LNLSTM(
-        U, normalize=("sum", "state"), groups="gate", return_sequences=True
-    )
-    by_hand.build((B, T, D))
-    lstm = model.layers[0].forward_layer
-    for name in ("kernel", "recurrent_kernel", "bias"):
-        getattr(by_hand.cell, name).assign(getattr(lstm.cell, name))
-    np.testing.assert_allclose(
-        to_numpy(by_hand(x)), to_numpy(bidirectional(x))[..., :U], **CLOSE
-    )
-    assert (gru.normalize, gru.groups) == ((), "gate")
-    assert type(simple) is keras_ln.LNSimpleRNN
-    with pytest.raises(ValueError, match="`groups` must be one of"):
-        with_layer_norm(model, groups="gates")
-    with pytest.raises(ValueError, match='`normalize` must have "sum" in'):
-        with_layer_norm(model, ("sum", "kernel"))
 
 
 def sequence_to_sequence(kind):

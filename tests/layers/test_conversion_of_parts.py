@@ -6,16 +6,7 @@ Letters: B batch, T time, D input features, U units.
 import keras
 import pytest
 from arrays import example
-from converted import (
-    B,
-    D,
-    T,
-    U,
-    assert_same,
-    message,
-    model_of,
-    randomize,
-)
+from converted import B, D, T, U, assert_same, message, model_of, randomize
 
 from keras_ln import with_layer_norm
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from arrays import example, to_numpy
 from converted import (
+    CLOSE,
     B,
     D,
     T,
@@ -201,3 +202,35 @@ def test_what_a_config_does_not_hold():
     found = message(model)
     assert "cannot clone the layer 'mine' of class LSTM" in found
     assert "keras.saving.register_keras_serializable" in found
+
+
+def test_groups_and_the_sum():
+    model = keras.Sequential(
+        [
+            keras.Input((T, D)),
+            layers.Bidirectional(layers.LSTM(U, return_sequences=True)),
+            layers.GRU(U, return_sequences=True),
+            layers.SimpleRNN(U),
+        ]
+    )
+    clone = with_layer_norm(model, ("sum", "state"), groups="gate")
+    bidirectional, gru, simple = clone.layers
+    for part in (bidirectional.forward_layer, bidirectional.backward_layer):
+        assert part.normalize == ("state", "sum") and part.groups == "gate"
+    x = example(B, T, D)
+    by_hand = keras_ln.LNLSTM(
+        U, normalize=("sum", "state"), groups="gate", return_sequences=True
+    )
+    by_hand.build((B, T, D))
+    lstm = model.layers[0].forward_layer
+    for name in ("kernel", "recurrent_kernel", "bias"):
+        getattr(by_hand.cell, name).assign(getattr(lstm.cell, name))
+    np.testing.assert_allclose(
+        to_numpy(by_hand(x)), to_numpy(bidirectional(x))[..., :U], **CLOSE
+    )
+    assert (gru.normalize, gru.groups) == ((), "gate")
+    assert type(simple) is keras_ln.LNSimpleRNN
+    with pytest.raises(ValueError, match="`groups` must be one of"):
+        with_layer_norm(model, groups="gates")
+    with pytest.raises(ValueError, match='`normalize` must have "sum" in'):
+        with_layer_norm(model, ("sum", "kernel"))

@@ -10,7 +10,6 @@ from tolerances import FLOAT64
 from keras_ln.ops.normalization.batch_normalization import (
     batch_statistics,
     normalize,
-    static_count,
     statistics_of_steps,
     update_moving_statistics,
     update_step_statistics,
@@ -19,14 +18,6 @@ from keras_ln.ops.normalization.batch_normalization import (
 BACKEND = keras.backend.backend()
 B, T, F = 5, 4, 3
 
-MASKS = {
-    "none": np.ones((B, T), bool),
-    "right": np.arange(T) < np.array([[4], [2], [1], [3], [2]]),
-    "left": np.arange(T) >= np.array([[0], [2], [1], [3], [2]]),
-    "middle": np.array([[1, 0, 1, 1], [0, 1, 0, 1]] * 2 + [[1, 0, 0, 1]]) > 0,
-    "all": np.zeros((B, T), bool),
-}
-
 
 def tensor(x, dtype=None):
     return None if x is None else keras.ops.convert_to_tensor(x, dtype)
@@ -34,62 +25,6 @@ def tensor(x, dtype=None):
 
 def example(seed=0):
     return 1.0 + 2.0 * np.random.default_rng(seed).normal(size=(B, T, F))
-
-
-@pytest.mark.parametrize("unbiased", [False, True])
-def test_statistics_of_each_step(unbiased):
-    x = example()
-    mean, variance = batch_statistics(tensor(x), unbiased=unbiased)
-    assert to_numpy(mean).dtype == to_numpy(variance).dtype == "float64"
-    for t in range(T):
-        right = norms.batch_statistics(x[:, t], unbiased=unbiased)
-        close(to_numpy(mean)[t], right[0], **FLOAT64)
-        close(to_numpy(variance)[t], right[1], **FLOAT64)
-
-
-@pytest.mark.parametrize("kind", MASKS)
-def test_masked_entries_do_not_count(kind):
-    x, mask = example(), MASKS[kind]
-    dirty = np.where(mask[..., None], x, np.nan)
-    mean, variance = map(
-        to_numpy, batch_statistics(tensor(dirty), tensor(mask[..., None]))
-    )
-    for t in range(T):
-        right = norms.batch_statistics(x[:, t], mask[:, t])
-        if not mask[:, t].any():
-            right = np.zeros(F), np.ones(F)  # leaves x alone
-        close(mean[t], right[0], **FLOAT64)
-        close(variance[t], right[1], **FLOAT64)
-
-
-def test_unbiased_counts_the_unmasked():
-    x, mask = example(), MASKS["middle"]
-    _, variance = batch_statistics(
-        tensor(x), tensor(mask[..., None]), unbiased=True
-    )
-    for t in (0, 3):
-        _, right = norms.batch_statistics(x[:, t], mask[:, t], unbiased=True)
-        close(to_numpy(variance)[t], right, **FLOAT64)
-    # Two rows in step 1, and one in a mask of one: 0 / 0.
-    mask[:, 1] = [True] + [False] * (B - 1)
-    _, variance = batch_statistics(
-        tensor(x), tensor(mask[..., None]), unbiased=True
-    )
-    assert np.isnan(to_numpy(variance)[1]).all()
-    assert np.isfinite(to_numpy(variance)[[0, 2, 3]]).all()
-
-
-@pytest.mark.parametrize("axes", [(0,), (0, 1), (0, 2), (1,)])
-@pytest.mark.parametrize("keepdims", [False, True])
-def test_axes(axes, keepdims):
-    x = example()
-    mean, variance = batch_statistics(tensor(x), axes=axes, keepdims=keepdims)
-    for given, right in (
-        (mean, x.mean(axes, keepdims=keepdims)),
-        (variance, x.var(axes, keepdims=keepdims)),
-    ):
-        assert given.shape == right.shape
-        close(given, right, **FLOAT64)
 
 
 def test_two_passes_survive_a_large_mean():
@@ -132,18 +67,6 @@ def test_half_precision_is_taken_in_float32(dtype):
         np.testing.assert_array_equal(to_numpy(value), right)
 
 
-def test_unbiased_of_one_is_refused():
-    message = r"n >= 2 elements. Received: shape \(1, 4, 3\), reduced over ax"
-    with pytest.raises(ValueError, match=message):
-        batch_statistics(tensor(example()[:1]), unbiased=True)
-
-
-def test_static_count():
-    assert static_count((2, 3, 4), (0, 2)) == 8
-    assert static_count((None, 3, 4), (0, 2)) is None
-    assert static_count((None, 3, 4), (1,)) == 3
-
-
 if BACKEND == "tensorflow":
 
     @pytest.mark.every_backend
@@ -180,30 +103,9 @@ if BACKEND == "tensorflow":
         assert np.isnan(run(x)[1]).all() == unbiased
 
 
-@pytest.mark.parametrize("missing", [(), ("gamma",), ("beta",)])
-def test_normalize(missing):
-    rng = np.random.default_rng(3)
-    x, mean = example(), rng.normal(size=(T, F))
-    variance = rng.uniform(0.5, 2.0, size=(T, F))
-    gamma, beta = rng.normal(size=(2, F))
-    gamma = None if "gamma" in missing else gamma
-    beta = None if "beta" in missing else beta
-    y = normalize(*(tensor(v) for v in (x, mean, variance, gamma, beta)), 1e-5)
-    expected = norms.standardize(x, mean, variance, gamma, beta, 1e-5)
-    assert to_numpy(y).dtype == "float64"
-    close(y, expected, **FLOAT64)
-
-
 def test_normalize_keeps_the_dtype_of_x():
     x = tensor(np.array([[300.0], [302.0]]), "float16")
-    y = normalize(
-        x,
-        tensor(np.array([301.0]), "float32"),
-        tensor(np.array([1.0]), "float32"),
-        tensor(np.array([2.0]), "float32"),
-        None,
-        1e-5,
-    )
+    y = normalize(x, *np.float32([[301.0], [1.0], [2.0]]), None, 1e-5)
     assert keras.backend.standardize_dtype(y.dtype) == "float16"
     close(y, [[-2.0], [2.0]], rtol=1e-3)
 
@@ -212,17 +114,6 @@ def moving(seed=8, steps=T):
     rng = np.random.default_rng(seed)
     mean = rng.normal(size=(steps, F))
     return mean, rng.uniform(0.5, 2.0, size=(steps, F))
-
-
-@pytest.mark.parametrize("momentum", [0.0, 0.9, 1.0])
-def test_moving_average(momentum):
-    old, batch = moving(), moving(9)
-    given = update_moving_statistics(
-        *map(tensor, old), *map(tensor, batch), momentum
-    )
-    for value, before, new in zip(given, old, batch, strict=True):
-        right = norms.moving_average(before, new, momentum)
-        close(value, right, **FLOAT64)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9, 1.0])
@@ -240,29 +131,14 @@ def test_entries_that_are_not_finite_stay_out(momentum, bad, which):
         close(value, right, **FLOAT64)
 
 
-@pytest.mark.parametrize("steps", [1, T - 1, T, T + 2])
-@pytest.mark.parametrize("masked", [False, True])
-def test_steps_that_are_not_there_stay(steps, masked):
+@pytest.mark.parametrize("steps", [3, T + 2])
+def test_steps_that_are_not_there_stay(steps):
     old, batch = moving(), moving(9, steps)
-    valid = np.arange(steps) % 2 == 0 if masked else np.ones(steps, bool)
+    valid = np.arange(steps) % 2 == 0
     given = update_step_statistics(
-        *map(tensor, old),
-        *map(tensor, batch),
-        0.75,
-        tensor(valid) if masked else None,
+        *map(tensor, (*old, *batch)), 0.75, tensor(valid)
     )
-    for value, before, new in zip(given, old, batch, strict=True):
-        right = before.copy()
-        for t in range(min(steps, T)):
-            if valid[t]:
-                right[t] = norms.moving_average(before[t], new[t], 0.75)
+    for value, right, new in zip(given, old, batch, strict=True):
+        for t in np.flatnonzero(valid[:T]):
+            right[t] = norms.moving_average(right[t], new[t], 0.75)
         close(value, right, **FLOAT64)
-
-
-def test_the_last_row_serves_beyond_the_end():
-    mean, _ = moving()
-    given = to_numpy(statistics_of_steps(tensor(mean), T + 3))
-    np.testing.assert_array_equal(given[:T], mean)
-    np.testing.assert_array_equal(given[T:], np.stack([mean[-1]] * 3))
-    given = to_numpy(statistics_of_steps(tensor(mean), 2))
-    np.testing.assert_array_equal(given, mean[:2])

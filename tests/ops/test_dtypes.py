@@ -109,16 +109,11 @@ def check_values(row, dtypes):
         near(value, expected, narrowest(of_sequences, of_states))
 
 
+@pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("mix", MIXED)
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_fused(row, mix):
-    check_values(row, MIXED[mix])
-
-
-@pytest.mark.parametrize("mix", MIXED)
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_plain(row, mix):
-    with ops.portable():
+def test_values(row, mix, plain):
+    with ops.portable() if plain else contextlib.nullcontext():
         check_values(row, MIXED[mix])
 
 

@@ -3,12 +3,11 @@
 import keras
 import numpy as np
 import pytest
-from arrays import close
+from arrays import close, to_numpy
 from backend_gradients import BACKEND
-from descriptors import BY_NAME, SEQUENCE_LAYERS, B, D
-from recurrence import Problem
+from descriptors import SEQUENCE_LAYERS, B, D
+from recurrence import layer_of
 
-import keras_ln
 from keras_ln import ops
 
 pytestmark = pytest.mark.every_backend
@@ -19,21 +18,6 @@ RNG = np.random.default_rng(3)
 # TensorFlow takes a second or two for each step.
 SHAPE = (B, 2, D)
 X, DIRECTION = RNG.normal(size=(2, *SHAPE))
-
-
-def to_numpy(x):
-    x = x.detach() if hasattr(x, "detach") else x
-    return np.asarray(keras.ops.convert_to_numpy(x))
-
-
-def layer_of(name, **arguments):
-    """A built layer with random weights."""
-    if name == "LayerNormalization":
-        layer = keras_ln.LayerNormalization((1, 2), dtype="float64")
-        layer.build(SHAPE)
-        layer.gamma.assign(RNG.normal(size=SHAPE[1:]))
-        return layer
-    return Problem(BY_NAME[name], arguments, shape=SHAPE).layer()
 
 
 def differences(function, x, direction, step=1e-6):
@@ -77,13 +61,13 @@ if BACKEND == "tensorflow":
     @pytest.mark.parametrize("way", WAYS)
     @pytest.mark.parametrize("name", NAMES)
     def test_forward_mode(name, way):
-        layer = layer_of(name)
+        layer = layer_of(name, SHAPE)
         x, direction = tf.constant(X), tf.constant(DIRECTION)
         check(WAYS[way](layer, x, direction), layer)
 
     @pytest.mark.parametrize("name", NAMES)
     def test_forward_over_reverse(name):
-        layer = layer_of(name)
+        layer = layer_of(name, SHAPE)
 
         def gradient(x):
             with tf.GradientTape() as tape:
@@ -97,7 +81,7 @@ if BACKEND == "tensorflow":
 
     def test_forward_mode_by_a_weight_that_only_the_step_sees():
         """The cell loop in a graph, where nothing else is watched."""
-        layer = layer_of("LNSimpleRNN", use_fused=False)
+        layer = layer_of("LNSimpleRNN", SHAPE, use_fused=False)
         kernel = layer.cell.recurrent_kernel
         start = to_numpy(kernel).copy()
         direction = tf.constant(RNG.normal(size=kernel.shape))
@@ -113,7 +97,7 @@ if BACKEND == "tensorflow":
         check(derivative(), output, start, direction.numpy())
 
     def test_forward_mode_needs_a_length_in_a_graph():
-        layer = layer_of("LNSimpleRNN")
+        layer = layer_of("LNSimpleRNN", SHAPE)
         spec = tf.TensorSpec([None, None, D], tf.float64)
 
         @tf.function(input_signature=[spec, spec])
@@ -141,13 +125,13 @@ elif BACKEND == "torch":
     @pytest.mark.parametrize("way", WAYS)
     @pytest.mark.parametrize("name", [*NAMES, "LNLSTM", "BNLSTM"])
     def test_forward_mode(name, way):
-        layer = layer_of(name)
+        layer = layer_of(name, SHAPE)
         x, direction = torch.tensor(X), torch.tensor(DIRECTION)
         check(WAYS[way](layer, x, direction), layer)
 
     @pytest.mark.parametrize("name", NAMES)
     def test_forward_over_reverse(name):
-        layer = layer_of(name)
+        layer = layer_of(name, SHAPE)
 
         def loss(x):
             return (layer(x) ** 3).sum()
@@ -162,7 +146,7 @@ else:
 
     @pytest.mark.parametrize("name", NAMES)
     def test_forward_mode_has_a_way_out(name):
-        layer = layer_of(name)
+        layer = layer_of(name, SHAPE)
 
         def derivative():
             return jax.jvp(layer, (X,), (DIRECTION,))[1]
@@ -183,7 +167,7 @@ else:
 
     @pytest.mark.parametrize("name", NAMES)
     def test_forward_over_reverse(name):
-        layer = layer_of(name)
+        layer = layer_of(name, SHAPE)
 
         def gradient(x):
             return jax.grad(lambda x: (layer(x) ** 3).sum())(x)
@@ -194,5 +178,5 @@ else:
         "row", [row for row in SEQUENCE_LAYERS if "LSTM" in row.name], ids=str
     )
     def test_forward_mode_of_the_cell_loop(row):
-        layer = layer_of(row.name, use_fused=False)
+        layer = layer_of(row.name, SHAPE, use_fused=False)
         check(jax.jvp(layer, (X,), (DIRECTION,))[1], layer)

@@ -12,7 +12,7 @@ from keras_ln import backend, ops
 from keras_ln.ops.cells.types import Vector
 from keras_ln.ops.recurrence.choice import IMPLEMENTATIONS
 
-# The kernels are test_native.py's.
+# The kernels have tests of their own: test_native.py.
 pytestmark = pytest.mark.usefixtures("without_kernels")
 
 

@@ -9,6 +9,7 @@ from backend_gradients import value_and_gradients
 from reference import gradients, norms
 from tolerances import FLOAT32_VALUES, FLOAT64
 
+from keras_ln import LayerNormalization
 from keras_ln.ops.normalization.layer_normalization import (
     layer_normalization,
     layer_normalization_forward,
@@ -30,25 +31,6 @@ CASES = [
     ((2, 3, 2, 4), (1, 3)),
     ((6, 1), -1),
 ]
-
-
-class Op(keras.layers.Layer):
-    """The op with gamma and beta as weights, for value_and_gradients."""
-
-    def __init__(self, gamma, beta, **options):
-        super().__init__(dtype=gamma.dtype)
-        self.options = options
-        self.gamma, self.beta = (
-            self.add_weight(
-                shape=value.shape,
-                name=name,
-                initializer=lambda shape, dtype, value=value: value,
-            )
-            for name, value in (("gamma", gamma), ("beta", beta))
-        )
-
-    def call(self, x):
-        return layer_normalization(x, self.gamma, self.beta, **self.options)
 
 
 def arrays(shape, axis, seed=0):
@@ -82,7 +64,7 @@ def oracle_gradients(data, axis, epsilon=1e-5):
     sources = {k: v for k, v in data.items() if k != "cotangent"}
 
     def loss(a):
-        y = oracle(a["x"], a["gamma"], a["beta"], axis, epsilon)
+        y = oracle(a["x"], a.get("gamma"), a.get("beta"), axis, epsilon)
         return (y * data["cotangent"]).sum()
 
     return gradients.complex_step(loss, sources)
@@ -91,8 +73,13 @@ def oracle_gradients(data, axis, epsilon=1e-5):
 def run(data, dtype="float64", compiled=False, unknown_sizes=False, **options):
     """Values and autodiff gradients of the op in this dtype."""
     data = {k: v.astype(dtype) for k, v in data.items()}
+    layer = LayerNormalization(
+        scale="gamma" in data, center="beta" in data, dtype=dtype, **options
+    )
+    layer.build(data["x"].shape)
+    layer.set_weights([data[k] for k in ("gamma", "beta") if k in data])
     return value_and_gradients(
-        Op(data["gamma"], data["beta"], **options),
+        layer,
         data["x"],
         [data["cotangent"]],
         compiled=compiled,
@@ -103,10 +90,12 @@ def run(data, dtype="float64", compiled=False, unknown_sizes=False, **options):
 def check(data, axis=-1, epsilon=1e-5, **modes):
     """Fail unless values and gradients are those of the oracle."""
     result = run(data, axis=axis, epsilon=epsilon, **modes)
-    expected = oracle(data["x"], data["gamma"], data["beta"], axis, epsilon)
+    expected = oracle(
+        data["x"], data.get("gamma"), data.get("beta"), axis, epsilon
+    )
     close(result.outputs[0], expected, **FLOAT64)
     right = oracle_gradients(data, axis, epsilon)
-    assert set(result.gradients) == {"x", "gamma", "beta"}
+    assert set(result.gradients) == set(right)
     close(result.gradients, right, **FLOAT64)
     found = [result.outputs[0], *result.gradients.values()]
     assert {array.dtype.name for array in found} == {"float64"}
@@ -124,39 +113,14 @@ def test_compiled_value_and_gradients(unknown_sizes):
     check(data, compiled=True, unknown_sizes=unknown_sizes)
 
 
+@pytest.mark.parametrize("missing", [("gamma",), ("beta",), ("gamma", "beta")])
+def test_without_parameters(missing):
+    data = arrays((3, 5), -1)
+    check({k: v for k, v in data.items() if k not in missing})
+
+
 def test_epsilon_may_be_zero():
     check(arrays((3, 6), -1), epsilon=0.0)
-
-
-@pytest.mark.parametrize("missing", [("gamma",), ("beta",), ("gamma", "beta")])
-def test_forward_and_vjp_without_parameters(missing):
-    data = arrays((3, 5), -1)
-    data |= dict.fromkeys(missing)
-    x, gamma, beta, cotangent = (
-        None if v is None else keras.ops.convert_to_tensor(v, "float64")
-        for v in data.values()
-    )
-    y, residuals = layer_normalization_forward(
-        x, gamma, beta, axes=(1,), epsilon=1e-5
-    )
-    expected = oracle(data["x"], data["gamma"], data["beta"], -1)
-    close(y, expected, **FLOAT64)
-    through_op = layer_normalization(x, gamma, beta)
-    close(through_op, expected, **FLOAT64)
-    given = layer_normalization_vjp(residuals, cotangent, axes=(1,))
-    present = {k: v for k, v in data.items() if v is not None}
-    cotangent = present.pop("cotangent")
-
-    def loss(a):
-        y = oracle(a["x"], a.get("gamma"), a.get("beta"), -1)
-        return (y * cotangent).sum()
-
-    right = gradients.complex_step(loss, present)
-    for name, gradient in zip(("x", "gamma", "beta"), given, strict=True):
-        if name in missing:
-            assert gradient is None
-        else:
-            close(gradient, right[name], name, **FLOAT64)
 
 
 # Values of order one, computed in float32 and rounded to 11 or 8 bits; the
@@ -205,27 +169,6 @@ def test_half_precision_rounds_once(dtype, step):
         close(keras.ops.cast(got, "float32"), expected[name], name, **tolerance)
 
 
-def test_float16_sums_do_not_overflow():
-    x = np.full((2, 4096), 60.0, "float16")
-    x[:, ::2] = 20.0  # the sum, 163840, and the squares exceed 65504
-    y = to_numpy(layer_normalization(keras.ops.convert_to_tensor(x)))
-    close(y, np.where(x == 60, 1.0, -1.0), rtol=1e-3)
-
-
-@pytest.mark.parametrize("size", [8, 1000, 4096])
-def test_large_mean_costs_no_more_than_rounding_the_input(size):
-    rng = np.random.default_rng(1)
-    exact = 1e4 + rng.normal(size=(16, size))
-    x = exact.astype("float32")
-    y = to_numpy(layer_normalization(keras.ops.convert_to_tensor(x)))
-    expected = norms.layer_norm(exact)
-    rounded = norms.layer_norm(x.astype("float64"))
-    # float32 numbers near 1e4 are 2^-10 apart, so rounding moves x by 2^-11.
-    assert abs(rounded - expected).max() > 4e-4
-    assert abs(y - expected).max() < 2.0**-11 * 1.05 / exact.std(-1).min()
-    close(y, rounded, **FLOAT32_VALUES)
-
-
 def test_large_mean_does_not_blur_the_gradients():
     data = arrays((16, 48), -1)
     data["x"] += 1e4
@@ -236,26 +179,6 @@ def test_large_mean_does_not_blur_the_gradients():
     for name, right in oracle_gradients(data, -1).items():
         error = abs(result.gradients[name] - right).max()
         assert error < 1e-5 * abs(right).max(), name
-
-
-@pytest.mark.parametrize(
-    "outlier", [slice(0, 1), slice(0, 16), slice(-1, None)]
-)
-def test_outliers_do_not_blur_the_others(outlier):
-    x = np.random.default_rng(1).normal(size=(16, 1024))
-    x[:, outlier] += 1e4
-    x = x.astype("float32")
-    y = to_numpy(layer_normalization(keras.ops.convert_to_tensor(x)))
-    expected = norms.layer_norm(x.astype("float64"))
-    # One of 16 outliers moves the origin to 625, and a sum of 1024 such
-    # numbers loses about sqrt(1024) roundings. The deviation is 312 or more.
-    assert abs(y - expected)[:, 16:-1].max() < 32 * 2.0**-24 * 625 / 312
-
-
-def test_constant_rows():
-    x = keras.ops.full((2, 5), 3.0)
-    assert not to_numpy(layer_normalization(x)).any()
-    assert np.isnan(to_numpy(layer_normalization(x, epsilon=0))).all()
 
 
 def test_gradient_at_zero_is_one_over_root_epsilon():

@@ -1,99 +1,219 @@
-"""Memory of the kernels' residuals on torch, which serves again."""
+"""The CPU kernels on torch: its operator, compilers, threads, residuals."""
 
-import weakref
+import concurrent.futures
 
-import keras
+import numpy as np
 import pytest
 from backend_gradients import BACKEND
+from descriptors import BY_NAME
+from native_layers import LAYERS, made
+from recurrence import Problem
+from scripts import run_python
+from tolerances import FLOAT64
 
 import keras_ln
-from keras_ln._keras import of_session
+
+x = np.ones((2, 4, 3), "float32")
 
 pytestmark = [pytest.mark.kernels, pytest.mark.every_backend]
 
 if BACKEND == "torch":
     import torch
 
-    from keras_ln.backend import _native, native
+    def arguments_of(name, results):
+        """Tensors for the operator, and its other arguments."""
+        from keras_ln_kernels.call import FORWARD
 
-    def made():
-        layer = keras_ln.LNLSTM(16)
-        layer.build((2, 4, 3))
-        return layer
+        torch.manual_seed(0)
+        b, t, d, u, n = 3, 4, 2, 5, {"lstm": 4, "gru": 3, "simple_rnn": 1}[name]
+        shapes = {"x": (b, t, d), "input_mask": (b, d), "initial_h": (b, u)}
+        shapes |= {"kernel": (d, n * u), "recurrent_kernel": (u, n * u)}
+        if name == "lstm":
+            shapes |= {"initial_c": (b, u), "state_gamma": (u,)}
+        shapes |= {"bias": (n * u,), "kernel_gamma": (n * u,)}
+        arrays = {
+            key: torch.randn(
+                # Dropout masks are constants.
+                *shape,
+                dtype=torch.float64,
+                requires_grad=key != "input_mask",
+            )
+            for key, shape in shapes.items()
+        }
+        arrays["mask"] = torch.rand(b, t) < 0.7
+        options = (",".join(results), name, 1e-5, False, False, 0.2, 0.0)
+        return [arrays.get(key) for key in FORWARD[0]], options
 
-    def kept_pieces():
-        return of_session("pieces", native.Pieces)
+    @pytest.mark.parametrize("name", ["lstm", "gru", "simple_rnn"])
+    @pytest.mark.parametrize("keep", [False, True])
+    def test_operator(name, keep):
+        """What torch itself asks of one."""
+        results = ["outputs", "final_h"]
+        results += ["final_c"] if name == "lstm" else []
+        results += ["residuals"] if keep else []
+        arrays, options = arguments_of(name, results)
+        # Bytes of residuals that nobody needs may be anything.
+        tests = ("test_schema", "test_faketensor", "test_autograd_registration")
+        more = () if keep else ("test_aot_dispatch_dynamic",)
+        torch.library.opcheck(
+            torch.ops.keras_ln.forward.default,
+            (*arrays, *options),
+            test_utils=(*tests, *more),
+        )
 
-    def addresses_in(pieces):
-        return {piece.data_ptr() for piece in pieces._pieces}
+    @pytest.mark.parametrize(
+        "change, message",
+        [
+            (lambda a: a.float(), "expected a tensor of torch.float64"),
+            (lambda a: a[:, :-1], r"shape \(2, 20\) on the CPU"),
+            (lambda a: a.flatten(), r"Received: torch.float64, \(40,\) on cpu"),
+        ],
+    )
+    def test_arrays_that_do_not_fit(change, message):
+        arrays, options = arguments_of("lstm", ["final_h", "final_c"])
+        shapes = [None if a is None else a.shape for a in arrays]
+        place = shapes.index((2, 20))
+        arrays[place] = change(arrays[place])
+        with pytest.raises(ValueError, match=f"^kernel: .*{message}"):
+            torch.ops.keras_ln.forward(*arrays, *options)
 
-    def test_memory_of_residuals_serves_again():
-        """But not while a graph holds it."""
-        layer, given = made(), torch.randn(2, 4, 3)
+    def test_arrays_with_other_strides():
+        arrays, options = arguments_of(
+            "lstm", ["outputs", "final_h", "final_c"]
+        )
+        expected = torch.ops.keras_ln.forward(*arrays, *options)[0]
+        strided = [
+            None if a is None else torch.stack([a, a], -1)[..., 0]
+            for a in arrays
+        ]
+        found = torch.ops.keras_ln.forward(*strided, *options)[0]
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
-        def run():
-            return [layer(given, training=True) for _ in range(3)]
+    @pytest.mark.parametrize("name", LAYERS)
+    def test_compiled_programs_call_kernels(name):
+        """In one graph, whose gradients are right."""
+        problem = Problem(BY_NAME[name], {"return_sequences": True})
+        layer = problem.layer()
+        given = torch.tensor(problem.x)
+        weights = [v.value for v in layer.trainable_variables]
+        graphs = []
 
-        keras.backend.clear_session()
-        pieces = kept_pieces()
-        graphs = run()
-        assert len(pieces) == 0
+        def remember(graph, examples):
+            graphs.append(graph.print_readable(print_output=False))
+            return graph.forward
+
+        def loss(given):
+            return (layer(given) ** 3).sum()
+
+        expected = torch.autograd.grad(loss(given), weights)
+        for run in (
+            torch.compile(loss, backend=remember, fullgraph=True),
+            torch.compile(loss, backend="aot_eager", fullgraph=True),
+        ):
+            found = torch.autograd.grad(run(given), weights)
+            for a, b in zip(found, expected, strict=True):
+                np.testing.assert_allclose(a, b, **FLOAT64)
+        assert "keras_ln.forward" in graphs[0]
+
+    def test_compiled_programs_have_no_second_derivatives():
+        problem = Problem(BY_NAME["LNLSTM"])
+        layer = problem.layer()
+        given = torch.tensor(problem.x, requires_grad=True)
+        run = torch.compile(layer, backend="eager", fullgraph=True)
+        (first,) = torch.autograd.grad(
+            run(given).sum(), given, create_graph=True
+        )
+        with pytest.raises(NotImplementedError, match="without torch.compile"):
+            torch.autograd.grad((first**2).sum(), given)
+
+    def test_exported_programs_hold_no_kernels():
+        layer = keras_ln.LNLSTM(3)
+        layer(x)
+        program = torch.export.export(layer, (torch.tensor(x),))
+        assert "keras_ln" not in program.graph_module.code
+        np.testing.assert_allclose(
+            program.module()(torch.tensor(x)).detach(),
+            layer(x).detach(),
+            rtol=1e-5,
+            atol=1e-6,
+        )
+
+    def test_many_threads_at_once():
+        """Each with steps of its own, forwards and backwards."""
+        layer = made(keras_ln.LNLSTM(16, return_sequences=True))
+        inputs = torch.randn(8, 2, 6, 3)
         weight = layer.trainable_variables[0].value
-        found = [torch.autograd.grad(g.sum(), weight)[0] for g in graphs]
-        torch.testing.assert_close(found[0], found[2], rtol=0, atol=0)
-        del graphs
-        assert len(pieces) == 3
-        addresses = addresses_in(pieces)
-        graphs = run()
-        assert len(pieces) == 0
-        del graphs
-        assert addresses_in(pieces) == addresses
 
-    def test_memory_of_residuals_is_bounded(monkeypatch):
-        """By its bytes, and freed with the session."""
-        keras.backend.clear_session()
-        layer = made()
-        graph = layer(torch.randn(2, 4, 3), training=True)
-        del graph
-        one = kept_pieces().bytes
-        monkeypatch.setattr(native, "MOST_BYTES", 5 * one // 2)
-        graphs = [layer(torch.randn(2, 4, 3), training=True) for _ in range(6)]
-        assert not kept_pieces()
-        del graphs
-        assert len(kept_pieces()) == 2
-        graph = layer(torch.randn(40, 4, 3), training=True)
-        del graph
-        # Too large for any to stay.
-        assert not kept_pieces()
+        def step(given):
+            loss = (layer(given, training=True) ** 2).sum()
+            return torch.autograd.grad(loss, weight)[0]
 
-        graph = layer(torch.randn(2, 4, 3), training=True)
-        held = layer(torch.randn(2, 4, 3), training=True)
-        del graph
-        piece = weakref.ref(kept_pieces()._pieces[0])
-        keras.backend.clear_session()
-        assert piece() is None
-        del held
-        assert not kept_pieces()
+        expected = [step(given) for given in inputs]
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            for _ in range(5):
+                for a, b in zip(pool.map(step, inputs), expected, strict=True):
+                    torch.testing.assert_close(a, b, rtol=0, atol=0)
 
-    def test_many_pieces():
-        """Their number is bounded, too."""
-        keras.backend.clear_session()
-        tensors = [_native._recycled(1000) for _ in range(5000)]
-        del tensors
-        assert len(kept_pieces()) == native.MOST_PIECES
-        assert kept_pieces().bytes == 1000 * native.MOST_PIECES
-        tensor = _native._recycled(1000)
-        assert kept_pieces().bytes == 1000 * len(kept_pieces())
-        assert len(kept_pieces()) == native.MOST_PIECES - 1
-        del tensor
-        assert len(kept_pieces()) == native.MOST_PIECES
+    def test_the_gradient_reads_residuals_where_they_were_left(monkeypatch):
+        """They are the most memory of a step: nothing copies them."""
+        from keras_ln_kernels import call
 
-    def test_a_finalizer_in_the_middle_of_another_call():
-        """It waits for nobody: its piece is freed."""
-        keras.backend.clear_session()
-        first, second = (_native._recycled(1000) for _ in range(2))
-        del first
-        with kept_pieces()._lock:
-            del second
-            assert kept_pieces().pop() is None
-        assert len(kept_pieces()) == 1 and kept_pieces().bytes == 1000
+        run, places = call.run, []
+
+        def recorded(this, addresses, *more):
+            places.append((this.backward, addresses["residuals"]))
+            return run(this, addresses, *more)
+
+        monkeypatch.setattr(call, "run", recorded)
+        made(keras_ln.LNLSTM(3))(x, training=True).sum().backward()
+        (first, left), (last, read) = places
+        assert (first, last) == (False, True)
+        assert left == read
+
+    def test_residuals_of_rows_of_a_vmap():
+        """Whose bytes are no multiple of what the kernels need."""
+        from keras_ln_kernels.call import BACKWARD, FORWARD
+
+        arrays, options = arguments_of("simple_rnn", ["final_h", "residuals"])
+        given = {
+            name: array.detach()
+            for name, array in zip(FORWARD[0], arrays, strict=True)
+            if array is not None
+        }
+        given["mask"] = given["mask"][:, :3]
+        x = given["x"][:, :3]
+
+        def gradient(x):
+            arrays = given | {"x": x}
+            made = torch.ops.keras_ln.forward(
+                *[arrays.get(name) for name in FORWARD[0]], *options
+            )
+            arrays["residuals"] = made[FORWARD[1].index("residuals")]
+            assert arrays["residuals"].shape[-1] % 16
+            arrays["d_final_h"] = given["initial_h"]
+            return torch.ops.keras_ln.backward(
+                *[arrays.get(name) for name in BACKWARD[0]], "d_x", *options[1:]
+            )[0]
+
+        rows = torch.stack([x, 2.0 * x])
+        expected = torch.stack([gradient(x) for x in rows])
+        found = torch.vmap(gradient)(rows)
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+    def test_a_forked_process():
+        """Where torch's threads are gone, and ours."""
+        code = """
+import os, torch, keras_ln
+torch.set_num_threads(2)
+layer = keras_ln.LNLSTM(64)
+x = torch.ones(8, 5, 3)
+before = layer(x)
+before.sum().backward()
+child = os.fork()
+if child == 0:
+    with torch.no_grad():
+        os._exit(int(not torch.equal(before, layer(x))))
+assert os.waitpid(child, 0)[1] == 0
+"""
+        done = run_python("-W", "ignore", "-c", code)
+        assert done.returncode == 0, done.stderr

@@ -10,7 +10,7 @@ import pytest
 from arrays import close
 from backend_gradients import BACKEND
 from descriptors import BY_NAME, SEQUENCE_LAYERS, B, D, T
-from recurrence import MASKS, Problem
+from recurrence import MASKS, layer_of
 from tolerances import FLOAT64
 
 import keras_ln
@@ -19,17 +19,6 @@ pytestmark = pytest.mark.every_backend
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(B, T, D))
-
-
-def layer_of(name, **arguments):
-    """A built float64 layer with random weights."""
-    if name == "LayerNormalization":
-        layer = keras_ln.LayerNormalization((-2, -1), dtype="float64")
-        layer.build(X.shape)
-        layer.gamma.assign(RNG.normal(size=(T, D)))
-        layer.beta.assign(RNG.normal(size=(T, D)))
-        return layer
-    return Problem(BY_NAME[name], arguments).layer()
 
 
 def loss_of(layer):

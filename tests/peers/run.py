@@ -17,6 +17,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 import run_all  # noqa: E402
+from run_all import run  # noqa: E402
 
 ROOT = run_all.ROOT
 FOLDER = ROOT / "build" / "peers"
@@ -24,16 +25,6 @@ ADDONS = ("tensorflow-cpu==2.15.1", "tensorflow-addons==0.23.0", "numpy<2")
 BUILD = ("setuptools", "wheel")
 HASTE = "haste-pytorch-cpu==0.5.5"
 CHECKPOINTS = "orbax-checkpoint"
-
-
-def run(*command, **environment):
-    """Run a command and stop when it fails."""
-    subprocess.run(
-        [str(part) for part in command],
-        cwd=ROOT,
-        env=os.environ | environment,
-        check=True,
-    )
 
 
 def python_for_addons():

@@ -61,15 +61,6 @@ def fisher(family, x, theta, normalization, phi=1.0, epsilon=0.0):
     return np.mean(terms, 0) / phi**2
 
 
-def sample(family, mean, phi, rng):
-    """One y per entry of `mean`."""
-    if family == "gaussian":
-        return rng.normal(mean, np.sqrt(phi))
-    if family == "bernoulli":
-        return (rng.random(mean.shape) < mean).astype(float)
-    return rng.poisson(mean).astype(float)
-
-
 def divergence(family, mean, other, phi):
     """KL of the distributions with two means, from their textbook forms."""
     if family == "gaussian":

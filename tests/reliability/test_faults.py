@@ -20,6 +20,7 @@ from common import backup, files, training
 from common.errors import InputError
 from reliability import unlucky_training
 from same_results import assert_same_results
+from scripts import environment
 
 KILLS = 20
 
@@ -29,7 +30,7 @@ def start(folder, *flags):
     script = unlucky_training.__file__
     return subprocess.Popen(
         [sys.executable, script, str(folder), *map(str, flags)],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        env=environment(),
         stdout=subprocess.PIPE,
         text=True,
     )

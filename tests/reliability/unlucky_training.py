@@ -61,13 +61,15 @@ def train(args, misfortune=None):
     with training.environment(args):
         model = build_model(args.recurrent)
         model.compile(keras.optimizers.Adam(0.01), "mse")
-        history = training.fit(
+        task = training.Task(
             model,
             lambda update: streams.shuffled((x, y), 8, 3, update),
-            args.folder,
-            args,
             updates_per_pass=5,
             validation_data=streams.in_order((x, y), 40),
+        )
+        history = task.fit(
+            args.folder,
+            args,
             monitor="val_loss",
             mode="min",
             extra_callbacks=[misfortune or AtTheEndOf()],
@@ -85,6 +87,7 @@ def parse(argv=None):
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--recurrent", action="store_true")
     parser.set_defaults(
+        scale=None,
         evaluate_every=None,
         tensorboard=False,
         mixed_precision=None,

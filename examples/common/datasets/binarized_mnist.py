@@ -44,9 +44,6 @@ def load(args: Namespace) -> Images:
     pixel being 1 with its value as probability. Of the small embedded images
     that would leave little to see: a pixel is 1 if it is more black than
     white.
-
-    Raises:
-        InputError: if the data are missing or broken.
     """
     if args.data == "tfds":
         train, test = (

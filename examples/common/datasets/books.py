@@ -62,9 +62,6 @@ def load(args: Namespace) -> Books:
     Args:
         args: with `data`, `vocabulary` and `length`, the most words of a
             sentence.
-
-    Raises:
-        InputError: if there is no text, or one that cannot be used.
     """
     if args.data == "embedded":
         texts: Mapping[str, Iterable[str]] = king_james()

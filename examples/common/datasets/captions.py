@@ -106,9 +106,6 @@ def load(args: Namespace) -> Captions:
 
     Captions are cut after --length words. The vocabulary has the
     words of the training captions.
-
-    Raises:
-        InputError: if the data are missing or broken.
     """
     if args.data == "embedded":
         random = np.random.default_rng(0)
@@ -135,9 +132,8 @@ def load(args: Namespace) -> Captions:
         words = encode(lines, rows, length)
         if (words <= UNKNOWN).all():
             raise InputError(
-                f"{args.data}: none of the words of the {name} captions is "
-                "among those of the train captions; all have to be in one "
-                "language"
+                f"{args.data}: none of the words of the {name} captions is in "
+                "the train captions; all have to be in one language"
             )
         splits.append(Split(words, _unit(features)))
     return Captions(*splits, vocabulary, growing=args.data == "embedded")
@@ -184,15 +180,11 @@ def _read_folder(folder: Path) -> list[Part]:
 
 
 def read_part(folder: Path, split: str) -> Part:
-    """Reads {split}_caps.txt, a caption a line, and {split}_ims.npy.
-
-    Raises:
-        InputError: if one of them is missing or broken.
-    """
+    """Reads {split}_caps.txt, a caption a line, and {split}_ims.npy."""
     images, texts = folder / f"{split}_ims.npy", folder / f"{split}_caps.txt"
     for path in (images, texts):
         if not path.is_file():
-            raise InputError(f"{path} does not exist")
+            raise InputError(f"--data: {path} does not exist")
     try:
         # Not `np.load`, which takes other files for arrays too.
         with images.open("rb") as file:
@@ -220,9 +212,6 @@ def check_part(
         features: what was found there.
         texts: where the captions come from.
         captions: what was found there.
-
-    Raises:
-        InputError: with one sentence.
     """
     if features.ndim != 2 or features.dtype.kind != "f" or not features.size:
         raise InputError(

@@ -25,9 +25,6 @@ def load(args: Namespace) -> Digits:
     Args:
         args: flags whose `data` is "tfds" or the folder of the published
             binary version.
-
-    Raises:
-        InputError: if it is missing or broken.
     """
     if args.data == "tfds":
         train, test = (
@@ -46,13 +43,7 @@ def load(args: Namespace) -> Digits:
         parts = [read_batch(folder / name) for name in TRAINING_FILES]
         train = [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
         test = read_batch(folder / TEST_FILE)
-    return Digits(
-        *(
-            part
-            for images, labels in (train, test)
-            for part in (np.float32(images) / 255, np.int32(labels))
-        )
-    )
+    return Digits.of_bytes(train, test)
 
 
 def read_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -60,7 +51,7 @@ def read_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
     try:
         content = np.frombuffer(path.read_bytes(), np.uint8)
     except FileNotFoundError as error:
-        raise InputError(f"{path} does not exist") from error
+        raise InputError(f"--data: {path} does not exist") from error
     if not content.size or content.size % _ROW:
         raise InputError(
             f"{path} should have a multiple of {_ROW} bytes, found "

@@ -88,9 +88,6 @@ def load(args: Namespace) -> Cloze:
     Passages are cut to `args.sentences` and `args.length`; questions whose
     answer is not in what is left, or that have more than `args.entities`, are
     left out. The `args.words` most frequent words of the others are known.
-
-    Raises:
-        InputError: if the data are missing or broken.
     """
     if args.data == "embedded":
         from common.datasets import verse_questions
@@ -180,7 +177,6 @@ def shorten(question: Question, sentences: int, length: int) -> Question:
     among equals, and stay in their order.
 
     Args:
-        question: the question.
         sentences: how many may stay.
         length: how many words of them may stay.
 
@@ -231,7 +227,10 @@ def encode(
     random = np.random.default_rng(0)
     encoded = []
     for part, entities_of_part in zip(parts, entities, strict=True):
-        filled = _empty(len(part), *sizes)
+        filled = Questions(
+            *(np.full((len(part), n), PADDING, np.int32) for n in sizes),
+            np.zeros(len(part), np.int32),
+        )
         for i, question in enumerate(part):
             chosen = FIRST_MARKER + random.permutation(markers)
             own = dict(zip(entities_of_part[i], chosen, strict=False))
@@ -245,14 +244,6 @@ def encode(
             filled.answers[i] = own[question.answer]
         encoded.append(filled)
     return Cloze(*encoded, markers, vocabulary)
-
-
-def _empty(count: int, longest_passage: int, longest_query: int) -> Questions:
-    return Questions(
-        np.full((count, longest_passage), PADDING, np.int32),
-        np.full((count, longest_query), PADDING, np.int32),
-        np.zeros(count, np.int32),
-    )
 
 
 def _entities_of(question: Question) -> list[str]:

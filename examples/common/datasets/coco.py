@@ -45,11 +45,7 @@ Network = Callable[[np.ndarray], np.ndarray]
 
 
 def load(data_dir: str | None) -> list[Part]:
-    """Captions and features to learn from, to choose by and to test with.
-
-    Raises:
-        InputError: if they are neither there nor within reach.
-    """
+    """Captions and features to learn from, to choose by and to test with."""
     import tensorflow_datasets as tfds
 
     folder = Path(data_dir or tfds.core.constants.DATA_DIR).expanduser()
@@ -85,7 +81,6 @@ def keep(
     """Computes the features of a split and writes them, whole or not at all.
 
     Args:
-        path: the file.
         examples: the examples of the split.
         network: from crops to features.
 
@@ -118,11 +113,7 @@ def keep(
 
 
 def read(path: Path) -> tuple[list[str], np.ndarray]:
-    """Reads what `keep` wrote.
-
-    Raises:
-        InputError: if it is broken or of another network.
-    """
+    """Reads what `keep` wrote."""
     try:
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             network, features = str(file["network"]), file["features"]
@@ -167,11 +158,7 @@ def crops(image: np.ndarray) -> np.ndarray:
 
 
 def vgg19(weights: str | None = "imagenet") -> Network:
-    """VGG19 from crops (n, 224, 224, 3) to layer fc7 (n, 4096).
-
-    Raises:
-        InputError: if its weights are neither there nor within reach.
-    """
+    """VGG19 from crops (n, 224, 224, 3) to layer fc7 (n, 4096)."""
     try:
         whole = keras.applications.VGG19(weights=weights)
     except Exception as error:  # Of urllib, h5py and Keras.

@@ -35,9 +35,6 @@ def lines(folder: Path, split: str) -> Iterator[tuple[str, str, np.ndarray]]:
     """The lines of a split: name, text and points (n, 3).
 
     A point is x, y (up) and whether the stroke ends there.
-
-    Raises:
-        InputError: if a file is missing or broken.
     """
     forms = {path.stem: path for path in folder.glob("ascii/**/*.txt")}
     for line in _text(folder / SPLITS[split]).split():

@@ -42,6 +42,13 @@ class Digits(NamedTuple):
     test_images: np.ndarray  # (M, height, width) float32
     test_labels: np.ndarray  # (M,) int32
 
+    @classmethod
+    def of_bytes(cls, *parts: tuple[np.ndarray, np.ndarray]) -> "Digits":
+        """Of images with values to 255 and labels, to learn from, to test."""
+        return cls(
+            *(z for x, y in parts for z in (np.float32(x) / 255, np.int32(y)))
+        )
+
     def first(self, training: int, test: int) -> "Digits":
         """The first images of both parts."""
         x, y, test_x, test_y = self
@@ -60,9 +67,6 @@ def load(args: Namespace, data_set: str = "mnist") -> Digits:
     Args:
         args: the flags; a folder may have the files of either data set.
         data_set: which one of `SOURCES` is meant by `--data tfds`.
-
-    Raises:
-        InputError: if it is missing or broken.
     """
     if args.data == "embedded":
         return small_digits()
@@ -93,18 +97,7 @@ def load(args: Namespace, data_set: str = "mnist") -> Digits:
         if not args.tune:
             images[0] = images[0][:TRAINING_IMAGES]
             labels[0] = labels[0][:TRAINING_IMAGES]
-    return Digits(
-        *(
-            part
-            for x, y in zip(images, labels, strict=True)
-            for part in (np.float32(x) / 255, np.int32(y))
-        )
-    )
-
-
-def is_folder(folder: Path) -> bool:
-    """Whether a folder has such files."""
-    return (folder / ARCHIVES[0]).is_file()
+    return Digits.of_bytes(*zip(images, labels, strict=True))
 
 
 def pooled(images: np.ndarray, side: int) -> np.ndarray:
@@ -144,7 +137,7 @@ def _read_idx(path: Path, magic: int, rank: int) -> np.ndarray:
     try:
         content = gzip.decompress(path.read_bytes())
     except FileNotFoundError as error:
-        raise InputError(f"{path} does not exist") from error
+        raise InputError(f"--data: {path} does not exist") from error
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path} is no whole gzip file: {error}") from error
     header = struct.Struct(f">{1 + rank}I")

@@ -1,8 +1,9 @@
 """Data sets that tensorflow-datasets prepares."""
 
+import contextlib
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,6 @@ def load(
         archives: the published files. If all lie in the folder
             `downloads/manual` of `data_dir`, no network is needed.
         source: an address that answers when a download can work.
-
-    Raises:
-        InputError: if the data are neither there nor within reach, or if
-            they are broken.
     """
     try:
         import tensorflow_datasets as tfds
@@ -55,23 +52,27 @@ def load(
                 f"{', '.join(archives)} into that folder or name the right "
                 "one with --data-dir"
             )
-    try:
+    with _told(name, folder):
         # With all archives at hand "download" means: take them from there.
         builder.download_and_prepare()
         return [
             tfds.as_numpy(builder.as_dataset(split=split, batch_size=-1))
             for split in splits
         ]
+
+
+@contextlib.contextmanager
+def _told(name: str, folder: Path) -> Iterator[None]:
+    """Says in one sentence what is wrong with a data set."""
+    try:
+        yield
+    except InputError:
+        raise
     except Exception as error:  # Of many packages, without a common class.
-        raise InputError(_sentence(name, folder, error)) from error
-
-
-def _sentence(name: str, folder: Path, error: Exception) -> str:
-    first_line = str(error).strip().splitlines()[0]
-    return (
-        f"{name} in {folder} cannot be prepared or read: "
-        f"{type(error).__name__}: {first_line}"
-    )
+        raise InputError(
+            f"{name} in {folder} cannot be prepared or read: "
+            f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+        ) from error
 
 
 def load_examples(
@@ -86,9 +87,6 @@ def load_examples(
         data_dir: where prepared data sets lie; None for the default of
             tensorflow-datasets.
         home: where to ask for the data.
-
-    Raises:
-        InputError: if the data are not there or broken.
     """
     import tensorflow_datasets as tfds
 
@@ -100,7 +98,7 @@ def load_examples(
             f"{builder.name} is not prepared in {folder}, and there is no "
             f"{manual} to prepare it from; the data are at {home}"
         )
-    try:
+    with _told(builder.name, folder):
         builder.download_and_prepare(
             download_dir=folder / "downloads",
             download_config=tfds.download.DownloadConfig(manual_dir=manual),
@@ -109,10 +107,6 @@ def load_examples(
             list(tfds.as_numpy(builder.as_dataset(split=split)))
             for split in splits
         ]
-    except InputError:
-        raise
-    except Exception as error:  # Of many packages, without a common class.
-        raise InputError(_sentence(builder.name, folder, error)) from error
 
 
 def _reachable(source: str) -> bool:

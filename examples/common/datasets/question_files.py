@@ -41,9 +41,6 @@ def read_split(folder: Path, split: str) -> Iterator[tuple[str, Published]]:
     Args:
         folder: has `questions` in it.
         split: "train", "validation" or "test".
-
-    Raises:
-        InputError: if there are none, or if one is broken.
     """
     files = folder / "questions" / SPLITS[split]
     paths = sorted(files.glob("*.question"))
@@ -54,11 +51,7 @@ def read_split(folder: Path, split: str) -> Iterator[tuple[str, Published]]:
 
 
 def read(path: Path) -> Published:
-    """One question.
-
-    Raises:
-        InputError: if it cannot be read or answered; names the file.
-    """
+    """One question."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:

@@ -68,11 +68,7 @@ def load(folder: Path, names: Sequence[str]) -> dict[str, Sick | Labelled]:
     """Reads tasks from the folder of their files, or its subfolders.
 
     Args:
-        folder: the folder.
         names: some of `TASKS`, or of others with two files of that name.
-
-    Raises:
-        InputError: if a file is missing or broken.
     """
     if not folder.is_dir():
         raise InputError(f"--eval-dir: {folder} is no folder")
@@ -99,11 +95,7 @@ def _find(folder: Path, file: str, task: str) -> Path:
 
 
 def read_sick(path: Path) -> Pairs:
-    """Reads pairs from a table with tabs, whose first line names the columns.
-
-    Raises:
-        InputError: if it is another file, or a row lacks a score.
-    """
+    """Reads pairs from a table with tabs; its first line names the columns."""
     lines = _lines(path)
     heading = next(lines, (1, ""))[1].split("\t")
     missing = [name for name in _SICK_COLUMNS if name not in heading]
@@ -186,14 +178,10 @@ def read_word_vectors(
     the first spelling of a word counts.
 
     Args:
-        path: the file.
         wanted: words in small letters.
 
     Returns:
         float32 vectors by word, in the order of the file.
-
-    Raises:
-        InputError: if it is another file, or vectors are not equally long.
     """
     vectors: dict[str, np.ndarray] = {}
     try:

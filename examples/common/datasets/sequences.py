@@ -79,7 +79,7 @@ STEPS = 64
 
 
 def characters(count: int) -> Sequences:
-    """Pieces of the King James Bible, and the character after each of theirs.
+    """Pieces of the King James Bible, and after each character the next one.
 
     Pieces have no character in common, and a chapter is a group.
     """

@@ -36,10 +36,6 @@ class Strokes(NamedTuple):
         """The first lines."""
         return Strokes(*(part[:count] for part in self))
 
-    def last(self, count: int) -> "Strokes":
-        """The last lines."""
-        return Strokes(*(part[len(part) - count :] for part in self))
-
 
 class Handwriting(NamedTuple):
     """Lines to learn from and lines to test with."""
@@ -50,10 +46,9 @@ class Handwriting(NamedTuple):
     def held_out(self) -> "Handwriting":
         """The training lines alone, an eighth of them for testing."""
         count = len(self.train.points)
-        held_out = count // 8
-        return Handwriting(
-            self.train.first(count - held_out), self.train.last(held_out)
-        )
+        border = count - count // 8
+        test = Strokes(*(part[border:] for part in self.train))
+        return Handwriting(self.train.first(border), test)
 
 
 def load(args: Namespace) -> Handwriting:
@@ -61,9 +56,6 @@ def load(args: Namespace) -> Handwriting:
 
     Of IAM-OnDB, as in Graves (2013), the smaller validation set is for testing
     and all else for training.
-
-    Raises:
-        InputError: if the data are missing or broken.
     """
     if args.data == "embedded":
         train, test = generate(SMALL_TRAINING_TEXTS, SMALL_TEST_TEXTS)

@@ -131,7 +131,7 @@ class BaseCell(CellWeights, ZoneoutRNNCell):
             self.project(inputs, weights), states, weights, recurrent_mask
         )
         if counters:
-            new = self.zoned(new, states, counters[0], training)
+            new = self.apply_zoneout(new, states, counters[0], training)
             new = (*new, counted(counters[0]))
         return new[0], list(new) if nested else new[0]
 

@@ -181,7 +181,7 @@ class BNLSTMCell(BaseLSTMCell):
             moving=statistics_at(moving, counter),
             **self.settings(),
         )
-        h, c = self.zoned(new, (h, c), counter, training)
+        h, c = self.apply_zoneout(new, (h, c), counter, training)
         # From the last step with statistics of its own, which serve on.
         last = self.steps - 1 if self.normalize else 0
         return h, [h, c, counted(counter, again=last)]

@@ -9,7 +9,7 @@ import keras
 
 from keras_ln._keras import DropoutRNNCell
 from keras_ln.ops.cells.types import Cell
-from keras_ln.ops.recurrence.zoneout import NAMES, SeedAt, draw, zoned
+from keras_ln.ops.recurrence.zoneout import NAMES, SeedAt, apply_zoneout, draw
 
 
 def fixed(name: str) -> Any:
@@ -65,7 +65,7 @@ class ZoneoutRNNCell(DropoutRNNCell):
             return draw(rates, shape, self.seed_generator)
         return rates
 
-    def zoned(
+    def apply_zoneout(
         self, new: Any, old: Any, counter: Any, training: bool | None
     ) -> tuple[Any, ...]:
         """The states (B, U) after a step by itself, with zoneout.
@@ -81,7 +81,7 @@ class ZoneoutRNNCell(DropoutRNNCell):
             seed = SeedAt(self.seed_generator.state.value, counter)
             drawn = draw(rates, keras.ops.shape(new[0]), seed)
             choices = [drawn[n] if rate else None for n, rate in rates.items()]
-        return zoned(new, old, tuple(rates.values()), choices)
+        return apply_zoneout(new, old, tuple(rates.values()), choices)
 
     def reset_recurrent_dropout_mask(self) -> None:
         """Makes the next sequence draw anew, if this one has drawn.

@@ -3,7 +3,8 @@
 Letters: B batch, T time, D input features, U units. Columns stand in the
 order z (update gate), r (reset gate), h (candidate). `weights` maps names to
 tensors; a site is normalised where its gamma is there, the 2U gates apart from
-the U candidates.
+the U candidates. `gru_step_vjp` is the gradient of one step; the loop back
+and the gradients of the kernels are in `recurrence/vjp.py`.
 """
 
 from __future__ import annotations

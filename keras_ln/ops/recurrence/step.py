@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from keras_ln import backend
 from keras_ln.ops.cells.types import Cell, Settings
 from keras_ln.ops.recurrence.problem import Plan
-from keras_ln.ops.recurrence.zoneout import zoned
+from keras_ln.ops.recurrence.zoneout import apply_zoneout
 
 
 class Loop(NamedTuple):
@@ -75,7 +75,7 @@ def visit(loop: Loop, states: tuple[Any, ...], row: Any) -> tuple[Any, Any]:
         (states, from_h) if loop.keep else None,
     )
     if plan.zoneout or choices is not None:
-        new = zoned(new, states, plan.zoneout, choices)
+        new = apply_zoneout(new, states, plan.zoneout, choices)
     if valid is not None:
         new = tuple(
             backend.where(valid, after, before)

@@ -15,7 +15,7 @@ from keras_ln import backend
 from keras_ln.ops.recurrence.forward import flipped, in_order_of_visits
 from keras_ln.ops.recurrence.problem import Plan
 from keras_ln.ops.recurrence.step import h_for_product
-from keras_ln.ops.recurrence.zoneout import zoned_vjp
+from keras_ln.ops.recurrence.zoneout import apply_zoneout_vjp
 
 
 class _Loop(NamedTuple):
@@ -155,7 +155,7 @@ def _visit_vjp(loop: _Loop, carry: Any, row: Any) -> tuple[Any, Any]:
         d_skipped = tuple(backend.where(valid, 0.0, d) for d in d_states)
         d_states = tuple(backend.where(valid, d, 0.0) for d in d_states)
     if plan.zoneout or choices is not None:
-        d_states, d_zoned = zoned_vjp(d_states, plan.zoneout, choices)
+        d_states, d_zoned = apply_zoneout_vjp(d_states, plan.zoneout, choices)
     d_products, d_direct, more = _step_vjp(loop, made, d_states, valid, moving)
     d_h = widen(backend.matmul(d_products[1], loop.transposed))
     if loop.recurrent_mask is not None:

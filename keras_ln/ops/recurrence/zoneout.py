@@ -3,6 +3,9 @@
     s' = m * s + (1 - m) * s_new    in training, m being 0 or 1
     s' = z * s + (1 - z) * s_new    at inference: the expectation
 
+`step.run_step` applies it in the loop over time, `vjp.py` its gradient, and
+`layers/rnn/zoneout_cell.py` where Keras runs a cell.
+
 The choices m are 1 with the probability z, anew for every row, step and unit.
 They are tensors like any other, drawn before the loop over time, so that
 forward and backward see the same.
@@ -36,14 +39,16 @@ _STRIDE = 0x61C88647
 COUNTS_TO = {"float16": 2048, "bfloat16": 256, "float32": 2**24}
 
 
-def zoned(new: Any, old: Any, rates: Any, choices: Any) -> tuple[Any, ...]:
+def apply_zoneout(
+    new: Any, old: Any, rates: Any, choices: Any
+) -> tuple[Any, ...]:
     """The states (B, U) after zoneout, each in the dtype of the new one."""
     return tuple(
         map(_zoned, new, old, rates or _NO_RATES, choices or _NO_CHOICES)
     )
 
 
-def zoned_vjp(
+def apply_zoneout_vjp(
     cotangents: Any, rates: Any, choices: Any
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Cotangents of the new states, and of the old ones beside the step."""

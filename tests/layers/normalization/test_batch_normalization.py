@@ -7,42 +7,14 @@ import numpy as np
 import pytest
 from arrays import close, to_numpy
 from reference import norms
+from statistics_models import moving, randomized
 from tolerances import FLOAT32_VALUES, FLOAT64, SAME_PROGRAM
 
 from keras_ln import BatchNormalization
 
 
-def randomized(layer, shape, seed=0):
-    rng = np.random.default_rng(seed)
-    layer.build(shape)
-    for weight in layer.weights:
-        weight.assign(rng.uniform(0.5, 2.0, size=tuple(weight.shape)))
-    return layer
-
-
 def example(*shape, seed=1):
     return 1.0 + 2.0 * np.random.default_rng(seed).normal(size=shape)
-
-
-def moving(layer):
-    return to_numpy(layer.moving_mean), to_numpy(layer.moving_variance)
-
-
-@pytest.mark.parametrize("unbiased", [False, True])
-def test_training_uses_the_batch(unbiased):
-    x = example(6, 4)
-    layer = randomized(
-        BatchNormalization(unbiased=unbiased, dtype="float64"), x.shape
-    )
-    y = layer(x, training=True)
-    expected = norms.batch_norm(
-        x, to_numpy(layer.gamma), to_numpy(layer.beta), unbiased=unbiased
-    )
-    close(y, expected, **FLOAT64)
-    other = norms.batch_norm(
-        x, to_numpy(layer.gamma), to_numpy(layer.beta), unbiased=not unbiased
-    )
-    assert abs(other - expected).max() > 1e-2
 
 
 def test_biased_is_keras():
@@ -88,7 +60,6 @@ def test_moving_statistics_are_the_exponential_average(momentum, unbiased):
         (None, 4),
     )
     expected = moving(layer)
-    expected = [np.array(v) for v in expected]
     for step in range(5):
         x = example(6, 4, seed=step)
         layer(x, training=True)
@@ -109,7 +80,7 @@ def test_moving_statistics_are_the_exponential_average(momentum, unbiased):
 def test_inference_and_frozen_layers_record_nothing():
     x = example(6, 4).astype("float32")
     layer = randomized(BatchNormalization(), x.shape)
-    before = [np.array(v) for v in moving(layer)]
+    before = moving(layer)
     y = to_numpy(layer(x, training=False))
     layer.trainable = False
     np.testing.assert_array_equal(to_numpy(layer(x, training=True)), y)
@@ -122,7 +93,7 @@ def test_inference_and_frozen_layers_record_nothing():
 def test_fit_records_the_same_in_every_mode(jit_compile):
     x = example(8, 4).astype("float32")
     layer = randomized(BatchNormalization(momentum=0.5), (None, 4))
-    expected = [np.array(v) for v in moving(layer)]
+    expected = moving(layer)
     model = keras.Sequential([keras.Input((4,)), layer])
     options = (
         {"run_eagerly": True}
@@ -188,7 +159,7 @@ def test_a_mask_of_one_column_counts_every_element():
 def test_nothing_is_recorded_when_all_is_masked():
     x = example(4, 5, 3).astype("float32")
     layer = randomized(BatchNormalization(), x.shape)
-    before = [np.array(v) for v in moving(layer)]
+    before = moving(layer)
     y = layer(x, training=True, mask=np.zeros((4, 5), bool))
     assert np.isfinite(to_numpy(y)).all()
     for value, right in zip(moving(layer), before, strict=True):
@@ -200,7 +171,7 @@ def test_nan_shows_in_the_output_and_stays_out_of_the_average(mode):
     x = example(6, 3).astype("float32")
     x[2, 1] = np.nan
     layer = randomized(BatchNormalization(momentum=0.5), x.shape)
-    before = [np.array(v) for v in moving(layer)]
+    before = moving(layer)
     if mode == "eager":
         y = to_numpy(layer(x, training=True))
         assert np.isnan(y[:, 1]).all()
@@ -246,7 +217,7 @@ def test_unbiased_refuses_a_batch_of_one():
 @pytest.mark.every_backend
 def test_unbiased_of_one_is_nan_where_the_graph_cannot_know():
     layer = randomized(BatchNormalization(unbiased=True), (None, 5, 3))
-    before = [np.array(v) for v in moving(layer)]
+    before = moving(layer)
     mask = np.zeros((2, 5), bool)
     mask[0, 0] = True
     y = layer(example(2, 5, 3).astype("float32"), training=True, mask=mask)
@@ -274,8 +245,9 @@ def test_wrong_shapes():
         BatchNormalization(axis=[1, 2])
     with pytest.raises(ValueError, match="`axis` is out of range .* rank 2"):
         BatchNormalization(axis=2)(np.ones((2, 3), "float32"))
-    with pytest.raises(ValueError, match="Axis 1 of `inputs` must have a kno"):
-        BatchNormalization()(keras.Input((None,)))
+    for size in (None, 0):
+        with pytest.raises(ValueError, match="Axis 1 of `inputs` must have"):
+            BatchNormalization()(keras.Input((size,)))
     layer = randomized(BatchNormalization(), (None, 4))
     with pytest.raises(ValueError, match="expected axis -1 .*value 4, but"):
         layer(np.ones((2, 3), "float32"))

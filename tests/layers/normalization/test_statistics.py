@@ -13,6 +13,7 @@ from statistics_models import (
     check,
     copies,
     example,
+    moving,
     randomized,
     simple,
 )
@@ -53,11 +54,10 @@ def test_recurrent_statistics_count_the_batches_that_reach_them():
         [keras.Input((None, F)), keras.layers.Masking(), layer]
     )
     randomized(model)
-    before = copies([layer.moving_mean, layer.moving_variance])
+    expected = moving(layer)
     x = [example(6, steps=n, seed=n) for n in (2, 4, 3)]
     x[1][:3, 3] = 0.0  # masked
     reestimate_statistics(model, (batch for batch in x))
-    expected = [np.array(v) for v in before]
     for t in range(T):
         rows = [b[:, t][b[:, t].any(-1)] for b in x if b.shape[1] > t]
         for k, value in enumerate(average(rows)):
@@ -287,51 +287,3 @@ def test_a_compiled_model_goes_on_as_before(mode):
             for old, new in zip(expected, batch, strict=True)
         ],
     )
-
-
-@pytest.mark.parametrize(
-    "layer_class",
-    [keras.layers.BatchNormalization, keras_ln.BatchNormalization],
-)
-def test_batches_with_nan_do_not_count(layer_class):
-    model, layer = simple(layer_class())
-    x = example(20)
-    bad = x.copy()
-    bad[9, 1] = np.nan
-    reestimate_statistics(model, bad, batch_size=8)
-    expected = average(batches_of(x))
-    for value, right in zip(expected, average([x[:8], x[16:]]), strict=True):
-        value[1] = right[1]
-    check(layer, expected)
-
-
-def test_without_batch_normalization_nothing_happens():
-    model = keras.Sequential([keras.Input((F,)), keras.layers.Dense(2)])
-    before = copies(model.variables)
-    reestimate_statistics(model, breaks(example()))
-    for a, b in zip(copies(model.variables), before, strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
-def test_wrong_arguments():
-    x = example()
-    with pytest.raises(TypeError, match="`model` must be a keras.Model. Rec"):
-        reestimate_statistics(keras_ln.BatchNormalization(), x)
-    with pytest.raises(ValueError, match="`model` must be built"):
-        reestimate_statistics(
-            keras.Sequential([keras_ln.BatchNormalization()]), x
-        )
-    model, _ = simple()
-    before = copies(model.variables)
-    with pytest.raises(ValueError, match="must hold at least one batch"):
-        reestimate_statistics(model, iter(()))
-    with pytest.raises(ValueError, match="must hold at least one batch"):
-        reestimate_statistics(model, x[:0])
-    with pytest.raises(ValueError, match="`batch_size` must be a positive in"):
-        reestimate_statistics(model, x, batch_size=0)
-    with pytest.raises(ValueError, match="`steps` must be a positive integer"):
-        reestimate_statistics(model, x, steps=0)
-    with pytest.raises(TypeError, match="`dataset` must be arrays, .* float"):
-        reestimate_statistics(model, 3.0)
-    for a, b in zip(copies(model.variables), before, strict=True):
-        np.testing.assert_array_equal(a, b)

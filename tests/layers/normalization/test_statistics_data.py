@@ -1,4 +1,4 @@
-"""reestimate_statistics: every kind of data."""
+"""reestimate_statistics: every kind of data, and what is refused."""
 
 import keras
 import numpy as np
@@ -8,6 +8,7 @@ from statistics_models import (
     average,
     batches_of,
     check,
+    copies,
     example,
     simple,
 )
@@ -109,3 +110,51 @@ def test_several_inputs(structure):
 def test_batches_have_their_size():
     with pytest.raises(ValueError, match="`batch_size` is for arrays"):
         reestimate_statistics(simple()[0], Batches(example()), batch_size=4)
+
+
+@pytest.mark.parametrize(
+    "layer_class",
+    [keras.layers.BatchNormalization, keras_ln.BatchNormalization],
+)
+def test_batches_with_nan_do_not_count(layer_class):
+    model, layer = simple(layer_class())
+    x = example(20)
+    bad = x.copy()
+    bad[9, 1] = np.nan
+    reestimate_statistics(model, bad, batch_size=8)
+    expected = average(batches_of(x))
+    for value, right in zip(expected, average([x[:8], x[16:]]), strict=True):
+        value[1] = right[1]
+    check(layer, expected)
+
+
+def test_without_batch_normalization_nothing_happens():
+    model = keras.Sequential([keras.Input((F,)), keras.layers.Dense(2)])
+    before = copies(model.variables)
+    reestimate_statistics(model, iter(()))
+    for a, b in zip(copies(model.variables), before, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_wrong_arguments():
+    x = example()
+    with pytest.raises(TypeError, match="`model` must be a keras.Model. Rec"):
+        reestimate_statistics(keras_ln.BatchNormalization(), x)
+    with pytest.raises(ValueError, match="`model` must be built"):
+        reestimate_statistics(
+            keras.Sequential([keras_ln.BatchNormalization()]), x
+        )
+    model, _ = simple()
+    before = copies(model.variables)
+    with pytest.raises(ValueError, match="must hold at least one batch"):
+        reestimate_statistics(model, iter(()))
+    with pytest.raises(ValueError, match="must hold at least one batch"):
+        reestimate_statistics(model, x[:0])
+    with pytest.raises(ValueError, match="`batch_size` must be a positive in"):
+        reestimate_statistics(model, x, batch_size=0)
+    with pytest.raises(ValueError, match="`steps` must be a positive integer"):
+        reestimate_statistics(model, x, steps=0)
+    with pytest.raises(TypeError, match="`dataset` must be arrays, .* float"):
+        reestimate_statistics(model, 3.0)
+    for a, b in zip(copies(model.variables), before, strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -122,7 +122,9 @@ def test_weights_before_build():
         layer.to_dense()
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    "policy", ["mixed_float16", "mixed_bfloat16", "float16"]
+)
 def test_half_precision_normalises_in_float32(policy):
     layer = randomized(dtype=policy)
     # The squares of these would overflow float16.
@@ -131,7 +133,8 @@ def test_half_precision_normalises_in_float32(policy):
     y = layer(x)
     compute_dtype = policy.removeprefix("mixed_")
     assert keras.backend.standardize_dtype(y.dtype) == compute_dtype
-    assert {w.dtype for w in layer.weights} == {"float32"}
+    kept = "float32" if "mixed" in policy else policy
+    assert {w.dtype for w in layer.weights} == {kept}
     kernel, g, bias = (w.astype("float64") for w in layer.get_weights())
     expected = norms.weight_norm_dense(x, kernel, g, bias)
     y = to_numpy(keras.ops.cast(y, "float32"))
@@ -167,6 +170,9 @@ def test_zero_column():
     y = to_numpy(layer(example(6).astype("float32")))
     np.testing.assert_array_equal(y[:, 1], np.full(6, bias[1]))
     assert np.isfinite(y).all()
+    result = value_and_gradients(layer, example(6).astype("float32"))
+    for gradient in result.gradients.values():
+        assert np.isfinite(gradient).all()
     message = r"cannot set the units \[1, 3\]: the kernel column is zero"
     with pytest.raises(ValueError, match=message):
         layer.initialize_from_data(example(6).astype("float32"))

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from arrays import close, to_numpy
 from backend_gradients import value_and_gradients
-from reference import gradients
 from tolerances import FLOAT64, SAME_PROGRAM
 
 import keras_ln
@@ -47,6 +46,11 @@ KINDS = {
         lambda **k: layers.Conv1D(4, 3, strides=2, **k), (2, 8, 3), _one(-1)
     ),
     "Conv2D": Kind(lambda **k: layers.Conv2D(4, 2, **k), (2, 4, 4, 3), _one(3)),
+    "Conv2D of groups": Kind(
+        lambda **k: layers.Conv2D(4, (3, 2), groups=2, **k),
+        (2, 5, 4, 6),
+        _one(3),
+    ),
     "Conv3D": Kind(
         lambda **k: layers.Conv3D(2, 2, **k), (2, 3, 3, 3, 2), _one(4)
     ),
@@ -117,23 +121,25 @@ KINDS = {
 DTYPES = dict.fromkeys(KINDS, "float64") | {"SimpleRNN": "float32"}
 
 
+def axes(v, units):
+    """For np.einsum: all axes of v, and those of its units."""
+    letters = "abcdef"[: v.ndim]
+    return letters, "".join(letters[axis] for axis in units)
+
+
 def weight_norm(v, g, units):
     """The oracle: g * v / ||v|| for kernels of any rank.
 
     Real and complex v: the norm of a complex step is analytic.
     """
-    units = [axis % v.ndim for axis in units]
-    letters = "abcdef"[: v.ndim]
-    columns = "".join(letters[axis] for axis in units)
+    letters, columns = axes(v, units)
     norms = np.sqrt(np.einsum(f"{letters},{letters}->{columns}", v, v))
     return np.einsum(f"{letters},{columns}->{letters}", v, g / norms)
 
 
 def weight_norm_vjp(v, g, units, cotangent):
     """Gradients of v and g, by Salimans and Kingma's eq. 3."""
-    units = [axis % v.ndim for axis in units]
-    letters = "abcdef"[: v.ndim]
-    columns = "".join(letters[axis] for axis in units)
+    letters, columns = axes(v, units)
 
     def dot(a, b):
         return np.einsum(f"{letters},{letters}->{columns}", a, b)
@@ -219,30 +225,6 @@ def test_columns_of_a_single_number():
     close(gain, abs(v), **FLOAT64)
     gain.assign([1.0, 2.0, 3.0, 4.0])
     close(layer(x), x * np.sign(v) * [1, 2, 3, 4], **FLOAT64)
-
-
-def test_gradients_of_a_convolution_to_the_last_digit():
-    """The whole of it, written in NumPy, by the complex step."""
-    layer, weights = wrapped("Conv1D", dtype="float64")
-    x = example((2, 8, 3), dtype="float64")
-    cotangent = example((2, 3, 4), seed=2, dtype="float64")
-
-    def convolution(a):
-        kernel = weight_norm(a["kernel"], a["g"], (2,))
-        steps = [
-            np.einsum("bkd,kdu->bu", a["x"][:, t : t + 3], kernel)
-            for t in (0, 2, 4)
-        ]
-        return np.stack(steps, axis=1) + a["bias"]
-
-    result = value_and_gradients(layer, x, [cotangent])
-    sources = {"x": x, **weights}
-    close(result.outputs[0], convolution(sources), **FLOAT64)
-    right = gradients.complex_step(
-        lambda a: (convolution(a) * cotangent).sum(), sources
-    )
-    assert set(result.gradients) == set(right)
-    close(result.gradients, right, **FLOAT64)
 
 
 @pytest.mark.parametrize("name", KINDS)

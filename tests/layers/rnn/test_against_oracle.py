@@ -1,11 +1,9 @@
 """Every sequence layer against its oracle: outputs, states, all gradients."""
 
-import keras
 import numpy as np
 import pytest
-from arrays import close
 from backend_gradients import forward
-from descriptors import BY_NAME, SEQUENCE_LAYERS, D, U, named_weights
+from descriptors import BY_NAME, SEQUENCE_LAYERS
 from pairwise import pairwise, parameters
 from recurrence import MASKS, RESETS, Problem, arguments_of
 from tolerances import FLOAT32
@@ -99,25 +97,3 @@ def test_every_array_matters(row, use_fused):
         assert change() > 1e-5, f"state{k}"
         state[:] = kept
     assert change() == 0.0
-
-
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_cell_is_one_step(row):
-    """The bare cell, one call per step, gives the layer's inference."""
-    problem = Problem(row, {"return_sequences": True}, given_states=True)
-    layer = problem.layer()
-    (expected,), *_ = problem.expected(layer)
-    cell = BY_NAME[row.cell].make(dtype="float64")
-    cell.build((len(problem.x), D))
-    weights = named_weights(layer)
-    for variable in cell.weights:
-        variable.assign(weights[variable.name])
-    states = [keras.ops.convert_to_tensor(state) for state in problem.states]
-    if row.batch_statistics:
-        states.append(keras.ops.zeros((len(problem.x), 1), "float32"))
-    if row.state_count == 1:
-        (states,) = states
-    for t in range(problem.x.shape[1]):
-        h, states = cell(problem.x[:, t], states, training=False)
-        assert h.shape == (len(problem.x), U)
-        close(h, expected[:, t], rtol=1e-10)

@@ -20,7 +20,7 @@ RATE = (r"must be a number in \[0, 1\)", [-0.1, 1, 1.0, 2, True, "0.1", NAN])
 ARGUMENTS = {
     "units": ("positive integer", [0, -1, 2.5, True, "4", None], RECURRENT),
     "epsilon": (
-        *("> 0", [0, 0.0, -1e-5, NAN, float("inf"), "1e-5", None]),
+        *("> 0", [0, 0.0, -1e-5, NAN, float("inf"), "1e-5", None, True]),
         [row for row in RECURRENT if row.normalizes],
     ),
     "normalize": (
@@ -44,7 +44,7 @@ ARGUMENTS = {
         [row for row in RECURRENT if row.batch_statistics],
     ),
     "momentum": (
-        *("between 0 and 1", [-0.1, 1.1, NAN, "most"]),
+        *("between 0 and 1", [-0.1, 1.1, NAN, "most", None]),
         [row for row in RECURRENT if row.batch_statistics],
     ),
 }
@@ -58,7 +58,8 @@ def test_arguments(name):
             received = re.escape(f"Received: {name}={value!r}")
             with refused(f"`{name}`", words, received):
                 row.make(**{name: value})
-    assert rows[0].make(units=np.int64(3)).get_config()["units"] == 3
+    units = rows[0].make(units=np.int64(3)).get_config()["units"]
+    assert units == 3 and type(units) is int
 
 
 @pytest.mark.parametrize("site", ["kernel", "recurrent"])

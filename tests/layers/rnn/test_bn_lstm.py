@@ -80,53 +80,6 @@ def test_a_step_that_no_row_has_moves_nothing(go_backwards, use_fused):
         np.testing.assert_array_equal(moved, steps, err_msg=name)
 
 
-@BOTH
-def test_moving_averages_after_many_steps(use_fused):
-    arguments = {"momentum": 0.7, "use_fused": use_fused}
-    problem = Problem(ROW, arguments, training=True)
-    layer = problem.layer()
-    weights = named_weights(layer)
-    rng = np.random.default_rng(0)
-    for _ in range(5):
-        problem.x = rng.normal(size=problem.shape)
-        _, (_, updated) = problem.oracle({**weights, "x": problem.x})
-        weights |= updated
-        problem.outputs(layer)
-    check_moving(layer, updated)
-
-
-@BOTH
-@pytest.mark.parametrize("training", [True, False])
-def test_more_steps_than_max_steps(training, use_fused):
-    arguments = {
-        "max_steps": 2,
-        "momentum": 0.5,
-        "return_sequences": True,
-        "return_state": True,
-        "use_fused": use_fused,
-    }
-    problem = Problem(ROW, arguments, mask=MASKS["middle"], training=training)
-    layer = problem.layer()
-    before = moving(layer)
-    _, _, (_, expected) = problem.expected(layer)
-    problem.check(layer)
-    check_moving(layer, expected)
-    changed = [(moving(layer)[k] != v).any() for k, v in before.items()]
-    assert all(changed) if training else not any(changed)
-
-
-@BOTH
-def test_fewer_steps_than_max_steps(use_fused):
-    arguments = {"max_steps": 7, "momentum": 0.5, "use_fused": use_fused}
-    problem = Problem(ROW, arguments, training=True)
-    layer = problem.layer()
-    before = moving(layer)
-    problem.check(layer)
-    for name, value in moving(layer).items():
-        np.testing.assert_array_equal(value[T:], before[name][T:])
-        assert (value[:T] != before[name][:T]).any(axis=1).all()
-
-
 def test_initial_weights():
     layer = keras_ln.BNLSTM(U, max_steps=T)
     layer.build((B, T, D))

@@ -36,27 +36,6 @@ def test_sizes_of_one(case):
         problem.check()
 
 
-@pytest.mark.parametrize("use_fused", [False, "auto"])
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_gradient_through_the_zero_state(row, use_fused):
-    """The recurrent norm of h_0 = 0 has the slope 1, whatever epsilon."""
-    problem = Problem(
-        row,
-        {"use_fused": use_fused, "return_sequences": True},
-        given_states=True,
-        training=True,
-    )
-    problem.states = problem.zeros
-    result = problem.check()
-    assert np.isfinite(result.gradients["state0"]).all()
-    if row.name in ("LNGRU", "LNLSTM"):
-        small = abs(result.gradients["state0"]).max()
-        problem.arguments["epsilon"] = 1e-1
-        smooth = abs(problem.check().gradients["state0"]).max()
-        # Of the other norms, whose rows do have a variance.
-        assert smooth / 3 < small < 3 * smooth
-
-
 def bump(z):
     return z / (1.0 + z * z)
 
@@ -92,3 +71,17 @@ def test_a_bad_row_stays_alone(row):
         y = problem.outputs(problem.layer(use_fused=use_fused))[0]
         close(y[[0, 2]], clean[[0, 2]], rtol=1e-12)
         assert np.isfinite(y[1, :2]).all() and np.isnan(y[1, 2:]).all()
+
+
+@pytest.mark.parametrize("site", [("kernel", "recurrent"), ("sum",)], ids=str)
+def test_all_gates_of_an_lstm_are_the_papers(site):
+    """To the last bit, and not those of "gate"."""
+    problem = Problem(
+        BY_NAME["LNLSTM"], {"normalize": (*site, "state")}, given_states=True
+    )
+    paper, together, each = (
+        problem.outputs(problem.layer(groups=groups))[0]
+        for groups in ("paper", "all", "gate")
+    )
+    np.testing.assert_array_equal(together, paper)
+    assert np.abs(each - paper).max() > 1e-3

@@ -5,22 +5,8 @@ import numpy as np
 import pytest
 from backend_gradients import value_and_gradients
 from descriptors import SEQUENCE_LAYERS, T
-from pairwise import one_everywhere
-from recurrence import MASKS, Problem, same
 
 import keras_ln
-from keras_ln import ops
-
-
-@pytest.mark.parametrize("row", one_everywhere(SEQUENCE_LAYERS, "BNLSTM"))
-def test_fused_with_unknown_sizes(row):
-    arguments = {"return_sequences": True, "return_state": True}
-    problem = Problem(
-        row, arguments, mask=MASKS["middle"], given_states=True, training=True
-    )
-    fused = problem.layer(use_fused=True)
-    result = problem.run(fused, compiled=True, unknown_sizes=True)
-    same(result, problem.run(problem.layer(use_fused=False)))
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -89,8 +75,3 @@ def test_gains_are_not_rounded_to_the_compute_dtype():
     received = keras.ops.convert_to_numpy(layer(x)).astype("float32")
     right, wrong = plain(lambda g: g), plain(rounded)
     assert 5 * abs(received - right).mean() < abs(wrong - right).mean()
-
-
-def test_other_layers_have_a_reason():
-    reason = ops.unsupported_reason(keras.layers.LSTM(2))
-    assert "keras_ln" in reason and "LSTM" in reason

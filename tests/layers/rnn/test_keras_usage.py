@@ -121,17 +121,21 @@ def test_arguments_by_their_places(row):
 
 
 @pytest.mark.parametrize("use_fused", ["auto", False])
-@pytest.mark.parametrize("row", one_everywhere(SEQUENCE_LAYERS, "LNLSTM"))
+@pytest.mark.parametrize(
+    "row", one_everywhere(SEQUENCE_LAYERS, "LNLSTM", "BNLSTM")
+)
 def test_unknown_sizes(row, use_fused):
     """A model of unknown batch and length takes any; so do gradients."""
+    common = {"return_sequences": True, "use_fused": use_fused}
     problem = Problem(
         row,
-        {"return_sequences": True, "use_fused": use_fused},
-        mask=MASKS["left"],
+        common | {"return_state": True},
+        mask=MASKS["middle"],
         given_states=True,
+        training=True,
     )
-    layer = problem.layer()
-    problem.check(layer, compiled=True, unknown_sizes=True)
+    problem.check(compiled=True, unknown_sizes=True)
+    layer = Problem(row, common).layer()
     inputs = keras.Input((None, D), dtype="float64")
     model = keras.Model(inputs, layer(inputs))
     assert model.output_shape == (None, None, U)

@@ -9,18 +9,16 @@ from descriptors import BY_NAME, SEQUENCE_LAYERS
 from gradient_penalty import TOLERANCE, gradient_penalty
 from pairwise import one_everywhere
 from recurrence import MASKS, RESETS, Problem
+from zoneout_choices import choices
 
 from keras_ln import backend
 
 
-@pytest.mark.parametrize(
-    "row", one_everywhere(SEQUENCE_LAYERS, "LNLSTM", "BNLSTM")
-)
-def test_gradient_of_a_gradient(row):
-    problem = Problem(row, {"return_sequences": True})
+def check(problem, **options):
+    """Of the op and of the loop, where some steps are masked."""
     fused, loop = (
         gradient_penalty(
-            problem.layer(use_fused=use), problem.x, MASKS["middle"]
+            problem.layer(use_fused=use), problem.x, MASKS["middle"], **options
         )
         for use in (True, False)
     )
@@ -28,16 +26,22 @@ def test_gradient_of_a_gradient(row):
     close(fused, loop, **TOLERANCE)
 
 
+@pytest.mark.parametrize(
+    "row", one_everywhere(SEQUENCE_LAYERS, "LNLSTM", "BNLSTM")
+)
+def test_gradient_of_a_gradient(row):
+    check(Problem(row, {"return_sequences": True}))
+
+
 def test_resets():
     problem = Problem(BY_NAME["LNLSTM"], {"return_sequences": True})
-    mask, reset = MASKS["middle"], RESETS["mixed"]
-    fused, loop = (
-        gradient_penalty(
-            problem.layer(use_fused=use), problem.x, mask, reset=reset
-        )
-        for use in (True, False)
-    )
-    close(fused, loop, **TOLERANCE)
+    check(problem, reset=RESETS["mixed"])
+
+
+@pytest.mark.every_backend
+def test_zoneout():
+    row = BY_NAME["LNLSTM"]
+    check(Problem(row, {"return_sequences": True}, choices=choices(row)))
 
 
 @pytest.mark.parametrize("on_cpu", [True, False])
@@ -46,12 +50,8 @@ def test_where_rows_have_no_variance(row, on_cpu, monkeypatch):
     """Steps of zeros, from a state of zero."""
     monkeypatch.setattr(backend, "on_cpu", lambda: on_cpu)
     problem = Problem(row, {"return_sequences": True})
-    problem.x[:, :2], mask = 0.0, MASKS["middle"]
-    fused, loop = (
-        gradient_penalty(problem.layer(use_fused=use), problem.x, mask)
-        for use in (True, False)
-    )
-    close(fused, loop, **TOLERANCE)
+    problem.x[:, :2] = 0.0
+    check(problem)
 
 
 if BACKEND == "tensorflow":

@@ -4,15 +4,13 @@ import keras
 import numpy as np
 import pytest
 from arrays import close, to_numpy
-from backend_gradients import BACKEND
 from descriptors import (
     BY_NAME,
     SEQUENCE_LAYERS,
     D,
     T,
 )
-from pairwise import one_everywhere
-from recurrence import Problem, same
+from recurrence import Problem
 from tolerances import FLOAT64
 
 BNLSTM = BY_NAME["BNLSTM"]
@@ -59,17 +57,3 @@ def test_stateful_training(row):
     expected = twin.run(twin.layer())
     close(result.outputs[0], expected.outputs[0], **FLOAT64)
     close(expected.gradients, result.gradients, **FLOAT64)
-
-
-@pytest.mark.parametrize("row", one_everywhere(SEQUENCE_LAYERS, "LNLSTM"))
-def test_unroll_needs_the_length(row):
-    problem = Problem(row, {"unroll": True})
-    options = {"compiled": True, "unknown_sizes": True}
-    if BACKEND == "tensorflow":
-        with pytest.raises(ValueError, match="(?i)unroll.*time"):
-            problem.run(problem.layer(), **options)
-    else:  # JAX and torch always know it
-        same(
-            problem.run(problem.layer(), **options),
-            problem.run(problem.layer(unroll=False)),
-        )

@@ -213,9 +213,13 @@ def test_a_cell_with_a_call_of_its_own_is_refused(row):
         subclass(row, call=call)(**row.arguments)
 
 
+@pytest.mark.parametrize("zoneout", [0.0, 0.25])
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_a_cell_with_a_step_of_its_own(row):
-    """It runs, in the cell loop; BNLSTM, whose loop does not, refuses it."""
+def test_a_cell_with_a_step_of_its_own(row, zoneout):
+    """It runs, in the cell loop; BNLSTM, whose loop does not, refuses it.
+
+    Zoneout comes after it.
+    """
 
     def step(self, projected, states, weights, recurrent_mask):
         return tuple(state + 1.0 for state in states)
@@ -225,10 +229,10 @@ def test_a_cell_with_a_step_of_its_own(row):
         with pytest.raises(ValueError, match="MyCell overrides `step`"):
             layer_class(**row.arguments)
         return
-    layer = layer_class(**row.arguments, return_sequences=True)
+    layer = layer_class(**row.arguments, zoneout=zoneout, return_sequences=True)
     y = to_numpy(layer(np.ones((B, T, D), "float32")))
-    expected = np.broadcast_to(np.arange(1.0, T + 1)[:, None], (B, T, U))
-    np.testing.assert_array_equal(y, expected)
+    expected = (1.0 - zoneout) * np.arange(1.0, T + 1)[:, None]
+    np.testing.assert_array_equal(y, np.broadcast_to(expected, (B, T, U)))
     with pytest.raises(ValueError, match="MyCell overrides step"):
         layer_class(**row.arguments, use_fused=True)
 

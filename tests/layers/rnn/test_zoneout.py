@@ -7,12 +7,10 @@ import keras
 import numpy as np
 import pytest
 from arrays import close, to_numpy
-from descriptors import BY_NAME, SEQUENCE_LAYERS, B, D, T, U, randomize
-from gradient_penalty import TOLERANCE, gradient_penalty
-from recurrence import MASKS, Problem, compare
-from zoneout_choices import choices, drawn_by, shares, zoned
+from descriptors import SEQUENCE_LAYERS, B, D, T, U, randomize
+from recurrence import Problem, compare
+from zoneout_choices import drawn_by, shares, zoned
 
-import keras_ln
 from keras_ln.ops.recurrence import zoneout
 
 
@@ -64,44 +62,6 @@ def test_probabilities_are_no_multiples_of_the_levels():
     assert abs(2_100_000 - c - 410) < 80
 
 
-@pytest.mark.parametrize("name", ["LNGRU", "LNLSTM"])
-def test_inference_is_the_expectation(name):
-    """Of h and c after one step, in which they are linear in the choices."""
-    row = BY_NAME[name]
-    problem = Problem(
-        row,
-        {**shares(row), "return_state": True},
-        given_states=True,
-        shape=(1, 1, D),
-    )
-    expected = problem.outputs(problem.layer())
-    # The same row many times, each with choices of its own.
-    rows = 4000
-    problem.x = np.repeat(problem.x, rows, 0)
-    problem.states = [np.repeat(state, rows, 0) for state in problem.states]
-    problem.training = True
-    for found, right in zip(
-        problem.outputs(problem.layer(seed=1)), expected, strict=True
-    ):
-        spread = found.std(0) / np.sqrt(rows)
-        assert (spread > 0.0).any()
-        assert (abs(found.mean(0) - right[0]) < 5 * spread + 1e-12).all()
-
-
-@pytest.mark.every_backend
-def test_second_derivatives():
-    row = BY_NAME["LNLSTM"]
-    problem = Problem(row, {"return_sequences": True}, choices=choices(row))
-    fused, loop = (
-        gradient_penalty(
-            problem.layer(use_fused=use), problem.x, MASKS["middle"]
-        )
-        for use in (True, False)
-    )
-    assert abs(loop[0]).max() > 1e-3
-    close(fused, loop, **TOLERANCE)
-
-
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_without_zoneout_nothing_changes(row, training):
@@ -135,20 +95,3 @@ def test_a_resumed_training_goes_on_with_its_choices(row):
     expected, found = (to_numpy(m(x, training=True)) for m in (model, other))
     close(found, expected, rtol=1e-6)
     assert (to_numpy(model(x, training=True)) != expected).any()
-
-
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_a_step_of_its_own(row):
-    """Zoneout comes after it."""
-    if row.batch_statistics:
-        return
-
-    def step(self, projected, states, weights, recurrent_mask):
-        return tuple(state + 1.0 for state in states)
-
-    cell = type("MyCell", (getattr(keras_ln, row.cell),), {"step": step})
-    cls = type("MyLayer", (row.layer_class,), {"cell_class": cell})
-    layer = cls(**row.arguments, zoneout=0.25, return_sequences=True)
-    y = to_numpy(layer(np.ones((B, T, D), "float32")))
-    expected = 0.75 * np.arange(1.0, T + 1)[:, None]
-    np.testing.assert_allclose(y, np.broadcast_to(expected, y.shape))

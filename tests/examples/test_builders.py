@@ -1,4 +1,4 @@
-"""The builder of cloze questions, in the test case of tensorflow-datasets.
+"""Builders of data sets, in the test case of tensorflow-datasets.
 
 It needs dill, which tensorflow-datasets 4.9.10 does not declare.
 """
@@ -6,7 +6,9 @@ It needs dill, which tensorflow-datasets 4.9.10 does not declare.
 from pathlib import Path
 
 import tensorflow_datasets as tfds
-from common.datasets import question_files
+from common.datasets import iam_ondb, question_files
+
+FIXTURES = Path(__file__).parent / "fixtures"
 
 
 class _Helper:
@@ -14,14 +16,22 @@ class _Helper:
 
     def __get__(self, instance, owner):
         if instance is not None:
-            return super(ClozeQuestionsTest, instance).test_session
+            return super(owner, instance).test_session
         return None
 
 
 class ClozeQuestionsTest(tfds.testing.DatasetBuilderTestCase):
     DATASET_CLASS = question_files.ClozeQuestions
-    EXAMPLE_DIR = Path(__file__).parent / "fixtures" / "cloze"
+    EXAMPLE_DIR = FIXTURES / "cloze"
     SPLITS = {"train": 3, "validation": 1, "test": 1}
     # There is nothing to download, and nothing to sum.
+    SKIP_CHECKSUMS = True
+    test_session = _Helper()
+
+
+class IamOndbTest(tfds.testing.DatasetBuilderTestCase):
+    DATASET_CLASS = iam_ondb.IamOndb
+    EXAMPLE_DIR = FIXTURES / "iam_ondb"
+    SPLITS = {"train": 3, "validation": 1, "validation_2": 2, "test": 1}
     SKIP_CHECKSUMS = True
     test_session = _Helper()

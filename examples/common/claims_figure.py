@@ -58,6 +58,7 @@ def rows(kept: Path) -> list[dict[str, Any]]:
             for own in files.read_table(folder / "verdicts.csv")
             if own["claim"] == named["claim"]
         )
+        data = f"{record['title']}, {row['seeds']} seeds"
         percent = None
         if row["from"]:
             percent = [
@@ -72,7 +73,7 @@ def rows(kept: Path) -> list[dict[str, Any]]:
                 **named,
                 "verdict": row["verdict"],
                 "effect": _effect(row, percent),
-                "data": _data(record, row),
+                "data": data.replace("\n", "; "),
                 # Before the protocol grids could not grow.
                 "on an edge": edges is None
                 or any(_concerns(claim, label) for label in edges),
@@ -93,10 +94,6 @@ def _effect(row: dict[str, str], percent: list[float] | None) -> str:
         return f"diverged in {row['diverged']} of {row['seeds']} seeds"
     middle, low, high = (f"{float(row[name]):.2g}" for name in NUMBERS)
     return f"{row['measure']} {middle} ({low} to {high}), {percent[0]:+.2g} %"
-
-
-def _data(record: dict[str, Any], row: dict[str, str]) -> str:
-    return f"{record['title']}, {row['seeds']} seeds".replace("\n", "; ")
 
 
 def _concerns(claim: Claim, label: Sequence[Any]) -> bool:

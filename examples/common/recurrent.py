@@ -1,0 +1,56 @@
+"""The recurrent layers of the experiments, with and without normalisation."""
+
+from typing import Any
+
+import keras
+
+import keras_ln
+
+
+def gains(gain: float | None) -> dict[str, Any]:
+    """A layer's argument by which its gains start from `gain`, if given."""
+    if gain is None:
+        return {}
+    return {"gamma_initializer": keras.initializers.Constant(gain)}
+
+
+def layer(
+    cls: Any, norm: str, units: int, gain: float | None = None, **kwargs: Any
+) -> keras.Layer:
+    """A layer or cell of a normalised class; plain if `norm` is "none".
+
+    Args:
+        units: its size.
+        gain: what the gains start from; None for the class's own.
+        **kwargs: further arguments of the class.
+    """
+    if norm == "none":
+        # The normalisation's beta is the other's bias.
+        return cls(units, normalize=(), use_bias=True, **kwargs)
+    return cls(units, **gains(gain), **kwargs)
+
+
+def uniform(limit: float = 0.1) -> keras.initializers.Initializer:
+    """The initializer of matrices of Vendrov et al. and Kiros et al."""
+    return keras.initializers.RandomUniform(-limit, limit)
+
+
+def gru(norm: str, units: int, gain: float | None, **kwargs: Any) -> Any:
+    """A GRU that reads sentences, with layer normalisation or without."""
+    kind = "layer" if norm == "layer" else "none"
+    start = uniform()
+    return layer(
+        keras_ln.LNGRU, kind, units, gain, kernel_initializer=start, **kwargs
+    )
+
+
+def make_orthogonal(gru: keras_ln.LNGRU) -> None:
+    """Makes each of the three matrices (U, U) of the states orthogonal.
+
+    Keras' initializer would make orthogonal the three side by side, each of
+    which is then smaller by a factor of sqrt(3).
+    """
+    kernel = gru.cell.recurrent_kernel
+    size = (kernel.shape[0], kernel.shape[0])
+    squares = [keras.initializers.Orthogonal()(size) for _ in range(3)]
+    kernel.assign(keras.ops.concatenate(squares, axis=1))

@@ -1,0 +1,33 @@
+"""What the tests of comparisons have in common."""
+
+import dataclasses
+
+import pytest
+
+
+@pytest.fixture
+def trained():
+    """The plans that were trained, with the images that they saw."""
+    return []
+
+
+@pytest.fixture
+def uncompiled(monkeypatch):
+    """What XLA would need for a model is more than these train."""
+    from common import training
+
+    monkeypatch.setattr(training, "speed", lambda updates: {})
+
+
+@pytest.fixture
+def experiment(trained, monkeypatch):
+    """A comparison whose runs take no time."""
+    import untrained_comparisons
+    from common import claims, plotting
+
+    # Of every run of a grid; that of a comparison is drawn.
+    monkeypatch.setattr(plotting, "curves", lambda *args: None)
+    found = untrained_comparisons.experiment_of(trained)
+    table = dataclasses.replace(claims.OF[found.name], claims=())
+    monkeypatch.setitem(claims.OF, found.name, table)
+    return found

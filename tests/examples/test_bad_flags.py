@@ -1,0 +1,221 @@
+"""Flags that a script refuses: in one sentence, before it writes anything."""
+
+import importlib
+import re
+from pathlib import Path
+
+import keras
+import pytest
+from common.datasets import captions, strokes, verse_questions
+from scripts import refusal
+from text_files import book, write_captions
+
+TASKS = str(Path(__file__).parent / "fixtures" / "sentence_tasks")
+SEARCH = "permutation_invariant_mnist"
+# Of each script: what flags begin with; flags, and what is said of them.
+CASES = {
+    "permutation_invariant_mnist": (
+        "",
+        ("--norm group", "argument --norm: invalid choice: 'group'"),
+        ("--preset tiny", "argument --preset: invalid choice: 'tiny'"),
+        ("--epochs 0", "expected an integer of at least 1, received '0'"),
+        ("--epochs 1.5", "expected an integer of at least 1, received '1.5'"),
+        ("--units -3", "expected an integer of at least 1, received '-3'"),
+        ("--batch-size x", "expected an integer of at least 1, received 'x'"),
+        ("--seed -1", "expected an integer of at least 0, received '-1'"),
+        ("--seed 1 1 --compare", "--seed: expected different .* received 1 1"),
+        ("--seed 1 2", "several values of --seed need --compare"),
+        ("--learning-rate 0", "expected a positive number, received '0'"),
+        ("--learning-rate nan", "expected a positive number, received 'nan'"),
+        ("--learning-rate inf", "expected a positive number, received 'inf'"),
+        ("--epoch 3", "unrecognized arguments: --epoch 3"),
+        ("--compare --norm layer", "--compare trains all kinds; leave out"),
+        ("--mixed-precision float8", "argument --mixed-precision: invalid"),
+        ("--distribute model", "argument --distribute: invalid choice"),
+        ("--data nowhere", "or a path that exists, received 'nowhere'"),
+        ("--data a_file", "expected a folder with train-images-idx3-ubyte.gz"),
+        ("--data empty", "train-images-idx3-ubyte.gz does not exist"),
+        ("--data-dir .", "--data-dir belongs to --data tfds"),
+        ("--batch-size 2000", "2000 is more than the 1408 training images"),
+        ("--norm batch --batch-size 1", "needs a --batch-size of at least 2"),
+        ("--compare --batch-size 1", "needs a --batch-size of at least 2"),
+        ("--evaluate-every 7", "does not divide the 330 updates .* 6 does"),
+        ("--output-dir a_file", "a_file is no writable folder"),
+        ("--output-dir a_file/deeper", "a_file is no writable folder"),
+        ("--tune", "--tune belongs to --compare"),
+        ("--compare --tune-epochs 3", "--tune-epochs belongs to --tune"),
+        ("--compare --tune --gain 1", "--tune chooses --gain; leave it out"),
+        ("--compare --tune --scale 1", "--tune chooses --scale; leave it out"),
+        ("--compare --tune --seed 1000", "1000 is a seed of --tune"),
+        ("--compare --tune --batch-size 1300", "more than the 1291 training"),
+    ),
+    "convolutional_networks": (
+        "",
+        ("--batch-size 2000", "2000 is more than the 1408 training images"),
+        ("--norm batch --batch-size 1", "needs a --batch-size of at least 2"),
+        ("--data .", "data_batch_1.bin does not exist"),
+        ("--data a_file", "expected a folder with data_batch_1.bin"),
+    ),
+    "sequential_mnist": (
+        "",
+        ("--batch-size 2000", "2000 is more than the 1408 training images"),
+        ("--norm batch --batch-size 1", "needs a --batch-size of at least 2"),
+        ("--order backwards", "argument --order: invalid choice: 'backwards'"),
+        ("--pool 3", "--pool 3 does not divide the 8 x 8 pixels"),
+        ("--examples 1409", "1409 is more than the 1408 training images"),
+        ("--data-set cifar10", "argument --data-set: invalid choice"),
+        ("--gain 0", "argument --gain: expected a positive number"),
+    ),
+    "draw_mnist": (
+        "",
+        ("--batch-size 2000", "2000 is more than the 1408 training images"),
+        ("--read-size 1", "--read-size: expected at least 2, since one filter"),
+        ("--write-size 1", "--write-size: expected at least 2"),
+        ("--glimpses 0", "argument --glimpses: expected an integer of at le"),
+        ("--data .", "train-images-idx3-ubyte.gz does not exist"),
+    ),
+    "handwriting_generation": (
+        "",
+        ("--batch-size 65", "65 is more than the 64 training lines"),
+        ("--length 0", "argument --length: expected an integer of at least 1"),
+        ("--bias -1", "argument --bias: expected a number of at least 0"),
+        ("--bias x", "argument --bias: expected a number of at least 0"),
+        ("--text ok año", "expected characters of ' .,'ABC"),
+        ("--data .", "trainset.txt does not exist"),
+    ),
+    "attentive_reader": (
+        "",
+        ("--batch-size 999", "999 is more than the .* training questions"),
+        ("--norm batch --batch-size 1", "--norm batch needs a --batch-size of"),
+        ("--length 1", "no question is left with its answer in --sentences 4"),
+        ("--dropout 1", "argument --dropout: expected a number from 0 to be"),
+        ("--momentum x", "argument --momentum: expected a number from 0"),
+        ("--sentences 0", "argument --sentences: expected an integer of at l"),
+        ("--data .", "expected a folder with the folder questions of CNN"),
+    ),
+    "order_embeddings": (
+        "--fold 20 --batch-size 16",
+        ("--batch-size 65", "65 is more than the 64 training images"),
+        ("--batch-size 1", "--batch-size 1 leaves a device no wrong pairs to"),
+        ("--fold 21", "the 20 dev images are fewer than the 21 of --fold"),
+        ("--margin 0", "argument --margin: expected a positive number"),
+        ("--length 0", "argument --length: expected an integer of at least 1"),
+        ("--word-units x", "argument --word-units: expected an integer"),
+        ("--evaluate-every 7", "does not divide the 200 updates of this run"),
+        ("--data .", "train_ims.npy does not exist"),
+        ("--data short", "the 19 test images are fewer than the 20 of --fold"),
+    ),
+    "skip_thoughts": (
+        "--units 4 --word-units 3 --length 3 --data book.txt --batch-size 8",
+        ("--batch-size 81", "--batch-size 81 is more than the sentences of an"),
+        ("--evaluate-every 26", "does not divide the 36 updates of this run"),
+        ("--data tfds", "the books that the paper used are not published"),
+        ("--data empty", "has no .txt files"),
+        ("--data two.txt", "two.txt has 2 sentences; one between two others"),
+        ("--data latin.txt", "latin.txt, line 2: expected UTF-8, received th"),
+        ("--length 0", "argument --length: expected an integer of at least 1"),
+        ("--vocabulary x", "argument --vocabulary: expected an integer of at"),
+        ("--eval-tasks mr", "--eval-tasks names tasks of --eval-dir"),
+        ("--eval-tasks ../mr", "argument --eval-tasks: expected letters, dig"),
+        ("--eval-dir TASKS --eval-tasks trec", "has no trec.pos, which the"),
+        ("--eval-dir empty", "has no SICK_train.txt, which the task sick ne"),
+        ("--eval-dir none", "none is no folder"),
+        ("--eval-dir TASKS --eval-tasks mr --data foreign.txt", "none of the"),
+        ("--word-vectors none.txt", "none.txt cannot be read: "),
+        ("--word-vectors short.txt", "short.txt, line 3: expected a word and"),
+        ("--word-vectors few.txt", "--word-vectors: 2 of the words that the"),
+    ),
+    "everyday": (
+        "",
+        ("--task sums", "argument --task: invalid choice: 'sums'"),
+        ("--task", "argument --task: expected one argument"),
+        ("--task verses --norm bnlstm", "argument --norm: invalid choice"),
+        ("--norm bnlstm --batch-size 1", "needs a --batch-size of at least 2"),
+        ("--data tfds", "expected --data embedded, received tfds"),
+        ("--examples 240 --batch-size 221", "more than the 220 training exam"),
+    ),
+    "parameter_geometry": (
+        "",
+        ("--points 0", "argument --points: expected an integer of at least"),
+        ("--seed x", "argument --seed: expected an integer"),
+        ("--point 3", "unrecognized arguments: --point 3"),
+    ),
+    "tune": (
+        "",
+        ("chess", "argument EXPERIMENT: invalid choice: 'chess'"),
+        (f"{SEARCH} --tuner grid", "argument --tuner: invalid choice"),
+        (f"{SEARCH} --max-trials 0", "expected an integer of at least 1"),
+        (f"{SEARCH} --norm layer", "--norm has no place in a search"),
+        (f"{SEARCH} --units 3", "--units has no place in a search"),
+        (f"{SEARCH} --seed 0 1", "--seed: expected one value"),
+        (f"{SEARCH} --compare", "--compare has no place in a search"),
+        (f"{SEARCH} --tensorboard", "--tensorboard has no place in a search"),
+        (f"{SEARCH} --evaluate-every 2", "--evaluate-every has no place in a"),
+        (f"{SEARCH} --norm-kinds weight", "any of none, layer, batch, rec"),
+        ("order_embeddings --norm-kinds none symmetric", "symmetric alone"),
+        (f"{SEARCH} --learning-rates 1 1", "a low and a higher number"),
+        (f"{SEARCH} --batch-size 2000", "more than the 1408 training images"),
+        (f"{SEARCH} --glimpses 3", "unrecognized arguments: --glimpses 3"),
+        (f"{SEARCH} --data nowhere", "or a path that exists, received"),
+        (
+            "everyday-addition --task verses",
+            "expected addition, received",
+        ),
+    ),
+}
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Small data, so that a batch size can be too large; none is trained on."""
+    train, validation = verse_questions.ask()
+    few = train[:400], validation[:96]
+    monkeypatch.setattr(verse_questions, "ask", lambda: few)
+    monkeypatch.setattr(strokes, "SMALL_TRAINING_TEXTS", 64)
+    monkeypatch.setattr(strokes, "SMALL_TEST_TEXTS", 32)
+    monkeypatch.setattr(captions, "SMALL_COUNTS", (64, 20, 50))
+
+    def never(*args):
+        pytest.fail("trained")
+
+    monkeypatch.setattr(keras.Model, "fit", never)
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """A working directory with what the flags above name."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("empty", "short"):
+        (tmp_path / name).mkdir()
+    write_captions(tmp_path / "short", {"train": 16, "dev": 20, "test": 19})
+    for name, content in {
+        "a_file": b"",
+        "book.txt": book().encode(),
+        "two.txt": b"One. Two.",
+        "latin.txt": b"One.\nCaf\xe9. Three.",
+        "foreign.txt": b"eins zwei! drei vier! " * 20,
+        "short.txt": b"2 2\nthe 1 2\na 1\n",
+        "few.txt": b"3 2\nthe 1 2\na 1 3\nbook 1 1\n",
+    }.items():
+        (tmp_path / name).write_bytes(content)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "message"),
+    [
+        pytest.param(name, f"{start} {flags}", message, id=f"{name} {flags}")
+        for name, (start, *refused) in CASES.items()
+        for flags, message in refused
+    ],
+)
+def test_bad_flags(name, flags, message, few, elsewhere, capsys):
+    before = sorted(elsewhere.rglob("*"))
+    first = [] if name == "tune" else ["--output-dir", "run"]
+    last = ["--output-dir", "run"] if name == "tune" else []
+    flags = flags.replace("TASKS", TASKS).split()
+    main = importlib.import_module(name).main
+    line = refusal(capsys, main, *first, *flags, *last)
+    assert re.match(rf"{name}\.py( \w+)?: error: ", line)
+    assert re.search(message, line), line
+    assert sorted(elsewhere.rglob("*")) == before

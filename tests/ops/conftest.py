@@ -1,0 +1,22 @@
+"""What the tests of the CPU kernels have in common."""
+
+import pytest
+
+from keras_ln import backend
+from keras_ln.ops.recurrence import choice
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """What the kernels are asked for, while the test runs."""
+    made = []
+    call_native = backend.call_native
+
+    def recorded(call, arrays):
+        made.append(call)
+        return call_native(call, arrays)
+
+    monkeypatch.setattr(backend, "call_native", recorded)
+    choice.native._operation.cache_clear()
+    yield made
+    choice.native._operation.cache_clear()

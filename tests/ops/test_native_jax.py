@@ -1,0 +1,125 @@
+"""The CPU kernels on JAX: exports, versions, buffers."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from backend_gradients import BACKEND
+from descriptors import BY_NAME
+from native_layers import made
+from recurrence import Problem
+from tolerances import FLOAT64
+
+import keras_ln
+from keras_ln import backend, ops
+
+x = np.ones((2, 4, 3), "float32")
+
+pytestmark = [pytest.mark.kernels, pytest.mark.every_backend]
+
+if BACKEND == "jax":
+    import jax
+
+    @pytest.mark.parametrize(
+        "name, known, platforms",
+        [("LNGRU", True, None), ("LNLSTM", False, ["cpu", "cuda", "tpu"])],
+    )
+    def test_exports_hold_no_kernels(name, known, platforms, tmp_path):
+        """Traced before or not, they run where there is no keras_ln."""
+        problem = Problem(BY_NAME[name], {"return_sequences": True})
+        layer = problem.layer()
+        run = jax.jit(lambda x: layer(x, training=True))
+        gradient = jax.jit(jax.grad(lambda x: (layer(x) ** 3).sum()))
+        given = problem.x
+        run(given)
+        # The custom call is what runs here.
+        assert "keras-ln-kernels" in run.lower(given).as_text()
+        spec = given
+        if not known:
+            shape = jax.export.symbolic_shape(f"b, t, {given.shape[-1]}")
+            spec = jax.ShapeDtypeStruct(shape, given.dtype)
+        for k, function in enumerate((run, gradient)):
+            exported = jax.export.export(function, platforms=platforms)(spec)
+            written = exported.serialize(vjp_order=1 - k)
+            (tmp_path / f"{k}.bin").write_bytes(written)
+        np.save(tmp_path / "x.npy", given)
+        expected = [run(given), gradient(given), gradient(given)]
+        code = """
+import sys
+sys.modules["keras_ln"] = sys.modules["keras_ln_kernels"] = None
+import jax, jax.export, numpy as np
+x = np.load("x.npy")
+run, gradient = (
+    jax.export.deserialize(open(f"{k}.bin", "rb").read()).call for k in (0, 1)
+)
+again = jax.grad(lambda x: (run(x) ** 3).sum())
+np.savez("found.npz", *(f(x) for f in (run, gradient, again)))
+"""
+        subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=120
+        )
+        with np.load(tmp_path / "found.npz") as found:
+            for a, b in zip(found.values(), expected, strict=True):
+                np.testing.assert_allclose(a, b, **FLOAT64)
+
+    def test_versions_that_do_not_tell_what_they_export(monkeypatch):
+        monkeypatch.setattr(backend._native, "_EXPORTED", "no_such_field")
+        backend._native._registered.cache_clear()
+        chosen, reasons = ops.implementation(keras_ln.LNLSTM(3))
+        backend._native._registered.cache_clear()
+        assert chosen == "fused"
+        assert "does not tell what it exports" in reasons["native"]
+
+    def test_without_jit(calls):
+        layer = made(keras_ln.LNLSTM(3))
+        expected = layer(x)
+        with jax.disable_jit():
+            np.testing.assert_allclose(layer(x), expected, rtol=1e-6)
+        assert len(calls) > 1
+
+    def test_buffers_that_do_not_fit():
+        """What a wrong program would hand over is refused."""
+        from keras_ln_kernels import xla
+        from keras_ln_kernels.call import Call
+
+        call = Call(
+            *("simple_rnn", "float32", 1e-5, False, False),
+            ("x", "kernel", "recurrent_kernel"),
+            ("final_h",),
+        )
+        shapes = {"x": (2, 4, 3), "kernel": (3, 5), "recurrent_kernel": (5, 5)}
+
+        def run(units, changed=(), **more):
+            arrays = [
+                np.ones(s, "float32") for s in (shapes | dict(changed)).values()
+            ]
+            target = backend._native.native.TARGETS[False]
+            result = jax.ShapeDtypeStruct((2, units), "float32")
+            attributes = {
+                name: np.int64(value)
+                if isinstance(value, int)
+                else np.float64(value)
+                for name, value in xla.attributes(call).items()
+            }
+            for name, value in more.items():
+                attributes[name] += value
+            return jax.ffi.ffi_call(target, [result])(*arrays, **attributes)
+
+        assert run(5)[0].shape == (2, 5)
+        for units, changed in (
+            (4, {}),
+            (5, {"kernel": (3, 4)}),
+            (5, {"x": (2, 4, 2)}),
+            (5, {"recurrent_kernel": (5, 6)}),
+        ):
+            with pytest.raises(RuntimeError, match="INVALID_ARGUMENT"):
+                run(units, changed)
+        # More than 32 bits of it count.
+        for more in (1, -3, 2**32):
+            with pytest.raises(RuntimeError, match="cell: unknown"):
+                run(5, cell=more)
+        for name in ("go_backwards", "carry_normalized_state"):
+            for more in (2, -1, 2**32):
+                with pytest.raises(RuntimeError, match=f"{name}: must be 0"):
+                    run(5, **{name: more})

@@ -1,0 +1,59 @@
+"""What tests of scripts share: their plans, refusals, tables and processes."""
+
+import csv
+import os
+import subprocess
+import sys
+
+import pytest
+import tune
+from common import cli
+
+# They train nothing.
+STUDIES = ("parameter_geometry", "recurrent_dynamics")
+TRAINING = tuple(dict.fromkeys(cli.find(n).script for n in tune.EXPERIMENTS))
+
+
+def plans(experiment, *flags):
+    """What a script would train with these flags."""
+    return cli.plans(experiment, cli._parser(experiment).parse_args([*flags]))
+
+
+def plan(experiment, *flags):
+    """The first of them."""
+    return plans(experiment, *flags)[0]
+
+
+def refusal(capsys, main, *flags):
+    """The one sentence with which a script refuses its flags."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as end:
+        main([*map(str, flags)])
+    assert end.value.code == 2
+    captured = capsys.readouterr()
+    # At most what is said of data that were read.
+    assert all(said.startswith("Data: ") for said in captured.out.splitlines())
+    (line,) = captured.err.splitlines()
+    return line
+
+
+def rows(path):
+    """A table as texts, by column."""
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def environment(**more):
+    """Of a process that finds what this one finds."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | more
+
+
+def run_python(*arguments, **more):
+    """A finished process of Python; `more` is of its environment."""
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        env=environment(**more),
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )

@@ -1,0 +1,87 @@
+"""Every layer in mixed precision: values, gradients, dtypes."""
+
+import keras
+import numpy as np
+import pytest
+from arrays import close
+from backend_gradients import value_and_gradients
+from descriptors import LAYERS, ROWS, SEQUENCE_LAYERS, B, T, randomize
+from layer_calls import call, example
+from tolerances import BFLOAT16, FLOAT16
+
+pytestmark = pytest.mark.every_backend
+
+
+@pytest.mark.parametrize(
+    "policy, tolerance",
+    [("mixed_float16", FLOAT16), ("mixed_bfloat16", BFLOAT16)],
+)
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_values(row, policy, tolerance):
+    x = example(row)
+    single = row.make()
+    single.build(row.input_shape)
+    randomize(single)
+    mixed = row.make(dtype=policy)
+    mixed.build(row.input_shape)
+    mixed.set_weights(single.get_weights())
+    assert {str(weight.dtype) for weight in mixed.weights} == {"float32"}
+
+    options = {"states": row.cell_states()} if row.is_cell else {}
+    output, *_ = keras.tree.flatten(mixed(x, **options))
+    dtype = keras.backend.standardize_dtype(output.dtype)
+    assert dtype == policy.removeprefix("mixed_")
+    close(
+        call(mixed, row, x).astype("float32"), call(single, row, x), **tolerance
+    )
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("row", LAYERS, ids=str)
+def test_gradients(row, policy):
+    # A norm over 3 units may meet 3 values that are nearly equal, and so
+    # amplify what is rounded to 8 bits.
+    units = {"units": 16} if "units" in row.arguments else {}
+    x = np.random.default_rng(8).normal(size=(*row.input_shape[:-1], 8))
+    states = [np.cos(np.arange(16.0 * B) + k) for k in range(row.state_count)]
+    found = []
+    for dtype in ("float32", policy):
+        layer = row.make(dtype=dtype, **units)
+        layer.build(x.shape)
+        randomize(layer)
+        result = value_and_gradients(
+            layer,
+            x.astype("float32"),
+            states=[s.reshape(B, 16).astype("float32") for s in states] or None,
+        )
+        found.append(result.gradients)
+    for name, right in found[0].items():
+        assert found[1][name].dtype == "float32"
+        error = np.linalg.norm(found[1][name] - right)
+        assert error < 0.1 * np.linalg.norm(right) + 1e-3, name
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_returns_states_in_the_compute_dtype(row):
+    for use_fused in (False, "auto"):
+        layer = row.make(
+            return_state=True, dtype="mixed_bfloat16", use_fused=use_fused
+        )
+        outputs = layer(example(row), mask=np.ones((B, T), bool))
+        assert len(outputs) == 1 + row.state_count
+        for output in outputs:
+            dtype = keras.backend.standardize_dtype(output.dtype)
+            assert dtype == "bfloat16"
+
+
+@pytest.mark.parametrize("use_fused", [False, "auto"])
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_does_not_round_vectors(row, use_fused):
+    """Not on the way into a call either: float16 ends at 65,504."""
+    layer = row.make(dtype="mixed_float16", use_fused=use_fused)
+    layer.build(row.input_shape)
+    for weight in layer.trainable_weights:
+        if weight.name.endswith("_gamma"):
+            weight.assign(np.full(weight.shape, 1e6))
+    output = keras.ops.convert_to_numpy(layer(example(row)))
+    assert np.isfinite(output).all()
