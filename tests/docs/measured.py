@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+
 from benchmarks import sequence_layers
 
 ROOT = Path(__file__).resolve().parents[2]
