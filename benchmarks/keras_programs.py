@@ -8,6 +8,8 @@ import functools
 import inspect
 import os
 
+import numpy as np
+
 from benchmarks.harness import MODES
 
 
@@ -178,3 +180,29 @@ def module_steps(call, weights, arrays, dtype):
         return forced(call(x, False))
 
     return dict(zip(MODES, (train, infer), strict=True))
+
+
+def with_resets(layer, size):
+    """The layer where about one step in ten begins a sequence."""
+    import keras
+
+    class WithResets(keras.layers.Layer):
+        def __init__(self):
+            super().__init__(dtype=layer.dtype_policy)
+            self.layer = layer
+            # No constant, as XLA could use one.
+            self.flags = self.add_weight(
+                shape=size[:2],
+                dtype="bool",
+                initializer="zeros",
+                trainable=False,
+            )
+            rng = np.random.default_rng(1)
+            self.flags.assign(rng.random(size[:2]) < 0.1)
+            self.built = True
+
+        def call(self, x, training=None):
+            reset = keras.ops.convert_to_tensor(self.flags)
+            return self.layer(x, training=training, reset=reset)
+
+    return WithResets()

@@ -8,7 +8,7 @@ memory_BACKEND.csv. The loops are the same cell, differentiated by the
 framework: our own loop, `keras.layers.RNN`, and JAX' scan.
 """
 
-from benchmarks import harness, report, sequence_layers
+from benchmarks import harness, report, sequence_layers, settings
 
 PROVIDERS = (
     "keras_ln",
@@ -20,7 +20,7 @@ PROVIDERS = (
 
 def measured(options):
     """Rows for the CSV, ours first for each size."""
-    op = sequence_layers.LAYERS[options.layer].ours
+    op = settings.LAYERS[options.layer].ours
     common = {
         "op": op,
         "mode": harness.TRAINING,
@@ -28,7 +28,7 @@ def measured(options):
         "versions": harness.versions(),
     }
     for text in options.sizes:
-        size = sequence_layers.parse_size(text)
+        size = settings.parse_size(text)
         ours = None
         for provider in sequence_layers.chosen(options, size):
             peaks = sequence_layers.memory_of(options, size, provider)

@@ -19,7 +19,7 @@ import importlib.util
 
 import numpy as np
 
-from benchmarks import harness, report, sequence_layers
+from benchmarks import harness, report, sequence_layers, settings
 
 LENGTHS = (64, 256, 1024, 4096)
 PROVIDERS = ("keras_ln, ", "keras LSTM", "cell loop of keras_ln")
@@ -31,8 +31,8 @@ def sizes(options):
     few, lengths = (8, LENGTHS) if not options.smoke else (2, (2, 4, 6))
     units = options.units
     return {
-        "T": [sequence_layers.Size(few, n, units, units) for n in lengths],
-        "B": [sequence_layers.Size(n, few, units, units) for n in lengths],
+        "T": [settings.Size(few, n, units, units) for n in lengths],
+        "B": [settings.Size(n, few, units, units) for n in lengths],
     }
 
 
@@ -43,7 +43,7 @@ def exponent(lengths, times):
 
 def measured(options):
     """Rows for the CSV."""
-    op = sequence_layers.LAYERS[options.layer].ours
+    op = settings.LAYERS[options.layer].ours
     for varied, own in sizes(options).items():
         for size in own:
             programs = sequence_layers.chosen(options, size)
@@ -179,7 +179,7 @@ def bounds(size, mode, threads):
 def measured_by_threads(options):
     """Rows for the CSV, all numbers of threads in turn."""
     for text in options.sizes:
-        size = sequence_layers.parse_size(text)
+        size = settings.parse_size(text)
         steps = {
             (mode, threads): functools.partial(step, threads)
             for mode, step in kernel_steps(size).items()

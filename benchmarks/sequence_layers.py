@@ -18,61 +18,11 @@ KERAS_BACKEND=jax: Keras' LSTM and torch's then call cuDNN.
 
 import functools
 import importlib.util
-from typing import NamedTuple
 
 import numpy as np
 
 from benchmarks import baselines, harness, keras_programs, report
-
-
-class Layer(NamedTuple):
-    """Names of the classes that stand for one kind of layer."""
-
-    ours: str
-    keras: str
-    torch: str
-    haste: str | None = None
-    # BNLSTMCell needs the loop of its layer.
-    cell: str | None = None
-
-
-LAYERS = {
-    "lstm": Layer("LNLSTM", "LSTM", "LSTM", "LayerNormLSTM", "LNLSTMCell"),
-    "gru": Layer("LNGRU", "GRU", "GRU", "LayerNormGRU", "LNGRUCell"),
-    "simple_rnn": Layer(
-        "LNSimpleRNN", "SimpleRNN", "RNN", None, "LNSimpleRNNCell"
-    ),
-    "bn_lstm": Layer("BNLSTM", "LSTM", "LSTM"),
-    "wn_lstm": Layer("WNLSTM", "LSTM", "LSTM", None, "WNLSTMCell"),
-}
-
-
-class Size(NamedTuple):
-    """Batch, time, features, units."""
-
-    batch: int
-    time: int
-    features: int
-    units: int
-
-
-SIZES = {
-    "A": Size(128, 64, 256, 256),
-    "B": Size(64, 100, 512, 512),
-    # The paper's settings of handwriting generation and skip-thoughts.
-    "C": Size(8, 500, 3, 400),
-    "D": Size(64, 30, 620, 2400),
-    # A batch of one: small, and with ever larger weights.
-    "S": Size(1, 200, 64, 128),
-    "E": Size(1, 100, 64, 256),
-    "F": Size(1, 100, 64, 512),
-    "G": Size(1, 100, 64, 1024),
-}
-
-
-def parse_size(text):
-    """A letter or four numbers B,T,D,U."""
-    return SIZES.get(text) or Size(*map(int, text.split(",")))
+from benchmarks.settings import LAYERS, SIZES, parse_size
 
 
 def parse(argv, name="sequence_layers", doc=__doc__, own=None):
@@ -171,7 +121,7 @@ def programs(options, size):
         plain = functools.partial(fused, **dict.fromkeys(zoneout, 0.0))
         found |= both("keras_ln without zoneout", plain)
     if options.reset:
-        flagged = functools.partial(with_resets, size=size)
+        flagged = functools.partial(keras_programs.with_resets, size=size)
         found |= both("keras_ln with resets", fused, flagged)
     theirs = getattr(keras.layers, names.keras)
     found |= of(f"keras {names.keras}", functools.partial(make, theirs))
@@ -208,32 +158,6 @@ def programs(options, size):
         )
     found |= _others(options, size, arrays)
     return found
-
-
-def with_resets(layer, size):
-    """The layer where about one step in ten begins a sequence."""
-    import keras
-
-    class WithResets(keras.layers.Layer):
-        def __init__(self):
-            super().__init__(dtype=layer.dtype_policy)
-            self.layer = layer
-            # No constant, as XLA could use one.
-            self.flags = self.add_weight(
-                shape=size[:2],
-                dtype="bool",
-                initializer="zeros",
-                trainable=False,
-            )
-            rng = np.random.default_rng(1)
-            self.flags.assign(rng.random(size[:2]) < 0.1)
-            self.built = True
-
-        def call(self, x, training=None):
-            reset = keras.ops.convert_to_tensor(self.flags)
-            return self.layer(x, training=training, reset=reset)
-
-    return WithResets()
 
 
 def zoneouts(options):

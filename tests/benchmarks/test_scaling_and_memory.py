@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scripts import rows
 
-from benchmarks import harness, memory, scaling, sequence_layers
+from benchmarks import harness, memory, scaling, sequence_layers, settings
 
 
 @pytest.mark.parametrize("power", [1.0, 2.0])
@@ -86,7 +86,7 @@ def test_memory_that_cannot_be_measured(monkeypatch):
 @pytest.mark.full
 def test_memory_of_a_real_layer():
     options = sequence_layers.parse(["--layer", "simple_rnn"])
-    size = sequence_layers.Size(64, 64, 64, 256)
+    size = settings.Size(64, 64, 64, 256)
     ours = next(iter(sequence_layers.programs(options, size)))
     peaks = sequence_layers.memory_of(options, size, ours)
     if peaks is None:  # Without /proc there is nothing to read.

@@ -9,7 +9,7 @@ import pytest
 from arrays import close
 from scripts import rows
 
-from benchmarks import baselines, harness, sequence_layers
+from benchmarks import baselines, harness, sequence_layers, settings
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ def test_providers(layer, kind):
     options = sequence_layers.parse(
         ["--layer", layer, "--recurrent-dropout", "0.5"]
     )
-    found = sequence_layers.programs(options, sequence_layers.SIZES["A"])
+    found = sequence_layers.programs(options, settings.SIZES["A"])
     names = [name.split(",")[0] for name in found]
     assert names[0] in ("keras_ln", "keras_ln (kernels)")
     expected = {
@@ -30,7 +30,7 @@ def test_providers(layer, kind):
         "cell in keras.layers.RNN",
     }
     if importlib.util.find_spec("torch"):
-        expected.add(f"torch {sequence_layers.LAYERS[layer].torch}")
+        expected.add(f"torch {settings.LAYERS[layer].torch}")
     assert expected <= set(names)
 
 
@@ -43,13 +43,11 @@ def test_zoneout_beside_the_layer_without_it(layer):
         options = sequence_layers.parse(
             ["--layer", layer, "--zoneout", zoneout]
         )
-        found = sequence_layers.programs(options, sequence_layers.SIZES["A"])
+        found = sequence_layers.programs(options, settings.SIZES["A"])
         names = [name.split(",")[0] for name in found]
         assert ("keras_ln without zoneout" in names) == (zoneout == "0.3")
         zones = sequence_layers.zoneouts(options)
-        made.append(
-            getattr(keras_ln, sequence_layers.LAYERS[layer].ours)(3, **zones)
-        )
+        made.append(getattr(keras_ln, settings.LAYERS[layer].ours)(3, **zones))
     plain, zoned = (layer.as_problem().plan.zoneout for layer in made)
     assert plain == ()
     assert zoned == ((0.3, 0.3) if layer == "lstm" else (0.3,))
@@ -116,11 +114,11 @@ def test_a_process_of_its_own_is_given_all_that_matters():
         ["--layer", "gru", "--dtype", "bfloat16", "--recurrent-dropout", "0.1"]
         + ["--return-sequences", "--threads", "1", "--zoneout", "0.2"]
     )
-    size = sequence_layers.SIZES["C"]
+    size = settings.SIZES["C"]
     again = sequence_layers.parse(
         sequence_layers.memory_arguments(options, size, "ours")
     )
-    assert sequence_layers.parse_size(again.sizes[0]) == size
+    assert settings.parse_size(again.sizes[0]) == size
     assert again.measure_memory_of == "ours"
     for name in ("layer", "dtype", "recurrent_dropout", "zoneout", "threads"):
         assert getattr(again, name) == getattr(options, name)

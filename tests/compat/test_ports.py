@@ -20,10 +20,7 @@ B, T, D, U = 3, 4, 5, 6
 # Of values and of gradients, which are relative to the largest.
 TOLERANCES = {
     "float64": (FLOAT64, FLOAT64),
-    "float32": (
-        {"rtol": 0, "atol": 1e-6},
-        {"rtol": 0, "atol": 1e-5},
-    ),
+    "float32": ({"rtol": 0, "atol": 1e-6}, {"rtol": 0, "atol": 1e-5}),
 }
 SCOPES = ("input", "transform", "forget", "output", "state")
 
@@ -224,27 +221,21 @@ def test_layers_and_directions_of_fastrnns():
     ("load", "make", "right", "shapes", "wrong"),
     [
         (
-            compat.load_tf1_lstm,
-            keras_ln.LNLSTM,
-            TF1,
-            TF1_SHAPES,
+            *(compat.load_tf1_lstm, keras_ln.LNLSTM),
+            *(TF1, TF1_SHAPES),
             {"normalize": ("kernel", "state"), "groups": "all", "center": False}
             | {"carry_normalized_state": False, "use_bias": True}
             | {"epsilon": 1e-5},
         ),
         (
-            compat.load_haste_gru,
-            keras_ln.LNGRU,
-            HASTE,
-            HASTE_SHAPES,
+            *(compat.load_haste_gru, keras_ln.LNGRU),
+            *(HASTE, HASTE_SHAPES),
             {"groups": "gate", "center": True, "use_bias": False}
             | {"epsilon": 1e-3},
         ),
         (
-            compat.load_fastrnns_lstm,
-            keras_ln.LNLSTM,
-            FASTRNNS,
-            FASTRNNS_SHAPES,
+            *(compat.load_fastrnns_lstm, keras_ln.LNLSTM),
+            *(FASTRNNS, FASTRNNS_SHAPES),
             {"carry_normalized_state": False, "use_bias": True}
             | {"epsilon": 1e-3},
         ),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import sequence_layers
+from benchmarks import settings
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -203,9 +203,7 @@ def usual():
 
 def dimensions():
     """Batch, steps, features and units by the sizes' labels."""
-    return {
-        LABEL[size]: [*map(str, sequence_layers.SIZES[size])] for size in SIZES
-    }
+    return {LABEL[size]: [*map(str, settings.SIZES[size])] for size in SIZES}
 
 
 def sizes():
@@ -272,12 +270,12 @@ def bound(rate, gain):
 
 
 def versions():
-    settings = configparser.ConfigParser()
-    settings.read(ROOT / "setup.cfg")
-    options = settings["options"]
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    options = setup["options"]
     python = options["python_requires"].removeprefix(">=")
     keras = re.search(r"keras>=([\d.]+)", options["install_requires"])[1]
-    extras = settings["options.extras_require"]
+    extras = setup["options.extras_require"]
     yield f"Python {python} or newer"
     yield f"Keras {keras} or newer"
     for backend, name in figures.BACKENDS.items():

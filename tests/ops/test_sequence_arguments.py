@@ -9,6 +9,7 @@ from tolerances import FLOAT32_VALUES
 
 from keras_ln import ops
 
+MOVING = ("state_moving_mean", "state_moving_variance")
 EVERY_OP = pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 
 
@@ -144,21 +145,13 @@ def test_wrong_weights():
         ("bn_lstm", {"state_gamma": (4,)}, {"learn": False}, "state_moving_me"),
         (
             "bn_lstm",
-            {
-                "state_gamma": (4,),
-                "state_moving_mean": (5, 3),
-                "state_moving_variance": (5, 3),
-            },
+            {"state_gamma": (4,)} | dict.fromkeys(MOVING, (5, 3)),
             {"learn": False},
             r"hold state_moving_mean of shape \(steps, 4\).*\(5, 3\)",
         ),
         (
             "bn_lstm",
-            {
-                "state_gamma": (4,),
-                "state_moving_mean": (0, 4),
-                "state_moving_variance": (0, 4),
-            },
+            {"state_gamma": (4,)} | dict.fromkeys(MOVING, (0, 4)),
             {"learn": False},
             r"of shape \(steps, 4\), no size being 0.*\(0, 4\)",
         ),
@@ -168,12 +161,7 @@ def test_wrong_weights():
             {"learn": False},
             r"hold state_gamma of shape \(4,\).*shape \(\)",
         ),
-        (
-            "bn_lstm",
-            {"other_moving_mean": (5, 4)},
-            {"learn": True},
-            "'other_mo",
-        ),
+        ("bn_lstm", {"other_moving_mean": (5, 4)}, {"learn": True}, "'other_m"),
         ("wn_lstm", {"kernel_g": (16,)}, {}, "without recurrent_g"),
         (
             "wn_lstm",

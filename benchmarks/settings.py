@@ -1,0 +1,53 @@
+"""Layers and sizes that are timed."""
+
+from typing import NamedTuple
+
+
+class Layer(NamedTuple):
+    """Names of the classes that stand for one kind of layer."""
+
+    ours: str
+    keras: str
+    torch: str
+    haste: str | None = None
+    # BNLSTMCell needs the loop of its layer.
+    cell: str | None = None
+
+
+LAYERS = {
+    "lstm": Layer("LNLSTM", "LSTM", "LSTM", "LayerNormLSTM", "LNLSTMCell"),
+    "gru": Layer("LNGRU", "GRU", "GRU", "LayerNormGRU", "LNGRUCell"),
+    "simple_rnn": Layer(
+        "LNSimpleRNN", "SimpleRNN", "RNN", None, "LNSimpleRNNCell"
+    ),
+    "bn_lstm": Layer("BNLSTM", "LSTM", "LSTM"),
+    "wn_lstm": Layer("WNLSTM", "LSTM", "LSTM", None, "WNLSTMCell"),
+}
+
+
+class Size(NamedTuple):
+    """Batch, time, features, units."""
+
+    batch: int
+    time: int
+    features: int
+    units: int
+
+
+SIZES = {
+    "A": Size(128, 64, 256, 256),
+    "B": Size(64, 100, 512, 512),
+    # The paper's settings of handwriting generation and skip-thoughts.
+    "C": Size(8, 500, 3, 400),
+    "D": Size(64, 30, 620, 2400),
+    # A batch of one: small, and with ever larger weights.
+    "S": Size(1, 200, 64, 128),
+    "E": Size(1, 100, 64, 256),
+    "F": Size(1, 100, 64, 512),
+    "G": Size(1, 100, 64, 1024),
+}
+
+
+def parse_size(text):
+    """A letter or four numbers B,T,D,U."""
+    return SIZES.get(text) or Size(*map(int, text.split(",")))
