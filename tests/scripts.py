@@ -24,15 +24,17 @@ def plan(experiment, *flags):
     return plans(experiment, *flags)[0]
 
 
-def refusal(capsys, main, *flags):
-    """The one sentence with which a script refuses its flags."""
+def refusal(capsys, main, *flags, printed="Data: "):
+    """The one sentence with which a script ends, of flags or of a file.
+
+    All lines that it prints before begin with `printed`.
+    """
     capsys.readouterr()
     with pytest.raises(SystemExit) as end:
         main([*map(str, flags)])
     assert end.value.code == 2
     captured = capsys.readouterr()
-    # At most what is said of data that were read.
-    assert all(said.startswith("Data: ") for said in captured.out.splitlines())
+    assert all(said.startswith(printed) for said in captured.out.splitlines())
     (line,) = captured.err.splitlines()
     return line
 
