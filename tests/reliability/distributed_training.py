@@ -6,7 +6,7 @@ trains in float64 and saves the weights. PLACE is one of
 
     one           one device
     mirrored      TensorFlow, tf.distribute.MirroredStrategy, two CPUs
-    separate      the same, batch norms without synchronized=True
+    separate      the same with batch norms
     multi-worker  TensorFlow, tf.distribute.MultiWorkerMirroredStrategy, two
                   processes; RANK is 0 or 1
     devices       JAX, keras.distribution.DataParallel, all devices
@@ -76,23 +76,16 @@ def build_model(place):
 
     import keras_ln
 
-    synchronized = {"synchronized": True} if place == "mirrored" else {}
-    layers = [
-        keras_ln.LNLSTM(4, use_fused=True),
-        keras_ln.BatchNormalization(momentum=0.5, **synchronized),
-        keras.layers.Dense(1),
-    ]
-    if keras.backend.backend() == "jax":
-        # TensorFlow 2.21 sometimes mixes up the sums of two replicas where
-        # a synchronised batch norm follows two recurrent layers, keras.layers'
-        # GRU and LSTM as well as ours.
-        layers.insert(0, keras_ln.LNGRU(4, return_sequences=True))
-    if keras.backend.backend() == "torch":
-        # There each process has batch statistics of its own.
-        layers[1] = keras_ln.LayerNormalization()
+    norm = keras_ln.BatchNormalization(momentum=0.5)
+    if keras.backend.backend() != "jax" and place != "separate":
+        # There each replica or process has batch statistics of its own.
+        norm = keras_ln.LayerNormalization()
+    layers = [norm, keras_ln.LNLSTM(4, use_fused=True), keras.layers.Dense(1)]
     if keras.backend.backend() == "jax" or place == "separate":
         # On JAX a batch is one batch, however many devices share it.
-        layers.insert(-3, keras_ln.BNLSTM(4, return_sequences=True))
+        layers.insert(1, keras_ln.BNLSTM(4, return_sequences=True))
+    if keras.backend.backend() == "jax":
+        layers.insert(1, keras_ln.LNGRU(4, return_sequences=True))
     return keras.Sequential([keras.Input((5, 3)), *layers])
 
 
