@@ -6,7 +6,7 @@ trains in float64 and saves the weights. PLACE is one of
 
     one           one device
     mirrored      TensorFlow, tf.distribute.MirroredStrategy, two CPUs
-    separate      the same with batch norms
+    separate      the same, batch norms without synchronized=True
     multi-worker  TensorFlow, tf.distribute.MultiWorkerMirroredStrategy, two
                   processes; RANK is 0 or 1
     devices       JAX, keras.distribution.DataParallel, all devices
@@ -76,16 +76,20 @@ def build_model(place):
 
     import keras_ln
 
-    norm = keras_ln.BatchNormalization(momentum=0.5)
-    if keras.backend.backend() != "jax" and place != "separate":
-        # There each replica or process has batch statistics of its own.
-        norm = keras_ln.LayerNormalization()
-    layers = [norm, keras_ln.LNLSTM(4, use_fused=True), keras.layers.Dense(1)]
+    synchronized = {"synchronized": True} if place == "mirrored" else {}
+    layers = [
+        keras_ln.LNLSTM(4, use_fused=True),
+        keras_ln.BatchNormalization(momentum=0.5, **synchronized),
+        keras.layers.Dense(1),
+    ]
+    if keras.backend.backend() in ("jax", "tensorflow"):
+        layers.insert(0, keras_ln.LNGRU(4, return_sequences=True))
+    if keras.backend.backend() == "torch":
+        # There each process has batch statistics of its own.
+        layers[1] = keras_ln.LayerNormalization()
     if keras.backend.backend() == "jax" or place == "separate":
         # On JAX a batch is one batch, however many devices share it.
-        layers.insert(1, keras_ln.BNLSTM(4, return_sequences=True))
-    if keras.backend.backend() == "jax":
-        layers.insert(1, keras_ln.LNGRU(4, return_sequences=True))
+        layers.insert(-3, keras_ln.BNLSTM(4, return_sequences=True))
     return keras.Sequential([keras.Input((5, 3)), *layers])
 
 
@@ -138,12 +142,11 @@ def main(output, place, rank=0, *ports):
         else:
             import tensorflow as tf
 
-            data = tf.data.Dataset.from_generator(
-                lambda: batches(place, rank),
-                output_signature=(
-                    tf.TensorSpec((BATCH, 5, 3), tf.float64),
-                    tf.TensorSpec((BATCH, 1), tf.float64),
-                ),
+            # Not from a generator: tf.data keeps the arrays that one yields
+            # without a copy, and does not keep alive what they are views of.
+            parts = zip(*batches(place, rank), strict=True)
+            data = tf.data.Dataset.from_tensor_slices(
+                tuple(np.stack(part) for part in parts)
             )
             model.fit(data, **steps, verbose=0)
         weights = [keras.ops.convert_to_numpy(w) for w in model.weights]
