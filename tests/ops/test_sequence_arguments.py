@@ -205,6 +205,8 @@ def test_an_argument_that_is_not_there(row):
         call(row, arguments_of(row), **{other: 1})
     with pytest.raises(TypeError, match="`go_backward`. Did you mean `go_back"):
         call(row, arguments_of(row), go_backward=True)
+    with pytest.raises(TypeError, match="has no argument `states_name`"):
+        call(row, arguments_of(row), states_name="h")
 
 
 @EVERY_OP

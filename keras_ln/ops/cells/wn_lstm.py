@@ -5,6 +5,7 @@ Letters: B batch, T time, D input features, U units.
 """
 
 import functools
+import inspect
 from typing import Any
 
 import keras
@@ -69,7 +70,9 @@ def wn_lstm(
     wide = dtypes.wide_dtype(sequences, *weights.values())
     weights = {name: keras.ops.cast(w, wide) for name, w in weights.items()}
     weights = effective_weights(weights, sequences.dtype)
-    return ln_lstm(sequences, initial_states, weights, **options)
+    # The public op refuses what `one_step` adds.
+    op = inspect.unwrap(ln_lstm)
+    return op(sequences, initial_states, weights, **options)
 
 
 @step_op(wn_lstm)

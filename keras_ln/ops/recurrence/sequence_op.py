@@ -163,7 +163,9 @@ def one_step(
             arguments.check_rank(name, zone.shape, "batch, units")
             options[name] = zone[:, None]
     options |= {"use_fused": False, "unroll": True, "states_name": "states"}
-    h, _, states = sequences_op(inputs[:, None], states, weights, **options)
+    # The op itself takes `states_name`, which the public one refuses.
+    op = inspect.unwrap(sequences_op)
+    h, _, states = op(inputs[:, None], states, weights, **options)
     return h, states
 
 
@@ -181,13 +183,11 @@ def _public(
         function.__doc__ = doc
     # Zoneout of a state that the cell does not have is refused by `run`.
     known = {parameter.name for parameter in parameters} | {*zoneout.NAMES}
-    # For `one_step`.
-    taken = known | {"states_name"}
 
     @functools.wraps(function)
     def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         for name in kwargs:
-            if name not in taken:
+            if name not in known:
                 raise TypeError(
                     f"keras_ln.ops.{function.__name__} has no argument "
                     f"`{name}`.{arguments.nearest(name, known)} Received: "
