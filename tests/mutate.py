@@ -3,13 +3,19 @@
     python tests/mutate.py mutants.csv --count 300 --seed 0
 
 Changes one operator or constant of `keras_ln/ops`, `keras_ln/layers` or
-`keras_ln/backend` at a time, in a copy of the repository, and runs the quick
-tests on torch, then on TensorFlow and JAX, then the full ones, until some test
-fails. A backend's own file is tried on that backend alone; the files that call
-the CPU kernels need those installed. Each file has its share of the mutants.
-The table says which run noticed first. A mutant that none noticed means the
-same as the original, or lacks a test. Mutants that stand in the table already
-are not tried again, so that a killed run goes on.
+`keras_ln/backend` at a time, in a copy of the repository, and runs the tests
+that execute its line: the quick ones on torch, then on TensorFlow and JAX, then
+the full ones, until some test fails. A backend's own file is tried on that
+backend alone; the files that call the CPU kernels need those installed. Each
+file has its share of the mutants. The table says which run noticed first. A
+mutant that none noticed means the same as the original, or lacks a test.
+Mutants that stand in the table already are not tried again, so that a killed
+run goes on.
+
+Before the first mutant of a run all its tests run once, to learn the lines
+that they execute; `mutants.quick-torch.json` and the like, beside the table,
+keep them. Where only an import executes a line, such as a default, the tests
+of its function are taken, or else those of its file.
 
     python tests/mutate.py later.csv --like mutants.csv
 
@@ -20,20 +26,27 @@ same change of an equal line, in the same file and function if it stands there.
 import argparse
 import concurrent.futures
 import csv
+import importlib
+import itertools
+import json
+import multiprocessing
 import os
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
+import time
 from pathlib import Path
 
+import pytest
 import run_all
-from mutants import ROOT, Mutant, chosen, moved
+from mutants import ROOT, Mutant, chosen, functions, moved
 
 # A run that takes longer hangs, which is noticed too.
-SECONDS = 3600
-# In this order, the cheapest first, but before all the files named like the
-# one that is changed. Examples use what these test.
+SECONDS = 600
+# So many of the quickest tests come first: less is imported for them.
+FIRST = 20
+# Examples use what these test.
 CORE = [
     *("tests/backend", "tests/ops", "tests/layers", "tests/test_goldens.py"),
     *("tests/test_conformance.py", "tests/test_mixed_precision.py"),
@@ -43,70 +56,142 @@ CORE = [
     *("tests/test_public_names.py", "tests/journeys"),
 ]
 BACKENDS = ("torch", "tensorflow", "jax")
+FORK = multiprocessing.get_context("fork")
 
 
-def runs_for(file, quick):
-    """The runs that a mutant of the file is tried on, as (kind, backend)."""
-    of_one = [name for name in BACKENDS if name in file]
-    backends = of_one or BACKENDS
-    compiling = [name for name in backends if name != "torch"]
-    full = [] if quick else [("full", name) for name in compiling]
-    return [*(("quick", name) for name in backends), *full]
+class Lines:
+    """A plugin of pytest that notes which lines each test executes."""
+
+    def __init__(self):
+        import coverage
+
+        self.seconds = {}
+        self.coverage = coverage.Coverage(None, include="keras_ln/*")
+        self.coverage.start()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item):
+        """Times the test and names it; JAX has to trace everything anew."""
+        if os.environ["KERAS_BACKEND"] == "jax":
+            sys.modules["jax"].clear_caches()
+        self.coverage.switch_context(item.nodeid)
+        start = time.perf_counter()
+        yield
+        self.seconds[item.nodeid] = time.perf_counter() - start
+
+    def write(self, path):
+        """The tests, the quickest first, and their numbers by file and line."""
+        self.coverage.stop()
+        data = self.coverage.get_data()
+        tests = sorted(self.seconds, key=self.seconds.get)
+        numbers = {test: number for number, test in enumerate(tests)}
+        lines = {
+            os.path.relpath(file): {
+                line: sorted(numbers[test] for test in found if test)
+                for line, found in data.contexts_by_lineno(file).items()
+            }
+            for file in data.measured_files()
+        }
+        Path(path).write_text(json.dumps({"tests": tests, "lines": lines}))
 
 
-def tests_for(file):
-    """The files of CORE, those first that share words of their names."""
-    words = set(Path(file).stem.split("_"))
-    tests = [
-        test
-        for place in map(ROOT.joinpath, CORE)
-        for test in (sorted(place.rglob("test_*.py")) or [place])
-    ]
-    shared = {test: len(words & set(test.stem.split("_"))) for test in tests}
-    tests.sort(key=shared.get, reverse=True)
-    return [str(test.relative_to(ROOT)) for test in tests]
+def prepare(backend, folder):
+    """Makes a process that others are forked from, in a copy of its own.
+
+    It has imported what takes seconds, but nothing of the package.
+    """
+    copy = tempfile.mkdtemp(dir=folder)
+    left_out = shutil.ignore_patterns(".*", "runs", "build")
+    shutil.copytree(ROOT, copy, ignore=left_out, dirs_exist_ok=True)
+    os.chdir(copy)
+    os.environ.update(
+        KERAS_BACKEND=backend, PYTHONPATH=copy, COVERAGE_CORE="ctrace"
+    )
+    sys.path[:0] = [copy, f"{copy}/tests"]
+    # The first one makes settings that the others read.
+    for name in ("conftest", backend, "keras", "hypothesis", "scipy"):
+        importlib.import_module(name)
 
 
-def noticed(copy, file, kind, backend):
-    """Whether the tests of a run fail on the copy, in which `file` is wrong."""
-    arguments = run_all.pytest_arguments(backend, full=kind == "full")
-    if "native" in file:
-        arguments.append("--kernels")
-    try:
-        done = subprocess.run(
-            [
-                *(sys.executable, "-m", "pytest", "-qx", "-n", "0"),
-                *(*arguments, *tests_for(file)),
-            ],
-            cwd=copy,
-            env=os.environ
-            | {"KERAS_BACKEND": backend, "PYTHONPATH": str(copy)},
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        return True
-    if done.returncode not in (0, 1):
-        # Not even collected: noticed too, unless pytest was called wrongly.
-        if "error" not in done.stdout.lower():
-            raise SystemExit(done.stdout + done.stderr)
-    return done.returncode != 0
+def _run(arguments, lines):
+    os.setsid()
+    with open("output.txt", "w") as output:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+    plugin = Lines() if lines else None
+    status = pytest.main(arguments, [plugin] if plugin else None)
+    if plugin and not status:
+        plugin.write(lines)
+    sys.stdout.flush()
+    os._exit(status)  # Threads of a framework may not end.
 
 
-def tried(mutant, copies, quick):
-    """Its row of the table, by the first run that notices it."""
-    copy = copies.pop()
-    file = copy / mutant.file
+def run(arguments, lines=None):
+    """What fails of the tests: the last line of a run, or "" if none does.
+
+    With `lines`, a path, the tests' lines are written there.
+    """
+    arguments = ["-qx", "-n0", "-pno:cacheprovider", *arguments]
+    arguments.append(f"--basetemp={os.getcwd()}/build")
+    child = FORK.Process(target=_run, args=(arguments, lines))
+    child.start()
+    child.join(None if lines else SECONDS)
+    if child.is_alive():
+        os.killpg(child.pid, signal.SIGKILL)
+        child.join()
+    if not child.exitcode:
+        return ""
+    output = Path("output.txt").read_text(errors="replace").splitlines()
+    failed = [line for line in output if line.startswith(("FAILED", "ERROR"))]
+    return [f"exit {child.exitcode}", *output[-1:], *failed][-1]
+
+
+def write(path, source):
+    """Writes a module; two of one second and size share their bytecode."""
+    path.write_text(source)
+    Path(importlib.util.cache_from_source(path)).unlink(missing_ok=True)
+
+
+def tried(mutant, options, tests):
+    """What fails of the tests, the first of them first, with the mutant."""
+    file = Path(mutant.file)
     original = file.read_text()
-    file.write_text(mutant.source)
+    write(file, mutant.source)
     try:
-        runs = runs_for(mutant.file, quick)
-        by = (" ".join(run) for run in runs if noticed(copy, mutant.file, *run))
-        return (*mutant[:6], next(by, "none"))
+        parts = filter(None, (tests[:FIRST], tests[FIRST:]))
+        return next(filter(None, (run(options + part) for part in parts)), "")
     finally:
-        file.write_text(original)
-        copies.append(copy)
+        write(file, original)
+
+
+def tests_of(mutant, executed):
+    """The tests that execute its line, or its function, or its file."""
+    lines = {
+        int(line): tests
+        for line, tests in executed["lines"].get(mutant.file, {}).items()
+    }
+    names = functions((ROOT / mutant.file).read_text())
+    function = [n for n, name in enumerate(names) if name == mutant.function]
+    for places in ([mutant.line], function, lines):
+        found = {test for line in places for test in lines.get(line, ())}
+        if found:
+            return [executed["tests"][number] for number in sorted(found)]
+    return []
+
+
+def runs(quick):
+    """Runs as (kind, backend, with kernels), the cheapest first."""
+    yield from itertools.product(["quick"], BACKENDS, (False, True))
+    if not quick:
+        yield from itertools.product(["full"], BACKENDS[1:], (False, True))
+
+
+def concerns(mutant, backend, kernels):
+    """Whether a mutant is tried on the backend, with or without kernels."""
+    of_one = [name for name in BACKENDS if name in mutant.file]
+    return backend in (of_one or BACKENDS) and kernels == (
+        "native" in mutant.file
+    )
 
 
 def main(argv=None):
@@ -131,29 +216,54 @@ def main(argv=None):
         wanted, gone = moved(args.like)
     for place in gone:
         print("gone:", *place)
-    Path(args.table).touch()
+    path = Path(args.table).resolve()
+    path.touch()
     with (
         tempfile.TemporaryDirectory() as folder,
-        concurrent.futures.ThreadPoolExecutor(args.jobs) as pool,
-        open(args.table, "r+", newline="") as table,
+        open(path, "r+", newline="") as table,
     ):
-        copies = [Path(folder, str(job)) for job in range(args.jobs)]
-        for copy in copies:
-            left_out = shutil.ignore_patterns(".*", "runs", "build")
-            shutil.copytree(ROOT, copy, ignore=left_out)
         rows = [tuple(row) for row in csv.reader(table)]
         done = {(row[0], *row[2:6]) for row in rows}
         writer = csv.writer(table)
         if not rows:
             writer.writerow((*Mutant._fields[:6], "noticed_by"))
-        left = [mutant for mutant in wanted if mutant.place not in done]
-        trials = [
-            pool.submit(tried, mutant, copies, args.quick) for mutant in left
-        ]
-        for trial in concurrent.futures.as_completed(trials):
-            writer.writerow(trial.result())
+
+        def note(mutant, by, failed):
+            writer.writerow((*mutant[:6], by))
             table.flush()
-            print(*trial.result(), flush=True)
+            print(*mutant[:6], by, failed, flush=True)
+
+        left = [mutant for mutant in wanted if mutant.place not in done]
+        for kind, backend, kernels in runs(args.quick):
+            mutants = [m for m in left if concerns(m, backend, kernels)]
+            if not mutants:
+                continue
+            options = run_all.pytest_arguments(backend, full=kind == "full")
+            options += ["--kernels"] if kernels else []
+            with concurrent.futures.ProcessPoolExecutor(
+                args.jobs, FORK, prepare, (backend, folder)
+            ) as pool:
+                suffix = "-kernels" if kernels else ""
+                paths = [f"tests/{name}" for name in run_all.RUN_ON_KERNELS]
+                paths = paths if kernels else CORE
+                lines = path.with_suffix(f".{kind}-{backend}{suffix}.json")
+                if not lines.exists():
+                    failed = pool.submit(run, options + paths, lines).result()
+                    if failed:
+                        parser.exit(1, f"without a mutant: {failed}\n")
+                executed = json.loads(lines.read_text())
+                trials = {
+                    pool.submit(
+                        tried, m, options, tests_of(m, executed) or paths
+                    ): m
+                    for m in mutants
+                }
+                for trial in concurrent.futures.as_completed(trials):
+                    if failed := trial.result():
+                        note(trials[trial], f"{kind} {backend}", failed)
+                        left.remove(trials[trial])
+        for mutant in left:
+            note(mutant, "none", "")
     return 0
 
 

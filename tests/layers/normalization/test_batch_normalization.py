@@ -147,6 +147,15 @@ def test_mask_of_keras_with_features_on_another_axis():
             close(value[feature], expected[0], **FLOAT64)
 
 
+def test_a_mask_without_the_axis_of_features():
+    x = example(4, 3, 5)
+    mask = np.random.default_rng(3).random((4, 5)) < 0.6
+    layer = BatchNormalization(axis=1, momentum=0.0, dtype="float64")
+    layer(x, training=True, mask=mask)
+    right = norms.batch_statistics(x.swapaxes(1, 2)[mask])
+    close(moving(layer), right, **FLOAT64)
+
+
 def test_a_mask_of_one_column_counts_every_element():
     x = example(4, 5, 6, 3)
     mask = np.random.default_rng(3).random((4, 5, 1)) < 0.6

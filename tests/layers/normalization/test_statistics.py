@@ -160,6 +160,15 @@ def test_calls_of_a_shared_layer_are_averaged():
     check(layer, average([b for x in arrays for b in batches_of(x)]))
 
 
+class MeanAlone(keras.layers.Identity):
+    """Of another library: a momentum, but no variance."""
+
+    momentum = 0.9
+
+    def build(self, shape):
+        self.add_weight(name="moving_mean", trainable=False)
+
+
 def test_frozen_layers_and_others_stay():
     frozen = keras_ln.BatchNormalization(trainable=False)
     layer = keras_ln.BatchNormalization()
@@ -167,6 +176,7 @@ def test_frozen_layers_and_others_stay():
         [
             keras.Input((T, F)),
             keras.layers.Dropout(0.5),
+            MeanAlone(),
             frozen,
             layer,
             keras.layers.LSTM(2, dropout=0.5),

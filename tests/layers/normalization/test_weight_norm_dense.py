@@ -14,9 +14,9 @@ from keras_ln import WeightNormDense
 D, U = 5, 4
 
 
-def randomized(seed=0, **arguments):
+def randomized(seed=0, features=D, **arguments):
     layer = WeightNormDense(U, **{"dtype": "float64", **arguments})
-    layer.build((None, D))
+    layer.build((None, features))
     rng = np.random.default_rng(seed)
     for weight in layer.weights:
         weight.assign(rng.normal(size=tuple(weight.shape)))
@@ -143,14 +143,14 @@ def test_half_precision_normalises_in_float32(policy):
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.25])
-@pytest.mark.parametrize("shape", [(64,), (8, 9)])
+@pytest.mark.parametrize("shape", [(64, D), (8, 9, D), (64, 1)])
 def test_initialize_from_data(shape, scale):
-    layer = randomized(activation="relu")
+    layer = randomized(features=shape[-1], activation="relu")
     kernel = to_numpy(layer.kernel).copy()
     # Columns of very different lengths: statistics of x . v are not enough.
     kernel *= np.array([0.01, 1.0, 10.0, 100.0])
     layer.kernel.assign(kernel)
-    x = 3.0 + 2.0 * example(*shape)
+    x = 3.0 + 2.0 * np.random.default_rng(1).normal(size=shape)
     layer.initialize_from_data(x, scale)
     np.testing.assert_array_equal(to_numpy(layer.kernel), kernel)
     y = norms.weight_norm_dense(

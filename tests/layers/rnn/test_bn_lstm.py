@@ -5,7 +5,7 @@ import warnings
 import keras
 import numpy as np
 import pytest
-from arrays import close
+from arrays import close, to_numpy
 from descriptors import BY_NAME, B, D, T, U, named_weights, randomize
 from recurrence import MASKS, Problem
 from tolerances import FLOAT64
@@ -179,6 +179,17 @@ def test_a_cell_by_itself_counts_as_far_as_its_dtype():
             cell(keras.ops.ones((2, 3), "bfloat16"), given)
     cell = keras_ln.BNLSTMCell(4, max_steps=256, dtype="bfloat16")
     cell(keras.ops.ones((2, 3), "bfloat16"), given)
+
+
+def test_the_count_of_a_cell_by_itself_may_be_an_integer():
+    cell = keras_ln.BNLSTMCell(4, max_steps=3)
+    x, state = np.ones((2, 3), "float32"), np.zeros((2, 4), "float32")
+    for value, right in zip(
+        cell(x, [state, state, np.ones((2, 1), "int32")])[1],
+        cell(x, [state, state, np.ones((2, 1), "float32")])[1],
+        strict=True,
+    ):
+        np.testing.assert_array_equal(to_numpy(value), to_numpy(right))
 
 
 def test_a_cell_by_itself_drops_inputs():
