@@ -126,8 +126,11 @@ def versions(python: Path) -> dict[str, str]:
 
 def pytest_result(output: str) -> str:
     """ "2 failed, 24 passed" of what pytest wrote, or that it did not end."""
-    last = output.strip().rpartition("\n")[2]
-    counts = re.findall(r"(\d+) (failed|passed|errors?)\b", last)
+    # Libraries may write more at exit, after pytest's last line.
+    lines = re.findall(
+        r"^\d+ (?:failed|passed|error).* in .*s\b.*$", output, re.M
+    )
+    counts = re.findall(r"(\d+) (failed|passed|errors?)\b", *lines[-1:] or [""])
     return ", ".join(f"{n} {what}" for n, what in counts) or "did not end"
 
 
@@ -148,9 +151,11 @@ def test(
         )
     except subprocess.TimeoutExpired:
         return f"longer than {limit:g} s"
+    result = pytest_result(done.stdout)
     if done.returncode:
         print(f"==> {environment.name}\n{done.stdout}", flush=True)
-    return pytest_result(done.stdout)
+        result += f", exit status {done.returncode}"
+    return result
 
 
 def passed(result: str) -> bool:

@@ -19,6 +19,7 @@ def row(name, goldens="26 passed", part="9 passed"):
         ("...\n26 passed, 12 warnings in 58.01s\n", "26 passed"),
         ("F.\n1 failed, 24 passed in 3.00s (0:01:32)", "1 failed, 24 passed"),
         ("2 passed\n1 error in 2.00s", "1 error"),
+        ("26 passed in 5.03s\nnanobind: leaked 4 instances!\n", "26 passed"),
         ("Fatal Python error: Aborted", "did not end"),
         ("", "did not end"),
     ],

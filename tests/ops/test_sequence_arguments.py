@@ -1,5 +1,7 @@
 """What the sequence ops refuse, by its message, and what they convert."""
 
+import inspect
+
 import keras
 import numpy as np
 import pytest
@@ -183,6 +185,13 @@ def test_wrong_weights_of_other_ops(op, weights, options, message):
         arguments["weights"][name] = keras.ops.ones(shape)
     with pytest.raises(ValueError, match=f"(?s){message}"):
         getattr(ops, op)(**arguments, **options)
+
+
+@EVERY_OP
+def test_no_zoneout_by_default(row):
+    # tf.function of an op hands it the defaults of its signature.
+    parameters = inspect.signature(row.function).parameters
+    assert parameters["zoneout"].default == 0.0
 
 
 @pytest.mark.parametrize("name", ["kernel", "recurrent_kernel"])

@@ -118,7 +118,8 @@ def sequence_op(
     `like` has, another op to which the function hands them.
     """
     if like is None:
-        shared = {**_parameters(run), **_parameters(problem_of)}
+        # In this order: the defaults of `run` are the public ones.
+        shared = {**_parameters(problem_of), **_parameters(run)}
         options = [shared[name] for name in Options.__annotations__]
     else:
         shared = _parameters(like)
