@@ -9,6 +9,8 @@ from descriptors import LAYERS, ROWS, SEQUENCE_LAYERS, B, T, randomize
 from layer_calls import call, example
 from tolerances import BFLOAT16, FLOAT16
 
+import keras_ln
+
 pytestmark = pytest.mark.every_backend
 
 
@@ -85,3 +87,19 @@ def test_does_not_round_vectors(row, use_fused):
             weight.assign(np.full(weight.shape, 1e6))
     output = keras.ops.convert_to_numpy(layer(example(row)))
     assert np.isfinite(output).all()
+
+
+@pytest.mark.parametrize("use_fused", [False, "auto"])
+def test_small_terms_add_up_in_an_lstm(use_fused):
+    """64 times c + 2**-13, which float16 rounds to c = 1."""
+    layer = keras_ln.WNLSTM(
+        1, dtype="mixed_float16", use_fused=use_fused, return_state=True
+    )
+    layer.build((1, 64, 1))
+    # The gates i = 2**-13 and f = 1, and the candidate 1.
+    layer.cell.bias.assign([-np.log(2.0**13 - 1), 20.0, 20.0, 0.0])
+    for gain in (layer.cell.kernel_g, layer.cell.recurrent_g):
+        gain.assign(np.zeros(gain.shape))
+    states = [np.zeros((1, 1), "float16"), np.ones((1, 1), "float16")]
+    *_, c = layer(np.zeros((1, 64, 1), "float16"), initial_state=states)
+    close(keras.ops.convert_to_numpy(c), [[1.0 + 2.0**-7]], rtol=1e-3)
