@@ -43,6 +43,7 @@ __all__ = [
     "layers_within",
     "layout",
     "mask_of",
+    "never_cast",
     "of_session",
     "own_non_trainable_variables",
     "torch_device",
@@ -142,6 +143,15 @@ def of_session(name: str, make: Callable[[], Any]) -> Any:
 def own_non_trainable_variables(layer: keras.layers.Layer) -> list[Any]:
     """The layer's variables that are not trained, without its sublayers'."""
     return layer._non_trainable_variables
+
+
+def never_cast(variable: keras.Variable) -> None:
+    """Takes a variable out of mixed precision.
+
+    In it, Keras' `assign` on torch writes to a cast copy, which is lost.
+    test_stateful_layers_keep_their_states notices a change.
+    """
+    variable._autocast = False
 
 
 def uncast(variable: keras.Variable) -> Any:

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from arrays import close
+from arrays import close, to_numpy
 from backend_gradients import value_and_gradients
 from descriptors import LAYERS, ROWS, SEQUENCE_LAYERS, B, T, randomize
 from layer_calls import call, example
@@ -61,6 +61,19 @@ def test_gradients(row, policy):
         assert found[1][name].dtype == "float32"
         error = np.linalg.norm(found[1][name] - right)
         assert error < 0.1 * np.linalg.norm(right) + 1e-3, name
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_stateful_layers_keep_their_states(row, policy):
+    layer = row.make(stateful=True, return_sequences=True, dtype=policy)
+    x = example(row)
+    layer.build(x.shape)
+    whole = to_numpy(layer(x)).astype("float32")
+    layer.reset_state()
+    parts = [to_numpy(layer(x[:, k : k + 1])) for k in range(T)]
+    parts = np.concatenate(parts, axis=1).astype("float32")
+    close(parts, whole, **BFLOAT16)
 
 
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)

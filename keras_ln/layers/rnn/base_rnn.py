@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import keras
 
-from keras_ln._keras import mask_of
+from keras_ln._keras import mask_of, never_cast
 from keras_ln.layers.rnn.rnn_of_cell import RNNOfCell
 from keras_ln.layers.types import Shape
 from keras_ln.ops import arguments, recurrence
@@ -58,6 +58,9 @@ class BaseRNN(RNNOfCell):
         arguments.check_steps("sequences", sequences_shape)
         features = arguments.check_known("sequences", sequences_shape, -1)
         super().build(sequences_shape)
+        if self.stateful:
+            for state in leaves(self.states):
+                never_cast(state)
         self.input_spec = keras.layers.InputSpec(
             ndim=3, axes={-1: features}, name="sequences"
         )
