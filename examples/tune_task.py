@@ -14,6 +14,7 @@ from typing import Any
 
 import keras
 from common import ending, files, plotting, runs, tables, training
+from common.callbacks import StopOnCtrlC
 from common.experiment import Experiment
 
 from keras_ln import tuning
@@ -108,7 +109,10 @@ def _hypermodel(experiment: Experiment, args: Namespace, data: Any) -> Any:
                     shuffle=False,
                     initial_epoch=initial_epoch,
                     validation_data=self.task.validation_data,
-                    callbacks=[*self.task.extra_callbacks, *callbacks, *lines],
+                    callbacks=[
+                        StopOnCtrlC(),
+                        *(*self.task.extra_callbacks, *callbacks, *lines),
+                    ],
                     **kwargs | {"verbose": verbose},
                 )
             if not all(map(math.isfinite, history.history["val_loss"])):

@@ -14,7 +14,7 @@ import pytest
 import tune as script
 import tune_task
 from changed import changed
-from common import cli, training
+from common import cli, ending, training
 from common.datasets import mnist
 from common.errors import InputError
 from scripts import STUDIES, TRAINING, environment, refusal, rows
@@ -233,6 +233,13 @@ def test_a_worker_that_comes_too_late_has_nothing_to_do(
     assert script.main([*FLAGS, "--output-dir", str(tmp_path)]) == 0
     assert "is finished" in capsys.readouterr().out
     assert not (tmp_path / "trials.csv").exists()
+
+
+def test_a_ctrl_c_that_was_swallowed_ends_the_search(tmp_path, monkeypatch):
+    monkeypatch.setattr(ending, "_interrupted", True)
+    flags = ["permutation_invariant_mnist", "--smoke", "--max-trials", "1"]
+    with pytest.raises(KeyboardInterrupt):
+        script.main([*flags, "--output-dir", str(tmp_path / "run")])
 
 
 @pytest.mark.full
