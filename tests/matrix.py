@@ -130,7 +130,8 @@ def pytest_result(output: str) -> str:
     lines = re.findall(
         r"^\d+ (?:failed|passed|error).* in .*s\b.*$", output, re.M
     )
-    counts = re.findall(r"(\d+) (failed|passed|errors?)\b", *lines[-1:] or [""])
+    last = lines[-1] if lines else ""
+    counts = re.findall(r"(\d+) (failed|passed|errors?)\b", last)
     return ", ".join(f"{n} {what}" for n, what in counts) or "did not end"
 
 

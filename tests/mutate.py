@@ -14,8 +14,10 @@ run goes on.
 
 Before the first mutant of a run all its tests run once, to learn the lines
 that they execute; `mutants.quick-torch.json` and the like, beside the table,
-keep them. Where only an import executes a line, such as a default, the tests
-of its function are taken, or else those of its file.
+keep them: delete these after a change of code or tests. Lines that only
+subprocesses execute are not seen. Where only an import executes a line, such as
+a default, the tests of its function are taken, or else those of its file. The
+reason why no run noticed a mutant is added to the table by hand.
 
     python tests/mutate.py later.csv --like mutants.csv
 
@@ -43,7 +45,7 @@ import run_all
 from mutants import ROOT, Mutant, chosen, functions, moved
 
 # A run that takes longer hangs, which is noticed too.
-SECONDS = 600
+SECONDS = 1800
 # So many of the quickest tests come first: less is imported for them.
 FIRST = 20
 # Examples use what these test.
@@ -107,6 +109,8 @@ def prepare(backend, folder):
     os.environ.update(
         KERAS_BACKEND=backend, PYTHONPATH=copy, COVERAGE_CORE="ctrace"
     )
+    # Two modules of one second and size would share their bytecode.
+    sys.dont_write_bytecode = True
     sys.path[:0] = [copy, f"{copy}/tests"]
     # The first one makes settings that the others read.
     for name in ("conftest", backend, "keras", "hypothesis", "scipy"):
@@ -139,6 +143,7 @@ def run(arguments, lines=None):
     if child.is_alive():
         os.killpg(child.pid, signal.SIGKILL)
         child.join()
+        return "hangs"
     if not child.exitcode:
         return ""
     output = Path("output.txt").read_text(errors="replace").splitlines()
@@ -146,22 +151,16 @@ def run(arguments, lines=None):
     return [f"exit {child.exitcode}", *output[-1:], *failed][-1]
 
 
-def write(path, source):
-    """Writes a module; two of one second and size share their bytecode."""
-    path.write_text(source)
-    Path(importlib.util.cache_from_source(path)).unlink(missing_ok=True)
-
-
 def tried(mutant, options, tests):
     """What fails of the tests, the first of them first, with the mutant."""
     file = Path(mutant.file)
     original = file.read_text()
-    write(file, mutant.source)
+    file.write_text(mutant.source)
     try:
         parts = filter(None, (tests[:FIRST], tests[FIRST:]))
         return next(filter(None, (run(options + part) for part in parts)), "")
     finally:
-        write(file, original)
+        file.write_text(original)
 
 
 def tests_of(mutant, executed):
@@ -260,7 +259,9 @@ def main(argv=None):
                 }
                 for trial in concurrent.futures.as_completed(trials):
                     if failed := trial.result():
-                        note(trials[trial], f"{kind} {backend}", failed)
+                        by = f"{kind} {backend}"
+                        by += ", hangs" if failed == "hangs" else ""
+                        note(trials[trial], by, failed)
                         left.remove(trials[trial])
         for mutant in left:
             note(mutant, "none", "")

@@ -69,6 +69,7 @@ def test_stateful_layers_keep_their_states(row, policy):
     layer = row.make(stateful=True, return_sequences=True, dtype=policy)
     x = example(row)
     layer.build(x.shape)
+    randomize(layer)
     whole = to_numpy(layer(x)).astype("float32")
     layer.reset_state()
     parts = [to_numpy(layer(x[:, k : k + 1])) for k in range(T)]

@@ -90,7 +90,7 @@ EVERYDAY = {
     "characters": ("next character of a text, % wrong", 1),
     "long_memory": ("two of 200 numbers to add, RMSE", 3),
     "verses": ("which book a verse is from, % wrong", 1),
-    "forecast": ("a chaotic series to foresee, RMSE", 4),
+    "forecast": ("forecast of a chaotic series, RMSE", 4),
 }
 CELLS = {"LSTM": ("lstm", "lnlstm"), "GRU": ("gru", "lngru")}
 VERDICTS = {

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 from common import claims
-from docs.evidence import evidence, settings, tally
+from docs.evidence import CELLS, EVERYDAY, evidence, settings, tally
 from docs.measured import (
     ERROR,
     KEPT,
@@ -37,6 +37,8 @@ from docs.measured import (
 )
 
 pytestmark = pytest.mark.full
+# With layer normalisation and without it.
+PAIRS = [(layer, plain) for plain, layer in CELLS.values()]
 
 
 def on_readme():
@@ -133,16 +135,21 @@ def on_should_i_use_it():
     yield f"gives {floor(reader, 'most frequent name')} %"
     low, one = (mean(reader, error, f"layer-gain-{g}") for g in (0.1, 1.0))
     yield f"{low} % errors with a gain of 0.1 and {one} % with 1"
-    kinds = ("lnlstm", "lngru", "lstm", "gru")
-    of_characters, of_verses = (
-        [good(task, kind) for kind in kinds]
-        for task in ("characters", "verses")
-    )
-    yield "starts, {} (`LNLSTM`) and {} (`LNGRU`) learnt".format(
-        *of_characters[:2]
-    )
-    yield "without it {} (LSTM) and {} (GRU)".format(*of_characters[2:])
-    yield "it was {} and {} against {} and {}".format(*of_verses)
+    for task in EVERYDAY:
+        pairs = [[good(task, kind) for kind in pair] for pair in PAIRS]
+        assert all(layer > plain for layer, plain in pairs)
+        shown = "; ".join("{} and {}".format(*pair) for pair in pairs)
+        yield f"{task.replace('_', ' ')} {shown}"
+    rates = [
+        [
+            float(chosen(f"everyday-{task}", kind, {})[0]["learning_rate"])
+            for kind in pair
+        ]
+        for task in EVERYDAY
+        for pair in PAIRS
+    ]
+    (far,) = (pair for pair in rates if max(pair) > 4 * min(pair))
+    yield "but for GRUs that forecast ({:g} and {:g})".format(*far)
     yield f"after {kept_settings(reader)['args']['tune_epochs']} epochs"
     (same,) = (
         row

@@ -5,7 +5,6 @@ Letters: B batch, T time, D input features, U units.
 """
 
 import functools
-import inspect
 from typing import Any
 
 import keras
@@ -18,6 +17,7 @@ from keras_ln.ops.recurrence.sequence_op import (
     one_step,
     sequence_op,
     step_op,
+    unchecked,
 )
 
 _GAINS = {"kernel": "kernel_g", "recurrent_kernel": "recurrent_g"}
@@ -70,9 +70,7 @@ def wn_lstm(
     wide = dtypes.wide_dtype(sequences, *weights.values())
     weights = {name: keras.ops.cast(w, wide) for name, w in weights.items()}
     weights = effective_weights(weights, sequences.dtype)
-    # The public op refuses what `one_step` adds.
-    op = inspect.unwrap(ln_lstm)
-    return op(sequences, initial_states, weights, **options)
+    return unchecked(ln_lstm)(sequences, initial_states, weights, **options)
 
 
 @step_op(wn_lstm)

@@ -145,6 +145,11 @@ def step_op(
     return lambda function: _public(function, options, {"{step}": text})
 
 
+def unchecked(op: Callable[..., _R]) -> Callable[..., _R]:
+    """The op behind a public one, which refuses the option of `one_step`."""
+    return inspect.unwrap(op)
+
+
 def one_step(
     sequences_op: Callable[..., Any],
     inputs: Any,
@@ -164,8 +169,7 @@ def one_step(
             arguments.check_rank(name, zone.shape, "batch, units")
             options[name] = zone[:, None]
     options |= {"use_fused": False, "unroll": True, "states_name": "states"}
-    # The op itself takes `states_name`, which the public one refuses.
-    op = inspect.unwrap(sequences_op)
+    op = unchecked(sequences_op)
     h, _, states = op(inputs[:, None], states, weights, **options)
     return h, states
 
