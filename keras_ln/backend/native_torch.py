@@ -19,7 +19,7 @@ _OPTIONS = (
 )
 
 
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_PLAIN = {torch.Tensor, torch.nn.Parameter}
 
 # Before torch 2.7 nothing tells torch.export from torch.compile.
 _is_exporting = getattr(
@@ -73,7 +73,7 @@ def _is_eager(tensors):
         not torch.compiler.is_compiling()
         and torch._C._functorch.peek_interpreter_stack() is None
         and torch._C._len_torch_dispatch_stack() == 0
-        and all(type(tensor) in _PLAIN for tensor in tensors)
+        and {*map(type, tensors)} <= _PLAIN
     )
 
 

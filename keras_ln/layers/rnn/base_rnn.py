@@ -4,7 +4,7 @@ Letters: B batch, T time, D input features, U units.
 """
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 
@@ -15,13 +15,6 @@ from keras_ln.ops import arguments, recurrence
 from keras_ln.ops.dtypes import cast
 from keras_ln.ops.recurrence.problem import Overridden, Problem
 from keras_ln.ops.symbolic import leaves
-
-
-class _MaskAndOptions(NamedTuple):
-    """What `keras.layers.RNN.call` hands to `inner_loop` as the mask."""
-
-    mask: Any  # (B, T), or None
-    options: dict[str, Any]  # for the op
 
 
 # No tuple, which Keras would look through for layers of its own to track.
@@ -78,19 +71,8 @@ class BaseRNN(RNNOfCell):
 
         One row (1, U) of a state is used for the whole batch.
         """
-        if reset is None and reset_state is None:
-            return self.run_call(sequences, initial_state, mask, training)
-        if isinstance(reset, list | tuple):  # as masks may be
-            reset = keras.ops.array(reset)
-        # Keras drops it when a call has several tensors.
-        mask = mask_of(sequences) if mask is None else mask
         return self.run_call(
-            sequences,
-            initial_state,
-            mask,
-            training,
-            reset=reset,
-            reset_states=reset_state,
+            sequences, initial_state, mask, training, reset, reset_state
         )
 
     def run_call(
@@ -99,29 +81,50 @@ class BaseRNN(RNNOfCell):
         initial_state: Any,
         mask: Any,
         training: bool | None,
+        reset: Any = None,
+        reset_state: Any = None,
         **options: Any,
     ) -> Any:
         """`call`, with further options of the op."""
         name, sizes, unroll = type(self).__name__, self.state_size, self.unroll
-        resets = (options.get("reset"), options.get("reset_states"))
+        if isinstance(reset, list | tuple):  # as masks may be
+            reset = keras.ops.array(reset)
         whole = recurrence.check_call(
-            name, sizes, unroll, sequences, initial_state, *resets
+            name, sizes, unroll, sequences, initial_state, reset, reset_state
         )
-        if initial_state is None and not self.stateful:
-            initial_state = options.get("reset_states")
+        if reset is not None and mask is None:
+            # Keras drops it when a call has several tensors.
+            mask = mask_of(sequences)
         if whole:
             sequences = keras.ops.cast(sequences, self.compute_dtype)
+        if self.stateful:
+            self._check_rows(sequences)
+        if initial_state is None:
+            initial_state = self.states if self.stateful else reset_state
+        if initial_state is None:
+            rows = keras.ops.shape(sequences)[0]
+            initial_state = self.get_initial_state(rows)
         try:
-            return super().call(
+            last_output, outputs, states = self._run(
                 sequences,
-                initial_state=initial_state,
-                mask=_MaskAndOptions(mask, options),
-                training=training,
+                initial_state,
+                mask,
+                bool(training),
+                reset=reset,
+                reset_state=reset_state,
+                **options,
             )
         finally:
-            # After an error too, or the next call would reuse the masks.
-            self.cell.reset_dropout_mask()
-            self.cell.reset_recurrent_dropout_mask()
+            if training:
+                # After an error too, or the next call would reuse the masks.
+                self.cell.reset_dropout_mask()
+                self.cell.reset_recurrent_dropout_mask()
+        states = [cast(state, self.compute_dtype) for state in states]
+        if self.stateful:
+            for variable, state in zip(self.states, states, strict=False):
+                variable.assign(state)
+        output = outputs if self.return_sequences else last_output
+        return (output, *states) if self.return_state else output
 
     def compute_output_spec(
         self,
@@ -147,36 +150,48 @@ class BaseRNN(RNNOfCell):
             sequences, initial_state, mask, training, **kwargs
         )
 
-    def inner_loop(
+    def _check_rows(self, sequences: Any) -> None:
+        rows = leaves(self.states)[0].shape[0]
+        if not arguments.may_equal(sequences.shape[0], rows):
+            raise ValueError(
+                "With stateful=True argument `sequences` must have as many "
+                f"rows as the states that are carried, {rows}. Received: "
+                f"sequences of shape {tuple(sequences.shape)}"
+            )
+
+    def _run(
         self,
         sequences: Any,
         initial_state: Any,
         mask: Any,
-        training: bool | None = False,
+        training: bool,
+        reset: Any,
+        reset_state: Any,
         **options: Any,
     ) -> Any:
-        """The states over time; `keras.layers.RNN.call` does the rest."""
+        """Last output, outputs and states of the op, for a call."""
         cell, problem = self.cell, self.as_problem()
-        mask, more = mask
-        options |= more
-        states = self._states(initial_state, sequences)
-        if self.stateful:
-            # On torch the new states would overwrite these before the backward
-            # pass has used them.
-            states = tuple(keras.ops.copy(state) for state in states)
-        masks = (None if mask is None else _time_mask(mask), None, None)
+        wide = problem.plan.settings.dtype
+        states = self._states(initial_state, sequences, wide)
+        dropout_masks = (None, None)
+        if mask is not None:
+            mask = _time_mask(mask)
         if training:
-            h = cast(states[0], cell.compute_dtype)
-            x = sequences[:, 0, :]
-            masks = (masks[0], *cell.dropout_masks(x, h, training))
+            x, h = sequences[:, 0, :], cast(states[0], cell.compute_dtype)
+            dropout_masks = cell.dropout_masks(x, h, training)
+        masks = (mask, *dropout_masks)
         if any(mask is not None for mask in masks):
             masks = recurrence.check_masks(sequences, cell.units, *masks)
         if problem.plan.zoneout:
             problem, options["choices"] = self._zoneout(sequences, training)
-        if options.get("reset") is not None:
-            options |= self._resets(sequences, **options)
+        if reset is not None:
+            reset = arguments.check_time_mask(reset, sequences.shape, "reset")
+            options["reset"] = reset
+            if reset_state is not None:
+                reset_states = self._states(reset_state, sequences, wide)
+                options["reset_states"] = reset_states
         return self.run(
-            problem._replace(training=bool(training)),
+            problem._replace(training=training),
             sequences,
             states,
             cell.tensors(),
@@ -198,26 +213,23 @@ class BaseRNN(RNNOfCell):
         plan = problem.plan._replace(zoneout=rates)
         return problem._replace(plan=plan), choices
 
-    def _resets(self, sequences, reset, reset_states=None, **options):
-        """The arguments of `call`, converted."""
-        if reset_states is not None:
-            reset_states = self._states(reset_states, sequences)
-        reset = arguments.check_time_mask(reset, sequences.shape, "reset")
-        return {"reset": reset, "reset_states": reset_states}
-
-    def _states(self, given: Any, sequences: Any) -> tuple[Any, ...]:
-        """States (B, U) for an op: sums in at least float32.
+    def _states(self, given: Any, sequences: Any, wide: str) -> tuple[Any, ...]:
+        """States (B, U) for an op: sums in the wide dtype.
 
         Without a count of steps, which is no state of the op.
         """
         cell, states = self.cell, []
-        wide = self.as_problem().plan.settings.dtype
         for k, state in enumerate(leaves(given)[: cell.equations.states]):
+            state = cast(keras.ops.convert_to_tensor(state), cell.compute_dtype)
+            if self.stateful:
+                # On torch the new states would overwrite these before the
+                # backward pass has used them.
+                state = keras.ops.copy(state)
             if state.shape[0] == 1 and sequences.shape[0] != 1:
                 rows = keras.ops.shape(sequences)[0]
                 state = keras.ops.broadcast_to(state, (rows, state.shape[1]))
             is_sum = k in cell.accumulators
-            states.append(cast(state, wide if is_sum else cell.compute_dtype))
+            states.append(cast(state, wide) if is_sum else state)
         return tuple(states)
 
     def run(

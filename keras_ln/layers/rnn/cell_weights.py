@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 
+from keras_ln._keras import tensor_of
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.ops import arguments
 from keras_ln.ops.cells.types import Cell, Vector
@@ -101,7 +102,7 @@ class CellWeights(BaseLayer):
         """The weights by name, in the dtypes of a call."""
         weights = [(name, getattr(self, name)) for name in self.weight_names]
         return {
-            name: keras.ops.convert_to_tensor(weight)
+            name: tensor_of(weight)
             for name, weight in weights
             if weight is not None
         }

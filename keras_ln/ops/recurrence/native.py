@@ -12,6 +12,7 @@ import keras
 from keras_ln import backend
 from keras_ln.ops.activations import ACTIVATIONS
 from keras_ln.ops.cells.types import Cell
+from keras_ln.ops.dtypes import name_of
 from keras_ln.ops.recurrence.forward import forward
 from keras_ln.ops.recurrence.problem import Plan, Problem
 from keras_ln.ops.recurrence.vjp import vjp
@@ -149,7 +150,7 @@ def _arrays(
 def _call(plan: Plan, arrays: dict[str, Any], wanted: set[str]) -> Any:
     from keras_ln_kernels import call
 
-    dtype = keras.backend.standardize_dtype(arrays["x"].dtype)
+    dtype = name_of(arrays["x"].dtype)
     known = call.GRADIENTS if "residuals" in arrays else call.RESULTS
     shares = {
         f"{name}_share": 0.0 if name in arrays else rate

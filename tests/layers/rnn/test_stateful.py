@@ -43,6 +43,13 @@ def test_stateful_needs_the_batch_size(row):
         layer(keras.Input((T, D)))
 
 
+def test_stateful_checks_the_batch_size():
+    problem = Problem(BY_NAME["LNLSTM"], {"stateful": True})
+    layer = problem.layer()
+    with pytest.raises(ValueError, match="as many rows as the states"):
+        layer(problem.x[:1], initial_state=problem.states)
+
+
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_stateful_training(row):
     """The gradient does not reach back beyond the call."""
