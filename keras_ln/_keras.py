@@ -5,7 +5,6 @@ and in no other file. `tests/test_architecture.py` holds the package to it.
 """
 
 import importlib.util
-import operator
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -30,11 +29,8 @@ if keras.backend.backend() == "torch":
         from keras.src.backend.torch.core import get_device as torch_device
     else:
         from keras.src.backend.torch.ops.core import get_device as torch_device
-    # A variable's tensor: its value is one, and to convert it takes longer.
-    tensor_of = operator.attrgetter("value")
 else:
     torch_device = None
-    tensor_of = keras.ops.convert_to_tensor
 
 __all__ = [
     "DropoutRNNCell",
@@ -50,7 +46,6 @@ __all__ = [
     "never_cast",
     "of_session",
     "own_non_trainable_variables",
-    "tensor_of",
     "torch_device",
     "uncast",
 ]

@@ -7,10 +7,12 @@ from typing import Any
 
 import keras
 
-from keras_ln._keras import tensor_of
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.ops import arguments
 from keras_ln.ops.cells.types import Cell, Vector
+
+# Where they are, to convert a variable takes longer.
+_VALUES_ARE_TENSORS = keras.backend.backend() == "torch"
 
 
 class CellWeights(BaseLayer):
@@ -101,8 +103,7 @@ class CellWeights(BaseLayer):
     def tensors(self) -> dict[str, Any]:
         """The weights by name, in the dtypes of a call."""
         weights = [(name, getattr(self, name)) for name in self.weight_names]
-        return {
-            name: tensor_of(weight)
-            for name, weight in weights
-            if weight is not None
-        }
+        weights = [(name, w) for name, w in weights if w is not None]
+        if _VALUES_ARE_TENSORS:
+            return {name: weight.value for name, weight in weights}
+        return {n: keras.ops.convert_to_tensor(w) for n, w in weights}
