@@ -243,7 +243,10 @@ class Draw(layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_ln_examples")
 class Autoencoder(keras.Model):
-    """A model with a `Draw`, whose divergence is also the metric "kl"."""
+    """A model with a `Draw`, whose divergence is also the metric "kl".
+
+    The loss is `pixel_nll` and the divergence, which `Draw.call` adds.
+    """
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)

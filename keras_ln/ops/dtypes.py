@@ -1,6 +1,7 @@
 """The dtypes that ops compute in: rules.
 
-`recurrence/api.py` decides by them, `recurrence/step.py` and `vjp.py` cast.
+In `recurrence/`, `problem.py` and `api.py` decide by them, `step.py` and
+`vjp.py` cast.
 """
 
 from typing import Any
