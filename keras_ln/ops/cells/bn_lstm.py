@@ -199,9 +199,9 @@ def moved_statistics(
     moving: dict[str, Any],
     statistics: dict[str, Any],
     momentum: float,
-    mask: Any = None,
-    go_backwards: bool = False,
-    first_step: Any = 0,
+    mask: Any,
+    go_backwards: bool,
+    first_step: Any,
 ) -> dict[str, Any]:
     """The moving statistics after a batch that began with `first_step`.
 

@@ -70,12 +70,12 @@ class Problem(NamedTuple):
     owner: str
     # "auto" runs the first implementation that can, True raises where only the
     # loop can, False runs the loop.
-    use_fused: Switch = "auto"
+    use_fused: Switch
     # Whether to unroll the loop over time; T must be known.
-    unroll: bool = False
+    unroll: bool
     # Whether a gradient is likely to be asked for.
-    training: bool = True
-    overridden: Overridden | None = None
+    training: bool
+    overridden: Overridden | None
     # `Tensors`, or None while nothing runs.
     tensors: Any = None
 

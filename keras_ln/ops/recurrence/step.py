@@ -19,15 +19,15 @@ class Loop(NamedTuple):
     weights: dict[str, Any]
     recurrent_mask: Any  # dropout mask of h (B, U), scaled, or None
     # What replaces the states at starts (B, U), where there are any.
-    reset_states: tuple[Any, ...] | None = None
+    reset_states: tuple[Any, ...] | None
     # The dtype of the outputs.
-    dtype: str = "float32"
+    dtype: str
     # Whether a gradient needs the states and the products of every step.
-    keep: bool = False
+    keep: bool
     # Whether a gradient or the caller needs the statistics of every step.
-    keep_statistics: bool = False
+    keep_statistics: bool
     # A Keras cell whose `step` to run in place of the plan's, or None.
-    cell: Any = None
+    cell: Any
 
 
 def visit(loop: Loop, states: tuple[Any, ...], row: Any) -> tuple[Any, Any]:
