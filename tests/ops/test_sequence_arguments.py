@@ -35,10 +35,7 @@ def arguments_of(row):
 
 
 def numbers(tensors):
-    return [
-        keras.ops.convert_to_numpy(tensor)
-        for tensor in keras.tree.flatten(tensors)
-    ]
+    return [keras.ops.convert_to_numpy(x) for x in keras.tree.flatten(tensors)]
 
 
 def lstm_arguments(dtype="float32"):
@@ -63,11 +60,8 @@ def add_own(op, arguments):
             arguments["weights"][name] = weight
     if op is not ops.bn_lstm:
         return {}
-    for name, shape in (
-        ("state_gamma", 4),
-        ("state_moving_mean", (2, 4)),
-        ("state_moving_variance", (2, 4)),
-    ):
+    shapes = {"state_gamma": 4, **dict.fromkeys(MOVING, (2, 4))}
+    for name, shape in shapes.items():
         weight = rng.uniform(0.5, 1.5, shape).astype("float32")
         arguments["weights"][name] = weight
     return {"learn": False}
@@ -271,12 +265,10 @@ def test_dropout_masks_are_named_by_their_axes(name, letters):
 def test_the_state_of_whole_numbers_is_named(nested):
     arguments = lstm_arguments()
     state = np.ones((2, 4), "int32")
-    arguments |= {
-        "initial_states": [state] if nested else state,
-        "weights": {
-            "kernel": np.ones((3, 12)),
-            "recurrent_kernel": np.ones((4, 12)),
-        },
+    arguments["initial_states"] = [state] if nested else state
+    arguments["weights"] = {
+        "kernel": np.ones((3, 12)),
+        "recurrent_kernel": np.ones((4, 12)),
     }
     name = r"initial_states\[0\]" if nested else "initial_states"
     message = rf"`{name}` must .*int32.*cast\({name}, "
