@@ -170,6 +170,19 @@ if BACKEND == "torch":
         assert (first, last) == (False, True)
         assert left == read
 
+    def test_a_dispatch_mode_sees_the_operator():
+        """As torch's profilers and counters of operations do."""
+        seen = []
+
+        class Mode(torch.utils._python_dispatch.TorchDispatchMode):
+            def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+                seen.append(str(op))
+                return op(*args, **(kwargs or {}))
+
+        with torch.no_grad(), Mode():
+            made(keras_ln.LNLSTM(3))(x)
+        assert "keras_ln.forward.default" in seen
+
     def test_residuals_of_rows_of_a_vmap():
         """Whose bytes are no multiple of what the kernels need."""
         from keras_ln_kernels.call import BACKWARD, FORWARD

@@ -157,6 +157,7 @@ class Noisy(layers.Layer):
         return new, [new]
 
 
+@pytest.mark.every_backend
 def test_random_numbers_in_a_loop():
     """What Keras does by itself: on JAX they stay in the loop."""
     x, found = example(2, T, D), []

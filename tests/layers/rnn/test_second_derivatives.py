@@ -45,7 +45,7 @@ def test_zoneout():
 
 
 @pytest.mark.parametrize("on_cpu", [True, False])
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+@pytest.mark.parametrize("row", one_everywhere(SEQUENCE_LAYERS, "LNSimpleRNN"))
 def test_where_rows_have_no_variance(row, on_cpu, monkeypatch):
     """Steps of zeros, from a state of zero."""
     monkeypatch.setattr(backend, "on_cpu", lambda: on_cpu)
