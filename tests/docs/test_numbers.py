@@ -30,8 +30,8 @@ from docs.measured import (
     percent,
     sizes,
     streaming,
+    sums,
     table,
-    updates_to_plain,
     usual,
     versions,
 )
@@ -42,7 +42,7 @@ PAIRS = [(layer, plain) for plain, layer in CELLS.values()]
 
 
 def on_readme():
-    yield from (*sizes(), *versions(), updates_to_plain())
+    yield from (*sizes(), *versions(), sums())
     ended, uncorrected = tally()
     yield f"in {ended.total()} comparisons with the plain network"
     yield (
