@@ -41,8 +41,8 @@ SCRIPTS = {
     "sequential_mnist": ("layer", ["--batch-size", "16"], max(NOISE, 1e-2)),
     "skip_thoughts": ("layer", ["--evaluate-every", "8"], NOISE),
 }
-# With XLA those that have most of their own: batch statistics; noise, a cell
-# and two losses. What is shared does not know of the script.
+# TensorFlow and JAX take minutes to compile all of them. These two have most
+# code of their own: batch statistics; noise, a cell and two losses.
 SOME = SCRIPTS if BACKEND == "torch" else ("attentive_reader", "draw_mnist")
 # XLA takes up to half a minute for some of the others.
 QUICK = (

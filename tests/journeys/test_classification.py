@@ -21,7 +21,7 @@ RECURRENT = {
         row.twin,
     )
     for row in SEQUENCE_LAYERS
-    # Other layers compile as long and show XLA nothing else.
+    # TensorFlow and JAX take minutes to compile all of them.
     if BACKEND == "torch" or row.name == "LNLSTM"
 }
 
@@ -62,10 +62,7 @@ def reviews(layers):
 
 @pytest.mark.parametrize(
     "name, padding",
-    [
-        *((name, "post") for name in RECURRENT),
-        ("LNLSTM", "pre"),
-    ],
+    [*((name, "post") for name in RECURRENT), ("LNLSTM", "pre")],
 )
 def test_reviews(name, padding):
     # A ragged last batch, of six, takes XLA twice as long.

@@ -246,7 +246,7 @@ def test_own_step():
     compare(own_step)
 
 
-# With XLA the one that asks for more.
+# XLA compiles a subclass as it compiles a functional model.
 @pytest.mark.parametrize(
     "model", ["functional", *(["subclass"] if BACKEND == "torch" else [])]
 )
