@@ -78,10 +78,13 @@ def test_stateful_layers_keep_their_states(row, policy):
 
 
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_returns_states_in_the_compute_dtype(row):
-    for use_fused in (False, "auto"):
+def test_returns_all_in_the_compute_dtype(row):
+    for use_fused, autocast in ((False, True), ("auto", True), ("auto", False)):
         layer = row.make(
-            return_state=True, dtype="mixed_bfloat16", use_fused=use_fused
+            return_state=True,
+            dtype="mixed_bfloat16",
+            use_fused=use_fused,
+            autocast=autocast,
         )
         outputs = layer(example(row), mask=np.ones((B, T), bool))
         assert len(outputs) == 1 + row.state_count

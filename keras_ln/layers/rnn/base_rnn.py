@@ -102,28 +102,27 @@ class BaseRNN(RNNOfCell):
         if initial_state is None:
             initial_state = self.states if self.stateful else reset_state
         if initial_state is None:
-            rows = keras.ops.shape(sequences)[0]
-            initial_state = self.get_initial_state(rows)
+            initial_state = self.get_initial_state(
+                batch_size=keras.ops.shape(sequences)[0]
+            )
+        if reset is not None:
+            options |= {"reset": reset, "reset_state": reset_state}
+        cell, dtype = self.cell, self.compute_dtype
         try:
-            last_output, outputs, states = self._run(
-                sequences,
-                initial_state,
-                mask,
-                bool(training),
-                reset=reset,
-                reset_state=reset_state,
-                **options,
+            last_output, outputs, states = self.inner_loop(
+                sequences, initial_state, mask, training, **options
             )
         finally:
-            if training:
-                # After an error too, or the next call would reuse the masks.
-                self.cell.reset_dropout_mask()
-                self.cell.reset_recurrent_dropout_mask()
-        states = [cast(state, self.compute_dtype) for state in states]
+            if cell.dropout or cell.recurrent_dropout or cell.counters:
+                # Also after an error; else the next call would reuse the masks.
+                cell.reset_dropout_mask()
+                cell.reset_recurrent_dropout_mask()
+        states = [cast(state, dtype) for state in states]
         if self.stateful:
             for variable, state in zip(self.states, states, strict=False):
                 variable.assign(state)
         output = outputs if self.return_sequences else last_output
+        output = cast(output, dtype)
         return (output, *states) if self.return_state else output
 
     def compute_output_spec(
@@ -159,26 +158,32 @@ class BaseRNN(RNNOfCell):
                 f"sequences of shape {tuple(sequences.shape)}"
             )
 
-    def _run(
+    def inner_loop(
         self,
         sequences: Any,
         initial_state: Any,
         mask: Any,
-        training: bool,
-        reset: Any,
-        reset_state: Any,
+        training: bool | None = False,
+        reset: Any = None,
+        reset_state: Any = None,
         **options: Any,
     ) -> Any:
-        """Last output, outputs and states of the op, for a call."""
+        """Last output, outputs and states of the op, for a call.
+
+        A subclass may override it, as with `keras.layers.RNN`.
+        """
         cell, problem = self.cell, self.as_problem()
         wide = problem.plan.settings.dtype
         states = self._states(initial_state, sequences, wide)
         dropout_masks = (None, None)
         if mask is not None:
             mask = _time_mask(mask)
-        if training:
+        if cell.dropout or cell.recurrent_dropout:
             x, h = sequences[:, 0, :], cast(states[0], cell.compute_dtype)
-            dropout_masks = cell.dropout_masks(x, h, training)
+            # As Keras does: a cell's own step may want them at inference.
+            drawn = cell.dropout_masks(x, h, True)
+            if training:
+                dropout_masks = drawn
         masks = (mask, *dropout_masks)
         if any(mask is not None for mask in masks):
             masks = recurrence.check_masks(sequences, cell.units, *masks)
@@ -191,7 +196,7 @@ class BaseRNN(RNNOfCell):
                 reset_states = self._states(reset_state, sequences, wide)
                 options["reset_states"] = reset_states
         return self.run(
-            problem._replace(training=training),
+            problem._replace(training=bool(training)),
             sequences,
             states,
             cell.tensors(),

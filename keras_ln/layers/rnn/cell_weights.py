@@ -7,12 +7,10 @@ from typing import Any
 
 import keras
 
+from keras_ln._keras import torch_device
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.ops import arguments
 from keras_ln.ops.cells.types import Cell, Vector
-
-# Where they are, to convert a variable takes longer.
-_VALUES_ARE_TENSORS = keras.backend.backend() == "torch"
 
 
 class CellWeights(BaseLayer):
@@ -102,8 +100,15 @@ class CellWeights(BaseLayer):
 
     def tensors(self) -> dict[str, Any]:
         """The weights by name, in the dtypes of a call."""
-        weights = [(name, getattr(self, name)) for name in self.weight_names]
-        weights = [(name, w) for name, w in weights if w is not None]
-        if _VALUES_ARE_TENSORS:
-            return {name: weight.value for name, weight in weights}
-        return {n: keras.ops.convert_to_tensor(w) for n, w in weights}
+        on_cpu = torch_device is not None and torch_device().startswith("cpu")
+        tensors = {}
+        for name in self.weight_names:
+            weight = getattr(self, name)
+            if weight is None:
+                continue
+            # On torch to convert a variable takes twice as long.
+            tensor = getattr(weight, "value", weight) if on_cpu else None
+            if not getattr(tensor, "is_cpu", False):
+                tensor = keras.ops.convert_to_tensor(weight)
+            tensors[name] = tensor
+        return tensors

@@ -5,10 +5,13 @@ The masks are read off the gradients: a dropped input has none.
 
 import numpy as np
 import pytest
+from arrays import to_numpy
 from backend_gradients import forward
 from descriptors import BY_NAME, SEQUENCE_LAYERS
 from pairwise import one_everywhere
 from recurrence import MASKS, Problem, compare
+
+import keras_ln
 
 RATE = 0.4
 # States that reach the output by way of the recurrent product alone.
@@ -102,3 +105,35 @@ def test_compiled_calls_draw_anew(row):
     options = {"initial_state": problem.states, "mask": problem.mask}
     once, again = (silent(problem.x, **options)[0] for _ in range(2))
     np.testing.assert_array_equal(once, again)
+
+
+def test_masks_of_the_cell_alone_are_not_used_by_the_layer():
+    x = np.ones((3, 4, 2), "float32")
+    layer = keras_ln.LNLSTM(5, dropout=RATE, recurrent_dropout=RATE)
+    layer(x)
+    states = layer.cell.get_initial_state(3)
+    layer.cell(x[:, 0], states, training=True)
+    layer(x)
+    assert layer(x[:2], training=True).shape == (2, 5)
+
+
+class AlwaysDropping(keras_ln.LNLSTMCell):
+    """Drops at inference too: Monte Carlo dropout."""
+
+    def step(self, projected, states, weights, recurrent_mask):
+        mask = self.get_recurrent_dropout_mask(states[0])
+        return super().step(projected, states, weights, mask)
+
+
+class Uncertain(keras_ln.LNLSTM):
+    cell_class = AlwaysDropping
+
+
+@pytest.mark.every_backend
+def test_monte_carlo_dropout():
+    """Each call has a mask of its own, for as many rows as it has."""
+    x = np.ones((3, 4, 2), "float32")
+    layer = Uncertain(5, recurrent_dropout=RATE)
+    first, second = to_numpy(layer(x)), to_numpy(layer(x))
+    assert abs(first - second).max() > 1e-3
+    assert layer(x[:1]).shape == (1, 5)

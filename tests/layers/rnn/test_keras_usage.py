@@ -19,6 +19,8 @@ from pairwise import one_everywhere
 from recurrence import MASKS, Problem, same
 from tolerances import FLOAT64
 
+import keras_ln
+
 
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_bidirectional(row):
@@ -198,3 +200,44 @@ def test_regularizers_and_constraints(row):
         sorted(expected),
         rtol=1e-4,
     )
+
+
+class StartingFromOnes(keras_ln.LNLSTM):
+    """Overrides what Keras calls by name, and its loop over time."""
+
+    def get_initial_state(self, *, batch_size):
+        return [state + 1.0 for state in super().get_initial_state(batch_size)]
+
+    def inner_loop(self, sequences, initial_state, mask, training=False):
+        return super().inner_loop(
+            2.0 * sequences, initial_state, mask, training
+        )
+
+
+def test_overridden_methods_of_keras_rnn():
+    x = np.ones((B, T, D), "float32")
+    layer, plain = StartingFromOnes(U, seed=1), keras_ln.LNLSTM(U, seed=1)
+    for one in (layer, plain):
+        one.build(x.shape)
+    plain.set_weights(layer.get_weights())
+    ones = [keras.ops.ones((B, U))] * 2
+    close(layer(x), plain(2.0 * x, initial_state=ones), rtol=1e-6)
+
+
+def test_tensors_in_the_place_of_weights():
+    x = np.ones((B, T, D), "float32")
+    layer = keras_ln.LNLSTM(U)
+    expected = to_numpy(layer(x))
+    layer.cell.kernel = keras.ops.convert_to_tensor(layer.cell.kernel)
+    close(layer(x), expected, rtol=0)
+
+
+if keras.backend.backend() == "torch":
+
+    def test_weights_on_another_device_are_moved():
+        import torch
+
+        cell = keras_ln.LNLSTMCell(U)
+        cell.build((B, D))
+        cell.kernel = torch.empty((D, 4 * U), device="meta")
+        assert cell.tensors()["kernel"].is_cpu

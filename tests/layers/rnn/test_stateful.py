@@ -47,7 +47,7 @@ def test_stateful_checks_the_batch_size():
     problem = Problem(BY_NAME["LNLSTM"], {"stateful": True})
     layer = problem.layer()
     with pytest.raises(ValueError, match="as many rows as the states"):
-        layer(problem.x[:1], initial_state=problem.states)
+        layer(problem.x[:1])
 
 
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
