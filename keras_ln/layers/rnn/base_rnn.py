@@ -178,7 +178,7 @@ class BaseRNN(RNNOfCell):
         dropout_masks = (None, None)
         if mask is not None:
             mask = _time_mask(mask)
-        if cell.dropout or cell.recurrent_dropout:
+        if training or cell.dropout or cell.recurrent_dropout:
             x, h = sequences[:, 0, :], cast(states[0], cell.compute_dtype)
             # As Keras does: a cell's own step may want them at inference.
             drawn = cell.dropout_masks(x, h, True)
