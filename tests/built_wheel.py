@@ -33,7 +33,8 @@ def main():
         # A copy of the sources, since setuptools packs what an earlier build
         # left in build/.
         source = Path(folder, "source")
-        shutil.copytree(ROOT / "keras_ln", source / "keras_ln")
+        others = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / "keras_ln", source / "keras_ln", ignore=others)
         for name in PACKED:
             shutil.copy(ROOT / name, source)
         pip = (sys.executable, "-m", "pip")

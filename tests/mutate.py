@@ -237,7 +237,9 @@ def main(argv=None):
             mutants = [m for m in left if concerns(m, backend, kernels)]
             if not mutants:
                 continue
-            options = run_all.pytest_arguments(backend, full=kind == "full")
+            options = run_all.pytest_arguments(
+                backend, "full" if kind == "full" else "not full"
+            )
             options += ["--kernels"] if kernels else []
             with concurrent.futures.ProcessPoolExecutor(
                 args.jobs, FORK, prepare, (backend, folder)

@@ -1,8 +1,9 @@
 """All checks of the repository in one command: python tests/run_all.py.
 
-The checks run one after another, the TensorFlow suite last, so that pytest's
-count closes the output; the exit status is 1 when any of them failed. Names
-of checks as arguments run those alone: python tests/run_all.py style jax
+The suites run one after another, TensorFlow last, so that pytest's count closes
+the output, and the other checks beside them; the exit status is 1 when any of
+them failed. Names of checks as arguments run those alone: python
+tests/run_all.py style jax
 
 Every test runs on torch; `pytest_arguments` has the rule of what else runs on
 TensorFlow and JAX. With --full the suites run what takes long, marked `full`.
@@ -24,7 +25,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# What is in it beyond the quick run is a check of its own, in the full run.
 EXPORTS = "tests/test_exports.py"
 ONNX = ("tf2onnx==1.17.0", "onnx", "onnxruntime")
 
@@ -63,7 +63,7 @@ def kernels():
     """Build the CPU kernels, test them, and repeat with them what they run.
 
     They are installed into a temporary folder, not into this environment.
-    torch comes first: it tells which tests call them.
+    torch comes first: it tells which tests call them. Some are marked `full`.
     """
     with tempfile.TemporaryDirectory() as folder:
         # A copy, since setuptools builds in the folder of the sources.
@@ -85,16 +85,11 @@ def kernels():
             print(f"==> kernels on {backend}", flush=True)
             run(
                 *(*pytest, "--kernels", "-p", "kernel_calls"),
-                *pytest_arguments(backend),
+                *pytest_arguments(backend, ""),
                 *(f"tests/{path}" for path in RUN_ON_KERNELS),
                 KERAS_BACKEND=backend,
                 PYTHONPATH=paths,
                 KERNEL_CALLS=str(Path(folder, "kernel_calls.txt")),
-            )
-            run(
-                *(*pytest, "--kernels", "-m", "full and not peers", EXPORTS),
-                KERAS_BACKEND=backend,
-                PYTHONPATH=paths,
             )
 
 
@@ -131,63 +126,68 @@ def docs():
         run(python, *command, Path(folder, "site"))
 
 
-def exports():
-    """What exporters write, on three backends, and ONNX with its runtime.
+def onnx():
+    """What TensorFlow exports as ONNX, with its runtime.
 
     The tests' packages do not include the ones for ONNX.
     """
     with tempfile.TemporaryDirectory() as folder:
         python = on_top_of_this(folder, *ONNX)
-        for backend in SUITES:
-            print(f"==> exports on {backend}", flush=True)
-            run(
-                *(python, "-m", "pytest", "-q", "--durations=8"),
-                *("-m", "full or peers", EXPORTS),
-                KERAS_BACKEND=backend,
-            )
+        run(
+            *(python, "-m", "pytest", "-q", "-m", "peers", EXPORTS),
+            KERAS_BACKEND="tensorflow",
+        )
 
 
-def docs_in_a_process():
-    """Builds the site beside a suite, since it takes one core; the process."""
+def in_a_process(checks):
+    """Run checks beside the suites; the process and its output."""
     return subprocess.run(
-        [sys.executable, __file__, "docs"],
+        [sys.executable, __file__, *checks],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
 
 
-def pytest_arguments(backend, full=False):
+def pytest_arguments(backend, duration="not full"):
     """The arguments that choose a backend's tests: the rule of what runs where.
 
     torch, which compiles nothing, runs every test; TensorFlow and JAX run what
-    is marked `every_backend`.
+    is marked `every_backend`. The duration is "full", "not full" or, for both,
+    empty.
     """
     where = {
         "torch": "",
-        "tensorflow": " and (every_backend or on_tensorflow)",
-        "jax": " and every_backend",
+        "tensorflow": "(every_backend or on_tensorflow)",
+        "jax": "every_backend",
     }[backend]
-    chosen = f"{'full' if full else 'not full'}{where}"
-    return ["-m", f"{chosen} and not slow and not accelerator and not peers"]
+    by_hand = "not slow and not accelerator and not peers"
+    return ["-m", " and ".join(filter(None, [duration, where, by_hand]))]
 
 
 def suite(backend, full):
     """Tests on one backend, one process per core."""
     # The docstring examples are tests too.
-    paths = ["tests", *([f"--ignore={EXPORTS}"] if full else ["keras_ln"])]
+    paths = ["tests"] if full else ["tests", "keras_ln"]
     run(
         *(sys.executable, "-m", "pytest", "-q", "--durations=8"),
-        *(*pytest_arguments(backend, full), *paths),
+        *(*pytest_arguments(backend, "full" if full else "not full"), *paths),
         KERAS_BACKEND=backend,
     )
 
 
-# By hand: they download more, a compiler and what the site is built with. The
-# kernels are in .ci/run too, and the other two in the full run.
-MORE_CHECKS = {"kernels": kernels, "docs": docs, "exports": exports}
-CHECKS = {"style": style, "types": types, "wheel": wheel}
+# Each takes one core, as the suites take a while on the other.
+BESIDE = {
+    "style": style,
+    "types": types,
+    "wheel": wheel,
+    "docs": docs,
+    "onnx": onnx,
+}
 SUITES = ("jax", "torch", "tensorflow")
+QUICK = ("style", "types", "wheel", *SUITES)
+# These also download more, or take a compiler or what the site is built with.
+FULL = ("docs", "onnx", "kernels", *SUITES)
 
 
 def passes(name, full):
@@ -196,7 +196,7 @@ def passes(name, full):
         if name in SUITES:
             suite(name, full)
         else:
-            (CHECKS | MORE_CHECKS)[name]()
+            (BESIDE | {"kernels": kernels})[name]()
     except subprocess.CalledProcessError as error:
         print(f"==> {name} failed: {error}", flush=True)
         return False
@@ -210,43 +210,40 @@ def main(argv=None):
         "checks",
         nargs="*",
         metavar="CHECK",
-        help=f"any of {', '.join((*CHECKS, *MORE_CHECKS, *SUITES))}; all but "
-        f"{', '.join(MORE_CHECKS)} by default, and with --full "
-        f"docs, exports, {', '.join(SUITES)}",
+        help=f"any of {', '.join(dict.fromkeys(QUICK + FULL))}; by default "
+        f"{', '.join(QUICK)}, and with --full {', '.join(FULL)}",
     )
     parser.add_argument(
         "--full",
         action="store_true",
-        help="the site, exports, and what takes long",
+        help="the site, ONNX, the CPU kernels, and what takes long",
     )
     args = parser.parse_args(argv)
-    names = [*CHECKS, *SUITES]
-    if args.full:
-        names = ["docs", "exports", *SUITES]
-    chosen = args.checks or names
-    known = names if args.full else [*names, *MORE_CHECKS]
+    chosen = args.checks or (FULL if args.full else QUICK)
+    known = dict.fromkeys(QUICK + FULL)
     if unknown := set(chosen) - set(known):
         parser.error(
             f"expected any of {', '.join(known)}. Received: "
             f"{', '.join(sorted(unknown))}."
         )
-    failed, site = [], None
+    beside = [name for name in chosen if name in BESIDE]
+    suites = [name for name in chosen if name not in BESIDE]
+    failed, process = [], None
     start = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        for name in chosen:
-            if name == "docs" and name != chosen[-1]:
-                site = pool.submit(docs_in_a_process)
-                continue
-            # The time stands in the header, as pytest's count is the last line.
+        if beside and suites:
+            process = pool.submit(in_a_process, beside)
+        for name in suites or beside:
+            if process and name == suites[-1]:
+                # Before this suite, so that pytest's count is the last line.
+                ended = process.result()
+                print(ended.stdout, flush=True)
+                failed += [", ".join(beside)] * bool(ended.returncode)
+            # The time stands in the header.
             seconds = time.monotonic() - start
             print(f"==> {name} (at {seconds:.0f} s)", flush=True)
             if not passes(name, args.full):
                 failed.append(name)
-            if site:
-                process, site = site.result(), None
-                print("==> docs", process.stdout, sep="\n", flush=True)
-                if process.returncode:
-                    failed.append("docs")
     if failed:
         print(f"==> Failed: {', '.join(failed)}.")
     return 1 if failed else 0

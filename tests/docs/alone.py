@@ -9,7 +9,7 @@ ELSEWHERE = {
     (
         "docs/guides/export.md",
         "with keras_ln.ops.portable():",
-    ): "`run_all.py exports` runs it, with the packages that ONNX takes",
+    ): "`run_all.py onnx` runs it, with the packages that ONNX takes",
     (
         "docs/replace.md",
         "layer = keras_ln.LNLSTM(units, center=False, zoneout=0.1)",
