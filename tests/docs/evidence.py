@@ -29,6 +29,7 @@ class Row(NamedTuple):
     held_out: str = "val_loss"  # Of evaluations; minus: more is better.
     where: str = ""  # The claims' names.
     end: str = "layer ends lower than none"
+    layer: str = "layer"  # The kind's name in runs.
 
 
 EVIDENCE = {
@@ -40,6 +41,11 @@ EVIDENCE = {
     ),
     "pixels of digits permuted, % errors": Row(
         *("sequential-mnist", ERROR, 1, "-order-permuted"), where=", permuted"
+    ),
+    "names in a passage, % errors": Row(
+        *("attentive-reader", "validation_error_percent", 1),
+        where=", gain 1.0",
+        layer="layer-gain-1.0",
     ),
     "captions for a generated scene, mean rank": Row(
         *("order-embeddings", "caption_mean_rank", 2),
@@ -61,7 +67,7 @@ EVIDENCE = {
         *("permutation-invariant-mnist", ERROR, 2, "-batch-size-128")
     ),
     "dense layers on MNIST, batches of 4, % errors": Row(
-        *("permutation-invariant-mnist-4", ERROR, 2, "-batch-size-4")
+        *("permutation-invariant-mnist-sizes", ERROR, 2, "-batch-size-4")
     ),
     "dense layers on Fashion-MNIST, % errors": Row(
         *("permutation-invariant-fashion", ERROR, 1, "-batch-size-128")
@@ -80,7 +86,10 @@ SETTINGS = {
     "DRAW": ("draw-mnist", {}),
     "handwriting": ("handwriting", {}),
     "dense layers, MNIST": ("permutation-invariant-mnist", {}),
-    "dense layers, MNIST, batches of 4": ("permutation-invariant-mnist-4", {}),
+    "dense layers, MNIST, batches of 4": (
+        "permutation-invariant-mnist-sizes",
+        {"batch_size": "4"},
+    ),
     "dense layers, Fashion-MNIST": ("permutation-invariant-fashion", {}),
     "convolutions": ("convolutional-fashion", {}),
 }
@@ -145,7 +154,7 @@ def evidence():
     yield f"| {heading} | at the end |"
     yield "|---|---|---|---|---|---|---|"
     for label, row in EVIDENCE.items():
-        kinds = [kind + row.behind for kind in ("none", "layer")]
+        kinds = [kind + row.behind for kind in ("none", row.layer)]
         ending = [ends(row.name, row.column, kind) for kind in kinds]
         going = [on_the_way(row.name, row.held_out, kind) for kind in kinds]
         faster = f"layer is faster than none{row.where}"
@@ -199,6 +208,7 @@ def settings():
         code = "".join(path.read_text() for path in files)
         clipped = re.search(r"clipnorm=([\d.]+)", code)
         cells = [label, *rates, f"{float(gain):g}" if gain else "not searched"]
-        cells += [f"{np.ravel(kept['args']['batch_size'])[0]}"]
+        sizes = np.ravel(kept["args"]["batch_size"])
+        cells += [where.get("batch_size") or f"{sizes[0]}"]
         cells += [f"{float(clipped[1]):g}" if clipped else "no"]
         yield f"| {' | '.join(cells)} |"

@@ -55,11 +55,11 @@ def on_readme():
     yield f"a logistic regression {regression:.1f} %"
     yield f"a step takes {usual()} of the time"
     batch = min(
-        kept_settings("permutation-invariant-digits")["args"]["batch_size"]
+        kept_settings("permutation-invariant-mnist-sizes")["args"]["batch_size"]
     )
-    yield f"small digits in batches of {batch}"
+    yield f"MNIST in batches of {batch}"
     layer, _, none = of_four()
-    yield f"end with {layer} % errors, and with {none} % without any"
+    yield f"they end with {layer} % errors, and with {none} % without any"
     *shares, last = (
         f"{figures.shares(backend, True, 'inference', 'D')[0]:.2f}"
         for backend in NAMES
@@ -97,7 +97,7 @@ def on_performance():
 def of_four():
     """Errors on MNIST in batches of four: with layer, with batch, with none."""
     return [
-        mean("permutation-invariant-mnist-4", ERROR, f"{k}-batch-size-4", 2)
+        mean("permutation-invariant-mnist-sizes", ERROR, f"{k}-batch-size-4", 2)
         for k in ("layer", "batch", "none")
     ]
 
@@ -128,11 +128,6 @@ def on_should_i_use_it():
         f"in {ended['worse']} and the same in {ended['the same']} "
         f"({uncorrected} of these by uncorrected"
     )
-    yield f"learnt nothing ({mean(reader, error, 'none')} % errors)"
-    for gain in (0.1, 1.0):
-        had = mean(reader, error, f"layer-gain-{gain}", 0)
-        yield f"`LNLSTM` had {had} %"
-    yield f"gives {floor(reader, 'most frequent name')} %"
     low, one = (mean(reader, error, f"layer-gain-{g}") for g in (0.1, 1.0))
     yield f"{low} % errors with a gain of 0.1 and {one} % with 1"
     for task in EVERYDAY:
@@ -150,7 +145,6 @@ def on_should_i_use_it():
     ]
     (far,) = (pair for pair in rates if max(pair) > 4 * min(pair))
     yield "but for GRUs that forecast ({:g} and {:g})".format(*far)
-    yield f"after {kept_settings(reader)['args']['tune_epochs']} epochs"
     (same,) = (
         row
         for row in table(KEPT / "handwriting" / "verdicts.csv")
