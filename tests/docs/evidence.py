@@ -57,7 +57,7 @@ EVIDENCE = {
         held_out="-val_recall_sum",
         end="layer finds images sooner than none",
     ),
-    "painting digits (DRAW), nats": Row("draw-mnist", "test_bound_nats", 1),
+    "painting digits (DRAW), nats": Row("draw-digits", "test_bound_nats", 2),
     "handwriting from stroke fonts, nats per point": Row(
         *("handwriting", "test_nll", 3),
         held_out="val_nll",
@@ -83,7 +83,7 @@ SETTINGS = {
     "pixels of digits permuted": ("sequential-mnist", {"order": "permuted"}),
     "names in a passage": ("attentive-reader", {"gain": "1.0"}),
     "captions and scenes": ("order-embeddings", {}),
-    "DRAW": ("draw-mnist", {}),
+    "DRAW": ("draw-digits", {}),
     "handwriting": ("handwriting", {}),
     "dense layers, MNIST": ("permutation-invariant-mnist", {}),
     "dense layers, MNIST, batches of 4": (
