@@ -176,7 +176,7 @@ def suite(backend, full):
     )
 
 
-# Each takes one core, as the suites take a while on the other.
+# These keep one core busy each and run beside the suites.
 BESIDE = {
     "style": style,
     "types": types,
