@@ -32,16 +32,23 @@ class Row(NamedTuple):
     layer: str = "layer"  # The kind's name in runs.
 
 
+def updates(name):
+    """How many each run of a result has made."""
+    (number,) = {row["updates"] for row in table(KEPT / name / "metrics.csv")}
+    return f"{int(number):,}"
+
+
 EVIDENCE = {
     "sentences around a sentence, nats per word": Row(
         *("skip-thoughts", "test_nll", 2), held_out="val_nll"
     ),
-    "pixels of digits in order, % errors": Row(
-        *("sequential-mnist", ERROR, 1, "-order-natural"), where=", natural"
-    ),
-    "pixels of digits permuted, % errors": Row(
-        *("sequential-mnist", ERROR, 1, "-order-permuted"), where=", permuted"
-    ),
+    **{
+        f"pixels of digits {words}, {updates(name)} updates, % errors": Row(
+            *(name, ERROR, 1, f"-order-{order}"), where=f", {order}"
+        )
+        for order, words in (("natural", "in order"), ("permuted", "permuted"))
+        for name in ("sequential-mnist-11000", "sequential-mnist")
+    },
     "names in a passage, % errors": Row(
         *("attentive-reader", "validation_error_percent", 1),
         where=", gain 1.0",
@@ -79,8 +86,14 @@ EVIDENCE = {
 # Result, and the choices of its grid that the row is about.
 SETTINGS = {
     "sentences around a sentence": ("skip-thoughts", {}),
-    "pixels of digits in order": ("sequential-mnist", {"order": "natural"}),
-    "pixels of digits permuted": ("sequential-mnist", {"order": "permuted"}),
+    "pixels of digits in order": (
+        "sequential-mnist-11000",
+        {"order": "natural"},
+    ),
+    "pixels of digits permuted": (
+        "sequential-mnist-11000",
+        {"order": "permuted"},
+    ),
     "names in a passage": ("attentive-reader", {"gain": "1.0"}),
     "captions and scenes": ("order-embeddings", {}),
     "DRAW": ("draw-digits", {}),

@@ -161,7 +161,7 @@ def on_should_i_use_it():
     yield f"and {batch} % with batch"
     yield f"({none} % with none)"
     (gain,) = {
-        chosen("sequential-mnist", "batch", {"order": order})[0]["gain"]
+        chosen("sequential-mnist-11000", "batch", {"order": order})[0]["gain"]
         for order in ("natural", "permuted")
     }
     yield f"`BNLSTM` wants less: {gain} for digits"
