@@ -99,6 +99,17 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def frozen():
+    """The same for what the tests of a file leave behind, caches for example.
+
+    On torch alone: what is left out is never freed, programs of XLA neither.
+    """
+    yield
+    if BACKEND == "torch":
+        pytest_collection_finish()
+
+
 @pytest.fixture(autouse=True)
 def traced_once(monkeypatch):
     """The optimizer is built before `fit`.
