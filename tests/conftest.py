@@ -101,9 +101,10 @@ def pytest_collection_finish():
 
 @pytest.fixture(autouse=True, scope="module")
 def frozen():
-    """The same for what the tests of a file leave behind, caches for example.
+    """Leaves out what the tests of a file leave behind, caches for example.
 
-    On torch alone: what is left out is never freed, programs of XLA neither.
+    On torch alone: what is left out is never freed, and on the other backends
+    it may hold compiled programs.
     """
     yield
     if BACKEND == "torch":
