@@ -200,6 +200,9 @@ class Draw(layers.Layer):
     def build(self, input_shape):
         self.rnn.build((input_shape[0], self.glimpses, self.latent))
 
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
     def call(self, images):
         shape = (ops.shape(images)[0], self.glimpses, self.latent)
         noise = keras.random.normal(shape, seed=self.seed_generator)

@@ -113,6 +113,9 @@ class Window(layers.Layer):
     def build(self, points_shape, symbols_shape):
         self.rnn.build(points_shape)
 
+    def compute_output_shape(self, points_shape, symbols_shape):
+        return *points_shape[:2], self.cell.output_size
+
     def call(self, points, symbols):
         batch = ops.shape(points)[0]
         zeros = [ops.zeros((batch, n)) for n in self.cell.state_size[:-1]]

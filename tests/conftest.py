@@ -6,6 +6,7 @@ test, reads this file too.
 
 import gc
 import os
+import re
 import tempfile
 import types
 from pathlib import Path
@@ -81,6 +82,15 @@ def pytest_configure(config):
         raise pytest.UsageError(f"--kernels: {reason}")
 
 
+def pytest_ignore_collect(collection_path, config):
+    """Leaves out files without a chosen test: to import them takes seconds."""
+    if collection_path.suffix == ".py" and "every" in config.option.markexpr:
+        # `pairwise` marks some of its cases.
+        marks = "every_backend|on_tensorflow|pairwise"
+        if not re.search(marks, collection_path.read_text()):
+            return True
+
+
 def pytest_collection_modifyitems(config, items):
     """Leaves out what cannot run: tests of the kernels, or of TensorFlow."""
     off = [] if config.getoption("--kernels") else ["kernels"]
@@ -97,6 +107,17 @@ def pytest_collection_finish():
     """
     gc.collect()
     gc.freeze()
+    # Seldom: TensorFlow and JAX leave much that it would look at each time.
+    gc.set_threshold(20_000, 50, 100)
+
+
+def pytest_unconfigure(config):
+    """Ends a process of pytest-xdist, which has sent all that it found.
+
+    Otherwise it takes seconds to free what the frameworks hold.
+    """
+    if hasattr(config, "workerinput"):
+        os._exit(0)
 
 
 @pytest.fixture(autouse=True, scope="module")

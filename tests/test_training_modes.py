@@ -158,8 +158,7 @@ print("same on", keras.backend.backend())
 # Back and forth between TensorFlow and the others.
 READERS = {
     "tensorflow": ["jax", "torch"],
-    # Half a minute, and JAX is a reader already.
-    "jax": [pytest.param("tensorflow", marks=pytest.mark.full)],
+    "jax": ["tensorflow"],
     "torch": ["tensorflow"],
 }
 
@@ -176,6 +175,7 @@ def saved(tmp_path_factory):
     return folder
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("reader", READERS[BACKEND])
 def test_one_file_loads_on_every_backend(saved, reader):
     run = subprocess.run(

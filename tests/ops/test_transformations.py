@@ -236,6 +236,7 @@ for name, options in (
     same(jax.tree.leaves(both), jax.tree.leaves(right))
 """
 
+    @pytest.mark.full
     def test_shard_map_and_explicit_mesh():
         """With its check of types, the default: gradients of weights add up."""
         subprocess.run(

@@ -74,7 +74,7 @@ if BACKEND == "tensorflow":
 
     def test_four_threads_trace_second_derivatives_of_one_layer():
         """Two of them for XLA."""
-        tf, gradients, x = penalty_of(keras_ln.LNLSTM(5))
+        tf, gradients, x = penalty_of(keras_ln.LNSimpleRNN(5))
         right = gradients(x)
         barrier = threading.Barrier(4)
 
@@ -93,7 +93,7 @@ if BACKEND == "tensorflow":
         import tensorflow as tf
 
         # In float64 the loop agrees with the op to rounding.
-        layer = keras_ln.LNLSTM(4 + compiled, dtype="float64")
+        layer = keras_ln.LNSimpleRNN(4 + compiled, dtype="float64")
         x, direction = tf.random.stateless_normal(
             (2, 2, 4, 3), (0, 1), dtype="float64"
         )

@@ -4,32 +4,24 @@ import numpy as np
 import pytest
 from arrays import close
 from descriptors import BY_NAME, SEQUENCE_LAYERS, STEPWISE
-from pairwise import parameters
+from pairwise import one_everywhere
 from recurrence import Problem
 
-SIZES = [
-    {"name": row.name, "use_fused": use, "shape": shape, "units": units}
-    for row in SEQUENCE_LAYERS
-    for use in (False, "auto")
-    for *shape, units in ((1, 4, 1, 3), (3, 1, 2, 1), (1, 1, 1, 1))
-]
 
-
-@pytest.mark.parametrize("case", parameters(SIZES))
-def test_sizes_of_one(case):
-    row = BY_NAME[case["name"]]
+@pytest.mark.parametrize(
+    "shape, units", [((1, 4, 1), 3), ((3, 1, 2), 1), ((1, 1, 1), 1)]
+)
+@pytest.mark.parametrize("use_fused", [False, "auto"])
+@pytest.mark.parametrize("row", one_everywhere(SEQUENCE_LAYERS, "LNLSTM"))
+def test_sizes_of_one(row, use_fused, shape, units):
     problem = Problem(
         row,
-        {
-            "units": case["units"],
-            "use_fused": case["use_fused"],
-            "return_sequences": True,
-        },
+        {"units": units, "use_fused": use_fused, "return_sequences": True},
         given_states=True,
         training=True,
-        shape=tuple(case["shape"]),
+        shape=shape,
     )
-    if row.batch_statistics and case["shape"][0] == 1:
+    if row.batch_statistics and shape[0] == 1:
         with pytest.warns(UserWarning, match="variance is 0.*LayerNorm"):
             problem.check()
     else:
