@@ -139,6 +139,13 @@ def _toy(count, random):
     return cloze.Questions(passages, queries, answers)
 
 
+class Learnt(keras.callbacks.Callback):
+    """Ends a training that has learnt. At a guess one of four is right."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.stop_training = logs["val_accuracy"] > 0.95
+
+
 @pytest.mark.full
 @pytest.mark.on_tensorflow
 # "batch" takes many more updates for it.
@@ -155,7 +162,7 @@ def test_kinds_learn_to_look_up(norm):
         steps_per_epoch=200,
         epochs=8,
         validation_data=task.validation_data,
+        callbacks=[Learnt()],
         verbose=0,
     )
-    # At a guess one of four. Moving statistics go up and down.
-    assert max(history.history["val_accuracy"]) > 0.95
+    assert history.history["val_accuracy"][-1] > 0.95

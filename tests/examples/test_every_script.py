@@ -1,8 +1,8 @@
 """What all scripts have in common, in runs of each.
 
-One smoke on every backend; precision, kills and, where there are shared
-batches, devices, but of order-embeddings, whose loss is a sum over the other
-pairs on a device.
+One smoke on torch and TensorFlow, for some on JAX; precision on torch; kills
+and, where there are shared batches, devices, but of order-embeddings, whose
+loss is a sum over the other pairs on a device.
 """
 
 import importlib
@@ -24,7 +24,7 @@ from same_results import assert_same_results
 from scripts import STUDIES
 from two_devices import run_on_two_devices
 
-pytestmark = pytest.mark.every_backend
+every_backend = pytest.mark.every_backend
 
 # Of each script a kind, what makes its runs smaller, and how far the training
 # losses of one and of two devices may be apart. On TensorFlow every
@@ -41,9 +41,13 @@ SCRIPTS = {
     "sequential_mnist": ("layer", ["--batch-size", "16"], max(NOISE, 1e-2)),
     "skip_thoughts": ("layer", ["--evaluate-every", "8"], NOISE),
 }
-# TensorFlow and JAX take minutes to compile all of them. These two have most
-# code of their own: batch statistics; noise, a cell and two losses.
-SOME = SCRIPTS if BACKEND == "torch" else ("attentive_reader", "draw_mnist")
+# TensorFlow and JAX take minutes to compile all of them. These have most code of
+# their own: batch statistics; noise, a cell and two losses.
+SOME = {
+    "torch": SCRIPTS,
+    "tensorflow": ("attentive_reader", "draw_mnist"),
+    "jax": ("attentive_reader",),
+}[BACKEND]
 # XLA takes up to half a minute for some of the others.
 QUICK = (
     *("permutation_invariant_mnist", "convolutional_networks"),
@@ -52,10 +56,15 @@ QUICK = (
 
 
 def smokes(names):
-    """The scripts: quick on torch, most of them for the full run with XLA."""
+    """The scripts: quick on torch, most of them for TensorFlow's full run."""
     quick = names if BACKEND == "torch" else QUICK
+    chosen = QUICK if BACKEND == "jax" else names
     return [
-        pytest.param(name, marks=[] if name in quick else [pytest.mark.full])
+        pytest.param(
+            name,
+            marks=[every_backend] * (name in chosen)
+            + [pytest.mark.full] * (name not in quick),
+        )
         for name in names
     ]
 
@@ -124,6 +133,7 @@ def test_runs_on_this_backend(tmp_path, capsys, name):
 
 if BACKEND == "tensorflow":  # which alone traces
 
+    @every_backend
     def test_an_update_is_traced_once(tmp_path, monkeypatch):
         """All that has variables has them before: tracing takes seconds."""
         traced = []
@@ -140,6 +150,7 @@ if BACKEND == "tensorflow":  # which alone traces
 
 
 @pytest.mark.full
+@every_backend
 def test_two_devices_share_a_batch(tmp_path, alone, capsys):
     flags = [*alone.flags, str(tmp_path)]
     if refused_on_torch(capsys, alone.script, *flags):
@@ -168,6 +179,7 @@ class Kill(keras.callbacks.Callback):
 
 
 @pytest.mark.full
+@every_backend
 def test_a_killed_run_goes_on_to_the_same_end(tmp_path, alone, monkeypatch):
     fit = keras.Model.fit
 
@@ -191,6 +203,7 @@ def test_a_killed_run_goes_on_to_the_same_end(tmp_path, alone, monkeypatch):
 
 
 @pytest.mark.full
+@every_backend
 def test_two_devices_train_a_comparison(tmp_path, capsys):
     script = permutation_invariant_mnist
     flags = ["--smoke", "--compare", "--batch-size", "32"]
@@ -209,6 +222,7 @@ def test_two_devices_train_a_comparison(tmp_path, capsys):
 
 
 @pytest.mark.full
+@every_backend
 def test_two_devices_search(tmp_path, capsys):
     flags = ["permutation_invariant_mnist", "--smoke", "--max-trials", "2"]
     flags += ["--norm-kinds", "none", "layer", "--batch-size", "32"]
@@ -232,10 +246,7 @@ def test_a_search_in_mixed_precision(tmp_path, dtype):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    "dtype",
-    ["float16", "bfloat16"] if BACKEND == "torch" else ["bfloat16"],
-)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_mixed_precision(tmp_path, alone, dtype):
     policy = keras.config.dtype_policy()
     flags = ["--mixed-precision", dtype, *alone.flags, str(tmp_path)]

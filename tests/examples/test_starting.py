@@ -2,6 +2,7 @@
 
 import importlib
 import re
+from pathlib import Path
 
 import permutation_invariant_mnist as script
 import pytest
@@ -58,6 +59,8 @@ def test_help_and_wrong_flags_import_no_framework(tmp_path, name):
     assert codes == ["0", *("2" for _ in wrong)]
     sentences = end.stderr.splitlines()
     assert len(sentences) == len(wrong)
+    # What test_ending.py tries with some of them.
+    assert "    ending.execute(main)\n" in Path(path).read_text()
     for sentence in sentences:
         assert sentence.startswith(f"{name}.py") and ": error: " in sentence
 
