@@ -92,12 +92,14 @@ def pytest_ignore_collect(collection_path, config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leaves out what cannot run: tests of the kernels, or of TensorFlow."""
+    """Leaves out what cannot run, of the kernels or TensorFlow; sorts."""
     off = [] if config.getoption("--kernels") else ["kernels"]
     off += [] if BACKEND == "tensorflow" else ["on_tensorflow"]
     left_out = [i for i in items if any(map(i.get_closest_marker, off))]
     items[:] = [i for i in items if i not in left_out]
     config.hook.pytest_deselected(items=left_out)
+    # The longest first: at the end the other processes would wait for them.
+    items.sort(key=lambda item: item.path.stem != "test_training_modes")
 
 
 def pytest_collection_finish():

@@ -206,6 +206,9 @@ def test_served_without_keras_ln(export, tmp_path):
             continue
         model = export_models.model(name)
         inputs = export_models.samples(model)
+        if export in WRITTEN_OUT and name != "everything":
+            # The other is longer than `max_steps`, which "everything" has.
+            inputs = inputs[:1]
         results = export_models.outputs(model, inputs)
         for k, (x, y) in enumerate(zip(inputs, results, strict=True)):
             number = k if export in WRITTEN_OUT else ""

@@ -41,8 +41,8 @@ SCRIPTS = {
     "sequential_mnist": ("layer", ["--batch-size", "16"], max(NOISE, 1e-2)),
     "skip_thoughts": ("layer", ["--evaluate-every", "8"], NOISE),
 }
-# TensorFlow and JAX take minutes to compile all of them. These have most code of
-# their own: batch statistics; noise, a cell and two losses.
+# TensorFlow and JAX take minutes to compile all of them. These have most code
+# of their own: batch statistics; noise, a cell and two losses.
 SOME = {
     "torch": SCRIPTS,
     "tensorflow": ("attentive_reader", "draw_mnist"),
