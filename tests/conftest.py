@@ -53,6 +53,12 @@ def pytest_addoption(parser):
         help="run with the CPU kernels of keras-ln-kernels, which must be "
         "installed, and their tests too; without it they are off",
     )
+    parser.addoption(
+        "--every-backend",
+        action="store_true",
+        help="import no file that has no test for every backend, which saves "
+        "seconds with -m every_backend",
+    )
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -83,8 +89,8 @@ def pytest_configure(config):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Leaves out files without a chosen test: to import them takes seconds."""
-    if collection_path.suffix == ".py" and "every" in config.option.markexpr:
+    """With --every-backend, ignores the files that have no such test."""
+    if collection_path.suffix == ".py" and config.getoption("--every-backend"):
         # `pairwise` marks some of its cases.
         marks = "every_backend|on_tensorflow|pairwise"
         if not re.search(marks, collection_path.read_text()):
@@ -92,13 +98,13 @@ def pytest_ignore_collect(collection_path, config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leaves out what cannot run, of the kernels or TensorFlow; sorts."""
+    """Deselects tests that cannot run here, and puts the longest first."""
     off = [] if config.getoption("--kernels") else ["kernels"]
     off += [] if BACKEND == "tensorflow" else ["on_tensorflow"]
     left_out = [i for i in items if any(map(i.get_closest_marker, off))]
     items[:] = [i for i in items if i not in left_out]
     config.hook.pytest_deselected(items=left_out)
-    # The longest first: at the end the other processes would wait for them.
+    # At the end the other processes would wait for it.
     items.sort(key=lambda item: item.path.stem != "test_training_modes")
 
 
@@ -109,14 +115,14 @@ def pytest_collection_finish():
     """
     gc.collect()
     gc.freeze()
-    # Seldom: TensorFlow and JAX leave much that it would look at each time.
+    # Seldom: each collection visits all that TensorFlow and JAX have traced.
     gc.set_threshold(20_000, 50, 100)
 
 
 def pytest_unconfigure(config):
-    """Ends a process of pytest-xdist, which has sent all that it found.
+    """Ends a process of pytest-xdist once all its results are sent.
 
-    Otherwise it takes seconds to free what the frameworks hold.
+    Python would spend seconds on freeing what the frameworks hold.
     """
     if hasattr(config, "workerinput"):
         os._exit(0)

@@ -84,8 +84,9 @@ def kernels():
         for backend in sorted(SUITES, key=lambda name: name != "torch"):
             print(f"==> kernels on {backend}", flush=True)
             run(
+                *(*pytest, "--kernels", "-p", "kernel_calls"),
                 # No kernel is in what is exported for LiteRT.
-                *(*pytest, "--kernels", "-p", "kernel_calls", "-knot tflite"),
+                *("-k", "not tflite"),
                 *pytest_arguments(backend, ""),
                 *(f"tests/{path}" for path in RUN_ON_KERNELS),
                 KERAS_BACKEND=backend,
@@ -163,7 +164,8 @@ def pytest_arguments(backend, duration="not full"):
         "jax": "every_backend",
     }[backend]
     by_hand = "not slow and not accelerator and not peers"
-    return ["-m", " and ".join(filter(None, [duration, where, by_hand]))]
+    marks = ["-m", " and ".join(filter(None, [duration, where, by_hand]))]
+    return [*marks, "--every-backend"] if where else marks
 
 
 def suite(backend, full):

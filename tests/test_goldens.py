@@ -11,7 +11,7 @@ from tolerances import FLOAT64
 
 import keras_ln
 
-every_backend = pytest.mark.every_backend
+pytestmark = pytest.mark.every_backend
 
 
 def test_every_case_is_compared():
@@ -45,10 +45,7 @@ def sequence_layer(case, x, **extra):
     return layer
 
 
-# The cell loop of other backends runs the cases of test_against_oracle.
-@pytest.mark.parametrize(
-    "use_fused", [False, pytest.param("auto", marks=every_backend)]
-)
+@pytest.mark.parametrize("use_fused", [False, "auto"])
 @pytest.mark.parametrize("case", SEQUENCES)
 def test_sequence_layer(case, use_fused):
     data = golden_data.case(case)
@@ -82,7 +79,6 @@ def test_sequence_layer(case, use_fused):
     assert len(result.gradients) >= len(layer.trainable_weights) + 1
 
 
-@every_backend
 def test_recorded_batch_statistics():
     """With momentum 0 the moving statistics are those of the batch."""
     case = "bnlstm_train"
@@ -104,7 +100,6 @@ def test_recorded_batch_statistics():
 
 # x of ln_offset stands at 1e4, where float64 rounds at 1e-12 of its variance;
 # the gradient of x cancels that much.
-@every_backend
 @pytest.mark.parametrize("case", LAYER_NORMS)
 def test_layer_normalization(case):
     data = golden_data.case(case)
@@ -114,7 +109,6 @@ def test_layer_normalization(case):
     check(layer, data, ("x", "gamma", "beta"))
 
 
-@every_backend
 def test_weight_norm_dense():
     data = golden_data.case("weight_norm")
     layer = keras_ln.WeightNormDense(4, dtype="float64")

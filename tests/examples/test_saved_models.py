@@ -6,8 +6,9 @@ import pytest
 from common import cli, training
 from scripts import plans, run_python
 
-# keras_ln has all layers of the first two; the others come with their module.
+# Their layers are all in keras_ln.
 NAMES = ("convolutional_networks", "skip_thoughts")
+# Some layers are in the script's module of its model.
 OWN_LAYERS = ("attentive_reader", "order_embeddings")
 
 _GO_ON = """
