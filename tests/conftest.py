@@ -56,8 +56,8 @@ def pytest_addoption(parser):
     parser.addoption(
         "--every-backend",
         action="store_true",
-        help="import no file that has no test for every backend, which saves "
-        "seconds with -m every_backend",
+        help="import only the files that mark a test `every_backend` or "
+        "`on_tensorflow`, which saves seconds with -m every_backend",
     )
 
 
@@ -89,16 +89,16 @@ def pytest_configure(config):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """With --every-backend, ignores the files that have no such test."""
+    """With --every-backend, ignores the other files."""
     if collection_path.suffix == ".py" and config.getoption("--every-backend"):
         # `pairwise` marks some of its cases.
         marks = "every_backend|on_tensorflow|pairwise"
-        if not re.search(marks, collection_path.read_text()):
+        if not re.search(marks, collection_path.read_text("utf-8")):
             return True
 
 
 def pytest_collection_modifyitems(config, items):
-    """Deselects tests that cannot run here, and puts the longest first."""
+    """Deselects tests that cannot run here, and puts the longest file first."""
     off = [] if config.getoption("--kernels") else ["kernels"]
     off += [] if BACKEND == "tensorflow" else ["on_tensorflow"]
     left_out = [i for i in items if any(map(i.get_closest_marker, off))]
@@ -108,14 +108,21 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: item.path.stem != "test_training_modes")
 
 
-def pytest_collection_finish():
-    """Leaves out what imports have made when garbage is collected.
+def _freeze():
+    """Takes all objects that exist out of later garbage collections.
 
-    Keras does that in every `clear_session`, of which the scripts have many.
+    Keras collects in every `clear_session`, of which the scripts have many.
     """
     gc.collect()
     gc.freeze()
-    # Seldom: each collection visits all that TensorFlow and JAX have traced.
+
+
+def pytest_collection_finish():
+    """Makes garbage collections fast and rare.
+
+    They visit what was imported and all that TensorFlow and JAX have traced.
+    """
+    _freeze()
     gc.set_threshold(20_000, 50, 100)
 
 
@@ -130,14 +137,14 @@ def pytest_unconfigure(config):
 
 @pytest.fixture(autouse=True, scope="module")
 def frozen():
-    """Leaves out what the tests of a file leave behind, caches for example.
+    """Freezes what the tests of a file leave behind, caches for example.
 
-    On torch alone: what is left out is never freed, and on the other backends
-    it may hold compiled programs.
+    On torch alone: a frozen cycle is never freed, and on the other backends it
+    may hold compiled programs.
     """
     yield
     if BACKEND == "torch":
-        pytest_collection_finish()
+        _freeze()
 
 
 @pytest.fixture(autouse=True)

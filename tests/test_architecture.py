@@ -251,6 +251,17 @@ def unmarked(source):
                     yield test.name
 
 
+def test_which_helper_marks_tests():
+    """--every-backend finds the files that use it by its name."""
+    helpers = {
+        path.stem
+        for path in TESTS.rglob("*.py")
+        if not path.name.startswith("test_")
+        and "pytest.mark.every_backend" in path.read_text()
+    }
+    assert helpers == {"pairwise"}
+
+
 def test_what_one_backend_has_runs_there():
     wrong = {
         path.name: names

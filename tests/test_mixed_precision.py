@@ -7,6 +7,7 @@ from arrays import close, to_numpy
 from backend_gradients import value_and_gradients
 from descriptors import LAYERS, ROWS, SEQUENCE_LAYERS, B, T, randomize
 from layer_calls import call, example
+from pairwise import one_everywhere
 from tolerances import BFLOAT16, FLOAT16
 
 import keras_ln
@@ -16,7 +17,7 @@ import keras_ln
     "policy, tolerance",
     [("mixed_float16", FLOAT16), ("mixed_bfloat16", BFLOAT16)],
 )
-@pytest.mark.parametrize("row", ROWS, ids=str)
+@pytest.mark.parametrize("row", one_everywhere(ROWS, "LNLSTM"))
 def test_values(row, policy, tolerance):
     x = example(row)
     single = row.make()
@@ -81,6 +82,7 @@ def test_stateful_layers_keep_their_states(row, policy):
     close(parts, whole, **BFLOAT16)
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_returns_all_in_the_compute_dtype(row):
     for use_fused, autocast in ((False, True), ("auto", True), ("auto", False)):

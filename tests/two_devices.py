@@ -43,6 +43,7 @@ def _process():
         stdout=subprocess.PIPE,
         text=True,
     )
+    # Workers of pytest-xdist do not wait: it ends when its input is closed.
     atexit.register(process.communicate)
     return process
 

@@ -1,12 +1,20 @@
 """What the tests of the benchmarks have in common."""
 
+import sys
+
 import pytest
 
-from benchmarks import baselines, harness
+from benchmarks import harness
 
 
 @pytest.fixture(autouse=True)
 def same_environment(monkeypatch):
-    """The suite's threads stay as they are."""
+    """Threads, and torch's arithmetic, are afterwards as they were before."""
     monkeypatch.setattr(harness, "set_threads", lambda number: None)
-    monkeypatch.setattr(baselines, "set_up_torch", lambda threads: None)
+    if (torch := sys.modules.get("torch")) is None:
+        yield
+        return
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+    torch.set_flush_denormal(False)

@@ -19,7 +19,7 @@ import tune
 from common import callbacks, ending, studies, training
 from keras.src.saving import saving_lib
 from same_results import assert_same_results
-from scripts import STUDIES, TRAINING, environment
+from scripts import STUDIES, environment
 from terminals import start_on_terminal
 
 SMOKE = ["--smoke", "--units", "4", "--epochs", "4", "--norm", "batch"]
@@ -205,7 +205,7 @@ def test_ctrl_c_on_a_terminal(tmp_path, module):
 
 # One of each kind: a training, a search, a study.
 @pytest.mark.full
-@pytest.mark.parametrize("name", [TRAINING[0], STUDIES[0], "tune"])
+@pytest.mark.parametrize("name", ["everyday", STUDIES[0], "tune"])
 def test_a_reader_of_one_line(tmp_path, capsys, monkeypatch, quick, name):
     module, folder = importlib.import_module(name), tmp_path / "run"
     flags = ["--smoke", "--output-dir", str(folder)]

@@ -1,8 +1,8 @@
 """What all scripts have in common, in runs of each.
 
-One smoke on torch and TensorFlow, for some on JAX; precision on torch; kills
-and, where there are shared batches, devices, but of order-embeddings, whose
-loss is a sum over the other pairs on a device.
+One smoke on every backend; precision on torch; kills and, where there are
+shared batches, devices, but of order-embeddings, whose loss is a sum over the
+other pairs on a device.
 """
 
 import importlib
@@ -41,8 +41,8 @@ SCRIPTS = {
     "sequential_mnist": ("layer", ["--batch-size", "16"], max(NOISE, 1e-2)),
     "skip_thoughts": ("layer", ["--evaluate-every", "8"], NOISE),
 }
-# TensorFlow and JAX take minutes to compile all of them. These have most code
-# of their own: batch statistics; noise, a cell and two losses.
+# TensorFlow and JAX take minutes to compile all of them. attentive_reader has
+# batch statistics; draw_mnist has noise, a cell and two losses.
 SOME = {
     "torch": SCRIPTS,
     "tensorflow": ("attentive_reader", "draw_mnist"),
@@ -56,15 +56,10 @@ QUICK = (
 
 
 def smokes(names):
-    """The scripts: quick on torch, most of them for TensorFlow's full run."""
+    """The scripts: quick on torch, most of them for the full run with XLA."""
     quick = names if BACKEND == "torch" else QUICK
-    chosen = QUICK if BACKEND == "jax" else names
     return [
-        pytest.param(
-            name,
-            marks=[every_backend] * (name in chosen)
-            + [pytest.mark.full] * (name not in quick),
-        )
+        pytest.param(name, marks=[] if name in quick else [pytest.mark.full])
         for name in names
     ]
 
@@ -111,6 +106,7 @@ def alone(request, tmp_path_factory):
     return Run(script, flags, folder, tolerance)
 
 
+@every_backend
 @pytest.mark.parametrize("name", smokes(STUDIES))
 def test_a_study_runs_on_this_backend(tmp_path, name):
     script, folder = importlib.import_module(name), tmp_path / "run"
@@ -118,6 +114,7 @@ def test_a_study_runs_on_this_backend(tmp_path, name):
     assert list(folder.glob("*.png"))
 
 
+@every_backend
 @pytest.mark.parametrize("name", smokes(tune.EXPERIMENTS))
 def test_runs_on_this_backend(tmp_path, capsys, name):
     experiment, folder = cli.find(name), tmp_path / "run"
