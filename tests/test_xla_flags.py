@@ -12,6 +12,7 @@ import xla_flags
         ({"jaxlib": "0.5.1"}, False),
         ({"jaxlib": "0.5.3"}, True),
         ({"jaxlib": "0.11.0"}, True),
+        ({"jaxlib": "0.11.1"}, False),
         ({"jaxlib": "0.12.0.1"}, False),
         ({"tensorflow": "2.19.1"}, False),
         ({"tensorflow-cpu": "2.20.0"}, True),

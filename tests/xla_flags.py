@@ -14,7 +14,7 @@ QUICK_TO_COMPILE = (
 # Versions that know the others, from the first to before the last. XLA ends
 # the process where it does not know one.
 KNOW_IT = {
-    "jaxlib": ((0, 5, 3), (0, 12)),
+    "jaxlib": ((0, 5, 3), (0, 11, 1)),
     "tensorflow": ((2, 20), (2, 22)),
     "tensorflow-cpu": ((2, 20), (2, 22)),
 }
