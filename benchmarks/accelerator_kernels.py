@@ -72,7 +72,7 @@ def parse(argv):
     parser.add_argument("--ops", nargs="+", choices=OPS, default=list(OPS))
     parser.add_argument("--dtype", default="float32")
     parser.add_argument(
-        "--list", action="store_true", help="name every kernel of a step"
+        "--list", action="store_true", help="name every kernel of an iteration"
     )
     parser.add_argument(
         "--output",
@@ -180,7 +180,8 @@ def compiled_phases(op, size, dtype, device):
 
 def row(chip, op, phase, options, compiled):
     """One line of the CSV, and the kernels of a step."""
-    counted = hlo.count(compiled.as_text(), chip == "gpu")
+    steps = int(options.sizes.split(",")[1])
+    counted = hlo.count(compiled.as_text(), chip == "gpu", steps)
     cost = compiled.cost_analysis() or {}
 
     def estimate(name, unit):
@@ -239,7 +240,7 @@ def print_table(rows):
     for op in dict.fromkeys(r["op"] for r in rows):
         cells = [by_key[op, chip, phase] for chip in chips for phase in PHASES]
         print(
-            f"{op:24}" + "".join(f"{c['kernels_per_step']:10}" for c in cells)
+            f"{op:24}" + "".join(f"{c['kernels_per_step']:10.4g}" for c in cells)
         )
 
 

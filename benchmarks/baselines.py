@@ -56,7 +56,9 @@ def jax_scan(shape, units, return_sequences):
 
         zeros = jnp.zeros((x.shape[1], units), x.dtype)
         init = (zeros, zeros.astype("float32"))
-        (h, _), outputs = jax.lax.scan(step, init, projected)
+        # As ours does it: on a GPU an iteration of a loop costs time by itself.
+        unroll = 4 if jax.default_backend() == "gpu" else 1
+        (h, _), outputs = jax.lax.scan(step, init, projected, unroll=unroll)
         return jnp.swapaxes(outputs, 0, 1) if return_sequences else h
 
     return call, weights

@@ -26,6 +26,7 @@ _INSTRUCTION = re.compile(
 _CALLED = re.compile(
     r"(?:body|to_apply|calls|true_computation|false_computation)=%?([\w.\-]+)"
 )
+_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _SCALAR_COUNTER = re.compile(r"^(s32|u32|pred)\[\]")
 
 
@@ -39,13 +40,17 @@ class Instruction(NamedTuple):
 
 
 class Count(NamedTuple):
-    """What is launched outside loops over time, and by one of their steps."""
+    """What is launched outside loops over time, and by one of their steps.
+
+    An iteration of a loop may run several steps, so these are averages.
+    """
 
     outside: int
-    per_step: int
-    transfers_per_step: int
+    per_step: float
+    transfers_per_step: float
     # Those kernels of a step that leave their result in on-chip memory.
-    on_chip: int
+    on_chip: float
+    # Of one iteration.
     kernels: list[str]
 
 
@@ -63,7 +68,7 @@ def computations(text):
     return found, entry
 
 
-def count(text, counters_are_kernels):
+def count(text, counters_are_kernels, steps):
     """A `Count` of the optimised module `text`.
 
     Args:
@@ -71,28 +76,41 @@ def count(text, counters_are_kernels):
         counters_are_kernels: whether arithmetic of one integer, such as the
             loop's counter, is launched like all else. A TPU does it on its
             scalar core beside the rest.
+        steps: over how many of them the loops go together, each once.
     """
     found, entry = computations(text)
-    outside, steps = [], []
+    outside, inside = [], []
 
-    def walk(name, kernels):
+    def walk(name, kernels, trips):
         for instruction in found[name]:
             if instruction.opcode in CALLS:
-                inner = steps if instruction.opcode == "while" else kernels
+                inner = (kernels, trips)
+                if instruction.opcode == "while":
+                    inner = (inside, trips * _trips(instruction, steps))
                 for called in _CALLED.findall(instruction.line):
-                    walk(called, inner)
+                    walk(called, *inner)
             elif _runs(instruction, counters_are_kernels):
-                kernels.append(instruction)
+                kernels.append((instruction, trips))
 
-    walk(entry, outside)
-    kernels = [i for i in steps if i.opcode not in TRANSFERS]
+    def per_step(those):
+        return round(sum(trips for _, trips in those) / steps, 2)
+
+    walk(entry, outside, 1)
+    kernels = [k for k in inside if k[0].opcode not in TRANSFERS]
+    transfers = [k for k in inside if k[0].opcode in TRANSFERS]
     return Count(
-        outside=len([i for i in outside if i.opcode not in TRANSFERS]),
-        per_step=len(kernels),
-        transfers_per_step=len(steps) - len(kernels),
-        on_chip=len([i for i in kernels if "S(1)" in i.type]),
-        kernels=[f"{i.name} {i.type}" for i in kernels],
+        outside=len([k for k in outside if k[0].opcode not in TRANSFERS]),
+        per_step=per_step(kernels),
+        transfers_per_step=per_step(transfers),
+        on_chip=per_step([k for k in kernels if "S(1)" in k[0].type]),
+        kernels=[f"{i.name} {i.type}" for i, _ in kernels],
     )
+
+
+def _trips(loop, steps):
+    # A TPU's programs do not say. No loop there runs several steps at once.
+    found = _TRIPS.search(loop.line)
+    return int(found[1]) if found else steps
 
 
 def _runs(instruction, counters_are_kernels):

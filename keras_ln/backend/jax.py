@@ -18,6 +18,9 @@ sqrt = jnp.sqrt
 matmul = jnp.matmul
 cast = keras.ops.cast
 where = jnp.where
+# Steps that a GPU takes per iteration of a loop: each iteration copies what is
+# carried, and launches the kernel that counts.
+_STEPS_ON_A_GPU = 4
 # Once in jax.core; test_random_numbers_in_a_loop notices.
 _trace_state = (
     getattr(jax.extend.core, "get_opaque_trace_state", None)
@@ -78,7 +81,8 @@ def scan(step, init, xs, *, reverse=False):
     init = _vary(init, _varying((init, xs)))
     if _mesh_is_explicit():
         init = _sharded_alike(step, init, xs)
-    return jax.lax.scan(step, init, xs, reverse=reverse)
+    unroll = _STEPS_ON_A_GPU if jax.default_backend() == "gpu" else 1
+    return jax.lax.scan(step, init, xs, reverse=reverse, unroll=unroll)
 
 
 def _mesh_is_explicit():

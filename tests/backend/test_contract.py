@@ -217,6 +217,28 @@ if BACKEND == "tensorflow":
         assert sorted(map(len, outputs)) == [2, 2]
 
 
+if BACKEND == "jax":
+
+    @pytest.mark.parametrize("reverse", [False, True])
+    def test_scan_on_a_gpu(reverse, rng, monkeypatch):
+        """Four steps per iteration, and those that are left."""
+        import jax
+
+        monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+
+        def cumulative(x):
+            init = keras.ops.zeros_like(x[0])
+            return backend.scan(
+                lambda c, r: (c + r, c + r), init, x, reverse=reverse
+            )[1]
+
+        for length in (1, 4, 5, 8, 11):
+            x = rng.normal(size=(length, 3))
+            expected = x[::-1].cumsum(0)[::-1] if reverse else x.cumsum(0)
+            close(jax.jit(cumulative)(x), expected, rtol=1e-12)
+        assert "unroll=4" in str(jax.make_jaxpr(cumulative)(x))
+
+
 def test_current_trace():
     """The same where nothing else is traced, another inside of a program."""
     outside, inside = backend.current_trace(), []

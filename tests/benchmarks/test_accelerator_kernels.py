@@ -51,28 +51,39 @@ ENTRY %main (x: f32[4]) -> f32[4] {
   %zero = s32[] constant(0)
   %first = f32[4]{0} fusion(%x), kind=kLoop, calls=%add
   %init = (s32[], f32[4]{0}) tuple(%zero, %first)
-  %loop = (s32[], f32[4]{0}) while(%init), condition=%condition, body=%body.1
+  %loop = (s32[], f32[4]{0}) while(%init), condition=%condition, body=%body.1, backend_config={"known_trip_count":{"n":"3"}}
   ROOT %last = f32[4]{0} get-tuple-element(%loop), index=1
 }
 """
 
 
 def test_count_on_a_gpu():
-    counted = hlo.count(PROGRAM, counters_are_kernels=True)
+    counted = hlo.count(PROGRAM, counters_are_kernels=True, steps=3)
     assert counted.outside == 1
     assert counted.per_step == 3
     assert [k.split()[0] for k in counted.kernels] == ["next", "pair", "inner"]
 
 
 def test_count_on_a_tpu():
-    counted = hlo.count(PROGRAM, counters_are_kernels=False)
+    counted = hlo.count(PROGRAM, counters_are_kernels=False, steps=3)
     assert (counted.outside, counted.per_step) == (1, 2)
     assert (counted.transfers_per_step, counted.on_chip) == (1, 1)
 
 
+def test_an_iteration_of_several_steps():
+    counted = hlo.count(PROGRAM, counters_are_kernels=True, steps=12)
+    assert (counted.outside, counted.per_step) == (1, 0.75)
+
+
+def test_a_loop_that_is_not_said_to_end():
+    text = PROGRAM.replace("known_trip_count", "trip_count")
+    counted = hlo.count(text, counters_are_kernels=True, steps=5)
+    assert counted.per_step == 3
+
+
 def test_a_text_that_is_no_program():
     with pytest.raises(ValueError, match="no ENTRY computation"):
-        hlo.count("%body () {", counters_are_kernels=True)
+        hlo.count("%body () {", counters_are_kernels=True, steps=3)
 
 
 def test_environment_of_the_tpu():
