@@ -238,10 +238,9 @@ def print_table(rows):
         + "".join(f"{phase:>10}" for _ in chips for phase in PHASES)
     )
     for op in dict.fromkeys(r["op"] for r in rows):
-        cells = [by_key[op, chip, phase] for chip in chips for phase in PHASES]
-        print(
-            f"{op:24}" + "".join(f"{c['kernels_per_step']:10.4g}" for c in cells)
-        )
+        found = [by_key[op, chip, phase] for chip in chips for phase in PHASES]
+        cells = (f"{row['kernels_per_step']:10.4g}" for row in found)
+        print(f"{op:24}" + "".join(cells))
 
 
 def main(argv=None):

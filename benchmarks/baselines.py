@@ -101,6 +101,9 @@ def _placed(network, return_sequences, dtype):
     import torch
 
     network = network.to(torch_device(), getattr(torch, dtype))
+    if hasattr(network, "flatten_parameters"):
+        # cuDNN would copy them in every call.
+        network.flatten_parameters()
 
     def call(x, training):
         outputs, _ = network(x)

@@ -2,13 +2,13 @@
 
     python -m benchmarks.sequence_layers
 
-prints a table and writes benchmarks/results/sequence_layers_BACKEND.csv and a
-plot beside it. A training step is the forward pass and the gradients of all
-weights and of the input, the same for every provider; inference is the
-forward pass. All run in turn (A B A B ...) in one process on the same
-threads. The first call, which compiles, stands in a column of its own. Peak
-memory is what a step needs at most above weights and inputs, in a process of
-its own.
+prints a table and writes benchmarks/results/sequence_layers_BACKEND.csv (on a
+GPU sequence_layers_BACKEND_gpu.csv) and a plot beside it. A training step is
+the forward pass and the gradients of all weights and of the input, the same
+for every provider; inference is the forward pass. All run in turn (A B A B
+...) in one process on the same threads. The first call, which compiles, stands
+in a column of its own. Peak memory is what a step needs at most above weights
+and inputs, in a process of its own.
 
 On a CPU keras_ln is timed twice where keras-ln-kernels is installed, with and
 without it. KERAS_BACKEND chooses the framework; JAX' scan, torch and
@@ -266,9 +266,10 @@ def main(argv=None):
         return
     import keras
 
-    output = options.output or report.RESULTS / (
-        f"sequence_layers_{keras.backend.backend()}"
-    )
+    name = f"sequence_layers_{keras.backend.backend()}"
+    if harness.on_gpu():
+        name += "_gpu"
+    output = options.output or report.RESULTS / name
     for text in options.sizes:
         size = parse_size(text)
         memory = functools.partial(memory_of, options, size)

@@ -22,6 +22,7 @@ def times(backend, mode, size, layer="LNLSTM", every_step=False):
             for row in csv.DictReader(file)
             if (row["op"], row["mode"]) == (layer, mode)
             and row["sizes"].split()[0] == size
+            and "float32" in row["sizes"]
             and ("every step" in row["sizes"]) is every_step
         }
 

@@ -43,6 +43,12 @@ def both(values, digits=2):
     return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
 
 
+def listed(values):
+    """All of them, as a page says them."""
+    *first, last = (f"{value:.2f}" for value in values)
+    return f"{', '.join(first)} and {last}"
+
+
 def percent(values):
     return f"{100 * min(values):.0f} to {100 * max(values):.0f} %"
 
@@ -137,17 +143,44 @@ def of_torch_everywhere():
     return both(shares)
 
 
+def on_gpu(layer="LNLSTM", mode="training step", other="keras", sizes="ABCD"):
+    """A layer's share of a plain one's time on a GPU, by size."""
+    for size in sizes:
+        times = figures.times("jax_gpu", mode, size, layer)
+        plain = f"{other} {layer.removeprefix('LN')}"
+        (theirs,) = (t for n, t in times.items() if n.startswith(plain))
+        yield times["keras_ln, jax"] / theirs
+
+
+def gpu():
+    """The GPU's table."""
+    columns = {"LNLSTM": "ABCD", "LNGRU": "ABC"}
+    yield "| on an H200, JAX | A | B | C | D |"
+    yield f"|{'---|' * 5}"
+    for layer, sizes in columns.items():
+        for mode in ("training step", "inference"):
+            for other, module in (("keras", "layers"), ("torch", "nn")):
+                shares = on_gpu(layer, mode, other, sizes)
+                cells = [f"{share:.2f}" for share in shares]
+                cells += [""] * (4 - len(cells))
+                plain = f"`{other}.{module}.{layer.removeprefix('LN')}`"
+                yield (
+                    f"| `{layer}`, {mode}, by {plain} | {' | '.join(cells)} |"
+                )
+
+
 def timed(layer, backend, mode, sizes="ABCDSEFG", every_step=False):
     """The times of all providers, and ours divided by each of them."""
     columns = [
         figures.times(backend, mode, size, layer, every_step) for size in sizes
     ]
     title = [layer, "a loss on every step"] if every_step else [layer]
-    title = ", ".join([*title, NAMES[backend], mode])
+    name = NAMES.get(backend, "JAX on an H200")
+    title = ", ".join([*title, name, mode])
     yield f"| {title} | {' | '.join(sizes)} |"
     yield f"|{'---|' * (1 + len(sizes))}"
     for provider in columns[0]:
-        cells = [provider.replace(f", {backend}", "")]
+        cells = [provider.replace(f", {backend.partition('_')[0]}", "")]
         for times in columns:
             ours, time = next(iter(times.values())), times.get(provider)
             cells.append(

@@ -20,12 +20,15 @@ from docs.measured import (
     ends,
     figures,
     floor,
+    gpu,
     inference,
     kept_settings,
+    listed,
     mean,
     memory,
     of_torch,
     of_torch_everywhere,
+    on_gpu,
     own_cell,
     percent,
     sizes,
@@ -60,11 +63,9 @@ def on_readme():
     yield f"MNIST in batches of {batch}"
     layer, _, none = of_four()
     yield f"they end with {layer} % errors, and with {none} % without any"
-    *shares, last = (
-        f"{figures.shares(backend, True, 'inference', 'D')[0]:.2f}"
-        for backend in NAMES
-    )
-    yield f"At D inference takes {', '.join(shares)} and {last} times as long"
+    shares = [figures.shares(b, True, "inference", "D")[0] for b in NAMES]
+    yield f"At D inference takes {listed(shares)} times as long"
+    yield f"{listed(on_gpu())} of the time of `keras.layers.LSTM`"
     yield f"{of_torch_everywhere()} of `torch.nn.LSTM`'s at A to D"
 
 
@@ -84,7 +85,7 @@ def on_index():
 
 
 def on_performance():
-    yield from (*sizes(), *inference(), *of_torch(), streaming())
+    yield from (*sizes(), *inference(), *of_torch(), *gpu(), streaming())
     yield f"takes {usual()} of a plain LSTM's time"
     yield f"{both(own_cell(), 1)} times as long"
     both_frameworks = ("tensorflow", "jax")
@@ -184,7 +185,7 @@ GIVEN = re.compile(
             *(
                 r"\n {4}python3 [^\n]*",
                 r"Apache-2\.0",
-                r"b?float\d\d",
+                r"b?float\d\d|TF32|H200",
                 "Keras 3",
             ),
             r"TensorFlow 1\b(?!\.)",

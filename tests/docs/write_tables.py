@@ -21,6 +21,8 @@ TABLES = {
             *((("LNLSTM", backend),) for backend in measured.NAMES),
             *((("LNGRU", b), "ABC") for b in measured.NAMES),
             *((("LNLSTM", b), "ABC", True) for b in ("tensorflow", "jax")),
+            (("LNLSTM", "jax_gpu"), "ABCD"),
+            (("LNGRU", "jax_gpu"), "ABC"),
         )
         for mode in MODES
     ],
@@ -28,6 +30,7 @@ TABLES = {
     "docs/should_i_use_it.md": (evidence.evidence, evidence.settings),
     "docs/performance.md": (
         *(measured.sizes, measured.inference, measured.of_torch),
+        measured.gpu,
     ),
 }
 
