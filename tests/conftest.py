@@ -44,6 +44,16 @@ for _name, _value in _SETTINGS.items():
 
 BACKEND = os.environ["KERAS_BACKEND"]
 
+# What the quick run repeats on TensorFlow and JAX. The others of the tests that
+# run there are left to --full, since XLA takes long for them.
+QUICK_EVERYWHERE = (
+    *("tests/backend/", "tests/test_goldens.py", "tests/test_conformance.py"),
+    "tests/layers/rnn/test_against_oracle.py",
+    "tests/layers/rnn/test_second_derivatives.py::test_by_xla_and_without_it",
+    *("tests/ops/test_transformations.py", "tests/ops/test_forward_mode.py"),
+    *("tests/test_training_modes.py", "tests/test_exports.py"),
+)
+
 
 def pytest_addoption(parser):
     """Adds the options of this suite."""
@@ -56,8 +66,8 @@ def pytest_addoption(parser):
     parser.addoption(
         "--every-backend",
         action="store_true",
-        help="import only the files that mark a test `every_backend` or "
-        "`on_tensorflow`, which saves seconds with -m every_backend",
+        help="as on TensorFlow and JAX: import only the files that mark a test "
+        "`every_backend` or `on_tensorflow`, and mark all but a few `full`",
     )
 
 
@@ -104,6 +114,10 @@ def pytest_collection_modifyitems(config, items):
     left_out = [i for i in items if any(map(i.get_closest_marker, off))]
     items[:] = [i for i in items if i not in left_out]
     config.hook.pytest_deselected(items=left_out)
+    if config.getoption("--every-backend"):
+        for item in items:
+            if not item.nodeid.startswith(QUICK_EVERYWHERE):
+                item.add_marker("full")
     # At the end the other processes would wait for it.
     items.sort(key=lambda item: item.path.stem != "test_training_modes")
 
