@@ -237,9 +237,10 @@ def main(argv=None):
             mutants = [m for m in left if concerns(m, backend, kernels)]
             if not mutants:
                 continue
-            options = run_all.pytest_arguments(
-                backend, "full" if kind == "full" else "not full"
-            )
+            duration = "full" if kind == "full" else "not full"
+            # As run_all.py has it, whatever they take.
+            duration = "" if kernels else duration
+            options = run_all.pytest_arguments(backend, duration)
             options += ["--kernels"] if kernels else []
             with concurrent.futures.ProcessPoolExecutor(
                 args.jobs, FORK, prepare, (backend, folder)

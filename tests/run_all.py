@@ -63,7 +63,8 @@ def kernels():
     """Build the CPU kernels, test them, and repeat with them what they run.
 
     They are installed into a temporary folder, not into this environment.
-    torch comes first: it tells which tests call them. Some are marked `full`.
+    torch comes first: it tells which tests call them, unless its quick run has
+    told. Some are marked `full`.
     """
     with tempfile.TemporaryDirectory() as folder:
         # A copy, since setuptools builds in the folder of the sources.
@@ -91,7 +92,9 @@ def kernels():
                 *(f"tests/{path}" for path in RUN_ON_KERNELS),
                 KERAS_BACKEND=backend,
                 PYTHONPATH=paths,
-                KERNEL_CALLS=str(Path(folder, "kernel_calls.txt")),
+                KERNEL_CALLS=os.environ.get(
+                    "KERNEL_CALLS", str(Path(folder, "kernel_calls.txt"))
+                ),
             )
 
 
@@ -170,13 +173,17 @@ def pytest_arguments(backend, duration="not full"):
 
 def suite(backend, full):
     """Tests on one backend, one process per core."""
-    # The docstring examples are quick tests of torch.
-    paths = ["tests"]
-    paths += ["keras_ln"] if backend == "torch" and not full else []
+    paths, plugins, environment = ["tests"], [], {"KERAS_BACKEND": backend}
+    if backend == "torch" and not full:
+        # The docstring examples are quick tests of torch.
+        paths.append("keras_ln")
+        if "KERNEL_CALLS" in os.environ:
+            plugins += ["-p", "kernel_calls"]
+            environment["PYTHONPATH"] = str(ROOT / "tests")
     run(
-        *(sys.executable, "-m", "pytest", "-q", "--durations=8"),
+        *(sys.executable, "-m", "pytest", "-q", "--durations=8", *plugins),
         *(*pytest_arguments(backend, "full" if full else "not full"), *paths),
-        KERAS_BACKEND=backend,
+        **environment,
     )
 
 
