@@ -135,6 +135,7 @@ def extras_to_hide():
     }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
 def test_import_works_with_one_framework_present(framework):
     """And with nothing of the extras."""

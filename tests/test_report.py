@@ -71,6 +71,7 @@ def test_report_with_kernels():
     assert facts["LNLSTM"] == "native"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", PACKAGES)
 def test_kernels_that_do_not_fit(name, tmp_path):
     """A sentence, one warning, and what runs without them."""
@@ -108,6 +109,7 @@ def test_a_library_that_does_not_serve(foreign, tmp_path):
     assert len(warnings) == 1 and sentence in warnings[0]
 
 
+@pytest.mark.full
 def test_without_kernels(tmp_path):
     """Nothing is said unless somebody asks."""
     code = """

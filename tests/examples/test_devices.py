@@ -84,16 +84,20 @@ def test_a_search_leaves_no_caption_out(monkeypatch):
         np.testing.assert_allclose(one, two, atol=1e-6)
 
 
-def test_threads_that_are_asked_for():
-    """Each framework is limited in a way of its own, and says by how much."""
-    variables = {
-        "torch": "OMP_NUM_THREADS",
-        "tensorflow": "TF_NUM_INTRAOP_THREADS",
-    }
-    usable = str(len(os.sched_getaffinity(0)))
-    # conftest.py asks for 1, and no test before may have changed that.
-    asked = os.environ.get(variables.get(keras.backend.backend(), ""), usable)
+# Each framework is limited in a way of its own, and says by how much.
+THREADS = {"torch": "OMP_NUM_THREADS", "tensorflow": "TF_NUM_INTRAOP_THREADS"}
+
+
+def test_threads_of_the_tests():
+    """conftest.py asks for 1, and no test before may have changed that."""
+    usable = len(os.sched_getaffinity(0))
+    asked = os.environ.get(THREADS.get(keras.backend.backend(), ""), usable)
     assert devices.threads() == int(asked)
+
+
+@pytest.mark.full
+def test_threads_that_are_asked_for():
+    usable = str(len(os.sched_getaffinity(0)))
     code = "from common import devices; print(devices.threads())"
-    end = run_python("-c", code, **dict.fromkeys(variables.values(), usable))
+    end = run_python("-c", code, **dict.fromkeys(THREADS.values(), usable))
     assert end.stdout == f"{usable}\n"
