@@ -76,7 +76,7 @@ def count(text, counters_are_kernels, steps):
         counters_are_kernels: whether arithmetic of one integer, such as the
             loop's counter, is launched like all else. A TPU does it on its
             scalar core beside the rest.
-        steps: over how many of them the loops go together, each once.
+        steps: the number of time steps, which all loops together run once.
     """
     found, entry = computations(text)
     outside, inside = [], []

@@ -158,8 +158,9 @@ def pytest_arguments(backend, duration="not full"):
     """The arguments that choose a backend's tests: the rule of what runs where.
 
     torch, which compiles nothing, runs every test; TensorFlow and JAX run what
-    is marked `every_backend`. The duration is "full", "not full" or, for both,
-    empty.
+    is marked `every_backend`, of which --every-backend leaves all but
+    `QUICK_EVERYWHERE` to the full run. The duration is "full", "not full" or,
+    for both, empty.
     """
     where = {
         "torch": "",
@@ -179,7 +180,10 @@ def suite(backend, full):
         paths.append("keras_ln")
         if "KERNEL_CALLS" in os.environ:
             plugins += ["-p", "kernel_calls"]
-            environment["PYTHONPATH"] = str(ROOT / "tests")
+            folders = [str(ROOT / "tests"), os.environ.get("PYTHONPATH")]
+            environment["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
+            # It tells anew.
+            Path(os.environ["KERNEL_CALLS"]).unlink(missing_ok=True)
     run(
         *(sys.executable, "-m", "pytest", "-q", "--durations=8", *plugins),
         *(*pytest_arguments(backend, "full" if full else "not full"), *paths),

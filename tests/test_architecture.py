@@ -7,6 +7,7 @@ uses alone, for everybody.
 """
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -260,6 +261,17 @@ def test_which_helper_marks_tests():
         and "pytest.mark.every_backend" in path.read_text()
     }
     assert helpers == {"pairwise"}
+
+
+def test_what_is_quick_everywhere_is_there():
+    source = (TESTS / "conftest.py").read_text()
+    listed = source.partition("QUICK_EVERYWHERE = (")[2].partition("\n)\n")[0]
+    places = re.findall(r'"tests/([^"]+)"', listed)
+    assert len(places) > 5
+    for place in places:
+        path, _, test = place.partition("::")
+        assert (TESTS / path).exists(), place
+        assert not test or f"def {test}" in (TESTS / path).read_text(), place
 
 
 def test_what_one_backend_has_runs_there():

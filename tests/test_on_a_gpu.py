@@ -1,7 +1,7 @@
 """The recurrent layers on a GPU, at sizes and in precisions that users have.
 
-The other tests of JAX and torch run there too. Those in float32 need
-JAX_DEFAULT_MATMUL_PRECISION=highest, since JAX multiplies in TF32 there.
+JAX multiplies float32 in TF32 there, so other tests in float32 would need
+JAX_DEFAULT_MATMUL_PRECISION=highest.
 """
 
 import keras
