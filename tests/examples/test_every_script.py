@@ -1,8 +1,8 @@
 """What all scripts have in common, in runs of each.
 
-One smoke on every backend; precision on torch; kills and, where there are
-shared batches, devices, but of order-embeddings, whose loss is a sum over the
-other pairs on a device.
+One smoke on every backend; precision and kills on torch; where there are shared
+batches, devices, but of order-embeddings, whose loss is a sum over the other
+pairs on a device.
 """
 
 import importlib
@@ -42,12 +42,10 @@ SCRIPTS = {
     "skip_thoughts": ("layer", ["--evaluate-every", "8"], NOISE),
 }
 # TensorFlow and JAX take minutes to compile all of them. attentive_reader has
-# batch statistics; draw_mnist has noise, a cell and two losses.
-SOME = {
-    "torch": SCRIPTS,
-    "tensorflow": ("attentive_reader", "draw_mnist"),
-    "jax": ("attentive_reader",),
-}[BACKEND]
+# batch statistics.
+SOME = SCRIPTS if BACKEND == "torch" else ("attentive_reader",)
+# TensorFlow takes half a minute for each such test, and has two others.
+jax_too = every_backend if BACKEND == "jax" else pytest.mark.full
 # XLA takes up to half a minute for some of the others.
 QUICK = (
     *("permutation_invariant_mnist", "convolutional_networks"),
@@ -176,7 +174,6 @@ class Kill(keras.callbacks.Callback):
 
 
 @pytest.mark.full
-@every_backend
 def test_a_killed_run_goes_on_to_the_same_end(tmp_path, alone, monkeypatch):
     fit = keras.Model.fit
 
@@ -200,7 +197,7 @@ def test_a_killed_run_goes_on_to_the_same_end(tmp_path, alone, monkeypatch):
 
 
 @pytest.mark.full
-@every_backend
+@jax_too
 def test_two_devices_train_a_comparison(tmp_path, capsys):
     script = permutation_invariant_mnist
     flags = ["--smoke", "--compare", "--batch-size", "32"]
@@ -219,7 +216,7 @@ def test_two_devices_train_a_comparison(tmp_path, capsys):
 
 
 @pytest.mark.full
-@every_backend
+@jax_too
 def test_two_devices_search(tmp_path, capsys):
     flags = ["permutation_invariant_mnist", "--smoke", "--max-trials", "2"]
     flags += ["--norm-kinds", "none", "layer", "--batch-size", "32"]
