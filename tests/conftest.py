@@ -153,11 +153,11 @@ def pytest_unconfigure(config):
 def frozen():
     """Freezes what the tests of a file leave behind, caches for example.
 
-    On torch alone: a frozen cycle is never freed, and on the other backends it
-    may hold compiled programs.
+    Not on JAX: a frozen cycle is never freed, and may hold programs, of which a
+    process must not have too many.
     """
     yield
-    if BACKEND == "torch":
+    if BACKEND != "jax":
         _freeze()
 
 
@@ -181,6 +181,21 @@ def traced_once(monkeypatch):
         return fit(model, *args, **kwargs)
 
     monkeypatch.setattr(keras.Model, "fit", fit_with_built_optimizer)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def unoptimized_graphs(request):
+    """To optimise a graph takes TensorFlow longer than to run it on so little.
+
+    Optimised, as users have it, are the modes of training, which have every
+    layer, and what runs in a process of its own.
+    """
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        off = request.path.stem != "test_training_modes"
+        options = {"disable_meta_optimizer": off}
+        tf.config.optimizer.set_experimental_options(options)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -6,7 +6,8 @@ them failed. Names of checks as arguments run those alone: python
 tests/run_all.py style jax
 
 Every test runs on torch; `pytest_arguments` has the rule of what else runs on
-TensorFlow and JAX. With --full the suites run what takes long, marked `full`.
+TensorFlow and JAX. With --full the suites also run what takes long, marked
+`full`.
 """
 
 import argparse
@@ -63,7 +64,7 @@ def kernels():
     """Build the CPU kernels, test them, and repeat with them what they run.
 
     They are installed into a temporary folder, not into this environment.
-    torch comes first: it tells which tests call them, unless its quick run has
+    torch comes first: it tells which tests call them, unless its suite has
     told. Some are marked `full`.
     """
     with tempfile.TemporaryDirectory() as folder:
@@ -86,8 +87,8 @@ def kernels():
             print(f"==> kernels on {backend}", flush=True)
             run(
                 *(*pytest, "--kernels", "-p", "kernel_calls"),
-                # A LiteRT file is written by TensorFlow's operations alone.
-                *("-k", "not tflite"),
+                # test_exports_hold_no_kernels has seen to those.
+                *("-k", "not served_without_keras_ln"),
                 *pytest_arguments(backend, ""),
                 *(f"tests/{path}" for path in RUN_ON_KERNELS),
                 KERAS_BACKEND=backend,
@@ -159,8 +160,8 @@ def pytest_arguments(backend, duration="not full"):
 
     torch, which compiles nothing, runs every test; TensorFlow and JAX run what
     is marked `every_backend`, of which --every-backend leaves all but
-    `QUICK_EVERYWHERE` to the full run. The duration is "full", "not full" or,
-    for both, empty.
+    `QUICK_EVERYWHERE` to the full run. The duration is "not full" or, for all
+    of them, empty.
     """
     where = {
         "torch": "",
@@ -175,18 +176,16 @@ def pytest_arguments(backend, duration="not full"):
 def suite(backend, full):
     """Tests on one backend, one process per core."""
     paths, plugins, environment = ["tests"], [], {"KERAS_BACKEND": backend}
-    if backend == "torch" and not full:
-        # The docstring examples are quick tests of torch.
+    if backend == "torch":
+        # The docstring examples are tests of torch.
         paths.append("keras_ln")
         if "KERNEL_CALLS" in os.environ:
             plugins += ["-p", "kernel_calls"]
             folders = [str(ROOT / "tests"), os.environ.get("PYTHONPATH")]
             environment["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
-            # It tells anew.
-            Path(os.environ["KERNEL_CALLS"]).unlink(missing_ok=True)
     run(
         *(sys.executable, "-m", "pytest", "-q", "--durations=8", *plugins),
-        *(*pytest_arguments(backend, "full" if full else "not full"), *paths),
+        *(*pytest_arguments(backend, "" if full else "not full"), *paths),
         **environment,
     )
 
@@ -201,8 +200,9 @@ BESIDE = {
 }
 SUITES = ("jax", "torch", "tensorflow")
 QUICK = ("style", "types", "wheel", *SUITES)
-# These also download more, or take a compiler or what the site is built with.
-FULL = ("docs", "onnx", "kernels", *SUITES)
+# The others download more, or take a compiler or what the site is built with.
+# torch's suite tells the kernels' which tests call them.
+FULL = (*BESIDE, "jax", "torch", "kernels", "tensorflow")
 
 
 def passes(name, full):
@@ -225,27 +225,31 @@ def main(argv=None):
         "checks",
         nargs="*",
         metavar="CHECK",
-        help=f"any of {', '.join(dict.fromkeys(QUICK + FULL))}; by default "
-        f"{', '.join(QUICK)}, and with --full {', '.join(FULL)}",
+        help=f"any of {', '.join(FULL)}; by default {', '.join(QUICK)}, and "
+        "with --full all of them",
     )
     parser.add_argument(
         "--full",
         action="store_true",
-        help="the site, ONNX, the CPU kernels, and what takes long",
+        help="also the site, ONNX, the CPU kernels, and what takes long",
     )
     args = parser.parse_args(argv)
     chosen = args.checks or (FULL if args.full else QUICK)
-    known = dict.fromkeys(QUICK + FULL)
-    if unknown := set(chosen) - set(known):
+    if unknown := set(chosen) - set(FULL):
         parser.error(
-            f"expected any of {', '.join(known)}. Received: "
+            f"expected any of {', '.join(FULL)}. Received: "
             f"{', '.join(sorted(unknown))}."
         )
     beside = [name for name in chosen if name in BESIDE]
     suites = [name for name in chosen if name not in BESIDE]
     failed, process = [], None
     start = time.monotonic()
-    with concurrent.futures.ThreadPoolExecutor() as pool:
+    with (
+        concurrent.futures.ThreadPoolExecutor() as pool,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        if {"torch", "kernels"} <= {*suites}:
+            os.environ["KERNEL_CALLS"] = str(Path(folder, "kernel_calls.txt"))
         if beside and suites:
             process = pool.submit(in_a_process, beside)
         for name in suites or beside:

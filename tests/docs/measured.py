@@ -136,10 +136,8 @@ def of_torch_everywhere():
     shares = []
     for backend in NAMES:
         for size in "ABCD":
-            ours, *_ = (
-                times := figures.times(backend, "training step", size)
-            ).values()
-            shares.append(ours / times["torch LSTM"])
+            times = figures.times(backend, "training step", size)
+            shares.append(next(iter(times.values())) / times["torch LSTM"])
     return both(shares)
 
 
@@ -154,19 +152,16 @@ def on_gpu(layer="LNLSTM", mode="training step", other="keras", sizes="ABCD"):
 
 def gpu():
     """The GPU's table."""
-    columns = {"LNLSTM": "ABCD", "LNGRU": "ABC"}
     yield "| on an H200, JAX | A | B | C | D |"
     yield f"|{'---|' * 5}"
-    for layer, sizes in columns.items():
+    for layer, sizes in (("LNLSTM", "ABCD"), ("LNGRU", "ABC")):
         for mode in ("training step", "inference"):
             for other, module in (("keras", "layers"), ("torch", "nn")):
                 shares = on_gpu(layer, mode, other, sizes)
                 cells = [f"{share:.2f}" for share in shares]
-                cells += [""] * (4 - len(cells))
-                plain = f"`{other}.{module}.{layer.removeprefix('LN')}`"
-                yield (
-                    f"| `{layer}`, {mode}, by {plain} | {' | '.join(cells)} |"
-                )
+                row = " | ".join([*cells, *[""] * (4 - len(cells))])
+                plain = f"{other}.{module}.{layer.removeprefix('LN')}"
+                yield f"| `{layer}`, {mode}, by `{plain}` | {row} |"
 
 
 def timed(layer, backend, mode, sizes="ABCDSEFG", every_step=False):
@@ -174,9 +169,8 @@ def timed(layer, backend, mode, sizes="ABCDSEFG", every_step=False):
     columns = [
         figures.times(backend, mode, size, layer, every_step) for size in sizes
     ]
-    title = [layer, "a loss on every step"] if every_step else [layer]
-    name = NAMES.get(backend, "JAX on an H200")
-    title = ", ".join([*title, name, mode])
+    loss = ", a loss on every step" if every_step else ""
+    title = f"{layer}{loss}, {NAMES.get(backend, 'JAX on an H200')}, {mode}"
     yield f"| {title} | {' | '.join(sizes)} |"
     yield f"|{'---|' * (1 + len(sizes))}"
     for provider in columns[0]:

@@ -44,7 +44,8 @@ SCRIPTS = {
 # TensorFlow and JAX take minutes to compile all of them. attentive_reader has
 # batch statistics.
 SOME = SCRIPTS if BACKEND == "torch" else ("attentive_reader",)
-# TensorFlow takes half a minute for each such test, and has two others.
+# TensorFlow takes half a minute for each such test, and has others: of the
+# sentences of order_embeddings, and in tests/reliability.
 jax_too = every_backend if BACKEND == "jax" else pytest.mark.full
 # XLA takes up to half a minute for some of the others.
 QUICK = (
@@ -145,7 +146,7 @@ if BACKEND == "tensorflow":  # which alone traces
 
 
 @pytest.mark.full
-@every_backend
+@jax_too
 def test_two_devices_share_a_batch(tmp_path, alone, capsys):
     flags = [*alone.flags, str(tmp_path)]
     if refused_on_torch(capsys, alone.script, *flags):
