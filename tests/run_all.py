@@ -6,8 +6,7 @@ them failed. Names of checks as arguments run those alone: python
 tests/run_all.py style jax
 
 Every test runs on torch; `pytest_arguments` has the rule of what else runs on
-TensorFlow and JAX. With --full the suites also run what takes long, marked
-`full`.
+TensorFlow and JAX. With --full the suites run what takes long, marked `full`.
 """
 
 import argparse
@@ -60,34 +59,56 @@ def wheel():
     run(sys.executable, "tests/built_wheel.py")
 
 
-def kernels():
-    """Build the CPU kernels, test them, and repeat with them what they run.
-
-    They are installed into a temporary folder, not into this environment.
-    torch comes first: it tells which tests call them, unless its suite has
-    told. Some are marked `full`.
-    """
-    with tempfile.TemporaryDirectory() as folder:
+def kernels_wheel(python, folder):
+    """The wheel of the CPU kernels in a folder, built unless it is there."""
+    if not (found := [*folder.glob("*.whl")]):
         # A copy, since setuptools builds in the folder of the sources.
-        source, installed = Path(folder, "source"), Path(folder, "installed")
+        source = folder / "source"
         shutil.copytree(ROOT / "kernels", source)
-        pip = (sys.executable, "-m", "pip", "install", "-q", "--no-deps")
-        run(*pip, "--target", installed, source)
-        paths = os.pathsep.join(map(str, (ROOT, ROOT / "tests", installed)))
-        pytest = (sys.executable, "-m", "pytest", "-q")
-        package = installed / "keras_ln_kernels"
-        (library,) = package.glob("libkeras_ln_kernels.*")
+        run(python, "-m", "pip", "wheel", "-qw", folder, "--no-deps", source)
+        found = [*folder.glob("*.whl")]
+    return found[0]
+
+
+def library():
+    """Build the CPU kernels and test them, where there is no framework."""
+    with tempfile.TemporaryDirectory() as folder:
+        python = Path(folder, "bin", "python")
+        venv.create(folder, with_pip=True)
+        built = kernels_wheel(python, Path(os.environ.get("WHEELS", folder)))
+        run(python, "-m", "pip", "install", "-q", f"{built}[test]")
+        (shared,) = Path(folder).glob(
+            "lib/*/site-packages/keras_ln_kernels/libkeras_ln_kernels.*"
+        )
         run(
-            *pytest,
+            *(python, "-m", "pytest", "-q"),
             cwd=ROOT / "kernels",
             OMP_NUM_THREADS="1",
-            KERAS_LN_KERNELS_LIBRARY=str(library),
+            KERAS_LN_KERNELS_LIBRARY=str(shared),
         )
+
+
+def kernels():
+    """Repeat with the CPU kernels the tests that call them.
+
+    They are installed into a temporary folder, not into this environment.
+    torch comes first: it tells which tests call them, unless its quick run
+    has told. Some are marked `full`.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        built = kernels_wheel(
+            sys.executable, Path(os.environ.get("WHEELS", folder))
+        )
+        installed = Path(folder, "installed")
+        pip = (sys.executable, "-m", "pip", "install", "-q", "--no-deps")
+        run(*pip, "--target", installed, built)
+        paths = os.pathsep.join(map(str, (ROOT, ROOT / "tests", installed)))
+        pytest = (sys.executable, "-m", "pytest", "-q")
         for backend in sorted(SUITES, key=lambda name: name != "torch"):
             print(f"==> kernels on {backend}", flush=True)
             run(
                 *(*pytest, "--kernels", "-p", "kernel_calls"),
-                # test_exports_hold_no_kernels has seen to those.
+                # What is exported holds no kernels: ops/test_native_*.py.
                 *("-k", "not served_without_keras_ln"),
                 *pytest_arguments(backend, ""),
                 *(f"tests/{path}" for path in RUN_ON_KERNELS),
@@ -160,8 +181,8 @@ def pytest_arguments(backend, duration="not full"):
 
     torch, which compiles nothing, runs every test; TensorFlow and JAX run what
     is marked `every_backend`, of which --every-backend leaves all but
-    `QUICK_EVERYWHERE` to the full run. The duration is "not full" or, for all
-    of them, empty.
+    `QUICK_EVERYWHERE` to the full run. The duration is "full", "not full" or,
+    for both, empty.
     """
     where = {
         "torch": "",
@@ -176,16 +197,18 @@ def pytest_arguments(backend, duration="not full"):
 def suite(backend, full):
     """Tests on one backend, one process per core."""
     paths, plugins, environment = ["tests"], [], {"KERAS_BACKEND": backend}
-    if backend == "torch":
-        # The docstring examples are tests of torch.
+    if backend == "torch" and not full:
+        # The docstring examples are quick tests of torch.
         paths.append("keras_ln")
         if "KERNEL_CALLS" in os.environ:
             plugins += ["-p", "kernel_calls"]
             folders = [str(ROOT / "tests"), os.environ.get("PYTHONPATH")]
             environment["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
+            # It tells anew.
+            Path(os.environ["KERNEL_CALLS"]).unlink(missing_ok=True)
     run(
         *(sys.executable, "-m", "pytest", "-q", "--durations=8", *plugins),
-        *(*pytest_arguments(backend, "" if full else "not full"), *paths),
+        *(*pytest_arguments(backend, "full" if full else "not full"), *paths),
         **environment,
     )
 
@@ -200,9 +223,10 @@ BESIDE = {
 }
 SUITES = ("jax", "torch", "tensorflow")
 QUICK = ("style", "types", "wheel", *SUITES)
-# The others download more, or take a compiler or what the site is built with.
-# torch's suite tells the kernels' which tests call them.
-FULL = (*BESIDE, "jax", "torch", "kernels", "tensorflow")
+# These also download more, or take a compiler or what the site is built with.
+FULL = ("docs", "onnx", "kernels", *SUITES)
+# Needs Python alone: .ci/run starts it beside the installation.
+KNOWN = tuple(dict.fromkeys(("library", *QUICK, *FULL)))
 
 
 def passes(name, full):
@@ -211,7 +235,7 @@ def passes(name, full):
         if name in SUITES:
             suite(name, full)
         else:
-            (BESIDE | {"kernels": kernels})[name]()
+            (BESIDE | {"library": library, "kernels": kernels})[name]()
     except subprocess.CalledProcessError as error:
         print(f"==> {name} failed: {error}", flush=True)
         return False
@@ -225,31 +249,26 @@ def main(argv=None):
         "checks",
         nargs="*",
         metavar="CHECK",
-        help=f"any of {', '.join(FULL)}; by default {', '.join(QUICK)}, and "
-        "with --full all of them",
+        help=f"any of {', '.join(KNOWN)}; by default {', '.join(QUICK)}, and "
+        f"with --full {', '.join(FULL)}",
     )
     parser.add_argument(
         "--full",
         action="store_true",
-        help="also the site, ONNX, the CPU kernels, and what takes long",
+        help="the site, ONNX, the CPU kernels, and what takes long",
     )
     args = parser.parse_args(argv)
     chosen = args.checks or (FULL if args.full else QUICK)
-    if unknown := set(chosen) - set(FULL):
+    if unknown := set(chosen) - set(KNOWN):
         parser.error(
-            f"expected any of {', '.join(FULL)}. Received: "
+            f"expected any of {', '.join(KNOWN)}. Received: "
             f"{', '.join(sorted(unknown))}."
         )
     beside = [name for name in chosen if name in BESIDE]
     suites = [name for name in chosen if name not in BESIDE]
     failed, process = [], None
     start = time.monotonic()
-    with (
-        concurrent.futures.ThreadPoolExecutor() as pool,
-        tempfile.TemporaryDirectory() as folder,
-    ):
-        if {"torch", "kernels"} <= {*suites}:
-            os.environ["KERNEL_CALLS"] = str(Path(folder, "kernel_calls.txt"))
+    with concurrent.futures.ThreadPoolExecutor() as pool:
         if beside and suites:
             process = pool.submit(in_a_process, beside)
         for name in suites or beside:
