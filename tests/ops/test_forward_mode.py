@@ -112,13 +112,16 @@ elif BACKEND == "torch":
     import torch
     from torch.autograd import forward_ad
 
+    def jvp(function, x, direction):
+        return torch.func.jvp(function, (x,), (direction,))[1]
+
     def by_dual_numbers(function, x, direction):
         with forward_ad.dual_level():
             y = function(forward_ad.make_dual(x, direction))
             return forward_ad.unpack_dual(y).tangent
 
     WAYS = {
-        "torch.func": lambda f, x, v: torch.func.jvp(f, (x,), (v,))[1],
+        "torch.func": jvp,
         "dual numbers": by_dual_numbers,
     }
 
@@ -144,12 +147,15 @@ elif BACKEND == "torch":
 else:
     import jax
 
+    def jvp(function, x, direction):
+        return jax.jvp(function, (x,), (direction,))[1]
+
     @pytest.mark.parametrize("name", NAMES)
     def test_forward_mode_has_a_way_out(name):
         layer = layer_of(name, SHAPE)
 
         def derivative():
-            return jax.jvp(layer, (X,), (DIRECTION,))[1]
+            return jvp(layer, X, DIRECTION)
 
         way_out = f"{name}.*forward-mode.*custom_vjp.*portable.*use_fused=False"
         for ask in (
@@ -172,11 +178,29 @@ else:
         def gradient(x):
             return jax.grad(lambda x: (layer(x) ** 3).sum())(x)
 
-        check(jax.jvp(gradient, (X,), (DIRECTION,))[1], gradient)
+        check(jvp(gradient, X, DIRECTION), gradient)
 
     @pytest.mark.parametrize(
         "row", [row for row in SEQUENCE_LAYERS if "LSTM" in row.name], ids=str
     )
     def test_forward_mode_of_the_cell_loop(row):
         layer = layer_of(row.name, SHAPE, use_fused=False)
-        check(jax.jvp(layer, (X,), (DIRECTION,))[1], layer)
+        check(jvp(layer, X, DIRECTION), layer)
+
+
+def test_padding_may_hold_anything():
+    layer = layer_of("LNSimpleRNN", SHAPE, use_fused=False)
+    mask = np.array([[True, False], [False, True], [True, True]])
+
+    def derivative(x, direction):
+        tensors = map(keras.ops.convert_to_tensor, (x, direction))
+        return to_numpy(jvp(lambda x: layer(x, mask=mask), *tensors))
+
+    def padded(x, value):
+        return np.where(mask[..., None], x, value)
+
+    right = derivative(padded(X, 0.0), padded(DIRECTION, 0.0))
+    assert abs(right).max() > 1e-2
+    for value in (np.nan, np.inf):
+        found = derivative(padded(X, value), padded(DIRECTION, value))
+        np.testing.assert_array_equal(found, right)

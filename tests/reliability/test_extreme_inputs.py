@@ -154,23 +154,6 @@ def test_what_is_not_finite_stays_where_it_came_in(row, training, value):
         assert not np.isfinite(mine).all()
 
 
-@pytest.mark.parametrize("row, training", PROBLEMS)
-def test_padding_may_hold_anything(row, training):
-    if not row.is_recurrent and row.name != "RecurrentBatchNorm":
-        return
-    mask = np.ones((B, T), bool)
-    mask[BAD_ROW, BAD_STEP] = False
-    outputs = []
-    for value in (0.0, np.nan, np.inf):
-        layer, x = make(row)
-        result = layer(spoilt(x, value), mask=mask, training=training)
-        outputs.append(keras.ops.convert_to_numpy(result)[mask])
-        for variable in layer.weights:
-            assert np.isfinite(keras.ops.convert_to_numpy(variable)).all()
-    for output in outputs[1:]:
-        np.testing.assert_array_equal(output, outputs[0])
-
-
 # name: the growth of the gradient at each step of zeros in a new layer. The
 # norms of the zeros have the slope 1. The gates are half open, the forget gate
 # of LNLSTM at its bias of 1. The recurrent kernel is orthogonal: of the length

@@ -15,6 +15,7 @@ from keras_ln.ops.normalization.batch_normalization import (
     static_count,
     update_moving_statistics,
 )
+from keras_ln.ops.padding import with_usable_padding
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
@@ -47,7 +48,8 @@ class BatchNormalization(BaseLayer, keras.layers.BatchNormalization):
     | `moving_variance` | (F,)  | 1             | no      |
 
     Input: tensor of any rank with F features along `axis`, whose integers are
-    cast to floating point, and an optional mask; masked elements do not count.
+    cast to floating point, and an optional mask; masked elements do not count,
+    and where they are NaN, infinite or above 1e18 they are normalised as 0.
     Output: the shape of the input, in the layer's compute dtype.
 
     The mask has the shape of the input without the last axis, as Keras' layers
@@ -139,13 +141,14 @@ class BatchNormalization(BaseLayer, keras.layers.BatchNormalization):
         In training the batch's statistics are used, and recorded.
         """
         inputs = self.as_floating("inputs", inputs)
-        if self._as_keras:
-            return super().call(inputs, training=training, mask=mask)
         rank = len(inputs.shape)
-        features = self.axis % rank
+        features, given = self.axis % rank, mask
+        if mask is not None:
+            mask = self._spread_mask(mask, inputs, features)
+            inputs = with_usable_padding(inputs, mask)
+        if self._as_keras:
+            return super().call(inputs, training=training, mask=given)
         if training and self.trainable:
-            if mask is not None:
-                mask = self._spread_mask(mask, inputs, features)
             axes = [axis for axis in range(rank) if axis != features]
             mean, variance = batch_statistics(
                 inputs, mask, axes, unbiased=self.unbiased

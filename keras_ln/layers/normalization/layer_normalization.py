@@ -10,6 +10,7 @@ from keras_ln.layers.refused_arguments import without
 from keras_ln.layers.types import Identifier, Shape
 from keras_ln.ops import arguments
 from keras_ln.ops.normalization.layer_normalization import layer_normalization
+from keras_ln.ops.padding import with_usable_padding
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
@@ -29,7 +30,8 @@ class LayerNormalization(BaseLayer):
 
     Input: tensor of any rank >= 1, in which integers are cast to floating
     point; output: the same shape, in the layer's compute dtype. Masks pass
-    through.
+    through. What a mask leaves out, along the first axes of the input, is
+    normalised too; NaN, infinity and numbers above 1e18 there count as 0.
 
     Args:
         axis: one axis or several, normalised together.
@@ -103,10 +105,11 @@ class LayerNormalization(BaseLayer):
             axes={axis: input_shape[axis] for axis in given}
         )
 
-    def call(self, inputs: Any) -> Any:
-        """Normalises `inputs` (...), of any rank."""
+    def call(self, inputs: Any, mask: Any = None) -> Any:
+        """Normalises `inputs` (...), of any rank; `mask`: see the class."""
+        inputs = self.as_floating("inputs", inputs)
         outputs = layer_normalization(
-            self.as_floating("inputs", inputs),
+            with_usable_padding(inputs, mask),
             self.gamma,
             self.beta,
             self.axis,

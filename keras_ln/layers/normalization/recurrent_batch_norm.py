@@ -17,6 +17,7 @@ from keras_ln.ops.normalization.batch_normalization import (
     statistics_of_steps,
     update_step_statistics,
 )
+from keras_ln.ops.padding import with_usable_padding
 
 # Cooijmans et al. start here: a gain of 1 saturates the tanh of an LSTM.
 SMALL_GAIN = initializers.Constant(0.1)
@@ -49,7 +50,8 @@ class RecurrentBatchNorm(BaseLayer):
     S is `max_steps`, or 1 with `sequence_wise`.
 
     Input: tensor (B, T, F), in which integers are cast to floating point, and
-    an optional mask (B, T); masked entries do not count. Output: (B, T, F), in
+    an optional mask (B, T); masked entries do not count, and where they are
+    NaN, infinite or above 1e18 they are normalised as 0. Output: (B, T, F), in
     the layer's compute dtype. The mask passes through. A step without any
     unmasked row is only scaled and shifted.
 
@@ -145,6 +147,7 @@ class RecurrentBatchNorm(BaseLayer):
         inputs = self.as_floating("inputs", inputs)
         if mask is not None:
             mask = arguments.check_time_mask(mask, inputs.shape)
+            inputs = with_usable_padding(inputs, mask)
         if training and self.trainable:
             mean, variance = self._learn(inputs, mask)
         else:

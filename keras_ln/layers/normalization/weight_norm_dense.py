@@ -20,6 +20,7 @@ from keras_ln.ops.normalization.weight_normalization import (
     standardizing_parameters,
     weight_norm_dense,
 )
+from keras_ln.ops.padding import with_usable_padding
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
@@ -41,7 +42,8 @@ class WeightNormDense(BaseLayer):
 
     Input: tensor (..., D) of rank >= 2, in which integers are cast to
     floating point; output (..., U), in the layer's compute dtype. Masks pass
-    through.
+    through. Where a mask leaves out first axes of the input, NaN, infinity and
+    numbers above 1e18 count as 0.
 
     Args:
         units: U, a positive integer.
@@ -122,9 +124,10 @@ class WeightNormDense(BaseLayer):
             min_ndim=2, axes={-1: features}
         )
 
-    def call(self, inputs: Any) -> Any:
-        """Maps `inputs` (..., D) to (..., U)."""
+    def call(self, inputs: Any, mask: Any = None) -> Any:
+        """Maps `inputs` (..., D) to (..., U); `mask`: see the class."""
         inputs = self.as_floating("inputs", inputs)
+        inputs = with_usable_padding(inputs, mask)
         return self.activation(
             weight_norm_dense(inputs, self.kernel, self.g, self.bias)
         )

@@ -19,6 +19,7 @@ from keras_ln.layers.normalization.wrappable import check_can_be_wrapped
 from keras_ln.layers.types import Shape
 from keras_ln.ops import arguments
 from keras_ln.ops.normalization.weight_normalization import normalized_kernel
+from keras_ln.ops.padding import with_usable_padding
 
 if TYPE_CHECKING:  # In typing since Python 3.11.
     from typing_extensions import Self
@@ -61,7 +62,9 @@ class WeightNormalization(BaseLayer, keras.layers.Wrapper):
     of a kernel apply to v.
 
     Inputs, outputs, masks, states and call arguments are the layer's, as are
-    the attributes that Bidirectional needs, and the dtype policy.
+    the attributes that Bidirectional needs, and the dtype policy. Where a mask
+    leaves out first axes of the input, NaN, infinity and numbers above 1e18
+    count as 0.
 
     Args:
         layer: the layer, built or not.
@@ -132,6 +135,7 @@ class WeightNormalization(BaseLayer, keras.layers.Wrapper):
     ) -> Any:
         """Calls the layer with normalised kernels."""
         options = self._options(initial_state, mask, training, kwargs)
+        inputs = with_usable_padding(inputs, mask)
         with Substitution(self._normalized_kernels()) as scope:
             outputs = self.layer(inputs, **options)
         for loss in scope.losses_left():

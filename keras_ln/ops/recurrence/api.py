@@ -129,6 +129,10 @@ def run_problem(
     zoneout's by state, and states of resets are tensors (B, U).
     """
     plan, dtype = problem.plan, sequences.dtype
+    if mask is not None:
+        # Whatever stands at masked steps is multiplied by zero in the kernel's
+        # gradient, and zero times NaN is NaN.
+        sequences = backend.where(mask[..., None], sequences, 0.0)
     constants = keras.tree.flatten(moving.statistics) if moving else []
     wide = dtypes.wide_dtype(
         sequences, *states, *weights.values(), *(reset_states or ()), *constants

@@ -1,0 +1,43 @@
+"""What stands where a mask leaves something out."""
+
+from typing import Any
+
+import keras
+
+from keras_ln import backend
+from keras_ln.ops import arguments, dtypes
+
+# The squares of larger numbers overflow in float32, and in a gradient of zero
+# times infinity or NaN is NaN.
+_LARGEST = 1e18
+
+
+def with_usable_padding(x: Any, mask: Any) -> Any:
+    """`x` (...) with 0 in the place of masked NaN, inf and numbers above 1e18.
+
+    What is finite stays, for layers whose output shows it.
+
+    Args:
+        x: tensor. Integers, and what is no single tensor, stay.
+        mask: tensor or array, False where something is left out, along the
+            first axes of `x` or all of them. None, or another shape, changes
+            nothing.
+    """
+    if not hasattr(mask, "shape") or not _is_floating(x):
+        return x
+    mask = keras.ops.cast(keras.ops.convert_to_tensor(mask), "bool")
+    rest = len(x.shape) - len(mask.shape)
+    if rest < 0 or not all(
+        size == 1 or arguments.may_equal(size, wanted)
+        for size, wanted in zip(mask.shape, x.shape, strict=False)
+    ):
+        return x
+    for _ in range(rest):
+        mask = mask[..., None]
+    # False for NaN.
+    usable = keras.ops.abs(dtypes.widen(x)) <= _LARGEST
+    return backend.where(keras.ops.logical_or(mask, usable), x, 0.0)
+
+
+def _is_floating(x: Any) -> bool:
+    return hasattr(x, "dtype") and keras.backend.is_float_dtype(x.dtype)
