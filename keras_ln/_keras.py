@@ -16,6 +16,7 @@ from keras.src.backend.common import AutocastScope, global_state
 # The mask that a layer has left with its output, or None. The tracers of JAX
 # take no attributes: Keras keeps their masks elsewhere.
 from keras.src.backend.common.masking import get_keras_mask as mask_of
+from keras.src.backend.common.masking import set_keras_mask as set_mask
 
 # keras.layers.RNN draws the dropout masks of a sequence before its loop, but
 # only for cells of this class.
@@ -46,6 +47,7 @@ __all__ = [
     "never_cast",
     "of_session",
     "own_non_trainable_variables",
+    "set_mask",
     "torch_device",
     "uncast",
 ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from keras_ln._keras import uncast
+from keras_ln._keras import mask_of, set_mask, uncast
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.normalization.data_initialization import (
     kernel_with_bias,
@@ -135,9 +135,12 @@ class WeightNormalization(BaseLayer, keras.layers.Wrapper):
     ) -> Any:
         """Calls the layer with normalised kernels."""
         options = self._options(initial_state, mask, training, kwargs)
-        inputs = with_usable_padding(inputs, mask)
+        usable = with_usable_padding(inputs, mask)
+        if usable is not inputs:
+            # The layer inside sees it too, and warns where it takes none.
+            set_mask(usable, mask_of(inputs))
         with Substitution(self._normalized_kernels()) as scope:
-            outputs = self.layer(inputs, **options)
+            outputs = self.layer(usable, **options)
         for loss in scope.losses_left():
             self.add_loss(loss)
         return outputs

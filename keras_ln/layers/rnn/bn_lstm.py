@@ -52,7 +52,8 @@ class BNLSTM(BaseRNN):
 
     Call arguments:
         sequences: tensor (B, T, D); integers are cast to floating point.
-        mask: bool tensor (B, T), False where a row's step is left out.
+        mask: bool tensor (B, T), False where a row's step is left out. The
+            sequences may hold anything there, NaN too.
         training: whether to use, and to record, the statistics of the batch;
             and whether dropout is on, and zoneout chooses.
         initial_state: `[h, c]`, tensors (B, U); zeros without it.

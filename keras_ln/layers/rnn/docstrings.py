@@ -87,7 +87,8 @@ _LAYER = """
 _LAYER_CALL = """\
 Call arguments:
     sequences: tensor (B, T, D); integers are cast to floating point.
-    mask: bool tensor (B, T), False where a row's step is left out.
+    mask: bool tensor (B, T), False where a row's step is left out. The
+        sequences may hold anything there, NaN too.
     training: whether dropout and zoneout are in training mode.
     initial_state: {initial}; zeros without it.
     reset: bool tensor (B, T), or zeros and ones, True at the first step, in

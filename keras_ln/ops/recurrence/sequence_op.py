@@ -52,7 +52,8 @@ _SHARED = {
         constant. Moving variances are taken as they are.""",
     "    **options: {options}": """\
     mask: bool tensor (B, T), False where a row's step is left out: the states
-        stay, and the output is the h that is carried.
+        stay, and the output is the h that is carried. The sequences may hold
+        anything there, NaN too.
     input_mask: dropout mask of the inputs (B, D), scaled; a constant.
     recurrent_mask: dropout mask of h (B, U) before the recurrent product,
         scaled; a constant.
