@@ -6,6 +6,7 @@ every platform on every other. The build backend calls `build`, too.
 """
 
 import argparse
+import hashlib
 import importlib.util
 import os
 import platform
@@ -115,6 +116,11 @@ def library_name(target):
     return f"libkeras_ln_kernels{target.suffix}"
 
 
+def digest_of(library):
+    """The path of its digest, by which a damaged library is recognised."""
+    return library.with_name(f"{library.name}.sha256")
+
+
 def own_compiler():
     """The compiler that is asked for in place of zig, or None."""
     return os.environ.get("KERAS_LN_KERNELS_COMPILER") or None
@@ -130,6 +136,8 @@ def xla_headers():
 
 def build(folder, name=None, compiler=None, sanitizer=None):
     """Compiles the library for the platform `name` into `folder`.
+
+    Its digest is written beside it, as `sha256sum` would.
 
     Args:
         folder: where to.
@@ -181,7 +189,12 @@ def build(folder, name=None, compiler=None, sanitizer=None):
         # Written beside and moved: a process may have the old one in use.
         fresh = library.with_name(f"{library.name}.{os.getpid()}")
         _run(*command, "-shared", *files, *linking, "-lpthread", "-o", fresh)
+        content = hashlib.sha256(fresh.read_bytes()).hexdigest()
+        digest = digest_of(fresh)
+        digest.write_text(f"{content}  {library.name}\n")
+        # A library with the digest of another one is refused.
         fresh.replace(library)
+        digest.replace(digest_of(library))
     return library
 
 

@@ -30,6 +30,7 @@ class BuildWithLibrary(build_py):
             for target in build_library.TARGETS.values():
                 library = folder / build_library.library_name(target)
                 library.unlink(missing_ok=True)
+                build_library.digest_of(library).unlink(missing_ok=True)
         build_library.build(folder)
 
 

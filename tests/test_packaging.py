@@ -99,6 +99,12 @@ def test_py_typed_ships():
     assert setup_cfg()["options.package_data"]["keras_ln"] == "py.typed"
 
 
+def test_the_kernels_have_the_licence():
+    """Their wheel cannot take it from the folder above."""
+    licence = (ROOT / "LICENSE").read_bytes()
+    assert (ROOT / "kernels" / "LICENSE").read_bytes() == licence
+
+
 def test_every_folder_of_the_package_ships():
     """A folder without __init__.py would be missing in the wheel."""
     package = ROOT / "keras_ln"

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from keras_ln_kernels.damage import damage
+
 ABI_VERSION = 6
 
 _SUFFIX = "dylib" if sys.platform == "darwin" else "so"
@@ -163,11 +165,11 @@ def release_scratch() -> None:
 def _load() -> tuple[Any, str | None]:
     """The library and None, or None and why not."""
     # Another build, of the address sanitizer say, may take its place.
-    path = Path(os.environ.get("KERAS_LN_KERNELS_LIBRARY") or _PATH)
-    if not path.exists():
-        return None, (
-            f"{path} is missing: it is compiled when the package is installed."
-        )
+    named = os.environ.get("KERAS_LN_KERNELS_LIBRARY")
+    # Absolute: the loader looks for a bare name in the system's folders.
+    path = Path(named).absolute() if named else _PATH
+    if (wrong := damage(path, built_here=not named)) is not None:
+        return None, wrong
     try:
         loaded = ctypes.CDLL(str(path))
     except OSError as error:

@@ -2,9 +2,11 @@
 
 import ctypes
 import os
+import shutil
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -174,18 +176,114 @@ def test_the_environment_chooses(each_instruction_set):
     assert fresh(code, KERAS_LN_KERNELS_ISA="sse") == best
 
 
+# The library that these tests run with.
+BUILT = Path(os.environ.get("KERAS_LN_KERNELS_LIBRARY") or library._PATH)
+# Prints why each of the libraries that it is given cannot be used.
+REASONS = """
+import sys
+from pathlib import Path
+import keras_ln_kernels.library as library
+for path in map(Path, sys.argv[1:]):
+    library.os.environ["KERAS_LN_KERNELS_LIBRARY"] = str(path)
+    print(library._load.__wrapped__()[1])
+"""
+
+
+def reasons(*paths):
+    """Why each library cannot be used, by one new process."""
+    ended = subprocess.run(
+        [sys.executable, "-c", REASONS, *map(str, paths)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert ended.returncode == 0, (ended.returncode, ended.stderr)
+    found = ended.stdout.splitlines()
+    assert len(found) == len(paths), found
+    return found
+
+
 def test_a_library_that_cannot_be_used(tmp_path):
-    code = "print(k.unsupported_reason())"
-    missing, broken = tmp_path / "missing.so", tmp_path / "broken.so"
-    broken.write_text("no library")
-    reason = fresh(code, KERAS_LN_KERNELS_LIBRARY=str(missing))
-    assert reason.startswith(f"{missing} is missing")
-    reason = fresh(code, KERAS_LN_KERNELS_LIBRARY=str(broken))
-    assert reason.startswith(f"{broken} does not load")
-    foreign = np.linalg._umath_linalg.__file__
-    reason = fresh(code, KERAS_LN_KERNELS_LIBRARY=foreign)
-    assert reason == f"{foreign} is no library of keras-ln-kernels."
+    whole = BUILT.read_bytes()
+    size = len(whole)
+    # The machine's number stands there: no machine has this one.
+    other = whole[:18] + b"\xfe\xfe" + whole[20:]
+    # Whole, and the loader finds nothing to load.
+    nothing = whole[:40] + bytes(12) + whole[52:56] + bytes(8)
+    contents = {
+        "nothing": (nothing, "does not load ("),
+        "missing": (None, "is missing: it is compiled when the package"),
+        "empty": (b"", "is no library: it has no header of ELF."),
+        "text": (b"no library" * 10, "is no library: it has no header of ELF."),
+        "other": (other, "is for another machine than this one, "),
+        "program": (whole[:16] + b"\2" + whole[17:], "is no shared library."),
+    }
+    cuts = (1, 63, 64, 200, 5_000, size // 2, size - 5_000, size - 1)
+    for length in cuts:
+        what = f"is cut off or damaged: it has {length} bytes."
+        if length < 64:
+            what = "is no library: it has no header"
+        contents[f"first {length}"] = (whole[:length], what)
+    expected = {}
+    for name, (content, sentence) in contents.items():
+        path = tmp_path / name
+        if content is not None:
+            path.write_bytes(content)
+        expected[path] = sentence
+    expected[tmp_path] = "is no file."
+    expected[tmp_path / "text" / "x"] = "cannot be read (Not a directory)."
+    # A file that nobody can read from its start.
+    expected[Path("/proc/self/mem")] = "cannot be read (Input/output error)."
+    foreign = Path(np.linalg._umath_linalg.__file__)
+    expected[foreign] = "is no library of keras-ln-kernels."
+    for reason, (path, sentence) in zip(
+        reasons(*expected), expected.items(), strict=True
+    ):
+        assert reason.startswith(f"{path} {sentence}")
     assert keras_ln_kernels.unsupported_reason() is None
+
+
+def test_a_library_that_is_not_as_it_was_built(tmp_path):
+    """Whatever has changed: the digest beside it tells."""
+    whole = BUILT.read_bytes()
+    digest = BUILT.with_name(f"{BUILT.name}.sha256").read_bytes()
+    rng = np.random.default_rng(0)
+    paths = []
+    # The tables that the loader reads stand at the start.
+    positions = [
+        *rng.integers(30_000, size=100),
+        *rng.integers(len(whole), size=50),
+    ]
+    for k, position in enumerate(positions):
+        flipped = bytearray(whole)
+        flipped[position] ^= 1 << rng.integers(8)
+        paths.append(tmp_path / f"{k}.so")
+        paths[-1].write_bytes(flipped)
+        (tmp_path / f"{k}.so.sha256").write_bytes(digest)
+    for path, reason in zip(paths, reasons(*paths), strict=True):
+        assert reason == (
+            f"{path} is not as it was built (its digest differs): install it "
+            "anew."
+        )
+    paths[0].write_bytes(whole)
+    assert reasons(paths[0]) == ["None"]
+
+
+def test_the_packages_own_library_has_a_digest(monkeypatch, tmp_path):
+    monkeypatch.delenv("KERAS_LN_KERNELS_LIBRARY", raising=False)
+    monkeypatch.setattr(library, "_PATH", tmp_path / "packaged.so")
+    shutil.copyfile(BUILT, tmp_path / "packaged.so")
+    _, reason = library._load.__wrapped__()
+    digest = tmp_path / "packaged.so.sha256"
+    assert reason == f"{digest} is missing: install the package anew."
+
+
+def test_a_name_without_a_folder_is_a_file_here(monkeypatch, tmp_path):
+    """The loader would look for it in the system's folders."""
+    shutil.copyfile(BUILT, tmp_path / "library.so")
+    monkeypatch.chdir(tmp_path)
+    assert reasons("library.so") == ["None"]
 
 
 def test_an_empty_name_is_the_packages_own_library(monkeypatch, tmp_path):
@@ -197,7 +295,7 @@ def test_an_empty_name_is_the_packages_own_library(monkeypatch, tmp_path):
 
 def test_a_library_that_lacks_functions(monkeypatch, tmp_path):
     path = tmp_path / "library.so"
-    path.touch()
+    shutil.copyfile(BUILT, path)
     monkeypatch.setenv("KERAS_LN_KERNELS_LIBRARY", str(path))
     functions = types.SimpleNamespace(
         kln_abi_version=lambda: library.ABI_VERSION

@@ -1,5 +1,6 @@
 """What must hold of the sources, and of the README's example."""
 
+import hashlib
 import os
 import re
 import shutil
@@ -63,9 +64,13 @@ open(sys.argv[sys.argv.index("-o") + 1], "w").close()
 
 
 def test_wheels(tmp_path):
-    """Each holds one library, where compiled packages are, with its tag."""
+    """Each holds one library, where compiled packages are, with its tag.
+
+    With it are its digest and the licence.
+    """
     tree = tmp_path / "kernels"
-    left_out = shutil.ignore_patterns("tests", "build", "*.so", "*.dylib")
+    built = ("*.so", "*.dylib", "*.sha256")
+    left_out = shutil.ignore_patterns("tests", "build", *built)
     shutil.copytree(KERNELS, tree, ignore=left_out)
     (tmp_path / "ziglang").mkdir()
     (tmp_path / "ziglang/__main__.py").write_text(COMPILER)
@@ -77,6 +82,7 @@ def test_wheels(tmp_path):
     gone.touch()
     # As `python build_library.py --target` leaves it.
     (package / "libkeras_ln_kernels.dylib").touch()
+    (package / "libkeras_ln_kernels.dylib.sha256").touch()
     for target, compiler, platform, suffix in (
         ("macos-arm64", "", "macosx_11_0_arm64", "dylib"),
         ("linux-x86_64", "", "manylinux_2_17_x86_64", "so"),
@@ -100,9 +106,14 @@ def test_wheels(tmp_path):
             names = file.namelist()
             (about,) = (name for name in names if name.endswith("/WHEEL"))
             assert b"Root-Is-Purelib: false" in file.read(about)
+            (licence,) = (name for name in names if name.endswith("/LICENSE"))
+            assert file.read(licence) == (KERNELS / "LICENSE").read_bytes()
+            expected = f"keras_ln_kernels/libkeras_ln_kernels.{suffix}"
+            digest = hashlib.sha256(file.read(expected)).hexdigest()
+            written = file.read(f"{expected}.sha256").decode()
+            assert written == f"{digest}  {Path(expected).name}\n"
         libraries = [name for name in names if "/libkeras_ln_kernels" in name]
-        expected = f"keras_ln_kernels/libkeras_ln_kernels.{suffix}"
-        assert libraries == [expected]
+        assert libraries == [expected, f"{expected}.sha256"]
         # It was there in the build of the first alone.
         there = "keras_ln_kernels/gone.py" in names
         assert there == (target == "macos-arm64")

@@ -1,0 +1,77 @@
+"""Whether a file is a whole library, before it is loaded.
+
+The system's loader ends the process where a library is cut off, or where bits
+of it have changed.
+"""
+
+import hashlib
+import os
+import struct
+import sys
+from pathlib import Path
+
+# The numbers that ELF has for machines.
+_MACHINES = {"x86_64": 62, "aarch64": 183}
+_HEADER, _SEGMENT = 64, 56  # bytes
+_SHARED_OBJECT = 3
+
+
+def damage(path: Path, built_here: bool) -> str | None:
+    """None, or the sentence that says why the file is not to be loaded.
+
+    Args:
+        path: of the library. The digest that the build writes beside it is
+            compared where it is there.
+        built_here: whether there must be a digest.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            return f"{path} is no file."
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return (
+            f"{path} is missing: it is compiled when the package is installed."
+        )
+    except OSError as error:
+        return f"{path} cannot be read ({error.strerror})."
+    digest = path.with_name(f"{path.name}.sha256")
+    try:
+        written = digest.read_bytes().split()[:1]
+    except FileNotFoundError:
+        if built_here:
+            return f"{digest} is missing: install the package anew."
+    except OSError as error:
+        return f"{digest} cannot be read ({error.strerror})."
+    else:
+        if written != [hashlib.sha256(content).hexdigest().encode()]:
+            return (
+                f"{path} is not as it was built (its digest differs): install "
+                "it anew."
+            )
+    # The loader of macOS checks the header by itself.
+    wrong = _wrong_in_elf(content) if sys.platform == "linux" else None
+    return None if wrong is None else f"{path} {wrong}."
+
+
+def _wrong_in_elf(content: bytes) -> str | None:
+    """What is wrong with the header, or with where it says that things are."""
+    if len(content) < _HEADER or content[:4] != b"\x7fELF":
+        return "is no library: it has no header of ELF"
+    kind, machine = struct.unpack_from("<HH", content, 16)
+    here = os.uname().machine
+    # Of 64 bits, the lowest byte first.
+    if content[4:6] != b"\2\1" or machine != _MACHINES.get(here, machine):
+        return f"is for another machine than this one, {here}"
+    if kind != _SHARED_OBJECT:
+        return "is no shared library"
+    segments, sections = struct.unpack_from("<QQ", content, 32)
+    sizes = struct.unpack_from("<4H", content, 54)
+    ends = [segments + sizes[0] * sizes[1], sections + sizes[2] * sizes[3]]
+    if sizes[0] == _SEGMENT and ends[0] <= len(content):
+        for start in range(segments, ends[0], _SEGMENT):
+            (offset,) = struct.unpack_from("<Q", content, start + 8)
+            (size,) = struct.unpack_from("<Q", content, start + 32)
+            ends.append(offset + size)
+    if sizes[0] != _SEGMENT or max(ends) > len(content):
+        return f"is cut off or damaged: it has {len(content)} bytes"
+    return None
