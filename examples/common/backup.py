@@ -27,6 +27,17 @@ _UNREADABLE = (
     ValueError,
     zipfile.BadZipFile,
 )
+# What the state of a run is, beside its arrays.
+_STATE = {
+    "epoch": int,
+    "stopped": bool,
+    "variables": int,
+    "callbacks": list,
+    "torch": list,
+    "arrays": int,
+}
+# Keras' own, of every callback.
+_NO_STATE = ("params", "_model")
 
 
 class Backup(keras.callbacks.BackupAndRestore):
@@ -70,7 +81,11 @@ class Backup(keras.callbacks.BackupAndRestore):
                     raise zipfile.BadZipFile(f"{damaged} is damaged")
             with np.load(self.path, allow_pickle=False) as file:
                 state = json.loads(str(file["state"]))
+                _check_state(state)
                 arrays = [file[f"a{i}"] for i in range(state["arrays"])]
+            for values in (*state["callbacks"], {"torch": state["torch"]}):
+                for value in values.values():
+                    _decode(value, arrays)
         except _UNREADABLE as error:
             raise InputError(
                 f"the backup {self.path} cannot be read ({error}); remove the "
@@ -103,22 +118,35 @@ class Backup(keras.callbacks.BackupAndRestore):
     def _load_model(self) -> None:
         if not self.path.exists():
             return
+        # All is checked before anything is assigned.
         state, arrays = self._read()
         variables = self._variables()
-        shapes = [tuple(v.shape) for v in variables]
-        if [a.shape for a in arrays[: state["variables"]]] != shapes:
+        saved = [(a.shape, a.dtype) for a in arrays[: state["variables"]]]
+        now = [keras.ops.convert_to_numpy(v) for v in variables]
+        if saved != [(a.shape, a.dtype) for a in now]:
             raise InputError(
                 f"the backup {self.path} belongs to a different model; "
                 "choose another output folder"
             )
+        torch_states = _decode(state["torch"], arrays)
+        values = [
+            {name: _decode(value, arrays) for name, value in own.items()}
+            for own in state["callbacks"]
+        ]
+        fitting = len(values) == len(self.callbacks) and all(
+            map(_fits, self.callbacks, values)
+        )
+        if not fitting or not _are_torch_states(torch_states):
+            raise InputError(
+                f"the backup {self.path} has the state of another run; choose "
+                "another output folder"
+            )
         for variable, array in zip(variables, arrays, strict=False):
             variable.assign(array)
-        for callback, values in zip(
-            self.callbacks, state["callbacks"], strict=True
-        ):
-            for name, value in values.items():
-                setattr(callback, name, _decode(value, arrays))
-        self._torch_states = _decode(state["torch"], arrays)
+        for callback, own in zip(self.callbacks, values, strict=True):
+            for name, value in own.items():
+                setattr(callback, name, value)
+        self._torch_states = torch_states
 
     def on_train_batch_begin(self, batch, logs=None):
         # Not earlier: the data loader has just drawn a number of its own.
@@ -140,6 +168,16 @@ def _get_torch_states() -> list[np.ndarray]:
     return [state.numpy() for state in states]
 
 
+def _are_torch_states(states: list[Any]) -> bool:
+    """Whether torch, of as many devices or more, can go on from these."""
+    now = _get_torch_states()
+    return len(states) <= len(now) and all(
+        isinstance(own, np.ndarray)
+        and (own.shape, own.dtype) == (there.shape, there.dtype)
+        for own, there in zip(states, now, strict=False)
+    )
+
+
 def _set_torch_states(states: list[np.ndarray]) -> None:
     if states:
         import torch
@@ -153,7 +191,7 @@ def _state_of(callback: Any, arrays: list[np.ndarray]) -> dict[str, Any]:
     """The attributes that are state; arrays move to the end of `arrays`."""
     state = {}
     for name, value in vars(callback).items():
-        if name not in ("params", "_model") and not isinstance(value, str):
+        if name not in _NO_STATE and not isinstance(value, str):
             try:
                 state[name] = _encode(value, arrays)
             except TypeError:  # A file, a function: rebuilt, not restored.
@@ -179,8 +217,47 @@ def _encode(value: Any, arrays: list[np.ndarray]) -> Any:
 def _decode(value: Any, arrays: list[np.ndarray]) -> Any:
     if isinstance(value, list):
         return [_decode(item, arrays) for item in value]
-    if isinstance(value, dict):
-        if "array" in value:
-            return arrays[value["array"]]
+    if not isinstance(value, dict):
+        return value
+    number = value.get("array")
+    if type(number) is int and value.keys() == {"array"}:
+        if 0 <= number < len(arrays):
+            return arrays[number]
+    if value.keys() == {"dict"} and isinstance(value["dict"], dict):
         return {k: _decode(v, arrays) for k, v in value["dict"].items()}
-    return value
+    raise ValueError(f"it has {value!r} where a state is expected")
+
+
+def _check_state(state: Any) -> None:
+    """`ValueError` unless this may be the state of a run."""
+    if not isinstance(state, dict):
+        raise ValueError(f"its state is {state!r}")
+    for name, kind in _STATE.items():
+        value = state.get(name)
+        # True is an int too.
+        if type(value) is not kind or (kind is int and value < 0):
+            raise ValueError(f"its {name} is {value!r}")
+    if not all(isinstance(own, dict) for own in state["callbacks"]):
+        raise ValueError(f"its callbacks are {state['callbacks']!r}")
+
+
+def _fits(callback: Any, values: dict[str, Any]) -> bool:
+    """Whether these may be attributes of the callback that are state."""
+    return all(
+        name not in _NO_STATE
+        and not hasattr(type(callback), name)
+        and not isinstance(value, str)
+        # What has no value, here or there, may get one of any kind.
+        and (
+            value is None
+            or vars(callback).get(name) is None
+            or _kind(value) is _kind(vars(callback)[name])
+        )
+        for name, value in values.items()
+    )
+
+
+def _kind(value: Any) -> type:
+    if isinstance(value, (int, float, np.generic)):
+        return float
+    return list if isinstance(value, tuple) else type(value)

@@ -91,6 +91,104 @@ def test_a_pickle_in_a_backup_is_not_opened(tmp_path):
     assert not marker.exists()
 
 
+def rewritten(whole, path, change):
+    """A backup whose state is what `change` makes of it."""
+    path.write_bytes(whole)
+    with np.load(path) as file:
+        arrays = dict(file)
+    state = change(json.loads(str(arrays["state"])))
+    np.savez(path, **arrays | {"state": np.array(json.dumps(state))})
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda state: [], r"its state is \[\]"),
+        (lambda state: {}, "its epoch is None"),
+        (lambda state: state | {"epoch": "x"}, "its epoch is 'x'"),
+        (lambda state: state | {"epoch": -3}, "its epoch is -3"),
+        (lambda state: state | {"epoch": True}, "its epoch is True"),
+        (lambda state: state | {"stopped": 1}, "its stopped is 1"),
+        (lambda state: state | {"variables": -1}, "its variables is -1"),
+        (lambda state: state | {"arrays": "x"}, "its arrays is 'x'"),
+        (lambda state: state | {"arrays": 99}, "a\\d+ is not a file"),
+        (lambda state: state | {"callbacks": {}}, "its callbacks is {}"),
+        (lambda state: state | {"callbacks": [3]}, r"its callbacks are \[3\]"),
+        *(
+            (
+                lambda state, value=value: (
+                    state | {"callbacks": [{"rows": value}]}
+                ),
+                "where a state is expected",
+            )
+            for value in ({"array": 99}, {"array": -1}, {"x": 1}, {"dict": 2})
+        ),
+    ],
+)
+def test_a_backup_with_something_else_in_it_is_refused(
+    backup, tmp_path, change, reason
+):
+    path = rewritten(backup[0], tmp_path / "backup.npz", change)
+    with pytest.raises(
+        InputError, match=f"backup.npz cannot be read .*{reason}.*remove the f"
+    ):
+        Backup(path)
+
+
+def test_a_backup_of_other_callbacks_changes_nothing(tmp_path):
+    """Neither weights nor attributes, of whatever it has for one of them."""
+    path = tmp_path / "backup.npz"
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
+    model.compile("adam", "mse")
+    x, y = np.ones((4, 3)), np.ones((4, 4))
+    plateau = keras.callbacks.ReduceLROnPlateau("loss")
+    model.fit(x, y, verbose=0, callbacks=[plateau, Backup(path, [plateau])])
+    whole = path.read_bytes()
+    before = weights_of(model)
+    attributes = {**vars(plateau)}
+
+    def having(**values):
+        def change(state):
+            state["callbacks"][0].update(values)
+            return state
+
+        return change
+
+    def load():
+        saver = Backup(path, [plateau])
+        saver.set_model(model)
+        saver._load_model()
+
+    foreign = [
+        having(wait="x"),
+        having(wait=[1]),
+        having(on_epoch_end=3),
+        having(model=3),
+        having(params={"dict": {}}),
+        lambda state: state | {"callbacks": []},
+        lambda state: state | {"torch": [3]},
+        lambda state: state | {"torch": [{"array": 0}]},
+    ]
+    for change in foreign:
+        rewritten(whole, path, change)
+        with pytest.raises(InputError, match="has the state of another run"):
+            load()
+    # An array of the right shape and another dtype.
+    path.write_bytes(whole)
+    with np.load(path) as file:
+        arrays = dict(file)
+    for dtype in ("complex64", "int32", "float64", "U3"):
+        np.savez(path, **arrays | {"a0": arrays["a0"].astype(dtype)})
+        with pytest.raises(InputError, match="belongs to a different model"):
+            load()
+    for one, two in zip(before, weights_of(model), strict=True):
+        np.testing.assert_array_equal(one, two)
+    assert vars(plateau) == attributes
+    path.write_bytes(whole)
+    load()
+
+
 @pytest.mark.parametrize("suffix", [".keras", ".weights.h5"])
 def test_a_model_cut_off_is_refused(tmp_path, suffix):
     path = tmp_path / f"model{suffix}"
