@@ -15,10 +15,11 @@ the comparison goes on from there with --resume and --output-dir. `claims`
 prints what is judged in every experiment.
 """
 
+import contextlib
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def keep(source: Path, folder: Path) -> None:
 
     Raises:
         InputError: if it is no comparison, or neither its grid nor one of its
-            seeds is finished.
+            seeds is finished, or it names runs that are not in it.
     """
     if not any((source / name).is_file() for name in FINISHED):
         raise InputError(f"{source} has no {' and no '.join(FINISHED)}")
@@ -55,20 +56,23 @@ def keep(source: Path, folder: Path) -> None:
     # Diverged runs too, in the order of the comparison.
     names = [run["folder"] for run in record["runs"]]
     names += sorted(ended.difference(names))
+    folders = [
+        files.inside(source, own, source / "comparison.json") for own in names
+    ]
     for name in OF_RUN:
-        found = [_read(source / own / f"{name}.json") for own in names]
+        found = [_read(own / f"{name}.json") for own in folders]
         settings[f"{name} of runs"] = _factored(
             dict(zip(names, found, strict=True))
         )
     history, metrics = [], []
-    for own in names:
-        path = source / own / HISTORY
+    for own in folders:
+        path = own / HISTORY
         rows = files.read_table(path) if path.exists() else []
-        history += [{"run": own, **row} for row in rows]
-        found = _read(source / own / "metrics.json")
+        history += [{"run": own.name, **row} for row in rows]
+        found = _read(own / "metrics.json")
         if found is not None:
             cells = {key: json.dumps(value) for key, value in found.items()}
-            metrics.append({"run": own, **cells})
+            metrics.append({"run": own.name, **cells})
     files.make_folder(folder)
     files.write_json(folder / SETTINGS, _shortened(settings))
     files.write_csv(folder / HISTORY, history)
@@ -83,41 +87,65 @@ def restore(source: Path, folder: Path) -> None:
     """Makes of what is kept a folder with which the comparison goes on.
 
     Raises:
-        InputError: if nothing is kept there, or the folder has something in it.
+        InputError: if nothing is kept there, or something else, or the folder
+            has something in it.
     """
     _check_kept(source)
     files.check_folder(folder)
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"FOLDER: expected an empty one, received {folder}")
+    # All is read before anything is written.
+    with _kept(source):
+        found = dict(_restored(source, folder))
     files.make_folder(folder)
+    for path, text in found.items():
+        files.make_folder(path.parent)
+        files.write_text(path, text)
+
+
+@contextlib.contextmanager
+def _kept(folder: Path) -> Iterator[None]:
+    """Says in one sentence where something else stands in that folder."""
+    try:
+        yield
+    except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{folder} is not what keep has written ({error!r})"
+        ) from error
+
+
+def _restored(source: Path, folder: Path) -> Iterator[tuple[Path, str]]:
+    """The files of the folder, with what stands in them."""
     settings = files.read_json(source / SETTINGS)
     for name in OF_ALL:
         if settings[name] is not None:
-            files.write_json(folder / f"{name}.json", settings[name])
+            yield folder / f"{name}.json", files.as_json(settings[name])
+    for run in (settings["comparison"] or {"runs": []})["runs"]:
+        files.inside(folder, run["folder"], source / SETTINGS)
     if (source / TUNING).exists():
-        files.write_text(folder / TUNING, (source / TUNING).read_text("utf-8"))
+        yield folder / TUNING, (source / TUNING).read_text("utf-8")
     for name in OF_RUN:
         kept = settings[f"{name} of runs"]
         for own, differing in kept["each"].items():
-            files.make_folder(folder / own)
+            path = files.inside(folder, own, source / SETTINGS)
             if differing is not None:
                 whole = {
                     key: differing.get(key, kept["all"].get(key))
                     for key in kept["order"]
                     if key in differing or key in kept["all"]
                 }
-                files.write_json(folder / own / f"{name}.json", whole)
-    histories: dict[str, list[dict[str, str]]] = {}
+                yield path / f"{name}.json", files.as_json(whole)
+    histories: dict[Path, list[dict[str, str]]] = {}
     for row in files.read_table(source / HISTORY):
-        own = row.pop("run")
+        path = files.inside(folder, row.pop("run"), source / HISTORY)
         cells = {key: value for key, value in row.items() if value}
-        histories.setdefault(own, []).append(cells)
-    for own, rows in histories.items():
-        files.write_csv(folder / own / HISTORY, rows)
+        histories.setdefault(path, []).append(cells)
+    for path, rows in histories.items():
+        yield path / HISTORY, files.as_csv(rows)
     for row in files.read_table(source / METRICS):
-        own = row.pop("run")
+        path = files.inside(folder, row.pop("run"), source / METRICS)
         metrics = {key: json.loads(cell) for key, cell in row.items() if cell}
-        files.write_json(folder / own / "metrics.json", metrics)
+        yield path / "metrics.json", files.as_json(metrics)
 
 
 def _read(path: Path) -> Any:
@@ -170,9 +198,10 @@ def draw(folder: Path) -> str:
         restore(folder, Path(made))
         if not (Path(made) / "comparison.json").exists():
             raise InputError(f"{folder.name} has no finished seed to draw")
-        name = files.read_json(Path(made) / "comparison.json")["experiment"]
-        args = Namespace(**files.read_json(Path(made) / "args.json"))
-        experiment = cli.find(name).for_flags(args)
+        with _kept(folder):
+            name = files.read_json(Path(made) / "comparison.json")["experiment"]
+            args = Namespace(**files.read_json(Path(made) / "args.json"))
+            experiment = cli.find(name).for_flags(args)
         shown = comparisons.report(experiment, Path(made))
         for drawn in DRAWN:
             if (Path(made) / drawn).exists():

@@ -65,6 +65,9 @@ def search(
         tuner.oracle.max_trials = args.max_trials
     else:
         tuner = kind(max_trials=args.max_trials, **common)
+    # KerasTuner finds the weights of a trial by its name, which it has read.
+    for name in () if _is_worker() else tuner.oracle.trials:
+        files.inside(folder / "search", f"trial_{name}", folder / "search")
     tuner.search(epochs=args.epochs, verbose=1)
     return tuner
 

@@ -43,7 +43,7 @@ def rows(kept: Path) -> list[dict[str, Any]]:
     """
     found = []
     for named in files.read_table(NAMED):
-        folder = kept / named["comparison"]
+        folder = files.inside(kept, named["comparison"], NAMED)
         needed = ("settings.json", "verdicts.csv")
         if not all((folder / name).exists() for name in needed):
             continue

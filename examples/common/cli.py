@@ -18,7 +18,16 @@ from common.experiment import Experiment
 
 
 def find(name: str) -> Experiment:
-    """The experiment of that name."""
+    """The experiment of that name.
+
+    Raises:
+        InputError: if there is none; a name from a file may be any module's.
+    """
+    if name not in claims.OF:
+        raise InputError(
+            f"expected an experiment of {', '.join(claims.OF)}, received "
+            f"{name!r}"
+        )
     script, _, task = name.partition("-")
     module = importlib.import_module(script)
     return module.EXPERIMENTS[task] if task else module.EXPERIMENT

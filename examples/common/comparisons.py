@@ -164,7 +164,7 @@ def report(experiment: Experiment, folder: Path) -> str:
 def _groups(folder: Path, record: dict[str, Any]) -> dict[tuple, list[Run]]:
     groups: dict[tuple, list[Run]] = {}
     for run in record["runs"]:
-        own = folder / run["folder"]
+        own = files.inside(folder, run["folder"], folder / RECORD)
         result = own / "metrics.json"
         metrics = files.read_json(result) if result.exists() else None
         label = tuple(run["label"])

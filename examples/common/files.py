@@ -5,6 +5,7 @@ import csv
 import io
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,20 @@ def _no_folder(folder: Path, error: OSError) -> InputError:
     )
 
 
+def inside(folder: Path, name: Any, source: Path) -> Path:
+    """The path in `folder` of a name that the file `source` has.
+
+    Raises:
+        InputError: unless it is the name of a file or a folder and no more.
+    """
+    if not isinstance(name, str) or not re.fullmatch(r"\w[\w.-]*", name):
+        raise InputError(
+            f"{source}: expected a name of letters, digits, -, _ and . in "
+            f"{folder}, received {name!r}"
+        )
+    return folder / name
+
+
 def write_text(path: Path, text: str) -> None:
     """Writes a whole text file."""
     with replacing(path) as partial:
@@ -83,22 +98,39 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Writes a whole JSON file, in the order given."""
-    write_text(path, json.dumps(value, indent=2) + "\n")
+    write_text(path, as_json(value))
+
+
+def as_json(value: Any) -> str:
+    """What `write_json` writes."""
+    return json.dumps(value, indent=2) + "\n"
 
 
 def read_json(path: Path) -> Any:
-    """Reads a JSON file."""
-    return json.loads(path.read_text(encoding="utf-8"))
+    """Reads a JSON file.
+
+    Raises:
+        InputError: if it is damaged.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Writes a whole CSV file whose columns are the keys, as first met."""
+    write_text(path, as_csv(rows))
+
+
+def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What `write_csv` writes."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    write_text(path, text.getvalue())
+    return text.getvalue()
 
 
 def cell(value: Any) -> str:

@@ -1,11 +1,15 @@
 """Results that are kept, drawn again, and gone on with elsewhere."""
 
 import argparse
+import itertools
+import sys
 
 import permutation_invariant_mnist as script
+import pytest
 import results
 from changed import changed
-from common import files
+from common import comparisons, files
+from common.errors import InputError
 from scripts import refusal, rows
 from untrained_comparisons import BEST, compare
 
@@ -101,3 +105,78 @@ def test_verdicts_are_kept(tmp_path):
     results.keep(tmp_path, tmp_path / "kept")
     kept = files.read_table(tmp_path / "kept" / "verdicts.csv")
     assert [*kept] == [{"verdict": "undecided"}]
+
+
+# Where a file that is kept has the name of a run.
+NAMED_IN = {
+    "settings.json": (
+        lambda s, name: s["args of runs"]["each"].update({name: None}),
+        lambda s, name: s["environment of runs"]["each"].update({name: {}}),
+        lambda s, name: s["comparison"]["runs"][0].update(folder=name),
+    ),
+    "history.csv": (lambda rows, name: rows[0].update(run=name),),
+    "metrics.csv": (lambda rows, name: rows[0].update(run=name),),
+}
+
+
+def test_names_from_a_file_stay_in_the_folder(
+    tmp_path, experiment, monkeypatch, capsys
+):
+    folder, kept = tmp_path / "runs", tmp_path / "kept"
+    assert compare(experiment, folder, "--seed", "0") == 0
+    monkeypatch.setattr(results, "KEPT", kept)
+    results.keep(folder, kept / "digits")
+    before = sorted(tmp_path.rglob("*"))
+    outside = ("../x", str(tmp_path / "x"), "x/y", "..", ".", "", "x\\y")
+    for file, changes in NAMED_IN.items():
+        path = kept / "digits" / file
+        whole, is_table = path.read_text(), path.suffix == ".csv"
+        for change, name in itertools.product(changes, outside):
+            content = (files.read_table if is_table else files.read_json)(path)
+            change(content, name)
+            (files.write_csv if is_table else files.write_json)(path, content)
+            for flags in (
+                ["restore", "digits", str(tmp_path / "new")],
+                ["draw", "digits"],
+            ):
+                message = refusal(capsys, results.main, *flags)
+                assert f"{path}: expected a name of letters" in message
+                assert f"received {name!r}" in message
+            path.write_text(whole)
+    # The same for a comparison that is not kept yet.
+    path = folder / "comparison.json"
+    record = files.read_json(path)
+    for name in (*outside, 3):
+        record["runs"][0]["folder"] = name
+        files.write_json(path, record)
+        message = refusal(capsys, results.main, "keep", str(folder), "other")
+        assert f"{path}: expected a name of letters" in message
+        with pytest.raises(InputError, match=r"comparison\.json: expected a n"):
+            comparisons.report(experiment, folder)
+    files.write_json(path, record | {"runs": []})
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_what_is_kept_may_be_something_else(
+    tmp_path, experiment, monkeypatch, capsys
+):
+    """A module's name is no experiment, and nothing imports it."""
+    folder, kept = tmp_path / "runs", tmp_path / "kept"
+    assert compare(experiment, folder, "--seed", "0") == 0
+    monkeypatch.setattr(results, "KEPT", kept)
+    results.keep(folder, kept / "digits")
+    path = kept / "digits" / "settings.json"
+    whole = files.read_json(path)
+    foreign = whole["comparison"] | {"experiment": "antigravity"}
+    for settings, message in (
+        (whole | {"comparison": foreign}, "received 'antigravity'"),
+        (whole | {"args": None}, "digits is not what keep has written (File"),
+        ([], "digits is not what keep has written (TypeError("),
+        ({}, "digits is not what keep has written (KeyError("),
+    ):
+        files.write_json(path, settings)
+        assert message in refusal(capsys, results.main, "draw", "digits")
+    path.write_text("{")
+    message = refusal(capsys, results.main, "draw", "digits")
+    assert f"{path} cannot be read: Expecting" in message
+    assert "antigravity" not in sys.modules

@@ -179,6 +179,14 @@ def test_a_search_goes_on_where_it_was_killed(tmp_path, monkeypatch, capsys):
     assert script.main([*flags, str(killed), "--resume"]) == 0
     assert "is finished" in capsys.readouterr().out
     assert (killed / "model.keras").stat().st_mtime_ns == before
+    # A trial has the name of a folder, which a file may lead elsewhere.
+    (killed / "metrics.json").unlink()
+    path = killed / "search" / "trial_0" / "trial.json"
+    state = json.loads(path.read_text()) | {"trial_id": "0/../../x"}
+    path.write_text(json.dumps(state))
+    loads = {"printed": "Reloading Tuner"}
+    message = refusal(capsys, script.main, *flags, killed, "--resume", **loads)
+    assert "search: expected a name of letters" in message
 
 
 @pytest.mark.full
