@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from keras_ln.compat.loading import (
-    as_array,
+    as_floats,
     cell_of,
     check_matrices,
     check_settings,
@@ -178,6 +178,6 @@ def _arrays(
             f"Argument `weights` must be a {kind} of haste or its state_dict() "
             f"with {', '.join(sorted(names))}. Received: {names_in(weights)}."
         )
-    arrays = {name: np.array(as_array(given[name])) for name in names}
+    arrays = {name: np.array(as_floats(name, given[name])) for name in names}
     check_matrices(arrays)
     return arrays

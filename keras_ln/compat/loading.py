@@ -8,6 +8,8 @@ import numpy as np
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN
 
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+
 
 def cell_of(layer: Any, cell_class: type[BaseCell]) -> Any:
     """The cell of a sequence layer, or the cell itself."""
@@ -106,11 +108,32 @@ def state_dict(weights: Any) -> Any:
     return weights.state_dict() if hasattr(weights, "state_dict") else weights
 
 
-def as_array(weight: Any) -> np.ndarray:
-    """The weight as an array, also where it is a tensor of torch on a GPU."""
+def as_floats(name: str, weight: Any) -> np.ndarray:
+    """The weight as an array, also where it is a tensor of torch on a GPU.
+
+    Halves become float32, exactly. `ValueError` for what has no floats.
+    """
+    array = weight
     if hasattr(weight, "detach"):
-        weight = weight.detach().cpu()
-    return np.asarray(weight)
+        array = weight.detach().cpu()
+        # NumPy knows no bfloat16, and cannot read it from torch.
+        if str(array.dtype) == "torch.bfloat16":
+            array = array.float()
+    try:
+        array = np.asarray(array)
+    except (TypeError, ValueError) as error:
+        raise _no_floats(name, f"{type(weight).__name__} ({error})") from error
+    if array.dtype.name not in _FLOATS:
+        raise _no_floats(name, f"dtype {array.dtype.name}")
+    wide = array.dtype.name == "float64"
+    return array if wide else array.astype("float32", copy=False)
+
+
+def _no_floats(name: str, received: str) -> ValueError:
+    return ValueError(
+        f"Argument `weights` must hold {name} as an array of "
+        f"{', '.join(_FLOATS[:-1])} or {_FLOATS[-1]}. Received: {received}."
+    )
 
 
 def list_shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from keras_ln.compat.loading import (
-    as_array,
+    as_floats,
     cell_of,
     check_fit,
     check_settings,
@@ -50,8 +50,8 @@ def load_torch_lstm(layers: Any, weights: Any) -> Any:
 
     Raises:
         ValueError: if the number of layers and directions is another one, or
-            sizes and biases are; for an LSTM with `proj_size`. No layer has
-            changed then.
+            sizes, dtypes and biases are; for an LSTM with `proj_size`. No layer
+            has changed then.
 
     Source: torch.nn.LSTM.
 
@@ -88,7 +88,7 @@ def load_torch_gru(layers: Any, weights: Any) -> Any:
 
     Raises:
         ValueError: if the number of layers and directions is another one, or
-            sizes and biases are. No layer has changed then.
+            sizes, dtypes and biases are. No layer has changed then.
 
     Source: torch.nn.GRU.
     """
@@ -212,15 +212,15 @@ def _parts(weights: Any, name: str) -> dict[str, _Arrays]:
     weights = state_dict(weights)
     names = list(weights) if isinstance(weights, Mapping) else []
     matches = {given: _NAME.fullmatch(str(given)) for given in names}
-    parts: dict[str, _Arrays] = {}
+    # Their names, by layer and ours.
+    theirs: dict[str, dict[str, Any]] = {}
     for given, match in matches.items():
         if match is not None:
-            array = as_array(weights[given])
             kind, side, part = match.groups()
-            parts.setdefault(part, {})[known[f"{kind}_{side}"]] = array.T
+            theirs.setdefault(part, {})[known[f"{kind}_{side}"]] = given
     wrong = [str(given) for given, match in matches.items() if match is None]
     whole = [{"kernel", "recurrent_kernel"}, {*known.values()}]
-    if wrong or not parts or any(set(p) not in whole for p in parts.values()):
+    if wrong or not theirs or any(set(p) not in whole for p in theirs.values()):
         hint = ""
         if any(given.startswith("weight_hr") for given in wrong):
             hint = " An LSTM with `proj_size` has no counterpart here."
@@ -231,12 +231,9 @@ def _parts(weights: Any, name: str) -> dict[str, _Arrays]:
             f"{', '.join(map(str, names)) or type(weights)}."
             f"{hint}"
         )
-    for part in parts:
-        shapes = {
-            name: as_array(weights[name]).shape
-            for name in names
-            if name.endswith(f"_{part}")
-        }
+    arrays = {given: as_floats(given, weights[given]) for given in names}
+    for own in theirs.values():
+        shapes = {given: arrays[given].shape for given in own.values()}
         # Biases are added to each other.
         rows = {shape[:1] for shape in shapes.values()}
         if len(rows) > 1 or () in rows:
@@ -244,20 +241,23 @@ def _parts(weights: Any, name: str) -> dict[str, _Arrays]:
                 "Argument `weights` must hold weights and biases with as many "
                 f"rows each. Received: {list_shapes(shapes)}."
             )
-    order = sorted(parts, key=lambda part: (_numbers(part), part))
-    return {part: parts[part] for part in order}
+    order = sorted(theirs, key=lambda part: (_numbers(part), part))
+    return {
+        part: {name: arrays[given].T for name, given in theirs[part].items()}
+        for part in order
+    }
 
 
 def _fastrnns_parts(weights: Any) -> dict[str, _Arrays]:
     """The arrays of every cell by our names, in order."""
     weights = state_dict(weights)
-    parts: dict[str, _Arrays] = {}
+    # Their names, by cell and ours.
+    parts: dict[str, dict[str, Any]] = {}
     for given in weights if isinstance(weights, Mapping) else ():
         for theirs, ours in _FASTRNNS.items():
             if f".{given}".endswith(f".{theirs}"):
                 cell = str(given).removesuffix(theirs).rstrip(".")
-                array = as_array(weights[given])
-                parts.setdefault(cell, {})[ours] = array.T
+                parts.setdefault(cell, {})[ours] = given
     count = sum(len(part) for part in parts.values())
     if not 0 < count == len(parts) * len(_FASTRNNS) == len(weights):
         raise ValueError(
@@ -266,7 +266,13 @@ def _fastrnns_parts(weights: Any) -> dict[str, _Arrays]:
             "Received: "
             f"{', '.join(map(str, weights)) if parts else type(weights)}."
         )
-    return dict(sorted(parts.items(), key=lambda part: _numbers(part[0])))
+    return {
+        cell: {
+            name: as_floats(given, weights[given]).T
+            for name, given in parts[cell].items()
+        }
+        for cell in sorted(parts, key=_numbers)
+    }
 
 
 def _numbers(name: str) -> list[int]:

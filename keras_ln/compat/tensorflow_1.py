@@ -4,13 +4,14 @@ Source: https://github.com/tensorflow/tensorflow/blob/v1.15.0/tensorflow/contrib
 Letters: D input features, U units.
 """
 
+import numbers
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from keras_ln.compat.loading import (
-    as_array,
+    as_floats,
     cell_of,
     check_settings,
     list_shapes,
@@ -71,14 +72,23 @@ def load_tf1_lstm(layer: Any, weights: Any, forget_bias: float = 1.0) -> Any:
         "epsilon": 1e-12,
     }
     check_settings(cell, "LayerNormBasicLSTMCell", settings)
-    arrays = _by_last_parts(weights)
+    if not isinstance(forget_bias, numbers.Real):
+        raise ValueError(
+            "Argument `forget_bias` must be a number. Received: "
+            f"forget_bias={forget_bias!r}"
+        )
+    given = _by_last_parts(weights)
     names = {f"{s}/{k}" for s in (*_GATES, "state") for k in ("gamma", "beta")}
-    if set(arrays) != names | {"kernel"} or len(arrays) != len(weights):
+    if set(given) != names | {"kernel"} or len(given) != len(weights):
         raise ValueError(
             "Argument `weights` must hold kernel, and gamma and beta of the "
             "scopes input, transform, forget, output and state, of one cell. "
             f"Received: {names_in(weights)}."
         )
+    arrays = {
+        name: np.array(as_floats(name, weight))
+        for name, weight in given.items()
+    }
     units = arrays["state/gamma"].size
     shapes = {name: array.shape for name, array in arrays.items()}
     if arrays["kernel"].ndim != 2 or any(shapes[n] != (units,) for n in names):
@@ -101,11 +111,11 @@ def load_tf1_lstm(layer: Any, weights: Any, forget_bias: float = 1.0) -> Any:
     return load(layer, cell, own | sites)
 
 
-def _by_last_parts(weights: Any) -> dict[str, np.ndarray]:
-    """The arrays by `kernel`, or by the last two parts of their names."""
+def _by_last_parts(weights: Any) -> dict[str, Any]:
+    """The weights by `kernel`, or by the last two parts of their names."""
     found = {}
     for name, weight in weights.items() if isinstance(weights, Mapping) else ():
         parts = str(name).removesuffix(":0").split("/")
         last = parts[-1:] if parts[-1] == "kernel" else parts[-2:]
-        found["/".join(last)] = np.array(as_array(weight))
+        found["/".join(last)] = weight
     return found

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_ln.compat.loading import as_array, cell_of, load
+from keras_ln.compat.loading import as_floats, cell_of, load
 from keras_ln.layers.refused_arguments import TFA_NAMES
 from keras_ln.layers.rnn.ln_lstm import LNLSTMCell
 from keras_ln.layers.rnn.ln_simple_rnn import LNSimpleRNNCell
@@ -117,8 +117,8 @@ def load_tfa_lstm(layer: Any, weights: Sequence[Any]) -> Any:
             "`epsilon`: see keras_ln.compat.tfa_lstm_arguments. Received: "
             "carry_normalized_state=False."
         )
-    names = [name for name in _TFA_LSTM if len(weights) == 9 or name != "bias"]
-    return load(layer, cell, _named("LayerNormLSTMCell", names, weights))
+    arrays = _named("LayerNormLSTMCell", _TFA_LSTM, "bias", weights)
+    return load(layer, cell, arrays)
 
 
 def load_tfa_simple_rnn(layer: Any, weights: Sequence[Any]) -> Any:
@@ -149,10 +149,7 @@ def load_tfa_simple_rnn(layer: Any, weights: Sequence[Any]) -> Any:
     (2, 4)
     """
     cell = cell_of(layer, LNSimpleRNNCell)
-    names = [
-        name for name in _TFA_SIMPLE_RNN if len(weights) == 4 or name != "beta"
-    ]
-    arrays = _named("LayerNormSimpleRNNCell", names, weights)
+    arrays = _named("LayerNormSimpleRNNCell", _TFA_SIMPLE_RNN, "beta", weights)
     arrays.setdefault("beta", np.zeros_like(arrays["gamma"]))
     return load(layer, cell, arrays)
 
@@ -170,13 +167,22 @@ def _tfa_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _named(
-    owner: str, names: Sequence[str], weights: Sequence[Any]
+    owner: str, names: Sequence[str], bias: str, weights: Any
 ) -> dict[str, np.ndarray]:
-    """The weights of a cell of TensorFlow-Addons by our names."""
-    if len(weights) != len(names):
+    """The weights of a cell of TensorFlow-Addons by our names.
+
+    There need be none for its bias, whose name is `bias` here.
+    """
+    listed = isinstance(weights, list | tuple)
+    count = len(weights) if listed else None
+    if count not in (len(names), len(names) - 1):
         raise ValueError(
             f"Argument `weights` must be what get_weights() of {owner} gives, "
-            f"{len(names)} arrays or one more or less for the bias. Received: "
-            f"{len(weights)}."
+            f"{len(names)} arrays, or {len(names) - 1} without a bias. "
+            f"Received: {count if listed else type(weights).__name__}."
         )
-    return dict(zip(names, map(as_array, weights), strict=True))
+    given = [name for name in names if count == len(names) or name != bias]
+    return {
+        name: as_floats(f"{name} (weights[{k}])", weight)
+        for k, (name, weight) in enumerate(zip(given, weights, strict=True))
+    }

@@ -99,6 +99,32 @@ def test_normalised_layers_start_from_the_kernels(kind):
         )
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_dtypes_of_torch(kind):
+    """Halves are exact in float32, from the module and as tensors."""
+    _, make, load = KINDS[kind]
+    for dtype in (torch.bfloat16, torch.float16):
+        halves = torch_module(kind).to(dtype)
+        layer, wanted = (
+            make(U, normalize=(), use_bias=True),
+            make(U, normalize=(), use_bias=True),
+        )
+        load(layer, halves)
+        load(wanted, arrays(halves.float()))
+        for one, two in zip(
+            layer.get_weights(), wanted.get_weights(), strict=True
+        ):
+            np.testing.assert_array_equal(one, two)
+        before = layer.get_weights()
+    for dtype in (torch.complex64, torch.int32, torch.bool, torch.float8_e5m2):
+        for name, weight in torch_module(kind).state_dict().items():
+            wrong = torch_module(kind).state_dict() | {name: weight.to(dtype)}
+            with pytest.raises(ValueError, match=f"must hold {name} as an arr"):
+                load(layer, wrong)
+    for one, two in zip(before, layer.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
 def test_what_is_refused():
     weights = arrays(torch_module("LSTM", num_layers=2))
     with pytest.raises(ValueError, match=r"each of LSTM's l0, l1\. .*: 1,"):
