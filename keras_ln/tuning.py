@@ -14,7 +14,7 @@ Of `hp` they call `Choice` and `conditional_scope`; this module itself needs no
 KerasTuner.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -75,7 +75,8 @@ def choose_kind(
         The kind, and the gain or None.
 
     Raises:
-        ValueError: for no kinds, or no gains although a kind needs one.
+        ValueError: for no kinds, or no gains although a kind needs one, or a
+            generator of them, which only the first model would see.
 
     >>> import contextlib
     >>> class First:  # In place of a search: takes every first choice.
@@ -89,6 +90,7 @@ def choose_kind(
     ('none', None)
     """
     kinds, gains = _listed("kinds", kinds), _listed("gains", gains)
+    without_gain = _listed("without_gain", without_gain, least=0)
     kind = hp.Choice(name, kinds, default=kinds[0])
     with_gain = [kind for kind in kinds if kind not in without_gain]
     gain = None
@@ -187,13 +189,18 @@ def _initial(gain: float | None) -> dict[str, Any]:
     return {"gamma_initializer": keras.initializers.Constant(gain)}
 
 
-def _listed(name: str, values: Sequence[Any]) -> list[Any]:
-    if isinstance(values, str) or not list(values):
+def _listed(name: str, values: Any, least: int = 1) -> list[Any]:
+    # A search builds many models: what can be read once would be empty.
+    several = isinstance(values, Iterable) and not isinstance(
+        values, str | Iterator
+    )
+    listed = list(values) if several else []
+    if not several or len(listed) < least:
         raise ValueError(
-            f"Argument `{name}` must be a sequence of at least one value. "
-            f"Received: {name}={values!r}"
+            f"Argument `{name}` must be a sequence"
+            f"{' of at least one value' * least}. Received: {name}={values!r}"
         )
-    return list(values)
+    return listed
 
 
 def _check_kinds(kinds: Sequence[str], known: dict[str, Any]) -> None:

@@ -3,6 +3,12 @@
 import numpy as np
 import pytest
 
+# What `keras.ops` takes for no tensor, or for one whose numbers would be cut.
+NO_NUMBERS = (
+    *("text", ["text"], [None], [[1.0], [1.0, 2.0]], {"a": 1.0}, object()),
+    *(np.array(["text"]), np.array([None]), np.ones(3, "complex64"), 1j),
+)
+
 
 def refused(*words, error=ValueError):
     """`pytest.raises` for a message that holds all these words."""

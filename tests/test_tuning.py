@@ -171,6 +171,37 @@ def test_wrong_arguments_are_named(call, message):
         call(_hp())
 
 
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("kinds", lambda hp, v: tuning.choose_kind(hp, v)),
+        ("gains", lambda hp, v: tuning.choose_kind(hp, ["layer"], v)),
+        (
+            "without_gain",
+            lambda hp, v: tuning.choose_kind(hp, ["layer"], without_gain=v),
+        ),
+        ("kinds", lambda hp, v: tuning.choose_normalization(hp, v)),
+        (
+            "gains",
+            lambda hp, v: tuning.choose_normalization(hp, ["layer"], v),
+        ),
+        ("units", lambda hp, v: tuning.choose_recurrent(hp, v)),
+        ("kinds", lambda hp, v: tuning.choose_recurrent(hp, 3, v)),
+        (
+            "gains",
+            lambda hp, v: tuning.choose_recurrent(hp, 3, ["layer"], gains=v),
+        ),
+    ],
+)
+def test_what_can_be_read_once_is_refused(name, call):
+    """The second model of a search would find it empty."""
+    values = {"gains": [0.5], "units": [4]}.get(name, ["layer"])
+    for given in ((v for v in values), iter(values), map(str, values), 0.5):
+        with pytest.raises(ValueError, match=f"`{name}` must be a sequence"):
+            call(_hp(), given)
+    call(_hp(), values)
+
+
 def test_no_tuner_is_imported(monkeypatch):
     monkeypatch.setitem(sys.modules, "keras_tuner", None)
     monkeypatch.delitem(sys.modules, "keras_ln.tuning")

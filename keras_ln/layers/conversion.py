@@ -102,7 +102,7 @@ def with_layer_norm(
     if normalize is not None:
         normalize = check_sites(normalize, ALL_SITES)
     if not is_graph(model):
-        advice = ""
+        advice = " In others write keras_ln.LNLSTM for LSTM, and so on."
         if ours := _OURS.get(type(model)):
             advice = (
                 " For a single layer use "

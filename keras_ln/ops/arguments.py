@@ -7,13 +7,16 @@ that names the argument, what was expected and what was received.
 import difflib
 import math
 import numbers
+import reprlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_ln import backend
 from keras_ln._keras import layout
+from keras_ln.ops import dtypes
 
 
 def check_integer(name: str, value: Any) -> int:
@@ -135,9 +138,28 @@ def check_dense(name: str, x: Any) -> None:
 
 
 def dense_tensor(name: str, x: Any) -> Any:
-    """`x` as a tensor; `ValueError` for ragged, nested and sparse ones."""
+    """`x` as a tensor, if `keras.ops` takes it for one.
+
+    `ValueError` for others, and for ragged, nested and sparse ones.
+    """
     check_dense(name, x)
-    return keras.ops.convert_to_tensor(x)
+    if hasattr(x, "dtype") and not isinstance(x, np.ndarray):
+        return keras.ops.convert_to_tensor(x)
+    try:
+        return keras.ops.convert_to_tensor(x)
+    except (TypeError, ValueError) as error:
+        # Each framework has another one, and none names the argument.
+        raise ValueError(
+            f"Argument `{name}` must be a tensor, an array or nested lists of "
+            f"numbers. Received: {reprlib.repr(x)}"
+        ) from error
+
+
+def check_numbers(name: str, dtype: Any) -> None:
+    """`ValueError` unless these are floats, integers or bools."""
+    # Found in a table, which is fast.
+    if "float" not in dtypes.name_of(dtype):
+        check_floating(name, dtype, or_whole=True)
 
 
 def places(name: str, values: Any) -> list[tuple[str, Any]]:

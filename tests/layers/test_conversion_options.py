@@ -122,6 +122,8 @@ def test_what_is_no_model_of_layers():
     takes = "takes functional and Sequential models"
     assert takes in message(Subclassed(name="mine"))
     assert "'mine' of class Subclassed" in message(Subclassed(name="mine"))
+    remedy = "In others write keras_ln.LNLSTM for LSTM, and so on."
+    assert remedy in message(Subclassed(name="mine"))
     for layer, ours in (
         (layers.LSTM(U), "LNLSTM"),
         (layers.GRUCell(U), "LNGRUCell"),

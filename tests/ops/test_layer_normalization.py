@@ -7,6 +7,7 @@ from arrays import close, to_numpy
 from backend_gradients import gradients as derivatives
 from backend_gradients import value_and_gradients
 from reference import gradients, norms
+from refusals import NO_NUMBERS
 from tolerances import FLOAT32_VALUES, FLOAT64
 
 from keras_ln import LayerNormalization
@@ -256,6 +257,19 @@ def test_wrong_parameter_shapes_are_refused(name, shape):
         layer_normalization(
             keras.ops.ones((2, 3)), **{name: keras.ops.ones(shape)}
         )
+
+
+@pytest.mark.parametrize("name", ["x", "gamma", "beta"])
+@pytest.mark.parametrize("value", NO_NUMBERS)
+def test_what_is_no_tensor_is_refused(name, value):
+    given = {"x": np.ones((2, 3), "float32"), name: value}
+    with pytest.raises(ValueError, match=f"`{name}` must .*Received: "):
+        layer_normalization(**given)
+    right = {"x": [[1.0, 2.0]], "gamma": [1.0, 3.0], "beta": (0.5, 1)}
+    close(
+        layer_normalization(**right),
+        layer_normalization(**{n: np.float32(v) for n, v in right.items()}),
+    )
 
 
 @pytest.mark.parametrize(

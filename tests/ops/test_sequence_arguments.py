@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from arrays import close
 from descriptors import SEQUENCE_LAYERS, B, D, T, random_weight
+from refusals import NO_NUMBERS
 from tolerances import FLOAT32_VALUES
 
 from keras_ln import ops
@@ -297,3 +298,46 @@ def test_masks_of_another_dtype():
     right = ops.ln_lstm(**arguments, mask=mask, **wanted)
     for a, b in zip(numbers(found), numbers(right), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.every_backend
+@EVERY_OP
+def test_weights_that_are_no_tensors(row):
+    """Each weight by its name, and all of them, of sequences and of a step."""
+    arguments = arguments_of(row)
+    weights = arguments["weights"]
+    calls = [lambda weights: call(row, arguments | {"weights": weights})]
+    if one := getattr(ops, f"{row.function.__name__}_step", None):
+        x = arguments["sequences"][:, 0]
+        calls += [
+            lambda weights: one(x, None, weights),
+            lambda weights: one(x, states=None, weights=weights),
+        ]
+    for run in calls:
+        for name in weights:
+            for value in (*NO_NUMBERS, None):
+                with pytest.raises(
+                    ValueError, match=rf"`weights\['{name}'\]` must .*Received"
+                ):
+                    run(weights | {name: value})
+            for value in (3, 2.5, [], [1.0, 2.0]):
+                with pytest.raises(ValueError, match=r"must hold \w+ of shape"):
+                    run(weights | {name: value})
+        for value in (None, "text", 3, [1.0], list(weights.values())):
+            with pytest.raises(ValueError, match="`weights` must be a dict"):
+                run(value)
+    listed = {name: weight.tolist() for name, weight in weights.items()}
+    close(calls[0](listed), calls[0](weights), **FLOAT32_VALUES)
+
+
+@pytest.mark.parametrize("value", NO_NUMBERS)
+def test_states_and_masks_that_are_no_tensors(value):
+    arguments = lstm_arguments()
+    state = arguments["initial_states"][0]
+    for name in ("input_mask", "recurrent_mask"):
+        with pytest.raises(ValueError, match=f"`{name}` must .*Received"):
+            ops.ln_lstm(**arguments, **{name: value})
+    if isinstance(value, dict):
+        return  # A structure of states.
+    with pytest.raises(ValueError, match=r"`initial_states(\[1\])?` must "):
+        ops.ln_lstm(**arguments | {"initial_states": [state, value]})

@@ -12,7 +12,7 @@ import keras
 from keras_ln.ops import arguments, dtypes
 from keras_ln.ops.cells.lstm import ln_lstm
 from keras_ln.ops.normalization.weight_normalization import normalized_kernel
-from keras_ln.ops.recurrence.checks import tensors_of
+from keras_ln.ops.recurrence.checks import check_sequences, tensors_of
 from keras_ln.ops.recurrence.sequence_op import (
     one_step,
     sequence_op,
@@ -66,6 +66,7 @@ def wn_lstm(
     """
     _check_names(weights)
     sequences, weights = tensors_of(sequences, weights)
+    check_sequences(sequences)
     _check_gains(weights)
     wide = dtypes.wide_dtype(sequences, *weights.values())
     weights = {name: keras.ops.cast(w, wide) for name, w in weights.items()}
@@ -104,7 +105,7 @@ def _check_names(weights: dict[str, Any]) -> None:
     if unknown := set(weights) - {*_NAMES, "bias"}:
         raise ValueError(
             f"Argument `weights` may hold {', '.join(_NAMES)} and bias. "
-            f"Received: {', '.join(sorted(unknown))}."
+            f"Received: {', '.join(sorted(map(str, unknown)))}."
         )
 
 

@@ -165,7 +165,8 @@ def _operation(axes: tuple[int, ...], epsilon: float) -> Any:
 def _as_parameter(name: str, value: Any, sizes: tuple[Any, ...]) -> Any:
     if value is None:
         return None
-    value = keras.ops.convert_to_tensor(value)
+    value = arguments.dense_tensor(name, value)
+    arguments.check_numbers(name, value.dtype)
     if tuple(value.shape) != sizes and None not in sizes:
         raise ValueError(
             f"Argument `{name}` must have the sizes of `x` along `axis`, "

@@ -36,7 +36,8 @@ def is_flat(mean: Any, variance: Any) -> Any:
 
 def check_groups(groups: Any) -> str:
     """Returns `groups`; `ValueError` unless it is one of `GROUPS`."""
-    if groups not in GROUPS:
+    # An array has no truth value.
+    if not isinstance(groups, str) or groups not in GROUPS:
         raise ValueError(
             f"Argument `groups` must be one of {', '.join(map(repr, GROUPS))}. "
             f"Received: groups={groups!r}"

@@ -48,7 +48,9 @@ def check_call(
         tensors = [sequences, reset, *(states or ()), *(resets or ())]
         try:
             signature = (
-                (owner, *sizes, unroll, states is None, resets is None),
+                (owner, *sizes, unroll),
+                # Which of them are states and which are resets.
+                *[None if x is None else len(x) for x in (states, resets)],
                 *[x if x is None else (str(x.shape), x.dtype) for x in tensors],
             )
         except AttributeError:
@@ -118,19 +120,20 @@ def tensors_of(
     Otherwise directions and statistics would be truncated.
 
     Raises:
-        ValueError: for sequences that are ragged or sparse.
+        ValueError: for what is no dense tensor of numbers.
     """
     sequences = arguments.dense_tensor("sequences", sequences)
     wide = dtypes.at_least_float32(sequences.dtype)
 
-    def converted(weight: Any) -> Any:
-        tensor = keras.ops.convert_to_tensor(weight)
-        received = keras.backend.standardize_dtype(tensor.dtype)
-        if keras.backend.is_float_dtype(received):
+    def converted(name: str, weight: Any) -> Any:
+        place = f"weights[{name!r}]"
+        tensor = arguments.dense_tensor(place, weight)
+        arguments.check_numbers(place, tensor.dtype)
+        if "float" in dtypes.name_of(tensor.dtype):
             return tensor
         return keras.ops.cast(tensor, wide)
 
-    return sequences, {name: converted(w) for name, w in weights.items()}
+    return sequences, {name: converted(name, w) for name, w in weights.items()}
 
 
 def check_sequences(sequences: Any) -> None:
@@ -192,9 +195,9 @@ def check_masks(
         ("recurrent_mask", recurrent_mask, units, "batch, units"),
     ):
         if dropout is not None:
-            dropout = keras.ops.cast(
-                keras.ops.convert_to_tensor(dropout), sequences.dtype
-            )
+            dropout = arguments.dense_tensor(name, dropout)
+            arguments.check_numbers(name, dropout.dtype)
+            dropout = keras.ops.cast(dropout, sequences.dtype)
             arguments.check_shape(name, dropout.shape, (batch, size), letters)
         checked.append(dropout)
     return tuple(checked)
@@ -226,9 +229,10 @@ def check_states(
         # The first state is h; the others add up, and are wider.
         wide = dtypes.at_least_float32(sequences.dtype)
         return (zeros, *[keras.ops.cast(zeros, wide)] * (count - 1))
+    nested = keras.tree.is_nested(initial_states)
     states = tuple(
-        keras.ops.convert_to_tensor(state)
-        for state in _in_order(name, initial_states)
+        arguments.dense_tensor(f"{name}[{k}]" if nested else name, state)
+        for k, state in enumerate(_in_order(name, initial_states))
     )
     if len(states) != count:
         raise ValueError(
@@ -236,8 +240,7 @@ def check_states(
             f"(batch, units), units being {units}. Received: shapes "
             f"{[tuple(state.shape) for state in states]}."
         )
-    given = states if keras.tree.is_nested(initial_states) else states[0]
-    for place, state in arguments.places(name, given):
+    for place, state in arguments.places(name, states if nested else states[0]):
         # An integer state would truncate what each step adds.
         arguments.check_floating(place, state.dtype)
         arguments.check_shape(
@@ -267,7 +270,7 @@ def check_resets(
     rows = keras.ops.shape(sequences)[0]
 
     def for_every_row(state: Any) -> Any:
-        state = keras.ops.convert_to_tensor(state)
+        state = arguments.dense_tensor("reset_state", state)
         if len(state.shape) != 2 or state.shape[0] != 1:
             return state
         return keras.ops.broadcast_to(state, (rows, state.shape[1]))

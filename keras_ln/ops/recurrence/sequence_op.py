@@ -2,10 +2,9 @@
 
 import functools
 import inspect
-from collections.abc import Callable
+import reprlib
+from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypedDict, TypeVar
-
-import keras
 
 from keras_ln.ops import arguments
 from keras_ln.ops.cells.types import Switch
@@ -166,7 +165,7 @@ def one_step(
     for name in zoneout.NAMES:
         zone = options.get(name)
         if zone is not None and not zoneout.is_rate(zone):
-            zone = keras.ops.convert_to_tensor(zone)
+            zone = arguments.dense_tensor(name, zone)
             arguments.check_rank(name, zone.shape, "batch, units")
             options[name] = zone[:, None]
     options |= {"use_fused": False, "unroll": True, "states_name": "states"}
@@ -199,6 +198,13 @@ def _public(
                     f"`{name}`.{arguments.nearest(name, known)} Received: "
                     f"{name}={kwargs[name]!r}"
                 )
+        # The third of every op; without any, Python says so.
+        weights = args[2] if len(args) > 2 else kwargs.get("weights", {})
+        if not isinstance(weights, Mapping):
+            raise ValueError(
+                "Argument `weights` must be a dict of tensors by name. "
+                f"Received: weights={reprlib.repr(weights)}"
+            )
         return function(*args, **kwargs)
 
     return takes_symbolic_tensors(checked)

@@ -48,6 +48,22 @@ def test_bad_input(options, message):
         keras_ln.ops.ln_lstm(np.zeros((B, T, D)), None, weights, **options)
 
 
+def test_states_that_are_counted_as_resets():
+    """As many tensors in all as a call that was right had."""
+    layer = keras_ln.LNLSTM(U, dtype="float64")
+    x, state = (keras.ops.ones(shape) for shape in ((B, T, D), (B, U)))
+    given = {"reset": np.zeros((B, T), bool)}
+
+    def call(states, resets):
+        layer(x, **given, initial_state=states, reset_state=resets)
+
+    call([state] * 2, [state] * 2)
+    with pytest.raises(ValueError, match="`initial_state` of LNLSTM must be 2"):
+        call([state], [state] * 3)
+    with pytest.raises(ValueError, match="`initial_state` of LNLSTM must be 2"):
+        call([state] * 3, [state])
+
+
 @pytest.mark.parametrize("name", ["reset", "reset_state"])
 def test_batch_statistics_refuse(name):
     with pytest.raises(ValueError, match=f"`{name}` .* BNLSTM"):
