@@ -77,8 +77,10 @@ def library():
         venv.create(folder, with_pip=True)
         built = kernels_wheel(python, Path(os.environ.get("WHEELS", folder)))
         run(python, "-m", "pip", "install", "-q", f"{built}[test]")
-        (shared,) = Path(folder).glob(
-            "lib/*/site-packages/keras_ln_kernels/libkeras_ln_kernels.*"
+        # Beside it lies its digest.
+        (shared,) = (
+            *Path(folder).glob("lib/*/site-packages/keras_ln_kernels/*.so"),
+            *Path(folder).glob("lib/*/site-packages/keras_ln_kernels/*.dylib"),
         )
         run(
             *(python, "-m", "pytest", "-q"),

@@ -165,8 +165,11 @@ def _operation(axes: tuple[int, ...], epsilon: float) -> Any:
 def _as_parameter(name: str, value: Any, sizes: tuple[Any, ...]) -> Any:
     if value is None:
         return None
-    value = arguments.dense_tensor(name, value)
-    arguments.check_numbers(name, value.dtype)
+    if isinstance(value, keras.Variable):  # A layer's, which is one.
+        value = keras.ops.convert_to_tensor(value)
+    else:
+        value = arguments.dense_tensor(name, value)
+        arguments.check_numbers(name, value.dtype)
     if tuple(value.shape) != sizes and None not in sizes:
         raise ValueError(
             f"Argument `{name}` must have the sizes of `x` along `axis`, "

@@ -128,9 +128,9 @@ def tensors_of(
     def converted(name: str, weight: Any) -> Any:
         place = f"weights[{name!r}]"
         tensor = arguments.dense_tensor(place, weight)
-        arguments.check_numbers(place, tensor.dtype)
         if "float" in dtypes.name_of(tensor.dtype):
             return tensor
+        arguments.check_numbers(place, tensor.dtype)
         return keras.ops.cast(tensor, wide)
 
     return sequences, {name: converted(name, w) for name, w in weights.items()}
