@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 import subprocess
 import sys
 
@@ -24,17 +25,17 @@ def plan(experiment, *flags):
     return plans(experiment, *flags)[0]
 
 
-def refusal(capsys, main, *flags, printed="Data: "):
+def refusal(capsys, main, *flags, printed=r"Data: |\d+ networks will be "):
     """The one sentence with which a script ends, of flags or of a file.
 
-    All lines that it prints before begin with `printed`.
+    All lines that it prints before begin with a match of `printed`.
     """
     capsys.readouterr()
     with pytest.raises(SystemExit) as end:
         main([*map(str, flags)])
     assert end.value.code == 2
     captured = capsys.readouterr()
-    assert all(said.startswith(printed) for said in captured.out.splitlines())
+    assert all(re.match(printed, said) for said in captured.out.splitlines())
     (line,) = captured.err.splitlines()
     return line
 

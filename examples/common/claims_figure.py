@@ -62,7 +62,7 @@ def rows(kept: Path) -> list[dict[str, Any]]:
         percent = None
         if row["from"]:
             percent = [
-                _percent(claim, float(row[name]), float(row["rival"]))
+                _percent(claim, float(row[name]), float(row["mean of rival"]))
                 for name in NUMBERS
             ]
         edges = record.get("edges")

@@ -48,6 +48,12 @@ def run(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
         name = experiment.name + ("" if args.compare else f"-{planned[0].norm}")
         folder = Path(args.output_dir or Path("runs") / name)
         files.check_folder(folder)
+        if args.compare:
+            # Before what frameworks log while they are imported.
+            print(
+                f"{len(planned)} networks will be trained, one after the "
+                f"other. The results go to {folder}."
+            )
 
         from common import comparisons, runs, training
 

@@ -26,7 +26,7 @@ from common import (
 from common.experiment import Experiment
 from common.measures import Run
 
-RECORD = "comparison.json"
+RECORD, FIGURE = "comparison.json", "comparison.png"
 OF_OLD_RUNS = (
     "These runs are from before the protocol: small grids that did not grow, "
     "no part that\nchooses the end, which is the last evaluation, and batch "
@@ -64,35 +64,40 @@ def train_all(
         plans, edges = selection.choose(experiment, plans, data, folder)
         record["edges"] = [[*label] for label in edges]
     record["floors"] = _floors(experiment, plans, data, folder)
-    spent: list[float] = []
+    seeds = dict.fromkeys(plan.seed for plan in plans)
+    plans = [plan for seed in seeds for plan in plans if plan.seed == seed]
+    names = [runs.folder_name(experiment, plan, {}) for plan in plans]
+    labels = [runs.label_of(experiment, plan) for plan in plans]
+    spent: dict[tuple, list[float]] = {}
     shown = ""
-    for seed in dict.fromkeys(plan.seed for plan in plans):
-        for plan in (plan for plan in plans if plan.seed == seed):
-            name = runs.folder_name(experiment, plan, {})
-            number = len(record["runs"]) + 1
-            left = runs.time_left(spent, len(plans) - number + 1)
-            print(f"[{number}/{len(plans)}] {name}{left}")
-            own = folder / name
-            start = time.perf_counter()
-            finished = (own / "metrics.json").exists()
-            runs.open_folder(
-                own, runs.describe([plan], compare=False), resume=True
-            )
-            runs.train_one(experiment, plan, data, own)
-            if not finished:
-                spent.append(time.perf_counter() - start)
-            record["runs"].append(
-                {
-                    "folder": name,
-                    "label": runs.label_of(experiment, plan),
-                    "seed": seed,
-                    **{key: vars(plan)[key] for key in varied},
-                }
-            )
-        files.write_json(folder / RECORD, record)
-        shown = report(experiment, folder)
+    for i, plan in enumerate(plans):
+        own = folder / names[i]
+        remaining = [
+            label
+            for name, label in zip(names[i:], labels[i:], strict=True)
+            if not (folder / name / "metrics.json").exists()
+        ]
+        left = runs.time_left(spent, remaining)
+        print(f"[{i + 1}/{len(plans)}] {names[i]}{left}")
+        start, whole = time.perf_counter(), not own.exists()
+        runs.open_folder(own, runs.describe([plan], compare=False), resume=True)
+        runs.train_one(experiment, plan, data, own)
+        if whole:
+            seconds = time.perf_counter() - start
+            spent.setdefault(labels[i], []).append(seconds)
+        record["runs"].append(
+            {
+                "folder": names[i],
+                "label": labels[i],
+                "seed": plan.seed,
+                **{key: vars(plan)[key] for key in varied},
+            }
+        )
+        if all(other.seed != plan.seed for other in plans[i + 1 :]):
+            files.write_json(folder / RECORD, record)
+            shown = report(experiment, folder)
     print(shown)
-    print(f"The table and the figures are in {folder}.")
+    print(f"The picture to open, with the tables beside it:\n{folder / FIGURE}")
     groups = _groups(folder, record)
     return int(any(run.metrics is None for g in groups.values() for run in g))
 
@@ -137,16 +142,13 @@ def report(experiment: Experiment, folder: Path) -> str:
     groups = _groups(folder, record)
     rows = _rows(experiment, folder, record, groups)
     files.write_csv(folder / "comparison.csv", rows)
-    seeds = list(dict.fromkeys(run["seed"] for run in record["runs"]))
-    numbers = ", ".join(map(str, seeds))
-    if len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1)):
-        numbers = f"{seeds[0]} to {seeds[-1]}"
-    title = f"{record['title']}, seed{'s' * (len(seeds) > 1)} {numbers}"
+    seeds = [*dict.fromkeys(run["seed"] for run in record["runs"])]
+    title = f"{record['title']}, {_named(seeds)}"
     plotting.comparison(
         groups,
         [_spaced(name) for name in record["names"][1:2]],
         experiment.panels,
-        folder / "comparison.png",
+        folder / FIGURE,
         experiment.progress,
         title,
         [tuple(label) for label in record.get("edges", ())],
@@ -155,10 +157,65 @@ def report(experiment: Experiment, folder: Path) -> str:
     judged = verdicts.judge(claims.OF[experiment.name].claims, groups)
     if judged:
         files.write_csv(folder / "verdicts.csv", judged)
+    if len(seeds) < verdicts.LEAST_SEEDS:
+        parts += _too_few(record, groups, seeds, folder)
+    elif judged:
         if "edges" not in record:
             parts.append(OF_OLD_RUNS)
         parts += [f"{verdicts.CAPTION}:", tables.of_rows(judged)]
     return "\n".join(parts)
+
+
+def _named(seeds: Sequence[int]) -> str:
+    numbers = ", ".join(map(str, seeds))
+    if len(seeds) > 2 and [*seeds] == [*range(seeds[0], seeds[-1] + 1)]:
+        numbers = f"{seeds[0]} to {seeds[-1]}"
+    return f"seed{'s' * (len(seeds) > 1)} {numbers}"
+
+
+def _too_few(
+    record: dict[str, Any],
+    groups: dict[tuple, list[Run]],
+    seeds: Sequence[int],
+    folder: Path,
+) -> list[str]:
+    """What stands in place of verdicts: what was trained, what came out."""
+    names = map(_spaced, record["names"])
+    values = (
+        [*dict.fromkeys(v for v in column if v is not None)]
+        for column in zip(*groups, strict=True)
+    )
+    kinds = "; ".join(
+        f"{name} {', '.join(map(str, found))}"
+        for name, found in zip(names, values, strict=True)
+    )
+    data, _, sizes = record["title"].partition("\n")
+    trained = (
+        f"{len(record['runs'])} networks were trained ({kinds}) on {data}: "
+        f"{sizes}, {_named(seeds)}."
+    )
+    table = claims.OF[record["experiment"]]
+    came_out = "The table has what came out."
+    found = verdicts.first_numbers(table.claims, groups)
+    if found is not None:
+        claim, own, rival = found
+        measure = claim.measure.label
+        meaning = "negative log-likelihood; " * ("NLL" in measure)
+        came_out = (
+            f'For the first claim, "{claim.text}", the {measure} '
+            f"({meaning}lower is better) was {own:.4g} for {claim.kind} and "
+            f"{rival:.4g} for {claim.rival}."
+        )
+    more = [*seeds, *range(max(seeds) + 1, max(seeds) + 1 + table.seeds)]
+    numbers = " ".join(map(str, more[: table.seeds]))
+    count = "One seed" if len(seeds) == 1 else "Two seeds"
+    advice = (
+        f"{count} cannot tell that from chance; for an interval and a verdict "
+        f"add this to the command:\n--seed {numbers} --resume"
+    )
+    if files.read_json(folder / "args.json")["smoke"]:
+        advice = "A run with --smoke only shows that everything works."
+    return [trained, f"{came_out} {advice}"]
 
 
 def _groups(folder: Path, record: dict[str, Any]) -> dict[tuple, list[Run]]:

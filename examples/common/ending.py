@@ -1,4 +1,4 @@
-"""How a script ends before its time.
+"""A script as a program: what it shows, and how it ends before its time.
 
 By Ctrl-C, and with output that nobody reads; and how it goes on in a new
 process, where the old one would be killed.
@@ -6,7 +6,9 @@ process, where the old one would be killed.
 
 import contextlib
 import io
+import logging
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -32,6 +34,7 @@ def execute(main: Callable[[], int]) -> NoReturn:
     that a shell expects.
     """
     global _interrupted
+    _hide_logs()
     # Lines are read as they are written, also from a pipe. A notebook has
     # another kind of standard output.
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -58,6 +61,23 @@ def execute(main: Callable[[], int]) -> NoReturn:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
         _say("stopped, since nobody reads the output any more", stop)
     sys.exit(code)
+
+
+def _hide_logs() -> None:
+    """Keeps off the screen what TensorFlow says on every machine.
+
+    Whoever sets TF_CPP_MIN_LOG_LEVEL sees it.
+    """
+    if "TF_CPP_MIN_LOG_LEVEL" in os.environ:
+        return
+    # Without a GPU's driver TensorFlow calls that an error; 3 hides errors too.
+    level = "2" if shutil.which("nvidia-smi") else "3"
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = level
+    # TensorFlow 2.21 takes what trains one model after the other for one
+    # function that is traced again and again.
+    logging.getLogger("tensorflow").addFilter(
+        lambda record: "tf.function retracing" not in str(record.msg)
+    )
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:

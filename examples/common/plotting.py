@@ -109,7 +109,7 @@ def comparison(
     for axis in axes[-1]:
         _label_progress(axis, progress)
     several = any(len(runs) > 1 for runs in groups.values())
-    notes = ["median, middle half"] * several
+    notes = ["median, middle half" if several else "normalisation, one seed"]
     notes += ["* settings on the edge of a grid"] * bool(edges)
     shown = {}
     for axis in axes[0]:
@@ -121,7 +121,7 @@ def comparison(
         loc="outside lower center",
         ncols=3,
         frameon=False,
-        title="; ".join(notes) or None,
+        title="; ".join(notes),
     )
     save(figure, path)
 

@@ -1,5 +1,6 @@
 """A run, from an empty folder to its figure."""
 
+import statistics
 import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
@@ -172,16 +173,21 @@ def folder_name(
     return "-".join([norm, *parts, f"seed-{plan.seed}"]).replace("_", "-")
 
 
-def time_left(spent: Sequence[float], remaining: int) -> str:
-    """How long the `remaining` runs may take; nothing before the first.
+def time_left(
+    spent: Mapping[tuple, Sequence[float]], remaining: Sequence[tuple]
+) -> str:
+    """How long the remaining runs may take; nothing where that is a guess.
+
+    Kinds and sizes differ by a factor of ten, so that only a run with another
+    seed tells how long one takes.
 
     Args:
-        spent: the seconds of the runs that were trained so far.
-        remaining: the runs that are still to be trained.
+        spent: the seconds of whole runs so far, by label.
+        remaining: the labels of the runs that are still to be trained.
     """
-    if not spent:
+    if not all(label in spent for label in remaining):
         return ""
-    minutes = sum(spent) / len(spent) * remaining / 60
-    if minutes < 1:
-        return ", less than a minute left"
-    return f", about {minutes:.0f} min left, as the others took"
+    seconds = sum(statistics.fmean(spent[label]) for label in remaining)
+    if seconds < 90:
+        return f", about {seconds:.0f} s left"
+    return f", about {seconds / 60:.0f} min left"

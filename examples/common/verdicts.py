@@ -93,7 +93,7 @@ def judge(
             "measure": claim.measure.label,
             "margin": "" if claim.margin is None else claim.margin,
             **dict.fromkeys(("mean difference", "from", "to", "p"), ""),
-            "rival": _rival_mean(claim, groups),
+            "mean of rival": _rival_mean(claim, groups),
             "seeds": len(differences),
             "diverged": len(differences) - len(finished),
             **dict.fromkeys(("corrected p", "verdict"), ""),
@@ -140,14 +140,36 @@ def _differences(
     ]
 
 
+def first_numbers(
+    claims: Sequence[Claim], groups: Mapping[tuple, Sequence[Run]]
+) -> tuple[Claim, float, float] | None:
+    """The means that the first claim sets side by side, where they exist.
+
+    Claims about a change or a margin are left out.
+
+    Returns:
+        The claim, the mean of its kind and that of its rival.
+    """
+    for claim in claims:
+        own = _mean(claim, groups, claim.kind, claim.value)
+        rival = _rival_mean(claim, groups)
+        if claim.base is claim.margin is None and "" not in (own, rival):
+            return claim, own, rival
+    return None
+
+
 def _rival_mean(
     claim: Claim, groups: Mapping[tuple, Sequence[Run]]
 ) -> float | str:
     """The mean of what the kind is compared with, over its finished runs."""
     value = claim.value if claim.rival_value is None else claim.rival_value
+    return _mean(claim, groups, claim.rival, value)
+
+
+def _mean(claim, groups, kind, value):
     finished = [
         claim.measure.of(run)
-        for run in _find(groups, claim.rival, value)
+        for run in _find(groups, kind, value) or ()
         if run.metrics is not None
     ]
     return float(np.mean(finished)) if finished else ""

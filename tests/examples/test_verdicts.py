@@ -181,7 +181,8 @@ def _kept(folder, **kept):
     files.make_folder(folder)
     record = {"experiment": "convolutional_networks", "title": "a\nb"}
     files.write_json(folder / "settings.json", {"comparison": record | kept})
-    row = {"mean difference": -0.5, "from": -3.0, "to": 0.1, "rival": -2.0}
+    row = {"mean difference": -0.5, "from": -3.0, "to": 0.1}
+    row["mean of rival"] = -2.0
     row |= {"measure": "NLL", "seeds": 5, "verdict": "agrees"}
     rows = [{"claim": text, **row} for text in texts]
     files.write_csv(folder / "verdicts.csv", rows)
@@ -243,4 +244,4 @@ def test_differences_of_logarithms_are_ratios():
 
 
 def test_rivals_have_a_mean():
-    assert _judge((1, 2, 3), (4, 5, None))["rival"] == 4.5
+    assert _judge((1, 2, 3), (4, 5, None))["mean of rival"] == 4.5
