@@ -14,6 +14,11 @@ from keras_ln import layers, ops
 from keras_ln._keras import device_names
 from keras_ln.version import __version__
 
+INSTALL = (
+    "to install them: pip install ./kernels in a checkout; once published, "
+    "pip install keras-ln-kernels"
+)
+
 
 def report() -> Iterator[str]:
     """The lines that are printed."""
@@ -26,18 +31,24 @@ def report() -> Iterator[str]:
         "devices": ", ".join(device_names()),
         "kernels": ops.recurrence.kernels(),
     }
-    for name, fact in facts.items():
-        yield f"{name:<9} {fact}"
-    yield "layers"
+    chosen, why = {}, {}
     for name in layers.__all__:
         layer = getattr(layers, name)
-        if not hasattr(layer, "as_problem"):
-            continue
-        chosen, reasons = ops.implementation(layer(1))
-        why = reasons.get("native")
+        if hasattr(layer, "as_problem"):
+            chosen[name], reasons = ops.implementation(layer(1))
+            why[name] = reasons.get("native") or ""
+    for name, fact in facts.items():
+        yield f"{name:<9} {fact}"
+    # Not on a GPU, where layers have another reason.
+    if any(reason.endswith("is not installed.") for reason in why.values()):
+        yield f"{'':<9} {INSTALL}"
+    yield "layers"
+    for name, reason in why.items():
         # That there are no kernels was said above.
-        known = why is None or facts["kernels"].endswith(why)
-        yield f"  {name:<12} {chosen}" + ("" if known else f" (native: {why})")
+        known = facts["kernels"].endswith(reason)
+        yield f"  {name:<12} {chosen[name]}" + (
+            "" if known else f" (native: {reason})"
+        )
 
 
 def main() -> None:

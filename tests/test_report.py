@@ -112,17 +112,35 @@ def test_a_library_that_does_not_serve(foreign, tmp_path):
     assert len(warnings) == 1 and sentence in warnings[0]
 
 
-@pytest.mark.full
-def test_without_kernels(tmp_path):
-    """Nothing is said unless somebody asks."""
-    code = """
-import importlib.util, runpy
+WITHOUT_KERNELS = """
+import importlib.util, platform, runpy
 find_spec = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *package: (
     None if name == "keras_ln_kernels" else find_spec(name, *package)
 )
+platform.system = lambda system=platform.system(): {system}
 runpy.run_module("keras_ln", run_name="__main__")
 """
+
+
+@pytest.mark.full
+def test_without_kernels(tmp_path):
+    """Nothing is said unless somebody asks, who hears how to install them."""
+    code = WITHOUT_KERNELS.format(system="system")
     text, warnings = run(tmp_path, "-c", code)
-    assert "none. keras-ln-kernels is not installed." in text
+    assert re.search(
+        r"none\. keras-ln-kernels is not installed\.\n"
+        r" +to install them: pip install \./kernels in a checkout; .*\n"
+        r"layers\n",
+        text,
+    )
+    assert not warnings
+
+
+@pytest.mark.full
+def test_a_platform_without_kernels(tmp_path):
+    code = WITHOUT_KERNELS.format(system="'Windows'")
+    text, warnings = run(tmp_path, "-c", code)
+    assert "none. keras-ln-kernels has no library for Windows on " in text
+    assert "install" not in text and "native:" in text
     assert not warnings

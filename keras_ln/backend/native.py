@@ -8,12 +8,19 @@ import collections
 import functools
 import importlib.util
 import os
+import platform
 import threading
 import warnings
 
 # The versions of keras_ln_kernels that have this interface.
 _SERIES = "0.3"
 _NAME = "keras-ln-kernels"
+# Where there is a library: `TARGETS` of kernels/build_library.py, as Python
+# names the machines.
+_PLATFORMS = (
+    *(("Linux", "x86_64"), ("Linux", "aarch64")),
+    ("Darwin", "arm64"),
+)
 
 # The names that XLA knows them by. Errors show them where a program runs
 # without the kernels.
@@ -31,6 +38,9 @@ def reason():
 @functools.cache
 def _reason():
     if importlib.util.find_spec("keras_ln_kernels") is None:
+        here = platform.system(), platform.machine()
+        if here not in _PLATFORMS:
+            return f"{_NAME} has no library for {' on '.join(here)}."
         return f"{_NAME} is not installed."
     from keras_ln_kernels.version import __version__
 
