@@ -190,4 +190,5 @@ def time_left(
     seconds = sum(statistics.fmean(spent[label]) for label in remaining)
     if seconds < 90:
         return f", about {seconds:.0f} s left"
-    return f", about {seconds / 60:.0f} min left"
+    # Whole minutes would be too coarse for a few.
+    return f", about {seconds / 60:.{1 if seconds < 600 else 0}f} min left"

@@ -1,11 +1,15 @@
 """Comparisons: folders, seeds, floors and titles."""
 
+import dataclasses
 import json
+import re
+import subprocess
+import sys
 
 import permutation_invariant_mnist as script
 import pytest
-from common import cli, plotting, runs
-from scripts import plans, rows
+from common import claims, cli, measures, plotting, runs
+from scripts import environment, plans, rows
 from untrained_comparisons import compare
 
 
@@ -93,3 +97,72 @@ def test_titles_count_what_is_learnt_from(name, learnt):
     data = experiment.load_data(plan)
     found = experiment.describe(plan, data)
     assert learnt in found
+
+
+TRAINED = (
+    "2 networks were trained (norm none, layer) on scikit-learn's digits, "
+    "8 x 8, 1,408 training and 384 test images: 256 units, batch size 128, 8 "
+    "epochs, seed 0."
+)
+
+
+def test_seeds_too_few_for_verdicts(tmp_path, experiment, capsys, monkeypatch):
+    """What was trained, what came out, what to do, and the picture, last."""
+    claim = claims.Claim(
+        "layer ends lower than none",
+        *("layer", "none", measures.end("test_nll", "test NLL")),
+    )
+    table = dataclasses.replace(
+        claims.OF[experiment.name], claims=[claim], seeds=4
+    )
+    monkeypatch.setitem(claims.OF, experiment.name, table)
+    folder = tmp_path / "runs"
+    assert compare(experiment, folder, "--seed", "0") == 0
+    found = {
+        kind: json.loads(
+            (folder / f"{kind}-seed-0" / "metrics.json").read_text()
+        )["test_nll"]
+        for kind in experiment.kinds
+    }
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("2 networks will be trained, one after")
+    assert lines[-5] == TRAINED
+    assert lines[-4] == (
+        'For the first claim, "layer ends lower than none", the test NLL at '
+        "the end (negative log-likelihood; lower is better) was "
+        f"{found['layer']:.4g} for layer and {found['none']:.4g} for none. One "
+        "seed cannot tell that from chance; for an interval and a verdict add "
+        "this to the command:"
+    )
+    assert lines[-3] == "--seed 0 1 2 3 --resume"
+    assert lines[-1] == str(folder / "comparison.png")
+    assert "undecided" not in "".join(lines)
+    # What it says works, and ends in a verdict.
+    assert compare(experiment, folder, *lines[-3].split()) == 0
+    *_, heading, _, row, _, path = capsys.readouterr().out.splitlines()
+    assert path == lines[-1]
+    assert "| mean of rival |" in heading and row.endswith("| disagrees |")
+
+
+@pytest.mark.full
+@pytest.mark.on_tensorflow
+def test_what_a_comparison_shows(tmp_path):
+    """No warnings of TensorFlow that every machine or many models get."""
+    quiet = environment(PYTHONUNBUFFERED="1")
+    del quiet["TF_CPP_MIN_LOG_LEVEL"]
+    folder = tmp_path / "run"
+    flags = ["--compare", "--smoke", "--epochs", "1", "--units", "4"]
+    flags += ["--output-dir", str(folder)]
+    done = subprocess.run(
+        [sys.executable, script.__file__, *flags],
+        env=quiet,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=True,
+    )
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("6 networks will be trained")
+    assert re.search("--smoke only shows that everything works", done.stdout)
+    assert lines[-1] == str(folder / "comparison.png")
+    assert not re.search("cuInit|retracing|cpu_feature", done.stdout)
