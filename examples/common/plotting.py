@@ -109,7 +109,8 @@ def comparison(
     for axis in axes[-1]:
         _label_progress(axis, progress)
     several = any(len(runs) > 1 for runs in groups.values())
-    notes = ["median, middle half" if several else "normalisation, one seed"]
+    one = "one seed" + ", by normalisation" * any("none" in g for g in groups)
+    notes = ["median, middle half" if several else one]
     notes += ["* settings on the edge of a grid"] * bool(edges)
     shown = {}
     for axis in axes[0]:
