@@ -8,8 +8,8 @@ import tensorflow as tf
 # Not exported (2.21).
 from tensorflow.python.ops.control_flow_ops import XLAControlFlowContext
 
+from keras_ln.backend.tensorflow.rewriting import custom_gradient, unrecorded
 from keras_ln.backend.tensorflow.structures import (
-    constant,
     fill,
     plain_operations_reason,
     tensor_or_none,
@@ -90,8 +90,6 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
         outputs, new = tf.function(
             new_tensors, jit_compile=jit_compile, autograph=False
         )(*args)
-        # Higher derivatives would otherwise be taken through this function.
-        outputs, new = tf.nest.map_structure(constant, (outputs, new))
         # XLA would copy a residual that is an argument: it stays outside.
         args, new = tf.nest.flatten(args), iter(new)
         flat = [next(new) if i is None else args[i] for i in trace["index"]]
@@ -105,14 +103,12 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
         """``backward``, made differentiable in args and cotangents."""
         box = {}
 
-        @tf.custom_gradient
         def first_order(*leaves):
             # Residuals carry no history: second derivatives compute them
             # again from the arguments, by plain autodiff of both functions.
             _, c = fill((args, cotangents), leaves)
-            constants = tf.nest.map_structure(constant, c)
-            gradients = _dense(compiled_backward(residuals, constants), args)
-            box["gradients"] = gradients
+            made = unrecorded(compiled_backward, residuals, c)
+            gradients = box["gradients"] = _dense(made, args)
 
             def second_order(*upstream):
                 inside = [tf.identity(leaf) for leaf in leaves]
@@ -125,8 +121,15 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
 
             return tensors_in(gradients), second_order
 
-        flat = first_order(*tensors_in((args, cotangents)))
-        return fill(box["gradients"], tf.nest.flatten(flat))
+        def from_leaves(*leaves):
+            given, c = fill((args, cotangents), leaves)
+            _, made = unrecorded(compiled_forward, *given)
+            return tensors_in(vjp(given, made, c))
+
+        flat = custom_gradient(first_order, from_leaves, in_turn=True)(
+            *tensors_in((args, cotangents))
+        )
+        return fill(box["gradients"], flat)
 
     # Functions, because TensorFlow's forward mode cannot differentiate a
     # custom gradient inside the gradient of another one (2.21).
@@ -139,12 +142,11 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
             return outputs_only(*args)
         box = {}
 
-        @tf.custom_gradient
         def call(*leaves):
             # A tape that records inside a compiled function fails on the
             # loop's TensorLists; there is nothing in it to record.
-            constants = fill(args, map(constant, leaves))
-            outputs, residuals = compiled_forward(*constants)
+            inside = fill(args, leaves)
+            outputs, residuals = unrecorded(compiled_forward, *inside)
             box["outputs"] = outputs
 
             def gradient(*cotangents):
@@ -155,8 +157,11 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
 
             return tensors_in(outputs), gradient
 
-        flat = call(*tensors_in(args))
-        return fill(box["outputs"], tf.nest.flatten(flat))
+        def from_leaves(*leaves):
+            return tensors_in(op(*fill(args, leaves)))
+
+        flat = custom_gradient(call, from_leaves)(*tensors_in(args))
+        return fill(box["outputs"], flat)
 
     return tf.autograph.experimental.do_not_convert(op)
 

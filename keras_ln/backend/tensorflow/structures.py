@@ -11,11 +11,6 @@ def tensor_or_none(x):
     return None if x is None else tf.convert_to_tensor(x)
 
 
-def constant(x):
-    """The tensor without its history."""
-    return None if x is None else tf.stop_gradient(x)
-
-
 def fill(structure, leaves):
     """``structure`` with its leaves replaced; None stays."""
     leaves = iter(leaves)
