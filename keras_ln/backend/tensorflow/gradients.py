@@ -8,7 +8,12 @@ import tensorflow as tf
 # Not exported (2.21).
 from tensorflow.python.ops.control_flow_ops import XLAControlFlowContext
 
-from keras_ln.backend.tensorflow.rewriting import custom_gradient, unrecorded
+from keras_ln.backend.tensorflow.rewriting import (
+    compiles_loops,
+    custom_gradient,
+    has_loops,
+    unrecorded,
+)
 from keras_ln.backend.tensorflow.structures import (
     fill,
     plain_operations_reason,
@@ -99,6 +104,8 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
         backward, jit_compile=jit_compile, autograph=False
     )
 
+    ordinary = tf.function(again, autograph=False)
+
     def vjp(args, residuals, cotangents):
         """``backward``, made differentiable in args and cotangents."""
         box = {}
@@ -126,7 +133,8 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
             _, made = unrecorded(compiled_forward, *given)
             return tensors_in(vjp(given, made, c))
 
-        flat = custom_gradient(first_order, from_leaves, in_turn=True)(
+        in_turn = functools.partial(has_loops, ordinary, args, cotangents)
+        flat = custom_gradient(first_order, from_leaves, in_turn)(
             *tensors_in((args, cotangents))
         )
         return fill(box["gradients"], flat)
@@ -160,7 +168,8 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
         def from_leaves(*leaves):
             return tensors_in(op(*fill(args, leaves)))
 
-        flat = custom_gradient(call, from_leaves)(*tensors_in(args))
+        in_turn = functools.partial(compiles_loops, compiled_forward, *args)
+        flat = custom_gradient(call, from_leaves, in_turn)(*tensors_in(args))
         return fill(box["outputs"], flat)
 
     return tf.autograph.experimental.do_not_convert(op)

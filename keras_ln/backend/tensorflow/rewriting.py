@@ -14,28 +14,39 @@ import tensorflow as tf
 
 # Not exported (2.21).
 from tensorflow.python.eager import record
+from tensorflow.python.ops import control_flow_util
 from tensorflow.python.ops.parallel_for import pfor
+
+from keras_ln.backend.tensorflow.structures import fill, tensors_in
 
 _numbers = itertools.count()
 
 
 def unrecorded(function, *args):
-    """``function(*args)``, into which no `tf.GradientTape` looks.
+    """What a `tf.function` returns, into which no `tf.GradientTape` looks.
 
     Not by `tf.stop_gradient`: a graph that was rewritten without its custom
     gradients would have gradients of zero.
     """
     with record.stop_recording():
-        return function(*args)
+        results = function(*args)
+    if not tf.executing_eagerly():
+        operation = tensors_in(results)[0].op
+        # Another one after tf.config.run_functions_eagerly.
+        if operation.type.endswith("PartitionedCall"):
+            operation.pfor_converter = functools.partial(
+                _unrecorded_iterations, function, args
+            )
+    return results
 
 
-def custom_gradient(function, again, in_turn=False):
+def custom_gradient(function, again, in_turn):
     """`tf.custom_gradient(function)`, which rewritten graphs keep.
 
     There the gradients are those of ``again(*leaves)``, which computes what
-    ``function`` does from the leaves alone. Both give lists of tensors. With
-    ``in_turn`` the iterations of a `tf.vectorized_map` are differentiated one
-    after the other: it cannot vectorise the gradient of a loop (2.21).
+    ``function`` does from the leaves alone. Both give lists of tensors. Where
+    ``in_turn()`` is true the iterations of a `tf.vectorized_map` are
+    differentiated one after the other.
     """
     original = tf.custom_gradient(function)
 
@@ -43,18 +54,73 @@ def custom_gradient(function, again, in_turn=False):
         results = original(*leaves)
         if tf.executing_eagerly() or not results:
             return results
-        # test_vectorized_map_keeps_gradients notices if it is not asked for.
         results[0].op.pfor_converter = functools.partial(
-            _vectorized, again, in_turn, len(results)
+            _differentiable_iterations, again, in_turn, len(results)
         )
         return _named(again, results, leaves)
 
     return op
 
 
-def derivative(function, leaves, cotangents):
-    """Gradients of ``function(*leaves)``; None for leaves without."""
-    # One tensor may be two leaves.
+def compiles_loops(function, *args):
+    """Whether XLA compiles the program, and a loop of the `tf.function` in it.
+
+    It cannot compile what `tf.vectorized_map` makes of a loop (2.21).
+    """
+    graph = tf.compat.v1.get_default_graph()
+    compiled = control_flow_util.GraphOrParentsInXlaContext(graph)
+    return compiled and has_loops(function, *args)
+
+
+def has_loops(function, *args):
+    """Whether a `tf.function` runs a loop.
+
+    `tf.vectorized_map` cannot vectorise the gradient of one (2.21).
+    """
+    graph = function.get_concrete_function(*args).graph.as_graph_def()
+    inside = [definition.node_def for definition in graph.library.function]
+    return any(
+        node.op.endswith("While")
+        for node in itertools.chain(graph.node, *inside)
+    )
+
+
+def _named(again, results, leaves):
+    """The results, by an operation of which copies have gradients."""
+    graph = tf.compat.v1.get_default_graph()
+    name, count = f"keras_ln.{next(_numbers)}", len(results)
+    shapes = [tensor.shape for tensor in (*results, *leaves)]
+    is_original: list = []
+
+    @tf.RegisterGradient(name)
+    def gradient(operation, *cotangents):
+        cotangents = cotangents[:count]
+        # Saving a model traces this without an operation.
+        if operation is None or is_original[0](operation):
+            return [*cotangents, *[None] * len(leaves)]
+        # A graph's file does not know all shapes.
+        given = map(
+            tf.ensure_shape, (*cotangents, *operation.inputs[count:]), shapes
+        )
+        cotangents = list(itertools.islice(given, count))
+        return [*[None] * count, *_derivative(again, given, cotangents)]
+
+    with graph.gradient_override_map({"IdentityN": name}):
+        made = tf.identity_n([*results, *leaves])
+    operation = made[0].op
+    is_original.append(
+        functools.partial(_is, weakref.ref(operation.graph), operation.name)
+    )
+    return made[:count]
+
+
+def _is(graph, name, operation):
+    return operation.graph is graph() and operation.name == name
+
+
+def _derivative(function, leaves, cotangents):
+    """Gradients of ``function(*leaves)``; None for leaves of integers."""
+    # One tensor may be several leaves.
     leaves = list(map(tf.identity, leaves))
     watched = [leaf for leaf in leaves if leaf.dtype.is_floating]
     with tf.GradientTape() as tape:
@@ -68,75 +134,71 @@ def derivative(function, leaves, cotangents):
     return [next(gradients) if x.dtype.is_floating else None for x in leaves]
 
 
-def _named(again, results, leaves):
-    """The results, by an operation whose gradient can be taken of a copy."""
-    graph = tf.compat.v1.get_default_graph()
-    name, count = f"keras_ln.{next(_numbers)}", len(results)
-    shapes = [leaf.shape for leaf in leaves]
-    there: dict = {}
-
-    @tf.RegisterGradient(name)
-    def gradient(operation, *cotangents):
-        cotangents = cotangents[:count]
-        # Saving a model traces this without an operation.
-        if operation is None or there["is"](operation):
-            return [*cotangents, *[None] * len(leaves)]
-        given = map(tf.ensure_shape, operation.inputs[count:], shapes)
-        return [*[None] * count, *derivative(again, given, cotangents)]
-
-    with graph.gradient_override_map({"IdentityN": name}):
-        made = tf.identity_n([*results, *leaves])
-    there["is"] = functools.partial(
-        _is, weakref.ref(made[0].graph), made[0].op.name
-    )
-    return made[:count]
+# The following two are called by tf.vectorized_map, in the place of converters
+# of its own. `converted` has the operation's inputs, each either stacked, with
+# the iterations along its first axis, or the same in all iterations.
+# test_vectorized_map notices if TensorFlow asks for no such attribute.
 
 
-def _is(graph, name, operation):
-    return operation.graph is graph() and operation.name == name
+def _unrecorded_iterations(function, args, converted):
+    """All iterations of a call of `unrecorded`."""
+
+    def one(_, *leaves):
+        return tensors_in(function(*fill(args, leaves)))
+
+    # What the function captures comes after its arguments.
+    leaves = converted.inputs[: len(tensors_in(args))]
+    specs = None
+    if compiles_loops(function, *args):
+        specs = [tf.TensorSpec(x.shape, x.dtype) for x in converted.outputs]
+    # Counted, even where nothing else tells the iterations apart.
+    values = [_count(converted), *[leaf.t for leaf in leaves]]
+    stacked = [True, *[leaf.is_stacked for leaf in leaves]]
+    with record.stop_recording():
+        results = _map(one, values, stacked, specs)
+    return [pfor.wrap(result, True) for result in results]
 
 
-def _vectorized(again, in_turn, count, converted):
-    """All iterations of a `tf.vectorized_map` at once.
-
-    ``converted`` has the operation's inputs, results first, each either
-    stacked, with the iterations along its first axis, or the same in all.
-    """
+def _differentiable_iterations(again, in_turn, count, converted):
+    """All iterations of an operation of `custom_gradient`."""
     results = [converted.stacked_input(i) for i in range(count)]
     leaves = converted.inputs[count:]
     stacked = [leaf.is_stacked for leaf in leaves]
-    of_each = [*stacked, *[True] * count]
-    differentiable = [leaf.t.dtype.is_floating for leaf in leaves]
+    one_by_one = in_turn()
 
     def one_gradient(*values):
-        found = derivative(again, values[:-count], values[-count:])
+        found = _derivative(again, values[:-count], values[-count:])
         return [gradient for gradient in found if gradient is not None]
 
     def function(*leaves):
         def gradient(*cotangents):
-            values, specs = [*leaves, *cotangents], None
-            if in_turn:
+            of_each = [*stacked, *[True] * count]
+            specs = None
+            if one_by_one:
                 specs = [
                     tf.TensorSpec(x.shape[1:] if each else x.shape, x.dtype)
                     for x, each in zip(leaves, stacked, strict=True)
                     if x.dtype.is_floating
                 ]
-            found = iter(_map(one_gradient, values, of_each, specs))
+            found = iter(
+                _map(one_gradient, [*leaves, *cotangents], of_each, specs)
+            )
+            gradients = [
+                next(found) if x.dtype.is_floating else None for x in leaves
+            ]
             return [
-                (next(found) if each else tf.reduce_sum(next(found), 0))
-                if has_gradient
-                else None
-                for each, has_gradient in zip(
-                    stacked, differentiable, strict=True
-                )
+                g if each or g is None else tf.reduce_sum(g, 0)
+                for g, each in zip(gradients, stacked, strict=True)
             ]
 
         return results, gradient
 
     def all_again(*leaves):
-        # The iterations are counted even where nothing else tells them apart.
-        given = [tf.range(tf.shape(results[0])[0]), *leaves]
-        return _map(lambda _, *row: again(*row), given, [True, *stacked])
+        return _map(
+            lambda _, *leaves: again(*leaves),
+            [_count(converted), *leaves],
+            [True, *stacked],
+        )
 
     made = custom_gradient(function, all_again, in_turn)(
         *[leaf.t for leaf in leaves]
@@ -144,23 +206,25 @@ def _vectorized(again, in_turn, count, converted):
     return [*[pfor.wrap(result, True) for result in made], *leaves]
 
 
-def _map(function, values, of_each, specs=None):
-    """Lists from ``function`` of the rows of some values, and of the others.
+def _count(converted):
+    """The numbers of the iterations."""
+    return tf.range(converted.pfor.loop_len_vector[0])
 
-    One row after the other where ``specs`` are given, which its tensors have.
+
+def _map(function, values, of_each, specs=None):
+    """Lists from ``function``, of rows of some values and of the others whole.
+
+    One row after the other where ``specs`` tell what it returns.
     """
     rows = [x for x, each in zip(values, of_each, strict=True) if each]
 
     def one(rows):
         rows = iter(rows)
-        return list(
-            function(
-                *[
-                    next(rows) if each else x
-                    for x, each in zip(values, of_each, strict=True)
-                ]
-            )
-        )
+        given = [
+            next(rows) if each else x
+            for x, each in zip(values, of_each, strict=True)
+        ]
+        return list(function(*given))
 
     if specs is None:
         return tf.vectorized_map(one, rows)
