@@ -143,11 +143,10 @@ def product_op():
 
 
 if BACKEND == "tensorflow":
+    import tensorflow as tf
 
     def test_custom_vjp_third_derivative_of_a_function(rng):
         """What the forward function made in a graph has no gradient."""
-        import tensorflow as tf
-
         op = tf.function(product_op())
         x = rng.normal(size=(3, 2))
         direction = rng.normal(size=(3, 2))
@@ -167,6 +166,70 @@ if BACKEND == "tensorflow":
         found, right = (
             derivative(function, 3)(tf.constant(x))
             for function in (op, lambda x: tf.reduce_prod(x, 0))
+        )
+        assert abs(right.numpy()).max() > 1e-3
+        close(found, right, rtol=1e-10)
+
+    @pytest.mark.parametrize("jit_compile", [None, True])
+    def test_vectorized_map_keeps_the_given_gradient(jit_compile, rng):
+        """Of what differs between the iterations, and of what does not."""
+        op = make_op(gradient_factor=3.0)
+        x, w, c = tensor(rng, 3, 2), tensor(rng, 2), tensor(rng, 3, 2)
+
+        @tf.function(jit_compile=jit_compile)
+        def found(x, w):
+            with tf.GradientTape() as tape:
+                tape.watch([x, w])
+                y = tf.vectorized_map(
+                    lambda row: tf.reduce_sum(row[1] * op(row[0], w)["y"]),
+                    (x, c),
+                )
+            return tape.gradient(y, [x, w])
+
+        gx, gw = found(x, w)
+        close(gx, 3 * 2 * x * w * c, rtol=1e-12)
+        close(gw, tf.reduce_sum(x * x * c, 0), rtol=1e-12)
+
+    def test_a_copy_of_a_graph_keeps_the_given_gradient(rng):
+        """Though not the tensors that the original's function keeps."""
+        op = make_op(gradient_factor=3.0)
+        x, w = tensor(rng, 2), tensor(rng, 2)
+        traced = tf.function(lambda x, w: op(x, w)["y"]).get_concrete_function(
+            tf.TensorSpec([2], tf.float64), tf.TensorSpec([2], tf.float64)
+        )
+        names = [tensor.name for tensor in traced.inputs]
+        captured = list(map(tf.convert_to_tensor, traced.captured_inputs))
+
+        @tf.function
+        def copy(x, w):
+            (y,) = tf.graph_util.import_graph_def(
+                traced.graph.as_graph_def(),
+                dict(zip(names, (x, w, *captured), strict=True)),
+                [traced.outputs[0].name],
+            )
+            return tf.gradients(tf.ensure_shape(y, [2]), [x, w])
+
+        gx, gw = copy(x, w)
+        close(gx, 3 * 2 * x * w, rtol=1e-12)
+        close(gw, x * x, rtol=1e-12)
+
+    @pytest.mark.parametrize("jit_compile", [None, True])
+    def test_gradient_of_a_jacobian_through_a_loop(jit_compile, rng):
+        """TensorFlow does not vectorise the gradient of a loop."""
+        op, x = product_op(), tensor(rng, 3, 2)
+
+        def gradient(function, **pfor):
+            with tf.GradientTape() as outer:
+                outer.watch(x)
+                with tf.GradientTape(persistent=True) as tape:
+                    tape.watch(x)
+                    y = function(x)
+                loss = tf.reduce_sum(tape.jacobian(y, x, **pfor) ** 3)
+            return outer.gradient(loss, x)
+
+        found = tf.function(lambda: gradient(op), jit_compile=jit_compile)()
+        right = gradient(
+            lambda x: tf.reduce_prod(x, 0), experimental_use_pfor=False
         )
         assert abs(right.numpy()).max() > 1e-3
         close(found, right, rtol=1e-10)

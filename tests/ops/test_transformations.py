@@ -250,3 +250,95 @@ for name, options in (
             check=True,
             timeout=300,
         )
+
+elif BACKEND == "tensorflow":
+    import tensorflow as tf
+
+    def right_and_found(name, derivative):
+        """Of the ordinary operations, and of the layer as it is."""
+        layer = layer_of(name)
+        with keras_ln.ops.portable():
+            right = derivative(layer, in_turn)
+        return right, derivative(layer, tf.vectorized_map)
+
+    def in_turn(function, rows):
+        return tf.stack([function(row) for row in tf.unstack(rows)])
+
+    def gradients_through(layer, mapped):
+        """The mapped layer's; what it computes is vectorised or not."""
+        x = tf.constant(X)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = mapped(lambda row: layer(row[None])[0], x)
+            loss = tf.reduce_sum(y**3)
+        return tape.gradient(loss, [x, *layer.trainable_weights])
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            *("LayerNormalization", "LNSimpleRNN"),
+            *[
+                pytest.param(str(row), marks=pytest.mark.full)
+                for row in SEQUENCE_LAYERS
+                if str(row) != "LNSimpleRNN"
+            ],
+        ],
+    )
+    def test_gradients_through_vectorized_map(name):
+        same(*right_and_found(name, gradients_through)[::-1])
+
+    def gradients_of_jacobian(layer, mapped):
+        x = tf.constant(X)
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape(persistent=True) as tape:
+                tape.watch(x)
+                y = layer(x)
+            vectorised = mapped is tf.vectorized_map
+            jacobian = tape.batch_jacobian(
+                y, x, experimental_use_pfor=vectorised
+            )
+            loss = tf.reduce_sum(jacobian**3)
+        return outer.gradient(loss, [x, layer.trainable_weights[0]])
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "LayerNormalization",
+            pytest.param("LNSimpleRNN", marks=pytest.mark.full),
+            pytest.param("LNLSTM", marks=pytest.mark.full),
+        ],
+    )
+    def test_gradients_of_jacobians(name):
+        same(*right_and_found(name, gradients_of_jacobian)[::-1])
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "LayerNormalization",
+            pytest.param("LNLSTM", marks=pytest.mark.full),
+        ],
+    )
+    def test_a_saved_model_is_differentiated(name, tmp_path):
+        """As the layer is, once and twice."""
+        module = tf.Module()
+        module.layer = layer_of(name)
+        module.call = tf.function(
+            module.layer, input_signature=[tf.TensorSpec(X.shape, tf.float64)]
+        )
+        tf.saved_model.save(module, str(tmp_path))
+
+        def derivatives(function):
+            x = tf.constant(X)
+            with tf.GradientTape() as outer:
+                outer.watch(x)
+                with tf.GradientTape() as tape:
+                    tape.watch(x)
+                    loss = tf.reduce_sum(function(x) ** 3)
+                first = tape.gradient(loss, x)
+                penalty = tf.reduce_sum(first**3)
+            return [first, outer.gradient(penalty, x)]
+
+        found = derivatives(tf.saved_model.load(str(tmp_path)).call)
+        with keras_ln.ops.portable():
+            same(found, derivatives(module.layer))

@@ -156,6 +156,12 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
             inside = fill(args, leaves)
             outputs, residuals = unrecorded(compiled_forward, *inside)
             box["outputs"] = outputs
+            if not tf.executing_eagerly():
+                # Higher derivatives would be taken through that function.
+                residuals = tf.nest.map_structure(
+                    lambda x: None if x is None else tf.stop_gradient(x),
+                    residuals,
+                )
 
             def gradient(*cotangents):
                 dense = _densified(cotangents, tensors_in(outputs))
