@@ -198,13 +198,15 @@ if BACKEND == "tensorflow":
             tf.TensorSpec([2], tf.float64), tf.TensorSpec([2], tf.float64)
         )
         names = [tensor.name for tensor in traced.inputs]
-        captured = list(map(tf.convert_to_tensor, traced.captured_inputs))
+        captured = traced.captured_inputs
 
         @tf.function
         def copy(x, w):
             (y,) = tf.graph_util.import_graph_def(
                 traced.graph.as_graph_def(),
-                dict(zip(names, (x, w, *captured), strict=True)),
+                dict(
+                    zip(names, (x, w, *map(tf.identity, captured)), strict=True)
+                ),
                 [traced.outputs[0].name],
             )
             return tf.gradients(tf.ensure_shape(y, [2]), [x, w])
