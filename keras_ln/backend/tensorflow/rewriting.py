@@ -102,8 +102,8 @@ def _named(again, results, leaves):
         given = map(
             tf.ensure_shape, (*cotangents, *operation.inputs[count:]), shapes
         )
-        cotangents = list(itertools.islice(given, count))
-        return [*[None] * count, *_derivative(again, given, cotangents)]
+        known = list(itertools.islice(given, count))
+        return [*[None] * count, *_derivative(again, given, known)]
 
     with graph.gradient_override_map({"IdentityN": name}):
         made = tf.identity_n([*results, *leaves])
