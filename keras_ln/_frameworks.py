@@ -16,6 +16,8 @@ _VARIABLE = "by KERAS_BACKEND"
 
 def reason() -> str | None:
     """Why keras_ln cannot be imported, and what to do; or None."""
+    if _choice()[0] == "openvino":
+        return None  # For inference Keras needs none of them there.
     found = [name for name in _FRAMEWORKS if _is_installed(name)]
     if not found:
         return (

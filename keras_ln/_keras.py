@@ -57,6 +57,9 @@ def device_names() -> list[str]:
     """The devices that programs run on by default."""
     if torch_device is not None:
         return [torch_device()]
+    # There is no keras.distribution, and no other device, up to 3.15.
+    if keras.backend.backend() in ("numpy", "openvino"):
+        return ["CPU"]
     return keras.distribution.list_devices()
 
 

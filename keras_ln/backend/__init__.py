@@ -1,7 +1,8 @@
 """What keras_ln needs from a framework, and nothing else.
 
 The modules of this package are the only files that import TensorFlow, JAX or
-torch. Each of them supplies the same names:
+torch. Each of them supplies the same names, and so does `inference` for the
+backends on which Keras has no gradients:
 
 ``scan(step, init, xs, *, reverse=False)``
     ``step(carry, x) -> (carry, y)`` for every index of the leading axis of
@@ -106,19 +107,24 @@ import keras
 
 from keras_ln.backend import native
 
+_NAME = keras.backend.backend()
 _BACKENDS = ("tensorflow", "jax", "torch")
+_FOR_INFERENCE = ("numpy", "openvino")
 
-if keras.backend.backend() not in _BACKENDS:
+if _NAME not in _BACKENDS + _FOR_INFERENCE:
     raise ImportError(
-        "keras_ln runs on the Keras backends tensorflow, jax and torch. "
-        f"Received: {keras.backend.backend()!r}. Set the environment variable "
-        "KERAS_BACKEND, or `backend` in keras.json, to one of the three before "
-        "importing Keras."
+        "keras_ln runs on the Keras backends tensorflow, jax and torch, and "
+        f"for inference on numpy and openvino. Received: {_NAME!r}. Set the "
+        "environment variable KERAS_BACKEND, or `backend` in keras.json, to "
+        "one of them before importing Keras."
     )
 
-_module: Any = importlib.import_module(f"{__name__}.{keras.backend.backend()}")
+_infers = _NAME in _FOR_INFERENCE
+_module: Any = importlib.import_module(
+    f"{__name__}.{'inference' if _infers else _NAME}"
+)
 _native: Any = importlib.import_module(
-    f"{__name__}.native_{keras.backend.backend()}"
+    f"{__name__}.{'inference' if _infers else f'native_{_NAME}'}"
 )
 
 scan = _module.scan

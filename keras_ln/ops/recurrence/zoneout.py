@@ -105,7 +105,7 @@ def split_zoneout(
         choices.append(None if is_number else _choices(name, value, shape))
     return (
         tuple(rates) if any(rates) else (),
-        None if choices == [None] * count else tuple(choices),
+        None if all(c is None for c in choices) else tuple(choices),
     )
 
 

@@ -1,0 +1,115 @@
+"""The backend contract where Keras infers and does not train.
+
+That is on its backends numpy and openvino. Nothing is differentiated there, so
+ops are their forward functions. Both compute in float32 at most: Keras'
+numpy backend rounds float64 in most of its operations, OpenVINO in all.
+"""
+
+import keras
+
+from keras_ln._keras import is_exporting
+
+_NAME = keras.backend.backend()
+_NO_GRADIENTS = (
+    f"On {_NAME} Keras infers with its own operations, and has no gradients."
+)
+tanh = keras.ops.tanh
+sigmoid = keras.ops.sigmoid
+relu = keras.ops.relu
+exp = keras.ops.exp
+log = keras.ops.log
+sqrt = keras.ops.sqrt
+matmul = keras.ops.matmul
+mean = keras.ops.mean
+sum = keras.ops.sum
+cast = keras.ops.cast
+where = keras.ops.where
+
+
+def fused_sum(x, axes, keepdims=False, weights=None):
+    """``sum``; see the package docstring."""
+    x = x if weights is None else x * weights
+    return sum(x, axes, keepdims) if axes else x
+
+
+def how_to_densify(x):
+    """None: all tensors are dense. See the package docstring."""
+
+
+def on_cpu():
+    """Always; see the package docstring."""
+    return True
+
+
+def reads_python():
+    """Never: see the package docstring."""
+    return False
+
+
+def plain_operations_reason(tensors):
+    """Always a sentence; see the package docstring."""
+    return _NO_GRADIENTS
+
+
+def current_trace():
+    """None: see the package docstring."""
+
+
+def scan(step, init, xs, *, reverse=False):
+    """Loop over the leading axis of ``xs``; see the package docstring."""
+    length = next(x.shape[0] for x in keras.tree.flatten(xs) if x is not None)
+    # Keras 3.15 exports one step for an unknown number, which would be a wrong
+    # program; test_what_openvino_does_not_run notices.
+    if length is None or (length == 1 and is_exporting()):
+        raise ValueError(
+            f"The number of steps must be known on {_NAME}, and more than one "
+            f"in an export. Received: {length}. Give keras.Input a shape with "
+            "it, or export on another backend."
+        )
+    carry, ys = init, []
+    for t in range(length - 1, -1, -1) if reverse else range(length):
+        carry, y = step(carry, _map(lambda x, t=t: x[t], xs))
+        ys.append(y)
+    if reverse:
+        ys.reverse()
+    return carry, _map(lambda *rows: keras.ops.stack(rows), *ys)
+
+
+def _map(function, *structures):
+    """The structure of what the function makes of tensors; None stays."""
+    return keras.tree.map_structure(
+        lambda *leaves: None if leaves[0] is None else function(*leaves),
+        *structures,
+    )
+
+
+def custom_vjp(
+    forward,
+    backward,
+    reference=None,
+    compiled=True,
+    reference_backward=None,
+):
+    """The outputs of the forward function; see the package docstring."""
+    reference = reference or forward
+    return lambda *args, keep=True, owner="": reference(*args, keep=False)[0]
+
+
+def jacobian(function, x):
+    """Refused: see the package docstring."""
+    raise NotImplementedError(_NO_GRADIENTS)
+
+
+def reason():
+    """Why kernels cannot be called; see the package docstring."""
+    return _NO_GRADIENTS
+
+
+def is_exported():
+    """Never: see the package docstring."""
+    return False
+
+
+def call_native(call, arrays):
+    """Refused: see the package docstring."""
+    raise NotImplementedError(_NO_GRADIENTS)
