@@ -1,7 +1,7 @@
 """Layers with choices in them, for hyperparameter searches.
 
-The functions take the `HyperParameters` object of KerasTuner, `hp`, which a
-search hands to a model-building function:
+The functions take what a search hands to a model-building function as `hp`: the
+`HyperParameters` of KerasTuner, or a trial of Optuna.
 
     def build_model(hp):
         inputs = keras.Input((None, 8))
@@ -10,8 +10,9 @@ search hands to a model-building function:
         x = choose_normalization(hp)(x)
         ...
 
-Of `hp` they call `Choice` and `conditional_scope`; this module itself needs no
-KerasTuner.
+Names and values are the same with both. Of `HyperParameters` they call `Choice`
+and `conditional_scope`, of a trial `suggest_categorical`; this module itself
+needs neither KerasTuner nor Optuna.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -65,7 +66,7 @@ def choose_kind(
     does not vary it where it means nothing.
 
     Args:
-        hp: the `HyperParameters` of a search.
+        hp: `HyperParameters` of KerasTuner, or a trial of Optuna.
         kinds: the kinds to choose from; the first is the default.
         gains: the initial gains to choose from; the first is the default.
         name: the name of the choice; the gain's has "_gain" added.
@@ -75,6 +76,7 @@ def choose_kind(
         The kind, and the gain or None.
 
     Raises:
+        TypeError: for another `hp`.
         ValueError: for no kinds, or no gains although a kind needs one, or a
             generator of them, which only the first model would see.
 
@@ -88,15 +90,23 @@ def choose_kind(
     ('layer', 0.1)
     >>> choose_kind(First(), ("none", "layer"))
     ('none', None)
+    >>> class Trial:  # In place of Optuna's: takes every last choice.
+    ...     def suggest_categorical(self, name, choices):
+    ...         return choices[-1]
+    >>> choose_kind(Trial(), ("layer", "batch"))
+    ('batch', 1.0)
     """
     kinds, gains = _listed("kinds", kinds), _listed("gains", gains)
     without_gain = _listed("without_gain", without_gain, least=0)
-    kind = hp.Choice(name, kinds, default=kinds[0])
+    kind = _choose(hp, name, kinds)
     with_gain = [kind for kind in kinds if kind not in without_gain]
     gain = None
-    if with_gain:
+    if hasattr(hp, "conditional_scope") and with_gain:
+        # KerasTuner asks for all choices there are.
         with hp.conditional_scope(name, with_gain):
-            gain = hp.Choice(f"{name}_gain", gains, default=gains[0])
+            gain = _choose(hp, f"{name}_gain", gains)
+    elif kind in with_gain:
+        gain = _choose(hp, f"{name}_gain", gains)
     return kind, None if kind in without_gain else gain
 
 
@@ -110,7 +120,7 @@ def choose_normalization(
     """A normalisation layer, or one that does nothing.
 
     Args:
-        hp: the `HyperParameters` of a search.
+        hp: `HyperParameters` of KerasTuner, or a trial of Optuna.
         kinds: any of "none" (`keras.layers.Identity`), "layer"
             (`LayerNormalization`) and "batch" (`BatchNormalization`).
         gains: initial values of gamma to choose from.
@@ -121,6 +131,7 @@ def choose_normalization(
         The layer.
 
     Raises:
+        TypeError: for another `hp`.
         ValueError: for a kind that does not exist.
     """
     _check_kinds(kinds, _NORMALIZATIONS)
@@ -143,7 +154,7 @@ def choose_recurrent(
     """A recurrent layer.
 
     Args:
-        hp: the `HyperParameters` of a search.
+        hp: `HyperParameters` of KerasTuner, or a trial of Optuna.
         units: the size, or sizes to choose from, as the choice "<name>_units".
         kinds: the normalisations to choose from. None is for all of the cell
             but "gate", and "batch" only with `max_steps`.
@@ -161,6 +172,7 @@ def choose_recurrent(
         The layer.
 
     Raises:
+        TypeError: for another `hp`.
         ValueError: for a cell or a kind that does not exist.
     """
     if cell not in _RECURRENT:
@@ -177,10 +189,21 @@ def choose_recurrent(
     kind, gain = choose_kind(hp, kinds, gains, name)
     if not isinstance(units, int):
         sizes = _listed("units", units)
-        units = hp.Choice(f"{name}_units", sizes, default=sizes[0])
+        units = _choose(hp, f"{name}_units", sizes)
     if kind == "batch":
         kwargs["max_steps"] = max_steps
     return known[kind](units, **_initial(gain), **kwargs)
+
+
+def _choose(hp: Any, name: str, values: list[Any]) -> Any:
+    if hasattr(hp, "suggest_categorical"):
+        return hp.suggest_categorical(name, values)
+    if hasattr(hp, "Choice") and hasattr(hp, "conditional_scope"):
+        return hp.Choice(name, values, default=values[0])
+    raise TypeError(
+        "Argument `hp` must be KerasTuner's HyperParameters or a trial of "
+        f"Optuna. Received: hp={hp!r}"
+    )
 
 
 def _initial(gain: float | None) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Layers with choices in them: every choice gives the layer it names."""
 
+import re
 import sys
 
 import keras
@@ -200,6 +201,66 @@ def test_what_can_be_read_once_is_refused(name, call):
         with pytest.raises(ValueError, match=f"`{name}` must be a sequence"):
             call(_hp(), given)
     call(_hp(), values)
+
+
+class Trial:
+    """As Optuna's FixedTrial; it records what is asked for."""
+
+    def __init__(self, **values):
+        self.values, self.asked = values, {}
+
+    def suggest_categorical(self, name, choices):
+        assert self.asked.setdefault(name, choices) == choices
+        assert self.values[name] in choices
+        return self.values[name]
+
+
+@pytest.mark.parametrize(("cell", "kind", "expected"), RECURRENT)
+def test_a_trial_builds_what_keras_tuner_does(cell, kind, expected):
+    """The layer, and the names and values that are asked for."""
+    kinds = [k for c, k, _ in RECURRENT if c == cell]
+    has_gain = kind not in ("none", "weight")
+    values = {"rnn": kind, "rnn_units": 4}
+    values |= {"rnn_gain": 0.5} if has_gain else {}
+
+    def choose(hp):
+        arguments = {"cell": cell, "gains": (0.1, 0.5), "max_steps": 5}
+        return tuning.choose_recurrent(
+            hp, (2, 4), kinds, name="rnn", **arguments
+        )
+
+    hp, trial = _hp(**values), Trial(**values)
+    layer, twin = choose(trial), choose(hp)
+    assert type(layer) is expected
+    ours, theirs = layer.get_config(), twin.get_config()
+    assert {**ours, "name": ""} == {**theirs, "name": ""}
+    space = _space(hp)
+    assert trial.asked == {name: space[name] for name in values}
+
+
+def test_a_trial_chooses_a_normalization():
+    trial = Trial(norm="batch", norm_gain=0.1)
+    layers = [tuning.choose_normalization(trial) for _ in range(2)]
+    assert {type(x) for x in layers} == {keras_ln.BatchNormalization}
+    assert trial.asked == {
+        "norm": ["none", "layer", "batch"],
+        "norm_gain": [0.1, 1.0],
+    }
+
+
+@pytest.mark.parametrize("hp", [{"norm": "layer"}, None, "layer"])
+def test_another_hp_is_refused(hp):
+    message = (
+        "Argument `hp` must be KerasTuner's HyperParameters or a trial of "
+        f"Optuna. Received: hp={hp!r}"
+    )
+    for choose in (
+        lambda: tuning.choose_normalization(hp),
+        lambda: tuning.choose_recurrent(hp, (2, 4)),
+        lambda: tuning.choose_kind(hp, ("layer",)),
+    ):
+        with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+            choose()
 
 
 def test_no_tuner_is_imported(monkeypatch):
