@@ -113,8 +113,9 @@ class BaseRNN(RNNOfCell):
                 sequences, initial_state, mask, training, **options
             )
         finally:
-            if cell.dropout or cell.recurrent_dropout or cell.counters:
-                # Also after an error; else the next call would reuse the masks.
+            # Also after an error; else the next call would reuse the masks.
+            # Otherwise not: Flax NNX refuses a new attribute in a program.
+            if cell.dropout or cell.recurrent_dropout or cell.has_chosen:
                 cell.reset_dropout_mask()
                 cell.reset_recurrent_dropout_mask()
         states = [cast(state, dtype) for state in states]

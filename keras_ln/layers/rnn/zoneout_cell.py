@@ -46,7 +46,7 @@ class ZoneoutRNNCell(DropoutRNNCell):
     # False for the expectation in training too.
     zoneout_chooses = True
     # Whether a step by itself has used the seed that there is.
-    _has_chosen = False
+    has_chosen = False
 
     zoneout = fixed("zoneout")
 
@@ -77,7 +77,7 @@ class ZoneoutRNNCell(DropoutRNNCell):
             return tuple(new)
         choices = None
         if training:
-            self._has_chosen = True
+            self.has_chosen = True
             seed = SeedAt(self.seed_generator.state.value, counter)
             drawn = draw(rates, keras.ops.shape(new[0]), seed)
             choices = [drawn[n] if rate else None for n, rate in rates.items()]
@@ -89,9 +89,9 @@ class ZoneoutRNNCell(DropoutRNNCell):
         `keras.layers.RNN` calls it after its loop, at inference too.
         """
         super().reset_recurrent_dropout_mask()
-        if self._has_chosen:
+        if self.has_chosen:
             self.seed_generator.next()
-            self._has_chosen = False
+            self.has_chosen = False
 
     def forget_dropout_masks(self) -> None:
         """Makes the next sequence draw masks and choices of its own.
@@ -100,6 +100,6 @@ class ZoneoutRNNCell(DropoutRNNCell):
         it once per sequence, in training.
         """
         # Also where a function is compiled whose steps come after this.
-        self._has_chosen = any(self.zoneout_rates().values())
+        self.has_chosen = any(self.zoneout_rates().values())
         self.reset_dropout_mask()
         self.reset_recurrent_dropout_mask()
