@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +12,12 @@ import pytest
     "backend", ["numpy", pytest.param("openvino", marks=pytest.mark.peers)]
 )
 def test_layers_infer(backend):
-    command = (sys.executable, "-m", "pytest", "-q", "-n", "0", "--no-header")
+    python = sys.executable
+    if backend == "openvino":  # tests/peers/run.py installs it.
+        python = Path(os.environ["KERAS_LN_PEERS"], "tools", "bin", "python")
+    program = Path(__file__).with_name("inference.py")
     done = subprocess.run(
-        [*command, f"{os.path.dirname(__file__)}/inference.py"],
+        [python, "-m", "pytest", "-q", "-n", "0", "--no-header", program],
         env=os.environ | {"KERAS_BACKEND": backend},
         capture_output=True,
         text=True,

@@ -15,6 +15,19 @@ ELSEWHERE = {
         "layer = keras_ln.LNLSTM(units, center=False, zoneout=0.1)",
     ): ("haste is not installed"),
     ("docs/replace.md", "import numpy as np"): "tf_keras is not installed",
+    **dict.fromkeys(
+        (
+            ("docs/guides/other_tools.md", "import joblib"),
+            ("docs/guides/other_tools.md", "import mlflow"),
+            ("docs/guides/other_tools.md", "import optuna"),
+            (
+                "docs/guides/other_tools.md",
+                "from optuna.trial import FixedTrial",
+            ),
+            ("docs/guides/other_tools.md", "import lightning"),
+        ),
+        "tests/peers/test_other_tools.py runs it, with the tool",
+    ),
 }
 MODEL = """
 import keras, keras_ln, numpy as np

@@ -2,9 +2,10 @@
 
 Run it with the Python of the tests. In build/peers it sets up what the
 comparison needs and the tests have not: an environment of TensorFlow-Addons,
-whose last release takes TensorFlow 2.15 and Python 3.11 at most, and one with
-haste, tf2onnx, the ONNX runtime and Orbax, which sees the packages of the tests
-too. Then it runs the tests that are marked `peers`. Arguments are pytest's.
+whose last release takes TensorFlow 2.15 and Python 3.11 at most, and two that
+see the packages of the tests too: one with haste, tf2onnx, the ONNX runtime and
+Orbax, one with the tools of docs/guides/other_tools.md. Then it runs the tests
+that are marked `peers`. Arguments are pytest's.
 """
 
 import os
@@ -25,6 +26,7 @@ ADDONS = ("tensorflow-cpu==2.15.1", "tensorflow-addons==0.23.0", "numpy<2")
 BUILD = ("setuptools", "wheel")
 HASTE = "haste-pytorch-cpu==0.5.5"
 CHECKPOINTS = "orbax-checkpoint"
+TOOLS = ("flax", "lightning", "mlflow", "openvino", "optuna", "ray[tune]")
 
 
 def python_for_addons():
@@ -73,6 +75,14 @@ def others():
     return python
 
 
+def tools():
+    """The environment of the tests with tools that use layers."""
+    folder = FOLDER / "tools"
+    if not (folder / "complete").exists():
+        run_all.on_top_of_this(folder, *TOOLS)
+        (folder / "complete").touch()
+
+
 def main(arguments):
     """Set up, let the others compute, compare; returns the exit status."""
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -92,6 +102,7 @@ def main(arguments):
         FOLDER / "old_model.npz",
         TF_CPP_MIN_LOG_LEVEL="3",
     )
+    tools()
     python = others()
     for kind, name in (("LSTM", "haste"), ("GRU", "haste_gru")):
         run(python, HERE / "haste_layers.py", kind, FOLDER / f"{name}.npz")
