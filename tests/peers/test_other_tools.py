@@ -191,7 +191,14 @@ for name, layer in LAYERS.items():
         with keras.RematScope(mode=mode, **options):
             model = make(layer)
         if keras.backend.backend() == "torch":
-            np.testing.assert_array_equal(fit(model), fit(make(layer)))
+            # The moving statistics move in both runs.
+            once = make(layer)
+            for some in (model, once):
+                fit(some)
+            for new, old in zip(
+                model.trainable_weights, once.trainable_weights
+            ):
+                np.testing.assert_array_equal(new.numpy(), old.numpy())
             continue
         try:
             fit(model)
