@@ -36,8 +36,9 @@ else:
 __all__ = [
     "DropoutRNNCell",
     "device_names",
+    "exporter",
+    "exports_unknown_steps",
     "input_layer",
-    "is_exporting",
     "is_graph",
     "is_rematerialized",
     "layers_in",
@@ -63,18 +64,43 @@ def device_names() -> list[str]:
     return keras.distribution.list_devices()
 
 
-def is_exporting() -> bool:
-    """Whether one of Keras' exporters is tracing the program.
+def exporter() -> str | None:
+    """Which of Keras' exporters is tracing the program, or None.
 
-    Nothing tells but the exporter's own frames on the call stack.
-    test_exports_hold_no_kernels notices a change.
+    It is the name of a module, such as "onnx", "litert" or "saved_model", which
+    the others call to trace. test_exports_hold_no_kernels and
+    test_a_converted_model_has_nothing_to_compile notice a change.
     """
+    return next((name for name, _ in _exporters()), None)
+
+
+def exports_unknown_steps() -> bool:
+    """Whether a size that is not the batch's is unknown to Keras' exporter.
+
+    On torch it traces a size of 1 in its place.
+    test_torch_exports_a_known_number_of_steps notices a change.
+    """
+    specs = [
+        spec
+        for _, frame in _exporters()
+        for spec in keras.tree.flatten(frame.f_locals.get("input_signature"))
+    ]
+    return any(None in (getattr(spec, "shape", ()) or ())[1:] for spec in specs)
+
+
+def _exporters() -> list[tuple[str, FrameType]]:
+    """Modules of Keras' exporters on the call stack and frames, from outside.
+
+    Nothing else tells that a program is traced for a file.
+    """
+    found, package = [], "keras.src.export."
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if frame.f_globals.get("__name__", "").startswith("keras.src.export."):
-            return True
+        name = frame.f_globals.get("__name__", "")
+        if name.startswith(package):
+            found.append((name.removeprefix(package), frame))
         frame = frame.f_back
-    return False
+    return found[::-1]
 
 
 def input_layer(x: keras.KerasTensor) -> keras.layers.InputLayer:

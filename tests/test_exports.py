@@ -80,7 +80,7 @@ for key, array in np.load("inputs.npz").items():
     path, batch, _ = key.split("/")
     inputs.setdefault((path, batch), []).append(array)
 for (path, batch), x in inputs.items():
-    load = globals()[path.split(".")[1]]
+    load = globals()[path.split(".")[1].removesuffix("_of_length")]
     found = load(path)(x if len(x) > 1 else x[0])
     outputs[f"{path}/{batch}"] = np.array(found)
 np.savez("outputs.npz", **outputs)
@@ -128,6 +128,18 @@ def test_portable_ends_with_an_error_too():
     assert ops.unsupported_reason(layer) is None
 
 
+def any_batch(x):
+    """The signature of a model for inputs of one length."""
+    return [
+        keras.tree.map_structure(
+            lambda a: keras.InputSpec(
+                shape=(None, *a.shape[1:]), dtype=a.dtype.name
+            ),
+            x,
+        )
+    ]
+
+
 def saved_model(model, path, x):
     """Any batch and any length."""
     model.export(path, verbose=False)
@@ -135,8 +147,14 @@ def saved_model(model, path, x):
 
 def onnx(model, path, x):
     """Any batch and any length."""
-    with ops.portable():
-        model.export(path, format="onnx", verbose=False)
+    model.export(path, format="onnx", verbose=False)
+
+
+def onnx_of_length(model, path, x):
+    """Any batch; what XLA would compile, where it is asked for."""
+    model.export(
+        path, format="onnx", verbose=False, input_signature=any_batch(x)
+    )
 
 
 def tflite(model, path, x):
@@ -146,14 +164,7 @@ def tflite(model, path, x):
             path,
             format="litert",
             verbose=False,
-            input_signature=[
-                keras.tree.map_structure(
-                    lambda a: keras.InputSpec(
-                        shape=(None, *a.shape[1:]), dtype=a.dtype.name
-                    ),
-                    x,
-                )
-            ],
+            input_signature=any_batch(x),
         )
 
 
@@ -187,12 +198,13 @@ EXPORTERS = {
         saved_model,
         tflite,
         pytest.param(onnx, marks=pytest.mark.peers),
+        pytest.param(onnx_of_length, marks=pytest.mark.peers),
     ],
     "jax": [jax_export],
     "torch": [pt2],
 }
-# What writes the loop out needs a file for each length.
-WRITTEN_OUT = (tflite, pt2)
+# These write a file for each length.
+OF_LENGTH = (tflite, pt2, onnx_of_length)
 
 
 @pytest.mark.full
@@ -206,13 +218,13 @@ def test_served_without_keras_ln(export, tmp_path):
             continue
         model = export_models.model(name)
         inputs = export_models.samples(model)
-        if export in WRITTEN_OUT and name != "everything":
+        if export in OF_LENGTH and name != "everything":
             # One file is enough where the length makes no other difference;
             # in "everything" the second batch is longer than `max_steps`.
             inputs = inputs[:1]
         results = export_models.outputs(model, inputs)
         for k, (x, y) in enumerate(zip(inputs, results, strict=True)):
-            number = k if export in WRITTEN_OUT else ""
+            number = k if export in OF_LENGTH else ""
             path = f"{name}{number}.{export.__name__}"
             if not (tmp_path / path).exists():
                 export(model, tmp_path / path, x)
@@ -263,24 +275,65 @@ if BACKEND == "tensorflow":
             interpreter.set_tensor(given["index"], x)
             interpreter.invoke()
 
+    @pytest.mark.full
+    @pytest.mark.filterwarnings("ignore::UserWarning")
+    def test_a_converted_model_has_nothing_to_compile(tmp_path):
+        """LiteRT stands for the formats that tf2onnx and OpenVINO write."""
+        traced = {}
+
+        class Records(keras_ln.LNLSTM):
+            def call(self, *args, **kwargs):
+                y = super().call(*args, **kwargs)
+                if not tf.executing_eagerly():
+                    traced["calls"] = calls(tf.compat.v1.get_default_graph())
+                    traced["layer"] = ops.implementation(self)
+                return y
+
+        def calls(graph):
+            return [
+                function.signature.name
+                for function in graph.as_graph_def().library.function
+                if function.attr["_XlaMustCompile"].b
+            ]
+
+        model = keras.Sequential([keras.Input((2, 3)), Records(2)])
+        model.export(tmp_path / "model", verbose=False)
+        assert traced["calls"] and traced["layer"][0] == "fused"
+        model.export(tmp_path / "model.tflite", format="litert", verbose=False)
+        name, reasons = traced["layer"]
+        assert not traced["calls"] and name == "loop"
+        assert reasons["fused"] == (
+            "The file that Keras exports needs ordinary operations."
+        )
+        needs = keras_ln.LNLSTM(2, use_fused=True)
+        model = keras.Sequential([keras.Input((2, 3)), needs])
+        with pytest.raises(ValueError, match="True, but LNLSTM.*that Keras ex"):
+            model.export(tmp_path / "2.tflite", format="litert", verbose=False)
+
     @pytest.mark.peers
     def test_the_page_writes_onnx(tmp_path, monkeypatch):
         import onnxruntime
 
         monkeypatch.chdir(tmp_path)
-        page = ("docs/guides/export.md", "with keras_ln.ops.portable():")
+        page = ("docs/guides/export.md", 'format="onnx"')
         names = {"keras_ln": keras_ln, "model": export_models.model("LNGRU")}
         exec(pages.elsewhere()[page], names)
         onnxruntime.InferenceSession("model.onnx")
 
     @pytest.mark.peers
-    def test_onnx_without_portable(tmp_path):
-        """If this fails, the context is not needed any more."""
+    @pytest.mark.parametrize("layer", ["LayerNormalization", "LNGRU"])
+    def test_a_call_for_xla_is_left_in_onnx(tmp_path, layer):
+        """If no error comes, what is exported may hold functions for XLA."""
         import onnxruntime
+        import tf2onnx
 
-        path = tmp_path / "model.onnx"
-        export_models.model("LayerNormalization").export(
-            path, format="onnx", verbose=False
-        )
-        with pytest.raises(Exception, match="PartitionedCall"):
+        path = str(tmp_path / "model.onnx")
+        model = export_models.model(layer)
+        signature = (tf.TensorSpec((None, 3, *model.input_shape[2:])),)
+        call = tf.function(lambda x: model(x, training=False))
+        call.get_concrete_function(*signature)
+        tf2onnx.convert.from_function(call, signature, output_path=path)
+        with pytest.raises(
+            Exception, match="export_inside_keras_ln.ops.portable/Partitioned"
+        ):
             onnxruntime.InferenceSession(path)

@@ -10,7 +10,7 @@ import numpy as np
 from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
-from keras_ln._keras import is_exporting
+from keras_ln._keras import exporter
 from keras_ln.backend import native
 
 # Of the parameters of a lowering: whether the program leaves the process.
@@ -46,7 +46,7 @@ def _registered():
 def is_exported():
     """Whether programs leave the process; see the package docstring."""
     # What `jax.export` writes is decided by `with_kernels`.
-    return is_exporting()
+    return exporter() is not None
 
 
 def call_native(call, arrays):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from keras_ln._keras import is_exporting
+from keras_ln._keras import exporter
 from keras_ln.backend import native
 
 _CALL_MODULE = "tensorflow.compiler.tf2xla.python.xla"
@@ -60,7 +60,7 @@ def is_exported():
     # test_exports_hold_no_kernels notices a change.
     from tensorflow.python.saved_model import save_context
 
-    return save_context.in_save_context() or is_exporting()
+    return save_context.in_save_context() or exporter() is not None
 
 
 def call_native(call, arrays):

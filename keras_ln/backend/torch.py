@@ -8,7 +8,7 @@ import typing
 import torch
 from torch.autograd import forward_ad
 
-from keras_ln._keras import torch_device
+from keras_ln._keras import exports_unknown_steps, torch_device
 
 tanh = torch.tanh
 sigmoid = torch.sigmoid
@@ -70,6 +70,14 @@ def fused_sum(x, axes, keepdims=False, weights=None):
 def scan(step, init, xs, *, reverse=False):
     """Loop over the leading axis of ``xs``; see the package docstring."""
     length = _tensors(xs)[0].shape[0]
+    if torch.jit.is_tracing() and length == 1 and exports_unknown_steps():
+        raise ValueError(
+            "torch writes the loop over time out where it exports: the number "
+            "of steps must be known. Received: sequences of unknown length, of "
+            "which Keras traces one step. Call model.export with an "
+            "`input_signature` that has the number of steps, or export on "
+            "TensorFlow."
+        )
     carry, rows = init, []
     for t in range(length - 1, -1, -1) if reverse else range(length):
         carry, y = step(carry, _map(operator.itemgetter(t), xs))

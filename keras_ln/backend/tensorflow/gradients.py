@@ -92,9 +92,11 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
             trace["index"] = [index.get(id(leaf)) for leaf in flat]
             return outputs, [leaf for leaf in flat if id(leaf) not in index]
 
-        outputs, new = tf.function(
-            new_tensors, jit_compile=jit_compile, autograph=False
-        )(*args)
+        # Runtimes without XLA refuse the call by its name.
+        with tf.name_scope("export_inside_keras_ln.ops.portable"):
+            outputs, new = tf.function(
+                new_tensors, jit_compile=jit_compile, autograph=False
+            )(*args)
         # XLA would copy a residual that is an argument: it stays outside.
         args, new = tf.nest.flatten(args), iter(new)
         flat = [next(new) if i is None else args[i] for i in trace["index"]]

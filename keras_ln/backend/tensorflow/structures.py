@@ -5,6 +5,8 @@ import tensorflow as tf
 # TensorFlow exports no way to ask for its forward mode (2.21).
 from tensorflow.python.eager import forwardprop_util
 
+from keras_ln._keras import exporter
+
 
 def tensor_or_none(x):
     """The tensor, or None where there is none."""
@@ -30,15 +32,23 @@ def has_tangents(tensors):
 
 
 def plain_operations_reason(tensors):
-    """Forward mode; see the package docstring."""
+    """Forward mode, and other runtimes; see the package docstring."""
     if tensors is None:
         follows = bool(forwardprop_util.pack_tangents([]).indices)
     else:
         # It fails on variables, at times; reading one carries its tangent on.
         follows = has_tangents([*map(tensor_or_none, tensors_in(tensors))])
     # What it makes of a custom gradient is None, or zero (2.21).
-    return (
-        "A tf.autodiff.ForwardAccumulator needs ordinary operations."
-        if follows
-        else None
-    )
+    if follows:
+        return "A tf.autodiff.ForwardAccumulator needs ordinary operations."
+    # Converters leave the call of a function for XLA in the file that they
+    # write (tf2onnx 1.17), which no other runtime than TensorFlow can run.
+    # test_a_call_for_xla_is_left_in_onnx notices a change.
+    if not tf.executing_eagerly() and converts(exporter()):
+        return "The file that Keras exports needs ordinary operations."
+    return None
+
+
+def converts(exporter):
+    """Whether one of Keras' exporters writes for another runtime."""
+    return exporter is not None and not exporter.startswith("saved_model")

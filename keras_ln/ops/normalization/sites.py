@@ -196,7 +196,7 @@ class SegmentNorms(LayerNorms):
             means = [average(z[..., start:end]) for start, end in places]
         else:
             # Whole rows, which XLA fuses with the operations on them.
-            here = keras.ops.arange(size)
+            here = keras.ops.arange(0, size)
             means = [
                 average(backend.where((here >= start) & (here < end), z, 0.0))
                 / ((end - start) / size)
@@ -208,7 +208,9 @@ class SegmentNorms(LayerNorms):
         """The averages (B, F), each in the place of its segment."""
         if average.shape[-1] == 1:
             return average
-        here = keras.ops.arange(self.ends[-1])
+        # jax2onnx (0.17) refuses an arange without its start.
+        # test_formats.py notices.
+        here = keras.ops.arange(0, self.ends[-1])
         spread = average[..., -1:]
         for k in reversed(range(len(self.ends) - 1)):
             spread = backend.where(
