@@ -237,6 +237,26 @@ def test_served_without_keras_ln(export, tmp_path):
         close(found, expected, **ROUNDING)
 
 
+if BACKEND == "torch":
+
+    @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+    @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+    def test_torch_exports_a_known_number_of_steps(tmp_path):
+        """Of an unknown number Keras traces one step."""
+        import torch
+
+        path = tmp_path / "model.onnx"
+        model = keras.Sequential([keras.Input((None, 3)), keras_ln.LNLSTM(2)])
+        model(np.ones((1, 2, 3), "float32"))
+        message = "number of steps must be known. Received: .*unknown length"
+        with pytest.raises(ValueError, match=message):
+            model.export(path, format="onnx", verbose=False)
+        assert not path.exists()
+        # Users of torch.jit.trace hand over steps of their own.
+        x = torch.ones((2, 1, 3))
+        close(torch.jit.trace(model, x)(x).detach(), model(x).detach())
+
+
 if BACKEND == "tensorflow":
     import tensorflow as tf
 
@@ -315,7 +335,8 @@ if BACKEND == "tensorflow":
         import onnxruntime
 
         monkeypatch.chdir(tmp_path)
-        page = ("docs/guides/export.md", 'format="onnx"')
+        first_line = 'model.export("model.onnx", format="onnx")'
+        page = ("docs/guides/export.md", first_line)
         names = {"keras_ln": keras_ln, "model": export_models.model("LNGRU")}
         exec(pages.elsewhere()[page], names)
         onnxruntime.InferenceSession("model.onnx")

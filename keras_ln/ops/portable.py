@@ -22,11 +22,13 @@ _open: list[bool] = []
 def portable(*, unroll: bool = False) -> Iterator[None]:
     """Models that are exported in here consist of ordinary operations.
 
-    An exported TensorFlow model holds functions that XLA compiles where it is
-    served. TensorFlow and TensorFlow Serving can; converters to ONNX cannot.
-    Inside this context every layer is traced as operations that all runtimes
-    know, a sequence layer as its cell loop. The numbers stay the same, up to
-    rounding.
+    A SavedModel from TensorFlow holds functions that XLA compiles where it is
+    served. TensorFlow and TensorFlow Serving can; converters, such as those of
+    tensorflow.js and tf2onnx, cannot. Inside this context every layer is traced
+    as operations that all runtimes know, a sequence layer as its cell loop. The
+    numbers stay the same, up to rounding.
+
+    `model.export` to ONNX, OpenVINO and LiteRT does so without this context.
 
     Args:
         unroll: whether a sequence layer unrolls its loop, as with its argument

@@ -8,7 +8,7 @@ ELSEWHERE = {
     ): "it needs two machines",
     (
         "docs/guides/export.md",
-        "with keras_ln.ops.portable():",
+        'model.export("model.onnx", format="onnx")',
     ): "`run_all.py onnx` runs it, with the packages that ONNX takes",
     (
         "docs/replace.md",
@@ -67,6 +67,13 @@ ALONE = {
         MODEL + "model = build_model()\n",
         "import tensorflow as tf\n"
         'served = tf.saved_model.load("folder")\n'
+        "assert np.allclose(served.serve(x), model(x), atol=1e-6)\n",
+    ),
+    ("docs/guides/export.md", "with keras_ln.ops.portable():"): (
+        "tensorflow",
+        MODEL + "model = build_model()\n",
+        "import tensorflow as tf\n"
+        'served = tf.saved_model.load("folder_to_convert")\n'
         "assert np.allclose(served.serve(x), model(x), atol=1e-6)\n",
     ),
     ("docs/guides/packing.md", "import tensorflow as tf"): (

@@ -2,10 +2,11 @@
 
 Run it with the Python of the tests. In build/peers it sets up what the
 comparison needs and the tests have not: an environment of TensorFlow-Addons,
-whose last release takes TensorFlow 2.15 and Python 3.11 at most, and two that
-see the packages of the tests too: one with haste, tf2onnx, the ONNX runtime and
-Orbax, one with the tools of docs/guides/other_tools.md. Then it runs the tests
-that are marked `peers`. Arguments are pytest's.
+whose last release takes TensorFlow 2.15 and Python 3.11 at most; three that see
+the packages of the tests too, with haste, tf2onnx, the ONNX runtime and Orbax,
+with what writes and runs exported models, and with the tools of
+docs/guides/other_tools.md; and tensorflow.js, which takes Node and npm. Then it
+runs the tests that are marked `peers`. Arguments are pytest's.
 """
 
 import os
@@ -27,6 +28,9 @@ BUILD = ("setuptools", "wheel")
 HASTE = "haste-pytorch-cpu==0.5.5"
 CHECKPOINTS = "orbax-checkpoint"
 TOOLS = ("flax", "lightning", "mlflow", "openvino", "optuna", "ray[tune]")
+FORMATS = ("openvino", "jax2onnx")
+# Its converter (4.22) does not run with newer versions of the last two.
+JAVASCRIPT = ("tensorflowjs==4.22.0", "ydf<0.13", "setuptools<81")
 
 
 def python_for_addons():
@@ -83,6 +87,25 @@ def tools():
         (folder / "complete").touch()
 
 
+def formats():
+    """The environment of the tests and of the runtimes of exported models."""
+    folder = FOLDER / "formats"
+    if not (folder / "complete").exists():
+        run_all.on_top_of_this(folder, *run_all.ONNX, *FORMATS)
+        (folder / "complete").touch()
+
+
+def tensorflowjs():
+    """The converter of tensorflow.js, and tensorflow.js for Node."""
+    folder = FOLDER / "tensorflowjs"
+    if not (folder / "complete").exists():
+        run(python_for_addons(), "-m", "venv", "--clear", folder)
+        pip = (folder / "bin" / "python", "-m", "pip", "install", "-q")
+        run(*pip, *JAVASCRIPT)
+        run("npm", "install", "--prefix", folder, "@tensorflow/tfjs@4.22.0")
+        (folder / "complete").touch()
+
+
 def main(arguments):
     """Set up, let the others compute, compare; returns the exit status."""
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -103,6 +126,8 @@ def main(arguments):
         TF_CPP_MIN_LOG_LEVEL="3",
     )
     tools()
+    formats()
+    tensorflowjs()
     python = others()
     for kind, name in (("LSTM", "haste"), ("GRU", "haste_gru")):
         run(python, HERE / "haste_layers.py", kind, FOLDER / f"{name}.npz")
