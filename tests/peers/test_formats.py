@@ -58,7 +58,7 @@ UNKNOWN = "Received: sequences of unknown length"
     [
         ("tensorflow", "tensorflowjs_for_xla", 3, "Unsupported Ops"),
         ("jax", "openvino", 3, "XlaCallModule"),
-        ("jax", "tensorflowjs", 3, "XlaCallModule"),
+        ("jax", "tensorflowjs", 3, "incompatible with expected resource"),
         ("torch", "onnx", None, UNKNOWN),
         ("torch", "openvino", None, UNKNOWN),
         ("torch", "torch", None, "Guard failed"),
