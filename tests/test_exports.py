@@ -251,6 +251,11 @@ if BACKEND == "torch":
         message = "number of steps must be known. Received: .*unknown length"
         with pytest.raises(ValueError, match=message):
             model.export(path, format="onnx", verbose=False)
+        with (
+            keras_ln.ops.portable(unroll=True),
+            pytest.raises(ValueError, match="needs a known number of time"),
+        ):
+            model.export(path, format="onnx", verbose=False)
         assert not path.exists()
         # Users of torch.jit.trace hand over steps of their own.
         x = torch.ones((2, 1, 3))

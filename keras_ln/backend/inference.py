@@ -7,7 +7,7 @@ numpy backend rounds float64 in most of its operations, OpenVINO in all.
 
 import keras
 
-from keras_ln._keras import is_exporting
+from keras_ln._keras import exports_unknown_steps
 
 _NAME = keras.backend.backend()
 _NO_GRADIENTS = (
@@ -60,11 +60,11 @@ def scan(step, init, xs, *, reverse=False):
     length = next(x.shape[0] for x in keras.tree.flatten(xs) if x is not None)
     # Keras 3.15 exports one step for an unknown number, which would be a wrong
     # program; test_what_openvino_does_not_run notices.
-    if length is None or (length == 1 and is_exporting()):
+    if length is None or (length == 1 and exports_unknown_steps()):
         raise ValueError(
-            f"The number of steps must be known on {_NAME}, and more than one "
-            f"in an export. Received: {length}. Give keras.Input a shape with "
-            "it, or export on another backend."
+            f"The number of steps must be known on {_NAME}. Received: "
+            "sequences of unknown length. Give keras.Input a shape with it, or "
+            "export on another backend."
         )
     carry, ys = init, []
     for t in range(length - 1, -1, -1) if reverse else range(length):
