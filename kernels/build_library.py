@@ -42,7 +42,7 @@ FLAGS = [
 ]
 COMMON_SOURCES = (
     *("api.cc", "cpu.cc", "parallel.cc", "scratch.cc"),
-    "sharing.cc",
+    *("sharing.cc", "gpu.cc"),
 )
 # Compiled where the header of XLA's foreign function interface is at hand.
 XLA_SOURCE = "xla/handlers.cc"

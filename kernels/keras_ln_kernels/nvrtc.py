@@ -1,0 +1,223 @@
+"""Images of GPU kernels, compiled at first use and kept on disk.
+
+The compiler is NVRTC, from wherever a framework brought it. An image is kept in
+a folder of the user's cache, by its source, options, architecture and NVRTC's
+version.
+"""
+
+import ctypes
+import functools
+import hashlib
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_HERE = Path(__file__).resolve().parent
+# In a wheel the sources stand beside this file.
+_FOLDERS = (_HERE / "cuda", _HERE.parent / "src" / "cuda")
+_PROGRAM = b'#include "kernels.h"\n'
+_OPTIONS = ("--std=c++17", "-default-device")
+_MAGIC = b"keras-ln-kernels image 1\n"
+
+
+class Image(NamedTuple):
+    """What a driver loads, and the name of the kernel in it."""
+
+    cubin: bytes
+    name: str
+    log: str = ""  # of the compiler; empty where the image was kept
+
+
+def headers() -> dict[str, bytes]:
+    """The sources, by file name."""
+    folder = next((f for f in _FOLDERS if f.is_dir()), _FOLDERS[0])
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("*.h"))}
+
+
+def libraries() -> list[Path]:
+    """The files of NVRTC that are on this machine."""
+    wheels = [Path(p, "nvidia") for p in sys.path if Path(p).is_dir()]
+    patterns = [(root, "*/lib/libnvrtc.so.1?") for root in wheels]
+    patterns += [(Path(sys.prefix, "lib"), "libnvrtc.so.1?")]
+    patterns += [(Path("/usr/local"), "cuda*/lib64/libnvrtc.so.1?")]
+    found = [p for root, kind in patterns for p in sorted(root.glob(kind))]
+    return list(dict.fromkeys(found))
+
+
+class Compiler:
+    """NVRTC.
+
+    Raises:
+        OSError: where the file is no library that can be loaded.
+    """
+
+    def __init__(self, path: Path):
+        """Loads it."""
+        # It opens this one by its name alone, from wherever the loader looks.
+        for builtins in path.parent.glob("libnvrtc-builtins.so.1?.?"):
+            ctypes.CDLL(str(builtins))
+        self._library = ctypes.CDLL(str(path))
+        self._library.nvrtcGetErrorString.restype = ctypes.c_char_p
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        self._call("Version", ctypes.byref(major), ctypes.byref(minor))
+        self.version = (major.value, minor.value)
+        count = ctypes.c_int()
+        self._call("GetNumSupportedArchs", ctypes.byref(count))
+        known = (ctypes.c_int * count.value)()
+        self._call("GetSupportedArchs", known)
+        self.architectures = tuple(known)
+
+    def compile(
+        self, kernel: str, architecture: str, options: Iterable[str] = ()
+    ) -> Image:
+        """An instance of a kernel, by its name in C++, for an architecture.
+
+        Raises:
+            RuntimeError: with what the compiler says.
+        """
+        sources = headers()
+        program, name = ctypes.c_void_p(), kernel.encode()
+        self._call(
+            "CreateProgram",
+            ctypes.byref(program),
+            _PROGRAM,
+            b"kernels.cu",
+            len(sources),
+            _strings(sources.values()),
+            _strings(file.encode() for file in sources),
+        )
+        try:
+            self._call("AddNameExpression", program, name)
+            flags = [f"--gpu-architecture={architecture}", *_OPTIONS, *options]
+            code = self._library.nvrtcCompileProgram(
+                program, len(flags), _strings(flag.encode() for flag in flags)
+            )
+            log = self._text("ProgramLog", program).rstrip(b"\0").decode()
+            if code:
+                raise RuntimeError(
+                    f"NVRTC {'.'.join(map(str, self.version))} does not "
+                    f"compile {kernel} for {architecture}: "
+                    f"{log.strip() or self._explained(code)}"
+                )
+            lowered = ctypes.c_char_p()
+            self._call(
+                "GetLoweredName", program, name, ctypes.byref(lowered)
+            )
+            cubin = self._text("CUBIN", program)
+            return Image(cubin, (lowered.value or b"").decode(), log)
+        finally:
+            self._call("DestroyProgram", ctypes.byref(program))
+
+    def _text(self, what: str, program: Any) -> bytes:
+        size = ctypes.c_size_t()
+        self._call(f"Get{what}Size", program, ctypes.byref(size))
+        text = ctypes.create_string_buffer(size.value)
+        self._call(f"Get{what}", program, text)
+        return text.raw
+
+    def _explained(self, code: int) -> str:
+        return self._library.nvrtcGetErrorString(code).decode()
+
+    def _call(self, function: str, *arguments: Any) -> None:
+        code = getattr(self._library, f"nvrtc{function}")(*arguments)
+        if code:
+            raise RuntimeError(f"nvrtc{function}: {self._explained(code)}.")
+
+
+def _strings(items: Iterable[bytes]) -> Any:
+    texts = list(items)
+    return (ctypes.c_char_p * len(texts))(*texts)
+
+
+@functools.cache
+def compiler(cuda: int) -> tuple[Compiler | None, str | None]:
+    """NVRTC for a driver of CUDA `cuda`, or why there is none.
+
+    Drivers load what their own CUDA or an older one compiled.
+    """
+    found, refused = [], []
+    for path in libraries():
+        try:
+            found.append(Compiler(path))
+        except (OSError, RuntimeError, AttributeError) as error:
+            refused.append(f"{path} does not load ({error})")
+    fitting = [c for c in found if 12 <= c.version[0] <= cuda]
+    if fitting:
+        return max(fitting, key=lambda c: c.version), None
+    for other in found:
+        version = ".".join(map(str, other.version))
+        refused.append(f"NVRTC {version} is not for a driver of CUDA {cuda}")
+    return None, (
+        f"there is no NVRTC for CUDA {cuda}: "
+        + ("; ".join(refused) or "no package nvidia-cuda-nvrtc is installed")
+        + "."
+    )
+
+
+def folder() -> Path:
+    """Where images are kept: KERAS_LN_KERNELS_CACHE, or the user's cache."""
+    given = os.environ.get("KERAS_LN_KERNELS_CACHE")
+    if given:
+        return Path(given)
+    caches = os.environ.get("XDG_CACHE_HOME") or Path("~", ".cache")
+    return Path(caches, "keras_ln_kernels").expanduser()
+
+
+_images: dict[Path, Image] = {}
+_lock = threading.Lock()
+
+
+def image(by: Compiler, kernel: str, architecture: str) -> Image:
+    """A kernel's image: from memory, the disk, or the compiler.
+
+    A file that cannot be read is compiled anew, and one that cannot be written
+    is kept in memory alone.
+
+    Raises:
+        RuntimeError: with what the compiler says.
+    """
+    parts = [_MAGIC, _PROGRAM, kernel, architecture, by.version, _OPTIONS]
+    key = hashlib.sha256(repr([parts, headers()]).encode()).hexdigest()
+    path = folder() / f"{key}.cubin"
+    with _lock:
+        if path not in _images:
+            kept = _read(path)
+            if kept is None:
+                kept = by.compile(kernel, architecture)
+                _write(path, kept)
+            _images[path] = kept
+        return _images[path]
+
+
+def _read(path: Path) -> Image | None:
+    try:
+        whole = path.read_bytes()
+    except OSError:
+        return None
+    start = len(_MAGIC) + 32
+    digest = hashlib.sha256(whole[start:]).digest()
+    if whole[:start] != _MAGIC + digest:
+        return None
+    name, _, cubin = whole[start:].partition(b"\n")
+    return Image(cubin, name.decode())
+
+
+def _write(path: Path, made: Image) -> None:
+    content = made.name.encode() + b"\n" + made.cubin
+    whole = _MAGIC + hashlib.sha256(content).digest() + content
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Written beside and moved: others see all of it or nothing.
+        number, beside = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    except OSError:
+        return
+    try:
+        with os.fdopen(number, "wb") as file:
+            file.write(whole)
+        os.replace(beside, path)
+    except OSError:
+        Path(beside).unlink(missing_ok=True)

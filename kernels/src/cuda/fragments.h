@@ -1,0 +1,121 @@
+// A warp's part of a matrix as fragments of mma.sync, and operands for it.
+#pragma once
+#include "primitives.h"
+
+// TILES of 16 rows by CHUNKS of the depth: the first KEPT chunks in registers,
+// others in shared memory. A chunk is 2 products; a thread's four places of the
+// depth in it lie side by side in the other operand's row.
+template <int TILES, int CHUNKS, int KEPT, int FORMAT>
+class Fragments {
+ public:
+  static constexpr int kBytes = (CHUNKS - KEPT) * TILES * 2 * 32 * 16;
+
+  // element(tile, row of the tile, place of the depth).
+  template <class Element>
+  INLINE Fragments(char* shared, int lane, Element element)
+      : rest_(reinterpret_cast<Quad*>(shared) + lane), t_(lane % 4) {
+    const auto bits = [&](int chunk, int tile, int product, int i) {
+      const int row = lane / 4 + i % 2 * 8, place = 2 * product + i / 2;
+      if (FORMAT == BF16 || FORMAT == F16) {
+        const int k = chunk * 32 + 8 * t_ + 2 * place;
+        return to_half<FORMAT>(element(tile, row, k)) |
+               to_half<FORMAT>(element(tile, row, k + 1)) << 16;
+      }
+      const float x = element(tile, row, chunk * 16 + 4 * t_ + place);
+      return FORMAT == SPLIT ? bits_of(x) : to_tf32(x);
+    };
+#pragma unroll
+    for (int chunk = 0; chunk < KEPT; ++chunk)
+#pragma unroll
+      for (int j = 0; j < TILES * 8; ++j)
+        kept_[chunk][j / 8][j / 4 % 2][j % 4] =
+            bits(chunk, j / 8, j / 4 % 2, j % 4);
+    for (int chunk = KEPT; chunk < CHUNKS; ++chunk)
+#pragma unroll
+      for (int j = 0; j < TILES * 2; ++j)
+        rest_[((chunk - KEPT) * TILES * 2 + j) * 32] =
+            Quad{bits(chunk, j / 2, j % 2, 0), bits(chunk, j / 2, j % 2, 1),
+                 bits(chunk, j / 2, j % 2, 2), bits(chunk, j / 2, j % 2, 3)};
+  }
+
+  // sum += the part times `row`, that of this thread's column, from shared
+  // memory, and `low` words on its small part. Two sums a tile: products of
+  // one wait for each other.
+  INLINE void multiply(const uint32_t* row, int low,
+                       float (&sum)[TILES][2][4]) const {
+#pragma unroll
+    for (int chunk = 0; chunk < KEPT; ++chunk) {
+      const Quad b = at(row, chunk), small = at(row + low, chunk);
+#pragma unroll
+      for (int tile = 0; tile < TILES; ++tile)
+        both(sum[tile], kept_[chunk][tile][0], kept_[chunk][tile][1], b, small);
+    }
+#pragma unroll 2
+    for (int chunk = KEPT; chunk < CHUNKS; ++chunk) {
+      const Quad b = at(row, chunk), small = at(row + low, chunk);
+#pragma unroll
+      for (int tile = 0; tile < TILES; ++tile) {
+        const Quad* const from =
+            rest_ + ((chunk - KEPT) * TILES + tile) * 2 * 32;
+        const Quad x = from[0], y = from[32];
+        both(sum[tile], {x.x, x.y, x.z, x.w}, {y.x, y.y, y.z, y.w}, b, small);
+      }
+    }
+  }
+
+ private:
+  INLINE Quad at(const uint32_t* row, int chunk) const {
+    return *reinterpret_cast<const Quad*>(row + chunk * 16 + 4 * t_);
+  }
+  static INLINE void both(float (&sum)[2][4], const uint32_t (&x)[4],
+                          const uint32_t (&y)[4], const Quad& b,
+                          const Quad& small) {
+    if (FORMAT == BF16 || FORMAT == F16) {
+      mma_half<FORMAT>(sum[0], x, {b.x, b.y});
+      mma_half<FORMAT>(sum[1], y, {b.z, b.w});
+    } else if (FORMAT == TF32) {
+      mma_tf32(sum[0], x, {b.x, b.y});
+      mma_tf32(sum[1], y, {b.z, b.w});
+    } else {
+      split(sum[0], x, {b.x, b.y}, {small.x, small.y});
+      split(sum[1], y, {b.z, b.w}, {small.z, small.w});
+    }
+  }
+  static INLINE void split(float (&sum)[4], const uint32_t (&x)[4],
+                           const uint32_t (&b)[2], const uint32_t (&small)[2]) {
+    uint32_t high[4], low[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      high[i] = cut_to_tf32(x[i]);
+      low[i] = bits_of(float_of(x[i]) - float_of(high[i]));
+    }
+    mma_tf32(sum, low, b);
+    mma_tf32(sum, high, small);
+    mma_tf32(sum, high, b);
+  }
+
+  uint32_t kept_[KEPT > 0 ? KEPT : 1][TILES][2][4];
+  Quad* rest_;
+  int t_;
+};
+
+// A value as an operand: its word or half word, and its small part `low` words
+// on. `store(place, value)` writes it, here or in another block.
+template <int FORMAT, class Store>
+INLINE void keep(uint32_t* row, int place, int low, float value, Store store) {
+  if (FORMAT == BF16 || FORMAT == F16) {
+    store(reinterpret_cast<uint16_t*>(row) + place,
+          uint16_t(to_half<FORMAT>(value)));
+  } else {
+    const uint32_t high = to_tf32(value);
+    store(row + place, high);
+    if (FORMAT == SPLIT)
+      store(row + place + low, to_tf32(value - float_of(high)));
+  }
+}
+
+template <int FORMAT>
+INLINE void keep(uint32_t* row, int place, int low, float value) {
+  keep<FORMAT>(row, place, low, value,
+               [](auto* at, auto bits) { *at = bits; });
+}

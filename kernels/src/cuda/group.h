@@ -1,0 +1,92 @@
+// The blocks that share rows: a thread block cluster, which writes into each
+// other's shared memory, or blocks that meet in global memory.
+#pragma once
+#include "fragments.h"
+
+// A box of BYTES is where a block receives. Without clusters, there is one for
+// all of a group where COMMON, or one for each block.
+template <int N, int BYTES, bool CLUSTER, bool COMMON>
+class Group {
+ public:
+  INLINE Group(const Sequence& p, char* shared)
+      : rank(CLUSTER ? int(block_of_cluster()) : int(blockIdx.x) % N),
+        first(p.first_row + int(blockIdx.x) / N * kRows),
+        counter_(p.counters + int(blockIdx.x) / N * 32) {
+    const long of_all = long(blockIdx.x) / N;
+    box = CLUSTER ? shared
+                  : p.exchange + (COMMON ? of_all : of_all * N + rank) * BYTES;
+  }
+
+  // Writes into the box of another block what in this block's would be `at`.
+  template <class T>
+  INLINE void send(T* at, int other, T value) const {
+    if (CLUSTER)
+      store_to(at, unsigned(other), value);
+    else
+      *reinterpret_cast<T*>(reinterpret_cast<char*>(at) +
+                            (COMMON ? 0L : long(other - rank) * BYTES)) = value;
+  }
+  // Into every box; of `of` threads that have the same value this is number i.
+  template <class T>
+  INLINE void share(T* at, T value, int i = 0, int of = 1) const {
+    if (CLUSTER) {
+#pragma unroll
+      for (int k = 0; k < N; k += of)
+        if (k + i < N) store_to(at, unsigned(k + i + rank) % N, value);
+    } else if (i == 0) {
+      *at = value;
+    }
+  }
+  template <class T>
+  INLINE T get(const T* from) const {
+    return CLUSTER ? *from : load_fresh(from);
+  }
+
+  // All threads of all blocks; what was sent before is there after. Between
+  // arrive and wait a thread may use what no other block sees.
+  INLINE void meet() { arrive(), wait(); }
+  INLINE void arrive() {
+    if (CLUSTER) cluster_arrive();
+  }
+  INLINE void wait() {
+    if (CLUSTER)
+      cluster_wait();
+    else
+      grid_sync(counter_, seen_, N);
+  }
+
+  const int rank, first;  // first: row of the batch
+  char* box;
+
+ private:
+  unsigned* const counter_;
+  unsigned seen_ = 0;
+};
+
+// Which flags a visited step has: 0 where there is no such step.
+INLINE int flags_of(const Sequence& p, int row, int step) {
+  if (!p.flags || row >= p.batch || step < 0 || step >= p.steps) return 0;
+  return p.flags[long(row) * p.steps +
+                 (p.go_backwards ? p.steps - 1 - step : step)];
+}
+enum { kLeftOut = 1, kAnew = 2 };
+
+// Where the row's step stands in arrays in the order of time.
+INLINE long in_time(const Sequence& p, int row, int step) {
+  return long(row) * p.steps + (p.go_backwards ? p.steps - 1 - step : step);
+}
+
+// A row without variance is not scaled: the one rule, with u the unit roundoff
+// of float32, for c' and for h R, whose mean was taken from R beforehand.
+INLINE float scale_of(float variance, float mean, float epsilon) {
+  constexpr float few = 16.0f / (1 << 24);
+  return variance <= few * few * mean * mean ? 1.0f  // not of a NaN
+                                             : inverse_root(variance + epsilon);
+}
+
+// The sum over the lanes that differ in the bits `from`, 2 `from`, ... 16.
+INLINE float sum_over(float x, int from = 1) {
+#pragma unroll
+  for (int bit = from; bit < 32; bit *= 2) x += __shfl_xor_sync(~0u, x, bit);
+  return x;
+}

@@ -1,0 +1,153 @@
+// What the kernels need of the hardware; tests/cuda/emulated.h has the same of a
+// CPU.
+#pragma once
+#include "sequence.h"
+
+#ifdef EMU
+#include "emulated.h"
+#else
+typedef unsigned uint32_t;
+typedef unsigned short uint16_t;
+typedef uint4 Quad;
+typedef float2 Pair;
+#define INLINE __device__ __forceinline__
+#define SHARED_MEMORY(name) extern __shared__ __align__(128) char name[]
+
+INLINE unsigned block_of_cluster() {
+  unsigned rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+// The release waits for global stores and loads in flight, those before it
+// alone (MEMBAR.ALL.GPU): what others need not see goes between the two.
+INLINE void cluster_arrive() {
+  __syncwarp();
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+INLINE void cluster_wait() {
+  __syncwarp();
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+INLINE unsigned remote(const void* at, unsigned rank) {
+  unsigned to;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;"
+      : "=r"(to)
+      : "r"((unsigned)__cvta_generic_to_shared(at)), "r"(rank));
+  return to;
+}
+INLINE void store_to(float* at, unsigned rank, float value) {
+  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(remote(at, rank)),
+               "f"(value)
+               : "memory");
+}
+INLINE void store_to(Pair* at, unsigned rank, Pair value) {
+  asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(
+                   remote(at, rank)),
+               "f"(value.x), "f"(value.y)
+               : "memory");
+}
+INLINE void store_to(uint32_t* at, unsigned rank, uint32_t value) {
+  asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(remote(at, rank)),
+               "r"(value)
+               : "memory");
+}
+INLINE void store_to(uint16_t* at, unsigned rank, uint16_t value) {
+  asm volatile("st.shared::cluster.u16 [%0], %1;" ::"r"(remote(at, rank)),
+               "h"(value)
+               : "memory");
+}
+// Among the blocks that share a counter, all of them resident.
+INLINE void grid_sync(unsigned* counter, unsigned& seen, unsigned blocks) {
+  __syncthreads();
+  seen += blocks;
+  if (threadIdx.x == 0) {
+    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter)
+                 : "memory");
+    unsigned now;
+    do {
+      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
+                   : "=r"(now)
+                   : "l"(counter)
+                   : "memory");
+    } while (now < seen);
+  }
+  __syncthreads();
+}
+// Volatile: older headers' __ldcg is not, and could leave the loop.
+INLINE float load_fresh(const float* from) {
+  float x;
+  asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];"
+               : "=f"(x)
+               : "l"(__cvta_generic_to_global(from))
+               : "memory");
+  return x;
+}
+INLINE Pair load_fresh(const Pair* from) {
+  Pair x;
+  asm volatile("ld.global.cg.v2.f32 {%0, %1}, [%2];"
+               : "=f"(x.x), "=f"(x.y)
+               : "l"(__cvta_generic_to_global(from))
+               : "memory");
+  return x;
+}
+INLINE uint32_t to_tf32(float x) {
+  uint32_t bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+  return bits;
+}
+// Rounded towards zero, and where it stands: before the loop, the results
+// would take registers.
+INLINE uint32_t cut_to_tf32(uint32_t x) {
+  uint32_t bits;
+  asm volatile("and.b32 %0, %1, 0xffffe000;" : "=r"(bits) : "r"(x));
+  return bits;
+}
+template <int FORMAT>
+INLINE uint32_t to_half(float x) {
+  uint32_t bits;
+  if (FORMAT == BF16)
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(0.0f), "f"(x));
+  else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(0.0f), "f"(x));
+  return bits;
+}
+#define MMA(shape, d, a, b)                                                   \
+  asm("mma.sync.aligned." shape                                               \
+      " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"      \
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                        \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+INLINE void mma_tf32(float (&d)[4], const uint32_t (&a)[4],
+                     const uint32_t (&b)[2]) {
+  MMA("m16n8k8.row.col.f32.tf32.tf32.f32", d, a, b);
+}
+template <int FORMAT>
+INLINE void mma_half(float (&d)[4], const uint32_t (&a)[4],
+                     const uint32_t (&b)[2]) {
+  if (FORMAT == BF16)
+    MMA("m16n8k16.row.col.f32.bf16.bf16.f32", d, a, b);
+  else
+    MMA("m16n8k16.row.col.f32.f16.f16.f32", d, a, b);
+}
+#undef MMA
+INLINE float float_of(uint32_t bits) { return __uint_as_float(bits); }
+INLINE uint32_t bits_of(float x) { return __float_as_uint(x); }
+// Without the cases of denormal numbers, which `ftz` leaves out.
+INLINE float exp_of(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
+  return y;
+}
+INLINE float quotient(float x, float y) {
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(y));
+  return x * inverse;
+}
+INLINE float inverse_root(float x) { return rsqrtf(x); }
+#endif
+
+INLINE float sigmoid(float x) { return quotient(1.0f, 1.0f + exp_of(-x)); }
+INLINE float tanh_of(float x) {
+  // exp overflows to infinity, and the quotient to 0, where it should; no
+  // fminf, which would lose a NaN.
+  return 1.0f - quotient(2.0f, 1.0f + exp_of(2.0f * x));
+}

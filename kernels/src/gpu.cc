@@ -1,0 +1,214 @@
+// Launches kernels through the CUDA driver, whose functions the caller hands
+// over: there is no CUDA header here, and no CUDA library is linked.
+//
+// The structs and numbers are those of cuda.h, which are the driver's ABI.
+#include "gpu.h"
+
+#include <stddef.h>
+
+namespace {
+
+struct Attribute {  // CUlaunchAttribute
+  int id, pad;
+  union {
+    char bytes[64];
+    unsigned cluster[3];
+    int cooperative;
+  };
+};
+enum { kCooperative = 2, kClusterDimension = 4 };      // CUlaunchAttributeID
+enum { kDynamicShared = 8, kNonPortableCluster = 14 };  // CUfunction_attribute
+enum { kMultiprocessors = 16 };                        // CUdevice_attribute
+enum { kDeviceOrdinal = 9 };                           // CUpointer_attribute
+enum { kOutOfMemory = 2 };                             // CUresult
+
+struct Config {  // CUlaunchConfig
+  unsigned grid[3], block[3], shared;
+  void* stream;
+  Attribute* attributes;
+  unsigned count;
+};
+
+struct Driver {
+  int (*LibraryLoadData)(void**, const void*, const int*, void**, unsigned,
+                         const int*, void**, unsigned);
+  int (*LibraryGetKernel)(void**, void*, const char*);
+  int (*KernelGetFunction)(void**, void*);
+  int (*FuncSetAttribute)(void*, int, int);
+  int (*OccupancyMaxActiveClusters)(int*, void*, const Config*);
+  int (*OccupancyMaxActiveBlocksPerMultiprocessor)(int*, void*, int, size_t);
+  int (*LaunchKernelEx)(const Config*, void*, void**, void**);
+  int (*MemsetD32Async)(uint64_t, unsigned, size_t, void*);
+  int (*GetErrorString)(int, const char**);
+  int (*DevicePrimaryCtxRetain)(void**, int);
+  int (*CtxPushCurrent)(void*);
+  int (*CtxPopCurrent)(void**);
+  int (*DeviceGetAttribute)(int*, int, int);
+  int (*PointerGetAttribute)(void*, int, uint64_t);
+} driver;
+
+const char* explained(int code) {
+  if (!code) return nullptr;
+  if (code == kOutOfMemory) return KLN_OUT_OF_MEMORY;
+  const char* text = nullptr;
+  driver.GetErrorString(code, &text);
+  return text ? text : "an error that the CUDA driver has no words for";
+}
+
+// The context that frameworks use of a device, current while this lives.
+class Current {
+ public:
+  explicit Current(int device) {
+    constexpr int kDevices = 64;
+    static void* contexts[kDevices];
+    void* context = nullptr;
+    const bool known = device >= 0 && device < kDevices;
+    if (known) context = __atomic_load_n(&contexts[device], __ATOMIC_RELAXED);
+    // Kept: it lives as long as the frameworks' own.
+    if (!context) code = driver.DevicePrimaryCtxRetain(&context, device);
+    if (!code && known)
+      __atomic_store_n(&contexts[device], context, __ATOMIC_RELAXED);
+    if (!code) code = driver.CtxPushCurrent(context);
+    pushed_ = !code;
+  }
+  ~Current() {
+    void* context;
+    if (pushed_) driver.CtxPopCurrent(&context);
+  }
+  Current(const Current&) = delete;
+  void operator=(const Current&) = delete;
+
+  int code = 0;
+
+ private:
+  bool pushed_ = false;
+};
+
+struct Prepared {
+  Attribute attribute = {};
+  Config config = {};
+  void* function = nullptr;
+  int groups = 0;  // at once
+
+  int prepare(const KlnGpuLaunch& l) {
+    const KlnGpuShape& s = l.shape;
+    if (s.cluster) {
+      attribute.id = kClusterDimension;
+      attribute.cluster[0] = unsigned(s.blocks);
+      attribute.cluster[1] = attribute.cluster[2] = 1;
+    } else {
+      attribute.id = kCooperative;
+      attribute.cooperative = 1;
+    }
+    config = {{unsigned(s.blocks), 1, 1},
+              {unsigned(s.threads), 1, 1},
+              unsigned(s.shared_bytes),
+              l.stream,
+              &attribute,
+              1};
+    int code = driver.KernelGetFunction(&function, l.kernel);
+    if (!code)
+      code = driver.FuncSetAttribute(function, kDynamicShared, s.shared_bytes);
+    if (!code && s.cluster && s.blocks > 8)
+      code = driver.FuncSetAttribute(function, kNonPortableCluster, 1);
+    return code;
+  }
+
+  int count(const KlnGpuLaunch& l) {
+    const KlnGpuShape& s = l.shape;
+    if (s.cluster)
+      return driver.OccupancyMaxActiveClusters(&groups, function, &config);
+    int each = 0, processors = 0;
+    int code = driver.OccupancyMaxActiveBlocksPerMultiprocessor(
+        &each, function, s.threads, size_t(s.shared_bytes));
+    if (!code)
+      code = driver.DeviceGetAttribute(&processors, kMultiprocessors, l.device);
+    groups = each * processors / s.blocks;
+    return code;
+  }
+};
+
+// The place of an array that is not the device's; or -1.
+int stranger(const KlnGpuLaunch& l) {
+  const char* const start = reinterpret_cast<const char*>(&l.sequence);
+  const int count = int(offsetof(Sequence, batch) / sizeof(void*));
+  for (int i = 0; i < count; ++i) {
+    const uint64_t at = reinterpret_cast<const uint64_t*>(start)[i];
+    int device = -1;
+    if (at && (driver.PointerGetAttribute(&device, kDeviceOrdinal, at) ||
+               device != l.device))
+      return i;
+  }
+  return -1;
+}
+
+}  // namespace
+
+extern "C" {
+
+void kln_gpu_use_driver(void* const* functions) {
+  __builtin_memcpy(&driver, functions, sizeof driver);
+}
+
+void kln_gpu_shape(KlnGpuShape* s) {
+  const auto shape =
+      s->kernel & KLN_GPU_BACKWARD ? backward_shape : forward_shape;
+  const Shape made = shape(s->kernel % 2, s->units, s->blocks, s->kept,
+                           s->format, s->cluster != 0);
+  s->threads = made.warps * 32;
+  s->shared_bytes = made.shared;
+  s->box_bytes = made.box;
+}
+
+const char* kln_gpu_load(const void* image, const char* name, void** kernel) {
+  void* library;
+  int code = driver.LibraryLoadData(&library, image, nullptr, nullptr, 0,
+                                    nullptr, nullptr, 0);
+  if (!code) code = driver.LibraryGetKernel(kernel, library, name);
+  return explained(code);
+}
+
+const char* kln_gpu_groups(KlnGpuLaunch* launch, int32_t* groups) {
+  const Current current(launch->device);
+  Prepared prepared;
+  int code = current.code;
+  if (!code) code = prepared.prepare(*launch);
+  if (!code) code = prepared.count(*launch);
+  *groups = prepared.groups;
+  return explained(code);
+}
+
+const char* kln_gpu_launch(KlnGpuLaunch* launch) {
+  Sequence& sequence = launch->sequence;
+  const Current current(launch->device);
+  if (current.code) return explained(current.code);
+  launch->array = stranger(*launch);
+  if (launch->array >= 0) return "an array is not in the device's memory";
+  Prepared prepared;
+  int code = prepared.prepare(*launch);
+  const int all = ceil_of(sequence.batch, kRows);
+  int at_once = all;
+  // Clusters wait for their turn. Blocks that meet in memory must all run, or
+  // the first ones would wait for ever for those that have not begun.
+  if (!code && !launch->shape.cluster) {
+    code = prepared.count(*launch);
+    if (prepared.groups < at_once) at_once = prepared.groups;
+    if (!code && at_once < 1) return "no group of blocks fits the device";
+  }
+  for (int first = 0; !code && first < all; first += at_once) {
+    const int groups = all - first < at_once ? all - first : at_once;
+    if (!launch->shape.cluster)
+      code = driver.MemsetD32Async(
+          reinterpret_cast<uint64_t>(sequence.counters), 0,
+          size_t(groups) * 32, launch->stream);
+    sequence.first_row = first * kRows;
+    prepared.config.grid[0] = unsigned(groups * launch->shape.blocks);
+    void* arguments[] = {&sequence};
+    if (!code)
+      code = driver.LaunchKernelEx(&prepared.config, prepared.function,
+                                   arguments, nullptr);
+  }
+  return explained(code);
+}
+
+}  // extern "C"

@@ -1,0 +1,235 @@
+"""GPU kernels on a CPU: built, called, and what is computed around them."""
+
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from ctypes import c_uint64
+from pathlib import Path
+
+import numpy as np
+from problems import cast
+
+from keras_ln_kernels import CELLS, gpu, nvrtc
+
+HERE = Path(__file__).parent
+SOURCES = HERE.parent / "src" / "cuda"
+FLAGS = ["-std=c++17", "-O2", "-fPIC", "-DEMU", "-Wall", "-Werror"]
+FLAGS += ["-Wno-unknown-pragmas"]
+
+
+def compiler():
+    """The system's C++ compiler, or the one that builds the library."""
+    own = os.environ.get("KERAS_LN_KERNELS_COMPILER") or shutil.which("g++")
+    return [own] if own else [sys.executable, "-m", "ziglang", "c++"]
+
+
+def build(folder, plans, *flags, sources=SOURCES, processes=2):
+    """The driver that emulates, with these instances; returns its path."""
+    names = list(dict.fromkeys(plan.kernel for plan in plans))
+    texts = {"driver": '#include "fake_driver.cc"\n'}
+    for i in range(processes):
+        made = [
+            f"template __global__ void {name}(Sequence);\n"
+            for name in names[i::processes]
+        ]
+        texts[f"kernels{i}"] = '#include "kernels.h"\n' + "".join(made)
+    command = [*compiler(), *FLAGS, *flags]
+
+    def compiled(name):
+        source = Path(folder, f"{name}.cc")
+        source.write_text(texts[name])
+        to = source.with_suffix(".o")
+        paths = [f"-I{sources}", f"-I{HERE / 'cuda'}", "-c", source, "-o", to]
+        subprocess.run([*command, *paths], check=True)
+        return to
+
+    with ThreadPoolExecutor(processes) as pool:
+        objects = list(pool.map(compiled, reversed(texts)))
+    library = Path(folder, "libfakecuda.so")
+    link = ["-shared", *objects, "-ldl", "-o", library]
+    subprocess.run([*command, *link], check=True)
+    return library
+
+
+def by_name(kernel, architecture):
+    """Stands for an image: the name that compilers give an instance."""
+    name, arguments = kernel.rstrip(">").split("<")
+    *numbers, cluster = arguments.split(", ")
+    numbers = "".join(f"Li{n}E" for n in numbers)
+    return nvrtc.Image(
+        b"",
+        f"_Z{len(name)}{name}I{numbers}Lb{int(cluster == 'true')}EEv8Sequence",
+    )
+
+
+class Emulation:
+    """A driver of two GPUs, whose memory is the process's own."""
+
+    def __init__(self, library, images=by_name, capability=(9, 0)):
+        self.gpu = gpu.Gpu(str(library), images)
+        self.fake = self.gpu._driver
+        numbers = {75: capability[0], 76: capability[1], 97: 232448, 16: 132}
+        for number, value in numbers.items():
+            self.fake.fake_attribute(number, value)
+
+    def launch(self, plan, arrays, batch, steps, device=0, **options):
+        """A launch on arrays of NumPy."""
+        extra = {
+            name: np.full(size, 0xFF, "u1")
+            for name, size in plan.workspace(batch).items()
+        }
+        arrays = {k: a for k, a in arrays.items() if a is not None} | extra
+        self.remember(arrays, device)
+        places = {name: a.ctypes.data for name, a in arrays.items()}
+        self.gpu.launch(plan, places, batch, steps, device=device, **options)
+
+    def remember(self, arrays, device):
+        """Says that these are in a device's memory."""
+        for a in arrays.values():
+            at, size = c_uint64(a.ctypes.data), c_uint64(max(a.nbytes, 1))
+            self.fake.fake_memory(at, size, device)
+
+
+def segments(cell, units):
+    """What has statistics of its own among the gates."""
+    if cell == "lstm":
+        return [slice(0, 4 * units)]
+    return [slice(0, 2 * units), slice(2 * units, 3 * units)]
+
+
+def arguments(drawn):
+    """A problem whose x W is x, as a kernel takes it.
+
+    Rows of R are centred in float32, as a framework may do it, and are zeros
+    where they have no variance: then neither has h R.
+    """
+    w, options = drawn.weights, drawn.options
+    made = {"zx": drawn.x}
+    made["recurrent"] = w["recurrent_kernel"].astype("float32")
+    units = len(made["recurrent"])
+    names = ("recurrent_gamma", "recurrent_bias", "state_gamma", "state_beta")
+    made |= {name: w.get(name) for name in names}
+    if made["recurrent_gamma"] is not None:
+        for part in segments(drawn.cell, units):
+            rows = made["recurrent"][:, part]
+            mean = rows.mean(1, keepdims=True)
+            centred = rows - mean
+            deviation = np.sqrt((centred**2).mean(1, keepdims=True))
+            constant = deviation <= 16 * 2.0**-24 * np.abs(mean)
+            made["recurrent"][:, part] = np.where(constant, 0.0, centred)
+    for name, state in zip(CELLS[drawn.cell].states, drawn.states, strict=True):
+        made[f"initial_{name}"] = state
+        made[f"reset_{name}"] = options.get(f"reset_{name}")
+    if "mask" in options or "starts" in options:
+        batch, steps, _ = drawn.x.shape
+        kept = options.get("mask", np.ones((batch, steps), bool))
+        anew = options.get("starts", np.zeros((batch, steps), bool))
+        made["flags"] = (~kept + 2 * anew).astype("u1")
+    return {k: a for k, a in cast(made, "float32").items() if a is not None}
+
+
+def nothing(*shape):
+    return np.full(shape, np.nan, "float32")
+
+
+def forward(emulation, plan, drawn, training=True, **options):
+    """Results by name, in training with what backward reads."""
+    given = arguments(drawn)
+    batch, steps, wide = given["zx"].shape
+    units, lstm = plan.units, drawn.cell == "lstm"
+    made = {"h": nothing(batch, steps, units), "final_h": nothing(batch, units)}
+    if lstm:
+        made["final_c"] = nothing(batch, units)
+    if training:
+        made["from_h"] = nothing(batch, steps, wide)
+        made["norms"] = nothing(batch * steps * (3 if lstm else 2))
+        if lstm:
+            made["c"] = nothing(batch, steps, units)
+    elif options.pop("last", False):
+        del made["h"]
+    backwards = drawn.options.get("go_backwards", False)
+    emulation.launch(
+        plan, given | made, batch, steps, go_backwards=backwards, **options
+    )
+    return made
+
+
+def scales(cell, made, batch, steps):
+    """Those of h R, one for each segment."""
+    if cell == "lstm":
+        return made["norms"][: batch * steps].reshape(batch, steps, 1)
+    return made["norms"].reshape(batch, steps, 2)
+
+
+def backward(emulation, plan, drawn, made, **options):
+    """All gradients by name: the kernel's, and what follows from them."""
+    given = arguments(drawn)
+    cell, units = drawn.cell, plan.units
+    batch, steps, wide = given["zx"].shape
+    parts = segments(cell, units)
+    scale = scales(cell, made, batch, steps)
+    r, gamma = given["recurrent"], given.get("recurrent_gamma")
+    normal = [
+        made["from_h"][..., part] * scale[..., i : i + 1]
+        for i, part in enumerate(parts)
+    ]
+    if gamma is not None:
+        back = [
+            n @ r[:, part].T / n.shape[-1]
+            for n, part in zip(normal, parts, strict=True)
+        ]
+        given["back"] = np.ascontiguousarray(np.concatenate(back, -1))
+    states = CELLS[cell].states
+    given |= {"d_h": cast(drawn.d_outputs, "float32")}
+    finals = zip(states, cast(drawn.d_states, "float32"), strict=True)
+    given |= {f"d_final_{name}": d for name, d in finals}
+    found = {"d_zx": nothing(batch, steps, wide)}
+    names = [f"d_initial_{name}" for name in states]
+    names += [f"d_reset_{name}" for name in states]
+    names += ["d_state_gamma", "d_state_beta"] if cell == "lstm" else []
+    found |= {name: nothing(batch, units) for name in names}
+    if cell == "gru":
+        found["d_shown"] = nothing(batch, steps, units)
+    backwards = drawn.options.get("go_backwards", False)
+    kept = {name: made[name] for name in ("h", "c", "from_h", "norms")
+            if name in made}
+    emulation.launch(
+        plan, given | kept | found, batch, steps,
+        go_backwards=backwards, **options,
+    )
+    return found | outside(drawn, made, found, normal, scale)
+
+
+def outside(drawn, made, found, normal, scale):
+    """The gradients that follow for all steps at once, in float64."""
+    cell, w, options = drawn.cell, drawn.weights, drawn.options
+    units = len(w["recurrent_kernel"])
+    order = slice(None, None, -1 if options.get("go_backwards") else 1)
+    dz = found["d_zx"][:, order].astype("float64")
+    if cell == "gru":
+        dz[..., 2 * units :] = found["d_shown"]
+    before = np.concatenate([drawn.states[0][:, None], made["h"][:, :-1]], 1)
+    if "starts" in options:
+        fresh = np.broadcast_to(options.get("reset_h", 0.0), made["final_h"].shape)
+        anew = options["starts"][:, order, None]
+        before = np.where(anew, fresh[:, None], before)
+    gamma, d_from = w.get("recurrent_gamma"), dz.copy()
+    all_normal = np.concatenate(normal, -1)
+    if gamma is not None:
+        for i, part in enumerate(segments(cell, units)):
+            e, n = dz[..., part] * gamma[part], normal[i]
+            mean, product = (v.mean(-1, keepdims=True) for v in (e, e * n))
+            d_from[..., part] = scale[..., i : i + 1] * (e - mean - n * product)
+    sums = {
+        "d_x": found["d_zx"],
+        "d_kernel": np.einsum("btd,btn->dn", drawn.x, found["d_zx"]),
+        "d_recurrent_kernel": np.einsum("btu,btn->un", before, d_from),
+        "d_recurrent_gamma": (dz * all_normal).sum((0, 1)),
+        "d_recurrent_bias": dz.sum((0, 1)),
+    }
+    if cell == "lstm":
+        names = ("d_state_gamma", "d_state_beta")
+        sums |= {name: found[name].sum(0) for name in names}
+    return sums

@@ -1,0 +1,202 @@
+"""GPU kernels, emulated on a CPU, against the reference in float64."""
+
+from typing import NamedTuple
+
+import emulated
+import numpy as np
+import pytest
+from problems import check_gradients, check_values, draw
+
+from keras_ln_kernels import gpu
+
+
+class Case(NamedTuple):
+    """Units, blocks, chunks in registers, format, cluster; rows and steps."""
+
+    units: int
+    blocks: int
+    kept: int
+    format: str
+    cluster: bool
+    batch: int
+    steps: int
+
+    def plan(self, cell, backward=False):
+        return gpu.planned(cell, backward, *self[:5])
+
+
+# Relative errors of a few steps; 3xtf32 is a float32.
+TOLERANCES = {"3xtf32": 5e-6, "tf32": 4e-3, "float16": 4e-3, "bfloat16": 3e-2}
+SITES = ("recurrent_gamma", "recurrent_bias", "state_gamma", "state_beta")
+CASES = {
+    "two blocks, units and rows that fill nothing": Case(
+        50, 2, 99, "3xtf32", True, 11, 5
+    ),
+    "one row, one step, one block": Case(5, 1, 99, "3xtf32", True, 1, 1),
+    "half of the matrix in shared memory": Case(
+        50, 2, 1, "3xtf32", True, 3, 3
+    ),
+    "through global memory": Case(61, 4, 99, "tf32", False, 9, 4),
+    "split, through global memory": Case(50, 4, 99, "3xtf32", False, 11, 4),
+    "three blocks of 16 units": Case(37, 3, 99, "bfloat16", True, 3, 4),
+    "three blocks, some units": Case(24, 3, 99, "float16", True, 3, 4),
+    "TF32": Case(64, 2, 2, "tf32", True, 8, 4),
+}
+SMALL = Case(20, 1, 99, "3xtf32", True, 3, 4)
+ALONE = Case(1, 1, 99, "3xtf32", True, 2, 3)
+LARGE = Case(256, 8, 8, "tf32", True, 8, 2)
+OPTIONS = {
+    "masks": {"masks": ["mask"]},
+    "starts": {"masks": ["mask", "starts", "resets"]},
+    "starts of zeros, backwards": {
+        "masks": ["starts"],
+        "go_backwards": True,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def emulation(tmp_path_factory):
+    plans = [
+        case.plan(cell, backward)
+        for case in (*CASES.values(), SMALL, ALONE, LARGE)
+        for cell in gpu.CELLS
+        for backward in (False, True)
+    ]
+    folder = tmp_path_factory.mktemp("emulated")
+    return emulated.Emulation(emulated.build(folder, plans))
+
+
+def drawn_of(cell, case, vectors=SITES, **options):
+    sizes = (case.batch, case.steps, gates := gpu.CELLS[cell], case.units)
+    gates = 4 - gates
+    sizes = (case.batch, case.steps, gates * case.units, case.units)
+    drawn = draw(cell, sizes, vectors, **options)
+    drawn.weights["kernel"] = np.eye(gates * case.units)
+    drawn.weights["recurrent_kernel"] += 0.05  # which the norms take away
+    return drawn
+
+
+def results(emulation, cell, case, drawn, seed=1):
+    """Values and gradients by name, of kernels whose threads a seed orders."""
+    emulation.fake.fake_seed(seed)
+    made = emulated.forward(emulation, case.plan(cell), drawn)
+    found = emulated.backward(emulation, case.plan(cell, True), drawn, made)
+    return made | {"outputs": made["h"]} | found
+
+
+def check(emulation, cell, case, drawn):
+    found = results(emulation, cell, case, drawn)
+    tolerance = TOLERANCES[case.format]
+    check_values(drawn, found, tolerance, "float32")
+    check_gradients(drawn, found, tolerance, "float32")
+
+
+@pytest.mark.parametrize("cell", gpu.CELLS)
+@pytest.mark.parametrize("name", CASES)
+def test_instances(emulation, cell, name):
+    """Each shape and format, with all sites, masks and starts."""
+    options = {"masks": ["mask", "starts", "resets"]}
+    drawn = drawn_of(cell, CASES[name], **options)
+    check(emulation, cell, CASES[name], drawn)
+
+
+@pytest.mark.parametrize("cell", gpu.CELLS)
+def test_size_a(emulation, cell):
+    check(emulation, cell, LARGE, drawn_of(cell, LARGE))
+
+
+@pytest.mark.parametrize("cell", gpu.CELLS)
+@pytest.mark.parametrize("option", OPTIONS)
+def test_options(emulation, cell, option):
+    check(emulation, cell, SMALL, drawn_of(cell, SMALL, **OPTIONS[option]))
+
+
+@pytest.mark.parametrize(
+    ("cell", "vectors"),
+    [
+        ("lstm", []),
+        ("lstm", ["recurrent_gamma"]),
+        ("lstm", ["state_gamma", "state_beta"]),
+        ("gru", []),
+        ("gru", ["recurrent_bias"]),
+    ],
+)
+def test_absent_sites(emulation, cell, vectors):
+    check(emulation, cell, SMALL, drawn_of(cell, SMALL, vectors))
+
+
+@pytest.mark.parametrize("cell", gpu.CELLS)
+@pytest.mark.parametrize("case", [SMALL, ALONE], ids=["zeros", "one unit"])
+def test_rows_without_variance(emulation, cell, case):
+    """Of h R, of c', of candidates: none is scaled, nor are gradients.
+
+    From states of zeros with a zx of zeros every norm has such a row; the norm
+    over one unit has no others.
+    """
+    drawn = drawn_of(cell, case)
+    drawn.x[:, :2] = 0.0
+    for state in drawn.states:
+        state[:2] = 0.0
+    drawn.weights.pop("recurrent_bias", None)
+    check(emulation, cell, case, drawn)
+
+
+@pytest.mark.parametrize("cell", gpu.CELLS)
+def test_a_constant_matrix(emulation, cell):
+    """Its rows have no variance, whatever the state and its mean."""
+    drawn = drawn_of(cell, SMALL)
+    drawn.weights["recurrent_kernel"][:] = 0.1
+    check(emulation, cell, SMALL, drawn)
+
+
+@pytest.mark.parametrize("cell", gpu.CELLS)
+def test_inference_keeps_the_last_step_alone(emulation, cell):
+    drawn = drawn_of(cell, SMALL, masks=["mask", "starts", "resets"])
+    plan = SMALL.plan(cell)
+    every = emulated.forward(emulation, plan, drawn)
+    last = emulated.forward(emulation, plan, drawn, training=False, last=True)
+    assert "h" not in last
+    for name, array in last.items():
+        np.testing.assert_array_equal(array, every[name])
+    np.testing.assert_array_equal(every["final_h"], every["h"][:, -1])
+
+
+@pytest.mark.parametrize("cell", gpu.CELLS)
+def test_steps_left_out_have_no_effect(emulation, cell):
+    """Whatever they hold, NaN too."""
+    drawn = drawn_of(cell, SMALL, masks=["mask"])
+    expected = results(emulation, cell, SMALL, drawn)
+    drawn.x[~drawn.options["mask"]] = np.nan
+    found = results(emulation, cell, SMALL, drawn)
+    for name in ("outputs", "final_h", "d_zx", "d_initial_h"):
+        np.testing.assert_array_equal(found[name], expected[name])
+    assert not found["d_zx"][~drawn.options["mask"]].any()
+
+
+@pytest.mark.parametrize("cell", gpu.CELLS)
+@pytest.mark.parametrize(
+    "name",
+    ["two blocks, units and rows that fill nothing", "through global memory"],
+)
+def test_the_order_of_threads_changes_no_bit(emulation, cell, name):
+    drawn = drawn_of(cell, CASES[name], masks=["mask", "starts"])
+    one, other = (
+        results(emulation, cell, CASES[name], drawn, seed) for seed in (0, 5)
+    )
+    for key, array in one.items():
+        np.testing.assert_array_equal(array, other[key], key)
+
+
+@pytest.mark.parametrize("cell", gpu.CELLS)
+def test_rows_that_do_not_fit_at_once_follow(emulation, cell):
+    """Blocks without a cluster must all run: here two groups of four."""
+    case = CASES["through global memory"]._replace(batch=19)
+    drawn = drawn_of(cell, case, masks=["mask"])
+    expected = results(emulation, cell, case, drawn)
+    emulation.fake.fake_attribute(16, 9)
+    emulation.fake.fake_forget()
+    found = results(emulation, cell, case, drawn)
+    emulation.fake.fake_attribute(16, 132)
+    for key, array in expected.items():
+        np.testing.assert_array_equal(array, found[key], key)
