@@ -8,10 +8,20 @@ GPU yet, and nothing uses it.
 import ctypes
 import functools
 import threading
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 from keras_ln_kernels import nvrtc
+from keras_ln_kernels.gpu_plan import (
+    CELLS,
+    FORMATS,
+    MOST_UNITS,
+    Limits,
+    Plan,
+    Shape,
+    limits,
+    plans,
+)
 from keras_ln_kernels.library import library
 
 ARRAYS = (
@@ -24,10 +34,6 @@ ARRAYS = (
     *("d_initial_h", "d_initial_c"),
     *("d_reset_h", "d_reset_c", "exchange", "counters"),
 )
-CELLS = {"lstm": 0, "gru": 1}
-FORMATS = {"tf32": 0, "bfloat16": 1, "float16": 2, "3xtf32": 3}
-MOST_UNITS = 512
-ROWS = 8  # of a group of blocks: the n of the hardware's matrix product
 
 # Of a CUDA driver: src/gpu.cc takes these, in this order.
 _FUNCTIONS = (
@@ -52,17 +58,6 @@ class Sequence(ctypes.Structure):
     ]
 
 
-class Shape(ctypes.Structure):
-    """KlnGpuShape."""
-
-    _fields_ = [
-        *[(n, ctypes.c_int32) for n in ("kernel", "units", "blocks", "kept")],
-        *[(n, ctypes.c_int32) for n in ("format", "cluster")],
-        *[(n, ctypes.c_int32) for n in ("threads", "shared_bytes")],
-        ("box_bytes", ctypes.c_int32),
-    ]
-
-
 class _Launch(ctypes.Structure):
     """KlnGpuLaunch."""
 
@@ -74,127 +69,13 @@ class _Launch(ctypes.Structure):
     ]
 
 
-class Limits(NamedTuple):
-    """What a kind of device allows."""
-
-    architecture: str
-    shared_bytes: int  # of a block
-    largest_cluster: int  # 0 where there are none
-
-
-class Plan(NamedTuple):
-    """One instance of a kernel, and how it is launched."""
-
-    cell: str
-    backward: bool
-    units: int
-    blocks: int  # of a group, which takes 8 rows of the batch
-    kept: int  # chunks of a warp's matrix that are in registers
-    format: str
-    cluster: bool  # or blocks that meet in global memory
-    threads: int
-    shared_bytes: int
-    box_bytes: int
-
-    @property
-    def kernel(self) -> str:
-        """The instance's name in C++."""
-        name = f"{self.cell}_{'backward' if self.backward else 'forward'}"
-        cluster = "true" if self.cluster else "false"
-        return (
-            f"{name}<{self.units}, {self.blocks}, {self.kept}, "
-            f"{FORMATS[self.format]}, {cluster}>"
-        )
-
-    def workspace(self, batch: int) -> dict[str, int]:
-        """Bytes of the arrays "exchange" and "counters", where it takes them.
-
-        They need no values.
-        """
-        if self.cluster:
-            return {}
-        groups = -(-batch // ROWS)
-        boxes = groups * (self.blocks if self.backward else 1)
-        return {"exchange": boxes * self.box_bytes, "counters": groups * 128}
-
-
-def limits(major: int, minor: int, shared_bytes: int) -> Limits:
-    """Those of a device of compute capability `major.minor`."""
-    # Hopper's instructions are named by "a" alone; clusters of more than 8
-    # blocks are for the large chips.
-    suffix = "a" if (major, minor) == (9, 0) else ""
-    cluster = {8: 0, 9: 16, 10: 16, 11: 16}.get(major, 8)
-    return Limits(f"sm_{major}{minor}{suffix}", shared_bytes, cluster)
-
-
-def planned(
-    cell: str,
-    backward: bool,
-    units: int,
-    blocks: int,
-    kept: int,
-    format: str,
-    cluster: bool,
-) -> Plan:
-    """This instance of a kernel, whatever it fits."""
-    shape = Shape(
-        kernel=CELLS[cell] + 2 * backward,
-        units=units,
-        blocks=blocks,
-        kept=kept,
-        format=FORMATS[format],
-        cluster=cluster,
-    )
-    _functions().kln_gpu_shape(ctypes.byref(shape))
-    return Plan(
-        *(cell, backward, units, blocks, kept, format, cluster),
-        *(shape.threads, shape.shared_bytes, shape.box_bytes),
-    )
-
-
-def plans(
-    cell: str, backward: bool, units: int, format: str, of: Limits
-) -> Iterator[Plan]:
-    """The instances that fit, the best first.
-
-    - A block has 32 units: 8 warps of 255 registers, all that a processor has.
-    - Clusters meet fastest. Of a number of blocks that is no power of two, the
-      hardware may have none; the next power of two follows.
-    - Blocks that meet in global memory are for GPUs without clusters, or with
-      smaller ones. They have 32 units, or 16 where shared memory is small.
-    - 128 registers of a thread hold the matrix, the rest is in shared memory.
-      A split operand takes registers of its own: 96 where that fits.
-    """
-    if units > MOST_UNITS:
-        return
-    blocks = -(-units // 32)
-    power = 1 << (blocks - 1).bit_length()
-    groups = [(n, True) for n in dict.fromkeys((blocks, power))]
-    groups += [(blocks, False), (-(-units // 16), False)]
-    registers = (96, 128) if format == "3xtf32" else (128,)
-    for n, cluster in groups:
-        if cluster and n > of.largest_cluster:
-            continue
-        tiles = {"lstm": 2, "gru": 3}[cell]
-        if backward:
-            tiles = -(-n * (-(-units // (8 * n)) * 8) // 128)
-        for most in registers:
-            kept = max(1, most // (8 * tiles))
-            plan = planned(cell, backward, units, n, kept, format, cluster)
-            if plan.shared_bytes <= of.shared_bytes:
-                yield plan
-                break
-
-
 @functools.cache
 def _functions() -> Any:
-    loaded = library()
-    text = ctypes.c_char_p
+    loaded, text = library(), ctypes.c_char_p
     launch, number = ctypes.POINTER(_Launch), ctypes.POINTER(ctypes.c_int32)
     handle = ctypes.POINTER(ctypes.c_void_p)
     for name, result, arguments in (
         ("use_driver", None, [handle]),
-        ("shape", None, [ctypes.POINTER(Shape)]),
         ("load", text, [text, text, handle]),
         ("groups", text, [launch, number]),
         ("launch", text, [launch]),
@@ -231,9 +112,10 @@ class Gpu:
         version = self._number("cuDriverGetVersion")
         self.cuda = version // 1000
         if self.cuda < 12:
+            minor = version % 1000 // 10
             raise RuntimeError(
-                f"the CUDA driver is for CUDA {self.cuda}.{version % 1000 // 10}"
-                ": 12.0 or newer is needed."
+                f"the CUDA driver is for CUDA {self.cuda}.{minor}: 12.0 or "
+                "newer is needed."
             )
         addresses = [
             ctypes.cast(getattr(self._driver, name), ctypes.c_void_p).value
@@ -243,16 +125,19 @@ class Gpu:
             (ctypes.c_void_p * len(addresses))(*addresses)
         )
         self.devices = self._number("cuDeviceGetCount")
+        self._limits: dict[int, Limits] = {}
         self._kernels: dict[tuple[str, str], ctypes.c_void_p] = {}
         self._chosen: dict[Any, Plan | str] = {}
         self._lock = threading.RLock()
 
     def limits(self, device: int) -> Limits:
         """What a device allows."""
-        number = functools.partial(self._number, "cuDeviceGetAttribute")
-        return limits(
-            *(number(kind, device) for kind in (_MAJOR, _MINOR, _SHARED_BYTES))
-        )
+        if device not in self._limits:
+            number = functools.partial(self._number, "cuDeviceGetAttribute")
+            kinds = (_MAJOR, _MINOR, _SHARED_BYTES)
+            found = limits(*(number(kind, device) for kind in kinds))
+            self._limits[device] = found
+        return self._limits[device]
 
     def plan(
         self, cell: str, backward: bool, units: int, format: str, device: int
@@ -315,7 +200,7 @@ class Gpu:
         if not 0 <= device < self.devices:
             return f"there is no GPU {device}."
         of = self.limits(device)
-        if of.architecture < "sm_80" and len(of.architecture) < 6:
+        if of.capability < 80:
             return f"GPU {device} is {of.architecture}: sm_80 is needed."
         if units > MOST_UNITS:
             return f"units: at most {MOST_UNITS} fit. Received: {units}."
@@ -323,8 +208,7 @@ class Gpu:
             by, reason = nvrtc.compiler(self.cuda)
             if by is None:
                 return str(reason)
-            number = int(of.architecture.strip("sm_a"))
-            if number not in by.architectures:
+            if of.capability not in by.architectures:
                 version = ".".join(map(str, by.version))
                 return f"NVRTC {version} does not know {of.architecture}."
         for plan in plans(cell, backward, units, format, of):

@@ -104,9 +104,7 @@ class Compiler:
                     f"{log.strip() or self._explained(code)}"
                 )
             lowered = ctypes.c_char_p()
-            self._call(
-                "GetLoweredName", program, name, ctypes.byref(lowered)
-            )
+            self._call("GetLoweredName", program, name, ctypes.byref(lowered))
             cubin = self._text("CUBIN", program)
             return Image(cubin, (lowered.value or b"").decode(), log)
         finally:

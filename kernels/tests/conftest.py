@@ -1,3 +1,4 @@
+import emulated
 import pytest
 
 import keras_ln_kernels
@@ -35,3 +36,10 @@ def each_sharing(request, as_many_threads_as_asked):
     """Runs a test by rows and by columns."""
     keras_ln_kernels.use_sharing(request.param)
     return request.param
+
+
+@pytest.fixture(scope="session")
+def emulation(tmp_path_factory):
+    """A driver that runs GPU kernels on the CPU."""
+    folder = tmp_path_factory.mktemp("emulated")
+    return emulated.Emulation(emulated.build(folder, emulated.INSTANCES))

@@ -1,22 +1,69 @@
 """GPU kernels on a CPU: built, called, and what is computed around them."""
 
+import ctypes
 import os
 import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from ctypes import c_uint64
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from problems import cast
 
-from keras_ln_kernels import CELLS, gpu, nvrtc
+from keras_ln_kernels import CELLS, gpu, gpu_plan, nvrtc
 
 HERE = Path(__file__).parent
 SOURCES = HERE.parent / "src" / "cuda"
 FLAGS = ["-std=c++17", "-O2", "-fPIC", "-DEMU", "-Wall", "-Werror"]
 FLAGS += ["-Wno-unknown-pragmas"]
+
+# Compute capability, shared memory of a block, multiprocessors.
+DEVICES = {
+    "A100": (8, 0, 166912, 108),
+    "H100": (9, 0, 232448, 132),
+    "B200": (10, 0, 232448, 148),
+    "RTX 5090": (12, 0, 101376, 170),
+}
+
+
+class Case(NamedTuple):
+    """Units, blocks, chunks in registers, format, cluster; rows and steps."""
+
+    units: int
+    blocks: int
+    kept: int
+    format: str
+    cluster: bool
+    batch: int
+    steps: int
+
+    def plan(self, cell, backward=False):
+        return gpu_plan.planned(cell, backward, *self[:5])
+
+
+CASES = {
+    "units and rows that fill nothing": Case(
+        *(50, 2, 99, "3xtf32", True), 11, 5
+    ),
+    "one row, one step, one block": Case(5, 1, 99, "3xtf32", True, 1, 1),
+    "half of R in shared memory": Case(50, 2, 1, "3xtf32", True, 3, 3),
+    "through global memory": Case(61, 4, 99, "tf32", False, 9, 4),
+    "split, through global memory": Case(50, 4, 99, "3xtf32", False, 11, 4),
+    "three blocks of 16 units": Case(37, 3, 99, "bfloat16", True, 3, 4),
+    "three blocks, some units": Case(24, 3, 99, "float16", True, 3, 4),
+    "TF32": Case(64, 2, 2, "tf32", True, 8, 4),
+}
+SMALL = Case(20, 1, 4, "3xtf32", True, 3, 4)
+ALONE = Case(1, 1, 99, "3xtf32", True, 2, 3)
+LARGE = Case(256, 8, 8, "tf32", True, 8, 2)
+INSTANCES = [
+    case.plan(cell, backward)
+    for case in (*CASES.values(), SMALL, ALONE, LARGE)
+    for cell in gpu_plan.CELLS
+    for backward in (False, True)
+]
 
 
 def compiler():
@@ -67,12 +114,24 @@ def by_name(kernel, architecture):
 class Emulation:
     """A driver of two GPUs, whose memory is the process's own."""
 
-    def __init__(self, library, images=by_name, capability=(9, 0)):
+    def __init__(self, library, images=by_name):
+        self.library = library
+        self.fake = ctypes.CDLL(str(library))
+        self.fake.fake_log.restype = ctypes.c_char_p
+        for device, kind in enumerate(("H100", "A100")):
+            self.become(device, kind)
         self.gpu = gpu.Gpu(str(library), images)
-        self.fake = self.gpu._driver
-        numbers = {75: capability[0], 76: capability[1], 97: 232448, 16: 132}
-        for number, value in numbers.items():
-            self.fake.fake_attribute(number, value)
+
+    def become(self, device, kind):
+        """Makes a device one of DEVICES."""
+        for number, value in zip((75, 76, 97, 16), DEVICES[kind], strict=True):
+            self.fake.fake_attribute(device, number, value)
+
+    def log(self):
+        """Words and numbers of each call since `fake_forget`."""
+        lines = self.fake.fake_log().decode().splitlines()
+        split = (line.split() for line in lines)
+        return [(word, *map(int, numbers)) for word, *numbers in split]
 
     def launch(self, plan, arrays, batch, steps, device=0, **options):
         """A launch on arrays of NumPy."""
@@ -88,8 +147,10 @@ class Emulation:
     def remember(self, arrays, device):
         """Says that these are in a device's memory."""
         for a in arrays.values():
-            at, size = c_uint64(a.ctypes.data), c_uint64(max(a.nbytes, 1))
-            self.fake.fake_memory(at, size, device)
+            number = ctypes.c_uint64
+            self.fake.fake_memory(
+                number(a.ctypes.data), number(max(a.nbytes, 1)), device
+            )
 
 
 def segments(cell, units):
@@ -193,11 +254,18 @@ def backward(emulation, plan, drawn, made, **options):
     if cell == "gru":
         found["d_shown"] = nothing(batch, steps, units)
     backwards = drawn.options.get("go_backwards", False)
-    kept = {name: made[name] for name in ("h", "c", "from_h", "norms")
-            if name in made}
+    kept = {
+        name: made[name]
+        for name in ("h", "c", "from_h", "norms")
+        if name in made
+    }
     emulation.launch(
-        plan, given | kept | found, batch, steps,
-        go_backwards=backwards, **options,
+        plan,
+        given | kept | found,
+        batch,
+        steps,
+        go_backwards=backwards,
+        **options,
     )
     return found | outside(drawn, made, found, normal, scale)
 
@@ -212,7 +280,9 @@ def outside(drawn, made, found, normal, scale):
         dz[..., 2 * units :] = found["d_shown"]
     before = np.concatenate([drawn.states[0][:, None], made["h"][:, :-1]], 1)
     if "starts" in options:
-        fresh = np.broadcast_to(options.get("reset_h", 0.0), made["final_h"].shape)
+        fresh = np.broadcast_to(
+            options.get("reset_h", 0.0), made["final_h"].shape
+        )
         anew = options["starts"][:, order, None]
         before = np.where(anew, fresh[:, None], before)
     gamma, d_from = w.get("recurrent_gamma"), dz.copy()

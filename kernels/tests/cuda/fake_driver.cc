@@ -27,7 +27,7 @@ struct Config {
 struct Fake {
   std::string log;  // a line for each call of interest
   std::map<std::string, int> failures;
-  std::map<int, int> attributes;  // of all devices
+  std::map<std::pair<int, int>, int> attributes;  // by device and number
   std::map<uint64_t, std::pair<uint64_t, int>> memory;  // from, to, device
   int version = 13000, devices = 2, clusters = 8, blocks = 1;
   unsigned seed = 1;
@@ -35,6 +35,10 @@ struct Fake {
 } fake;
 
 int shared_limit, cluster_limit;
+
+int of_current(int attribute) {
+  return fake.attributes[{int(fake.current.back() - 100), attribute}];
+}
 
 int answer(const std::string& function) {
   const auto found = fake.failures.find(function);
@@ -68,8 +72,8 @@ EXPORT void fake_set(const char* what, int value) {
    : name == "clusters" ? fake.clusters
                         : fake.blocks) = value;
 }
-EXPORT void fake_attribute(int attribute, int value) {
-  fake.attributes[attribute] = value;
+EXPORT void fake_attribute(int device, int attribute, int value) {
+  fake.attributes[{device, attribute}] = value;
 }
 EXPORT void fake_memory(uint64_t at, uint64_t bytes, int device) {
   fake.memory[at] = {at + bytes, device};
@@ -90,7 +94,7 @@ EXPORT int cuDeviceGetCount(int* count) {
 }
 EXPORT int cuDeviceGetAttribute(int* value, int attribute, int device) {
   if (device < 0 || device >= fake.devices) return 101;
-  *value = fake.attributes[attribute];
+  *value = fake.attributes[{device, attribute}];
   return 0;
 }
 EXPORT int cuGetErrorString(int code, const char** text) {
@@ -121,7 +125,7 @@ EXPORT int cuKernelGetFunction(void** function, void* kernel) {
   return fake.current.empty() ? 201 : answer("cuKernelGetFunction");
 }
 EXPORT int cuFuncSetAttribute(void*, int id, int value) {
-  if (id == 8 && value > fake.attributes[97]) return 1;
+  if (id == 8 && value > of_current(97)) return 1;
   if (id == 8) shared_limit = value > shared_limit ? value : shared_limit;
   if (id == 14) cluster_limit = 16;
   return answer("cuFuncSetAttribute");
@@ -178,7 +182,7 @@ EXPORT int cuLaunchKernelEx(const Config* c, void* function, void** arguments,
   if (cluster && (int(blocks) > cluster_limit || a.y != 1 || a.z != 1))
     return 1;
   // All blocks of a grid that meet have to run at once.
-  if (!cluster && int(blocks) > fake.blocks * fake.attributes[16]) return 720;
+  if (!cluster && int(blocks) > fake.blocks * of_current(16)) return 720;
   if (c->grid[0] % blocks) return 1;
   note(cluster ? "cluster" : "grid", long(c->stream),
        long(fake.current.back() - 100), long(c->grid[0]), long(c->block[0]),

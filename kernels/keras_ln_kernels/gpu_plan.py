@@ -1,0 +1,139 @@
+"""How a problem becomes launches of GPU kernels: a table with its reasons."""
+
+import ctypes
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from keras_ln_kernels.library import library
+
+CELLS = {"lstm": 0, "gru": 1}
+FORMATS = {"tf32": 0, "bfloat16": 1, "float16": 2, "3xtf32": 3}
+MOST_UNITS = 512
+ROWS = 8  # of a group of blocks: the n of the hardware's matrix product
+
+
+class Shape(ctypes.Structure):
+    """KlnGpuShape."""
+
+    _fields_ = [
+        *[(n, ctypes.c_int32) for n in ("kernel", "units", "blocks", "kept")],
+        *[(n, ctypes.c_int32) for n in ("format", "cluster")],
+        *[(n, ctypes.c_int32) for n in ("threads", "shared_bytes")],
+        ("box_bytes", ctypes.c_int32),
+    ]
+
+
+class Limits(NamedTuple):
+    """What a kind of device allows."""
+
+    capability: int
+    architecture: str
+    shared_bytes: int  # of a block
+    largest_cluster: int  # 0 where there are none
+
+
+class Plan(NamedTuple):
+    """One instance of a kernel, and how it is launched."""
+
+    cell: str
+    backward: bool
+    units: int
+    blocks: int  # of a group, which takes 8 rows of the batch
+    kept: int  # chunks of a warp's matrix that are in registers
+    format: str
+    cluster: bool  # or blocks that meet in global memory
+    threads: int
+    shared_bytes: int
+    box_bytes: int
+
+    @property
+    def kernel(self) -> str:
+        """The instance's name in C++."""
+        name = f"{self.cell}_{'backward' if self.backward else 'forward'}"
+        cluster = "true" if self.cluster else "false"
+        return (
+            f"{name}<{self.units}, {self.blocks}, {self.kept}, "
+            f"{FORMATS[self.format]}, {cluster}>"
+        )
+
+    def workspace(self, batch: int) -> dict[str, int]:
+        """Bytes of the arrays "exchange" and "counters", where it takes them.
+
+        They need no values.
+        """
+        if self.cluster:
+            return {}
+        groups = -(-batch // ROWS)
+        boxes = groups * (self.blocks if self.backward else 1)
+        return {"exchange": boxes * self.box_bytes, "counters": groups * 128}
+
+
+def limits(major: int, minor: int, shared_bytes: int) -> Limits:
+    """Those of a device of compute capability `major.minor`."""
+    # Hopper's instructions are named by "a" alone; clusters of more than 8
+    # blocks are for the large chips.
+    suffix = "a" if (major, minor) == (9, 0) else ""
+    cluster = {8: 0, 9: 16, 10: 16, 11: 16}.get(major, 8)
+    number = 10 * major + minor
+    return Limits(number, f"sm_{number}{suffix}", shared_bytes, cluster)
+
+
+def planned(
+    cell: str,
+    backward: bool,
+    units: int,
+    blocks: int,
+    kept: int,
+    format: str,
+    cluster: bool,
+) -> Plan:
+    """This instance of a kernel, whatever it fits."""
+    shape = Shape(
+        kernel=CELLS[cell] + 2 * backward,
+        units=units,
+        blocks=blocks,
+        kept=kept,
+        format=FORMATS[format],
+        cluster=cluster,
+    )
+    library().kln_gpu_shape(ctypes.byref(shape))
+    return Plan(
+        *(cell, backward, units, blocks, kept, format, cluster),
+        *(shape.threads, shape.shared_bytes, shape.box_bytes),
+    )
+
+
+def plans(
+    cell: str, backward: bool, units: int, format: str, of: Limits
+) -> Iterator[Plan]:
+    """The instances that fit, the best first.
+
+    - A block has 32 units: 8 warps of 255 registers, all that a processor has.
+    - Clusters meet fastest. Of a number of blocks that is no power of two, the
+      hardware may have none; the next power of two follows.
+    - Blocks that meet in global memory are for GPUs without clusters, or with
+      smaller ones. They have 32 units, or 16 where shared memory is small.
+    - 128 registers of a thread hold the matrix, the rest is in shared memory.
+      Where that would spill, 96 do if the rest fits: a split operand takes
+      registers of its own, and backward in 16 bits loads more at a time.
+    """
+    if units > MOST_UNITS:
+        return
+    blocks = -(-units // 32)
+    power = 1 << (blocks - 1).bit_length()
+    groups = [(n, True) for n in dict.fromkeys((blocks, power))]
+    groups += [(blocks, False), (-(-units // 16), False)]
+    many = format == "3xtf32" or (backward and format != "tf32")
+    registers = (96, 128) if many else (128,)
+    for n, cluster in groups:
+        if cluster and n > of.largest_cluster:
+            continue
+        tiles = {"lstm": 2, "gru": 3}[cell]
+        if backward:
+            tiles = -(-n * (-(-units // (8 * n)) * 8) // 128)
+        for most in registers:
+            kept = max(1, most // (8 * tiles))
+            plan = planned(cell, backward, units, n, kept, format, cluster)
+            if plan.shared_bytes <= of.shared_bytes:
+                yield plan
+                break

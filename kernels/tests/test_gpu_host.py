@@ -1,0 +1,339 @@
+"""The way to a GPU: what is launched, what is kept, and what goes wrong."""
+
+import ctypes
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import emulated
+import numpy as np
+import pytest
+from emulated import SMALL
+from test_gpu_kernels import drawn_of
+
+from keras_ln_kernels import gpu, gpu_plan, nvrtc
+
+HERE = Path(__file__).parent
+HEADER = (HERE.parent / "src" / "cuda" / "sequence.h").read_text()
+
+
+@pytest.fixture
+def fresh(emulation):
+    """A driver of its own state: nothing is loaded or noted."""
+    emulation.fake.fake_forget()
+    made = emulated.Emulation(emulation.library)
+    yield made
+    for device, kind in enumerate(("H100", "A100")):
+        made.become(device, kind)
+    made.fake.fake_set(b"version", 13000)
+    made.fake.fake_set(b"clusters", 8)
+
+
+def test_the_struct_is_the_header_s():
+    struct = re.search(r"struct Sequence \{(.*?)\n\};", HEADER, re.S)[1]
+    code = re.sub(r"//.*", "", struct)
+    names = re.findall(r"(\w+)(?=[;,])", code)
+    assert names == [name for name, _ in gpu.Sequence._fields_]
+
+
+def test_a_launch(fresh):
+    """On the device and the stream that it is told, in their context."""
+    plan = SMALL.plan("lstm")
+    emulated.forward(fresh, plan, drawn_of("lstm", SMALL), device=1, stream=77)
+    shape = plan.blocks, plan.threads, plan.shared_bytes
+    assert fresh.log()[-1] == ("cluster", 77, 1, *shape)
+    assert fresh.fake.fake_contexts() == 0
+
+
+def test_the_plan_of_size_a(fresh):
+    """16 groups of 8 blocks on an H100; on an A100 they meet in memory."""
+    plan = fresh.gpu.plan("lstm", False, 256, "tf32", 0)
+    assert (plan.blocks, plan.threads, plan.cluster) == (8, 256, True)
+    assert plan.workspace(128) == {}
+
+
+@pytest.mark.parametrize("device", emulated.DEVICES)
+@pytest.mark.parametrize("format", gpu_plan.FORMATS)
+def test_every_size_has_a_plan(device, format):
+    of = gpu_plan.limits(*emulated.DEVICES[device][:3])
+    for units in (1, 8, 33, 100, 256, 400, 500, 512):
+        for cell in gpu_plan.CELLS:
+            for backward in (False, True):
+                args = (cell, backward, units, format, of)
+                (first, *_) = gpu_plan.plans(*args)
+                assert first.shared_bytes <= of.shared_bytes
+                assert first.blocks <= (of.largest_cluster or 32) or not (
+                    first.cluster
+                )
+    assert not [*gpu_plan.plans("lstm", False, 513, format, of)]
+
+
+def test_what_is_not_run_has_a_reason(fresh):
+    plan = fresh.gpu.plan
+    assert plan("lstm", False, 513, "tf32", 0) == (
+        "units: at most 512 fit. Received: 513."
+    )
+    assert plan("lstm", False, 20, "tf32", 2) == "there is no GPU 2."
+    old = emulated.Emulation(fresh.library)
+    old.fake.fake_attribute(0, 75, 7)
+    old.fake.fake_attribute(0, 76, 5)
+    assert old.gpu.plan("lstm", False, 20, "tf32", 0) == (
+        "GPU 0 is sm_75: sm_80 is needed."
+    )
+
+
+def test_a_device_that_grants_no_cluster(fresh):
+    """Its blocks meet in global memory; where none fits, a sentence says so."""
+    images = []
+
+    def image(kernel, architecture):
+        images.append((kernel, architecture))
+        return emulated.by_name("lstm_forward<20, 1, 4, 3, true>", "")
+
+    made = emulated.Emulation(fresh.library, image)
+    made.fake.fake_set(b"clusters", 0)
+    plan = made.gpu.plan("lstm", False, 400, "3xtf32", 0)
+    assert not plan.cluster
+    tried = [kernel.split(", ")[1::3] for kernel, _ in images]
+    assert tried == [["13", "true>"], ["16", "true>"], ["13", "false>"]]
+    made.fake.fake_set(b"blocks", 0)
+    reason = made.gpu.plan("lstm", False, 401, "3xtf32", 0)
+    made.fake.fake_set(b"blocks", 1)
+    assert reason == (
+        "units: 401 in 3xtf32 do not fit GPU 0 (sm_90a, 232448 bytes of "
+        "shared memory)."
+    )
+
+
+def test_two_kinds_of_devices(fresh):
+    """Each gets the image that is compiled for it."""
+    asked = []
+
+    def image(kernel, architecture):
+        asked.append(architecture)
+        return emulated.by_name("lstm_forward<20, 1, 4, 3, true>", "")
+
+    made = emulated.Emulation(fresh.library, image)
+    for device in (0, 1, 0, 1):
+        made.gpu.plan("lstm", False, 20, "3xtf32", device)
+    assert asked == ["sm_90a", "sm_80"]
+
+
+@pytest.mark.parametrize("other", [1, None], ids=["GPU 1", "the CPU"])
+def test_an_array_that_is_elsewhere(fresh, other):
+    drawn = drawn_of("lstm", SMALL)
+    arrays = emulated.arguments(drawn)
+    places = {name: a.ctypes.data for name, a in arrays.items()}
+    stranger = arrays.pop("recurrent")
+    fresh.remember(arrays, 0)
+    if other is not None:
+        fresh.remember({"recurrent": stranger}, other)
+    message = "^recurrent: expected an array in the memory of GPU 0"
+    with pytest.raises(ValueError, match=message):
+        fresh.gpu.launch(SMALL.plan("lstm"), places, 3, 4, device=0)
+    assert "cluster" not in [line[0] for line in fresh.log()]
+    assert fresh.fake.fake_contexts() == 0
+
+
+NO_IMAGE = "no kernel image is available for execution on the device"
+FAULTS = {
+    "cuLibraryLoadData": (209, RuntimeError, f"loading .*: {NO_IMAGE}."),
+    "cuLibraryGetKernel": (2, MemoryError, "loading .*: out of memory."),
+    "cuKernelGetFunction": (1, RuntimeError, ".*GPU 0: invalid argument."),
+    "cuFuncSetAttribute": (1, RuntimeError, ".*GPU 0: invalid argument."),
+    "cuDevicePrimaryCtxRetain": (2, MemoryError, ".*GPU 2: out of memory."),
+    "cuCtxPushCurrent": (101, RuntimeError, ".*GPU 0: invalid device ord"),
+    "cuLaunchKernelEx": (2, MemoryError, ".*GPU 0: out of memory."),
+    "cuMemsetD32Async": (999, RuntimeError, ".*an error that .* no words for."),
+    "cuOccupancyMaxActiveBlocksPerMultiprocessor": (
+        *(700, RuntimeError),
+        ".*GPU 0: an illegal memory access was encountered.",
+    ),
+}
+
+
+@pytest.mark.parametrize("function", FAULTS)
+def test_errors_of_the_driver(fresh, function):
+    """One sentence each, which names the kernel and the device."""
+    code, kind, message = FAULTS[function]
+    case = SMALL
+    if function in ("cuMemsetD32Async", [*FAULTS][-1]):
+        case = emulated.CASES["through global memory"]
+    # Contexts are kept: one of a device that no test has used.
+    device = 2 if function == "cuDevicePrimaryCtxRetain" else 0
+    if device:
+        fresh.become(device, "H100")
+        fresh.fake.fake_set(b"devices", 3)
+    fresh.fake.fake_fail(function.encode(), code)
+    with pytest.raises(kind, match=f"^{message}"):
+        emulated.forward(
+            fresh, case.plan("lstm"), drawn_of("lstm", case), device=device
+        )
+    fresh.fake.fake_fail(function.encode(), 0)
+    fresh.fake.fake_set(b"devices", 2)
+    assert fresh.fake.fake_contexts() == 0
+
+
+def test_what_a_driver_must_have(fresh):
+    with pytest.raises(RuntimeError, match="^there is no CUDA driver.$"):
+        gpu.Gpu("libno_such_driver.so.1")
+    other = "libc.so.6" if sys.platform == "linux" else "libSystem.dylib"
+    with pytest.raises(RuntimeError, match="has no cuLibraryLoadData: CUDA 12"):
+        gpu.Gpu(other)
+    fresh.fake.fake_set(b"version", 11080)
+    with pytest.raises(RuntimeError, match="is for CUDA 11.8: 12.0 or newer"):
+        gpu.Gpu(str(fresh.library))
+    fresh.fake.fake_fail(b"cuInit", 100)
+    with pytest.raises(RuntimeError, match="^the CUDA driver starts with 100"):
+        gpu.Gpu(str(fresh.library))
+    fresh.fake.fake_fail(b"cuInit", 0)
+
+
+def test_no_nvrtc(fresh, monkeypatch):
+    """Or one that is newer than the driver, or damaged: the next way."""
+    found = nvrtc.libraries()
+    made = gpu.Gpu(str(fresh.library))
+    for files, cuda, reason in (
+        ([], 13, "no package nvidia-cuda-nvrtc is installed"),
+        (found, 12, "NVRTC 13.* is not for a driver of CUDA 12"),
+        ([Path(__file__)], 13, "test_gpu_host.py does not load"),
+    ):
+        monkeypatch.setattr(nvrtc, "libraries", lambda files=files: files)
+        nvrtc.compiler.cache_clear()
+        made.cuda, made._chosen = cuda, {}
+        said = made.plan("lstm", False, 20, "tf32", 0)
+        assert re.match(f"there is no NVRTC for CUDA {cuda}: .*{reason}", said)
+    nvrtc.compiler.cache_clear()
+
+
+def test_the_whole_way(fresh, tmp_path, monkeypatch):
+    """The name that NVRTC gives a kernel is what the driver looks for."""
+    monkeypatch.setenv("KERAS_LN_KERNELS_CACHE", str(tmp_path))
+    made = emulated.Emulation(fresh.library, None)
+    plan = made.gpu.plan("gru", False, 20, "3xtf32", 0)
+    assert plan == SMALL.plan("gru")
+    drawn = drawn_of("gru", SMALL)
+    found = emulated.forward(made, plan, drawn)
+    expected = emulated.forward(fresh, plan, drawn)
+    np.testing.assert_array_equal(found["h"], expected["h"])
+    (kept,) = tmp_path.iterdir()
+    assert b"\x7fELF" in kept.read_bytes()
+
+
+def test_what_does_not_compile():
+    by, reason = nvrtc.compiler(13)
+    assert by is not None, reason
+    with pytest.raises(
+        RuntimeError, match="does not compile no_such<1> for sm"
+    ):
+        by.compile("no_such<1>", "sm_90a")
+
+
+class Counting:
+    """Stands for a compiler."""
+
+    version = (13, 0)
+
+    def __init__(self):
+        self.asked = []
+
+    def compile(self, kernel, architecture):
+        self.asked.append(kernel)
+        return nvrtc.Image(b"image of " + kernel.encode(), "name", "a log")
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A folder for images, and a function that forgets those in memory."""
+    monkeypatch.setenv("KERAS_LN_KERNELS_CACHE", str(tmp_path / "images"))
+    monkeypatch.setattr(nvrtc, "_images", {})
+
+    def forget():
+        nvrtc._images.clear()
+
+    return tmp_path / "images", forget
+
+
+def test_an_image_is_compiled_once(cache):
+    folder, forget = cache
+    by = Counting()
+    first = nvrtc.image(by, "a", "sm_90a")
+    assert nvrtc.image(by, "a", "sm_90a") is first
+    forget()
+    kept = nvrtc.image(by, "a", "sm_90a")
+    assert (kept.cubin, kept.name) == (first.cubin, first.name)
+    assert by.asked == ["a"]
+    nvrtc.image(by, "a", "sm_80")
+    by.version = (13, 1)
+    nvrtc.image(by, "a", "sm_80")
+    assert by.asked == ["a"] * 3
+    assert {path.suffix for path in folder.iterdir()} == {".cubin"}
+
+
+def test_other_sources_are_other_images(cache, monkeypatch):
+    by = Counting()
+    nvrtc.image(by, "a", "sm_90a")
+    texts = nvrtc.headers()
+    changed = texts | {"group.h": texts["group.h"] + b" "}
+    monkeypatch.setattr(nvrtc, "headers", lambda: changed)
+    nvrtc.image(by, "a", "sm_90a")
+    assert by.asked == ["a", "a"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda whole: b"",
+        lambda whole: whole[:-1],
+        lambda whole: whole[:-1] + bytes([whole[-1] ^ 1]),
+        lambda whole: whole.replace(b"name", b"mane"),
+        lambda whole: b"x" + whole,
+    ],
+)
+def test_a_damaged_file_is_compiled_anew(cache, damage):
+    folder, forget = cache
+    by = Counting()
+    nvrtc.image(by, "a", "sm_90a")
+    (path,) = folder.iterdir()
+    whole = path.read_bytes()
+    path.write_bytes(damage(whole))
+    forget()
+    assert nvrtc.image(by, "a", "sm_90a").cubin == b"image of a"
+    assert by.asked == ["a", "a"]
+    assert path.read_bytes() == whole
+
+
+def test_a_folder_that_cannot_be_written(cache):
+    """Images stay in memory."""
+    folder, _ = cache
+    folder.write_text("a file, not a folder")
+    by = Counting()
+    for _ in range(2):
+        assert nvrtc.image(by, "a", "sm_90a").name == "name"
+    assert by.asked == ["a"]
+
+
+def test_a_disk_that_is_full(cache, monkeypatch):
+    folder, _ = cache
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(nvrtc.os, "replace", full)
+    nvrtc.image(Counting(), "a", "sm_90a")
+    assert not [*folder.iterdir()]
+
+
+def test_this_machine_has_a_reason_or_a_gpu():
+    """And the library alone tells, without NumPy or a framework."""
+    code = "from keras_ln_kernels import gpu; print(gpu.unsupported_reason())"
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=HERE.parent,
+    )
+    assert re.fullmatch(r"None\n|[a-z].*\.\n", run.stdout)
+    assert ctypes.sizeof(gpu.Sequence) % 8 == 0
