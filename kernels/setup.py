@@ -15,10 +15,10 @@ import build_library  # noqa: E402  (its folder must be on the path first)
 
 
 class BuildWithLibrary(build_py):
-    """Adds the compiled library to the package."""
+    """Adds the compiled library and the GPU kernels' sources to the package."""
 
     def run(self):
-        """Copies the Python files, and compiles."""
+        """Copies the Python files and sources, and compiles."""
         folder = build_library.PACKAGE
         if not self.editable_mode:
             folder = Path(self.build_lib, folder.name)
@@ -31,6 +31,7 @@ class BuildWithLibrary(build_py):
                 library = folder / build_library.library_name(target)
                 library.unlink(missing_ok=True)
                 build_library.digest_of(library).unlink(missing_ok=True)
+            shutil.copytree(build_library.SOURCE / "cuda", folder / "cuda")
         build_library.build(folder)
 
 

@@ -106,7 +106,7 @@ def run(
         x_t = x_t if input_mask is None else x_t * input_mask
         h = states[0] if recurrent_mask is None else states[0] * recurrent_mask
         new = STEPS[cell](
-            x_t @ weights["kernel"],
+            x_t @ weights["kernel"] if "kernel" in weights else x_t,
             h @ weights["recurrent_kernel"],
             states,
             weights,

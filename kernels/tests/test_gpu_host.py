@@ -9,8 +9,7 @@ from pathlib import Path
 import emulated
 import numpy as np
 import pytest
-from emulated import SMALL
-from test_gpu_kernels import drawn_of
+from emulated import SMALL, drawn_of
 
 from keras_ln_kernels import gpu, gpu_plan, nvrtc
 

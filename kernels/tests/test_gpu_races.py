@@ -26,7 +26,7 @@ RUN = """
 import sys
 import numpy as np
 import emulated
-from test_gpu_kernels import drawn_of
+from emulated import drawn_of
 from test_gpu_races import CLUSTER, GRID
 
 library, cell, right = sys.argv[1:]

@@ -114,6 +114,8 @@ def test_wheels(tmp_path):
             assert written == f"{digest}  {Path(expected).name}\n"
         libraries = [name for name in names if "/libkeras_ln_kernels" in name]
         assert libraries == [expected, f"{expected}.sha256"]
+        sources = {Path(name).name for name in names if "/cuda/" in name}
+        assert sources == {p.name for p in (KERNELS / "src/cuda").iterdir()}
         # It was there in the build of the first alone.
         there = "keras_ln_kernels/gone.py" in names
         assert there == (target == "macos-arm64")
