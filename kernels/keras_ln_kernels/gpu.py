@@ -152,6 +152,15 @@ class Gpu:
                 self._chosen[key] = self._plan(*key)
             return self._chosen[key]
 
+    def groups(self, plan: Plan, device: int) -> int:
+        """How many groups of 8 rows run at once; 0 where none fits."""
+        groups, launch = ctypes.c_int32(), self._launch(plan, device, 0)
+        wrong = _functions().kln_gpu_groups(
+            ctypes.byref(launch), ctypes.byref(groups)
+        )
+        _raise(f"{plan.kernel} on GPU {device}", wrong)
+        return groups.value
+
     def launch(
         self,
         plan: Plan,
@@ -212,13 +221,7 @@ class Gpu:
                 version = ".".join(map(str, by.version))
                 return f"NVRTC {version} does not know {of.architecture}."
         for plan in plans(cell, backward, units, format, of):
-            groups = ctypes.c_int32()
-            launch = self._launch(plan, device, 0)
-            wrong = _functions().kln_gpu_groups(
-                ctypes.byref(launch), ctypes.byref(groups)
-            )
-            _raise(f"{plan.kernel} on GPU {device}", wrong)
-            if groups.value > 0:
+            if self.groups(plan, device) > 0:
                 return plan
         return (
             f"units: {units} in {format} do not fit GPU {device} "

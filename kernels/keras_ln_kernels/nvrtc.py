@@ -12,7 +12,7 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -72,19 +72,28 @@ class Compiler:
         self.architectures = tuple(known)
 
     def compile(
-        self, kernel: str, architecture: str, options: Iterable[str] = ()
+        self,
+        kernel: str,
+        architecture: str,
+        options: Iterable[str] = (),
+        more: Mapping[str, bytes] | None = None,
     ) -> Image:
         """An instance of a kernel, by its name in C++, for an architecture.
+
+        `more` are headers by name that it needs beside `headers()`.
 
         Raises:
             RuntimeError: with what the compiler says.
         """
-        sources = headers()
+        sources, includes = headers(), _PROGRAM
+        for file in more or {}:
+            includes += f'#include "{file}"\n'.encode()
+        sources |= more or {}
         program, name = ctypes.c_void_p(), kernel.encode()
         self._call(
             "CreateProgram",
             ctypes.byref(program),
-            _PROGRAM,
+            includes,
             b"kernels.cu",
             len(sources),
             _strings(sources.values()),

@@ -84,7 +84,8 @@ def build(folder, plans, *flags, sources=SOURCES, processes=2):
             f"template __global__ void {name}(Sequence);\n"
             for name in names[i::processes]
         ]
-        texts[f"kernels{i}"] = '#include "kernels.h"\n' + "".join(made)
+        includes = '#include "kernels.h"\n#include "meetings.h"\n'
+        texts[f"kernels{i}"] = includes + "".join(made)
     command = [*compiler(), *FLAGS, *flags]
 
     def compiled(name):
@@ -106,12 +107,9 @@ def build(folder, plans, *flags, sources=SOURCES, processes=2):
 def by_name(kernel, architecture):
     """Stands for an image: the name that compilers give an instance."""
     name, arguments = kernel.rstrip(">").split("<")
-    *numbers, cluster = arguments.split(", ")
-    numbers = "".join(f"Li{n}E" for n in numbers)
-    return nvrtc.Image(
-        b"",
-        f"_Z{len(name)}{name}I{numbers}Lb{int(cluster == 'true')}EEv8Sequence",
-    )
+    words = {"false": "Lb0E", "true": "Lb1E"}
+    each = [words.get(a, f"Li{a}E") for a in arguments.split(", ")]
+    return nvrtc.Image(b"", f"_Z{len(name)}{name}I{''.join(each)}Ev8Sequence")
 
 
 class Emulation:
