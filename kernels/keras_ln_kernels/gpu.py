@@ -180,11 +180,14 @@ class Gpu:
         is through.
 
         Raises:
-            ValueError: where an array is not in the device's memory.
+            ValueError: without steps, and where an array is not in the device's
+                memory.
             MemoryError: where the driver has none left.
             RuntimeError: with what else the driver or the compiler says.
         """
-        if batch == 0 or steps == 0:
+        if steps < 1:
+            raise ValueError(f"steps: expected at least 1. Received: {steps}.")
+        if batch == 0:
             return
         launch = self._launch(plan, device, stream)
         launch.sequence = Sequence(

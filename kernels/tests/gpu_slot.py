@@ -203,6 +203,7 @@ def layer(section):
     batch, steps, _, units = SIZES[size]
     case = Case(units, 0, 0, format, forward.cluster, batch, steps)
     drawn = emulated.drawn_of(cell, case)
+    row(section, "groups at once", on.gpu.groups(forward, 0))
     row(
         section,
         "blocks forward, backward",

@@ -135,6 +135,15 @@ def test_an_array_that_is_elsewhere(fresh, other):
     assert fresh.fake.fake_contexts() == 0
 
 
+def test_nothing_to_do(fresh):
+    """Without rows; without steps there would be no final state."""
+    plan = SMALL.plan("lstm")
+    fresh.gpu.launch(plan, {}, 0, 4, device=0)
+    with pytest.raises(ValueError, match="^steps: expected at least 1. Rec"):
+        fresh.gpu.launch(plan, {}, 3, 0, device=0)
+    assert fresh.log() == []
+
+
 NO_IMAGE = "no kernel image is available for execution on the device"
 FAULTS = {
     "cuLibraryLoadData": (209, RuntimeError, f"loading .*: {NO_IMAGE}."),
