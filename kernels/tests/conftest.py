@@ -1,4 +1,5 @@
 import emulated
+import gpu_problems
 import pytest
 
 import keras_ln_kernels
@@ -42,4 +43,4 @@ def each_sharing(request, as_many_threads_as_asked):
 def emulation(tmp_path_factory):
     """A driver that runs GPU kernels on the CPU."""
     folder = tmp_path_factory.mktemp("emulated")
-    return emulated.Emulation(emulated.build(folder, emulated.INSTANCES))
+    return emulated.Emulation(emulated.build(folder, gpu_problems.INSTANCES))

@@ -35,8 +35,9 @@ if "KERAS_LN_KERNELS_LIBRARY" not in os.environ and not LIBRARY.exists():
     os.environ["KERAS_LN_KERNELS_LIBRARY"] = str(OUT / LIBRARY.name)
 
 import emulated  # noqa: E402
+import gpu_problems  # noqa: E402
 import numpy as np  # noqa: E402
-from emulated import Case  # noqa: E402
+from gpu_problems import CASES, Case  # noqa: E402
 from reference import along, run  # noqa: E402
 
 from keras_ln_kernels import gpu, gpu_plan, nvrtc  # noqa: E402
@@ -202,21 +203,21 @@ def layer(section):
     cell, size, format = section.split()[:3]
     batch, steps, _, units = SIZES[size]
     case = Case(units, 0, 0, format, forward.cluster, batch, steps)
-    drawn = emulated.drawn_of(cell, case)
+    drawn = gpu_problems.drawn_of(cell, case)
     row(section, "groups at once", on.gpu.groups(forward, 0))
     row(
         section,
         "blocks forward, backward",
         f"{forward.blocks} {backward.blocks}",
     )
-    made = emulated.forward(on, forward, drawn)
+    made = gpu_problems.forward(on, forward, drawn)
     ms = on.milliseconds(on.again)
     row(section, "forward ms", ms)
     row(section, "forward us a step", 1e3 * ms / steps)
-    repeated = emulated.forward(on, forward, drawn)
+    repeated = gpu_problems.forward(on, forward, drawn)
     same = all(np.array_equal(made[k], repeated[k]) for k in made)
     row(section, "the same bits again", same)
-    found = emulated.backward(on, backward, drawn, made)
+    found = gpu_problems.backward(on, backward, drawn, made)
     ms = on.milliseconds(on.again)
     row(section, "backward ms", ms)
     row(section, "backward us a step", 1e3 * ms / steps)
@@ -255,12 +256,12 @@ def layer(section):
 def correct(section):
     """The cases of the emulated tests, on the device."""
     on = device()
-    for name, case in emulated.CASES.items():
+    for name, case in CASES.items():
         for cell in gpu_plan.CELLS:
             options = {"masks": ["mask", "starts", "resets"]}
-            drawn = emulated.drawn_of(cell, case, **options)
+            drawn = gpu_problems.drawn_of(cell, case, **options)
             try:
-                emulated.check(on, cell, case, drawn)
+                gpu_problems.check(on, cell, case, drawn)
                 said = "right"
             except AssertionError as error:
                 said = f"WRONG: {error}"
@@ -364,7 +365,7 @@ def prepare(sections):
     ]
     plans += [
         case.plan(cell, way)
-        for case in emulated.CASES.values()
+        for case in CASES.values()
         for cell in gpu_plan.CELLS
         for way in (False, True)
     ]
@@ -402,7 +403,7 @@ def main(sections):
 if __name__ == "__main__":
     named = [word for word in sys.argv[1:] if word != "--dry"]
     if importlib.util.find_spec("torch") is None:
-        ORDER.remove("cudnn")
+        ORDER = [name for name in ORDER if name != "cudnn"]
     if named:
         section(named[0])
     else:

@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 
 import emulated
+import gpu_problems
 import numpy as np
 import pytest
-from emulated import SMALL, drawn_of
+from gpu_problems import CASES, SMALL, drawn_of
 
 from keras_ln_kernels import gpu, gpu_plan, nvrtc
 
@@ -39,7 +40,9 @@ def test_the_struct_is_the_header_s():
 def test_a_launch(fresh):
     """On the device and the stream that it is told, in their context."""
     plan = SMALL.plan("lstm")
-    emulated.forward(fresh, plan, drawn_of("lstm", SMALL), device=1, stream=77)
+    gpu_problems.forward(
+        fresh, plan, drawn_of("lstm", SMALL), device=1, stream=77
+    )
     shape = plan.blocks, plan.threads, plan.shared_bytes
     assert fresh.log()[-1] == ("cluster", 77, 1, *shape)
     assert fresh.fake.fake_contexts() == 0
@@ -122,7 +125,7 @@ def test_two_kinds_of_devices(fresh):
 @pytest.mark.parametrize("other", [1, None], ids=["GPU 1", "the CPU"])
 def test_an_array_that_is_elsewhere(fresh, other):
     drawn = drawn_of("lstm", SMALL)
-    arrays = emulated.arguments(drawn)
+    arrays = gpu_problems.arguments(drawn)
     places = {name: a.ctypes.data for name, a in arrays.items()}
     stranger = arrays.pop("recurrent")
     fresh.remember(arrays, 0)
@@ -167,7 +170,7 @@ def test_errors_of_the_driver(fresh, function):
     code, kind, message = FAULTS[function]
     case = SMALL
     if function in ("cuMemsetD32Async", [*FAULTS][-1]):
-        case = emulated.CASES["through global memory"]
+        case = CASES["through global memory"]
     # Contexts are kept: one of a device that no test has used.
     device = 2 if function == "cuDevicePrimaryCtxRetain" else 0
     if device:
@@ -175,7 +178,7 @@ def test_errors_of_the_driver(fresh, function):
         fresh.fake.fake_set(b"devices", 3)
     fresh.fake.fake_fail(function.encode(), code)
     with pytest.raises(kind, match=f"^{message}"):
-        emulated.forward(
+        gpu_problems.forward(
             fresh, case.plan("lstm"), drawn_of("lstm", case), device=device
         )
     fresh.fake.fake_fail(function.encode(), 0)
@@ -222,8 +225,8 @@ def test_the_whole_way(fresh, tmp_path, monkeypatch):
     plan = made.gpu.plan("gru", False, 20, "3xtf32", 0)
     assert plan == SMALL.plan("gru")
     drawn = drawn_of("gru", SMALL)
-    found = emulated.forward(made, plan, drawn)
-    expected = emulated.forward(fresh, plan, drawn)
+    found = gpu_problems.forward(made, plan, drawn)
+    expected = gpu_problems.forward(fresh, plan, drawn)
     np.testing.assert_array_equal(found["h"], expected["h"])
     (kept,) = tmp_path.iterdir()
     assert b"\x7fELF" in kept.read_bytes()

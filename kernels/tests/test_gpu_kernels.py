@@ -1,9 +1,17 @@
 """GPU kernels, emulated on a CPU, against the reference in float64."""
 
-import emulated
+import gpu_problems
 import numpy as np
 import pytest
-from emulated import ALONE, CASES, LARGE, SMALL, check, drawn_of, results
+from gpu_problems import (
+    ALONE,
+    CASES,
+    LARGE,
+    SMALL,
+    check,
+    drawn_of,
+    results,
+)
 
 from keras_ln_kernels.gpu_plan import CELLS
 
@@ -79,8 +87,10 @@ def test_a_constant_matrix(emulation, cell):
 def test_inference_keeps_the_last_step_alone(emulation, cell):
     drawn = drawn_of(cell, SMALL, masks=["mask", "starts", "resets"])
     plan = SMALL.plan(cell)
-    every = emulated.forward(emulation, plan, drawn)
-    last = emulated.forward(emulation, plan, drawn, training=False, last=True)
+    every = gpu_problems.forward(emulation, plan, drawn)
+    last = gpu_problems.forward(
+        emulation, plan, drawn, training=False, last=True
+    )
     assert "h" not in last
     for name, array in last.items():
         np.testing.assert_array_equal(array, every[name])

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import emulated
 import pytest
-from emulated import Case
+from gpu_problems import Case
 
 HERE = Path(__file__).parent
 BARRIER = re.compile(r"^ +(?:group\.(?:meet|wait)|__syncthreads)\(\);", re.M)
@@ -26,7 +26,7 @@ RUN = """
 import sys
 import numpy as np
 import emulated
-from emulated import drawn_of
+from gpu_problems import backward, drawn_of, forward
 from test_gpu_races import CLUSTER, GRID
 
 library, cell, right = sys.argv[1:]
@@ -36,9 +36,9 @@ for case in (CLUSTER, GRID):
     drawn = drawn_of(cell, case)
     for seed in (0, 1, 2):
         emulation.fake.fake_seed(seed)
-        made = emulated.forward(emulation, case.plan(cell), drawn)
+        made = forward(emulation, case.plan(cell), drawn)
         plan = case.plan(cell, True)
-        found = emulated.backward(emulation, plan, drawn, made)
+        found = backward(emulation, plan, drawn, made)
         sound.append(np.concatenate([made["h"].ravel(), found["d_zx"].ravel()]))
 if right == "write":
     np.save(library + "." + cell + ".npy", sound)
