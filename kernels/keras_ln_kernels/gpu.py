@@ -18,21 +18,15 @@ from keras_ln_kernels.gpu_plan import (
     MOST_UNITS,
     Limits,
     Plan,
-    Shape,
     limits,
     plans,
 )
-from keras_ln_kernels.library import library
-
-ARRAYS = (
-    *("zx", "flags", "initial_h", "initial_c", "reset_h", "reset_c"),
-    *("recurrent", "recurrent_gamma", "recurrent_bias"),
-    *("state_gamma", "state_beta"),
-    *("h", "c", "from_h", "norms", "final_h", "final_c"),
-    *("back", "d_h", "d_final_h", "d_final_c"),
-    *("d_zx", "d_shown", "d_state_gamma", "d_state_beta"),
-    *("d_initial_h", "d_initial_c"),
-    *("d_reset_h", "d_reset_c", "exchange", "counters"),
+from keras_ln_kernels.gpu_structs import (
+    ARRAYS,
+    Launch,
+    Sequence,
+    Shape,
+    functions,
 )
 
 # Of a CUDA driver: src/gpu.cc takes these, in this order.
@@ -45,44 +39,6 @@ _FUNCTIONS = (
     *("cuDeviceGetAttribute", "cuPointerGetAttribute"),
 )
 _SHARED_BYTES, _MAJOR, _MINOR = 97, 75, 76  # CUdevice_attribute
-
-
-class Sequence(ctypes.Structure):
-    """src/cuda/sequence.h."""
-
-    _fields_ = [
-        *[(name, ctypes.c_void_p) for name in ARRAYS],
-        *[(n, ctypes.c_int) for n in ("batch", "steps", "first_row")],
-        ("go_backwards", ctypes.c_int),
-        ("epsilon", ctypes.c_float),
-    ]
-
-
-class _Launch(ctypes.Structure):
-    """KlnGpuLaunch."""
-
-    _fields_ = [
-        ("shape", Shape),
-        *[(name, ctypes.c_int32) for name in ("device", "array")],
-        *[(name, ctypes.c_void_p) for name in ("kernel", "stream")],
-        ("sequence", Sequence),
-    ]
-
-
-@functools.cache
-def _functions() -> Any:
-    loaded, text = library(), ctypes.c_char_p
-    launch, number = ctypes.POINTER(_Launch), ctypes.POINTER(ctypes.c_int32)
-    handle = ctypes.POINTER(ctypes.c_void_p)
-    for name, result, arguments in (
-        ("use_driver", None, [handle]),
-        ("load", text, [text, text, handle]),
-        ("groups", text, [launch, number]),
-        ("launch", text, [launch]),
-    ):
-        function = getattr(loaded, f"kln_gpu_{name}")
-        function.restype, function.argtypes = result, arguments
-    return loaded
 
 
 class Gpu:
@@ -121,7 +77,7 @@ class Gpu:
             ctypes.cast(getattr(self._driver, name), ctypes.c_void_p).value
             for name in _FUNCTIONS
         ]
-        _functions().kln_gpu_use_driver(
+        functions().kln_gpu_use_driver(
             (ctypes.c_void_p * len(addresses))(*addresses)
         )
         self.devices = self._number("cuDeviceGetCount")
@@ -155,7 +111,7 @@ class Gpu:
     def groups(self, plan: Plan, device: int) -> int:
         """How many groups of 8 rows run at once; 0 where none fits."""
         groups, launch = ctypes.c_int32(), self._launch(plan, device, 0)
-        wrong = _functions().kln_gpu_groups(
+        wrong = functions().kln_gpu_groups(
             ctypes.byref(launch), ctypes.byref(groups)
         )
         _raise(f"{plan.kernel} on GPU {device}", wrong)
@@ -197,7 +153,7 @@ class Gpu:
             go_backwards=go_backwards,
             epsilon=epsilon,
         )
-        wrong = _functions().kln_gpu_launch(ctypes.byref(launch))
+        wrong = functions().kln_gpu_launch(ctypes.byref(launch))
         if wrong is not None and launch.array >= 0:
             raise ValueError(
                 f"{ARRAYS[launch.array]}: expected an array in the memory of "
@@ -231,8 +187,8 @@ class Gpu:
             f"({of.architecture}, {of.shared_bytes} bytes of shared memory)."
         )
 
-    def _launch(self, plan: Plan, device: int, stream: int) -> _Launch:
-        return _Launch(
+    def _launch(self, plan: Plan, device: int, stream: int) -> Launch:
+        return Launch(
             shape=Shape(
                 kernel=CELLS[plan.cell] + 2 * plan.backward,
                 units=plan.units,
@@ -257,7 +213,7 @@ class Gpu:
             if key not in self._kernels:
                 image = self._image(*key)
                 kernel = ctypes.c_void_p()
-                wrong = _functions().kln_gpu_load(
+                wrong = functions().kln_gpu_load(
                     image.cubin, image.name.encode(), ctypes.byref(kernel)
                 )
                 _raise(f"loading {plan.kernel} for GPU {device}", wrong)

@@ -4,23 +4,12 @@ import ctypes
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from keras_ln_kernels.library import library
+from keras_ln_kernels.gpu_structs import Shape, functions
 
 CELLS = {"lstm": 0, "gru": 1}
 FORMATS = {"tf32": 0, "bfloat16": 1, "float16": 2, "3xtf32": 3}
 MOST_UNITS = 512
 ROWS = 8  # of a group of blocks: the n of the hardware's matrix product
-
-
-class Shape(ctypes.Structure):
-    """KlnGpuShape."""
-
-    _fields_ = [
-        *[(n, ctypes.c_int32) for n in ("kernel", "units", "blocks", "kept")],
-        *[(n, ctypes.c_int32) for n in ("format", "cluster")],
-        *[(n, ctypes.c_int32) for n in ("threads", "shared_bytes")],
-        ("box_bytes", ctypes.c_int32),
-    ]
 
 
 class Limits(NamedTuple):
@@ -96,7 +85,7 @@ def planned(
         format=FORMATS[format],
         cluster=cluster,
     )
-    library().kln_gpu_shape(ctypes.byref(shape))
+    functions().kln_gpu_shape(ctypes.byref(shape))
     return Plan(
         *(cell, backward, units, blocks, kept, format, cluster),
         *(shape.threads, shape.shared_bytes, shape.box_bytes),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from gpu_problems import CASES, SMALL, drawn_of
 
-from keras_ln_kernels import gpu, gpu_plan, nvrtc
+from keras_ln_kernels import gpu, gpu_plan, gpu_structs, nvrtc
 
 HERE = Path(__file__).parent
 HEADER = (HERE.parent / "src" / "cuda" / "sequence.h").read_text()
@@ -34,7 +34,7 @@ def test_the_struct_is_the_header_s():
     struct = re.search(r"struct Sequence \{(.*?)\n\};", HEADER, re.S)[1]
     code = re.sub(r"//.*", "", struct)
     names = re.findall(r"(\w+)(?=[;,])", code)
-    assert names == [name for name, _ in gpu.Sequence._fields_]
+    assert names == [name for name, _ in gpu_structs.Sequence._fields_]
 
 
 def test_a_launch(fresh):
@@ -347,4 +347,4 @@ def test_this_machine_has_a_reason_or_a_gpu():
         cwd=HERE.parent,
     )
     assert re.fullmatch(r"None\n|[a-z].*\.\n", run.stdout)
-    assert ctypes.sizeof(gpu.Sequence) % 8 == 0
+    assert ctypes.sizeof(gpu_structs.Sequence) % 8 == 0
