@@ -29,6 +29,7 @@ from keras_ln.layers.conversion import with_layer_norm
 from keras_ln.layers.normalization.reestimate_statistics import (
     reestimate_statistics,
 )
+from keras_ln.layers.rnn.forget_bias import LogUniformForgetBias
 from keras_ln.version import __version__
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "LNSimpleRNN",
     "LNSimpleRNNCell",
     "LayerNormalization",
+    "LogUniformForgetBias",
     "RecurrentBatchNorm",
     "WNLSTM",
     "WNLSTMCell",

@@ -23,6 +23,7 @@ import keras
 from keras_ln.layers.normalization.batch_normalization import BatchNormalization
 from keras_ln.layers.normalization.layer_normalization import LayerNormalization
 from keras_ln.layers.rnn.bn_lstm import BNLSTM
+from keras_ln.layers.rnn.forget_bias import LogUniformForgetBias
 from keras_ln.layers.rnn.ln_gru import LNGRU
 from keras_ln.layers.rnn.ln_lstm import LNLSTM
 from keras_ln.layers.rnn.ln_simple_rnn import LNSimpleRNN
@@ -149,6 +150,7 @@ def choose_recurrent(
     gains: Sequence[float] = (0.1, 1.0),
     name: str = "recurrent",
     max_steps: int | None = None,
+    forget_steps: int | None = None,
     **kwargs: Any,
 ) -> keras.layers.Layer:
     """A recurrent layer.
@@ -166,6 +168,9 @@ def choose_recurrent(
         name: the name of the choice. Layers that share it share the choice.
         max_steps: the argument of `BNLSTM`, which needs it where the number of
             steps is unknown; other layers do not get it.
+        forget_steps: where given, whether biases are a `LogUniformForgetBias`
+            of so many steps is the choice "<name>_forget_steps", which is 0
+            for the usual ones. Not for the cell "rnn".
         **kwargs: arguments that all kinds take, such as `return_sequences`.
 
     Returns:
@@ -173,7 +178,8 @@ def choose_recurrent(
 
     Raises:
         TypeError: for another `hp`.
-        ValueError: for a cell or a kind that does not exist.
+        ValueError: for a cell or a kind that does not exist, or for
+            `forget_steps` with a cell that has no gates.
     """
     if cell not in _RECURRENT:
         raise ValueError(
@@ -192,6 +198,10 @@ def choose_recurrent(
         units = _choose(hp, f"{name}_units", sizes)
     if kind == "batch":
         kwargs["max_steps"] = max_steps
+    if forget_steps is not None:
+        kwargs |= _choose_bias(
+            hp, f"{name}_forget_steps", cell, units, forget_steps
+        )
     return known[kind](units, **_initial(gain), **kwargs)
 
 
@@ -204,6 +214,23 @@ def _choose(hp: Any, name: str, values: list[Any]) -> Any:
         "Argument `hp` must be KerasTuner's HyperParameters or a trial of "
         f"Optuna. Received: hp={hp!r}"
     )
+
+
+def _choose_bias(
+    hp: Any, name: str, cell: str, units: int, steps: int
+) -> dict[str, Any]:
+    """The arguments of the bias that a search chooses."""
+    if cell == "rnn":
+        raise ValueError(
+            "Argument `forget_steps` must be None with cell='rnn', which has "
+            f"no gates. Received: forget_steps={steps!r}"
+        )
+    if not _choose(hp, name, [0, steps]):
+        return {}
+    ours = {"lstm": "lstm", "gru": "lngru"}[cell]
+    bias = LogUniformForgetBias(units, steps, ours)
+    own = {"unit_forget_bias": False} if cell == "lstm" else {"use_bias": True}
+    return {"bias_initializer": bias, **own}
 
 
 def _initial(gain: float | None) -> dict[str, Any]:

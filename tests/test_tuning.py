@@ -269,3 +269,30 @@ def test_no_tuner_is_imported(monkeypatch):
     import keras_ln.tuning as again
 
     assert again is not tuning
+
+
+@pytest.mark.parametrize(("cell", "kind", "expected"), RECURRENT)
+def test_biases_that_keep_for_many_steps_are_a_choice(cell, kind, expected):
+    def choose(**values):
+        hp = _hp(recurrent=kind, **values)
+        options = {"cell": cell, "max_steps": 5 if kind == "batch" else None}
+        layer = tuning.choose_recurrent(
+            hp, 4, [kind], forget_steps=50, **options
+        )
+        return hp, layer
+
+    if cell == "rnn":
+        with pytest.raises(ValueError, match="no gates.*forget_steps=50"):
+            choose()
+        return
+    hp, usual = choose()
+    assert _space(hp)["recurrent_forget_steps"] == [0, 50]
+    _, layer = choose(recurrent_forget_steps=50)
+    assert type(layer) is type(usual) is expected
+    layer.build((2, 5, 3))
+    start = layer.cell.bias_initializer
+    assert (start.units, start.steps) == (4, 50)
+    bias = keras.ops.convert_to_numpy(layer.cell.bias).reshape(-1, 4)
+    keep = bias[1] if cell == "lstm" else -bias[0]
+    assert 0 <= keep.min() and 1 < keep.max() <= np.log(49)
+    assert not isinstance(usual.cell.bias_initializer, type(start))

@@ -17,6 +17,7 @@ from keras_ln.layers.configs import (
 from keras_ln.layers.constructor_arguments import check_sites
 from keras_ln.layers.conversion_weights import copy_weights_of
 from keras_ln.layers.rnn.base_cell import BaseCell
+from keras_ln.layers.rnn.forget_bias import LogUniformForgetBias
 from keras_ln.layers.rnn.ln_gru import LNGRU, LNGRUCell
 from keras_ln.layers.rnn.ln_gru import SITES as GRU_SITES
 from keras_ln.layers.rnn.ln_lstm import ALL_SITES, LNLSTM, LNLSTMCell
@@ -239,6 +240,11 @@ class _Conversion:
                 # recurrent_beta takes the place of half of the bias.
                 for kind in ("regularizer", "constraint"):
                     config[f"beta_{kind}"] = config[f"bias_{kind}"]
+            start = layer.bias_initializer
+            if isinstance(start, LogUniformForgetBias):
+                config["bias_initializer"] = LogUniformForgetBias(
+                    **start.get_config() | {"cell": "lngru"}
+                )
         elif asked is not None:
             config["normalize"] = asked
         return cloning(layer, lambda: ours.from_config(config))

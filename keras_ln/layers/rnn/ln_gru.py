@@ -8,6 +8,7 @@ from keras_ln.layers.constructor_arguments import check_sites, named_arguments
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN
 from keras_ln.layers.rnn.docstrings import documented
+from keras_ln.layers.rnn.forget_bias import LogUniformForgetBias
 from keras_ln.layers.types import Identifier, Sites, Switch
 from keras_ln.ops.cells.gru import LN_GRU, LN_GRUS
 from keras_ln.ops.cells.types import Vector
@@ -49,9 +50,9 @@ class LNGRUCell(BaseCell):
     biases with `use_bias` only: `bias` is added to LN(x W), and
     `recurrent_bias` to LN(h R), before the reset gate multiplies it. The latter
     exists only without `recurrent_beta`, which would make it redundant, and has
-    the initializer, regularizer and constraint of `bias`. Weights of sites that
-    are not normalised do not exist. In mixed precision the statistics and all
-    sums are float32.
+    the initializer, regularizer and constraint of `bias`, but starts at 0
+    beside a `LogUniformForgetBias`. Weights of sites that are not normalised do
+    not exist. In mixed precision the statistics and all sums are float32.
 
     Args:
         use_bias: whether there are `bias` and, where there is no
@@ -117,6 +118,21 @@ class LNGRUCell(BaseCell):
         normalize = check_sites(normalize, SITES)
         super().__init__(named_arguments(locals()), **kwargs)
         self.equations = LN_GRUS[self.groups]
+        start = self.bias_initializer
+        if isinstance(start, LogUniformForgetBias) and start.cell == "gru":
+            raise ValueError(
+                "LNGRU needs a LogUniformForgetBias with cell='lngru': an "
+                "update gate of 1 takes the candidate. Received: cell='gru'"
+            )
+
+    def initial_value(self, name: str) -> Any:
+        """The initializer of a vector."""
+        if name == "recurrent_bias" and isinstance(
+            self.bias_initializer, LogUniformForgetBias
+        ):
+            # The two biases of a gate are added.
+            return keras.initializers.Zeros()
+        return super().initial_value(name)
 
     def has(self, vector: Vector) -> bool:
         """Whether the cell has the vector; one of two alike is enough."""
