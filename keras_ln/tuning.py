@@ -217,7 +217,7 @@ def _choose(hp: Any, name: str, values: list[Any]) -> Any:
 
 
 def _choose_bias(
-    hp: Any, name: str, cell: str, units: int, steps: int
+    hp: Any, name: str, cell: str, units: Any, steps: int
 ) -> dict[str, Any]:
     """The arguments of the bias that a search chooses."""
     if cell == "rnn":

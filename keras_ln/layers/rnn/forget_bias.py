@@ -93,12 +93,12 @@ class LogUniformForgetBias(keras.initializers.Initializer):
     def __call__(self, shape: Any, dtype: Any = None) -> Any:
         """The biases."""
         shape, units = tuple(shape), self.units
-        fitting = {
+        fitting: dict[str, list[tuple[int, ...]]] = {
             "lstm": [(4 * units,)],
             "gru": [(3 * units,), (2, 3 * units)],
             "lngru": [(3 * units,)],
-        }[self.cell]
-        if shape not in fitting:
+        }
+        if shape not in fitting[self.cell]:
             raise ValueError(
                 f"LogUniformForgetBias(units={units}, cell={self.cell!r}) "
                 f"initializes biases of shape {_SHAPES[self.cell]}. Received: "

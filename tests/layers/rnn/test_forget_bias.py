@@ -25,7 +25,7 @@ def _bias(shape, units=U, steps=T, cell="lstm", seed=3, dtype=None):
 def test_gates_have_their_signs(dtype):
     i, f, c, o = _bias((4 * U,), dtype=dtype).astype("float64").reshape(4, U)
     np.testing.assert_array_equal(i, -f)
-    assert len({*f}) == U and not c.any() and not o.any()
+    assert len({*f}) > 2 and not c.any() and not o.any()
     z, *rest = _bias((3 * U,), cell="gru", dtype=dtype).reshape(3, U)
     np.testing.assert_array_equal(z.astype("float64"), f)
     assert not np.any(rest)
@@ -140,6 +140,7 @@ def test_what_it_does_not_fit_is_refused():
 
 
 @pytest.mark.full
+@pytest.mark.on_tensorflow  # which compiles 14,400 steps
 def test_gates_that_close_remember():
     """The first of 150 numbers is wanted at the end.
 
@@ -159,10 +160,10 @@ def test_gates_that_close_remember():
             [keras.Input((150, 2)), layer, keras.layers.Dense(1)]
         )
         model.compile(keras.optimizers.Adam(0.01, global_clipnorm=1.0), "mse")
-        model.fit(x, y, 32, epochs=6, verbose=0)
+        model.fit(x, y, 32, epochs=12, verbose=0)
         losses.append(model.evaluate(x, y, verbose=0))
         gates = _numpy(layer.cell.bias)[16:32]
         kept.append(1 / (1 + np.exp(-gates.max())))
     # The variance is 1/12, which without them is as good as it gets.
-    assert losses[1] < 0.04 and losses[0] > 0.06
+    assert losses[1] < 0.03 and losses[0] > 0.06
     assert kept[0] < 0.8 and kept[1] > 0.98
