@@ -83,6 +83,7 @@ class AttentiveReader(Experiment):
             args.momentum,
             args.spread,
             args.seed,
+            args.forget_steps,
         )
 
         def as_fit_wants(passages, queries, answers):
@@ -166,6 +167,7 @@ EXPERIMENT = AttentiveReader(
     without_gain=("none",),
     batch_kinds=("batch", "batch-everywhere"),
     tuned=("spread", (0.1, 0.3, 1.0)),
+    memory=lambda args: args.length,
     panels=(
         Panel("training NLL (nats)", lambda row: row["loss"]),
         Panel("validation error rate", error_rate),

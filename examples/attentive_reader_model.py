@@ -219,6 +219,7 @@ def build_model(
     momentum: float = 0.99,
     spread: float = 0.01,
     seed: int = 0,
+    forget_steps: int | None = None,
 ) -> keras.Model:
     """Builds the network; passages and queries, both in numbers, to logits.
 
@@ -230,7 +231,7 @@ def build_model(
     embed = layers.Embedding(
         vocabulary,
         units,
-        embeddings_initializer=keras.initializers.RandomNormal(stddev=spread),
+        embeddings_initializer=recurrent.words(spread),
         name="embedding",
     )
     drop = layers.Dropout(dropout, seed=seed)
@@ -244,7 +245,8 @@ def build_model(
         if uses_batches(norm):
             # Equal states of a batch would have no variance.
             h = layers.GaussianNoise(START, seed=next(noise))(h)
-        layer = lstm(norm, units, gain, momentum, name=name, **kwargs)
+        kwargs |= {"name": name, "forget_steps": forget_steps}
+        layer = lstm(norm, units, gain, momentum, **kwargs)
         # Keras hands on no mask where there is an initial state.
         states = layer(drop(embed(words)), initial_state=[h, c], mask=mask)
         return states, mask

@@ -79,6 +79,7 @@ class DrawExperiment(Experiment):
             args.write_size,
             args.gain,
             args.seed,
+            args.forget_steps,
         )
         return self.compile(
             args,
@@ -159,6 +160,7 @@ EXPERIMENT = DrawExperiment(
         write_size=(4, 5),
     ),
     smoke={"epochs": 2, "units": 8, "glimpses": 3},
+    memory=lambda args: args.glimpses,
     panels=(
         Panel("training bound (nats)", lambda row: row["loss"]),
         Panel("test bound (nats)", lambda row: row["val_loss"]),

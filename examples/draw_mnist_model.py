@@ -72,14 +72,23 @@ def divergence(mean: Any, log_deviation: Any) -> Any:
 
 
 def lstm_cell(
-    norm: str, units: int, gain: float | None = None, **kwargs: Any
+    norm: str,
+    units: int,
+    gain: float | None = None,
+    forget_steps: int | None = None,
+    **kwargs: Any,
 ) -> keras.Layer:
     """The LSTM of both networks; `layer` is the paper's eq. 29 to 31."""
     if norm == "weight":
-        return keras_ln.WNLSTMCell(units, **kwargs)
+        cls = keras_ln.WNLSTMCell
+        return cls(
+            units, **recurrent.biases(cls, units, forget_steps), **kwargs
+        )
     if norm == "layer":
         kwargs["normalize"] = ("state",)
-    return recurrent.layer(keras_ln.LNLSTMCell, norm, units, gain, **kwargs)
+    return recurrent.layer(
+        keras_ln.LNLSTMCell, norm, units, gain, forget_steps, **kwargs
+    )
 
 
 @keras.saving.register_keras_serializable(package="keras_ln_examples")
@@ -101,6 +110,7 @@ class DrawCell(layers.Layer):
         read_size: int,
         write_size: int,
         gain: float | None = None,
+        forget_steps: int | None = None,
         policy: str | None = None,
     ):
         super().__init__(dtype="float32")
@@ -115,6 +125,7 @@ class DrawCell(layers.Layer):
             "read_size": read_size,
             "write_size": write_size,
             "gain": gain,
+            "forget_steps": forget_steps,
             "policy": policy,
         }
         self.shape = height, width
@@ -122,8 +133,9 @@ class DrawCell(layers.Layer):
         pixels = height * width
         self.state_size = [pixels, units, units, units, units, pixels]
         self.output_size = 1
-        self.encoder = lstm_cell(norm, units, gain, dtype=policy)
-        self.decoder = lstm_cell(norm, units, gain, dtype=policy)
+        kind = (norm, units, gain, forget_steps)
+        self.encoder = lstm_cell(*kind, dtype=policy)
+        self.decoder = lstm_cell(*kind, dtype=policy)
         self.mean = layers.Dense(latent, dtype=policy)
         self.log_deviation = layers.Dense(latent, dtype=policy)
         self.read_attention = layers.Dense(5, dtype="float32")
@@ -280,6 +292,7 @@ def build_model(
     write_size: int = 5,
     gain: float | None = None,
     seed: int = 0,
+    forget_steps: int | None = None,
 ) -> keras.Model:
     """Builds the autoencoder: flat images to logits.
 

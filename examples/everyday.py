@@ -37,6 +37,14 @@ TASKS = {
     "forecast": (20, 64, 48, 3e-3, 10_000),
 }
 _SIZES = ("epochs", "batch_size", "units", "learning_rate", "examples")
+# The steps from what has to be remembered to where it is wanted, at most.
+MEMORY = {
+    "addition": 11,
+    "characters": 64,
+    "long_memory": 200,
+    "verses": 40,
+    "forecast": 64,
+}
 NAMES = {
     "addition": "sums of numbers",
     "characters": "pieces of the King James Bible",
@@ -104,6 +112,7 @@ class Everyday(Experiment):
             len(data.tokens) if data.tokens else None,
             1 if numbers else int(max(data.y.max(), data.test_y.max())) + 1,
             args.gain,
+            args.forget_steps,
         )
         optimizer = everyday_model.MeasuredAdam(
             args.learning_rate, global_clipnorm=1.0
@@ -173,6 +182,7 @@ def _experiment(task: str) -> Everyday:
             loss.label: "test_loss",
             wrong: "test_error",
         },
+        memory=lambda args: MEMORY[args.task],
         race=loss,
         progress=UPDATES,
         examples=("training examples", "test"),

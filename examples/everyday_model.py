@@ -75,6 +75,7 @@ def build_model(
     tokens: int | None = 12,
     outputs: int = 12,
     gain: float | None = None,
+    forget_steps: int | None = None,
 ) -> keras.Model:
     """Builds the model of a task; it returns logits, or numbers.
 
@@ -88,7 +89,8 @@ def build_model(
     """
 
     def layer(**kwargs):
-        return recurrent.layer(*LAYERS[norm], units, gain, **kwargs)
+        own = LAYERS[norm]
+        return recurrent.layer(*own, units, gain, forget_steps, **kwargs)
 
     if tokens is None:
         numbers = 2 if task == "long_memory" else 1
@@ -99,7 +101,10 @@ def build_model(
     else:
         inputs = keras.Input((steps,), dtype="int32")
         embed = layers.Embedding(
-            tokens, max(1, units // 2), mask_zero=task == "verses"
+            tokens,
+            max(1, units // 2),
+            embeddings_initializer=recurrent.words(),
+            mask_zero=task == "verses",
         )
         x = embed(inputs)
     x = layer(return_sequences=task == "characters")(x)

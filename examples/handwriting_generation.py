@@ -84,6 +84,7 @@ class Handwriting(Experiment):
             data.train.symbols.shape[1],
             pace=pace,
             gain=args.gain,
+            forget_steps=args.forget_steps,
         )
 
         def shifted(points, valid, symbols):
@@ -164,6 +165,7 @@ EXPERIMENT = Handwriting(
         bias=(1.0, 1.0),
     ),
     smoke={"epochs": 2, "units": 8, "length": 20},
+    memory=lambda args: args.length,
     panels=(
         Panel("training NLL (nats per point)", lambda row: row["nll"]),
         Panel("test NLL (nats per point)", lambda row: row["val_nll"]),

@@ -51,6 +51,7 @@ class WindowCell(layers.Layer):
         gaussians: int,
         pace: float,
         gain: float | None = None,
+        forget_steps: int | None = None,
     ):
         super().__init__(dtype="float32")
         self.config = {
@@ -60,10 +61,13 @@ class WindowCell(layers.Layer):
             "gaussians": gaussians,
             "pace": pace,
             "gain": gain,
+            "forget_steps": forget_steps,
         }
         self.state_size = [units, units, gaussians, symbols, symbols]
         self.output_size = units + symbols
-        self.lstm = recurrent.layer(keras_ln.LNLSTMCell, norm, units, gain)
+        self.lstm = recurrent.layer(
+            keras_ln.LNLSTMCell, norm, units, gain, forget_steps
+        )
         # The window starts at the mean pace of the writers.
         start = np.repeat(np.float32([0, 0, math.log(pace)]), gaussians)
         self.dense = layers.Dense(
@@ -220,6 +224,7 @@ def build_model(
     components: int = 20,
     pace: float = 0.04,
     gain: float | None = None,
+    forget_steps: int | None = None,
 ) -> keras.Model:
     """Builds the network; points and symbols to the density's parameters.
 
@@ -240,13 +245,14 @@ def build_model(
         gaussians=gaussians,
         pace=pace,
         gain=gain,
+        forget_steps=forget_steps,
         name="window",
     )
     seen = window(points, text)
     outputs, window_seen = [seen[..., :units]], seen[..., units:]
     for name in ("lstm_2", "lstm_3"):
         layer = recurrent.layer(
-            *(keras_ln.LNLSTM, norm, units, gain),
+            *(keras_ln.LNLSTM, norm, units, gain, forget_steps),
             return_sequences=True,
             name=name,
         )

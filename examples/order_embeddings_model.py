@@ -160,7 +160,7 @@ def build_model(
     features: int = 4096,
     word_units: int = 300,
     gain: float | None = None,
-    word_scale: float = 0.1,
+    word_scale: float = 1.0,
 ) -> keras.Model:
     """Builds both encoders: (words, features) to (2, units).
 
@@ -175,7 +175,7 @@ def build_model(
     x = layers.Embedding(
         vocabulary,
         word_units,
-        embeddings_initializer=recurrent.uniform(word_scale),
+        embeddings_initializer=recurrent.words(word_scale),
         mask_zero=True,
         name="embedding",
     )(words)

@@ -15,6 +15,7 @@ Their test accuracies on MNIST are 98.9 % without and 99.0 % with batch
 normalisation in order, 90.2 % and 95.4 % permuted.
 """
 
+import argparse
 import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,6 +38,11 @@ def order_of_pixels(order: str, pixels: int) -> "np.ndarray":
     if order == "permuted":
         return np.random.default_rng(0).permutation(pixels)
     return np.arange(pixels)
+
+
+def pixels(args: argparse.Namespace) -> int:
+    """The pixels of an image of 8 x 8 digits, or of MNIST."""
+    return 64 if args.data == "embedded" else (28 // (args.pool or 1)) ** 2
 
 
 class SequentialDigits(classifiers.Classifier):
@@ -81,7 +87,11 @@ class SequentialDigits(classifiers.Classifier):
             digits,
             lambda images: images.reshape(len(images), -1, 1)[:, order],
             lambda shape: build_model(
-                args.norm, args.units, shape[0], gain=args.gain
+                args.norm,
+                args.units,
+                shape[0],
+                gain=args.gain,
+                forget_steps=args.forget_steps,
             ),
             keras.optimizers.RMSprop(
                 args.learning_rate, momentum=0.9, global_clipnorm=1.0
@@ -106,6 +116,7 @@ EXPERIMENT = SequentialDigits(
     ),
     smoke={"epochs": 2, "units": 8},
     compared={"order": ORDERS},
+    memory=pixels,
     panels=classifiers.panels(log=False),
     race=classifiers.RACE,
     columns=classifiers.COLUMNS,

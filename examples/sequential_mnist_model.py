@@ -31,6 +31,7 @@ def build_model(
     classes: int = 10,
     gain: float | None = None,
     noise: float = 0.1,
+    forget_steps: int | None = None,
 ) -> keras.Model:
     """Builds the classifier of sequences (B, steps, 1); it returns logits.
 
@@ -47,14 +48,16 @@ def build_model(
     initial_state = None
     if norm == "batch":
         # The quick preset has too few updates for a momentum of 0.99.
-        lstm = recurrent.layer(keras_ln.BNLSTM, norm, units, gain, momentum=0.9)
+        lstm = recurrent.layer(
+            keras_ln.BNLSTM, norm, units, gain, forget_steps, momentum=0.9
+        )
         zeros = ops.tile(ops.zeros_like(inputs[:, 0]), (1, units))
         # Without a seed torch would draw from its global generator.
         seed = int(keras.random.randint((), 0, 2**31 - 1))
         noisy = InitialNoise(noise, seed=seed)(zeros)
         initial_state = [noisy, zeros]
     else:
-        lstm = recurrent.layer(keras_ln.LNLSTM, norm, units, gain)
+        lstm = recurrent.layer(keras_ln.LNLSTM, norm, units, gain, forget_steps)
     x = lstm(both, initial_state=initial_state)
     x = layers.Dense(classes)(x)
     # All gates start with the identity, as the authors found best.

@@ -24,7 +24,7 @@ def build_model(
     vocabulary: int = 20_000,
     length: int = 30,
     gain: float | None = None,
-    word_scale: float = 0.1,
+    word_scale: float = 1.0,
 ) -> keras.Model:
     """Builds an encoder and two decoders that share words and output layer.
 
@@ -46,7 +46,7 @@ def build_model(
     words = layers.Embedding(
         vocabulary,
         word_units,
-        recurrent.uniform(word_scale),
+        recurrent.words(word_scale),
         name="word_vectors",
     )
     encoder = recurrent.gru(norm, units, gain, name="encoder")

@@ -38,7 +38,10 @@ TUNERS = ("random", "bayesian", "hyperband")
 # What the search varies, and a flag would fix.
 _SEARCHED = ("norm", "units", "learning_rate", "gain")
 # What belongs to runs; a search evaluates after every pass.
-_ELSEWHERE = ("compare", "tune", "scale", "evaluate_every", "tensorboard")
+_ELSEWHERE = (
+    *("compare", "tune", "scale", "decay"),
+    *("evaluate_every", "tensorboard"),
+)
 # Kinds with a loss of their own, which says nothing beside others' losses.
 _ALONE = ("symmetric",)
 

@@ -122,7 +122,8 @@ def _parser(experiment: Experiment, prog: str | None = None) -> flags.Parser:
     )
     flags.add_counts(
         parser,
-        tune_epochs="epochs of each of its runs (default: half of --epochs)",
+        tune_epochs="epochs of its first runs (default: half of --epochs); "
+        "where that is less, the best three have --epochs too",
     )
     add(
         "--preset",
@@ -137,6 +138,13 @@ def _parser(experiment: Experiment, prog: str | None = None) -> flags.Parser:
     )
     add("--data-dir", metavar="DIR", help="the folder of tensorflow-datasets")
     flags.add_counts(parser, epochs=None, batch_size=None, units=None)
+    add(
+        "--decay",
+        choices=("cosine", "none"),
+        help="how the learning rate falls, to zero at the end of the run "
+        "(default: cosine with --tune; else none, so that a run can be "
+        "stopped or go on anywhere)",
+    )
     flags.add_numbers(
         parser,
         learning_rate=None,
@@ -170,6 +178,8 @@ def _parser(experiment: Experiment, prog: str | None = None) -> flags.Parser:
         parser,
         gain="initial gain of the normalisations (default: the layers' own)",
     )
+    if experiment.memory is not None:
+        flags.add_counts(parser, forget_steps=flags.FORGET_STEPS)
     experiment.add_arguments(parser)
     return parser
 
@@ -197,6 +207,7 @@ def plans(experiment: Experiment, args: Namespace) -> list[Namespace]:
             )
     defaults = {
         "data": "embedded",
+        "decay": "cosine" if args.tune else "none",
         **experiment.presets[args.preset],
         **({"data": "embedded", **experiment.smoke} if args.smoke else {}),
     }

@@ -53,6 +53,9 @@ class Experiment:
         tuned: the flag, beside --learning-rate, whose values --tune tries,
             with these values. Where it is "gain", the kinds without one get
             as many values of --scale.
+        memory: from the flags of a run to the steps that its LSTMs, or GRUs,
+            may have to remember. Where given, there is --forget-steps, and
+            --tune tries it for every kind.
         race: a quantity that falls. Where given, the table has the updates
             that each kind takes to the value with which the first kind ends.
         progress: the x axis of the curves.
@@ -78,6 +81,7 @@ class Experiment:
     without_gain: Sequence[str] = ()
     batch_kinds: Sequence[str] = ()
     tuned: tuple[str, Sequence[float]] = ("gain", (0.1, 0.3, 1.0))
+    memory: Callable[[Namespace], int] | None = None
     race: Panel | None = None
     progress: Panel = EPOCHS
     criterion: Panel = VALIDATION

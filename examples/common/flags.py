@@ -10,7 +10,13 @@ from typing import Any, NoReturn
 
 from common.errors import InputError
 
-WORD_SCALE = "word vectors start from numbers between -X and X"
+WORD_SCALE = "word vectors start from X times N(0, 1)"
+
+
+FORGET_STEPS = (
+    "biases with which cells forget after 1 to N steps (Tallec and Ollivier, "
+    "2018; default: those of the layers); with --tune the N that is tried"
+)
 
 
 class Parser(argparse.ArgumentParser):

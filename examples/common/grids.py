@@ -1,10 +1,12 @@
 """The grid that `--compare --tune` tries for every kind.
 
 It starts with as many points for each kind: three learning rates times three
-values of one more flag, the initial scale or gain. It grows until the best
-point has neighbours on all sides. Its runs have seeds of their own, and a part
-of the training data judges them: neither the test part nor the seeds that are
-reported have a say in the choice.
+values of one more flag, the initial scale or gain, and all of that with usual
+biases and with --forget-steps, where there are cells that forget. It grows
+until the best point has neighbours on all sides. Where these runs are shorter
+than those of the comparison, the best three have its length, and choose. All
+have seeds of their own, and a part of the training data judges them: neither
+the test part nor the seeds that are reported have a say in the choice.
 """
 
 import itertools
@@ -21,8 +23,12 @@ SEEDS = (1_000, 1_001)
 # How often a grid grows.
 EXTENSIONS = 3
 
-# The places of the learning rate and of the other flag.
-Point = tuple[int, int]
+# How many points of shorter runs are tried at full length.
+FINALISTS = 3
+
+# The places of the learning rate and of the other flag; of kinds that may have
+# --forget-steps, a third number is 1 with it and 0 without.
+Point = tuple[int, ...]
 # Of the kinds without gain where the others have a choice of gains.
 SCALES = (0.3, 1.0, 3.0)
 
@@ -43,31 +49,38 @@ def second(experiment: Experiment, norm: str) -> tuple[str, list[float]]:
 def varied(experiment: Experiment) -> list[str]:
     """The flags that the grids of all kinds choose."""
     names = (second(experiment, norm)[0] for norm in experiment.kinds)
-    return ["learning_rate", *dict.fromkeys(names)]
+    found = ["learning_rate", *dict.fromkeys(names)]
+    return found if experiment.memory is None else [*found, "forget_steps"]
 
 
 def start(experiment: Experiment, norm: str) -> list[Point]:
     """The points with which a kind's grid starts."""
     values = second(experiment, norm)[1]
     places = [k for k in range(-9, 10) if spaced(k) in values]
-    return [*itertools.product((-1, 0, 1), places)]
+    biases = () if experiment.memory is None else ((0, 1),)
+    return [*itertools.product((-1, 0, 1), places, *biases)]
 
 
 def settings(
     experiment: Experiment, plan: Namespace, point: Point
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """What a point sets, around the preset's learning rate."""
-    rate, value = map(spaced, point)
-    return {
+    rate, value = map(spaced, point[:2])
+    found = {
         "learning_rate": float(f"{rate * plan.learning_rate:.3g}"),
         second(experiment, plan.norm)[0]: value,
     }
+    if experiment.memory is not None:
+        steps = plan.forget_steps or experiment.memory(plan)
+        found["forget_steps"] = steps if point[2] else None
+    return found
 
 
 def neighbours(point: Point) -> list[Point]:
-    """The four points around one."""
-    x, y = point
-    return [(x - 1, y), (x + 1, y), (x, y - 1), (x, y + 1)]
+    """The four points around one, with the same biases."""
+    x, y, *rest = point
+    around = ((x - 1, y), (x + 1, y), (x, y - 1), (x, y + 1))
+    return [(*place, *rest) for place in around]
 
 
 def search(
@@ -75,7 +88,8 @@ def search(
 ) -> tuple[Point, dict[Point, list[float]]]:
     """Tries points, and more until the best one lies among others.
 
-    The best point and its neighbours are tried with a second seed.
+    The best point, its neighbours, and the same with other biases are tried
+    with a second seed.
 
     Args:
         points: the first ones.
@@ -87,18 +101,27 @@ def search(
     scores = {point: [score(point, SEEDS[0])] for point in points}
     extensions = 0
     while True:
-        best = _least(scores)
+        best = least(scores)
         around = neighbours(best)
         missing = [point for point in around if point not in scores]
         if missing and extensions < EXTENSIONS:
             extensions += 1
             scores |= {point: [score(point, SEEDS[0])] for point in missing}
             continue
-        once = [p for p in (best, *around) if len(scores.get(p, "--")) < 2]
+        beside = [point for point in scores if point[:2] == best[:2]]
+        once = [p for p in (*beside, *around) if len(scores.get(p, "--")) < 2]
         if not once:
             return best, scores
         for point in once:
             scores[point].append(score(point, SEEDS[1]))
+
+
+def finals(
+    scores: Mapping[Point, list[float]], score: Callable[[Point, int], float]
+) -> dict[Point, list[float]]:
+    """The scores of the best points of a search, by runs of full length."""
+    best = sorted(scores, key=lambda point: _order(point, scores))[:FINALISTS]
+    return {point: [score(point, seed) for seed in SEEDS] for point in best}
 
 
 def is_on_edge(best: Point, scores: Mapping[Point, Any]) -> bool:
@@ -106,21 +129,24 @@ def is_on_edge(best: Point, scores: Mapping[Point, Any]) -> bool:
     return any(point not in scores for point in neighbours(best))
 
 
-def _least(scores: Mapping[Point, list[float]]) -> Point:
+def least(scores: Mapping[Point, list[float]]) -> Point:
     """The point of the least mean; where all are infinite, one inside."""
-    return min(
-        scores,
-        key=lambda point: (
-            sum(scores[point]) / len(scores[point]),
-            is_on_edge(point, scores),
-        ),
-    )
+    return min(scores, key=lambda point: _order(point, scores))
 
 
-def run_of(plan: Namespace, seed: int, chosen: dict[str, float]) -> Namespace:
+def _order(point: Point, scores: Mapping[Point, list[float]]) -> Any:
+    mean = sum(scores[point]) / len(scores[point])
+    return mean, is_on_edge(point, scores)
+
+
+def epochs(plan: Namespace) -> int:
+    """Those of the first runs of a grid."""
+    return plan.tune_epochs or -(-plan.epochs // 2)
+
+
+def run_of(plan: Namespace, seed: int, chosen: Mapping[str, Any]) -> Namespace:
     """The flags of a run of the grid, which holds out no further part."""
-    epochs = plan.tune_epochs or -(-plan.epochs // 2)
-    own = {"seed": seed, "epochs": epochs, "tune": False}
+    own = {"seed": seed, "epochs": epochs(plan), "tune": False}
     return Namespace(**vars(plan) | own | chosen)
 
 
@@ -133,7 +159,7 @@ def check_flags(experiment: Experiment, args: Namespace) -> None:
     if not args.compare:
         raise InputError("--tune belongs to --compare; tune.py searches alone")
     for name in varied(experiment)[1:]:
-        if vars(args)[name] is not None:
+        if name != "forget_steps" and vars(args)[name] is not None:
             flag = f"--{name.replace('_', '-')}"
             raise InputError(f"--tune chooses {flag}; leave it out")
     for seed in SEEDS:
@@ -150,14 +176,16 @@ def describe(experiment: Experiment) -> str:
         shown = " ".join(f"{value:g}" for value in SCALES)
         kinds = ", ".join(experiment.without_gain)
         lines.append(f"  --scale {shown} instead ({kinds})")
+    if experiment.memory is not None:
+        lines.append("  --forget-steps, and none")
     factors = " ".join(f"{spaced(place):g}" for place in (-1, 0, 1))
     return "\n".join(
         (
-            "what --tune tries for each kind, every pair of them, judged by a "
-            "part of the\ntraining data that is held out:",
+            "what --tune tries for each kind, all of them together, judged by "
+            "a part of the\ntraining data that is held out:",
             f"  --learning-rate times {factors}",
             *lines,
             "and what lies around the best of them, until it is no longer on "
-            "the edge",
+            "the edge; then the best three in runs of --epochs, which choose",
         )
     )

@@ -14,20 +14,51 @@ def gains(gain: float | None) -> dict[str, Any]:
     return {"gamma_initializer": keras.initializers.Constant(gain)}
 
 
+def biases(cls: Any, units: int, steps: int | None) -> dict[str, Any]:
+    """A layer's arguments by which its units remember for up to `steps`.
+
+    None is for those of the class. Without normalisation too, `LNGRU` has
+    these biases beside its others.
+    """
+    if steps is None:
+        return {}
+    gru = issubclass(cls, (keras_ln.LNGRU, keras_ln.LNGRUCell))
+    cell = "lngru" if gru else "lstm"
+    own = {"use_bias": True} if gru else {"unit_forget_bias": False}
+    bias = keras_ln.LogUniformForgetBias(units, steps, cell)
+    return {"bias_initializer": bias, **own}
+
+
 def layer(
-    cls: Any, norm: str, units: int, gain: float | None = None, **kwargs: Any
+    cls: Any,
+    norm: str,
+    units: int,
+    gain: float | None = None,
+    forget_steps: int | None = None,
+    **kwargs: Any,
 ) -> keras.Layer:
     """A layer or cell of a normalised class; plain if `norm` is "none".
 
     Args:
         units: its size.
         gain: what the gains start from; None for the class's own.
+        forget_steps: as of `biases`.
         **kwargs: further arguments of the class.
     """
+    kwargs |= biases(cls, units, forget_steps)
     if norm == "none":
         # The normalisation's beta is the other's bias.
-        return cls(units, normalize=(), use_bias=True, **kwargs)
+        return cls(units, **kwargs | {"normalize": (), "use_bias": True})
     return cls(units, **gains(gain), **kwargs)
+
+
+def words(scale: float = 1.0) -> keras.initializers.Initializer:
+    """The initializer of word vectors, `scale` times N(0, 1).
+
+    With 1, the default of torch.nn.Embedding, their numbers have the variance
+    that the usual matrices expect of what they multiply.
+    """
+    return keras.initializers.RandomNormal(stddev=scale)
 
 
 def uniform(limit: float = 0.1) -> keras.initializers.Initializer:

@@ -1,5 +1,6 @@
 """What `--compare --tune` does first: a grid for every kind."""
 
+import functools
 import math
 import time
 from argparse import Namespace
@@ -15,6 +16,8 @@ from common.measures import Panel, Run
 FOLDER = "grid"
 # What `chosen` says of a point that lies inside of its grid, or does not.
 INSIDE, EDGE = "yes", "on the edge"
+# The column of the runs, with both seeds, that have the comparison's length.
+FULL = "at full length"
 
 
 def choose(
@@ -47,11 +50,8 @@ def choose(
         for plan in plans:
             label = runs.label_of(experiment, plan)
             row = chosen[tuple(map(files.cell, label))]
-            point = {
-                name: float(row[name])
-                for name in grids.varied(experiment)
-                if row[name]
-            }
+            names_of_point = grids.varied(experiment)
+            point = {n: _value(n, row.get(n)) for n in names_of_point}
             found.append(Namespace(**vars(plan) | point))
             if row["chosen"] == EDGE:
                 edges.append(label)
@@ -77,8 +77,8 @@ def _grids(
     for number, (label, plan) in enumerate(kinds.items(), 1):
         began = time.perf_counter()
 
-        def score(point, seed, plan=plan, number=number):
-            setting = grids.settings(experiment, plan, point)
+        def score(point, seed, plan=plan, number=number, **longer):
+            setting = grids.settings(experiment, plan, point) | longer
             run = grids.run_of(plan, seed, setting)
             name = runs.folder_name(experiment, run, setting)
             print(f"[grid {number}/{len(kinds)}] {name}")
@@ -90,18 +90,27 @@ def _grids(
 
         first = grids.start(experiment, plan.norm)
         best, scores = grids.search(first, score)
+        finals = {}
+        if grids.epochs(plan) < plan.epochs:
+            whole = functools.partial(score, epochs=plan.epochs)
+            finals = grids.finals(scores, whole)
+            best = grids.least(finals)
         minutes = (time.perf_counter() - began) / 60
         print(f"[grid {number}/{len(kinds)}] {minutes:.0f} min")
         chosen = EDGE if grids.is_on_edge(best, scores) else INSIDE
         for point in sorted(scores):
-            found = scores[point]
+            found, full = scores[point], finals.get(point)
             values = grids.settings(experiment, plan, point)
             rows.append(
                 {
                     **dict(zip(names, label, strict=True)),
-                    **{n: values.get(n, "") for n in grids.varied(experiment)},
+                    **{
+                        name: files.cell(values.get(name))
+                        for name in grids.varied(experiment)
+                    },
                     experiment.criterion.label: sum(found) / len(found),
                     "seeds": len(found),
+                    FULL: sum(full) / len(full) if full else "",
                     "chosen": chosen if point == best else "",
                 }
             )
@@ -116,24 +125,40 @@ def good(
 ) -> str:
     """How many of the first points of a kind's grid are good enough.
 
+    Before the finals, which have more epochs.
+
     Args:
         folder: the folder of the comparison.
         label: the kind, and the values of what the comparison varies.
         limit: the loss that good points reach.
     """
-    kept = files.read_json(folder / "args.json") | {"norm": label[0]}
-    points = grids.start(experiment, kept["norm"])
-    first = [
-        grids.settings(experiment, Namespace(**kept), point) for point in points
-    ]
+    kept = {"forget_steps": None} | files.read_json(folder / "args.json")
+    plan = Namespace(**kept | {"norm": label[0]})
+    rows = files.read_table(folder / "tuning.csv")
+    # Grids from before --forget-steps do not have that column.
+    first = {
+        tuple((n, v) for n, v in setting.items() if n in rows[0])
+        for setting in (
+            grids.settings(experiment, plan, point)
+            for point in grids.start(experiment, plan.norm)
+        )
+    }
+    varied = [name for name, _ in next(iter(first))]
     names = ("norm", *experiment.compared)
     losses = [
         float(row[experiment.criterion.label])
-        for row in files.read_table(folder / "tuning.csv")
+        for row in rows
         if [row[name] for name in names] == [*map(files.cell, label)]
-        and {n: float(row[n]) for n in first[0] if row[n]} in first
+        and tuple((n, _value(n, row[n])) for n in varied) in first
     ]
     return f"{sum(loss <= limit for loss in losses)} of {len(first)}"
+
+
+def _value(name: str, cell: str | None) -> float | None:
+    """A setting, from its cell of the table."""
+    if not cell:
+        return None
+    return int(cell) if name == "forget_steps" else float(cell)
 
 
 def _score(run: Run, criterion: Panel) -> float:

@@ -86,11 +86,18 @@ class Task:
         model = self.model
         scale_matrices(model, args.scale)
         self.write_vocabulary(folder)
+        updates = args.evaluate_every or self.updates_per_pass
+        epochs = args.epochs * self.updates_per_pass // updates
+        if args.decay == "cosine":
+            # Its place is the optimizer's count of updates, which backups have.
+            model.optimizer.learning_rate = (
+                keras.optimizers.schedules.CosineDecay(
+                    args.learning_rate, epochs * updates
+                )
+            )
         if not model.optimizer.built:
             # In the first update TensorFlow would trace that update twice.
             model.optimizer.build(model.trainable_variables)
-        updates = args.evaluate_every or self.updates_per_pass
-        epochs = args.epochs * self.updates_per_pass // updates
         history = callbacks.History(
             folder / "history.csv", updates, self.updates_per_pass
         )

@@ -12,6 +12,7 @@ from common.errors import InputError, NonFiniteLossError
 ARGS = Namespace(
     epochs=5,
     scale=None,
+    decay="none",
     evaluate_every=None,
     tensorboard=False,
     seed=0,
@@ -19,7 +20,7 @@ ARGS = Namespace(
 )
 
 
-def _fit(folder, spoilt_at=None, units=1):
+def _fit(folder, spoilt_at=None, units=1, **more):
     """A regression over 3 updates an epoch; one target may be infinite."""
     x = np.ones((2, 3), "float32")
 
@@ -36,7 +37,7 @@ def _fit(folder, spoilt_at=None, units=1):
         updates_per_pass=3,
         validation_data=(x, np.ones((2, units))),
     )
-    return model, task.fit(folder, ARGS)
+    return model, task.fit(folder, Namespace(**vars(ARGS) | more))
 
 
 @pytest.mark.parametrize("update", [7, 8])
@@ -50,6 +51,35 @@ def test_the_update_is_named_and_the_last_good_state_kept(tmp_path, update):
     # What went wrong mended, the run goes on.
     _, history = _fit(tmp_path)
     assert [row["updates"] for row in history.rows] == [3, 6, 9, 12, 15]
+
+
+def test_the_learning_rate_falls_as_a_cosine_and_goes_on_so(tmp_path):
+    """Of e = w x + b - 1 an update leaves e (1 - 8 rate), as all x are 1."""
+    decay = {"decay": "cosine", "learning_rate": 0.05, "spoilt_at": None}
+
+    def error(model):
+        w, b = (w.astype("float64") for w in model.get_weights())
+        return w.sum() + b.sum() - 1
+
+    for name in ("whole", "start", "killed"):
+        (tmp_path / name).mkdir()
+    keras.utils.set_random_seed(0)
+    model, _ = _fit(tmp_path / "whole", **decay)
+    keras.utils.set_random_seed(0)
+    start, _ = _fit(tmp_path / "start", **decay | {"epochs": 0})
+    rates = 0.05 * (1 + np.cos(np.pi * np.arange(15) / 15)) / 2
+    expected = error(start) * np.prod(1 - 8 * rates)
+    assert error(model) == pytest.approx(expected, abs=1e-6)
+    assert abs(expected / error(start) - (1 - 8 * 0.05) ** 15) > 1e-3
+    assert float(model.optimizer.learning_rate) == pytest.approx(0, abs=1e-9)
+    keras.utils.set_random_seed(0)
+    with pytest.raises(NonFiniteLossError):
+        _fit(tmp_path / "killed", **decay | {"spoilt_at": 7})
+    resumed, _ = _fit(tmp_path / "killed", **decay)
+    for one, two in zip(
+        model.get_weights(), resumed.get_weights(), strict=True
+    ):
+        np.testing.assert_array_equal(one, two)
 
 
 def test_a_range_is_named_when_several_updates_run_at_once():

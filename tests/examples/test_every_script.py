@@ -100,7 +100,8 @@ def alone(request, tmp_path_factory):
     norm, flags, tolerance = SCRIPTS[name]
     script = importlib.import_module(name)
     folder = tmp_path_factory.mktemp(name)
-    flags = ["--smoke", "--norm", norm, *flags, "--output-dir"]
+    flags = ["--smoke", "--norm", norm, "--decay", "cosine", *flags]
+    flags.append("--output-dir")
     assert script.main([*flags, str(folder)]) == 0
     return Run(script, flags, folder, tolerance)
 

@@ -23,7 +23,8 @@ def _plan(task, *flags):
 
 @pytest.mark.parametrize("task", script.TASKS)
 def test_every_kind_has_its_layer(task):
-    plan = _plan(task, "--smoke", "--gain", "0.5")
+    flags = ["--gain", "0.5", "--forget-steps", "9"]
+    plan = _plan(task, "--smoke", *flags)
     data = script.EXPERIMENT.load_data(plan)
     expected = {
         "lstm": (keras_ln.LNLSTM, ()),
@@ -42,10 +43,20 @@ def test_every_kind_has_its_layer(task):
             cls, sites = expected[norm]
             assert type(layer) is cls and layer.cell.normalize == sites
             assert layer.cell.units == 8
+            start = layer.cell.bias_initializer
+            assert isinstance(start, keras_ln.LogUniformForgetBias)
+            assert (start.units, start.steps) == (8, 9)
+            bias = keras.ops.convert_to_numpy(layer.cell.bias)
+            keep = bias[8:16] if "lstm" in norm else -bias[:8]
+            assert 0 <= keep.min() < keep.max() <= np.log(8)
             for weight in layer.weights:
                 if weight.name.endswith("gamma"):
                     values = keras.ops.convert_to_numpy(weight)
                     np.testing.assert_array_equal(values, 0.5)
+        for layer in model.layers:
+            if isinstance(layer, keras.layers.Embedding):
+                values = keras.ops.convert_to_numpy(layer.embeddings)
+                assert 0.8 < values.std() < 1.2
         output = model(data.x[:3])
         ends = 1 if data.y.dtype.kind == "f" else output.shape[-1]
         assert (
@@ -133,22 +144,23 @@ def test_floors_are_what_is_counted():
 
 def test_good_settings_are_counted_among_the_first_ones(tmp_path):
     experiment = cli.find("everyday-addition")
-    files.write_json(tmp_path / "args.json", {"learning_rate": 0.01})
-    plan = Namespace(norm="lstm", learning_rate=0.01)
-    points = [*grids.start(experiment, "lstm"), (2, 0)]
+    plan = Namespace(norm="lstm", learning_rate=0.01, forget_steps=7)
+    files.write_json(tmp_path / "args.json", vars(plan))
+    points = [*grids.start(experiment, "lstm"), (2, 0, 0)]
     rows = [
         {
             "norm": norm,
             "learning_rate": setting["learning_rate"],
             "scale": setting["scale"],
             "gain": "",
+            "forget_steps": setting["forget_steps"],
             "held-out loss": loss,
             "seeds": 1,
             "chosen": "",
         }
         for norm, losses in (
-            ("lstm", [0.1, 0.2, 0.3, float("inf"), *5 * [0.21], 0.1]),
-            ("gru", 10 * [0.0]),
+            ("lstm", [0.1, 0.2, 0.3, float("inf"), *14 * [0.21], 0.1]),
+            ("gru", 19 * [0.0]),
         )
         for loss, setting in zip(
             losses,
@@ -157,7 +169,7 @@ def test_good_settings_are_counted_among_the_first_ones(tmp_path):
         )
     ]
     files.write_csv(tmp_path / "tuning.csv", rows)
-    for norm, expected in (("lstm", "2 of 9"), ("gru", "9 of 9")):
+    for norm, expected in (("lstm", "2 of 18"), ("gru", "18 of 18")):
         found = selection.good(experiment, tmp_path, (norm,), 0.2)
         assert found == expected
 

@@ -6,7 +6,7 @@ import permutation_invariant_mnist as script
 import pytest
 import tune
 from changed import changed
-from common import claims, cli, grids, plotting, training
+from common import claims, cli, files, grids, plotting, training
 from scripts import plans, refusal, rows
 from untrained_comparisons import BEST, compare
 
@@ -14,7 +14,12 @@ from untrained_comparisons import BEST, compare
 def test_every_kind_gets_what_is_best_for_it(tmp_path, experiment, trained):
     assert compare(experiment, tmp_path / "runs", "--tune") == 0
     grid = [plan for plan, _ in trained if plan.seed in grids.SEEDS]
-    assert {plan.epochs for plan in grid} == {4}  # Half of 8.
+    assert {plan.decay for plan, _ in trained} == {"cosine"}
+    # The best three, with both seeds; the others have half of 8 epochs.
+    longer = [plan for plan in grid if plan.epochs != 4]
+    assert {plan.epochs for plan in longer} == {8}
+    assert [plan.seed for plan in longer] == 6 * [*grids.SEEDS]
+    grid = [plan for plan in grid if plan.epochs == 4]
     rates = [3e-4, 1e-3, 3e-3]
     for norm, name, values in (
         ("none", "scale", [0.3, 1.0, 3.0]),
@@ -43,7 +48,7 @@ def test_every_kind_gets_what_is_best_for_it(tmp_path, experiment, trained):
     found = rows(tmp_path / "runs" / "tuning.csv")
     assert [*found[0]] == [
         *("norm", "learning_rate", "scale", "gain", "held-out loss"),
-        *("seeds", "chosen"),
+        *("seeds", "at full length", "chosen"),
     ]
     chosen = [row for row in found if row["chosen"]]
     assert [(r["norm"], r["scale"], r["gain"]) for r in chosen] == [
@@ -54,10 +59,86 @@ def test_every_kind_gets_what_is_best_for_it(tmp_path, experiment, trained):
         losses = [float(r["held-out loss"]) for r in found if r["norm"] == norm]
         (least,) = (r for r in chosen if r["norm"] == norm)
         assert float(least["held-out loss"]) == min(losses)
+        full = [r["at full length"] for r in found if r["norm"] == norm]
+        assert sorted(full)[-4] == "" < sorted(full)[-3]
+        assert least["at full length"] == min(filter(None, full))
     table = rows(tmp_path / "runs" / "comparison.csv")
     assert [(r["norm"], r["learning rate"], r["grid"]) for r in table[:2]] == [
         *(("none", "0.003", ""), ("layer", "0.0003", ""))
     ]
+
+
+def test_runs_of_full_length_decide(tmp_path, experiment, trained):
+    """What is best after half of the epochs may not be so at their end."""
+
+    def late(args, data, folder):
+        metrics, history = experiment.train(args, data, folder)
+        first = args.learning_rate == BEST[args.norm][0]
+        for row in history.rows:
+            row["val_loss"] += 2 * (first and args.epochs == 8)
+        files.write_csv(folder / "history.csv", history.rows)
+        return metrics, history
+
+    other = changed(experiment, train=late)
+    flags = ("--tune", "--seed", "0")
+    assert compare(other, tmp_path / "runs", *flags) == 0
+    for plan, _ in trained[-2:]:
+        assert plan.learning_rate != BEST[plan.norm][0]
+    table = rows(tmp_path / "runs" / "tuning.csv")
+    for norm in ("none", "layer"):
+        own = [row for row in table if row["norm"] == norm]
+        (best,) = (row for row in own if row["chosen"])
+        shorter = min(own, key=lambda row: float(row["held-out loss"]))
+        assert shorter is not best and shorter["at full length"]
+    # Where all runs have the full length, none is repeated.
+    flags += ("--tune-epochs", "8")
+    assert compare(other, tmp_path / "whole", *flags) == 0
+    table = rows(tmp_path / "whole" / "tuning.csv")
+    assert {r["at full length"] for r in table} == {""}
+    grid = [plan for plan, _ in trained if plan.seed in grids.SEEDS]
+    assert {plan.epochs for plan in grid[-9:]} == {8}
+
+
+def test_biases_that_forget_late_are_tried_for_every_kind(
+    tmp_path, experiment, trained
+):
+    """Here they are better for layer, and only at another gain than without."""
+
+    def train(args, data, folder):
+        metrics, history = experiment.train(args, data, folder)
+        helps = args.norm == "layer" and args.forget_steps
+        for row in history.rows:
+            row["val_loss"] -= 3 * min(args.gain or 0, 1) * bool(helps)
+        files.write_csv(folder / "history.csv", history.rows)
+        return metrics, history
+
+    other = dataclasses.replace(
+        changed(experiment, train=train), memory=lambda args: 7
+    )
+    for steps, flags in ((7, ()), (50, ("--forget-steps", "50"))):
+        folder = tmp_path / f"{steps}"
+        assert compare(other, folder, "--tune", "--seed", "0", *flags) == 0
+        grid = [plan for plan, _ in trained if plan.seed == grids.SEEDS[0]]
+        for norm in ("none", "layer"):
+            own = [p for p in grid if p.norm == norm and p.epochs == 4]
+            found = [p.forget_steps for p in own[:18]]
+            assert found.count(None) == found.count(steps) == 9
+        none, layer = (plan for plan, _ in trained[-2:])
+        assert none.forget_steps is None and layer.forget_steps == steps
+        # The point with the other biases has both seeds, too.
+        table = rows(folder / "tuning.csv")
+        (best,) = (r for r in table if r["chosen"] and r["norm"] == "layer")
+        assert best["forget_steps"] == f"{steps}" and float(best["gain"]) > 0.1
+        same = [
+            r["seeds"]
+            for r in table
+            if (r["learning_rate"], r["gain"], r["norm"])
+            == (best["learning_rate"], best["gain"], "layer")
+        ]
+        assert same == ["2", "2"]
+        shown = rows(folder / "comparison.csv")
+        assert [r["forget steps"] for r in shown[:2]] == ["", f"{steps}"]
+        trained.clear()
 
 
 @pytest.mark.parametrize("away", range(6))
@@ -208,7 +289,7 @@ def test_every_grid_has_as_many_points_for_each_kind(name):
         own = {key: vars(plan)[key] for key in points[0]}
         usual = own | {k: 1.0 for k in ("gain", "scale") if k in own}
         assert usual in points
-    assert sizes == {9}
+    assert sizes == {9 if experiment.memory is None else 18}
 
 
 def test_help_says_what_tune_tries(capsys):

@@ -205,12 +205,9 @@ def test_the_network(norm):
 def test_initial_weights():
     model = parts.build_model("layer", 40, WORDS, STEPS, 300, 30, gain=0.3)
     cell = model.get_layer("sentence_encoder").cell
-    uniform = [
-        model.get_layer("embedding").embeddings,
-        model.get_layer("image_encoder").kernel,
-        cell.kernel,
-    ]
-    for weight in uniform:
+    words = to_numpy(model.get_layer("embedding").embeddings)
+    assert words.std() == pytest.approx(1.0, rel=0.1)
+    for weight in (model.get_layer("image_encoder").kernel, cell.kernel):
         value = to_numpy(weight)
         assert np.abs(value).max() <= 0.1
         assert value.std() == pytest.approx(0.2 / np.sqrt(12), rel=0.1)

@@ -58,6 +58,7 @@ def _train_with_state(folder, seed, dies_after=None):
         seed=seed,
         epochs=40,
         scale=None,
+        decay="none",
         evaluate_every=None,
         tensorboard=False,
         mixed_precision=None,
