@@ -1,6 +1,6 @@
 """Does layer normalisation help with tasks such as mine?
 
-Five usual tasks (--task), and for each the layers that one may choose from:
+Usual tasks (--task), and for each the layers that one may choose from:
 
     lstm, lnlstm, bnlstm  LSTM, with layer or with batch normalisation
     gru, lngru            GRU, with layer normalisation
@@ -11,6 +11,12 @@ Five usual tasks (--task), and for each the layers that one may choose from:
     verses       which of ten books a verse is from; lengths differ, so that
                  bnlstm has no part in it
     forecast     a chaotic series (Mackey and Glass) 50 steps ahead
+    spelling     how an English word is said (CMU Pronouncing Dictionary)
+    movements    which exercise the wearer of a watch makes
+    chorales     the next chord of a chorale of Bach
+
+The data of the last three, whose lengths differ too, are in packages:
+pip install 'keras-ln[evidence]'.
 
 All of them are trained by Adam, with gradients clipped to a norm of 1.
 """
@@ -35,7 +41,14 @@ TASKS = {
     "long_memory": (20, 50, 32, 3e-3, 10_000),
     "verses": (10, 64, 64, 1e-3, 20_000),
     "forecast": (20, 64, 48, 3e-3, 10_000),
+    "spelling": (15, 64, 128, 3e-3, 24_000),
+    "movements": (20, 32, 64, 3e-3, 2_000),
+    "chorales": (30, 16, 128, 3e-3, 400),
 }
+# Their data are in packages; see `common.datasets.practice`.
+PACKAGED = ("spelling", "movements", "chorales")
+# Batch statistics of a step need sequences of one length.
+PADDED = ("verses", *PACKAGED)
 _SIZES = ("epochs", "batch_size", "units", "learning_rate", "examples")
 # The steps from what has to be remembered to where it is wanted, at most.
 MEMORY = {
@@ -44,6 +57,9 @@ MEMORY = {
     "long_memory": 200,
     "verses": 40,
     "forecast": 64,
+    "spelling": 24,
+    "movements": 60,
+    "chorales": 64,
 }
 NAMES = {
     "addition": "sums of numbers",
@@ -51,6 +67,9 @@ NAMES = {
     "long_memory": "sums of two of 200 numbers",
     "verses": "verses of the King James Bible",
     "forecast": "windows of Mackey-Glass series",
+    "spelling": "words of the CMU Pronouncing Dictionary",
+    "movements": "movements of a watch",
+    "chorales": "chorales of Bach",
 }
 GRADIENT = Panel(
     "norm of the gradient", lambda row: row["gradient_norm"], log=True
@@ -92,36 +111,32 @@ class Everyday(Experiment):
             raise InputError(f"--task: expected {own}, received {args.task}")
 
     def load_data(self, args):
-        from common.datasets import sequences
+        from common.datasets import practice, sequences
 
-        return getattr(sequences, args.task)(args.examples)
+        module = practice if args.task in PACKAGED else sequences
+        return getattr(module, args.task)(args.examples)
 
     def sizes(self, data):
         return len(data.x), len(data.test_x)
 
     def make_task(self, args, data):
         import everyday_model
-        import keras
 
-        numbers = data.y.dtype.kind == "f"
+        data = data.fold(args.seed)
         model = everyday_model.build_model(
             args.norm,
             args.units,
             args.task,
             data.x.shape[1],
             len(data.tokens) if data.tokens else None,
-            1 if numbers else int(max(data.y.max(), data.test_y.max())) + 1,
+            everyday_model.outputs(args.task, data),
             args.gain,
             args.forget_steps,
         )
         optimizer = everyday_model.MeasuredAdam(
             args.learning_rate, global_clipnorm=1.0
         )
-        right = (
-            keras.metrics.MeanMetricWrapper(everyday_model.whole, "accuracy")
-            if args.task == "addition"
-            else keras.metrics.SparseCategoricalAccuracy("accuracy")
-        )
+        loss, metrics = everyday_model.measured(args.task, data)
         task = self.compile(
             args,
             data,
@@ -129,10 +144,8 @@ class Everyday(Experiment):
             lambda part: (part.x, part.y),
             lambda part: (part.test_x, part.test_y),
             optimizer=optimizer,
-            loss=keras.losses.MeanSquaredError()
-            if numbers
-            else keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-            metrics=[] if numbers else [right],
+            loss=loss,
+            metrics=metrics,
         )
         norm = everyday_model.GradientNorm(optimizer)
         return dataclasses.replace(
@@ -160,7 +173,7 @@ def _experiment(task: str) -> Everyday:
     return Everyday(
         name=f"{Path(__file__).stem}-{task}",
         description=__doc__,
-        kinds=KINDS[:-1] if task == "verses" else KINDS,
+        kinds=KINDS[:-1] if task in PADDED else KINDS,
         default_kind="lnlstm",
         without_gain=("lstm", "gru"),
         batch_kinds=("bnlstm",),

@@ -4,11 +4,14 @@ from typing import Any
 
 import keras
 from common import classifiers, recurrent
+from common.datasets import plain_text, practice
 from keras import layers, ops
 
 import keras_ln
 
 ANSWER = 4  # The characters of a sum.
+WRITTEN = practice.PHONES + 1  # The phones of a word, and its end.
+DROPOUT = 0.3  # Of chorales, which are few.
 # Of each kind the class, and whether it is normalised. Plain ones have the
 # maths of Keras' layers, and are as fast as the others.
 LAYERS = {
@@ -67,6 +70,84 @@ def whole(y_true: Any, y_pred: Any) -> Any:
     return ops.all(right, axis=-1)
 
 
+@keras.saving.register_keras_serializable(package="keras_ln_examples")
+def whole_word(y_true: Any, y_pred: Any) -> Any:
+    """Whether all phones (B, T) of a word but padding are right, (B,).
+
+    Each is foreseen from those before it as they should be. All are right if
+    and only if they are so too from those that were foreseen.
+    """
+    wanted = ops.cast(y_true, "int32")
+    right = ops.equal(wanted, ops.argmax(y_pred, axis=-1))
+    padding = ops.equal(wanted, plain_text.PADDING)
+    return ops.all(ops.logical_or(right, padding), axis=-1)
+
+
+@keras.saving.register_keras_serializable(package="keras_ln_examples")
+def frame_nll(y_true: Any, y_pred: Any) -> Any:
+    """The nats of frames of notes (B, T, P), each with its logit; (B, T).
+
+    Padding, where notes are -1, has none, and the others have so much more
+    that the mean is over them alone.
+    """
+    there = ops.cast(y_true[..., 0] >= 0, y_pred.dtype)
+    nats = ops.binary_crossentropy(
+        ops.maximum(y_true, 0), y_pred, from_logits=True
+    )
+    return there * ops.sum(nats, axis=-1) / ops.mean(there)
+
+
+@keras.saving.register_keras_serializable(package="keras_ln_examples")
+def right_notes(y_true: Any, y_pred: Any) -> Any:
+    """Of the notes that sound, or are said to, how many do both, (B,).
+
+    Frames without a sound, such as padding, are left out.
+    """
+    sounds, said = ops.greater(y_true, 0), ops.greater(y_pred, 0)
+    said = ops.logical_and(said, ops.any(sounds, axis=-1, keepdims=True))
+    both, any_ = (
+        ops.sum(ops.cast(join(sounds, said), "float32"), axis=(1, 2))
+        for join in (ops.logical_and, ops.logical_or)
+    )
+    return both / any_
+
+
+def outputs(task: str, data: Any) -> int:
+    """How many numbers a step, or a sequence, has at the end."""
+    if data.y.dtype.kind == "f":
+        return data.y.shape[-1]
+    if task == "spelling":
+        return len(data.tokens)
+    return int(max(part.max() for part in (data.y, data.test_y))) + 1
+
+
+def measured(task: str, data: Any) -> tuple[Any, list[Any]]:
+    """A task's loss, and its metric `accuracy` if it has one."""
+    mean = keras.metrics.MeanMetricWrapper
+    crossentropy = keras.losses.SparseCategoricalCrossentropy
+    if task == "chorales":
+        return frame_nll, [mean(right_notes, "accuracy")]
+    if data.y.dtype.kind == "f":
+        return keras.losses.MeanSquaredError(), []
+    if task == "spelling":
+        loss = crossentropy(from_logits=True, ignore_class=plain_text.PADDING)
+        return loss, [mean(whole_word, "accuracy")]
+    right = (
+        mean(whole, "accuracy")
+        if task == "addition"
+        else keras.metrics.SparseCategoricalAccuracy("accuracy")
+    )
+    return crossentropy(from_logits=True), [right]
+
+
+def unmasked(x: Any, there: Any) -> Any:
+    """States (B, T, U), zero in padding, without a mask (B, T) of Keras.
+
+    Keras would hand that to metrics that have one value for each sequence.
+    """
+    return ops.where(there[..., None], x, ops.zeros_like(x))
+
+
 def build_model(
     norm: str = "lnlstm",
     units: int = 64,
@@ -81,8 +162,9 @@ def build_model(
 
     Args, beside the flags of `everyday.py`:
         units: the size of recurrent layers; word vectors have half of it.
-        task: "addition", whose output is (B, 4, outputs), "characters", (B,
-            steps, outputs), or another, (B, outputs).
+        task: "addition", whose output is (B, 4, outputs), "characters" and
+            "chorales", (B, steps, outputs), "spelling", (B, phones, outputs),
+            or another, (B, outputs).
         steps: the length of the inputs.
         tokens: how many there are, or None where the inputs are numbers.
         outputs: how many there are.
@@ -93,11 +175,15 @@ def build_model(
         return recurrent.layer(*own, units, gain, forget_steps, **kwargs)
 
     if tokens is None:
-        numbers = 2 if task == "long_memory" else 1
+        numbers = {"long_memory": 2, "movements": 6}.get(task, 1)
+        if task == "chorales":
+            numbers = outputs + 1  # See `practice.chorales`.
         x = inputs = keras.Input((steps, numbers))
         if numbers == 1:
             # Of one number per step layer normalisation would leave the sign.
             x = ops.concatenate([x, 1 - x], axis=-1)
+        if task == "movements":
+            x = layers.Masking()(x)
     else:
         inputs = keras.Input((steps,), dtype="int32")
         embed = layers.Embedding(
@@ -106,8 +192,23 @@ def build_model(
             embeddings_initializer=recurrent.words(),
             mask_zero=task == "verses",
         )
+        if task == "spelling":
+            word, before = inputs[:, :-WRITTEN], inputs[:, -WRITTEN:]
+            read, there = (
+                ops.not_equal(part, plain_text.PADDING)
+                for part in (word, before)
+            )
+            _, *states = layer(return_state=True)(embed(word), mask=read)
+            x = layer(return_sequences=True)(
+                embed(before), initial_state=states, mask=there
+            )
+            answer = layers.Dense(outputs)(unmasked(x, there))
+            return keras.Model(inputs, classifiers.logits(answer))
         x = embed(inputs)
-    x = layer(return_sequences=task == "characters")(x)
+    mask = x[..., -1] > 0 if task == "chorales" else None
+    x = layer(return_sequences=task in ("characters", "chorales"))(x, mask=mask)
+    if task == "chorales":
+        x = layers.Dropout(DROPOUT)(unmasked(x, mask))
     if task == "addition":
         x = layer(return_sequences=True)(layers.RepeatVector(ANSWER)(x))
     return keras.Model(inputs, classifiers.logits(layers.Dense(outputs)(x)))

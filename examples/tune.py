@@ -27,7 +27,11 @@ EXPERIMENTS = (
     "attentive_reader",
     "convolutional_networks",
     "draw_mnist",
-    *(f"everyday-{task}" for task in everyday.TASKS),
+    *(
+        f"everyday-{task}"
+        for task in everyday.TASKS
+        if task not in everyday.PACKAGED
+    ),
     "handwriting_generation",
     "order_embeddings",
     "permutation_invariant_mnist",

@@ -90,15 +90,21 @@ def of_captions(
 
 def of_sequences(task: str, data: sequences.Sequences) -> Floors:
     """What says the same to all, and what is linear or counted."""
+    if task == "chorales":
+        return _of_notes(data)
+    if task == "spelling":
+        return _of_phones(data)
     if data.y.dtype.kind == "f":
         return _of_numbers(data)
-    if task != "verses":
+    if task in ("addition", "characters"):
         return _of_tokens(task == "characters", data)
-    words = (
-        count_words(x, len(data.tokens))[:, plain_text.UNKNOWN + 1 :]
-        for x in (data.x, data.test_x)
-    )
-    parts = zip(words, (data.y, data.test_y), strict=True)
+    given = [data.x, data.test_x]
+    if task == "verses":
+        given = [
+            count_words(x, len(data.tokens))[:, plain_text.UNKNOWN + 1 :]
+            for x in given
+        ]
+    parts = zip(given, (data.y, data.test_y), strict=True)
     columns = ("test_loss", "test_error")
     return {
         name: dict(zip(columns, metrics.values(), strict=True))
@@ -120,6 +126,42 @@ def _of_numbers(data: sequences.Sequences) -> Floors:
         loss = float(np.mean((data.test_y - foreseen) ** 2))
         found[name] = {"test_loss": loss, "test_error": math.sqrt(loss)}
     return found
+
+
+def _of_phones(data: sequences.Sequences) -> Floors:
+    """Guesses, and how often a phone, or the end, is at its place."""
+    places, classes = data.y.shape[1], len(data.tokens)
+    counts = np.zeros((places, classes))
+    counts[:, np.unique(data.y)] = 1
+    np.add.at(counts, (np.indices(data.y.shape)[1], data.y), 1)
+    counts[:, plain_text.PADDING] = 0
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    there = data.test_y != plain_text.PADDING
+    place = np.indices(data.test_y.shape)[1]
+    right = shares.argmax(axis=1) == data.test_y
+    logs = np.log(shares[place[there], data.test_y[there]])
+    known = np.count_nonzero(shares[0])
+    return {
+        "chance": {"test_loss": math.log(known), "test_error": 100.0},
+        "frequencies": {
+            "test_loss": -float(logs.mean()),
+            "test_error": 100 * float(1 - (right | ~there).all(axis=1).mean()),
+        },
+    }
+
+
+def _of_notes(data: sequences.Sequences) -> Floors:
+    """Guesses, how often a pitch sounds, and the chord before."""
+    there, tested = (x[..., -1] > 0 for x in (data.x, data.test_x))
+    sounds, last = data.test_y[tested], data.test_x[tested][:, :-1]
+    share = (data.y[there].sum(axis=0) + 1) / (there.sum() + 2)
+    logs = np.where(sounds > 0, np.log(share), np.log1p(-share))
+    both, any_ = (sounds * last).sum(), np.maximum(sounds, last).sum()
+    return {
+        "chance": {"test_loss": sounds.shape[-1] * math.log(2)},
+        "frequencies": {"test_loss": -float(logs.sum(axis=-1).mean())},
+        "the chord before": {"test_error": 100 * float(1 - both / any_)},
+    }
 
 
 def _of_tokens(after: bool, data: sequences.Sequences) -> Floors:

@@ -130,6 +130,7 @@ class Table:
         thresholds: the values of it to which updates are counted.
         seeds: how many there are.
         good: where given, the value of it that good settings of a grid reach.
+        first_seed: the first of them, none of whose results was known.
     """
 
     claims: Sequence[Claim]
@@ -137,3 +138,4 @@ class Table:
     thresholds: Sequence[float]
     seeds: int = 10
     good: float | None = None
+    first_seed: int = 100

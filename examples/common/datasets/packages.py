@@ -1,0 +1,36 @@
+"""Files of data in packages of the index, which are not imported."""
+
+import importlib.util
+from pathlib import Path
+
+from common.errors import InputError
+
+
+def folder(package: str, task: str) -> Path:
+    """The folder of an installed package.
+
+    Raises:
+        InputError: without it.
+    """
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise InputError(
+            f"--task {task} needs the data of {package}: "
+            "pip install 'keras-ln[evidence]'"
+        )
+    return Path(spec.submodule_search_locations[0])
+
+
+def read(path: Path) -> bytes:
+    """What a file holds.
+
+    Raises:
+        InputError: where it cannot be read, or is empty.
+    """
+    try:
+        found = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror})") from error
+    if not found:
+        raise InputError(f"{path} is empty")
+    return found
