@@ -65,6 +65,15 @@ def corrected(p_values: Any) -> np.ndarray:
     return np.take_along_axis(steps, order.argsort(axis=-1), axis=-1)
 
 
+def discovered(p_values: Any) -> np.ndarray:
+    """Benjamini's and Hochberg's p values, over the last axis (..., pairs).
+
+    For summaries of many comparisons: of those with p below `LEVEL`, so large a
+    share is expected to be false at most.
+    """
+    return stats.false_discovery_control(p_values, axis=-1)
+
+
 def verdict(mean: float, p: float, margin: float | None = None) -> str:
     """`agrees`, `disagrees`, `equivalent` or, where p is large, `undecided`."""
     if not p < LEVEL:

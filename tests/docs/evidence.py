@@ -5,7 +5,7 @@ from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
-import scipy.stats
+from common import verdicts
 from docs.measured import (
     ERROR,
     KEPT,
@@ -27,9 +27,11 @@ class Row(NamedTuple):
     places: int
     behind: str = ""  # The kinds' names in runs.
     held_out: str = "val_loss"  # Of evaluations; minus: more is better.
-    where: str = ""  # The claims' names.
-    end: str = "layer ends lower than none"
     layer: str = "layer"  # The kind's name in runs.
+    # What chose a run's settings and its end; the name of a claim of "the same"
+    # that is about this, too.
+    loss: tuple[str, ...] = ("test_nll",)
+    same: str = ""
 
 
 def updates(name):
@@ -44,41 +46,55 @@ EVIDENCE = {
     ),
     **{
         f"pixels of digits {words}, {updates(name)} updates, % errors": Row(
-            *(name, ERROR, 1, f"-order-{order}"), where=f", {order}"
+            *(name, ERROR, 1, f"-order-{order}")
         )
         for order, words in (("natural", "in order"), ("permuted", "permuted"))
         for name in ("sequential-mnist-11000", "sequential-mnist")
     },
     "names in a passage, % errors": Row(
         *("attentive-reader", "validation_error_percent", 1),
-        where=", gain 1.0",
         layer="layer-gain-1.0",
+        loss=("validation_nll",),
     ),
     "captions for a generated scene, mean rank": Row(
         *("order-embeddings", "caption_mean_rank", 2),
         held_out="-val_recall_sum",
-        end="layer finds captions sooner than none",
+        loss=tuple(f"-caption_r{k}" for k in (1, 5, 10)),
     ),
     "generated scenes for a caption, mean rank": Row(
         *("order-embeddings", "image_mean_rank", 2),
         held_out="-val_recall_sum",
-        end="layer finds images sooner than none",
+        loss=tuple(f"-image_r{k}" for k in (1, 5, 10)),
     ),
-    "painting digits (DRAW), nats": Row("draw-digits", "test_bound_nats", 2),
+    **{
+        f"painting {what} (DRAW), nats": Row(
+            *(name, "test_bound_nats", 2), loss=("test_bound_nats",)
+        )
+        for what, name in (
+            ("small digits", "draw-digits"),
+            ("digits", "draw-mnist"),
+        )
+    },
     "handwriting from stroke fonts, nats per point": Row(
         *("handwriting", "test_nll", 3),
         held_out="val_nll",
-        end="layer ends the same as none",
+        same="layer ends the same as none",
     ),
-    "dense layers on MNIST, batches of 128, % errors": Row(
-        *("permutation-invariant-mnist", ERROR, 2, "-batch-size-128")
-    ),
-    "dense layers on MNIST, batches of 4, % errors": Row(
-        *("permutation-invariant-mnist-sizes", ERROR, 2, "-batch-size-4")
-    ),
-    "dense layers on Fashion-MNIST, % errors": Row(
-        *("permutation-invariant-fashion", ERROR, 1, "-batch-size-128")
-    ),
+    **{
+        f"dense layers on {data}, batches of {size}, % errors": Row(
+            *(f"permutation-invariant-{name}", ERROR, places),
+            f"-batch-size-{size}",
+        )
+        for data, name, size, places in (
+            ("MNIST", "mnist", 128, 2),
+            ("11,000 of MNIST", "mnist-11000", 128, 2),
+            ("11,000 of MNIST in 5 epochs", "mnist-sizes", 128, 2),
+            ("11,000 of MNIST in 5 epochs", "mnist-sizes", 4, 2),
+            ("11,000 of Fashion-MNIST", "fashion", 128, 1),
+            ("small digits", "digits", 128, 2),
+            ("small digits", "digits", 4, 2),
+        )
+    },
     "convolutions on Fashion-MNIST, % errors": Row(
         *("convolutional-fashion", ERROR, 1)
     ),
@@ -121,44 +137,94 @@ VERDICTS = {
     "equivalent": "the same",
     "undecided": "undecided",
 }
+NOTHING = "decides nothing"
 
 
-def kept_verdict(name, claim):
-    """A claim's verdict, None where it is not judged."""
-    rows = table(KEPT / name / "verdicts.csv")
-    row = next((row for row in rows if row["claim"] == claim), None)
-    if row is None or not row["verdict"]:
-        return None
-    if int(row["diverged"]):
-        return f"{row['diverged']} of {row['seeds']} diverge"
-    return VERDICTS[row["verdict"]]
-
-
-def by_interval(plain, layer):
-    """In brackets, by Student's t of the differences; less is better."""
-    interval = scipy.stats.ttest_1samp(layer - plain, 0).confidence_interval()
-    if interval.high < 0:
-        return "(better)"
-    return "(worse)" if interval.low > 0 else "(undecided)"
-
-
-def everyday():
+def _everyday_rows():
     """The rows of the everyday tasks that are kept, for LSTMs and GRUs."""
     for task, (label, places) in EVERYDAY.items():
-        name = f"everyday-{task}"
-        if not (KEPT / name).exists():
-            continue
-        start = best_floor(name, "test_error")
-        for cell, (plain, layer) in CELLS.items():
-            means = (ends(name, "test_error", k).mean() for k in (plain, layer))
-            shown = " | ".join(f"{m:.{places}f}" for m in (start, *means))
-            words = task.replace("_", " ")
-            way, end = (
-                kept_verdict(name, f"{words}: {layer} {how} than {plain}")
-                for how in ("is faster", "ends lower")
+        if (KEPT / f"everyday-{task}").exists():
+            for cell, (plain, layer) in CELLS.items():
+                row = Row(
+                    *(f"everyday-{task}", "test_error", places),
+                    layer=layer,
+                    loss=("test_loss",),
+                )
+                yield f"{cell}: {label}", row, plain
+
+
+def _log(name):
+    """Whether the losses of a comparison are judged by their logarithms."""
+    measures = [row["measure"] for row in table(KEPT / name / "verdicts.csv")]
+    return any("log10" in measure for measure in measures)
+
+
+def _losses(row, kind):
+    """What chose the runs, at their ends; less is better."""
+    return sum(
+        -ends(row.name, column[1:], kind)
+        if column[0] == "-"
+        else ends(row.name, column, kind)
+        for column in row.loss
+    )
+
+
+class Found(NamedTuple):
+    """A pair: its cells, and p and difference on the way and at the end."""
+
+    cells: list[str]
+    p: tuple[float, float]
+    differences: tuple[float, float]
+    margin: float | None
+    nothing: bool
+
+
+def found():
+    """Every kept pair of a plain and a layer-normalised network."""
+    rows = [(*row, "none") for row in EVIDENCE.items()]
+    for label, row, plain in (*rows, *_everyday_rows()):
+        kinds = [plain + row.behind, row.layer + row.behind]
+        ending = [ends(row.name, row.column, kind) for kind in kinds]
+        going = [
+            on_the_way(row.name, row.held_out, kind, _log(row.name))
+            for kind in kinds
+        ]
+        losses = [_losses(row, kind) for kind in kinds]
+        margin = None
+        if row.same:
+            (claim,) = (
+                own
+                for own in table(KEPT / row.name / "verdicts.csv")
+                if own["claim"] == row.same
             )
-            seeds = len(ends(name, "test_error", plain))
-            yield f"| {cell}: {label} | {shown} | {seeds} | {way} | {end} |"
+            margin = float(claim["margin"])
+        way, _, _, way_p = verdicts.summary(going[1] - going[0])
+        end, _, _, end_p = verdicts.summary(losses[1] - losses[0], margin)
+        start = best_floor(row.name, row.column)
+        means = [values.mean() for values in ending]
+        shown = (f"{value:.{row.places}f}" for value in (start, *means))
+        yield Found(
+            [label, *shown, f"{len(ending[0])}"],
+            *((way_p, end_p), (way, end)),
+            *(margin, bool(min(means) > start)),
+        )
+
+
+def judged():
+    """All pairs with their verdicts, on the way and at the end."""
+    pairs = [*found()]
+    corrected = [
+        verdicts.discovered([pair.p[place] for pair in pairs])
+        for place in range(2)
+    ]
+    for pair, *p in zip(pairs, *corrected, strict=True):
+        way, end = (
+            VERDICTS[verdicts.verdict(*own)]
+            for own in zip(
+                pair.differences, p, (None, pair.margin), strict=True
+            )
+        )
+        yield pair, way, end
 
 
 def evidence():
@@ -166,32 +232,26 @@ def evidence():
     heading = "task | baseline | plain | layer norm. | seeds | on the way"
     yield f"| {heading} | at the end |"
     yield "|---|---|---|---|---|---|---|"
-    for label, row in EVIDENCE.items():
-        kinds = [kind + row.behind for kind in ("none", row.layer)]
-        ending = [ends(row.name, row.column, kind) for kind in kinds]
-        going = [on_the_way(row.name, row.held_out, kind) for kind in kinds]
-        faster = f"layer is faster than none{row.where}"
-        way = kept_verdict(row.name, faster) or by_interval(*going)
-        end = kept_verdict(row.name, row.end + row.where)
-        shown = best_floor(row.name, row.column), *(x.mean() for x in ending)
-        cells = [label, *(f"{value:.{row.places}f}" for value in shown)]
-        cells += [f"{len(ending[0])}", way, end or by_interval(*ending)]
-        yield f"| {' | '.join(cells)} |"
-    yield from everyday()
+    for pair, way, end in judged():
+        end += f", {NOTHING}" * pair.nothing
+        yield f"| {' | '.join((*pair.cells, way, end))} |"
 
 
 def tally():
     """How often each verdict stands at the end of the table's rows.
 
     Returns:
-        The counts, and how many of those that decide are uncorrected.
+        The counts, and how many of those that decide are expected to be false
+        at most.
     """
-    _, _, *rows = evidence()
-    found = Counter(row.split(" | ")[-1].strip(" |") for row in rows)
-    counts = Counter()
-    for words, count in found.items():
-        counts[words.strip("()")] += count
-    return counts, found["(better)"] + found["(worse)"]
+    counts = Counter(end for _, _, end in judged())
+    decided = counts.total() - counts["undecided"]
+    return counts, verdicts.LEVEL * decided
+
+
+def without_meaning():
+    """How many rows have a baseline that neither network reaches."""
+    return sum(pair.nothing for pair, _, _ in judged())
 
 
 def settings():

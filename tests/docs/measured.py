@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+from common.measures import RESOLUTION
 
 from benchmarks import settings
 
@@ -69,13 +70,15 @@ def mean(name, column, kind, digits=1):
 ERROR = "test_error_percent"
 
 
-def on_the_way(name, column, kind):
+def on_the_way(name, column, kind, log=False):
     """The mean over the evaluations of each run, by seed."""
     sign, column = (-1, column[1:]) if column[0] == "-" else (1, column)
     runs = {}
     for row in table(KEPT / name / "history.csv"):
         if row[column]:
-            runs.setdefault(row["run"], []).append(sign * float(row[column]))
+            value = sign * float(row[column])
+            value = np.log10(max(value, RESOLUTION)) if log else value
+            runs.setdefault(row["run"], []).append(value)
     return np.array(
         [
             np.mean(runs[run])

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import results
-import tune
 from common import claims, claims_figure, cli, files, measures, verdicts
 from scipy import stats
 
@@ -107,6 +106,26 @@ def test_holm_is_what_it_is():
     assert p == pytest.approx([0.03, 0.06, 0.06, 0.02])
 
 
+def test_so_few_of_what_is_decided_is_false():
+    """Of 29 pairs with ten seeds, 15 without a difference."""
+    pairs, nulls = 29, 15
+    means = np.where(np.arange(pairs) < nulls, 0.0, 1.5)
+    drawn = np.random.default_rng(0).normal(size=(2_000, pairs, 10))
+    *_, p = verdicts.summary(drawn + means[:, None])
+
+    def false(p):
+        decided = p < verdicts.LEVEL
+        wrong = decided[:, :nulls].sum(axis=1)
+        return (wrong / np.maximum(decided.sum(axis=1), 1)).mean()
+
+    expected = verdicts.LEVEL * nulls / pairs
+    assert false(verdicts.discovered(p)) == pytest.approx(expected, abs=3e-3)
+    # The same as without it would be more.
+    assert false(p) > expected + 0.02
+    found = verdicts.discovered([0.01, 0.04, 0.03, 0.005])
+    assert found == pytest.approx([0.02, 0.04, 0.04, 0.02])
+
+
 def _run(folder, losses, **metrics):
     folder.mkdir()
     files.write_csv(
@@ -148,7 +167,7 @@ def test_changes_are_paired():
     assert rows[1]["corrected p"] == rows[1]["verdict"] == ""
 
 
-@pytest.mark.parametrize("name", tune.EXPERIMENTS)
+@pytest.mark.parametrize("name", claims.OF)
 def test_claims_are_of_what_a_comparison_runs(name):
     experiment = cli.find(name)
     values = [None, *(v for own in experiment.compared.values() for v in own)]
