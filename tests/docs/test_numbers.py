@@ -57,7 +57,8 @@ def on_readme():
     yield f"in {ended.total()} comparisons with the plain network"
     yield (
         f"ended better in {ended['better']}, worse in {ended['worse']}, the "
-        f"same in {ended['the same']} (at most {false:.2g} of these are expected"
+        f"same in {ended['the same']} (at most {false:.2g} of these are "
+        "expected false"
     )
     yield f"`LNLSTM` made {digits('permuted', 'layer')} % errors"
     yield f"a plain LSTM {digits('permuted', 'none')} %"
