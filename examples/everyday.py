@@ -41,9 +41,9 @@ TASKS = {
     "long_memory": (20, 50, 32, 3e-3, 10_000),
     "verses": (10, 64, 64, 1e-3, 20_000),
     "forecast": (20, 64, 48, 3e-3, 10_000),
-    "spelling": (10, 64, 128, 3e-3, 24_000),
+    "spelling": (10, 64, 128, 3e-3, 60_000),
     "movements": (20, 32, 64, 3e-3, 2_000),
-    "chorales": (30, 16, 128, 3e-3, 400),
+    "chorales": (60, 16, 128, 3e-3, 400),
 }
 # Their data are in packages; see `common.datasets.practice`.
 PACKAGED = ("spelling", "movements", "chorales")

@@ -59,8 +59,8 @@ EVERYDAY = {
     "long_memory": ("MSE", "RMSE", (0.1, 0.01, 0.001)),
     "verses": ("NLL", "wrong books (%)", (1.8, 1.5, 1.3)),
     "forecast": ("MSE", "RMSE", (0.01, 0.001, 0.0003)),
-    "spelling": ("NLL", "wrong words (%)", (1.0, 0.5, 0.35)),
-    "movements": ("NLL", "wrong exercises (%)", (1.0, 0.5, 0.25)),
+    "spelling": ("NLL", "wrong words (%)", (0.7, 0.4, 0.3)),
+    "movements": ("NLL", "wrong exercises (%)", (1.0, 0.5, 0.3)),
     "chorales": ("NLL (nats per frame)", "wrong notes (%)", (10, 9, 8.5)),
 }
 
