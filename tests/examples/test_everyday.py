@@ -157,6 +157,17 @@ def test_an_answer_is_right_as_a_whole():
     assert keras.ops.convert_to_numpy(found).tolist() == [True, False, False]
 
 
+def test_a_word_is_right_whatever_follows_it():
+    """Of phones 1 and 2, before padding, which is 0."""
+    words = np.array([[1, 2, 0], [1, 0, 0], [2, 1, 1], [2, 1, 0]])
+    said = np.array([[1, 2, 1], [1, 2, 2], [2, 1, 2], [1, 1, 0]])
+    logits = keras.ops.convert_to_tensor(np.eye(3)[said])
+    found = everyday_model.whole_word(words, logits)
+    assert (
+        keras.ops.convert_to_numpy(found).tolist() == [True] * 2 + [False] * 2
+    )
+
+
 def test_norms_of_gradients_are_added_up_before_they_are_clipped():
     weights = [keras.Variable(np.zeros(2)), keras.Variable(np.zeros((3, 1)))]
     optimizer = everyday_model.MeasuredAdam(0.1, global_clipnorm=1.0)
