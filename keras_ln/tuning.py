@@ -225,6 +225,11 @@ def _choose_bias(
             "Argument `forget_steps` must be None with cell='rnn', which has "
             f"no gates. Received: forget_steps={steps!r}"
         )
+    if type(steps) is not int or steps < 2:
+        raise ValueError(
+            "Argument `forget_steps` must be an integer of at least 2. "
+            f"Received: forget_steps={steps!r}"
+        )
     if not _choose(hp, name, [0, steps]):
         return {}
     ours = {"lstm": "lstm", "gru": "lngru"}[cell]

@@ -189,13 +189,19 @@ def build(folder, name=None, compiler=None, sanitizer=None):
         # Written beside and moved: a process may have the old one in use.
         fresh = library.with_name(f"{library.name}.{os.getpid()}")
         _run(*command, "-shared", *files, *linking, "-lpthread", "-o", fresh)
-        content = hashlib.sha256(fresh.read_bytes()).hexdigest()
-        digest = digest_of(fresh)
-        digest.write_text(f"{content}  {library.name}\n")
-        # A library with the digest of another one is refused.
+        digest = write_digest(fresh, library.name)
+        # A process that starts in between refuses the library, and loads none.
         fresh.replace(library)
         digest.replace(digest_of(library))
     return library
+
+
+def write_digest(library, name):
+    """Writes the digest of a library of that name beside it; its path."""
+    content = hashlib.sha256(library.read_bytes()).hexdigest()
+    digest = digest_of(library)
+    digest.write_text(f"{content}  {name}\n")
+    return digest
 
 
 def _machine_flags(target, features, by_system):
@@ -220,7 +226,17 @@ def main(argv=None):
     parser.add_argument("--compiler", help="of the system, such as g++")
     parser.add_argument("--sanitizer", choices=SANITIZERS)
     parser.add_argument("--output", default=PACKAGE, type=Path)
+    parser.add_argument(
+        "--digest",
+        type=Path,
+        metavar="LIBRARY",
+        help="build nothing: write the digest of a library anew that a tool, "
+        "such as strip, has changed",
+    )
     args = parser.parse_args(argv)
+    if args.digest:
+        print(write_digest(args.digest, args.digest.name))
+        return
     print(build(args.output, args.target, args.compiler, args.sanitizer))
 
 

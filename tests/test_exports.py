@@ -248,7 +248,7 @@ if BACKEND == "torch":
         path = tmp_path / "model.onnx"
         model = keras.Sequential([keras.Input((None, 3)), keras_ln.LNLSTM(2)])
         model(np.ones((1, 2, 3), "float32"))
-        message = "number of steps must be known. Received: .*unknown length"
+        message = "number of steps must be known. Received: .*unknown size"
         with pytest.raises(ValueError, match=message):
             model.export(path, format="onnx", verbose=False)
         with (
@@ -264,6 +264,30 @@ if BACKEND == "torch":
 
 if BACKEND == "tensorflow":
     import tensorflow as tf
+
+    def test_a_step_beside_an_unknown_size(tmp_path):
+        """Which is no unknown number of steps."""
+        weights = {
+            name: np.ones(shape, "float32")
+            for name, shape in {
+                "kernel": (3, 2),
+                "recurrent_kernel": (2, 2),
+                "gamma": (2,),
+                "beta": (2,),
+            }.items()
+        }
+
+        class First(keras.layers.Layer):
+            def call(self, x):
+                return keras_ln.ops.ln_simple_rnn_step(x[:, 0], None, weights)[
+                    0
+                ]
+
+        model = keras.Sequential([keras.Input((None, 3)), First()])
+        model.export(tmp_path / "served", verbose=False)
+        served = tf.saved_model.load(tmp_path / "served").serve
+        x = np.random.default_rng(0).normal(size=(2, 4, 3)).astype("float32")
+        close(served(x), model(x))
 
     def test_a_portable_model_has_nothing_to_compile():
         model = export_models.model("small")

@@ -285,6 +285,9 @@ def test_biases_that_keep_for_many_steps_are_a_choice(cell, kind, expected):
         with pytest.raises(ValueError, match="no gates.*forget_steps=50"):
             choose()
         return
+    for wrong in (0, 1, 2.5):
+        with pytest.raises(ValueError, match=f"Received: forget_steps={wrong}"):
+            tuning.choose_recurrent(_hp(), 4, cell=cell, forget_steps=wrong)
     hp, usual = choose()
     assert _space(hp)["recurrent_forget_steps"] == [0, 50]
     _, layer = choose(recurrent_forget_steps=50)

@@ -68,6 +68,10 @@ reference_backward=None)``
     of ``custom_vjp`` heeds it. ``tensors`` may be nested, or None where there
     are none yet: then it says what holds for tensors that are differentiated.
 
+``stands_for_unknown(length)``
+    Whether a number of steps is what Keras puts in the place of an unknown one
+    while it exports.
+
 ``current_trace()``
     What is being traced. Two answers are equal where no trace has begun or
     ended in between. None where Keras' loops trace nothing whose tensors must
@@ -145,6 +149,7 @@ how_to_densify = _module.how_to_densify
 on_cpu = _module.on_cpu
 reads_python = _module.reads_python
 plain_operations_reason = _module.plain_operations_reason
+stands_for_unknown = _module.stands_for_unknown
 current_trace = _module.current_trace
 jacobian = _module.jacobian
 call_native = _native.call_native

@@ -51,6 +51,11 @@ def plain_operations_reason(tensors):
     return _NO_GRADIENTS
 
 
+def stands_for_unknown(length):
+    """One step, where Keras exports; see the package docstring."""
+    return length == 1 and exports_unknown_steps()
+
+
 def current_trace():
     """None: see the package docstring."""
 
@@ -60,7 +65,7 @@ def scan(step, init, xs, *, reverse=False):
     length = next(x.shape[0] for x in keras.tree.flatten(xs) if x is not None)
     # Keras 3.15 exports one step for an unknown number, which would be a wrong
     # program; test_what_openvino_does_not_run notices.
-    if length is None or (length == 1 and exports_unknown_steps()):
+    if length is None or stands_for_unknown(length):
         raise ValueError(
             f"The number of steps must be known on {_NAME}. Received: "
             "sequences of unknown length. Give keras.Input a shape with it, or "

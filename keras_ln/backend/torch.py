@@ -56,6 +56,11 @@ def reads_python():
     return torch.compiler.is_compiling()
 
 
+def stands_for_unknown(length):
+    """One step, where Keras traces it for a file; see the package docstring."""
+    return length == 1 and torch.jit.is_tracing() and exports_unknown_steps()
+
+
 def current_trace():
     """None: see the package docstring."""
 
@@ -70,13 +75,13 @@ def fused_sum(x, axes, keepdims=False, weights=None):
 def scan(step, init, xs, *, reverse=False):
     """Loop over the leading axis of ``xs``; see the package docstring."""
     length = _tensors(xs)[0].shape[0]
-    if torch.jit.is_tracing() and length == 1 and exports_unknown_steps():
+    if stands_for_unknown(length):
         raise ValueError(
             "torch writes the loop over time out where it exports: the number "
-            "of steps must be known. Received: sequences of unknown length, of "
-            "which Keras traces one step. Call model.export with an "
-            "`input_signature` that has the number of steps, or export on "
-            "TensorFlow."
+            "of steps must be known. Received: one step, which Keras traces in "
+            "the place of an unknown number, and inputs of unknown size. Call "
+            "model.export with an `input_signature` that has all sizes but the "
+            "batch's, or export on TensorFlow."
         )
     carry, rows = init, []
     for t in range(length - 1, -1, -1) if reverse else range(length):

@@ -242,8 +242,12 @@ class _Conversion:
                     config[f"beta_{kind}"] = config[f"bias_{kind}"]
             start = layer.bias_initializer
             if isinstance(start, LogUniformForgetBias):
-                config["bias_initializer"] = LogUniformForgetBias(
-                    **start.get_config() | {"cell": "lngru"}
+                config["bias_initializer"] = (
+                    LogUniformForgetBias(
+                        **start.get_config() | {"cell": "lngru"}
+                    )
+                    if config["use_bias"]
+                    else "zeros"
                 )
         elif asked is not None:
             config["normalize"] = asked

@@ -171,7 +171,9 @@ def folder() -> Path:
     if given:
         return Path(given)
     caches = os.environ.get("XDG_CACHE_HOME") or Path("~", ".cache")
-    return Path(caches, "keras_ln_kernels").expanduser()
+    found = os.path.expanduser(Path(caches, "keras_ln_kernels"))
+    # Without a home nothing can be written: images stay in memory.
+    return Path(os.devnull if found.startswith("~") else found)
 
 
 _images: dict[Path, Image] = {}

@@ -266,7 +266,9 @@ def test_a_library_that_is_not_as_it_was_built(tmp_path):
             f"{path} is not as it was built (its digest differs): install it "
             "anew."
         )
-    paths[0].write_bytes(whole)
+    paths[0].write_bytes(whole + b"\0")
+    build = Path(__file__).parents[1] / "build_library.py"
+    subprocess.run([sys.executable, build, "--digest", paths[0]], check=True)
     assert reasons(paths[0]) == ["None"]
 
 

@@ -24,7 +24,7 @@ INFERRED = [case for case in CASES if not case.get("training")]
 CHOSEN, PREDICTED = {
     "numpy": (INFERRED, SAME_PROGRAM),
     "openvino": (INFERRED[::4], BFLOAT16),
-}[BACKEND]
+}.get(BACKEND, ((), None))
 
 
 def tensors(arrays):

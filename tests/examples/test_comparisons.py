@@ -17,7 +17,7 @@ from untrained_comparisons import compare
     ("flags", "seeds"),
     [
         ("--compare", [0]),
-        ("--compare --preset paper", [*range(100, 110)]),
+        ("--compare --preset paper", [*range(200, 210)]),
         ("--compare --preset paper --seed 7", [7]),
         ("--compare --preset paper --smoke", [0]),
         ("--compare --tune --seed 3 4", [3, 4]),

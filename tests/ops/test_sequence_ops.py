@@ -32,6 +32,18 @@ def call(row, x, states, weights, **options):
     return row.function(x, states, weights, **options)
 
 
+if BACKEND == "torch":
+    import torch
+
+    def test_weights_in_a_parameter_dict():
+        layer = BY_NAME["LNLSTM"].make(return_state=True)
+        x = torch.ones((2, 3, 4))
+        expected = layer(x)
+        weights = torch.nn.ParameterDict(weights_of(layer))
+        found = ops.ln_lstm(x, None, weights)
+        close(numbers(found[0]), numbers(expected[0]))
+
+
 def numbers(tensors):
     return [
         keras.ops.convert_to_numpy(tensor)

@@ -16,9 +16,6 @@ from pathlib import Path
 
 import keras
 import numpy as np
-import onnxruntime
-import openvino
-from onnxruntime.quantization import quantize_dynamic
 
 import keras_ln
 
@@ -81,6 +78,11 @@ def rms(x):
 
 def moved(made, x, folder):
     """rms of the logits, and of what each way to run them changes."""
+    # The tests collect this file without them.
+    import onnxruntime
+    import openvino
+    from onnxruntime.quantization import quantize_dynamic
+
     expected = made.predict(x, verbose=0)
     path, ir = str(Path(folder, "model.onnx")), str(Path(folder, "model.xml"))
     made.export(path, format="onnx", verbose=False)

@@ -50,7 +50,7 @@ def test_runs(backend, format, steps, tmp_path):
     assert ended.stdout.endswith("the same\n"), ended.stderr
 
 
-UNKNOWN = "Received: sequences of unknown length"
+UNKNOWN = "inputs of unknown size"
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,7 @@ def parse(argv=None):
     parser.add_argument("--recurrent", action="store_true")
     parser.set_defaults(
         scale=None,
+        decay="none",
         evaluate_every=None,
         tensorboard=False,
         mixed_precision=None,

@@ -17,6 +17,9 @@ from keras_ln.backend.tensorflow.arithmetic import reads_python as reads_python
 from keras_ln.backend.tensorflow.arithmetic import relu as relu
 from keras_ln.backend.tensorflow.arithmetic import sigmoid as sigmoid
 from keras_ln.backend.tensorflow.arithmetic import sqrt as sqrt
+from keras_ln.backend.tensorflow.arithmetic import (
+    stands_for_unknown as stands_for_unknown,
+)
 from keras_ln.backend.tensorflow.arithmetic import sum as sum
 from keras_ln.backend.tensorflow.arithmetic import tanh as tanh
 from keras_ln.backend.tensorflow.arithmetic import where as where

@@ -2,12 +2,13 @@
 
 `tf.vectorized_map`, and Jacobians, which use it, put ordinary operations in the
 place of a `tf.custom_gradient`. Importing a graph, freezing and pruning it keep
-the gradient's name, and the function of that name looks into the graph that
-there was before (2.21).
+the gradient's name, and the function of that name uses tensors of the original
+graph (2.21).
 """
 
 import functools
 import itertools
+import uuid
 import weakref
 
 import tensorflow as tf
@@ -18,8 +19,6 @@ from tensorflow.python.ops import control_flow_util
 from tensorflow.python.ops.parallel_for import pfor
 
 from keras_ln.backend.tensorflow.structures import fill, tensors_in
-
-_numbers = itertools.count()
 
 
 def unrecorded(function, *args):
@@ -88,8 +87,10 @@ def has_loops(function, *args):
 def _named(again, results, leaves):
     """The results, by an operation of which copies have gradients."""
     graph = tf.compat.v1.get_default_graph()
-    name, count = f"keras_ln.{next(_numbers)}", len(results)
-    shapes = [tensor.shape for tensor in (*results, *leaves)]
+    # A graph's file takes the name to other processes, which have their own.
+    name = f"keras_ln.{uuid.uuid4().hex}"
+    inputs, count, number = [*results, *leaves], len(results), len(leaves)
+    shapes = [tensor.shape for tensor in inputs]
     is_original: list = []
 
     @tf.RegisterGradient(name)
@@ -97,7 +98,7 @@ def _named(again, results, leaves):
         cotangents = cotangents[:count]
         # Saving a model traces this without an operation.
         if operation is None or is_original[0](operation):
-            return [*cotangents, *[None] * len(leaves)]
+            return [*cotangents, *[None] * number]
         # A graph's file does not know all shapes.
         given = map(
             tf.ensure_shape, (*cotangents, *operation.inputs[count:]), shapes
@@ -105,8 +106,18 @@ def _named(again, results, leaves):
         known = list(itertools.islice(given, count))
         return [*[None] * count, *_derivative(again, given, known)]
 
-    with graph.gradient_override_map({"IdentityN": name}):
-        made = tf.identity_n([*results, *leaves])
+    # A tape would take IdentityN's own gradient: zeros for every leaf.
+    with (
+        record.stop_recording(),
+        graph.gradient_override_map({"IdentityN": name}),
+    ):
+        made = tf.identity_n(inputs)
+    record.record_operation(
+        "IdentityN",
+        made,
+        inputs,
+        lambda *cotangents: [*cotangents[:count], *[None] * number],
+    )
     operation = made[0].op
     is_original.append(
         functools.partial(_is, weakref.ref(operation.graph), operation.name)

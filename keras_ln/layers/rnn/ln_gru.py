@@ -119,7 +119,14 @@ class LNGRUCell(BaseCell):
         super().__init__(named_arguments(locals()), **kwargs)
         self.equations = LN_GRUS[self.groups]
         start = self.bias_initializer
-        if isinstance(start, LogUniformForgetBias) and start.cell == "gru":
+        if not isinstance(start, LogUniformForgetBias):
+            return
+        if not self.use_bias:
+            raise ValueError(
+                "LNGRU has no bias for a LogUniformForgetBias without "
+                "use_bias=True. Received: use_bias=False"
+            )
+        if start.cell == "gru":
             raise ValueError(
                 "LNGRU needs a LogUniformForgetBias with cell='lngru': an "
                 "update gate of 1 takes the candidate. Received: cell='gru'"

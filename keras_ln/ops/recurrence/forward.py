@@ -11,7 +11,6 @@ from typing import Any
 import keras
 
 from keras_ln import backend
-from keras_ln._keras import exports_unknown_steps
 from keras_ln.ops.recurrence.problem import Plan
 from keras_ln.ops.recurrence.step import Loop, visit
 
@@ -129,7 +128,7 @@ def flipped(rows: Any) -> Any:
 def _unrolled(step: Callable[[Any, Any], Any], init: Any, xs: Any) -> Any:
     """`backend.scan`, unrolled."""
     length = next(x.shape[0] for x in keras.tree.flatten(xs) if x is not None)
-    if length is None or (length == 1 and exports_unknown_steps()):
+    if length is None or backend.stands_for_unknown(length):
         raise ValueError(
             "`unroll=True` needs a known number of time steps. Received: "
             "inputs of unknown length. Give keras.Input a shape with it, or "

@@ -3,7 +3,7 @@
 import functools
 import inspect
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ParamSpec, TypedDict, TypeVar
 
 from keras_ln.ops import arguments
@@ -200,7 +200,8 @@ def _public(
                 )
         # The third of every op; without any, Python says so.
         weights = args[2] if len(args) > 2 else kwargs.get("weights", {})
-        if not isinstance(weights, Mapping):
+        # torch.nn.ParameterDict is no Mapping.
+        if not all(hasattr(weights, name) for name in ("keys", "items")):
             raise ValueError(
                 "Argument `weights` must be a dict of tensors by name. "
                 f"Received: weights={reprlib.repr(weights)}"

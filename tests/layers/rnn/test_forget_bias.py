@@ -120,6 +120,13 @@ def test_a_converted_gru_keeps_what_it_kept():
 
 def test_what_it_does_not_fit_is_refused():
     make = keras_ln.LogUniformForgetBias
+    without = {"use_bias": False, "bias_initializer": make(U, T, "gru")}
+    plain = keras.Sequential(
+        [keras.Input((6, 2)), keras.layers.GRU(U, **without)]
+    )
+    assert not keras_ln.with_layer_norm(plain).layers[-1].cell.use_bias
+    with pytest.raises(ValueError, match="without use_bias=True"):
+        keras_ln.LNGRU(U, bias_initializer=make(U, T, "lngru"))
     with pytest.raises(ValueError, match="unit_forget_bias=False"):
         keras.layers.LSTM(U, bias_initializer=make(U, T)).build((None, 6, 2))
     with pytest.raises(ValueError, match="unit_forget_bias=False"):
