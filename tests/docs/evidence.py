@@ -238,13 +238,13 @@ def evidence():
 
 
 def tally():
-    """How often each verdict stands at the end of the table's rows.
+    """How often each verdict stands at the end of the rows that mean something.
 
     Returns:
         The counts, and how many of those that decide are expected to be false
         at most.
     """
-    counts = Counter(end for _, _, end in judged())
+    counts = Counter(end for pair, _, end in judged() if not pair.nothing)
     decided = counts.total() - counts["undecided"]
     return counts, verdicts.LEVEL * decided
 
