@@ -154,7 +154,9 @@ def report(experiment: Experiment, folder: Path) -> str:
         [tuple(label) for label in record.get("edges", ())],
     )
     parts = [tables.of_rows(rows)]
-    judged = verdicts.judge(claims.OF[experiment.name].claims, groups)
+    args = files.read_json(folder / "args.json")
+    made = claims.OF[experiment.name].of_runs(args)
+    judged = verdicts.judge(made, groups)
     if judged:
         files.write_csv(folder / "verdicts.csv", judged)
     if len(seeds) < verdicts.LEAST_SEEDS:

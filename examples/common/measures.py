@@ -5,6 +5,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from common import files
 
@@ -131,6 +132,8 @@ class Table:
         seeds: how many there are.
         good: where given, the value of it that good settings of a grid reach.
         first_seed: the first of them, none of whose results was known.
+        earlier: the claims of runs from before `--decay`, where others are
+            primary now.
     """
 
     claims: Sequence[Claim]
@@ -139,3 +142,8 @@ class Table:
     seeds: int = 10
     good: float | None = None
     first_seed: int = 100
+    earlier: Sequence[Claim] = ()
+
+    def of_runs(self, args: Mapping[str, Any]) -> Sequence[Claim]:
+        """The claims that were made before the runs of these flags."""
+        return self.claims if "decay" in args else self.earlier or self.claims

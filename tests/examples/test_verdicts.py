@@ -7,7 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import results
-from common import claims, claims_figure, cli, files, measures, verdicts
+from common import (
+    claims,
+    claims_figure,
+    cli,
+    comparisons,
+    files,
+    measures,
+    verdicts,
+)
 from scipy import stats
 
 SIMULATIONS = 10_000
@@ -180,6 +188,25 @@ def test_claims_are_of_what_a_comparison_runs(name):
         if experiment.compared and not experiment.without_gain:
             assert claim.value is not None
     assert [*table.thresholds] == sorted(table.thresholds, reverse=True)
+
+
+@pytest.mark.parametrize("task", ["addition", "characters", "long_memory"])
+def test_what_is_kept_is_judged_as_it_was(tmp_path, task):
+    """By the error, as was said before those runs, not by today's loss."""
+    name = f"everyday-{task}"
+    table = claims.OF[name]
+    kept = files.read_table(results.KEPT / name / "verdicts.csv")
+    results.restore(results.KEPT / name, tmp_path / "runs")
+    args = files.read_json(tmp_path / "runs" / "args.json")
+    record = files.read_json(tmp_path / "runs" / comparisons.RECORD)
+    judged = verdicts.judge(
+        table.of_runs(args), comparisons._groups(tmp_path / "runs", record)
+    )
+    for key in ("claim", "measure", "verdict"):
+        assert [row[key] for row in judged] == [row[key] for row in kept]
+    texts = {claim.text: claim.measure.label for claim in table.claims}
+    # One text is one measure, then and now.
+    assert all(texts[own.text] == own.measure.label for own in table.earlier)
 
 
 def test_the_table_of_claims_is_printed(capsys):
