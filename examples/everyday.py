@@ -50,6 +50,8 @@ PACKAGED = ("spelling", "movements", "chorales")
 # Batch statistics of a step need sequences of one length.
 PADDED = ("verses", *PACKAGED)
 _SIZES = ("epochs", "batch_size", "units", "learning_rate", "examples")
+# Those of tokens, which have vectors.
+WORDS = ("addition", "characters", "verses", "spelling")
 # The steps from what has to be remembered to where it is wanted, at most.
 MEMORY = {
     "addition": 11,
@@ -197,6 +199,7 @@ def _experiment(task: str) -> Everyday:
         },
         memory=lambda args: MEMORY[args.task],
         race=loss,
+        embeddings="normal" if task in WORDS else None,
         progress=UPDATES,
         examples=("training examples", "test"),
     )

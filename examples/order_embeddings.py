@@ -242,6 +242,7 @@ EXPERIMENT = OrderEmbeddings(
     smoke={"epochs": 2, "units": 8, "fold": 40, "evaluate_every": 4},
     without_gain=("none", "symmetric"),
     tuned=("word_scale", (0.1, 0.3, 1.0)),
+    embeddings="normal",
     panels=[
         Panel(
             f"validation: image R@{k} (%)",

@@ -240,6 +240,7 @@ EXPERIMENT = SkipThoughts(
     kinds=KINDS,
     without_gain=("none",),
     tuned=("word_scale", (0.1, 0.3, 1.0)),
+    embeddings="normal",
     presets=two_presets(
         data=("embedded", "tfds"),  # The latter says what is wanted.
         epochs=(2, 1),

@@ -214,6 +214,8 @@ def plans(experiment: Experiment, args: Namespace) -> list[Namespace]:
     completed = given | {
         name: value for name, value in defaults.items() if given[name] is None
     }
+    if experiment.embeddings is not None:
+        completed["embeddings"] = experiment.embeddings
     if completed["data"] not in ("embedded", "tfds"):
         completed["data"] = flags.absolute(completed["data"])
         if not Path(completed["data"]).exists():

@@ -17,8 +17,10 @@ from common.experiment import Experiment
 _NOT_RECORDED = ("compare", "output_dir", "resume", "tensorboard")
 # Of a comparison; they are in the results of its runs.
 _OF_COMPARISONS = ("tune", "tune_epochs")
-# What runs did that are from before these flags.
-_BEFORE = {"decay": "none", "forget_steps": None}
+# What runs did that are from before --decay and what came with it, and what
+# those did that have it and do not say how word vectors start.
+_BEFORE = {"decay": "none", "forget_steps": None, "embeddings": "uniform"}
+_SINCE = {"embeddings": "normal"}
 # Of what is kept in results/ they have the last part alone.
 _PATHS = ("data", "data_dir", "eval_dir", "word_vectors")
 
@@ -48,8 +50,8 @@ def open_folder(folder: Path, record: dict[str, Any], resume: bool) -> None:
     args_file = folder / "args.json"
     if args_file.exists():
         found = _read_record(args_file)
-        old = {key: _BEFORE[key] for key in _BEFORE if key in record}
-        found = old | found
+        old = _SINCE if "decay" in found else _BEFORE
+        found = {key: old[key] for key in old if key in record} | found
         for name in _PATHS:
             if _is_shortened(found.get(name), record.get(name)):
                 found[name] = record[name]

@@ -9,6 +9,7 @@ import sys
 import permutation_invariant_mnist as script
 import pytest
 from common import claims, cli, measures, plotting, runs
+from common.errors import InputError
 from scripts import environment, plans, rows
 from untrained_comparisons import compare
 
@@ -97,6 +98,20 @@ def test_titles_count_what_is_learnt_from(name, learnt):
     data = experiment.load_data(plan)
     found = experiment.describe(plan, data)
     assert learnt in found
+
+
+def test_runs_with_other_word_vectors_are_refused(tmp_path):
+    record = {"decay": "none", "embeddings": "normal", "seed": 0}
+    told = r"another run \(embeddings uniform there, normal here\)"
+    runs.open_folder(tmp_path / "old", {"seed": 0}, resume=False)
+    with pytest.raises(InputError, match=told):
+        runs.open_folder(tmp_path / "old", record, resume=True)
+    # Of the same vectors, before they were recorded, or without any.
+    since = {"seed": 0, "decay": "none"}
+    runs.open_folder(tmp_path / "since", since, resume=False)
+    for other in (record, since):
+        runs.open_folder(tmp_path / "since", other, resume=True)
+    runs.open_folder(tmp_path / "old", since, resume=True)
 
 
 TRAINED = (
