@@ -24,7 +24,9 @@ All of them are trained by Adam, with gradients clipped to a norm of 1.
 import argparse
 import dataclasses
 import math
+import statistics
 import sys
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -83,6 +85,13 @@ def error(row: Mapping[str, float]) -> float:
     if "val_accuracy" in row:
         return 100 * (1 - row["val_accuracy"])
     return math.sqrt(row["val_loss"])
+
+
+def mean_metrics(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The means of metrics that several models have."""
+    return {
+        key: statistics.fmean(own[key] for own in found) for key in found[0]
+    }
 
 
 class Everyday(Experiment):
@@ -160,10 +169,34 @@ class Everyday(Experiment):
         return {"test_loss": row["val_loss"], "test_error": error(row)}
 
     def floors(self, args, data):
-        """What says the same to all, and what is linear or counted."""
+        """What says the same to all, and what is linear or counted.
+
+        The mean over the parts that seeds test, as of untrained models.
+        """
         from common import baselines
 
-        return baselines.of_sequences(args.task, data)
+        of_folds = [
+            baselines.of_sequences(args.task, data.fold(seed))
+            for seed in range(data.folds)
+        ]
+        if data.folds == 1:
+            return of_folds[0]
+        return {
+            # Not of how many examples, which differ.
+            name.partition(" of ")[0]: mean_metrics(own)
+            for name, *own in zip(
+                of_folds[0],
+                *(found.values() for found in of_folds),
+                strict=True,
+            )
+        }
+
+    def untrained(self, args, data):
+        seeds = range(args.seed, args.seed + data.folds)
+        plans = [Namespace(**vars(args) | {"seed": seed}) for seed in seeds]
+        return mean_metrics(
+            [super(Everyday, self).untrained(p, data) for p in plans]
+        )
 
     def data_name(self, args):
         return NAMES[args.task]

@@ -45,6 +45,13 @@ class Sequences(NamedTuple):
             )
         return split(self.x, self.y, self.groups, self.tokens)
 
+    @property
+    def folds(self) -> int:
+        """How many parts for testing the seeds choose from."""
+        if self.test_groups is None:
+            return 1
+        return len(np.union1d(self.groups, self.test_groups))
+
     def fold(self, seed: int) -> "Sequences":
         """The same with the group for testing that is a seed's own."""
         if self.test_groups is None:
