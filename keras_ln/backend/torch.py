@@ -75,7 +75,7 @@ def fused_sum(x, axes, keepdims=False, weights=None):
 def scan(step, init, xs, *, reverse=False):
     """Loop over the leading axis of ``xs``; see the package docstring."""
     length = _tensors(xs)[0].shape[0]
-    if stands_for_unknown(length):
+    if length == 1 and stands_for_unknown(length):
         raise ValueError(
             "torch writes the loop over time out where it exports: the number "
             "of steps must be known. Received: one step, which Keras traces in "
