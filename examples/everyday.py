@@ -232,6 +232,7 @@ def _experiment(task: str) -> Everyday:
         },
         memory=lambda args: MEMORY[args.task],
         race=loss,
+        folds=claims.PERSONS if task == "movements" else None,
         embeddings="normal" if task in WORDS else None,
         progress=UPDATES,
         examples=("training examples", "test"),

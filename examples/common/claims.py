@@ -48,6 +48,8 @@ ERROR_RATE = Measure(
 )
 RIVALS = ("none", "batch", "batch-everywhere")
 GAINS = (0.1, 1.0)
+# Of movements; every seed tests another one.
+PERSONS = 8
 # Losses, errors, and the losses to which updates are counted. The end of those
 # in `AGAIN` is judged by the loss, which chooses settings and epoch; that of
 # their runs from before `--decay` was judged by the error.
@@ -93,8 +95,7 @@ def _everyday(task: str, loss: str, error: str, limits: Sequence[float]):
         judged(measures, loss_only) if task in AGAIN else earlier,
         ("val_loss", f"test {loss}"),
         limits,
-        # Movements: one for each person who is tested.
-        seeds=8 if task == "movements" else 10,
+        seeds=PERSONS if task == "movements" else 10,
         good=limits[1],
         first_seed=FRESH if task in AGAIN else 100,
         earlier=earlier,

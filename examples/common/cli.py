@@ -196,6 +196,13 @@ def plans(experiment: Experiment, args: Namespace) -> list[Namespace]:
             "--seed: expected different values, received "
             f"{' '.join(map(str, seeds))}"
         )
+    folds = experiment.folds
+    if folds and len({seed % folds for seed in seeds}) < len(seeds):
+        raise InputError(
+            "--seed: expected seeds that test different parts, which are "
+            f"{folds}, so that seeds {folds} apart test the same; received "
+            f"{' '.join(map(str, seeds))}"
+        )
     grids.check_flags(experiment, args)
     given = vars(args)
     varied = {"norm": [args.norm or experiment.default_kind]}

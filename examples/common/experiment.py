@@ -63,6 +63,8 @@ class Experiment:
             part `--tune` chooses.
         examples: what is learnt from and what is evaluated, in messages and
             titles.
+        folds: the parts that seeds test, one after the other, where not all
+            test the same.
         embeddings: the distribution from which word vectors start, where there
             are any; runs with another one are not of the same experiment.
         data_names: the data's name in titles, by the value of --data; without
@@ -88,6 +90,7 @@ class Experiment:
     progress: Panel = EPOCHS
     criterion: Panel = VALIDATION
     examples: tuple[str, str] = ("training images", "test images")
+    folds: int | None = None
     embeddings: str | None = None
     data_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
 

@@ -132,6 +132,10 @@ CASES = {
         ("--task verses --norm bnlstm", "argument --norm: invalid choice"),
         ("--norm bnlstm --batch-size 1", "needs a --batch-size of at least 2"),
         ("--data tfds", "expected --data embedded, received tfds"),
+        (
+            "--task movements --compare --seed 200 201 208",
+            "seeds 8 apart test the same; received 200 201 208",
+        ),
         ("--examples 240 --batch-size 221", "more than the 220 training exam"),
     ),
     "parameter_geometry": (

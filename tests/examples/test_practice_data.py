@@ -3,6 +3,7 @@
 import numpy as np
 import packaged_data
 import pytest
+from common import claims
 from common.datasets import (
     chorales,
     packages,
@@ -153,10 +154,11 @@ def test_spelling_asks_for_phones_and_an_end(packaged):
 
 def test_every_person_is_tested_and_two_choose(packaged):
     whole = practice.movements(2_000)
-    judges = {row.tobytes() for row in whole.judges[0]}
+    assert whole.folds == claims.PERSONS
     tested = []
     for seed in range(200, 208):
         data = whole.fold(seed)
+        judges = {row.tobytes() for row in data.judges[0]}
         (person,) = {*data.test_groups}
         assert person not in data.groups
         rows = {row.tobytes() for row in (*data.x, *data.test_x)}
@@ -164,7 +166,21 @@ def test_every_person_is_tested_and_two_choose(packaged):
         assert len(data.x) + len(data.test_x) == len(rows)
         tested.append(person)
         held_out = data.held_out()
-        np.testing.assert_array_equal(held_out.test_x, whole.judges[0])
+        np.testing.assert_array_equal(held_out.test_x, data.judges[0])
+        # What is learnt from decides the scale, of all three parts.
+        steps = data.x[data.x.any(axis=-1)]
+        np.testing.assert_allclose(steps.mean(axis=0), 0, atol=1e-5)
+        np.testing.assert_allclose(steps.std(axis=0), 1, rtol=1e-5)
+        for own in (data.test_x, data.judges[0]):
+            steps = own[own.any(axis=-1)]
+            assert abs(steps.mean(axis=0)).max() > 1e-4
+        again = data.fold(seed)
+        for one, two in zip(
+            (again.x, again.test_x, again.judges[0]),
+            (data.x, data.test_x, data.judges[0]),
+            strict=True,
+        ):
+            np.testing.assert_allclose(one, two, atol=1e-5)
         np.testing.assert_array_equal(held_out.x, data.x)
         # Of a grid, all of whose runs have the same parts.
         assert held_out.fold(seed + 1) is held_out

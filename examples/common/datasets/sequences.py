@@ -53,7 +53,10 @@ class Sequences(NamedTuple):
         return len(np.union1d(self.groups, self.test_groups))
 
     def fold(self, seed: int) -> "Sequences":
-        """The same with the group for testing that is a seed's own."""
+        """The same with the group for testing that is a seed's own.
+
+        Numbers get mean 0 and deviation 1 in the part to learn from.
+        """
         if self.test_groups is None:
             return self
         x, y, groups = (
@@ -66,10 +69,28 @@ class Sequences(NamedTuple):
         )
         names = np.unique(groups)
         test = groups == names[seed % len(names)]
+        judging, wanted = self.judges
+        learnt, tested, judging = _scaled(x[~test], x[test], judging)
         return Sequences(
-            *(x[~test], y[~test], groups[~test], x[test], y[test]),
-            *(self.tokens, groups[test], self.judges),
+            *(learnt, y[~test], groups[~test], tested, y[test]),
+            *(self.tokens, groups[test], (judging, wanted)),
         )
+
+
+def _scaled(learnt: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
+    """Arrays (N, T, numbers), so that the first has mean 0 and deviation 1.
+
+    The zeros that follow a sequence stay so. To scale them twice is to scale
+    them as the last time asks for.
+    """
+    steps = learnt[learnt.any(axis=-1)].astype(np.float64)
+    mean, deviation = steps.mean(axis=0), steps.std(axis=0)
+    return [
+        np.where(
+            x.any(axis=-1, keepdims=True), (x - mean) / deviation, 0
+        ).astype(np.float32)
+        for x in (learnt, *others)
+    ]
 
 
 def split(x, y, groups, tokens=None) -> Sequences:
