@@ -179,7 +179,7 @@ def _parser(experiment: Experiment, prog: str | None = None) -> flags.Parser:
         gain="initial gain of the normalisations (default: the layers' own)",
     )
     if experiment.memory is not None:
-        flags.add_counts(parser, forget_steps=flags.FORGET_STEPS)
+        flags.add_counts(parser, least=2, forget_steps=flags.FORGET_STEPS)
     experiment.add_arguments(parser)
     return parser
 

@@ -14,8 +14,8 @@ WORD_SCALE = "word vectors start from X times N(0, 1)"
 
 
 FORGET_STEPS = (
-    "biases with which cells forget after 1 to N steps (Tallec and Ollivier, "
-    "2018; default: those of the layers); with --tune the N that is tried"
+    "biases with which cells forget after 1 to N steps, at least 2 (Tallec and "
+    "Ollivier, 2018; default: those of the layers); with --tune the N that is tried"
 )
 
 
@@ -53,9 +53,15 @@ def add_images(parser: argparse.ArgumentParser, *data_sets: str) -> None:
     )
 
 
-def add_counts(parser: argparse.ArgumentParser, **meanings: str | None) -> None:
+def add_counts(
+    parser: argparse.ArgumentParser, least: int = 1, **meanings: str | None
+) -> None:
     """Adds flags that count something: their names with underscores."""
-    _add(parser, positive_integer, "N", meanings)
+
+    def count(text):
+        return _integer(text, least)
+
+    _add(parser, count, "N", meanings)
 
 
 def add_numbers(

@@ -71,7 +71,8 @@ def settings(
         second(experiment, plan.norm)[0]: value,
     }
     if experiment.memory is not None:
-        steps = plan.forget_steps or experiment.memory(plan)
+        # After one step at most there is nothing to choose.
+        steps = plan.forget_steps or max(2, experiment.memory(plan))
         found["forget_steps"] = steps if point[2] else None
     return found
 

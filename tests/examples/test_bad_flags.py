@@ -71,6 +71,7 @@ CASES = {
         ("--batch-size 2000", "2000 is more than the 1408 training images"),
         ("--read-size 1", "--read-size: expected at least 2, since one filter"),
         ("--write-size 1", "--write-size: expected at least 2"),
+        ("--forget-steps 1", "expected an integer of at least 2, received '1'"),
         ("--glimpses 0", "argument --glimpses: expected an integer of at le"),
         ("--data .", "train-images-idx3-ubyte.gz does not exist"),
     ),

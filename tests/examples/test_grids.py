@@ -141,6 +141,26 @@ def test_biases_that_forget_late_are_tried_for_every_kind(
         trained.clear()
 
 
+@pytest.mark.parametrize(
+    ("name", "flags"),
+    [
+        ("draw_mnist", "--glimpses 1"),
+        ("handwriting_generation", "--length 1"),
+        ("attentive_reader", "--length 1"),
+        ("sequential_mnist", "--data . --pool 28"),
+    ],
+)
+def test_biases_of_a_single_step_are_those_of_two(name, flags):
+    """The least that the initializer takes, in the middle of a grid."""
+    experiment = cli.find(name)
+    flags = [*flags.split(), "--compare", "--tune"]
+    for plan in plans(experiment, *flags):
+        assert experiment.memory(plan) == 1
+        for point in grids.start(experiment, plan.norm):
+            found = grids.settings(experiment, plan, point)
+            assert found["forget_steps"] == (2 if point[2] else None)
+
+
 @pytest.mark.parametrize("away", range(6))
 def test_a_grid_grows_until_its_best_lies_inside(away):
     """Its edge moves towards a minimum so far away, three times at most."""
