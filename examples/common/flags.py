@@ -15,7 +15,8 @@ WORD_SCALE = "word vectors start from X times N(0, 1)"
 
 FORGET_STEPS = (
     "biases with which cells forget after 1 to N steps, at least 2 (Tallec and "
-    "Ollivier, 2018; default: those of the layers); with --tune the N that is tried"
+    "Ollivier, 2018; default: those of the layers); with --tune the N that is "
+    "tried"
 )
 
 

@@ -4,7 +4,8 @@ It starts with as many points for each kind: three learning rates times three
 values of one more flag, the initial scale or gain, and all of that with usual
 biases and with --forget-steps, where there are cells that forget. It grows
 until the best point has neighbours on all sides. Where these runs are shorter
-than those of the comparison, the best three have its length, and choose. All
+than those of the comparison, the best three have its length, and choose; the
+grid grows around their best, too. All
 have seeds of their own, and a part of the training data judges them: neither
 the test part nor the seeds that are reported have a say in the choice.
 """
@@ -85,8 +86,10 @@ def neighbours(point: Point) -> list[Point]:
 
 
 def search(
-    points: list[Point], score: Callable[[Point, int], float]
-) -> tuple[Point, dict[Point, list[float]]]:
+    points: list[Point],
+    score: Callable[[Point, int], float],
+    full: Callable[[Point, int], float] | None = None,
+) -> tuple[Point, dict[Point, list[float]], dict[Point, list[float]]]:
     """Tries points, and more until the best one lies among others.
 
     The best point, its neighbours, and the same with other biases are tried
@@ -95,14 +98,44 @@ def search(
     Args:
         points: the first ones.
         score: from a point and a seed to what is to be small.
+        full: the same of runs of full length, if those of `score` are shorter.
+            Then the best three have them, with both seeds, and choose; where
+            their best lies on the edge, the grid grows around it, too.
 
     Returns:
-        The best point, and the scores of all, of one seed or two.
+        The best point, the scores of all, of one seed or two, and those of
+        `full`.
     """
     scores = {point: [score(point, SEEDS[0])] for point in points}
+    finals: dict[Point, list[float]] = {}
     extensions = 0
     while True:
-        best = least(scores)
+        best, extensions = _grow(scores, score, extensions)
+        if full is None:
+            return best, scores, finals
+        for point in _ranked(scores, scores)[:FINALISTS]:
+            if point not in finals:
+                finals[point] = [full(point, seed) for seed in SEEDS]
+        best = _ranked(finals, scores)[0]
+        missing = [p for p in neighbours(best) if p not in scores]
+        if not missing or extensions == EXTENSIONS:
+            return best, scores, finals
+        extensions += 1
+        scores |= {point: [score(point, SEEDS[0])] for point in missing}
+
+
+def _grow(
+    scores: dict[Point, list[float]],
+    score: Callable[[Point, int], float],
+    extensions: int,
+) -> tuple[Point, int]:
+    """Adds to the scores until the best point lies among others.
+
+    Returns:
+        That point, and how often the grid has grown.
+    """
+    while True:
+        best = _ranked(scores, scores)[0]
         around = neighbours(best)
         missing = [point for point in around if point not in scores]
         if missing and extensions < EXTENSIONS:
@@ -112,17 +145,9 @@ def search(
         beside = [point for point in scores if point[:2] == best[:2]]
         once = [p for p in (*beside, *around) if len(scores.get(p, "--")) < 2]
         if not once:
-            return best, scores
+            return best, extensions
         for point in once:
             scores[point].append(score(point, SEEDS[1]))
-
-
-def finals(
-    scores: Mapping[Point, list[float]], score: Callable[[Point, int], float]
-) -> dict[Point, list[float]]:
-    """The scores of the best points of a search, by runs of full length."""
-    best = sorted(scores, key=lambda point: _order(point, scores))[:FINALISTS]
-    return {point: [score(point, seed) for seed in SEEDS] for point in best}
 
 
 def is_on_edge(best: Point, scores: Mapping[Point, Any]) -> bool:
@@ -130,14 +155,16 @@ def is_on_edge(best: Point, scores: Mapping[Point, Any]) -> bool:
     return any(point not in scores for point in neighbours(best))
 
 
-def least(scores: Mapping[Point, list[float]]) -> Point:
-    """The point of the least mean; where all are infinite, one inside."""
-    return min(scores, key=lambda point: _order(point, scores))
+def _ranked(
+    scores: Mapping[Point, list[float]], tried: Mapping[Point, Any]
+) -> list[Point]:
+    """The points from the least mean on; of equal ones, those inside first."""
 
+    def order(point):
+        mean = sum(scores[point]) / len(scores[point])
+        return mean, is_on_edge(point, tried)
 
-def _order(point: Point, scores: Mapping[Point, list[float]]) -> Any:
-    mean = sum(scores[point]) / len(scores[point])
-    return mean, is_on_edge(point, scores)
+    return sorted(scores, key=order)
 
 
 def epochs(plan: Namespace) -> int:

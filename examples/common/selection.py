@@ -89,12 +89,11 @@ def _grids(
             return _score(Run(own, metrics), experiment.criterion)
 
         first = grids.start(experiment, plan.norm)
-        best, scores = grids.search(first, score)
-        finals = {}
-        if grids.epochs(plan) < plan.epochs:
-            whole = functools.partial(score, epochs=plan.epochs)
-            finals = grids.finals(scores, whole)
-            best = grids.least(finals)
+        shorter = grids.epochs(plan) < plan.epochs
+        whole = functools.partial(score, epochs=plan.epochs)
+        best, scores, finals = grids.search(
+            first, score, whole if shorter else None
+        )
         minutes = (time.perf_counter() - began) / 60
         print(f"[grid {number}/{len(kinds)}] {minutes:.0f} min")
         chosen = EDGE if grids.is_on_edge(best, scores) else INSIDE

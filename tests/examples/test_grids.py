@@ -171,13 +171,38 @@ def test_a_grid_grows_until_its_best_lies_inside(away):
         return sum(abs(a - b) for a, b in zip(point, target, strict=True))
 
     points = [(x, y) for x in (-1, 0, 1) for y in (-1, 0, 1)]
-    best, scores = grids.search(points, score)
+    best, scores, _ = grids.search(points, score)
     assert best == (min(target[0], 4), 0)
     assert grids.is_on_edge(best, scores) == (away > 2)
     # No point twice with the same seed; the best and its neighbours twice.
     assert len(tried) == len(set(tried)) <= 9 + 3 * 3 + 5
     twice = {point for point, seed in tried if seed == grids.SEEDS[1]}
     assert twice == {best, *grids.neighbours(best)} & {*scores}
+
+
+@pytest.mark.parametrize("away", range(6))
+def test_a_grid_grows_around_the_best_of_full_length(away):
+    """Short runs are best in the middle, whole ones so far to the right."""
+    tried, whole = [], []
+
+    def score(point, seed):
+        tried.append((point, seed))
+        return max(0.1 * point[0], -0.25 * point[0]) + abs(point[1])
+
+    def full(point, seed):
+        whole.append((point, seed))
+        return abs(point[0] - away) + abs(point[1])
+
+    points = [(x, y) for x in (-1, 0, 1) for y in (-1, 0, 1)]
+    best, scores, finals = grids.search(points, score, full)
+    # The first finalists are the middle three; of those on the right the
+    # next one follows, which is better by short runs than the one on the left.
+    middle = [(-1, 0), (0, 0), (1, 0)]
+    assert sorted(finals) == [*middle, (2, 0)][: 3 + (away > 0)]
+    assert best == (min(away, 2), 0)
+    assert not grids.is_on_edge(best, scores)
+    for found in (tried, whole):
+        assert len(found) == len(set(found))
 
 
 def test_a_second_seed_can_change_the_choice():
@@ -188,7 +213,7 @@ def test_a_second_seed_can_change_the_choice():
         return -0.5 if lucky else abs(point[0] - 1) + abs(point[1])
 
     points = [(x, y) for x in (-1, 0, 1) for y in (-1, 0, 1)]
-    best, scores = grids.search(points, score)
+    best, scores, _ = grids.search(points, score)
     assert best == (1, 0) and len(scores[best]) == 2
     assert not grids.is_on_edge(best, scores)
 
