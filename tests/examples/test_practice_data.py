@@ -119,7 +119,25 @@ def test_what_sounds_on_every_quarter(packaged):
     assert sounding == [[48, 52, 55, 60], [53, 55, 61, 64], [53, 55, 61, 65]]
     np.testing.assert_array_equal(found["bwv1.1"], found["bwv1.3-a"])
     whole = path.read_bytes()
-    bad = score(*voices).replace("<step>C</step>", "<step>H</step>")
+    text = score(*voices)
+    bad = text.replace("<step>C</step>", "<step>H</step>")
+
+    def lasting(wanted, first="<duration>4<"):
+        return compressed(text.replace(first, f"<duration>{wanted}<", 1))
+
+    def method(number):
+        """Of how the archive says it is compressed, in both of its places."""
+        wrong = number.to_bytes(2, "little")
+        local, central = whole.index(b"PK\3\4"), whole.index(b"PK\1\2")
+        found = bytearray(whole)
+        found[local + 8 : local + 10] = found[central + 10 : central + 12] = (
+            wrong
+        )
+        return bytes(found)
+
+    encrypted = bytearray(whole)
+    for mark, offset in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+        encrypted[whole.index(mark) + offset] |= 1
     for content, told in (
         (b"", "is empty"),
         (whole[: len(whole) // 2], "is damaged"),
@@ -127,10 +145,29 @@ def test_what_sounds_on_every_quarter(packaged):
         (compressed(score(*voices)[:-30]), "is damaged"),
         (compressed(score(*voices).encode() + b"\xe9"), "is damaged"),
         (compressed(bad), "is no score"),
+        (method(99), "is damaged"),
+        (bytes(encrypted), "is damaged"),
+        (
+            compressed(text.replace(">4</divisions", ">0</divisions")),
+            "no score",
+        ),
+        (lasting("1e999"), "is no score"),
+        (lasting("nan"), "is no score"),
+        (lasting("1e30"), "is no score"),
+        (lasting("-4"), "is no score"),
+        (
+            compressed(
+                text.replace("backup><duration>4", "backup><duration>9")
+            ),
+            "is no score .*a note from quarter -1.25 to",
+        ),
     ):
         _refused(chorales.load, folder, path, content, told)
-    for path in place.glob("*.mxl"):
-        path.unlink()
+    path.unlink()
+    (place / "bwv1.3-a.mxl").unlink()
+    with pytest.raises(InputError, match="no chorales of four voices"):
+        chorales.load(folder)
+    (place / "bwv1.2.mxl").unlink()
     with pytest.raises(InputError, match="has no chorales"):
         chorales.load(folder)
 

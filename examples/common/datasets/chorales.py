@@ -18,6 +18,8 @@ FOLDER = Path("corpus") / "bach"
 VOICES = 4
 # The lowest pitch and how many there are, in MIDI's numbers.
 LOWEST, PITCHES = 36, 48
+# No chorale is nearly as long.
+QUARTERS = 10_000
 _STEPS = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
 
 
@@ -43,10 +45,17 @@ def load(folder: Path) -> dict[str, np.ndarray]:
         if len(parts) == VOICES:
             try:
                 roll = _roll([_notes(part) for part in parts])
-            except (AttributeError, KeyError, TypeError, ValueError) as error:
+            except (
+                *(AttributeError, KeyError, TypeError, ValueError),
+                ArithmeticError,
+            ) as error:
                 raise InputError(f"{path} is no score ({error!r})") from error
             if roll is not None:
                 found[path.stem] = roll
+    if not found:
+        raise InputError(
+            f"{folder / FOLDER} has no chorales of four voices (bwv*.mxl)"
+        )
     return found
 
 
@@ -60,7 +69,9 @@ def _score(path: Path) -> ET.Element:
             return ET.fromstring(archive.read(first.attrib["full-path"]))
     except (
         *(zipfile.BadZipFile, zlib.error, ET.ParseError, EOFError),
-        *(LookupError, ValueError),
+        # Of damaged zip archives: RuntimeError, and what is one, for methods
+        # and passwords, OSError for places before the start.
+        *(LookupError, ValueError, RuntimeError, OSError),
     ) as error:
         raise InputError(
             f"{path} is damaged, or no score of music21 ({error})"
@@ -85,6 +96,10 @@ def _notes(part: ET.Element) -> list[tuple[float, float, int]]:
                 continue
             # Notes of a chord begin with the one before.
             start = last if element.find("chord") is not None else now
+            if not 0 <= start <= start + length <= QUARTERS:
+                raise ValueError(
+                    f"a note from quarter {start:g} to {start + length:g}"
+                )
             pitch = element.find("pitch")
             if pitch is not None and length:
                 found.append((start, start + length, _midi(pitch)))
