@@ -51,11 +51,14 @@ EVIDENCE = {
         for order, words in (("natural", "in order"), ("permuted", "permuted"))
         for name in ("sequential-mnist-11000", "sequential-mnist")
     },
-    "names in a passage, % errors": Row(
-        *("attentive-reader", "validation_error_percent", 1),
-        layer="layer-gain-1.0",
-        loss=("validation_nll",),
-    ),
+    **{
+        f"names in a passage, gain of {gain:g}, % errors": Row(
+            *("attentive-reader", "validation_error_percent", 1),
+            layer=f"layer-gain-{gain}",
+            loss=("validation_nll",),
+        )
+        for gain in (0.1, 1.0)
+    },
     "captions for a generated scene, mean rank": Row(
         *("order-embeddings", "caption_mean_rank", 2),
         held_out="-val_recall_sum",
@@ -95,9 +98,12 @@ EVIDENCE = {
             ("small digits", "digits", 4, 2),
         )
     },
-    "convolutions on Fashion-MNIST, % errors": Row(
-        *("convolutional-fashion", ERROR, 1)
-    ),
+    **{
+        f"convolutions on Fashion-MNIST{own}, % errors": Row(
+            *("convolutional-fashion", ERROR, 1), layer=layer
+        )
+        for own, layer in (("", "layer"), (", by channel", "layer-channels"))
+    },
 }
 # Result, and the choices of its grid that the row is about.
 SETTINGS = {
