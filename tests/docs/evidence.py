@@ -59,11 +59,6 @@ EVIDENCE = {
         )
         for gain in (0.1, 1.0)
     },
-    "captions for a generated scene, mean rank": Row(
-        *("order-embeddings", "caption_mean_rank", 2),
-        held_out="-val_recall_sum",
-        loss=tuple(f"-caption_r{k}" for k in (1, 5, 10)),
-    ),
     "generated scenes for a caption, mean rank": Row(
         *("order-embeddings", "image_mean_rank", 2),
         held_out="-val_recall_sum",
