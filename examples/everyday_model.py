@@ -74,8 +74,8 @@ def whole(y_true: Any, y_pred: Any) -> Any:
 def whole_word(y_true: Any, y_pred: Any) -> Any:
     """Whether all phones (B, T) of a word but padding are right, (B,).
 
-    Each is foreseen from those before it as they should be. All are right if
-    and only if they are so too from those that were foreseen.
+    The input is the true phones. A word is entirely right with these exactly
+    when it is with the predicted ones.
     """
     wanted = ops.cast(y_true, "int32")
     right = ops.equal(wanted, ops.argmax(y_pred, axis=-1))

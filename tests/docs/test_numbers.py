@@ -154,12 +154,12 @@ def on_should_i_use_it():
         f"{false:.2g} of these are expected"
     )
     yield f"{without_meaning()} more rows decide nothing"
-    yield f"after which {100 * verdicts.LEVEL:.0f} % of the rows"
+    yield f"at most {100 * verdicts.LEVEL:.0f} % of the decided rows"
     low, one = (mean(reader, error, f"layer-gain-{g}") for g in (0.1, 1.0))
     yield f"{low} % errors with a gain of 0.1 and {one} % with 1"
     (loose, even), (strict, equal) = (more_settings(k) for k in (0, 2))
-    yield f"in {loose} pairs at a looser limit, with {even} ties"
-    yield f"and in {strict} at a stricter one, with {equal} ties"
+    yield f"with a looser one {loose} did and {even} tied"
+    yield f"with a stricter one {strict} did and {equal} tied"
     for task in EVERYDAY:
         pairs = [[good(task, kind) for kind in pair] for pair in PAIRS]
         assert all(layer > plain for layer, plain in pairs)
