@@ -147,6 +147,24 @@ def test_a_task_of_practice_runs(tmp_path, packaged, task):
     )
 
 
+def test_the_chord_before_is_measured_as_models_are():
+    """Two chorales, of which one is shorter and has a silent frame."""
+    sounds = np.random.default_rng(0).random((2, 6, 4)) < 0.5
+    sounds[:, 0] = True
+    sounds[0, 2] = False
+    x = np.float32(np.pad(sounds[:, :-1], ((0, 0), (0, 0), (0, 1))))
+    x[..., -1] = 1
+    y = np.float32(sounds[:, 1:])
+    x[1, 3:], y[1, 3:] = 0, -1
+    data = sequences.Sequences(x, y, np.arange(2), x, y)
+    found = script.EXPERIMENT.floors(Namespace(task="chorales"), data)
+    convert = keras.ops.convert_to_tensor
+    logits = convert(2 * x[..., :-1] - 1)
+    right = everyday_model.right_notes(convert(y), logits)
+    error = 100 * (1 - keras.ops.convert_to_numpy(right).mean())
+    assert found["the chord before"]["test_error"] == pytest.approx(error)
+
+
 def test_floors_are_of_every_person_that_is_tested(packaged, monkeypatch):
     """As the results are: each seed tests one."""
     plan = _plan("movements", "--smoke", "--task", "movements")
