@@ -240,6 +240,7 @@ OF = {
                 Measure(
                     "lack of book accuracy (%) at the end",
                     lambda run: 100 - run.metrics["verses_book_accuracy"],
+                    "verses_book_accuracy",
                 ),
             ),
         ],

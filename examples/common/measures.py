@@ -60,6 +60,8 @@ class Measure:
 
     label: str
     of: Callable[[Run], float]
+    # The metric that it is, where it is one: some data have no such metric.
+    metric: str | None = None
 
 
 def mean(key: str, label: str, log: bool = False, sign: float = 1) -> Measure:
@@ -79,7 +81,7 @@ def mean(key: str, label: str, log: bool = False, sign: float = 1) -> Measure:
 
 def end(key: str, label: str) -> Measure:
     """The end: a metric, at the evaluation that the validation part chose."""
-    return Measure(f"{label} at the end", lambda run: run.metrics[key])
+    return Measure(f"{label} at the end", lambda run: run.metrics[key], key)
 
 
 def first_updates(run: Run, key: str, threshold: float) -> float | None:

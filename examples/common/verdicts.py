@@ -129,13 +129,13 @@ def judge(
 def _differences(
     claim: Claim, groups: Mapping[tuple, Sequence[Run]]
 ) -> list[float | None]:
-    """Of every seed, None where a run diverged; empty without the runs."""
+    """Of every seed, None where a run diverged; empty without what it takes."""
     rival = claim.value if claim.rival_value is None else claim.rival_value
     terms = [(1, claim.kind, claim.value), (-1, claim.rival, rival)]
     if claim.base is not None:
         terms += [(-1, claim.kind, claim.base), (1, claim.rival, claim.base)]
     runs = [_find(groups, kind, value) for _, kind, value in terms]
-    if not all(runs):
+    if not all(found and _is_measured(claim, found) for found in runs):
         return []
     signs = [sign for sign, *_ in terms]
     return [
@@ -176,12 +176,20 @@ def _rival_mean(
 
 
 def _mean(claim, groups, kind, value):
-    finished = [
-        claim.measure.of(run)
-        for run in _find(groups, kind, value) or ()
-        if run.metrics is not None
-    ]
-    return float(np.mean(finished)) if finished else ""
+    runs = _find(groups, kind, value) or ()
+    finished = [run for run in runs if run.metrics is not None]
+    if not finished or not _is_measured(claim, finished):
+        return ""
+    return float(np.mean([*map(claim.measure.of, finished)]))
+
+
+def _is_measured(claim, runs):
+    """Whether the data of the runs have the claim's metric."""
+    wanted = claim.measure.metric
+    return all(
+        run.metrics is None or wanted is None or wanted in run.metrics
+        for run in runs
+    )
 
 
 def _find(groups, kind, value):

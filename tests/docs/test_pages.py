@@ -145,7 +145,8 @@ def test_tests_that_reliability_names_are_there():
     )
     code = "".join(
         path.read_text(encoding="utf-8")
-        for path in (ROOT / "tests").rglob("test_*.py")
+        for folder in ("tests", "kernels/tests")
+        for path in (ROOT / folder).rglob("test_*.py")
     )
     assert len(named) > 20
     assert [name for name in named if f"def {name}(" not in code] == []

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 import results
-from common import baselines, claims, cli, files, grids, selection
+from common import baselines, cli, files, grids, selection
 from common.datasets import plain_text, sequences
 from common.experiment import Experiment
 from scripts import refusal
@@ -320,8 +320,7 @@ def test_a_comparison_can_be_kept_and_drawn(tmp_path, capsys, monkeypatch):
     shown = capsys.readouterr().out
     assert "| settings that reach 1.5 |" in shown
     assert "| lstm, untrained " in shown and "| logistic regression" in shown
-    table = claims.OF["everyday-verses"].claims
-    assert [shown.count(f"| {claim.text} ") for claim in table] == [1, 1, 0, 0]
+    assert shown.count("2 networks were trained (") == 1
     results.main(["keep", str(tmp_path / "runs"), "kept"])
     results.main(["draw", "kept"])
     drawn = capsys.readouterr().out.removeprefix("kept\n").strip()

@@ -57,6 +57,13 @@ def test_the_rule(layer, none, verdict):
     assert row["diverged"] == layer.count(None)
 
 
+def test_a_measure_that_the_data_do_not_have():
+    claim = claims.Claim("better", "a", "b", measures.end("rank", "rank"))
+    groups = {("a",): _runs(1, None), ("b",): _runs(2, 3)}
+    assert verdicts.judge([claim], groups) == []
+    assert verdicts.first_numbers([claim], groups) is None
+
+
 def test_the_same_is_within_a_margin():
     none = (1.0, 2.0, 3.0, 4.0, 5.0)
     near = (1.02, 1.97, 3.01, 4.02, 4.99)

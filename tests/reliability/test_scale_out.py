@@ -33,6 +33,9 @@ def run(folder, place, ranks=1, devices=1):
     flags = f"--xla_force_host_platform_device_count={devices}"
     environment = os.environ | {
         "XLA_FLAGS": flags,
+        # With fewer threads than devices JAX 0.10.2 may wait for ever, which a
+        # loaded machine of two cores showed.
+        "NPROC": "8",
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
     processes, logs = [], []
