@@ -5,26 +5,26 @@ torch. Each of them supplies the same names, and so does `inference` for the
 backends on which Keras has no gradients:
 
 ``scan(step, init, xs, *, reverse=False)``
-    ``step(carry, x) -> (carry, y)`` for every index of the leading axis of
-    ``xs``; returns ``(carry, ys)``. ``carry``, ``x`` and ``y`` are nested
-    structures of tensors, in which ``None`` is allowed. With ``reverse`` the
-    steps are visited last to first, and ``ys[t]`` still belongs to ``xs[t]``.
-    The number of steps may be unknown where the framework allows it.
-    Differentiable by the framework's own means.
+    ``step(carry, x) -> (carry, y)`` for every index of the leading axis of the
+    arrays of ``xs``; returns ``(carry, ys)``. ``carry``, ``x`` and ``y`` are
+    dictionaries of tensors by name. With ``reverse`` the steps are visited last
+    to first, and ``ys[name][t]`` still belongs to ``xs[name][t]``. The number
+    of steps may be unknown where the framework allows it. Differentiable by the
+    framework's own means.
 
 ``custom_vjp(forward, backward, reference=None, compiled=True,
 reference_backward=None)``
-    A differentiable function ``op(*args, keep=True, owner=...) -> outputs``
-    with a hand-written vector-Jacobian product; errors name the owner.
-    ``forward(*args, keep=...)`` returns ``(outputs, residuals)``, of which
-    without ``keep`` only the outputs are used, and
-    ``backward(residuals, cotangents)`` a tuple with one gradient (a structure
-    like the argument, ``None`` for leaves that have none) per
-    argument. Missing cotangents arrive as zeros. XLA compiles both on
+    A differentiable function ``op(arrays, keep=True, owner=...) -> outputs``
+    with a hand-written vector-Jacobian product; errors name the owner. Arrays,
+    outputs, residuals, cotangents and gradients are dictionaries of tensors by
+    name. ``forward(arrays, keep=...)`` returns ``(outputs, residuals)``, of
+    which without ``keep`` only the outputs are used, and
+    ``backward(residuals, cotangents)`` the gradients of the arrays that have
+    one. Missing cotangents arrive as zeros. XLA compiles both on
     TensorFlow and JAX; on TensorFlow not without ``compiled``, unless it
     compiles the program around them. Second derivatives are plain autodiff of
-    ``reference_backward(reference(*args, keep=True)[1], cotangents)``, where
-    the reference is the other pair of functions by default. ``reference``
+    ``reference_backward(reference(arrays, keep=True)[1], cotangents)``, in
+    which the reference is the other pair of functions by default. ``reference``
     returns what ``forward`` does; with a ``reference_backward``, which takes
     them, its residuals are its own, and ``forward`` and ``backward`` need be
     programs for a CPU alone. JAX and torch know whether there is something to
@@ -62,11 +62,11 @@ reference_backward=None)``
     by itself what it has read, as torch.compile does. A cache of ops would
     only be in its way.
 
-``plain_operations_reason(tensors)``
+``plain_operations_reason(arrays)``
     A sentence on why ordinary operations must run on these, whose derivatives
     the framework takes, in the place of a gradient of one's own, or None. An op
-    of ``custom_vjp`` heeds it. ``tensors`` may be nested, or None where there
-    are none yet: then it says what holds for tensors that are differentiated.
+    of ``custom_vjp`` heeds it. ``arrays`` is a dictionary, or None where there
+    are none yet: then it says what holds for arrays that are differentiated.
 
 ``stands_for_unknown(length)``
     Whether a number of steps is what Keras puts in the place of an unknown one

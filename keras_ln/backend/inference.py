@@ -46,7 +46,7 @@ def reads_python():
     return False
 
 
-def plain_operations_reason(tensors):
+def plain_operations_reason(arrays):
     """Always a sentence; see the package docstring."""
     return _NO_GRADIENTS
 
@@ -62,7 +62,7 @@ def current_trace():
 
 def scan(step, init, xs, *, reverse=False):
     """Loop over the leading axis of ``xs``; see the package docstring."""
-    length = next(x.shape[0] for x in keras.tree.flatten(xs) if x is not None)
+    length = next(iter(xs.values())).shape[0]
     # Keras 3.15 exports one step for an unknown number, which would be a wrong
     # program; test_what_openvino_does_not_run notices.
     if length is None or stands_for_unknown(length):
@@ -71,21 +71,15 @@ def scan(step, init, xs, *, reverse=False):
             "sequences of unknown length. Give keras.Input a shape with it, or "
             "export on another backend."
         )
-    carry, ys = init, []
+    carry, rows = init, []
     for t in range(length - 1, -1, -1) if reverse else range(length):
-        carry, y = step(carry, _map(lambda x, t=t: x[t], xs))
-        ys.append(y)
+        carry, y = step(carry, {name: x[t] for name, x in xs.items()})
+        rows.append(y)
     if reverse:
-        ys.reverse()
-    return carry, _map(lambda *rows: keras.ops.stack(rows), *ys)
-
-
-def _map(function, *structures):
-    """The structure of what the function makes of tensors; None stays."""
-    return keras.tree.map_structure(
-        lambda *leaves: None if leaves[0] is None else function(*leaves),
-        *structures,
-    )
+        rows.reverse()
+    return carry, {
+        name: keras.ops.stack([row[name] for row in rows]) for name in rows[0]
+    }
 
 
 def custom_vjp(
@@ -97,7 +91,7 @@ def custom_vjp(
 ):
     """The outputs of the forward function; see the package docstring."""
     reference = reference or forward
-    return lambda *args, keep=True, owner="": reference(*args, keep=False)[0]
+    return lambda arrays, keep=True, owner="": reference(arrays, keep=False)[0]
 
 
 def jacobian(function, x):

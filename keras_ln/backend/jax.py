@@ -60,7 +60,7 @@ def reads_python():
     return False
 
 
-def plain_operations_reason(tensors):
+def plain_operations_reason(arrays):
     """None: JAX does not tell. See the package docstring."""
 
 
@@ -151,8 +151,8 @@ def custom_vjp(
 ):
     """An op with a hand-written VJP; see the package docstring."""
 
-    def outputs_only(*args):
-        return forward(*args, keep=False)[0]
+    def outputs_only(arrays):
+        return forward(arrays, keep=False)[0]
 
     first, second = functools.partial(forward, keep=True), backward
     # JAX differentiates the rule itself.
@@ -166,16 +166,26 @@ def custom_vjp(
         first.defjvp(
             lambda primals, tangents: jax.jvp(again, primals, tangents)
         )
+
+    def first_half(arrays):
+        outputs, residuals = first(arrays)
+        return outputs, (residuals, dict.fromkeys(arrays))
+
+    def second_half(kept, cotangents):
+        residuals, names = kept
+        # None stays for arrays without a gradient.
+        return (names | second(residuals, cotangents),)
+
     vjp = jax.custom_vjp(outputs_only)
     # The rule's first half runs where there is something to differentiate.
-    vjp.defvjp(jax.jit(first), jax.jit(second))
+    vjp.defvjp(jax.jit(first_half), jax.jit(second_half))
     # A gradient must have the type of its argument, also where some of the
     # arguments differ between the devices of jax.shard_map.
-    compiled = jax.jit(lambda *args: vjp(*_vary(args, _varying(args))))
+    compiled = jax.jit(lambda arrays: vjp(_vary(arrays, _varying(arrays))))
 
-    def op(*args, keep=True, owner="An op of keras_ln"):
+    def op(arrays, keep=True, owner="An op of keras_ln"):
         try:
-            return spread(*args)
+            return spread(arrays)
         except (TypeError, NotImplementedError) as error:
             # The second is of its gradient. Where the call was linearized or
             # jitted before, JAX raises its own error, outside of this call.
@@ -183,15 +193,15 @@ def custom_vjp(
                 raise
             raise TypeError(_NO_FORWARD_MODE.format(owner)) from error
 
-    def spread(*args):
+    def spread(arrays):
         if not _mesh_is_explicit():
-            return compiled(*args)
+            return compiled(arrays)
         # A gradient by hand does not say how its arrays are spread: XLA decides
         # about all but the outputs.
-        made = jax.eval_shape(outputs_only, *args)
+        made = jax.eval_shape(outputs_only, arrays)
         shardings = jax.tree.map(lambda y: y.sharding, made)
         run = jax.sharding.auto_axes(compiled, out_sharding=shardings)
-        return run(*args)
+        return run(arrays)
 
     return op
 
@@ -200,39 +210,39 @@ def _for_kernels(forward, backward, reference, reference_backward):
     """The three functions of an op that is the reference where no kernels are.
 
     The residuals of one do not fit the other: they have no derivatives, and
-    the arguments stand beside them.
+    the arrays stand beside them.
     """
 
-    def outputs_of(*args):
-        return reference(*args, keep=False)[0]
+    def outputs_of(arrays):
+        return reference(arrays, keep=False)[0]
 
-    def gradients_of(args, cotangents):
-        residuals = reference(*args, keep=True)[1]
+    def gradients_of(arrays, cotangents):
+        residuals = reference(arrays, keep=True)[1]
         return reference_backward(residuals, cotangents)
 
     @functools.partial(with_kernels, otherwise=outputs_of)
-    def outputs_only(*args):
-        return forward(*args, keep=False)[0]
+    def outputs_only(arrays):
+        return forward(arrays, keep=False)[0]
 
-    def keeping(*args):
-        return forward(*args, keep=True)
+    def keeping(arrays):
+        return forward(arrays, keep=True)
 
-    def keeping_nothing(*args):
-        _, shapes = jax.eval_shape(keeping, *args)
+    def keeping_nothing(arrays):
+        _, shapes = jax.eval_shape(keeping, arrays)
         residuals = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-        return outputs_of(*args), _vary(residuals, _varying(args))
+        return outputs_of(arrays), _vary(residuals, _varying(arrays))
 
-    def first(*args):
-        outputs, residuals = with_kernels(keeping, keeping_nothing)(*args)
-        return outputs, (residuals, args)
+    def first(arrays):
+        outputs, residuals = with_kernels(keeping, keeping_nothing)(arrays)
+        return outputs, (residuals, arrays)
 
     def second(residuals, cotangents):
-        kept, args = residuals
+        kept, arrays = residuals
         run = with_kernels(
-            lambda kept, args, cotangents: backward(kept, cotangents),
+            lambda kept, arrays, cotangents: backward(kept, cotangents),
             lambda kept, *others: gradients_of(*others),
         )
-        return run(kept, args, cotangents)
+        return run(kept, arrays, cotangents)
 
     return outputs_only, first, second
 

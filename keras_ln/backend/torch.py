@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import operator
 import typing
 
 import torch
@@ -74,7 +73,7 @@ def fused_sum(x, axes, keepdims=False, weights=None):
 
 def scan(step, init, xs, *, reverse=False):
     """Loop over the leading axis of ``xs``; see the package docstring."""
-    length = _tensors(xs)[0].shape[0]
+    length = next(iter(xs.values())).shape[0]
     if length == 1 and stands_for_unknown(length):
         raise ValueError(
             "torch writes the loop over time out where it exports: the number "
@@ -85,11 +84,13 @@ def scan(step, init, xs, *, reverse=False):
         )
     carry, rows = init, []
     for t in range(length - 1, -1, -1) if reverse else range(length):
-        carry, y = step(carry, _map(operator.itemgetter(t), xs))
+        carry, y = step(carry, {name: x[t] for name, x in xs.items()})
         rows.append(y)
     if reverse:
         rows.reverse()
-    return carry, _map(lambda *leaves: torch.stack(leaves), *rows)
+    return carry, {
+        name: torch.stack([row[name] for row in rows]) for name in rows[0]
+    }
 
 
 def custom_vjp(
@@ -103,23 +104,23 @@ def custom_vjp(
     reference = reference or forward
     functions = (forward, backward, reference, reference_backward or backward)
 
-    def op(*args, keep=True, owner="An op of keras_ln"):
-        if reads_python() or plain_operations_reason(args) is not None:
-            return reference(*args, keep=False)[0]
+    def op(arrays, keep=True, owner="An op of keras_ln"):
+        if reads_python() or plain_operations_reason(arrays) is not None:
+            return reference(arrays, keep=False)[0]
         if not torch.is_grad_enabled():
-            return forward(*args, keep=False)[0]
-        leaves = _tensors(args)
+            return forward(arrays, keep=False)[0]
+        tensors = arrays.values()
         # The hint is for torch.func, in which tensors do not say whether they
         # are differentiated.
-        keep = keep or any(leaf.requires_grad for leaf in leaves)
-        call = _Call(*functions, _skeleton(args), keep)
-        results = _Op.apply(call, *leaves)
-        return _fill(call.outputs, results)
+        keep = keep or any(tensor.requires_grad for tensor in tensors)
+        call = _Call(*functions, (*arrays,), keep)
+        results = _Op.apply(call, *tensors)
+        return dict(zip(call.outputs, results, strict=False))
 
     return op
 
 
-def plain_operations_reason(tensors):
+def plain_operations_reason(arrays):
     """Traces and forward mode; see the package docstring."""
     if torch.jit.is_tracing():
         return "torch.jit.trace records ordinary operations."
@@ -134,7 +135,7 @@ def plain_operations_reason(tensors):
 
 @dataclasses.dataclass(eq=False)
 class _Call:
-    """What a call of an op has beside tensors: functions and structures.
+    """What a call of an op has beside tensors: functions and names.
 
     autograd.Function speaks flat tensors. It hands an object like this on as
     it is, other than a dictionary, which torch.func copies.
@@ -144,13 +145,11 @@ class _Call:
     backward: typing.Any
     reference: typing.Any
     reference_backward: typing.Any
-    # Structures, with 0 for a tensor.
-    args: typing.Any
+    arrays: tuple[str, ...]
     keep: bool
-    outputs: typing.Any = None
+    outputs: tuple[str, ...] = ()
+    # The residuals' places among the arrays and the results, by name.
     residuals: typing.Any = None
-    # Where the residuals are among the arguments and the results.
-    places: typing.Any = ()
 
 
 class _Op(torch.autograd.Function):
@@ -160,27 +159,29 @@ class _Op(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(call, *leaves):
-        args = _fill(call.args, leaves)
-        outputs, residuals = call.forward(*args, keep=call.keep)
-        residuals = residuals if call.keep else None
-        call.outputs, call.residuals = _skeleton(outputs), _skeleton(residuals)
-        known = [*leaves, *_tensors(outputs)]
+    def forward(call, *tensors):
+        arrays = dict(zip(call.arrays, tensors, strict=True))
+        outputs, residuals = call.forward(arrays, keep=call.keep)
+        known = [*tensors, *outputs.values()]
         places = {id(tensor): place for place, tensor in enumerate(known)}
-        for tensor in _tensors(residuals):
-            if id(tensor) not in places:
-                places[id(tensor)] = len(known)
-                known.append(tensor)
-        call.places = [places[id(tensor)] for tensor in _tensors(residuals)]
-        return tuple(known[len(leaves) :])
+        call.outputs, call.residuals = (*outputs,), {}
+        if call.keep:
+            for name, tensor in residuals.items():
+                if id(tensor) not in places:
+                    places[id(tensor)] = len(known)
+                    known.append(tensor)
+                call.residuals[name] = places[id(tensor)]
+        return tuple(known[len(tensors) :])
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        call, *leaves = inputs
-        known = [*leaves, *output]
-        ctx.call, ctx.arity = call, len(leaves)
-        ctx.save_for_backward(*leaves, *[known[k] for k in call.places])
-        count = len(_tensors(call.outputs))
+        call, *tensors = inputs
+        known = [*tensors, *output]
+        ctx.call = call
+        ctx.save_for_backward(
+            *tensors, *[known[k] for k in call.residuals.values()]
+        )
+        count = len(call.outputs)
         ctx.mark_non_differentiable(*output[count:])
         # Zeros for the residuals would take their memory.
         ctx.set_materialize_grads(False)
@@ -194,21 +195,24 @@ class _Op(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *cotangents):
         call, saved = ctx.call, ctx.saved_tensors
+        count = len(call.arrays)
         if torch.is_grad_enabled() or not call.keep:
             # create_graph=True: the saved residuals carry no history, so
-            # second derivatives need them computed again from the arguments.
-            args = _fill(call.args, saved[: ctx.arity])
-            _, residuals = call.reference(*args, keep=True)
+            # second derivatives need them computed again from the arrays.
+            arrays = dict(zip(call.arrays, saved[:count], strict=True))
+            _, residuals = call.reference(arrays, keep=True)
             backward = call.reference_backward
         else:
-            residuals = _fill(call.residuals, saved[ctx.arity :])
+            residuals = dict(zip(call.residuals, saved[count:], strict=True))
             backward = call.backward
-        dense = [
-            zeros() if cotangent is None else _dense(cotangent)
-            for zeros, cotangent in zip(ctx.zeros, cotangents, strict=False)
-        ]
-        gradients = backward(residuals, _fill(call.outputs, dense))
-        return None, *_gradients_of(call.args, gradients)
+        dense = {
+            name: zeros() if cotangent is None else _dense(cotangent)
+            for name, zeros, cotangent in zip(
+                call.outputs, ctx.zeros, cotangents, strict=False
+            )
+        }
+        gradients = backward(residuals, dense)
+        return None, *[gradients.get(name) for name in call.arrays]
 
 
 def _dense(cotangent):
@@ -216,60 +220,6 @@ def _dense(cotangent):
     if cotangent.layout is torch.strided:
         return cotangent
     return cotangent.to_dense()
-
-
-# Not keras.tree, whose functions torch.compile cannot look into everywhere.
-def _map(function, structure, *others):
-    """The structure of what the function makes of tensors; None stays."""
-    if structure is None:
-        return None
-    if isinstance(structure, dict):
-        return {
-            key: _map(function, value, *[other[key] for other in others])
-            for key, value in structure.items()
-        }
-    if isinstance(structure, list | tuple):
-        items = [
-            _map(function, *parts)
-            for parts in zip(structure, *others, strict=True)
-        ]
-        return items if isinstance(structure, list) else tuple(items)
-    return function(structure, *others)
-
-
-def _tensors(structure):
-    found: list = []
-    _map(found.append, structure)
-    return found
-
-
-# The structure with 0 for a tensor.
-_skeleton = functools.partial(_map, lambda tensor: 0)
-
-
-def _fill(skeleton, tensors):
-    """The structure with the first of the tensors in the places of zeros."""
-    tensors = iter(tensors)
-    return _map(lambda _: next(tensors), skeleton)
-
-
-def _gradients_of(args, gradients):
-    """One gradient, or None, per tensor of a structure of arguments."""
-    if args is None:
-        return []
-    if isinstance(args, dict):
-        keys = list(args)
-    elif isinstance(args, list | tuple):
-        keys = list(range(len(args)))
-    else:
-        return [gradients]
-    return [
-        gradient
-        for key in keys
-        for gradient in _gradients_of(
-            args[key], None if gradients is None else gradients[key]
-        )
-    ]
 
 
 def jacobian(function, x):

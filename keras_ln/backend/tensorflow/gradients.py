@@ -17,8 +17,6 @@ from keras_ln.backend.tensorflow.rewriting import (
 from keras_ln.backend.tensorflow.structures import (
     fill,
     plain_operations_reason,
-    tensor_or_none,
-    tensors_in,
 )
 
 
@@ -34,18 +32,18 @@ def custom_vjp(
     reference = reference or forward
     reference_backward = reference_backward or backward
 
-    def again(args, cotangents):
-        residuals = reference(*args, keep=True)[1]
+    def again(arrays, cotangents):
+        residuals = reference(arrays, keep=True)[1]
         return reference_backward(residuals, cotangents)
 
-    def both(args, cotangents):
-        return backward(first(*args, keep=True)[1], cotangents)
+    def both(arrays, cotangents):
+        return backward(first(arrays, keep=True)[1], cotangents)
 
-    def outputs_only(*args):
-        return reference(*args, keep=False)[0]
+    def outputs_only(arrays):
+        return reference(arrays, keep=False)[0]
 
-    def without_residuals(*args):
-        return forward(*args, keep=False)[0], args
+    def without_residuals(arrays):
+        return forward(arrays, keep=False)[0], arrays
 
     # Whether a tape records is for TensorFlow alone to know (2.21): its public
     # functions do not tell, and a tape may look into a function long after it
@@ -61,8 +59,8 @@ def custom_vjp(
         without_residuals, both, again, outputs_only, compiled
     )
 
-    def op(*args, keep=True, owner="An op of keras_ln"):
-        return (keeping if keep else forgetting)(*args)
+    def op(arrays, keep=True, owner="An op of keras_ln"):
+        return (keeping if keep else forgetting)(arrays)
 
     return op
 
@@ -70,8 +68,8 @@ def custom_vjp(
 def _differentiable(forward, backward, again, outputs_only, compiled):
     """An op with the gradient ``backward``, differentiated as ``again`` is.
 
-    ``again(args, cotangents)`` computes what ``backward`` does, from the
-    arguments alone, and ``outputs_only(*args)`` the outputs, both
+    ``again(arrays, cotangents)`` computes what ``backward`` does, from the
+    arrays alone, and ``outputs_only(arrays)`` the outputs, both
     differentiable by plain autodiff.
     """
     # Keras leaves XLA off by itself in several common situations (CPU-only
@@ -80,13 +78,13 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
     jit_compile = True if compiled else None
 
     @functools.partial(tf.function, autograph=False)
-    def compiled_forward(*args):
+    def compiled_forward(arrays):
         trace = {}
 
-        def new_tensors(*inside):
-            outputs, residuals = forward(*inside)
-            args = tf.nest.flatten(inside)
-            index = {id(arg): i for i, arg in enumerate(args)}
+        def new_tensors(inside):
+            outputs, residuals = forward(inside)
+            known = tf.nest.flatten(inside)
+            index = {id(array): i for i, array in enumerate(known)}
             flat = tf.nest.flatten(residuals)
             trace["residuals"] = residuals
             trace["index"] = [index.get(id(leaf)) for leaf in flat]
@@ -96,10 +94,10 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
         with tf.name_scope("export_inside_keras_ln.ops.portable"):
             outputs, new = tf.function(
                 new_tensors, jit_compile=jit_compile, autograph=False
-            )(*args)
+            )(arrays)
         # XLA would copy a residual that is an argument: it stays outside.
-        args, new = tf.nest.flatten(args), iter(new)
-        flat = [next(new) if i is None else args[i] for i in trace["index"]]
+        known, new = tf.nest.flatten(arrays), iter(new)
+        flat = [next(new) if i is None else known[i] for i in trace["index"]]
         return outputs, tf.nest.pack_sequence_as(trace["residuals"], flat)
 
     compiled_backward = tf.function(
@@ -108,36 +106,35 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
 
     ordinary = tf.function(again, autograph=False)
 
-    def vjp(args, residuals, cotangents):
-        """``backward``, made differentiable in args and cotangents."""
-        box = {}
+    def vjp(arrays, residuals, cotangents):
+        """``backward``, made differentiable in arrays and cotangents."""
+        given, box = (arrays, cotangents), {}
 
         def first_order(*leaves):
             # Residuals carry no history: second derivatives compute them
-            # again from the arguments, by plain autodiff of both functions.
-            _, c = fill((args, cotangents), leaves)
-            made = unrecorded(compiled_backward, residuals, c)
-            gradients = box["gradients"] = _dense(made, args)
+            # again from the arrays, by plain autodiff of both functions.
+            _, c = fill(given, leaves)
+            gradients = unrecorded(compiled_backward, residuals, c)
+            box["gradients"] = gradients
 
             def second_order(*upstream):
                 inside = [tf.identity(leaf) for leaf in leaves]
 
                 def outputs_of(*inside):
-                    given, c = fill((args, cotangents), inside)
-                    return tensors_in(_dense(again(given, c), given))
+                    return tf.nest.flatten(again(*fill(given, inside)))
 
                 return _gradients(outputs_of, inside, upstream)
 
-            return tensors_in(gradients), second_order
+            return tf.nest.flatten(gradients), second_order
 
         def from_leaves(*leaves):
-            given, c = fill((args, cotangents), leaves)
-            _, made = unrecorded(compiled_forward, *given)
-            return tensors_in(vjp(given, made, c))
+            inside, c = fill(given, leaves)
+            _, made = unrecorded(compiled_forward, inside)
+            return tf.nest.flatten(vjp(inside, made, c))
 
-        in_turn = functools.partial(has_loops, ordinary, args, cotangents)
+        in_turn = functools.partial(has_loops, ordinary, arrays, cotangents)
         flat = custom_gradient(first_order, from_leaves, in_turn)(
-            *tensors_in((args, cotangents))
+            *tf.nest.flatten(given)
         )
         return fill(box["gradients"], flat)
 
@@ -146,38 +143,36 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
     eager_vjp = tf.function(vjp, autograph=False)
     traced_vjp = _ForEachThread(vjp)
 
-    def op(*args):
-        args = tf.nest.map_structure(tensor_or_none, args)
-        if plain_operations_reason(args) is not None:
-            return outputs_only(*args)
+    def op(arrays):
+        arrays = {n: tf.convert_to_tensor(arrays[n]) for n in sorted(arrays)}
+        if plain_operations_reason(arrays) is not None:
+            return outputs_only(arrays)
         box = {}
 
         def call(*leaves):
             # A tape that records inside a compiled function fails on the
             # loop's TensorLists; there is nothing in it to record.
-            inside = fill(args, leaves)
-            outputs, residuals = unrecorded(compiled_forward, *inside)
+            inside = fill(arrays, leaves)
+            outputs, residuals = unrecorded(compiled_forward, inside)
             box["outputs"] = outputs
             if not tf.executing_eagerly():
                 # Higher derivatives would be taken through that function.
-                residuals = tf.nest.map_structure(
-                    lambda x: None if x is None else tf.stop_gradient(x),
-                    residuals,
-                )
+                residuals = tf.nest.map_structure(tf.stop_gradient, residuals)
 
             def gradient(*cotangents):
-                dense = _densified(cotangents, tensors_in(outputs))
+                dense = _densified(cotangents, tf.nest.flatten(outputs))
                 eager = tf.executing_eagerly()
                 run = eager_vjp if eager else traced_vjp.function
-                return run(fill(args, leaves), residuals, fill(outputs, dense))
+                found = run(inside, residuals, fill(outputs, dense))
+                return [found.get(name) for name in inside]
 
-            return tensors_in(outputs), gradient
+            return tf.nest.flatten(outputs), gradient
 
         def from_leaves(*leaves):
-            return tensors_in(op(*fill(args, leaves)))
+            return tf.nest.flatten(op(fill(arrays, leaves)))
 
-        in_turn = functools.partial(compiles_loops, compiled_forward, *args)
-        flat = custom_gradient(call, from_leaves, in_turn)(*tensors_in(args))
+        in_turn = functools.partial(compiles_loops, compiled_forward, arrays)
+        flat = custom_gradient(call, from_leaves, in_turn)(*arrays.values())
         return fill(box["outputs"], flat)
 
     return tf.autograph.experimental.do_not_convert(op)
@@ -231,23 +226,6 @@ def _densified(cotangents, outputs):
         )
 
     return list(map(dense, cotangents, outputs))
-
-
-def _dense(gradients, args):
-    """A flat list with one gradient per tensor in ``args``."""
-    flat: list = []
-    for gradient, arg in zip(gradients, args, strict=True):
-        leaves = tf.nest.flatten(arg)
-        if gradient is None:
-            gradients_of_arg = [None] * len(leaves)
-        else:
-            gradients_of_arg = tf.nest.flatten(gradient)
-        flat.extend(
-            g
-            for g, leaf in zip(gradients_of_arg, leaves, strict=True)
-            if leaf is not None
-        )
-    return flat
 
 
 def jacobian(function, x):

@@ -3,20 +3,15 @@
 import tensorflow as tf
 from tensorflow.python.eager import forwardprop_util
 
-from keras_ln.backend.tensorflow.structures import (
-    fill,
-    has_tangents,
-    tensor_or_none,
-    tensors_in,
-)
+from keras_ln.backend.tensorflow.structures import has_tangents
 
 
 def scan(step, init, xs, *, reverse=False):
     """Loop over the leading axis of ``xs``; see the package docstring."""
-    init = tf.nest.map_structure(tensor_or_none, init)
-    xs = tf.nest.map_structure(tensor_or_none, xs)
-    rows = tensors_in(xs)
-    length = rows[0].shape[0]
+    init = {name: tf.convert_to_tensor(x) for name, x in init.items()}
+    xs = {name: tf.convert_to_tensor(x) for name, x in xs.items()}
+    first = next(iter(xs.values()))
+    length = first.shape[0]
     if tf.executing_eagerly():
         return _written_out_scan(step, init, xs, reverse)
     if _forward_mode(step, init, xs):
@@ -30,74 +25,64 @@ def scan(step, init, xs, *, reverse=False):
             )
         return _written_out_scan(step, init, xs, reverse)
     if length is None:
-        length = tf.shape(rows[0])[0]
+        length = tf.shape(first)[0]
 
     # TensorArrays want to know what they will hold before the loop runs.
-    carry_spec = tf.nest.map_structure(_spec, init)
-    row_spec = tf.nest.map_structure(lambda x: _spec(x, row=True), xs)
     traced = tf.function(step, autograph=False).get_concrete_function(
-        carry_spec, row_spec
+        {n: tf.TensorSpec(x.shape, x.dtype) for n, x in init.items()},
+        {n: tf.TensorSpec(x.shape[1:], x.dtype) for n, x in xs.items()},
     )
-    _, y_spec = traced.structured_outputs
+    _, made = traced.structured_outputs
 
-    inputs = [
-        tf.TensorArray(x.dtype, length, element_shape=x.shape[1:]).unstack(x)
-        for x in rows
-    ]
-    outputs = [
-        tf.TensorArray(y.dtype, length, element_shape=y.shape)
-        for y in tensors_in(y_spec)
-    ]
+    inputs = {
+        name: tf.TensorArray(
+            x.dtype, length, element_shape=x.shape[1:]
+        ).unstack(x)
+        for name, x in xs.items()
+    }
+    outputs = {
+        name: tf.TensorArray(y.dtype, length, element_shape=y.shape)
+        for name, y in made.items()
+    }
 
     def body(i, carry, outputs):
         t = length - 1 - i if reverse else i
-        x = fill(xs, [array.read(t) for array in inputs])
-        carry, y = step(fill(init, carry), x)
-        outputs = [
-            array.write(t, leaf)
-            for array, leaf in zip(outputs, tensors_in(y), strict=True)
-        ]
-        return i + 1, tensors_in(carry), outputs
+        x = {name: array.read(t) for name, array in inputs.items()}
+        new, y = step(carry, x)
+        outputs = {
+            name: array.write(t, y[name]) for name, array in outputs.items()
+        }
+        return i + 1, {name: new[name] for name in carry}, outputs
 
     # The trip count stays known to XLA only in this form: a condition of
     # `t < T` makes a GPU ask the host at every step.
     _, carry, outputs = tf.while_loop(
         lambda *_: True,
         body,
-        (0, tensors_in(init), outputs),
+        (0, init, outputs),
         maximum_iterations=length,
         parallel_iterations=1,
     )
-    ys = fill(y_spec, [array.stack() for array in outputs])
-    return fill(init, carry), ys
+    return carry, {name: array.stack() for name, array in outputs.items()}
 
 
 def _written_out_scan(step, init, xs, reverse):
-    rows = tensors_in(xs)
-    order = range(rows[0].shape[0])
-    carry, ys = init, []
+    order = range(next(iter(xs.values())).shape[0])
+    carry, rows = init, []
     for t in reversed(order) if reverse else order:
-        carry, y = step(carry, fill(xs, [row[t] for row in rows]))
-        ys.append(y)
+        carry, y = step(carry, {name: x[t] for name, x in xs.items()})
+        rows.append(y)
     if reverse:
-        ys.reverse()
-    stacked = tf.nest.map_structure(
-        lambda *leaves: None if leaves[0] is None else tf.stack(leaves), *ys
-    )
-    return carry, stacked
+        rows.reverse()
+    return carry, {
+        name: tf.stack([row[name] for row in rows]) for name in rows[0]
+    }
 
 
 def _forward_mode(step, init, xs):
     """Whether a `tf.autodiff.ForwardAccumulator` in this graph sees a step."""
-    rows = tensors_in(xs)
-    if not forwardprop_util.pack_tangents(rows).indices:
+    if not forwardprop_util.pack_tangents([*xs.values()]).indices:
         return False
     # Something that it watches may be known to the step alone.
-    results = step(init, fill(xs, [row[0] for row in rows]))
-    return has_tangents(tensors_in(results))
-
-
-def _spec(x, row=False):
-    if x is None:
-        return None
-    return tf.TensorSpec(x.shape[1:] if row else x.shape, x.dtype)
+    results = step(init, {name: x[0] for name, x in xs.items()})
+    return has_tangents(tf.nest.flatten(results))

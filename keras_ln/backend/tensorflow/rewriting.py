@@ -18,7 +18,7 @@ from tensorflow.python.eager import record
 from tensorflow.python.ops import control_flow_util
 from tensorflow.python.ops.parallel_for import pfor
 
-from keras_ln.backend.tensorflow.structures import fill, tensors_in
+from keras_ln.backend.tensorflow.structures import fill
 
 
 def unrecorded(function, *args):
@@ -30,7 +30,7 @@ def unrecorded(function, *args):
     with record.stop_recording():
         results = function(*args)
     if not tf.executing_eagerly():
-        operation = tensors_in(results)[0].op
+        operation = tf.nest.flatten(results)[0].op
         # Another one after tf.config.run_functions_eagerly.
         if operation.type.endswith("PartitionedCall"):
             operation.pfor_converter = functools.partial(
@@ -155,10 +155,10 @@ def _unrecorded_iterations(function, args, converted):
     """All iterations of a call of `unrecorded`."""
 
     def one(_, *leaves):
-        return tensors_in(function(*fill(args, leaves)))
+        return tf.nest.flatten(function(*fill(args, leaves)))
 
     # What the function captures comes after its arguments.
-    leaves = converted.inputs[: len(tensors_in(args))]
+    leaves = converted.inputs[: len(tf.nest.flatten(args))]
     specs = None
     if compiles_loops(function, *args):
         specs = [tf.TensorSpec(x.shape, x.dtype) for x in converted.outputs]

@@ -1,4 +1,4 @@
-"""Nested structures of tensors, in which there may be None."""
+"""Nested structures of tensors, and what is said of them."""
 
 import tensorflow as tf
 
@@ -8,22 +8,9 @@ from tensorflow.python.eager import forwardprop_util
 from keras_ln._keras import exporter
 
 
-def tensor_or_none(x):
-    """The tensor, or None where there is none."""
-    return None if x is None else tf.convert_to_tensor(x)
-
-
 def fill(structure, leaves):
-    """``structure`` with its leaves replaced; None stays."""
-    leaves = iter(leaves)
-    return tf.nest.map_structure(
-        lambda leaf: None if leaf is None else next(leaves), structure
-    )
-
-
-def tensors_in(structure):
-    """All leaves that are not None."""
-    return [x for x in tf.nest.flatten(structure) if x is not None]
+    """``structure`` with its tensors replaced by the leaves."""
+    return tf.nest.pack_sequence_as(structure, list(leaves))
 
 
 def has_tangents(tensors):
@@ -31,13 +18,13 @@ def has_tangents(tensors):
     return bool(forwardprop_util.pack_tangents(tensors).tangents)
 
 
-def plain_operations_reason(tensors):
+def plain_operations_reason(arrays):
     """Forward mode, and other runtimes; see the package docstring."""
-    if tensors is None:
+    if arrays is None:
         follows = bool(forwardprop_util.pack_tangents([]).indices)
     else:
         # It fails on variables, at times; reading one carries its tangent on.
-        follows = has_tangents([*map(tensor_or_none, tensors_in(tensors))])
+        follows = has_tangents([*map(tf.convert_to_tensor, arrays.values())])
     # What it makes of a custom gradient is None, or zero (2.21).
     if follows:
         return "A tf.autodiff.ForwardAccumulator needs ordinary operations."

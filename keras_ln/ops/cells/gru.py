@@ -17,7 +17,7 @@ import keras
 
 from keras_ln import backend
 from keras_ln.ops import recurrence
-from keras_ln.ops.cells.types import Cell, Settings, Vector
+from keras_ln.ops.cells.types import Cell, Spec, Vector
 from keras_ln.ops.dtypes import widen
 from keras_ln.ops.normalization.sites import SegmentNorms, check_groups
 from keras_ln.ops.recurrence.sequence_op import (
@@ -36,7 +36,7 @@ def gru_step(
     from_x: Any,  # x W (B, 3U), in at least float32, like all below
     from_h: Any,  # h R (B, 3U)
     states: tuple[Any],  # h (B, U), alone in a tuple
-    settings: Settings,
+    spec: Spec,
     norms: SegmentNorms,
 ) -> tuple[tuple[Any], Any]:
     """The new h (B, U), and the statistics of the sites."""
@@ -44,7 +44,7 @@ def gru_step(
     kernel = norms.site("kernel", from_x)
     recurrent = norms.site("recurrent", from_h)
     shown = _biased(recurrent.value, "recurrent_bias", norms)
-    z, _, candidate = _gates(kernel.value, shown, settings, norms)
+    z, _, candidate = _gates(kernel.value, shown, spec, norms)
     statistics = {
         "kernel": kernel.statistics,
         "recurrent": recurrent.statistics,
@@ -57,7 +57,7 @@ def gru_step_vjp(
     from_x: Any,
     from_h: Any,
     states: tuple[Any],
-    settings: Settings,
+    spec: Spec,
     norms: SegmentNorms,
     factors: Any,  # what the norms make of statistics, by site
     cotangents: tuple[Any],  # of the new h (B, U)
@@ -67,9 +67,9 @@ def gru_step_vjp(
     kernel = norms.site("kernel", from_x, factors.get("kernel"))
     recurrent = norms.site("recurrent", from_h, factors.get("recurrent"))
     shown = _biased(recurrent.value, "recurrent_bias", norms)
-    z, r, candidate = _gates(kernel.value, shown, settings, norms)
-    gate_derivative = settings.recurrent_activation.derivative
-    d_sum = dh * z * settings.activation.derivative(candidate)
+    z, r, candidate = _gates(kernel.value, shown, spec, norms)
+    gate_derivative = spec.recurrent_activation.derivative
+    d_sum = dh * z * spec.activation.derivative(candidate)
     d_z = dh * (candidate - h) * gate_derivative(z)
     d_r = d_sum * shown[:, -h.shape[-1] :] * gate_derivative(r)
     dy_x = keras.ops.concatenate([d_z, d_r, d_sum], axis=-1)
@@ -87,20 +87,20 @@ def gru_step_vjp(
 def _gates(
     from_x: Any,
     from_h: Any,  # with its bias: what the reset gate multiplies
-    settings: Settings,
+    spec: Spec,
     norms: SegmentNorms,
 ) -> tuple[Any, Any, Any]:
     """z, r and the candidate (B, U)."""
     from_x = _biased(from_x, "bias", norms)
     split = from_x.shape[-1] // 3 * 2
     z, r = keras.ops.split(
-        settings.recurrent_activation.function(
+        spec.recurrent_activation.function(
             from_x[..., :split] + from_h[..., :split]
         ),
         2,
         axis=-1,
     )
-    candidate = settings.activation.function(
+    candidate = spec.activation.function(
         from_x[..., split:] + r * from_h[..., split:]
     )
     return z, r, candidate

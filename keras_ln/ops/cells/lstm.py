@@ -21,7 +21,7 @@ import keras
 from keras_ln import backend
 from keras_ln.ops import recurrence
 from keras_ln.ops.activations import ACTIVATIONS
-from keras_ln.ops.cells.types import Cell, Settings, Vector
+from keras_ln.ops.cells.types import Cell, Spec, Vector
 from keras_ln.ops.dtypes import widen
 from keras_ln.ops.normalization.sites import (
     LayerNorms,
@@ -46,7 +46,7 @@ def lstm_step(
     from_x: Any,  # x W (B, 4U), in at least float32, like all below
     from_h: Any,  # h R (B, 4U)
     states: tuple[Any, Any],  # h and c (B, U)
-    settings: Settings,
+    spec: Spec,
     norms: LayerNorms,
 ) -> tuple[tuple[Any, Any], dict[str, Any]]:
     """The new h and c (B, U), and the statistics of the sites."""
@@ -54,11 +54,11 @@ def lstm_step(
     kernel = norms.site("kernel", from_x)
     recurrent = norms.site("recurrent", from_h)
     total = norms.site("sum", kernel.value + recurrent.value)
-    i, f, candidate, o = _gates(total.value, settings, norms)
+    i, f, candidate, o = _gates(total.value, spec, norms)
     new_c = f * c + i * candidate
     state = norms.site("state", new_c)
-    new_h = o * settings.activation.function(state.value)
-    carried = state.value if settings.carry_normalized_state else new_c
+    new_h = o * spec.activation.function(state.value)
+    carried = state.value if spec.carry_normalized_state else new_c
     sites = [kernel, recurrent, state]
     if total.statistics is not None:
         sites.append(total)
@@ -69,27 +69,27 @@ def lstm_step_vjp(
     from_x: Any,
     from_h: Any,
     states: tuple[Any, Any],
-    settings: Settings,
+    spec: Spec,
     norms: LayerNorms,
     factors: dict[str, Any],  # what the norms make of statistics, by site
     cotangents: tuple[Any, Any],  # of the new h and c (B, U)
 ) -> tuple[Any, Any, tuple[None, Any], dict[str, Any]]:
     """Gradients of from_x, from_h, the states, and the vectors by name."""
     (_, c), (dh, dc) = states, cotangents
-    derivative = settings.activation.derivative
-    gate_derivative = settings.recurrent_activation.derivative
+    derivative = spec.activation.derivative
+    gate_derivative = spec.recurrent_activation.derivative
     kernel = norms.site("kernel", from_x, factors.get("kernel"))
     recurrent = norms.site("recurrent", from_h, factors.get("recurrent"))
     total = norms.site(
         "sum", kernel.value + recurrent.value, factors.get("sum")
     )
-    i, f, candidate, o = _gates(total.value, settings, norms)
+    i, f, candidate, o = _gates(total.value, spec, norms)
     new_c = f * c + i * candidate
     state = norms.site("state", new_c, factors.get("state"))
-    y = settings.activation.function(state.value)
+    y = spec.activation.function(state.value)
 
     d_state_value = dh * o * derivative(y)
-    if settings.carry_normalized_state:
+    if spec.carry_normalized_state:
         d_state_value, dc = d_state_value + dc, 0.0
     d_new_c, d_vectors = state.vjp(d_state_value)
     dc = dc + d_new_c
@@ -113,11 +113,11 @@ def lstm_step_vjp(
     return d_from_x, d_from_h, (None, dc * f), d_vectors
 
 
-def _gates(z: Any, settings: Settings, norms: LayerNorms) -> Any:
+def _gates(z: Any, spec: Spec, norms: LayerNorms) -> Any:
     """i, f, c~ and o (B, U) from their sum (B, 4U)."""
     if "bias" in norms.weights:
         z = z + widen(norms.weights["bias"])
-    activation, gate = settings.activation, settings.recurrent_activation
+    activation, gate = spec.activation, spec.recurrent_activation
     if (activation, gate) != (ACTIVATIONS["tanh"], ACTIVATIONS["sigmoid"]):
         i, f, candidate, o = keras.ops.split(z, 4, axis=-1)
         function = gate.function

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from keras_ln import backend
 from keras_ln.ops import recurrence
-from keras_ln.ops.cells.types import Cell, Settings, Vector
+from keras_ln.ops.cells.types import Cell, Spec, Vector
 from keras_ln.ops.dtypes import widen
 from keras_ln.ops.normalization.sites import LayerNorms
 from keras_ln.ops.recurrence.sequence_op import (
@@ -29,19 +29,19 @@ def simple_rnn_step(
     from_x: Any,  # x W (B, U), in at least float32, like all below
     from_h: Any,  # h R (B, U)
     states: tuple[Any],  # h (B, U), alone in a tuple
-    settings: Settings,
+    spec: Spec,
     norms: LayerNorms,
 ) -> tuple[tuple[Any], Any]:
     """The new h (B, U), and the statistics of the sum."""
     site = norms.site("", _sum(from_x, from_h, norms))
-    return (settings.activation.function(site.value),), {"": site.statistics}
+    return (spec.activation.function(site.value),), {"": site.statistics}
 
 
 def simple_rnn_step_vjp(
     from_x: Any,
     from_h: Any,
     states: tuple[Any],
-    settings: Settings,
+    spec: Spec,
     norms: LayerNorms,
     factors: Any,  # what the norms make of statistics, by site
     cotangents: tuple[Any],  # of the new h (B, U)
@@ -49,8 +49,8 @@ def simple_rnn_step_vjp(
     """Gradients of from_x, from_h, the state, and the vectors by name."""
     z = _sum(from_x, from_h, norms)
     site = norms.site("", z, factors.get(""))
-    y = settings.activation.function(site.value)
-    dz, d_vectors = site.vjp(cotangents[0] * settings.activation.derivative(y))
+    y = spec.activation.function(site.value)
+    dz, d_vectors = site.vjp(cotangents[0] * spec.activation.derivative(y))
     if "bias" in norms.weights:
         d_vectors["bias"] = backend.sum(dz, 0)
     return dz, dz, (None,), d_vectors

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import keras
 
 from keras_ln import backend
-from keras_ln.ops.cells.types import Settings
+from keras_ln.ops.cells.types import Spec
 from keras_ln.ops.dtypes import name_of, widen
 from keras_ln.ops.normalization.batch_normalization import batch_statistics
 
@@ -56,14 +56,14 @@ class LayerNorms:
     def __init__(
         self,
         weights: dict[str, Any],
-        settings: Settings,
+        spec: Spec,
         # For statistics of the batch: bool (B, 1), False where a row does not
         # count; and mean and variance (F) by site, to use in their place.
         valid: Any = None,
         moving: dict[str, Any] | None = None,
     ):
         """The sites of one step."""
-        self.weights, self.settings = weights, settings
+        self.weights, self.spec = weights, spec
         self.valid, self.moving = valid, moving
 
     def site(self, name: str, z: Any, factors: Any = None) -> "Site":
@@ -120,9 +120,9 @@ class LayerNorms:
 
     def scale(self, mean: Any, variance: Any, flat: float = 1.0) -> Any:
         """The scale of each row; `flat` where there is no variance."""
-        scale = 1.0 / backend.sqrt(variance + self.settings.epsilon)
+        scale = 1.0 / backend.sqrt(variance + self.spec.epsilon)
         # Moving statistics are constants: no gradient goes through their scale.
-        if self.settings.value_only or self.moving is not None:
+        if self.spec.values_only or self.moving is not None:
             return scale
         return backend.where(is_flat(mean, variance), flat, scale)
 
@@ -178,11 +178,11 @@ class SegmentNorms(LayerNorms):
         self,
         segments: tuple[int, ...],
         weights: dict[str, Any],
-        settings: Settings,
+        spec: Spec,
         *of_batch: Any,
     ):
         """The sites of one step; the segments are in multiples of U."""
-        super().__init__(weights, settings, *of_batch)
+        super().__init__(weights, spec, *of_batch)
         units = weights["recurrent_kernel"].shape[0]
         self.ends = [units * k for k in itertools.accumulate(segments)]
 

@@ -1,32 +1,36 @@
-"""A cell over time: one entry, a table of implementations, two scans."""
+"""A cell over time: arrays by name, one door, a table of implementations."""
 
 from keras_ln import backend
-from keras_ln.ops.recurrence.api import Moving, run, run_problem, step
-from keras_ln.ops.recurrence.checks import check_call, check_masks
-from keras_ln.ops.recurrence.choice import (
-    choose,
-    implementation,
-    unsupported_reason,
+from keras_ln.ops.recurrence.checks import check_call
+from keras_ln.ops.recurrence.functions import (
+    over_time,
+    spec_of,
+    split_zoneout,
+    starts_backwards,
+    step,
 )
 from keras_ln.ops.recurrence.native import kernels
-from keras_ln.ops.recurrence.problem import problem_of
-from keras_ln.ops.recurrence.zoneout import split_zoneout
+from keras_ln.ops.recurrence.run import (
+    choose,
+    implementation,
+    run,
+    unsupported_reason,
+)
 
 # A loop over time for the package's outer parts.
 scan = backend.scan
 
 __all__ = [
-    "Moving",
     "check_call",
-    "check_masks",
     "choose",
     "implementation",
     "kernels",
-    "problem_of",
+    "over_time",
     "run",
-    "run_problem",
     "scan",
+    "spec_of",
     "split_zoneout",
+    "starts_backwards",
     "step",
     "unsupported_reason",
 ]

@@ -1,4 +1,4 @@
-"""What recurrent layers and ops are called with: checked and converted.
+"""Arguments of recurrent layers and functions, checked and made arrays.
 
 A layer's call is checked once for equal shapes and dtypes.
 Letters: B batch, T time, D input features, U units, n gates.
@@ -12,9 +12,9 @@ import numpy as np
 from keras_ln import backend
 from keras_ln.ops import arguments, dtypes
 from keras_ln.ops.cells.types import Cell
+from keras_ln.ops.recurrence.arrays import ARRAYS, MATRICES, words_of
 from keras_ln.ops.symbolic import leaves
 
-MATRICES = ("kernel", "recurrent_kernel")
 # By what has passed `check_call`: whether the sequences hold whole numbers.
 _passed: dict[Any, bool] = {}
 _MOST_PASSED = 10_000  # the lengths and batch sizes of a long training
@@ -174,100 +174,93 @@ def check_weights(cell: Cell, weights: dict[str, Any], features: int) -> int:
     return units
 
 
-def check_masks(
-    sequences: Any,
-    units: int,
-    mask: Any,
-    input_mask: Any,
-    recurrent_mask: Any,
-) -> tuple[Any, Any, Any]:
-    """The masks of `sequences` (B, T, D), or None each.
-
-    The first one is bool (B, T); the dropout masks (B, D) and (B, U) are in the
-    dtype of the sequences.
-    """
-    batch, _, features = sequences.shape
-    if mask is not None:
-        mask = arguments.check_time_mask(mask, sequences.shape)
-    checked = [mask]
-    for name, dropout, size, letters in (
-        ("input_mask", input_mask, features, "batch, features"),
-        ("recurrent_mask", recurrent_mask, units, "batch, units"),
-    ):
-        if dropout is not None:
-            dropout = arguments.dense_tensor(name, dropout)
-            arguments.check_numbers(name, dropout.dtype)
-            dropout = keras.ops.cast(dropout, sequences.dtype)
-            arguments.check_shape(name, dropout.shape, (batch, size), letters)
-        checked.append(dropout)
-    return tuple(checked)
-
-
-def check_states(
-    initial_states: Any,
-    count: int,
-    sequences: Any,
-    units: int,
-    name: str = "initial_states",
-) -> tuple[Any, ...]:
-    """`count` states (B, U) as tensors, zeros for None.
+def array(
+    name: str, value: Any, x: Any, units: int, argument: str | None = None
+) -> Any:
+    """The array of that name as a tensor, of a dtype and a shape that fit.
 
     Args:
-        initial_states: tensors (B, U), nested or one alone, or None.
-        count: how many the cell has.
-        sequences: tensor (B, T, D).
+        name: one of `ARRAYS`.
+        value: what the argument is.
+        x: the sequences, tensor (B, T, D).
         units: U.
-        name: name of the argument, for messages.
-
-    Raises:
-        ValueError: naming the argument, what was expected and what came.
+        argument: what messages call it, if not by the array's name.
     """
-    if initial_states is None:
-        zeros = keras.ops.zeros(
-            (keras.ops.shape(sequences)[0], units), dtype=sequences.dtype
-        )
-        # The first state is h; the others add up, and are wider.
-        wide = dtypes.at_least_float32(sequences.dtype)
-        return (zeros, *[keras.ops.cast(zeros, wide)] * (count - 1))
-    nested = keras.tree.is_nested(initial_states)
-    states = tuple(
-        arguments.dense_tensor(f"{name}[{k}]" if nested else name, state)
-        for k, state in enumerate(_in_order(name, initial_states))
-    )
-    if len(states) != count:
-        raise ValueError(
-            f"Argument `{name}` must be {count} tensor(s) of shape "
-            f"(batch, units), units being {units}. Received: shapes "
-            f"{[tuple(state.shape) for state in states]}."
-        )
-    for place, state in arguments.places(name, states if nested else states[0]):
+    argument, row = argument or name, ARRAYS[name]
+    if row.kind == "flag":
+        return arguments.check_time_mask(value, x.shape, argument)
+    value = arguments.dense_tensor(argument, value)
+    if row.kind == "choice":
+        check_choices(argument, value.dtype)
+    elif row.kind == "factor":
+        arguments.check_numbers(argument, value.dtype)
+        value = keras.ops.cast(value, x.dtype)
+    else:
         # An integer state would truncate what each step adds.
-        arguments.check_floating(place, state.dtype)
-        arguments.check_shape(
-            place, state.shape, (sequences.shape[0], units), "batch, units"
+        arguments.check_floating(argument, value.dtype)
+    sizes = dict(zip("BTD", x.shape, strict=True), U=units)
+    expected = tuple(sizes[letter] for letter in row.letters)
+    arguments.check_shape(
+        argument, value.shape, expected, words_of(row.letters)
+    )
+    return value
+
+
+def check_choices(name: str, dtype: Any) -> None:
+    """`ValueError` unless choices of zoneout are bool."""
+    dtype = keras.backend.standardize_dtype(dtype)
+    if dtype != "bool":
+        raise ValueError(
+            f"Argument `{name}` must be a number in [0, 1), or a bool "
+            "tensor, True where a unit keeps its state. Received: a "
+            f"tensor of dtype {dtype}"
         )
-    return states
 
 
-def check_resets(
-    cell: Cell,
-    reset: Any,
-    reset_state: Any,
-    sequences: Any,
-    units: int,
-    owner: str,
-) -> tuple[Any, tuple[Any, ...] | None]:
-    """The flags as bool (B, T), and the states (B, U); or None each."""
+def states(
+    cell: Cell, prefix: str, given: Any, x: Any, units: int, argument: str
+) -> dict[str, Any]:
+    """The states, tensors (B, U) that may be nested, as arrays by name."""
+    nested = keras.tree.is_nested(given)
+    values = _in_order(argument, given)
+    places = arguments.places(argument, values if nested else values[0])
+    tensors = [arguments.dense_tensor(*place) for place in places]
+    if len(tensors) != cell.states:
+        raise ValueError(
+            f"Argument `{argument}` must be {cell.states} tensor(s) of shape "
+            f"(batch, units), units being {units}. Received: shapes "
+            f"{[tuple(tensor.shape) for tensor in tensors]}."
+        )
+    names = [f"{prefix}_{name}" for name in cell.state_names]
+    return {
+        name: array(name, tensor, x, units, place)
+        for name, tensor, (place, _) in zip(names, tensors, places, strict=True)
+    }
+
+
+def zero_states(cell: Cell, x: Any, units: int) -> dict[str, Any]:
+    """Zeros to begin with: h as the sequences, what adds up at least float32."""
+    rows = keras.ops.shape(x)[0]
+    zeros = keras.ops.zeros((rows, units), dtype=x.dtype)
+    wide = dtypes.at_least_float32(x.dtype)
+    first, *others = [f"initial_{name}" for name in cell.state_names]
+    return {first: zeros} | {n: keras.ops.cast(zeros, wide) for n in others}
+
+
+def resets(
+    cell: Cell, reset: Any, reset_state: Any, x: Any, units: int, owner: str
+) -> dict[str, Any]:
+    """The flags, in time, and the states of resets, as arrays by name."""
     if reset is None:
         if reset_state is not None:
             _refuse_reset_state(leaves(reset_state))
-        return None, None
+        return {}
     if cell.batch_statistics:
         refuse_resets(owner, reset=reset)
-    reset = arguments.check_time_mask(reset, sequences.shape, "reset")
+    made = {"starts": array("starts", reset, x, units, "reset")}
     if reset_state is None:
-        return reset, None
-    rows = keras.ops.shape(sequences)[0]
+        return made
+    rows = keras.ops.shape(x)[0]
 
     def for_every_row(state: Any) -> Any:
         state = arguments.dense_tensor("reset_state", state)
@@ -275,10 +268,8 @@ def check_resets(
             return state
         return keras.ops.broadcast_to(state, (rows, state.shape[1]))
 
-    states = keras.tree.map_structure(for_every_row, reset_state)
-    return reset, check_states(
-        states, cell.states, sequences, units, "reset_state"
-    )
+    given = keras.tree.map_structure(for_every_row, reset_state)
+    return made | states(cell, "reset", given, x, units, "reset_state")
 
 
 def _refuse_reset_state(states: list[Any]) -> None:

@@ -5,44 +5,45 @@ D input features, U units.
 """
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 
 from keras_ln import backend
 from keras_ln.ops.activations import ACTIVATIONS
-from keras_ln.ops.cells.types import Cell
+from keras_ln.ops.cells.types import Cell, How, Spec
 from keras_ln.ops.dtypes import name_of
-from keras_ln.ops.recurrence.forward import forward
-from keras_ln.ops.recurrence.problem import Plan, Problem
+from keras_ln.ops.recurrence.arrays import array_of
+from keras_ln.ops.recurrence.implementation import Implementation
+from keras_ln.ops.recurrence.scan import Tensors, forward
 from keras_ln.ops.recurrence.vjp import vjp
 
 _ACTIVATIONS = {"activation": "tanh", "recurrent_activation": "sigmoid"}
 _DTYPES = {"float32", "float64"}
-_STATES = ("h", "c")
-# The names of zoneout's choices, by state.
-_CHOICES = ("zoneout", "cell_zoneout")
 
 
-def reason(problem: Problem) -> str | None:
-    """Why the problem cannot be run so, or None."""
-    plan, tensors = problem.plan, problem.tensors
-    if plan.cell.in_kernels is None:
+def _reason(spec: Spec, arrays: Mapping[str, Any], how: How) -> str | None:
+    if spec.cell.in_kernels is None:
         return "The kernels have no cell with such sites and statistics."
     for name, known in _ACTIVATIONS.items():
-        if getattr(plan.settings, name) != ACTIVATIONS[known]:
+        if getattr(spec, name) != ACTIVATIONS[known]:
             return f"The kernels have no `{name}` but {known}."
-    received = (problem.dtype, plan.settings.dtype)
-    if tensors is not None:
-        received += tuple(state.dtype for state in tensors.states)
-    dtypes = set(map(keras.backend.standardize_dtype, {*received}))
-    if len(dtypes) > 1 or not dtypes <= _DTYPES:
+    received = {spec.dtype, spec.wide}
+    for name in arrays:
+        if name.startswith("initial_"):
+            received.add(name_of(arrays[name].dtype))
+    if len(received) > 1 or not received <= _DTYPES:
         return (
             "The kernels need float32 or float64 tensors, all of one dtype. "
-            f"Received: {', '.join(sorted(dtypes))}."
+            f"Received: {', '.join(sorted(received))}."
         )
-    if tensors is not None and tensors.sequences.shape[0] == 0:
+    if arrays and arrays["x"].shape[0] == 0:
         return "The batch is empty."
+    return None
+
+
+def _unavailable() -> str | None:
     if not backend.on_cpu():
         return "The kernels run on CPUs only."
     if keras.distribution.distribution() is not None:
@@ -60,62 +61,68 @@ def kernels() -> str:
     return backend.native_description() if wrong is None else f"none. {wrong}"
 
 
-def run(problem: Problem) -> Any:
-    """`(outputs, final_states, statistics)`, as `forward` gives them."""
-    tensors = problem.tensors
+def _run(spec: Spec, arrays: Tensors, how: How) -> Tensors:
     if backend.reads_python():
-        return native_forward(problem.plan, *tensors, keep=False)[0]
-    run_op = _operation(problem.plan)
-    return run_op(*tensors, keep=problem.training, owner=problem.owner)
+        return native_forward(spec, arrays, keep=False)[0]
+    run_op = _operation(spec)
+    return run_op(arrays, keep=how.training, owner=how.owner)
+
+
+NATIVE = Implementation(
+    _run,
+    frozenset(
+        {
+            *("cell", "epsilon", "activation", "recurrent_activation"),
+            *("carry_normalized_state", "go_backwards", "return_all_outputs"),
+            *("zoneout_share", "cell_zoneout_share", "dtype", "wide"),
+            *("x", "mask", "input_mask", "recurrent_mask"),
+            *("zoneout", "cell_zoneout", "initial_h", "initial_c"),
+            *("starts", "reset_h", "reset_c"),
+        }
+    ),
+    lambda spec, how: spec.cell.weights,
+    by_hand=True,
+    reason=_reason,
+    unavailable=_unavailable,
+)
 
 
 @functools.cache
-def _operation(plan: Plan) -> Any:
+def _operation(spec: Spec) -> Any:
     return backend.custom_vjp(
-        functools.partial(native_forward, plan),
-        functools.partial(native_vjp, plan),
-        functools.partial(forward, plan),
-        reference_backward=functools.partial(vjp, plan, False),
+        functools.partial(native_forward, spec),
+        functools.partial(native_vjp, spec),
+        functools.partial(forward, spec),
+        reference_backward=functools.partial(vjp, spec),
     )
 
 
-def native_forward(plan: Plan, *tensors: Any, keep: bool) -> tuple[Any, Any]:
-    """`((outputs, final_states, {}), residuals)`, as `forward` gives them."""
-    arrays = _arrays(plan.cell, *tensors)
-    wanted = {f"final_{name}" for name in _STATES[: plan.cell.states]}
-    if plan.return_all_outputs:
+def native_forward(
+    spec: Spec, arrays: Tensors, *, keep: bool
+) -> tuple[Tensors, Tensors]:
+    """Outputs and residuals by name, as `scan.forward` gives them."""
+    wanted = {f"final_{name}" for name in spec.cell.state_names}
+    if spec.return_all_outputs:
         wanted.add("outputs")
     if keep:
         wanted.add("residuals")
-    made = _call(plan, arrays, wanted)
-    states = tuple(made[f"final_{n}"] for n in _STATES[: plan.cell.states])
-    outputs: Any = (made.get("outputs"), states, {})
-    return outputs, (tensors, made.get("residuals"))
+    made = _call(spec, arrays, wanted)
+    if not keep:
+        return made, {}
+    return made, {**arrays, "residuals": made.pop("residuals")}
 
 
-def native_vjp(plan: Plan, residuals: Any, cotangents: Any) -> tuple[Any, ...]:
-    """Gradients of the tensors of `native_forward`."""
-    tensors, kept = residuals
-    d_outputs, d_states, _ = cotangents
-    arrays = _arrays(plan.cell, *tensors)
-    constants = ("mask", "zoneout", "starts")
-    wanted = {f"d_{name}" for name in arrays if not name.endswith(constants)}
-    arrays["residuals"] = kept
-    if d_outputs is not None:
-        arrays["d_outputs"] = d_outputs
-    for name, cotangent in zip(_STATES, d_states, strict=False):
-        arrays[f"d_final_{name}"] = cotangent
-    names = names_in_kernels(plan.cell)
-    made = _call(plan, arrays, wanted)
-    return (
-        made["d_x"],
-        tuple(made[f"d_initial_{n}"] for n in _STATES[: plan.cell.states]),
-        {n: made[f"d_{names.get(n, n)}"] for n in tensors[2]},
-        None,
-        None,
-        tensors[-1]
-        and tuple(made[f"d_reset_{n}"] for n in _STATES[: plan.cell.states]),
-    )
+def native_vjp(spec: Spec, residuals: Tensors, cotangents: Tensors) -> Tensors:
+    """Gradients, by name, of the arrays of `native_forward`."""
+    names = names_in_kernels(spec.cell)
+    wanted = {
+        name: f"d_{names.get(name, name)}"
+        for name in residuals
+        if name != "residuals" and array_of(spec.cell, name).learned
+    }
+    given = {f"d_{name}": array for name, array in cotangents.items()}
+    made = _call(spec, residuals | given, {*wanted.values()})
+    return {name: made[gradient] for name, gradient in wanted.items()}
 
 
 def names_in_kernels(cell: Cell) -> dict[str, str]:
@@ -123,49 +130,24 @@ def names_in_kernels(cell: Cell) -> dict[str, str]:
     return {v.name: f"kernel_{v.name}" for v in cell.vectors if v.site == ""}
 
 
-def _arrays(
-    cell: Cell,
-    sequences: Any,
-    states: Any,
-    weights: Any,
-    dropout_masks: Any,
-    per_step: Any,
-    reset_states: Any,
-) -> dict[str, Any]:
-    """The arrays that are present, keyed by kernel argument name."""
-    mask, _, choices, starts = per_step
-    arrays = {"x": sequences, "mask": mask, "starts": starts}
-    for name, state in zip(_STATES, reset_states or (), strict=False):
-        arrays[f"reset_{name}"] = state
-    arrays |= zip(_CHOICES, choices or (), strict=False)
-    arrays["input_mask"], arrays["recurrent_mask"] = dropout_masks
-    for name, state in zip(_STATES, states, strict=False):
-        arrays[f"initial_{name}"] = state
-    names = names_in_kernels(cell)
-    for name, weight in weights.items():
-        arrays[names.get(name, name)] = weight
-    return {name: array for name, array in arrays.items() if array is not None}
-
-
-def _call(plan: Plan, arrays: dict[str, Any], wanted: set[str]) -> Any:
+def _call(spec: Spec, arrays: Tensors, wanted: set[str]) -> Tensors:
     from keras_ln_kernels import call
 
-    dtype = name_of(arrays["x"].dtype)
+    if names := names_in_kernels(spec.cell):
+        arrays = {names.get(name, name): a for name, a in arrays.items()}
     known = call.GRADIENTS if "residuals" in arrays else call.RESULTS
-    shares = {
-        f"{name}_share": 0.0 if name in arrays else rate
-        for name, rate in zip(_CHOICES, plan.zoneout, strict=False)
-    }
     return backend.call_native(
         call.Call(
-            plan.cell.in_kernels,
-            dtype,
-            plan.settings.epsilon,
-            plan.go_backwards,
-            plan.settings.carry_normalized_state,
+            spec.cell.in_kernels,
+            spec.wide,
+            spec.epsilon,
+            spec.go_backwards,
+            spec.carry_normalized_state,
             tuple(name for name in call.ARGUMENTS if name in arrays),
             tuple(name for name in known if name in wanted),
-            **shares,
+            # Of a state with choices, these say what stays.
+            0.0 if "zoneout" in arrays else spec.zoneout_share,
+            0.0 if "cell_zoneout" in arrays else spec.cell_zoneout_share,
         ),
         arrays,
     )

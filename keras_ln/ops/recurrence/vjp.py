@@ -12,24 +12,27 @@ from typing import Any, NamedTuple
 import keras
 
 from keras_ln import backend
-from keras_ln.ops.recurrence.forward import flipped, in_order_of_visits
-from keras_ln.ops.recurrence.problem import Plan
-from keras_ln.ops.recurrence.step import h_for_product
+from keras_ln.ops.cells.types import Spec
+from keras_ln.ops.recurrence.arrays import moving_in
+from keras_ln.ops.recurrence.scan import (
+    Tensors,
+    h_for_product,
+    in_order_of_visits,
+    named_statistics,
+    previous,
+)
 from keras_ln.ops.recurrence.zoneout import apply_zoneout_vjp
 
 
 class _Loop(NamedTuple):
     """What all steps have in common."""
 
-    plan: Plan
-    # Whether the loop computes only what the next step needs, and gives the
-    # cotangents of the new states. The other gradients are computed from them
-    # after it, of all steps at once: more arithmetic in fewer kernels.
-    lean: bool
-    weights: dict[str, Any]
+    spec: Spec
+    weights: Tensors
     transposed: Any  # the recurrent kernel (nU, U)
     recurrent_mask: Any  # dropout mask of h (B, U), or None
     dtype: Any  # of the products
+    sites: list[str]  # that are normalised
 
     @property
     def vectors(self) -> list[str]:
@@ -38,177 +41,190 @@ class _Loop(NamedTuple):
 
     def widen(self, x: Any) -> Any:
         """The tensor in the dtype of the computation."""
-        return backend.cast(x, self.plan.settings.dtype)
+        return backend.cast(x, self.spec.wide)
 
 
-def vjp(
-    plan: Plan, lean: bool, residuals: Any, cotangents: Any
-) -> tuple[Any, ...]:
-    """Gradients of the tensors that `forward` takes; `lean`: see `_Loop`."""
-    args, projected, statistics, (previous, from_h) = residuals
-    sequences, states, weights, dropout_masks, per_step, reset_states = args
-    input_mask, recurrent_mask = dropout_masks
-    inputs, rows = in_order_of_visits(plan, sequences, input_mask, per_step)
+def vjp(spec: Spec, residuals: Tensors, cotangents: Tensors) -> Tensors:
+    """Gradients, by name, of the arrays that `forward` takes."""
+    cell, x = spec.cell, residuals["x"]
+    weights = {n: residuals[n] for n in cell.weights if n in residuals}
+    recurrent_mask = residuals.get("recurrent_mask")
+    inputs, rows = in_order_of_visits(spec, residuals)
     transposed = keras.ops.transpose(weights["recurrent_kernel"])
-    loop = _Loop(
-        plan, lean, weights, transposed, recurrent_mask, sequences.dtype
-    )
-    factors = _factors(loop, projected, statistics, previous, from_h, rows[1])
-    made = (projected, from_h, previous, factors)
-    d_outputs, d_states, _ = cotangents
-    if d_outputs is not None:
-        d_outputs = keras.ops.transpose(d_outputs, (1, 0, 2))
-    (d_first, d_vectors, d_resets), from_loop = backend.scan(
+    sites = [
+        vector.site
+        for vector in cell.vectors
+        if vector.name in weights and vector.name.endswith("gamma")
+    ]
+    loop = _Loop(spec, weights, transposed, recurrent_mask, x.dtype, sites)
+    names = ("projected", "from_h", *previous(cell))
+    made = {name: residuals[name] for name in names}
+    made |= _factors(loop, made, residuals, moving_in(rows))
+    rows |= made
+    if "outputs" in cotangents:
+        d_outputs = keras.ops.transpose(cotangents["outputs"], (1, 0, 2))
+        rows["d_outputs"] = d_outputs
+    carry, from_loop = backend.scan(
         functools.partial(_visit_vjp, loop),
-        _carry(loop, d_states, reset_states),
-        (made, rows, d_outputs),
+        _first_carry(loop, residuals, cotangents),
+        rows,
         reverse=True,
     )
-    d_products = keras.tree.map_structure(_flat, from_loop)
-    if lean:
+    from_loop = {name: _flat(rows) for name, rows in from_loop.items()}
+    d_vectors = carry.get("d_vectors")
+    if spec.few_launches:
         # The loop gave cotangents of states, which are zero where a mask leaves
         # a row out, and where a unit keeps its state.
-        made = keras.tree.map_structure(_flat, made)
-        d_products, _, d_vectors = _step_vjp(loop, made, d_products, None, None)
-    h = h_for_product(previous[0], loop.dtype, recurrent_mask)
-    d_weights = _weight_gradients(loop, inputs, h, d_products, d_vectors)
+        d_states = tuple(from_loop[f"d_{name}"] for name in cell.state_names)
+        flat = {name: _flat(rows) for name, rows in made.items()}
+        from_loop, _, d_vectors = _step_vjp(loop, flat, d_states)
+    h = h_for_product(made["previous_h"], loop.dtype, recurrent_mask)
+    gradients = _weight_gradients(loop, inputs, h, from_loop, d_vectors)
     d_inputs = backend.matmul(
-        d_products[0], keras.ops.transpose(weights["kernel"])
+        from_loop["d_from_x"], keras.ops.transpose(weights["kernel"])
     )
     d_inputs = keras.ops.reshape(d_inputs, keras.ops.shape(inputs))
-    if input_mask is not None:
-        d_inputs = d_inputs * input_mask
-    if plan.go_backwards:
-        d_inputs = flipped(d_inputs)
-    return (
-        keras.ops.transpose(d_inputs, (1, 0, 2)),
-        _cast_like(d_first, states),
-        d_weights,
-        None,
-        None,
-        None if d_resets is None else _cast_like(d_resets, reset_states),
-    )
+    if "input_mask" in residuals:
+        d_inputs = d_inputs * residuals["input_mask"]
+    if spec.go_backwards:
+        d_inputs = keras.ops.flip(d_inputs, axis=0)
+    gradients["x"] = keras.ops.transpose(d_inputs, (1, 0, 2))
+    for name in carry:
+        state = name.removeprefix("d_").replace("previous", "initial")
+        if state in residuals:
+            dtype = residuals[state].dtype
+            gradients[state] = backend.cast(carry[name], dtype)
+    return gradients
 
 
 def _factors(
-    loop: _Loop,
-    projected: Any,
-    statistics: Any,
-    previous: tuple[Any, ...],
-    from_h: Any,
-    moving: Any,
-) -> dict[str, Any]:
+    loop: _Loop, made: Tensors, residuals: Tensors, moving: Any
+) -> Tensors:
     """The factors of the norms by site, of all steps at once.
 
     So the loop over time has less to do.
     """
-    cell, settings, widen = loop.plan.cell, loop.plan.settings, loop.widen
-    norms = cell.norms(loop.weights, settings, None, moving)
-    if loop.lean:
-        wide = tuple(map(widen, previous))
-        _, statistics = cell.step(
-            widen(projected), widen(from_h), wide, settings, norms
+    spec, cell = loop.spec, loop.spec.cell
+    norms = cell.norms(loop.weights, spec, None, moving)
+    statistics = residuals
+    if spec.few_launches:
+        _, by_site = cell.step(
+            loop.widen(made["projected"]),
+            loop.widen(made["from_h"]),
+            tuple(loop.widen(made[name]) for name in previous(cell)),
+            spec,
+            norms,
         )
-    return {
-        site: norms.factors(*of_site)
-        for site, of_site in statistics.items()
-        if of_site is not None
-    }
+        statistics = named_statistics(by_site)
+    factors = {}
+    for site in loop.sites:
+        mean = statistics[f"{site}_mean"]
+        made_of = norms.factors(mean, statistics[f"{site}_variance"])
+        names = (f"{site}_center", f"{site}_scale")
+        factors |= zip(names, made_of, strict=True)
+    return factors
 
 
-def _carry(loop: _Loop, d_states: Any, reset_states: Any) -> tuple[Any, ...]:
-    """What the loop starts with: d_states, and zeros to add to."""
-    widen, d_vectors, d_resets = loop.widen, None, None
-    if loop.vectors and not loop.lean:
+def _first_carry(
+    loop: _Loop, residuals: Tensors, cotangents: Tensors
+) -> Tensors:
+    """What the loop starts with: cotangents of states, and zeros to add to."""
+    widen, carry = loop.widen, {}
+    for name in loop.spec.cell.state_names:
+        carry[f"d_previous_{name}"] = widen(cotangents[f"final_{name}"])
+        if (state := f"reset_{name}") in residuals:
+            carry[f"d_{state}"] = keras.ops.zeros_like(widen(residuals[state]))
+    if loop.vectors and not loop.spec.few_launches:
         joined = [widen(loop.weights[name]) for name in loop.vectors]
-        d_vectors = keras.ops.zeros_like(keras.ops.concatenate(joined))
-    if reset_states is not None:
-        d_resets = tuple(
-            keras.ops.zeros_like(widen(state)) for state in reset_states
-        )
-    return tuple(map(widen, d_states)), d_vectors, d_resets
+        carry["d_vectors"] = keras.ops.zeros_like(keras.ops.concatenate(joined))
+    return carry
 
 
-def _visit_vjp(loop: _Loop, carry: Any, row: Any) -> tuple[Any, Any]:
-    """The gradient of `visit`.
+def _visit_vjp(
+    loop: _Loop, carry: Tensors, row: Tensors
+) -> tuple[Tensors, Tensors]:
+    """The gradient of a visit.
 
     Args:
         loop: see there.
-        carry: cotangents of the states after the step (B, U), and the sums so
-            far of the gradients of the vectors, in one array, and of the
-            states of resets (B, U); or None.
-        row: what `visit` made of the step, what it got for it, and the
-            cotangent of its output (B, U) or None.
+        carry: `d_previous_h` and `d_previous_c`, cotangents of the states after
+            the step (B, U), and the sums so far of the gradients of the states
+            of resets (B, U), and of the vectors, in one array.
+        row: what a visit made of the step, what it got for it, and the
+            cotangent of its output (B, U).
 
     Returns:
-        The carry before the step, and the cotangents of its products, in a
-        `lean` loop of its new states.
+        The carry before the step, and the cotangents of its products, or, to
+        launch few kernels, of its new states.
     """
-    d_states, d_vectors, d_resets = carry
-    made, (valid, moving, choices, start), d_output = row
-    widen, plan = loop.widen, loop.plan
-    if d_output is not None:
-        d_states = (d_states[0] + widen(d_output), *d_states[1:])
-    d_skipped = d_zoned = (None,) * len(d_states)
+    spec, widen, names = loop.spec, loop.widen, loop.spec.cell.state_names
+    d_states = tuple(carry[f"d_previous_{name}"] for name in names)
+    if "d_outputs" in row:
+        d_states = (d_states[0] + widen(row["d_outputs"]), *d_states[1:])
+    d_skipped = (None,) * len(d_states)
     # At a masked step a row's cotangents bypass the step.
-    if valid is not None:
+    if (valid := row.get("mask")) is not None:
         d_skipped = tuple(backend.where(valid, 0.0, d) for d in d_states)
         d_states = tuple(backend.where(valid, d, 0.0) for d in d_states)
-    if plan.zoneout or choices is not None:
-        d_states, d_zoned = apply_zoneout_vjp(d_states, plan.zoneout, choices)
-    d_products, d_direct, more = _step_vjp(loop, made, d_states, valid, moving)
-    d_h = widen(backend.matmul(d_products[1], loop.transposed))
+    d_states, d_zoned = apply_zoneout_vjp(spec, d_states, row)
+    made, d_direct, d_vectors = _step_vjp(loop, row, d_states)
+    d_h = widen(backend.matmul(made["d_from_h"], loop.transposed))
     if loop.recurrent_mask is not None:
         d_h = d_h * widen(loop.recurrent_mask)
     d_through = (d_h, *[None] * (len(d_states) - 1))
     d_previous = tuple(map(_sum, d_through, d_direct, d_skipped, d_zoned))
-    if start is not None:
+    carry = dict(carry)
+    if (start := row.get("starts")) is not None:
         # No cotangent passes a start; the state that came in gets it.
-        if d_resets is not None:
-            d_resets = tuple(
-                total + backend.where(start, d, 0.0)
-                for total, d in zip(d_resets, d_previous, strict=True)
-            )
+        for name, d in zip(names, d_previous, strict=True):
+            if (total := f"d_reset_{name}") in carry:
+                carry[total] = carry[total] + backend.where(start, d, 0.0)
         d_previous = tuple(backend.where(start, 0.0, d) for d in d_previous)
-    if loop.lean:
-        return (d_previous, None, d_resets), d_states
-    if more is not None:
-        d_vectors = d_vectors + more
-    return (d_previous, d_vectors, d_resets), d_products
+    carry |= zip([f"d_{n}" for n in previous(spec.cell)], d_previous, strict=True)
+    if spec.few_launches:
+        return carry, dict(zip([f"d_{n}" for n in names], d_states, strict=True))
+    if d_vectors is not None:
+        carry["d_vectors"] = carry["d_vectors"] + d_vectors
+    return carry, made
 
 
 def _step_vjp(
-    loop: _Loop, made: Any, d_states: Any, valid: Any, moving: Any
-) -> tuple[Any, Any, Any]:
+    loop: _Loop, made: Tensors, d_states: tuple[Any, ...]
+) -> tuple[Tensors, Any, Any]:
     """Gradients of one step, or of the rows of all steps at once.
 
     Returns:
-        Gradients of the products x W and h R (B, nU), of the states apart from
-        h R, and of the vectors in one array, or None.
+        Gradients of the products x W and h R (B, nU) by name, of the states
+        apart from h R, and of the vectors in one array, or None.
     """
-    projected, from_h, states, factors = made
-    cell, settings, widen = loop.plan.cell, loop.plan.settings, loop.widen
+    spec, cell, widen = loop.spec, loop.spec.cell, loop.widen
+    factors = {
+        site: (made[f"{site}_center"], made[f"{site}_scale"])
+        for site in loop.sites
+    }
     d_from_x, d_from_h, d_direct, d_vectors = cell.step_vjp(
-        widen(projected),
-        widen(from_h),
-        tuple(map(widen, states)),
-        settings,
-        cell.norms(loop.weights, settings, valid, moving),
+        widen(made["projected"]),
+        widen(made["from_h"]),
+        tuple(widen(made[name]) for name in previous(cell)),
+        spec,
+        cell.norms(loop.weights, spec, made.get("mask"), moving_in(made)),
         factors,
         d_states,
     )
-    cast = backend.cast
-    d_products = (cast(d_from_x, loop.dtype), cast(d_from_h, loop.dtype))
+    products = {
+        "d_from_x": backend.cast(d_from_x, loop.dtype),
+        "d_from_h": backend.cast(d_from_h, loop.dtype),
+    }
     # In one array, so that the loop adds once.
     joined = None
     if names := loop.vectors:
         joined = keras.ops.concatenate([d_vectors[name] for name in names])
-    return d_products, d_direct, joined
+    return products, d_direct, joined
 
 
 def _weight_gradients(
-    loop: _Loop, inputs: Any, h: Any, d_products: Any, d_vectors: Any
-) -> dict[str, Any]:
+    loop: _Loop, inputs: Any, h: Any, d_products: Tensors, d_vectors: Any
+) -> Tensors:
     """Gradients of all weights, from the cotangents of all products."""
     sizes = [loop.weights[name].shape[0] for name in loop.vectors]
     places = itertools.pairwise(itertools.accumulate(sizes, initial=0))
@@ -216,19 +232,12 @@ def _weight_gradients(
         name: d_vectors[start:end]
         for name, (start, end) in zip(loop.vectors, places, strict=True)
     }
-    gradients["kernel"] = _product(inputs, d_products[0])
-    gradients["recurrent_kernel"] = _product(h, d_products[1])
+    gradients["kernel"] = _product(inputs, d_products["d_from_x"])
+    gradients["recurrent_kernel"] = _product(h, d_products["d_from_h"])
     return {
         name: backend.cast(gradients[name], weight.dtype)
         for name, weight in loop.weights.items()
     }
-
-
-def _cast_like(gradients: tuple[Any, ...], states: Any) -> tuple[Any, ...]:
-    return tuple(
-        backend.cast(d, state.dtype)
-        for d, state in zip(gradients, states, strict=True)
-    )
 
 
 def _sum(*terms: Any) -> Any:
@@ -237,9 +246,7 @@ def _sum(*terms: Any) -> Any:
 
 
 def _flat(rows: Any) -> Any:
-    """Rows (T, B, ...) of all steps, one after the other; or None."""
-    if rows is None:
-        return None
+    """Rows (T, B, ...) of all steps, one after the other."""
     return keras.ops.reshape(rows, (-1, rows.shape[-1]))
 
 

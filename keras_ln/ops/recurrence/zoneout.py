@@ -3,8 +3,8 @@
     s' = m * s + (1 - m) * s_new    in training, m being 0 or 1
     s' = z * s + (1 - z) * s_new    at inference: the expectation
 
-`step.run_step` applies it in the loop over time, `vjp.py` its gradient, and
-`layers/rnn/zoneout_cell.py` where Keras runs a cell.
+`scan.py` applies it in the loop over time, `vjp.py` its gradient, and
+`layers/rnn/base_cell.py` where Keras runs a cell.
 
 The choices m are 1 with the probability z, anew for every row, step and unit.
 They are tensors like any other, drawn before the loop over time, so that
@@ -14,9 +14,7 @@ Source: Krueger et al., "Zoneout: Regularizing RNNs by Randomly Preserving
 Hidden Activations" (2017).
 
 Letters: B batch, T time, U units. What zoneout does to a state is a rate z, or
-choices, a bool tensor that is True where a unit keeps the state. Both come in
-tuples with an entry for each state, h first: rates are 0.0 and choices None
-where a state has none, `()` and None where no state has any.
+choices, a bool tensor that is True where a unit keeps the state.
 """
 
 import numbers
@@ -25,12 +23,11 @@ from typing import Any
 import keras
 
 from keras_ln import backend
-from keras_ln.ops import arguments, dtypes
+from keras_ln.ops import dtypes
+from keras_ln.ops.cells.types import Spec
 
 # Of h and of c.
 NAMES = ("zoneout", "cell_zoneout")
-_NO_RATES = (0.0, 0.0)
-_NO_CHOICES = (None, None)
 # As many as half the bits of a float32 in [0, 1) can tell apart.
 _LEVELS = 2048.0
 # Multiples of this number, modulo 2^32, are far from each other.
@@ -40,21 +37,34 @@ COUNTS_TO = {"float16": 2048, "bfloat16": 256, "float32": 2**24}
 
 
 def apply_zoneout(
-    new: Any, old: Any, rates: Any, choices: Any
+    spec: Spec, new: tuple[Any, ...], old: tuple[Any, ...], choices: Any
 ) -> tuple[Any, ...]:
-    """The states (B, U) after zoneout, each in the dtype of the new one."""
+    """The states (B, U) after zoneout, each in the dtype of the new one.
+
+    Args:
+        spec: has the shares.
+        new: what the step made of them, h first.
+        old: the states before the step.
+        choices: by `NAMES`, where there are any.
+    """
     return tuple(
-        map(_zoned, new, old, rates or _NO_RATES, choices or _NO_CHOICES)
+        _zoned(new, old, share, choices.get(name))
+        for name, new, old, share in zip(
+            NAMES, new, old, spec.shares, strict=False
+        )
     )
 
 
 def apply_zoneout_vjp(
-    cotangents: Any, rates: Any, choices: Any
+    spec: Spec, cotangents: tuple[Any, ...], choices: Any
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Cotangents of the new states, and of the old ones beside the step."""
-    pairs = list(
-        map(_zoned_vjp, cotangents, rates or _NO_RATES, choices or _NO_CHOICES)
-    )
+    pairs = [
+        _zoned_vjp(cotangent, share, choices.get(name))
+        for name, cotangent, share in zip(
+            NAMES, cotangents, spec.shares, strict=False
+        )
+    ]
     return tuple(new for new, _ in pairs), tuple(old for _, old in pairs)
 
 
@@ -80,51 +90,9 @@ def _zoned_vjp(cotangent: Any, rate: float, choice: Any) -> tuple[Any, Any]:
     return (1.0 - rate) * cotangent, rate * cotangent
 
 
-def split_zoneout(
-    count: int, owner: str, shape: tuple[Any, ...], **zoneout: Any
-) -> tuple[tuple[float, ...], tuple[Any, ...] | None]:
-    """The rates and the choices of `count` states from arguments by name.
-
-    Raises:
-        ValueError: for a rate outside of [0, 1), for choices of another dtype
-            than bool or another shape, and for what is said of a state that
-            the cell does not have.
-    """
-    for name in NAMES[count:]:
-        if zoneout.get(name) is not None:
-            raise ValueError(
-                f"Argument `{name}` must be left out: {owner} has no state c. "
-                f"Received: {name}={zoneout[name]!r}"
-            )
-    rates, choices = [], []
-    for name in NAMES[:count]:
-        value = zoneout.get(name)
-        value = 0.0 if value is None else value
-        is_number = is_rate(value)
-        rates.append(arguments.check_rate(name, value) if is_number else 0.0)
-        choices.append(None if is_number else _choices(name, value, shape))
-    return (
-        tuple(rates) if any(rates) else (),
-        None if all(c is None for c in choices) else tuple(choices),
-    )
-
-
 def is_rate(value: Any) -> bool:
     """Whether it is a number, and no tensor of choices."""
     return isinstance(value, numbers.Real)
-
-
-def _choices(name: str, value: Any, shape: tuple[Any, ...]) -> Any:
-    tensor = arguments.dense_tensor(name, value)
-    dtype = keras.backend.standardize_dtype(tensor.dtype)
-    if dtype != "bool":
-        raise ValueError(
-            f"Argument `{name}` must be a number in [0, 1), or a bool "
-            "tensor, True where a unit keeps its state. Received: a "
-            f"tensor of dtype {dtype}"
-        )
-    arguments.check_shape(name, tensor.shape, shape, "batch, time, units")
-    return tensor
 
 
 def draw(rates: dict[str, float], shape: Any, seed: Any) -> dict[str, Any]:

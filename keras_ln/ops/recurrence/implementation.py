@@ -1,0 +1,60 @@
+"""What can run a recurrence: an implementation, and what it refuses."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from keras_ln.ops.cells.types import How, Spec
+from keras_ln.ops.recurrence.arrays import ARRAYS
+
+
+def _always(*_: Any) -> str | None:
+    """None: there is no reason why not."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Implementation:
+    """One way to run a recurrence.
+
+    It refuses every field of `Spec` that is not at its default, and every
+    array, that it does not list: nothing that it does not know of is ignored.
+    """
+
+    # `run(spec, arrays, how)`: the outputs by name, as `scan.forward` gives
+    # them.
+    run: Callable[[Spec, dict[str, Any], How], dict[str, Any]]
+    # The fields of `Spec`, and the arrays beside the weights, that it heeds.
+    reads: frozenset[str]
+    # `weights(spec, how)`: the weights that it heeds.
+    weights: Callable[[Spec, How], tuple[str, ...]]
+    # Whether the gradient is written by hand, of the cell's own equations.
+    by_hand: bool
+    # `reason(spec, arrays, how)`: a sentence on why it cannot run such arrays
+    # of such dtypes, or None. It is asked once for equal ones, and without
+    # arrays where nothing runs.
+    reason: Callable[[Spec, Mapping[str, Any], How], str | None] = _always
+    # A sentence on why it cannot run here and now, or None.
+    unavailable: Callable[[], str | None] = _always
+
+    def refusal(
+        self, name: str, spec: Spec, arrays: Mapping[str, Any], how: How
+    ) -> str | None:
+        """Why it cannot run such arrays of such dtypes, or None.
+
+        The name is what messages call the implementation.
+        """
+        defaults = Spec._field_defaults
+        asked = [
+            field
+            for field, value in spec._asdict().items()
+            if field not in defaults or value != defaults[field]
+        ]
+        known = {*self.reads, *self.weights(spec, how)}
+        unread = [what for what in (*asked, *arrays) if what not in known]
+        if unread:
+            kind = "array" if unread[0] in ARRAYS else "setting or weight"
+            return (
+                f"The implementation {name!r} does not read the {kind} "
+                f"`{unread[0]}`."
+            )
+        return self.reason(spec, arrays, how)

@@ -1,0 +1,391 @@
+"""The one door of recurrences: what runs, and which implementation runs it.
+
+Letters: B batch, T time, D input features, U units.
+"""
+
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import keras
+
+from keras_ln import backend
+from keras_ln.ops import arguments, dtypes
+from keras_ln.ops.activations import ACTIVATIONS
+from keras_ln.ops.cells.types import How, Spec
+from keras_ln.ops.portable import asks_for_portable_ops, asks_for_unrolled_loops
+from keras_ln.ops.recurrence.arrays import ARRAYS, MATRICES, RESET, array_of
+from keras_ln.ops.recurrence.implementation import Implementation
+from keras_ln.ops.recurrence.native import NATIVE
+from keras_ln.ops.recurrence.scan import Tensors, forward
+from keras_ln.ops.recurrence.vjp import vjp
+
+# What both scans heed, all that there is; written out, so that what is new has
+# to be added, and used.
+_READ_BY_SCANS = frozenset(
+    {
+        *("cell", "epsilon", "activation", "recurrent_activation"),
+        *("carry_normalized_state", "go_backwards", "return_all_outputs"),
+        *("zoneout_share", "cell_zoneout_share", "dtype", "wide"),
+        *("x", "mask", "input_mask", "recurrent_mask"),
+        *("zoneout", "cell_zoneout", "initial_h", "initial_c"),
+        *("starts", "reset_h", "reset_c"),
+        *("kernel_moving_mean", "kernel_moving_variance"),
+        *("recurrent_moving_mean", "recurrent_moving_variance"),
+        *("state_moving_mean", "state_moving_variance"),
+    }
+)
+_COMPILER = (
+    "torch.compile and torch.export differentiate the Python code that they "
+    "read, without a hand-written gradient."
+)
+
+
+def _run_fused(spec: Spec, arrays: Tensors, how: How) -> Tensors:
+    # On other devices the kernel launches of a step cost more than its
+    # arithmetic.
+    few = not (backend.on_cpu() or spec.cell.batch_statistics)
+    # XLA compiles for one T. Where T is unknown there are probably many, each
+    # of which would cost a compilation.
+    known = arrays["x"].shape[1] is not None
+    run_op = fused_op(spec._replace(few_launches=few), known)
+    return run_op(arrays, keep=how.training, owner=how.owner)
+
+
+@functools.cache
+def fused_op(spec: Spec, known: bool) -> Any:
+    """Both scans as one op, compiled, the gradient by hand.
+
+    `known` says whether T is.
+    """
+    scan, first = functools.partial(forward, spec), None
+    if spec.few_launches:
+        values = spec._replace(values_only=True)
+        first = functools.partial(forward, values)
+    return backend.custom_vjp(
+        first or scan,
+        functools.partial(vjp, spec),
+        scan if first else None,
+        compiled=known,
+    )
+
+
+def _run_loop(spec: Spec, arrays: Tensors, how: How) -> Tensors:
+    known = arrays["x"].shape[1] is not None
+    unroll = how.unroll or (known and asks_for_unrolled_loops())
+    return forward(spec, arrays, unroll=unroll, overridden=how.overridden)[0]
+
+
+def _reason_of_loop(
+    spec: Spec, arrays: Mapping[str, Any], how: How
+) -> str | None:
+    if (overridden := how.overridden) is None:
+        return None
+    # A step of a Keras cell returns no statistics.
+    needs_statistics = spec.cell.batch_statistics
+    for method in overridden.methods:
+        if needs_statistics or method not in ("project", "step"):
+            cell = overridden.name
+            return (
+                f"{cell} overrides `{method}`, which {how.owner} does not "
+                "run: its own loop computes all steps from the cell's weights. "
+                f"Use keras.layers.RNN({cell}(...)), which calls the cell at "
+                "every step."
+            )
+    return None
+
+
+def _weights_of_loop(spec: Spec, how: How) -> tuple[str, ...]:
+    if how.overridden is None:
+        return spec.cell.weights
+    return how.overridden.keras_cell.weight_names
+
+
+# In order of preference. CONTRIBUTING.md says how to add one.
+IMPLEMENTATIONS: dict[str, Implementation] = {
+    "native": NATIVE,
+    # One op per sequence: both scans, compiled, the gradient by hand.
+    "fused": Implementation(
+        _run_fused,
+        _READ_BY_SCANS,
+        lambda spec, how: spec.cell.weights,
+        by_hand=True,
+        unavailable=lambda: _COMPILER if backend.reads_python() else None,
+    ),
+    # The scan forward alone, differentiated by the framework. It runs what the
+    # others cannot: any activation, a step that a subclass has overridden,
+    # unrolled loops, programs of ordinary operations, and forward mode.
+    "loop": Implementation(
+        _run_loop,
+        _READ_BY_SCANS,
+        _weights_of_loop,
+        by_hand=False,
+        reason=_reason_of_loop,
+    ),
+}
+
+
+class _Prepared(NamedTuple):
+    """What is known of all runs with equal shapes and dtypes."""
+
+    spec: Spec  # with its dtypes
+    casts: tuple[tuple[str, str], ...]  # names of arrays, and dtypes
+    refusals: dict[str, str | None]  # by implementation
+
+
+# By spec, shapes and dtypes.
+_prepared: dict[Any, _Prepared] = {}
+_MOST_PREPARED = 10_000  # the lengths and batch sizes of a long training
+
+
+def run(spec: Spec, arrays: Tensors, how: How) -> Tensors:
+    """The cell over time, by the first implementation that can run it.
+
+    Computation and vectors are float64 if any of the arrays is, else float32.
+
+    Args:
+        spec: what is computed; its dtypes become those of the arrays.
+        arrays: tensors by the names in `arrays.py` and of the weights.
+        how: see there.
+
+    Returns:
+        What `scan.forward` gives, and `last_output` (B, U). It and `outputs`,
+        the last one alone (B, 1, U) where no others are asked for, are in the
+        dtype of the sequences.
+
+    Raises:
+        ValueError: for arrays that do not fit, and where no implementation
+            can run them.
+    """
+    prepared = _prepare(spec, arrays, how)
+    spec = prepared.spec
+    if prepared.casts:
+        casts = {n: backend.cast(arrays[n], to) for n, to in prepared.casts}
+        arrays = arrays | casts
+    if "mask" in arrays:
+        # Whatever stands at masked steps is multiplied by zero in the kernel's
+        # gradient, and zero times NaN is NaN.
+        valid = arrays["mask"][..., None]
+        arrays = arrays | {"x": backend.where(valid, arrays["x"], 0.0)}
+    name = _chosen(prepared.refusals, arrays)
+    if name is None:
+        raise _nothing_runs(spec, arrays, how)
+    made = IMPLEMENTATIONS[name].run(spec, arrays, how)
+    last_output = made["last_output"] = backend.cast(made["final_h"], spec.dtype)
+    if not spec.return_all_outputs:
+        made["outputs"] = last_output[:, None]
+    if how.zero_output_for_mask and "mask" in arrays:
+        _zero_where_masked(made, arrays["mask"], spec)
+    return made
+
+
+def _zero_where_masked(made: Tensors, mask: Any, spec: Spec) -> None:
+    """Puts zeros into both outputs at the steps that the mask leaves out."""
+    if spec.go_backwards:
+        mask = keras.ops.flip(mask, axis=1)
+    last = mask[:, -1:]
+    all_steps = (mask if spec.return_all_outputs else last)[..., None]
+    for name, valid in (("last_output", last), ("outputs", all_steps)):
+        zeros = keras.ops.zeros_like(made[name])
+        made[name] = keras.ops.where(valid, made[name], zeros)
+
+
+def _prepare(spec: Spec, arrays: Tensors, how: How) -> _Prepared:
+    # torch.compile would guard every value that is read here.
+    if backend.reads_python():
+        return _newly_prepared(spec, arrays, how)
+    kinds = [(n, tuple(a.shape), a.dtype) for n, a in arrays.items()]
+    key = (spec, how, *kinds)
+    # One look-up: another thread may clear the table.
+    if (prepared := _prepared.get(key)) is None:
+        prepared = _newly_prepared(spec, arrays, how)
+        if len(_prepared) >= _MOST_PREPARED:
+            _prepared.clear()
+        _prepared[key] = prepared
+    return prepared
+
+
+def _newly_prepared(spec: Spec, arrays: Tensors, how: How) -> _Prepared:
+    names = {name: dtypes.name_of(a.dtype) for name, a in arrays.items()}
+    wide = "float64" if "float64" in names.values() else "float32"
+    spec = spec._replace(dtype=names["x"], wide=wide)
+    casts = []
+    for name, dtype in names.items():
+        wanted = dtype
+        if name in MATRICES:
+            wanted = spec.dtype
+        elif name in RESET:
+            wanted = names[f"initial_{RESET[name]}"]
+        elif array_of(spec.cell, name).wide:
+            wanted = wide
+        if wanted != dtype:
+            casts.append((name, wanted))
+    return _Prepared(spec, tuple(casts), refusals_of(spec, arrays, how))
+
+
+def _chosen(
+    refusals: Mapping[str, str | None], arrays: Tensors | None
+) -> str | None:
+    """The name of the implementation that runs, or None where none can."""
+    by_hand = _no_gradient_by_hand(arrays)
+    for name, implementation in IMPLEMENTATIONS.items():
+        if (
+            refusals[name] is None
+            and (by_hand is None or not implementation.by_hand)
+            and implementation.unavailable() is None
+        ):
+            return name
+    return None
+
+
+def _no_gradient_by_hand(arrays: Tensors | None) -> str | None:
+    """Why the framework must differentiate here and now, or None."""
+    if asks_for_portable_ops():
+        return "ops.portable() asks for ordinary operations."
+    return backend.plain_operations_reason(arrays)
+
+
+def refusals_of(
+    spec: Spec, arrays: Mapping[str, Any], how: How
+) -> dict[str, str | None]:
+    """By implementation, why it cannot run such arrays of such dtypes."""
+    by_hand = _no_equations_by_hand(spec, how)
+    if by_hand is None and how.use_fused is False:
+        by_hand = "use_fused=False asks for the cell loop."
+    by_autodiff = None
+    if how.use_fused is True:
+        by_autodiff = "use_fused=True asks for a hand-written gradient."
+    return {
+        name: (by_hand if implementation.by_hand else by_autodiff)
+        or implementation.refusal(name, spec, arrays, how)
+        for name, implementation in IMPLEMENTATIONS.items()
+    }
+
+
+def _no_equations_by_hand(spec: Spec, how: How) -> str | None:
+    """Why there is no gradient by hand of what is asked for, or None."""
+    if how.overridden is not None:
+        return (
+            f"{how.overridden.name} overrides "
+            f"{', '.join(how.overridden.methods)}, which the op does not run."
+        )
+    if how.unroll:
+        return "unroll=True asks for an unrolled loop over time."
+    for name in ("activation", "recurrent_activation"):
+        activation = getattr(spec, name)
+        if activation.derivative is None:
+            return (
+                f"`{name}` must be one of {', '.join(sorted(ACTIVATIONS))}. "
+                f"Received: {name}={activation.function!r}."
+            )
+    return None
+
+
+def choose(spec: Spec, how: How) -> tuple[str, dict[str, str]]:
+    """The name of what would run, and why the others would not.
+
+    Raises:
+        ValueError: where nothing can run.
+    """
+    refusals = refusals_of(spec, {}, how)
+    chosen = _chosen(refusals, None)
+    if chosen is None:
+        raise _nothing_runs(spec, {}, how)
+    by_hand = _no_gradient_by_hand(None)
+    return chosen, {
+        name: (implementation.by_hand and by_hand)
+        or refusals[name]
+        or implementation.unavailable()
+        or f"{chosen} comes before it, and can."
+        for name, implementation in IMPLEMENTATIONS.items()
+        if name != chosen
+    }
+
+
+def _reason_of_fused(spec: Spec, how: How) -> str | None:
+    """Why there is no gradient by hand here and now, or None."""
+    fused = IMPLEMENTATIONS["fused"]
+    return (
+        fused.unavailable()
+        or _no_gradient_by_hand(None)
+        or refusals_of(spec, {}, how)["fused"]
+    )
+
+
+def _nothing_runs(
+    spec: Spec, arrays: Mapping[str, Any], how: How
+) -> ValueError:
+    loop = IMPLEMENTATIONS["loop"].refusal("loop", spec, arrays, how)
+    if loop is not None:
+        return ValueError(loop)
+    reason = _reason_of_fused(spec, how)
+    return ValueError(
+        f"use_fused=True, but {how.owner} cannot run as one fused op: "
+        f'{reason} Use use_fused="auto" to fall back to the cell loop.'
+    )
+
+
+def implementation(layer: Any) -> tuple[str, dict[str, str]]:
+    """Which implementation a recurrent layer would run, and why not others.
+
+    - "native": one call of C++ per sequence and one for its gradient, on a CPU
+      and where the package keras-ln-kernels is installed.
+    - "fused": one op per sequence with a hand-written gradient, which XLA
+      compiles on TensorFlow and JAX.
+    - "loop": the cell's step over time, differentiated by the framework.
+
+    `use_fused`, `unroll`, activations and overridden methods of the layer
+    decide, `portable()`, whether torch.compile reads the program, and forward
+    mode. Inside a `tf.autodiff.ForwardAccumulator`, `torch.func.jvp` or
+    `jacfwd` the answer is "loop"; on TensorFlow, layers whose tensors the
+    accumulator does not follow run as they do elsewhere. JAX does not tell its
+    forward mode, which needs `use_fused=False`.
+
+    Args:
+        layer: a recurrent layer of keras_ln, built or not.
+
+    Returns:
+        `(name, {other: reason})`: the name, and for each of the others a
+        sentence that says what stands in the way.
+
+    Raises:
+        ValueError: if the layer is another one, or nothing can run it as it
+            asks for, for example with `use_fused=True` inside `portable()`.
+
+    >>> from keras_ln import LNLSTM, ops
+    >>> name, reasons = ops.implementation(LNLSTM(4, activation="relu"))
+    >>> name, reasons["loop"]
+    ('fused', 'fused comes before it, and can.')
+    >>> name, reasons = ops.implementation(LNLSTM(4, unroll=True))
+    >>> print(name, "because", reasons["fused"])
+    loop because unroll=True asks for an unrolled loop over time.
+    """
+    if (reason := _not_ours(layer)) is not None:
+        raise ValueError(
+            f"Argument `layer` must be a recurrent layer. {reason}"
+        )
+    return choose(*layer.as_problem())
+
+
+def unsupported_reason(layer: Any) -> str | None:
+    """Why `layer` cannot run as one fused op per sequence.
+
+    Args:
+        layer: a recurrent layer of keras_ln.
+
+    Returns:
+        None if it can, else a sentence that says what stands in the way.
+    """
+    if (reason := _not_ours(layer)) is not None:
+        return reason
+    spec, how = layer.as_problem()
+    return _reason_of_fused(spec, how._replace(use_fused="auto"))
+
+
+def _not_ours(layer: Any) -> str | None:
+    if hasattr(layer, "as_problem"):
+        return None
+    return (
+        f"Only recurrent layers of keras_ln have a fused op. Received: "
+        f"{type(layer).__name__}."
+    )

@@ -1,0 +1,247 @@
+"""The scan forward in time, and one step of it.
+
+Outside the loop over time stands the input product, for all steps at once.
+Letters: B batch, T time, D input features, U units, n gates.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import keras
+
+from keras_ln import backend
+from keras_ln.ops.cells.types import Cell, Overridden, Spec
+from keras_ln.ops.recurrence.arrays import moving_in, states_in, weights_in
+from keras_ln.ops.recurrence.zoneout import NAMES, apply_zoneout
+
+Tensors = dict[str, Any]
+
+
+class Loop(NamedTuple):
+    """What all steps of a run have in common."""
+
+    spec: Spec
+    # All that are given.
+    arrays: Tensors
+    weights: Tensors
+    # What replaces the states at starts (B, U), h first.
+    reset_states: tuple[Any, ...]
+    # Whether a gradient needs the states and the products of every step.
+    keep: bool
+    # Whether a gradient or the caller needs the statistics of every step.
+    keep_statistics: bool
+    # Whose step runs in the place of the cell's.
+    overridden: Overridden | None
+
+
+def forward(
+    spec: Spec,
+    arrays: Tensors,
+    *,
+    keep: bool = False,
+    unroll: bool = False,
+    overridden: Overridden | None = None,
+) -> tuple[Tensors, Tensors]:
+    """The cell over time, for arrays by the names in `arrays.py`.
+
+    At a step that the mask leaves out, the states stay: before the first valid
+    step they are the initial ones, on every backend.
+
+    Returns:
+        Outputs and residuals by name. Outputs are `outputs` (B, T, U) in the
+        order of the visits, unless the last one alone is asked for; the states
+        `final_h` and `final_c` (B, U); and of a cell with batch statistics
+        `{site}_mean` and `{site}_variance` (T, ...). With `keep` the residuals
+        are what `vjp` takes, else {}.
+    """
+    cell, weights = spec.cell, weights_in(arrays)
+    before = states_in(cell, arrays, "initial")
+    inputs, rows = in_order_of_visits(spec, arrays)
+    if overridden is not None:
+        projected = overridden.keras_cell.project(inputs, weights)
+    else:
+        projected = backend.matmul(inputs, weights["kernel"])
+    resets: tuple[Any, ...] = ()
+    if "starts" in arrays:
+        resets = states_in(cell, arrays, "reset")
+        if resets[0] is None:
+            resets = tuple(map(keras.ops.zeros_like, before))
+    statistics_too = cell.batch_statistics or (keep and not spec.few_launches)
+    loop = Loop(
+        spec, arrays, weights, resets, keep, statistics_too, overridden
+    )
+    final, made = (_unrolled if unroll else backend.scan)(
+        functools.partial(_visit, loop),
+        dict(zip(cell.state_names, before, strict=True)),
+        {"projected": projected, **rows},
+    )
+    outputs = {f"final_{name}": final[name] for name in cell.state_names}
+    if spec.return_all_outputs:
+        outputs["outputs"] = keras.ops.transpose(made.pop("outputs"), (1, 0, 2))
+    if cell.batch_statistics:
+        ends = ("_mean", "_variance")
+        outputs |= {n: made[n] for n in made if n.endswith(ends)}
+    return outputs, {**arrays, "projected": projected, **made} if keep else {}
+
+
+def in_order_of_visits(spec: Spec, arrays: Tensors) -> tuple[Any, Tensors]:
+    """What the loop goes over, from the first row to the last.
+
+    tf2onnx takes whatever a loop writes for its outputs in the order of its
+    steps, hence no loop that goes backwards.
+
+    Returns:
+        The inputs that are multiplied (T, B, D), and by name the mask and the
+        starts (T, B, 1), choices (T, B, U) and the statistics (T, ...).
+    """
+    inputs = keras.ops.transpose(arrays["x"], (1, 0, 2))
+    if "input_mask" in arrays:
+        inputs = inputs * arrays["input_mask"]
+    rows = {
+        name: keras.ops.swapaxes(arrays[name], 0, 1)[..., None]
+        for name in ("mask", "starts")
+        if name in arrays
+    }
+    rows |= {
+        name: keras.ops.swapaxes(arrays[name], 0, 1)
+        for name in NAMES
+        if name in arrays
+    }
+    if spec.go_backwards:
+        inputs = keras.ops.flip(inputs, axis=0)
+        rows = {n: keras.ops.flip(row, axis=0) for n, row in rows.items()}
+    return inputs, rows | {n: arrays[n] for n in arrays if "_moving_" in n}
+
+
+def _visit(
+    loop: Loop, states: Tensors, row: Tensors
+) -> tuple[Tensors, Tensors]:
+    """A step over time that a mask may leave out, and that may start anew.
+
+    Args:
+        loop: see there.
+        states: tensors (B, U) before the step, by name.
+        row: `projected`, x W (B, nU), and what `in_order_of_visits` gives of
+            the step: `mask` (B, 1), False where a row's step is left out and
+            its states stay; `starts` (B, 1), True where they are replaced
+            before the step.
+
+    Returns:
+        The states, each in its dtype, and by name what is made of the step:
+        `outputs` (B, U), and what the gradient needs: `from_h`, the product
+        h R (B, nU), the states before the step, and the statistics.
+    """
+    spec, cell = loop.spec, loop.spec.cell
+    before = tuple(states[name] for name in cell.state_names)
+    if "starts" in row:
+        before = tuple(
+            backend.where(row["starts"], new, old)
+            for new, old in zip(loop.reset_states, before, strict=True)
+        )
+    valid, made = row.get("mask"), {}
+    recurrent_mask = loop.arrays.get("recurrent_mask")
+    if loop.overridden is not None:
+        after = loop.overridden.keras_cell.step(
+            row["projected"], before, loop.weights, recurrent_mask
+        )
+    else:
+        after, statistics, from_h = run_step(
+            spec,
+            row["projected"],
+            before,
+            loop.weights,
+            recurrent_mask=recurrent_mask,
+            valid=valid,
+            moving=moving_in(row),
+        )
+        if loop.keep_statistics:
+            made |= named_statistics(statistics)
+        if loop.keep:
+            made["from_h"] = from_h
+            made |= zip(previous(cell), before, strict=True)
+    after = apply_zoneout(spec, after, before, row)
+    if valid is not None:
+        after = tuple(
+            backend.where(valid, new, old)
+            for new, old in zip(after, before, strict=True)
+        )
+    if spec.return_all_outputs:
+        made["outputs"] = backend.cast(after[0], loop.arrays["x"].dtype)
+    return dict(zip(cell.state_names, after, strict=True)), made
+
+
+def previous(cell: Cell) -> list[str]:
+    """What the states before each step are called, h first."""
+    return [f"previous_{name}" for name in cell.state_names]
+
+
+def named_statistics(statistics: Mapping[str, Any]) -> Tensors:
+    """`{site}_mean` and `{site}_variance` of the sites that are normalised."""
+    return {
+        f"{site}_{kind}": tensor
+        for site, of_site in statistics.items()
+        if of_site is not None
+        for kind, tensor in zip(("mean", "variance"), of_site, strict=True)
+    }
+
+
+def run_step(
+    spec: Spec,
+    projected: Any,  # x W (B, nU)
+    states: tuple[Any, ...],  # tensors (B, U), h first
+    weights: Tensors,  # recurrent_kernel (U, nU), and the vectors
+    *,
+    recurrent_mask: Any = None,  # dropout mask of h (B, U), scaled
+    valid: Any = None,  # these two: see `Cell.norms`
+    moving: Any = None,
+) -> tuple[tuple[Any, ...], Any, Any]:
+    """One step of the cell, computed in the wide dtype.
+
+    Returns:
+        The new states, each in the dtype of the old one, the statistics of
+        the step, and the product h R (B, nU).
+    """
+    h = h_for_product(states[0], projected.dtype, recurrent_mask)
+    from_h = backend.matmul(h, weights["recurrent_kernel"])
+    widen = functools.partial(backend.cast, dtype=spec.wide)
+    new_states, statistics = spec.cell.step(
+        widen(projected),
+        widen(from_h),
+        tuple(map(widen, states)),
+        spec,
+        spec.cell.norms(weights, spec, valid, moving),
+    )
+    new_states = tuple(
+        backend.cast(new, old.dtype)
+        for new, old in zip(new_states, states, strict=True)
+    )
+    return new_states, statistics, from_h
+
+
+def h_for_product(h: Any, dtype: Any, recurrent_mask: Any) -> Any:
+    """What the product sees of h (..., B, U); the carried h may be wider."""
+    h = backend.cast(h, dtype)
+    if recurrent_mask is None:
+        return h
+    return h * backend.cast(recurrent_mask, dtype)
+
+
+def _unrolled(
+    step: Callable[[Tensors, Tensors], Any], init: Tensors, xs: Tensors
+) -> tuple[Tensors, Tensors]:
+    """`backend.scan`, unrolled."""
+    length = next(iter(xs.values())).shape[0]
+    if length is None or backend.stands_for_unknown(length):
+        raise ValueError(
+            "`unroll=True` needs a known number of time steps. Received: "
+            "inputs of unknown length. Give keras.Input a shape with it, or "
+            "leave unroll=False."
+        )
+    carry, rows = init, []
+    for t in range(length):
+        carry, y = step(carry, {name: x[t] for name, x in xs.items()})
+        rows.append(y)
+    return carry, {
+        name: keras.ops.stack([row[name] for row in rows]) for name in rows[0]
+    }
