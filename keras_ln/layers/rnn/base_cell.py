@@ -1,6 +1,6 @@
-"""What the recurrent cells share: steps, dropout, states.
+"""What the recurrent cells share: weights, steps, dropout, zoneout, states.
 
-Letters: B batch, D input features, U units, n gates.
+Letters: B batch, T time, D input features, U units, n gates.
 """
 
 from collections.abc import Callable
@@ -8,22 +8,60 @@ from typing import Any
 
 import keras
 
+from keras_ln._keras import DropoutRNNCell, torch_device
+from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.constructor_arguments import of_keras
-from keras_ln.layers.rnn.cell_weights import CellWeights
-from keras_ln.layers.rnn.zoneout_cell import ZoneoutRNNCell, fixed
 from keras_ln.ops import arguments, recurrence
-from keras_ln.ops.cells.types import Settings
+from keras_ln.ops.cells.types import Cell, Settings, Vector
 from keras_ln.ops.recurrence.forward import project
-from keras_ln.ops.recurrence.zoneout import NAMES, counted
+from keras_ln.ops.recurrence.zoneout import (
+    NAMES,
+    SeedAt,
+    apply_zoneout,
+    counted,
+    draw,
+)
 
 
-class BaseCell(CellWeights, ZoneoutRNNCell):
+def fixed(name: str) -> Any:
+    """A rate that is set once, since it decides on the states."""
+
+    def set_once(self, rate):
+        if hasattr(self, f"_{name}"):
+            raise AttributeError(
+                f"`{name}` cannot be changed: with zoneout a cell has one more "
+                f"state. Make a new cell. Received: {name}={rate!r}"
+            )
+        setattr(self, f"_{name}", rate)
+
+    return property(
+        lambda self: getattr(self, f"_{name}"),
+        set_once,
+        doc=f"The argument `{name}`.",
+    )
+
+
+class BaseCell(BaseLayer, DropoutRNNCell):
     """A recurrent cell, by the equations of an op.
 
     A class supplies `equations`; its layer runs `project` for all steps at
     once, then `step` over time.
+
+    The layer draws the choices of zoneout for all steps at once. A cell by
+    itself, as in `keras.layers.RNN`, draws those of its step, from a seed of
+    the sequence and from the number of the step, which is a further state.
+    That seed is the state of the generator. It is read in the loop over time,
+    where JAX can assign none, and moves on when the sequence is over.
     """
 
+    # The cell of `keras_ln.ops`.
+    equations: Cell
+    # Every vector that there can be, where these are more than the equations'.
+    vectors: tuple[Vector, ...]
+    # The names of all weights, in the order of creation, where these are more.
+    weight_names: tuple[str, ...]
+    # Whether mixed precision casts the kernels on the way into a call.
+    matrix_autocast = True
     # States to carry in at least float32, by index: the sums.
     accumulators: tuple[int, ...] = ()
     # How many of the last states are step counters, of any dtype. With zoneout
@@ -31,15 +69,32 @@ class BaseCell(CellWeights, ZoneoutRNNCell):
     counters = 0
     # The methods that a subclass overrides.
     overridden_methods: tuple[str, ...] = ()
+    # False for the expectation of zoneout in training too.
+    zoneout_chooses = True
+    # Whether a step by itself has used the seed that there is.
+    has_chosen = False
 
+    units: int
     activation: Callable[[Any], Any]
+    use_bias: bool
     epsilon: float
     dropout: float
     recurrent_dropout: float
+    # The sites that are normalised, and whether there are redundant betas.
+    normalize: tuple[str, ...] = ()
+    center = True
+
+    zoneout = fixed("zoneout")
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Notes which methods a subclass overrides."""
+        """Names the weights, and notes which methods a subclass overrides."""
         super().__init_subclass__(**kwargs)
+        own = vars(cls)
+        if "equations" in own and "vectors" not in own:
+            cls.vectors = cls.equations.vectors
+        if {"equations", "vectors"} & {*own} and "weight_names" not in own:
+            names = [vector.name for vector in cls.vectors]
+            cls.weight_names = ("kernel", "recurrent_kernel", *names)
 
         def place(name: str) -> int:
             return next(k for k, c in enumerate(cls.__mro__) if name in vars(c))
@@ -70,6 +125,78 @@ class BaseCell(CellWeights, ZoneoutRNNCell):
         self.output_size = self.units
         self.reset_dropout_mask()
         self.reset_recurrent_dropout_mask()
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the weights for inputs (B, D)."""
+        arguments.check_rank("inputs", input_shape, "batch, features")
+        features = arguments.check_known("inputs", input_shape, -1)
+        for name, shape in self.weight_shapes(features).items():
+            if len(shape) == 2:
+                self.add_matrix(name, shape)
+            else:
+                self.add_vector(name, shape, self.initial_value(name))
+
+    def weight_shapes(self, features: int) -> dict[str, tuple[int, ...]]:
+        """Matrices, bias, gammas and betas in order of creation, built or not.
+
+        Args:
+            features: D.
+        """
+        units, width = self.units, self.equations.gates * self.units
+        return {
+            "kernel": (features, width),
+            "recurrent_kernel": (units, width),
+            **{v.name: (v.size * units,) for v in self.vectors if self.has(v)},
+        }
+
+    def has(self, vector: Vector) -> bool:
+        """Whether the cell has the vector, as it was asked for."""
+        if vector.site is None:
+            return self.use_bias
+        # The site without a name is always normalised.
+        if vector.site and vector.site not in self.normalize:
+            return False
+        return self.center or not vector.redundant
+
+    def add_matrix(self, name: str, shape: tuple[int, int]) -> None:
+        """Creates `kernel` or `recurrent_kernel`."""
+        prefix = name.removesuffix("_kernel")
+        weight = self.add_weight(
+            name=name,
+            shape=shape,
+            initializer=getattr(self, f"{prefix}_initializer"),
+            regularizer=getattr(self, f"{prefix}_regularizer"),
+            constraint=getattr(self, f"{prefix}_constraint"),
+            autocast=self.matrix_autocast,
+        )
+        setattr(self, name, weight)
+
+    def initial_value(self, name: str) -> Any:
+        """The initializer of a vector."""
+        kind = name.rpartition("_")[2]
+        initializer = getattr(self, f"{kind}_initializer")
+        # A copy, because an unseeded random initializer would give every weight
+        # the same values.
+        if name != "bias" and isinstance(
+            initializer, keras.initializers.Initializer
+        ):
+            return initializer.clone()
+        return initializer
+
+    def tensors(self) -> dict[str, Any]:
+        """The weights by name, in the dtypes of a call."""
+        on_cpu = torch_device is not None and torch_device().startswith("cpu")
+        tensors = {}
+        for name in self.weight_names:
+            weight = getattr(self, name)
+            if weight is None:
+                continue
+            # On torch to convert a variable takes twice as long.
+            tensor = getattr(weight, "value", weight) if on_cpu else None
+            if not getattr(tensor, "is_cpu", False):
+                tensor = keras.ops.convert_to_tensor(weight)
+            tensors[name] = tensor
+        return tensors
 
     def settings(self) -> dict[str, Any]:
         """The arguments of the cell that are settings of its equations."""
@@ -187,6 +314,60 @@ class BaseCell(CellWeights, ZoneoutRNNCell):
             keras.ops.zeros((batch_size, size), dtype=dtype)
             for size, dtype in zip(sizes, dtypes, strict=True)
         ]
+
+    def zoneout_rates(self) -> dict[str, float]:
+        """The rates of h, and of c where there is one, by name."""
+        names = NAMES[: self.equations.states]
+        return {name: getattr(self, name) for name in names}
+
+    def zoneouts(
+        self, shape: tuple[Any, ...], training: bool | None
+    ) -> dict[str, Any]:
+        """What stays of the states, by name: choices (B, T, U), or rates."""
+        rates = self.zoneout_rates()
+        chooses = training and self.zoneout_chooses
+        if chooses and any(rates.values()):
+            return draw(rates, shape, self.seed_generator)
+        return rates
+
+    def apply_zoneout(
+        self, new: Any, old: Any, counter: Any, training: bool | None
+    ) -> tuple[Any, ...]:
+        """The states (B, U) after a step by itself, with zoneout.
+
+        The counter (B, 1) says how many steps each row has done.
+        """
+        rates = self.zoneout_rates()
+        if not any(rates.values()):
+            return tuple(new)
+        choices = None
+        if training:
+            self.has_chosen = True
+            seed = SeedAt(self.seed_generator.state.value, counter)
+            drawn = draw(rates, keras.ops.shape(new[0]), seed)
+            choices = [drawn[n] if rate else None for n, rate in rates.items()]
+        return apply_zoneout(new, old, tuple(rates.values()), choices)
+
+    def reset_recurrent_dropout_mask(self) -> None:
+        """Makes the next sequence draw anew, if this one has drawn.
+
+        `keras.layers.RNN` calls it after its loop, at inference too.
+        """
+        super().reset_recurrent_dropout_mask()
+        if self.has_chosen:
+            self.seed_generator.next()
+            self.has_chosen = False
+
+    def forget_dropout_masks(self) -> None:
+        """Makes the next sequence draw masks and choices of its own.
+
+        A layer does that by itself. A loop of your own over the steps calls
+        it once per sequence, in training.
+        """
+        # Also where a function is compiled whose steps come after this.
+        self.has_chosen = any(self.zoneout_rates().values())
+        self.reset_dropout_mask()
+        self.reset_recurrent_dropout_mask()
 
 
 class BaseLSTMCell(BaseCell):
