@@ -95,23 +95,29 @@ def hidden_dynamics(layer: Any, x: Any, *, seed: int = 0) -> HiddenDynamics:
     def run(probe: Any) -> Any:
         """States (T, B, S) with `probe` (B, T, S) added after every step."""
 
-        def step(states: Any, row: Any) -> Any:
-            x_t, probe_t = row
-            given = list(states) if len(states) > 1 else states[0]
-            _, new = cell(x_t, given)
+        def step(carry: Any, row: Any) -> Any:
+            before = [carry[str(k)] for k in range(len(states))]
+            given = before if len(before) > 1 else before[0]
+            _, new = cell(row["x"], given)
             new = [
                 keras.ops.cast(value, old.dtype)
                 for value, old in zip(
-                    keras.tree.flatten(new), states, strict=True
+                    keras.tree.flatten(new), before, strict=True
                 )
             ]
             for k, (size, end) in enumerate(zip(sizes, ends, strict=True)):
-                new[k] = new[k] + probe_t[:, end - size : end]
-            shown = new[: len(sizes)]
-            return tuple(new), keras.ops.concatenate(shown, axis=-1)
+                new[k] = new[k] + row["probe"][:, end - size : end]
+            shown = keras.ops.concatenate(new[: len(sizes)], axis=-1)
+            return by_number(new), {"states": shown}
 
-        rows = tuple(keras.ops.swapaxes(r, 0, 1) for r in (x, probe))
-        return scan(step, states, rows)[1]
+        rows = {
+            name: keras.ops.swapaxes(rows, 0, 1)
+            for name, rows in (("x", x), ("probe", probe))
+        }
+        return scan(step, by_number(states), rows)[1]["states"]
+
+    def by_number(values: Any) -> dict[str, Any]:
+        return {str(k): value for k, value in enumerate(values)}
 
     zeros = keras.ops.zeros((batch, steps, ends[-1]), dtype=states[0].dtype)
     c = rng.normal(size=(batch, sizes[0]))

@@ -12,8 +12,7 @@ from keras_ln._keras import DropoutRNNCell, torch_device
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.constructor_arguments import of_keras
 from keras_ln.ops import arguments, recurrence
-from keras_ln.ops.cells.types import Cell, Settings, Vector
-from keras_ln.ops.recurrence.forward import project
+from keras_ln.ops.cells.types import Cell, Spec, Vector
 from keras_ln.ops.recurrence.zoneout import (
     NAMES,
     SeedAt,
@@ -115,9 +114,8 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         self.seed_generator = keras.random.SeedGenerator(seed=named["seed"])
         for name in self.weight_names:
             setattr(self, name, None)
-        # The arguments that the equations and zoneout take.
-        names = (*Settings._fields, *NAMES)
-        self.op_arguments = tuple(name for name in names if name in named)
+        # The arguments that the equations take.
+        self.settings_names = tuple(n for n in Spec._fields if n in named)
         if any(self.zoneout_rates().values()):
             self.counters = 1
         sizes = [self.units] * self.equations.states + [1] * self.counters
@@ -200,12 +198,11 @@ class BaseCell(BaseLayer, DropoutRNNCell):
 
     def settings(self) -> dict[str, Any]:
         """The arguments of the cell that are settings of its equations."""
-        names = set(self.op_arguments) - {*NAMES}
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in self.settings_names}
 
     def project(self, inputs: Any, weights: dict[str, Any]) -> Any:
         """The products (..., nU) of inputs (..., D) with the kernel."""
-        return project(inputs, weights)
+        return recurrence.project(inputs, weights)
 
     def step(
         self,
@@ -340,13 +337,13 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         rates = self.zoneout_rates()
         if not any(rates.values()):
             return tuple(new)
-        choices = None
+        choices: dict[str, Any] = {}
         if training:
             self.has_chosen = True
             seed = SeedAt(self.seed_generator.state.value, counter)
             drawn = draw(rates, keras.ops.shape(new[0]), seed)
-            choices = [drawn[n] if rate else None for n, rate in rates.items()]
-        return apply_zoneout(new, old, tuple(rates.values()), choices)
+            choices = {n: drawn[n] for n, rate in rates.items() if rate}
+        return apply_zoneout(tuple(rates.values()), new, old, choices)
 
     def reset_recurrent_dropout_mask(self) -> None:
         """Makes the next sequence draw anew, if this one has drawn.

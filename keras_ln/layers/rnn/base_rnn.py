@@ -17,8 +17,9 @@ from keras_ln.layers.constructor_arguments import argument_names, of_keras
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.types import Shape, Switch
 from keras_ln.ops import arguments, recurrence
-from keras_ln.ops.dtypes import cast
-from keras_ln.ops.recurrence.problem import Overridden, Problem
+from keras_ln.ops.cells.types import How, Overridden, Spec
+from keras_ln.ops.dtypes import at_least_float32, cast
+from keras_ln.ops.recurrence.zoneout import is_rate
 from keras_ln.ops.symbolic import leaves
 
 if TYPE_CHECKING:  # In typing since Python 3.11.
@@ -94,7 +95,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         self.supports_masking = True
         self._last = _LastProblem()
         # What is impossible fails here, not in a call.
-        recurrence.choose(self.as_problem())
+        recurrence.choose(*self.as_problem())
 
     @property
     def use_fused(self) -> Switch:
@@ -156,11 +157,11 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
 
         One row (1, U) of a state is used for the whole batch.
         """
-        return self.run_call(
+        return self._call(
             sequences, initial_state, mask, training, reset, reset_state
         )
 
-    def run_call(
+    def _call(
         self,
         sequences: Any,
         initial_state: Any,
@@ -252,66 +253,83 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         training: bool | None = False,
         reset: Any = None,
         reset_state: Any = None,
-        **options: Any,
     ) -> Any:
         """Last output, outputs and states of the op, for a call.
 
         A subclass may override it, as with `keras.layers.RNN`.
         """
-        cell, problem = self.cell, self.as_problem()
-        wide = problem.plan.settings.dtype
-        states = self._states(initial_state, sequences, wide)
-        dropout_masks = (None, None)
-        if mask is not None:
-            mask = _time_mask(mask)
-        if training or cell.dropout or cell.recurrent_dropout:
-            x, h = sequences[:, 0, :], cast(states[0], cell.compute_dtype)
-            # As Keras does: a cell's own step may want them at inference.
-            drawn = cell.dropout_masks(x, h, True)
-            if training:
-                dropout_masks = drawn
-        masks = (mask, *dropout_masks)
-        if any(mask is not None for mask in masks):
-            masks = recurrence.check_masks(sequences, cell.units, *masks)
-        if problem.plan.zoneout:
-            problem, options["choices"] = self._zoneout(sequences, training)
+        arrays = self.arrays(sequences, initial_state, mask, training)
         if reset is not None:
-            reset = arguments.check_time_mask(reset, sequences.shape, "reset")
-            options["reset"] = reset
-            if reset_state is not None:
-                reset_states = self._states(reset_state, sequences, wide)
-                options["reset_states"] = reset_states
-        return self.run(
-            problem._replace(training=bool(training)),
-            sequences,
-            states,
-            cell.tensors(),
-            mask=masks[0],
-            dropout_masks=masks[1:],
-            **options,
-        )[:3]
+            arrays |= self._resets(reset, reset_state, sequences)
+        return self.results(self.run(arrays, training))
 
-    def _zoneout(self, sequences, training):
-        """The problem, with rates for what has no choices, and the choices."""
-        cell, problem = self.cell, self.as_problem()
-        shape = (*keras.ops.shape(sequences)[:2], cell.units)
-        rates, choices = recurrence.split_zoneout(
-            cell.equations.states,
-            problem.owner,
-            (*sequences.shape[:2], cell.units),
-            **cell.zoneouts(shape, training),
-        )
-        plan = problem.plan._replace(zoneout=rates)
-        return problem._replace(plan=plan), choices
+    def run(
+        self, arrays: dict[str, Any], training: bool | None
+    ) -> dict[str, Any]:
+        """What the op makes of the arrays."""
+        spec, how = self.as_problem()
+        if "zoneout" in arrays or "cell_zoneout" in arrays:
+            spec = spec._replace(zoneout_share=0.0, cell_zoneout_share=0.0)
+        how = how._replace(training=bool(training))
+        return recurrence.run(spec, arrays, how)
 
-    def _states(self, given: Any, sequences: Any, wide: str) -> tuple[Any, ...]:
-        """States (B, U) for an op: sums in the wide dtype.
+    def results(self, made: dict[str, Any]) -> tuple[Any, Any, list[Any]]:
+        """Last output, outputs and states, of what the op has made."""
+        names = self.cell.equations.state_names
+        states = [made[f"final_{name}"] for name in names]
+        return made["last_output"], made["outputs"], states
+
+    def arrays(
+        self,
+        sequences: Any,
+        initial_state: Any,
+        mask: Any,
+        training: bool | None,
+    ) -> dict[str, Any]:
+        """What the op gets of a call, by name."""
+        cell = self.cell
+        arrays = self._states("initial", initial_state, sequences)
+        arrays |= {"x": sequences, **cell.tensors()}
+        given = {"mask": None if mask is None else _time_mask(mask)}
+        if training or cell.dropout or cell.recurrent_dropout:
+            x, h = sequences[:, 0, :], arrays["initial_h"]
+            # As Keras does: a cell's own step may want them at inference.
+            drawn = cell.dropout_masks(x, cast(h, cell.compute_dtype), True)
+            if training:
+                given["input_mask"], given["recurrent_mask"] = drawn
+        if any(self.as_problem()[0].shares):
+            shape = (*keras.ops.shape(sequences)[:2], cell.units)
+            zones = cell.zoneouts(shape, training)
+            given |= {n: z for n, z in zones.items() if not is_rate(z)}
+        return arrays | {
+            name: recurrence.array(name, value, sequences, cell.units)
+            for name, value in given.items()
+            if value is not None
+        }
+
+    def _resets(self, reset, reset_state, sequences):
+        """The flags and the states of resets, by name."""
+        units = self.cell.units
+        starts = recurrence.array("starts", reset, sequences, units, "reset")
+        if self.go_backwards:
+            starts = recurrence.starts_backwards(starts)
+        if reset_state is None:
+            return {"starts": starts}
+        states = self._states("reset", reset_state, sequences)
+        return {"starts": starts, **states}
+
+    def _states(
+        self, prefix: str, given: Any, sequences: Any
+    ) -> dict[str, Any]:
+        """States (B, U) for an op by name: sums in the wide dtype.
 
         Without a count of steps, which is no state of the op.
         """
-        cell, states = self.cell, []
-        for k, state in enumerate(leaves(given)[: cell.equations.states]):
-            state = cast(keras.ops.convert_to_tensor(state), cell.compute_dtype)
+        cell, states = self.cell, {}
+        pairs = zip(cell.equations.state_names, leaves(given), strict=False)
+        for k, (name, state) in enumerate(pairs):
+            state = keras.ops.convert_to_tensor(state)
+            state = cast(state, cell.compute_dtype)
             if self.stateful:
                 # On torch the new states would overwrite these before the
                 # backward pass has used them.
@@ -319,59 +337,47 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             if state.shape[0] == 1 and sequences.shape[0] != 1:
                 rows = keras.ops.shape(sequences)[0]
                 state = keras.ops.broadcast_to(state, (rows, state.shape[1]))
-            is_sum = k in cell.accumulators
-            states.append(cast(state, wide) if is_sum else state)
-        return tuple(states)
+            if k in cell.accumulators:
+                state = cast(state, at_least_float32(cell.compute_dtype))
+            states[f"{prefix}_{name}"] = state
+        return states
 
-    def run(
-        self,
-        problem: Problem,
-        sequences: Any,
-        states: Any,
-        weights: Any,
-        **options: Any,
-    ) -> tuple[Any, ...]:
-        """The op: last output, outputs, states, statistics."""
-        return recurrence.run_problem(
-            problem,
-            sequences,
-            states,
-            weights,
-            zero_output_for_mask=self.zero_output_for_mask,
-            **options,
-        )
-
-    def as_problem(self) -> Problem:
-        """What the layer asks of an op, without tensors."""
+    def as_problem(self) -> tuple[Spec, How]:
+        """What the layer asks of an op, beside arrays."""
         cell = self.cell
         ingredients = (
-            cell,
             self.compute_dtype,
             self.go_backwards,
             self.return_sequences,
             self.unroll,
             self._use_fused,
-            *[getattr(cell, name) for name in cell.op_arguments],
+            self.zero_output_for_mask,
+            cell,
+            *[getattr(cell, name) for name in cell.settings_names],
         )
         if ingredients != self._last.ingredients:
             self._last = _LastProblem(self._new_problem(), ingredients)
         return self._last.problem
 
-    def _new_problem(self) -> Problem:
+    def _new_problem(self) -> tuple[Spec, How]:
         cell, overridden = self.cell, None
         if cell.overridden_methods:
             overridden = Overridden(cell, cell.overridden_methods)
-        return recurrence.problem_of(
+        shares = {f"{n}_share": r for n, r in cell.zoneout_rates().items()}
+        spec = recurrence.spec_of(
             cell.equations,
             self.compute_dtype,
-            owner=type(self).__name__,
-            use_fused=self.use_fused,
-            unroll=self.unroll,
-            overridden=overridden,
-            go_backwards=self.go_backwards,
-            return_all_outputs=self.return_sequences,
-            zoneout=tuple(cell.zoneout_rates().values()),
+            go_backwards=bool(self.go_backwards),
+            return_all_outputs=bool(self.return_sequences),
+            **shares,
             **cell.settings(),
+        )
+        return spec, How(
+            type(self).__name__,
+            self.use_fused,
+            self.unroll,
+            zero_output_for_mask=bool(self.zero_output_for_mask),
+            overridden=overridden,
         )
 
 

@@ -17,13 +17,12 @@ from keras_ln.ops.cells.bn_lstm import (
     check_first_step,
     moved_statistics,
     split_moving,
-    statistics_from,
+    statistics_in,
+    statistics_of,
 )
 from keras_ln.ops.cells.lstm import SITES
 from keras_ln.ops.normalization.batch_normalization import within
-from keras_ln.ops.recurrence import Moving
 from keras_ln.ops.recurrence.checks import refuse_resets
-from keras_ln.ops.recurrence.problem import Problem
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
@@ -165,7 +164,7 @@ class BNLSTM(BaseRNN):
         first_step = check_first_step(first_step)
         # Where nothing is normalised, statistics may have no steps.
         first_step = within(first_step, self.cell.steps or 0)
-        outputs = self.run_call(
+        outputs = self._call(
             sequences,
             initial_state,
             mask,
@@ -201,41 +200,38 @@ class BNLSTM(BaseRNN):
             sequences, initial_state, mask, training, **kwargs
         )
 
-    def run(
+    def inner_loop(
         self,
-        problem: Problem,
         sequences: Any,
-        states: Any,
-        weights: Any,
+        initial_state: Any,
+        mask: Any,
+        training: bool | None = False,
+        reset: Any = None,
+        reset_state: Any = None,
         first_step: Any = 0,
-        **options: Any,
-    ) -> tuple[Any, ...]:
-        """The op, and the moving statistics after it."""
+    ) -> Any:
+        """As in the base class; in training the moving statistics move."""
         cell = self.cell
-        learn = problem.training and bool(cell.trainable and cell.normalize)
+        learn = bool(training and cell.trainable and cell.normalize)
         if learn and sequences.shape[0] == 1:
             warn_of_one(self)
-        weights, moving = split_moving(weights)
-        statistics = moving if learn else statistics_from(moving, first_step)
-        results = super().run(
-            problem,
-            sequences,
-            states,
-            weights,
-            moving=Moving(statistics, used=not learn),
-            **options,
-        )
+        arrays = self.arrays(sequences, initial_state, mask, training)
+        arrays, moving = split_moving(arrays)
+        if not learn:
+            steps = keras.ops.shape(sequences)[1]
+            arrays |= statistics_of(moving, steps, first_step)
+        made = self.run(arrays, training)
         if learn:
             # Once, here: inside a scan JAX allows no assignment, and
             # TensorFlow traces the first step twice.
             moved = moved_statistics(
                 moving,
-                results[-1],
+                statistics_in(made),
                 self.momentum,
-                options["mask"],
+                arrays.get("mask"),
                 self.go_backwards,
                 first_step,
             )
             for name, value in moved.items():
                 getattr(cell, name).assign(value)
-        return results
+        return self.results(made)

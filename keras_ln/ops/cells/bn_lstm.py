@@ -24,7 +24,7 @@ from keras_ln.ops.normalization.batch_normalization import (
     update_step_statistics,
 )
 from keras_ln.ops.normalization.sites import BatchNorms
-from keras_ln.ops.recurrence.checks import tensors_of
+from keras_ln.ops.recurrence.checks import check_sequences, tensors_of
 from keras_ln.ops.recurrence.sequence_op import Options, sequence_op
 
 if TYPE_CHECKING:  # In typing since Python 3.11.
@@ -137,15 +137,17 @@ def bn_lstm(
         _check_statistics(weights)
     first_step = check_first_step(first_step)
     weights, moving = split_moving(weights)
-    return recurrence.run(
+    constants = {}
+    if not learn and moving:
+        check_sequences(sequences)
+        steps = keras.ops.shape(sequences)[1]
+        constants = statistics_of(moving, steps, first_step)
+    *results, made = recurrence.over_time(
         BN_LSTM,
         sequences,
         initial_states,
         weights,
-        moving=recurrence.Moving(
-            moving if learn else statistics_from(moving, first_step),
-            used=not learn,
-        ),
+        constants=constants,
         activation=activation,
         recurrent_activation=recurrent_activation,
         epsilon=epsilon,
@@ -153,6 +155,7 @@ def bn_lstm(
         cell_zoneout=cell_zoneout,
         **options,
     )
+    return *results, statistics_in(made)
 
 
 def split_moving(
@@ -183,16 +186,32 @@ def statistics_at(moving: dict[str, Any], counter: Any) -> dict[str, Any]:
     return keras.tree.map_structure(at, moving)
 
 
-def statistics_from(moving: dict[str, Any], first_step: Any) -> dict[str, Any]:
-    """Moving statistics (S, 4U or U) from `first_step`, an int or a tensor, on.
+def statistics_of(
+    moving: dict[str, Any], steps: Any, first_step: Any
+) -> dict[str, Any]:
+    """The moving statistics (T, 4U or U) of steps, by weight name.
 
-    The last row serves beyond S.
+    The first step is `first_step`, an int or a tensor; the last row of the
+    statistics (S, 4U or U) serves beyond S.
     """
-    if isinstance(first_step, int) and first_step == 0:
-        return moving
-    return keras.tree.map_structure(
-        lambda x: statistics_of_steps(x, x.shape[0], first_step), moving
-    )
+    return {
+        name: statistics_of_steps(statistic, steps, first_step)
+        for site, of_site in moving.items()
+        for name, statistic in zip(MOVING[site], of_site, strict=True)
+    }
+
+
+def statistics_in(made: dict[str, Any]) -> dict[str, Any]:
+    """Means and variances (T, 4U or U) by site, of what a run has made.
+
+    None where the site is not normalised.
+    """
+    return {
+        site: (made[f"{site}_mean"], made[f"{site}_variance"])
+        if f"{site}_mean" in made
+        else None
+        for site in SITES
+    }
 
 
 def moved_statistics(

@@ -200,7 +200,7 @@ def ln_gru(
     >>> tuple(outputs.shape), tuple(h.shape)
     ((2, 7, 4), (2, 4))
     """
-    return recurrence.run(
+    return recurrence.over_time(
         LN_GRUS[check_groups(groups)],
         sequences,
         initial_states,

@@ -241,7 +241,7 @@ def ln_lstm(
             f"{', '.join(weights)}."
         )
     cells = SUMMED_LN_LSTMS if "sum_gamma" in weights else LN_LSTMS
-    return recurrence.run(
+    return recurrence.over_time(
         cells[check_groups(groups)],
         sequences,
         initial_states,

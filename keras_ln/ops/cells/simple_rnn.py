@@ -118,7 +118,7 @@ def ln_simple_rnn(
     >>> tuple(outputs.shape), tuple(h.shape)
     ((2, 7, 4), (2, 4))
     """
-    return recurrence.run(
+    return recurrence.over_time(
         LN_SIMPLE_RNN,
         sequences,
         initial_states,

@@ -62,27 +62,30 @@ def layer_normalization(
     sizes = tuple(x.shape[a] for a in axes)
     gamma = _as_parameter("gamma", gamma, sizes)
     beta = _as_parameter("beta", beta, sizes)
+    given = {"x": x, "gamma": gamma, "beta": beta}
+    arrays = {name: a for name, a in given.items() if a is not None}
     if needs_plain_ops():
-        return layer_normalization_forward(
-            x, gamma, beta, axes=axes, epsilon=epsilon
-        )[0]
+        made, _ = layer_normalization_forward(
+            arrays, axes=axes, epsilon=epsilon
+        )
+        return made["y"]
     run_op = _operation(axes, epsilon)
-    return run_op(x, gamma, beta, owner="LayerNormalization")
+    return run_op(arrays, owner="LayerNormalization")["y"]
 
 
 def layer_normalization_forward(
-    x: Any,
-    gamma: Any,
-    beta: Any,
+    arrays: dict[str, Any],
     *,
     axes: tuple[int, ...],
     epsilon: float,
     keep: bool = True,
-) -> tuple[Any, tuple[Any, ...]]:
-    """`(y, residuals)` of eq. 3 over `axes`, sorted and not negative.
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """`y` of eq. 3 over `axes`, sorted and not negative, and the residuals.
 
-    The residuals are there without `keep` too: they come on the way.
+    The arrays are `x` and perhaps `gamma` and `beta`. The residuals are there
+    without `keep` too: they come on the way.
     """
+    x, gamma, beta = arrays["x"], arrays.get("gamma"), arrays.get("beta")
     z = keras.ops.cast(x, dtypes.wide_dtype(x, gamma, beta))
     # The float32 mean of numbers near 1e4 is off by 5e-4 and more: by its own
     # rounding and the sum's. Differences from a number close by are exact.
@@ -97,12 +100,16 @@ def layer_normalization_forward(
     if beta is not None:
         y = y + _spread(beta, z, axes)
     # The sum of origin and offset would be rounded.
-    return keras.ops.cast(y, x.dtype), (x, gamma, beta, origin, offset, rstd)
+    found = {"origin": origin, "offset": offset, "rstd": rstd}
+    return {"y": keras.ops.cast(y, x.dtype)}, arrays | found
 
 
 def layer_normalization_vjp(
-    residuals: tuple[Any, ...], cotangent: Any, *, axes: tuple[int, ...]
-) -> tuple[Any, Any, Any]:
+    residuals: dict[str, Any],
+    cotangents: dict[str, Any],
+    *,
+    axes: tuple[int, ...],
+) -> dict[str, Any]:
     """Gradients of x, gamma and beta from the forward's residuals.
 
     With `n = (x - mean) * rstd` and `g = gamma * cotangent`:
@@ -110,23 +117,24 @@ def layer_normalization_vjp(
     `dgamma` and `dbeta` are the sums of `cotangent * n` and of `cotangent`
     over the other axes.
     """
-    x, gamma, beta, origin, offset, rstd = residuals
+    x, rstd = residuals["x"], residuals["rstd"]
     others = tuple(a for a in range(len(x.shape)) if a not in axes)
-    cotangent = keras.ops.cast(cotangent, rstd.dtype)
-    centred = keras.ops.cast(x, rstd.dtype) - origin - offset
+    cotangent = keras.ops.cast(cotangents["y"], rstd.dtype)
+    centred = keras.ops.cast(x, rstd.dtype) - residuals["origin"]
+    centred = centred - residuals["offset"]
     normalized = centred * rstd
-    g, factors, dgamma, dbeta = cotangent, None, None, None
-    if gamma is not None:
+    g, factors, gradients = cotangent, None, {}
+    if (gamma := residuals.get("gamma")) is not None:
         factors = _spread(gamma, rstd, axes)
         g = cotangent * factors
         dgamma = backend.fused_sum(cotangent * normalized, others)
-        dgamma = keras.ops.cast(dgamma, gamma.dtype)
-    if beta is not None:
+        gradients["gamma"] = keras.ops.cast(dgamma, gamma.dtype)
+    if (beta := residuals.get("beta")) is not None:
         dbeta = backend.fused_sum(cotangent, others)
-        dbeta = keras.ops.cast(dbeta, beta.dtype)
+        gradients["beta"] = keras.ops.cast(dbeta, beta.dtype)
     along = _mean(cotangent * normalized, axes, factors)
     dx = rstd * (g - _mean(cotangent, axes, factors) - normalized * along)
-    return keras.ops.cast(dx, x.dtype), dgamma, dbeta
+    return gradients | {"x": keras.ops.cast(dx, x.dtype)}
 
 
 def _origin(x: Any, axes: tuple[int, ...]) -> Any:

@@ -1,9 +1,10 @@
 """A cell over time: arrays by name, one door, a table of implementations."""
 
 from keras_ln import backend
-from keras_ln.ops.recurrence.checks import check_call
+from keras_ln.ops.recurrence.checks import array, check_call
 from keras_ln.ops.recurrence.functions import (
     over_time,
+    project,
     spec_of,
     split_zoneout,
     starts_backwards,
@@ -21,11 +22,13 @@ from keras_ln.ops.recurrence.run import (
 scan = backend.scan
 
 __all__ = [
+    "array",
     "check_call",
     "choose",
     "implementation",
     "kernels",
     "over_time",
+    "project",
     "run",
     "scan",
     "spec_of",

@@ -239,7 +239,7 @@ def states(
 
 
 def zero_states(cell: Cell, x: Any, units: int) -> dict[str, Any]:
-    """Zeros to begin with: h as the sequences, what adds up at least float32."""
+    """Zeros to begin with, h in the dtype of `x`, sums in at least float32."""
     rows = keras.ops.shape(x)[0]
     zeros = keras.ops.zeros((rows, units), dtype=x.dtype)
     wide = dtypes.at_least_float32(x.dtype)

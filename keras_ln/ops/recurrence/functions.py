@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 
+from keras_ln import backend
 from keras_ln.ops import arguments, dtypes
 from keras_ln.ops.activations import get_activation
 from keras_ln.ops.cells.types import Cell, How, Spec, Switch
@@ -81,8 +82,9 @@ def over_time(
     units = checks.check_weights(cell, weights, x.shape[-1])
     arrays = checks.resets(cell, reset, reset_state, x, units, owner)
     if initial_states is not None:
-        given = (initial_states, x, units, states_name)
-        arrays |= checks.states(cell, "initial", *given)
+        arrays |= checks.states(
+            cell, "initial", initial_states, x, units, states_name
+        )
     elif reset_state is not None:
         names = cell.state_names
         arrays |= {f"initial_{n}": arrays[f"reset_{n}"] for n in names}
@@ -153,6 +155,11 @@ def starts_backwards(reset: Any) -> Any:
     return keras.ops.concatenate([reset[:, 1:], last], axis=1)
 
 
+def project(inputs: Any, weights: dict[str, Any]) -> Any:
+    """`x W` (..., nU) of inputs (..., D), in their dtype."""
+    return backend.matmul(inputs, weights["kernel"])
+
+
 def step(
     cell: Cell,
     projected: Any,
@@ -172,7 +179,7 @@ def step(
     wide = dtypes.wide_dtype(projected, *states, *weights.values(), *constants)
     if moving is not None:
         moving = keras.tree.map_structure(
-            lambda x: dtypes.cast(x, wide), moving
+            lambda x: backend.cast(x, wide), moving
         )
     return run_step(
         spec_of(cell, wide, **settings),

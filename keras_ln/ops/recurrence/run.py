@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import keras
 
 from keras_ln import backend
-from keras_ln.ops import arguments, dtypes
+from keras_ln.ops import dtypes
 from keras_ln.ops.activations import ACTIVATIONS
 from keras_ln.ops.cells.types import How, Spec
 from keras_ln.ops.portable import asks_for_portable_ops, asks_for_unrolled_loops
-from keras_ln.ops.recurrence.arrays import ARRAYS, MATRICES, RESET, array_of
+from keras_ln.ops.recurrence.arrays import MATRICES, RESET, array_of
 from keras_ln.ops.recurrence.implementation import Implementation
 from keras_ln.ops.recurrence.native import NATIVE
 from keras_ln.ops.recurrence.scan import Tensors, forward
@@ -171,7 +171,8 @@ def run(spec: Spec, arrays: Tensors, how: How) -> Tensors:
     if name is None:
         raise _nothing_runs(spec, arrays, how)
     made = IMPLEMENTATIONS[name].run(spec, arrays, how)
-    last_output = made["last_output"] = backend.cast(made["final_h"], spec.dtype)
+    last_output = backend.cast(made["final_h"], spec.dtype)
+    made["last_output"] = last_output
     if not spec.return_all_outputs:
         made["outputs"] = last_output[:, None]
     if how.zero_output_for_mask and "mask" in arrays:

@@ -68,9 +68,7 @@ def forward(
         if resets[0] is None:
             resets = tuple(map(keras.ops.zeros_like, before))
     statistics_too = cell.batch_statistics or (keep and not spec.few_launches)
-    loop = Loop(
-        spec, arrays, weights, resets, keep, statistics_too, overridden
-    )
+    loop = Loop(spec, arrays, weights, resets, keep, statistics_too, overridden)
     final, made = (_unrolled if unroll else backend.scan)(
         functools.partial(_visit, loop),
         dict(zip(cell.state_names, before, strict=True)),
@@ -98,7 +96,7 @@ def in_order_of_visits(spec: Spec, arrays: Tensors) -> tuple[Any, Tensors]:
     inputs = keras.ops.transpose(arrays["x"], (1, 0, 2))
     if "input_mask" in arrays:
         inputs = inputs * arrays["input_mask"]
-    rows = {
+    rows: Tensors = {
         name: keras.ops.swapaxes(arrays[name], 0, 1)[..., None]
         for name in ("mask", "starts")
         if name in arrays
@@ -139,7 +137,8 @@ def _visit(
             backend.where(row["starts"], new, old)
             for new, old in zip(loop.reset_states, before, strict=True)
         )
-    valid, made = row.get("mask"), {}
+    made: Tensors = {}
+    valid = row.get("mask")
     recurrent_mask = loop.arrays.get("recurrent_mask")
     if loop.overridden is not None:
         after = loop.overridden.keras_cell.step(
@@ -160,7 +159,7 @@ def _visit(
         if loop.keep:
             made["from_h"] = from_h
             made |= zip(previous(cell), before, strict=True)
-    after = apply_zoneout(spec, after, before, row)
+    after = apply_zoneout(spec.shares, after, before, row)
     if valid is not None:
         after = tuple(
             backend.where(valid, new, old)

@@ -9,8 +9,7 @@ from typing import Any, ParamSpec, TypedDict, TypeVar
 from keras_ln.ops import arguments
 from keras_ln.ops.cells.types import Switch
 from keras_ln.ops.recurrence import zoneout
-from keras_ln.ops.recurrence.api import run
-from keras_ln.ops.recurrence.problem import problem_of
+from keras_ln.ops.recurrence.functions import over_time
 from keras_ln.ops.symbolic import takes_symbolic_tensors
 
 _P = ParamSpec("_P")
@@ -118,8 +117,8 @@ def sequence_op(
     `like` has, another op to which the function hands them.
     """
     if like is None:
-        # In this order: the defaults of `run` are the public ones.
-        shared = {**_parameters(problem_of), **_parameters(run)}
+        # In this order: the defaults of `over_time` are the public ones.
+        shared = _parameters(over_time)
         options = [shared[name] for name in Options.__annotations__]
     else:
         shared = _parameters(like)

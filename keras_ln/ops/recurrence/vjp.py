@@ -54,7 +54,8 @@ def vjp(spec: Spec, residuals: Tensors, cotangents: Tensors) -> Tensors:
     sites = [
         vector.site
         for vector in cell.vectors
-        if vector.name in weights and vector.name.endswith("gamma")
+        if vector.site is not None and vector.name in weights
+        if vector.name.endswith("gamma")
     ]
     loop = _Loop(spec, weights, transposed, recurrent_mask, x.dtype, sites)
     names = ("projected", "from_h", *previous(cell))
@@ -116,7 +117,7 @@ def _factors(
             norms,
         )
         statistics = named_statistics(by_site)
-    factors = {}
+    factors: Tensors = {}
     for site in loop.sites:
         mean = statistics[f"{site}_mean"]
         made_of = norms.factors(mean, statistics[f"{site}_variance"])
@@ -166,7 +167,7 @@ def _visit_vjp(
     if (valid := row.get("mask")) is not None:
         d_skipped = tuple(backend.where(valid, 0.0, d) for d in d_states)
         d_states = tuple(backend.where(valid, d, 0.0) for d in d_states)
-    d_states, d_zoned = apply_zoneout_vjp(spec, d_states, row)
+    d_states, d_zoned = apply_zoneout_vjp(spec.shares, d_states, row)
     made, d_direct, d_vectors = _step_vjp(loop, row, d_states)
     d_h = widen(backend.matmul(made["d_from_h"], loop.transposed))
     if loop.recurrent_mask is not None:
@@ -180,9 +181,11 @@ def _visit_vjp(
             if (total := f"d_reset_{name}") in carry:
                 carry[total] = carry[total] + backend.where(start, d, 0.0)
         d_previous = tuple(backend.where(start, 0.0, d) for d in d_previous)
-    carry |= zip([f"d_{n}" for n in previous(spec.cell)], d_previous, strict=True)
+    for name, d in zip(names, d_previous, strict=True):
+        carry[f"d_previous_{name}"] = d
     if spec.few_launches:
-        return carry, dict(zip([f"d_{n}" for n in names], d_states, strict=True))
+        pairs = zip(names, d_states, strict=True)
+        return carry, {f"d_{name}": d for name, d in pairs}
     if d_vectors is not None:
         carry["d_vectors"] = carry["d_vectors"] + d_vectors
     return carry, made

@@ -24,8 +24,8 @@ import keras
 
 from keras_ln import backend
 from keras_ln.ops import dtypes
-from keras_ln.ops.cells.types import Spec
 
+Shares = tuple[float, ...]
 # Of h and of c.
 NAMES = ("zoneout", "cell_zoneout")
 # As many as half the bits of a float32 in [0, 1) can tell apart.
@@ -37,32 +37,30 @@ COUNTS_TO = {"float16": 2048, "bfloat16": 256, "float32": 2**24}
 
 
 def apply_zoneout(
-    spec: Spec, new: tuple[Any, ...], old: tuple[Any, ...], choices: Any
+    shares: Shares, new: tuple[Any, ...], old: tuple[Any, ...], choices: Any
 ) -> tuple[Any, ...]:
     """The states (B, U) after zoneout, each in the dtype of the new one.
 
     Args:
-        spec: has the shares.
+        shares: rates, h first.
         new: what the step made of them, h first.
         old: the states before the step.
         choices: by `NAMES`, where there are any.
     """
     return tuple(
         _zoned(new, old, share, choices.get(name))
-        for name, new, old, share in zip(
-            NAMES, new, old, spec.shares, strict=False
-        )
+        for name, new, old, share in zip(NAMES, new, old, shares, strict=False)
     )
 
 
 def apply_zoneout_vjp(
-    spec: Spec, cotangents: tuple[Any, ...], choices: Any
+    shares: Shares, cotangents: tuple[Any, ...], choices: Any
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Cotangents of the new states, and of the old ones beside the step."""
     pairs = [
         _zoned_vjp(cotangent, share, choices.get(name))
         for name, cotangent, share in zip(
-            NAMES, cotangents, spec.shares, strict=False
+            NAMES, cotangents, shares, strict=False
         )
     ]
     return tuple(new for new, _ in pairs), tuple(old for _, old in pairs)
