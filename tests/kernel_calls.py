@@ -8,6 +8,7 @@ had they been on, is written to it. Where there is one, the tests that called
 none are left out, except those about the kernels.
 """
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -23,17 +24,19 @@ if not FILE.exists():
     def pytest_collection_finish():
         """Notes all calls."""
         from keras_ln import backend
-        from keras_ln.ops.recurrence import native
+        from keras_ln.ops.recurrence.run import IMPLEMENTATIONS
 
-        reason = native.reason
+        native = IMPLEMENTATIONS["native"]
 
-        def noted(problem):
+        def noted():
             # The last reason of all.
-            if (found := reason(problem)) == backend.native_reason():
+            if (found := native.unavailable()) == backend.native_reason():
                 calls.append(1)
             return found
 
-        native.reason = noted
+        IMPLEMENTATIONS["native"] = dataclasses.replace(
+            native, unavailable=noted
+        )
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(item):

@@ -64,9 +64,10 @@ reference_backward=None)``
 
 ``plain_operations_reason(arrays)``
     A sentence on why ordinary operations must run on these, whose derivatives
-    the framework takes, in the place of a gradient of one's own, or None. An op
-    of ``custom_vjp`` heeds it. ``arrays`` is a dictionary, or None where there
-    are none yet: then it says what holds for arrays that are differentiated.
+    the framework takes, in the place of a gradient of one's own, or None. Who
+    calls an op of ``custom_vjp`` asks before. ``arrays`` is a dictionary, or
+    None where there are none yet: then it says what holds for arrays that are
+    differentiated.
 
 ``stands_for_unknown(length)``
     Whether a number of steps is what Keras puts in the place of an unknown one

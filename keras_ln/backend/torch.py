@@ -105,8 +105,6 @@ def custom_vjp(
     functions = (forward, backward, reference, reference_backward or backward)
 
     def op(arrays, keep=True, owner="An op of keras_ln"):
-        if reads_python() or plain_operations_reason(arrays) is not None:
-            return reference(arrays, keep=False)[0]
         if not torch.is_grad_enabled():
             return forward(arrays, keep=False)[0]
         tensors = arrays.values()
@@ -126,7 +124,8 @@ def plain_operations_reason(arrays):
         return "torch.jit.trace records ordinary operations."
     # torch exports no question about forward mode (2.13). It shows by the
     # level of the dual numbers.
-    if not reads_python() and forward_ad._current_level >= 0:
+    compiling = torch.compiler.is_compiling()
+    if not compiling and forward_ad._current_level >= 0:
         return (
             "Forward mode (torch.func.jvp, jacfwd) needs ordinary operations."
         )

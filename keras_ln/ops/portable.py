@@ -2,7 +2,8 @@
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from keras_ln import backend
 
@@ -60,6 +61,11 @@ def asks_for_unrolled_loops() -> bool:
     return bool(_open) and _portable.get() is True
 
 
-def needs_plain_ops() -> bool:
-    """Whether what runs must be differentiated by the framework itself."""
-    return backend.reads_python() or asks_for_portable_ops()
+def plain_operations_reason(arrays: Mapping[str, Any] | None) -> str | None:
+    """Why the framework must differentiate here and now, or None.
+
+    Without arrays, as far as that is known.
+    """
+    if asks_for_portable_ops():
+        return "ops.portable() asks for ordinary operations."
+    return backend.plain_operations_reason(arrays)

@@ -88,23 +88,20 @@ def test_scan_is_the_python_loop(mode, reverse, rng):
     xs, bias = rng.normal(size=(6, 4)), rng.normal(size=(6, 4))
 
     def step(carry, x):
-        total, product, absent = carry
-        assert absent is None and x["absent"] is None
-        total = total + x["x"] * product
-        product = product * 0.5 + x["bias"]
-        y = {"total": total, "sum": x["x"] + x["bias"], "absent": None}
-        return (total, product, None), y
+        total = carry["total"] + x["x"] * carry["product"]
+        product = carry["product"] * 0.5 + x["bias"]
+        y = {"total": total, "sum": x["x"] + x["bias"]}
+        return {"total": total, "product": product}, y
 
     def run(xs, bias):
-        init = (keras.ops.zeros_like(xs[0]), keras.ops.ones_like(xs[0]), None)
-        rows = {"x": xs, "bias": bias, "absent": None}
+        init = {"total": keras.ops.zeros_like(xs[0])}
+        init["product"] = keras.ops.ones_like(xs[0])
+        rows = {"x": xs, "bias": bias}
         return backend.scan(step, init, rows, reverse=reverse)
 
-    (total, product, absent), ys = mode(run)(
-        *(keras.ops.convert_to_tensor(v) for v in (xs, bias))
-    )
+    carry, ys = mode(run)(*(keras.ops.convert_to_tensor(v) for v in (xs, bias)))
+    total, product = carry["total"], carry["product"]
 
-    assert absent is None and ys["absent"] is None
     t, p, expected = np.zeros(4), np.ones(4), np.zeros((6, 4))
     for i in reversed(range(6)) if reverse else range(6):
         t, p = t + xs[i] * p, p * 0.5 + bias[i]
@@ -115,14 +112,27 @@ def test_scan_is_the_python_loop(mode, reverse, rng):
     close(ys["sum"], xs + bias, rtol=1e-13)
 
 
+def sums(x, reverse):
+    """Cumulative sums, by a scan."""
+
+    def step(carry, row):
+        total = carry["total"] + row["x"]
+        return {"total": total}, {"totals": total}
+
+    init = {"total": keras.ops.zeros_like(x[0])}
+    return backend.scan(step, init, {"x": x}, reverse=reverse)[1]["totals"]
+
+
 def test_scan_is_differentiable(rng):
     xs = rng.normal(size=(5, 3))
 
     def loss(x):
         carry, ys = backend.scan(
-            lambda c, x: (c * x, c + x), keras.ops.ones_like(x[0]), x
+            lambda c, x: ({"c": c["c"] * x["x"]}, {"y": c["c"] + x["x"]}),
+            {"c": keras.ops.ones_like(x[0])},
+            {"x": x},
         )
-        return backend.sum(carry) + backend.sum(ys * ys)
+        return backend.sum(carry["c"]) + backend.sum(ys["y"] * ys["y"])
 
     def loss_numpy(x):
         carry, total = np.ones(3), 0.0
@@ -161,10 +171,7 @@ if BACKEND == "tensorflow":
             input_signature=[tf.TensorSpec([None, None], "float64")],
         )
         def cumulative(x):
-            init = tf.zeros_like(x[0])
-            return backend.scan(
-                lambda c, r: (c + r, c + r), init, x, reverse=reverse
-            )[1]
+            return sums(x, reverse)
 
         for length in (1, 4):
             x = rng.normal(size=(length, 3))
@@ -190,17 +197,22 @@ if BACKEND == "tensorflow":
     def test_residuals_that_are_arguments_are_not_copied():
         import tensorflow as tf
 
-        def forward(x, w, keep):
-            return x * w, (x, w, x + w)
+        def forward(arrays, keep):
+            x, w = arrays["x"], arrays["w"]
+            return {"y": x * w}, {**arrays, "total": x + w}
 
         seen = []
 
-        def backward(residuals, cotangent):
-            x, w, total = residuals
-            seen.append((x, w, total))
-            return cotangent * w, cotangent * x * 0 + total
+        def backward(residuals, cotangents):
+            seen.append(residuals)
+            x, w, c = residuals["x"], residuals["w"], cotangents["y"]
+            return {"x": c * w, "w": c * x * 0 + residuals["total"]}
 
-        op = backend.custom_vjp(forward, backward)
+        run_op = backend.custom_vjp(forward, backward)
+
+        def op(x, w):
+            return run_op({"x": x, "w": w})["y"]
+
         x, w = tf.constant([2.0, 3.0]), tf.constant([5.0, 7.0])
         graph = tf.function(lambda x, w: gradients(op, x, w))
         gx, gw = graph(x, w)
@@ -227,10 +239,7 @@ if BACKEND == "jax":
         monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
 
         def cumulative(x):
-            init = keras.ops.zeros_like(x[0])
-            return backend.scan(
-                lambda c, r: (c + r, c + r), init, x, reverse=reverse
-            )[1]
+            return sums(x, reverse)
 
         for length in (1, 4, 5, 8, 11):
             x = rng.normal(size=(length, 3))

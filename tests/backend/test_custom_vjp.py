@@ -24,21 +24,21 @@ def tensor(rng, *shape, dtype="float64"):
 
 
 def make_op(gradient_factor=1.0):
-    """y = x^2 w and z = x + w, with an absent and an integer argument."""
+    """y = x^2 w and z = x + w, with an integer array without a gradient."""
 
-    def forward(x, weights, index, keep):
-        w = weights["w"]
-        return {"y": x * x * w, "z": x + w}, (x, w)
+    def forward(arrays, keep):
+        x, w = arrays["x"], arrays["w"]
+        return {"y": x * x * w, "z": x + w}, {"x": x, "w": w}
 
     def backward(residuals, cotangents):
-        x, w = residuals
+        x, w = residuals["x"], residuals["w"]
         y, z = cotangents["y"], cotangents["z"]
         gx = (2 * x * w * y + z) * gradient_factor
-        return gx, {"w": x * x * y + z, "absent": None}, None
+        return {"w": x * x * y + z, "x": gx}
 
     op = backend.custom_vjp(forward, backward)
     index = keras.ops.convert_to_tensor([1, 2], "int32")
-    return lambda x, w: op(x, {"w": w, "absent": None}, index)
+    return lambda x, w: op({"x": x, "index": index, "w": w})
 
 
 @pytest.mark.parametrize("mode", [lambda f: f, compiled])
@@ -95,12 +95,13 @@ def test_custom_vjp_keeps_residuals_where_there_is_a_gradient(hint, rng):
     """JAX and torch know; TensorFlow does what it is told."""
     asked = []
 
-    def forward(x, keep):
+    def forward(arrays, keep):
         asked.append(keep)
-        return x * x, (3 * x if keep else None)
+        x = arrays["x"]
+        return {"y": x * x}, {"kept": 3 * x} if keep else {}
 
-    def backward(residual, cotangent):
-        return (residual * cotangent,)
+    def backward(residuals, cotangents):
+        return {"x": residuals["kept"] * cotangents["y"]}
 
     x, no_gradient = tensor(rng, 4), contextlib.nullcontext()
     if BACKEND == "torch":
@@ -108,12 +109,12 @@ def test_custom_vjp_keeps_residuals_where_there_is_a_gradient(hint, rng):
 
         no_gradient = torch.no_grad()
     with no_gradient:
-        y = backend.custom_vjp(forward, backward)(x, keep=hint)
+        y = backend.custom_vjp(forward, backward)({"x": x}, keep=hint)["y"]
     np.testing.assert_allclose(to_numpy(y), to_numpy(x) ** 2)
     assert asked == [hint and BACKEND == "tensorflow"]
     asked.clear()
     op = backend.custom_vjp(forward, backward)
-    (found,) = gradients(lambda x: backend.sum(op(x, keep=hint)), x)
+    (found,) = gradients(lambda x: backend.sum(op({"x": x}, keep=hint)["y"]), x)
     np.testing.assert_allclose(to_numpy(found), 3 * to_numpy(x))
     assert (
         asked
@@ -130,21 +131,24 @@ def test_custom_vjp_keeps_residuals_where_there_is_a_gradient(hint, rng):
 def product_op():
     """The product of the rows of x, by a loop that keeps something."""
 
-    def forward(x, keep):
-        start = keras.ops.ones_like(x[0])
-        product, before = backend.scan(lambda c, row: (c * row, c), start, x)
-        return product, (x, before)
-
-    def backward(residuals, cotangent):
-        _, gradient = backend.scan(
-            lambda after, row: (after * row[0], after * row[1]),
-            cotangent,
-            residuals,
-            reverse=True,
+    def forward(arrays, keep):
+        carry, made = backend.scan(
+            lambda c, row: ({"c": c["c"] * row["x"]}, {"before": c["c"]}),
+            {"c": keras.ops.ones_like(arrays["x"][0])},
+            arrays,
         )
-        return (gradient,)
+        return {"y": carry["c"]}, arrays | made
 
-    return backend.custom_vjp(forward, backward)
+    def backward(residuals, cotangents):
+        def step(carry, row):
+            after = carry["c"]
+            return {"c": after * row["x"]}, {"x": after * row["before"]}
+
+        start = {"c": cotangents["y"]}
+        return backend.scan(step, start, residuals, reverse=True)[1]
+
+    op = backend.custom_vjp(forward, backward)
+    return lambda x: op({"x": x})["y"]
 
 
 if BACKEND == "tensorflow":

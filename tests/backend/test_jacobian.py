@@ -52,16 +52,17 @@ def test_outputs_without_the_input_have_zeros(rng):
 def test_through_scan_and_a_hand_written_gradient(rng):
     """The given gradient is used: three times the true one."""
     op = backend.custom_vjp(
-        lambda x, keep: (x * x, x), lambda x, cotangent: (6 * x * cotangent,)
+        lambda arrays, keep: ({"y": arrays["x"] ** 2}, arrays),
+        lambda arrays, cotangents: {"x": 6 * arrays["x"] * cotangents["y"]},
     )
     x = rng.normal(size=(4, 2))
 
     def function(x):  # (4, 2) -> (2,)
         return backend.scan(
-            lambda total, row: (total + op(row), None),
-            keras.ops.zeros((2,), dtype="float64"),
-            x,
-        )[0]
+            lambda carry, row: ({"total": carry["total"] + op(row)["y"]}, {}),
+            {"total": keras.ops.zeros((2,), dtype="float64")},
+            {"x": x},
+        )[0]["total"]
 
     got = backend.jacobian(function, keras.ops.convert_to_tensor(x))
     expected = np.einsum("ij,ti->itj", np.eye(2), 6 * x)

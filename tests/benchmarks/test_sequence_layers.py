@@ -48,9 +48,9 @@ def test_zoneout_beside_the_layer_without_it(layer):
         assert ("keras_ln without zoneout" in names) == (zoneout == "0.3")
         zones = sequence_layers.zoneouts(options)
         made.append(getattr(keras_ln, settings.LAYERS[layer].ours)(3, **zones))
-    plain, zoned = (layer.as_problem().plan.zoneout for layer in made)
-    assert plain == ()
-    assert zoned == ((0.3, 0.3) if layer == "lstm" else (0.3,))
+    plain, zoned = (layer.as_problem()[0].shares for layer in made)
+    assert plain == (0.0, 0.0)
+    assert zoned == ((0.3, 0.3) if layer == "lstm" else (0.3, 0.0))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from keras_ln import backend
-from keras_ln.ops.recurrence import choice
+from keras_ln.ops.recurrence.native import _operation
 
 
 @pytest.fixture
@@ -17,6 +17,6 @@ def calls(monkeypatch):
         return call_native(call, arrays)
 
     monkeypatch.setattr(backend, "call_native", recorded)
-    choice.native._operation.cache_clear()
+    _operation.cache_clear()
     yield made
-    choice.native._operation.cache_clear()
+    _operation.cache_clear()

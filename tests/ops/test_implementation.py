@@ -1,5 +1,7 @@
 """Which implementation would run, why not the others, and that it does."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from descriptors import BY_NAME, SEQUENCE_LAYERS, B, D, T
 import keras_ln
 from keras_ln import backend, ops
 from keras_ln.ops.cells.types import Vector
-from keras_ln.ops.recurrence.choice import IMPLEMENTATIONS
+from keras_ln.ops.recurrence.run import IMPLEMENTATIONS
 
 # The kernels have tests of their own: test_native.py.
 pytestmark = pytest.mark.usefixtures("without_kernels")
@@ -20,13 +22,14 @@ pytestmark = pytest.mark.usefixtures("without_kernels")
 def ran(monkeypatch):
     """The names of the implementations that run from now on."""
     names = []
-    for name, module in IMPLEMENTATIONS.items():
+    for name, implementation in [*IMPLEMENTATIONS.items()]:
 
-        def run(problem, name=name, run=module.run):
+        def run(*args, name=name, run=implementation.run):
             names.append(name)
-            return run(problem)
+            return run(*args)
 
-        monkeypatch.setattr(module, "run", run)
+        noted = dataclasses.replace(implementation, run=run)
+        monkeypatch.setitem(IMPLEMENTATIONS, name, noted)
     return names
 
 

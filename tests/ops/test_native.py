@@ -18,7 +18,7 @@ from scripts import run_python
 
 import keras_ln
 from keras_ln import ops
-from keras_ln.ops.recurrence import choice
+from keras_ln.ops.recurrence.native import names_in_kernels
 
 x = np.ones((2, 4, 3), "float32")
 
@@ -32,7 +32,7 @@ def test_cells_declare_what_the_kernels_know(name):
 
     cell = getattr(keras_ln, f"{name}Cell").equations
     kernels = CELLS[cell.in_kernels]
-    names = choice.native.names_in_kernels(cell)
+    names = names_in_kernels(cell)
     vectors = [names.get(v.name, v.name) for v in cell.vectors]
     assert sorted(vectors) == sorted(kernels.vectors)
     for vector in cell.vectors:

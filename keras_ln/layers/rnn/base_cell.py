@@ -116,7 +116,8 @@ class BaseCell(BaseLayer, DropoutRNNCell):
             setattr(self, name, None)
         # The arguments that the equations take.
         self.settings_names = tuple(n for n in Spec._fields if n in named)
-        if any(self.zoneout_rates().values()):
+        self.has_zoneout = any(self.zoneout_rates().values())
+        if self.has_zoneout:
             self.counters = 1
         sizes = [self.units] * self.equations.states + [1] * self.counters
         self.state_size: Any = sizes if len(sizes) > 1 else self.units
@@ -323,7 +324,7 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         """What stays of the states, by name: choices (B, T, U), or rates."""
         rates = self.zoneout_rates()
         chooses = training and self.zoneout_chooses
-        if chooses and any(rates.values()):
+        if chooses and self.has_zoneout:
             return draw(rates, shape, self.seed_generator)
         return rates
 
@@ -335,7 +336,7 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         The counter (B, 1) says how many steps each row has done.
         """
         rates = self.zoneout_rates()
-        if not any(rates.values()):
+        if not self.has_zoneout:
             return tuple(new)
         choices: dict[str, Any] = {}
         if training:
@@ -362,7 +363,7 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         it once per sequence, in training.
         """
         # Also where a function is compiled whose steps come after this.
-        self.has_chosen = any(self.zoneout_rates().values())
+        self.has_chosen = self.has_zoneout
         self.reset_dropout_mask()
         self.reset_recurrent_dropout_mask()
 

@@ -18,7 +18,7 @@ from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.types import Shape, Switch
 from keras_ln.ops import arguments, recurrence
 from keras_ln.ops.cells.types import How, Overridden, Spec
-from keras_ln.ops.dtypes import at_least_float32, cast
+from keras_ln.ops.dtypes import at_least_float32, cast, name_of
 from keras_ln.ops.recurrence.zoneout import is_rate
 from keras_ln.ops.symbolic import leaves
 
@@ -172,17 +172,16 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         **options: Any,
     ) -> Any:
         """`call`, with further options of the op."""
-        name, sizes, unroll = type(self).__name__, self.state_size, self.unroll
-        if isinstance(reset, list | tuple):  # as masks may be
-            reset = keras.ops.array(reset)
-        whole = recurrence.check_call(
-            name, sizes, unroll, sequences, initial_state, reset, reset_state
-        )
-        if reset is not None and mask is None:
-            # Keras drops it when a call has several tensors.
-            mask = mask_of(sequences)
-        if whole:
-            sequences = keras.ops.cast(sequences, self.compute_dtype)
+        arguments.check_dense("sequences", sequences)
+        if "float" not in name_of(sequences.dtype):
+            sequences = self.as_floating("sequences", sequences)
+        if reset is not None:
+            options |= {"reset": reset, "reset_state": reset_state}
+            if mask is None:
+                # Keras drops it when a call has several tensors.
+                mask = mask_of(sequences)
+        elif reset_state is not None:
+            recurrence.refuse_reset_state(reset_state)
         if self.stateful:
             self._check_rows(sequences)
         if initial_state is None:
@@ -191,8 +190,6 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             initial_state = self.get_initial_state(
                 batch_size=keras.ops.shape(sequences)[0]
             )
-        if reset is not None:
-            options |= {"reset": reset, "reset_state": reset_state}
         cell, dtype = self.cell, self.compute_dtype
         try:
             last_output, outputs, states = self.inner_loop(
@@ -223,15 +220,19 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         **kwargs: Any,
     ) -> Any:
         """Shapes and dtypes of the outputs for symbolic inputs."""
-        recurrence.check_call(
-            type(self).__name__,
-            self.state_size,
-            self.unroll,
-            sequences,
-            initial_state,
-            reset,
-            reset_state,
-        )
+        arguments.check_dense("sequences", sequences)
+        arguments.check_floating("sequences", sequences.dtype, or_whole=True)
+        arrays = {"x": sequences}
+        if initial_state is not None:
+            arrays |= self._named("initial_state", initial_state, sequences)
+        if reset_state is not None:
+            arrays |= self._named("reset_state", reset_state, sequences)
+        if reset is not None:
+            arguments.check_flags("reset", reset, sequences.shape)
+        elif reset_state is not None:
+            recurrence.refuse_reset_state(reset_state)
+        spec, how = self.as_problem()
+        recurrence.check(spec, arrays, how, self.cell.units)
         return super().compute_output_spec(
             sequences, initial_state, mask, training, **kwargs
         )
@@ -288,8 +289,17 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
     ) -> dict[str, Any]:
         """What the op gets of a call, by name."""
         cell = self.cell
-        arrays = self._states("initial", initial_state, sequences)
-        arrays |= {"x": sequences, **cell.tensors()}
+        if self.stateful and initial_state is self.states:
+            initial_state = [
+                # On torch the new states would overwrite these before the
+                # backward pass has used them.
+                keras.ops.copy(state)
+                for state in leaves(self.states)[: cell.equations.states]
+            ]
+        states = self._named("initial_state", initial_state, sequences)
+        arrays = {"x": sequences, **cell.tensors()}
+        for name, state in states.items():
+            arrays[name] = keras.ops.convert_to_tensor(state)
         given = {"mask": None if mask is None else _time_mask(mask)}
         if training or cell.dropout or cell.recurrent_dropout:
             x, h = sequences[:, 0, :], arrays["initial_h"]
@@ -297,7 +307,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             drawn = cell.dropout_masks(x, cast(h, cell.compute_dtype), True)
             if training:
                 given["input_mask"], given["recurrent_mask"] = drawn
-        if any(self.as_problem()[0].shares):
+        if cell.has_zoneout:
             shape = (*keras.ops.shape(sequences)[:2], cell.units)
             zones = cell.zoneouts(shape, training)
             given |= {n: z for n, z in zones.items() if not is_rate(z)}
@@ -315,32 +325,27 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             starts = recurrence.starts_backwards(starts)
         if reset_state is None:
             return {"starts": starts}
-        states = self._states("reset", reset_state, sequences)
-        return {"starts": starts, **states}
+        states = self._named("reset_state", reset_state, sequences)
+        return {"starts": starts} | {
+            name: keras.ops.convert_to_tensor(state)
+            for name, state in states.items()
+        }
 
-    def _states(
-        self, prefix: str, given: Any, sequences: Any
+    def _named(
+        self, argument: str, given: Any, sequences: Any
     ) -> dict[str, Any]:
-        """States (B, U) for an op by name: sums in the wide dtype.
-
-        Without a count of steps, which is no state of the op.
-        """
-        cell, states = self.cell, {}
-        pairs = zip(cell.equations.state_names, leaves(given), strict=False)
-        for k, (name, state) in enumerate(pairs):
-            state = keras.ops.convert_to_tensor(state)
-            state = cast(state, cell.compute_dtype)
-            if self.stateful:
-                # On torch the new states would overwrite these before the
-                # backward pass has used them.
-                state = keras.ops.copy(state)
-            if state.shape[0] == 1 and sequences.shape[0] != 1:
-                rows = keras.ops.shape(sequences)[0]
-                state = keras.ops.broadcast_to(state, (rows, state.shape[1]))
-            if k in cell.accumulators:
-                state = cast(state, at_least_float32(cell.compute_dtype))
-            states[f"{prefix}_{name}"] = state
-        return states
+        """The states of an argument, as arrays by name."""
+        prefix, cell = argument.removesuffix("state"), self.cell
+        names = [f"{prefix}{name}" for name in cell.equations.state_names]
+        states = given
+        if not isinstance(given, list | tuple):
+            states = recurrence.in_order(argument, given)
+        if len(states) != len(names):
+            owner, units = type(self).__name__, cell.units
+            recurrence.check_states(
+                owner, argument, states, names, sequences, units
+            )
+        return dict(zip(names, states, strict=True))
 
     def as_problem(self) -> tuple[Spec, How]:
         """What the layer asks of an op, beside arrays."""
@@ -363,10 +368,12 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         cell, overridden = self.cell, None
         if cell.overridden_methods:
             overridden = Overridden(cell, cell.overridden_methods)
+        dtype = cell.compute_dtype
+        sums = at_least_float32(dtype)
         shares = {f"{n}_share": r for n, r in cell.zoneout_rates().items()}
         spec = recurrence.spec_of(
             cell.equations,
-            self.compute_dtype,
+            dtype,
             go_backwards=bool(self.go_backwards),
             return_all_outputs=bool(self.return_sequences),
             **shares,
@@ -377,6 +384,11 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             self.use_fused,
             self.unroll,
             zero_output_for_mask=bool(self.zero_output_for_mask),
+            dtypes=tuple(
+                (f"{prefix}_{name}", sums if k in cell.accumulators else dtype)
+                for k, name in enumerate(cell.equations.state_names)
+                for prefix in ("initial", "reset")
+            ),
             overridden=overridden,
         )
 

@@ -59,15 +59,16 @@ class Cell:
     # The cell's name in keras-ln-kernels, where it is one of theirs.
     in_kernels: str | None = None
 
-    @property
-    def state_names(self) -> tuple[str, ...]:
-        """The names of its states, h first."""
-        return STATES[: self.states]
+    # The names of the states, h first, and of the weights that there can be.
+    state_names: tuple[str, ...] = dataclasses.field(init=False)
+    weights: tuple[str, ...] = dataclasses.field(init=False)
 
-    @property
-    def weights(self) -> tuple[str, ...]:
-        """The names of the weights that there can be."""
-        return ("kernel", "recurrent_kernel", *(v.name for v in self.vectors))
+    def __post_init__(self) -> None:
+        """Names states and weights."""
+        vectors = (vector.name for vector in self.vectors)
+        names = ("kernel", "recurrent_kernel", *vectors)
+        object.__setattr__(self, "state_names", STATES[: self.states])
+        object.__setattr__(self, "weights", names)
 
     def __deepcopy__(self, memo: Any) -> "Cell":
         """Itself: layers are copied with it, and run the same programs."""
@@ -135,4 +136,6 @@ class How(NamedTuple):
     training: bool = True
     # Whether the output is zero where the mask leaves a step out.
     zero_output_for_mask: bool = False
+    # The dtypes that the caller gives to arrays, where these are not their own.
+    dtypes: tuple[tuple[str, str], ...] = ()
     overridden: Overridden | None = None

@@ -1,7 +1,13 @@
 """A cell over time: arrays by name, one door, a table of implementations."""
 
 from keras_ln import backend
-from keras_ln.ops.recurrence.checks import array, check_call
+from keras_ln.ops.recurrence.checks import (
+    array,
+    check,
+    check_states,
+    in_order,
+    refuse_reset_state,
+)
 from keras_ln.ops.recurrence.functions import (
     over_time,
     project,
@@ -23,12 +29,15 @@ scan = backend.scan
 
 __all__ = [
     "array",
-    "check_call",
+    "check",
+    "check_states",
     "choose",
     "implementation",
+    "in_order",
     "kernels",
     "over_time",
     "project",
+    "refuse_reset_state",
     "run",
     "scan",
     "spec_of",

@@ -3,10 +3,9 @@
 Letters: B batch, T time, D input features, U units, n gates, G = nU.
 """
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from keras_ln.ops.cells.types import STATES, Cell
+from keras_ln.ops.cells.types import STATES
 
 
 class Array(NamedTuple):
@@ -25,7 +24,6 @@ class Array(NamedTuple):
 
 _FLAG = Array("BT", "flag", learned=False)
 _CHOICE = Array("BTU", "choice", learned=False)
-_OF_UNITS, _OF_GATES = Array("U", wide=True), Array("G", wide=True)
 _STATISTIC = Array("TG", wide=True, learned=False)
 # Beside the weights, which each cell lists.
 ARRAYS = {
@@ -55,46 +53,14 @@ ARRAYS = {
     "state_moving_mean": _STATISTIC._replace(letters="TU"),
     "state_moving_variance": _STATISTIC._replace(letters="TU"),
 }
-MATRICES = {"kernel": Array("DG"), "recurrent_kernel": Array("UG")}
+# The other weights are vectors, wide.
+MATRICES = ("kernel", "recurrent_kernel")
 # What the axes of the letters are called in messages.
 WORDS = {"B": "batch", "T": "time", "D": "features", "U": "units"}
-# Their order tells the states apart.
-INITIAL = {f"initial_{name}": name for name in STATES}
-RESET = {f"reset_{name}": name for name in STATES}
-
-
-def array_of(cell: Cell, name: str) -> Array:
-    """What there is to know of an array or of a weight of the cell."""
-    if name in ARRAYS:
-        return ARRAYS[name]
-    if name in MATRICES:
-        return MATRICES[name]
-    sizes = {vector.name: vector.size for vector in cell.vectors}
-    return _OF_UNITS if sizes.get(name) == 1 < cell.gates else _OF_GATES
+# Of what replaces a state, the one before the first step.
+FIRST = {f"reset_{name}": f"initial_{name}" for name in STATES}
 
 
 def words_of(letters: str) -> str:
     """The names of axes, such as "batch, time"."""
     return ", ".join(WORDS[letter] for letter in letters)
-
-
-def states_in(
-    cell: Cell, arrays: Mapping[str, Any], prefix: str
-) -> tuple[Any, ...]:
-    """The arrays of the states with that prefix, h first; None if missing."""
-    return tuple(arrays.get(f"{prefix}_{name}") for name in cell.state_names)
-
-
-def weights_in(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """The weights among the arrays."""
-    return {name: a for name, a in arrays.items() if name not in ARRAYS}
-
-
-def moving_in(arrays: Mapping[str, Any]) -> dict[str, tuple[Any, Any]] | None:
-    """Mean and variance by site, where statistics are given."""
-    end = "_moving_mean"
-    sites = [name.removesuffix(end) for name in arrays if name.endswith(end)]
-    return {
-        site: (arrays[f"{site}{end}"], arrays[f"{site}_moving_variance"])
-        for site in sites
-    } or None

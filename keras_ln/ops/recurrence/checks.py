@@ -1,90 +1,73 @@
 """Arguments of recurrent layers and functions, checked and made arrays.
 
-A layer's call is checked once for equal shapes and dtypes.
 Letters: B batch, T time, D input features, U units, n gates.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
-from keras_ln import backend
 from keras_ln.ops import arguments, dtypes
-from keras_ln.ops.cells.types import Cell
+from keras_ln.ops.cells.types import Cell, How, Spec
 from keras_ln.ops.recurrence.arrays import ARRAYS, MATRICES, words_of
 from keras_ln.ops.symbolic import leaves
 
-# By what has passed `check_call`: whether the sequences hold whole numbers.
-_passed: dict[Any, bool] = {}
-_MOST_PASSED = 10_000  # the lengths and batch sizes of a long training
+# By argument of a layer, the beginning of its arrays' names.
+ARGUMENTS_OF_STATES = {"initial_state": "initial", "reset_state": "reset"}
 
 
-def check_call(
-    owner: str,  # for messages
-    sizes: list[int],  # U of each state
-    unroll: bool,
-    sequences: Any,  # (B, T, D), symbolic or not
-    initial_state: Any = None,  # tensors (B, U), nested or one alone
-    reset: Any = None,  # bool (B, T)
-    reset_state: Any = None,  # as `initial_state`
-) -> bool:
-    """Checks what a layer is called with.
+def check(spec: Spec, arrays: Mapping[str, Any], how: How, units: int) -> None:
+    """`ValueError` unless the arrays fit each other, symbolic or not.
 
-    Returns:
-        Whether the sequences hold whole numbers, which a layer casts.
+    Those that both doors have made by `array` do.
     """
-    symbolic = isinstance(sequences, keras.KerasTensor)
-    if symbolic or backend.how_to_densify(sequences) is not None:
-        arguments.check_dense("sequences", sequences)
-    states = resets = None
-    if initial_state is not None:
-        states = _in_order("initial_state", initial_state)
-    if reset_state is not None:
-        resets = _in_order("reset_state", reset_state)
-    signature = None
-    # torch.compile would guard every value that is read here.
-    if not symbolic and not backend.reads_python():
-        tensors = [sequences, reset, *(states or ()), *(resets or ())]
-        try:
-            signature = (
-                (owner, *sizes, unroll),
-                # Which of them are states and which are resets.
-                *[None if x is None else len(x) for x in (states, resets)],
-                *[x if x is None else (str(x.shape), x.dtype) for x in tensors],
-            )
-        except AttributeError:
-            signature = None  # What is no tensor is refused below.
-        # One look-up: another thread may clear the table.
-        if (whole := _passed.get(signature)) is not None:
-            return whole
-    dtype = arguments.check_floating(
-        "sequences", sequences.dtype, or_whole=True
-    )
-    whole = not keras.backend.is_float_dtype(dtype)
-    arguments.check_steps("sequences", sequences.shape)
-    if unroll and sequences.shape[1] is None:
+    x = arrays["x"]
+    if x.shape[1] == 0:
+        arguments.check_steps("sequences", x.shape)
+    if how.unroll and x.shape[1] is None:
         raise ValueError(
             "Argument `unroll` must be False where the number of time "
             "steps is unknown. Received: unroll=True and sequences of "
-            f"shape {tuple(sequences.shape)}"
+            f"shape {tuple(x.shape)}"
         )
-    if states is not None:
-        _check_sizes(owner, sizes, "initial_state", states, sequences)
-    if reset is not None:
-        arguments.check_flags("reset", reset, sequences.shape)
-        if resets is not None:
-            _check_sizes(owner, sizes, "reset_state", resets, sequences)
-    elif resets is not None:
-        _refuse_reset_state(resets)
-    if signature is not None:
-        if len(_passed) >= _MOST_PASSED:
-            _passed.clear()
-        _passed[signature] = whole
-    return whole
+    for argument, prefix in ARGUMENTS_OF_STATES.items():
+        names = [f"{prefix}_{name}" for name in spec.cell.state_names]
+        states = [arrays[name] for name in names if name in arrays]
+        if states:
+            check_states(how.owner, argument, states, names, x, units)
 
 
-def _in_order(name: str, states: Any) -> list[Any]:
+def check_states(
+    owner: str,
+    argument: str,
+    states: Sequence[Any],
+    names: Sequence[str],
+    x: Any,
+    units: int,
+) -> None:
+    """`ValueError` unless these are the states of that argument, (B, U).
+
+    One row (1, U) serves the whole batch.
+    """
+    batch = x.shape[0]
+    rows = {1, batch, None}
+    shapes = [tuple(np.shape(state)) for state in states]
+    if len(shapes) != len(names) or not all(
+        len(shape) == 2
+        and (batch is None or shape[0] in rows)
+        and shape[1] in (units, None)
+        for shape in shapes
+    ):
+        raise ValueError(
+            f"Argument `{argument}` of {owner} must be {len(names)} tensor(s) "
+            "of shape (batch, units), here "
+            f"{[(batch, units)] * len(names)}. Received: shapes {shapes}"
+        )
+
+
+def in_order(name: str, states: Any) -> list[Any]:
     """The states as a list; their order tells them apart."""
     if isinstance(states, dict):
         raise ValueError(
@@ -92,24 +75,6 @@ def _in_order(name: str, states: Any) -> list[Any]:
             f"Received: a dict with {', '.join(map(str, states))}"
         )
     return leaves(states)
-
-
-def _check_sizes(
-    owner: str, sizes: list[int], name: str, states: list[Any], sequences: Any
-) -> None:
-    expected = [(sequences.shape[0], size) for size in sizes]
-    received = [tuple(np.shape(state)) for state in states]
-    if len(states) != len(sizes) or not all(
-        len(shape) == 2
-        and (shape[0] == 1 or arguments.may_equal(shape[0], rows))
-        and arguments.may_equal(shape[1], size)
-        for shape, (rows, size) in zip(received, expected, strict=True)
-    ):
-        raise ValueError(
-            f"Argument `{name}` of {owner} must be {len(sizes)} tensor(s) of "
-            f"shape (batch, units), here {expected}. Received: shapes "
-            f"{received}"
-        )
 
 
 def tensors_of(
@@ -222,7 +187,7 @@ def states(
 ) -> dict[str, Any]:
     """The states, tensors (B, U) that may be nested, as arrays by name."""
     nested = keras.tree.is_nested(given)
-    values = _in_order(argument, given)
+    values = in_order(argument, given)
     places = arguments.places(argument, values if nested else values[0])
     tensors = [arguments.dense_tensor(*place) for place in places]
     if len(tensors) != cell.states:
@@ -253,7 +218,7 @@ def resets(
     """The flags, in time, and the states of resets, as arrays by name."""
     if reset is None:
         if reset_state is not None:
-            _refuse_reset_state(leaves(reset_state))
+            refuse_reset_state(reset_state)
         return {}
     if cell.batch_statistics:
         refuse_resets(owner, reset=reset)
@@ -272,11 +237,12 @@ def resets(
     return made | states(cell, "reset", given, x, units, "reset_state")
 
 
-def _refuse_reset_state(states: list[Any]) -> None:
+def refuse_reset_state(states: Any) -> None:
+    """`ValueError` for states of resets without flags."""
     raise ValueError(
         "Argument `reset_state` must be None without `reset`, which says where "
         "it is used. Received: reset_state of shapes "
-        f"{[tuple(np.shape(state)) for state in states]}"
+        f"{[tuple(np.shape(state)) for state in leaves(states)]}"
     )
 
 

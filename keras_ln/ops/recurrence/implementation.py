@@ -43,11 +43,12 @@ class Implementation:
 
         The name is what messages call the implementation.
         """
-        defaults = Spec._field_defaults
+        # The first four fields have no default.
+        usual = Spec(*spec[:4])
         asked = [
             field
-            for field, value in spec._asdict().items()
-            if field not in defaults or value != defaults[field]
+            for k, field in enumerate(Spec._fields)
+            if k < 4 or spec[k] != usual[k]
         ]
         known = {*self.reads, *self.weights(spec, how)}
         unread = [what for what in (*asked, *arrays) if what not in known]

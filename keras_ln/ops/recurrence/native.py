@@ -14,7 +14,7 @@ from keras_ln import backend
 from keras_ln.ops.activations import ACTIVATIONS
 from keras_ln.ops.cells.types import Cell, How, Spec
 from keras_ln.ops.dtypes import name_of
-from keras_ln.ops.recurrence.arrays import array_of
+from keras_ln.ops.recurrence.arrays import ARRAYS
 from keras_ln.ops.recurrence.implementation import Implementation
 from keras_ln.ops.recurrence.scan import Tensors, forward
 from keras_ln.ops.recurrence.vjp import vjp
@@ -44,6 +44,8 @@ def _reason(spec: Spec, arrays: Mapping[str, Any], how: How) -> str | None:
 
 
 def _unavailable() -> str | None:
+    if (wrong := backend.native_reason()) is not None:
+        return wrong
     if not backend.on_cpu():
         return "The kernels run on CPUs only."
     if keras.distribution.distribution() is not None:
@@ -52,7 +54,7 @@ def _unavailable() -> str | None:
         )
     if backend.is_exported():
         return "Exported programs must run where there are no kernels."
-    return backend.native_reason()
+    return None
 
 
 def kernels() -> str:
@@ -118,7 +120,7 @@ def native_vjp(spec: Spec, residuals: Tensors, cotangents: Tensors) -> Tensors:
     wanted = {
         name: f"d_{names.get(name, name)}"
         for name in residuals
-        if name != "residuals" and array_of(spec.cell, name).learned
+        if name != "residuals" and (name not in ARRAYS or ARRAYS[name].learned)
     }
     given = {f"d_{name}": array for name, array in cotangents.items()}
     made = _call(spec, residuals | given, {*wanted.values()})

@@ -13,8 +13,12 @@ from keras_ln import backend
 from keras_ln.ops import dtypes
 from keras_ln.ops.activations import ACTIVATIONS
 from keras_ln.ops.cells.types import How, Spec
-from keras_ln.ops.portable import asks_for_portable_ops, asks_for_unrolled_loops
-from keras_ln.ops.recurrence.arrays import MATRICES, RESET, array_of
+from keras_ln.ops.portable import (
+    asks_for_unrolled_loops,
+    plain_operations_reason,
+)
+from keras_ln.ops.recurrence.arrays import ARRAYS, FIRST, MATRICES
+from keras_ln.ops.recurrence.checks import check
 from keras_ln.ops.recurrence.implementation import Implementation
 from keras_ln.ops.recurrence.native import NATIVE
 from keras_ln.ops.recurrence.scan import Tensors, forward
@@ -129,8 +133,12 @@ class _Prepared(NamedTuple):
     """What is known of all runs with equal shapes and dtypes."""
 
     spec: Spec  # with its dtypes
-    casts: tuple[tuple[str, str], ...]  # names of arrays, and dtypes
-    refusals: dict[str, str | None]  # by implementation
+    # Names of arrays, and the dtypes that they get.
+    casts: tuple[tuple[str, str], ...]
+    # States with one row for all.
+    one_row: tuple[str, ...]
+    # Why an implementation cannot run them, of those that were asked.
+    refusals: dict[str, str | None]
 
 
 # By spec, shapes and dtypes.
@@ -145,7 +153,8 @@ def run(spec: Spec, arrays: Tensors, how: How) -> Tensors:
 
     Args:
         spec: what is computed; its dtypes become those of the arrays.
-        arrays: tensors by the names in `arrays.py` and of the weights.
+        arrays: tensors by the names in `arrays.py` and of the weights. States
+            may have one row for all.
         how: see there.
 
     Returns:
@@ -162,12 +171,18 @@ def run(spec: Spec, arrays: Tensors, how: How) -> Tensors:
     if prepared.casts:
         casts = {n: backend.cast(arrays[n], to) for n, to in prepared.casts}
         arrays = arrays | casts
+    if prepared.one_row:
+        shape = keras.ops.shape(arrays["x"])[0], arrays["initial_h"].shape[1]
+        arrays = arrays | {
+            name: keras.ops.broadcast_to(arrays[name], shape)
+            for name in prepared.one_row
+        }
     if "mask" in arrays:
         # Whatever stands at masked steps is multiplied by zero in the kernel's
         # gradient, and zero times NaN is NaN.
         valid = arrays["mask"][..., None]
         arrays = arrays | {"x": backend.where(valid, arrays["x"], 0.0)}
-    name = _chosen(prepared.refusals, arrays)
+    name = _chosen(spec, arrays, how, prepared.refusals)
     if name is None:
         raise _nothing_runs(spec, arrays, how)
     made = IMPLEMENTATIONS[name].run(spec, arrays, how)
@@ -192,8 +207,9 @@ def _zero_where_masked(made: Tensors, mask: Any, spec: Spec) -> None:
 
 
 def _prepare(spec: Spec, arrays: Tensors, how: How) -> _Prepared:
-    # torch.compile would guard every value that is read here.
-    if backend.reads_python():
+    # torch.compile would guard every value that is read here, and a cell that
+    # is overridden would live as long as the table.
+    if backend.reads_python() or how.overridden is not None:
         return _newly_prepared(spec, arrays, how)
     kinds = [(n, tuple(a.shape), a.dtype) for n, a in arrays.items()]
     key = (spec, how, *kinds)
@@ -207,60 +223,67 @@ def _prepare(spec: Spec, arrays: Tensors, how: How) -> _Prepared:
 
 
 def _newly_prepared(spec: Spec, arrays: Tensors, how: How) -> _Prepared:
+    rows = arrays["x"].shape[0]
+    units = arrays["recurrent_kernel"].shape[0]
+    check(spec, arrays, how, units)
     names = {name: dtypes.name_of(a.dtype) for name, a in arrays.items()}
-    wide = "float64" if "float64" in names.values() else "float32"
+    # What the arrays are to be, first by their caller.
+    wanted = {n: to for n, to in how.dtypes if n in names}
+    floating = {**names, **wanted}.values()
+    wide = "float64" if "float64" in floating else "float32"
     spec = spec._replace(dtype=names["x"], wide=wide)
-    casts = []
-    for name, dtype in names.items():
-        wanted = dtype
+    for name in names:
         if name in MATRICES:
-            wanted = spec.dtype
-        elif name in RESET:
-            wanted = names[f"initial_{RESET[name]}"]
-        elif array_of(spec.cell, name).wide:
-            wanted = wide
-        if wanted != dtype:
-            casts.append((name, wanted))
-    return _Prepared(spec, tuple(casts), refusals_of(spec, arrays, how))
+            wanted[name] = spec.dtype
+        elif name not in ARRAYS or ARRAYS[name].wide:
+            wanted[name] = wide
+        elif name in FIRST:
+            first = FIRST[name]
+            wanted[name] = wanted.get(first, names[first])
+    return _Prepared(
+        spec,
+        tuple((n, to) for n, to in wanted.items() if to != names[n]),
+        tuple(
+            name
+            for name in names
+            if name.startswith(("initial_", "reset_"))
+            and (arrays[name].shape[0], rows) == (1, rows) != (1, 1)
+        ),
+        {},
+    )
 
 
 def _chosen(
-    refusals: Mapping[str, str | None], arrays: Tensors | None
+    spec: Spec,
+    arrays: Mapping[str, Any],
+    how: How,
+    refusals: dict[str, str | None],
 ) -> str | None:
-    """The name of the implementation that runs, or None where none can."""
-    by_hand = _no_gradient_by_hand(arrays)
+    """The name of the implementation that runs, or None where none can.
+
+    Why one refuses is added to `refusals`, and not asked again.
+    """
+    by_hand = plain_operations_reason(arrays or None)
     for name, implementation in IMPLEMENTATIONS.items():
-        if (
-            refusals[name] is None
-            and (by_hand is None or not implementation.by_hand)
-            and implementation.unavailable() is None
-        ):
+        if implementation.by_hand and by_hand is not None:
+            continue
+        if name not in refusals:
+            refusals[name] = _refusal(name, spec, arrays, how)
+        if refusals[name] is None and implementation.unavailable() is None:
             return name
     return None
 
 
-def _no_gradient_by_hand(arrays: Tensors | None) -> str | None:
-    """Why the framework must differentiate here and now, or None."""
-    if asks_for_portable_ops():
-        return "ops.portable() asks for ordinary operations."
-    return backend.plain_operations_reason(arrays)
-
-
-def refusals_of(
-    spec: Spec, arrays: Mapping[str, Any], how: How
-) -> dict[str, str | None]:
-    """By implementation, why it cannot run such arrays of such dtypes."""
-    by_hand = _no_equations_by_hand(spec, how)
-    if by_hand is None and how.use_fused is False:
-        by_hand = "use_fused=False asks for the cell loop."
-    by_autodiff = None
-    if how.use_fused is True:
-        by_autodiff = "use_fused=True asks for a hand-written gradient."
-    return {
-        name: (by_hand if implementation.by_hand else by_autodiff)
-        or implementation.refusal(name, spec, arrays, how)
-        for name, implementation in IMPLEMENTATIONS.items()
-    }
+def _refusal(
+    name: str, spec: Spec, arrays: Mapping[str, Any], how: How
+) -> str | None:
+    """Why an implementation cannot run such arrays of such dtypes, or None."""
+    implementation, wrong = IMPLEMENTATIONS[name], None
+    if implementation.by_hand:
+        wrong = _no_equations_by_hand(spec, how)
+    elif how.use_fused is True:
+        wrong = "use_fused=True asks for a hand-written gradient."
+    return wrong or implementation.refusal(name, spec, arrays, how)
 
 
 def _no_equations_by_hand(spec: Spec, how: How) -> str | None:
@@ -279,6 +302,8 @@ def _no_equations_by_hand(spec: Spec, how: How) -> str | None:
                 f"`{name}` must be one of {', '.join(sorted(ACTIVATIONS))}. "
                 f"Received: {name}={activation.function!r}."
             )
+    if how.use_fused is False:
+        return "use_fused=False asks for the cell loop."
     return None
 
 
@@ -288,14 +313,13 @@ def choose(spec: Spec, how: How) -> tuple[str, dict[str, str]]:
     Raises:
         ValueError: where nothing can run.
     """
-    refusals = refusals_of(spec, {}, how)
-    chosen = _chosen(refusals, None)
+    chosen = _chosen(spec, {}, how, {})
     if chosen is None:
         raise _nothing_runs(spec, {}, how)
-    by_hand = _no_gradient_by_hand(None)
+    by_hand = plain_operations_reason(None)
     return chosen, {
         name: (implementation.by_hand and by_hand)
-        or refusals[name]
+        or _refusal(name, spec, {}, how)
         or implementation.unavailable()
         or f"{chosen} comes before it, and can."
         for name, implementation in IMPLEMENTATIONS.items()
@@ -305,11 +329,10 @@ def choose(spec: Spec, how: How) -> tuple[str, dict[str, str]]:
 
 def _reason_of_fused(spec: Spec, how: How) -> str | None:
     """Why there is no gradient by hand here and now, or None."""
-    fused = IMPLEMENTATIONS["fused"]
     return (
-        fused.unavailable()
-        or _no_gradient_by_hand(None)
-        or refusals_of(spec, {}, how)["fused"]
+        IMPLEMENTATIONS["fused"].unavailable()
+        or plain_operations_reason(None)
+        or _refusal("fused", spec, {}, how)
     )
 
 

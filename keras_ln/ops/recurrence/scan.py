@@ -12,7 +12,7 @@ import keras
 
 from keras_ln import backend
 from keras_ln.ops.cells.types import Cell, Overridden, Spec
-from keras_ln.ops.recurrence.arrays import moving_in, states_in, weights_in
+from keras_ln.ops.recurrence.arrays import ARRAYS
 from keras_ln.ops.recurrence.zoneout import NAMES, apply_zoneout
 
 Tensors = dict[str, Any]
@@ -55,8 +55,9 @@ def forward(
         `{site}_mean` and `{site}_variance` (T, ...). With `keep` the residuals
         are what `vjp` takes, else {}.
     """
-    cell, weights = spec.cell, weights_in(arrays)
-    before = states_in(cell, arrays, "initial")
+    cell = spec.cell
+    weights = {n: a for n, a in arrays.items() if n not in ARRAYS}
+    before = {name: arrays[f"initial_{name}"] for name in cell.state_names}
     inputs, rows = in_order_of_visits(spec, arrays)
     if overridden is not None:
         projected = overridden.keras_cell.project(inputs, weights)
@@ -64,14 +65,17 @@ def forward(
         projected = backend.matmul(inputs, weights["kernel"])
     resets: tuple[Any, ...] = ()
     if "starts" in arrays:
-        resets = states_in(cell, arrays, "reset")
-        if resets[0] is None:
-            resets = tuple(map(keras.ops.zeros_like, before))
+        resets = tuple(
+            arrays[f"reset_{name}"]
+            if f"reset_{name}" in arrays
+            else keras.ops.zeros_like(before[name])
+            for name in cell.state_names
+        )
     statistics_too = cell.batch_statistics or (keep and not spec.few_launches)
     loop = Loop(spec, arrays, weights, resets, keep, statistics_too, overridden)
     final, made = (_unrolled if unroll else backend.scan)(
         functools.partial(_visit, loop),
-        dict(zip(cell.state_names, before, strict=True)),
+        before,
         {"projected": projected, **rows},
     )
     outputs = {f"final_{name}": final[name] for name in cell.state_names}
@@ -152,7 +156,7 @@ def _visit(
             loop.weights,
             recurrent_mask=recurrent_mask,
             valid=valid,
-            moving=moving_in(row),
+            moving=moving_in(row) if cell.batch_statistics else None,
         )
         if loop.keep_statistics:
             made |= named_statistics(statistics)
@@ -168,6 +172,16 @@ def _visit(
     if spec.return_all_outputs:
         made["outputs"] = backend.cast(after[0], loop.arrays["x"].dtype)
     return dict(zip(cell.state_names, after, strict=True)), made
+
+
+def moving_in(arrays: Tensors) -> dict[str, tuple[Any, Any]] | None:
+    """Mean and variance by site, where statistics are given."""
+    end = "_moving_mean"
+    sites = [name.removesuffix(end) for name in arrays if name.endswith(end)]
+    return {
+        site: (arrays[f"{site}{end}"], arrays[f"{site}_moving_variance"])
+        for site in sites
+    } or None
 
 
 def previous(cell: Cell) -> list[str]:

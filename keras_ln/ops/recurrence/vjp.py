@@ -13,11 +13,11 @@ import keras
 
 from keras_ln import backend
 from keras_ln.ops.cells.types import Spec
-from keras_ln.ops.recurrence.arrays import moving_in
 from keras_ln.ops.recurrence.scan import (
     Tensors,
     h_for_product,
     in_order_of_visits,
+    moving_in,
     named_statistics,
     previous,
 )

@@ -11,6 +11,7 @@ from tolerances import FLOAT32
 from zoneout_choices import choices, shares
 
 from keras_ln import backend
+from keras_ln.ops.recurrence.run import fused_op
 
 COMMON = {
     "mask": tuple(MASKS),
@@ -47,7 +48,7 @@ def test_values_and_gradients(case, monkeypatch):
         monkeypatch.setattr("jax.default_backend", lambda: "gpu")
         monkeypatch.setattr("keras_ln.backend.jax._STEPS_ON_A_GPU", steps)
         # BNLSTM's programs are otherwise those of a CPU.
-        monkeypatch.setattr("keras_ln.ops.recurrence.fused._operations", {})
+        fused_op.cache_clear()
     row, zones = BY_NAME[case["name"]], case["zones"]
     # Nothing is dropped or chosen at inference.
     training = case.get("training", case["drops"]) and zones != "shares"
