@@ -93,7 +93,7 @@ def plot(rows, path):
 
 def kernel_steps(size):
     """`{mode: step(threads)}` of an LN-LSTM without a framework."""
-    from keras_ln_kernels import Call, run
+    from keras_ln_kernels import Call, options, run
 
     batch, _, features, units = size
     gates = {name: (4 * units,) for name in ("bias", *GAINS[:2])}
@@ -106,7 +106,7 @@ def kernel_steps(size):
     }
     states = ("final_h", "final_c")
     infer = Call(
-        *("lstm", "float32", 1e-5, False, False, tuple(shapes), states)
+        "lstm", "float32", tuple(shapes), states, options(epsilon=1e-5)
     )
     train = infer._replace(results=(*states, "residuals"))
     back = infer._replace(

@@ -46,13 +46,12 @@ COMMON_SOURCES = (
 )
 # Compiled where the header of XLA's foreign function interface is at hand.
 XLA_SOURCE = "xla/handlers.cc"
-# What a file is compiled for must be what cpu.cc asks the CPU for.
+# Compiled once for each instruction set of the machine, and for any CPU. What
+# it is compiled for must be what cpu.cc asks the CPU for.
+KERNELS_SOURCE = "kernels.cc"
 _AVX2 = ("avx2", "fma")
 _AVX512 = ("avx512f", "avx512vl", "avx512dq", "avx512bw")
-INSTRUCTION_SETS: dict[str, dict[str, tuple[str, ...]]] = {
-    "x86_64": {"avx512.cc": _AVX2 + _AVX512, "avx2.cc": _AVX2},
-    "aarch64": {"neon.cc": ()},
-}
+INSTRUCTION_SETS = {"x86_64": {"avx512": _AVX2 + _AVX512, "avx2": _AVX2}}
 SANITIZERS = {
     "address": [
         "-fsanitize=address,undefined",
@@ -167,24 +166,26 @@ def build(folder, name=None, compiler=None, sanitizer=None):
     library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as objects:
 
-        def compiled(source, features=()):
-            to = Path(objects, Path(source).stem).with_suffix(".o")
+        def compiled(source, name=None, features=()):
+            to = Path(objects, f"{Path(source).stem}{name}.o")
             chosen = _machine_flags(target, features, bool(compiler))
+            if name:
+                chosen += [f"-DKLN_SET={name}_kernels"]
             if source == XLA_SOURCE:
                 chosen += ["-isystem", headers]
             _run(*command, *flags, *chosen, "-c", SOURCE / source, "-o", to)
             return to
 
         # The longest first.
-        sources = dict(INSTRUCTION_SETS[target.machine])
-        for source in COMMON_SOURCES:
-            sources[source] = ()
+        sets = INSTRUCTION_SETS.get(target.machine, {}) | {"generic": ()}
+        jobs = [(KERNELS_SOURCE, *one) for one in sets.items()]
+        jobs += [(source,) for source in COMMON_SOURCES]
         if headers is None:
             print("There is no jaxlib: built without calls from XLA.")
         else:
-            sources[XLA_SOURCE] = ()
+            jobs.append((XLA_SOURCE,))
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            files = list(pool.map(compiled, sources, sources.values()))
+            files = list(pool.map(lambda job: compiled(*job), jobs))
         linking += checks
         # Written beside and moved: a process may have the old one in use.
         fresh = library.with_name(f"{library.name}.{os.getpid()}")

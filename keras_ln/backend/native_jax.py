@@ -62,7 +62,7 @@ def call_native(call, arrays):
     results = [
         jax.ShapeDtypeStruct(
             call.shape(name, sizes),
-            jnp.uint8 if name == "residuals" else x.dtype,
+            call.dtype_of(name),
             **kind,
         )
         for name in call.results

@@ -76,7 +76,7 @@ def call_native(call, arrays):
         given,
         version=_VERSION,
         module=text,
-        Tout=[tf.as_dtype(_dtype(call, name)) for name in call.results],
+        Tout=[tf.as_dtype(call.dtype_of(name)) for name in call.results],
         Sout=made,
         platforms=["CPU"],
         has_token_input_output=False,
@@ -109,7 +109,7 @@ def _module(call, shapes, dtypes):
     unknown = None in (sizes.batch, sizes.steps)
     made = [_shape(call, name, sizes) for name in call.results]
     results = [
-        _type(shape, _dtype(call, name))
+        _type(shape, call.dtype_of(name))
         for name, shape in zip(call.results, made, strict=True)
     ]
     arguments = [_type(*pair) for pair in zip(shapes, dtypes, strict=True)]
@@ -164,10 +164,6 @@ def _shape(call, name, sizes):
         places.get(letter, size)
         for letter, size in zip(letters, call.shape(name, known), strict=True)
     )
-
-
-def _dtype(call, name):
-    return "uint8" if name == "residuals" else call.dtype
 
 
 def _type(shape, dtype):

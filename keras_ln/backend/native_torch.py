@@ -8,17 +8,6 @@ import torch
 from keras_ln._keras import of_session
 from keras_ln.backend import native
 
-# Of the arrays whose dtype is not the problem's.
-_DTYPES = {"residuals": (torch.uint8,)} | dict.fromkeys(
-    ("mask", "zoneout", "cell_zoneout", "starts"), (torch.bool, torch.uint8)
-)
-# What the operators take beside tensors; `results` are names, joined by commas.
-_OPTIONS = (
-    "str results, str cell, float epsilon, bool go_backwards, "
-    "bool carry_normalized_state, float zoneout_share, float cell_zoneout_share"
-)
-
-
 _PLAIN = {torch.Tensor, torch.nn.Parameter}
 
 # Before torch 2.7 nothing tells torch.export from torch.compile.
@@ -52,11 +41,7 @@ def call_native(call, arrays):
         *[arrays.get(name) for name in call.takes],
         ",".join(call.results),
         call.cell,
-        call.epsilon,
-        call.go_backwards,
-        call.carry_normalized_state,
-        call.zoneout_share,
-        call.cell_zoneout_share,
+        *call.options,
     )
     made = dict(zip(call.gives, results, strict=True))
     return {name: made[name] for name in call.results}
@@ -90,34 +75,38 @@ def _make_operators():
 
     # The gradient formula is for torch.compile. In eager mode `custom_vjp`
     # calls the operators inside an autograd.Function, which records nothing.
-    _operator("forward", call.FORWARD).register_autograd(
+    options = [f"{kind} {name}" for name, kind in call.OPTIONS.items()]
+    _operator("forward", call.FORWARD, options).register_autograd(
         functools.partial(_backward, call),
         setup_context=functools.partial(_setup_context, call),
     )
-    _operator("backward", call.BACKWARD).register_autograd(_no_backward)
-
-
-def _operator(name, direction):
-    takes, gives = direction
-    tensors = ", ".join(f"Tensor? {name}" for name in takes)
-    schema = (
-        f"({tensors}, {_OPTIONS}) -> ({', '.join(['Tensor'] * len(gives))})"
+    _operator("backward", call.BACKWARD, options).register_autograd(
+        _no_backward
     )
+
+
+def _operator(name, direction, options):
+    takes, gives = direction
+    # `results` are names, joined by commas.
+    given = [f"Tensor? {name}" for name in takes]
+    given += ["str results", "str cell", *options]
+    made = ", ".join(["Tensor"] * len(gives))
+    schema = f"({', '.join(given)}) -> ({made})"
 
     @torch.library.custom_op(
         f"keras_ln::{name}", mutates_args=(), schema=schema
     )
     def operator(*args):
         call, arrays = _read(takes, args)
-        return _all_of(gives, _run(call, arrays), arrays["x"])
+        return _all_of(call, _run(call, arrays))
 
     @operator.register_fake
     def _(*args):
         call, arrays = _read(takes, args)
         # Not by `_shapes`: symbolic sizes are not hashable.
-        sizes, x = _sizes(call, arrays), arrays["x"]
-        made = {n: _new(n, call.shape(n, sizes), x) for n in call.results}
-        return _all_of(gives, made, x)
+        sizes = _sizes(call, arrays)
+        made = {n: _new(call, n, call.shape(n, sizes)) for n in call.results}
+        return _all_of(call, made)
 
     @operator.register_vmap
     def _(info, in_dims, *args):
@@ -141,17 +130,15 @@ def _run(call, arrays):
     """The results by name."""
     from keras_ln_kernels import call as library
 
-    sizes = _sizes(call, arrays)
-    shapes = _shapes(call, sizes)
-    x = arrays["x"]
+    shapes = _shapes(call, sizes := _sizes(call, arrays))
     arrays = {
-        name: _checked(name, array, shapes[name], x.dtype)
+        name: _checked(call, name, array, shapes[name])
         for name, array in arrays.items()
     }
     made = {
         name: _recycled(*shapes[name])
         if name == "residuals"
-        else _new(name, shapes[name], x)
+        else _new(call, name, shapes[name])
         for name in call.results
     }
     places = {name: a.data_ptr() for name, a in (arrays | made).items()}
@@ -171,21 +158,12 @@ def _read(takes, args):
 
 
 @functools.lru_cache(maxsize=256)
-def _call(
-    dtype, arguments, results, cell, epsilon, go_backwards, carry, *shares
-):
+def _call(dtype, arguments, results, cell, *options):
     from keras_ln_kernels import call
 
-    return call.Call(
-        cell,
-        str(dtype).removeprefix("torch."),
-        epsilon,
-        go_backwards,
-        carry,
-        arguments,
-        tuple(results.split(",")),
-        *shares,
-    )
+    dtype = str(dtype).removeprefix("torch.")
+    names = tuple(results.split(","))
+    return call.Call(cell, dtype, arguments, names, options)
 
 
 def _sizes(call, arrays):
@@ -198,9 +176,11 @@ def _shapes(call, sizes):
     return {name: call.shape(name, sizes) for name in names}
 
 
-def _checked(name, array, shape, dtype):
+def _checked(call, name, array, shape):
     """The array, dense; `ValueError` where the library would misread it."""
-    dtypes = _DTYPES.get(name, (dtype,))
+    dtypes = [getattr(torch, call.dtype_of(name))]
+    if dtypes == [torch.bool]:
+        dtypes.append(torch.uint8)
     if array.shape != shape or array.dtype not in dtypes or not array.is_cpu:
         raise ValueError(
             f"{name}: expected a tensor of {dtypes[0]} and shape {shape} on "
@@ -213,9 +193,9 @@ def _checked(name, array, shape, dtype):
     return array.clone() if array.data_ptr() % alignment else array
 
 
-def _new(name, shape, like):
-    dtype = _DTYPES.get(name, (like.dtype,))[0]
-    return torch.empty(shape, dtype=dtype, device=like.device)
+def _new(call, name, shape):
+    dtype = getattr(torch, call.dtype_of(name))
+    return torch.empty(shape, dtype=dtype, device="cpu")
 
 
 def _recycled(size):
@@ -238,9 +218,10 @@ def _keep(session, piece):
         pieces.append(piece)
 
 
-def _all_of(gives, made, like):
+def _all_of(call, made):
     return tuple(
-        made[name] if name in made else _new(name, (0,), like) for name in gives
+        made[name] if name in made else _new(call, name, (0,))
+        for name in call.gives
     )
 
 

@@ -25,68 +25,98 @@ Letters: B batch, T steps, D features, U units, G gates times units, R bytes.
 
 import ctypes
 import functools
-from collections.abc import Mapping
-from typing import NamedTuple
+import itertools
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
-from keras_ln_kernels.cells import CELLS
-from keras_ln_kernels.library import (
-    ABI_VERSION,
-    Backward,
-    Forward,
-    Problem,
-    library,
-)
+from keras_ln_kernels.library import ABI_VERSION, library
 
-# Names and shapes in the order of the structs' pointers, which is that of the
-# XLA handlers too.
-_VECTORS = {
-    "bias": "G",
-    "recurrent_bias": "G",
-    "kernel_gamma": "G",
-    "kernel_beta": "G",
-    "recurrent_gamma": "G",
-    "recurrent_beta": "G",
-    "state_gamma": "U",
-    "state_beta": "U",
-}
-_WEIGHTS = {"kernel": "DG", "recurrent_kernel": "UG", **_VECTORS}
-_STATES = {"initial_h": "BU", "initial_c": "BU"}
-_RESETS = {"reset_h": "BU", "reset_c": "BU"}
-_PROBLEM = {
-    "x": "BTD",
-    "mask": "BT",
-    "input_mask": "BD",
-    "recurrent_mask": "BU",
-    "zoneout": "BTU",
-    "cell_zoneout": "BTU",
-    **_STATES,
-    "starts": "BT",
-    **_RESETS,
-    **_WEIGHTS,
-}
-_COTANGENTS = {"d_outputs": "BTU", "d_final_h": "BU", "d_final_c": "BU"}
 
-ARGUMENTS = {**_PROBLEM, "residuals": "R", **_COTANGENTS}
-RESULTS = {
-    "outputs": "BTU",
-    "final_h": "BU",
-    "final_c": "BU",
-    "residuals": "R",
-}
-GRADIENTS = {
-    f"d_{name}": letters
-    for name, letters in {
-        **{"x": "BTD", **_STATES, **_RESETS},
-        **_WEIGHTS,
-    }.items()
-}
+class Cell(NamedTuple):
+    """A cell, its states and its weights beside the kernels."""
+
+    number: int
+    gates: int
+    states: tuple[str, ...]
+    # The vectors that there may be. Each has gates × units elements, `state_*`
+    # has units.
+    vectors: tuple[str, ...]
+
+
+def _rows(of: Any) -> Iterator[SimpleNamespace]:
+    """What the library tells of its slots, or of its cells."""
+    for row in map(of, itertools.count()):
+        if not row:
+            return
+        values = ((name, getattr(row[0], name)) for name, _ in row[0]._fields_)
+        yield SimpleNamespace(
+            **{
+                name: v.decode().strip("\0") if isinstance(v, bytes) else v
+                for name, v in values
+            }
+        )
+
+
+_SLOTS = [*_rows(library().kln_slot)]
+
+
+def _letters(use: str, direction: str) -> dict[str, str]:
+    """Shapes by name of what a pass reads or writes, in the slots' order."""
+    used = (s for s in _SLOTS if s.letters and getattr(s, direction) == use)
+    return {slot.name: slot.letters for slot in used}
+
+
+ARGUMENTS = _letters("r", "backward")
+RESULTS = _letters("w", "forward")
+GRADIENTS = _letters("w", "backward")
 # What a call can take and what it can give, by its direction.
-FORWARD = (tuple(_PROBLEM), tuple(RESULTS))
+FORWARD = (tuple(_letters("r", "forward")), tuple(RESULTS))
 BACKWARD = (tuple(ARGUMENTS), tuple(GRADIENTS))
+# What a call is told beside its arrays, each a "float" or a "bool".
+OPTIONS = {
+    slot.name: "bool" if slot.type == "choice" else "float"
+    for slot in _SLOTS
+    if not slot.letters
+}
 DTYPES = ("float32", "float64")
 # The library's sentence, as src/keras_ln_kernels.h has it.
 _OUT_OF_MEMORY = b"out of memory"
 _LETTERS = ARGUMENTS | RESULTS | GRADIENTS
+# By type, where it is not the call's dtype.
+_DTYPES = {"flag": "bool", "byte": "uint8"}
+_KINDS = {slot.name: _DTYPES.get(slot.type) for slot in _SLOTS}
+_FIELDS: dict[str, Any] = {"choice": ctypes.c_int64, "number": ctypes.c_double}
+PLACES = {slot.name: place for place, slot in enumerate(_SLOTS)}
+
+
+def _cell(number: int, gates: int) -> Cell:
+    here = {s.name for s in _SLOTS if s.cells >> number & 1}
+    own = [name for name in FORWARD[0] if name in here]
+    states = (n.removeprefix("initial_") for n in own if "initial_" in n)
+    vectors = (name for name in own if ARGUMENTS[name] in ("G", "U"))
+    return Cell(number, gates, tuple(states), tuple(vectors))
+
+
+CELLS = {
+    row.name: _cell(number, row.gates)
+    for number, row in enumerate(_rows(library().kln_cell))
+}
+
+
+class Problem(ctypes.Structure):
+    """KlnProblem."""
+
+    _fields_ = [
+        *[(name, ctypes.c_int32) for name in ("abi_version", "struct_bytes")],
+        *[(name, ctypes.c_int32) for name in ("cell", "dtype")],
+        *[(name, ctypes.c_int64) for name in ("batch", "steps")],
+        *[(name, ctypes.c_int64) for name in ("features", "units")],
+        ("threads", ctypes.c_int64),
+        *[(f"parallel_{n}", ctypes.c_void_p) for n in ("for", "context")],
+        ("residual_bytes", ctypes.c_int64),
+        *[(s.name, _FIELDS.get(s.type, ctypes.c_void_p)) for s in _SLOTS],
+    ]
 
 
 class Sizes(NamedTuple):
@@ -107,16 +137,11 @@ class Call(NamedTuple):
 
     cell: str  # a name of CELLS
     dtype: str  # "float32" or "float64"
-    epsilon: float
-    go_backwards: bool
-    carry_normalized_state: bool
     # Names of ARGUMENTS, and of RESULTS, or GRADIENTS in a backward call, each
     # in the order that they have there.
     arguments: tuple[str, ...]
     results: tuple[str, ...]
-    # What stays of h and c where there are no choices.
-    zoneout_share: float = 0.0
-    cell_zoneout_share: float = 0.0
+    options: tuple[float, ...]  # of `options`
 
     @property
     def backward(self) -> bool:
@@ -150,8 +175,12 @@ class Call(NamedTuple):
         lengths = dict(zip("BTDU", sizes, strict=True), G=gates * sizes.units)
         return tuple(lengths[letter] for letter in _LETTERS[name])
 
+    def dtype_of(self, name: str) -> str:
+        """The dtype of an argument or a result."""
+        return _KINDS[name] or self.dtype
+
     def residual_bytes(self, sizes: Sizes) -> int:
-        """Enough bytes for the residuals; batch and steps may be symbols."""
+        """The bytes of the residuals; batch and steps may be symbols."""
         # A symbol becomes the number that it stands for.
         features, units = int(sizes.features), int(sizes.units)
         fixed, row, step = self.residual_layout(features, units)
@@ -160,33 +189,43 @@ class Call(NamedTuple):
     def residual_layout(
         self, features: int, units: int
     ) -> tuple[int, int, int]:
-        """Bytes of the residuals: in all, of each row, and of a row's step."""
+        """Bytes of the residuals: in all, of each row, and of a row's step.
+
+        Raises:
+            ValueError: where the library refuses such a call.
+        """
         return _residual_layout(self, features, units)
+
+
+def options(**values: float) -> tuple[float, ...]:
+    """The options of a call by their names; what is not named is 0 or False.
+
+    Raises:
+        ValueError: for a name that is not of OPTIONS.
+    """
+    if unknown := values.keys() - OPTIONS.keys():
+        raise ValueError(
+            f"The kernels have no option {', '.join(sorted(unknown))}. There "
+            f"are: {', '.join(OPTIONS)}."
+        )
+    return tuple(
+        (bool if kind == "bool" else float)(values.get(name, 0))
+        for name, kind in OPTIONS.items()
+    )
 
 
 @functools.lru_cache(maxsize=1024)
 def _residual_layout(
     call: Call, features: int, units: int
 ) -> tuple[int, int, int]:
-
-    def needed(batch: int, steps: int) -> int:
-        problem = _problem(call, Sizes(batch, steps, features, units))
-        for name in call.arguments:
-            if name in _PROBLEM:
-                # Whether it is there matters, not where.
-                setattr(problem, name, 64)
-        return library().kln_residual_bytes(problem)
-
-    # Arrays are rounded up to cache lines: those of 64 rows are so already.
-    base, longer, larger = needed(64, 1), needed(64, 2), needed(128, 1)
-    if min(base, longer, larger) < 0:
-        raise ValueError(
-            f"the library refuses {call} of {features} features and {units} "
-            "units"
-        )
-    step = (longer - base) // 64
-    row = (larger - base) // 64 - step
-    return base - 64 * (row + step) + 64, row, step
+    # Whether an array is there matters, not where.
+    there = dict.fromkeys(call.arguments, 64)
+    problem = _problem(call, Sizes(1, 1, features, units), there)
+    layout = (ctypes.c_int64 * 3)()
+    wrong = library().kln_residual_layout(ctypes.byref(problem), layout)
+    if wrong is not None:
+        raise ValueError(f"{wrong.decode()}.")
+    return tuple(layout)
 
 
 def run(
@@ -207,17 +246,13 @@ def run(
         ValueError: where the library refuses it, as it does results that
             overlap other arrays.
     """
-    loaded = library()
-    problem = _problem(call, sizes, threads)
-    struct = Backward() if call.backward else Forward()
-    for name in call.arguments:
-        setattr(problem if name in _PROBLEM else struct, name, addresses[name])
-    for name in call.results:
-        setattr(struct, name, addresses[name])
+    names = (*call.arguments, *call.results)
+    problem = _problem(call, sizes, {n: addresses[n] for n in names}, threads)
     if call.backward or "residuals" in call.results:
-        struct.residual_bytes = call.residual_bytes(sizes)
+        problem.residual_bytes = call.residual_bytes(sizes)
+    loaded = library()
     function = loaded.kln_backward if call.backward else loaded.kln_forward
-    wrong = function(problem, struct)
+    wrong = function(ctypes.byref(problem))
     if wrong == _OUT_OF_MEMORY:
         raise MemoryError(
             f"The kernels found no scratch memory for {sizes}, cell "
@@ -227,20 +262,19 @@ def run(
         raise ValueError(f"{wrong.decode()}.")
 
 
-def _problem(call: Call, sizes: Sizes, threads: int = 1) -> Problem:
+def _problem(
+    call: Call,
+    sizes: Sizes,
+    addresses: Mapping[str, int | None],
+    threads: int = 1,
+) -> Problem:
     return Problem(
         abi_version=ABI_VERSION,
         struct_bytes=ctypes.sizeof(Problem),
         cell=CELLS[call.cell].number,
         dtype=DTYPES.index(call.dtype),
-        go_backwards=call.go_backwards,
-        carry_normalized_state=call.carry_normalized_state,
-        batch=sizes.batch,
-        steps=sizes.steps,
-        features=sizes.features,
-        units=sizes.units,
-        epsilon=call.epsilon,
-        zoneout_share=call.zoneout_share,
-        cell_zoneout_share=call.cell_zoneout_share,
         threads=threads,
+        **sizes._asdict(),
+        **addresses,
+        **dict(zip(OPTIONS, call.options, strict=True)),
     )

@@ -1,4 +1,4 @@
-"""The shared library: its functions and structs, and whether it can be used.
+"""The shared library: its functions, and whether it can be used.
 
 src/keras_ln_kernels.h says what they mean.
 """
@@ -12,89 +12,26 @@ from typing import Any
 
 from keras_ln_kernels.damage import damage
 
-ABI_VERSION = 6
+ABI_VERSION = 7
 
 _SUFFIX = "dylib" if sys.platform == "darwin" else "so"
 _PATH = Path(__file__).with_name(f"libkeras_ln_kernels.{_SUFFIX}")
 
 
-class Problem(ctypes.Structure):
-    """KlnProblem."""
+class Slot(ctypes.Structure):
+    """KlnSlot."""
 
     _fields_ = [
-        *[(name, ctypes.c_int32) for name in ("abi_version", "struct_bytes")],
-        *[(name, ctypes.c_int32) for name in ("cell", "dtype")],
-        ("go_backwards", ctypes.c_int32),
-        ("carry_normalized_state", ctypes.c_int32),
-        *[(name, ctypes.c_int64) for name in ("batch", "steps")],
-        *[(name, ctypes.c_int64) for name in ("features", "units")],
-        ("epsilon", ctypes.c_double),
-        ("zoneout_share", ctypes.c_double),
-        ("cell_zoneout_share", ctypes.c_double),
-        ("threads", ctypes.c_int64),
-        ("parallel_for", ctypes.c_void_p),
-        ("parallel_context", ctypes.c_void_p),
-        ("x", ctypes.c_void_p),
-        ("mask", ctypes.c_void_p),
-        ("input_mask", ctypes.c_void_p),
-        ("recurrent_mask", ctypes.c_void_p),
-        ("zoneout", ctypes.c_void_p),
-        ("cell_zoneout", ctypes.c_void_p),
-        ("initial_h", ctypes.c_void_p),
-        ("initial_c", ctypes.c_void_p),
-        ("starts", ctypes.c_void_p),
-        ("reset_h", ctypes.c_void_p),
-        ("reset_c", ctypes.c_void_p),
-        ("kernel", ctypes.c_void_p),
-        ("recurrent_kernel", ctypes.c_void_p),
-        ("bias", ctypes.c_void_p),
-        ("recurrent_bias", ctypes.c_void_p),
-        ("kernel_gamma", ctypes.c_void_p),
-        ("kernel_beta", ctypes.c_void_p),
-        ("recurrent_gamma", ctypes.c_void_p),
-        ("recurrent_beta", ctypes.c_void_p),
-        ("state_gamma", ctypes.c_void_p),
-        ("state_beta", ctypes.c_void_p),
+        *[(name, ctypes.c_char_p) for name in ("name", "letters", "type")],
+        ("cells", ctypes.c_int64),
+        *[(name, ctypes.c_char) for name in ("forward", "backward")],
     ]
 
 
-class Forward(ctypes.Structure):
-    """KlnForward."""
+class Cell(ctypes.Structure):
+    """KlnCell."""
 
-    _fields_ = [
-        ("outputs", ctypes.c_void_p),
-        ("final_h", ctypes.c_void_p),
-        ("final_c", ctypes.c_void_p),
-        ("residuals", ctypes.c_void_p),
-        ("residual_bytes", ctypes.c_int64),
-    ]
-
-
-class Backward(ctypes.Structure):
-    """KlnBackward."""
-
-    _fields_ = [
-        ("residuals", ctypes.c_void_p),
-        ("residual_bytes", ctypes.c_int64),
-        ("d_outputs", ctypes.c_void_p),
-        ("d_final_h", ctypes.c_void_p),
-        ("d_final_c", ctypes.c_void_p),
-        ("d_x", ctypes.c_void_p),
-        ("d_initial_h", ctypes.c_void_p),
-        ("d_initial_c", ctypes.c_void_p),
-        ("d_reset_h", ctypes.c_void_p),
-        ("d_reset_c", ctypes.c_void_p),
-        ("d_kernel", ctypes.c_void_p),
-        ("d_recurrent_kernel", ctypes.c_void_p),
-        ("d_bias", ctypes.c_void_p),
-        ("d_recurrent_bias", ctypes.c_void_p),
-        ("d_kernel_gamma", ctypes.c_void_p),
-        ("d_kernel_beta", ctypes.c_void_p),
-        ("d_recurrent_gamma", ctypes.c_void_p),
-        ("d_recurrent_beta", ctypes.c_void_p),
-        ("d_state_gamma", ctypes.c_void_p),
-        ("d_state_beta", ctypes.c_void_p),
-    ]
+    _fields_ = [("name", ctypes.c_char_p), ("gates", ctypes.c_int64)]
 
 
 def unsupported_reason() -> str | None:
@@ -116,7 +53,7 @@ def library() -> Any:
 
 
 def instruction_set() -> str:
-    """What calls use: "avx512", "avx2" or "neon".
+    """What calls use: "avx512", "avx2", "neon" or "generic".
 
     Raises:
         RuntimeError: with the reason, where there are no kernels here.
@@ -187,30 +124,28 @@ def _load() -> tuple[Any, str | None]:
         _declare(loaded)
     except AttributeError as error:
         return None, f"{path} is not complete ({error}): install it anew."
-    reason = loaded.kln_unsupported_reason()
-    if reason is not None:
-        return None, f"{reason.decode()}."
     return loaded, None
 
 
 def _declare(loaded: Any) -> None:
-    problem = ctypes.POINTER(Problem)
+    problem = place = ctypes.c_void_p
     text, size = ctypes.c_char_p, ctypes.c_int64
     declarations: dict[str, tuple[Any, list[Any]]] = {
-        "kln_unsupported_reason": (text, []),
+        "kln_slot": (ctypes.POINTER(Slot), [size]),
+        "kln_cell": (ctypes.POINTER(Cell), [size]),
         "kln_instruction_set": (text, []),
         "kln_use_instruction_set": (text, [text]),
-        "kln_residual_bytes": (size, [problem]),
+        "kln_residual_layout": (text, [problem, ctypes.POINTER(size)]),
         "kln_useful_threads": (size, [problem]),
         "kln_sharing": (text, [problem]),
         "kln_use_sharing": (text, [text]),
         "kln_core_cache_bytes": (size, []),
         "kln_cpuid_runs": (size, []),
-        "kln_forward": (text, [problem, ctypes.POINTER(Forward)]),
-        "kln_backward": (text, [problem, ctypes.POINTER(Backward)]),
+        "kln_forward": (text, [problem]),
+        "kln_backward": (text, [problem]),
         "kln_product": (
             text,
-            [ctypes.c_int32, *[size] * 3, *[ctypes.c_void_p] * 3, size],
+            [ctypes.c_int32, *[size] * 3, *[place] * 3, size],
         ),
         "kln_release_scratch": (None, []),
     }

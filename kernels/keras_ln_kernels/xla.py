@@ -3,8 +3,7 @@
 import ctypes
 from typing import Any
 
-from keras_ln_kernels.call import ARGUMENTS, GRADIENTS, RESULTS, Call
-from keras_ln_kernels.cells import CELLS
+from keras_ln_kernels.call import CELLS, OPTIONS, PLACES, Call
 from keras_ln_kernels.library import library
 
 
@@ -45,19 +44,13 @@ def register(api: int, forward: str, backward: str) -> str | None:
 
 def attributes(call: Call) -> dict[str, int | float]:
     """Attributes of a custom call: floats are f64, all others are i64."""
-    names = GRADIENTS if call.backward else RESULTS
+    names = (*call.arguments, *call.results)
     return {
         "cell": CELLS[call.cell].number,
-        "epsilon": float(call.epsilon),
-        "zoneout_share": float(call.zoneout_share),
-        "cell_zoneout_share": float(call.cell_zoneout_share),
-        "go_backwards": int(call.go_backwards),
-        "carry_normalized_state": int(call.carry_normalized_state),
-        "arguments": _bits(call.arguments, ARGUMENTS),
-        "results": _bits(call.results, names),
+        # A bit for each, in the order of the library's slots.
+        "arrays": sum(1 << PLACES[name] for name in names),
+        **{
+            name: int(value) if isinstance(value, bool) else value
+            for name, value in zip(OPTIONS, call.options, strict=True)
+        },
     }
-
-
-def _bits(names: tuple[str, ...], known: dict[str, str]) -> int:
-    """A bit for each of the names, in the order in which they are known."""
-    return sum(1 << place for place, n in enumerate(known) if n in names)

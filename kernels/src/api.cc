@@ -1,16 +1,45 @@
 // The C interface: checks, then the kernels of the chosen instruction set.
-#include <string.h>
-
 #include "cpu.h"
-#include "keras_ln_kernels.h"
+#include "residuals.h"
 #include "scratch.h"
 #include "sharing.h"
-#include "slots.h"
 #include "team.h"
 
 namespace {
 
-using kln::kGates, kln::Slot;
+using kln::field, kln::kSlots;
+
+struct Row {
+  KlnSlot slot;
+  const char *not_here, *no_choice;  // what is wrong with a value
+};
+
+#define KLN_ROW(type, name, letters, cells, ...)                        \
+  {{name, letters, #type, cells, __VA_ARGS__},                          \
+   name ": this cell has none",                                         \
+   name ": must be 0 or 1"},
+#define KLN_ROW_READ(type, name, ...) \
+  KLN_ROW(type, #name, __VA_ARGS__, 'r', 'r')
+#define KLN_ROW_WRITTEN(type, name, ...) \
+  KLN_ROW(type, #name, __VA_ARGS__, 'w', 0)
+#define KLN_ROW_READ_GRADIENT(type, name, ...) \
+  KLN_ROW(type, "d_" #name, __VA_ARGS__, 0, 'r')
+#define KLN_ROW_WRITTEN_GRADIENT(type, name, ...) \
+  KLN_ROW(type, "d_" #name, __VA_ARGS__, 0, 'w')
+
+// As in the struct.
+constexpr Row kRows[] = {
+    KLN_OPTIONS(KLN_ROW_READ)
+    KLN_ARGUMENTS(KLN_ROW_READ, KLN_ROW_READ)
+    KLN_RESULTS(KLN_ROW_WRITTEN)
+    KLN_ROW(byte, "residuals", "R", KLN_ALL, 'w', 'r')
+    KLN_RESULTS(KLN_ROW_READ_GRADIENT)
+    KLN_ARGUMENTS(KLN_ROW_WRITTEN_GRADIENT, KLN_NONE)
+};
+static_assert(sizeof kRows == kSlots * sizeof(Row), "a row for each field");
+
+#define KLN_ROW_CELL(cell, name, gates) {name, gates},
+constexpr KlnCell kCells[] = {KLN_CELLS(KLN_ROW_CELL)};
 
 // Sizes are refused where one of two products exceeds this,
 //   a = 64 (B + 64) (T + 64) (D + 64) (U + 64)   and   r = 64 (U + 64)^2.
@@ -35,7 +64,6 @@ const char* check(const KlnProblem* p) {
   if (p->abi_version != KLN_ABI_VERSION ||
       p->struct_bytes != int32_t(sizeof(KlnProblem)))
     return "the caller was made for another version of this library";
-  if (const char* reason = kln::unsupported_reason()) return reason;
   if (p->cell < KLN_LSTM || p->cell > KLN_SIMPLE_RNN) return "cell: unknown";
   if (p->dtype != KLN_FLOAT32 && p->dtype != KLN_FLOAT64)
     return "dtype: unknown";
@@ -48,6 +76,11 @@ const char* check(const KlnProblem* p) {
   const double units = double(p->units) + 64.0;
   if (all > kMost || 64.0 * units * units > kMost)
     return "the problem is too large";
+  for (int i = 0; i < kSlots; ++i) {
+    const KlnSlot& slot = kRows[i].slot;
+    if (slot.type[0] == 'c' && field(*p, i) > 1) return kRows[i].no_choice;
+    if (field(*p, i) && !(slot.cells >> p->cell & 1)) return kRows[i].not_here;
+  }
   if (p->threads < 1) return "threads: must be positive";
   if (!(p->epsilon > 0 && p->epsilon < __builtin_inf()))
     return "epsilon: must be positive and finite";
@@ -60,13 +93,8 @@ const char* check(const KlnProblem* p) {
     return "recurrent_beta: there is no recurrent_gamma";
   if (!p->state_gamma && p->state_beta)
     return "state_beta: there is no state_gamma";
-  if (p->cell == KLN_LSTM) {
-    if (p->carry_normalized_state && !p->state_gamma)
-      return "carry_normalized_state: there is no state_gamma";
-  } else if (p->initial_c || p->reset_c || p->state_gamma ||
-             p->carry_normalized_state) {
-    return "initial_c, reset_c, state_gamma, carry_normalized_state: LSTM only";
-  }
+  if (p->carry_normalized_state && !p->state_gamma)
+    return "carry_normalized_state: there is no state_gamma";
   if (!p->starts && (p->reset_h || p->reset_c))
     return "reset_h, reset_c: there are no starts";
   const double shares[] = {p->zoneout_share, p->cell_zoneout_share};
@@ -76,44 +104,24 @@ const char* check(const KlnProblem* p) {
   if ((p->zoneout && p->zoneout_share > 0) ||
       (p->cell_zoneout && p->cell_zoneout_share > 0))
     return "zoneout: there are choices and a share";
-  if (p->cell != KLN_LSTM && (p->cell_zoneout || p->cell_zoneout_share > 0))
-    return "cell_zoneout: LSTM only";
-  if (p->cell != KLN_GRU && p->recurrent_bias)
-    return "recurrent_bias: GRU only";
-  if (p->cell == KLN_SIMPLE_RNN && p->recurrent_gamma)
-    return "recurrent_gamma: not in a simple RNN";
   return nullptr;
 }
 
-const char* check_residuals(const KlnProblem& p, const void* residuals,
-                            int64_t bytes) {
-  if (reinterpret_cast<uintptr_t>(residuals) % KLN_RESIDUAL_ALIGNMENT)
-    return "residuals: not aligned to 16 bytes";
-  if (bytes < kln::kernels()->residual_bytes(p))
-    return "residuals: too small";
-  return nullptr;
+kln::Layout residual_layout(const KlnProblem& p) {
+  if (p.dtype == KLN_FLOAT32) return kln::Residuals<float>(p, nullptr).layout;
+  return kln::Residuals<double>(p, nullptr).layout;
 }
 
-// The arrays that a call reads, or those that it writes.
+// The arrays that a pass reads, or those that it writes.
 class Arrays {
  public:
-  // Those that `in` points to; residuals have `residual_bytes` bytes.
-  template <size_t n>
-  Arrays(const KlnProblem& p, const Slot (&slots)[n], const void* in,
-         int64_t residual_bytes = 0) {
-    add(p, slots, in, residual_bytes);
-  }
-
-  template <size_t n>
-  void add(const KlnProblem& p, const Slot (&slots)[n], const void* in,
-           int64_t residual_bytes) {
-    for (const Slot& slot : slots) {
-      uintptr_t first;
-      memcpy(&first, static_cast<const char*>(in) + slot.offset, sizeof first);
-      if (!first) continue;
-      int64_t bytes = slot.chooses ? 1 : p.dtype == KLN_FLOAT32 ? 4 : 8;
-      for (const char* c = slot.letters; *c; ++c)
-        bytes = *c == 'R' ? residual_bytes : bytes * length(p, *c);
+  Arrays(const KlnProblem& p, char KlnSlot::*pass, char use) {
+    for (int i = 0; i < kSlots; ++i) {
+      const KlnSlot& slot = kRows[i].slot;
+      const uintptr_t first = field(p, i);
+      if (!first || slot.*pass != use || !slot.letters[0]) continue;
+      int64_t bytes = slot.type[0] != 'r' ? 1 : p.dtype == KLN_FLOAT32 ? 4 : 8;
+      for (const char* c = slot.letters; *c; ++c) bytes *= length(p, *c);
       pieces_[count_++] = {first, first + uintptr_t(bytes)};
     }
   }
@@ -143,26 +151,30 @@ class Arrays {
       case 'T': return p.steps;
       case 'D': return p.features;
       case 'U': return p.units;
-      default: return kGates[p.cell] * p.units;
+      case 'R': return p.residual_bytes;
+      default: return kCells[p.cell].gates * p.units;
     }
   }
 
-  Piece pieces_[sizeof kln::kArguments / sizeof(Slot) +
-                sizeof kln::kCotangents / sizeof(Slot)];
+  Piece pieces_[kSlots];
   int count_ = 0;
 };
 
-constexpr const char* kOverlap =
-    "an array that is written to overlaps another one";
-
 // Runs a pass by rows or by columns.
-template <class Arguments>
-const char* shared_out(KlnProblem p, const Arguments& arguments,
-                       const char* (*pass)(const KlnProblem&, const Arguments&,
-                                           const kln::Team&)) {
+const char* run(const KlnProblem& problem, char KlnSlot::*pass,
+                const char* (*of_set)(const KlnProblem&, const kln::Team&)) {
+  KlnProblem p = problem;
+  if (p.residuals) {
+    if (reinterpret_cast<uintptr_t>(p.residuals) % KLN_RESIDUAL_ALIGNMENT)
+      return "residuals: not aligned to 16 bytes";
+    if (p.residual_bytes < residual_layout(p).bytes(p))
+      return "residuals: too small";
+  }
+  if (Arrays(p, pass, 'w').overlap(Arrays(p, pass, 'r')))
+    return "an array that is written to overlaps another one";
   p.threads = kln::useful_threads(p);
   const kln::Team team(kln::team_size(p, p.threads), kln::is_sharing_chosen());
-  return pass(p, arguments, team);
+  return of_set(p, team);
 }
 
 }  // namespace
@@ -171,19 +183,28 @@ extern "C" {
 
 int32_t kln_abi_version(void) { return KLN_ABI_VERSION; }
 
-const char* kln_unsupported_reason(void) { return kln::unsupported_reason(); }
-
-const char* kln_instruction_set(void) {
-  const kln::Kernels* kernels = kln::kernels();
-  return kernels ? kernels->name : nullptr;
+const KlnSlot* kln_slot(int64_t place) {
+  return place >= 0 && place < kSlots ? &kRows[place].slot : nullptr;
 }
+
+const KlnCell* kln_cell(int64_t number) {
+  const int64_t count = sizeof kCells / sizeof(KlnCell);
+  return number >= 0 && number < count ? &kCells[number] : nullptr;
+}
+
+const char* kln_instruction_set(void) { return kln::instruction_set(); }
 
 const char* kln_use_instruction_set(const char* name) {
   return kln::use_kernels(name);
 }
 
-int64_t kln_residual_bytes(const KlnProblem* p) {
-  return check(p) ? -1 : kln::kernels()->residual_bytes(*p);
+const char* kln_residual_layout(const KlnProblem* p, int64_t layout[3]) {
+  if (const char* wrong = check(p)) return wrong;
+  const kln::Layout found = residual_layout(*p);
+  layout[0] = found.fixed;
+  layout[1] = found.row;
+  layout[2] = found.step;
+  return nullptr;
 }
 
 int64_t kln_useful_threads(const KlnProblem* p) {
@@ -201,43 +222,29 @@ int64_t kln_core_cache_bytes(void) { return kln::core_cache_bytes(); }
 
 int64_t kln_cpuid_runs(void) { return kln::cpuid_runs(); }
 
-const char* kln_forward(const KlnProblem* p, const KlnForward* f) {
+const char* kln_forward(const KlnProblem* p) {
   if (const char* wrong = check(p)) return wrong;
-  if (!f) return "forward: NULL";
-  if (!f->final_h) return "final_h: NULL";
-  if (p->cell == KLN_LSTM && !f->final_c) return "final_c: NULL";
-  if (f->residuals)
-    if (auto wrong = check_residuals(*p, f->residuals, f->residual_bytes))
-      return wrong;
-  const Arrays read(*p, kln::kArguments, p);
-  if (Arrays(*p, kln::kResults, f, f->residual_bytes).overlap(read))
-    return kOverlap;
-  return shared_out(*p, *f, kln::kernels()->forward);
+  if (!p->final_h) return "final_h: NULL";
+  if (p->cell == KLN_LSTM && !p->final_c) return "final_c: NULL";
+  return run(*p, &KlnSlot::forward, kln::kernels().forward);
 }
 
-const char* kln_backward(const KlnProblem* p, const KlnBackward* b) {
+const char* kln_backward(const KlnProblem* p) {
   if (const char* wrong = check(p)) return wrong;
-  if (!b) return "backward: NULL";
-  if (!b->residuals) return "residuals: NULL";
-  if (auto wrong = check_residuals(*p, b->residuals, b->residual_bytes))
-    return wrong;
-  Arrays read(*p, kln::kArguments, p);
-  read.add(*p, kln::kCotangents, b, b->residual_bytes);
-  if (Arrays(*p, kln::kGradients, b).overlap(read)) return kOverlap;
-  return shared_out(*p, *b, kln::kernels()->backward);
+  if (!p->residuals) return "residuals: NULL";
+  return run(*p, &KlnSlot::backward, kln::kernels().backward);
 }
 
 const char* kln_product(int32_t dtype, int64_t rows, int64_t depth,
                         int64_t columns, const void* a, const void* b, void* c,
                         int64_t times) {
-  if (const char* reason = kln::unsupported_reason()) return reason;
   if (rows < 1 || depth < 1 || columns < 1 || times < 1)
     return "rows, depth, columns and times must be positive";
   if (64.0 * (double(rows) + 64.0) * (double(depth) + 64.0) *
           (double(columns) + 64.0) > kMost)
     return "the product is too large";
   if (!a || !b || !c) return "a, b, c: NULL";
-  return kln::kernels()->product(dtype, rows, depth, columns, a, b, c, times);
+  return kln::kernels().product(dtype, rows, depth, columns, a, b, c, times);
 }
 
 void kln_release_scratch(void) { kln::release_scratch(); }

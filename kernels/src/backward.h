@@ -26,21 +26,19 @@ constexpr long kRowBlocks = 16;
 template <class T, class Cell>
 class Backward {
  public:
-  Backward(const KlnProblem& p, const KlnBackward& to, const Team& team,
-           Carver& carver)
+  Backward(const KlnProblem& p, const Team& team, Carver& carver)
       : p_(p),
-        to_(to),
         team_(team),
         plan_(plan_of(p)),
         gates_(gates_row<T>(p)),
         stride_(padded<T>(p.units)),
         zoneout_(p),
         cell_(p, carver),
-        states_(p, to),
-        kept_(residuals_at<T>(p, to.residuals)),
+        states_(p),
+        kept_(p, p.residuals),
         kernel_(carver, plan_.summed || plan_.keeps_from_x ? 0 : p.features,
                 gates_.size()),
-        kernel_t_(carver, to.d_x ? gates_.size() : 0, padded<T>(p.features)),
+        kernel_t_(carver, p.d_x ? gates_.size() : 0, padded<T>(p.features)),
         recurrent_t_(carver, gates_.size(), stride_) {
     most_rows_ = least(p.batch, kChunkRows);
     blocks_ = least(most_rows_, kRowBlocks);
@@ -80,7 +78,7 @@ class Backward {
     for (long b = 1; b < blocks_; ++b)
       for (long i = 0; i < Cell::kSums * stride_; ++i)
         sums_[i] += sums_[b * Cell::kSums * stride_ + i];
-    Cell::finish(sums_, p_, to_);
+    Cell::finish(sums_, p_);
   }
 
  private:
@@ -95,7 +93,7 @@ class Backward {
       row = carver.take<T>(Cell::kTemporary * b.stride_);
       past = carver.take<T>(b.zoneout_.asked() ? 2 * b.stride_ : 0);
       const long share = quotient_up(b.chunk_ * b.most_rows_, b.tasks_);
-      d_x = carver.take<T>(b.to_.d_x ? share * b.kernel_t_.columns : 0);
+      d_x = carver.take<T>(b.p_.d_x ? share * b.kernel_t_.columns : 0);
     }
   };
 
@@ -109,7 +107,7 @@ class Backward {
     const Packed<T> w = me.of(kernel_), r = me.of(recurrent_t_);
     if (w.depth > 0) pack(w, array<T>(p_.kernel), gates_, me.panels_of(w));
     // All of its columns at once, which are multiplied with rows that differ.
-    if (to_.d_x)
+    if (p_.d_x)
       pack_transposed(kernel_t_, array<T>(p_.kernel), p_.features, gates_,
                       share_of(kernel_t_.panels(), task, tasks_));
     pack_transposed(r, array<T>(p_.recurrent_kernel), p_.units, gates_,
@@ -186,8 +184,8 @@ class Backward {
     T *dh = states_.dh + i * stride_, *dc = states_.dc + i * stride_;
     T* d_from_h = d_from_h_ + here * width;
     T* d_from_x = d_from_x_ + here * width;
-    if (to_.d_outputs) {
-      const T* d = array<T>(to_.d_outputs) + (row * p_.steps + k) * p_.units;
+    if (p_.d_outputs) {
+      const T* d = array<T>(p_.d_outputs) + (row * p_.steps + k) * p_.units;
       for (long u = 0; u < p_.units; ++u) dh[u] += d[u];
     }
     // At a step left out the states stayed: so do their gradients.
@@ -227,13 +225,13 @@ class Backward {
     // or a chunk one step.
     const T* h = kept_.h + (visits.first * p_.batch + batch.first) * stride_;
     if (p_.recurrent_mask) h = shown_;
-    if (to_.d_recurrent_kernel)
+    if (p_.d_recurrent_kernel)
       add_outer(depth, p_.units, h, stride_, d_from_h_, gates_,
-                array<T>(to_.d_recurrent_kernel), add, panels, space.outer);
-    if (to_.d_kernel)
+                array<T>(p_.d_recurrent_kernel), add, panels, space.outer);
+    if (p_.d_kernel)
       add_outer(depth, p_.features, x_, p_.features, d_from_x_, gates_,
-                array<T>(to_.d_kernel), add, panels, space.outer);
-    if (to_.d_x)
+                array<T>(p_.d_kernel), add, panels, space.outer);
+    if (p_.d_x)
       input_gradient(batch, visits, share_of(depth, task, tasks_), space.d_x);
   }
 
@@ -247,7 +245,7 @@ class Backward {
       const long k = visits.first + here / batch.size();
       const long row = batch.first + here % batch.size();
       const T* from = d_x + i * stride;
-      T* to = array<T>(to_.d_x) + (row * p_.steps + time_of(p_, k)) * n;
+      T* to = array<T>(p_.d_x) + (row * p_.steps + time_of(p_, k)) * n;
       const T* factor = array<T>(p_.input_mask);
       if (!factor) {
         copy(to, from, n);
@@ -258,7 +256,6 @@ class Backward {
   }
 
   const KlnProblem& p_;
-  const KlnBackward& to_;
   const Team& team_;
   const Plan plan_;
   const Row<T> gates_;

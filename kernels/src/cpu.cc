@@ -16,6 +16,7 @@ namespace kln {
 namespace {
 
 struct Choice {
+  const char* name;
   const Kernels* kernels;
   bool (*runs_here)();
 };
@@ -80,15 +81,19 @@ const Cpu cpu;
 
 bool has_avx512() { return cpu.has_avx512(); }
 bool has_avx2() { return cpu.has_avx2(); }
-const Choice kChoices[] = {{&avx512_kernels, has_avx512},
-                           {&avx2_kernels, has_avx2}};
-constexpr const char* kNeeded =
-    "this CPU has neither AVX-512 nor AVX2 with FMA";
-#elif defined(__aarch64__)
-bool always() { return true; }
-const Choice kChoices[] = {{&neon_kernels, always}};
-constexpr const char* kNeeded = nullptr;
 #endif
+bool always() { return true; }
+
+// The best first.
+const Choice kChoices[] = {
+#if defined(__x86_64__)
+    {"avx512", &avx512_kernels, has_avx512},
+    {"avx2", &avx2_kernels, has_avx2},
+#elif defined(__aarch64__)
+    {"neon", &generic_kernels, always},
+#endif
+    {"generic", &generic_kernels, always},
+};
 
 // What the system says of the caches, or 1 MB.
 long read_core_cache() {
@@ -117,21 +122,23 @@ long read_core_cache() {
 
 const long core_cache = read_core_cache();
 
-std::atomic<const Kernels*> chosen{nullptr};
+std::atomic<const Choice*> chosen{nullptr};
 
-const Kernels* best() {
-  for (const Choice& choice : kChoices)
-    if (choice.runs_here()) return choice.kernels;
-  return nullptr;
+// The one of that name; the best that runs here where there is none.
+const Choice* find(const char* name) {
+  const Choice* best = nullptr;
+  for (const Choice& choice : kChoices) {
+    if (!choice.runs_here()) continue;
+    if (name && !strcmp(name, choice.name)) return &choice;
+    if (!best) best = &choice;
+  }
+  return best;
 }
 
-// What the environment asks for; the best where it asks for nothing here.
-const Kernels* initial() {
-  if (const char* name = getenv("KERAS_LN_KERNELS_ISA"))
-    for (const Choice& choice : kChoices)
-      if (!strcmp(name, choice.kernels->name) && choice.runs_here())
-        return choice.kernels;
-  return best();
+const Choice& choice() {
+  const Choice* choice = chosen.load();
+  if (!choice) chosen.store(choice = find(getenv("KERAS_LN_KERNELS_ISA")));
+  return *choice;
 }
 
 }  // namespace
@@ -140,25 +147,19 @@ long core_cache_bytes() { return core_cache; }
 
 long cpuid_runs() { return runs; }
 
-const Kernels* kernels() {
-  const Kernels* kernels = chosen.load();
-  if (!kernels) chosen.store(kernels = initial());
-  return kernels;
-}
+const Kernels& kernels() { return *choice().kernels; }
 
-const char* unsupported_reason() { return best() ? nullptr : kNeeded; }
+const char* instruction_set() { return choice().name; }
 
 const char* use_kernels(const char* name) {
-  if (!name) {
-    chosen.store(best());
+  const Choice* found = find(name);
+  if (!name || !strcmp(name, found->name)) {
+    chosen.store(found);
     return nullptr;
   }
   for (const Choice& choice : kChoices)
-    if (!strcmp(name, choice.kernels->name)) {
-      if (!choice.runs_here()) return "this CPU lacks that instruction set";
-      chosen.store(choice.kernels);
-      return nullptr;
-    }
+    if (!strcmp(name, choice.name))
+      return "this CPU lacks that instruction set";
   return "this library has no such instruction set";
 }
 

@@ -5,11 +5,9 @@
 
 namespace kln {
 
-// What calls take, or nullptr where this CPU has nothing that is served.
-const Kernels* kernels();
-
-// nullptr, or why this CPU is not served.
-const char* unsupported_reason();
+// What calls take, and its name.
+const Kernels& kernels();
+const char* instruction_set();
 
 // Makes calls take the set of that name; nullptr for the best there is.
 // Returns nullptr, or why it cannot be had.

@@ -32,6 +32,12 @@ class FlushDenormals {
   static void set_mode(Mode mode) {
     asm volatile("msr fpcr, %0" : : "r"(mode));
   }
+#else
+  // Of other CPUs denormals are what they are.
+  static constexpr unsigned kFlush = 0;
+  using Mode = unsigned;
+  static Mode mode() { return 0; }
+  static void set_mode(Mode) {}
 #endif
   const Mode before_;
 };

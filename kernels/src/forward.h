@@ -61,18 +61,16 @@ void gather_h(const KlnProblem& p, long row, const T* h, T* to) {
 template <class T, class Cell>
 class Forward {
  public:
-  Forward(const KlnProblem& p, const KlnForward& out, const Team& team,
-          Carver& carver)
+  Forward(const KlnProblem& p, const Team& team, Carver& carver)
       : p_(p),
-        out_(out),
         team_(team),
         plan_(plan_of(p)),
-        keeps_(out.residuals),
+        keeps_(p.residuals),
         gates_(gates_row<T>(p)),
         stride_(padded<T>(p.units)),
         zoneout_(p),
         cell_(p, carver),
-        kept_(residuals_at<T>(p, out.residuals)),
+        kept_(p, p.residuals),
         kernel_(carver, p.features, gates_.size()),
         recurrent_(carver, p.units, gates_.size()) {
     const long members = team.size();
@@ -172,8 +170,8 @@ class Forward {
         c = new_c;
       }
     }
-    finish(h, out_.final_h, which.first, mine);
-    if (plan_.has_c) finish(c, out_.final_c, which.first, mine);
+    finish(h, p_.final_h, which.first, mine);
+    if (plan_.has_c) finish(c, p_.final_c, which.first, mine);
     // The next rows are other members'.
     me.meet();
   }
@@ -225,8 +223,8 @@ class Forward {
       copy(new_h, h, stride_);
       if (plan_.has_c) copy(new_c, c, stride_);
     }
-    if (!out_.outputs) return;
-    copy(array<T>(out_.outputs) + (row * p_.steps + k) * p_.units, new_h,
+    if (!p_.outputs) return;
+    copy(array<T>(p_.outputs) + (row * p_.steps + k) * p_.units, new_h,
          p_.units);
   }
 
@@ -258,7 +256,6 @@ class Forward {
   }
 
   const KlnProblem& p_;
-  const KlnForward& out_;
   const Team& team_;
   const Plan plan_;
   const bool keeps_;  // what backward needs

@@ -57,27 +57,13 @@ __attribute__((noinline)) void tile(long depth, const T* __restrict a,
 template <class T>
 using Tile = void (*)(long, const T*, long, long, const T*, T*, long, bool);
 
-template <class T, int Lines>
-Tile<T> tile_of(long rows) {
-  static_assert(kTileRows == 6, "one case for each number of rows");
-  switch (rows) {
-    case 1: return tile<T, 1, Lines>;
-    case 2: return tile<T, 2, Lines>;
-    case 3: return tile<T, 3, Lines>;
-    case 4: return tile<T, 4, Lines>;
-    case 5: return tile<T, 5, Lines>;
-    default: return tile<T, 6, Lines>;
-  }
-}
-
-template <class T>
+template <class T, int Rows = kTileRows, int Lines = kTileLines>
 Tile<T> tile_of(long rows, long lines) {
-  if constexpr (kTileLines == 4) {
-    if (lines == 3) return tile_of<T, 3>(rows);
-    if (lines == 2) return tile_of<T, 2>(rows);
-    if (lines == 1) return tile_of<T, 1>(rows);
-  }
-  return tile_of<T, kTileLines>(rows);
+  if constexpr (Lines > 1)
+    if (lines < Lines) return tile_of<T, Rows, Lines - 1>(rows, lines);
+  if constexpr (Rows > 1)
+    if (rows < Rows) return tile_of<T, Rows - 1, Lines>(rows, lines);
+  return tile<T, Rows, Lines>;
 }
 
 // `visit(first, count)` for tiles of nearly equal height over all rows.

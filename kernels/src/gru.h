@@ -87,20 +87,19 @@ class Gru {
                      d_recurrent + 2 * n);
   }
 
-  static void finish(const T* sums, const KlnProblem& p,
-                     const KlnBackward& to) {
+  static void finish(const T* sums, const KlnProblem& p) {
     const Row<T> gates(3, p.units), both(2, p.units), unit(1, p.units);
     const long n = unit.size();
-    void* const shifts[] = {to.d_bias, to.d_kernel_beta};
-    void* const recurrent_shifts[] = {to.d_recurrent_bias, to.d_recurrent_beta};
+    void* const shifts[] = {p.d_bias, p.d_kernel_beta};
+    void* const recurrent_shifts[] = {p.d_recurrent_bias, p.d_recurrent_beta};
     for (void* d : shifts) unpad(array<T>(d), sums, gates);
     for (void* d : recurrent_shifts)
       if (d) {
         unpad(array<T>(d), sums, both);
         unpad(array<T>(d) + both.dense(), sums + 3 * n, unit);
       }
-    unpad(array<T>(to.d_kernel_gamma), sums + 4 * n, gates);
-    unpad(array<T>(to.d_recurrent_gamma), sums + 7 * n, gates);
+    unpad(array<T>(p.d_kernel_gamma), sums + 4 * n, gates);
+    unpad(array<T>(p.d_recurrent_gamma), sums + 7 * n, gates);
   }
 
  private:

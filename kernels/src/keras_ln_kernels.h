@@ -16,10 +16,13 @@
 
 #include <stdint.h>
 
+#include "slots.h"
+
 #define KLN_EXPORT __attribute__((visibility("default")))
 
-/* Changes with every change of a struct, a meaning or a function here. */
-#define KLN_ABI_VERSION 6
+/* Changes with every change of a struct, a meaning or a function here, but for
+ * rows of slots.h, which whoever reads kln_slot sees. */
+#define KLN_ABI_VERSION 7
 
 #define KLN_RESIDUAL_ALIGNMENT 16 /* bytes, as malloc has it */
 
@@ -30,8 +33,9 @@
 extern "C" {
 #endif
 
-enum { KLN_LSTM = 0, KLN_GRU = 1, KLN_SIMPLE_RNN = 2 }; /* cell */
-enum { KLN_FLOAT32 = 0, KLN_FLOAT64 = 1 };              /* dtype */
+#define KLN_NUMBERED(cell, name, gates) KLN_##cell,
+enum { KLN_CELLS(KLN_NUMBERED) };          /* cell */
+enum { KLN_FLOAT32 = 0, KLN_FLOAT64 = 1 }; /* dtype */
 
 /* Calls task(task_context, i) once for every i in 0 .. count - 1, in any
  * order, on any threads, and returns when all have returned. Tasks never wait
@@ -40,21 +44,24 @@ typedef void (*KlnTask)(void* task_context, int64_t index);
 typedef void (*KlnParallelFor)(void* context, int64_t count, KlnTask task,
                                void* task_context);
 
-/* What forward and backward have in common. A pointer may be NULL where the
- * comment says "or NULL". */
+/* What forward and backward are called with: from `epsilon` on the rows of
+ * slots.h, of 8 bytes each. */
+#define KLN_TYPE_number double
+#define KLN_TYPE_choice int64_t
+#define KLN_TYPE_real void
+#define KLN_TYPE_flag uint8_t
+#define KLN_OPTION(type, name, ...) KLN_TYPE_##type name;
+#define KLN_READ(type, name, ...) const KLN_TYPE_##type* name;
+#define KLN_WRITTEN(type, name, ...) KLN_TYPE_##type* name;
+#define KLN_READ_GRADIENT(type, name, ...) const KLN_TYPE_##type* d_##name;
+#define KLN_WRITTEN_GRADIENT(type, name, ...) KLN_TYPE_##type* d_##name;
+#define KLN_NONE(...)
 typedef struct KlnProblem {
   int32_t abi_version;  /* KLN_ABI_VERSION */
   int32_t struct_bytes; /* sizeof(KlnProblem) */
   int32_t cell;
   int32_t dtype;
-  int32_t go_backwards;           /* visit the last step first */
-  int32_t carry_normalized_state; /* LSTM: the next step gets N(c) */
   int64_t batch, steps, features, units;
-  double epsilon; /* > 0, inside the square root */
-
-  /* Zoneout: the share of h, and of an LSTM's c, that stays what it was before
-   * a step, in [0, 1). 0 where there are choices instead. */
-  double zoneout_share, cell_zoneout_share;
 
   /* How many threads may work on it: those of the library's own pool, or, by
    * rows, of parallel_for where it is not NULL. No result depends on it. */
@@ -62,88 +69,54 @@ typedef struct KlnProblem {
   KlnParallelFor parallel_for;
   void* parallel_context;
 
-  const void* x;              /* (B, T, D) */
-  const uint8_t* mask;        /* (B, T), 0 where a step is left out; or NULL */
-  const void* input_mask;     /* (B, D), factors of x; or NULL */
-  const void* recurrent_mask; /* (B, U), factors of h in h R; or NULL */
-  const uint8_t* zoneout;     /* (B, T, U), 1 where a unit keeps its h; or NULL */
-  const uint8_t* cell_zoneout; /* LSTM: likewise of c */
-  const void* initial_h;      /* (B, U), or NULL for zeros */
-  const void* initial_c;      /* LSTM: (B, U), or NULL for zeros */
+  int64_t residual_bytes; /* that `residuals` has */
+  KLN_OPTIONS(KLN_OPTION)
+  KLN_ARGUMENTS(KLN_READ, KLN_READ)
+  KLN_RESULTS(KLN_WRITTEN)
 
-  /* Where a row starts anew: before the visit of that step its states are
-   * replaced, whatever the mask says. */
-  const uint8_t* starts; /* (B, T), or NULL */
-  const void* reset_h;   /* (B, U), or NULL for zeros, like the next */
-  const void* reset_c;   /* LSTM: (B, U) */
-
-  /* A site is normalised where its gamma is there; there is no beta without
-   * its gamma. The simple RNN's one site, x W + h R + bias, takes
-   * kernel_gamma and kernel_beta. */
-  const void* kernel;           /* (D, nU) */
-  const void* recurrent_kernel; /* (U, nU) */
-  const void* bias;             /* (nU), or NULL */
-  const void* recurrent_bias;   /* GRU: (nU), added to N(h R); or NULL */
-  const void* kernel_gamma;     /* (nU), or NULL, like all below */
-  const void* kernel_beta;
-  const void* recurrent_gamma;
-  const void* recurrent_beta;
-  const void* state_gamma; /* LSTM: (U) */
-  const void* state_beta;
+  /* Memory for what backward needs, of kln_residual_layout's bytes or more,
+   * aligned to KLN_RESIDUAL_ALIGNMENT, or NULL for inference; backward reads it
+   * as forward left it, for the same problem. */
+  void* residuals;
+  KLN_RESULTS(KLN_READ_GRADIENT)
+  KLN_ARGUMENTS(KLN_WRITTEN_GRADIENT, KLN_NONE)
 } KlnProblem;
 
-typedef struct KlnForward {
-  void* outputs; /* (B, T, U), h after every step, in the order of visits; or
-                    NULL. A step left out repeats the h that is carried. */
-  void* final_h; /* (B, U) */
-  void* final_c; /* LSTM: (B, U) */
+/* A row of slots.h. */
+typedef struct KlnSlot {
+  const char* name;
+  const char* letters; /* of the shape; "" of an option */
+  const char* type;    /* "number", "choice", "real", "flag"; or "byte" */
+  int64_t cells;       /* that have it, a bit for each */
+  char forward, backward; /* what they do with it: 'r' reads, 'w' writes, or 0 */
+} KlnSlot;
 
-  /* Memory for what backward needs, of kln_residual_bytes(problem) bytes or
-   * more, aligned to KLN_RESIDUAL_ALIGNMENT; or NULL for inference. */
-  void* residuals;
-  int64_t residual_bytes;
-} KlnForward;
+typedef struct KlnCell {
+  const char* name;
+  int64_t gates;
+} KlnCell;
 
-typedef struct KlnBackward {
-  const void* residuals; /* as forward left them, for the same problem */
-  int64_t residual_bytes;
-  const void* d_outputs; /* (B, T, U), or NULL for zeros, like all d_ here */
-  const void* d_final_h;
-  const void* d_final_c;
-
-  /* Gradients, of the shapes of what they belong to; NULL where not wanted. */
-  void* d_x;
-  void* d_initial_h;
-  void* d_initial_c;
-  void* d_reset_h;
-  void* d_reset_c;
-  void* d_kernel;
-  void* d_recurrent_kernel;
-  void* d_bias;
-  void* d_recurrent_bias;
-  void* d_kernel_gamma;
-  void* d_kernel_beta;
-  void* d_recurrent_gamma;
-  void* d_recurrent_beta;
-  void* d_state_gamma;
-  void* d_state_beta;
-} KlnBackward;
+/* The rows in the order of the struct, and the cells by their numbers; NULL
+ * after the last. */
+KLN_EXPORT const KlnSlot* kln_slot(int64_t place);
+KLN_EXPORT const KlnCell* kln_cell(int64_t number);
 
 KLN_EXPORT int32_t kln_abi_version(void);
 
-/* NULL, or why this CPU is not served. */
-KLN_EXPORT const char* kln_unsupported_reason(void);
-
-/* "avx512", "avx2" or "neon": what calls take. NULL where none is served. */
+/* "avx512", "avx2" or "neon", or "generic", which every CPU has: what calls
+ * take. */
 KLN_EXPORT const char* kln_instruction_set(void);
 
 /* Makes calls take `name` from now on; NULL for the best there is. The
  * environment variable KERAS_LN_KERNELS_ISA does the same at the start. */
 KLN_EXPORT const char* kln_use_instruction_set(const char* name);
 
-/* -1 where kln_forward would refuse the problem. Depends on sizes, cell and
- * which weights there are, neither on threads nor on the instruction set. */
-KLN_EXPORT int64_t kln_residual_bytes(const KlnProblem* problem);
+/* The bytes of residuals: fixed, of each row, and of each of its steps, that is
+ * layout[0] + batch * (layout[1] + steps * layout[2]). Depends on features,
+ * units, cell and which weights there are, neither on threads nor on the
+ * instruction set. */
+KLN_EXPORT const char* kln_residual_layout(const KlnProblem* problem,
+                                           int64_t layout[3]);
 
 /* As many of the problem's threads as have enough to do, to wake one takes some
  * ten microseconds: calls take no more. 1 where kln_forward would refuse the
@@ -169,10 +142,8 @@ KLN_EXPORT int64_t kln_core_cache_bytes(void);
  * machine. */
 KLN_EXPORT int64_t kln_cpuid_runs(void);
 
-KLN_EXPORT const char* kln_forward(const KlnProblem* problem,
-                                   const KlnForward* forward);
-KLN_EXPORT const char* kln_backward(const KlnProblem* problem,
-                                    const KlnBackward* backward);
+KLN_EXPORT const char* kln_forward(const KlnProblem* problem);
+KLN_EXPORT const char* kln_backward(const KlnProblem* problem);
 
 /* C (rows, columns) = A (rows, depth) B (depth, columns) by the product the
  * cells use, on the calling thread: for tests and for measuring its rate. */

@@ -8,19 +8,17 @@ namespace kln {
 class Team;
 
 struct Kernels {
-  const char* name;
-  long (*residual_bytes)(const KlnProblem&);
   // Each returns nullptr, or what went wrong.
-  const char* (*forward)(const KlnProblem&, const KlnForward&, const Team&);
-  const char* (*backward)(const KlnProblem&, const KlnBackward&, const Team&);
+  const char* (*forward)(const KlnProblem&, const Team&);
+  const char* (*backward)(const KlnProblem&, const Team&);
   const char* (*product)(int dtype, long rows, long depth, long columns,
                          const void* a, const void* b, void* c, long times);
 };
 
+// kernels.cc, compiled for each. The generic ones are arm64's "neon", too.
+extern const Kernels generic_kernels;
 #if defined(__x86_64__)
 extern const Kernels avx512_kernels, avx2_kernels;
-#elif defined(__aarch64__)
-extern const Kernels neon_kernels;
 #endif
 
 }  // namespace kln

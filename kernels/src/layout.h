@@ -79,9 +79,7 @@ inline void unpad(T* to, const T* from, const Row<T>& row) {
 // one function says both how much is needed and where everything stands.
 class Carver {
  public:
-  // What is `guarded` must not be touched but through the arrays.
-  explicit Carver(void* memory, bool guarded = true)
-      : memory_(static_cast<char*>(memory)), guarded_(guarded) {}
+  explicit Carver(void* memory) : memory_(static_cast<char*>(memory)) {}
 
   template <class T>
   T* take(long count) {
@@ -91,7 +89,7 @@ class Carver {
     // Sizes are often powers of two: without a shift the rows of many arrays
     // would fall into the same sets of the caches.
     bytes_ += 3 * kLineBytes;
-    if (here && guarded_)
+    if (here)
       ASAN_POISON_MEMORY_REGION(here + size, memory_ + bytes_ - (here + size));
     return reinterpret_cast<T*>(here);
   }
@@ -101,7 +99,6 @@ class Carver {
 
  private:
   char* memory_;
-  bool guarded_;
   long bytes_ = 0;
 };
 

@@ -108,16 +108,15 @@ class Lstm {
   }
 
   // From the sums over rows to the gradients of the vectors.
-  static void finish(const T* sums, const KlnProblem& p,
-                     const KlnBackward& to) {
+  static void finish(const T* sums, const KlnProblem& p) {
     const Row<T> gates(4, p.units), unit(1, p.units);
     const long n = unit.size();
-    void* const shifts[] = {to.d_bias, to.d_kernel_beta, to.d_recurrent_beta};
+    void* const shifts[] = {p.d_bias, p.d_kernel_beta, p.d_recurrent_beta};
     for (void* d : shifts) unpad(array<T>(d), sums, gates);
-    unpad(array<T>(to.d_kernel_gamma), sums + 4 * n, gates);
-    unpad(array<T>(to.d_recurrent_gamma), sums + 8 * n, gates);
-    unpad(array<T>(to.d_state_gamma), sums + 12 * n, unit);
-    unpad(array<T>(to.d_state_beta), sums + 13 * n, unit);
+    unpad(array<T>(p.d_kernel_gamma), sums + 4 * n, gates);
+    unpad(array<T>(p.d_recurrent_gamma), sums + 8 * n, gates);
+    unpad(array<T>(p.d_state_gamma), sums + 12 * n, unit);
+    unpad(array<T>(p.d_state_beta), sums + 13 * n, unit);
   }
 
  private:

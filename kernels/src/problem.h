@@ -1,11 +1,30 @@
 // The interface's structs, with types.
 #pragma once
 
+#include <stddef.h>
+
 #include "keras_ln_kernels.h"
 #include "layout.h"
 
 namespace kln {
 namespace {
+
+#define KLN_ONE(...) +1
+constexpr int kOptions = KLN_OPTIONS(KLN_ONE);
+constexpr int kArguments = KLN_ARGUMENTS(KLN_ONE, KLN_ONE);
+// All rows: the residuals are one more.
+constexpr int kSlots = kOptions + kArguments + 1 KLN_RESULTS(KLN_ONE)
+    KLN_RESULTS(KLN_ONE) KLN_ARGUMENTS(KLN_ONE, KLN_NONE);
+constexpr size_t kFirst = offsetof(KlnProblem, epsilon);
+static_assert(sizeof(KlnProblem) == kFirst + 8 * kSlots, "8 bytes a row");
+
+// The bits of the option, or of the pointer, that a row stands for.
+inline uint64_t field(const KlnProblem& p, int place) {
+  uint64_t bits;
+  __builtin_memcpy(&bits, reinterpret_cast<const char*>(&p) + kFirst +
+                   8 * place, sizeof bits);
+  return bits;
+}
 
 template <class T>
 const T* array(const void* pointer) {

@@ -9,24 +9,51 @@ namespace {
 
 // Stands first, so that backward can refuse what another problem left.
 struct ResidualsHeader {
-  int64_t numbers[8];
+  uint64_t numbers[8];
 };
 
 inline ResidualsHeader header_of(const KlnProblem& p) {
-  const int64_t options = p.cell | p.dtype << 2 | !!p.go_backwards << 3 |
-                          !!p.carry_normalized_state << 4 |
-                          !!p.kernel_gamma << 5 | !!p.recurrent_gamma << 6 |
-                          !!p.state_gamma << 7 | !!p.zoneout << 8 |
-                          !!p.cell_zoneout << 9 | !!p.starts << 10;
+  // Of the options, and of which arrays there are; by FNV.
+  uint64_t told = uint64_t(p.cell) << 1 | uint64_t(p.dtype);
+  for (int i = 0; i < kOptions + kArguments; ++i) {
+    const uint64_t bits = field(p, i);
+    told = (told ^ (i < kOptions ? bits : bits != 0)) * 0x100000001b3;
+  }
+  const auto size = [](int64_t n) { return uint64_t(n); };
   // An arbitrary number, and the version of this layout.
-  return {{0x6b6c6e72, KLN_ABI_VERSION, options, p.batch, p.steps, p.features,
-           p.units, 0}};
+  return {{0x6b6c6e72, KLN_ABI_VERSION, told, size(p.batch), size(p.steps),
+           size(p.features), size(p.units), 0}};
 }
+
+// Bytes: in all, of each row, and of a row's step.
+struct Layout {
+  long fixed = 0, row = 0, step = 0;
+
+  long bytes(const KlnProblem& p) const {
+    return fixed + p.batch * (row + p.steps * step);
+  }
+};
 
 // Steps stand in the order of visits. Letters: B batch, T steps, P padded
 // units, n gates.
 template <class T>
-struct Residuals {
+class Residuals {
+ public:
+  // At `memory`, or nowhere, for the layout alone.
+  Residuals(const KlnProblem& p, void* memory)
+      : p_(p), memory_(static_cast<char*>(memory)) {
+    const Plan plan = plan_of(p);
+    const long stride = padded<T>(p.units), products = plan.gates * stride;
+    header = take<ResidualsHeader>(1, 0, 0);
+    from_x = take<T>(0, 0, plan.keeps_from_x ? products : 0);
+    from_h = take<T>(0, 0, products);
+    h = take<T>(0, stride, stride);
+    c = take<T>(0, plan.has_c ? stride : 0, plan.has_c ? stride : 0);
+    // The last: all others are whole cache lines, whatever the sizes.
+    norms = take<Norm<T>>(0, 0, plan.norms);
+  }
+
+  Layout layout;  // of all
   ResidualsHeader* header;
   T* from_x;       // x W (T, B, nP), where the plan keeps it
   T* from_h;       // h R (T, B, nP), or the sum of both
@@ -34,25 +61,21 @@ struct Residuals {
   T* c;            // likewise, LSTM only
   Norm<T>* norms;  // (T, B, norms)
 
-  Residuals(Carver& carver, const KlnProblem& p) {
-    const Plan plan = plan_of(p);
-    const long rows = p.steps * p.batch, stride = padded<T>(p.units);
-    const long states = (rows + p.batch) * stride;
-    header = carver.take<ResidualsHeader>(1);
-    from_x = carver.take<T>(plan.keeps_from_x ? rows * plan.gates * stride : 0);
-    from_h = carver.take<T>(rows * plan.gates * stride);
-    h = carver.take<T>(states);
-    c = carver.take<T>(plan.has_c ? states : 0);
-    norms = carver.take<Norm<T>>(rows * plan.norms);
+ private:
+  // An array of so many elements: in all, of each row, and of a row's step.
+  template <class E>
+  E* take(long fixed, long row, long step) {
+    char* here = memory_ ? memory_ + layout.bytes(p_) : nullptr;
+    // Not all arrays begin in the same sets of the caches.
+    layout.fixed += fixed * sizeof(E) + 3 * kLineBytes;
+    layout.row += row * sizeof(E);
+    layout.step += step * sizeof(E);
+    return reinterpret_cast<E*>(here);
   }
-};
 
-template <class T>
-Residuals<T> residuals_at(const KlnProblem& p, const void* memory) {
-  // The caller may copy all of it.
-  Carver carver(const_cast<void*>(memory), false);
-  return Residuals<T>(carver, p);
-}
+  const KlnProblem& p_;
+  char* memory_;
+};
 
 }  // namespace
 }  // namespace kln

@@ -24,10 +24,10 @@ namespace {
 constexpr int kVectorBytes = 64, kTileRows = 6, kTileLines = 4;
 #elif defined(__AVX2__)
 constexpr int kVectorBytes = 32, kTileRows = 6, kTileLines = 1;
-#elif defined(__aarch64__)
-constexpr int kVectorBytes = 16, kTileRows = 6, kTileLines = 1;
+#elif defined(__x86_64__)
+constexpr int kVectorBytes = 16, kTileRows = 2, kTileLines = 1;
 #else
-#error "compile with AVX-512, with AVX2 and FMA, or for arm64"
+constexpr int kVectorBytes = 16, kTileRows = 6, kTileLines = 1;
 #endif
 
 template <class T>

@@ -63,12 +63,11 @@ class SimpleRnn {
     }
   }
 
-  static void finish(const T* sums, const KlnProblem& p,
-                     const KlnBackward& to) {
+  static void finish(const T* sums, const KlnProblem& p) {
     const Row<T> unit(1, p.units);
-    unpad(array<T>(to.d_bias), sums, unit);
-    unpad(array<T>(to.d_kernel_gamma), sums + unit.size(), unit);
-    unpad(array<T>(to.d_kernel_beta), sums + 2 * unit.size(), unit);
+    unpad(array<T>(p.d_bias), sums, unit);
+    unpad(array<T>(p.d_kernel_gamma), sums + unit.size(), unit);
+    unpad(array<T>(p.d_kernel_beta), sums + 2 * unit.size(), unit);
   }
 
  private:

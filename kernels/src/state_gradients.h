@@ -13,8 +13,8 @@ class StateGradients {
   T *dh, *dc;  // (rows, P)
   T* d_shown;  // of h as the product saw it, with a dropout mask (rows, P)
 
-  StateGradients(const KlnProblem& p, const KlnBackward& to)
-      : p_(p), to_(to), stride_(padded<T>(p.units)) {}
+  explicit StateGradients(const KlnProblem& p)
+      : p_(p), stride_(padded<T>(p.units)) {}
 
   // Room for so many rows.
   void take(long rows, Carver& carver) {
@@ -29,11 +29,11 @@ class StateGradients {
     };
     const Row<T> unit(1, p_.units);
     for (long i = 0; i < batch.size(); ++i) {
-      pad(dh + i * stride_, from(to_.d_final_h, i), unit);
+      pad(dh + i * stride_, from(p_.d_final_h, i), unit);
       if (plan_of(p_).has_c)
-        pad(dc + i * stride_, from(to_.d_final_c, i), unit);
+        pad(dc + i * stride_, from(p_.d_final_c, i), unit);
     }
-    void* const resets[] = {to_.d_reset_h, to_.d_reset_c};
+    void* const resets[] = {p_.d_reset_h, p_.d_reset_c};
     for (void* all : resets)
       if (all)
         fill(array<T>(all) + batch.first * p_.units, T(0),
@@ -59,8 +59,8 @@ class StateGradients {
     for (long i = rows.first; i < rows.end; ++i) {
       const long row = first + i;
       if (!starts(p_, row, k)) continue;
-      move(dh + i * stride_, to_.d_reset_h, row);
-      if (plan_of(p_).has_c) move(dc + i * stride_, to_.d_reset_c, row);
+      move(dh + i * stride_, p_.d_reset_h, row);
+      if (plan_of(p_).has_c) move(dc + i * stride_, p_.d_reset_c, row);
     }
   }
 
@@ -70,13 +70,12 @@ class StateGradients {
         copy(array<T>(all) + (batch.first + i) * p_.units, d + i * stride_,
              p_.units);
     };
-    put(to_.d_initial_h, dh);
-    if (plan_of(p_).has_c) put(to_.d_initial_c, dc);
+    put(p_.d_initial_h, dh);
+    if (plan_of(p_).has_c) put(p_.d_initial_c, dc);
   }
 
  private:
   const KlnProblem& p_;
-  const KlnBackward& to_;
   const long stride_;  // P
 };
 

@@ -9,7 +9,7 @@ from keras_ln_kernels.library import library
 def available():
     """The instruction sets that this machine runs."""
     found = []
-    for name in ("avx512", "avx2", "neon"):
+    for name in ("avx512", "avx2", "neon", "generic"):
         if library().kln_use_instruction_set(name.encode()) is None:
             found.append(name)
     keras_ln_kernels.use_instruction_set(None)

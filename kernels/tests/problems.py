@@ -96,20 +96,12 @@ def arguments(drawn, dtype="float64"):
 
 def call_of(drawn, arrays, results, dtype="float64"):
     """The call that takes and gives these."""
-    shares = {
-        f"{name}_share": share
-        for name in ("zoneout", "cell_zoneout")
-        if not isinstance(share := drawn.options.get(name, 0.0), np.ndarray)
-    }
+    told = {"epsilon": 1e-5}
+    for name, value in drawn.options.items():
+        if not isinstance(value, np.ndarray):
+            told[f"{name}_share" if name.endswith("zoneout") else name] = value
     return call.Call(
-        drawn.cell,
-        dtype,
-        drawn.options.get("epsilon", 1e-5),
-        drawn.options.get("go_backwards", False),
-        drawn.options.get("carry_normalized_state", False),
-        tuple(arrays),
-        tuple(results),
-        **shares,
+        drawn.cell, dtype, tuple(arrays), tuple(results), call.options(**told)
     )
 
 
@@ -135,6 +127,12 @@ def run(drawn, arrays, results, dtype="float64", threads=1, make=new):
     places = {name: a.ctypes.data for name, a in (arrays | made).items()}
     call.run(this, places, sizes, threads)
     return made
+
+
+def problem(this, sizes, threads=1):
+    """The library's struct for a call on arrays that are nowhere."""
+    there = dict.fromkeys(this.arguments, 64)
+    return call._problem(this, call.Sizes(*sizes), there, threads)
 
 
 TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)

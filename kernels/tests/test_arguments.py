@@ -16,6 +16,7 @@ from problems import (
     call_of,
     draw,
     forward,
+    problem,
     run,
 )
 
@@ -23,8 +24,6 @@ import keras_ln_kernels
 from keras_ln_kernels import call, library
 
 SIZES = B, T, D, U = 2, 3, 4, 5
-UNIT, GATES = np.ones(U), np.ones(4 * U)
-CHOICES = np.ones((B, T, U), bool)
 # The cell, what changes in its weights (None: left out) and its options.
 WRONG = [
     ("lstm", {"kernel_gamma": None}, {}, "kernel_beta: there is no kernel_gam"),
@@ -36,14 +35,7 @@ WRONG = [
         {"carry_normalized_state": True},
         "carry_normalized_state: there is no state_gamma",
     ),
-    ("gru", {}, {"carry_normalized_state": True}, "carry_norm.*: LSTM only"),
-    ("gru", {"state_gamma": UNIT}, {}, "state_gamma.*: LSTM only"),
-    ("gru", {}, {"cell_zoneout": CHOICES}, "cell_zoneout: LSTM only"),
     ("lstm", {}, {"reset_h": np.ones((B, U))}, "reset_h, .*no starts"),
-    ("gru", {}, {"reset_c": np.ones((B, U))}, "reset_c, .*LSTM only"),
-    ("gru", {}, {"cell_zoneout": 0.5}, "cell_zoneout: LSTM only"),
-    ("lstm", {"recurrent_bias": GATES}, {}, "recurrent_bias: GRU only"),
-    ("simple_rnn", {"recurrent_gamma": UNIT}, {}, "recurrent_gamma: not in a"),
     ("lstm", {}, {"zoneout": 1.0}, r"zoneout_share, .*must be in \[0, 1\)"),
     ("lstm", {}, {"cell_zoneout": -0.1}, "cell_zoneout_share: must be in"),
     ("lstm", {}, {"zoneout": float("nan")}, "zoneout_share, .*must be in"),
@@ -58,15 +50,38 @@ def test_a_problem_that_is_refused(cell, weights, options, message):
     drawn = draw(cell, SIZES, **options)
     kept = {n: w for n, w in (drawn.weights | weights).items() if w is not None}
     drawn = drawn._replace(weights=kept)
-    with pytest.raises(ValueError, match=f"{message}.*\\.$"):
-        forward(drawn)
-    with pytest.raises(ValueError, match="the library refuses Call"):
-        forward(drawn, training=True)
+    for training in (False, True):
+        with pytest.raises(ValueError, match=f"{message}.*\\.$"):
+            forward(drawn, training=training)
+
+
+@pytest.mark.parametrize("cell", call.CELLS)
+def test_what_a_cell_has_not_is_refused(cell):
+    """Every option and every array of the library's list."""
+    drawn = draw(cell, SIZES, ())
+    this = call_of(drawn, arguments(drawn), ["final_h"])
+    number, refused = call.CELLS[cell].number, set()
+    for slot in call._SLOTS:
+        made = problem(this, SIZES)
+        if not slot.cells >> number & 1:
+            setattr(made, slot.name, 1)
+            wrong = library.library().kln_forward(ctypes.byref(made))
+            assert wrong.decode() == f"{slot.name}: this cell has none"
+            refused.add(slot.name)
+    assert ("initial_c" in refused) == (cell != "lstm")
+    assert ("recurrent_bias" in refused) == (cell != "gru")
+    assert ("recurrent_gamma" in refused) == (cell == "simple_rnn")
+
+
+def test_an_option_that_there_is_not():
+    with pytest.raises(ValueError, match="no option no_such. There are: eps"):
+        call.options(epsilon=1e-5, no_such=1)
+    assert call.options(epsilon=1, go_backwards=1)[:2] == (1.0, True)
 
 
 def test_missing_structs_are_refused():
     functions = library.library()
-    assert b"NULL" in functions.kln_forward(None, None)
+    assert b"NULL" in functions.kln_forward(None)
     drawn = draw("lstm", SIZES)
     with pytest.raises(ValueError, match="final_c: NULL"):
         run(drawn, arguments(drawn), ["final_h"])
@@ -139,11 +154,10 @@ def test_a_struct_of_another_version_is_refused():
     drawn = draw("lstm", SIZES)
     this = call_of(drawn, arguments(drawn), ["final_h"])
     for field in ("abi_version", "struct_bytes"):
-        problem = call._problem(this, call.Sizes(*SIZES))
-        setattr(problem, field, getattr(problem, field) + 1)
-        wrong = library.library().kln_forward(problem, library.Forward())
+        made = problem(this, SIZES)
+        setattr(made, field, getattr(made, field) + 1)
+        wrong = library.library().kln_forward(ctypes.byref(made))
         assert b"another version" in wrong
-        assert library.library().kln_residual_bytes(problem) == -1
 
 
 def test_the_choice_of_instruction_set(each_instruction_set):
@@ -306,7 +320,7 @@ def test_a_library_that_lacks_functions(monkeypatch, tmp_path):
     loaded, reason = library._load.__wrapped__()
     assert loaded is None
     assert reason.startswith(f"{path} is not complete (")
-    assert "kln_unsupported_reason" in reason
+    assert "kln_slot" in reason
     assert reason.endswith("): install it anew.")
 
 
@@ -320,17 +334,3 @@ def test_a_library_of_another_version(monkeypatch):
             keras_ln_kernels.instruction_set()
     finally:
         library._load.cache_clear()
-
-
-def test_structs_have_the_sizes_of_the_header():
-    """Every field of the header, in its order."""
-    path = os.path.join(os.path.dirname(__file__), "../src/keras_ln_kernels.h")
-    with open(path) as file:
-        text = file.read()
-    for struct in (library.Problem, library.Forward, library.Backward):
-        start = text.index(f"typedef struct Kln{struct.__name__}")
-        body = text[start : text.index("}", start)]
-        position = 0
-        for name, kind in struct._fields_:
-            position = body.index(name, position) + len(name)
-            assert ctypes.sizeof(kind) in (4, 8)

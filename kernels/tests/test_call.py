@@ -1,5 +1,6 @@
 """Calls by the names of their arrays, as bindings to frameworks make them."""
 
+import ctypes
 import mmap
 
 import numpy as np
@@ -8,33 +9,16 @@ from problems import (
     arguments,
     call_of,
     draw,
+    final_names,
     gradients,
+    problem,
     run,
     use_threads_of,
 )
 from test_arguments import SIZES, fresh
 
 import keras_ln_kernels
-from keras_ln_kernels import CELLS, call, library, xla
-
-
-@pytest.mark.parametrize("dtype", call.DTYPES)
-@pytest.mark.parametrize("cell", CELLS)
-def test_residuals_have_a_size_without_waste(cell, dtype):
-    """Whatever the sizes, as a sum of products of batch and steps."""
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        batch, steps, features, units = map(int, rng.integers(1, 100, 4))
-        vectors = ("bias", "kernel_gamma")[: rng.integers(3)]
-        sizes = call.Sizes(batch, steps, features, units)
-        drawn = draw(cell, (1, 1, 1, 1), vectors)
-        arrays = arguments(drawn)
-        this = call_of(drawn, arrays, ["residuals"], dtype)
-        problem = call._problem(this, sizes)
-        for name in arrays:
-            setattr(problem, name, 64)
-        needed = call.library().kln_residual_bytes(problem)
-        assert needed <= this.residual_bytes(sizes) < needed + 128
+from keras_ln_kernels import CELLS, call, xla
 
 
 def test_small_problems_take_few_threads():
@@ -43,10 +27,8 @@ def test_small_problems_take_few_threads():
     this = call_of(drawn, arguments(drawn), ["final_h"])
 
     def useful(sizes, threads):
-        problem = call._problem(this, call.Sizes(*sizes), threads)
-        for name in ("x", "kernel", "recurrent_kernel"):
-            setattr(problem, name, 64)
-        return call.library().kln_useful_threads(problem)
+        made = problem(this, sizes, threads)
+        return call.library().kln_useful_threads(ctypes.byref(made))
 
     keras_ln_kernels.use_sharing(None)
     assert useful((4, 10, 16, 16), 8) == 1
@@ -63,25 +45,21 @@ def test_a_call_that_the_library_refuses():
     with pytest.raises(ValueError, match=message):
         run(drawn, arrays, ["final_h"])
     this = call_of(drawn, arrays, ["final_h", "residuals"])
-    with pytest.raises(ValueError, match="the library refuses"):
+    with pytest.raises(ValueError, match=message):
         this.residual_bytes(call.Sizes(2, 3, 4, 5))
-    # One step of 64 rows is allowed, and two are too large.
     right = call_of(drawn, arguments(drawn), ["final_h", "residuals"])
-    with pytest.raises(ValueError, match="refuses.* of 115000000000 features"):
-        right.residual_bytes(call.Sizes(1, 1, 115_000_000_000, 1))
+    with pytest.raises(ValueError, match="the problem is too large"):
+        right.residual_bytes(call.Sizes(1, 1, 400_000_000_000, 1))
 
 
-def call_on(addresses, sizes=SIZES, threads=1, cell="simple_rnn", **more):
+def call_on(addresses, sizes=SIZES, threads=1):
     """A call of a cell without vectors, on memory that need not be there."""
     this = call.Call(
-        cell,
+        "simple_rnn",
         "float32",
-        1e-5,
-        False,
-        False,
         ("x", "kernel", "recurrent_kernel"),
         ("final_h",),
-        **more,
+        call.options(epsilon=1e-5),
     )
     call.run(this, addresses, call.Sizes(*sizes), threads)
 
@@ -132,31 +110,39 @@ def near(rng, count):
     return [max(1, int(2.0**k * rng.uniform(0.3, 1.5))) for k in logs]
 
 
-def test_bytes_of_residuals_do_not_overflow():
+def test_residuals_have_exactly_the_bytes_of_their_layout():
     """Up to the largest problem: as Python's numbers, or too large."""
     rng, refused = np.random.default_rng(0), 0
     for _ in range(500):
         batch, steps, features, units = near(rng, 4)
-        cell = [*CELLS][rng.integers(3)]
-        this = call.Call(cell, "float64", 1e-5, False, False, (), ())
-        sizes = call.Sizes(batch, steps, features, units)
-        problem = call._problem(this, sizes)
-        for name in ("x", "kernel", "recurrent_kernel"):
-            setattr(problem, name, 64)
-        found = library.library().kln_residual_bytes(problem)
-        if found < 0:
+        cell, dtype = [*CELLS][rng.integers(3)], call.DTYPES[rng.integers(2)]
+        drawn = draw(
+            cell, (1, 1, 1, 1), ("bias", "kernel_gamma")[: rng.integers(3)]
+        )
+        this = call_of(drawn, arguments(drawn), final_names(drawn), dtype)
+        made = problem(this, (batch, steps, features, units))
+        for name in (*this.results, "residuals"):
+            setattr(made, name, 64)
+
+        def wrong(count, made=made):
+            made.residual_bytes = count
+            return call.library().kln_forward(ctypes.byref(made))
+
+        if wrong(2**63 - 1) == b"the problem is too large":
             refused += 1
             continue
-        # A row grows by the same with every eight units, and from some number
-        # on, features change nothing.
-        given = this._replace(arguments=("x", "kernel", "recurrent_kernel"))
-        eight, sixteen = (
-            np.array(given.residual_layout(min(features, 100), n), object)
-            for n in (8, 16)
+        # A row grows by the same with every cache line of units, and from some
+        # number on, features change nothing.
+        line = 64 // np.dtype(dtype).itemsize
+        one, two = (
+            np.array(this.residual_layout(min(features, 100), n), object)
+            for n in (line, 2 * line)
         )
-        more = -(-units // 8) - 1
-        _, row, step = eight + more * (sixteen - eight)
-        assert 0 <= found - batch * (row + steps * step) < 2000
+        fixed, row, step = one + (-(-units // line) - 1) * (two - one)
+        count = fixed + batch * (row + steps * step)
+        assert wrong(count - 1) == b"residuals: too small"
+        # All arrays stand in one place.
+        assert b"overlaps another one" in wrong(count)
     assert 50 < refused < 450
 
 
@@ -222,30 +208,6 @@ def test_rows_without_number(monkeypatch):
 def test_no_scratch_memory_is_a_memory_error():
     with pytest.raises(MemoryError, match=r"Sizes\(batch=1024, .*, units=1\)"):
         call_on(NOWHERE, (1024, 512, 2**30, 1), threads=1024)
-
-
-def test_bits_of_a_custom_call_follow_the_order_of_the_structs():
-    drawn = draw("lstm", (2, 3, 4, 5), ("bias",), masks=("mask",))
-    arrays = arguments(drawn)
-    this = call_of(drawn, arrays, ["outputs", "final_h", "final_c"])
-    assert xla.attributes(this) == {
-        "cell": 0,
-        "epsilon": 1e-5,
-        "zoneout_share": 0.0,
-        "cell_zoneout_share": 0.0,
-        "go_backwards": 0,
-        "carry_normalized_state": 0,
-        # x, mask, the states, the kernels, bias.
-        "arguments": 0b11_1000_1100_0011,
-        "results": 0b0111,
-    }
-    backward = this._replace(
-        arguments=(*arrays, "residuals", "d_final_h"), results=("d_kernel",)
-    )
-    assert (
-        xla.attributes(backward)["arguments"] == 0b1010_0000_0011_1000_1100_0011
-    )
-    assert xla.attributes(backward)["results"] == 0b100000
 
 
 def test_there_is_a_reason_without_the_header_of_xla(monkeypatch):

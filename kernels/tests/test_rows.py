@@ -163,10 +163,13 @@ def test_denormals_are_zero_inside_and_not_outside(each_instruction_set):
     assert (forward(drawn)["final_c"] == 2e-40).all()
 
 
-def test_the_residuals_of_another_problem_are_refused():
-    drawn, other = (draw(c, (2, 3, 4, 5)) for c in ("gru", "gru"))
-    other.options["go_backwards"] = True
+@pytest.mark.parametrize("option", [{"go_backwards": True}, {"epsilon": 1e-3}])
+def test_the_residuals_of_another_problem_are_refused(option):
+    drawn, other = (draw("gru", (2, 3, 4, 5), **o) for o in ({}, option))
+    without = drawn._replace(weights=dict(drawn.weights))
+    del without.weights["bias"]
     residuals = forward(drawn, training=True)["residuals"]
-    with pytest.raises(ValueError, match="residuals were not left by a forw"):
-        backward(other, residuals)
+    for wrong in (other, without):
+        with pytest.raises(ValueError, match="residuals were not left by a f"):
+            backward(wrong, residuals)
     backward(drawn, residuals)

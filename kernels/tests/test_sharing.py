@@ -1,16 +1,17 @@
 """Rows or columns: the rule, and what happens where threads are short."""
 
+import ctypes
 import os
 import threading
 import time
 from pathlib import Path
 
 import pytest
-from problems import arguments, call_of, draw, gradients
+from problems import arguments, call_of, draw, gradients, problem
 from test_arguments import fresh
 
 import keras_ln_kernels
-from keras_ln_kernels import CELLS, call
+from keras_ln_kernels import CELLS
 from keras_ln_kernels.library import library
 
 CACHE = library().kln_core_cache_bytes()
@@ -26,10 +27,8 @@ def by_the_rule(as_many_threads_as_asked):
 def sharing(batch, units, threads=2, cell="lstm", steps=100):
     drawn = draw(cell, (1, 1, 1, 1), ())
     this = call_of(drawn, arguments(drawn), ["final_h"], "float32")
-    problem = call._problem(this, call.Sizes(batch, steps, 8, units), threads)
-    for name in ("x", "kernel", "recurrent_kernel"):
-        setattr(problem, name, 64)
-    return library().kln_sharing(problem)
+    made = problem(this, (batch, steps, 8, units), threads)
+    return library().kln_sharing(ctypes.byref(made))
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -115,7 +114,7 @@ from problems import draw, gradients
 from keras_ln_kernels.library import library
 def work():
     for _ in range(20):
-        k.unsupported_reason(), k.instruction_set()
+        k.instruction_set()
         k.use_instruction_set(None)
         gradients(draw("gru", (3, 4, 5, 6)), threads=2)
 threads = [threading.Thread(target=work) for _ in range(3)]
@@ -153,6 +152,7 @@ print(here() - before)
 def test_threads_on_one_core_finish():
     """All of the pool there, by columns, as it is asked for."""
     code = """
+import ctypes
 import os
 from problems import draw, gradients
 from test_threads import same

@@ -81,12 +81,13 @@ np.savez("found.npz", *(f(x) for f in (run, gradient, again)))
     def test_buffers_that_do_not_fit():
         """What a wrong program would hand over is refused."""
         from keras_ln_kernels import xla
-        from keras_ln_kernels.call import Call
+        from keras_ln_kernels.call import Call, options
 
         call = Call(
-            *("simple_rnn", "float32", 1e-5, False, False),
+            *("simple_rnn", "float32"),
             ("x", "kernel", "recurrent_kernel"),
             ("final_h",),
+            options(epsilon=1e-5),
         )
         shapes = {"x": (2, 4, 3), "kernel": (3, 5), "recurrent_kernel": (5, 5)}
 

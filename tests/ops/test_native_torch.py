@@ -22,7 +22,7 @@ if BACKEND == "torch":
 
     def arguments_of(name, results):
         """Tensors for the operator, and its other arguments."""
-        from keras_ln_kernels.call import FORWARD
+        from keras_ln_kernels import call
 
         torch.manual_seed(0)
         b, t, d, u, n = 3, 4, 2, 5, {"lstm": 4, "gru": 3, "simple_rnn": 1}[name]
@@ -41,8 +41,9 @@ if BACKEND == "torch":
             for key, shape in shapes.items()
         }
         arrays["mask"] = torch.rand(b, t) < 0.7
-        options = (",".join(results), name, 1e-5, False, False, 0.2, 0.0)
-        return [arrays.get(key) for key in FORWARD[0]], options
+        given = call.options(epsilon=1e-5, zoneout_share=0.2)
+        options = (",".join(results), name, *given)
+        return [arrays.get(key) for key in call.FORWARD[0]], options
 
     @pytest.mark.parametrize("name", ["lstm", "gru", "simple_rnn"])
     @pytest.mark.parametrize("keep", [False, True])

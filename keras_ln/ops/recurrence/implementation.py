@@ -1,7 +1,7 @@
 """What can run a recurrence: an implementation, and what it refuses."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from keras_ln.ops.cells.types import How, Spec
@@ -23,17 +23,16 @@ class Implementation:
     # `run(spec, arrays, how)`: the outputs by name, as `scan.forward` gives
     # them.
     run: Callable[[Spec, dict[str, Any], How], dict[str, Any]]
-    # The fields of `Spec`, and the arrays beside the weights, that it heeds.
-    reads: frozenset[str]
-    # `weights(spec, how)`: the weights that it heeds.
-    weights: Callable[[Spec, How], tuple[str, ...]]
+    # `reads(spec, how)`: the fields of `Spec`, arrays and weights that it heeds.
+    reads: Callable[[Spec, How], Set[str]]
     # Whether the gradient is written by hand, of the cell's own equations.
     by_hand: bool
     # `reason(spec, arrays, how)`: a sentence on why it cannot run such arrays
     # of such dtypes, or None. It is asked once for equal ones, and without
     # arrays where nothing runs.
     reason: Callable[[Spec, Mapping[str, Any], How], str | None] = _always
-    # A sentence on why it cannot run here and now, or None.
+    # A sentence on why it cannot run here and now, or None, which is asked
+    # first.
     unavailable: Callable[[], str | None] = _always
 
     def refusal(
@@ -50,7 +49,7 @@ class Implementation:
             for k, field in enumerate(Spec._fields)
             if k < 4 or spec[k] != usual[k]
         ]
-        known = {*self.reads, *self.weights(spec, how)}
+        known = self.reads(spec, how)
         unread = [what for what in (*asked, *arrays) if what not in known]
         if unread:
             kind = "array" if unread[0] in ARRAYS else "setting or weight"

@@ -70,22 +70,17 @@ def _run(spec: Spec, arrays: Tensors, how: How) -> Tensors:
     return run_op(arrays, keep=how.training, owner=how.owner)
 
 
+def _reads(spec: Spec, how: How) -> set[str]:
+    from keras_ln_kernels import call
+
+    names = names_in_kernels(spec.cell)
+    own = {"cell", "activation", "recurrent_activation", "dtype", "wide"}
+    own |= {"return_all_outputs", *call.OPTIONS, *call.ARGUMENTS}
+    return own | {name for name in spec.cell.weights if names.get(name) in own}
+
+
 NATIVE = Implementation(
-    _run,
-    frozenset(
-        {
-            *("cell", "epsilon", "activation", "recurrent_activation"),
-            *("carry_normalized_state", "go_backwards", "return_all_outputs"),
-            *("zoneout_share", "cell_zoneout_share", "dtype", "wide"),
-            *("x", "mask", "input_mask", "recurrent_mask"),
-            *("zoneout", "cell_zoneout", "initial_h", "initial_c"),
-            *("starts", "reset_h", "reset_c"),
-        }
-    ),
-    lambda spec, how: spec.cell.weights,
-    by_hand=True,
-    reason=_reason,
-    unavailable=_unavailable,
+    _run, _reads, by_hand=True, reason=_reason, unavailable=_unavailable
 )
 
 
@@ -142,14 +137,9 @@ def _call(spec: Spec, arrays: Tensors, wanted: set[str]) -> Tensors:
         call.Call(
             spec.cell.in_kernels,
             spec.wide,
-            spec.epsilon,
-            spec.go_backwards,
-            spec.carry_normalized_state,
             tuple(name for name in call.ARGUMENTS if name in arrays),
             tuple(name for name in known if name in wanted),
-            # Of a state with choices, these say what stays.
-            0.0 if "zoneout" in arrays else spec.zoneout_share,
-            0.0 if "cell_zoneout" in arrays else spec.cell_zoneout_share,
+            call.options(**{name: getattr(spec, name) for name in call.OPTIONS}),
         ),
         arrays,
     )

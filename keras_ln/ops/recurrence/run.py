@@ -99,10 +99,14 @@ def _reason_of_loop(
     return None
 
 
-def _weights_of_loop(spec: Spec, how: How) -> tuple[str, ...]:
+def _read_by_fused(spec: Spec, how: How) -> set[str]:
+    return {*_READ_BY_SCANS, *spec.cell.weights}
+
+
+def _read_by_loop(spec: Spec, how: How) -> set[str]:
     if how.overridden is None:
-        return spec.cell.weights
-    return how.overridden.keras_cell.weight_names
+        return _read_by_fused(spec, how)
+    return {*_READ_BY_SCANS, *how.overridden.keras_cell.weight_names}
 
 
 # In order of preference. CONTRIBUTING.md says how to add one.
@@ -111,8 +115,7 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
     # One op per sequence: both scans, compiled, the gradient by hand.
     "fused": Implementation(
         _run_fused,
-        _READ_BY_SCANS,
-        lambda spec, how: spec.cell.weights,
+        _read_by_fused,
         by_hand=True,
         unavailable=lambda: _COMPILER if backend.reads_python() else None,
     ),
@@ -121,8 +124,7 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
     # unrolled loops, programs of ordinary operations, and forward mode.
     "loop": Implementation(
         _run_loop,
-        _READ_BY_SCANS,
-        _weights_of_loop,
+        _read_by_loop,
         by_hand=False,
         reason=_reason_of_loop,
     ),
@@ -267,9 +269,11 @@ def _chosen(
     for name, implementation in IMPLEMENTATIONS.items():
         if implementation.by_hand and by_hand is not None:
             continue
+        if implementation.unavailable() is not None:
+            continue
         if name not in refusals:
             refusals[name] = _refusal(name, spec, arrays, how)
-        if refusals[name] is None and implementation.unavailable() is None:
+        if refusals[name] is None:
             return name
     return None
 
@@ -319,8 +323,8 @@ def choose(spec: Spec, how: How) -> tuple[str, dict[str, str]]:
     by_hand = plain_operations_reason(None)
     return chosen, {
         name: (implementation.by_hand and by_hand)
-        or _refusal(name, spec, {}, how)
         or implementation.unavailable()
+        or _refusal(name, spec, {}, how)
         or f"{chosen} comes before it, and can."
         for name, implementation in IMPLEMENTATIONS.items()
         if name != chosen

@@ -4,25 +4,22 @@
 // which version they have, and nothing of the C++ library is needed.
 //
 // Letters: B batch, T steps, D features, U units, G gates times units, R bytes.
+#include <stddef.h>
 #include <string.h>
 
-#include "../slots.h"
+#include "../keras_ln_kernels.h"
 #include "pool.h"
 
 namespace {
 
 using namespace kln_xla;
-using kln::kArguments, kln::kCotangents, kln::kGradients, kln::kResults;
-using kln::Slot;
 
 // What is used here is as it was in this version, whatever the header's; an
 // XLA older than what a handler asks for refuses it.
 constexpr int kApiMajor = 0, kApiMinor = 1;
 
-template <class T, size_t n>
-constexpr int64_t count_of(T (&)[n]) {
-  return n;
-}
+// Of KlnProblem: where the rows begin.
+constexpr size_t kFirst = offsetof(KlnProblem, epsilon);
 
 class Call {
  public:
@@ -34,42 +31,39 @@ class Call {
 
   // NULL, or what is wrong.
   const char* run(bool backward) {
+    char KlnSlot::*const pass = backward ? &KlnSlot::backward : &KlnSlot::forward;
     const char* wrong = read_attributes();
     if (!wrong) wrong = read_sizes();
-    if (!wrong) wrong = take_arguments(backward);
-    if (!wrong) wrong = take_results(backward);
+    if (!wrong) wrong = take(pass, 'r', frame_.args.args, frame_.args.size);
+    if (!wrong) wrong = take(pass, 'w', frame_.rets.rets, frame_.rets.size);
     if (wrong) return wrong;
     if (!size_of('B') || !size_of('T')) return run_nothing(backward), nullptr;
     problem_.threads = pool_.threads();
     problem_.parallel_for = run_in_pool;
     problem_.parallel_context = &pool_;
-    forward_.residual_bytes = backward_.residual_bytes = residual_bytes_;
-    return backward ? kln_backward(&problem_, &backward_)
-                    : kln_forward(&problem_, &forward_);
+    return backward ? kln_backward(&problem_) : kln_forward(&problem_);
   }
 
  private:
   const char* read_attributes() {
-    int64_t cell, go_backwards, carry;
+    int64_t cell;
     if (!attribute("cell", XLA_FFI_DataType_S64, &cell) ||
-        !attribute("go_backwards", XLA_FFI_DataType_S64, &go_backwards) ||
-        !attribute("carry_normalized_state", XLA_FFI_DataType_S64, &carry) ||
-        !attribute("arguments", XLA_FFI_DataType_S64, &arguments_) ||
-        !attribute("results", XLA_FFI_DataType_S64, &results_) ||
-        !attribute("epsilon", XLA_FFI_DataType_F64, &problem_.epsilon) ||
-        !attribute("zoneout_share", XLA_FFI_DataType_F64,
-                   &problem_.zoneout_share) ||
-        !attribute("cell_zoneout_share", XLA_FFI_DataType_F64,
-                   &problem_.cell_zoneout_share))
+        !attribute("arrays", XLA_FFI_DataType_S64, &arrays_))
       return "an attribute is missing";
-    if (cell < KLN_LSTM || cell > KLN_SIMPLE_RNN) return "cell: unknown";
-    if (go_backwards < 0 || go_backwards > 1)
-      return "go_backwards: must be 0 or 1";
-    if (carry < 0 || carry > 1) return "carry_normalized_state: must be 0 or 1";
+    if (!kln_cell(cell)) return "cell: unknown";
     problem_.cell = int32_t(cell);
-    problem_.go_backwards = int32_t(go_backwards);
-    problem_.carry_normalized_state = int32_t(carry);
+    for (int i = 0; const KlnSlot* slot = kln_slot(i); ++i)
+      if (!slot->letters[0] &&
+          !attribute(slot->name,
+                     slot->type[0] == 'n' ? XLA_FFI_DataType_F64
+                                          : XLA_FFI_DataType_S64,
+                     row(i)))
+        return "an attribute is missing";
     return nullptr;
+  }
+
+  char* row(int place) {
+    return reinterpret_cast<char*>(&problem_) + kFirst + 8 * place;
   }
 
   // A scalar of eight bytes.
@@ -88,10 +82,10 @@ class Call {
     return false;
   }
 
+  // Of x, which stands first, and of recurrent_kernel.
   const char* read_sizes() {
-    const XLA_FFI_Buffer* x = argument(offsetof(KlnProblem, x));
-    const XLA_FFI_Buffer* recurrent =
-        argument(offsetof(KlnProblem, recurrent_kernel));
+    const XLA_FFI_Buffer* x = argument("x");
+    const XLA_FFI_Buffer* recurrent = argument("recurrent_kernel");
     if (!x || x->rank != 3 || !recurrent || recurrent->rank != 2)
       return "x (B, T, D) or recurrent_kernel (U, G) is missing";
     problem_.batch = x->dims[0];
@@ -104,72 +98,47 @@ class Call {
       return "x: expected float32 or float64";
     problem_.dtype =
         dtype_ == XLA_FFI_DataType_F32 ? KLN_FLOAT32 : KLN_FLOAT64;
-    if (columns_ != kln::kGates[problem_.cell] * problem_.units)
+    if (columns_ != kln_cell(problem_.cell)->gates * problem_.units)
       return "recurrent_kernel: not of this cell";
     return nullptr;
   }
 
-  // An argument of the problem, or NULL where it is not given.
-  const XLA_FFI_Buffer* argument(size_t offset) const {
+  // An argument of both passes, or NULL where it is not given.
+  const XLA_FFI_Buffer* argument(const char* name) const {
     int64_t place = 0;
-    for (int64_t i = 0; i < count_of(kArguments); ++i) {
-      if (!(arguments_ >> i & 1)) continue;
-      if (kArguments[i].offset == offset) return buffer(frame_.args, place);
+    for (int i = 0; const KlnSlot* slot = kln_slot(i); ++i) {
+      if (!(arrays_ >> i & 1)) continue;
+      if (!strcmp(slot->name, name))
+        return place < frame_.args.size
+                   ? static_cast<XLA_FFI_Buffer*>(frame_.args.args[place])
+                   : nullptr;
       ++place;
     }
     return nullptr;
   }
 
-  static const XLA_FFI_Buffer* buffer(const XLA_FFI_Args& args, int64_t i) {
-    return i < args.size ? static_cast<XLA_FFI_Buffer*>(args.args[i]) : nullptr;
-  }
-
-  const char* take_arguments(bool backward) {
+  // Enters the buffers of the arrays that the pass reads, or writes.
+  const char* take(char KlnSlot::*pass, char use, void** buffers,
+                   int64_t count) {
     int64_t place = 0;
-    const char* wrong = take(kArguments, arguments_, frame_.args.args,
-                             frame_.args.size, &place, &problem_);
-    const int64_t rest = arguments_ >> count_of(kArguments);
-    if (!wrong && backward)
-      wrong = take(kCotangents, rest, frame_.args.args, frame_.args.size,
-                   &place, &backward_);
-    if (wrong) return wrong;
-    return place == frame_.args.size ? nullptr : "too many arguments";
-  }
-
-  const char* take_results(bool backward) {
-    int64_t place = 0;
-    const char* wrong =
-        backward ? take(kGradients, results_, frame_.rets.rets,
-                        frame_.rets.size, &place, &backward_)
-                 : take(kResults, results_, frame_.rets.rets, frame_.rets.size,
-                        &place, &forward_);
-    if (wrong) return wrong;
-    return place == frame_.rets.size ? nullptr : "too many results";
-  }
-
-  // Enters the buffers whose bits are set into a struct.
-  template <size_t n>
-  const char* take(const Slot (&slots)[n], int64_t bits, void** buffers,
-                   int64_t count, int64_t* place, void* to) {
-    for (size_t i = 0; i < n; ++i) {
-      if (!(bits >> i & 1)) continue;
-      if (*place >= count) return "an array is missing";
-      const auto* buffer = static_cast<XLA_FFI_Buffer*>(buffers[(*place)++]);
-      if (!fits(*buffer, slots[i]))
+    for (int i = 0; const KlnSlot* slot = kln_slot(i); ++i) {
+      if (!(arrays_ >> i & 1) || slot->*pass != use) continue;
+      if (place >= count) return "an array is missing";
+      const auto* buffer = static_cast<XLA_FFI_Buffer*>(buffers[place++]);
+      if (!fits(*buffer, *slot))
         return "an array has another shape or dtype than its name tells";
-      memcpy(static_cast<char*>(to) + slots[i].offset, &buffer->data,
-             sizeof(void*));
+      memcpy(row(i), &buffer->data, sizeof(void*));
     }
-    return nullptr;
+    return place == count ? nullptr : "too many arrays";
   }
 
-  bool fits(const XLA_FFI_Buffer& buffer, const Slot& slot) {
+  bool fits(const XLA_FFI_Buffer& buffer, const KlnSlot& slot) {
     const char* letters = slot.letters;
     if (letters[0] == 'R') {
-      residual_bytes_ = buffer.rank == 1 ? buffer.dims[0] : 0;
+      problem_.residual_bytes = buffer.rank == 1 ? buffer.dims[0] : 0;
       return buffer.rank == 1 && buffer.dtype == XLA_FFI_DataType_U8;
     }
-    if (buffer.dtype != (slot.chooses ? XLA_FFI_DataType_PRED : dtype_))
+    if (buffer.dtype != (slot.type[0] == 'f' ? XLA_FFI_DataType_PRED : dtype_))
       return false;
     if (buffer.rank != int64_t(strlen(letters))) return false;
     for (int64_t i = 0; i < buffer.rank; ++i)
@@ -207,21 +176,19 @@ class Call {
       if (to && from && bytes) memcpy(to, from, bytes);
     };
     if (backward) {
-      move(backward_.d_initial_h, backward_.d_final_h);
-      move(backward_.d_initial_c, backward_.d_final_c);
+      move(problem_.d_initial_h, problem_.d_final_h);
+      move(problem_.d_initial_c, problem_.d_final_c);
     } else {
-      move(forward_.final_h, problem_.initial_h);
-      move(forward_.final_c, problem_.initial_c);
+      move(problem_.final_h, problem_.initial_h);
+      move(problem_.final_c, problem_.initial_c);
     }
   }
 
   const XLA_FFI_CallFrame& frame_;
   Pool pool_;
   KlnProblem problem_{};
-  KlnForward forward_{};
-  KlnBackward backward_{};
-  int64_t arguments_ = 0, results_ = 0, columns_ = 0;
-  int64_t residual_bytes_ = 0;  // those of the buffer
+  int64_t arrays_ = 0;  // a bit for each that is given or wanted
+  int64_t columns_ = 0;
   XLA_FFI_DataType dtype_ = XLA_FFI_DataType_INVALID;
 };
 
