@@ -89,9 +89,13 @@ TARGETS = {
 }
 
 
-def target_name():
-    """The platform that is asked for, or this one."""
-    name = os.environ.get("KERAS_LN_KERNELS_TARGET")
+# Of libraries, by system.
+SUFFIXES = {"linux": ".so", "musl": ".so", "macos": ".dylib"}
+
+
+def target_of(name=None, compiler=None):
+    """The platform of that name, or the one that is asked for, or this one."""
+    name = name or os.environ.get("KERAS_LN_KERNELS_TARGET")
     if name is None:
         machine = platform.machine().lower()
         machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
@@ -102,12 +106,16 @@ def target_name():
             libc = "linux" if platform.libc_ver()[0] == "glibc" else "musl"
             system = libc if sys.platform == "linux" else sys.platform
             name = f"{system}-{machine}"
-    if name not in TARGETS:
+    if name in TARGETS:
+        return TARGETS[name]
+    system, _, machine = name.partition("-")
+    if system not in SUFFIXES or not (compiler or own_compiler()):
         raise SystemExit(
-            f"keras-ln-kernels has no library for {name}. "
-            f"There are: {', '.join(TARGETS)}."
+            f"keras-ln-kernels has no library for {name}. There are: "
+            f"{', '.join(TARGETS)}; and what the system's own compiler, "
+            "KERAS_LN_KERNELS_COMPILER=g++, makes on Linux and macOS."
         )
-    return name
+    return Target(machine, "", f"linux_{machine}", SUFFIXES[system])
 
 
 def library_name(target):
@@ -149,8 +157,7 @@ def build(folder, name=None, compiler=None, sanitizer=None):
     Returns:
         The path of the library.
     """
-    target = TARGETS[name or target_name()]
-    compiler = compiler or own_compiler()
+    target = target_of(name, compiler := compiler or own_compiler())
     checks = ["-O1", "-g1", *SANITIZERS[sanitizer]] if sanitizer else []
     flags = FLAGS + checks
     if compiler:

@@ -40,7 +40,7 @@ class PlatformWheel(bdist_wheel):
 
     def get_tag(self):
         """The wheel's tags."""
-        target = build_library.TARGETS[build_library.target_name()]
+        target = build_library.target_of()
         platform = target.wheel
         if build_library.own_compiler():
             # It links the C library of its system, which may be newer.

@@ -121,7 +121,7 @@ class Arrays {
       const uintptr_t first = field(p, i);
       if (!first || slot.*pass != use || !slot.letters[0]) continue;
       int64_t bytes = slot.type[0] != 'r' ? 1 : p.dtype == KLN_FLOAT32 ? 4 : 8;
-      for (const char* c = slot.letters; *c; ++c) bytes *= length(p, *c);
+      for (const char* c = slot.letters; *c; ++c) bytes *= kln::length(p, *c);
       pieces_[count_++] = {first, first + uintptr_t(bytes)};
     }
   }
@@ -144,17 +144,6 @@ class Arrays {
       return first < other.end && other.first < end;
     }
   };
-
-  static int64_t length(const KlnProblem& p, char letter) {
-    switch (letter) {
-      case 'B': return p.batch;
-      case 'T': return p.steps;
-      case 'D': return p.features;
-      case 'U': return p.units;
-      case 'R': return p.residual_bytes;
-      default: return kCells[p.cell].gates * p.units;
-    }
-  }
 
   Piece pieces_[kSlots];
   int count_ = 0;

@@ -26,6 +26,21 @@ inline uint64_t field(const KlnProblem& p, int place) {
   return bits;
 }
 
+#define KLN_GATES(cell, name, gates) gates,
+constexpr int64_t kGates[] = {KLN_CELLS(KLN_GATES)};
+
+// What a letter of a shape stands for.
+inline int64_t length(const KlnProblem& p, char letter) {
+  switch (letter) {
+    case 'B': return p.batch;
+    case 'T': return p.steps;
+    case 'D': return p.features;
+    case 'U': return p.units;
+    case 'R': return p.residual_bytes;
+    default: return kGates[p.cell] * p.units;
+  }
+}
+
 template <class T>
 const T* array(const void* pointer) {
   return static_cast<const T*>(pointer);
@@ -53,12 +68,13 @@ struct Plan {
 inline Plan plan_of(const KlnProblem& p) {
   Plan plan{};
   if (p.cell == KLN_LSTM) {
-    plan = {4, 3, true, !p.kernel_gamma && !p.recurrent_gamma, false};
+    plan = {0, 3, true, !p.kernel_gamma && !p.recurrent_gamma, false};
   } else if (p.cell == KLN_GRU) {
-    plan = {3, 4, false, false, false};
+    plan = {0, 4, false, false, false};
   } else {
-    plan = {1, 1, false, true, false};
+    plan = {0, 1, false, true, false};
   }
+  plan.gates = kGates[p.cell];
   plan.keeps_from_x = !plan.summed && p.features > kFeaturesToProjectAgain;
   return plan;
 }

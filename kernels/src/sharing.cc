@@ -9,6 +9,7 @@
 #include <atomic>
 
 #include "cpu.h"
+#include "problem.h"
 
 namespace kln {
 namespace {
@@ -63,7 +64,7 @@ bool is_sharing_chosen() { return sharing() != kByRule; }
 int64_t useful_threads(const KlnProblem& p) {
   if (is_sharing_chosen()) return p.threads;
   const double steps = double(p.batch) * double(p.steps);
-  const double work = steps * double(kln_cell(p.cell)->gates) * double(p.units) *
+  const double work = steps * double(kGates[p.cell]) * double(p.units) *
                       double(p.features + p.units) / kLeastWork;
   if (work < 1) return 1;
   return work < double(p.threads) ? int64_t(work) : p.threads;
@@ -72,7 +73,7 @@ int64_t useful_threads(const KlnProblem& p) {
 int64_t team_size(const KlnProblem& p, int64_t threads) {
   if (threads < 2 || sharing() == kByRows) return 1;
   if (sharing() == kByColumns) return threads;
-  const double bytes = double(kln_cell(p.cell)->gates) * double(p.units) *
+  const double bytes = double(kGates[p.cell]) * double(p.units) *
                        double(p.units) * (p.dtype == KLN_FLOAT32 ? 4 : 8);
   int64_t size = threads;
   if (bytes < kLeastShare * double(size)) size = int64_t(bytes / kLeastShare);

@@ -4,10 +4,9 @@
 // which version they have, and nothing of the C++ library is needed.
 //
 // Letters: B batch, T steps, D features, U units, G gates times units, R bytes.
-#include <stddef.h>
 #include <string.h>
 
-#include "../keras_ln_kernels.h"
+#include "../problem.h"
 #include "pool.h"
 
 namespace {
@@ -17,9 +16,6 @@ using namespace kln_xla;
 // What is used here is as it was in this version, whatever the header's; an
 // XLA older than what a handler asks for refuses it.
 constexpr int kApiMajor = 0, kApiMinor = 1;
-
-// Of KlnProblem: where the rows begin.
-constexpr size_t kFirst = offsetof(KlnProblem, epsilon);
 
 class Call {
  public:
@@ -31,13 +27,13 @@ class Call {
 
   // NULL, or what is wrong.
   const char* run(bool backward) {
-    char KlnSlot::*const pass = backward ? &KlnSlot::backward : &KlnSlot::forward;
+    const auto pass = backward ? &KlnSlot::backward : &KlnSlot::forward;
     const char* wrong = read_attributes();
     if (!wrong) wrong = read_sizes();
     if (!wrong) wrong = take(pass, 'r', frame_.args.args, frame_.args.size);
     if (!wrong) wrong = take(pass, 'w', frame_.rets.rets, frame_.rets.size);
     if (wrong) return wrong;
-    if (!size_of('B') || !size_of('T')) return run_nothing(backward), nullptr;
+    if (!problem_.batch || !problem_.steps) return run_nothing(backward), nullptr;
     problem_.threads = pool_.threads();
     problem_.parallel_for = run_in_pool;
     problem_.parallel_context = &pool_;
@@ -63,7 +59,7 @@ class Call {
   }
 
   char* row(int place) {
-    return reinterpret_cast<char*>(&problem_) + kFirst + 8 * place;
+    return reinterpret_cast<char*>(&problem_) + kln::kFirst + 8 * place;
   }
 
   // A scalar of eight bytes.
@@ -92,13 +88,12 @@ class Call {
     problem_.steps = x->dims[1];
     problem_.features = x->dims[2];
     problem_.units = recurrent->dims[0];
-    columns_ = recurrent->dims[1];
     dtype_ = x->dtype;
     if (dtype_ != XLA_FFI_DataType_F32 && dtype_ != XLA_FFI_DataType_F64)
       return "x: expected float32 or float64";
     problem_.dtype =
         dtype_ == XLA_FFI_DataType_F32 ? KLN_FLOAT32 : KLN_FLOAT64;
-    if (columns_ != kln_cell(problem_.cell)->gates * problem_.units)
+    if (recurrent->dims[1] != kln::length(problem_, 'G'))
       return "recurrent_kernel: not of this cell";
     return nullptr;
   }
@@ -142,23 +137,8 @@ class Call {
       return false;
     if (buffer.rank != int64_t(strlen(letters))) return false;
     for (int64_t i = 0; i < buffer.rank; ++i)
-      if (buffer.dims[i] != size_of(letters[i])) return false;
+      if (buffer.dims[i] != kln::length(problem_, letters[i])) return false;
     return true;
-  }
-
-  int64_t size_of(char letter) const {
-    switch (letter) {
-      case 'B':
-        return problem_.batch;
-      case 'T':
-        return problem_.steps;
-      case 'D':
-        return problem_.features;
-      case 'U':
-        return problem_.units;
-      default:
-        return columns_;
-    }
   }
 
   // No rows, or no steps: the states stay, and nothing else has a gradient.
@@ -188,7 +168,6 @@ class Call {
   Pool pool_;
   KlnProblem problem_{};
   int64_t arrays_ = 0;  // a bit for each that is given or wanted
-  int64_t columns_ = 0;
   XLA_FFI_DataType dtype_ = XLA_FFI_DataType_INVALID;
 };
 
