@@ -16,7 +16,7 @@ from reference.wn_lstm import wn_lstm
 
 import keras_ln
 from keras_ln import ops
-from keras_ln.layers.refused_arguments import TFA_NAMES
+from keras_ln.layers.constructor_arguments import TFA_NAMES
 
 B, T, D, U = 3, 4, 2, 3
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from descriptors import ROWS, SEQUENCE_LAYERS
+from descriptors import ROWS
 
 import keras_ln
 
@@ -83,14 +83,21 @@ def test_help_shows_every_argument(row):
     assert [name for name in arguments if name not in listed] == []
 
 
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_no_argument_is_documented_twice(row):
-    document = inspect.getdoc(row.layer_class)
+@pytest.mark.parametrize(
+    "public",
+    [
+        *(row.layer_class for row in ROWS),
+        *(getattr(keras_ln.ops, name) for name in keras_ln.ops.__all__),
+    ],
+    ids=lambda public: public.__name__,
+)
+def test_arguments_are_documented_once(public):
+    document = inspect.getdoc(public)
+    assert not re.search(r"\{\w*\}(?!_)", document)
     block = document.partition("\nArgs:\n")[2].partition("\n\n")[0]
     listed = re.findall(r"^    (?:\*\*)?(\w+): ", block, re.MULTILINE)
-    assert sorted(listed) == sorted(
-        inspect.signature(row.layer_class).parameters
-    )
+    assert sorted(listed) == sorted(inspect.signature(public).parameters)
+    assert max(map(len, document.split("\n"))) <= 80
 
 
 def test_types_of_a_users_program(tmp_path):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from keras_ln.compat.loading import as_floats, cell_of, load
-from keras_ln.layers.refused_arguments import TFA_NAMES
+from keras_ln.layers.constructor_arguments import TFA_NAMES
 from keras_ln.layers.rnn.ln_lstm import LNLSTMCell
 from keras_ln.layers.rnn.ln_simple_rnn import LNSimpleRNNCell
 

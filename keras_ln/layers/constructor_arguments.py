@@ -1,38 +1,24 @@
-"""The constructor arguments of layers: checked, kept, serialised."""
+"""The constructor arguments of layers: what comes in, and what is refused."""
 
 import inspect
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-import keras
-
-from keras_ln.layers.refused_arguments import without
 from keras_ln.ops import arguments
-from keras_ln.ops.normalization.sites import check_groups
 
-_KERAS_OBJECTS = {
-    "activation": keras.activations,
-    "initializer": keras.initializers,
-    "regularizer": keras.regularizers,
-    "constraint": keras.constraints,
+# What TensorFlow-Addons calls arguments that ours have too.
+TFA_NAMES = {
+    "norm_epsilon": "epsilon",
+    "norm_gamma_initializer": "gamma_initializer",
+    "norm_beta_initializer": "beta_initializer",
+    "layernorm_epsilon": "epsilon",
 }
-_CHECKS: dict[str, Callable[[Any], Any]] = {
-    "units": partial(arguments.check_positive_integer, "units"),
-    "axis": arguments.check_axis_type,
-    "epsilon": arguments.check_epsilon,
-    "dropout": partial(arguments.check_rate, "dropout"),
-    "recurrent_dropout": partial(arguments.check_rate, "recurrent_dropout"),
-    "zoneout": partial(arguments.check_rate, "zoneout"),
-    "cell_zoneout": partial(arguments.check_rate, "cell_zoneout"),
-    "reset_after": lambda value: _check_reset_after(value),
-    "max_steps": lambda value: (
-        None
-        if value is None
-        else arguments.check_positive_integer("max_steps", value)
-    ),
-    "momentum": partial(arguments.check_fraction, "momentum"),
-    "groups": check_groups,
+_REFUSED = {
+    "cell_zoneout": "it has no state c",
+    "data_init": "`initialize_from_data` is called with the data",
+    "reset_after": "it has no reset gate",
+    "rms_scaling": "keras.layers.RMSNormalization does that",
+    "time_major": "inputs are (batch, time, features)",
 }
 
 
@@ -48,20 +34,13 @@ def named_arguments(scope: dict[str, Any]) -> dict[str, Any]:
     return {name: scope[name] for name in scope if name not in others}
 
 
-def accept(name: str, value: Any) -> Any:
-    """The argument as a layer keeps it: checked, identifiers resolved."""
-    kind = name.rpartition("_")[2]
-    if kind in _KERAS_OBJECTS:
-        return _KERAS_OBJECTS[kind].get(value)
-    return _CHECKS[name](value) if name in _CHECKS else value
-
-
-def serialize(name: str, value: Any) -> Any:
-    """The argument as `get_config` gives it."""
-    kind = name.rpartition("_")[2]
-    if kind in _KERAS_OBJECTS:
-        return _KERAS_OBJECTS[kind].serialize(value)
-    return value
+def without(kwargs: Mapping[str, Any], **values: Any) -> dict[str, Any]:
+    """`kwargs` without the arguments that ask for what the layer does."""
+    return {
+        name: value
+        for name, value in kwargs.items()
+        if name not in values or value != values[name]
+    }
 
 
 def of_keras(kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -71,28 +50,30 @@ def of_keras(kwargs: dict[str, Any]) -> dict[str, Any]:
     return kwargs
 
 
-def check_sites(normalize: Any, sites: tuple[str, ...]) -> tuple[str, ...]:
-    """`normalize` in the order of `sites`; `ValueError` for other names."""
-    if not isinstance(normalize, list | tuple) or not set(normalize) <= set(
-        sites
-    ):
-        raise ValueError(
-            f"Argument `normalize` must be a tuple of any of {sites}. "
-            f"Received: normalize={normalize!r}"
-        )
-    if "sum" in normalize and {"kernel", "recurrent"} & set(normalize):
-        raise ValueError(
-            'Argument `normalize` must have "sum" in place of "kernel" and '
-            f'"recurrent". Received: normalize={normalize!r}'
-        )
-    return tuple(site for site in sites if site in normalize)
+def refuse(layer_class: type, names: Iterable[str]) -> None:
+    """`ValueError` for arguments of other libraries, and for misspelled ones.
 
-
-def _check_reset_after(reset_after: Any) -> bool:
-    if reset_after is not True:
-        raise ValueError(
-            "Argument `reset_after` must be True: the layer normalises the "
-            "recurrent product, and its reset gate multiplies that product, as "
-            f"Keras' GRU does by default. Received: reset_after={reset_after!r}"
-        )
-    return True
+    Other names go on to Keras, which takes more than a signature shows.
+    """
+    owner = layer_class.__name__
+    known = {
+        name
+        for base in layer_class.__mro__[:-1]
+        if "__init__" in vars(base)
+        for name in inspect.signature(vars(base)["__init__"]).parameters
+    } - {"self", "args", "kwargs"}
+    for name in names:
+        if name in TFA_NAMES:
+            raise ValueError(
+                f"{owner} does not take the argument `{name}` of "
+                f"TensorFlow-Addons. Use `{TFA_NAMES[name]}`, or see "
+                "keras_ln.compat, which turns the whole config of such a cell "
+                "into our arguments."
+            )
+        if name in _REFUSED:
+            raise ValueError(
+                f"{owner} does not take the argument `{name}`: "
+                f"{_REFUSED[name]}. Leave it out."
+            )
+        if name not in known and (hint := arguments.nearest(name, known)):
+            raise ValueError(f"{owner} has no argument `{name}`.{hint}")

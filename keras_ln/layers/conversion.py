@@ -14,16 +14,14 @@ from keras_ln.layers.configs import (
     input_like,
     uncompiled,
 )
-from keras_ln.layers.constructor_arguments import check_sites
 from keras_ln.layers.conversion_weights import copy_weights_of
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.rnn.forget_bias import LogUniformForgetBias
 from keras_ln.layers.rnn.ln_gru import LNGRU, LNGRUCell
-from keras_ln.layers.rnn.ln_gru import SITES as GRU_SITES
-from keras_ln.layers.rnn.ln_lstm import ALL_SITES, LNLSTM, LNLSTMCell
+from keras_ln.layers.rnn.ln_lstm import LNLSTM, LNLSTMCell
 from keras_ln.layers.rnn.ln_simple_rnn import LNSimpleRNN, LNSimpleRNNCell
 from keras_ln.layers.types import Sites
-from keras_ln.ops.normalization.sites import check_groups
+from keras_ln.ops.normalization.sites import check_groups, check_sites
 
 _OURS: dict[Any, Any] = {
     keras.layers.LSTM: LNLSTM,
@@ -101,7 +99,7 @@ def with_layer_norm(
     'LNLSTM'
     """
     if normalize is not None:
-        normalize = check_sites(normalize, ALL_SITES)
+        normalize = check_sites(normalize)
     if not is_graph(model):
         advice = " In others write keras_ln.LNLSTM for LSTM, and so on."
         if ours := _OURS.get(type(model)):
@@ -234,8 +232,8 @@ class _Conversion:
         config["groups"] = self._groups
         if isinstance(layer, _GRUS):
             self._check_gru(layer)
-            sites = GRU_SITES if asked is None else asked
-            config["normalize"] = [s for s in sites if s in GRU_SITES]
+            sites = LNGRUCell.sites if asked is None else asked
+            config["normalize"] = [s for s in sites if s in LNGRUCell.sites]
             if "recurrent" in sites and layer.use_bias:
                 # recurrent_beta takes the place of half of the bias.
                 for kind in ("regularizer", "constraint"):

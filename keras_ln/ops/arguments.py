@@ -93,6 +93,19 @@ def check_rate(name: str, rate: Any) -> float:
     return float(rate)
 
 
+def check_flag(name: str, value: Any) -> bool:
+    """Returns `value` as a bool; `ValueError` unless it is one, 0 or 1."""
+    is_bool = isinstance(value, bool | np.bool_)
+    if not is_bool and not (
+        isinstance(value, numbers.Integral) and value in (0, 1)
+    ):
+        raise ValueError(
+            f"Argument `{name}` must be True or False. "
+            f"Received: {name}={value!r}"
+        )
+    return bool(value)
+
+
 def check_switch(name: str, value: Any) -> Any:
     """Returns `value`; `ValueError` unless it is "auto", True or False."""
     # Not `value in (...)`: 0 and 1 are equal to bools.

@@ -41,7 +41,8 @@ def test_every_function_is_tried():
     functions = {
         name
         for name in ops.__all__
-        if "epsilon" in inspect.signature(getattr(ops, name)).parameters
+        if {"weights", "epsilon"}
+        & {*inspect.signature(getattr(ops, name)).parameters}
     }
     steps = {f"{name}_step" for name in SEQUENCE_OPS if name != "bn_lstm"}
     assert functions == {*SEQUENCE_OPS, *steps, "layer_normalization"}

@@ -7,8 +7,10 @@ import keras
 
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.constructor_arguments import named_arguments
+from keras_ln.layers.docstrings import documented
 from keras_ln.layers.types import Identifier, Shape
 from keras_ln.ops import arguments
+from keras_ln.ops.argument_table import accept
 from keras_ln.ops.normalization.batch_normalization import (
     batch_statistics,
     normalize,
@@ -19,6 +21,7 @@ from keras_ln.ops.padding import with_usable_padding
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
+@documented
 class BatchNormalization(BaseLayer, keras.layers.BatchNormalization):
     """`keras.layers.BatchNormalization` plus `unbiased`.
 
@@ -58,21 +61,9 @@ class BatchNormalization(BaseLayer, keras.layers.BatchNormalization):
 
     Args:
         axis: the axis of the features.
-        momentum: weight of the old value in the moving averages, 0 to 1.
-        epsilon: finite number >= 0, inside the square root.
-        center: whether there is a `beta`.
-        scale: whether there is a `gamma`.
-        beta_initializer: initializer of `beta`.
-        gamma_initializer: initializer of `gamma`.
-        moving_mean_initializer: initializer of `moving_mean`.
-        moving_variance_initializer: initializer of `moving_variance`.
-        beta_regularizer: regularizer of `beta`.
-        gamma_regularizer: regularizer of `gamma`.
-        beta_constraint: constraint of `beta`.
-        gamma_constraint: constraint of `gamma`.
-        unbiased: whether the training variance divides by n - 1.
-        **kwargs: the other arguments of Keras' layer. With `renorm` or
-            `synchronized` it computes exactly what Keras' layer does.
+        {arguments}
+            With `renorm` or `synchronized`, arguments of Keras' layer too, it
+            computes exactly what Keras' layer does.
 
     Raises:
         ValueError: if an argument is out of its range; if `unbiased` is
@@ -111,13 +102,13 @@ class BatchNormalization(BaseLayer, keras.layers.BatchNormalization):
         **kwargs: Any,
     ) -> None:
         """Checks and stores the arguments that the class lists."""
+        # Of Keras' layer there is only one.
         axis = arguments.check_integer("axis", axis)
-        momentum = arguments.check_fraction("momentum", momentum)
-        epsilon = arguments.check_epsilon(epsilon)
-        of_keras = named_arguments(locals())
-        del of_keras["unbiased"]
-        super().__init__(**of_keras, **kwargs)
-        self.unbiased = bool(unbiased)
+        named = named_arguments(locals())
+        kept = {name: accept(name, value) for name, value in named.items()}
+        unbiased = kept.pop("unbiased")
+        super().__init__(**kept, **kwargs)
+        self.unbiased = unbiased
         self._as_keras = any(
             kwargs.get(name) for name in ("renorm", "synchronized")
         )

@@ -5,8 +5,8 @@ from typing import Any
 import keras
 
 from keras_ln.layers.base_layer import BaseLayer
-from keras_ln.layers.constructor_arguments import named_arguments
-from keras_ln.layers.refused_arguments import without
+from keras_ln.layers.constructor_arguments import named_arguments, without
+from keras_ln.layers.docstrings import documented
 from keras_ln.layers.types import Identifier, Shape
 from keras_ln.ops import arguments
 from keras_ln.ops.normalization.layer_normalization import layer_normalization
@@ -14,6 +14,7 @@ from keras_ln.ops.padding import with_usable_padding
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
+@documented
 class LayerNormalization(BaseLayer):
     """Layer normalization (Ba, Kiros and Hinton 2016, eq. 3).
 
@@ -34,18 +35,7 @@ class LayerNormalization(BaseLayer):
     normalised too; NaN, infinity and numbers above 1e18 there count as 0.
 
     Args:
-        axis: one axis or several, normalised together.
-        epsilon: finite number >= 0, inside the square root. Keras' default
-            is 1e-3, which shrinks small inputs; the authors' is 1e-5.
-        center: whether there is a `beta`.
-        scale: whether there is a `gamma`.
-        beta_initializer: initializer of `beta`.
-        gamma_initializer: initializer of `gamma`.
-        beta_regularizer: regularizer of `beta`.
-        gamma_regularizer: regularizer of `gamma`.
-        beta_constraint: constraint of `beta`.
-        gamma_constraint: constraint of `gamma`.
-        **kwargs: arguments of `keras.layers.Layer`, such as `name`, `dtype`.
+        {arguments}
 
     Raises:
         TypeError: if `axis` is no integer and no list or tuple of them.

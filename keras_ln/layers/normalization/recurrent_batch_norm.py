@@ -7,6 +7,7 @@ from keras import initializers
 
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.constructor_arguments import named_arguments
+from keras_ln.layers.docstrings import documented
 from keras_ln.layers.normalization.batch_normalization import warn_of_one
 from keras_ln.layers.types import Identifier, Shape
 from keras_ln.ops import arguments
@@ -24,6 +25,7 @@ SMALL_GAIN = initializers.Constant(0.1)
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
+@documented
 class RecurrentBatchNorm(BaseLayer):
     """Batch normalization with statistics of each time step.
 
@@ -56,25 +58,7 @@ class RecurrentBatchNorm(BaseLayer):
     unmasked row is only scaled and shifted.
 
     Args:
-        max_steps: how many steps have moving statistics of their own. None
-            takes the number of steps of the input that the layer is built
-            for. Not used with `sequence_wise`.
-        momentum: weight of the old value in the moving averages, 0 to 1.
-        epsilon: finite number >= 0, inside the square root.
-        center: whether there is a `beta`.
-        scale: whether there is a `gamma`.
-        beta_initializer: initializer of `beta`.
-        gamma_initializer: initializer of `gamma`.
-        unbiased: whether the training variance divides by n - 1 instead of
-            n. With n = 1 (a batch, or the unmasked part of a step, of one) it
-            is not defined: an error where that is known when the graph is
-            built, NaN where it is not.
-        beta_regularizer: regularizer of `beta`.
-        gamma_regularizer: regularizer of `gamma`.
-        beta_constraint: constraint of `beta`.
-        gamma_constraint: constraint of `gamma`.
-        sequence_wise: whether all steps share their statistics.
-        **kwargs: arguments of `keras.layers.Layer`, such as `name`, `dtype`.
+        {arguments}
 
     Raises:
         ValueError: if an argument is out of its range; when built, if the

@@ -5,13 +5,13 @@ from typing import Any
 import keras
 
 from keras_ln.layers.base_layer import BaseLayer
-from keras_ln.layers.constructor_arguments import named_arguments
+from keras_ln.layers.constructor_arguments import named_arguments, without
+from keras_ln.layers.docstrings import documented
 from keras_ln.layers.normalization.data_initialization import (
     ZERO_COLUMN,
     gain_and_bias,
     refuse_units,
 )
-from keras_ln.layers.refused_arguments import without
 from keras_ln.layers.types import Identifier, Shape
 from keras_ln.ops import arguments
 from keras_ln.ops.normalization.weight_normalization import (
@@ -24,6 +24,7 @@ from keras_ln.ops.padding import with_usable_padding
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
+@documented
 class WeightNormDense(BaseLayer):
     """`keras.layers.Dense` whose kernel columns are `g * v / ||v||`.
 
@@ -46,17 +47,8 @@ class WeightNormDense(BaseLayer):
     numbers above 1e18 count as 0.
 
     Args:
-        units: U, a positive integer.
-        activation: activation function, or None.
-        use_bias: whether there is a `bias`.
-        kernel_initializer: initializer of `kernel`.
-        bias_initializer: initializer of `bias`.
-        kernel_regularizer: regularizer of `kernel`.
-        bias_regularizer: regularizer of `bias`.
-        activity_regularizer: regularizer of the output.
-        kernel_constraint: constraint of `kernel`.
-        bias_constraint: constraint of `bias`.
-        **kwargs: arguments of `keras.layers.Layer`, such as `name`, `dtype`.
+        activation: a name, a callable, or None for the identity.
+        {arguments}
 
     Raises:
         ValueError: if `units` is no positive integer; when built, if D is

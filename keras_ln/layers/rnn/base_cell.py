@@ -13,6 +13,7 @@ from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.constructor_arguments import of_keras
 from keras_ln.ops import arguments, recurrence
 from keras_ln.ops.cells.types import Cell, Spec, Vector
+from keras_ln.ops.normalization.sites import check_sites
 from keras_ln.ops.recurrence.zoneout import (
     NAMES,
     SeedAt,
@@ -79,8 +80,10 @@ class BaseCell(BaseLayer, DropoutRNNCell):
     epsilon: float
     dropout: float
     recurrent_dropout: float
-    # The sites that are normalised, and whether there are redundant betas.
+    # The sites that are normalised, of those that can be, and whether there are
+    # redundant betas.
     normalize: tuple[str, ...] = ()
+    sites: tuple[str, ...] = ()
     center = True
 
     zoneout = fixed("zoneout")
@@ -108,8 +111,11 @@ class BaseCell(BaseLayer, DropoutRNNCell):
     def __init__(self, named: dict[str, Any], **kwargs: Any) -> None:
         """Keeps the named arguments, and hands `kwargs` to Keras."""
         super().__init__(**of_keras(kwargs))
+        # Here these two may be less than in other layers.
         if "epsilon" in named:
             arguments.check_epsilon(named["epsilon"], allow_zero=False)
+        if "normalize" in named:
+            check_sites(named["normalize"], self.sites)
         self.keep_arguments(named)
         self.seed_generator = keras.random.SeedGenerator(seed=named["seed"])
         for name in self.weight_names:

@@ -17,6 +17,7 @@ from keras_ln.layers.constructor_arguments import argument_names, of_keras
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.types import Shape, Switch
 from keras_ln.ops import arguments, recurrence
+from keras_ln.ops.argument_table import ARGUMENTS, accept
 from keras_ln.ops.cells.types import How, Overridden, Spec
 from keras_ln.ops.dtypes import at_least_float32, cast, name_of
 from keras_ln.ops.recurrence.zoneout import is_rate
@@ -33,17 +34,6 @@ class _LastProblem:
 
     problem: Any = None
     ingredients: Any = None
-
-
-# Arguments that `keras.layers.RNN` takes; the cell takes the others.
-_OF_LAYER = (
-    "activity_regularizer",
-    "return_sequences",
-    "return_state",
-    "go_backwards",
-    "stateful",
-    "unroll",
-)
 
 
 class BaseRNN(BaseLayer, keras.layers.RNN):
@@ -69,27 +59,28 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
     def __init__(self, named: dict[str, Any], **kwargs: Any) -> None:
         """Makes the cell from the named arguments of the layer's `__init__`.
 
-        The rest of them, and `kwargs`, are for `keras.layers.RNN`.
+        Which of them the cell gets, and which `keras.layers.RNN`, is in the
+        table; `kwargs` are for the latter.
         """
         kwargs = of_keras(kwargs)
-        named = dict(named)
-        names = tuple(named)
-        switches = {
-            name: arguments.check_switch(name, named.pop(name))
-            for name in ("use_fused", "use_cudnn")
-            if name in named
+        parts: dict[str, dict[str, Any]] = {
+            "cell": {},
+            "keras": {},
+            "layer": {},
         }
-        of_layer = {
-            name: named.pop(name) for name in names if name in _OF_LAYER
-        }
+        for name, value in named.items():
+            place = ARGUMENTS[name].place
+            # The cell checks its own.
+            kept = value if place == "cell" else accept(name, value)
+            parts[place][name] = kept
         shared = {n: kwargs[n] for n in ("dtype", "trainable") if n in kwargs}
-        cell = self.cell_class(**named, **shared, name=self.cell_name)
-        super().__init__(cell, **of_layer, **kwargs)
+        cell = self.cell_class(**parts["cell"], **shared, name=self.cell_name)
+        super().__init__(cell, **parts["keras"], **kwargs)
         # The loop counts the steps: a cell's counter is no state here.
         self.state_size = self.state_size[: cell.equations.states]
-        self._argument_names = names
-        for name, switch in switches.items():
-            setattr(self, name, switch)
+        self._argument_names = tuple(named)
+        for name, value in parts["layer"].items():
+            setattr(self, name, value)
         self.input_spec = keras.layers.InputSpec(ndim=3, name="sequences")
         # In builds of Keras 3.16 the layers that it has no longer do.
         self.supports_masking = True
@@ -104,7 +95,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
 
     @use_fused.setter
     def use_fused(self, use_fused: Switch) -> None:
-        self._use_fused = arguments.check_switch("use_fused", use_fused)
+        self._use_fused = accept("use_fused", use_fused)
 
     def get_config(self) -> dict[str, Any]:
         """Every argument of the constructor."""

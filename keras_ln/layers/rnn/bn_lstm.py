@@ -6,11 +6,11 @@ import keras
 
 from keras_ln._keras import mask_of
 from keras_ln.layers.constructor_arguments import named_arguments
+from keras_ln.layers.docstrings import documented
 from keras_ln.layers.normalization.batch_normalization import warn_of_one
 from keras_ln.layers.normalization.recurrent_batch_norm import SMALL_GAIN
 from keras_ln.layers.rnn.base_rnn import BaseRNN
 from keras_ln.layers.rnn.bn_lstm_cell import BNLSTMCell
-from keras_ln.layers.rnn.docstrings import documented
 from keras_ln.layers.types import Identifier, Shape, Sites, Switch
 from keras_ln.ops import arguments
 from keras_ln.ops.cells.bn_lstm import (

@@ -4,13 +4,13 @@ from typing import Any
 
 import keras
 
-from keras_ln.layers.constructor_arguments import check_sites, named_arguments
+from keras_ln.layers.constructor_arguments import named_arguments
+from keras_ln.layers.docstrings import documented
 from keras_ln.layers.normalization.recurrent_batch_norm import (
     SMALL_GAIN,
     known_steps,
 )
 from keras_ln.layers.rnn.base_cell import BaseLSTMCell
-from keras_ln.layers.rnn.docstrings import documented
 from keras_ln.layers.types import Identifier, Shape, Sites
 from keras_ln.ops import arguments, recurrence
 from keras_ln.ops.cells.bn_lstm import (
@@ -60,14 +60,6 @@ class BNLSTMCell(BaseLSTMCell):
     valid, while `BNLSTM` counts all.
 
     Args:
-        max_steps: S, how many steps have moving statistics of their own. None
-            takes the number of steps that the layer is built with.
-        momentum: weight of the old value in the moving averages, 0 to 1.
-        normalize: the sites to normalise, any of "kernel", "recurrent" and
-            "state".
-        beta_initializer: initializer of `state_beta`.
-        beta_regularizer: regularizer of `state_beta`.
-        beta_constraint: constraint of `state_beta`.
         {arguments}
 
     Call arguments:
@@ -97,6 +89,7 @@ class BNLSTMCell(BaseLSTMCell):
     """
 
     equations = BN_LSTM
+    sites = SITES
     counters = 1
     weight_names = (
         "kernel",
@@ -140,7 +133,6 @@ class BNLSTMCell(BaseLSTMCell):
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""
-        normalize = check_sites(normalize, SITES)
         super().__init__(named_arguments(locals()), **kwargs)
         # max_steps, or what the layer finds when it is built.
         self.steps = self.max_steps

@@ -4,10 +4,10 @@ from typing import Any
 
 import keras
 
-from keras_ln.layers.constructor_arguments import check_sites, named_arguments
+from keras_ln.layers.constructor_arguments import named_arguments
+from keras_ln.layers.docstrings import documented
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN
-from keras_ln.layers.rnn.docstrings import documented
 from keras_ln.layers.rnn.forget_bias import LogUniformForgetBias
 from keras_ln.layers.types import Identifier, Sites, Switch
 from keras_ln.ops.cells.gru import LN_GRU, LN_GRUS
@@ -55,17 +55,6 @@ class LNGRUCell(BaseCell):
     not exist. In mixed precision the statistics and all sums are float32.
 
     Args:
-        use_bias: whether there are `bias` and, where there is no
-            `recurrent_beta`, `recurrent_bias`.
-        activation: of the candidate.
-        recurrent_activation: of the gates z and r.
-        reset_after: must be True, Keras' default: the reset gate applies
-            after the product with `recurrent_kernel`.
-        normalize: the sites to normalise, any of "kernel" and "recurrent".
-        center: whether there are `kernel_beta` and `recurrent_beta`.
-        groups: over what the statistics are taken: "paper", z and r together
-            and the candidate by itself; "gate", each by itself; "all", all
-            three together.
         {arguments}
 
     {call}
@@ -80,6 +69,7 @@ class LNGRUCell(BaseCell):
     """
 
     equations = LN_GRU
+    sites = SITES
     accumulators = (0,)
 
     def __init__(
@@ -115,7 +105,6 @@ class LNGRUCell(BaseCell):
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""
-        normalize = check_sites(normalize, SITES)
         super().__init__(named_arguments(locals()), **kwargs)
         self.equations = LN_GRUS[self.groups]
         start = self.bias_initializer

@@ -4,10 +4,10 @@ from typing import Any
 
 import keras
 
-from keras_ln.layers.constructor_arguments import check_sites, named_arguments
+from keras_ln.layers.constructor_arguments import named_arguments
+from keras_ln.layers.docstrings import documented
 from keras_ln.layers.rnn.base_cell import BaseLSTMCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN
-from keras_ln.layers.rnn.docstrings import documented
 from keras_ln.layers.types import Identifier, Sites, Switch
 from keras_ln.ops.cells.lstm import (
     LN_LSTM,
@@ -16,8 +16,7 @@ from keras_ln.ops.cells.lstm import (
     SUMMED_LN_LSTMS,
     VECTORS,
 )
-
-ALL_SITES = (*SITES, "sum")
+from keras_ln.ops.normalization.sites import EVERY_SITE
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
@@ -54,18 +53,6 @@ class LNLSTMCell(BaseLSTMCell):
     the statistics, c and all sums are float32.
 
     Args:
-        normalize: the sites to normalise, any of "kernel", "recurrent" and
-            "state". `("state",)` is the form of the paper's DRAW experiment
-            (eq. 29-31). "sum" in place of "kernel" and "recurrent" is one
-            normalisation of x W + h R, with `sum_gamma` and `sum_beta` (4U).
-        center: whether there are `kernel_beta`, `recurrent_beta` and
-            `sum_beta`, which the bias makes redundant.
-        carry_normalized_state: whether c' itself is replaced by its layer
-            norm, so that the next step gets it, as TensorFlow-Addons'
-            LayerNormLSTMCell does. The paper's c' is not (eq. 21-22). Needs
-            "state" in `normalize`.
-        groups: over what the statistics are taken where there are four gates:
-            "paper" and "all", over the whole vector; "gate", over each gate.
         {arguments}
 
     {call}
@@ -82,6 +69,7 @@ class LNLSTMCell(BaseLSTMCell):
 
     equations = LN_LSTM
     vectors = VECTORS
+    sites = EVERY_SITE
 
     def __init__(
         self,
@@ -118,10 +106,14 @@ class LNLSTMCell(BaseLSTMCell):
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""
-        normalize = check_sites(normalize, ALL_SITES)
-        _check_carry(carry_normalized_state, normalize)
         super().__init__(named_arguments(locals()), **kwargs)
-        cells = SUMMED_LN_LSTMS if "sum" in normalize else LN_LSTMS
+        if self.carry_normalized_state and "state" not in self.normalize:
+            raise ValueError(
+                'carry_normalized_state=True needs "state" in `normalize`: '
+                "without it c is not normalised. Received: "
+                f"normalize={self.normalize!r}"
+            )
+        cells = SUMMED_LN_LSTMS if "sum" in self.normalize else LN_LSTMS
         self.equations = cells[self.groups]
 
 
@@ -196,16 +188,3 @@ class LNLSTM(BaseRNN):
     ) -> None:
         """Takes the arguments that the class lists."""
         super().__init__(named_arguments(locals()), **kwargs)
-
-
-def _check_carry(carry_normalized_state, normalize):
-    if not isinstance(carry_normalized_state, bool):
-        raise ValueError(
-            "Argument `carry_normalized_state` must be True or False. "
-            f"Received: carry_normalized_state={carry_normalized_state!r}"
-        )
-    if carry_normalized_state and "state" not in normalize:
-        raise ValueError(
-            'carry_normalized_state=True needs "state" in `normalize`: without '
-            f"it c is not normalised. Received: normalize={normalize!r}"
-        )

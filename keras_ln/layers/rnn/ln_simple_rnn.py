@@ -5,9 +5,9 @@ from typing import Any
 import keras
 
 from keras_ln.layers.constructor_arguments import named_arguments
+from keras_ln.layers.docstrings import documented
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN
-from keras_ln.layers.rnn.docstrings import documented
 from keras_ln.layers.types import Identifier, Switch
 from keras_ln.ops.cells.simple_rnn import LN_SIMPLE_RNN
 
@@ -34,8 +34,6 @@ class LNSimpleRNNCell(BaseCell):
     precision the statistics and all sums are float32.
 
     Args:
-        activation: f, of the normalised sum.
-        use_bias: whether a `bias` is added before the normalisation.
         {arguments}
 
     {call}

@@ -5,9 +5,9 @@ from typing import Any
 import keras
 
 from keras_ln.layers.constructor_arguments import named_arguments
+from keras_ln.layers.docstrings import documented
 from keras_ln.layers.rnn.base_cell import BaseLSTMCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN
-from keras_ln.layers.rnn.docstrings import documented
 from keras_ln.layers.types import Identifier, Switch
 from keras_ln.ops.cells.lstm import LN_LSTM
 from keras_ln.ops.cells.wn_lstm import effective_weights

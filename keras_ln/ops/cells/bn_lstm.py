@@ -92,17 +92,11 @@ def bn_lstm(
             the sites being "kernel", "recurrent" and "state".
         learn: whether to normalise by the statistics of the batch, instead of
             the moving ones. Steps beyond S use the moving ones of the last.
-        activation: of the candidate c~ and of c' in h', a name or
-            callable. "linear", "relu", "sigmoid" and "tanh" run as one op,
-            others in a loop.
-        recurrent_activation: of the gates i, f and o, likewise.
-        epsilon: {epsilon}
-        cell_zoneout: what stays of c, as `zoneout` says of h.
         first_step: the row of the moving statistics that the first processed
             step uses, where the sequences go on from earlier states: an int,
             or an integer tensor () of whatever value, where less than 0
             counts as 0. With `learn` it changes nothing.
-        **options: {options}
+        {arguments}
 
     Returns:
         `(last_output, outputs, final_states, statistics)`: h after the last

@@ -142,6 +142,24 @@ LN_GRUS = {
 }
 
 
+def _run(
+    sequences: Any,
+    initial_states: Any,
+    weights: dict[str, Any],
+    groups: Any = "paper",
+    **options: Any,
+) -> tuple[Any, Any, tuple[Any]]:
+    """`ln_gru`, and a step of it, with the options of `recurrence.run`."""
+    return recurrence.over_time(
+        LN_GRUS[check_groups(groups)],
+        sequences,
+        initial_states,
+        weights,
+        owner="ln_gru",
+        **options,
+    )[:3]
+
+
 @sequence_op
 def ln_gru(
     sequences: Any,
@@ -176,14 +194,7 @@ def ln_gru(
             recurrent_bias, kernel_gamma, kernel_beta, recurrent_gamma and
             recurrent_beta (3U). Columns stand in the order z, r, h. The
             kernels are cast to the dtype of the sequences.
-        activation: of the candidate h~, a name or callable. "linear", "relu",
-            "sigmoid" and "tanh" run as one op, others in a loop.
-        recurrent_activation: of the gates z and r, likewise.
-        epsilon: {epsilon}
-        groups: over what a row's statistics are taken: "paper", z and r
-            together and h by itself; "gate", each by itself; "all", all
-            three together.
-        **options: {options}
+        {arguments}
 
     {returns}
 
@@ -200,17 +211,16 @@ def ln_gru(
     >>> tuple(outputs.shape), tuple(h.shape)
     ((2, 7, 4), (2, 4))
     """
-    return recurrence.over_time(
-        LN_GRUS[check_groups(groups)],
+    return _run(
         sequences,
         initial_states,
         weights,
         activation=activation,
         recurrent_activation=recurrent_activation,
         epsilon=epsilon,
-        owner="ln_gru",
+        groups=groups,
         **options,
-    )[:3]
+    )
 
 
 @step_op(ln_gru)
@@ -231,4 +241,4 @@ def ln_gru_step(
     >>> tuple(h.shape), len(states)
     ((2, 4), 1)
     """
-    return one_step(ln_gru, inputs, states, weights, **options)
+    return one_step(_run, inputs, states, weights, **options)

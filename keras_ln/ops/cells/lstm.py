@@ -171,6 +171,33 @@ SUMMED_LN_LSTMS = {"paper": _summed(LN_LSTM), "gate": _summed(_BY_GATE)}
 SUMMED_LN_LSTMS["all"] = SUMMED_LN_LSTMS["paper"]
 
 
+def _run(
+    sequences: Any,
+    initial_states: Any,
+    weights: dict[str, Any],
+    carry_normalized_state: Any = False,
+    groups: Any = "paper",
+    **options: Any,
+) -> tuple[Any, Any, tuple[Any, Any]]:
+    """`ln_lstm`, and a step of it, with the options of `recurrence.run`."""
+    if carry_normalized_state and "state_gamma" not in weights:
+        raise ValueError(
+            "carry_normalized_state=True needs the weight state_gamma: without "
+            "it c is not normalised. Received: weights with "
+            f"{', '.join(weights)}."
+        )
+    cells = SUMMED_LN_LSTMS if "sum_gamma" in weights else LN_LSTMS
+    return recurrence.over_time(
+        cells[check_groups(groups)],
+        sequences,
+        initial_states,
+        weights,
+        carry_normalized_state=bool(carry_normalized_state),
+        owner="ln_lstm",
+        **options,
+    )[:3]
+
+
 @sequence_op
 def ln_lstm(
     sequences: Any,
@@ -207,17 +234,7 @@ def ln_lstm(
             and recurrent, sum_gamma and sum_beta (4U) normalise x W + h R.
             Columns stand in the order i, f, c, o. The kernels are cast to the
             dtype of the sequences.
-        activation: of the candidate c~ and of c' in h', a name or
-            callable. "linear", "relu", "sigmoid" and "tanh" run as one op,
-            others in a loop.
-        recurrent_activation: of the gates i, f and o, likewise.
-        epsilon: {epsilon}
-        carry_normalized_state: whether the next step gets LN(c') in place of
-            c', as in TensorFlow-Addons; needs state_gamma.
-        cell_zoneout: what stays of c, as `zoneout` says of h.
-        groups: over what a row's statistics are taken where there are four
-            gates: "paper" and "all", over all four; "gate", over each.
-        **options: {options}
+        {arguments}
 
     {returns}
 
@@ -234,26 +251,18 @@ def ln_lstm(
     >>> tuple(outputs.shape), tuple(c.shape)
     ((2, 7, 4), (2, 4))
     """
-    if carry_normalized_state and "state_gamma" not in weights:
-        raise ValueError(
-            "carry_normalized_state=True needs the weight state_gamma: without "
-            "it c is not normalised. Received: weights with "
-            f"{', '.join(weights)}."
-        )
-    cells = SUMMED_LN_LSTMS if "sum_gamma" in weights else LN_LSTMS
-    return recurrence.over_time(
-        cells[check_groups(groups)],
+    return _run(
         sequences,
         initial_states,
         weights,
         activation=activation,
         recurrent_activation=recurrent_activation,
         epsilon=epsilon,
-        carry_normalized_state=bool(carry_normalized_state),
-        owner="ln_lstm",
+        carry_normalized_state=carry_normalized_state,
         cell_zoneout=cell_zoneout,
+        groups=groups,
         **options,
-    )[:3]
+    )
 
 
 @step_op(ln_lstm)
@@ -274,4 +283,4 @@ def ln_lstm_step(
     >>> tuple(h.shape), len(states)
     ((2, 4), 2)
     """
-    return one_step(ln_lstm, inputs, states, weights, **options)
+    return one_step(_run, inputs, states, weights, **options)

@@ -72,6 +72,20 @@ LN_SIMPLE_RNN = Cell(
 )
 
 
+def _run(
+    sequences: Any, initial_states: Any, weights: dict[str, Any], **options: Any
+) -> tuple[Any, Any, tuple[Any]]:
+    """`ln_simple_rnn`, and a step of it, with options of `recurrence.run`."""
+    return recurrence.over_time(
+        LN_SIMPLE_RNN,
+        sequences,
+        initial_states,
+        weights,
+        owner="ln_simple_rnn",
+        **options,
+    )[:3]
+
+
 @sequence_op
 def ln_simple_rnn(
     sequences: Any,
@@ -98,10 +112,7 @@ def ln_simple_rnn(
         weights: kernel (D, U), recurrent_kernel (U, U), and any of bias,
             gamma and beta (U). Without gamma nothing is normalised. The
             kernels are cast to the dtype of the sequences.
-        activation: f, a name or callable. "linear", "relu", "sigmoid" and
-            "tanh" run as one op, others in a loop.
-        epsilon: {epsilon}
-        **options: {options}
+        {arguments}
 
     {returns}
 
@@ -118,16 +129,14 @@ def ln_simple_rnn(
     >>> tuple(outputs.shape), tuple(h.shape)
     ((2, 7, 4), (2, 4))
     """
-    return recurrence.over_time(
-        LN_SIMPLE_RNN,
+    return _run(
         sequences,
         initial_states,
         weights,
         activation=activation,
         epsilon=epsilon,
-        owner="ln_simple_rnn",
         **options,
-    )[:3]
+    )
 
 
 @step_op(ln_simple_rnn)
@@ -148,4 +157,4 @@ def ln_simple_rnn_step(
     >>> tuple(h.shape), len(states)
     ((2, 4), 1)
     """
-    return one_step(ln_simple_rnn, inputs, states, weights, **options)
+    return one_step(_run, inputs, states, weights, **options)

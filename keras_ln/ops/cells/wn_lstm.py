@@ -4,32 +4,41 @@ Source: Salimans and Kingma, "Weight Normalization" (2016), eq. 2.
 Letters: B batch, T time, D input features, U units.
 """
 
-import functools
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import keras
 
-from keras_ln.ops import arguments, dtypes
-from keras_ln.ops.cells.lstm import ln_lstm
+from keras_ln.ops import arguments, dtypes, recurrence
+from keras_ln.ops.cells.lstm import LN_LSTM
 from keras_ln.ops.normalization.weight_normalization import normalized_kernel
 from keras_ln.ops.recurrence.checks import check_sequences, tensors_of
 from keras_ln.ops.recurrence.sequence_op import (
+    Options,
+    StepOptions,
     one_step,
     sequence_op,
     step_op,
-    unchecked,
 )
+
+if TYPE_CHECKING:  # In typing since Python 3.11.
+    from typing_extensions import Unpack
 
 _GAINS = {"kernel": "kernel_g", "recurrent_kernel": "recurrent_g"}
 _NAMES = ("kernel", "kernel_g", "recurrent_kernel", "recurrent_g")
 
 
-@functools.partial(sequence_op, like=ln_lstm)
+@sequence_op
 def wn_lstm(
     sequences: Any,
     initial_states: Any,
     weights: dict[str, Any],
-    **options: Any,
+    *,
+    activation: Any = "tanh",
+    recurrent_activation: Any = "sigmoid",
+    cell_zoneout: Any = 0.0,
+    **options: Unpack[Options],
 ) -> tuple[Any, Any, tuple[Any, Any]]:
     """Runs a weight-normalised LSTM over sequences, as one compiled op.
 
@@ -46,7 +55,7 @@ def wn_lstm(
         weights: kernel (D, 4U), kernel_g (4U), recurrent_kernel (U, 4U),
             recurrent_g (4U) and, where there is one, bias (4U). Columns stand
             in the order i, f, c, o.
-        **options: what `ln_lstm` takes.
+        {arguments}
 
     {returns}
 
@@ -64,14 +73,15 @@ def wn_lstm(
     >>> tuple(outputs.shape), tuple(c.shape)
     ((2, 7, 4), (2, 4))
     """
-    _check_names(weights)
-    sequences, weights = tensors_of(sequences, weights)
-    check_sequences(sequences)
-    _check_gains(weights)
-    wide = dtypes.wide_dtype(sequences, *weights.values())
-    weights = {name: keras.ops.cast(w, wide) for name, w in weights.items()}
-    weights = effective_weights(weights, sequences.dtype)
-    return unchecked(ln_lstm)(sequences, initial_states, weights, **options)
+    return _run(
+        sequences,
+        initial_states,
+        weights,
+        activation=activation,
+        recurrent_activation=recurrent_activation,
+        cell_zoneout=cell_zoneout,
+        **options,
+    )
 
 
 @step_op(wn_lstm)
@@ -79,7 +89,7 @@ def wn_lstm_step(
     inputs: Any,
     states: Any,
     weights: dict[str, Any],
-    **options: Any,
+    **options: Unpack[StepOptions],
 ) -> tuple[Any, Any]:
     """One step of `wn_lstm`, whose equations, options and errors it has.
 
@@ -93,7 +103,27 @@ def wn_lstm_step(
     >>> tuple(h.shape), len(states)
     ((2, 4), 2)
     """
-    return one_step(wn_lstm, inputs, states, weights, **options)
+    return one_step(_run, inputs, states, weights, **options)
+
+
+def _run(
+    sequences: Any, initial_states: Any, weights: dict[str, Any], **options: Any
+) -> tuple[Any, Any, tuple[Any, Any]]:
+    """`wn_lstm`, and a step of it, with the options of `recurrence.run`."""
+    _check_names(weights)
+    sequences, weights = tensors_of(sequences, weights)
+    check_sequences(sequences)
+    _check_gains(weights)
+    wide = dtypes.wide_dtype(sequences, *weights.values())
+    weights = {name: keras.ops.cast(w, wide) for name, w in weights.items()}
+    return recurrence.run(
+        LN_LSTM,
+        sequences,
+        initial_states,
+        effective_weights(weights, sequences.dtype),
+        owner="wn_lstm",
+        **options,
+    )[:3]
 
 
 def _check_names(weights: dict[str, Any]) -> None:

@@ -21,6 +21,8 @@ _ROUNDING = {"float32": 2.0**-20, "float64": 2.0**-49}
 # Over what a row's statistics are taken at the sites of gates: as in the paper,
 # over each gate by itself, or over all of them.
 GROUPS = ("paper", "gate", "all")
+# The sites that have a name.
+EVERY_SITE = ("kernel", "recurrent", "state", "sum")
 
 
 def is_flat(mean: Any, variance: Any) -> Any:
@@ -43,6 +45,25 @@ def check_groups(groups: Any) -> str:
             f"Received: groups={groups!r}"
         )
     return groups
+
+
+def check_sites(
+    normalize: Any, sites: tuple[str, ...] = EVERY_SITE
+) -> tuple[str, ...]:
+    """`normalize` in the order of `sites`; `ValueError` for other names."""
+    if not isinstance(normalize, list | tuple) or not set(normalize) <= set(
+        sites
+    ):
+        raise ValueError(
+            f"Argument `normalize` must be a tuple of any of {sites}. "
+            f"Received: normalize={normalize!r}"
+        )
+    if "sum" in normalize and {"kernel", "recurrent"} & set(normalize):
+        raise ValueError(
+            'Argument `normalize` must have "sum" in place of "kernel" and '
+            f'"recurrent". Received: normalize={normalize!r}'
+        )
+    return tuple(site for site in sites if site in normalize)
 
 
 class LayerNorms:

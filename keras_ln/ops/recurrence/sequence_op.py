@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypedDict, TypeVar
 
 from keras_ln.ops import arguments
+from keras_ln.ops.argument_table import ARGUMENTS, FLAG, accept, describe
 from keras_ln.ops.cells.types import Switch
 from keras_ln.ops.recurrence import zoneout
 from keras_ln.ops.recurrence.functions import over_time
@@ -41,42 +42,10 @@ class StepOptions(TypedDict, total=False):
     zoneout: Any
 
 
-# The texts that docstrings of ops share, by their placeholders.
-_SHARED = {
-    "    epsilon: {epsilon}": """\
-    epsilon: finite number > 0, inside the square root. Where a variance is zero
-        up to rounding, `sqrt(var) <= 16 u |mean|` with u the unit roundoff of
-        the dtype that is computed in, `1 / sqrt(var + epsilon)` is 1, a
-        constant. Moving variances are taken as they are.""",
-    "    **options: {options}": """\
-    mask: bool tensor (B, T), False where a row's step is left out: the states
-        stay, and the output is the h that is carried. The sequences may hold
-        anything there, NaN too.
-    input_mask: dropout mask of the inputs (B, D), scaled; a constant.
-    recurrent_mask: dropout mask of h (B, U) before the recurrent product,
-        scaled; a constant.
-    zoneout: what stays of h, besides what the step makes of it. A number z in
-        [0, 1): h' = z * h + (1 - z) * h_new, as at inference. A bool tensor
-        (B, T, U), the choices of training: True where a unit keeps its h.
-    go_backwards: process the last step first; outputs come in the order of
-        processing.
-    return_all_outputs: whether to return the outputs of every step.
-    training: whether a gradient is likely to be asked for, a hint for
-        TensorFlow alone: what it needs is then kept, else a gradient runs the
-        sequence again. JAX and torch know.
-    zero_output_for_mask: whether the output is zero at steps left out.
-    reset: bool tensor (B, T), or zeros and ones, True at the first step, in
-        time, of a new sequence: before it the row's states are replaced, also
-        where the mask leaves the step out. With `go_backwards` they are
-        replaced before the last step of every sequence. bn_lstm refuses it.
-    reset_state: what replaces them, one tensor (B, U) or (1, U) per state;
-        None for zeros. Without initial states the row starts from it too. No
-        gradient passes a reset; this has its own.
-    use_fused: "auto" runs one op with a hand-written gradient where it can,
-        True raises where it cannot, False runs a loop that the framework
-        differentiates.
-    unroll: whether to unroll the loop over time; T must be known.""",
-    "{returns}": """\
+# Other options may be tensors too, or are checked where they are used.
+_FLAGS = {name for name in ARGUMENTS if ARGUMENTS[name].kind is FLAG}
+# In the place of `{returns}` in docstrings.
+_RETURNS = """\
 Returns:
     `(last_output, outputs, final_states)`: h after the last step (B, U), h
     after each step (B, T, U), or without `return_all_outputs` the last one
@@ -86,9 +55,8 @@ Returns:
 
 Raises:
     ValueError: for a wrong dtype, shape, weight name or epsilon, named in the
-        message.""",
-}
-# The same for `{step}`, of ops that run one step.
+        message."""
+# In the place of `{step}`, of ops that run one step.
 _STEP = """\
 Ordinary operations, differentiated by the framework, for loops of your own:
 generation, rollouts, `jax.lax.scan`.
@@ -97,33 +65,22 @@ Args:
     inputs: floating-point tensor (B, D).
     states: tensors (B, U) as {op} takes them, or None for zeros.
     weights: as in {op}.
-    input_mask: dropout mask of the inputs (B, D), scaled; a constant.
-    recurrent_mask: dropout mask of h (B, U) before the recurrent product,
-        scaled; a constant.
-    zoneout: what stays of h: a number in [0, 1), or a bool tensor (B, U), True
-        where a unit keeps its h.
+    {arguments}
 
 Returns:
     `(h, new_states)`: h (B, U) in the dtype of the inputs, and the states in
     their dtypes, a list if they came in one, else a tuple."""
 
 
-def sequence_op(
-    function: Callable[_P, _R], like: Callable[..., Any] | None = None
-) -> Callable[_P, _R]:
+def sequence_op(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """A public op with `**options`, for symbolic tensors too.
 
-    Its signature and docstring list them: the options of every op, or all that
-    `like` has, another op to which the function hands them.
+    Its signature and docstring list the options of every op.
     """
-    if like is None:
-        # In this order: the defaults of `over_time` are the public ones.
-        shared = _parameters(over_time)
-        options = [shared[name] for name in Options.__annotations__]
-    else:
-        shared = _parameters(like)
-        options = [p for p in shared.values() if p.kind is p.KEYWORD_ONLY]
-    return _public(function, options, _SHARED)
+    # In this order: the defaults of `over_time` are the public ones.
+    shared = _parameters(over_time)
+    options = [shared[name] for name in Options.__annotations__]
+    return _public(function, options, "function", {"{returns}": _RETURNS})
 
 
 def step_op(
@@ -141,22 +98,20 @@ def step_op(
         if parameter.kind is parameter.KEYWORD_ONLY and name not in of_time
     ]
     text = _STEP.replace("{op}", f"`{sequences_op.__name__}`")
-    return lambda function: _public(function, options, {"{step}": text})
-
-
-def unchecked(op: Callable[..., _R]) -> Callable[..., _R]:
-    """The op behind a public one, which refuses the option of `one_step`."""
-    return inspect.unwrap(op)
+    return lambda function: _public(function, options, "step", {"{step}": text})
 
 
 def one_step(
-    sequences_op: Callable[..., Any],
+    run_op: Callable[..., Any],
     inputs: Any,
     states: Any,
     weights: dict[str, Any],
     **options: Any,
 ) -> tuple[Any, Any]:
-    """H (B, U) and the new states for inputs (B, D), by ordinary operations."""
+    """H (B, U) and the new states for inputs (B, D), by ordinary operations.
+
+    `run_op` is what a public op runs, with the options of `run`.
+    """
     inputs = arguments.dense_tensor("inputs", inputs)
     arguments.check_floating("inputs", inputs.dtype)
     arguments.check_rank("inputs", inputs.shape, "batch, features")
@@ -168,13 +123,15 @@ def one_step(
             arguments.check_rank(name, zone.shape, "batch, units")
             options[name] = zone[:, None]
     options |= {"use_fused": False, "unroll": True, "states_name": "states"}
-    op = unchecked(sequences_op)
-    h, _, states = op(inputs[:, None], states, weights, **options)
+    h, _, states = run_op(inputs[:, None], states, weights, **options)
     return h, states
 
 
 def _public(
-    function: Callable[_P, _R], options: list[Any], texts: dict[str, str]
+    function: Callable[_P, _R],
+    options: list[Any],
+    tag: str,
+    texts: dict[str, str],
 ) -> Callable[_P, _R]:
     """The function with its options in signature and docstring."""
     signature = inspect.signature(function)
@@ -182,21 +139,25 @@ def _public(
     vars(function)["__signature__"] = signature.replace(parameters=parameters)
     # There are no docstrings under `python -OO`.
     if doc := inspect.getdoc(function):
-        for name, text in texts.items():
-            doc = doc.replace(name, text)
-        function.__doc__ = doc
+        for place, text in texts.items():
+            doc = doc.replace(place, text)
+        names = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+        listed = describe(names, {tag}, {"least": "> 0"}, beside=doc)
+        function.__doc__ = doc.replace("    {arguments}", listed)
     # Zoneout of a state that the cell does not have is refused by `run`.
     known = {parameter.name for parameter in parameters} | {*zoneout.NAMES}
 
     @functools.wraps(function)
     def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        for name in kwargs:
+        for name, value in kwargs.items():
             if name not in known:
                 raise TypeError(
                     f"keras_ln.ops.{function.__name__} has no argument "
                     f"`{name}`.{arguments.nearest(name, known)} Received: "
-                    f"{name}={kwargs[name]!r}"
+                    f"{name}={value!r}"
                 )
+            if name in _FLAGS:
+                accept(name, value)
         # The third of every op; without any, Python says so.
         weights = args[2] if len(args) > 2 else kwargs.get("weights", {})
         # torch.nn.ParameterDict is no Mapping.
