@@ -63,15 +63,21 @@ class BaseLayer(keras.layers.Layer):
 
         return super().add_weight(*args, initializer=draw, **kwargs)
 
-    def add_vector(
-        self, name: str, shape: tuple[int, ...], initializer: Any = None
+    def add_as_asked(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        kind: str = "",
+        initializer: Any = None,
+        autocast: bool = False,
     ) -> None:
-        """Creates the weight `name`; the end of its name says of which kind.
+        """Creates the weight `name`, as the arguments for its kind say.
 
-        The kind, such as `gamma`, gives regularizer, constraint and, where
-        there is none, initializer. In mixed precision the weight stays float32.
+        The kind, by default the end of the name, such as `gamma`, gives
+        regularizer, constraint and, where there is none, initializer. In mixed
+        precision the weight stays float32, unless `autocast` casts it.
         """
-        kind = name.rpartition("_")[2]
+        kind = kind or name.rpartition("_")[2]
         if initializer is None:
             initializer = getattr(self, f"{kind}_initializer")
         weight = self.add_weight(
@@ -80,7 +86,7 @@ class BaseLayer(keras.layers.Layer):
             initializer=initializer,
             regularizer=getattr(self, f"{kind}_regularizer"),
             constraint=getattr(self, f"{kind}_constraint"),
-            autocast=False,
+            autocast=autocast,
         )
         setattr(self, name, weight)
 

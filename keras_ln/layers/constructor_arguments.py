@@ -13,7 +13,7 @@ TFA_NAMES = {
     "norm_beta_initializer": "beta_initializer",
     "layernorm_epsilon": "epsilon",
 }
-_REFUSED = {
+REFUSED = {
     "cell_zoneout": "it has no state c",
     "data_init": "`initialize_from_data` is called with the data",
     "reset_after": "it has no reset gate",
@@ -70,10 +70,10 @@ def refuse(layer_class: type, names: Iterable[str]) -> None:
                 "keras_ln.compat, which turns the whole config of such a cell "
                 "into our arguments."
             )
-        if name in _REFUSED:
+        if name in REFUSED:
             raise ValueError(
                 f"{owner} does not take the argument `{name}`: "
-                f"{_REFUSED[name]}. Leave it out."
+                f"{REFUSED[name]}. Leave it out."
             )
         if name not in known and (hint := arguments.nearest(name, known)):
             raise ValueError(f"{owner} has no argument `{name}`.{hint}")

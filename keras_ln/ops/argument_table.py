@@ -128,13 +128,21 @@ ARGUMENTS = {
             "`recurrent_bias` too."
         },
     ),
-    "kernel_initializer": Argument("initializer of `kernel`.", INITIALIZER),
-    "recurrent_initializer": Argument(
-        "initializer of `recurrent_kernel`.", INITIALIZER
-    ),
-    "bias_initializer": Argument("initializer of `bias`.", INITIALIZER),
-    "gamma_initializer": Argument("initializer of every gamma.", INITIALIZER),
-    "beta_initializer": Argument("initializer of every beta.", INITIALIZER),
+    **{
+        f"{weight}_{word}": Argument(f"{word} of {shown}.", kind)
+        for word, kind in (
+            ("initializer", INITIALIZER),
+            ("regularizer", REGULARIZER),
+            ("constraint", CONSTRAINT),
+        )
+        for weight, shown in (
+            ("kernel", "`kernel`"),
+            ("recurrent", "`recurrent_kernel`"),
+            ("bias", "`bias`"),
+            ("gamma", "every gamma"),
+            ("beta", "every beta"),
+        )
+    },
     "moving_mean_initializer": Argument(
         "initializer of `moving_mean`.", INITIALIZER
     ),
@@ -142,23 +150,9 @@ ARGUMENTS = {
         "initializer of `moving_variance`.", INITIALIZER
     ),
     "unit_forget_bias": Argument("whether the bias of f starts at 1.", FLAG),
-    "kernel_regularizer": Argument("regularizer of `kernel`.", REGULARIZER),
-    "recurrent_regularizer": Argument(
-        "regularizer of `recurrent_kernel`.", REGULARIZER
-    ),
-    "bias_regularizer": Argument("regularizer of `bias`.", REGULARIZER),
-    "gamma_regularizer": Argument("regularizer of every gamma.", REGULARIZER),
-    "beta_regularizer": Argument("regularizer of every beta.", REGULARIZER),
     "activity_regularizer": Argument(
         "regularizer of the output.", REGULARIZER, "keras"
     ),
-    "kernel_constraint": Argument("constraint of `kernel`.", CONSTRAINT),
-    "recurrent_constraint": Argument(
-        "constraint of `recurrent_kernel`.", CONSTRAINT
-    ),
-    "bias_constraint": Argument("constraint of `bias`.", CONSTRAINT),
-    "gamma_constraint": Argument("constraint of every gamma.", CONSTRAINT),
-    "beta_constraint": Argument("constraint of every beta.", CONSTRAINT),
     "dropout": Argument(
         "fraction of the inputs to drop, in [0, 1). One mask per sequence, "
         "shared by the gates.",

@@ -85,9 +85,9 @@ class LayerNormalization(BaseLayer):
             arguments.check_known("inputs", input_shape, axis) for axis in axes
         )
         if self.scale:
-            self.add_vector("gamma", shape)
+            self.add_as_asked("gamma", shape)
         if self.center:
-            self.add_vector("beta", shape)
+            self.add_as_asked("beta", shape)
         # Negative axes stay as given: a layer over the last axis takes
         # inputs of several ranks.
         given = self.axis if isinstance(self.axis, list) else [self.axis]

@@ -112,9 +112,9 @@ class RecurrentBatchNorm(BaseLayer):
         arguments.check_steps("inputs", input_shape)
         features = arguments.check_known("inputs", input_shape, -1)
         if self.scale:
-            self.add_vector("gamma", (features,))
+            self.add_as_asked("gamma", (features,))
         if self.center:
-            self.add_vector("beta", (features,))
+            self.add_as_asked("beta", (features,))
         rows = 1
         if not self.sequence_wise:
             rows = known_steps(self.max_steps or input_shape[1])

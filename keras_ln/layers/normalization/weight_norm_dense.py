@@ -14,6 +14,7 @@ from keras_ln.layers.normalization.data_initialization import (
 )
 from keras_ln.layers.types import Identifier, Shape
 from keras_ln.ops import arguments
+from keras_ln.ops.argument_table import accept
 from keras_ln.ops.normalization.weight_normalization import (
     column_norms,
     normalized_kernel,
@@ -81,7 +82,9 @@ class WeightNormDense(BaseLayer):
         """Checks and stores the arguments that the class lists."""
         named = named_arguments(locals())
         super().__init__(
-            activity_regularizer=activity_regularizer,
+            activity_regularizer=accept(
+                "activity_regularizer", activity_regularizer
+            ),
             **without(kwargs, quantization_config=None),
         )
         self.keep_arguments(named)
@@ -95,23 +98,10 @@ class WeightNormDense(BaseLayer):
         """Creates the weights for inputs (..., D) of this shape."""
         features = arguments.check_known("inputs", input_shape, -1)
         # The kernel is normalised in its own precision, and cast then.
-        self.kernel = self.add_weight(
-            name="kernel",
-            shape=(features, self.units),
-            initializer=self.kernel_initializer,
-            regularizer=self.kernel_regularizer,
-            constraint=self.kernel_constraint,
-            autocast=False,
-        )
+        self.add_as_asked("kernel", (features, self.units))
         self.g = self.add_gains("g", self.kernel)
         if self.use_bias:
-            self.bias = self.add_weight(
-                name="bias",
-                shape=(self.units,),
-                initializer=self.bias_initializer,
-                regularizer=self.bias_regularizer,
-                constraint=self.bias_constraint,
-            )
+            self.add_as_asked("bias", (self.units,), autocast=True)
         self.input_spec = keras.layers.InputSpec(
             min_ndim=2, axes={-1: features}
         )

@@ -78,6 +78,7 @@ class BaseCell(BaseLayer, DropoutRNNCell):
     activation: Callable[[Any], Any]
     use_bias: bool
     epsilon: float
+    seed: int | None
     dropout: float
     recurrent_dropout: float
     # The sites that are normalised, of those that can be, and whether there are
@@ -117,7 +118,7 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         if "normalize" in named:
             check_sites(named["normalize"], self.sites)
         self.keep_arguments(named)
-        self.seed_generator = keras.random.SeedGenerator(seed=named["seed"])
+        self.seed_generator = keras.random.SeedGenerator(seed=self.seed)
         for name in self.weight_names:
             setattr(self, name, None)
         # The arguments that the equations take.
@@ -139,7 +140,8 @@ class BaseCell(BaseLayer, DropoutRNNCell):
             if len(shape) == 2:
                 self.add_matrix(name, shape)
             else:
-                self.add_vector(name, shape, self.initial_value(name))
+                start = self.initial_value(name)
+                self.add_as_asked(name, shape, initializer=start)
 
     def weight_shapes(self, features: int) -> dict[str, tuple[int, ...]]:
         """Matrices, bias, gammas and betas in order of creation, built or not.
@@ -165,16 +167,8 @@ class BaseCell(BaseLayer, DropoutRNNCell):
 
     def add_matrix(self, name: str, shape: tuple[int, int]) -> None:
         """Creates `kernel` or `recurrent_kernel`."""
-        prefix = name.removesuffix("_kernel")
-        weight = self.add_weight(
-            name=name,
-            shape=shape,
-            initializer=getattr(self, f"{prefix}_initializer"),
-            regularizer=getattr(self, f"{prefix}_regularizer"),
-            constraint=getattr(self, f"{prefix}_constraint"),
-            autocast=self.matrix_autocast,
-        )
-        setattr(self, name, weight)
+        kind = name.removesuffix("_kernel")
+        self.add_as_asked(name, shape, kind, autocast=self.matrix_autocast)
 
     def initial_value(self, name: str) -> Any:
         """The initializer of a vector."""

@@ -19,7 +19,7 @@ from keras_ln import backend
 from keras_ln.ops import recurrence
 from keras_ln.ops.cells.types import Cell, Spec, Vector
 from keras_ln.ops.dtypes import widen
-from keras_ln.ops.normalization.sites import SegmentNorms, check_groups
+from keras_ln.ops.normalization.sites import SegmentNorms
 from keras_ln.ops.recurrence.sequence_op import (
     Options,
     StepOptions,
@@ -142,22 +142,10 @@ LN_GRUS = {
 }
 
 
-def _run(
-    sequences: Any,
-    initial_states: Any,
-    weights: dict[str, Any],
-    groups: Any = "paper",
-    **options: Any,
-) -> tuple[Any, Any, tuple[Any]]:
+def _run(*tensors, groups="paper", **options):
     """`ln_gru`, and a step of it, with the options of `recurrence.run`."""
-    return recurrence.over_time(
-        LN_GRUS[check_groups(groups)],
-        sequences,
-        initial_states,
-        weights,
-        owner="ln_gru",
-        **options,
-    )[:3]
+    cell = LN_GRUS[groups]
+    return recurrence.over_time(cell, *tensors, owner="ln_gru", **options)[:3]
 
 
 @sequence_op

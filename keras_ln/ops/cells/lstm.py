@@ -23,11 +23,7 @@ from keras_ln.ops import recurrence
 from keras_ln.ops.activations import ACTIVATIONS
 from keras_ln.ops.cells.types import Cell, Spec, Vector
 from keras_ln.ops.dtypes import widen
-from keras_ln.ops.normalization.sites import (
-    LayerNorms,
-    SegmentNorms,
-    check_groups,
-)
+from keras_ln.ops.normalization.sites import LayerNorms, SegmentNorms
 from keras_ln.ops.recurrence.sequence_op import (
     Options,
     StepOptions,
@@ -171,15 +167,9 @@ SUMMED_LN_LSTMS = {"paper": _summed(LN_LSTM), "gate": _summed(_BY_GATE)}
 SUMMED_LN_LSTMS["all"] = SUMMED_LN_LSTMS["paper"]
 
 
-def _run(
-    sequences: Any,
-    initial_states: Any,
-    weights: dict[str, Any],
-    carry_normalized_state: Any = False,
-    groups: Any = "paper",
-    **options: Any,
-) -> tuple[Any, Any, tuple[Any, Any]]:
+def _run(*tensors, carry_normalized_state=False, groups="paper", **options):
     """`ln_lstm`, and a step of it, with the options of `recurrence.run`."""
+    *_, weights = tensors
     if carry_normalized_state and "state_gamma" not in weights:
         raise ValueError(
             "carry_normalized_state=True needs the weight state_gamma: without "
@@ -188,10 +178,8 @@ def _run(
         )
     cells = SUMMED_LN_LSTMS if "sum_gamma" in weights else LN_LSTMS
     return recurrence.over_time(
-        cells[check_groups(groups)],
-        sequences,
-        initial_states,
-        weights,
+        cells[groups],
+        *tensors,
         carry_normalized_state=bool(carry_normalized_state),
         owner="ln_lstm",
         **options,

@@ -72,18 +72,10 @@ LN_SIMPLE_RNN = Cell(
 )
 
 
-def _run(
-    sequences: Any, initial_states: Any, weights: dict[str, Any], **options: Any
-) -> tuple[Any, Any, tuple[Any]]:
+def _run(*tensors, **options):
     """`ln_simple_rnn`, and a step of it, with options of `recurrence.run`."""
-    return recurrence.over_time(
-        LN_SIMPLE_RNN,
-        sequences,
-        initial_states,
-        weights,
-        owner="ln_simple_rnn",
-        **options,
-    )[:3]
+    run, owner = recurrence.run, "ln_simple_rnn"
+    return run(LN_SIMPLE_RNN, *tensors, owner=owner, **options)[:3]
 
 
 @sequence_op

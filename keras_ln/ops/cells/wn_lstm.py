@@ -106,9 +106,7 @@ def wn_lstm_step(
     return one_step(_run, inputs, states, weights, **options)
 
 
-def _run(
-    sequences: Any, initial_states: Any, weights: dict[str, Any], **options: Any
-) -> tuple[Any, Any, tuple[Any, Any]]:
+def _run(sequences, initial_states, weights, **options):
     """`wn_lstm`, and a step of it, with the options of `recurrence.run`."""
     _check_names(weights)
     sequences, weights = tensors_of(sequences, weights)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypedDict, TypeVar
 
 from keras_ln.ops import arguments
-from keras_ln.ops.argument_table import ARGUMENTS, FLAG, accept, describe
+from keras_ln.ops.argument_table import ARGUMENTS, RATE, accept, describe
 from keras_ln.ops.cells.types import Switch
 from keras_ln.ops.recurrence import zoneout
 from keras_ln.ops.recurrence.functions import over_time
@@ -42,8 +42,10 @@ class StepOptions(TypedDict, total=False):
     zoneout: Any
 
 
-# Other options may be tensors too, or are checked where they are used.
-_FLAGS = {name for name in ARGUMENTS if ARGUMENTS[name].kind is FLAG}
+# The others may be tensors, zoneout too, and are checked by `run`.
+_CHECKED = {
+    name for name, row in ARGUMENTS.items() if row.kind not in (None, RATE)
+}
 # In the place of `{returns}` in docstrings.
 _RETURNS = """\
 Returns:
@@ -156,7 +158,7 @@ def _public(
                     f"`{name}`.{arguments.nearest(name, known)} Received: "
                     f"{name}={value!r}"
                 )
-            if name in _FLAGS:
+            if name in _CHECKED:
                 accept(name, value)
         # The third of every op; without any, Python says so.
         weights = args[2] if len(args) > 2 else kwargs.get("weights", {})

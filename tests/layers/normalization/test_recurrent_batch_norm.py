@@ -236,21 +236,6 @@ def test_batch_of_one():
     assert np.isfinite(to_numpy(y)).all()
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"momentum": 1.5}, "`momentum` must be a number between 0 and 1"),
-        ({"momentum": np.nan}, "`momentum` must be a number between 0 and 1"),
-        ({"epsilon": -1e-5}, "`epsilon` must be a finite number >= 0"),
-        ({"epsilon": np.inf}, "`epsilon` must be a finite number >= 0"),
-        ({"epsilon": np.nan}, "`epsilon` must be a finite number >= 0"),
-    ],
-)
-def test_wrong_arguments(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        RecurrentBatchNorm(**arguments)
-
-
 @pytest.mark.parametrize("shape", [(B, F), (B, T, F, 1)])
 def test_wrong_rank(shape):
     x = np.ones(shape, "float32")

@@ -15,52 +15,39 @@ def test_input_of_a_cell(row):
         row.make().build((B, None))
 
 
-@pytest.mark.parametrize("row", CELLS, ids=str)
-def test_states_of_whole_numbers(row):
-    cell = row.make()
-    states = [keras.ops.cast(s, "int32") for s in cell.get_initial_state(B)]
-    cell.build((B, D))
-    with refused(r"`states\[0\]`", "floating-point", "int32"):
-        cell(x(B, D), states)
-    if row.state_count == 1 and not row.batch_statistics:
-        with refused("`states`", r"cast\(states, ", "int32"):
-            cell(x(B, D), states[0])
-
-
-@pytest.mark.parametrize("row", CELLS, ids=str)
-def test_another_number_of_states(row):
-    cell = row.make()
-    states = cell.get_initial_state(B)
-    count = len(states)
-    for wrong, received in (
-        (states[1:], count - 1),
-        ([*states, states[0]], count + 1),
+def wrong_states(row, right):
+    """States that do not fit, and words of what is said of them."""
+    count = len(right)
+    of = f"`states` of {row.name} must be {count} tensor"
+    for states, received in (
+        (right[1:], count - 1),
+        ([*right, right[0]], count + 1),
         ([], r"0\."),
         (None, r"1 \(NoneType"),
-        ({k: states[0] for k in range(count)}, r"1 \(dict"),
+        ({k: right[0] for k in range(count)}, r"1 \(dict"),
         ([None] * count, rf"{count} \(NoneType"),
     ):
-        with refused(
-            f"`states` of {row.name} must be {count} tensor",
-            f"Received: {received}",
-        ):
-            cell(x(B, D), wrong)
-    assert cell(x(B, D), states)[0].shape == (B, U)
-
-
-@pytest.mark.parametrize("row", CELLS, ids=str)
-def test_states_of_another_shape(row):
-    cell = row.make()
-    right = cell.get_initial_state(B)
+        yield states, (of, f"Received: {received}")
+    whole = [keras.ops.cast(state, "int32") for state in right]
+    yield whole, (r"`states\[0\]`", "floating-point", "int32")
+    if row.state_count == 1 and not row.batch_statistics:
+        yield whole[0], ("`states`", r"cast\(states, ", "int32")
     for k, state in enumerate(right):
         rows, size = state.shape
         for shape in ((rows, size + 1), (rows + 1, size), (rows,)):
-            states = [*right]
-            states[k] = keras.ops.ones(shape)
-            with refused(
-                rf"`states\[{k}\]` must have", rf"\({rows}, {size}\)", shape[0]
-            ):
-                cell(x(B, D), states)
+            states = [*right[:k], keras.ops.ones(shape), *right[k + 1 :]]
+            words = (rf"`states\[{k}\]` must have", rf"\({rows}, {size}\)")
+            yield states, (*words, shape[0])
+
+
+@pytest.mark.parametrize("row", CELLS, ids=str)
+def test_states_that_do_not_fit(row):
+    cell = row.make()
+    right = cell.get_initial_state(B)
+    for states, words in wrong_states(row, right):
+        with refused(*words):
+            cell(x(B, D), states)
+    assert cell(x(B, D), right)[0].shape == (B, U)
 
 
 @pytest.mark.parametrize("row", CELLS, ids=str)

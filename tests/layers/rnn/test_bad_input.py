@@ -1,7 +1,5 @@
 """Wrong arguments fail early, and the message says which and why."""
 
-import re
-
 import keras
 import numpy as np
 import pytest
@@ -11,61 +9,10 @@ from refusals import refused, x
 import keras_ln
 
 RECURRENT = [row for row in ROWS if row.is_recurrent or row.is_cell]
-WITH_SITES = [row for row in RECURRENT if row.sites is not None]
-
-
-NAN = float("nan")
-RATE = (r"must be a number in \[0, 1\)", [-0.1, 1, 1.0, 2, True, "0.1", NAN])
-# Argument -> what the message says, values that are refused, and whose it is.
-ARGUMENTS = {
-    "units": ("positive integer", [0, -1, 2.5, True, "4", None], RECURRENT),
-    "epsilon": (
-        *("> 0", [0, 0.0, -1e-5, NAN, float("inf"), "1e-5", None, True]),
-        [row for row in RECURRENT if row.normalizes],
-    ),
-    "normalize": (
-        *("kernel", [("kernel", "cell"), "kernel", ("gates",), None, ("",)]),
-        WITH_SITES,
-    ),
-    "groups": (
-        *("'paper', 'gate', 'all'", ["gates", None, 4, ("gate",)]),
-        [row for row in RECURRENT if "groups" in row.options],
-    ),
-    "dropout": (*RATE, RECURRENT),
-    "recurrent_dropout": (*RATE, RECURRENT),
-    "zoneout": (*RATE, RECURRENT),
-    "cell_zoneout": (*RATE, [r for r in RECURRENT if r.state_count == 2]),
-    "use_fused": (
-        *("auto", ["sometimes", 0, 1, np.False_, None]),
-        SEQUENCE_LAYERS,
-    ),
-    "max_steps": (
-        *("positive integer", [0, -1, 1.5, True]),
-        [row for row in RECURRENT if row.batch_statistics],
-    ),
-    "momentum": (
-        *("between 0 and 1", [-0.1, 1.1, NAN, "most", None]),
-        [row for row in RECURRENT if row.batch_statistics],
-    ),
-}
-
-
-@pytest.mark.parametrize("name", ARGUMENTS)
-def test_arguments(name):
-    words, values, rows = ARGUMENTS[name]
-    for row in rows:
-        for value in values:
-            received = re.escape(f"Received: {name}={value!r}")
-            with refused(f"`{name}`", words, received):
-                row.make(**{name: value})
-    units = rows[0].make(units=np.int64(3)).get_config()["units"]
-    assert units == 3 and type(units) is int
 
 
 @pytest.mark.parametrize("site", ["kernel", "recurrent"])
 def test_sum_stands_in_place_of_both(site):
-    with refused("`normalize`", '"sum" in place of', "Received"):
-        BY_NAME["LNLSTM"].make(normalize=("sum", site))
     weights = {
         **{"kernel": x(D, 4 * U), "recurrent_kernel": x(U, 4 * U)},
         **{"sum_gamma": x(4 * U), f"{site}_gamma": x(4 * U)},
@@ -74,21 +21,10 @@ def test_sum_stands_in_place_of_both(site):
         keras_ln.ops.ln_lstm(x(B, T, D), None, weights)
 
 
-@pytest.mark.parametrize("row", WITH_SITES, ids=str)
-def test_site_of_another_layer(row):
-    if "state" in row.sites:
-        assert row.make(normalize=["state"]).normalize == ("state",)
-    else:
-        with refused("`normalize`", "state"):
-            row.make(normalize=["state"])
-
-
 @pytest.mark.parametrize(
     "row", [row for row in RECURRENT if row.state_count == 1], ids=str
 )
 def test_zoneout_of_a_state_that_is_not_there(row):
-    with refused(f"{row.name} .*`cell_zoneout`", "it has no state c"):
-        row.make(cell_zoneout=0.1)
     weights = {name: x(*shape) for name, shape in row.weights.items()}
     with refused("`cell_zoneout`", f"{row.op} has no state c", "0.1"):
         row.function(x(B, T, D), None, weights, cell_zoneout=0.1)
@@ -117,63 +53,6 @@ def test_unroll_needs_the_length(row, zoneout):
     layer = row.make(unroll=True, zoneout=zoneout)
     with refused("`unroll`", "steps is unknown", r"shape \(None, None, 2\)"):
         layer(keras.Input((None, D)))
-
-
-@pytest.mark.parametrize("row", RECURRENT, ids=str)
-def test_arguments_of_keras_that_make_no_sense(row):
-    with refused("`time_major`", row.name):
-        row.make(time_major=True)
-    words = f"{row.name}.* no reset"
-    if "GRU" in row.name:
-        words = r"must be True: .* product, as Keras' GRU does by default\. Rec"
-    with refused("`reset_after`", words):
-        row.make(reset_after=False)
-
-
-@pytest.mark.parametrize(
-    "row, slip, name",
-    [
-        *((row, "normalise", "normalize") for row in WITH_SITES),
-        *(
-            (row, "return_sequence", "return_sequences")
-            for row in SEQUENCE_LAYERS
-        ),
-        *((row, "nam", "name") for row in ROWS if row.name[-5:] != "ation"),
-        (BY_NAME["LayerNormalization"], "epsilom", "epsilon"),
-        (BY_NAME["BatchNormalization"], "unbiase", "unbiased"),
-        (BY_NAME["LNLSTM"], "zero_output_for_masks", "zero_output_for_mask"),
-    ],
-    ids=str,
-)
-def test_a_misspelled_argument(row, slip, name):
-    with refused(f"{row.name} has no argument `{slip}`. Did you mean `{name}`"):
-        row.make(**{slip: 1})
-
-
-def test_an_argument_like_no_other():
-    """Keras' own words; and what it takes, ours take."""
-    with refused("Unrecognized", "LNLSTM", "frobnicate"):
-        keras_ln.LNLSTM(U, frobnicate=1)
-    keras_ln.BatchNormalization(renorm_momentum=0.5)
-    with pytest.warns(UserWarning, match="input_shape"):
-        keras_ln.LNLSTM(U, input_shape=(T, D))
-
-
-@pytest.mark.parametrize("row", ROWS, ids=str)
-def test_names_of_tensorflow_addons(row):
-    for name, ours in (
-        ("norm_epsilon", "epsilon"),
-        ("norm_gamma_initializer", "gamma_initializer"),
-        ("norm_beta_initializer", "beta_initializer"),
-        ("layernorm_epsilon", "epsilon"),
-    ):
-        with refused(row.name, f"`{name}`", f"Use `{ours}`", "compat"):
-            row.make(**{name: 1e-3})
-
-
-def test_data_init_of_tensorflow_addons():
-    with refused("WeightNormDense", "`data_init`", "`initialize_from_data`"):
-        keras_ln.WeightNormDense(U, data_init=True)
 
 
 @pytest.mark.parametrize("shape", [(B, D), (B, T, D, 1)])

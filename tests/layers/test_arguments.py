@@ -1,0 +1,217 @@
+"""Every argument of the table refuses what it cannot be, by its name."""
+
+import inspect
+import re
+
+import numpy as np
+import pytest
+from descriptors import BY_NAME, ROWS, SEQUENCE_LAYERS, B, D, T, U
+from refusals import refused, x
+
+import keras_ln
+from keras_ln.layers.constructor_arguments import REFUSED, TFA_NAMES
+from keras_ln.ops import argument_table as table
+from keras_ln.ops.argument_table import ARGUMENTS
+
+NAN = float("nan")
+ERRORS = (TypeError, ValueError)
+NO_OBJECT = [3, object(), {"class_name": "Nobody", "config": {}}, "nobody"]
+# Words of the message, and what is refused: by what arguments may be,
+BAD = {
+    table.FLAG: ("be True or False", ["auto", None, 2, 0.5, NAN, (True,)]),
+    table.RATE: (
+        r"be a number in \[0, 1\)",
+        [-0.1, 1, 1.0, 2, True, "0.1", NAN, None],
+    ),
+    table.SWITCH: ('be "auto", True', ["sometimes", 0, 1, np.False_, None]),
+    table.ACTIVATION: ("be an activation", NO_OBJECT),
+    table.INITIALIZER: ("be an initializer", NO_OBJECT),
+    table.REGULARIZER: ("be a regularizer", NO_OBJECT),
+    table.CONSTRAINT: ("be a constraint", NO_OBJECT),
+}
+# and by the names of those with a check of their own.
+OWN = {
+    "units": ("be a positive integer", [0, -1, 2.5, True, "4", None]),
+    "max_steps": ("be a positive integer", [0, -1, 1.5, True]),
+    "axis": ("be an integer", [1.0, None, "1", [0, 1.0]]),
+    "momentum": (
+        "be a number between 0 and 1",
+        [-0.1, 1.1, 1.5, NAN, "most", None, True],
+    ),
+    "seed": ("be an integer or None", [0.5, "3", True, [3]]),
+    "reset_after": ("be True: .* product, as Keras' GRU", [False, None, 1]),
+    "normalize": (
+        *(
+            "be a tuple of any of",
+            [("kernel", "cell"), "kernel", ("gates",), None, ("",)],
+        ),
+    ),
+    "epsilon": (
+        "be a finite number >",
+        [-1e-5, NAN, float("inf"), -float("inf"), "1e-5", None, True],
+    ),
+    "groups": (
+        "be one of 'paper', 'gate', 'all'",
+        ["gates", None, 4, ("gate",)],
+    ),
+}
+BAD |= {ARGUMENTS[name].kind: bad for name, bad in OWN.items()}
+FUNCTIONS = [
+    getattr(keras_ln.ops, f"{row.op}{step}")
+    for row in SEQUENCE_LAYERS
+    for step in ("", "_step")
+    if hasattr(keras_ln.ops, f"{row.op}{step}")
+]
+# What may be a tensor is checked with the tensors.
+TABLE = [name for name in ARGUMENTS if ARGUMENTS[name].kind is not None]
+
+
+def make(row, **given):
+    """The row's layer, with these arguments of its own."""
+    return row.layer_class(**{**row.constructor_arguments(), **given})
+
+
+def takes(public, name):
+    return name in inspect.signature(public).parameters
+
+
+def call(function, **options):
+    """A call without tensors that fit, for errors that come before."""
+    if takes(function, "learn"):
+        options["learn"] = True
+    return function(x(B, D), None, {}, **options)
+
+
+def refuses(name, run):
+    """`run(**{name: value})` refuses every wrong value, and says why."""
+    words, values = BAD[ARGUMENTS[name].kind]
+    for value in values:
+        received = re.escape(f"Received: {name}={value!r}")
+        with refused(f"`{name}` must {words}", received, error=ERRORS):
+            run(**{name: value})
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_wrong_values(name):
+    rows = [row for row in ROWS if takes(row.layer_class, name)]
+    functions = [
+        function
+        for function in FUNCTIONS
+        if takes(function, name) and ARGUMENTS[name].kind is not table.RATE
+    ]
+    assert rows + functions
+    for row in rows:
+        refuses(name, lambda row=row, **given: make(row, **given))
+    for function in functions:
+        refuses(name, lambda f=function, **given: call(f, **given))
+
+
+def test_what_has_no_row():
+    """But for tensors, and what their call checks."""
+    public = [row.layer_class for row in ROWS] + FUNCTIONS
+    names = {
+        name for each in public for name in inspect.signature(each).parameters
+    }
+    assert names - {*ARGUMENTS} == {
+        *("layer", "kwargs", "sequences", "initial_states", "inputs"),
+        *("states", "weights", "learn", "first_step"),
+    }
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_an_epsilon_of_zero(row):
+    """Where a variance is zero in ordinary use: the first h is zero."""
+    if not takes(row.layer_class, "epsilon"):
+        return
+    for zero in (0, 0.0):
+        if not row.is_recurrent and not row.is_cell:
+            assert make(row, epsilon=zero).epsilon == 0.0
+            continue
+        with refused("`epsilon` must be", "> 0", f"epsilon={zero}"):
+            make(row, epsilon=zero)
+
+
+def test_what_is_kept():
+    """Plain values of Python, which a config can hold."""
+    given = {
+        "units": (np.int64(3), 3),
+        "seed": (np.int64(4), 4),
+        "center": (np.True_, True),
+        "return_state": (1, True),
+        "dropout": (np.float64(0.5), 0.5),
+        "epsilon": (1, 1.0),
+        "normalize": (["state", "kernel"], ("kernel", "state")),
+    }
+    layer = keras_ln.LNLSTM(
+        **{name: value for name, (value, _) in given.items()}
+    )
+    config = layer.get_config()
+    for name, (_, kept) in given.items():
+        assert config[name] == kept and type(config[name]) is type(kept), name
+
+
+@pytest.mark.parametrize("site", ["kernel", "recurrent"])
+def test_sum_stands_in_place_of_both(site):
+    with refused("`normalize`", '"sum" in place of', "Received"):
+        make(BY_NAME["LNLSTM"], normalize=("sum", site))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_site_of_another_layer(row):
+    if not takes(row.layer_class, "normalize"):
+        return
+    for site in {"kernel", "recurrent", "state", "sum"} - {*row.sites}:
+        if site == "sum" and "LNLSTM" in row.name:
+            continue
+        with refused("`normalize`", f"'{site}'"):
+            make(row, normalize=[site])
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_arguments_of_others(row):
+    """What has no meaning in a layer, and what TensorFlow-Addons calls ours."""
+    for name in REFUSED:
+        if not takes(row.layer_class, name):
+            with refused(f"{row.name} .*`{name}`: ", "Leave it out"):
+                make(row, **{name: 0.1})
+    for name, ours in TFA_NAMES.items():
+        with refused(row.name, f"`{name}`", f"Use `{ours}`", "compat"):
+            make(row, **{name: 1e-3})
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_a_misspelled_argument(row):
+    names = ["normalize", "return_sequences", "epsilon", "unbiased"]
+    names = [name for name in names if takes(row.layer_class, name)]
+    if row.name[-5:] != "ation":
+        names.append("name")
+    for name in names:
+        slip = name[:-1]
+        with refused(f"{row.name} has no .*`{slip}`. Did you mean `{name}`"):
+            make(row, **{slip: 1})
+
+
+def test_an_argument_like_no_other():
+    """Keras' own words; and what it takes, ours take."""
+    with refused("Unrecognized", "LNLSTM", "frobnicate"):
+        keras_ln.LNLSTM(U, frobnicate=1)
+    with refused(
+        "`zero_output_for_masks`. Did you mean `zero_output_for_mask`"
+    ):
+        keras_ln.LNLSTM(U, zero_output_for_masks=True)
+    keras_ln.BatchNormalization(renorm_momentum=0.5)
+    with pytest.warns(UserWarning, match="input_shape"):
+        keras_ln.LNLSTM(U, input_shape=(T, D))
+
+
+@pytest.mark.parametrize("name", ["wn_lstm", "wn_lstm_step"])
+def test_what_means_nothing_without_norms(name):
+    function = getattr(keras_ln.ops, name)
+    given = {"groups": "gate", "epsilon": 7.0, "carry_normalized_state": True}
+    for option, value in given.items():
+        with refused(
+            f"ops.{name} has no argument `{option}`",
+            f"{option}={value!r}",
+            error=TypeError,
+        ):
+            call(function, **{option: value})
