@@ -6,7 +6,6 @@ it with the same words, and add what holds for one of them alone.
 Letters: B batch, T time, U units.
 """
 
-import numbers
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple
@@ -58,20 +57,8 @@ def _of_keras(module: Any, what: str) -> Kind:
     return Kind(check, module.serialize)
 
 
-def _check_seed(name: str, value: Any) -> int | None:
-    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if value is not None and not whole:
-        raise ValueError(
-            f"Argument `{name}` must be an integer or None. "
-            f"Received: {name}={value!r}"
-        )
-    return None if value is None else int(value)
-
-
-def _check_count(name: str, value: Any) -> int | None:
-    if value is None:
-        return None
-    return arguments.check_positive_integer(name, value)
+def _or_none(check: Callable[[str, Any], Any]) -> Kind:
+    return Kind(lambda n, value: None if value is None else check(n, value))
 
 
 def _check_reset_after(name: str, value: Any) -> bool:
@@ -104,7 +91,7 @@ ARGUMENTS = {
     "max_steps": Argument(
         "S, how many steps have moving statistics of their own. None takes the "
         "number of steps of the inputs that the layer is built for.",
-        Kind(_check_count),
+        _or_none(arguments.check_positive_integer),
     ),
     "momentum": Argument(
         "weight of the old value in the moving averages, 0 to 1.",
@@ -164,7 +151,7 @@ ARGUMENTS = {
     "seed": Argument(
         "seed of dropout masks and of zoneout's choices. Bidirectional hands "
         "the same integer to both directions, which then draw the same.",
-        Kind(_check_seed),
+        _or_none(arguments.check_integer),
     ),
     "return_sequences": Argument(
         "whether to return the outputs of all steps.", FLAG, "keras"

@@ -38,7 +38,7 @@ OWN = {
         "be a number between 0 and 1",
         [-0.1, 1.1, 1.5, NAN, "most", None, True],
     ),
-    "seed": ("be an integer or None", [0.5, "3", True, [3]]),
+    "seed": ("be an integer", [0.5, "3", True, [3]]),
     "reset_after": ("be True: .* product, as Keras' GRU", [False, None, 1]),
     "normalize": (
         *(
