@@ -260,8 +260,6 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
     ) -> dict[str, Any]:
         """What the op makes of the arrays."""
         spec, how = self.as_problem()
-        if "zoneout" in arrays or "cell_zoneout" in arrays:
-            spec = spec._replace(zoneout_share=0.0, cell_zoneout_share=0.0)
         how = how._replace(training=bool(training))
         return recurrence.run(spec, arrays, how)
 

@@ -73,8 +73,8 @@ LN_SIMPLE_RNN = Cell(
 
 
 def _run(*tensors, **options):
-    """`ln_simple_rnn`, and a step of it, with options of `recurrence.run`."""
-    run, owner = recurrence.run, "ln_simple_rnn"
+    """`ln_simple_rnn`, and a step of it, with the options of `over_time`."""
+    run, owner = recurrence.over_time, "ln_simple_rnn"
     return run(LN_SIMPLE_RNN, *tensors, owner=owner, **options)[:3]
 
 

@@ -107,14 +107,14 @@ def wn_lstm_step(
 
 
 def _run(sequences, initial_states, weights, **options):
-    """`wn_lstm`, and a step of it, with the options of `recurrence.run`."""
+    """`wn_lstm`, and a step of it, with the options of `over_time`."""
     _check_names(weights)
     sequences, weights = tensors_of(sequences, weights)
     check_sequences(sequences)
     _check_gains(weights)
     wide = dtypes.wide_dtype(sequences, *weights.values())
     weights = {name: keras.ops.cast(w, wide) for name, w in weights.items()}
-    return recurrence.run(
+    return recurrence.over_time(
         LN_LSTM,
         sequences,
         initial_states,

@@ -23,7 +23,8 @@ class Implementation:
     # `run(spec, arrays, how)`: the outputs by name, as `scan.forward` gives
     # them.
     run: Callable[[Spec, dict[str, Any], How], dict[str, Any]]
-    # `reads(spec, how)`: the fields of `Spec`, arrays and weights that it heeds.
+    # `reads(spec, how)`: the fields of `Spec`, the arrays and the weights that
+    # it heeds.
     reads: Callable[[Spec, How], Set[str]]
     # Whether the gradient is written by hand, of the cell's own equations.
     by_hand: bool

@@ -139,7 +139,9 @@ def _call(spec: Spec, arrays: Tensors, wanted: set[str]) -> Tensors:
             spec.wide,
             tuple(name for name in call.ARGUMENTS if name in arrays),
             tuple(name for name in known if name in wanted),
-            call.options(**{name: getattr(spec, name) for name in call.OPTIONS}),
+            call.options(
+                **{name: getattr(spec, name) for name in call.OPTIONS}
+            ),
         ),
         arrays,
     )

@@ -23,6 +23,7 @@ from keras_ln.ops.recurrence.implementation import Implementation
 from keras_ln.ops.recurrence.native import NATIVE
 from keras_ln.ops.recurrence.scan import Tensors, forward
 from keras_ln.ops.recurrence.vjp import vjp
+from keras_ln.ops.recurrence.zoneout import NAMES
 
 # What both scans heed, all that there is; written out, so that what is new has
 # to be added, and used.
@@ -233,7 +234,17 @@ def _newly_prepared(spec: Spec, arrays: Tensors, how: How) -> _Prepared:
     wanted = {n: to for n, to in how.dtypes if n in names}
     floating = {**names, **wanted}.values()
     wide = "float64" if "float64" in floating else "float32"
-    spec = spec._replace(dtype=names["x"], wide=wide)
+    # Where there are choices, these say what stays.
+    shares = [
+        0.0 if name in names else share
+        for name, share in zip(NAMES, spec.shares, strict=True)
+    ]
+    spec = spec._replace(
+        dtype=names["x"],
+        wide=wide,
+        zoneout_share=shares[0],
+        cell_zoneout_share=shares[1],
+    )
     for name in names:
         if name in MATRICES:
             wanted[name] = spec.dtype
