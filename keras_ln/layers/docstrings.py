@@ -19,10 +19,9 @@ _LAYER_KWARGS = """\
     **kwargs: `implementation`, which is ignored, `zero_output_for_mask`,
         and the arguments of `keras.layers.Layer`, such as `name`, `dtype`."""
 _CELL_CALL = """\
-Call arguments:
     inputs: tensor (B, D); integers are cast to floating point.
     states: {given}.
-    training: whether dropout and zoneout are in training mode."""
+"""
 _CELL_RETURNS = """\
 Returns:
     {returned}
@@ -33,10 +32,8 @@ Raises:
         for complex inputs, and for states that are not floating point or
         of another number or shape."""
 _LAYER_CALL = """\
-Call arguments:
     sequences: tensor (B, T, D); integers are cast to floating point.
 """
-_OF_CALL = ("mask", "training", "initial_state", "reset", "reset_state")
 _LAYER_RETURNS = """\
 Returns:
     With `return_sequences` the outputs (B, T, U), otherwise the last one
@@ -70,14 +67,16 @@ def documented(owner: _T) -> _T:
 
     `{arguments}` becomes the arguments of the constructor that the docstring
     does not describe itself; of what recurs, `{call}` becomes what a call
-    takes, returns and raises, `{returns}` the last two alone.
+    takes, returns and raises, `{inputs}` what it begins with, and `{returns}`
+    the last two alone.
     """
     # There are no docstrings under `python -OO`.
     if not (text := inspect.getdoc(owner)):
         return owner
     cell: Any = getattr(owner, "cell_class", owner)
     words = {"least": ">= 0", "betas": "a `beta`"}
-    tags, kwargs, call, returns = {owner.__name__}, _KWARGS, "", ""
+    tags, kwargs = {owner.__name__}, _KWARGS
+    inputs = options = returns = ""
     if hasattr(cell, "equations"):
         words = {
             **_WORDS[cell.equations.states],
@@ -88,16 +87,21 @@ def documented(owner: _T) -> _T:
             ),
         }
         tags = {"cell", cell.__name__.removesuffix("Cell")}
-        call, returns = _CELL_CALL, _CELL_RETURNS
+        inputs, returns = _CELL_CALL, _CELL_RETURNS
+        options = describe(["training"], {"call"}, words)
         if cell is not owner:
-            kwargs, call, returns = _LAYER_KWARGS, _LAYER_CALL, _LAYER_RETURNS
-            call += describe(_OF_CALL, {"call"}, words)
+            kwargs, returns = _LAYER_KWARGS, _LAYER_RETURNS
+            of_mask = describe(["mask", "initial_state"], {"call"}, words)
+            inputs = f"{_LAYER_CALL}{of_mask}\n"
+            of_reset = describe(["reset", "reset_state"], {"call"}, words)
+            options = f"{options}\n{of_reset}"
     names = [name for name in argument_names(owner) if name != "kwargs"]
     listed = describe(names, tags, words, beside=text)
-    returns = returns.format(**words)
+    inputs, returns = inputs.format(**words), returns.format(**words)
     for place, part in (
         ("    {arguments}", f"{listed}\n{kwargs}"),
-        ("{call}", f"{call.format(**words)}\n\n{returns}"),
+        ("{call}", f"Call arguments:\n{inputs}{options}\n\n{returns}"),
+        ("    {inputs}\n", inputs),
         ("{returns}", returns),
     ):
         text = text.replace(place, part)

@@ -50,12 +50,9 @@ class BNLSTM(BaseRNN):
         {arguments}
 
     Call arguments:
-        sequences: tensor (B, T, D); integers are cast to floating point.
-        mask: bool tensor (B, T), False where a row's step is left out. The
-            sequences may hold anything there, NaN too.
+        {inputs}
         training: whether to use, and to record, the statistics of the batch;
             and whether dropout is on, and zoneout chooses.
-        initial_state: `[h, c]`, tensors (B, U); zeros without it.
         reset: must be None: the statistics belong to steps that are counted
             from the start of a row.
         reset_state: must be None.
