@@ -41,10 +41,8 @@ OWN = {
     "seed": ("be an integer", [0.5, "3", True, [3]]),
     "reset_after": ("be True: .* product, as Keras' GRU", [False, None, 1]),
     "normalize": (
-        *(
-            "be a tuple of any of",
-            [("kernel", "cell"), "kernel", ("gates",), None, ("",)],
-        ),
+        "be a tuple of any of",
+        [("kernel", "cell"), "kernel", ("gates",), None, ("",)],
     ),
     "epsilon": (
         "be a finite number >",
