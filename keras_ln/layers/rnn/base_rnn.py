@@ -176,7 +176,11 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         if self.stateful:
             self._check_rows(sequences)
         if initial_state is None:
-            initial_state = self.states if self.stateful else reset_state
+            initial_state = reset_state
+            if self.stateful:
+                # Without a count of steps, which is no state of the op.
+                count = self.cell.equations.states
+                initial_state = list(self.states)[:count]
         if initial_state is None:
             initial_state = self.get_initial_state(
                 batch_size=keras.ops.shape(sequences)[0]
@@ -250,10 +254,17 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
 
         A subclass may override it, as with `keras.layers.RNN`.
         """
-        arrays = self.arrays(sequences, initial_state, mask, training)
+        states: dict[str, Any] = {}
+        if initial_state is not reset_state:
+            states = self.states_of("initial_state", initial_state, sequences)
+        resets: dict[str, Any] = {}
         if reset is not None:
-            arrays |= self._resets(reset, reset_state, sequences)
-        return self.results(self.run(arrays, training))
+            resets = self._resets(reset, reset_state, sequences)
+        if not states:
+            names = self.cell.equations.state_names
+            states = {f"initial_{n}": resets[f"reset_{n}"] for n in names}
+        arrays = self.arrays(sequences, states, mask, training)
+        return self.results(self.run(arrays | resets, training))
 
     def run(
         self, arrays: dict[str, Any], training: bool | None
@@ -272,23 +283,13 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
     def arrays(
         self,
         sequences: Any,
-        initial_state: Any,
+        states: dict[str, Any],
         mask: Any,
         training: bool | None,
     ) -> dict[str, Any]:
         """What the op gets of a call, by name."""
         cell = self.cell
-        if self.stateful and initial_state is self.states:
-            initial_state = [
-                # On torch the new states would overwrite these before the
-                # backward pass has used them.
-                keras.ops.copy(state)
-                for state in leaves(self.states)[: cell.equations.states]
-            ]
-        states = self._named("initial_state", initial_state, sequences)
-        arrays = {"x": sequences, **cell.tensors()}
-        for name, state in states.items():
-            arrays[name] = keras.ops.convert_to_tensor(state)
+        arrays = {"x": sequences, **cell.tensors(), **states}
         given = {"mask": None if mask is None else _time_mask(mask)}
         if training or cell.dropout or cell.recurrent_dropout:
             x, h = sequences[:, 0, :], arrays["initial_h"]
@@ -314,16 +315,27 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             starts = recurrence.starts_backwards(starts)
         if reset_state is None:
             return {"starts": starts}
-        states = self._named("reset_state", reset_state, sequences)
-        return {"starts": starts} | {
-            name: keras.ops.convert_to_tensor(state)
-            for name, state in states.items()
-        }
+        states = self.states_of("reset_state", reset_state, sequences)
+        return {"starts": starts, **states}
+
+    def states_of(
+        self, argument: str, given: Any, sequences: Any
+    ) -> dict[str, Any]:
+        """The states of an argument, tensors (B or 1, U), by name."""
+        states = {}
+        for name, state in self._named(argument, given, sequences).items():
+            states[name] = keras.ops.convert_to_tensor(state)
+            if self.stateful:
+                # On torch the new states would overwrite these before the
+                # backward pass has used them.
+                copy = keras.ops.copy(states[name])
+                states[name] = cast(copy, self.cell.compute_dtype)
+        return states
 
     def _named(
         self, argument: str, given: Any, sequences: Any
     ) -> dict[str, Any]:
-        """The states of an argument, as arrays by name."""
+        """The states of an argument by name, symbolic or not."""
         prefix, cell = argument.removesuffix("state"), self.cell
         names = [f"{prefix}{name}" for name in cell.equations.state_names]
         states = given

@@ -212,7 +212,8 @@ class BNLSTM(BaseRNN):
         learn = bool(training and cell.trainable and cell.normalize)
         if learn and sequences.shape[0] == 1:
             warn_of_one(self)
-        arrays = self.arrays(sequences, initial_state, mask, training)
+        states = self.states_of("initial_state", initial_state, sequences)
+        arrays = self.arrays(sequences, states, mask, training)
         arrays, moving = split_moving(arrays)
         if not learn:
             steps = keras.ops.shape(sequences)[1]

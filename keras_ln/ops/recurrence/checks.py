@@ -32,7 +32,10 @@ def check(spec: Spec, arrays: Mapping[str, Any], how: How, units: int) -> None:
             "steps is unknown. Received: unroll=True and sequences of "
             f"shape {tuple(x.shape)}"
         )
-    for argument, prefix in ARGUMENTS_OF_STATES.items():
+    # The states of resets may be the initial ones too.
+    first = arrays.get("initial_h")
+    both = first is not None and first is arrays.get("reset_h")
+    for argument, prefix in list(ARGUMENTS_OF_STATES.items())[both:]:
         names = [f"{prefix}_{name}" for name in spec.cell.state_names]
         states = [arrays[name] for name in names if name in arrays]
         if states:
@@ -52,12 +55,11 @@ def check_states(
     One row (1, U) serves the whole batch.
     """
     batch = x.shape[0]
-    rows = {1, batch, None}
     shapes = [tuple(np.shape(state)) for state in states]
     if len(shapes) != len(names) or not all(
         len(shape) == 2
-        and (batch is None or shape[0] in rows)
-        and shape[1] in (units, None)
+        and (shape[0] == 1 or arguments.may_equal(shape[0], batch))
+        and arguments.may_equal(shape[1], units)
         for shape in shapes
     ):
         raise ValueError(

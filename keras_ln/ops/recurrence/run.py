@@ -169,7 +169,8 @@ def run(spec: Spec, arrays: Tensors, how: How) -> Tensors:
         ValueError: for arrays that do not fit, and where no implementation
             can run them.
     """
-    prepared = _prepare(spec, arrays, how)
+    by_hand = plain_operations_reason(arrays)
+    prepared = _prepare(spec, arrays, how, by_hand is None)
     spec = prepared.spec
     if prepared.casts:
         casts = {n: backend.cast(arrays[n], to) for n, to in prepared.casts}
@@ -185,7 +186,7 @@ def run(spec: Spec, arrays: Tensors, how: How) -> Tensors:
         # gradient, and zero times NaN is NaN.
         valid = arrays["mask"][..., None]
         arrays = arrays | {"x": backend.where(valid, arrays["x"], 0.0)}
-    name = _chosen(spec, arrays, how, prepared.refusals)
+    name = _chosen(spec, arrays, how, prepared.refusals, by_hand)
     if name is None:
         raise _nothing_runs(spec, arrays, how)
     made = IMPLEMENTATIONS[name].run(spec, arrays, how)
@@ -209,10 +210,11 @@ def _zero_where_masked(made: Tensors, mask: Any, spec: Spec) -> None:
         made[name] = keras.ops.where(valid, made[name], zeros)
 
 
-def _prepare(spec: Spec, arrays: Tensors, how: How) -> _Prepared:
-    # torch.compile would guard every value that is read here, and a cell that
-    # is overridden would live as long as the table.
-    if backend.reads_python() or how.overridden is not None:
+def _prepare(spec: Spec, arrays: Tensors, how: How, keep: bool) -> _Prepared:
+    # torch.compile would guard every value that is read here, torch.jit.trace
+    # has tensors for sizes, and a cell that is overridden would live as long as
+    # the table.
+    if backend.reads_python() or not keep or how.overridden is not None:
         return _newly_prepared(spec, arrays, how)
     kinds = [(n, tuple(a.shape), a.dtype) for n, a in arrays.items()]
     key = (spec, how, *kinds)
@@ -271,12 +273,13 @@ def _chosen(
     arrays: Mapping[str, Any],
     how: How,
     refusals: dict[str, str | None],
+    by_hand: str | None,
 ) -> str | None:
     """The name of the implementation that runs, or None where none can.
 
-    Why one refuses is added to `refusals`, and not asked again.
+    Why one refuses is added to `refusals`, and not asked again. `by_hand` says
+    why a gradient by hand cannot be used here and now, or is None.
     """
-    by_hand = plain_operations_reason(arrays or None)
     for name, implementation in IMPLEMENTATIONS.items():
         if implementation.by_hand and by_hand is not None:
             continue
@@ -328,10 +331,10 @@ def choose(spec: Spec, how: How) -> tuple[str, dict[str, str]]:
     Raises:
         ValueError: where nothing can run.
     """
-    chosen = _chosen(spec, {}, how, {})
+    by_hand = plain_operations_reason(None)
+    chosen = _chosen(spec, {}, how, {}, by_hand)
     if chosen is None:
         raise _nothing_runs(spec, {}, how)
-    by_hand = plain_operations_reason(None)
     return chosen, {
         name: (implementation.by_hand and by_hand)
         or implementation.unavailable()
