@@ -89,10 +89,6 @@ TARGETS = {
 }
 
 
-# Of libraries, by system.
-SUFFIXES = {"linux": ".so", "musl": ".so", "macos": ".dylib"}
-
-
 def target_of(name=None, compiler=None):
     """The platform of that name, or the one that is asked for, or this one."""
     name = name or os.environ.get("KERAS_LN_KERNELS_TARGET")
@@ -109,13 +105,14 @@ def target_of(name=None, compiler=None):
     if name in TARGETS:
         return TARGETS[name]
     system, _, machine = name.partition("-")
-    if system not in SUFFIXES or not (compiler or own_compiler()):
+    suffix = {"linux": ".so", "musl": ".so", "macos": ".dylib"}.get(system)
+    if not suffix or not (compiler or own_compiler()):
         raise SystemExit(
             f"keras-ln-kernels has no library for {name}. There are: "
             f"{', '.join(TARGETS)}; and what the system's own compiler, "
             "KERAS_LN_KERNELS_COMPILER=g++, makes on Linux and macOS."
         )
-    return Target(machine, "", f"linux_{machine}", SUFFIXES[system])
+    return Target(machine, "", f"linux_{machine}", suffix)
 
 
 def library_name(target):

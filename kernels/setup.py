@@ -27,10 +27,8 @@ class BuildWithLibrary(build_py):
         super().run()
         if not self.editable_mode:
             # So may be what is compiled beside the sources.
-            for target in build_library.TARGETS.values():
-                library = folder / build_library.library_name(target)
-                library.unlink(missing_ok=True)
-                build_library.digest_of(library).unlink(missing_ok=True)
+            for built in folder.glob("libkeras_ln_kernels.*"):
+                built.unlink()
             shutil.copytree(build_library.SOURCE / "cuda", folder / "cuda")
         build_library.build(folder)
 

@@ -50,12 +50,8 @@ def _rows(of: Any) -> Iterator[SimpleNamespace]:
         if not row:
             return
         values = ((name, getattr(row[0], name)) for name, _ in row[0]._fields_)
-        yield SimpleNamespace(
-            **{
-                name: v.decode().strip("\0") if isinstance(v, bytes) else v
-                for name, v in values
-            }
-        )
+        told = {n: v.decode() if isinstance(v, bytes) else v for n, v in values}
+        yield SimpleNamespace(**told)
 
 
 _SLOTS = [*_rows(library().kln_slot)]
@@ -83,11 +79,9 @@ DTYPES = ("float32", "float64")
 # The library's sentence, as src/keras_ln_kernels.h has it.
 _OUT_OF_MEMORY = b"out of memory"
 _LETTERS = ARGUMENTS | RESULTS | GRADIENTS
-# By type, where it is not the call's dtype.
-_DTYPES = {"flag": "bool", "byte": "uint8"}
-_KINDS = {slot.name: _DTYPES.get(slot.type) for slot in _SLOTS}
+_TYPES = {slot.name: slot.type for slot in _SLOTS}
 _FIELDS: dict[str, Any] = {"choice": ctypes.c_int64, "number": ctypes.c_double}
-PLACES = {slot.name: place for place, slot in enumerate(_SLOTS)}
+PLACES = {name: place for place, name in enumerate(_TYPES)}
 
 
 def _cell(number: int, gates: int) -> Cell:
@@ -104,21 +98,6 @@ CELLS = {
 }
 
 
-class Problem(ctypes.Structure):
-    """KlnProblem."""
-
-    _fields_ = [
-        *[(name, ctypes.c_int32) for name in ("abi_version", "struct_bytes")],
-        *[(name, ctypes.c_int32) for name in ("cell", "dtype")],
-        *[(name, ctypes.c_int64) for name in ("batch", "steps")],
-        *[(name, ctypes.c_int64) for name in ("features", "units")],
-        ("threads", ctypes.c_int64),
-        *[(f"parallel_{n}", ctypes.c_void_p) for n in ("for", "context")],
-        ("residual_bytes", ctypes.c_int64),
-        *[(s.name, _FIELDS.get(s.type, ctypes.c_void_p)) for s in _SLOTS],
-    ]
-
-
 class Sizes(NamedTuple):
     """The sizes of a problem."""
 
@@ -126,6 +105,19 @@ class Sizes(NamedTuple):
     steps: int
     features: int
     units: int
+
+
+class Problem(ctypes.Structure):
+    """KlnProblem."""
+
+    _fields_ = [
+        *[(n, ctypes.c_int32) for n in ("abi_version", "struct_bytes")],
+        *[(n, ctypes.c_int32) for n in ("cell", "dtype")],
+        *[(n, ctypes.c_int64) for n in (*Sizes._fields, "threads")],
+        *[(f"parallel_{n}", ctypes.c_void_p) for n in ("for", "context")],
+        ("residual_bytes", ctypes.c_int64),
+        *[(s.name, _FIELDS.get(s.type, ctypes.c_void_p)) for s in _SLOTS],
+    ]
 
 
 class Call(NamedTuple):
@@ -177,7 +169,8 @@ class Call(NamedTuple):
 
     def dtype_of(self, name: str) -> str:
         """The dtype of an argument or a result."""
-        return _KINDS[name] or self.dtype
+        known = {"flag": "bool", "byte": "uint8"}
+        return known.get(_TYPES[name], self.dtype)
 
     def residual_bytes(self, sizes: Sizes) -> int:
         """The bytes of the residuals; batch and steps may be symbols."""
@@ -186,6 +179,7 @@ class Call(NamedTuple):
         fixed, row, step = self.residual_layout(features, units)
         return fixed + sizes.batch * (row + sizes.steps * step)
 
+    @functools.lru_cache(maxsize=1024)  # noqa: B019 (of a tuple, which is small)
     def residual_layout(
         self, features: int, units: int
     ) -> tuple[int, int, int]:
@@ -194,7 +188,14 @@ class Call(NamedTuple):
         Raises:
             ValueError: where the library refuses such a call.
         """
-        return _residual_layout(self, features, units)
+        # Whether an array is there matters, not where.
+        there = dict.fromkeys(self.arguments, 64)
+        problem = _problem(self, Sizes(1, 1, features, units), there)
+        layout = (ctypes.c_int64 * 3)()
+        wrong = library().kln_residual_layout(ctypes.byref(problem), layout)
+        if wrong is not None:
+            raise ValueError(f"{wrong.decode()}.")
+        return tuple(layout)
 
 
 def options(**values: float) -> tuple[float, ...]:
@@ -212,20 +213,6 @@ def options(**values: float) -> tuple[float, ...]:
         (bool if kind == "bool" else float)(values.get(name, 0))
         for name, kind in OPTIONS.items()
     )
-
-
-@functools.lru_cache(maxsize=1024)
-def _residual_layout(
-    call: Call, features: int, units: int
-) -> tuple[int, int, int]:
-    # Whether an array is there matters, not where.
-    there = dict.fromkeys(call.arguments, 64)
-    problem = _problem(call, Sizes(1, 1, features, units), there)
-    layout = (ctypes.c_int64 * 3)()
-    wrong = library().kln_residual_layout(ctypes.byref(problem), layout)
-    if wrong is not None:
-        raise ValueError(f"{wrong.decode()}.")
-    return tuple(layout)
 
 
 def run(

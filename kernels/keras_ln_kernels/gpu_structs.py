@@ -23,8 +23,8 @@ class Sequence(ctypes.Structure):
 
     _fields_ = [
         *[(name, ctypes.c_void_p) for name in ARRAYS],
-        *[(n, ctypes.c_int) for n in ("batch", "steps", "first_row")],
-        ("go_backwards", ctypes.c_int),
+        *[(n, ctypes.c_int) for n in ("batch", "steps")],
+        *[(n, ctypes.c_int) for n in ("first_row", "go_backwards")],
         ("epsilon", ctypes.c_float),
     ]
 

@@ -71,10 +71,7 @@ def use_instruction_set(name: str | None) -> None:
         ValueError: where it is not to be had.
         RuntimeError: with the reason, where there are no kernels here.
     """
-    encoded = None if name is None else name.encode()
-    wrong = library().kln_use_instruction_set(encoded)
-    if wrong is not None:
-        raise ValueError(f"name: {wrong.decode()}. Received: {name!r}.")
+    _use(library().kln_use_instruction_set, name)
 
 
 def use_sharing(name: str | None) -> None:
@@ -87,8 +84,11 @@ def use_sharing(name: str | None) -> None:
         ValueError: for another name.
         RuntimeError: with the reason, where there are no kernels here.
     """
-    encoded = None if name is None else name.encode()
-    wrong = library().kln_use_sharing(encoded)
+    _use(library().kln_use_sharing, name)
+
+
+def _use(function: Any, name: str | None) -> None:
+    wrong = function(None if name is None else name.encode())
     if wrong is not None:
         raise ValueError(f"name: {wrong.decode()}. Received: {name!r}.")
 

@@ -3,7 +3,6 @@
 #include "residuals.h"
 #include "scratch.h"
 #include "sharing.h"
-#include "team.h"
 
 namespace {
 

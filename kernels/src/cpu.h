@@ -1,9 +1,24 @@
 // What is known of the CPU, and the choice of the instruction set.
 #pragma once
 
-#include "kernels.h"
+#include "team.h"
 
 namespace kln {
+
+// What an instruction set offers.
+struct Kernels {
+  // Each returns nullptr, or what went wrong.
+  const char* (*forward)(const KlnProblem&, const Team&);
+  const char* (*backward)(const KlnProblem&, const Team&);
+  const char* (*product)(int dtype, long rows, long depth, long columns,
+                         const void* a, const void* b, void* c, long times);
+};
+
+// kernels.cc, compiled for each. The generic ones are arm64's "neon", too.
+extern const Kernels generic_kernels;
+#if defined(__x86_64__)
+extern const Kernels avx512_kernels, avx2_kernels;
+#endif
 
 // What calls take, and its name.
 const Kernels& kernels();

@@ -1,7 +1,6 @@
 // What an instruction set offers: compiled once for each, KLN_SET.
-#include "kernels.h"
-
 #include "backward.h"
+#include "cpu.h"
 #include "gru.h"
 #include "lstm.h"
 #include "simple_rnn.h"

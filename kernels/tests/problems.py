@@ -47,18 +47,17 @@ def draw(cell, sizes, vectors=None, seed=0, masks=(), **options):
         vector = normal(length, scale=0.3, mean=mean)
         if vectors is None or name in vectors:
             weights[name] = vector
-    shapes = {"input_mask": features, "recurrent_mask": units}
+    lengths = dict(zip("BTDU", sizes, strict=True))
     for name in masks:
-        if name in ("mask", "starts"):
-            options[name] = rng.random((batch, steps)) < 0.6
-        elif name == "resets":
+        if name == "resets":
             for state in CELLS[cell].states:
                 options[f"reset_{state}"] = normal(batch, units, scale=0.5)
-        elif name.endswith("zoneout"):
-            options[name] = rng.random((batch, steps, units)) < 0.4
+            continue
+        drawn = rng.random([lengths[c] for c in call.ARGUMENTS[name]])
+        if name in ("input_mask", "recurrent_mask"):
+            options[name] = (drawn < 0.7) / 0.7
         else:
-            keep = rng.random((batch, shapes[name])) < 0.7
-            options[name] = keep / 0.7
+            options[name] = drawn < (0.4 if "zoneout" in name else 0.6)
     states = CELLS[cell].states
     return Drawn(
         cell,
@@ -131,7 +130,7 @@ def run(drawn, arrays, results, dtype="float64", threads=1, make=new):
 
 def problem(this, sizes, threads=1):
     """The library's struct for a call on arrays that are nowhere."""
-    there = dict.fromkeys(this.arguments, 64)
+    there = dict.fromkeys((*this.arguments, *this.results), 64)
     return call._problem(this, call.Sizes(*sizes), there, threads)
 
 

@@ -74,8 +74,8 @@ def run(
     *,
     epsilon=1e-5,
     mask=None,
-    input_mask=None,
-    recurrent_mask=None,
+    input_mask=1.0,
+    recurrent_mask=1.0,
     go_backwards=False,
     carry_normalized_state=False,
     zoneout=0.0,
@@ -102,12 +102,10 @@ def run(
                 np.where(starts[:, t, None], new, old)
                 for new, old in zip((reset_h, reset_c), states, strict=False)
             ]
-        x_t = np.where(mask[:, t, None], x[:, t], 0.0)
-        x_t = x_t if input_mask is None else x_t * input_mask
-        h = states[0] if recurrent_mask is None else states[0] * recurrent_mask
+        x_t = np.where(mask[:, t, None], x[:, t], 0.0) * input_mask
         new = STEPS[cell](
             x_t @ weights["kernel"] if "kernel" in weights else x_t,
-            h @ weights["recurrent_kernel"],
+            (states[0] * recurrent_mask) @ weights["recurrent_kernel"],
             states,
             weights,
             norm,

@@ -10,7 +10,6 @@ from problems import (
     call_of,
     draw,
     final_names,
-    gradients,
     problem,
     run,
     use_threads_of,
@@ -47,9 +46,6 @@ def test_a_call_that_the_library_refuses():
     this = call_of(drawn, arrays, ["final_h", "residuals"])
     with pytest.raises(ValueError, match=message):
         this.residual_bytes(call.Sizes(2, 3, 4, 5))
-    right = call_of(drawn, arguments(drawn), ["final_h", "residuals"])
-    with pytest.raises(ValueError, match="the problem is too large"):
-        right.residual_bytes(call.Sizes(1, 1, 400_000_000_000, 1))
 
 
 def call_on(addresses, sizes=SIZES, threads=1):
@@ -69,41 +65,6 @@ NOWHERE = dict.fromkeys(("x", "kernel", "recurrent_kernel"), 64)
 NOWHERE["final_h"] = 2**63
 
 
-def test_residuals_that_are_too_small_are_refused(monkeypatch):
-    """More bytes than needed serve."""
-    drawn = draw("lstm", (2, 3, 4, 5))
-    expected = gradients(drawn)
-    enough = call.Call.residual_bytes
-    for more in (-128, 1):
-        monkeypatch.setattr(
-            call.Call, "residual_bytes", lambda *a, m=more: enough(*a) + m
-        )
-        if more < 0:
-            with pytest.raises(ValueError, match="^residuals: too small"):
-                gradients(drawn)
-    for name, array in gradients(drawn).items():
-        assert array.tobytes() == expected[name].tobytes(), name
-
-
-@pytest.mark.parametrize("place", range(4))
-def test_sizes_of_zero_are_refused(place):
-    sizes = [*SIZES]
-    sizes[place] = 0
-    with pytest.raises(ValueError, match="must be positive"):
-        call_on(NOWHERE, sizes)
-
-
-def test_no_threads_are_refused():
-    with pytest.raises(ValueError, match="threads: must be positive"):
-        call_on(NOWHERE, threads=0)
-
-
-@pytest.mark.parametrize("name", NOWHERE)
-def test_missing_pointers_are_refused(name):
-    with pytest.raises(ValueError, match=f"^{name}: NULL"):
-        call_on(NOWHERE | {name: None})
-
-
 def near(rng, count):
     """Sizes on both sides of what is too large, some of them very large."""
     logs = rng.dirichlet(np.full(count, 0.5)) * rng.uniform(36, 54)
@@ -119,10 +80,9 @@ def test_residuals_have_exactly_the_bytes_of_their_layout():
         drawn = draw(
             cell, (1, 1, 1, 1), ("bias", "kernel_gamma")[: rng.integers(3)]
         )
-        this = call_of(drawn, arguments(drawn), final_names(drawn), dtype)
+        results = [*final_names(drawn), "residuals"]
+        this = call_of(drawn, arguments(drawn), results, dtype)
         made = problem(this, (batch, steps, features, units))
-        for name in (*this.results, "residuals"):
-            setattr(made, name, 64)
 
         def wrong(count, made=made):
             made.residual_bytes = count

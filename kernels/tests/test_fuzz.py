@@ -26,7 +26,7 @@ from problems import (
 )
 
 import keras_ln_kernels
-from keras_ln_kernels import CELLS
+from keras_ln_kernels import CELLS, call
 
 PAGE = mmap.PAGESIZE
 CANARY = 0xA5
@@ -121,13 +121,11 @@ def case(seed):
     keras_ln_kernels.use_sharing(["rows", "columns"][seed % 2])
     memory = Memory(rng)
     arrays = {n: memory.copy(a) for n, a in arguments(drawn, dtype).items()}
-    for name in ("mask", "zoneout", "cell_zoneout", "starts"):
-        if name in arrays:
+    for name, array in arrays.items():
+        if array.dtype == bool:
             # Whatever is not 0 chooses.
-            chosen = arrays[name].view("u1") * rng.integers(
-                1, 256, arrays[name].shape, "u1"
-            )
-            arrays[name] = memory.copy(chosen)
+            factors = rng.integers(1, 256, array.shape, "u1")
+            arrays[name] = memory.copy(array.view("u1") * factors)
 
     def library_runs(arrays, results):
         made = run(drawn, arrays, results, dtype, threads, memory.new)
@@ -150,11 +148,7 @@ def case(seed):
     }
     for name, array in cotangents.items():
         given[name] = memory.copy(array.astype(dtype))
-    wanted = [
-        f"d_{name}"
-        for name in arrays
-        if not name.endswith(("mask", "zoneout", "starts"))
-    ]
+    wanted = [f"d_{n}" for n in arrays if f"d_{n}" in call.GRADIENTS]
     gradients = library_runs(given, wanted)
     check_gradients(drawn, gradients, tolerance, dtype)
     # Without those that are not wanted, or cotangents that are not there.
