@@ -26,7 +26,7 @@ Letters: B batch, T steps, D features, U units, G gates times units, R bytes.
 import ctypes
 import functools
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -190,7 +190,7 @@ class Call(NamedTuple):
         """
         # Whether an array is there matters, not where.
         there = dict.fromkeys(self.arguments, 64)
-        problem = _problem(self, Sizes(1, 1, features, units), there)
+        problem = _problem(self, Sizes(1, 1, features, units), there, there)
         layout = (ctypes.c_int64 * 3)()
         wrong = library().kln_residual_layout(ctypes.byref(problem), layout)
         if wrong is not None:
@@ -234,7 +234,7 @@ def run(
             overlap other arrays.
     """
     names = (*call.arguments, *call.results)
-    problem = _problem(call, sizes, {n: addresses[n] for n in names}, threads)
+    problem = _problem(call, sizes, names, addresses, threads)
     if call.backward or "residuals" in call.results:
         problem.residual_bytes = call.residual_bytes(sizes)
     loaded = library()
@@ -252,16 +252,16 @@ def run(
 def _problem(
     call: Call,
     sizes: Sizes,
-    addresses: Mapping[str, int | None],
+    names: Iterable[str],
+    addresses: Mapping[str, int],
     threads: int = 1,
 ) -> Problem:
-    return Problem(
-        abi_version=ABI_VERSION,
-        struct_bytes=ctypes.sizeof(Problem),
-        cell=CELLS[call.cell].number,
-        dtype=DTYPES.index(call.dtype),
-        threads=threads,
-        **sizes._asdict(),
-        **addresses,
-        **dict(zip(OPTIONS, call.options, strict=True)),
+    # By position, which takes half of the time.
+    problem = Problem(
+        *(ABI_VERSION, ctypes.sizeof(Problem)),
+        *(CELLS[call.cell].number, DTYPES.index(call.dtype)),
+        *(*sizes, threads, None, None, 0, *call.options),
     )
+    for name in names:
+        setattr(problem, name, addresses[name])
+    return problem

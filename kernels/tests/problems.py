@@ -131,7 +131,7 @@ def run(drawn, arrays, results, dtype="float64", threads=1, make=new):
 def problem(this, sizes, threads=1):
     """The library's struct for a call on arrays that are nowhere."""
     there = dict.fromkeys((*this.arguments, *this.results), 64)
-    return call._problem(this, call.Sizes(*sizes), there, threads)
+    return call._problem(this, call.Sizes(*sizes), there, there, threads)
 
 
 TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
