@@ -187,6 +187,7 @@ def test_the_environment_chooses(each_instruction_set):
     keras_ln_kernels.use_instruction_set(None)
     best = keras_ln_kernels.instruction_set()
     assert fresh(code, KERAS_LN_KERNELS_ISA="sse") == best
+    assert fresh(code, KERAS_LN_KERNELS_ISA="generic") == "generic"
 
 
 # The library that these tests run with.
