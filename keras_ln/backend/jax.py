@@ -3,11 +3,10 @@
 import functools
 
 import jax
-import jax.extend.core
 import jax.numpy as jnp
 import keras
 
-from keras_ln.backend.native_jax import with_kernels
+from keras_ln.backend.native_jax import trace_state, with_kernels
 
 tanh = jnp.tanh
 sigmoid = jax.nn.sigmoid
@@ -21,11 +20,6 @@ where = jnp.where
 # Steps that a GPU takes per iteration of a loop: each iteration copies what is
 # carried, and launches the kernel that counts.
 _STEPS_ON_A_GPU = 4
-# Once in jax.core; test_random_numbers_in_a_loop notices.
-_trace_state = (
-    getattr(jax.extend.core, "get_opaque_trace_state", None)
-    or jax.core.get_opaque_trace_state
-)
 _NO_FORWARD_MODE = (
     "{} has no forward-mode derivatives (jax.jvp, jax.jacfwd, jax.linearize) "
     "on JAX: its gradient is written by hand, as a jax.custom_vjp. Run it "
@@ -71,7 +65,7 @@ def stands_for_unknown(length):
 
 def current_trace():
     """What is being traced; see the package docstring."""
-    return _trace_state("keras_ln")
+    return trace_state("keras_ln")
 
 
 def fused_sum(x, axes, keepdims=False, weights=None):

@@ -5,6 +5,7 @@ import importlib.util
 import itertools
 
 import jax
+import jax.extend.core
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Primitive, jaxpr_as_fun
@@ -13,6 +14,11 @@ from jax.interpreters import ad, batching, mlir
 from keras_ln._keras import exporter
 from keras_ln.backend import native
 
+# Once in jax.core; test_random_numbers_in_a_loop notices.
+trace_state = (
+    getattr(jax.extend.core, "get_opaque_trace_state", None)
+    or jax.core.get_opaque_trace_state
+)
 # Of the parameters of a lowering: whether the program leaves the process.
 _EXPORTED = "for_export"
 
@@ -43,10 +49,14 @@ def _registered():
     return None
 
 
+# What is being traced where nothing is.
+_EAGER = trace_state("keras_ln")
+
+
 def is_exported():
     """Whether programs leave the process; see the package docstring."""
     # What `jax.export` writes is decided by `with_kernels`.
-    return exporter() is not None
+    return trace_state("keras_ln") != _EAGER and exporter() is not None
 
 
 def call_native(call, arrays):

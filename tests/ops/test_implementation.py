@@ -1,6 +1,8 @@
 """Which implementation would run, why not the others, and that it does."""
 
+import collections
 import dataclasses
+import sys
 
 import keras
 import numpy as np
@@ -11,7 +13,10 @@ from descriptors import BY_NAME, SEQUENCE_LAYERS, B, D, T
 
 import keras_ln
 from keras_ln import backend, ops
-from keras_ln.ops.cells.types import Vector
+from keras_ln.ops import recurrence
+from keras_ln.ops.cells.types import Spec, Vector
+from keras_ln.ops.recurrence.arrays import ARRAYS, Array
+from keras_ln.ops.recurrence.implementation import Implementation
 from keras_ln.ops.recurrence.run import IMPLEMENTATIONS
 
 # The kernels have tests of their own: test_native.py.
@@ -192,6 +197,60 @@ def test_other_layers_are_refused(layer):
     assert f"Received: {kind}" in ops.unsupported_reason(layer)
 
 
+def problem_of(row):
+    """What a layer of the row asks of an op."""
+    layer = row.make()
+    layer.build((B, T, D))
+    x = np.ones((B, T, D), "float32")
+    states = layer.get_initial_state(B)
+    names = [f"initial_{name}" for name in layer.cell.equations.state_names]
+    arrays = {"x": keras.ops.convert_to_tensor(x), **layer.cell.tensors()}
+    spec, how = layer.as_problem()
+    return spec, arrays | dict(zip(names, states, strict=True)), how
+
+
+def wider_spec():
+    """`Spec` with a field more."""
+    return collections.namedtuple(
+        "Spec",
+        (*Spec._fields, "cell_clip"),
+        defaults=(*Spec.__new__.__defaults__, 0.0),
+    )
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_what_nobody_reads_is_refused(row, monkeypatch):
+    """A new array and a new field, by every implementation and by the door."""
+    spec, arrays, how = problem_of(row)
+    arrays = {n: a for n, a in arrays.items() if "_moving_" not in n}
+    recurrence.run(spec, arrays, how)
+    new = Array("BU", learned=False)
+    monkeypatch.setitem(ARRAYS, "temperature", new)
+    more = arrays | {"temperature": arrays["initial_h"]}
+    for name, implementation in IMPLEMENTATIONS.items():
+        if name == "native":
+            continue  # It needs the kernels: test_native.py.
+        assert implementation.refusal(name, spec, arrays, how) is None
+        refusal = implementation.refusal(name, spec, more, how)
+        assert refusal == (
+            f"The implementation {name!r} does not read the array "
+            "`temperature`."
+        )
+    with pytest.raises(ValueError, match="'loop' .* array `temperature`"):
+        recurrence.run(spec, more, how)
+    Wider = wider_spec()
+    module = sys.modules[Implementation.__module__]
+    monkeypatch.setattr(module, "Spec", Wider)
+    Wider.shares = Spec.shares
+    wider = Wider(*spec, cell_clip=3.0)
+    for name, implementation in IMPLEMENTATIONS.items():
+        if name != "native":
+            refusal = implementation.refusal(name, wider, arrays, how)
+            assert "does not read the setting or weight `cell_clip`" in refusal
+    with pytest.raises(ValueError, match="'loop' .* `cell_clip`"):
+        recurrence.run(wider, arrays, how)
+
+
 @pytest.mark.parametrize("use_fused", ["auto", True, False])
 def test_the_function_chooses_alike(use_fused, ran):
     problem = BY_NAME["LNGRU"]
@@ -203,6 +262,39 @@ def test_the_function_chooses_alike(use_fused, ran):
     x = rng.normal(size=(B, T, D)).astype("float32")
     ops.ln_gru(x, None, weights, use_fused=use_fused)
     assert ran == ["loop" if use_fused is False else "fused"]
+
+
+def test_an_implementation_more(monkeypatch):
+    """As CONTRIBUTING.md says: a row of its own, before the others."""
+    asked = []
+
+    def run(spec, arrays, how):
+        asked.append(sorted(arrays))
+        return IMPLEMENTATIONS["loop"].run(spec, arrays, how)
+
+    fifth = dataclasses.replace(
+        IMPLEMENTATIONS["fused"],
+        run=run,
+        reason=lambda spec, arrays, how: (
+            "It takes no mask." if "mask" in arrays else None
+        ),
+    )
+    rows = {"fifth": fifth, **IMPLEMENTATIONS}
+    for name in rows:
+        monkeypatch.delitem(IMPLEMENTATIONS, name, raising=False)
+    for name, row in rows.items():
+        monkeypatch.setitem(IMPLEMENTATIONS, name, row)
+    layer, x = keras_ln.LNGRU(3, epsilon=2e-5), np.ones((B, T, D), "float32")
+    name, reasons = ops.implementation(layer)
+    assert (
+        name == "fifth"
+        and reasons["fused"] == "fifth comes before it, and can."
+    )
+    y = layer(x)
+    assert len(asked) == 1
+    masked = layer(x, mask=np.ones((B, T), bool))
+    assert len(asked) == 1
+    close(masked, y, rtol=1e-6)
 
 
 def test_zero_output_for_mask_of_the_functions():

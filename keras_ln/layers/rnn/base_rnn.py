@@ -293,6 +293,13 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         given = {"mask": None if mask is None else _time_mask(mask)}
         if training or cell.dropout or cell.recurrent_dropout:
             x, h = sequences[:, 0, :], arrays["initial_h"]
+            if cell.recurrent_dropout:
+                # Its mask has the shape of the state.
+                spec, how = self.as_problem()
+                recurrence.check(spec, arrays, how, cell.units)
+                h = keras.ops.broadcast_to(
+                    h, (*keras.ops.shape(x)[:1], cell.units)
+                )
             # As Keras does: a cell's own step may want them at inference.
             drawn = cell.dropout_masks(x, cast(h, cell.compute_dtype), True)
             if training:
