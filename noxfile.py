@@ -1,0 +1,86 @@
+"""Old and new versions, each in an environment that nox makes with uv.
+
+    uvx nox                           all but the last one
+    uvx nox -s torch-floor            one of them; -k floor: those so named
+    uvx nox -s jax-nightly            Keras of last night, which may fail
+
+The floors are the lower bounds of setup.cfg. An interpreter that is neither
+installed nor to be downloaded is skipped; those of pyenv are found where
+`PYENV_VERSION=3.10.13:3.12.1:3.13.0` names them. What passes has a row in
+tests/measured/matrix.csv. With `UV_TORCH_BACKEND=cpu` torch comes without the
+gigabytes of CUDA's libraries.
+"""
+
+from pathlib import Path
+
+import nox
+
+TABLE = Path("tests/measured/matrix.csv")
+# Goldens, and what meets most of Keras and of the frameworks in few minutes.
+TESTS = (
+    "tests/test_goldens.py",
+    "tests/test_versions.py",
+    "tests/backend/test_contract.py",
+    "tests/backend/test_custom_vjp.py",
+    "tests/backend/test_jacobian.py",
+    "tests/ops/test_symbolic.py",
+    "tests/ops/test_transformations.py",
+    "tests/layers/rnn/test_equals_keras.py",
+    "tests/layers/rnn/test_zoneout_by_itself.py",
+    "tests/layers/normalization/test_weight_normalization_use.py",
+    "tests/layers/test_conversion_of_parts.py",
+    "tests/test_conformance.py",
+    "tests/test_mixed_precision.py",
+)
+SHOWN = """if True:
+    import sys
+    from importlib.metadata import version
+    print(*map(version, sys.argv[1:]), sep=",")
+"""
+
+
+def add(name, python, *packages, keras="keras"):
+    """Adds a session, whose name begins with the backend's."""
+    backend = name.partition("-")[0]
+
+    @nox.session(
+        name=name,
+        python=python,
+        venv_backend="uv",
+        default=keras == "keras",
+    )
+    def run(session):
+        rows = dict(row.split(",", 1) for row in TABLE.read_text().split())
+        rows.pop(name, None)
+        session.install(*packages)
+        # Afterwards, since uv replaces nothing that would do.
+        session.install("hypothesis", "pytest", "pytest-xdist", "scipy")
+        session.run(
+            *("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS),
+            *session.posargs,
+            env={"KERAS_BACKEND": backend},
+        )
+        found = session.run(
+            *("python", "-c", SHOWN, keras, backend, "numpy"), silent=True
+        )
+        rows[name] = f"{python},{found.strip()}"
+        TABLE.write_text("".join(f"{n},{row}\n" for n, row in rows.items()))
+
+
+def needed(backend):
+    """What setup.cfg asks for, as arguments of `uv pip install`."""
+    return ("-r", "setup.cfg", "--extra", backend)
+
+
+LOWEST = ("--resolution", "lowest-direct")
+add("tensorflow-floor", "3.10", *needed("tensorflow"), *LOWEST)
+add("tensorflow-middle", "3.12", "keras==3.12.0", "tensorflow==2.19.0")
+add("tensorflow-newest", "3.13", *needed("tensorflow"))
+add("jax-floor", "3.10", *needed("jax"), *LOWEST)
+add("jax-newest", "3.13", *needed("jax"))
+add("torch-floor", "3.10", *needed("torch"), *LOWEST)
+add("torch-newest", "3.13", *needed("torch"))
+add(
+    *("jax-nightly", "3.12", "--prerelease", "allow", "keras-nightly", "jax"),
+    keras="keras-nightly",
+)
