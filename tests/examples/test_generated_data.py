@@ -11,6 +11,7 @@ import pytest
 from common import claims
 from common.datasets import (
     bible,
+    binarized_mnist,
     books,
     captions,
     mnist,
@@ -78,7 +79,8 @@ GENERATED = {
         "59fbdfdec2ab",
     ),
     "questions": (verse_questions.ask.__wrapped__, "e4d393fbc718"),
-    "strokes": (lambda: strokes.generate(20, 5, seed=1), "1a54f7df4865"),
+    "binary": (lambda: binarized_mnist.load(args("embedded")), "f7d15c15b86a"),
+    "strokes": (lambda: strokes.generate(20, 5), "71e2902b3899"),
     "digits": (mnist.small_digits, "83ed06359dbe"),
     "captions": (
         lambda: scenes.generate(40, np.random.default_rng(0))[0],
