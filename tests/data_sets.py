@@ -31,9 +31,9 @@ class Reader(NamedTuple):
     make: Callable[[Path], Any]  # writes the data set into a folder
     read: Callable[[Path], Any]
     digest: str
-    # By file and change words of the error, which names the file; ...
+    # For each file changes of it, with words of the error, which names it.
     faults: Mapping[str, Mapping[Any, str]]
-    # ... and where a change is no fault another digest, or `SAME`.
+    # Changes that are no faults, with the digest then, or `SAME`.
     good: Mapping[str, Mapping[Any, str | None]] = {}
     # Of `EVERY` what the format cannot show.
     unseen: Sequence[Any] = ()

@@ -52,7 +52,7 @@ def first_lines(count):
     return lambda content: b"\n".join(content.split(b"\n")[:count])
 
 
-# The last three sentences of each are held out: their words do not count.
+# Read by itself it holds out its end, whose words do not count.
 TEXT = """\
 The rain stopped. "Who goes there?" asked the
 guard of the old gate... Nobody answered!
