@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import tune
@@ -13,6 +14,20 @@ from common import cli
 # They train nothing.
 STUDIES = ("parameter_geometry", "recurrent_dynamics")
 TRAINING = tuple(dict.fromkeys(cli.find(n).script for n in tune.EXPERIMENTS))
+
+TASKS = Path(__file__).parent / "examples" / "fixtures" / "sentence_tasks"
+
+# Of each script a run that others are compared with.
+ALONE = {
+    "attentive_reader": "--norm batch-everywhere",
+    "convolutional_networks": "--norm layer --batch-size 16",
+    "draw_mnist": "--norm layer --batch-size 16",
+    "handwriting_generation": "--norm layer --batch-size 16",
+    "order_embeddings": "--norm layer --fold 20 --batch-size 16 --epochs 8",
+    "sequential_mnist": "--norm layer --batch-size 16",
+    "skip_thoughts": "--norm layer --evaluate-every 8",
+}
+ALONE = {n: f"--smoke --decay cosine {flags}" for n, flags in ALONE.items()}
 
 
 def plans(experiment, *flags):

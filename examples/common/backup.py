@@ -158,7 +158,7 @@ def _get_torch_states() -> list[np.ndarray]:
     """The states of torch's own random generators, one per device.
 
     Keras 3.15 uses them for dropout where a layer was given no seed. Drop
-    this when `test_random_numbers_and_callbacks_go_on` passes without.
+    this when `test_resume.py` passes without.
     """
     if keras.backend.backend() != "torch":
         return []

@@ -1,72 +1,15 @@
-"""The experiment of section 6.2: what it learns, writes and refuses."""
-
-import dataclasses
-import json
+"""The experiment of section 6.2: its batches, and what it learns."""
 
 import attentive_reader as script
 import keras
 import numpy as np
 import pytest
-from common import cli, devices
-from common.datasets import cloze, verse_questions
-from scripts import plan, plans
-
-pytestmark = pytest.mark.usefixtures("uncompiled")
-
-
-@pytest.fixture
-def few(monkeypatch):
-    """Few questions, so that a batch size can be too large."""
-    train, validation = verse_questions.ask()
-    few = train[:400], validation[:96]
-    monkeypatch.setattr(verse_questions, "ask", lambda: few)
+from common.datasets import cloze
+from scripts import plan
 
 
 def _plan(*flags):
     return plan(script.EXPERIMENT, *flags)
-
-
-@pytest.mark.full
-def test_a_comparison_writes_everything(few, tmp_path, capsys, monkeypatch):
-    # Of one shape, so that less is to be compiled.
-    monkeypatch.setattr(type(script.EXPERIMENT), "evaluation_batch", 32)
-    folder = tmp_path / "runs"
-    experiment = dataclasses.replace(
-        script.EXPERIMENT,
-        kinds=("layer",),
-        compared={"gain": (1.0,)},
-    )
-    flags = ["--smoke", "--compare", "--output-dir", str(folder)]
-    assert cli.run(experiment, flags) == 0
-    out = capsys.readouterr().out
-    assert "updates to the validation error of layer |" in out
-    assert (folder / "comparison.png").stat().st_size > 5000
-    run = folder / "layer-gain-1.0-seed-0"
-    assert (run / "curves.png").exists()
-    metrics = json.loads((run / "metrics.json").read_text())
-    assert 3 < metrics["train_nll"] < np.log(400)
-    data = script.EXPERIMENT.load_data(_plan("--smoke"))
-    words = (run / "vocabulary.txt").read_text().split("\n")[:-1]
-    assert words == data.vocabulary
-    # The reported values are the saved model's, and it knows its loss.
-    model = keras.models.load_model(run / "model.keras")
-    passages, queries, answers = data.validation
-    # As many at a time as were evaluated.
-    logits = np.concatenate(
-        [
-            keras.ops.convert_to_numpy(
-                model([passages[part], queries[part]], training=False)
-            )
-            for part in (slice(0, 32), slice(32, 64), slice(64, 96))
-        ]
-    )
-    assert float(model.loss(answers, logits)) == pytest.approx(
-        metrics["validation_nll"], rel=1e-4
-    )
-    wrong = logits.argmax(axis=1) != answers
-    assert 100 * wrong.mean() == pytest.approx(
-        metrics["validation_error_percent"]
-    )
 
 
 def test_batches_are_those_of_the_data(few):
@@ -83,43 +26,6 @@ def test_batches_are_those_of_the_data(few):
     (x, y), *_ = task.validation_data.as_numpy_iterator()
     np.testing.assert_array_equal(x[0], data.validation.passages)
     np.testing.assert_array_equal(y, data.validation.answers)
-
-
-def test_devices_share_the_validation_questions(few, monkeypatch):
-    monkeypatch.setattr(devices, "names", lambda: 3 * ["CPU"])
-    plan = _plan("--smoke", "--batch-size", "6")
-    plan.distribute = "data-parallel"
-    data = script.EXPERIMENT.load_data(plan)
-    data = data._replace(validation=data.validation.first(8))
-    monkeypatch.setattr(type(script.EXPERIMENT), "evaluation_batch", 5)
-    script.EXPERIMENT.check(plan, data)
-    x, y = zip(
-        *script.EXPERIMENT.make_task(plan, data).validation_data,
-        strict=True,
-    )
-    assert [len(answers) for answers in y] == [3, 3]
-    np.testing.assert_array_equal(
-        np.concatenate([passages for passages, _ in x]),
-        data.validation.passages[:6],
-    )
-
-
-def test_only_kinds_with_a_gain_are_trained_with_two():
-    compared = plans(script.EXPERIMENT, "--compare")
-    assert [(plan.norm, plan.gain) for plan in compared] == [
-        ("none", None),
-        *(
-            (norm, gain)
-            for norm in ("batch", "batch-everywhere", "layer")
-            for gain in (0.1, 1.0)
-        ),
-    ]
-
-
-def test_the_papers_settings():
-    plan = _plan("--preset", "paper", "--norm", "batch")
-    assert (plan.units, plan.batch_size, plan.sentences) == (240, 64, 4)
-    assert (plan.learning_rate, plan.dropout) == (8e-5, 0.5)
 
 
 def _toy(count, random):
@@ -150,7 +56,7 @@ class Learnt(keras.callbacks.Callback):
 @pytest.mark.on_tensorflow
 # "batch" takes many more updates for it.
 @pytest.mark.parametrize("norm", ["none", "batch-everywhere", "layer"])
-def test_kinds_learn_to_look_up(norm):
+def test_kinds_learn_to_look_up(norm, uncompiled):
     keras.utils.set_random_seed(1)
     random = np.random.default_rng(0)
     vocabulary = [""] * (cloze.FIRST_MARKER + 4 + 6)

@@ -2,15 +2,12 @@
 
 import importlib
 import re
-from pathlib import Path
 
 import keras
 import pytest
-from common.datasets import captions, strokes, verse_questions
-from scripts import refusal
+from scripts import TASKS, refusal
 from text_files import book, write_captions
 
-TASKS = str(Path(__file__).parent / "fixtures" / "sentence_tasks")
 SEARCH = "permutation_invariant_mnist"
 # Of each script: what flags begin with; flags, and what is said of them.
 CASES = {
@@ -171,14 +168,8 @@ CASES = {
 
 
 @pytest.fixture
-def few(monkeypatch):
+def untrained(few, monkeypatch):
     """Small data, so that a batch size can be too large; none is trained on."""
-    train, validation = verse_questions.ask()
-    few = train[:400], validation[:96]
-    monkeypatch.setattr(verse_questions, "ask", lambda: few)
-    monkeypatch.setattr(strokes, "SMALL_TRAINING_TEXTS", 64)
-    monkeypatch.setattr(strokes, "SMALL_TEST_TEXTS", 32)
-    monkeypatch.setattr(captions, "SMALL_COUNTS", (64, 20, 50))
 
     def never(*args):
         pytest.fail("trained")
@@ -214,11 +205,11 @@ def elsewhere(tmp_path, monkeypatch):
         for flags, message in refused
     ],
 )
-def test_bad_flags(name, flags, message, few, elsewhere, capsys):
+def test_bad_flags(name, flags, message, untrained, elsewhere, capsys):
     before = sorted(elsewhere.rglob("*"))
     first = [] if name == "tune" else ["--output-dir", "run"]
     last = ["--output-dir", "run"] if name == "tune" else []
-    flags = flags.replace("TASKS", TASKS).split()
+    flags = flags.replace("TASKS", str(TASKS)).split()
     main = importlib.import_module(name).main
     line = refusal(capsys, main, *first, *flags, *last)
     assert re.match(rf"{name}\.py( \w+)?: error: ", line)

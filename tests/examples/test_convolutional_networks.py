@@ -1,48 +1,13 @@
-"""The experiment of section 6.7: its models and what it writes."""
+"""The experiment of section 6.7: its data."""
 
 import gzip
 import struct
 
 import convolutional_networks as script
-import convolutional_networks_model
 import numpy as np
 import pytest
 from common.datasets import mnist, published
-from keras import layers
-from scripts import plans
-
-import keras_ln
-
-
-def _sizes(norm):
-    model = convolutional_networks_model.build_model(
-        norm, units=4, image_shape=(8, 8, 1)
-    )
-    kinds = (keras_ln.LayerNormalization, keras_ln.BatchNormalization)
-    return model, [
-        tuple(layer.gamma.shape)
-        for layer in model.layers
-        if isinstance(layer, kinds)
-    ]
-
-
-@pytest.mark.parametrize("norm", script.KINDS)
-def test_what_is_normalised(norm):
-    model, sizes = _sizes(norm)
-    assert (
-        sizes
-        == {
-            "none": [],
-            # One gain per unit, one per channel.
-            "layer": [(8, 8, 4), (8, 8, 4), (4, 4, 8), (4, 4, 8), (32,)],
-            "layer-channels": [(4,), (4,), (8,), (8,), (32,)],
-            "batch": [(4,), (4,), (8,), (8,), (32,)],
-        }[norm]
-    )
-    linear = [x for x in model.layers if hasattr(x, "use_bias")]
-    assert [type(x) for x in linear] == 4 * [layers.Conv2D] + 2 * [layers.Dense]
-    assert [x.use_bias for x in linear] == 5 * [norm == "none"] + [True]
-    assert model.output_shape == (None, 10)
+from scripts import plan
 
 
 def test_mnists_files_are_pictures_of_one_channel(tmp_path):
@@ -56,14 +21,14 @@ def test_mnists_files_are_pictures_of_one_channel(tmp_path):
             (tmp_path / name).write_bytes(
                 gzip.compress(header + array.tobytes())
             )
-    args = ["--data", str(tmp_path), "--examples", "25"]
-    (plan,) = plans(script.EXPERIMENT, *args)
-    data = script.EXPERIMENT.load_data(plan)
+    flags = ["--data", str(tmp_path), "--examples", "25"]
+    args = plan(script.EXPERIMENT, *flags)
+    data = script.EXPERIMENT.load_data(args)
     np.testing.assert_array_equal(
         data.train_images[..., 0], np.float32(images[:25]) / 255
     )
     assert data.test_images.shape == (20, 8, 8, 1)
-    described = script.EXPERIMENT.describe(plan, data)
+    described = script.EXPERIMENT.describe(args, data)
     assert described == (
         f"{tmp_path.name}, 8 x 8, 25 training and 20 test images"
     )
@@ -81,6 +46,6 @@ def test_the_data_set_of_tfds_is_the_one_named(monkeypatch, name):
 
     monkeypatch.setattr(published, "load", load)
     flags = ("--data", "tfds", "--data-set", name)
-    (plan,) = plans(script.EXPERIMENT, *flags)
-    data = script.EXPERIMENT.load_data(plan)
+    args = plan(script.EXPERIMENT, *flags)
+    data = script.EXPERIMENT.load_data(args)
     assert asked == [name] and data.train_images.shape == (3, 8, 8, 1)

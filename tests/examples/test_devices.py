@@ -2,30 +2,40 @@
 
 import importlib
 import os
+from argparse import Namespace
 
 import keras
 import numpy as np
 import order_embeddings
 import order_embeddings_model
 import pytest
-from common import devices
-from common.datasets import captions, strokes
+from common import cli, devices
+from common.datasets import books, captions
 from common.errors import InputError
-from scripts import plans, run_python
+from scripts import plan, run_python
+from text_files import book
 
 
 @pytest.fixture(autouse=True)
-def seven_devices(monkeypatch):
+def seven_devices(few, monkeypatch):
     monkeypatch.setattr(devices, "names", lambda: 7 * ["CPU"])
-    monkeypatch.setattr(strokes, "SMALL_TRAINING_TEXTS", 14)
-    monkeypatch.setattr(strokes, "SMALL_TEST_TEXTS", 64)
     monkeypatch.setattr(captions, "SMALL_COUNTS", (28, 40, 40))
 
 
 def _plan(experiment, *flags):
-    (plan,) = plans(experiment, "--smoke", "--batch-size", "14", *flags)
-    plan.distribute = "data-parallel"
-    return plan
+    args = plan(experiment, "--smoke", "--batch-size", "14", *flags)
+    args.distribute = "data-parallel"
+    return args
+
+
+def _held_out(experiment, args, data):
+    """Arrays and the sizes of their batches."""
+    task = experiment.make_task(args, data)
+    batches = [keras.tree.flatten(batch) for batch in task.validation_data]
+    for batch in batches:
+        assert len({len(part) for part in batch}) == 1
+    arrays = [np.concatenate(a) for a in zip(*batches, strict=True)]
+    return arrays, [len(batch[0]) for batch in batches]
 
 
 @pytest.mark.parametrize(
@@ -33,18 +43,58 @@ def _plan(experiment, *flags):
     [
         ("permutation_invariant_mnist", [378]),  # of 384
         ("draw_mnist", [126]),  # of 128
-        ("handwriting_generation", [63]),  # of 64
+        ("handwriting_generation", [28]),  # of 32
         ("order_embeddings", [98, 98]),  # of 200
+        ("attentive_reader", [28]),  # of 33
     ],
 )
 def test_every_batch_can_be_shared(name, sizes):
     experiment = importlib.import_module(name).EXPERIMENT
-    plan = _plan(experiment)
-    data = experiment.load_data(plan)
-    experiment.check(plan, data)
-    batches = experiment.make_task(plan, data).validation_data
-    found = [{len(part) for part in keras.tree.flatten(b)} for b in batches]
-    assert found == [{size} for size in sizes]
+    args = _plan(experiment)
+    data = experiment.load_data(args)
+    experiment.check(args, data)
+    shared, found = _held_out(experiment, args, data)
+    assert found == sizes
+    args.distribute = "none"
+    alone, _ = _held_out(experiment, args, data)
+    for one, two in zip(shared, alone, strict=True):
+        np.testing.assert_array_equal(one, two[: sum(sizes)])
+
+
+@pytest.mark.parametrize(
+    ("number", "triples", "sizes"),
+    [(1, 7, [4, 3]), (2, 7, [4, 2]), (3, 7, [3, 3]), (4, 3, None)],
+)
+def test_devices_share_triples(number, triples, sizes, monkeypatch, tmp_path):
+    path = tmp_path / "book.txt"
+    path.write_text(book())
+    experiment = cli.find("skip_thoughts")
+    monkeypatch.setattr(devices, "names", lambda: number * ["CPU"])
+    monkeypatch.setattr(type(experiment), "evaluation_batch", 4)
+    flags = ["--data", str(path), "--batch-size", "12", "--units", "4"]
+    args = _plan(experiment, *flags)
+    found = books.load(args)._replace(test=np.arange(1, triples + 1))
+    data = Namespace(books=found)
+    if sizes is None:
+        message = "the 3 held-out examples are fewer than the 4 devices"
+        with pytest.raises(InputError, match=message):
+            experiment.check(args, data)
+    else:
+        experiment.check(args, data)
+        assert _held_out(experiment, args, data)[1] == sizes
+
+
+def test_every_device_has_wrong_pairs(monkeypatch):
+    experiment = order_embeddings.EXPERIMENT
+    monkeypatch.setattr(devices, "names", lambda: ["CPU:0", "CPU:1"])
+    args = _plan(experiment, "--fold", "20")
+    data = experiment.load_data(args)
+    args.batch_size, args.evaluate_every = 3, None
+    told = "--batch-size 3 leaves a device no wrong pairs .*; 4 is the least"
+    with pytest.raises(InputError, match=told):
+        experiment.check(args, data)
+    for args.batch_size in (4, 6):
+        experiment.check(args, data)
 
 
 def test_sizes_of_sets_and_batches():

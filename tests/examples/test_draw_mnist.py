@@ -1,60 +1,9 @@
-"""The experiment of section 6.4: its data, model and what it writes."""
+"""The experiment of section 6.4: its data."""
 
-import dataclasses
-import json
 from argparse import Namespace
 
-import draw_mnist as script
-import draw_mnist_model
-import keras
 import numpy as np
-import pytest
-from common import cli
 from common.datasets import binarized_mnist, mnist, published
-
-
-def test_the_papers_size():
-    model = draw_mnist_model.build_model("none")
-    units, latent, read, write, pixels = 256, 100, 2 * 2 * 2, 5 * 5, 784
-
-    def lstm(inputs):
-        return 4 * units * (inputs + units + 1)
-
-    dense = (units + 1) * (2 * latent + 2 * 5 + write)
-    expected = lstm(read + units) + lstm(latent) + dense
-    trained = sum(np.prod(w.shape) for w in model.trainable_weights)
-    assert trained == expected
-    assert model.input_shape == model.output_shape == (None, pixels)
-    assert model.get_layer("draw").glimpses == 64
-
-
-@pytest.mark.full
-def test_a_run_writes_everything_and_can_be_loaded(
-    tmp_path, capsys, monkeypatch, uncompiled
-):
-    # Of one shape, so that less is to be compiled.
-    monkeypatch.setattr(type(script.EXPERIMENT), "evaluation_batch", 32)
-    folder = tmp_path / "runs"
-    flags = ["--smoke", "--compare", "--output-dir", str(folder)]
-    experiment = dataclasses.replace(script.EXPERIMENT, kinds=("layer",))
-    assert cli.run(experiment, flags) == 0
-    out = capsys.readouterr().out
-    assert "Data: pixels that are more black than white." in out
-    assert "updates to the test bound of layer |" in out
-    assert (folder / "comparison.png").exists()
-    run = folder / "layer-seed-0"
-    assert (run / "samples.png").stat().st_size > 5000
-    metrics = json.loads((run / "metrics.json").read_text())
-    # 64 pixels of one bit each, at a guess.
-    assert 10 < metrics["test_bound_nats"] < 64 * np.log(2) + 4
-    # It knows its loss.
-    model = keras.models.load_model(run / "model.keras", safe_mode=True)
-    images = binarized_mnist.load(Namespace(data="embedded", data_dir=None))
-    x = images.first(0, 128).test.reshape(128, 64)
-    bound = model.evaluate(x, x, batch_size=32, verbose=0, return_dict=True)
-    # Other noise, the same weights.
-    assert bound["loss"] == pytest.approx(metrics["test_bound_nats"], rel=0.05)
-    assert bound["kl"] == pytest.approx(metrics["test_kl_nats"], rel=0.05)
 
 
 def test_grey_pixels_are_probabilities(monkeypatch, capsys):

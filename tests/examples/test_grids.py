@@ -344,23 +344,3 @@ def test_help_says_what_tune_tries(capsys):
     assert "--learning-rate times 0.3 1 3" in out
     assert "--gain 0.1 0.3 1" in out and "--scale 0.3 1 3 instead (none)" in out
     assert "from 100 on with --compare" in " ".join(out.split())
-
-
-def test_a_killed_grid_goes_on(tmp_path, experiment, trained, capsys):
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    flags = ("--tune", "--seed", "0", "1")
-    assert compare(experiment, whole, *flags) == 0
-    count = len(trained)
-
-    def dies(args, data, folder):
-        if len(trained) == count + 11:
-            raise KeyboardInterrupt
-        return experiment.train(args, data, folder)
-
-    dying = changed(experiment, train=dies)
-    with pytest.raises(KeyboardInterrupt):
-        compare(dying, killed, *flags)
-    assert compare(experiment, killed, *flags, "--resume") == 0
-    assert len(trained) == 2 * count
-    for name in ("tuning.csv", "comparison.csv", "comparison.json"):
-        assert (whole / name).read_bytes() == (killed / name).read_bytes()

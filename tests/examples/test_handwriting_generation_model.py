@@ -235,17 +235,3 @@ def test_the_window_starts_at_the_writers_pace():
     window = model.get_layer("window").cell
     *_, kappa = window.place(*_tensors(np.zeros((1, UNITS)), np.zeros((1, 10))))
     np.testing.assert_allclose(to_numpy(kappa), 0.3, rtol=1e-5)
-
-
-def test_the_papers_size():
-    counts = {
-        norm: handwriting_generation_model.build_model(norm).count_params()
-        for norm in script.KINDS
-    }
-    # "About 3.7M": three LSTMs, the window's and the density's layers.
-    inputs = [3 + 57, 3 + 400 + 57, 3 + 400 + 57]
-    expected = sum(4 * 400 * (n + 400 + 1) for n in inputs)
-    expected += 401 * 30 + 1201 * 121
-    assert counts["none"] == expected == 3_650_151
-    assert counts["layer"] == expected + 3 * (4 * 1600 + 2 * 400)
-    assert script.EXPERIMENT.presets["paper"]["units"] == 400

@@ -218,17 +218,3 @@ def test_initial_weights():
     np.testing.assert_array_equal(to_numpy(cell.kernel_gamma), np.float32(0.3))
     plain = parts.build_model("none", 4, WORDS, STEPS, 3, 2)
     assert plain.get_layer("sentence_encoder").cell.bias is not None
-
-
-@pytest.mark.full
-def test_the_papers_size():
-    words, features, units, vocabulary = 300, 4096, 1024, 10_000
-    count = parts.build_model("none").count_params()
-    assert count == (
-        vocabulary * words
-        + 3 * units * (words + units + 2)
-        + units * (features + 1)
-    )
-    layer = parts.build_model("layer").count_params()
-    # Gain and beta for either product, and no biases.
-    assert layer == count + (4 - 2) * 3 * units

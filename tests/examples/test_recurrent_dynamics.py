@@ -13,17 +13,12 @@ import keras_ln
 @pytest.mark.parametrize("cell", script.CELLS)
 def test_layers_differ_in_normalisation_alone(cell, kind):
     layer = script.build_model(cell, kind, 2.0, units=5, seed=3)
-    assert (
-        type(layer)
-        is {
-            ("RNN", "plain"): keras.layers.SimpleRNN,
-            ("RNN", "layer"): keras_ln.LNSimpleRNN,
-            ("GRU", "plain"): keras.layers.GRU,
-            ("GRU", "layer"): keras_ln.LNGRU,
-            ("LSTM", "plain"): keras.layers.LSTM,
-            ("LSTM", "layer"): keras_ln.LNLSTM,
-        }[cell, kind]
-    )
+    ours, keras_own = {
+        "RNN": (keras_ln.LNSimpleRNN, keras.layers.SimpleRNN),
+        "GRU": (keras_ln.LNGRU, keras.layers.GRU),
+        "LSTM": (keras_ln.LNLSTM, keras.layers.LSTM),
+    }[cell]
+    assert type(layer) is {"plain": keras_own, "layer": ours}[kind]
     plain = script.build_model(cell, "plain", 1.0, units=5, seed=3)
     kernel, recurrent, other_kernel, other_recurrent = (
         keras.ops.convert_to_numpy(weight)
@@ -46,26 +41,14 @@ def test_growth_is_the_factor_per_step_backwards():
     assert script.spread([2.0, 5.0, 1.0]) == 5.0
 
 
-@pytest.mark.full
-def test_a_run(tmp_path, capsys):
-    cells, scales = script.CELLS, script.SCALES
-    folder = tmp_path / "run"
-    assert script.main(["--smoke", "--output-dir", str(folder)]) == 0
-    assert {p.name for p in folder.iterdir()} == {
-        "args.json",
-        "curves.csv",
-        "dynamics.csv",
-        "figure.png",
-        "spread.csv",
-    }
+def test_the_scale_shows_in_plain_cells_alone(whole):
+    folder = whole("recurrent_dynamics", "--smoke")
     found = rows(folder / "dynamics.csv")
-    assert len(found) == len(cells) * 2 * len(scales)
+    assert len(found) == len(script.CELLS) * 2 * len(script.SCALES)
     assert len(rows(folder / "curves.csv")) == 12 * len(found)
-    # The scale of the recurrent weights shows in the plain cells.
     spreads = {
         (row["cell"], row["kind"]): float(row["gradient factor"])
         for row in rows(folder / "spread.csv")
     }
-    for cell in cells:
+    for cell in script.CELLS:
         assert spreads[cell, "plain"] > spreads[cell, "layer"]
-    assert "| RNN  | plain | 0.5" in capsys.readouterr().out

@@ -13,22 +13,14 @@ import keras_ln
 
 
 @pytest.mark.parametrize("norm", script.KINDS)
-def test_the_model_of_the_authors(norm):
+def test_gates_start_with_the_identity(norm):
     model = sequential_mnist_model.build_model(norm)
     (lstm,) = (x for x in model.layers if isinstance(x, keras.layers.RNN))
-    expected = {"batch": keras_ln.BNLSTM}.get(norm, keras_ln.LNLSTM)
-    assert type(lstm) is expected
-    sites = () if norm == "none" else ("kernel", "recurrent", "state")
-    assert lstm.cell.normalize == sites
-    noise = [x for x in model.layers if isinstance(x, layers.GaussianNoise)]
-    assert [x.stddev for x in noise] == ([0.1] if norm == "batch" else [])
     recurrent = keras.ops.convert_to_numpy(lstm.cell.recurrent_kernel)
     for gate in np.split(recurrent, 4, axis=1):
         np.testing.assert_array_equal(gate, np.eye(100))
-    lstm_weights = 4 * 100 * (2 + 100 + 1)
-    norms = {"none": 0, "batch": 2 * 400 + 200, "layer": 4 * 400 + 200}[norm]
-    trained = sum(np.prod(w.shape) for w in model.trainable_weights)
-    assert trained == lstm_weights + norms + 101 * 10
+    noise = [x for x in model.layers if isinstance(x, layers.GaussianNoise)]
+    assert [x.stddev for x in noise] == ([0.1] if norm == "batch" else [])
 
 
 @pytest.mark.parametrize("norm", script.KINDS)
@@ -135,10 +127,3 @@ def test_the_first_examples_alone():
     whole, some = _load(), _load("--examples", "100")
     np.testing.assert_array_equal(some.train_images, whole.train_images[:100])
     assert len(some.train_labels) == 100 and len(some.test_labels) == 384
-
-
-def test_a_comparison_runs_every_kind_in_both_orders():
-    compared = plans(script.EXPERIMENT, "--compare")
-    assert [(p.norm, p.order) for p in compared] == [
-        (norm, order) for norm in script.KINDS for order in script.ORDERS
-    ]

@@ -1,7 +1,5 @@
 """The network of section 6.3: sizes, loss, vectors, and its saved file."""
 
-import inspect
-
 import keras
 import numpy as np
 import pytest
@@ -149,25 +147,6 @@ def test_loss_leaves_out_padding():
     assert found["nll"] == pytest.approx(total / count, rel=1e-5)
     optimizer = model.optimizer
     assert optimizer.global_clipnorm == 5 and optimizer.clipnorm is None
-
-
-@pytest.mark.parametrize("norm", script.KINDS)
-def test_sizes(norm):
-    model = parts.build_model(norm, 7, 5, 20, 3)
-    units, words, vocabulary = 7, 5, 23
-    # The biases, or gains and shifts, of both sites.
-    vectors = {"none": 2, "layer": 4}[norm]
-    gru = (words + units + vectors) * 3 * units
-    expected = 3 * gru + vocabulary * words + (units + 1) * vocabulary
-    assert model.count_params() == expected
-    assert model.input_shape == [(None, None), (None, 4), (None, 4)]
-    assert model.output_shape == (None, 8, vocabulary)
-    # To build the paper's would take half a gigabyte.
-    signature = inspect.signature(parts.build_model)
-    paper = script.EXPERIMENT.presets["paper"]
-    defaults = {"units": 2400, "word_units": 620, "vocabulary": 20_000}
-    for name, size in (defaults | {"length": 30}).items():
-        assert signature.parameters[name].default == size == paper[name]
 
 
 def test_vectors_of_sentences():

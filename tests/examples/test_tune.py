@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import importlib
 import json
+import shutil
 import socket
 import subprocess
 import sys
@@ -151,41 +152,17 @@ def test_every_experiment(tmp_path, name):
 
 
 @pytest.mark.full
-def test_a_search_goes_on_where_it_was_killed(tmp_path, monkeypatch, capsys):
-    unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"
-    flags = [*FLAGS, "--max-trials", "2", "--output-dir"]
-    assert script.main([*flags, str(unbroken)]) == 0
-    module = importlib.import_module(f"{EXPERIMENT}_model")
-    build = module.build_model
-    built = []
-
-    def dying(*args, **kwargs):
-        # One is built before the first trial, to learn the choices.
-        if len(built) == 2:
-            raise KeyboardInterrupt
-        built.append(args)
-        return build(*args, **kwargs)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "build_model", dying)
-        with pytest.raises(KeyboardInterrupt):
-            script.main([*flags, str(killed)])
-    assert not (killed / "metrics.json").exists()
-    assert script.main([*flags, str(killed), "--resume"]) == 0
-    one, two = ((f / "trials.csv").read_bytes() for f in (unbroken, killed))
-    assert one == two
-    before = (killed / "model.keras").stat().st_mtime_ns
-    capsys.readouterr()
-    assert script.main([*flags, str(killed), "--resume"]) == 0
-    assert "is finished" in capsys.readouterr().out
-    assert (killed / "model.keras").stat().st_mtime_ns == before
-    # A trial has the name of a folder, which a file may lead elsewhere.
-    (killed / "metrics.json").unlink()
-    path = killed / "search" / "trial_0" / "trial.json"
+def test_a_name_of_a_trial_leads_nowhere(tmp_path, capsys, whole):
+    """It is that of a folder, which a file may lead elsewhere."""
+    flags = f"{EXPERIMENT} --smoke --unit-choices 4 6 --max-trials 2"
+    folder = shutil.copytree(whole("tune", flags), tmp_path / "search")
+    (folder / "metrics.json").unlink()
+    path = folder / "search" / "trial_0" / "trial.json"
     state = json.loads(path.read_text()) | {"trial_id": "0/../../x"}
     path.write_text(json.dumps(state))
+    flags = [*flags.split(), "--output-dir", folder, "--resume"]
     loads = {"printed": "Reloading Tuner"}
-    message = refusal(capsys, script.main, *flags, killed, "--resume", **loads)
+    message = refusal(capsys, script.main, *flags, **loads)
     assert "search: expected a name of letters" in message
 
 

@@ -1,10 +1,10 @@
-"""A training for the tests to kill, or to run out of disk or of permission.
+"""A training for the tests to kill.
 
-    python unlucky_training.py FOLDER [--epochs N] [--recurrent]
+    python unlucky_training.py --output-dir FOLDER [--epochs N] [--recurrent]
 
 trains in FOLDER, goes on where a backup there says, prints a line per epoch
-and leaves the weights in final.npz. Everything in it is random: batches,
-dropout of all kinds, noise.
+and leaves the weights in final.npz. Everything in it has a state: batches,
+dropout of all kinds and noise without seeds, callbacks.
 """
 
 import argparse
@@ -12,25 +12,10 @@ import pathlib
 
 import keras
 import numpy as np
-from common import training
+from common import ending, training
 from common.datasets import streams
 
 import keras_ln
-
-
-class AtTheEndOf(keras.callbacks.Callback):
-    """Prints the epochs, and lets something happen after one of them."""
-
-    def __init__(self, epoch=None, happens=None):
-        super().__init__()
-        # A number by itself would go into the backup and come back from it.
-        self.strike = (epoch, happens)
-
-    def on_epoch_end(self, epoch, logs=None):
-        print("reached", epoch + 1, flush=True)
-        when, happens = self.strike
-        if epoch + 1 == when:
-            happens()
 
 
 def build_model(recurrent):
@@ -41,7 +26,7 @@ def build_model(recurrent):
             keras_ln.BatchNormalization(),
         ]
     else:
-        hidden = [keras.layers.Flatten(), keras.layers.Dense(8)]
+        hidden = [keras.layers.Flatten(), keras.layers.Dense(8, "tanh")]
     return keras.Sequential(
         [
             keras.Input((6, 3)),
@@ -53,39 +38,55 @@ def build_model(recurrent):
     )
 
 
-def train(args, misfortune=None):
-    """Trains; `misfortune` is a callback."""
+def main(argv=None):
+    """Trains; returns 0."""
+    args = parse(argv)
     random = np.random.default_rng(0)
     x = random.normal(size=(40, 6, 3)).astype("float32")
     y = np.float32(x[:, :, 0].sum(axis=1, keepdims=True) > 0)
+    patience = []
+    if not args.recurrent:  # Which is to last.
+        patience = [
+            keras.callbacks.EarlyStopping(
+                "val_loss", patience=4, restore_best_weights=True
+            ),
+            keras.callbacks.ReduceLROnPlateau("val_loss", 0.5, patience=1),
+        ]
+    reached = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, _: print("reached", epoch + 1, flush=True)
+    )
     with training.environment(args):
         model = build_model(args.recurrent)
-        model.compile(keras.optimizers.Adam(0.01), "mse")
+        rate = 0.01 if args.recurrent else 0.3
+        model.compile(keras.optimizers.Adam(rate), "mse")
         task = training.Task(
             model,
             lambda update: streams.shuffled((x, y), 8, 3, update),
             updates_per_pass=5,
             validation_data=streams.in_order((x, y), 40),
         )
-        history = task.fit(
-            args.folder,
-            args,
-            monitor="val_loss",
-            mode="min",
-            extra_callbacks=[misfortune or AtTheEndOf()],
-        )
+        with ending.resumable(args.output_dir):
+            history = task.fit(
+                args.output_dir,
+                args,
+                monitor="val_loss",
+                mode="min",
+                extra_callbacks=[*patience, reached],
+            )
     weights = [keras.ops.convert_to_numpy(v) for v in model.weights]
     losses = [row["val_loss"] for row in history.rows]
-    np.savez(args.folder / "final.npz", *weights, losses=losses)
+    np.savez(args.output_dir / "final.npz", *weights, losses=losses)
+    return 0
 
 
-def parse(argv=None):
+def parse(argv):
     """The flags, with those of the examples that `training` reads."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--output-dir", type=pathlib.Path)
+    parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--recurrent", action="store_true")
+    parser.add_argument("--resume", action="store_true")
     parser.set_defaults(
         scale=None,
         decay="none",
@@ -95,9 +96,9 @@ def parse(argv=None):
         distribute="none",
     )
     args = parser.parse_args(argv)
-    args.folder.mkdir(exist_ok=True)
+    args.output_dir.mkdir(exist_ok=True)
     return args
 
 
 if __name__ == "__main__":
-    train(parse())
+    main()
