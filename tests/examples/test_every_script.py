@@ -9,6 +9,7 @@ import math
 import pathlib
 import re
 
+import everyday
 import keras
 import permutation_invariant_mnist
 import pytest
@@ -114,9 +115,14 @@ def test_a_study_runs_on_this_backend(tmp_path, capsys, name):
     assert (folder / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
+# XLA has enough of the other tasks.
+PACKAGED = [f"everyday-{task}" for task in everyday.PACKAGED]
+PACKAGED = PACKAGED if BACKEND == "torch" else []
+
+
 @every_backend
-@pytest.mark.parametrize("name", smokes(tune.EXPERIMENTS))
-def test_runs_on_this_backend(tmp_path, capsys, name):
+@pytest.mark.parametrize("name", smokes((*tune.EXPERIMENTS, *PACKAGED)))
+def test_runs_on_this_backend(tmp_path, capsys, packaged, name):
     experiment, folder = cli.find(name), tmp_path / "run"
     flags = ["--smoke", "--epochs", "1", "--output-dir", str(folder)]
     assert cli.run(experiment, flags) == 0

@@ -3,18 +3,21 @@
 import functools
 import importlib
 
+import everyday
+import keras
 import numpy as np
 import pytest
 import scripts
 import tune
 from common import baselines, cli, ranking, training
 from common.datasets import captions, cloze, strokes
-from keras.ops import convert_to_numpy
 from scipy import stats
 
+PACKAGED = tuple(f"everyday-{task}" for task in everyday.PACKAGED)
 
-@pytest.mark.parametrize("name", tune.EXPERIMENTS)
-def test_floors_are_measured_as_the_results_are(name, monkeypatch):
+
+@pytest.mark.parametrize("name", (*tune.EXPERIMENTS, *PACKAGED))
+def test_floors_are_measured_as_the_results_are(name, monkeypatch, packaged):
     monkeypatch.setattr(captions, "SMALL_COUNTS", (300, 40, 120))
     plan = scripts.plan(cli.find(name), "--smoke")
     experiment = cli.find(name).for_flags(plan)
@@ -27,6 +30,13 @@ def test_floors_are_measured_as_the_results_are(name, monkeypatch):
     for metrics in floors.values():
         assert known.intersection(metrics)
         assert all(map(np.isfinite, metrics.values()))
+        assert 0 <= metrics.get("test_error", 0) <= 100
+    if name in PACKAGED:
+        chance = floors["chance"]["test_loss"]
+        # Which may be worse, for persons whom it does not know.
+        others = floors.keys() - {"logistic regression", "untrained"}
+        for other in others:
+            assert floors[other].get("test_loss", 0) <= chance + 1e-6
     title = experiment.describe(plan, data)
     assert "None" not in title and len(title) < 160
     held_out = data.held_out()
@@ -152,7 +162,9 @@ def test_scale_reaches_weight_normalised_matrices():
 
     def matrices():
         names = ("kernel", "recurrent_kernel")
-        return [convert_to_numpy(cell.tensors()[name]) for name in names]
+        return [
+            keras.ops.convert_to_numpy(cell.tensors()[name]) for name in names
+        ]
 
     before = matrices()
     training.scale_matrices(model, 2.0)
