@@ -39,6 +39,8 @@ CASES = {
         ("--evaluate-every 7", "does not divide the 330 updates .* 6 does"),
         ("--output-dir a_file", "a_file is no writable folder"),
         ("--output-dir a_file/deeper", "a_file is no writable folder"),
+        ("--output-dir full", "full holds other files and no run; choose"),
+        ("--output-dir link", r"link cannot be made \(File exists\)"),
         ("--tune", "--tune belongs to --compare"),
         ("--compare --tune-epochs 3", "--tune-epochs belongs to --tune"),
         ("--compare --tune --gain 1", "--tune chooses --gain; leave it out"),
@@ -141,6 +143,8 @@ CASES = {
         ("--points 0", "argument --points: expected an integer of at least"),
         ("--seed x", "argument --seed: expected an integer"),
         ("--point 3", "unrecognized arguments: --point 3"),
+        ("--points 4 --output-dir ran", "another run .*points 3 there, 4 here"),
+        ("--output-dir link", r"link cannot be made \(File exists\)"),
     ),
     "tune": (
         "",
@@ -159,6 +163,11 @@ CASES = {
         (f"{SEARCH} --batch-size 2000", "more than the 1408 training images"),
         (f"{SEARCH} --glimpses 3", "unrecognized arguments: --glimpses 3"),
         (f"{SEARCH} --data nowhere", "or a path that exists, received"),
+        (f"{SEARCH} --output-dir link", r"link cannot be made \(File exists"),
+        (
+            f"{SEARCH} --tuner bayesian --resume --output-dir ran",
+            "another run .*tuner random there, bayesian here",
+        ),
         (
             "everyday-addition --task verses",
             "expected addition, received",
@@ -181,11 +190,15 @@ def untrained(few, monkeypatch):
 def elsewhere(tmp_path, monkeypatch):
     """A working directory with what the flags above name."""
     monkeypatch.chdir(tmp_path)
-    for name in ("empty", "short"):
+    for name in ("empty", "short", "full", "ran"):
         (tmp_path / name).mkdir()
+    # Nothing is there, and yet there is something in the way.
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     write_captions(tmp_path / "short", {"train": 16, "dev": 20, "test": 19})
     for name, content in {
         "a_file": b"",
+        "full/thesis.tex": b"",
+        "ran/args.json": b'{"tuner": "random", "points": 3}',
         "book.txt": book().encode(),
         "two.txt": b"One. Two.",
         "latin.txt": b"One.\nCaf\xe9. Three.",
@@ -207,11 +220,10 @@ def elsewhere(tmp_path, monkeypatch):
 )
 def test_bad_flags(name, flags, message, untrained, elsewhere, capsys):
     before = sorted(elsewhere.rglob("*"))
-    first = [] if name == "tune" else ["--output-dir", "run"]
-    last = ["--output-dir", "run"] if name == "tune" else []
     flags = flags.replace("TASKS", str(TASKS)).split()
-    main = importlib.import_module(name).main
-    line = refusal(capsys, main, *first, *flags, *last)
+    if "--output-dir" not in flags:
+        flags += ["--output-dir", "run"]
+    line = refusal(capsys, importlib.import_module(name).main, *flags)
     assert re.match(rf"{name}\.py( \w+)?: error: ", line)
     assert re.search(message, line), line
     assert sorted(elsewhere.rglob("*")) == before

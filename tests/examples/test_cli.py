@@ -88,13 +88,6 @@ def test_a_folder_belongs_to_one_run(capsys, tmp_path):
     assert "args.json cannot be read" in line
 
 
-def test_a_folder_with_other_things_is_left_alone(capsys, tmp_path):
-    (tmp_path / "thesis.tex").touch()
-    line = _refusal(capsys, "--smoke", "--output-dir", ".")
-    assert "holds other files and no run" in line
-    assert not (tmp_path / "args.json").exists()
-
-
 @pytest.mark.full
 def test_a_broken_backup_is_told(capsys, tmp_path):
     folder = tmp_path / "run"

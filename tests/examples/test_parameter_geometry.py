@@ -44,13 +44,6 @@ def test_steps_shrink_with_the_weights(folder):
     assert together == pytest.approx(-2, abs=0.05) and alone > -1.5
 
 
-def test_a_folder_of_other_flags_is_refused(folder, capsys):
-    flags = ("--points", 4, "--output-dir", folder)
-    line = refusal(capsys, script.main, *flags)
-    assert line.startswith("parameter_geometry.py: error: ")
-    assert "points 3 there, 4 here" in line
-
-
 def test_a_file_that_cannot_be_written_is_told(folder, capsys, monkeypatch):
     def full(descriptor):
         raise OSError("No space left on device")

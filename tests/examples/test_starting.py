@@ -4,12 +4,10 @@ import importlib
 import re
 from pathlib import Path
 
-import permutation_invariant_mnist as script
 import pytest
-import recurrent_dynamics
 import tune
 from common import cli
-from scripts import STUDIES, TRAINING, refusal, run_python
+from scripts import STUDIES, TRAINING, run_python
 
 SCRIPTS = (*TRAINING, *STUDIES, "tune")
 
@@ -104,16 +102,3 @@ def test_the_help_of_a_search_has_the_presets_of_what_is_searched(capsys):
     with pytest.raises(SystemExit):
         tune.main(["sequential_mnist", "--help"])
     assert re.search(r"--units +64 +100 +8\n", capsys.readouterr().out)
-
-
-@pytest.mark.parametrize("module", [script, recurrent_dynamics, tune])
-def test_a_folder_that_cannot_be_made(tmp_path, capsys, module):
-    # Nothing is there, and yet there is something in the way.
-    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
-    flags = ["--smoke", "--output-dir", str(tmp_path / "link")]
-    if module is tune:
-        flags.insert(0, "permutation_invariant_mnist")
-    line = refusal(capsys, module.main, *flags)
-    assert line.endswith(
-        f"error: --output-dir: {tmp_path}/link cannot be made (File exists)"
-    )

@@ -249,13 +249,3 @@ def test_what_cannot_be_written_is_told(capsys, tmp_path, monkeypatch, part):
     out = ("--output-dir", tmp_path / "search")
     line = refusal(capsys, script.main, *FLAGS, *out)
     assert line == "tune.py: error: the disk is full"
-
-
-def test_a_folder_belongs_to_one_search(capsys, tmp_path):
-    folder = tmp_path / "search"
-    folder.mkdir()
-    (folder / "args.json").write_text(json.dumps({"tuner": "random"}))
-    flags = [*FLAGS, "--tuner", "bayesian", "--resume"]
-    err = refusal(capsys, script.main, *flags, "--output-dir", folder)
-    assert "holds another run" in err and "tuner random there" in err
-    assert not (folder / "search").exists()
