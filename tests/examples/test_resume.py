@@ -207,7 +207,7 @@ QUICK = {
     "read-only folder": Kill(DIGITS, EPOCHS, at(SAVED, 3, _read_only), 2, 2),
     "grid": Kill(
         "untrained_comparisons",
-        "--tune --seed 0 1",
+        "--tune --seed 0",
         at("untrained_comparisons.loss_of", 12),
     ),
     "study": Kill(
@@ -317,6 +317,7 @@ def test_what_was_ended_goes_on_to_the_same_end(kill, whole, tmp_path, request):
         assert_same_run(unbroken, folder)
 
 
+@pytest.mark.full
 def test_the_training_with_random_numbers_is_sensitive(whole):
     """Both callbacks act, after all that ends it."""
     rows = files.read_csv(whole(UNLUCKY, "") / "history.csv")
