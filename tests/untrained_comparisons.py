@@ -1,6 +1,5 @@
 """Comparisons whose runs take no time."""
 
-import contextlib
 import dataclasses
 
 import numpy as np
@@ -25,8 +24,7 @@ def loss_of(args):
     )
 
 
-@contextlib.contextmanager
-def experiment_of(trained):
+def experiment_of(trained, patch):
     """Its runs are noted in the list, with the data that they saw."""
 
     def train(args, data, folder):
@@ -40,14 +38,9 @@ def experiment_of(trained):
         return {"train_nll": loss, "test_nll": loss}, history
 
     table = dataclasses.replace(claims.OF[script.EXPERIMENT.name], claims=())
-    with pytest.MonkeyPatch.context() as patch:
-        # Of every run of a grid; that of a comparison is drawn.
-        patch.setattr(plotting, "curves", lambda *args: None)
-        patch.setitem(claims.OF, script.EXPERIMENT.name, table)
-        yield _experiment(train)
-
-
-def _experiment(train):
+    # Of every run of a grid; that of a comparison is drawn.
+    patch.setattr(plotting, "curves", lambda *args: None)
+    patch.setitem(claims.OF, script.EXPERIMENT.name, table)
     return dataclasses.replace(
         changed(
             script.EXPERIMENT,
@@ -68,5 +61,6 @@ def compare(experiment, folder, *flags):
 
 def main(flags):
     """The comparison as a script."""
-    with experiment_of([]) as experiment:
+    with pytest.MonkeyPatch.context() as patch:
+        experiment = experiment_of([], patch)
         return cli.run(experiment, ["--compare", "--epochs", "8", *flags])

@@ -84,9 +84,8 @@ def uncompiled(monkeypatch):
 
 
 @pytest.fixture
-def experiment(trained):
+def experiment(trained, monkeypatch):
     """A comparison whose runs take no time."""
     import untrained_comparisons
 
-    with untrained_comparisons.experiment_of(trained) as found:
-        yield found
+    return untrained_comparisons.experiment_of(trained, monkeypatch)
