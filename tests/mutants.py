@@ -1,4 +1,4 @@
-"""Wrong lines of keras_ln, one operator or constant changed in each.
+"""Wrong lines, one operator or constant changed in each.
 
 `tests/mutate.py` tries which of them the tests notice.
 """
@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("keras_ln/ops", "keras_ln/layers", "keras_ln/backend")
+# Of each of these so many are drawn; a file is in the last one that has it.
+STRATA = {
+    "package": (("keras_ln/ops", "keras_ln/layers", "keras_ln/backend"), 300),
+    "compat": (("keras_ln/compat", "keras_ln/tuning.py"), 20),
+    "benchmarks": (("benchmarks",), 16),
+    "examples": (("examples",), 49),
+    "datasets": (("examples/common/datasets",), 35),
+}
 SWAPPED = {
     ast.Add: ("+", "-"),
     ast.Sub: ("-", "+"),
@@ -127,8 +134,9 @@ def functions(source):
 def every_mutant():
     """Those of every file, one for each line, by file; in random order."""
     found = {}
-    for folder in FOLDERS:
-        for path in sorted((ROOT / folder).rglob("*.py")):
+    places = [place for places, _ in STRATA.values() for place in places]
+    for place in map(ROOT.joinpath, places):
+        for path in sorted(place.rglob("*.py")) or [place]:
             file, source = str(path.relative_to(ROOT)), path.read_text()
             lines, names = source.splitlines(), functions(source)
             found[file] = [
@@ -140,11 +148,21 @@ def every_mutant():
     return found
 
 
-def chosen(count, seed):
+def stratum(file):
+    """The name of the stratum that a file is in."""
+    found = [
+        name for name, (places, _) in STRATA.items() if file.startswith(places)
+    ]
+    return found[-1]
+
+
+def chosen(name, count, seed):
     """Random mutants of different lines, from every file its share."""
     shuffle = random.Random(seed).shuffle
     by_file = {}
     for file, found in every_mutant().items():
+        if stratum(file) != name:
+            continue
         shuffle(found)
         lines = {mutant.line: mutant for mutant in found}
         by_file[file] = list(lines.values())

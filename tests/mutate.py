@@ -1,14 +1,15 @@
-"""Which wrong lines of keras_ln the tests notice.
+"""Which wrong lines the tests notice.
 
-    python tests/mutate.py mutants.csv --count 300 --seed 0
+    python tests/mutate.py mutants.csv --seed 0
 
-Changes one operator or constant of `keras_ln/ops`, `keras_ln/layers` or
-`keras_ln/backend` at a time, in a copy of the repository, and runs the tests
-that execute its line: the quick ones on torch, then on TensorFlow and JAX, then
-the full ones, until some test fails. A backend's own file is tried on that
-backend alone; the files that call the CPU kernels need those installed. Each
-file has its share of the mutants. The table says which run noticed first. A
-mutant that none noticed means the same as the original, or lacks a test.
+Changes one operator or constant at a time, in a copy of the repository, and
+runs the tests that execute its line: the quick ones on torch, then on
+TensorFlow and JAX, then the full ones, until some test fails. A backend's own
+file is tried on that backend alone; the files that call the CPU kernels need
+those installed. `mutants.STRATA` says how many are drawn from the package, its
+compatibility modules, the benchmarks, the examples and their readers of data;
+each file has its share. The table says which run noticed first. A mutant that
+none noticed means the same as the original, or lacks a test.
 Mutants that stand in the table already are not tried again, so that a killed
 run goes on.
 
@@ -23,10 +24,17 @@ reason why no run noticed a mutant is added to the table by hand.
 
 tries the mutants of an earlier table in code that has been moved since: the
 same change of an equal line, in the same file and function if it stands there.
+
+    python tests/mutate.py noticed.csv --like mutants.csv --tests PATH ...
+
+lists all tests of those files that notice each mutant, on torch: one row for
+each mutant and test. Before a test is deleted, its replacement must notice what
+it noticed.
 """
 
 import argparse
 import concurrent.futures
+import contextlib
 import csv
 import importlib
 import itertools
@@ -42,13 +50,13 @@ from pathlib import Path
 
 import pytest
 import run_all
-from mutants import ROOT, Mutant, chosen, functions, moved
+from mutants import ROOT, STRATA, Mutant, chosen, functions, moved, stratum
 
 # A run that takes longer hangs, which is noticed too.
 SECONDS = 1800
 # So many of the quickest tests come first: less is imported for them.
 FIRST = 20
-# Examples use what these test.
+# What has the tests of a stratum; examples use what those of the package test.
 CORE = [
     *("tests/backend", "tests/ops", "tests/layers", "tests/test_goldens.py"),
     *("tests/test_conformance.py", "tests/test_mixed_precision.py"),
@@ -57,6 +65,14 @@ CORE = [
     *("tests/test_training_modes.py", "tests/test_tuning.py"),
     *("tests/test_public_names.py", "tests/journeys"),
 ]
+EXAMPLES = ["tests/examples", "tests/docs"]
+TESTS = {
+    "package": CORE,
+    "compat": ["tests/compat", "tests/test_tuning.py", "tests/docs"],
+    "benchmarks": ["tests/benchmarks", "tests/docs"],
+    "examples": EXAMPLES,
+    "datasets": EXAMPLES,
+}
 BACKENDS = ("torch", "tensorflow", "jax")
 FORK = multiprocessing.get_context("fork")
 
@@ -68,7 +84,12 @@ class Lines:
         import coverage
 
         self.seconds = {}
-        self.coverage = coverage.Coverage(None, include="keras_ln/*")
+        places = itertools.chain(*(places for places, _ in STRATA.values()))
+        self.coverage = coverage.Coverage(
+            None,
+            config_file=False,
+            include=[f"{place}/*".replace(".py/*", ".py") for place in places],
+        )
         self.coverage.start()
 
     @pytest.hookimpl(wrapper=True)
@@ -131,11 +152,11 @@ def _run(arguments, lines):
 
 
 def run(arguments, lines=None):
-    """What fails of the tests: the last line of a run, or "" if none does.
+    """What fails of the tests: lines of a run, or [] if none does.
 
     With `lines`, a path, the tests' lines are written there.
     """
-    arguments = ["-qx", "-n0", "-pno:cacheprovider", *arguments]
+    arguments = ["-q", "-n0", "-pno:cacheprovider", *arguments]
     arguments.append(f"--basetemp={os.getcwd()}/build")
     child = FORK.Process(target=_run, args=(arguments, lines))
     child.start()
@@ -143,24 +164,43 @@ def run(arguments, lines=None):
     if child.is_alive():
         os.killpg(child.pid, signal.SIGKILL)
         child.join()
-        return "hangs"
+        return ["hangs"]
     if not child.exitcode:
-        return ""
+        return []
     output = Path("output.txt").read_text(errors="replace").splitlines()
     failed = [line for line in output if line.startswith(("FAILED", "ERROR"))]
-    return [f"exit {child.exitcode}", *output[-1:], *failed][-1]
+    return failed or [" ".join([f"exit {child.exitcode}", *output[-1:]])]
 
 
-def tried(mutant, options, tests):
-    """What fails of the tests, the first of them first, with the mutant."""
+@contextlib.contextmanager
+def written(mutant):
+    """The copy of the repository has the wrong line."""
     file = Path(mutant.file)
     original = file.read_text()
     file.write_text(mutant.source)
     try:
-        parts = filter(None, (tests[:FIRST], tests[FIRST:]))
-        return next(filter(None, (run(options + part) for part in parts)), "")
+        yield
     finally:
         file.write_text(original)
+
+
+def tried(mutant, options, tests):
+    """What fails first of the tests, or ""."""
+    with written(mutant):
+        parts = filter(None, (tests[:FIRST], tests[FIRST:]))
+        failed = (run(["-x", *options, *part]) for part in parts)
+        return next(filter(None, failed), [""])[-1]
+
+
+def noticing(mutant, options, tests):
+    """The names of all tests that fail, or what else a run ends with."""
+    with written(mutant):
+        failed = run(options + tests) if tests else []
+    words = (line.partition(" - ")[0].partition(" ") for line in failed)
+    return [
+        rest if kind in ("FAILED", "ERROR") else f"{kind} {rest}"
+        for kind, _, rest in words
+    ]
 
 
 def tests_of(mutant, executed):
@@ -188,10 +228,56 @@ def runs(quick):
 
 def concerns(mutant, backend, kernels):
     """Whether a mutant is tried on the backend, with or without kernels."""
-    of_one = [name for name in BACKENDS if name in mutant.file]
+    file = mutant.file if "/backend/" in mutant.file else ""
+    of_one = [name for name in BACKENDS if name in file]
     return backend in (of_one or BACKENDS) and kernels == (
-        "native" in mutant.file
+        "native" in mutant.file and stratum(mutant.file) == "package"
     )
+
+
+def options_of(backend, duration, kernels=False):
+    """The arguments of pytest for a run."""
+    options = run_all.pytest_arguments(backend, duration)
+    return options + (["--kernels"] if kernels else [])
+
+
+def executed_by(pool, parser, options, paths, lines):
+    """The tests and the lines that each executes, from a file or a run."""
+    if not lines.exists():
+        if failed := pool.submit(run, ["-x", *options, *paths], lines).result():
+            parser.exit(1, f"without a mutant: {failed[-1]}\n")
+    return json.loads(lines.read_text())
+
+
+def every_notice(wanted, path, args, parser):
+    """Writes one row for each mutant and each test of the paths that fails."""
+    with open(path, newline="") as table:
+        rows = [tuple(row) for row in csv.reader(table)]
+    done = {(row[0], *row[2:6]) for row in rows}
+    options = options_of("torch", "not full" if args.quick else "")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        concurrent.futures.ProcessPoolExecutor(
+            args.jobs, FORK, prepare, ("torch", folder)
+        ) as pool,
+        open(path, "a", newline="") as table,
+    ):
+        executed = executed_by(
+            pool, parser, options, args.tests, path.with_suffix(".json")
+        )
+        writer = csv.writer(table)
+        if not rows:
+            writer.writerow((*Mutant._fields[:6], "noticed_by"))
+        trials = {
+            pool.submit(noticing, m, options, tests_of(m, executed)): m
+            for m in wanted
+            if m.place not in done
+        }
+        for trial in concurrent.futures.as_completed(trials):
+            mutant, names = trials[trial], trial.result()
+            writer.writerows((*mutant[:6], name) for name in names or [""])
+            table.flush()
+            print(*mutant[:6], len(names), flush=True)
 
 
 def main(argv=None):
@@ -203,21 +289,38 @@ def main(argv=None):
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("table", help="the CSV file to write")
-    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument(
+        "--strata",
+        nargs="+",
+        choices=STRATA,
+        default=[*STRATA],
+        help="of these alone",
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--like", metavar="TABLE", help="an earlier table")
+    parser.add_argument("--tests", nargs="+", metavar="PATH", help="see below")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument(
         "--quick", action="store_true", help="leave out the full runs"
     )
     args = parser.parse_args(argv)
-    wanted, gone = chosen(args.count, args.seed), []
+    gone = []
     if args.like:
         wanted, gone = moved(args.like)
+        wanted = [m for m in wanted if stratum(m.file) in args.strata]
+    else:
+        wanted = [
+            mutant
+            for name in args.strata
+            for mutant in chosen(name, STRATA[name][1], args.seed)
+        ]
     for place in gone:
         print("gone:", *place)
     path = Path(args.table).resolve()
     path.touch()
+    if args.tests:
+        every_notice(wanted, path, args, parser)
+        return 0
     with (
         tempfile.TemporaryDirectory() as folder,
         open(path, "r+", newline="") as table,
@@ -234,27 +337,27 @@ def main(argv=None):
             print(*mutant[:6], by, failed, flush=True)
 
         left = [mutant for mutant in wanted if mutant.place not in done]
-        for kind, backend, kernels in runs(args.quick):
-            mutants = [m for m in left if concerns(m, backend, kernels)]
+        every = itertools.product(runs(args.quick), TESTS.items())
+        for (kind, backend, kernels), (name, paths) in every:
+            mutants = [
+                m
+                for m in left
+                if stratum(m.file) == name and concerns(m, backend, kernels)
+            ]
             if not mutants:
                 continue
             duration = "full" if kind == "full" else "not full"
             # As run_all.py has it, whatever they take.
-            duration = "" if kernels else duration
-            options = run_all.pytest_arguments(backend, duration)
-            options += ["--kernels"] if kernels else []
+            options = options_of(backend, "" if kernels else duration, kernels)
             with concurrent.futures.ProcessPoolExecutor(
                 args.jobs, FORK, prepare, (backend, folder)
             ) as pool:
                 suffix = "-kernels" if kernels else ""
-                paths = [f"tests/{name}" for name in run_all.RUN_ON_KERNELS]
-                paths = paths if kernels else CORE
-                lines = path.with_suffix(f".{kind}-{backend}{suffix}.json")
-                if not lines.exists():
-                    failed = pool.submit(run, options + paths, lines).result()
-                    if failed:
-                        parser.exit(1, f"without a mutant: {failed}\n")
-                executed = json.loads(lines.read_text())
+                if kernels:
+                    paths = [f"tests/{part}" for part in run_all.RUN_ON_KERNELS]
+                suffix = f".{kind}-{backend}{suffix}.{name}.json"
+                lines = path.with_suffix(suffix)
+                executed = executed_by(pool, parser, options, paths, lines)
                 trials = {
                     pool.submit(
                         tried, m, options, tests_of(m, executed) or paths
