@@ -52,6 +52,8 @@ def test_normalizations(kind, expected):
         "norm": ["none", "layer", "batch"],
         "norm_gain": [0.1, 0.5],
     }
+    tuning.choose_normalization(default := _hp(norm=kind))
+    assert _space(default) == {**_space(hp), "norm_gain": [0.1, 1.0]}
 
 
 RECURRENT = [

@@ -25,6 +25,7 @@ def test_the_table(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(variable_lengths, "run", run)
     variable_lengths.main(["--output", str(tmp_path / "v")])
     table = rows(tmp_path / "v.csv")
+    assert [int(row["epoch"]) for row in table] == [1] * 3 + [2] * 3
     assert [float(row["seconds"]) for row in table] == [20, 40, 80, 2, 4, 8]
     assert [float(row["of_the_loop"]) for row in table] == [0.5, 1, 2] * 2
     assert [int(row["compilations"]) for row in table] == [7] * 3 + [0] * 3
