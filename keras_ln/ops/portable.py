@@ -51,11 +51,6 @@ def portable(*, unroll: bool = False) -> Iterator[None]:
         _portable.reset(token)
 
 
-def asks_for_portable_ops() -> bool:
-    """Whether an op must do without XLA and hand-written gradients."""
-    return bool(_open) and _portable.get() is not None
-
-
 def asks_for_unrolled_loops() -> bool:
     """Whether loops over time must be unrolled."""
     return bool(_open) and _portable.get() is True
@@ -66,6 +61,6 @@ def plain_operations_reason(arrays: Mapping[str, Any] | None) -> str | None:
 
     Without arrays, as far as that is known.
     """
-    if asks_for_portable_ops():
+    if _open and _portable.get() is not None:
         return "ops.portable() asks for ordinary operations."
     return backend.plain_operations_reason(arrays)

@@ -264,15 +264,9 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             names = self.cell.equations.state_names
             states = {f"initial_{n}": resets[f"reset_{n}"] for n in names}
         arrays = self.arrays(sequences, states, mask, training)
-        return self.results(self.run(arrays | resets, training))
-
-    def run(
-        self, arrays: dict[str, Any], training: bool | None
-    ) -> dict[str, Any]:
-        """What the op makes of the arrays."""
         spec, how = self.as_problem()
         how = how._replace(training=bool(training))
-        return recurrence.run(spec, arrays, how)
+        return self.results(recurrence.run(spec, arrays | resets, how))
 
     def results(self, made: dict[str, Any]) -> tuple[Any, Any, list[Any]]:
         """Last output, outputs and states, of what the op has made."""

@@ -12,7 +12,7 @@ from keras_ln.layers.normalization.recurrent_batch_norm import SMALL_GAIN
 from keras_ln.layers.rnn.base_rnn import BaseRNN
 from keras_ln.layers.rnn.bn_lstm_cell import BNLSTMCell
 from keras_ln.layers.types import Identifier, Shape, Sites, Switch
-from keras_ln.ops import arguments
+from keras_ln.ops import arguments, recurrence
 from keras_ln.ops.cells.bn_lstm import (
     check_first_step,
     moved_statistics,
@@ -218,7 +218,10 @@ class BNLSTM(BaseRNN):
         if not learn:
             steps = keras.ops.shape(sequences)[1]
             arrays |= statistics_of(moving, steps, first_step)
-        made = self.run(arrays, training)
+        spec, how = self.as_problem()
+        made = recurrence.run(
+            spec, arrays, how._replace(training=bool(training))
+        )
         if learn:
             # Once, here: inside a scan JAX allows no assignment, and
             # TensorFlow traces the first step twice.

@@ -8,10 +8,6 @@ from keras_ln.ops.cells.types import How, Spec
 from keras_ln.ops.recurrence.arrays import ARRAYS
 
 
-def _always(*_: Any) -> str | None:
-    """None: there is no reason why not."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Implementation:
     """One way to run a recurrence.
@@ -31,10 +27,10 @@ class Implementation:
     # `reason(spec, arrays, how)`: a sentence on why it cannot run such arrays
     # of such dtypes, or None. It is asked once for equal ones, and without
     # arrays where nothing runs.
-    reason: Callable[[Spec, Mapping[str, Any], How], str | None] = _always
+    reason: Callable[[Spec, Mapping[str, Any], How], str | None] | None = None
     # A sentence on why it cannot run here and now, or None, which is asked
     # first.
-    unavailable: Callable[[], str | None] = _always
+    unavailable: Callable[[], str | None] | None = None
 
     def refusal(
         self, name: str, spec: Spec, arrays: Mapping[str, Any], how: How
@@ -58,4 +54,4 @@ class Implementation:
                 f"The implementation {name!r} does not read the {kind} "
                 f"`{unread[0]}`."
             )
-        return self.reason(spec, arrays, how)
+        return None if self.reason is None else self.reason(spec, arrays, how)

@@ -44,7 +44,8 @@ def _reason(spec: Spec, arrays: Mapping[str, Any], how: How) -> str | None:
 
 
 def _unavailable() -> str | None:
-    if (wrong := backend.native_reason()) is not None:
+    wrong = backend.native_reason()
+    if wrong is not None:
         return wrong
     if not backend.on_cpu():
         return "The kernels run on CPUs only."
@@ -130,7 +131,8 @@ def names_in_kernels(cell: Cell) -> dict[str, str]:
 def _call(spec: Spec, arrays: Tensors, wanted: set[str]) -> Tensors:
     from keras_ln_kernels import call
 
-    if names := names_in_kernels(spec.cell):
+    names = names_in_kernels(spec.cell)
+    if names:
         arrays = {names.get(name, name): a for name, a in arrays.items()}
     known = call.GRADIENTS if "residuals" in arrays else call.RESULTS
     return backend.call_native(

@@ -23,7 +23,6 @@ from keras_ln.ops.recurrence.implementation import Implementation
 from keras_ln.ops.recurrence.native import NATIVE
 from keras_ln.ops.recurrence.scan import Tensors, forward
 from keras_ln.ops.recurrence.vjp import vjp
-from keras_ln.ops.recurrence.zoneout import NAMES
 
 # What both scans heed, all that there is; written out, so that what is new has
 # to be added, and used.
@@ -57,6 +56,10 @@ def _run_fused(spec: Spec, arrays: Tensors, how: How) -> Tensors:
     return run_op(arrays, keep=how.training, owner=how.owner)
 
 
+def _read_by_a_compiler() -> str | None:
+    return _COMPILER if backend.reads_python() else None
+
+
 @functools.cache
 def fused_op(spec: Spec, known: bool) -> Any:
     """Both scans as one op, compiled, the gradient by hand.
@@ -84,7 +87,8 @@ def _run_loop(spec: Spec, arrays: Tensors, how: How) -> Tensors:
 def _reason_of_loop(
     spec: Spec, arrays: Mapping[str, Any], how: How
 ) -> str | None:
-    if (overridden := how.overridden) is None:
+    overridden = how.overridden
+    if overridden is None:
         return None
     # A step of a Keras cell returns no statistics.
     needs_statistics = spec.cell.batch_statistics
@@ -118,7 +122,7 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
         _run_fused,
         _read_by_fused,
         by_hand=True,
-        unavailable=lambda: _COMPILER if backend.reads_python() else None,
+        unavailable=_read_by_a_compiler,
     ),
     # The scan forward alone, differentiated by the framework. It runs what the
     # others cannot: any activation, a step that a subclass has overridden,
@@ -218,8 +222,10 @@ def _prepare(spec: Spec, arrays: Tensors, how: How, keep: bool) -> _Prepared:
         return _newly_prepared(spec, arrays, how)
     kinds = [(n, tuple(a.shape), a.dtype) for n, a in arrays.items()]
     key = (spec, how, *kinds)
-    # One look-up: another thread may clear the table.
-    if (prepared := _prepared.get(key)) is None:
+    # One look-up: another thread may clear the table. AutoGraph reads no
+    # assignment inside of an expression (2.21).
+    prepared = _prepared.get(key)
+    if prepared is None:
         prepared = _newly_prepared(spec, arrays, how)
         if len(_prepared) >= _MOST_PREPARED:
             _prepared.clear()
@@ -237,15 +243,12 @@ def _newly_prepared(spec: Spec, arrays: Tensors, how: How) -> _Prepared:
     floating = {**names, **wanted}.values()
     wide = "float64" if "float64" in floating else "float32"
     # Where there are choices, these say what stays.
-    shares = [
-        0.0 if name in names else share
-        for name, share in zip(NAMES, spec.shares, strict=True)
-    ]
+    h, c = spec.zoneout_share, spec.cell_zoneout_share
     spec = spec._replace(
         dtype=names["x"],
         wide=wide,
-        zoneout_share=shares[0],
-        cell_zoneout_share=shares[1],
+        zoneout_share=0.0 if "zoneout" in names else h,
+        cell_zoneout_share=0.0 if "cell_zoneout" in names else c,
     )
     for name in names:
         if name in MATRICES:
@@ -283,7 +286,8 @@ def _chosen(
     for name, implementation in IMPLEMENTATIONS.items():
         if implementation.by_hand and by_hand is not None:
             continue
-        if implementation.unavailable() is not None:
+        unavailable = implementation.unavailable
+        if unavailable is not None and unavailable() is not None:
             continue
         if name not in refusals:
             refusals[name] = _refusal(name, spec, arrays, how)
@@ -337,7 +341,7 @@ def choose(spec: Spec, how: How) -> tuple[str, dict[str, str]]:
         raise _nothing_runs(spec, {}, how)
     return chosen, {
         name: (implementation.by_hand and by_hand)
-        or implementation.unavailable()
+        or (implementation.unavailable and implementation.unavailable())
         or _refusal(name, spec, {}, how)
         or f"{chosen} comes before it, and can."
         for name, implementation in IMPLEMENTATIONS.items()
@@ -348,7 +352,7 @@ def choose(spec: Spec, how: How) -> tuple[str, dict[str, str]]:
 def _reason_of_fused(spec: Spec, how: How) -> str | None:
     """Why there is no gradient by hand here and now, or None."""
     return (
-        IMPLEMENTATIONS["fused"].unavailable()
+        _read_by_a_compiler()
         or plain_operations_reason(None)
         or _refusal("fused", spec, {}, how)
     )

@@ -13,8 +13,11 @@ import pytest
 
 import keras_ln
 
+# The door, and what each storey asks.
+MAY_COME_BACK = ("layers/rnn/base_", "backend/", "ops/recurrence/run.py")
+MAY_COME_BACK += ("ops/dtypes.py", "ops/recurrence/implementation.py")
 PACKAGE = Path(keras_ln.__file__).parent
-MOST_FUNCTIONS, MOST_CHANGES, MOST_LINES = 45, 30, 60
+MOST_CALLS, MOST_FUNCTIONS, MOST_CHANGES, MOST_LINES = 65, 45, 34, 60
 
 
 def entered(call, until="lstm_step"):
@@ -68,6 +71,7 @@ if keras.backend.backend() == "torch":  # Which runs what is written.
             for (file, code), _ in itertools.groupby(path):
                 print(file, code.co_name)
             print(f"{len(set(path))} functions, {len(files) - 1} changes")
+            assert len(path) <= MOST_CALLS
             assert len(set(path)) <= MOST_FUNCTIONS
             assert len(files) - 1 <= MOST_CHANGES
             long = {
@@ -75,7 +79,4 @@ if keras.backend.backend() == "torch":  # Which runs what is written.
             }
             assert not long
             back = {file for file in files if files.count(file) > 1}
-            assert all(
-                file.startswith(("layers/rnn/base_", "backend/"))
-                for file in back
-            ), back
+            assert all(file.startswith(MAY_COME_BACK) for file in back), back
