@@ -1,12 +1,13 @@
 """Times and memory are what the harness says they are."""
 
 import argparse
+import re
 import time
 
 import numpy as np
 import pytest
 
-from benchmarks import harness, report
+from benchmarks import harness, report, settings
 
 
 def test_steps_run_in_turn():
@@ -97,3 +98,18 @@ def test_ops_of_one_size_have_panels_of_their_own():
     for name, modes in found.items():
         assert [*modes] == [*harness.MODES]
         assert all(f"{r['provider']} A" == name for (r,) in modes.values())
+
+
+def test_sizes_are_those_of_the_page():
+    page = (harness.ROOT / "benchmarks" / "README.md").read_text("utf-8")
+    rows = re.findall(
+        r"^\| ([A-Z, ]+) \| (\d+) \| (\d+) \| (\d+) \| ([\d, ]+) \|", page, re.M
+    )
+    sizes = {
+        letter: settings.Size(*map(int, (*others, units)))
+        for letters, *others, last in rows
+        for letter, units in zip(
+            letters.split(", "), last.split(", "), strict=True
+        )
+    }
+    assert sizes == settings.SIZES

@@ -24,6 +24,11 @@ def test_precision(tmp_path):
         assert float(row["output_rms"]) < float(row["output_max"])
 
 
+def test_weights_are_of_order_one():
+    y, _ = precision.outputs_and_gradients("WeightNormDense", "float32", (4, 6))
+    assert 0.1 < np.abs(y).max() < 10
+
+
 def test_differences():
     right = np.array([3.0, -4.0, 0.0, 0.0])
     mean, largest = precision.differences(right + [0.0, 0.0, 1.0, 0.0], right)
