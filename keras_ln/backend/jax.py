@@ -175,7 +175,7 @@ def custom_vjp(
     vjp.defvjp(jax.jit(first_half), jax.jit(second_half))
     # A gradient must have the type of its argument, also where some of the
     # arguments differ between the devices of jax.shard_map.
-    compiled = jax.jit(lambda arrays: vjp(_vary(arrays, _varying(arrays))))
+    jitted = jax.jit(lambda arrays: vjp(_vary(arrays, _varying(arrays))))
 
     def op(arrays, keep=True, owner="An op of keras_ln"):
         try:
@@ -189,12 +189,12 @@ def custom_vjp(
 
     def spread(arrays):
         if not _mesh_is_explicit():
-            return compiled(arrays)
+            return jitted(arrays)
         # A gradient by hand does not say how its arrays are spread: XLA decides
         # about all but the outputs.
         made = jax.eval_shape(outputs_only, arrays)
         shardings = jax.tree.map(lambda y: y.sharding, made)
-        run = jax.sharding.auto_axes(compiled, out_sharding=shardings)
+        run = jax.sharding.auto_axes(jitted, out_sharding=shardings)
         return run(arrays)
 
     return op

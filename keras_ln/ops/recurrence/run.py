@@ -283,10 +283,10 @@ def _chosen(
     Why one refuses is added to `refusals`, and not asked again. `by_hand` says
     why a gradient by hand cannot be used here and now, or is None.
     """
-    for name, implementation in IMPLEMENTATIONS.items():
-        if implementation.by_hand and by_hand is not None:
+    for name, row in IMPLEMENTATIONS.items():
+        if row.by_hand and by_hand is not None:
             continue
-        unavailable = implementation.unavailable
+        unavailable = row.unavailable
         if unavailable is not None and unavailable() is not None:
             continue
         if name not in refusals:
@@ -300,12 +300,12 @@ def _refusal(
     name: str, spec: Spec, arrays: Mapping[str, Any], how: How
 ) -> str | None:
     """Why an implementation cannot run such arrays of such dtypes, or None."""
-    implementation, wrong = IMPLEMENTATIONS[name], None
-    if implementation.by_hand:
+    row, wrong = IMPLEMENTATIONS[name], None
+    if row.by_hand:
         wrong = _no_equations_by_hand(spec, how)
     elif how.use_fused is True:
         wrong = "use_fused=True asks for a hand-written gradient."
-    return wrong or implementation.refusal(name, spec, arrays, how)
+    return wrong or row.refusal(name, spec, arrays, how)
 
 
 def _no_equations_by_hand(spec: Spec, how: How) -> str | None:
@@ -340,11 +340,11 @@ def choose(spec: Spec, how: How) -> tuple[str, dict[str, str]]:
     if chosen is None:
         raise _nothing_runs(spec, {}, how)
     return chosen, {
-        name: (implementation.by_hand and by_hand)
-        or (implementation.unavailable and implementation.unavailable())
+        name: (row.by_hand and by_hand)
+        or (row.unavailable and row.unavailable())
         or _refusal(name, spec, {}, how)
         or f"{chosen} comes before it, and can."
-        for name, implementation in IMPLEMENTATIONS.items()
+        for name, row in IMPLEMENTATIONS.items()
         if name != chosen
     }
 
