@@ -18,7 +18,7 @@ from scripts import run_python
 
 import keras_ln
 from keras_ln import ops
-from keras_ln.ops.recurrence.native import names_in_kernels
+from keras_ln.ops.recurrence.native import NATIVE, names_in_kernels
 
 x = np.ones((2, 4, 3), "float32")
 
@@ -133,6 +133,27 @@ def test_a_state_of_another_dtype_is_not_for_kernels(calls):
     _, _, (_, c) = ops.ln_lstm(x, states, weights)
     assert keras.backend.standardize_dtype(c.dtype) == "float64"
     assert not calls
+
+
+def test_what_the_kernels_do_not_read():
+    """An array, a weight and a field of the spec, that only we know of."""
+    spec, how = keras_ln.LNLSTM(3).as_problem()
+
+    def refused(spec, name):
+        return NATIVE.refusal("native", spec, {name: x}, how)
+
+    assert NATIVE.refusal("native", spec, {}, how) is None
+    words = "The implementation 'native' does not read the"
+    assert refused(spec, "state_moving_mean") == (
+        f"{words} array `state_moving_mean`."
+    )
+    assert refused(spec, "sum_gamma") == (
+        f"{words} setting or weight `sum_gamma`."
+    )
+    launches = spec._replace(few_launches=True)
+    assert refused(launches, "x") == (
+        f"{words} setting or weight `few_launches`."
+    )
 
 
 def test_no_rows(calls):
