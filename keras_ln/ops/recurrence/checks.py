@@ -68,6 +68,8 @@ def check_states(
             "of shape (batch, units), here "
             f"{[(batch, units)] * len(names)}. Received: shapes {shapes}"
         )
+    for state in states:
+        arguments.check_numbers(argument, state.dtype)
 
 
 def in_order(name: str, states: Any) -> list[Any]:
