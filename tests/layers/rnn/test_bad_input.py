@@ -106,13 +106,6 @@ def test_initial_state(row):
     assert layer(x(B, T, D), initial_state=right).shape == (B, U)
 
 
-@pytest.mark.parametrize("shape", [(B, T + 1), (B + 1, T), (B,), (B, T, 2)])
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_mask_shape(row, shape):
-    with refused("`mask`", "batch, time", "Received"):
-        row.make()(x(B, T, D), mask=np.ones(shape, bool))
-
-
 @pytest.mark.parametrize("row", RECURRENT, ids=str)
 def test_complex_input(row):
     states = row.cell_states()
