@@ -1,7 +1,6 @@
 """Wrong arguments fail early, and the message says which and why."""
 
 import keras
-import numpy as np
 import pytest
 from descriptors import BY_NAME, ROWS, SEQUENCE_LAYERS, B, D, T, U
 from refusals import refused, x
