@@ -16,7 +16,7 @@ from keras_ln import backend, ops
 from keras_ln.ops import recurrence
 from keras_ln.ops.cells.types import Spec, Vector
 from keras_ln.ops.recurrence.arrays import ARRAYS, Array
-from keras_ln.ops.recurrence.implementation import Implementation
+from keras_ln.ops.recurrence.implementations import Implementation
 from keras_ln.ops.recurrence.run import IMPLEMENTATIONS
 
 # The kernels have tests of their own: test_native.py.

@@ -15,7 +15,7 @@ from tolerances import FLOAT64
 from keras_ln import backend, ops
 from keras_ln.ops import recurrence
 from keras_ln.ops.cells.lstm import LN_LSTM
-from keras_ln.ops.recurrence.run import fused_op
+from keras_ln.ops.recurrence.implementations import fused_op
 
 # Whether a framework tells that there is something to differentiate.
 TELLS = BACKEND != "tensorflow"

@@ -15,7 +15,7 @@ from keras_ln.ops.activations import ACTIVATIONS
 from keras_ln.ops.cells.types import Cell, How, Spec
 from keras_ln.ops.dtypes import name_of
 from keras_ln.ops.recurrence.arrays import ARRAYS
-from keras_ln.ops.recurrence.implementation import Implementation
+from keras_ln.ops.recurrence.implementations import Implementation
 from keras_ln.ops.recurrence.scan import Tensors, forward
 from keras_ln.ops.recurrence.vjp import vjp
 

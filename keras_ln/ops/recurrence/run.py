@@ -3,7 +3,6 @@
 Letters: B batch, T time, D input features, U units.
 """
 
-import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -14,125 +13,24 @@ from keras_ln.ops import dtypes
 from keras_ln.ops.activations import ACTIVATIONS
 from keras_ln.ops.cells.types import How, Spec
 from keras_ln.ops.portable import (
-    asks_for_unrolled_loops,
     plain_operations_reason,
 )
 from keras_ln.ops.recurrence.arrays import ARRAYS, FIRST, MATRICES
 from keras_ln.ops.recurrence.checks import check
-from keras_ln.ops.recurrence.implementation import Implementation
+from keras_ln.ops.recurrence.implementations import (
+    FUSED,
+    LOOP,
+    Implementation,
+    read_by_a_compiler,
+)
 from keras_ln.ops.recurrence.native import NATIVE
-from keras_ln.ops.recurrence.scan import Tensors, forward
-from keras_ln.ops.recurrence.vjp import vjp
-
-# What both scans heed, all that there is; written out, so that what is new has
-# to be added, and used.
-_READ_BY_SCANS = frozenset(
-    {
-        *("cell", "epsilon", "activation", "recurrent_activation"),
-        *("carry_normalized_state", "go_backwards", "return_all_outputs"),
-        *("zoneout_share", "cell_zoneout_share", "dtype", "wide"),
-        *("x", "mask", "input_mask", "recurrent_mask"),
-        *("zoneout", "cell_zoneout", "initial_h", "initial_c"),
-        *("starts", "reset_h", "reset_c"),
-        *("kernel_moving_mean", "kernel_moving_variance"),
-        *("recurrent_moving_mean", "recurrent_moving_variance"),
-        *("state_moving_mean", "state_moving_variance"),
-    }
-)
-_COMPILER = (
-    "torch.compile and torch.export differentiate the Python code that they "
-    "read, without a hand-written gradient."
-)
-
-
-def _run_fused(spec: Spec, arrays: Tensors, how: How) -> Tensors:
-    # On other devices the kernel launches of a step cost more than its
-    # arithmetic.
-    few = not (backend.on_cpu() or spec.cell.batch_statistics)
-    # XLA compiles for one T. Where T is unknown there are probably many, each
-    # of which would cost a compilation.
-    known = arrays["x"].shape[1] is not None
-    run_op = fused_op(spec._replace(few_launches=few), known)
-    return run_op(arrays, keep=how.training, owner=how.owner)
-
-
-def _read_by_a_compiler() -> str | None:
-    return _COMPILER if backend.reads_python() else None
-
-
-@functools.cache
-def fused_op(spec: Spec, known: bool) -> Any:
-    """Both scans as one op, compiled, the gradient by hand.
-
-    `known` says whether T is.
-    """
-    scan, first = functools.partial(forward, spec), None
-    if spec.few_launches:
-        values = spec._replace(values_only=True)
-        first = functools.partial(forward, values)
-    return backend.custom_vjp(
-        first or scan,
-        functools.partial(vjp, spec),
-        scan if first else None,
-        compiled=known,
-    )
-
-
-def _run_loop(spec: Spec, arrays: Tensors, how: How) -> Tensors:
-    known = arrays["x"].shape[1] is not None
-    unroll = how.unroll or (known and asks_for_unrolled_loops())
-    return forward(spec, arrays, unroll=unroll, overridden=how.overridden)[0]
-
-
-def _reason_of_loop(
-    spec: Spec, arrays: Mapping[str, Any], how: How
-) -> str | None:
-    overridden = how.overridden
-    if overridden is None:
-        return None
-    # A step of a Keras cell returns no statistics.
-    needs_statistics = spec.cell.batch_statistics
-    for method in overridden.methods:
-        if needs_statistics or method not in ("project", "step"):
-            cell = overridden.name
-            return (
-                f"{cell} overrides `{method}`, which {how.owner} does not "
-                "run: its own loop computes all steps from the cell's weights. "
-                f"Use keras.layers.RNN({cell}(...)), which calls the cell at "
-                "every step."
-            )
-    return None
-
-
-def _read_by_fused(spec: Spec, how: How) -> set[str]:
-    return {*_READ_BY_SCANS, *spec.cell.weights}
-
-
-def _read_by_loop(spec: Spec, how: How) -> set[str]:
-    if how.overridden is None:
-        return _read_by_fused(spec, how)
-    return {*_READ_BY_SCANS, *how.overridden.keras_cell.weight_names}
-
+from keras_ln.ops.recurrence.scan import Tensors
 
 # In order of preference. CONTRIBUTING.md says how to add one.
 IMPLEMENTATIONS: dict[str, Implementation] = {
     "native": NATIVE,
-    # One op per sequence: both scans, compiled, the gradient by hand.
-    "fused": Implementation(
-        _run_fused,
-        _read_by_fused,
-        by_hand=True,
-        unavailable=_read_by_a_compiler,
-    ),
-    # The scan forward alone, differentiated by the framework. It runs what the
-    # others cannot: any activation, a step that a subclass has overridden,
-    # unrolled loops, programs of ordinary operations, and forward mode.
-    "loop": Implementation(
-        _run_loop,
-        _read_by_loop,
-        by_hand=False,
-        reason=_reason_of_loop,
-    ),
+    "fused": FUSED,
+    "loop": LOOP,
 }
 
 
@@ -352,7 +250,7 @@ def choose(spec: Spec, how: How) -> tuple[str, dict[str, str]]:
 def _reason_of_fused(spec: Spec, how: How) -> str | None:
     """Why there is no gradient by hand here and now, or None."""
     return (
-        _read_by_a_compiler()
+        read_by_a_compiler()
         or plain_operations_reason(None)
         or _refusal("fused", spec, {}, how)
     )

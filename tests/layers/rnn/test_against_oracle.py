@@ -11,7 +11,7 @@ from tolerances import FLOAT32
 from zoneout_choices import choices, shares
 
 from keras_ln import backend
-from keras_ln.ops.recurrence.run import fused_op
+from keras_ln.ops.recurrence.implementations import fused_op
 
 COMMON = {
     "mask": tuple(MASKS),

@@ -17,7 +17,7 @@ import keras_ln
 MAY_COME_BACK = ("layers/rnn/base_", "backend/", "ops/recurrence/run.py")
 MAY_COME_BACK += (
     "ops/dtypes.py",
-    "ops/recurrence/implementation.py",
+    "ops/recurrence/implementations.py",
     "ops/recurrence/scan.py",
 )
 PACKAGE = Path(keras_ln.__file__).parent

@@ -10,7 +10,7 @@ from backend_gradients import BACKEND
 from descriptors import SEQUENCE_LAYERS, D
 from pairwise import one_everywhere
 
-from keras_ln.ops.recurrence.run import fused_op
+from keras_ln.ops.recurrence.implementations import fused_op
 
 if BACKEND == "tensorflow":
     import tensorflow as tf

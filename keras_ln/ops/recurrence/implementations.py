@@ -1,0 +1,171 @@
+"""What can run a recurrence, and what it refuses; the two scans."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Set
+from typing import Any
+
+from keras_ln import backend
+from keras_ln.ops.cells.types import How, Spec
+from keras_ln.ops.portable import asks_for_unrolled_loops
+from keras_ln.ops.recurrence.arrays import ARRAYS
+from keras_ln.ops.recurrence.scan import Tensors, forward
+from keras_ln.ops.recurrence.vjp import vjp
+
+
+@dataclasses.dataclass(frozen=True)
+class Implementation:
+    """One way to run a recurrence.
+
+    It refuses every field of `Spec` that is not at its default, and every
+    array, that it does not list: nothing that it does not know of is ignored.
+    """
+
+    # `run(spec, arrays, how)`: the outputs by name, as `scan.forward` gives
+    # them.
+    run: Callable[[Spec, dict[str, Any], How], dict[str, Any]]
+    # `reads(spec, how)`: the fields of `Spec`, the arrays and the weights that
+    # it heeds.
+    reads: Callable[[Spec, How], Set[str]]
+    # Whether the gradient is written by hand, of the cell's own equations.
+    by_hand: bool
+    # `reason(spec, arrays, how)`: a sentence on why it cannot run such arrays
+    # of such dtypes, or None. It is asked once for equal ones, and without
+    # arrays where nothing runs.
+    reason: Callable[[Spec, Mapping[str, Any], How], str | None] | None = None
+    # A sentence on why it cannot run here and now, or None, which is asked
+    # first.
+    unavailable: Callable[[], str | None] | None = None
+
+    def refusal(
+        self, name: str, spec: Spec, arrays: Mapping[str, Any], how: How
+    ) -> str | None:
+        """Why it cannot run such arrays of such dtypes, or None.
+
+        The name is what messages call the implementation.
+        """
+        # The first four fields have no default.
+        usual = Spec(*spec[:4])
+        asked = [
+            field
+            for k, field in enumerate(Spec._fields)
+            if k < 4 or spec[k] != usual[k]
+        ]
+        known = self.reads(spec, how)
+        unread = [what for what in (*asked, *arrays) if what not in known]
+        if unread:
+            kind = "array" if unread[0] in ARRAYS else "setting or weight"
+            return (
+                f"The implementation {name!r} does not read the {kind} "
+                f"`{unread[0]}`."
+            )
+        return None if self.reason is None else self.reason(spec, arrays, how)
+
+
+# What both scans heed, all that there is; written out, so that what is new has
+# to be added, and used.
+_READ_BY_SCANS = frozenset(
+    {
+        *("cell", "epsilon", "activation", "recurrent_activation"),
+        *("carry_normalized_state", "go_backwards", "return_all_outputs"),
+        *("zoneout_share", "cell_zoneout_share", "dtype", "wide"),
+        *("x", "mask", "input_mask", "recurrent_mask"),
+        *("zoneout", "cell_zoneout", "initial_h", "initial_c"),
+        *("starts", "reset_h", "reset_c"),
+        *("kernel_moving_mean", "kernel_moving_variance"),
+        *("recurrent_moving_mean", "recurrent_moving_variance"),
+        *("state_moving_mean", "state_moving_variance"),
+    }
+)
+_COMPILER = (
+    "torch.compile and torch.export differentiate the Python code that they "
+    "read, without a hand-written gradient."
+)
+
+
+def _run_fused(spec: Spec, arrays: Tensors, how: How) -> Tensors:
+    # On other devices the kernel launches of a step cost more than its
+    # arithmetic.
+    few = not (backend.on_cpu() or spec.cell.batch_statistics)
+    # XLA compiles for one T. Where T is unknown there are probably many, each
+    # of which would cost a compilation.
+    known = arrays["x"].shape[1] is not None
+    run_op = fused_op(spec._replace(few_launches=few), known)
+    return run_op(arrays, keep=how.training, owner=how.owner)
+
+
+def read_by_a_compiler() -> str | None:
+    """Why no op with a gradient by hand runs, where that is so."""
+    return _COMPILER if backend.reads_python() else None
+
+
+@functools.cache
+def fused_op(spec: Spec, known: bool) -> Any:
+    """Both scans as one op, compiled, the gradient by hand.
+
+    `known` says whether T is.
+    """
+    scan, first = functools.partial(forward, spec), None
+    if spec.few_launches:
+        values = spec._replace(values_only=True)
+        first = functools.partial(forward, values)
+    return backend.custom_vjp(
+        first or scan,
+        functools.partial(vjp, spec),
+        scan if first else None,
+        compiled=known,
+    )
+
+
+def _run_loop(spec: Spec, arrays: Tensors, how: How) -> Tensors:
+    known = arrays["x"].shape[1] is not None
+    unroll = how.unroll or (known and asks_for_unrolled_loops())
+    return forward(spec, arrays, unroll=unroll, overridden=how.overridden)[0]
+
+
+def _reason_of_loop(
+    spec: Spec, arrays: Mapping[str, Any], how: How
+) -> str | None:
+    overridden = how.overridden
+    if overridden is None:
+        return None
+    # A step of a Keras cell returns no statistics.
+    needs_statistics = spec.cell.batch_statistics
+    for method in overridden.methods:
+        if needs_statistics or method not in ("project", "step"):
+            cell = overridden.name
+            return (
+                f"{cell} overrides `{method}`, which {how.owner} does not "
+                "run: its own loop computes all steps from the cell's weights. "
+                f"Use keras.layers.RNN({cell}(...)), which calls the cell at "
+                "every step."
+            )
+    return None
+
+
+def _read_by_fused(spec: Spec, how: How) -> set[str]:
+    return {*_READ_BY_SCANS, *spec.cell.weights}
+
+
+def _read_by_loop(spec: Spec, how: How) -> set[str]:
+    if how.overridden is None:
+        return _read_by_fused(spec, how)
+    return {*_READ_BY_SCANS, *how.overridden.keras_cell.weight_names}
+
+
+# One op per sequence: both scans, compiled, the gradient by hand.
+FUSED = Implementation(
+    _run_fused,
+    _read_by_fused,
+    by_hand=True,
+    unavailable=read_by_a_compiler,
+)
+# The scan forward alone, differentiated by the framework. It runs what the
+# others cannot: any activation, a step that a subclass has overridden, unrolled
+# loops, programs of ordinary operations, and forward mode.
+LOOP = Implementation(
+    _run_loop,
+    _read_by_loop,
+    by_hand=False,
+    reason=_reason_of_loop,
+)
