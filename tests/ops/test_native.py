@@ -140,7 +140,7 @@ def test_what_the_kernels_do_not_read():
     spec, how = keras_ln.LNLSTM(3).as_problem()
 
     def refused(spec, name):
-        return NATIVE.refusal("native", spec, {name: x}, how)
+        return NATIVE.refusal("native", spec, {"x": x, name: x}, how)
 
     assert NATIVE.refusal("native", spec, {}, how) is None
     words = "The implementation 'native' does not read the"

@@ -40,30 +40,35 @@ def scan(step, init, xs, *, reverse=False):
         ).unstack(x)
         for name, x in xs.items()
     }
-    outputs = {
-        name: tf.TensorArray(y.dtype, length, element_shape=y.shape)
-        for name, y in made.items()
-    }
+    outputs = [
+        tf.TensorArray(y.dtype, length, element_shape=y.shape)
+        for y in made.values()
+    ]
 
     def body(i, carry, outputs):
         t = length - 1 - i if reverse else i
         x = {name: array.read(t) for name, array in inputs.items()}
-        new, y = step(carry, x)
-        outputs = {
-            name: array.write(t, y[name]) for name, array in outputs.items()
-        }
-        return i + 1, {name: new[name] for name in carry}, outputs
+        new, y = step(dict(zip(init, carry, strict=True)), x)
+        outputs = [
+            array.write(t, y[name])
+            for name, array in zip(made, outputs, strict=True)
+        ]
+        return i + 1, [new[name] for name in init], outputs
 
     # The trip count stays known to XLA only in this form: a condition of
     # `t < T` makes a GPU ask the host at every step.
     _, carry, outputs = tf.while_loop(
         lambda *_: True,
         body,
-        (0, init, outputs),
+        (0, list(init.values()), outputs),
         maximum_iterations=length,
         parallel_iterations=1,
     )
-    return carry, {name: array.stack() for name, array in outputs.items()}
+    stacked = [array.stack() for array in outputs]
+    return (
+        dict(zip(init, carry, strict=True)),
+        dict(zip(made, stacked, strict=True)),
+    )
 
 
 def _written_out_scan(step, init, xs, reverse):

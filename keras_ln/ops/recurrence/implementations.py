@@ -42,8 +42,12 @@ class Implementation:
     ) -> str | None:
         """Why it cannot run such arrays of such dtypes, or None.
 
-        The name is what messages call the implementation.
+        It has to be available. The name is what messages call it.
         """
+        if self.reason is not None:
+            wrong = self.reason(spec, arrays, how)
+            if wrong is not None:
+                return wrong
         # The first four fields have no default.
         usual = Spec(*spec[:4])
         asked = [
@@ -53,13 +57,13 @@ class Implementation:
         ]
         known = self.reads(spec, how)
         unread = [what for what in (*asked, *arrays) if what not in known]
-        if unread:
-            kind = "array" if unread[0] in ARRAYS else "setting or weight"
-            return (
-                f"The implementation {name!r} does not read the {kind} "
-                f"`{unread[0]}`."
-            )
-        return None if self.reason is None else self.reason(spec, arrays, how)
+        if not unread:
+            return None
+        kind = "array" if unread[0] in ARRAYS else "setting or weight"
+        return (
+            f"The implementation {name!r} does not read the {kind} "
+            f"`{unread[0]}`."
+        )
 
 
 # What both scans heed, all that there is; written out, so that what is new has

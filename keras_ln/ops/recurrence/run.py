@@ -118,7 +118,7 @@ def _prepare(spec: Spec, arrays: Tensors, how: How, keep: bool) -> _Prepared:
     # the table.
     if backend.reads_python() or not keep or how.overridden is not None:
         return _newly_prepared(spec, arrays, how)
-    kinds = [(n, tuple(a.shape), a.dtype) for n, a in arrays.items()]
+    kinds = [(n, type(a), tuple(a.shape), a.dtype) for n, a in arrays.items()]
     key = (spec, how, *kinds)
     # One look-up: another thread may clear the table. AutoGraph reads no
     # assignment inside of an expression (2.21).
@@ -158,7 +158,12 @@ def _newly_prepared(spec: Spec, arrays: Tensors, how: How) -> _Prepared:
             wanted[name] = wanted.get(first, names[first])
     return _Prepared(
         spec,
-        tuple((n, to) for n, to in wanted.items() if to != names[n]),
+        # Variables of TensorFlow are read once, and not at every step.
+        tuple(
+            (n, wanted.get(n, dtype))
+            for n, dtype in names.items()
+            if wanted.get(n, dtype) != dtype or hasattr(arrays[n], "assign")
+        ),
         tuple(
             name
             for name in names
@@ -238,7 +243,8 @@ def choose(spec: Spec, how: How) -> tuple[str, dict[str, str]]:
     if chosen is None:
         raise _nothing_runs(spec, {}, how)
     return chosen, {
-        name: (row.by_hand and by_hand)
+        name: (row.by_hand and (by_hand or _no_equations_by_hand(spec, how)))
+        or (row.reason and row.reason(spec, {}, how))
         or (row.unavailable and row.unavailable())
         or _refusal(name, spec, {}, how)
         or f"{chosen} comes before it, and can."
