@@ -103,7 +103,7 @@ def _writing(run):
     outputs = run.model([before, test.symbols])
     # It knows its loss, which is of all points alike.
     nll = run.model.loss(test.points, outputs, sample_weight=test.valid)
-    return {"test_nll": float(nll)}
+    return {"test_nll": float(keras.ops.convert_to_numpy(nll))}
 
 
 def _scores(model, split):

@@ -232,6 +232,8 @@ def test_mixed_precision(tmp_path, alone, dtype):
     # The logits of all words of two sentences are many.
     expected = dtype if script is skip_thoughts else "float32"
     assert keras.backend.standardize_dtype(model.outputs[0].dtype) == expected
-    # Two or three digits, and float16 starts with steps that overflow.
-    loss = _last(folder)["loss"]
-    assert _last(tmp_path)["loss"] == pytest.approx(loss, rel=0.05)
+    # Two or three digits, and float16 starts with steps that overflow. A pair
+    # counts in the loss of order_embeddings as soon as it is above a margin.
+    loss, counts = _last(folder)["loss"], "order_embeddings" in script.__name__
+    rel = 0.25 if counts else 0.05
+    assert _last(tmp_path)["loss"] == pytest.approx(loss, rel=rel)

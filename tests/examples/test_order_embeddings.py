@@ -32,6 +32,7 @@ def test_published_files(tmp_path, few, capsys):
     write_captions(data, {"train": 32, "dev": 21, "test": 120})
     flags = ["--smoke", "--fold", "20", "--batch-size", "16", "--epochs", "1"]
     flags += ["--data", str(data), "--norm", "symmetric"]
+    flags += ["--evaluate-every", "2"]
     assert script.main([*flags, "--output-dir", str(folder)]) == 0
     metrics = files.read_json(folder / "metrics.json")
     assert metrics["folds"] == 5 and "order_accuracy" not in metrics
