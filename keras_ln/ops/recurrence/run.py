@@ -12,9 +12,7 @@ from keras_ln import backend
 from keras_ln.ops import dtypes
 from keras_ln.ops.activations import ACTIVATIONS
 from keras_ln.ops.cells.types import How, Spec
-from keras_ln.ops.portable import (
-    plain_operations_reason,
-)
+from keras_ln.ops.portable import plain_operations_reason
 from keras_ln.ops.recurrence.arrays import ARRAYS, FIRST, MATRICES
 from keras_ln.ops.recurrence.checks import check
 from keras_ln.ops.recurrence.implementations import (
