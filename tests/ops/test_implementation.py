@@ -2,7 +2,9 @@
 
 import collections
 import dataclasses
+import gc
 import sys
+import weakref
 
 import keras
 import numpy as np
@@ -293,6 +295,32 @@ def test_an_implementation_more(monkeypatch):
     masked = layer(x, mask=np.ones((B, T), bool))
     assert len(asked) == 1
     close(masked, y, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["x", "mask", "input_mask", "reset_h"])
+def test_a_weight_of_a_subclass_has_no_name_of_an_array(name):
+    names = (*keras_ln.LNLSTMCell.weight_names, name)
+    with pytest.raises(ValueError, match=f"weight `{name}` otherwise"):
+        type("Cell", (keras_ln.LNLSTMCell,), {"weight_names": names})
+
+
+def test_an_activation_of_ones_own_is_not_kept():
+    """Nor need it be hashable."""
+
+    @dataclasses.dataclass
+    class Scaled:
+        factor: float
+
+        def __call__(self, z):
+            return keras.ops.tanh(self.factor * z)
+
+    activation = Scaled(2.0)
+    gone = weakref.ref(activation)
+    layer = keras_ln.LNGRU(3, activation=activation)
+    layer(np.ones((B, T, D), "float32"))
+    del layer, activation
+    gc.collect()
+    assert gone() is None
 
 
 def test_zero_output_for_mask_of_the_functions():

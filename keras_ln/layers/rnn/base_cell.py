@@ -14,6 +14,7 @@ from keras_ln.layers.constructor_arguments import of_keras
 from keras_ln.ops import arguments, recurrence
 from keras_ln.ops.cells.types import Cell, Spec, Vector
 from keras_ln.ops.normalization.sites import check_sites
+from keras_ln.ops.recurrence.arrays import ARRAYS
 from keras_ln.ops.recurrence.zoneout import (
     NAMES,
     SeedAt,
@@ -98,6 +99,12 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         if {"equations", "vectors"} & {*own} and "weight_names" not in own:
             names = [vector.name for vector in cls.vectors]
             cls.weight_names = ("kernel", "recurrent_kernel", *names)
+        for name in getattr(cls, "weight_names", ()):
+            if name in ARRAYS and "_moving_" not in name:
+                reason = "an array of a call has that name"
+                raise ValueError(
+                    f"Name the weight `{name}` otherwise: {reason}."
+                )
 
         def place(name: str) -> int:
             return next(k for k, c in enumerate(cls.__mro__) if name in vars(c))
@@ -242,10 +249,8 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         inputs = self.check_call(inputs, states)
         nested = keras.tree.is_nested(states)
         states = tuple(states) if nested else (states,)
-        states, counters = (
-            states[: self.equations.states],
-            states[self.equations.states :],
-        )
+        count = self.equations.states
+        states, counters = states[:count], states[count:]
         input_mask, recurrent_mask = self.dropout_masks(
             inputs, states[0], training
         )
@@ -323,8 +328,7 @@ class BaseCell(BaseLayer, DropoutRNNCell):
     ) -> dict[str, Any]:
         """What stays of the states, by name: choices (B, T, U), or rates."""
         rates = self.zoneout_rates()
-        chooses = training and self.zoneout_chooses
-        if chooses and self.has_zoneout:
+        if training and self.zoneout_chooses and self.has_zoneout:
             return draw(rates, shape, self.seed_generator)
         return rates
 

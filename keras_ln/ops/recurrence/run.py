@@ -111,10 +111,17 @@ def _zero_where_masked(made: Tensors, mask: Any, spec: Spec) -> None:
 
 
 def _prepare(spec: Spec, arrays: Tensors, how: How, keep: bool) -> _Prepared:
-    # torch.compile would guard every value that is read here, torch.jit.trace
-    # has tensors for sizes, and a cell that is overridden would live as long as
-    # the table.
-    if backend.reads_python() or not keep or how.overridden is not None:
+    # torch.compile would guard every value that is read here, torch's tracers
+    # have tensors and symbols for sizes, and a cell that is overridden and an
+    # activation of one's own would live as long as the table.
+    if (
+        backend.reads_python()
+        or not keep
+        or how.overridden is not None
+        or spec.activation.derivative is None
+        or spec.recurrent_activation.derivative is None
+        or not all(n is None or type(n) is int for n in arrays["x"].shape)
+    ):
         return _newly_prepared(spec, arrays, how)
     kinds = [(n, type(a), tuple(a.shape), a.dtype) for n, a in arrays.items()]
     key = (spec, how, *kinds)
