@@ -1,8 +1,4 @@
-"""The dtypes that ops compute in: rules.
-
-In `recurrence/`, `problem.py` and `api.py` decide by them, `step.py` and
-`vjp.py` cast.
-"""
+"""The dtypes that ops compute in: rules."""
 
 from typing import Any
 
@@ -10,7 +6,7 @@ import keras
 
 from keras_ln import backend
 
-# For layers, which do not know of the backend.
+# For layers, which may not import the backend.
 cast = backend.cast
 # Keras takes as long for a name as for a small product. A dictionary, because
 # torch.compile warns of functools.cache.

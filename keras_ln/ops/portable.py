@@ -7,7 +7,7 @@ from typing import Any
 
 from keras_ln import backend
 
-# For layers that keep what belongs to a trace.
+# For layers, which may not import the backend.
 current_trace = backend.current_trace
 
 # None outside of `portable()`, else its `unroll`.

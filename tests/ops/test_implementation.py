@@ -16,6 +16,7 @@ from descriptors import BY_NAME, SEQUENCE_LAYERS, B, D, T
 import keras_ln
 from keras_ln import backend, ops
 from keras_ln.ops import recurrence
+from keras_ln.ops.activations import ACTIVATIONS
 from keras_ln.ops.cells.types import Spec, Vector
 from keras_ln.ops.recurrence.arrays import ARRAYS, Array
 from keras_ln.ops.recurrence.implementations import Implementation
@@ -251,6 +252,53 @@ def test_what_nobody_reads_is_refused(row, monkeypatch):
             assert "does not read the setting or weight `cell_clip`" in refusal
     with pytest.raises(ValueError, match="'loop' .* `cell_clip`"):
         recurrence.run(wider, arrays, how)
+
+
+OF_LSTM = {
+    "carry_normalized_state": True,
+    "recurrent_activation": ACTIVATIONS["tanh"],
+    "cell_zoneout_share": 0.1,
+}
+
+
+@pytest.mark.parametrize("field", OF_LSTM)
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_fields_that_a_cell_does_not_heed_are_refused(row, field):
+    """By every implementation, so that the kernels need not know them."""
+    spec, arrays, how = problem_of(row)
+    asked = spec._replace(**{field: OF_LSTM[field]})
+    heeded = {
+        "LNGRU": ("recurrent_activation",),
+        "LNSimpleRNN": (),
+        "BNLSTM": ("recurrent_activation", "cell_zoneout_share"),
+    }.get(row.name, OF_LSTM)
+    refusals = [
+        IMPLEMENTATIONS[name].refusal(name, asked, arrays, how)
+        for name in ("fused", "loop")
+    ]
+    if field in heeded:
+        assert refusals == [None, None]
+    else:
+        assert all(f"`{field}`" in refusal for refusal in refusals)
+        with pytest.raises(ValueError, match=f"'loop' does not .* `{field}`"):
+            recurrence.run(asked, arrays, how)
+
+
+@pytest.mark.parametrize(
+    ("row", "name"),
+    [
+        ("LNGRU", "initial_c"),
+        ("LNGRU", "cell_zoneout"),
+        ("LNLSTM", "state_moving_mean"),
+    ],
+)
+def test_arrays_that_a_cell_does_not_heed_are_refused(row, name):
+    spec, arrays, how = problem_of(BY_NAME[row])
+    given = arrays["initial_h"]
+    if name == "cell_zoneout":
+        given = keras.ops.zeros((B, T, given.shape[1]), "bool")
+    with pytest.raises(ValueError, match=f"'loop' does not .* array `{name}`"):
+        recurrence.run(spec, arrays | {name: given}, how)
 
 
 @pytest.mark.parametrize("use_fused", ["auto", True, False])

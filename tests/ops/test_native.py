@@ -18,7 +18,7 @@ from scripts import run_python
 
 import keras_ln
 from keras_ln import ops
-from keras_ln.ops.recurrence.native import NATIVE, names_in_kernels
+from keras_ln.ops.recurrence.native import NATIVE, native_names
 
 x = np.ones((2, 4, 3), "float32")
 
@@ -31,8 +31,8 @@ def test_cells_declare_what_the_kernels_know(name):
     from keras_ln_kernels import CELLS
 
     cell = getattr(keras_ln, f"{name}Cell").equations
-    kernels = CELLS[cell.in_kernels]
-    names = names_in_kernels(cell)
+    kernels = CELLS[cell.native_name]
+    names = native_names(cell)
     vectors = [names.get(v.name, v.name) for v in cell.vectors]
     assert sorted(vectors) == sorted(kernels.vectors)
     for vector in cell.vectors:
@@ -153,6 +153,11 @@ def test_what_the_kernels_do_not_read():
     launches = spec._replace(few_launches=True)
     assert refused(launches, "x") == (
         f"{words} setting or weight `few_launches`."
+    )
+    spec, how = keras_ln.LNGRU(3).as_problem()
+    carries = spec._replace(carry_normalized_state=True)
+    assert refused(carries, "x") == (
+        f"{words} setting or weight `carry_normalized_state`."
     )
 
 

@@ -17,7 +17,7 @@ import keras
 import numpy as np
 
 from keras_ln.ops import arguments, recurrence
-from keras_ln.ops.cells.lstm import SITES, lstm_step, lstm_step_vjp
+from keras_ln.ops.cells.lstm import OPTIONS, SITES, lstm_step, lstm_step_vjp
 from keras_ln.ops.cells.types import Cell, Vector
 from keras_ln.ops.normalization.batch_normalization import (
     statistics_of_steps,
@@ -49,6 +49,7 @@ BN_LSTM = Cell(
         Vector("state_gamma", 1, "state"),
         Vector("state_beta", 1, "state"),
     ),
+    options=OPTIONS,
     batch_statistics=True,
 )
 

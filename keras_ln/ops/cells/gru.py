@@ -126,7 +126,8 @@ LN_GRU = Cell(
         Vector("recurrent_gamma", 3, "recurrent"),
         Vector("recurrent_beta", 3, "recurrent", redundant=True),
     ),
-    in_kernels="gru",
+    options=("epsilon", "activation", "recurrent_activation"),
+    native_name="gru",
 )
 # By `groups`.
 LN_GRUS = {
@@ -135,7 +136,7 @@ LN_GRUS = {
         groups: dataclasses.replace(
             LN_GRU,
             norms=functools.partial(SegmentNorms, segments),
-            in_kernels=None,
+            native_name=None,
         )
         for groups, segments in (("gate", (1, 1, 1)), ("all", (3,)))
     },

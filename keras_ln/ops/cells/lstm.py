@@ -139,6 +139,7 @@ VECTORS = (
     Vector("sum_gamma", 4, "sum"),
     Vector("sum_beta", 4, "sum", redundant=True),
 )
+OPTIONS = ("epsilon", "activation", "recurrent_activation")
 LN_LSTM = Cell(
     lstm_step,
     lstm_step_vjp,
@@ -146,20 +147,21 @@ LN_LSTM = Cell(
     gates=4,
     states=2,
     vectors=tuple(v for v in VECTORS if v.site != "sum"),
-    in_kernels="lstm",
+    options=(*OPTIONS, "carry_normalized_state"),
+    native_name="lstm",
 )
 
 
 def _summed(cell: Cell) -> Cell:
     """The cell with the site "sum" in place of "kernel" and "recurrent"."""
     vectors = tuple(v for v in VECTORS if v.site in (None, "state", "sum"))
-    return dataclasses.replace(cell, vectors=vectors, in_kernels=None)
+    return dataclasses.replace(cell, vectors=vectors, native_name=None)
 
 
 _BY_GATE = dataclasses.replace(
     LN_LSTM,
     norms=functools.partial(SegmentNorms, (1, 1, 1, 1)),
-    in_kernels=None,
+    native_name=None,
 )
 # By `groups`: all gates together are the paper's.
 LN_LSTMS = {"paper": LN_LSTM, "all": LN_LSTM, "gate": _BY_GATE}
@@ -180,7 +182,7 @@ def _run(*tensors, carry_normalized_state=False, groups="paper", **options):
     return recurrence.over_time(
         cells[groups],
         *tensors,
-        carry_normalized_state=bool(carry_normalized_state),
+        carry_normalized_state=carry_normalized_state,
         owner="ln_lstm",
         **options,
     )[:3]

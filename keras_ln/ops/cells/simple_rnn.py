@@ -68,7 +68,8 @@ LN_SIMPLE_RNN = Cell(
     gates=1,
     states=1,
     vectors=(Vector("bias", 1), Vector("gamma", 1, ""), Vector("beta", 1, "")),
-    in_kernels="simple_rnn",
+    options=("epsilon", "activation"),
+    native_name="simple_rnn",
 )
 
 

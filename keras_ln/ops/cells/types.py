@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from keras_ln.ops.activations import Activation
+from keras_ln.ops.activations import ACTIVATIONS, Activation
 
 Switch: TypeAlias = bool | Literal["auto"]
 
@@ -53,11 +53,13 @@ class Cell:
     states: int
     # The vectors that there can be, in the order in which layers create them.
     vectors: tuple[Vector, ...]
+    # The fields of `Spec` that steps and norms heed; the loops heed others.
+    options: tuple[str, ...]
     # Whether the statistics are taken of the batch. They are then results too,
     # and `step_vjp` cannot take the rows of all steps at once.
     batch_statistics: bool = False
     # The cell's name in keras-ln-kernels, where it is one of theirs.
-    in_kernels: str | None = None
+    native_name: str | None = None
 
     # The names of the states, h first, and of the weights that there can be.
     state_names: tuple[str, ...] = dataclasses.field(init=False)
@@ -79,10 +81,9 @@ class Spec(NamedTuple):
     """What is computed, beside the arrays; the cache key of its compilation."""
 
     cell: Cell
-    epsilon: float
-    activation: Activation
-    # Ignored by cells without gates.
-    recurrent_activation: Activation
+    epsilon: float = 1e-5
+    activation: Activation = ACTIVATIONS["tanh"]
+    recurrent_activation: Activation = ACTIVATIONS["sigmoid"]
     # Of the LSTM: whether the next step gets the normalised c.
     carry_normalized_state: bool = False
     # Whether to process the last step first.

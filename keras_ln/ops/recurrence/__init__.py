@@ -24,7 +24,7 @@ from keras_ln.ops.recurrence.run import (
     unsupported_reason,
 )
 
-# A loop over time for the package's outer parts.
+# For `analysis`, which may not import the backend.
 scan = backend.scan
 
 __all__ = [

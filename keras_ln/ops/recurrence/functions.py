@@ -104,12 +104,11 @@ def over_time(
     spec = spec_of(
         cell,
         dtypes.name_of(x.dtype),
-        go_backwards=bool(go_backwards),
-        return_all_outputs=bool(return_all_outputs),
+        go_backwards=go_backwards,
+        return_all_outputs=return_all_outputs,
         **shares,
         **settings,
     )
-    use_fused = arguments.check_switch("use_fused", use_fused)
     made = run(
         spec,
         {"x": x, **arrays, **weights, **(constants or {})},

@@ -48,12 +48,11 @@ class Implementation:
             wrong = self.reason(spec, arrays, how)
             if wrong is not None:
                 return wrong
-        # The first four fields have no default.
-        usual = Spec(*spec[:4])
+        usual = Spec(spec.cell)
         asked = [
             field
-            for k, field in enumerate(Spec._fields)
-            if k < 4 or spec[k] != usual[k]
+            for field in Spec._fields
+            if getattr(spec, field) != getattr(usual, field)
         ]
         known = self.reads(spec, how)
         unread = [what for what in (*asked, *arrays) if what not in known]
@@ -66,20 +65,20 @@ class Implementation:
         )
 
 
-# What both scans heed, all that there is; written out, so that what is new has
-# to be added, and used.
-_READ_BY_SCANS = frozenset(
-    {
-        *("cell", "epsilon", "activation", "recurrent_activation"),
-        *("carry_normalized_state", "go_backwards", "return_all_outputs"),
-        *("zoneout_share", "cell_zoneout_share", "dtype", "wide"),
-        *("x", "mask", "input_mask", "recurrent_mask"),
-        *("zoneout", "cell_zoneout", "initial_h", "initial_c"),
-        *("starts", "reset_h", "reset_c"),
-        *("kernel_moving_mean", "kernel_moving_variance"),
-        *("recurrent_moving_mean", "recurrent_moving_variance"),
-        *("state_moving_mean", "state_moving_variance"),
-    }
+# What both scans heed beside the weights and the options of a cell; written
+# out, so that what is new has to be added, and used.
+_READ_BY_SCANS = (
+    *("go_backwards", "return_all_outputs", "dtype", "wide"),
+    *("x", "mask", "input_mask", "recurrent_mask", "starts"),
+)
+_READ_OF_STATES = {
+    "h": ("initial_h", "reset_h", "zoneout", "zoneout_share"),
+    "c": ("initial_c", "reset_c", "cell_zoneout", "cell_zoneout_share"),
+}
+_READ_OF_STATISTICS = (
+    *("kernel_moving_mean", "kernel_moving_variance"),
+    *("recurrent_moving_mean", "recurrent_moving_variance"),
+    *("state_moving_mean", "state_moving_variance"),
 )
 _COMPILER = (
     "torch.compile and torch.export differentiate the Python code that they "
@@ -147,20 +146,23 @@ def _reason_of_loop(
     return None
 
 
-def _read_by_fused(spec: Spec, how: How) -> set[str]:
-    return {*_READ_BY_SCANS, *spec.cell.weights}
-
-
-def _read_by_loop(spec: Spec, how: How) -> set[str]:
-    if how.overridden is None:
-        return _read_by_fused(spec, how)
-    return {*_READ_BY_SCANS, *how.overridden.keras_cell.weight_names}
+def read_by_scans(spec: Spec, how: How) -> set[str]:
+    """The fields of `Spec`, the arrays and the weights that a cell heeds."""
+    cell = spec.cell
+    read = {*_READ_BY_SCANS, *cell.options, *cell.weights}
+    for name in cell.state_names:
+        read.update(_READ_OF_STATES[name])
+    if cell.batch_statistics:
+        read.update(_READ_OF_STATISTICS)
+    if how.overridden is not None:
+        read.update(how.overridden.keras_cell.weight_names)
+    return read
 
 
 # One op per sequence: both scans, compiled, the gradient by hand.
 FUSED = Implementation(
     _run_fused,
-    _read_by_fused,
+    read_by_scans,
     by_hand=True,
     unavailable=read_by_a_compiler,
 )
@@ -169,7 +171,7 @@ FUSED = Implementation(
 # loops, programs of ordinary operations, and forward mode.
 LOOP = Implementation(
     _run_loop,
-    _read_by_loop,
+    read_by_scans,
     by_hand=False,
     reason=_reason_of_loop,
 )

@@ -15,7 +15,10 @@ from keras_ln.ops.activations import ACTIVATIONS
 from keras_ln.ops.cells.types import Cell, How, Spec
 from keras_ln.ops.dtypes import name_of
 from keras_ln.ops.recurrence.arrays import ARRAYS
-from keras_ln.ops.recurrence.implementations import Implementation
+from keras_ln.ops.recurrence.implementations import (
+    Implementation,
+    read_by_scans,
+)
 from keras_ln.ops.recurrence.scan import Tensors, forward
 from keras_ln.ops.recurrence.vjp import vjp
 
@@ -24,7 +27,7 @@ _DTYPES = {"float32", "float64"}
 
 
 def _reason(spec: Spec, arrays: Mapping[str, Any], how: How) -> str | None:
-    if spec.cell.in_kernels is None:
+    if spec.cell.native_name is None:
         return "The kernels have no cell with such sites and statistics."
     for name, known in _ACTIVATIONS.items():
         if getattr(spec, name) != ACTIVATIONS[known]:
@@ -74,10 +77,10 @@ def _run(spec: Spec, arrays: Tensors, how: How) -> Tensors:
 def _reads(spec: Spec, how: How) -> set[str]:
     from keras_ln_kernels import call
 
-    names = names_in_kernels(spec.cell)
-    own = {"cell", "activation", "recurrent_activation", "dtype", "wide"}
-    own |= {"return_all_outputs", *call.OPTIONS, *call.ARGUMENTS}
-    return own | {name for name in spec.cell.weights if names.get(name) in own}
+    names = native_names(spec.cell)
+    known = {"activation", "recurrent_activation", "dtype", "wide"}
+    known |= {"return_all_outputs", *call.OPTIONS, *call.ARGUMENTS}
+    return {n for n in read_by_scans(spec, how) if names.get(n, n) in known}
 
 
 NATIVE = Implementation(
@@ -112,7 +115,7 @@ def native_forward(
 
 def native_vjp(spec: Spec, residuals: Tensors, cotangents: Tensors) -> Tensors:
     """Gradients, by name, of the arrays of `native_forward`."""
-    names = names_in_kernels(spec.cell)
+    names = native_names(spec.cell)
     wanted = {
         name: f"d_{names.get(name, name)}"
         for name in residuals
@@ -123,7 +126,7 @@ def native_vjp(spec: Spec, residuals: Tensors, cotangents: Tensors) -> Tensors:
     return {name: made[gradient] for name, gradient in wanted.items()}
 
 
-def names_in_kernels(cell: Cell) -> dict[str, str]:
+def native_names(cell: Cell) -> dict[str, str]:
     """The kernels' names of vectors whose site has none: it is "kernel"."""
     return {v.name: f"kernel_{v.name}" for v in cell.vectors if v.site == ""}
 
@@ -131,13 +134,13 @@ def names_in_kernels(cell: Cell) -> dict[str, str]:
 def _call(spec: Spec, arrays: Tensors, wanted: set[str]) -> Tensors:
     from keras_ln_kernels import call
 
-    names = names_in_kernels(spec.cell)
+    names = native_names(spec.cell)
     if names:
         arrays = {names.get(name, name): a for name, a in arrays.items()}
     known = call.GRADIENTS if "residuals" in arrays else call.RESULTS
     return backend.call_native(
         call.Call(
-            spec.cell.in_kernels,
+            spec.cell.native_name,
             spec.wide,
             tuple(name for name in call.ARGUMENTS if name in arrays),
             tuple(name for name in known if name in wanted),

@@ -159,7 +159,7 @@ def _public(
                     f"{name}={value!r}"
                 )
             if name in _CHECKED:
-                accept(name, value)
+                kwargs[name] = accept(name, value)
         # The third of every op; without any, Python says so.
         weights = args[2] if len(args) > 2 else kwargs.get("weights", {})
         # torch.nn.ParameterDict is no Mapping.
