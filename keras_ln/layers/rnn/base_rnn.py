@@ -63,11 +63,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         table; `kwargs` are for the latter.
         """
         kwargs = of_keras(kwargs)
-        parts: dict[str, dict[str, Any]] = {
-            "cell": {},
-            "keras": {},
-            "layer": {},
-        }
+        parts: dict[str, Any] = {"cell": {}, "keras": {}, "layer": {}}
         for name, value in named.items():
             place = ARGUMENTS[name].place
             # The cell checks its own.
@@ -179,8 +175,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             initial_state = reset_state
             if self.stateful:
                 # Without a count of steps, which is no state of the op.
-                count = self.cell.equations.states
-                initial_state = list(self.states)[:count]
+                initial_state = list(self.states)[: self.cell.equations.states]
         if initial_state is None:
             initial_state = self.get_initial_state(
                 batch_size=keras.ops.shape(sequences)[0]
@@ -372,13 +367,12 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             overridden = Overridden(cell, cell.overridden_methods)
         dtype = cell.compute_dtype
         sums = at_least_float32(dtype)
-        shares = {f"{n}_share": r for n, r in cell.zoneout_rates().items()}
         spec = recurrence.spec_of(
             cell.equations,
             dtype,
             go_backwards=bool(self.go_backwards),
             return_all_outputs=bool(self.return_sequences),
-            **shares,
+            **{f"{n}_share": r for n, r in cell.zoneout_rates().items()},
             **cell.settings(),
         )
         return spec, How(
