@@ -44,9 +44,10 @@ def run(*command, cwd=ROOT, **environment):
 
 
 def style():
-    """Ruff's rules and ruff's format."""
+    """Ruff's rules, ruff's format, and wording."""
     run(sys.executable, "-m", "ruff", "check", ".")
     run(sys.executable, "-m", "ruff", "format", "--check", ".")
+    run(sys.executable, "tests/words.py")
 
 
 def types():
