@@ -4,27 +4,33 @@
 from what is kept.
 """
 
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from matplotlib import pyplot as plt
 
-from common import claims, files, plotting, tables
+from common import claims, files, pairs, plotting, tables, verdicts
 from common.measures import Claim
 
 NAMED = Path(__file__).resolve().parents[1] / "results" / "claims.csv"
 # The lines of a page between which the table stands.
 START, END = "<!-- of results.py draw -->\n", "<!-- until here -->\n"
 NUMBERS = ("mean difference", "from", "to")
-# Differences beyond it are cut off, in percent.
-REACH = 40.0
-_COLOURS = {
-    "agrees": "#0072B2",
-    "equivalent": "#56B4E9",
-    "undecided": "#777777",
-    "disagrees": "#D55E00",
+# Ratios beyond it, and below its inverse, are cut off.
+REACH = 2.0
+TICKS = (0.5, 0.7, 1.0, 1.4, 2.0)
+HEADING = "ratio seeds  verdict"
+BETTER = "layer normalisation is better"
+WORSE = "layer normalisation is worse"
+NEITHER = "neither"
+# Their markers tell them apart in grey.
+WINNERS = {
+    BETTER: ("#0072B2", "o"),
+    WORSE: ("#D55E00", "X"),
+    NEITHER: ("#777777", "|"),
 }
 
 
@@ -37,9 +43,9 @@ def rows(kept: Path) -> list[dict[str, Any]]:
     Returns:
         The rows of the file, with the `verdict`, the `effect` in words,
         `data`, whether a winner lies `on an edge` of its grid, and the
-        difference and its interval in percent, None without an interval.
-        Differences are relative to the mean of the rival; a difference of
-        logarithms to base 10 becomes one of their arguments.
+        difference and its interval in percent and as a ratio, None without
+        an interval. Differences are relative to the mean of the rival; a
+        difference of logarithms becomes a ratio of their arguments.
     """
     found = []
     for named in files.read_table(NAMED):
@@ -59,12 +65,12 @@ def rows(kept: Path) -> list[dict[str, Any]]:
             if own["claim"] == named["claim"]
         )
         data = f"{record['title']}, {row['seeds']} seeds"
-        percent = None
+        percent = ratio = None
         if row["from"]:
-            percent = [
-                _percent(claim, float(row[name]), float(row["mean of rival"]))
-                for name in NUMBERS
-            ]
+            rival = float(row["mean of rival"])
+            numbers = [float(row[name]) for name in NUMBERS]
+            percent = [_percent(claim, own, rival) for own in numbers]
+            ratio = [_ratio(claim.measure.label, own, rival) for own in numbers]
         edges = record.get("edges")
         if edges is None:
             named["weakest point"] += "; a small grid, from before the protocol"
@@ -73,11 +79,15 @@ def rows(kept: Path) -> list[dict[str, Any]]:
                 **named,
                 "verdict": row["verdict"],
                 "effect": _effect(row, percent),
+                "seeds": row["seeds"],
+                # Whether layer normalisation is said to be better.
+                "for layer": claim.kind.startswith(("layer", "ln")),
                 "data": data.replace("\n", "; "),
                 # Before the protocol grids could not grow.
                 "on an edge": edges is None
                 or any(_concerns(claim, label) for label in edges),
                 "percent": percent,
+                "ratio": ratio,
             }
         )
     return found
@@ -87,6 +97,15 @@ def _percent(claim: Claim, difference: float, rival: float) -> float:
     if "log10" in claim.measure.label:
         return 100 * (10**difference - 1)
     return 100 * difference / abs(rival)
+
+
+def _ratio(measure: str, difference: float, rival: float) -> float:
+    """A measure divided by the rival's; of an NLL, the likelihoods' ratio."""
+    if "log10" in measure:
+        return 10**difference
+    if re.search(r"nll\b|nats", measure, re.IGNORECASE):
+        return math.exp(difference)
+    return 1 + difference / abs(rival)
 
 
 def _effect(row: dict[str, str], percent: list[float] | None) -> str:
@@ -135,52 +154,111 @@ def insert(path: Path, text: str) -> None:
 
 
 def draw(drawn: Sequence[dict[str, Any]], path: Path) -> None:
-    """Draws a line per claim that has an interval, if there is any.
+    """Draws the paper's claims, and below them every pair, if there are any.
 
-    What is cut off ends in an arrow.
+    An interval that the axis cuts off ends in an arrow.
     """
-    drawn = [row for row in drawn if row["percent"] is not None]
-    if not drawn:
+    panels = {
+        "The paper's claims": [*map(_line_of_claim, drawn)],
+        "Layer normalisation vs plain, at the end": [
+            *map(_line_of_pair, pairs.judged())
+        ],
+    }
+    panels = {title: lines for title, lines in panels.items() if any(lines)}
+    panels = {t: [own for own in of if own] for t, of in panels.items()}
+    if not panels:
         return
-    height = 0.3 * len(drawn) + 1.2
-    with plt.rc_context({"font.size": 12}):
-        figure, axes = plt.subplots(figsize=(6, height), layout="constrained")
-    axes.axvline(0, color="black", linewidth=1)
-    for place, row in enumerate(drawn):
-        _line(axes, place, row)
-    for verdict, colour in _COLOURS.items():
-        if any(row["verdict"] == verdict for row in drawn):
-            axes.plot([], [], "o-", color=colour, label=verdict)
-    if any(row["on an edge"] for row in drawn):
-        axes.plot([], [], "ko", mfc="white", label="best on a grid's edge")
-    names = [
-        f"{row['section'].split()[0]} {row['name']}"
-        if row["section"][0].isdigit()
-        else row["name"]
-        for row in drawn
-    ]
-    axes.set_yticks(range(len(drawn)), names)
-    axes.set_ylim(len(drawn) - 0.5, -0.5)
-    axes.set_xlim(-REACH, REACH)
-    figure.supxlabel("% of the rival; as claimed: below 0", fontsize="medium")
-    axes.tick_params(axis="y", length=0, pad=10)
-    axes.grid(axis="x", alpha=0.3)
-    axes.spines[["top", "right", "left"]].set_visible(False)
+    rows = [len(lines) for lines in panels.values()]
+    figure, grid = plt.subplots(
+        len(panels),
+        1,
+        figsize=(10, 0.27 * sum(rows) + 1.1 * len(panels) + 0.5),
+        height_ratios=rows,
+        layout="constrained",
+        squeeze=False,
+    )
+    for axes, (title, lines) in zip(grid[:, 0], panels.items(), strict=True):
+        axes.set_title(title, loc="left", fontweight="bold")
+        axes.axvline(1, color="black", linewidth=1)
+        for place, line in enumerate(lines):
+            _draw_line(axes, place, line)
+        axes.set_yticks(range(len(lines)), [line.label for line in lines])
+        axes.set_ylim(len(lines) - 0.5, -1.5)
+        axes.set_xscale("log")
+        axes.set_xlim(1 / REACH, REACH)
+        axes.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
+        axes.minorticks_off()
+        axes.tick_params(axis="y", length=0, pad=8)
+        axes.grid(axis="x", alpha=0.3)
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        # As labels of an axis, for which the layout makes room.
+        beside = axes.twinx()
+        beside.set_ylim(axes.get_ylim())
+        beside.set_yticks(
+            range(-1, len(lines)),
+            [HEADING, *(line.words for line in lines)],
+            family="monospace",
+        )
+        beside.tick_params(axis="y", length=0, pad=8)
+        beside.spines[["top", "right", "left"]].set_visible(False)
+        axes.set_xlabel("less than 1: the first is better")
+    for winner, (colour, marker) in WINNERS.items():
+        if any(own.winner == winner for of in panels.values() for own in of):
+            grid[0, 0].plot([], [], marker, color=colour, label=winner)
     figure.legend(loc="outside upper center", ncols=3, frameon=False)
+    words = "ratio of losses or errors; of nats, their exponential"
+    figure.supxlabel(f"{words}. * A trivial baseline beats both.", fontsize=10)
     plotting.save(figure, path)
 
 
-def _line(axes: Any, place: int, row: dict[str, Any]) -> None:
-    colour = _COLOURS[row["verdict"]]
-    middle, *ends = row["percent"]
-    cut = [max(-REACH, min(REACH, end)) for end in ends]
+class _Line(NamedTuple):
+    """A ratio with its interval, and the words beside it."""
+
+    label: str
+    ratio: Sequence[float]  # with both ends of the interval
+    seeds: str
+    verdict: str
+    winner: str
+
+    @property
+    def words(self) -> str:
+        """Under `HEADING`."""
+        number = f"{self.ratio[0]:.2f}"
+        return f"{number:>5} {self.seeds:>5}  {self.verdict}"
+
+
+def _line_of_claim(row: dict[str, Any]) -> _Line | None:
+    if row["ratio"] is None or not row["section"][0].isdigit():
+        return None
+    winner = NEITHER
+    if row["verdict"] in ("agrees", "disagrees"):
+        agrees = row["verdict"] == "agrees"
+        winner = BETTER if agrees == row["for layer"] else WORSE
+    label = f"{row['section'].split()[0]} {row['name']}"
+    return _Line(label, row["ratio"], row["seeds"], row["verdict"], winner)
+
+
+def _line_of_pair(pair: pairs.Pair) -> _Line:
+    plain, layer = pair.ends
+    middle, *ends, _ = verdicts.summary(layer - plain)
+    ratio = tuple(
+        _ratio(pair.row.column, difference, plain.mean())
+        for difference in (middle, *ends)
+    )
+    winner = {"better": BETTER, "worse": WORSE}.get(pair.end, NEITHER)
+    verdict = pair.end + " *" * pair.decides_nothing
+    return _Line(pair.label, ratio, f"{len(plain)}", verdict, winner)
+
+
+def _draw_line(axes: Any, place: int, line: _Line) -> None:
+    colour, marker = WINNERS[line.winner]
+    middle, *ends = line.ratio
+    cut = [max(1 / REACH, min(REACH, end)) for end in ends]
     axes.plot(cut, [place] * 2, color=colour, linewidth=2)
     style = {"color": colour, "clip_on": False}
-    if row["on an edge"]:
-        style["mfc"] = "white"
-    if ends[0] < -REACH:
-        axes.plot(-REACH, place, "<", **style)
+    if ends[0] < 1 / REACH:
+        axes.plot(1 / REACH, place, "<", **style)
     if ends[1] > REACH:
         axes.plot(REACH, place, ">", **style)
-    if abs(middle) < REACH:
-        axes.plot(middle, place, "o", **style)
+    if 1 / REACH < middle < REACH:
+        axes.plot(middle, place, marker, **style)

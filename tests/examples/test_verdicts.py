@@ -14,6 +14,7 @@ from common import (
     comparisons,
     files,
     measures,
+    pairs,
     verdicts,
 )
 from scipy import stats
@@ -264,6 +265,7 @@ def test_the_summary_of_named_claims(tmp_path, monkeypatch):
     assert "before the protocol" in rows[0]["weakest point"]
     for row in rows:
         np.testing.assert_allclose(row["percent"], [-25.0, -150.0, 5.0])
+        np.testing.assert_allclose(row["ratio"], np.exp([-0.5, -3.0, 0.1]))
     (_, _, first, second, _) = claims_figure.table(rows, "a.md").splitlines()
     cells = [cell.strip() for cell in first.split("|")[1:-1]]
     assert cells == [
@@ -294,6 +296,23 @@ def test_differences_of_logarithms_are_ratios():
     claim = claims.OF["everyday-addition"].claims[0]
     assert "log10" in claim.measure.label
     np.testing.assert_allclose(claims_figure._percent(claim, 1.0, 9.0), 900.0)
+
+
+def test_the_figure_has_every_pair_and_says_who_is_better():
+    lines = [claims_figure._line_of_pair(pair) for pair in pairs.judged()]
+    kept = {path.parent.name for path in results.KEPT.glob("*/settings.json")}
+    assert {row.name for _, row in pairs.rows()} == kept
+    for line, pair in zip(lines, pairs.judged(), strict=True):
+        better = line.winner == claims_figure.BETTER
+        assert better == (pair.end == "better")
+        if pair.row.column in (pairs.ERROR, "test_error"):
+            plain, layer = (found.mean() for found in pair.ends)
+            np.testing.assert_allclose(line.ratio[0], layer / plain)
+    rows = claims_figure.rows(results.KEPT)
+    (batch,) = [row for row in rows if row["name"].endswith("BN vs LN")]
+    assert batch["verdict"] == "agrees"
+    line = claims_figure._line_of_claim(batch)
+    assert line.winner == claims_figure.WORSE
 
 
 def test_rivals_have_a_mean():
