@@ -1,6 +1,7 @@
 """Draws the site's figures from kept results: python docs/figures.py."""
 
 import csv
+import json
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -11,7 +12,15 @@ RESULTS = HERE.parent / "benchmarks" / "results"
 DIGITS = HERE.parent / "examples" / "results" / "sequential-mnist"
 SIZES = ("A", "B", "C", "D", "S")
 LABELS = ("A", "B", "C", "D", "batch of one")
+DESCRIPTIONS = {
+    "A": "A: batch 128, 64 steps, 256 → 256 units",
+    "B": "B: batch 64, 100 steps, 512 → 512 units",
+    "C": "C: batch 8, 500 steps, 3 → 400 units",
+    "D": "D: batch 64, 30 steps, 620 → 2,400 units",
+    "S": "batch of 1, 200 steps, 64 → 128 units",
+}
 BACKENDS = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "torch"}
+TICKS = (0.1, 0.2, 0.5, 1, 2, 4)
 
 
 def times(backend, mode, size, layer="LNLSTM", every_step=False):
@@ -25,6 +34,13 @@ def times(backend, mode, size, layer="LNLSTM", every_step=False):
             and "float32" in row["sizes"]
             and ("every step" in row["sizes"]) is every_step
         }
+
+
+def machine():
+    """The processor and its threads, as the benchmark noted them."""
+    with open(RESULTS / "sequence_layers_torch.csv") as file:
+        (device,) = {row["device"] for row in csv.DictReader(file)}
+    return device
 
 
 def shares(backend, kernels, mode="training step", sizes=SIZES):
@@ -42,24 +58,49 @@ def shares(backend, kernels, mode="training step", sizes=SIZES):
 
 
 def draw(path):
-    """Bars by size, a panel per framework."""
+    """A point per size, with the kernels and without; a panel per framework."""
     figure, panels = plt.subplots(
-        3, 1, figsize=(6, 6), sharex=True, sharey=True, layout="constrained"
+        3, 1, figsize=(7, 7.5), sharex=True, sharey=True, layout="constrained"
     )
     places = np.arange(len(SIZES))
+    points = {"with the C++ kernels": "o", "without": "s"}
     for panel, (backend, title) in zip(panels, BACKENDS.items(), strict=True):
-        for shift, kernels in ((-0.2, True), (0.2, False)):
-            values = shares(backend, kernels)
-            label = "with the CPU kernels" if kernels else "without"
-            bars = panel.bar(places + shift, values, 0.4, label=label)
-            panel.bar_label(bars, fmt="%.2f")
-        panel.axhline(1, color="grey", linewidth=1, zorder=0)
-        panel.set(title=title, xticks=places, xticklabels=LABELS)
-        panel.set_yscale("log")
-        panel.set_ylim(0.05, 12)
-        panel.set_yticks([0.1, 0.25, 1, 4], ["0.1", "0.25", "1", "4"])
-    figure.supylabel("time / plain LSTM's")
-    panels[0].legend(loc="upper left", ncols=2)
+        for (label, marker), above in zip(
+            points.items(), (0.2, -0.2), strict=True
+        ):
+            values = shares(backend, label != "without")
+            fill = {} if label != "without" else {"mfc": "white"}
+            panel.plot(values, places - above, marker, label=label, **fill)
+            for value, place in zip(values, places - above, strict=True):
+                panel.annotate(
+                    f"{value:.2f}",
+                    (value, place),
+                    xytext=(7, 0),
+                    textcoords="offset points",
+                    va="center",
+                    fontsize="small",
+                )
+        panel.axvline(1, color="grey", linewidth=1, zorder=0)
+        panel.set_title(title, loc="left", fontweight="bold")
+        panel.set_yticks(places, [DESCRIPTIONS[size] for size in SIZES])
+        panel.set_ylim(len(SIZES) - 0.4, -0.6)
+        panel.set_xscale("log")
+        panel.set_xlim(0.08, 6)
+        panel.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
+        panel.minorticks_off()
+        panel.grid(axis="x", alpha=0.3)
+        panel.tick_params(axis="y", length=0)
+        panel.spines[["top", "right", "left"]].set_visible(False)
+    panels[-1].set_xlabel(
+        "time of a training step of LNLSTM / of keras.layers.LSTM\n"
+        f"(lower is better; {machine()})"
+    )
+    figure.legend(
+        *panels[0].get_legend_handles_labels(),
+        ncols=2,
+        loc="outside upper center",
+        frameon=False,
+    )
     path.parent.mkdir(exist_ok=True)
     figure.savefig(path, dpi=130)
 
@@ -74,6 +115,17 @@ def curves(kind, order):
                 error = 100 * (1 - float(row["val_accuracy"]))
                 runs.setdefault(seed, []).append(error)
     return np.array([*runs.values()])
+
+
+def logistic_regression():
+    """The test error of a logistic regression on these digits, in percent."""
+    kept = json.loads((DIGITS / "settings.json").read_text())
+    (error,) = (
+        floor["metrics"]["test_error_percent"]
+        for floor in kept["comparison"]["floors"]
+        if "logistic regression" in floor["label"][0]
+    )
+    return error
 
 
 def draw_digits(path):
@@ -92,6 +144,12 @@ def draw_digits(path):
                 color=line.get_color(),
                 alpha=0.2,
             )
+        panel.axhline(
+            logistic_regression(),
+            color="black",
+            linestyle=":",
+            label="logistic regression",
+        )
         panel.set(title=title, ylabel="test error (%)", ylim=(0, None))
     panels[0].legend()
     panels[1].set_xlabel("epoch")
