@@ -2,7 +2,10 @@
 
 A benchmark is a dictionary of programs by provider. A program is a function
 without arguments that builds everything and returns its steps, `{mode: step}`,
-where `step()` runs once and waits for the result.
+where `step()` runs once and waits for the result. All threads rest for 10 ms
+before a step is timed; then its framework multiplies two matrices, as a model
+has other operations around the layer: the framework's threads look for more
+work at that moment, on the cores that the step needs.
 """
 
 import argparse
@@ -22,6 +25,8 @@ import time
 import numpy as np
 
 ROOT = pathlib.Path(__file__).parents[1]
+# Of the matrices: their product takes a millisecond or two.
+SQUARE = (512, 512)
 TRAINING, INFERENCE = MODES = ("training step", "inference")
 COLUMNS = [
     "op",
@@ -78,10 +83,29 @@ def set_threads(number):
         os.sched_setaffinity(0, mine[:number])
 
 
+def after_products(matrix, steps):
+    """The steps, each to be timed right after a product of a framework.
+
+    Args:
+        matrix: a square one, of that framework.
+        steps: {mode: step}.
+    """
+
+    def multiply():
+        # Waits for the result, wherever it is computed.
+        return float((matrix @ matrix)[0, 0])
+
+    for step in steps.values():
+        step.before = multiply
+    return steps
+
+
 def in_turn(steps, rounds):
     """{key: first call} and {key: those of each round}, in ms.
 
-    The first call compiles; two more warm up and count for nothing.
+    The first call compiles; two more warm up and count for nothing. Each call
+    of a round comes 10 ms after the one before, and right after what
+    `after_products` has given the step, which is not timed.
     """
     first = {key: milliseconds(step) for key, step in steps.items()}
     for step in steps.values():
@@ -93,6 +117,7 @@ def in_turn(steps, rounds):
             # The threads of the one before look for work some ms longer, on
             # the cores that this one needs.
             time.sleep(0.01)
+            getattr(step, "before", lambda: None)()
             times[key].append(milliseconds(step))
     return first, times
 

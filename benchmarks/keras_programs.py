@@ -10,7 +10,7 @@ import os
 
 import numpy as np
 
-from benchmarks.harness import MODES
+from benchmarks.harness import MODES, SQUARE, after_products
 
 
 def layer_programs(name, make_layer, arrays, dtype, modes=("graph", "XLA")):
@@ -42,6 +42,8 @@ def without_kernels(programs):
     """The programs as they run without keras-ln-kernels."""
 
     def off(function):
+        # What a step is timed after stays with it.
+        @functools.wraps(function)
         def run():
             before = os.environ.get("KERAS_LN_KERNELS")
             # Read when a layer is called, which on torch is at every step.
@@ -86,13 +88,8 @@ def _tensorflow(layer, arrays, dtype, jit_compile):
         # On a GPU the copy waits for the program; here it is no copy.
         return tf.nest.flatten(outputs)[-1][..., :1].numpy()
 
-    return dict(
-        zip(
-            MODES,
-            (lambda: forced(train(x, cotangent)), lambda: forced(infer(x))),
-            strict=True,
-        )
-    )
+    steps = (lambda: forced(train(x, cotangent)), lambda: forced(infer(x)))
+    return after_products(tf.ones(SQUARE), dict(zip(MODES, steps, strict=True)))
 
 
 def _caller(layer):
@@ -136,17 +133,12 @@ def function_steps(call, weights, arrays, dtype, *others):
     def infer(weights, x, *others):
         return call(weights, x, False, *others)
 
-    return dict(
-        zip(
-            MODES,
-            (
-                lambda: jax.block_until_ready(
-                    train(weights, x, cotangent, *others)
-                ),
-                lambda: jax.block_until_ready(infer(weights, x, *others)),
-            ),
-            strict=True,
-        )
+    steps = (
+        lambda: jax.block_until_ready(train(weights, x, cotangent, *others)),
+        lambda: jax.block_until_ready(infer(weights, x, *others)),
+    )
+    return after_products(
+        jax.numpy.ones(SQUARE), dict(zip(MODES, steps, strict=True))
     )
 
 
@@ -179,7 +171,10 @@ def module_steps(call, weights, arrays, dtype):
     def infer():
         return forced(call(x, False))
 
-    return dict(zip(MODES, (train, infer), strict=True))
+    return after_products(
+        torch.ones(SQUARE, device=where),
+        dict(zip(MODES, (train, infer), strict=True)),
+    )
 
 
 def with_resets(layer, size):

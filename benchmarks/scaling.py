@@ -92,7 +92,7 @@ def plot(rows, path):
 
 
 def kernel_steps(size):
-    """`{mode: step(threads)}` of an LN-LSTM without a framework."""
+    """`{mode: step(threads, openmp)}` of an LN-LSTM without a framework."""
     from keras_ln_kernels import Call, options, run
 
     batch, _, features, units = size
@@ -124,11 +124,11 @@ def kernel_steps(size):
         dtype = "uint8" if name == "residuals" else "float32"
         arrays[name] = np.empty(train.shape(name, sizes), dtype)
 
-    def step(calls, threads):
+    def step(calls, threads, openmp=None):
         # Looked up here, so that the arrays live as long as the steps.
         places = {name: a.ctypes.data for name, a in arrays.items()}
         for call in calls:
-            run(call, places, sizes, threads)
+            run(call, places, sizes, threads, openmp)
 
     return {
         harness.TRAINING: functools.partial(step, (train, back)),

@@ -31,7 +31,10 @@ def programs(options):
         layer.build(x.shape)
         call = _compiled(layer)
         zeros = keras.ops.zeros((options.batch, options.units))
-        return _steps(call, keras.ops.convert_to_tensor(x), (zeros, zeros))
+        return harness.after_products(
+            keras.ops.ones(harness.SQUARE),
+            _steps(call, keras.ops.convert_to_tensor(x), (zeros, zeros)),
+        )
 
     backend = keras.backend.backend()
     found = {}
@@ -74,7 +77,10 @@ def _torch_lstm(options, x):
     baselines.set_up_torch(options.threads)
     lstm = torch.nn.LSTM(options.features, options.units, batch_first=True)
     zeros = torch.zeros((1, options.batch, options.units))
-    return _steps(torch.no_grad()(lstm), torch.tensor(x), (zeros, zeros))
+    return harness.after_products(
+        torch.ones(harness.SQUARE),
+        _steps(torch.no_grad()(lstm), torch.tensor(x), (zeros, zeros)),
+    )
 
 
 def _steps(call, x, states):

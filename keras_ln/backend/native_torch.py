@@ -142,8 +142,22 @@ def _run(call, arrays):
         for name in call.results
     }
     places = {name: a.data_ptr() for name, a in (arrays | made).items()}
-    library.run(call, places, sizes, torch.get_num_threads())
+    library.run(call, places, sizes, torch.get_num_threads(), _openmp())
     return made
+
+
+@functools.cache
+def _openmp():
+    """The OpenMP library that torch computes with, or None.
+
+    Its threads look for work for some ms after each of torch's operations, and
+    others would have to share the cores with them.
+    """
+    from keras_ln_kernels.library import openmp_of
+
+    if not torch.backends.openmp.is_available():
+        return None
+    return openmp_of(torch._C.__file__)
 
 
 def _read(takes, args):

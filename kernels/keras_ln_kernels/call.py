@@ -30,7 +30,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from keras_ln_kernels.library import ABI_VERSION, library
+from keras_ln_kernels.library import ABI_VERSION, OpenMP, library
 
 
 class Cell(NamedTuple):
@@ -115,6 +115,7 @@ class Problem(ctypes.Structure):
         *[(n, ctypes.c_int32) for n in ("cell", "dtype")],
         *[(n, ctypes.c_int64) for n in (*Sizes._fields, "threads")],
         *[(f"parallel_{n}", ctypes.c_void_p) for n in ("for", "context")],
+        *[(f"openmp_{name}", ctypes.c_void_p) for name in OpenMP._fields],
         ("residual_bytes", ctypes.c_int64),
         *[(s.name, _FIELDS.get(s.type, ctypes.c_void_p)) for s in _SLOTS],
     ]
@@ -216,7 +217,11 @@ def options(**values: float) -> tuple[float, ...]:
 
 
 def run(
-    call: Call, addresses: Mapping[str, int], sizes: Sizes, threads: int
+    call: Call,
+    addresses: Mapping[str, int],
+    sizes: Sizes,
+    threads: int,
+    openmp: OpenMP | None = None,
 ) -> None:
     """Calls the library.
 
@@ -227,6 +232,9 @@ def run(
             call returns. Nothing can check that here.
         sizes: of the problem.
         threads: how many may work on it; a small problem takes fewer.
+        openmp: the library whose team they are; None for threads of the
+            kernels' own. A caller that uses OpenMP itself gives its own, whose
+            threads otherwise hold the cores for some ms after its last work.
 
     Raises:
         MemoryError: where there is no scratch memory for it.
@@ -234,7 +242,7 @@ def run(
             overlap other arrays.
     """
     names = (*call.arguments, *call.results)
-    problem = _problem(call, sizes, names, addresses, threads)
+    problem = _problem(call, sizes, names, addresses, threads, openmp)
     if call.backward or "residuals" in call.results:
         problem.residual_bytes = call.residual_bytes(sizes)
     loaded = library()
@@ -255,12 +263,14 @@ def _problem(
     names: Iterable[str],
     addresses: Mapping[str, int],
     threads: int = 1,
+    openmp: OpenMP | None = None,
 ) -> Problem:
     # By position, which takes half of the time.
     problem = Problem(
         *(ABI_VERSION, ctypes.sizeof(Problem)),
         *(CELLS[call.cell].number, DTYPES.index(call.dtype)),
-        *(*sizes, threads, None, None, 0, *call.options),
+        *(*sizes, threads, None, None, *(openmp or (None, None)), 0),
+        *call.options,
     )
     for name in names:
         setattr(problem, name, addresses[name])

@@ -8,11 +8,11 @@ import functools
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from keras_ln_kernels.damage import damage
 
-ABI_VERSION = 7
+ABI_VERSION = 8
 
 _SUFFIX = "dylib" if sys.platform == "darwin" else "so"
 _PATH = Path(__file__).with_name(f"libkeras_ln_kernels.{_SUFFIX}")
@@ -91,6 +91,30 @@ def _use(function: Any, name: str | None) -> None:
     wrong = function(None if name is None else name.encode())
     if wrong is not None:
         raise ValueError(f"name: {wrong.decode()}. Received: {name!r}.")
+
+
+class OpenMP(NamedTuple):
+    """Addresses of functions of an OpenMP library, whose threads calls take."""
+
+    parallel: int  # GOMP_parallel, which LLVM's and Intel's libraries have too
+    threads: int  # omp_get_num_threads
+
+
+def openmp_of(path: str) -> OpenMP | None:
+    """The OpenMP library whose functions the loaded library at `path` calls.
+
+    There may be several in a process. None where `path` calls no such library.
+    """
+    handles = [ctypes.CDLL(path)]
+    if sys.platform == "linux":
+        # What is loaded for all to see comes first there, `LD_PRELOAD` say.
+        handles.insert(0, ctypes.CDLL(None))
+    for handle in handles:
+        if hasattr(handle, "GOMP_parallel"):
+            both = handle.GOMP_parallel, handle.omp_get_num_threads
+            places = (ctypes.cast(f, ctypes.c_void_p).value or 0 for f in both)
+            return OpenMP(*places)
+    return None
 
 
 def release_scratch() -> None:

@@ -81,6 +81,8 @@ const char* check(const KlnProblem* p) {
     if (field(*p, i) && !(slot.cells >> p->cell & 1)) return kRows[i].not_here;
   }
   if (p->threads < 1) return "threads: must be positive";
+  if (!p->openmp_parallel != !p->openmp_threads)
+    return "openmp_parallel, openmp_threads: one without the other";
   if (!(p->epsilon > 0 && p->epsilon < __builtin_inf()))
     return "epsilon: must be positive and finite";
   if (!p->x) return "x: NULL";
@@ -148,10 +150,7 @@ class Arrays {
   int count_ = 0;
 };
 
-// Runs a pass by rows or by columns.
-const char* run(const KlnProblem& problem, char KlnSlot::*pass,
-                const char* (*of_set)(const KlnProblem&, const kln::Team&)) {
-  KlnProblem p = problem;
+const char* run(const KlnProblem& p, char KlnSlot::*pass, kln::Pass of_set) {
   if (p.residuals) {
     if (reinterpret_cast<uintptr_t>(p.residuals) % KLN_RESIDUAL_ALIGNMENT)
       return "residuals: not aligned to 16 bytes";
@@ -160,9 +159,7 @@ const char* run(const KlnProblem& problem, char KlnSlot::*pass,
   }
   if (Arrays(p, pass, 'w').overlap(Arrays(p, pass, 'r')))
     return "an array that is written to overlaps another one";
-  p.threads = kln::useful_threads(p);
-  const kln::Team team(kln::team_size(p, p.threads), kln::is_sharing_chosen());
-  return of_set(p, team);
+  return kln::run_with_threads(p, of_set);
 }
 
 }  // namespace

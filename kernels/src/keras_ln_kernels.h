@@ -22,7 +22,7 @@
 
 /* Changes with every change of a struct, a meaning or a function here, but for
  * rows of slots.h, which whoever reads kln_slot sees. */
-#define KLN_ABI_VERSION 7
+#define KLN_ABI_VERSION 8
 
 #define KLN_RESIDUAL_ALIGNMENT 16 /* bytes, as malloc has it */
 
@@ -44,6 +44,14 @@ typedef void (*KlnTask)(void* task_context, int64_t index);
 typedef void (*KlnParallelFor)(void* context, int64_t count, KlnTask task,
                                void* task_context);
 
+/* GOMP_parallel of an OpenMP library, and its omp_get_num_threads. The first
+ * calls body(context) once on each thread of a team, all at the same time, on
+ * the calling thread too, and returns when all have returned; with 0 `threads`
+ * the team is as large as the library likes. The second tells body its size. */
+typedef void (*KlnOpenMpParallel)(void (*body)(void* context), void* context,
+                                  unsigned threads, unsigned flags);
+typedef int (*KlnOpenMpThreads)(void);
+
 /* What forward and backward are called with: from `epsilon` on the rows of
  * slots.h, of 8 bytes each. */
 #define KLN_TYPE_number double
@@ -63,11 +71,15 @@ typedef struct KlnProblem {
   int32_t dtype;
   int64_t batch, steps, features, units;
 
-  /* How many threads may work on it: those of the library's own pool, or, by
-   * rows, of parallel_for where it is not NULL. No result depends on it. */
+  /* How many threads may work on it: of an OpenMP team where openmp_parallel is
+   * not NULL, else, by rows, of parallel_for where that is not NULL, else of the
+   * library's own pool. In a forked child, where OpenMP's threads are gone, it
+   * is always the pool. No result depends on it. */
   int64_t threads;
   KlnParallelFor parallel_for;
   void* parallel_context;
+  KlnOpenMpParallel openmp_parallel;
+  KlnOpenMpThreads openmp_threads;
 
   int64_t residual_bytes; /* that `residuals` has */
   KLN_OPTIONS(KLN_OPTION)

@@ -9,6 +9,8 @@
 #include <atomic>
 #include <new>
 
+#include "sharing.h"
+
 namespace kln {
 namespace {
 
@@ -58,19 +60,33 @@ class BlockSignals {
 
 }  // namespace
 
+// Whether to do the next time without what came late the last time: where that
+// goes on, ever more often, until it is better. Asked once each time.
+class Patience {
+ public:
+  bool rests() { return rest_ > 0 && rest_--; }
+  void judge(bool late) {
+    if (late) rest_ = next_rest_;
+    next_rest_ = late && next_rest_ < 64 ? 2 * next_rest_ : 4;
+  }
+
+ private:
+  int64_t rest_ = 0, next_rest_ = 4;
+};
+
+// Threads that run tasks, round after round, for one caller at a time.
 class Pool {
  public:
-  // Pools live as long as the process.
+  static constexpr int64_t kMostThreads = 256;
+
+  constexpr Pool() = default;
+
+  // That of the library, which starts threads. It lives as long as the process.
   static Pool* get() {
     Pool* pool = current_.load(std::memory_order_acquire);
     if (pool) return pool;
     // Without its handler a child would find a pool that has no threads.
-    // Nobody passes here before it is in place.
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, [] {
-      has_handler_ = !pthread_atfork(nullptr, nullptr, forget);
-    });
-    if (!has_handler_) return nullptr;
+    if (!watches_forks()) return nullptr;
     void* memory = malloc(sizeof(Pool));
     if (!memory) return nullptr;
     Pool* fresh = new (memory) Pool;
@@ -79,28 +95,73 @@ class Pool {
     return pool;
   }
 
-  // Whether the caller has the pool from now on, with as many threads of it as
-  // could be had: not where another caller has it.
-  bool take(int64_t wanted) {
-    if (pthread_mutex_trylock(&callers_)) return false;
-    start_threads(wanted);
-    return true;
+  // That whose threads are lent for a call; nullptr where they might be gone.
+  static Pool* lent() {
+    return watches_forks() && !forked_ ? &lent_ : nullptr;
   }
+
+  // Whether the caller has the pool from now on: not where another one has it.
+  bool take() { return !pthread_mutex_trylock(&callers_); }
+
+  // Starts threads until there are `wanted`, or no more are to be had: tasks
+  // get done with any number.
+  void start_threads(int64_t wanted) {
+    if (wanted > kMostThreads) wanted = kMostThreads;
+    if (threads_ >= wanted) return;
+    const BlockSignals block;
+    while (threads_ < wanted) {
+      pthread_t thread;
+      if (pthread_create(&thread, nullptr, &Pool::thread_main, this)) return;
+      pthread_detach(thread);
+      ++threads_;
+    }
+  }
+
+  // Says how many come and `work`, where it has started none.
+  void expect(int64_t threads) { threads_ = threads; }
+
+  uint64_t round() const { return round_.load(); }
+
+  // What a thread of the pool does: all rounds after `seen`, until `dismiss`.
+  void work(uint64_t seen) {
+    for (;;) {
+      for (int i = 0; i < kLooks && round_.load() == seen; ++i) pause_briefly();
+      pthread_mutex_lock(&mutex_);
+      while (round_.load() == seen) pthread_cond_wait(&work_, &mutex_);
+      seen = round_.load();
+      const bool dismissed = count_ < 0;
+      if (!dismissed) inside_.fetch_add(1);
+      pthread_mutex_unlock(&mutex_);
+      if (dismissed) return;
+      take_tasks();
+      inside_.fetch_sub(1);
+    }
+  }
+
+  // What follows is for whoever has taken it.
+  void run(int64_t count, KlnTask task, void* context) {
+    announce(count, task, context);
+    take_tasks();
+    // Pieces are of equal size: what is left takes little longer.
+    for (int i = 0; unfinished_.load(std::memory_order_acquire) > 0; ++i)
+      wait_to_look(i);
+  }
+
+  void dismiss() { announce(-1, nullptr, nullptr); }
 
   void give_back() { pthread_mutex_unlock(&callers_); }
 
   int64_t threads() const { return threads_; }
 
-  // Whether the next team is to be done without; asked once for each. Where
-  // members wait long, ever more teams are left out, until it is better.
-  bool rests() { return rest_ > 0 && rest_--; }
-  void judge(bool late) {
-    if (late) rest_ = next_rest_;
-    next_rest_ = late && next_rest_ < 64 ? 2 * next_rest_ : 4;
+  Patience with_team, with_lender;
+
+ private:
+  static void* thread_main(void* pool) {
+    static_cast<Pool*>(pool)->work(0);
+    return nullptr;
   }
 
-  // For whoever has taken it.
-  void run(int64_t count, KlnTask task, void* context) {
+  void announce(int64_t count, KlnTask task, void* context) {
     pthread_mutex_lock(&mutex_);
     // Threads enter while they hold the mutex. One that came too late for the
     // last round must have left before the next one is written down.
@@ -117,43 +178,6 @@ class Pool {
     round_.fetch_add(1, std::memory_order_release);
     pthread_cond_broadcast(&work_);
     pthread_mutex_unlock(&mutex_);
-    take_tasks();
-    wait_until_finished();
-  }
-
- private:
-  static constexpr int64_t kMostThreads = 256;
-
-  // As many as can be had; the tasks get done with any number.
-  void start_threads(int64_t wanted) {
-    if (wanted > kMostThreads) wanted = kMostThreads;
-    if (threads_ >= wanted) return;
-    const BlockSignals block;
-    while (threads_ < wanted) {
-      pthread_t thread;
-      if (pthread_create(&thread, nullptr, &Pool::thread_main, this)) return;
-      pthread_detach(thread);
-      ++threads_;
-    }
-  }
-
-  static void* thread_main(void* pool) {
-    static_cast<Pool*>(pool)->work();
-    return nullptr;
-  }
-
-  void work() {
-    uint64_t seen = 0;
-    for (;;) {
-      for (int i = 0; i < kLooks && round_.load() == seen; ++i) pause_briefly();
-      pthread_mutex_lock(&mutex_);
-      while (round_.load() == seen) pthread_cond_wait(&work_, &mutex_);
-      seen = round_.load();
-      inside_.fetch_add(1);
-      pthread_mutex_unlock(&mutex_);
-      take_tasks();
-      inside_.fetch_sub(1);
-    }
   }
 
   void take_tasks() {
@@ -165,22 +189,31 @@ class Pool {
     }
   }
 
-  void wait_until_finished() {
-    // Pieces are of equal size: what is left takes little longer.
-    for (int i = 0; unfinished_.load(std::memory_order_acquire) > 0; ++i)
-      wait_to_look(i);
+  // Whether a forked child is going to know that it is one. Nobody passes here
+  // before that is seen to.
+  static bool watches_forks() {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, [] {
+      has_handler_ = !pthread_atfork(nullptr, nullptr, forget);
+      forked_ = was_forked();
+    });
+    return has_handler_;
   }
 
-  // A forked child has the memory of the pool and none of its threads: it gets
+  // A forked child has the memory of pools and none of their threads: it gets
   // a pool of its own.
-  static void forget() { current_.store(nullptr); }
+  static void forget() {
+    current_.store(nullptr);
+    forked_ = true;
+  }
 
   static std::atomic<Pool*> current_;
-  static bool has_handler_;
+  static bool has_handler_, forked_;
+  static Pool lent_;
   pthread_mutex_t callers_ = PTHREAD_MUTEX_INITIALIZER;
   pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
   pthread_cond_t work_ = PTHREAD_COND_INITIALIZER;
-  int64_t threads_ = 0, rest_ = 0, next_rest_ = 4;
+  int64_t threads_ = 0;
   KlnTask task_ = nullptr;
   void* context_ = nullptr;
   int64_t count_ = 0;
@@ -189,7 +222,8 @@ class Pool {
 };
 
 std::atomic<Pool*> Pool::current_{nullptr};
-bool Pool::has_handler_ = false;
+bool Pool::has_handler_ = false, Pool::forked_ = false;
+Pool Pool::lent_;
 
 // A barrier. Who comes early looks for a while, as all have as much to do, and
 // then sleeps: cores may be short.
@@ -239,26 +273,32 @@ class Meeting {
   pthread_cond_t next_ = PTHREAD_COND_INITIALIZER;
 };
 
-Team::Team(int64_t wanted, bool forced) {
+Team::Team(Pool* pool, int64_t wanted, bool forced) {
   if (wanted < 2) return;
-  Pool* pool = Pool::get();
-  if (!pool || !pool->take(wanted - 1)) return;
+  const bool own = !pool;
+  if (own) {
+    pool = Pool::get();
+    if (!pool || !pool->take()) return;
+    pool->start_threads(wanted - 1);
+  }
   void* memory = malloc(sizeof(Meeting));
-  if (!memory || pool->threads() < wanted - 1 || (!forced && pool->rests())) {
+  if (!memory || pool->threads() < wanted - 1 ||
+      (!forced && pool->with_team.rests())) {
     free(memory);
-    pool->give_back();
+    if (own) pool->give_back();
     return;
   }
   pool_ = pool;
+  own_ = own;
   size_ = wanted;
   meeting_ = new (memory) Meeting(wanted);
 }
 
 Team::~Team() {
   if (!pool_) return;
-  pool_->judge(meeting_->was_late());
+  pool_->with_team.judge(meeting_->was_late());
   free(meeting_);
-  pool_->give_back();
+  if (own_) pool_->give_back();
 }
 
 void Team::run(KlnTask task, void* context) const {
@@ -270,12 +310,94 @@ void Team::meet() const { meeting_->meet(); }
 
 void run_in_pool(int64_t count, KlnTask task, void* context) {
   Pool* pool = Pool::get();
-  if (pool && pool->take(count - 1)) {
+  if (pool && pool->take()) {
+    pool->start_threads(count - 1);
     pool->run(count, task, context);
     pool->give_back();
     return;
   }
   for (int64_t i = 0; i < count; ++i) task(context, i);
+}
+
+namespace {
+
+const char* run_on(Pool* pool, const KlnProblem& p, Pass pass) {
+  const Team team(pool, team_size(p, p.threads), is_sharing_chosen());
+  return pass(p, team);
+}
+
+// A call on threads that an OpenMP library lends for its time.
+struct LentCall {
+  Pool* const pool;
+  const KlnProblem& p;
+  const Pass pass;
+  const pthread_t caller;
+  const uint64_t round;
+  std::atomic<int64_t> helpers{0};
+  double work_seconds = 0;
+  const char* wrong = nullptr;
+};
+
+void run_round(void* pool, int64_t count, KlnTask task, void* context) {
+  static_cast<Pool*>(pool)->run(count, task, context);
+}
+
+void lead(LentCall& call) {
+  const double start = seconds();
+  KlnProblem p = call.p;
+  // One within another team's work, or where OMP_THREAD_LIMIT says so.
+  const int64_t here = p.openmp_threads();
+  if (p.threads > here) p.threads = here;
+  p.parallel_for = run_round;
+  p.parallel_context = call.pool;
+  call.pool->expect(p.threads - 1);
+  call.wrong = run_on(call.pool, p, call.pass);
+  call.work_seconds = seconds() - start;
+  call.pool->dismiss();
+}
+
+// What each of the threads does.
+void enter(void* context) {
+  LentCall& call = *static_cast<LentCall*>(context);
+  if (pthread_equal(pthread_self(), call.caller))
+    lead(call);
+  else if (call.helpers.fetch_add(1) < call.p.threads - 1)
+    call.pool->work(call.round);
+}
+
+// For whoever has taken the pool.
+const char* run_lent(Pool* pool, const KlnProblem& p, Pass pass) {
+  LentCall call{pool, p, pass, pthread_self(), pool->round()};
+  const double start = seconds();
+  // A team of as many threads as OpenMP likes, as torch asks for: GNU's ends
+  // those that a team has less than the one before, and starts them anew.
+  p.openmp_parallel(enter, &call, 0, 0);
+  // All of a team have to come, and to leave: where cores have other work that
+  // takes longer than the half that a second thread gains.
+  pool->with_lender.judge(seconds() - start > 1.5 * call.work_seconds);
+  return call.wrong;
+}
+
+}  // namespace
+
+const char* run_with_threads(const KlnProblem& problem, Pass pass) {
+  KlnProblem p = problem;
+  p.threads = useful_threads(p);
+  Pool* lent = p.threads > 1 && p.openmp_parallel ? Pool::lent() : nullptr;
+  if (!lent) return run_on(nullptr, p, pass);
+  if (!lent->take()) {
+    // Another caller is at work on as many cores.
+    p.threads = 1;
+    return run_on(nullptr, p, pass);
+  }
+  if (!is_sharing_chosen() && lent->with_lender.rests()) {
+    lent->give_back();
+    return run_on(nullptr, p, pass);
+  }
+  if (p.threads > Pool::kMostThreads) p.threads = Pool::kMostThreads;
+  const char* wrong = run_lent(lent, p, pass);
+  lent->give_back();
+  return wrong;
 }
 
 }  // namespace kln

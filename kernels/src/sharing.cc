@@ -3,6 +3,7 @@
 #if defined(__linux__)
 #include <sched.h>
 #endif
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,6 +59,24 @@ int64_t cores() {
 }
 
 }  // namespace
+
+bool was_forked() {
+#if defined(__linux__)
+  char text[1024] = "";
+  FILE* file = fopen("/proc/self/stat", "re");
+  if (!file) return true;
+  text[fread(text, 1, sizeof text - 1, file)] = 0;
+  fclose(file);
+  unsigned flags;
+  // After the program's name, which may be anything.
+  const char* rest = strrchr(text, ')');
+  if (!rest || sscanf(rest, ") %*c %*d %*d %*d %*d %*d %u", &flags) != 1)
+    return true;
+  return flags & 0x40;  // PF_FORKNOEXEC
+#else
+  return false;
+#endif
+}
 
 bool is_sharing_chosen() { return sharing() != kByRule; }
 
