@@ -110,7 +110,15 @@ def new(shape, dtype):
     return np.full(count, 0xFF, "u1").view(dtype).reshape(shape)
 
 
-def run(drawn, arrays, results, dtype="float64", threads=1, make=new):
+def run(
+    drawn,
+    arrays,
+    results,
+    dtype="float64",
+    threads=1,
+    make=new,
+    openmp=None,
+):
     """What a call makes of arrays, by name; `make` gets shapes and dtypes."""
     this = call_of(drawn, arrays, results, dtype)
     sizes = this.sizes({name: a.shape for name, a in arrays.items()})
@@ -124,7 +132,7 @@ def run(drawn, arrays, results, dtype="float64", threads=1, make=new):
         for name in results
     }
     places = {name: a.ctypes.data for name, a in (arrays | made).items()}
-    call.run(this, places, sizes, threads)
+    call.run(this, places, sizes, threads, openmp)
     return made
 
 

@@ -35,6 +35,7 @@ WRONG = [
     ({"dtype": 2}, "dtype: unknown"),
     *(({name: 0}, "must be positive") for name in call.Sizes._fields),
     ({"threads": 0}, "threads: must be positive"),
+    *(({f"openmp_{n}": 64}, "one without") for n in library.OpenMP._fields),
     *(({"epsilon": e}, "epsilon: must be pos") for e in (0.0, NAN, INFINITE)),
     *(({"zoneout_share": z}, r"be in \[0, 1\)") for z in (1.0, -0.1, NAN)),
     ({"cell_zoneout_share": 1.0}, r"cell_zoneout_share: must be in \[0, 1\)"),

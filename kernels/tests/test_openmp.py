@@ -1,0 +1,215 @@
+"""Calls on the threads of an OpenMP library, for which Python's stand in.
+
+Nothing here is an OpenMP library, so that the thread sanitizer sees all.
+"""
+
+import ctypes
+import os
+import signal
+import threading
+import time
+
+import pytest
+from problems import draw, gradients
+from test_arguments import fresh
+from test_threads import ALL, CELLS, same
+
+from keras_ln_kernels import library
+from keras_ln_kernels.library import OpenMP
+
+BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+class Team:
+    """Lends threads as GOMP_parallel does: `openmp` has the two addresses.
+
+    Args:
+        size: how many, with the caller's.
+        late: whether the others come when the caller has finished.
+        stays: for how many seconds the others stay when it has.
+    """
+
+    def __init__(self, size, *, late=False, stays=0.0):
+        """Nothing was lent so far."""
+        self.late, self.stays = late, stays
+        # Of all times that it lent: how many at once, and the arguments.
+        self.at_once, self.asked = [], []
+        self._now, self._lock, self._here = 0, threading.Lock(), {}
+        self._size = size
+        kind = ctypes.CFUNCTYPE(
+            None, BODY, ctypes.c_void_p, *[ctypes.c_uint] * 2
+        )
+        self._functions = (
+            kind(self._parallel),
+            ctypes.CFUNCTYPE(ctypes.c_int)(self._threads),
+        )
+        self.openmp = OpenMP(
+            *(ctypes.cast(f, ctypes.c_void_p).value for f in self._functions)
+        )
+
+    def _parallel(self, body, context, threads, flags):
+        with self._lock:
+            self._now += 1
+            self.at_once.append(self._now)
+            self.asked.append((threads, flags))
+            self._here[threading.get_ident()] = self._size
+
+        def other():
+            body(context)
+            time.sleep(self.stays)
+
+        others = [threading.Thread(target=other) for _ in range(self._size - 1)]
+        if self.late:
+            body(context)
+        for thread in others:
+            thread.start()
+        if not self.late:
+            body(context)
+        for thread in others:
+            thread.join()
+        with self._lock:
+            self._now -= 1
+            del self._here[threading.get_ident()]
+
+    def _threads(self):
+        return self._here[threading.get_ident()]
+
+
+# More than there are rows, fewer than are asked for and more, and the caller
+# alone, as within another team's work.
+@pytest.mark.parametrize("size", [1, 2, 3, 16])
+@pytest.mark.parametrize("cell", CELLS)
+def test_results_do_not_depend_on_who_came(cell, size, each_sharing):
+    drawn = draw(cell, (7, 9, 70, 40), masks=ALL)
+    one = gradients(drawn)
+    team = Team(size)
+    for threads in (2, 3, 8):
+        same(one, gradients(drawn, threads=threads, openmp=team.openmp))
+    # Forwards and backwards each, of a size that the library chooses: GNU's
+    # would end its threads and start them anew where sizes change.
+    assert team.asked == [(0, 0)] * 6
+
+
+def test_one_thread_needs_no_team(each_sharing):
+    team = Team(2)
+    gradients(draw("gru", (4, 3, 2, 5)), threads=1, openmp=team.openmp)
+    assert not team.asked
+
+
+def test_no_other_threads_take_part():
+    """All of the team do: by columns each waits for all others.
+
+    This process came from a fork, and has run a program since.
+    """
+    code = """
+import os, time
+from problems import draw, gradients
+from test_openmp import Team
+k.use_sharing("columns")
+drawn = draw("lstm", (9, 6, 5, 20))
+here = lambda: len(os.listdir("/proc/self/task"))
+before, team = here(), Team(4)
+gradients(drawn, threads=4, openmp=team.openmp)
+# The system ends threads a little after they have returned.
+for _ in range(500):
+    if here() == before: break
+    time.sleep(0.01)
+print(here() - before, len(team.asked), end=" ")
+gradients(drawn, threads=4)
+print(here() - before)
+"""
+    assert fresh(code) == "0 2 3"
+
+
+def test_who_comes_when_all_is_done_leaves():
+    """By rows the caller does what nobody else has taken."""
+    drawn = draw("lstm", (9, 6, 5, 20))
+    one, team = gradients(drawn), Team(3, late=True)
+    for _ in range(10):
+        same(one, gradients(drawn, threads=3, openmp=team.openmp))
+    assert len(team.asked) == 20
+
+
+def test_eight_callers_at_once_lend_one_after_the_other(each_sharing):
+    """There are cores for one team; who finds another at work is alone."""
+    problems = [draw(CELLS[i % 3], (9, 6, 5, 20 + i), seed=i) for i in range(8)]
+    expected = [gradients(drawn) for drawn in problems]
+    team, wrong = Team(3), []
+
+    def work(drawn, expected):
+        try:
+            for _ in range(10):
+                same(expected, gradients(drawn, threads=3, openmp=team.openmp))
+        except Exception as error:  # A thread would drop it.
+            wrong.append(error)
+
+    threads = [
+        threading.Thread(target=work, args=pair)
+        for pair in zip(problems, expected, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert set(team.at_once) == {1}
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_takes_the_librarys_own_threads(each_sharing):
+    """Those of an OpenMP library are gone there, and GNU's waits for them."""
+    drawn, team = draw("lstm", (9, 6, 5, 20)), Team(3)
+    expected = gradients(drawn, threads=3, openmp=team.openmp)
+    lent = len(team.asked)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        found = gradients(drawn, threads=3, openmp=team.openmp)
+        right = [a.tobytes() for a in found.values()] == [
+            a.tobytes() for a in expected.values()
+        ]
+        alive = len(os.listdir("/proc/self/task"))
+        os._exit(int(not right or alive != 3 or len(team.asked) != lent))
+    assert os.waitpid(child, 0)[1] == 0
+    same(expected, gradients(drawn, threads=3, openmp=team.openmp))
+    assert len(team.asked) > lent
+
+
+def test_a_child_that_was_forked_before_it_loads_the_library():
+    """What its parent had of threads is gone, too."""
+    code = """
+import os, signal, sys
+if child := os.fork():
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    sys.exit()
+signal.alarm(60)
+from problems import draw, gradients
+from test_openmp import Team
+k.use_sharing("rows")
+team = Team(2)
+gradients(draw("gru", (4, 3, 2, 5)), threads=2, openmp=team.openmp)
+os._exit(len(team.asked))
+"""
+    assert fresh(code) == "0"
+
+
+def test_a_team_that_is_late_is_left_out_for_some_calls():
+    """4 of them, and 8 where it is late again; the results are the same."""
+    code = """
+from problems import draw, gradients
+from test_openmp import Team
+from test_threads import same
+drawn = draw("lstm", (8, 10, 64, 64))
+one, team = gradients(drawn), Team(2, stays=0.3)
+# Two calls each.
+for _ in range(9):
+    before = len(team.asked)
+    same(one, gradients(drawn, threads=2, openmp=team.openmp))
+    print(len(team.asked) - before, end="")
+"""
+    assert fresh(code) == "101000010"
+
+
+def test_a_library_that_calls_no_openmp():
+    path = os.environ.get("KERAS_LN_KERNELS_LIBRARY") or library._PATH
+    assert fresh(f"print(k.library.openmp_of({str(path)!r}))") == "None"
