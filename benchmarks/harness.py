@@ -6,6 +6,10 @@ where `step()` runs once and waits for the result. All threads rest for 10 ms
 before a step is timed; then its framework multiplies two matrices, as a model
 has other operations around the layer: the framework's threads look for more
 work at that moment, on the cores that the step needs.
+
+On a GPU a call that is waited for holds a millisecond of the host's, whatever
+the program. There a step that `waiting` has made is launched `BACK_TO_BACK`
+times and waited for once.
 """
 
 import argparse
@@ -27,6 +31,7 @@ import numpy as np
 ROOT = pathlib.Path(__file__).parents[1]
 # Of the matrices: their product takes a millisecond or two.
 SQUARE = (512, 512)
+BACK_TO_BACK = 20
 TRAINING, INFERENCE = MODES = ("training step", "inference")
 COLUMNS = [
     "op",
@@ -83,6 +88,25 @@ def set_threads(number):
         os.sched_setaffinity(0, mine[:number])
 
 
+def waiting(launches, wait):
+    """The steps, {mode: step}, of programs that are launched and waited for.
+
+    Args:
+        launches: {mode: launch}. `launch()` starts a program.
+        wait: a function. `wait(result)` returns when what `launch` has
+            returned exists.
+    """
+
+    def made(launch):
+        def step():
+            return wait(launch())
+
+        step.launch, step.wait = launch, wait
+        return step
+
+    return {mode: made(launch) for mode, launch in launches.items()}
+
+
 def after_products(matrix, steps):
     """The steps, each to be timed right after a product of a framework.
 
@@ -100,12 +124,13 @@ def after_products(matrix, steps):
     return steps
 
 
-def in_turn(steps, rounds):
+def in_turn(steps, rounds, calls=1):
     """{key: first call} and {key: those of each round}, in ms.
 
     The first call compiles; two more warm up and count for nothing. Each call
     of a round comes 10 ms after the one before, and right after what
-    `after_products` has given the step, which is not timed.
+    `after_products` has given the step, which is not timed. With several
+    `calls`, a round has so many back to back, and the time of one.
     """
     first = {key: milliseconds(step) for key, step in steps.items()}
     for step in steps.values():
@@ -118,7 +143,7 @@ def in_turn(steps, rounds):
             # the cores that this one needs.
             time.sleep(0.01)
             getattr(step, "before", lambda: None)()
-            times[key].append(milliseconds(step))
+            times[key].append(milliseconds(step, calls))
     return first, times
 
 
@@ -130,11 +155,17 @@ def paired_ratio(times, others):
     return np.median(ratios), low, high
 
 
-def milliseconds(step):
-    """How long one call takes."""
+def milliseconds(step, calls=1):
+    """The time of one call, of several back to back if it can be launched."""
+    calls = calls if hasattr(step, "launch") else 1
     start = time.perf_counter()
-    step()
-    return 1e3 * (time.perf_counter() - start)
+    if calls == 1:
+        step()
+    else:
+        for _ in range(calls):
+            result = step.launch()
+        step.wait(result)
+    return 1e3 * (time.perf_counter() - start) / calls
 
 
 def measure(op, sizes, programs, options, memory=None, beside=None):
@@ -154,7 +185,8 @@ def measure(op, sizes, programs, options, memory=None, beside=None):
         for provider, program in programs.items()
         for mode, step in program().items()
     }
-    first, times = in_turn(steps, options.rounds)
+    calls = BACK_TO_BACK if on_gpu() else 1
+    first, times = in_turn(steps, options.rounds, calls)
     steps.clear()
     gc.collect()
     peaks = {p: (memory(p) if memory else None) or {} for p in programs}

@@ -10,7 +10,7 @@ import os
 
 import numpy as np
 
-from benchmarks.harness import MODES, SQUARE, after_products
+from benchmarks.harness import MODES, SQUARE, after_products, waiting
 
 
 def layer_programs(name, make_layer, arrays, dtype, modes=("graph", "XLA")):
@@ -54,6 +54,8 @@ def without_kernels(programs):
                 os.environ["KERAS_LN_KERNELS"] = before
             return result
 
+        if hasattr(function, "launch"):
+            run.launch = off(function.launch)
         return run
 
     def made(program):
@@ -88,8 +90,9 @@ def _tensorflow(layer, arrays, dtype, jit_compile):
         # On a GPU the copy waits for the program; here it is no copy.
         return tf.nest.flatten(outputs)[-1][..., :1].numpy()
 
-    steps = (lambda: forced(train(x, cotangent)), lambda: forced(infer(x)))
-    return after_products(tf.ones(SQUARE), dict(zip(MODES, steps, strict=True)))
+    launches = (lambda: train(x, cotangent), lambda: infer(x))
+    steps = waiting(dict(zip(MODES, launches, strict=True)), forced)
+    return after_products(tf.ones(SQUARE), steps)
 
 
 def _caller(layer):
@@ -133,13 +136,13 @@ def function_steps(call, weights, arrays, dtype, *others):
     def infer(weights, x, *others):
         return call(weights, x, False, *others)
 
-    steps = (
-        lambda: jax.block_until_ready(train(weights, x, cotangent, *others)),
-        lambda: jax.block_until_ready(infer(weights, x, *others)),
+    launches = (
+        lambda: train(weights, x, cotangent, *others),
+        lambda: infer(weights, x, *others),
     )
-    return after_products(
-        jax.numpy.ones(SQUARE), dict(zip(MODES, steps, strict=True))
-    )
+    launches = dict(zip(MODES, launches, strict=True))
+    steps = waiting(launches, jax.block_until_ready)
+    return after_products(jax.numpy.ones(SQUARE), steps)
 
 
 def _torch(layer, arrays, dtype):
@@ -165,16 +168,14 @@ def module_steps(call, weights, arrays, dtype):
 
     def train():
         y = call(x, True)
-        return forced((y, torch.autograd.grad(y, [x, *weights], cotangent)))
+        return y, torch.autograd.grad(y, [x, *weights], cotangent)
 
     @torch.no_grad()
     def infer():
-        return forced(call(x, False))
+        return call(x, False)
 
-    return after_products(
-        torch.ones(SQUARE, device=where),
-        dict(zip(MODES, (train, infer), strict=True)),
-    )
+    steps = waiting(dict(zip(MODES, (train, infer), strict=True)), forced)
+    return after_products(torch.ones(SQUARE, device=where), steps)
 
 
 def with_resets(layer, size):

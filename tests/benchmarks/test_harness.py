@@ -31,6 +31,21 @@ def test_the_first_call_stands_apart():
     assert np.percentile(times["a"], 80) < 20
 
 
+def test_calls_back_to_back_are_waited_for_once():
+    """As on a GPU; what cannot be launched apart is called once."""
+    calls = []
+    launched = harness.waiting(
+        {"mode": lambda: calls.append("launch")},
+        lambda result: (calls.append("wait"), time.sleep(0.03)),
+    )
+    steps = {**launched, "whole": lambda: calls.append("step")}
+    _, times = harness.in_turn(steps, rounds=1, calls=3)
+    usual = ["launch", "wait"]
+    assert calls[:-5] == [*usual, "step", *usual * 2, "step", "step"]
+    assert calls[-5:] == ["launch"] * 3 + ["wait", "step"]
+    assert 10 <= times["mode"][0] < 20
+
+
 def test_ratios_are_those_of_rounds(capsys, monkeypatch):
     """A round in which all is slow says nothing of the ratio."""
     pace = np.array([1.0, 9.0, 1.0, 4.0, 1.0])
@@ -40,7 +55,7 @@ def test_ratios_are_those_of_rounds(capsys, monkeypatch):
     ratio, low, high = harness.paired_ratio(times, np.ones(7))
     assert ratio == 1.3 and 1.0 < low < 1.2 and 1.4 < high < 1.6
     milliseconds = {"a": 2.0, "b": 3.0}
-    monkeypatch.setattr(harness, "milliseconds", lambda step: step())
+    monkeypatch.setattr(harness, "milliseconds", lambda step, calls=1: step())
     programs = {
         name: lambda ms=ms: {harness.TRAINING: lambda: ms}
         for name, ms in milliseconds.items()
