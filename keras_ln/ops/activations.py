@@ -1,8 +1,8 @@
 """The activations that recurrent ops know by name.
 
 `keras.activations` loses float64 on JAX, and hand-written gradients need the
-derivatives: an activation that Keras knows under one of these names is
-replaced by ours, any other callable is used as it is.
+derivatives. So the functions below replace Keras' activations of these names;
+any other callable is used as it is.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ class Activation(NamedTuple):
     """An activation `y = f(z)` and its derivative, written in terms of y."""
 
     function: Callable[[Any], Any]
-    # None where it is not known.
+    # None if it is not known.
     derivative: Any
 
 
@@ -32,10 +32,10 @@ ACTIVATIONS = {
 
 
 def get_activation(identifier: Any) -> Activation:
-    """The activation to compute with: ours where the name is known.
+    """The entry of `ACTIVATIONS`, or Keras' activation without a derivative.
 
     Args:
-        identifier: whatever `keras.activations.get` takes.
+        identifier: any argument of `keras.activations.get`.
     """
     activation = keras.activations.get(identifier)
     for name, ours in ACTIVATIONS.items():

@@ -1,7 +1,7 @@
-"""The arguments of layers, cells and functions: what each means and may be.
+"""The arguments of layers, cells and functions: meaning and allowed values.
 
-A setting is written once, here. A layer and the function that it calls describe
-it with the same words, and add what holds for one of them alone.
+Each argument is described once, here. A layer and the function that it calls
+use the same words; `more` has the remarks for only one of them.
 
 Letters: B batch, T time, U units.
 """
@@ -17,27 +17,27 @@ from keras_ln.ops.normalization.sites import check_groups, check_sites
 
 
 class Kind(NamedTuple):
-    """What a value may be."""
+    """The check of a value, and its form in a config."""
 
-    # `check(name, value)`: the value as a layer keeps it; an error for others.
+    # `check(name, value)` returns the value as a layer keeps it, or raises.
     check: Callable[[str, Any], Any]
-    # What `get_config` gives for the value that is kept.
+    # Converts the kept value for `get_config`.
     serialize: Callable[[Any], Any] = lambda value: value
 
 
 class Argument(NamedTuple):
-    """An argument, which means the same wherever it is."""
+    """An argument, with the same meaning in every signature."""
 
-    # It may have places for the words of a cell, such as {states}.
+    # May hold placeholders for a cell's words, such as {states}.
     doc: str
-    # None for tensors, and what may be one: the call checks them.
+    # None for arguments that may be tensors: the call checks them.
     kind: Kind | None = None
-    # What a sequence layer does with it: the cell gets it, or
-    # `keras.layers.RNN`, or the layer keeps it. A "call" is a layer's or a
-    # function's.
+    # Who gets it from a sequence layer's constructor: the cell,
+    # `keras.layers.RNN` ("keras") or the layer itself. Arguments of a layer's
+    # call and of a function are "call".
     place: Literal["cell", "keras", "layer", "call"] = "cell"
-    # What else some say, by the tags that `describe` gets, or the name of a
-    # cell without "Cell".
+    # Remarks for some of the owners, by the tags that `describe` gets, or by
+    # the name of a cell without "Cell".
     more: Mapping[str, str] = {}
 
 
@@ -81,7 +81,7 @@ SWITCH = Kind(arguments.check_switch)
 
 ARGUMENTS = {
     "units": Argument(
-        "U, how many units there are, a positive integer.",
+        "U, the number of units, a positive integer.",
         Kind(arguments.check_positive_integer),
     ),
     "axis": Argument(
@@ -89,8 +89,8 @@ ARGUMENTS = {
         Kind(lambda name, value: arguments.check_axis_type(value)),
     ),
     "max_steps": Argument(
-        "S, how many steps have moving statistics of their own. None takes the "
-        "number of steps of the inputs that the layer is built for.",
+        "S, the number of steps with moving statistics of their own. None "
+        "takes the number of steps of the inputs that the layer is built for.",
         _or_none(arguments.check_positive_integer),
     ),
     "momentum": Argument(
@@ -104,14 +104,15 @@ ARGUMENTS = {
         ACTIVATION,
     ),
     "recurrent_activation": Argument(
-        "the function that the equations show as sigmoid, likewise.",
+        "the function that the equations show as sigmoid, given like "
+        "`activation`.",
         ACTIVATION,
     ),
     "use_bias": Argument(
-        "whether there is a bias.",
+        "add a `bias`.",
         FLAG,
         more={
-            "LNGRU": "Where there is no `recurrent_beta`, there is a "
+            "LNGRU": "Without `recurrent_beta` the cell adds a "
             "`recurrent_bias` too."
         },
     ),
@@ -136,7 +137,7 @@ ARGUMENTS = {
     "moving_variance_initializer": Argument(
         "initializer of `moving_variance`.", INITIALIZER
     ),
-    "unit_forget_bias": Argument("whether the bias of f starts at 1.", FLAG),
+    "unit_forget_bias": Argument("start the bias of f at 1.", FLAG),
     "activity_regularizer": Argument(
         "regularizer of the output.", REGULARIZER, "keras"
     ),
@@ -146,30 +147,30 @@ ARGUMENTS = {
         RATE,
     ),
     "recurrent_dropout": Argument(
-        "fraction of h to drop before the recurrent product, likewise.", RATE
+        "fraction of h to drop before the recurrent product, in [0, 1).", RATE
     ),
     "seed": Argument(
-        "seed of dropout masks and of zoneout's choices. Bidirectional hands "
-        "the same integer to both directions, which then draw the same.",
+        "seed of dropout masks and of zoneout's choices. Bidirectional gives "
+        "both directions the same integer, so they draw the same numbers.",
         _or_none(arguments.check_integer),
     ),
     "return_sequences": Argument(
-        "whether to return the outputs of all steps.", FLAG, "keras"
+        "return the outputs of all steps.", FLAG, "keras"
     ),
     "return_state": Argument(
-        "whether to return the final {states} too.", FLAG, "keras"
+        "return the final {states} too.", FLAG, "keras"
     ),
     "go_backwards": Argument(
-        "whether to process the last step first; outputs come in the order of "
+        "process the last step first; outputs come in the order of "
         "processing.",
         *(FLAG, "keras"),
     ),
     "stateful": Argument(
-        "whether to start from the final states of the last call.",
+        "start from the final states of the last call.",
         *(FLAG, "keras"),
     ),
     "unroll": Argument(
-        "whether to unroll the loop over time; T must be known.",
+        "unroll the loop over time; T must be known.",
         *(FLAG, "keras"),
     ),
     "reset_after": Argument(
@@ -182,8 +183,8 @@ ARGUMENTS = {
         *(SWITCH, "layer"),
     ),
     "use_fused": Argument(
-        '"auto" runs one op with a hand-written gradient where it can, True '
-        "raises where it cannot, False runs a loop that the framework "
+        '"auto" runs one op with a hand-written gradient if possible, True '
+        "raises an error if not, False runs a loop that the framework "
         "differentiates.",
         *(SWITCH, "layer"),
     ),
@@ -197,56 +198,54 @@ ARGUMENTS = {
             "29-31)."
         },
     ),
-    "center": Argument("whether there is {betas}.", FLAG),
-    "scale": Argument("whether there is a `gamma`.", FLAG),
+    "center": Argument("add {betas}.", FLAG),
+    "scale": Argument("add a `gamma`.", FLAG),
     "epsilon": Argument(
         "finite number {least}, inside the square root.",
         Kind(lambda name, value: arguments.check_epsilon(value)),
         more={
-            "cell function step": "Where a variance is zero up to rounding, "
-            "`sqrt(variance) <= 16 u |mean|` with u the unit roundoff of the "
-            "dtype that is computed in, `1 / sqrt(variance + epsilon)` is "
-            "replaced by 1, a constant: every step of zeros from a state of "
-            "zero, such as padding, would otherwise multiply the gradient by "
-            "`1 / sqrt(epsilon)`, 316, for each normalisation. Moving "
-            "variances are taken as they are.",
+            "cell function step": "If a variance is zero up to rounding, "
+            "`sqrt(variance) <= 16 u |mean|` with the unit roundoff u of the "
+            "computation's dtype, the constant 1 replaces "
+            "`1 / sqrt(variance + epsilon)`. Otherwise every step of zeros "
+            "from a zero state, such as padding, would multiply the gradient "
+            "by `1 / sqrt(epsilon)`, 316 by default, for each normalisation. "
+            "Moving variances are used as they are.",
             "LayerNormalization": "Keras' default is 1e-3, which shrinks small "
             "inputs; the authors' is 1e-5.",
         },
     ),
     "unbiased": Argument(
-        "whether the training variance divides by n - 1 instead of n. With n = "
-        "1 (a batch, or the unmasked part of it, of one) it is not defined: an "
-        "error where that is known when the graph is built, NaN where it is "
-        "not.",
+        "divide the training variance by n - 1 instead of n. With n = 1 (only "
+        "one unmasked element) the variance is undefined: it raises an error "
+        "if n is known when the graph is built, and is NaN otherwise.",
         FLAG,
     ),
     "sequence_wise": Argument(
-        "whether all steps share their statistics; `max_steps` is then not "
-        "used.",
+        "share the statistics among all steps; `max_steps` is then not used.",
         FLAG,
     ),
     "carry_normalized_state": Argument(
-        "whether the next step gets LN(c') in place of c', as in "
-        "TensorFlow-Addons' LayerNormLSTMCell. The paper's does not (eq. "
-        '21-22). It needs the site "state" to be normalised.',
+        "pass LN(c') to the next step in place of c', as TensorFlow-Addons' "
+        "LayerNormLSTMCell does; the paper passes c' (eq. 21-22). "
+        '`normalize` must include "state".',
         FLAG,
     ),
     "zoneout": Argument(
-        "z, the probability that a unit keeps its h, in [0, 1). Where the "
-        "equations give h_new, training has h' = m * h + (1 - m) * h_new, with "
-        "m drawn for every row, step and unit, 1 with probability z and else "
-        "0; inference has the expectation h' = z * h + (1 - z) * h_new "
-        '(Krueger et al., "Zoneout", 2017).',
+        "z, the probability that a unit keeps its h, in [0, 1). With h_new "
+        "from the equations, training computes h' = m * h + (1 - m) * h_new, "
+        "with m drawn for every row, step and unit, 1 with probability z and 0 "
+        "otherwise; inference computes the expectation h' = z * h + (1 - z) * "
+        'h_new (Krueger et al., "Zoneout", 2017).',
         RATE,
         more={
-            "cell": "A cell then has one more state, (B, 1), which counts the "
-            "steps; inside another cell, or in a loop of your own, it repeats "
-            "its choices until you call its `forget_dropout_masks`.",
-            "function": "A number gives the expectation, a bool tensor (B, T, "
-            "U) is m.",
-            "step": "A number gives the expectation, a bool tensor (B, U) is "
-            "m.",
+            "cell": "A cell with zoneout has one more state, (B, 1), which "
+            "counts the steps. Inside another cell, or in your own loop, it "
+            "repeats its choices until you call its `forget_dropout_masks`.",
+            "function": "A number is z and gives the expectation; a bool "
+            "tensor (B, T, U) is m.",
+            "step": "A number is z and gives the expectation; a bool tensor "
+            "(B, U) is m.",
         },
     ),
     "cell_zoneout": Argument(
@@ -255,16 +254,16 @@ ARGUMENTS = {
         RATE,
     ),
     "groups": Argument(
-        'over what a row\'s statistics are taken: "gate", over each gate by '
-        'itself; "all", over all gates together; "paper", as the paper takes '
-        "them, over the four gates of an LSTM together, and of a GRU over z "
-        "and r together and the candidate by itself.",
+        "which gates of a row share a mean and a variance: with "
+        '"gate", every gate has its own; with "all", all gates share them; '
+        'with "paper", as in the paper, the four gates of an LSTM share them, '
+        "and z and r of a GRU, whose candidate has its own.",
         Kind(lambda name, value: check_groups(value)),
     ),
     "mask": Argument(
-        "bool tensor (B, T), False where a row's step is left out: the states "
-        "stay, and the output is the h that is carried. The sequences may hold "
-        "anything there, NaN too.",
+        "bool tensor (B, T), False at masked steps: they leave the row's "
+        "states unchanged, and their output is the carried h. The sequences "
+        "may hold anything at masked steps, NaN too.",
         place="call",
     ),
     "input_mask": Argument(
@@ -279,35 +278,36 @@ ARGUMENTS = {
         "",
         place="call",
         more={
-            "call": "whether dropout and zoneout are in training mode.",
-            "function": "whether a gradient is likely to be asked for, a hint "
-            "for TensorFlow alone: what it needs is then kept, else a gradient "
-            "runs the sequence again. JAX and torch know.",
+            "call": "run dropout and zoneout in training mode.",
+            "function": "keep the residuals that a gradient needs; without "
+            "them a gradient runs the sequence again. Only TensorFlow uses "
+            "this: JAX and torch know whether they differentiate.",
         },
     ),
     "initial_state": Argument("{initial}; zeros without it.", place="call"),
     "return_all_outputs": Argument(
-        "whether to return the outputs of every step.", FLAG, "call"
+        "return the outputs of all steps.", FLAG, "call"
     ),
     "zero_output_for_mask": Argument(
-        "whether the output is zero at steps left out.", FLAG, "call"
+        "set the output to zero at masked steps.", FLAG, "call"
     ),
     "reset": Argument(
         "bool tensor (B, T), or zeros and ones, True at the first step, in "
-        "time, of a new sequence: before it the row's states are replaced, "
-        "also where the mask leaves the step out. With `go_backwards` they are "
+        "time, of every new sequence. The row's states are replaced before "
+        "that step, even if the step is masked. With `go_backwards` they are "
         "replaced before the last step of every sequence.",
         place="call",
         more={
-            "call": "A call that gives it uses the mask that the sequences "
-            "carry.",
+            "call": "With `reset` and without `mask`, the call uses the mask "
+            "that the sequences carry.",
             "function": "bn_lstm refuses it.",
         },
     ),
     "reset_state": Argument(
-        "what replaces them, one tensor (B, U) or (1, U) per state; zeros "
-        "without it. Where there is no other initial state, the row starts "
-        "from it too. No gradient passes a reset; this state has its own.",
+        "the states after a reset, one tensor (B, U) or (1, U) per state; "
+        "zeros without it. Without another initial state, the rows start from "
+        "it too. No gradient passes a reset; `reset_state` has its own "
+        "gradient.",
         place="call",
     ),
 }
@@ -337,8 +337,8 @@ def describe(
         names: of the arguments, in order.
         tags: which of `Argument.more` to add: "cell" for cells and their
             layers, "call" for a layer's call, "function" or "step".
-        words: what stands in the places of the texts.
-        beside: the docstring, which describes some of the arguments itself.
+        words: replacements for the texts' placeholders, by name.
+        beside: the docstring, which may describe some of the arguments.
     """
     entries = []
     for name in names:

@@ -43,8 +43,8 @@ def check_positive_integer(name: str, value: Any) -> int:
 def check_epsilon(epsilon: Any, allow_zero: bool = True) -> float:
     """Returns `epsilon` as a float; `ValueError` unless finite and >= 0.
 
-    Zero is not allowed where the variance is exactly zero in ordinary use: in
-    recurrent cells, whose first state is zero.
+    Recurrent cells do not allow zero: their first state is zero, and so is its
+    variance.
     """
     expected = "a finite number >= 0" if allow_zero else "a finite number > 0"
     if (
@@ -85,7 +85,7 @@ def check_rate(name: str, rate: Any) -> float:
     if not _is_real(rate) or not 0 <= rate < 1:
         what = "the probability that a unit keeps its state"
         if name.endswith("dropout"):
-            what = "the fraction that is dropped"
+            what = "the fraction to drop"
         raise ValueError(
             f"Argument `{name}` must be a number in [0, 1), {what}. "
             f"Received: {name}={rate!r}"
@@ -142,7 +142,7 @@ def check_dense(name: str, x: Any) -> None:
     other = layout(x) if isinstance(x, keras.KerasTensor) else None
     if other is not None:
         kind = f"a {other} keras.Input"
-        advice = "Make it dense, with a mask where rows end early."
+        advice = "Make it dense, and give a mask if rows end early."
     if advice is not None:
         raise ValueError(
             f"Argument `{name}` must be a dense tensor. Received: {kind}. "
@@ -151,9 +151,9 @@ def check_dense(name: str, x: Any) -> None:
 
 
 def dense_tensor(name: str, x: Any) -> Any:
-    """`x` as a tensor, if `keras.ops` takes it for one.
+    """`x` as a tensor; `ValueError` if `keras.ops` cannot convert it.
 
-    `ValueError` for others, and for ragged, nested and sparse ones.
+    `ValueError` also for ragged, nested and sparse tensors.
     """
     check_dense(name, x)
     if hasattr(x, "dtype") and not isinstance(x, np.ndarray):
@@ -161,7 +161,7 @@ def dense_tensor(name: str, x: Any) -> Any:
     try:
         return keras.ops.convert_to_tensor(x)
     except (TypeError, ValueError) as error:
-        # Each framework has another one, and none names the argument.
+        # The error depends on the framework, and never names the argument.
         raise ValueError(
             f"Argument `{name}` must be a tensor, an array or nested lists of "
             f"numbers. Received: {reprlib.repr(x)}"
@@ -169,8 +169,8 @@ def dense_tensor(name: str, x: Any) -> Any:
 
 
 def check_numbers(name: str, dtype: Any) -> None:
-    """`ValueError` unless these are floats, integers or bools."""
-    # Found in a table, which is fast.
+    """`ValueError` unless the dtype is a float, an integer or bool."""
+    # A fast look-up in a table.
     if "float" not in dtypes.name_of(dtype):
         check_floating(name, dtype, or_whole=True)
 
@@ -202,7 +202,7 @@ def check_axes(axis: Any, rank: int) -> tuple[int, ...]:
 
     Raises:
         TypeError: if it is no integer and no list or tuple of integers.
-        ValueError: if there is none, one outside the rank, or one twice.
+        ValueError: if it is empty, exceeds the rank, or names an axis twice.
     """
     checked = check_axis_type(axis)
     axes = checked if isinstance(checked, list) else [checked]
@@ -234,7 +234,7 @@ def check_rank(name: str, shape: Sequence[int | None], letters: str) -> None:
 
 
 def check_known(name: str, shape: Sequence[int | None], axis: int) -> int:
-    """Returns `shape[axis]`; `ValueError` where it is unknown or zero."""
+    """Returns `shape[axis]`; `ValueError` if it is unknown or zero."""
     size = shape[axis]
     if size is None or size < 1:
         raise ValueError(
@@ -260,7 +260,7 @@ def check_shape(
 
 
 def check_steps(name: str, shape: Sequence[int | None]) -> None:
-    """`ValueError` where the shape (B, T, D) is known to have no steps."""
+    """`ValueError` if the shape (B, T, D) is known to have no steps."""
     if shape[1] == 0:
         raise ValueError(
             f"Argument `{name}` must have at least one time step. Received: "
@@ -273,8 +273,8 @@ def check_weight(
 ) -> None:
     """`ValueError` unless the weight has the expected shape.
 
-    Expected are sizes, or names of sizes that may be any but 0; the reason is
-    what makes them so, such as " for 4 units".
+    `expected` holds sizes, or names of sizes for any size except 0; `reason`
+    explains the sizes in the message, for example " for 4 units".
     """
     shape = tuple(weight.shape)
     if len(shape) != len(expected) or not all(
@@ -296,7 +296,7 @@ def check_time_mask(
 ) -> Any:
     """Returns `mask` as a bool tensor (B, T), for inputs of `shape` (B, T, D).
 
-    `ValueError` for another shape, and for what is no number.
+    `ValueError` for another shape or dtype, such as strings.
     """
     mask = dense_tensor(name, mask)
     check_flags(name, mask, shape)
@@ -318,7 +318,7 @@ def check_flags(name: str, flags: Any, shape: Sequence[int | None]) -> None:
 
 
 def may_equal(size: int | None, wanted: int | None) -> bool:
-    """Whether two sizes are equal, or may be where one is unknown."""
+    """Whether two sizes are equal, or one of them is unknown."""
     return size is None or wanted is None or size == wanted
 
 

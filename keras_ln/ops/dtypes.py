@@ -21,13 +21,13 @@ def name_of(dtype: Any) -> str:
 
 
 def at_least_float32(dtype: Any) -> str:
-    """What to keep statistics and sums of numbers of this dtype in."""
+    """The dtype for statistics and sums of numbers of this dtype."""
     # keras.backend.result_type turns float64 into float32 on JAX and torch.
     return "float64" if name_of(dtype) == "float64" else "float32"
 
 
 def wide_dtype(*tensors: Any) -> str:
-    """The dtype to compute in with these, which may be None: >= float32."""
+    """The computation's dtype for these (None allowed), at least float32."""
     dtypes = {x.dtype for x in tensors if x is not None}
     names = [keras.backend.standardize_dtype(dtype) for dtype in dtypes]
     return "float64" if "float64" in names else "float32"

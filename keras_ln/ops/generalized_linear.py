@@ -27,10 +27,10 @@ def normalized_summed_inputs(
 ) -> Any:
     """`(a - mu) / sigma` (N, H) of the summed inputs `a = x . kernel`.
 
-    With `normalization` "batch", mu and sigma are taken of a unit over the
-    examples; with "layer", of an example over the units, where sigma is
-    `sqrt(variance + epsilon)` for both. With "weight", mu is 0 and sigma the
-    norm of the unit's weights; with None, `a` comes back as it is.
+    With `normalization` "batch", each unit's mu and sigma are taken over the
+    examples; with "layer", each example's over the units; in both, sigma is
+    `sqrt(variance + epsilon)`. With "weight", mu is 0 and sigma is the norm of
+    the unit's weights; with None the result is `a`.
     """
     if normalization == "weight":
         return weight_norm_dense(x, kernel, keras.ops.ones_like(kernel[0]))

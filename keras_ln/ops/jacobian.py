@@ -18,7 +18,8 @@ def jacobian(function: Callable[[Any], Any], x: Any) -> Any:
 
     Returns:
         A tensor of the shape `function(x).shape + x.shape` in the dtype of
-        the function's result, zero where that does not depend on `x`.
+        the function's result, with zeros for entries that do not depend on
+        `x`.
 
     Raises:
         ValueError: if `x` is not floating point.

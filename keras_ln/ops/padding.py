@@ -1,4 +1,4 @@
-"""What stands where a mask leaves something out."""
+"""Padding that no later product turns into NaN."""
 
 from typing import Any
 
@@ -7,21 +7,20 @@ import keras
 from keras_ln import backend
 from keras_ln.ops import arguments, dtypes
 
-# The squares of larger numbers overflow in float32, and in a gradient of zero
-# times infinity or NaN is NaN.
+# The squares of larger numbers overflow in float32, and a gradient of zero
+# times infinity, or times NaN, is NaN.
 _LARGEST = 1e18
 
 
 def with_usable_padding(x: Any, mask: Any) -> Any:
-    """`x` (...) with 0 in the place of masked NaN, inf and numbers above 1e18.
+    """Replaces masked NaN, inf and numbers above 1e18 in `x` (...) by 0.
 
-    What is finite stays, for layers whose output shows it.
+    Smaller numbers stay, for layers whose output shows them.
 
     Args:
-        x: tensor. Integers, and what is no single tensor, stay.
-        mask: tensor or array, False where something is left out, along the
-            first axes of `x` or all of them. None, or another shape, changes
-            nothing.
+        x: tensor. Integers, and nested structures, are returned unchanged.
+        mask: tensor or array, False for masked entries, along the first axes
+            of `x` or all of them. None, or another shape, changes nothing.
     """
     if not hasattr(mask, "shape") or not _is_floating(x):
         return x

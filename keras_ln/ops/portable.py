@@ -14,28 +14,29 @@ current_trace = backend.current_trace
 _portable: contextvars.ContextVar[bool | None] = contextvars.ContextVar(
     "portable", default=None
 )
-# One entry per `portable()` that is open, in whatever thread: torch.compile
-# looks into a list, and not into a context variable.
+# One entry per open `portable()`, in any thread: torch.compile reads a list, but
+# not a context variable.
 _open: list[bool] = []
 
 
 @contextlib.contextmanager
 def portable(*, unroll: bool = False) -> Iterator[None]:
-    """Models that are exported in here consist of ordinary operations.
+    """A context in which models are exported as ordinary operations.
 
-    A SavedModel from TensorFlow holds functions that XLA compiles where it is
-    served. TensorFlow and TensorFlow Serving can; converters, such as those of
+    A SavedModel from TensorFlow holds functions that XLA compiles when it is
+    served. TensorFlow and TensorFlow Serving can run them; converters, such as
     tensorflow.js and tf2onnx, cannot. Inside this context every layer is traced
     as operations that all runtimes know, a sequence layer as its cell loop. The
-    numbers stay the same, up to rounding.
+    results stay the same, up to rounding.
 
-    `model.export` to ONNX, OpenVINO and LiteRT does so without this context.
+    `model.export` to ONNX, OpenVINO and LiteRT needs no context: it always
+    writes ordinary operations.
 
     Args:
-        unroll: whether a sequence layer unrolls its loop, as with its argument
-            `unroll=True`, wherever the number of steps is known from
+        unroll: unroll the loops of sequence layers, as their argument
+            `unroll=True` does, if the number of steps is known from
             `keras.Input` or from the `input_signature` of the export. LiteRT
-            needs it: it has no lists of tensors to loop over.
+            needs this: it has no lists of tensors to loop over.
 
     >>> from keras_ln import LNLSTM, ops
     >>> with ops.portable():
@@ -57,9 +58,9 @@ def asks_for_unrolled_loops() -> bool:
 
 
 def plain_operations_reason(arrays: Mapping[str, Any] | None) -> str | None:
-    """Why the framework must differentiate here and now, or None.
+    """Why the framework itself must differentiate in this place, or None.
 
-    Without arrays, as far as that is known.
+    Without arrays the answer covers only what is known before them.
     """
     if _open and _portable.get() is not None:
         return "ops.portable() asks for ordinary operations."

@@ -13,10 +13,10 @@ _R = TypeVar("_R")
 
 
 def takes_symbolic_tensors(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """The function of `keras_ln.ops`, for functional models too.
+    """Makes a function of `keras_ln.ops` usable in functional models.
 
-    Given a `keras.KerasTensor` it returns others, as the functions of
-    `keras.ops` do, and runs when the model runs.
+    Like the functions of `keras.ops`, it returns symbolic tensors for a
+    `keras.KerasTensor`, and runs when the model runs.
     """
 
     @functools.wraps(function)
@@ -48,11 +48,11 @@ class FunctionCall(keras.Operation):
         self._run = getattr(ops, function)
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
-        """What the function returns for tensors."""
+        """The function's results for tensors."""
         return self._run(*args, **kwargs)
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        """Shapes and dtypes of what the function returns."""
+        """Shapes and dtypes of the function's results."""
         values = keras.tree.flatten((args, kwargs))
 
         def run(*tensors: Any) -> Any:
@@ -63,12 +63,12 @@ class FunctionCall(keras.Operation):
             )
             return self.call(*positional, **named)
 
-        # On JAX Keras makes a tensor of all that is nested, of axis=(1, 2) too.
+        # On JAX Keras turns everything nested into a tensor, even axis=(1, 2).
         return _Traced(run).compute_output_spec(*filter(_is_symbolic, values))
 
 
 class _Traced(keras.Operation):
-    """A function of tensors and nothing else, as an operation."""
+    """A function that takes only tensors, as an operation."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class _Traced(keras.Operation):
 def leaves(values: Any) -> list[Any]:
     """The leaves of nested lists, tuples and dicts.
 
-    Other than keras.tree.flatten, torch.compile can trace it.
+    torch.compile can trace it, unlike keras.tree.flatten.
     """
     if isinstance(values, dict):
         values = list(values.values())
@@ -92,7 +92,7 @@ def _is_symbolic(value: Any) -> bool:
 
 
 def refuse_tf_keras(owner: str, values: Any) -> None:
-    """`TypeError` where one of the nested `values` belongs to tf_keras.
+    """`TypeError` if one of the nested `values` belongs to tf_keras.
 
     tf_keras, which is Keras 2, need not be installed.
     """
@@ -101,7 +101,8 @@ def refuse_tf_keras(owner: str, values: Any) -> None:
     for value in leaves(values):
         if type(value).__module__.partition(".")[0] == "tf_keras":
             raise TypeError(
-                f"{owner} is made for Keras 3 and takes nothing of tf_keras, "
-                "which is Keras 2. Build the model with `keras`. Received: "
+                f"{owner} is made for Keras 3 and takes no objects of "
+                "tf_keras, which is Keras 2. Build the model with `keras`. "
+                "Received: "
                 f"{value!r}"
             )

@@ -2,10 +2,10 @@
 
 Source: Cooijmans et al., "Recurrent Batch Normalization" (2016).
 Letters: B batch, T time, D input features, U units, S the steps that have
-moving statistics of their own. Gates stand in the order i, f, c, o. `weights`
-maps names to tensors; a site is normalised where its gamma is there.
-Statistics map sites to a pair (mean, variance), None where a site is not
-normalised.
+moving statistics of their own. Gates are in the order i, f, c, o. `weights`
+maps names to tensors; a site is normalised if its gamma is among them.
+Statistics map every site to a pair (mean, variance), or to None if the site is
+not normalised.
 """
 
 from __future__ import annotations
@@ -78,35 +78,36 @@ def bn_lstm(
         c' = sigmoid(f) * c + sigmoid(i) * tanh(c~)
         h' = sigmoid(o) * tanh(BN_t(c'; state_gamma, state_beta))
 
-    At a step that the mask leaves out, a row does not count in the statistics.
-    The gradients of sequences, states and weights are by hand.
+    At a masked step a row does not count in the statistics. The gradients of
+    sequences, states and weights are hand-written.
 
     Args:
         sequences: floating-point tensor (B, T, D).
         initial_states: h and c, tensors (B, U); None for zeros.
         weights: kernel (D, 4U), recurrent_kernel (U, 4U), and any of bias,
             kernel_gamma, recurrent_gamma (4U), state_gamma and state_beta
-            (U). Columns stand in the order i, f, c, o. The kernels are cast
-            to the dtype of the sequences. A site is normalised where its
-            gamma is there; without `learn` each such site has its
-            `{site}_moving_mean` and `{site}_moving_variance` (S, 4U or U),
-            the sites being "kernel", "recurrent" and "state".
-        learn: whether to normalise by the statistics of the batch, instead of
-            the moving ones. Steps beyond S use the moving ones of the last.
-        first_step: the row of the moving statistics that the first processed
-            step uses, where the sequences go on from earlier states: an int,
-            or an integer tensor () of whatever value, where less than 0
-            counts as 0. With `learn` it changes nothing.
+            (U). Columns are in the order i, f, c, o. The kernels are cast to
+            the dtype of the sequences. A site ("kernel", "recurrent" or
+            "state") is normalised if its gamma is given; without `learn` each
+            such site needs its `{site}_moving_mean` and
+            `{site}_moving_variance` (S, 4U or U).
+        learn: normalise by the statistics of the batch, instead of the moving
+            statistics. Steps beyond S use the moving statistics of step S.
+        first_step: the number of steps before this call, if the sequences
+            continue from earlier states: the first processed step uses this
+            row of the moving statistics. An int >= 0, or an integer tensor ()
+            in which numbers below 0 count as 0. With `learn` it changes
+            nothing.
         {arguments}
 
     Returns:
         `(last_output, outputs, final_states, statistics)`: h after the last
-        step (B, U), h after each step (B, T, U), or without
-        `return_all_outputs` the last one (B, 1, U), both in the dtype of the
-        sequences; h and c (B, U) in the dtypes of the initial states; and by
-        site the means and variances (T, 4U or U) that were used, in the order
-        of the visits and without a gradient, or None where the site is not
-        normalised. All between is computed in at least float32.
+        step (B, U); h after each step (B, T, U), or without
+        `return_all_outputs` after the last step (B, 1, U); both in the dtype
+        of the sequences; h and c (B, U) in the dtypes of the initial states;
+        and by site the pair of the means and variances (T, 4U or U) used, in
+        the order of processing and without a gradient, or None if the site is
+        not normalised. Everything between is computed in at least float32.
 
     Raises:
         ValueError: for a wrong dtype, shape, weight name or epsilon, named in
@@ -169,8 +170,8 @@ def split_moving(
 def statistics_at(moving: dict[str, Any], counter: Any) -> dict[str, Any]:
     """Moving statistics (B, 4U or U) for rows that have done `counter` steps.
 
-    The counter holds whole numbers (B, 1) of any dtype. The last row of the
-    statistics (S, 4U or U) serves beyond S.
+    The counter holds whole numbers (B, 1) of any dtype. Steps beyond S use the
+    last row of the statistics (S, 4U or U).
     """
 
     def at(statistic: Any) -> Any:
@@ -186,8 +187,8 @@ def statistics_of(
 ) -> dict[str, Any]:
     """The moving statistics (T, 4U or U) of steps, by weight name.
 
-    The first step is `first_step`, an int or a tensor; the last row of the
-    statistics (S, 4U or U) serves beyond S.
+    The first step is `first_step`, an int or a tensor; steps beyond S use the
+    last row of the statistics (S, 4U or U).
     """
     return {
         name: statistics_of_steps(statistic, steps, first_step)
@@ -197,9 +198,9 @@ def statistics_of(
 
 
 def statistics_in(made: dict[str, Any]) -> dict[str, Any]:
-    """Means and variances (T, 4U or U) by site, of what a run has made.
+    """Means and variances (T, 4U or U) by site, from the results of a run.
 
-    None where the site is not normalised.
+    None for a site that is not normalised.
     """
     return {
         site: (made[f"{site}_mean"], made[f"{site}_variance"])
@@ -219,8 +220,8 @@ def moved_statistics(
 ) -> dict[str, Any]:
     """The moving statistics after a batch that began with `first_step`.
 
-    They are given by weight name. Steps beyond S, steps that the mask (B, T)
-    leaves out in every row, and entries that are not finite change nothing.
+    They are returned by weight name. Steps beyond S, steps masked in every row
+    (mask (B, T)), and entries that are not finite change nothing.
     """
     valid = None
     if mask is not None:
@@ -239,7 +240,7 @@ def moved_statistics(
 def check_first_step(first_step: Any) -> Any:
     """Returns `first_step` as an int or an int32 tensor ().
 
-    The value of a tensor is not looked at, which might have to wait for it.
+    A tensor's value is not checked: the check might have to wait for it.
 
     Raises:
         ValueError: unless it is a whole number >= 0, or an integer tensor ().
@@ -266,13 +267,13 @@ def check_first_step(first_step: Any) -> Any:
 def _check_statistics(weights: dict[str, Any]) -> None:
     for site, names in MOVING.items():
         gamma = weights.get(f"{site}_gamma")
-        # One of another rank is refused with the other weights.
+        # A gamma of another rank is refused with the other weights.
         if gamma is None or len(gamma.shape) != 1:
             continue
         for name in names:
             if name not in weights:
                 raise ValueError(
-                    f"Argument `weights` must hold {name} where learn is "
-                    f"False. Received: {', '.join(weights)}."
+                    f"Argument `weights` must hold {name} with learn=False. "
+                    f"Received: {', '.join(weights)}."
                 )
             arguments.check_weight(name, weights[name], ("steps", *gamma.shape))

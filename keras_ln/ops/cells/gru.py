@@ -1,10 +1,10 @@
 """The layer-normalised GRU (Ba, Kiros and Hinton 2016, eq. 26-28).
 
-Letters: B batch, T time, D input features, U units. Columns stand in the
-order z (update gate), r (reset gate), h (candidate). `weights` maps names to
-tensors; a site is normalised where its gamma is there, the 2U gates apart from
-the U candidates. `gru_step_vjp` is the gradient of one step; the loop back
-and the gradients of the kernels are in `recurrence/vjp.py`.
+Letters: B batch, T time, D input features, U units. Columns are in the order z
+(update gate), r (reset gate), h (candidate). `weights` maps names to tensors; a
+site is normalised if its gamma is among them, the 2U gates separately from the
+U candidates. `gru_step_vjp` is the gradient of one step; the backward loop and
+the gradients of the kernels are in `recurrence/vjp.py`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # In typing since Python 3.11.
 def gru_step(
     from_x: Any,  # x W (B, 3U), in at least float32, like all below
     from_h: Any,  # h R (B, 3U)
-    states: tuple[Any],  # h (B, U), alone in a tuple
+    states: tuple[Any],  # h (B, U)
     spec: Spec,
     norms: SegmentNorms,
 ) -> tuple[tuple[Any], Any]:
@@ -59,7 +59,7 @@ def gru_step_vjp(
     states: tuple[Any],
     spec: Spec,
     norms: SegmentNorms,
-    factors: Any,  # what the norms make of statistics, by site
+    factors: Any,  # by site, from `LayerNorms.factors`
     cotangents: tuple[Any],  # of the new h (B, U)
 ) -> tuple[Any, Any, tuple[Any], dict[str, Any]]:
     """Gradients of from_x, from_h, the state, and the vectors by name."""
@@ -86,7 +86,7 @@ def gru_step_vjp(
 
 def _gates(
     from_x: Any,
-    from_h: Any,  # with its bias: what the reset gate multiplies
+    from_h: Any,  # with its bias; the reset gate multiplies both
     spec: Spec,
     norms: SegmentNorms,
 ) -> tuple[Any, Any, Any]:
@@ -107,7 +107,7 @@ def _gates(
 
 
 def _biased(value: Any, name: str, norms: SegmentNorms) -> Any:
-    """`value` (B, 3U) and the bias of that name, where there is one."""
+    """`value` (B, 3U) plus the bias of that name, if there is one."""
     bias = norms.weights.get(name)
     return value if bias is None else value + widen(bias)
 
@@ -144,7 +144,7 @@ LN_GRUS = {
 
 
 def _run(*tensors, groups="paper", **options):
-    """`ln_gru`, and a step of it, with the options of `recurrence.run`."""
+    """`ln_gru`, and one step of it, with the options of `over_time`."""
     cell = LN_GRUS[groups]
     return recurrence.over_time(cell, *tensors, owner="ln_gru", **options)[:3]
 
@@ -163,8 +163,8 @@ def ln_gru(
 ) -> tuple[Any, Any, tuple[Any]]:
     """Runs a layer-normalised GRU over sequences, as one compiled op.
 
-    With `LN(a; g, b) = g * (a - mean(a)) / sqrt(var(a) + epsilon) + b`, the
-    statistics of one row, over the 2U gates or the U candidates:
+    With `LN(a; g, b) = g * (a - mean(a)) / sqrt(var(a) + epsilon) + b`, whose
+    statistics are taken in each row over the 2U gates or the U candidates:
 
         [a_zr a_h] = [LN(x W_zr) LN(x W_h)] + bias
         [d_zr d_h] = [LN(h R_zr) LN(h R_h)] + recurrent_bias
@@ -173,16 +173,15 @@ def ln_gru(
         h'    = (1 - sigmoid(z)) * h + sigmoid(z) * h~
 
     Unlike in Keras' GRU, an update gate of 1 takes the candidate. The gradients
-    of sequences, state and weights are by hand.
+    of sequences, state and weights are hand-written.
 
     Args:
         sequences: floating-point tensor (B, T, D).
-        initial_states: h (B, U), by itself or alone in a tuple; None for
-            zeros.
+        initial_states: h (B, U), or a tuple of it; None for zeros.
         weights: kernel (D, 3U), recurrent_kernel (U, 3U), and any of bias,
             recurrent_bias, kernel_gamma, kernel_beta, recurrent_gamma and
-            recurrent_beta (3U). Columns stand in the order z, r, h. The
-            kernels are cast to the dtype of the sequences.
+            recurrent_beta (3U). Columns are in the order z, r, h. The kernels
+            are cast to the dtype of the sequences.
         {arguments}
 
     {returns}
@@ -219,7 +218,7 @@ def ln_gru_step(
     weights: dict[str, Any],
     **options: Unpack[StepOptions],
 ) -> tuple[Any, Any]:
-    """One step of `ln_gru`, whose equations, options and errors it has.
+    """One step of `ln_gru`, with its equations, options and errors.
 
     {step}
 

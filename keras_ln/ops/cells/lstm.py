@@ -3,11 +3,11 @@
     [i f c~ o] = N(h R) + N(x W) + bias
     c' = f * c + i * c~;   h' = o * activation(N(c'))
 
-The next step gets c', or N(c') with `carry_normalized_state`. N normalises,
-at the sites "recurrent", "kernel" and "state", over what the cell's `norms`
-say. `weights` maps names to tensors; a site is normalised where its gamma is
-there, so that without any this is the plain LSTM. Letters: B batch, T time, D
-input features, U units. Gates stand in the order i, f, c, o.
+The next step gets c', or N(c') with `carry_normalized_state`. N normalises at
+the sites "recurrent", "kernel" and "state"; the cell's `norms` choose the axes.
+`weights` maps names to tensors; a site is normalised if its gamma is among
+them, so without any gamma this is the plain LSTM. Letters: B batch, T time, D
+input features, U units. Gates are in the order i, f, c, o.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def lstm_step_vjp(
     states: tuple[Any, Any],
     spec: Spec,
     norms: LayerNorms,
-    factors: dict[str, Any],  # what the norms make of statistics, by site
+    factors: dict[str, Any],  # by site, from `LayerNorms.factors`
     cotangents: tuple[Any, Any],  # of the new h and c (B, U)
 ) -> tuple[Any, Any, tuple[None, Any], dict[str, Any]]:
     """Gradients of from_x, from_h, the states, and the vectors by name."""
@@ -127,7 +127,7 @@ def _gates(z: Any, spec: Spec, norms: LayerNorms) -> Any:
     return 0.5 * i + 0.5, 0.5 * f + 0.5, candidate, 0.5 * o + 0.5
 
 
-# With the site "sum", which stands in place of "kernel" and "recurrent".
+# With the site "sum", which replaces "kernel" and "recurrent".
 VECTORS = (
     Vector("bias", 4),
     Vector("kernel_gamma", 4, "kernel"),
@@ -163,19 +163,19 @@ _BY_GATE = dataclasses.replace(
     norms=functools.partial(SegmentNorms, (1, 1, 1, 1)),
     native_name=None,
 )
-# By `groups`: all gates together are the paper's.
+# By `groups`: the paper normalises all gates together.
 LN_LSTMS = {"paper": LN_LSTM, "all": LN_LSTM, "gate": _BY_GATE}
 SUMMED_LN_LSTMS = {"paper": _summed(LN_LSTM), "gate": _summed(_BY_GATE)}
 SUMMED_LN_LSTMS["all"] = SUMMED_LN_LSTMS["paper"]
 
 
 def _run(*tensors, carry_normalized_state=False, groups="paper", **options):
-    """`ln_lstm`, and a step of it, with the options of `recurrence.run`."""
+    """`ln_lstm`, and one step of it, with the options of `over_time`."""
     *_, weights = tensors
     if carry_normalized_state and "state_gamma" not in weights:
         raise ValueError(
-            "carry_normalized_state=True needs the weight state_gamma: without "
-            "it c is not normalised. Received: weights with "
+            "carry_normalized_state=True needs the weight state_gamma, which "
+            "normalises c. Received: weights with "
             f"{', '.join(weights)}."
         )
     cells = SUMMED_LN_LSTMS if "sum_gamma" in weights else LN_LSTMS
@@ -204,26 +204,26 @@ def ln_lstm(
 ) -> tuple[Any, Any, tuple[Any, Any]]:
     """Runs a layer-normalised LSTM over sequences, as one compiled op.
 
-    With `LN(z; g, b) = g * (z - mean(z)) / sqrt(var(z) + epsilon) + b`, the
-    statistics of one row over the whole vector, 4U long where it holds the
-    four gates:
+    With `LN(z; g, b) = g * (z - mean(z)) / sqrt(var(z) + epsilon) + b`, whose
+    statistics are taken in each row over the whole vector (the four gates
+    together have 4U entries):
 
         [i f c~ o] = LN(h R; recurrent_gamma, recurrent_beta)
                    + LN(x W; kernel_gamma, kernel_beta) + bias
         c' = sigmoid(f) * c + sigmoid(i) * tanh(c~)
         h' = sigmoid(o) * tanh(LN(c'; state_gamma, state_beta))
 
-    The gradients of sequences, states and weights are by hand.
+    The gradients of sequences, states and weights are hand-written.
 
     Args:
         sequences: floating-point tensor (B, T, D).
         initial_states: h and c, tensors (B, U); None for zeros.
         weights: kernel (D, 4U), recurrent_kernel (U, 4U), and any of bias,
             kernel_gamma, kernel_beta, recurrent_gamma, recurrent_beta (4U),
-            state_gamma and state_beta (U). In place of the vectors of kernel
-            and recurrent, sum_gamma and sum_beta (4U) normalise x W + h R.
-            Columns stand in the order i, f, c, o. The kernels are cast to the
-            dtype of the sequences.
+            state_gamma and state_beta (U). Instead of the kernel_ and
+            recurrent_ vectors, sum_gamma and sum_beta (4U) normalise
+            x W + h R. Columns are in the order i, f, c, o. The kernels are
+            cast to the dtype of the sequences.
         {arguments}
 
     {returns}
@@ -262,7 +262,7 @@ def ln_lstm_step(
     weights: dict[str, Any],
     **options: Unpack[StepOptions],
 ) -> tuple[Any, Any]:
-    """One step of `ln_lstm`, whose equations, options and errors it has.
+    """One step of `ln_lstm`, with its equations, options and errors.
 
     {step}
 

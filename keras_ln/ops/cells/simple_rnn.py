@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # In typing since Python 3.11.
 def simple_rnn_step(
     from_x: Any,  # x W (B, U), in at least float32, like all below
     from_h: Any,  # h R (B, U)
-    states: tuple[Any],  # h (B, U), alone in a tuple
+    states: tuple[Any],  # h (B, U)
     spec: Spec,
     norms: LayerNorms,
 ) -> tuple[tuple[Any], Any]:
@@ -43,7 +43,7 @@ def simple_rnn_step_vjp(
     states: tuple[Any],
     spec: Spec,
     norms: LayerNorms,
-    factors: Any,  # what the norms make of statistics, by site
+    factors: Any,  # by site, from `LayerNorms.factors`
     cotangents: tuple[Any],  # of the new h (B, U)
 ) -> tuple[Any, Any, tuple[None], dict[str, Any]]:
     """Gradients of from_x, from_h, the state, and the vectors by name."""
@@ -74,7 +74,7 @@ LN_SIMPLE_RNN = Cell(
 
 
 def _run(*tensors, **options):
-    """`ln_simple_rnn`, and a step of it, with the options of `over_time`."""
+    """`ln_simple_rnn`, and one step of it, with the options of `over_time`."""
     run, owner = recurrence.over_time, "ln_simple_rnn"
     return run(LN_SIMPLE_RNN, *tensors, owner=owner, **options)[:3]
 
@@ -94,14 +94,12 @@ def ln_simple_rnn(
         a  = x W + h R + bias
         h' = f(gamma * (a - mean(a)) / sqrt(var(a) + epsilon) + beta)
 
-    with the statistics of one row.
-
-    The gradients of sequences, state and weights are by hand.
+    with mean and variance taken in each row. The gradients of sequences, state
+    and weights are hand-written.
 
     Args:
         sequences: floating-point tensor (B, T, D).
-        initial_states: h (B, U), by itself or alone in a tuple; None for
-            zeros.
+        initial_states: h (B, U), or a tuple of it; None for zeros.
         weights: kernel (D, U), recurrent_kernel (U, U), and any of bias,
             gamma and beta (U). Without gamma nothing is normalised. The
             kernels are cast to the dtype of the sequences.
@@ -139,7 +137,7 @@ def ln_simple_rnn_step(
     weights: dict[str, Any],
     **options: Unpack[StepOptions],
 ) -> tuple[Any, Any]:
-    """One step of `ln_simple_rnn`, whose equations, options and errors it has.
+    """One step of `ln_simple_rnn`, with its equations, options and errors.
 
     {step}
 

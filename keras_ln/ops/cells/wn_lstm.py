@@ -42,8 +42,8 @@ def wn_lstm(
 ) -> tuple[Any, Any, tuple[Any, Any]]:
     """Runs a weight-normalised LSTM over sequences, as one compiled op.
 
-    With `N(v; g) = g * v / ||v||`, the Euclidean norm of each column of v,
-    taken once:
+    With `N(v; g) = g * v / ||v||` and the Euclidean norm of each column of v,
+    computed once per call:
 
         [i f c~ o] = h N(R; recurrent_g) + x N(W; kernel_g) + bias
         c' = sigmoid(f) * c + sigmoid(i) * tanh(c~)
@@ -53,8 +53,8 @@ def wn_lstm(
         sequences: floating-point tensor (B, T, D).
         initial_states: h and c, tensors (B, U); None for zeros.
         weights: kernel (D, 4U), kernel_g (4U), recurrent_kernel (U, 4U),
-            recurrent_g (4U) and, where there is one, bias (4U). Columns stand
-            in the order i, f, c, o.
+            recurrent_g (4U) and, optionally, bias (4U). Columns are in the
+            order i, f, c, o.
         {arguments}
 
     {returns}
@@ -91,7 +91,7 @@ def wn_lstm_step(
     weights: dict[str, Any],
     **options: Unpack[StepOptions],
 ) -> tuple[Any, Any]:
-    """One step of `wn_lstm`, whose equations, options and errors it has.
+    """One step of `wn_lstm`, with its equations, options and errors.
 
     {step}
 
@@ -107,7 +107,7 @@ def wn_lstm_step(
 
 
 def _run(sequences, initial_states, weights, **options):
-    """`wn_lstm`, and a step of it, with the options of `over_time`."""
+    """`wn_lstm`, and one step of it, with the options of `over_time`."""
     _check_names(weights)
     sequences, weights = tensors_of(sequences, weights)
     check_sequences(sequences)

@@ -34,11 +34,11 @@ def batch_statistics(
             against it, True where an element counts.
         axes: the axes to reduce.
         unbiased: divide the squares by n - 1 instead of n; NaN for n = 1.
-        keepdims: whether reduced axes stay, with size 1.
+        keepdims: keep the reduced axes, with size 1.
 
     Returns:
-        `(mean, variance)`. Where nothing counts they are 0 and 1, so that
-        normalising with them leaves `x` alone.
+        `(mean, variance)`. If no element counts they are 0 and 1, so that
+        normalising with them does not change `x`.
 
     Raises:
         ValueError: with `unbiased`, if n is known to be 1.
@@ -114,9 +114,9 @@ def update_moving_statistics(
 ) -> tuple[Any, Any]:
     """Moves the averages: `moving * momentum + batch * (1 - momentum)`.
 
-    An entry keeps its two values where its batch mean or batch variance is
-    not finite: one NaN would stay in the average for ever. So it does where
-    `valid`, a bool tensor that broadcasts against the others, is False.
+    An entry keeps its two values if its batch mean or batch variance is not
+    finite (one NaN would stay in the average for ever), or if `valid`, a bool
+    tensor that broadcasts against the others, is False.
     """
     usable = keras.ops.logical_and(
         keras.ops.isfinite(mean), keras.ops.isfinite(variance)
@@ -140,10 +140,10 @@ def update_step_statistics(
     mean: Any,  # (T, F)
     variance: Any,  # (T, F)
     momentum: float,
-    valid: Any = None,  # (T,), False where no row of the step counted
-    first_step: Any = 0,  # what row 0 of the batch's statistics belongs to
+    valid: Any = None,  # (T,), False for steps without a row that counted
+    first_step: Any = 0,  # the step of row 0 of the batch's statistics
 ) -> tuple[Any, Any]:
-    """Moves the averages of the steps that the batch has; the others stay."""
+    """Moves the averages of the batch's steps; the other averages stay."""
     steps = keras.ops.shape(mean)[0]
     size = moving_mean.shape[0]
     index = keras.ops.arange(size, dtype="int32") - within(first_step, size)
@@ -167,7 +167,7 @@ def statistics_of_steps(
     steps: Any,
     first_step: Any = 0,
 ) -> Any:
-    """Rows (T, F) for `steps` steps; the last one serves beyond S."""
+    """Rows (T, F) for `steps` steps; steps beyond S use the last row."""
     size = moving.shape[0]
     index = keras.ops.arange(steps, dtype="int32") + within(first_step, size)
     row = keras.ops.minimum(index, size - 1)
@@ -175,7 +175,7 @@ def statistics_of_steps(
 
 
 def within(step: Any, size: int) -> Any:
-    """A step, an int or a tensor () of int32, from 0 to `size`."""
+    """A step, an int or a tensor () of int32, clipped to 0 to `size`."""
     if isinstance(step, int):
         return min(step, size)
     return keras.ops.minimum(keras.ops.maximum(step, 0), size)
@@ -184,7 +184,7 @@ def within(step: Any, size: int) -> Any:
 def static_count(
     shape: Sequence[int | None], axes: Sequence[int]
 ) -> int | None:
-    """How many elements `axes` hold, or None where that is not known yet."""
+    """The number of elements along `axes`, or None if it is not known yet."""
     count = 1
     for axis in axes:
         size = shape[axis]
@@ -195,7 +195,7 @@ def static_count(
 
 
 def _count(x: Any, axes: Sequence[int]) -> Any:
-    """How many elements `axes` hold, also where the graph does not know."""
+    """The number of elements along `axes`, even if the graph has no size."""
     count = static_count(x.shape, axes)
     if count is None:
         sizes = keras.ops.shape(x)

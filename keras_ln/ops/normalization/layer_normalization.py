@@ -30,21 +30,21 @@ def layer_normalization(
     `gamma * (x - mean) / sqrt(variance + epsilon) + beta`, with the biased
     (1/n) statistics of every slice of `x` over `axis`. They are computed in
     two passes and in at least float32. Gradients of `x`, `gamma` and `beta`
-    are hand-written; what is kept for them is `x`, `gamma` and three numbers
-    per slice. A constant slice with `epsilon=0` is 0/0, hence NaN.
+    are hand-written, and keep `x`, `gamma` and three numbers per slice. A
+    constant slice with `epsilon=0` is 0/0, hence NaN.
 
     Args:
         x: floating-point tensor of any rank >= 1.
         gamma: scale, of the sizes of `x` along the sorted `axis`, or None.
         beta: shift, of the same shape as `gamma`, or None.
-        axis: one axis or several, negative ones count from the end.
+        axis: one axis or several; negative axes count from the end.
         epsilon: finite number >= 0, inside the square root.
 
     Returns:
         A tensor with the shape and the dtype of `x`.
 
     Raises:
-        TypeError: if `axis` is no integer and no sequence of them.
+        TypeError: if `axis` is not an integer or a sequence of integers.
         ValueError: if `axis`, `epsilon`, the dtype of `x` or the shape of
             `gamma` or `beta` is wrong.
 
@@ -82,13 +82,13 @@ def layer_normalization_forward(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """`y` of eq. 3 over `axes`, sorted and not negative, and the residuals.
 
-    The arrays are `x` and perhaps `gamma` and `beta`. The residuals are there
-    without `keep` too: they come on the way.
+    The arrays are `x` and perhaps `gamma` and `beta`. The residuals are
+    returned even without `keep`: they cost nothing extra.
     """
     x, gamma, beta = arrays["x"], arrays.get("gamma"), arrays.get("beta")
     z = keras.ops.cast(x, dtypes.wide_dtype(x, gamma, beta))
-    # The float32 mean of numbers near 1e4 is off by 5e-4 and more: by its own
-    # rounding and the sum's. Differences from a number close by are exact.
+    # The float32 mean of numbers near 1e4 is off by 5e-4 and more, because it
+    # and the sum are rounded. Differences from a number close by are exact.
     origin = _origin(z, axes)
     offset = _mean(z - origin, axes)
     centred = z - origin - offset
@@ -140,10 +140,10 @@ def layer_normalization_vjp(
 def _origin(x: Any, axes: tuple[int, ...]) -> Any:
     """A number amid each slice: the mean of a few of its elements.
 
-    Of several far apart, since one may be an outlier, and its neighbours too.
-    Of a power of two, since that mean is the same to its last digit whether a
-    compiler rounds the product with 1/n before it subtracts it or not, and of
-    equal numbers it is exactly them.
+    It takes several elements far apart, since one may be an outlier, and its
+    neighbours too. Their number is a power of two: then the mean has the same
+    last digit whether or not a compiler rounds the product with 1/n before it
+    subtracts, and the mean of equal numbers is exactly their value.
     """
     size = x.shape[axes[-1]] or 1
     several = next(n for n in (16, 8, 4, 2, 1) if n <= size)
@@ -187,7 +187,7 @@ def _as_parameter(name: str, value: Any, sizes: tuple[Any, ...]) -> Any:
 
 
 def _spread(parameter: Any, like: Any, axes: tuple[int, ...]) -> Any:
-    """`parameter`, shaped to broadcast over the axes that are not its own."""
+    """`parameter`, shaped to broadcast over the other axes."""
     rank = len(like.shape)
     shape = [1] * rank
     for axis, size in zip(axes, parameter.shape, strict=True):

@@ -1,7 +1,7 @@
 """The sites of a time step at which recurrent cells normalise.
 
-Plain differentiable functions beside their hand-written gradients: the cell
-loop takes the first alone, and so has derivatives of every order and mode.
+Plain differentiable functions and their hand-written gradients. The cell loop
+uses only the functions, and so has derivatives of every order and mode.
 
 Letters: B batch, F features of the normalised vector, U units.
 """
@@ -18,21 +18,20 @@ from keras_ln.ops.normalization.batch_normalization import batch_statistics
 
 # 16 unit roundoffs of the dtypes in which cells compute.
 _ROUNDING = {"float32": 2.0**-20, "float64": 2.0**-49}
-# Over what a row's statistics are taken at the sites of gates: as in the paper,
-# over each gate by itself, or over all of them.
+# The gates that share a row's statistics: as in the paper, none, or all.
 GROUPS = ("paper", "gate", "all")
 # The sites that have a name.
 EVERY_SITE = ("kernel", "recurrent", "state", "sum")
 
 
 def is_flat(mean: Any, variance: Any) -> Any:
-    """Where a variance is zero up to rounding, as a bool tensor.
+    """Whether a variance is zero up to rounding, as a bool tensor.
 
-    That is where its root is at most 16 unit roundoffs of the mean, both being
-    in at least float32.
+    Its root is then at most 16 unit roundoffs of the mean; both are in at least
+    float32.
     """
     rounding = mean * _ROUNDING[name_of(mean.dtype)]
-    # The difference: where rows overflow, both may be inf.
+    # The difference, because both may be inf if rows overflow.
     return variance - rounding * rounding <= 0.0
 
 
@@ -69,17 +68,17 @@ def check_sites(
 class LayerNorms:
     """The normalised sites of a step, with the statistics of each row.
 
-    A site is normalised where its gamma is there: `weights` maps
-    `{site}_gamma` and `{site}_beta` (F) to tensors. The site "" has the
-    weights `gamma` and `beta`.
+    `weights` maps `{site}_gamma` and `{site}_beta` (F) to tensors; a site is
+    normalised if its gamma is among them. The site "" has the weights `gamma`
+    and `beta`.
     """
 
     def __init__(
         self,
         weights: dict[str, Any],
         spec: Spec,
-        # For statistics of the batch: bool (B, 1), False where a row does not
-        # count; and mean and variance (F) by site, to use in their place.
+        # For statistics of the batch: bool (B, 1), False for rows that do not
+        # count; and mean and variance (F) by site, which replace them.
         valid: Any = None,
         moving: dict[str, Any] | None = None,
     ):
@@ -90,13 +89,13 @@ class LayerNorms:
     def site(self, name: str, z: Any, factors: Any = None) -> "Site":
         """The sum `z` (B, F), at least float32, normalised.
 
-        `value = gamma * (z - mean) * scale + beta`; or `z` as it is where
-        there is no gamma. The scale is `1 / sqrt(variance + epsilon)`, but a
-        constant 1 where there is no variance (`is_flat`) and the value is beta
-        either way: steps of zeros from a state of zero would each multiply the
+        `value = gamma * (z - mean) * scale + beta`, or `z` itself without a
+        gamma. The scale is `1 / sqrt(variance + epsilon)`, but the constant 1
+        if there is no variance (`is_flat`); the value is beta either way.
+        Otherwise every step of zeros from a zero state would multiply the
         gradient by `1 / sqrt(epsilon)` for every norm, and overflow it.
 
-        A gradient needs the factors: what `factors` makes of the statistics.
+        A gradient needs the results of `factors` for the statistics.
         """
         prefix = f"{name}_" if name else ""
         gamma = self.weights.get(f"{prefix}gamma")
@@ -124,8 +123,8 @@ class LayerNorms:
         """Gradient of `z` from the gradient of its standardised value.
 
         Args:
-            y: the standardised value (B, F), zero where the scale is constant.
-            scale: of `z`, as it is spread.
+            y: the standardised value (B, F), zero if the scale is constant.
+            scale: of `z`, spread.
             g: gradient of the standardised value (B, F).
         """
         mean, along = self.average(g), self.average(g * y)
@@ -133,22 +132,22 @@ class LayerNorms:
 
     def centred(self, site: str, z: Any) -> tuple[Any, tuple[Any, Any]]:
         """`z` without its mean; mean and variance, as `average` gives them."""
-        # Centred before squaring: E[z^2] - mean^2 loses every digit where the
-        # mean is large, and compiles to more kernels.
+        # Centred before squaring: E[z^2] - mean^2 loses every digit if the mean
+        # is large, and compiles to more kernels.
         mean = self.average(z)
         centred = z - self.spread(mean)
         return centred, (mean, self.average(centred * centred))
 
     def scale(self, mean: Any, variance: Any, flat: float = 1.0) -> Any:
-        """The scale of each row; `flat` where there is no variance."""
+        """The scale of each row; `flat` for rows without variance."""
         scale = 1.0 / backend.sqrt(variance + self.spec.epsilon)
-        # Moving statistics are constants: no gradient goes through their scale.
+        # Moving statistics are constants: no gradient passes their scale.
         if self.spec.values_only or self.moving is not None:
             return scale
         return backend.where(is_flat(mean, variance), flat, scale)
 
     def factors(self, mean: Any, variance: Any) -> tuple[Any, Any]:
-        """Mean and scale, for `site`: -1 where the scale is the constant 1."""
+        """Mean and scale, for `site`; -1 marks a scale that is constant 1."""
         return mean, self.scale(mean, variance, flat=-1.0)
 
     def average(self, z: Any) -> Any:
@@ -157,22 +156,22 @@ class LayerNorms:
         return backend.fused_sum(z, last, keepdims=True) / z.shape[-1]
 
     def spread(self, average: Any) -> Any:
-        """What `average` gives, so that it broadcasts against `z`."""
+        """The averages, shaped to broadcast against `z`."""
         return average
 
 
 class Site(NamedTuple):
-    """A sum `z` (B, F) that is normalised, and what its gradient needs."""
+    """A normalised sum `z` (B, F), and the residuals of its gradient."""
 
     name: str
     value: Any  # (B, F)
-    # Mean and variance of `z`. None where there is no gamma, as for what
-    # follows, and where the factors are given.
+    # Mean and variance of `z`. None if the factors are given; without a gamma
+    # this field and all below are None.
     statistics: Any = None
     norms: Any = None
     gamma: Any = None
     standard: Any = None  # (z - mean) * scale
-    # The same, zero where the scale is constant. None without the factors.
+    # `standard`, but zero if the scale is constant. None without the factors.
     varying: Any = None
     scale: Any = None
 
@@ -190,9 +189,10 @@ class Site(NamedTuple):
 
 
 class SegmentNorms(LayerNorms):
-    """Sites where segments of the features are normalised one by one.
+    """Sites at which segments of the features are normalised one by one.
 
-    Vectors of another size than all segments together are normalised whole.
+    Vectors that have another size than all segments together are normalised
+    whole.
     """
 
     def __init__(
@@ -244,7 +244,7 @@ class BatchNorms(LayerNorms):
     """The normalised sites of a step, with the statistics of each column."""
 
     def centred(self, site: str, z: Any) -> tuple[Any, tuple[Any, Any]]:
-        """With the mean of the rows that count, or the moving one."""
+        """As above, by the mean of the rows that count or the moving mean."""
         if self.moving is not None:
             statistics = self.moving[site]
         else:

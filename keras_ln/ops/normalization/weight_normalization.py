@@ -1,4 +1,4 @@
-"""Weight normalization: the direction and the length of a column, apart.
+"""Weight normalization: separate direction and length of every column.
 
 Source: Salimans and Kingma, "Weight Normalization" (2016), eq. 2, 5, 6.
 Letters: D input features, U units. The column of a unit of a convolution runs
@@ -81,9 +81,9 @@ def standardizing_parameters(
 ) -> tuple[Any, Any]:
     """The `(g, bias)`, each (U), for outputs of mean 0 and deviation `scale`.
 
-    With `t = x . v / ||v||` and its mean and standard deviation over all
-    axes but the last: `g = scale / deviation`, `bias = -g * mean`. Where the
-    deviation is 0 the results are not finite.
+    With `t = x . v / ||v||` and its mean and standard deviation over all axes
+    but the last, `g = scale / deviation` and `bias = -g * mean`. The results
+    are not finite for a deviation of 0.
     """
     v = keras.ops.convert_to_tensor(v)
     dtype = dtypes.at_least_float32(v.dtype)
@@ -101,8 +101,8 @@ def standardizing_gain_and_shift(
 ) -> tuple[Any, Any]:
     """The `(g, bias)` for `g * t + bias` of mean 0 and deviation `scale`.
 
-    Mean and deviation are taken over `axes`. Where the deviation is 0 the
-    results are not finite.
+    Mean and deviation are taken over `axes`. The results are not finite for a
+    deviation of 0.
     """
     mean = backend.mean(t, axes, keepdims=True)
     d = t - mean
