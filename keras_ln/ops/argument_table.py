@@ -157,12 +157,9 @@ ARGUMENTS = {
     "return_sequences": Argument(
         "return the outputs of all steps.", FLAG, "keras"
     ),
-    "return_state": Argument(
-        "return the final {states} too.", FLAG, "keras"
-    ),
+    "return_state": Argument("return the final {states} too.", FLAG, "keras"),
     "go_backwards": Argument(
-        "process the last step first; outputs come in the order of "
-        "processing.",
+        "process the last step first; outputs come in the order of processing.",
         *(FLAG, "keras"),
     ),
     "stateful": Argument(

@@ -14,8 +14,8 @@ current_trace = backend.current_trace
 _portable: contextvars.ContextVar[bool | None] = contextvars.ContextVar(
     "portable", default=None
 )
-# One entry per open `portable()`, in any thread: torch.compile reads a list, but
-# not a context variable.
+# One entry per open `portable()`, in any thread: torch.compile reads a list,
+# but not a context variable.
 _open: list[bool] = []
 
 

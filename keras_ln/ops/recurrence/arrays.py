@@ -9,14 +9,14 @@ from keras_ln.ops.cells.types import STATES
 
 
 class Array(NamedTuple):
-    """What there is to know of an array by its name."""
+    """The properties of an array by its name."""
 
-    # A letter for each axis, which shapes are checked against.
+    # A letter for each axis, to check shapes.
     letters: str
-    # Which dtypes are taken: "real", floating point; "factor", numbers, which
+    # The accepted dtypes: "real", floating point; "factor", numbers, which
     # become floating point; "flag", bool or zeros and ones; "choice", bool.
     kind: str = "real"
-    # Whether it has the dtype of the computation, and not the sequences'.
+    # Whether it has the computation's dtype instead of the sequences'.
     wide: bool = False
     # Whether it has a gradient; the others are constants.
     learned: bool = True
@@ -25,27 +25,27 @@ class Array(NamedTuple):
 _FLAG = Array("BT", "flag", learned=False)
 _CHOICE = Array("BTU", "choice", learned=False)
 _STATISTIC = Array("TG", wide=True, learned=False)
-# Beside the weights, which each cell lists.
+# All arrays except the weights, which each cell lists.
 ARRAYS = {
     "x": Array("BTD"),
-    # False where a row's step is left out.
+    # False at masked steps.
     "mask": _FLAG,
     # Dropout masks of the inputs and of h, scaled.
     "input_mask": Array("BD", "factor", learned=False),
     "recurrent_mask": Array("BU", "factor", learned=False),
-    # The choices of zoneout: True where a unit keeps its state.
+    # The choices of zoneout: True for units that keep their state.
     "zoneout": _CHOICE,
     "cell_zoneout": _CHOICE,
     # Before the first step. A state keeps its dtype.
     "initial_h": Array("BU"),
     "initial_c": Array("BU"),
-    # True where a row's states are replaced before that step is visited, by
-    # these, or by zeros.
+    # True at steps before which a row's states are replaced by `reset_h` and
+    # `reset_c`, or by zeros.
     "starts": _FLAG,
     "reset_h": Array("BU"),
     "reset_c": Array("BU"),
-    # The statistics of a cell with batch statistics, in place of the batch's,
-    # in the order of the visits.
+    # Of a cell with batch statistics: they replace the batch's, and are in the
+    # order of the visits.
     "kernel_moving_mean": _STATISTIC,
     "kernel_moving_variance": _STATISTIC,
     "recurrent_moving_mean": _STATISTIC,
@@ -55,9 +55,9 @@ ARRAYS = {
 }
 # The other weights are vectors, wide.
 MATRICES = ("kernel", "recurrent_kernel")
-# What the axes of the letters are called in messages.
+# The names of the letters' axes in messages.
 WORDS = {"B": "batch", "T": "time", "D": "features", "U": "units"}
-# Of what replaces a state, the one before the first step.
+# The initial state for each state of resets.
 FIRST = {f"reset_{name}": f"initial_{name}" for name in STATES}
 
 

@@ -1,4 +1,4 @@
-"""Arguments of recurrent layers and functions, checked and made arrays.
+"""Arguments of recurrent layers and functions: checked, and made into arrays.
 
 Letters: B batch, T time, D input features, U units, n gates.
 """
@@ -14,23 +14,23 @@ from keras_ln.ops.cells.types import Cell, How, Spec
 from keras_ln.ops.recurrence.arrays import ARRAYS, MATRICES, words_of
 from keras_ln.ops.symbolic import leaves
 
-# By argument of a layer, the beginning of its arrays' names.
+# The prefixes of the arrays' names, by argument of a layer.
 ARGUMENTS_OF_STATES = {"initial_state": "initial", "reset_state": "reset"}
 
 
 def check(spec: Spec, arrays: Mapping[str, Any], how: How, units: int) -> None:
     """`ValueError` unless the arrays fit each other, symbolic or not.
 
-    Those that both doors have made by `array` do.
+    Arrays that come from `array` do.
     """
     x = arrays["x"]
     if x.shape[1] == 0:
         arguments.check_steps("sequences", x.shape)
     if how.unroll and x.shape[1] is None:
         raise ValueError(
-            "Argument `unroll` must be False where the number of time "
-            "steps is unknown. Received: unroll=True and sequences of "
-            f"shape {tuple(x.shape)}"
+            "Argument `unroll` must be False if the number of time steps is "
+            "unknown. Received: unroll=True and sequences of shape "
+            f"{tuple(x.shape)}"
         )
     # The states of resets may be the initial ones too.
     first = arrays.get("initial_h")
@@ -52,13 +52,13 @@ def check_states(
 ) -> None:
     """`ValueError` unless these are the states of that argument, (B, U).
 
-    One row (1, U) serves the whole batch.
+    One row (1, U) is used for the whole batch.
     """
     batch = x.shape[0]
     shapes = [tuple(np.shape(state)) for state in states]
     if len(shapes) != len(names) or not all(
         len(shape) == 2
-        # Of torch.jit's tensors a set would not know that they are equal.
+        # A set would not find equal sizes of torch.jit, which are tensors.
         and (batch is None or any(shape[0] == n for n in (1, batch, None)))
         and (shape[1] == units or shape[1] is None)
         for shape in shapes
@@ -74,7 +74,7 @@ def check_states(
 
 
 def in_order(name: str, states: Any) -> list[Any]:
-    """The states as a list; their order tells them apart."""
+    """The states as a list; `ValueError` for a dict, which has no order."""
     if isinstance(states, dict):
         raise ValueError(
             f"Argument `{name}` must be a tensor or a list of tensors. "
@@ -91,7 +91,7 @@ def tensors_of(
     Otherwise directions and statistics would be truncated.
 
     Raises:
-        ValueError: for what is no dense tensor of numbers.
+        ValueError: unless they are dense tensors of numbers.
     """
     sequences = arguments.dense_tensor("sequences", sequences)
     wide = dtypes.at_least_float32(sequences.dtype)
@@ -152,10 +152,10 @@ def array(
 
     Args:
         name: one of `ARRAYS`.
-        value: what the argument is.
+        value: the argument's value.
         x: the sequences, tensor (B, T, D).
         units: U.
-        argument: what messages call it, if not by the array's name.
+        argument: the name in messages, if it is not the array's name.
     """
     argument, row = argument or name, ARRAYS[name]
     if row.kind == "flag":
@@ -167,7 +167,7 @@ def array(
         arguments.check_numbers(argument, value.dtype)
         value = keras.ops.cast(value, x.dtype)
     else:
-        # An integer state would truncate what each step adds.
+        # An integer state would truncate every step's contribution.
         arguments.check_floating(argument, value.dtype)
     sizes = dict(zip("BTD", x.shape, strict=True), U=units)
     expected = tuple(sizes[letter] for letter in row.letters)
@@ -183,7 +183,7 @@ def check_choices(name: str, dtype: Any) -> None:
     if dtype != "bool":
         raise ValueError(
             f"Argument `{name}` must be a number in [0, 1), or a bool "
-            "tensor, True where a unit keeps its state. Received: a "
+            "tensor, True for units that keep their state. Received: a "
             f"tensor of dtype {dtype}"
         )
 
@@ -210,7 +210,7 @@ def states(
 
 
 def zero_states(cell: Cell, x: Any, units: int) -> dict[str, Any]:
-    """Zeros to begin with, h in the dtype of `x`, sums in at least float32."""
+    """Initial states of zero: h in the dtype of `x`, c in at least float32."""
     rows = keras.ops.shape(x)[0]
     zeros = keras.ops.zeros((rows, units), dtype=x.dtype)
     wide = dtypes.at_least_float32(x.dtype)
@@ -221,7 +221,7 @@ def zero_states(cell: Cell, x: Any, units: int) -> dict[str, Any]:
 def resets(
     cell: Cell, reset: Any, reset_state: Any, x: Any, units: int, owner: str
 ) -> dict[str, Any]:
-    """The flags, in time, and the states of resets, as arrays by name."""
+    """The flags, in the order of time, and states of resets, by array name."""
     if reset is None:
         if reset_state is not None:
             refuse_reset_state(reset_state)
@@ -246,14 +246,14 @@ def resets(
 def refuse_reset_state(states: Any) -> None:
     """`ValueError` for states of resets without flags."""
     raise ValueError(
-        "Argument `reset_state` must be None without `reset`, which says where "
-        "it is used. Received: reset_state of shapes "
+        "Argument `reset_state` must be None without `reset`, which tells the "
+        "steps that use it. Received: reset_state of shapes "
         f"{[tuple(np.shape(state)) for state in leaves(states)]}"
     )
 
 
 def refuse_resets(owner: str, **values: Any) -> None:
-    """`ValueError` for an argument of resets, from what counts its steps."""
+    """`ValueError` for an argument of resets, if the owner counts steps."""
     for name, value in values.items():
         if value is not None:
             raise ValueError(

@@ -26,7 +26,7 @@ def spec_of(
     recurrent_activation: Any = "sigmoid",
     **fields: Any,
 ) -> Spec:
-    """What is asked for, by arguments; further ones are fields of `Spec`."""
+    """The `Spec` for arguments; further arguments are fields of `Spec`."""
     return Spec(
         cell,
         arguments.check_epsilon(epsilon, allow_zero=False),
@@ -64,15 +64,15 @@ def over_time(
 ) -> tuple[Any, Any, Any, dict[str, Any]]:
     """The cell over time, by the first implementation that can run it.
 
-    Arguments are those of the public functions. Errors call the first states
-    `states_name`; `constants` are further arrays, by name, and the settings
-    what `spec_of` takes.
+    It takes the arguments of the public functions. Errors call the initial
+    states `states_name`; `constants` are further arrays by name; the settings
+    are arguments of `spec_of`.
 
     Returns:
         `(last_output, outputs, final_states, made)`. The states are a list if
         the initial ones are, else a tuple. The outputs (B, T, U), or without
-        `return_all_outputs` the last one alone (B, 1, U), are in the dtype of
-        the sequences. `made` is all that `run` returns.
+        `return_all_outputs` only the last one (B, 1, U), are in the dtype of
+        the sequences. `made` has all results of `run`.
 
     Raises:
         ValueError: for wrong arguments, named in the message.
@@ -126,8 +126,8 @@ def split_zoneout(
     """Shares, as fields of `Spec`, and choices, by name of the array.
 
     Raises:
-        ValueError: for a share outside of [0, 1), and for what is said of a
-            state that the cell does not have.
+        ValueError: for a share outside [0, 1), and for zoneout of a state that
+            the cell does not have.
     """
     shares, choices = {}, {}
     for name, value in zoneout.items():
@@ -146,9 +146,9 @@ def split_zoneout(
 
 
 def starts_backwards(reset: Any) -> Any:
-    """Where states change going backwards, for flags (B, T) of first steps.
+    """Flags (B, T) of resets going backwards, for flags of first steps.
 
-    The last step of a sequence, in time, is visited first.
+    Going backwards, a sequence's last step in time is visited first.
     """
     last = keras.ops.zeros_like(reset[:, :1])
     return keras.ops.concatenate([reset[:, 1:], last], axis=1)
@@ -169,9 +169,9 @@ def step(
     moving: Any = None,
     **settings: Any,
 ) -> tuple[Any, ...]:
-    """The states after one step of the cell, from what `run_step` takes.
+    """The states after one step of the cell, for arguments of `run_step`.
 
-    The settings are what `spec_of` takes; `moving` is a structure of
+    The settings are arguments of `spec_of`; `moving` is a structure of
     constants (B, ...), or None.
     """
     constants = keras.tree.flatten(moving)

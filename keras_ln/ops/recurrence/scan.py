@@ -1,6 +1,6 @@
 """The scan forward in time, and one step of it.
 
-Outside the loop over time stands the input product, for all steps at once.
+The input product is computed before the loop over time, for all steps at once.
 Letters: B batch, T time, D input features, U units, n gates.
 """
 
@@ -19,19 +19,19 @@ Tensors = dict[str, Any]
 
 
 class Loop(NamedTuple):
-    """What all steps of a run have in common."""
+    """The inputs that all steps of a run share."""
 
     spec: Spec
-    # All that are given.
+    # All given arrays.
     arrays: Tensors
     weights: Tensors
-    # What replaces the states at starts (B, U), h first.
+    # The states after a reset (B, U), h first.
     reset_states: tuple[Any, ...]
     # Whether a gradient needs the states and the products of every step.
     keep: bool
     # Whether a gradient or the caller needs the statistics of every step.
     keep_statistics: bool
-    # Whose step runs in the place of the cell's.
+    # The Keras cell whose step replaces the cell's, or None.
     overridden: Overridden | None
 
 
@@ -45,15 +45,15 @@ def forward(
 ) -> tuple[Tensors, Tensors]:
     """The cell over time, for arrays by the names in `arrays.py`.
 
-    At a step that the mask leaves out, the states stay: before the first valid
-    step they are the initial ones, on every backend.
+    Masked steps keep the states: before the first valid step these are the
+    initial states, on every backend.
 
     Returns:
         Outputs and residuals by name. Outputs are `outputs` (B, T, U) in the
-        order of the visits, unless the last one alone is asked for; the states
-        `final_h` and `final_c` (B, U); and of a cell with batch statistics
-        `{site}_mean` and `{site}_variance` (T, ...). With `keep` the residuals
-        are what `vjp` takes, else {}.
+        order of the visits, with `return_all_outputs`; the states `final_h` and
+        `final_c` (B, U); and for a cell with batch statistics `{site}_mean` and
+        `{site}_variance` (T, ...). With `keep` the residuals are the arguments
+        of `vjp`, else {}.
     """
     cell = spec.cell
     weights = {n: a for n, a in arrays.items() if n not in ARRAYS}
@@ -88,14 +88,14 @@ def forward(
 
 
 def in_order_of_visits(spec: Spec, arrays: Tensors) -> tuple[Any, Tensors]:
-    """What the loop goes over, from the first row to the last.
+    """The arrays that the loop visits, from the first row to the last.
 
-    tf2onnx takes whatever a loop writes for its outputs in the order of its
-    steps, hence no loop that goes backwards.
+    They are flipped for `go_backwards`, because tf2onnx takes everything that a
+    loop writes for its outputs in the order of its steps.
 
     Returns:
-        The inputs that are multiplied (T, B, D), and by name the mask and the
-        starts (T, B, 1), choices (T, B, U) and the statistics (T, ...).
+        The inputs of the product (T, B, D), and by name the mask and the starts
+        (T, B, 1), choices (T, B, U) and the statistics (T, ...).
     """
     inputs = keras.ops.transpose(arrays["x"], (1, 0, 2))
     if "input_mask" in arrays:
@@ -119,20 +119,20 @@ def in_order_of_visits(spec: Spec, arrays: Tensors) -> tuple[Any, Tensors]:
 def _visit(
     loop: Loop, states: Tensors, row: Tensors
 ) -> tuple[Tensors, Tensors]:
-    """A step over time that a mask may leave out, and that may start anew.
+    """One step over time, with its mask and its resets.
 
     Args:
-        loop: see there.
+        loop: see `Loop`.
         states: tensors (B, U) before the step, by name.
-        row: `projected`, x W (B, nU), and what `in_order_of_visits` gives of
-            the step: `mask` (B, 1), False where a row's step is left out and
-            its states stay; `starts` (B, 1), True where they are replaced
-            before the step.
+        row: `projected`, x W (B, nU), and the step's rows from
+            `in_order_of_visits`: `mask` (B, 1), False for rows that keep their
+            states; `starts` (B, 1), True for rows whose states are replaced
+            before the step; choices and statistics.
 
     Returns:
-        The states, each in its dtype, and by name what is made of the step:
-        `outputs` (B, U), and what the gradient needs: `from_h`, the product
-        h R (B, nU), the states before the step, and the statistics.
+        The states, each in its dtype, and the step's results by name:
+        `outputs` (B, U), and for the gradient the product h R (B, nU) as
+        `from_h`, the states before the step, and the statistics.
     """
     spec, cell = loop.spec, loop.spec.cell
     before = tuple(states[name] for name in cell.state_names)
@@ -175,7 +175,7 @@ def _visit(
 
 
 def moving_in(arrays: Tensors) -> dict[str, tuple[Any, Any]] | None:
-    """Mean and variance by site, where statistics are given."""
+    """Mean and variance by site, or None without such statistics."""
     end = "_moving_mean"
     sites = [name.removesuffix(end) for name in arrays if name.endswith(end)]
     return {
@@ -185,7 +185,7 @@ def moving_in(arrays: Tensors) -> dict[str, tuple[Any, Any]] | None:
 
 
 def previous(cell: Cell) -> list[str]:
-    """What the states before each step are called, h first."""
+    """The names of the states before each step, h first."""
     return [f"previous_{name}" for name in cell.state_names]
 
 
@@ -233,7 +233,7 @@ def run_step(
 
 
 def h_for_product(h: Any, dtype: Any, recurrent_mask: Any) -> Any:
-    """What the product sees of h (..., B, U); the carried h may be wider."""
+    """The h (..., B, U) of the product; the carried h may be wider."""
     h = backend.cast(h, dtype)
     if recurrent_mask is None:
         return h

@@ -1,4 +1,4 @@
-"""What the public ops for sequences and for steps share: their options."""
+"""The options that all public ops for sequences and for steps share."""
 
 import functools
 import inspect
@@ -35,7 +35,7 @@ class Options(TypedDict, total=False):
 
 
 class StepOptions(TypedDict, total=False):
-    """The options that one step has too."""
+    """The options that ops for one step have too."""
 
     input_mask: Any
     recurrent_mask: Any
@@ -46,22 +46,22 @@ class StepOptions(TypedDict, total=False):
 _CHECKED = {
     name for name, row in ARGUMENTS.items() if row.kind not in (None, RATE)
 }
-# In the place of `{returns}` in docstrings.
+# Replaces `{returns}` in docstrings.
 _RETURNS = """\
 Returns:
-    `(last_output, outputs, final_states)`: h after the last step (B, U), h
-    after each step (B, T, U), or without `return_all_outputs` the last one
-    (B, 1, U), both in the dtype of the sequences; and the states (B, U) in the
-    dtypes of the initial ones, a list if they came in one, else a tuple. All
-    between is computed in at least float32.
+    `(last_output, outputs, final_states)`: h after the last step (B, U); h
+    after each step (B, T, U), or without `return_all_outputs` after the last
+    step (B, 1, U); both in the dtype of the sequences; and the states (B, U) in
+    the dtypes of the initial ones, a list if these are a list, else a tuple.
+    Everything between is computed in at least float32.
 
 Raises:
     ValueError: for a wrong dtype, shape, weight name or epsilon, named in the
         message."""
-# In the place of `{step}`, of ops that run one step.
+# Replaces `{step}` in docstrings of ops that run one step.
 _STEP = """\
-Ordinary operations, differentiated by the framework, for loops of your own:
-generation, rollouts, `jax.lax.scan`.
+It consists of ordinary operations, which the framework differentiates, and is
+meant for your own loops: generation, rollouts, `jax.lax.scan`.
 
 Args:
     inputs: floating-point tensor (B, D).
@@ -71,7 +71,7 @@ Args:
 
 Returns:
     `(h, new_states)`: h (B, U) in the dtype of the inputs, and the states in
-    their dtypes, a list if they came in one, else a tuple."""
+    the dtypes of the given ones, a list if these are a list, else a tuple."""
 
 
 def sequence_op(function: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -112,7 +112,7 @@ def one_step(
 ) -> tuple[Any, Any]:
     """H (B, U) and the new states for inputs (B, D), by ordinary operations.
 
-    `run_op` is what a public op runs, with the options of `run`.
+    `run_op` runs a public op, with the options of `over_time`.
     """
     inputs = arguments.dense_tensor("inputs", inputs)
     arguments.check_floating("inputs", inputs.dtype)
@@ -160,7 +160,7 @@ def _public(
                 )
             if name in _CHECKED:
                 kwargs[name] = accept(name, value)
-        # The third of every op; without any, Python says so.
+        # The third argument of every op; Python refuses calls without it.
         weights = args[2] if len(args) > 2 else kwargs.get("weights", {})
         # torch.nn.ParameterDict is no Mapping.
         if not all(hasattr(weights, name) for name in ("keys", "items")):

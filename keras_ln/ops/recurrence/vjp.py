@@ -1,8 +1,8 @@
-"""The scan backward in time: the gradients of the scan forward, by hand.
+"""The scan backward in time: hand-written gradients of the scan forward.
 
-Outside the loop over time stand the products that give the gradients of the
-kernels and of the inputs, one each. Letters: B batch, T time, D input
-features, U units, n gates.
+The gradients of the kernels and of the inputs are one product each, computed
+after the loop over time. Letters: B batch, T time, D input features, U units,
+n gates.
 """
 
 import functools
@@ -25,7 +25,7 @@ from keras_ln.ops.recurrence.zoneout import apply_zoneout_vjp
 
 
 class _Loop(NamedTuple):
-    """What all steps have in common."""
+    """The inputs that all steps share."""
 
     spec: Spec
     weights: Tensors
@@ -45,7 +45,7 @@ class _Loop(NamedTuple):
 
 
 def vjp(spec: Spec, residuals: Tensors, cotangents: Tensors) -> Tensors:
-    """Gradients, by name, of the arrays that `forward` takes."""
+    """Gradients of the arrays of `forward`, by name."""
     cell, x = spec.cell, residuals["x"]
     weights = {n: residuals[n] for n in cell.weights if n in residuals}
     recurrent_mask = residuals.get("recurrent_mask")
@@ -74,8 +74,8 @@ def vjp(spec: Spec, residuals: Tensors, cotangents: Tensors) -> Tensors:
     from_loop = {name: _flat(rows) for name, rows in from_loop.items()}
     d_vectors = carry.get("d_vectors")
     if spec.few_launches:
-        # The loop gave cotangents of states, which are zero where a mask leaves
-        # a row out, and where a unit keeps its state.
+        # The loop gave cotangents of states, which are zero for masked rows and
+        # for units that keep their state.
         d_states = tuple(from_loop[f"d_{name}"] for name in cell.state_names)
         flat = {name: _flat(rows) for name, rows in made.items()}
         from_loop, _, d_vectors = _step_vjp(loop, flat, d_states)
@@ -101,9 +101,9 @@ def vjp(spec: Spec, residuals: Tensors, cotangents: Tensors) -> Tensors:
 def _factors(
     loop: _Loop, made: Tensors, residuals: Tensors, moving: Any
 ) -> Tensors:
-    """The factors of the norms by site, of all steps at once.
+    """The factors of the norms by site, for all steps at once.
 
-    So the loop over time has less to do.
+    This leaves less work to the loop over time.
     """
     spec, cell = loop.spec, loop.spec.cell
     norms = cell.norms(loop.weights, spec, None, moving)
@@ -129,7 +129,7 @@ def _factors(
 def _first_carry(
     loop: _Loop, residuals: Tensors, cotangents: Tensors
 ) -> Tensors:
-    """What the loop starts with: cotangents of states, and zeros to add to."""
+    """The loop's first carry: cotangents of states, and sums at zero."""
     widen, carry = loop.widen, {}
     for name in loop.spec.cell.state_names:
         carry[f"d_previous_{name}"] = widen(cotangents[f"final_{name}"])
@@ -147,16 +147,16 @@ def _visit_vjp(
     """The gradient of a visit.
 
     Args:
-        loop: see there.
+        loop: see `_Loop`.
         carry: `d_previous_h` and `d_previous_c`, cotangents of the states after
             the step (B, U), and the sums so far of the gradients of the states
             of resets (B, U), and of the vectors, in one array.
-        row: what a visit made of the step, what it got for it, and the
-            cotangent of its output (B, U).
+        row: the arguments and results of the forward visit, and the cotangent
+            of its output (B, U).
 
     Returns:
-        The carry before the step, and the cotangents of its products, or, to
-        launch few kernels, of its new states.
+        The carry before the step, and the cotangents of its products, or with
+        `few_launches` of its new states.
     """
     spec, widen, names = loop.spec, loop.widen, loop.spec.cell.state_names
     d_states = tuple(carry[f"d_previous_{name}"] for name in names)
@@ -198,7 +198,7 @@ def _step_vjp(
 
     Returns:
         Gradients of the products x W and h R (B, nU) by name, of the states
-        apart from h R, and of the vectors in one array, or None.
+        except through h R, and of the vectors in one array, or None.
     """
     spec, cell, widen = loop.spec, loop.spec.cell, loop.widen
     factors = {

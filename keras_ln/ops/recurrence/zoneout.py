@@ -1,20 +1,20 @@
-"""Zoneout: after a step, units may keep the state that they had before it.
+"""Zoneout: after a step, units may keep their state from before it.
 
     s' = m * s + (1 - m) * s_new    in training, m being 0 or 1
     s' = z * s + (1 - z) * s_new    at inference: the expectation
 
 `scan.py` applies it in the loop over time, `vjp.py` its gradient, and
-`layers/rnn/base_cell.py` where Keras runs a cell.
+`layers/rnn/base_cell.py` applies it when Keras runs a cell.
 
-The choices m are 1 with the probability z, anew for every row, step and unit.
-They are tensors like any other, drawn before the loop over time, so that
-forward and backward see the same.
+The choices m are 1 with the probability z, drawn for every row, step and unit.
+They are ordinary tensors, drawn before the loop over time, so that the scans
+forward and backward use the same choices.
 
 Source: Krueger et al., "Zoneout: Regularizing RNNs by Randomly Preserving
 Hidden Activations" (2017).
 
-Letters: B batch, T time, U units. What zoneout does to a state is a rate z, or
-choices, a bool tensor that is True where a unit keeps the state.
+Letters: B batch, T time, U units. Zoneout of a state is given by a rate z, or
+by choices, a bool tensor that is True for units that keep their state.
 """
 
 import numbers
@@ -43,9 +43,9 @@ def apply_zoneout(
 
     Args:
         shares: rates, h first.
-        new: what the step made of them, h first.
+        new: the states after the step, h first.
         old: the states before the step.
-        choices: by `NAMES`, where there are any.
+        choices: tensors by name, for any of `NAMES`.
     """
     return tuple(
         _zoned(new, old, share, choices.get(name))
@@ -56,7 +56,7 @@ def apply_zoneout(
 def apply_zoneout_vjp(
     shares: Shares, cotangents: tuple[Any, ...], choices: Any
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Cotangents of the new states, and of the old ones beside the step."""
+    """Cotangents of the new states, and of the old ones except by the step."""
     pairs = [
         _zoned_vjp(cotangent, share, choices.get(name))
         for name, cotangent, share in zip(
@@ -89,20 +89,20 @@ def _zoned_vjp(cotangent: Any, rate: float, choice: Any) -> tuple[Any, Any]:
 
 
 def is_rate(value: Any) -> bool:
-    """Whether it is a number, and no tensor of choices."""
+    """Whether it is a number, not a tensor of choices."""
     return isinstance(value, numbers.Real)
 
 
 def draw(rates: dict[str, float], shape: Any, seed: Any) -> dict[str, Any]:
-    """Choices of that shape, bool, for the rates by name; zeros stay.
+    """Choices of that shape, bool, for the rates by name; rates of 0 stay.
 
     Args:
         rates: numbers in [0, 1), one or two.
         shape: of the choices, the last size known.
-        seed: what functions of `keras.random` take.
+        seed: a seed for functions of `keras.random`.
     """
-    # What costs is the random numbers, on JAX above all. So one serves two
-    # units, with half of its bits each, and both states.
+    # The random numbers are the main cost, especially on JAX. So one number
+    # serves two units, with half of its bits each, and both states.
     *rows, units = shape
     numbers = keras.random.uniform(
         (*rows, (units + 1) // 2 + 1), dtype="float32", seed=seed
@@ -124,15 +124,15 @@ def draw(rates: dict[str, float], shape: Any, seed: Any) -> dict[str, Any]:
     if c := rates.get("cell_zoneout"):
         drawn["cell_zoneout"] = below(c)
         if h:
-            # Units below h * c keep both states; those from h to h + c - h * c
-            # keep c alone. So the two choices are independent.
+            # Units below h * c keep both states, and units from h to
+            # h + c - h * c keep only c. So the two choices are independent.
             c_alone = below(h + c - h * c) & ~drawn["zoneout"]
             drawn["cell_zoneout"] = below(h * c) | c_alone
     return drawn
 
 
 def counted(counter: Any, again: int = 0) -> Any:
-    """The counter plus one; `again` where its dtype counts no further.
+    """The counter plus one, or `again` if its dtype counts no further.
 
     Keras' loop turns float32 into the compute dtype.
     """
@@ -143,14 +143,14 @@ def counted(counter: Any, again: int = 0) -> Any:
 
 
 class SeedAt(keras.random.SeedGenerator):
-    """The seed of a step: where a loop runs, none can be drawn.
+    """The seed of a step, for loops, in which no seed can be drawn.
 
-    Functions of `keras.random` take no seed that is a tensor.
+    Functions of `keras.random` take no tensor as a seed.
     """
 
     def __init__(self, seed: Any, counter: Any) -> None:
         """The seed (2,) of a sequence, at a counter (B, 1) of whole numbers."""
-        # Their sum is another one wherever any row goes on.
+        # The sum changes whenever any row goes on.
         done = keras.ops.sum(keras.ops.cast(counter, seed.dtype))
         stride = keras.ops.convert_to_tensor([_STRIDE, 0], dtype=seed.dtype)
         self._seed = seed + (keras.ops.cast(done, seed.dtype) + 1) * stride
