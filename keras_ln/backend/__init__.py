@@ -1,4 +1,4 @@
-"""What keras_ln needs from a framework, and nothing else.
+"""The functions that keras_ln needs from a framework, and nothing else.
 
 The modules of this package are the only files that import TensorFlow, JAX or
 torch. Each of them supplies the same names, and so does `inference` for the
@@ -9,29 +9,29 @@ backends on which Keras has no gradients:
     arrays of ``xs``; returns ``(carry, ys)``. ``carry``, ``x`` and ``y`` are
     dictionaries of tensors by name. With ``reverse`` the steps are visited last
     to first, and ``ys[name][t]`` still belongs to ``xs[name][t]``. The number
-    of steps may be unknown where the framework allows it. Differentiable by the
-    framework's own means.
+    of steps may be unknown if the framework allows it. The framework itself
+    differentiates the loop.
 
 ``custom_vjp(forward, backward, reference=None, compiled=True,
 reference_backward=None)``
     A differentiable function ``op(arrays, keep=True, owner=...) -> outputs``
     with a hand-written vector-Jacobian product; errors name the owner. Arrays,
     outputs, residuals, cotangents and gradients are dictionaries of tensors by
-    name. ``forward(arrays, keep=...)`` returns ``(outputs, residuals)``, of
-    which without ``keep`` only the outputs are used, and
-    ``backward(residuals, cotangents)`` the gradients of the arrays that have
-    one. Missing cotangents arrive as zeros. XLA compiles both on
-    TensorFlow and JAX; on TensorFlow not without ``compiled``, unless it
-    compiles the program around them. Second derivatives are plain autodiff of
-    ``reference_backward(reference(arrays, keep=True)[1], cotangents)``, in
-    which the reference is the other pair of functions by default. ``reference``
-    returns what ``forward`` does; with a ``reference_backward``, which takes
-    them, its residuals are its own, and ``forward`` and ``backward`` need be
-    programs for a CPU alone. JAX and torch know whether there is something to
-    differentiate, and keep residuals then alone. TensorFlow does not: it takes
-    the ``keep`` of the call, and without it a gradient runs the sequence again
-    first. Build an op once per static configuration and keep it: a new op
-    compiles anew.
+    name. ``forward(arrays, keep=...)`` returns ``(outputs, residuals)``; only
+    the outputs are used without ``keep``. ``backward(residuals, cotangents)``
+    returns the gradients of the arrays that have one. Missing cotangents arrive
+    as zeros. XLA compiles both functions on TensorFlow and JAX; on TensorFlow
+    without ``compiled`` only if it compiles the program around them. Second
+    derivatives are plain autodiff of
+    ``reference_backward(reference(arrays, keep=True)[1], cotangents)``; the
+    reference functions are ``forward`` and ``backward`` by default.
+    ``reference`` returns the same outputs as ``forward``. Given a
+    ``reference_backward``, which takes them, it may have other residuals, and
+    ``forward`` and ``backward`` need to run only on a CPU. JAX and torch keep
+    residuals only when they differentiate. TensorFlow does not know: it uses
+    the ``keep`` of the call, and without it a gradient first runs the sequence
+    again. Build an op once per static configuration and keep it: every new op
+    is compiled again.
 
 ``tanh, sigmoid, relu, exp, log, sqrt, matmul, mean, sum``
     As in ``keras.ops``, except that float64 stays float64 to its last digit:
@@ -39,70 +39,68 @@ reference_backward=None)``
     ``matmul(a, b)`` takes ``a`` of any rank and a matrix ``b``.
 
 ``cast(x, dtype)``, ``where(condition, x, y)``
-    As in ``keras.ops``, which takes several times as long on torch, where
-    loops feel it. ``x`` is a tensor; that or ``y`` of ``where`` may be a
-    number.
+    As in ``keras.ops``, which takes several times as long on torch and slows
+    loops down. ``x`` of ``cast`` is a tensor; ``x`` or ``y`` of ``where`` may
+    be a number.
 
 ``fused_sum(x, axes, keepdims=False, weights=None)``
     ``sum`` of ``x``, or of ``x * weights``, over ``axes`` (a sorted tuple,
-    not negative, maybe empty). The weights have size 1 at all other axes. For
-    inside the functions given to ``custom_vjp``: in whatever form computes
-    ``x`` and its sum in one pass where XLA runs.
+    not negative, maybe empty). The weights have size 1 at all other axes. It
+    is meant for functions given to ``custom_vjp``, and has a form in which XLA
+    computes ``x`` and its sum in one pass.
 
 ``how_to_densify(x)``
-    A sentence on how to make a dense tensor of ``x``, or None where it is one
-    or can be converted to one.
+    A sentence on how to make a dense tensor of ``x``, or None if it is one or
+    can be converted to one.
 
 ``on_cpu()``
-    Whether programs run on a CPU, as far as that is known where they are
-    made. On other devices launching a kernel takes longer than its arithmetic.
+    Whether programs run on a CPU, as far as that is known when they are made.
+    On other devices a kernel's launch takes longer than its arithmetic.
 
 ``reads_python()``
-    Whether a compiler is at work that reads Python code, and differentiates
-    by itself what it has read, as torch.compile does. A cache of ops would
-    only be in its way.
+    Whether a compiler is at work that reads Python code and differentiates it
+    itself, as torch.compile does. A cache of ops would only obstruct it.
 
 ``plain_operations_reason(arrays)``
-    A sentence on why ordinary operations must run on these, whose derivatives
-    the framework takes, in the place of a gradient of one's own, or None. Who
-    calls an op of ``custom_vjp`` asks before. ``arrays`` is a dictionary, or
-    None where there are none yet: then it says what holds for arrays that are
+    A sentence on why ordinary operations, which the framework differentiates,
+    must run on these arrays instead of a hand-written gradient, or None.
+    Callers of an op of ``custom_vjp`` ask first. ``arrays`` is a dictionary, or
+    None before there are arrays: the answer then assumes that they are
     differentiated.
 
 ``stands_for_unknown(length)``
-    Whether a number of steps is what Keras puts in the place of an unknown one
-    while it exports.
+    Whether Keras, while it exports, uses this number of steps in the place of
+    an unknown one.
 
 ``current_trace()``
-    What is being traced. Two answers are equal where no trace has begun or
-    ended in between. None where Keras' loops trace nothing whose tensors must
-    stay in the loop.
+    A token of the current trace. Two tokens are equal if no trace has begun or
+    ended in between. None on frameworks on which tensors may leave Keras'
+    loops.
 
 ``call_native(call, arrays)``
-    One call of the CPU kernels that keras-ln-kernels has, without derivatives:
-    ``call`` is a ``keras_ln_kernels.call.Call``, which says what runs, forwards
-    or backwards, ``arrays`` a dictionary with the tensors that its
-    ``arguments`` name, in the shapes that it tells. Returns a dictionary with
-    the tensors that its ``results`` name. Batch and steps may be unknown where
-    the framework allows it. torch.compile, which sees an operator, can
-    differentiate it once.
+    One call of the CPU kernels of keras-ln-kernels, without derivatives.
+    ``call`` is a ``keras_ln_kernels.call.Call``, which describes a forward or a
+    backward run; ``arrays`` is a dictionary with the tensors that its
+    ``arguments`` name, in its shapes. Returns a dictionary with the tensors
+    that its ``results`` name. Batch and steps may be unknown if the framework
+    allows it. torch.compile sees an operator, and can differentiate it once.
 
 ``native_reason()``
-    A sentence on why kernels cannot be called here, or None. It must have been
-    asked before the first call, which relies on what it registers.
+    A sentence on why kernels cannot be called here, or None. Call it before the
+    first ``call_native``, which relies on its registrations.
 
 ``native_description()``
-    The kernels' version and instruction set, where there is no such sentence.
+    The kernels' version and instruction set, if ``native_reason`` is None.
 
 ``is_exported()``
-    Whether the program that is being traced will be saved, to run where there
-    may be no kernels, as far as that is known.
+    Whether the program that is being traced will be saved, and may run without
+    kernels, as far as that is known.
 
 ``jacobian(function, x)``
-    Of a function from one tensor to one tensor, at ``x``: a tensor of the
-    shape ``function(x).shape + x.shape`` with the derivative of every output,
-    zeros where it does not depend on ``x``. Reverse mode, as functions made
-    by ``custom_vjp`` need.
+    The Jacobian at ``x`` of a function from one tensor to one tensor: a tensor
+    of the shape ``function(x).shape + x.shape`` with the derivative of every
+    output, zero if the output does not depend on ``x``. It uses reverse mode,
+    as functions made by ``custom_vjp`` need.
 """
 
 import importlib

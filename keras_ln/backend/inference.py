@@ -1,8 +1,8 @@
-"""The backend contract where Keras infers and does not train.
+"""The backend contract on numpy and openvino, on which Keras only infers.
 
-That is on its backends numpy and openvino. Nothing is differentiated there, so
-ops are their forward functions. Both compute in float32 at most: Keras'
-numpy backend rounds float64 in most of its operations, OpenVINO in all.
+They differentiate nothing, so ops are their forward functions. Both compute in
+float32 at most: Keras' numpy backend rounds float64 in most of its operations,
+OpenVINO in all.
 """
 
 import keras
@@ -52,7 +52,7 @@ def plain_operations_reason(arrays):
 
 
 def stands_for_unknown(length):
-    """One step, where Keras exports; see the package docstring."""
+    """One step, when Keras exports; see the package docstring."""
     return length == 1 and exports_unknown_steps()
 
 

@@ -17,12 +17,12 @@ sqrt = jnp.sqrt
 matmul = jnp.matmul
 cast = keras.ops.cast
 where = jnp.where
-# Steps that a GPU takes per iteration of a loop: each iteration copies what is
-# carried, and launches the kernel that counts.
+# Steps that a GPU takes per iteration of a loop: each iteration copies the
+# carry, and launches the kernel that counts.
 _STEPS_ON_A_GPU = 4
 _NO_FORWARD_MODE = (
     "{} has no forward-mode derivatives (jax.jvp, jax.jacfwd, jax.linearize) "
-    "on JAX: its gradient is written by hand, as a jax.custom_vjp. Run it "
+    "on JAX, because its hand-written gradient is a jax.custom_vjp. Run it "
     "inside `with keras_ln.ops.portable():`, or, if it is recurrent, make it "
     "with use_fused=False."
 )
@@ -39,8 +39,8 @@ def sum(x, axis=None, keepdims=False):
 
 
 def how_to_densify(x):
-    """What to call, or None; see the package docstring."""
-    # BCOO and its like; to import their module takes long.
+    """The method to call, or None; see the package docstring."""
+    # BCOO and its like, whose module takes long to import.
     return "Call its todense()." if hasattr(x, "todense") else None
 
 
@@ -64,7 +64,7 @@ def stands_for_unknown(length):
 
 
 def current_trace():
-    """What is being traced; see the package docstring."""
+    """A token of the current trace; see the package docstring."""
     return trace_state("keras_ln")
 
 
@@ -76,7 +76,7 @@ def fused_sum(x, axes, keepdims=False, weights=None):
 
 def scan(step, init, xs, *, reverse=False):
     """Loop over the leading axis of ``xs``; see the package docstring."""
-    # Within jax.shard_map a carry must have the type of what comes back.
+    # Within jax.shard_map the first carry must have the type of the others.
     init = _vary(init, _varying((init, xs)))
     if _mesh_is_explicit():
         init = _sharded_alike(step, init, xs)
@@ -85,7 +85,7 @@ def scan(step, init, xs, *, reverse=False):
 
 
 def _mesh_is_explicit():
-    """Whether types tell how arrays are spread, as with `jax.make_mesh`."""
+    """Whether types tell how arrays are sharded, as with `jax.make_mesh`."""
     # Older versions cannot spread arrays over such axes;
     # test_shard_map_and_explicit_mesh notices.
     if not hasattr(jax.sharding, "reshard"):
@@ -95,7 +95,7 @@ def _mesh_is_explicit():
 
 
 def _sharded_alike(step, init, xs):
-    """The carry, zeros for example, spread as what comes back from a step."""
+    """The first carry, for example zeros, sharded like a step's new carry."""
     carry, _ = jax.eval_shape(
         lambda init, xs: step(init, jax.tree.map(lambda x: x[0], xs)), init, xs
     )
@@ -124,7 +124,7 @@ def _axes_of(array):
 def _vary(arrays, axes):
     """The arrays, with types that say that they differ along the axes.
 
-    The gradient of what was the same everywhere is summed over them.
+    The gradient of an array that did not differ is summed over the axes.
     """
 
     def vary(array):
@@ -171,9 +171,9 @@ def custom_vjp(
         return (names | second(residuals, cotangents),)
 
     vjp = jax.custom_vjp(outputs_only)
-    # The rule's first half runs where there is something to differentiate.
+    # The rule's first half runs only under differentiation.
     vjp.defvjp(jax.jit(first_half), jax.jit(second_half))
-    # A gradient must have the type of its argument, also where some of the
+    # A gradient must have the type of its argument, even if some of the
     # arguments differ between the devices of jax.shard_map.
     jitted = jax.jit(lambda arrays: vjp(_vary(arrays, _varying(arrays))))
 
@@ -181,7 +181,7 @@ def custom_vjp(
         try:
             return spread(arrays)
         except (TypeError, NotImplementedError) as error:
-            # The second is of its gradient. Where the call was linearized or
+            # The op's gradient raises the second. If the call was linearized or
             # jitted before, JAX raises its own error, outside of this call.
             if not any(s in str(error) for s in ("forward-mode", "custom_lin")):
                 raise
@@ -190,8 +190,8 @@ def custom_vjp(
     def spread(arrays):
         if not _mesh_is_explicit():
             return jitted(arrays)
-        # A gradient by hand does not say how its arrays are spread: XLA decides
-        # about all but the outputs.
+        # A custom_vjp does not say how its arrays are sharded: XLA decides
+        # about all except the outputs.
         made = jax.eval_shape(outputs_only, arrays)
         shardings = jax.tree.map(lambda y: y.sharding, made)
         run = jax.sharding.auto_axes(jitted, out_sharding=shardings)
@@ -201,10 +201,10 @@ def custom_vjp(
 
 
 def _for_kernels(forward, backward, reference, reference_backward):
-    """The three functions of an op that is the reference where no kernels are.
+    """The three functions of an op that runs the reference without kernels.
 
-    The residuals of one do not fit the other: they have no derivatives, and
-    the arrays stand beside them.
+    The kernels' residuals do not fit the reference: they have no derivatives.
+    So the arrays are kept with them.
     """
 
     def outputs_of(arrays):

@@ -37,7 +37,7 @@ def sum(x, axis=None, keepdims=False):
 
 
 def how_to_densify(x):
-    """What to call, or None; see the package docstring."""
+    """The function to call, or None; see the package docstring."""
     if not isinstance(x, torch.Tensor):
         return None
     if x.is_nested:
@@ -46,7 +46,7 @@ def how_to_densify(x):
 
 
 def on_cpu():
-    """Whether tensors lie on a CPU; see the package docstring."""
+    """Whether tensors are on a CPU; see the package docstring."""
     return torch_device().startswith("cpu")
 
 
@@ -56,7 +56,7 @@ def reads_python():
 
 
 def stands_for_unknown(length):
-    """One step, where Keras traces it for a file; see the package docstring."""
+    """One step, when Keras traces for a file; see the package docstring."""
     return length == 1 and torch.jit.is_tracing() and exports_unknown_steps()
 
 
@@ -76,11 +76,11 @@ def scan(step, init, xs, *, reverse=False):
     length = next(iter(xs.values())).shape[0]
     if length == 1 and stands_for_unknown(length):
         raise ValueError(
-            "torch writes the loop over time out where it exports: the number "
+            "torch unrolls the loop over time when it exports, so the number "
             "of steps must be known. Received: one step, which Keras traces in "
             "the place of an unknown number, and inputs of unknown size. Call "
-            "model.export with an `input_signature` that has all sizes but the "
-            "batch's, or export on TensorFlow."
+            "model.export with an `input_signature` that has all sizes except "
+            "the batch's, or export on TensorFlow."
         )
     carry, rows = init, []
     for t in range(length - 1, -1, -1) if reverse else range(length):
@@ -122,8 +122,8 @@ def plain_operations_reason(arrays):
     """Traces and forward mode; see the package docstring."""
     if torch.jit.is_tracing():
         return "torch.jit.trace records ordinary operations."
-    # torch exports no question about forward mode (2.13). It shows by the
-    # level of the dual numbers.
+    # torch has no public function that tells forward mode (2.13). The level of
+    # the dual numbers shows it.
     compiling = torch.compiler.is_compiling()
     if not compiling and forward_ad._current_level >= 0:
         return (
@@ -134,10 +134,10 @@ def plain_operations_reason(arrays):
 
 @dataclasses.dataclass(eq=False)
 class _Call:
-    """What a call of an op has beside tensors: functions and names.
+    """The functions and names of an op's call, which has tensors besides.
 
-    autograd.Function speaks flat tensors. It hands an object like this on as
-    it is, other than a dictionary, which torch.func copies.
+    autograd.Function takes flat tensors. It passes on an object like this
+    unchanged, unlike a dictionary, which torch.func copies.
     """
 
     forward: typing.Any
@@ -215,7 +215,7 @@ class _Op(torch.autograd.Function):
 
 
 def _dense(cotangent):
-    """The cotangent with all its zeros; embeddings may send sparse ones."""
+    """The cotangent as a dense tensor; embeddings may send sparse ones."""
     if cotangent.layout is torch.strided:
         return cotangent
     return cotangent.to_dense()

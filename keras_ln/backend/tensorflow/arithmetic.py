@@ -39,11 +39,11 @@ def sum(x, axis=None, keepdims=False):
 
 
 def how_to_densify(x):
-    """What to call, or None; see the package docstring."""
+    """The function to call, or None; see the package docstring."""
     if isinstance(x, tf.RaggedTensor):
         return (
-            "Call its to_tensor(), and hand over "
-            "tf.sequence_mask(x.row_lengths()) as the mask where there is one."
+            "Call its to_tensor(), and pass tf.sequence_mask(x.row_lengths()) "
+            "if there is an argument `mask`."
         )
     if isinstance(x, tf.SparseTensor):
         return "Call tf.sparse.to_dense with it."
@@ -51,7 +51,7 @@ def how_to_densify(x):
 
 
 def on_cpu():
-    """Whether there is no other device; see the package docstring."""
+    """Whether a CPU is the only device; see the package docstring."""
     kinds = {d.device_type for d in tf.config.get_visible_devices()}
     return kinds == {"CPU"}
 
@@ -71,12 +71,12 @@ def current_trace():
 
 
 def fused_sum(x, axes, keepdims=False, weights=None):
-    """``sum``, in a form that XLA:CPU fuses with the making of ``x``."""
+    """``sum``, in a form that XLA:CPU fuses with the computation of ``x``."""
     rank = len(x.shape)
     leading = axes == tuple(range(len(axes)))
     trailing = axes == tuple(range(rank - len(axes), rank))
-    # XLA:CPU writes the terms of a reduction to memory first; the terms of a
-    # product with a vector, and of a sum of slices, it computes on the way.
+    # XLA:CPU writes the terms of a reduction to memory first; it computes the
+    # terms of a product with a vector, and of a sum of slices, on the way.
     # Other devices fuse reductions, and may round the factors of a product.
     if weights is not None and not (on_cpu() and trailing):
         x, weights = x * weights, None
@@ -103,7 +103,7 @@ def _product(sizes):
 
 
 def _sum_of_rows(x, rows, blocks=8):
-    # More than eight blocks XLA:CPU does not fuse.
+    # XLA:CPU does not fuse more than eight blocks.
     size = rows // blocks
     parts = [x[i * size : (i + 1) * size] for i in range(blocks)]
     while len(parts) > 1:

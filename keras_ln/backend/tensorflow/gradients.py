@@ -45,9 +45,8 @@ def custom_vjp(
     def without_residuals(arrays):
         return forward(arrays, keep=False)[0], arrays
 
-    # Whether a tape records is for TensorFlow alone to know (2.21): its public
-    # functions do not tell, and a tape may look into a function long after it
-    # was traced.
+    # TensorFlow has no public function that tells whether a tape records
+    # (2.21), and a tape may look into a function long after it was traced.
     keeping = _differentiable(
         functools.partial(forward, keep=True),
         backward,
@@ -68,13 +67,13 @@ def custom_vjp(
 def _differentiable(forward, backward, again, outputs_only, compiled):
     """An op with the gradient ``backward``, differentiated as ``again`` is.
 
-    ``again(arrays, cotangents)`` computes what ``backward`` does, from the
-    arrays alone, and ``outputs_only(arrays)`` the outputs, both
-    differentiable by plain autodiff.
+    ``again(arrays, cotangents)`` computes the same gradients as ``backward``,
+    from the arrays only, and ``outputs_only(arrays)`` the outputs; plain
+    autodiff can differentiate both.
     """
-    # Keras leaves XLA off by itself in several common situations (CPU-only
-    # machines, tf.distribute, op determinism), hence functions of our own.
-    # None leaves it to the program around them.
+    # Keras leaves XLA off in several common situations (CPU-only machines,
+    # tf.distribute, op determinism), hence separate functions here. With None
+    # the program around them decides.
     jit_compile = True if compiled else None
 
     @functools.partial(tf.function, autograph=False)
@@ -194,9 +193,8 @@ def _gradients(function, leaves, cotangents):
     """Gradients of ``function(*leaves)``, by plain autodiff.
 
     Inside a graph they are built for XLA, whether it compiles them or not:
-    TensorFlow keeps what it has built, and hands it to either. In gradients of
-    loops that are built for TensorFlow alone, XLA finds lists of unknown
-    length (2.21).
+    TensorFlow caches the gradients for both cases. If it had built a loop's
+    gradient without XLA, XLA would find lists of unknown length in it (2.21).
     """
     if tf.executing_eagerly():  # After tf.config.run_functions_eagerly.
         with tf.GradientTape() as tape:
@@ -215,8 +213,8 @@ def _gradients(function, leaves, cotangents):
 def _densified(cotangents, outputs):
     """The cotangents as tensors; gathers send `tf.IndexedSlices`."""
 
-    # Not by tf.convert_to_tensor, which warns of what a tensor takes: the
-    # output is one already.
+    # Not by tf.convert_to_tensor, which warns of the memory of a dense tensor:
+    # the output has that size already.
     def dense(cotangent, output):
         if not isinstance(cotangent, tf.IndexedSlices):
             return cotangent

@@ -15,19 +15,19 @@ def scan(step, init, xs, *, reverse=False):
     if tf.executing_eagerly():
         return _written_out_scan(step, init, xs, reverse)
     if _forward_mode(step, init, xs):
-        # Which does not get through a loop over TensorArrays.
+        # Forward mode does not get through a loop over TensorArrays.
         if length is None:
             raise ValueError(
                 "Forward-mode derivatives inside a tf.function need a known "
                 "number of time steps. Received: sequences of unknown length. "
-                "Give the function an input_signature with it, or call the "
-                "layer outside of a tf.function."
+                "Give the function an input_signature with that number, or "
+                "call the layer outside of a tf.function."
             )
         return _written_out_scan(step, init, xs, reverse)
     if length is None:
         length = tf.shape(first)[0]
 
-    # TensorArrays want to know what they will hold before the loop runs.
+    # TensorArrays need the shapes and dtypes of their rows before the loop.
     traced = tf.function(step, autograph=False).get_concrete_function(
         {n: tf.TensorSpec(x.shape, x.dtype) for n, x in init.items()},
         {n: tf.TensorSpec(x.shape[1:], x.dtype) for n, x in xs.items()},
@@ -88,6 +88,6 @@ def _forward_mode(step, init, xs):
     """Whether a `tf.autodiff.ForwardAccumulator` in this graph sees a step."""
     if not forwardprop_util.pack_tangents([*xs.values()]).indices:
         return False
-    # Something that it watches may be known to the step alone.
+    # It may watch a tensor that only the step uses.
     results = step(init, {name: x[0] for name, x in xs.items()})
     return has_tangents(tf.nest.flatten(results))

@@ -1,8 +1,8 @@
-"""Gradients of one's own that stay where TensorFlow rewrites a graph.
+"""Custom gradients that survive when TensorFlow rewrites a graph.
 
-`tf.vectorized_map`, and Jacobians, which use it, put ordinary operations in the
-place of a `tf.custom_gradient`. Importing a graph, freezing and pruning it keep
-the gradient's name, and the function of that name uses tensors of the original
+`tf.vectorized_map`, and Jacobians, which use it, replace a `tf.custom_gradient`
+by ordinary operations. Importing a graph, freezing and pruning it keep the
+gradient's name, but the function of that name uses tensors of the original
 graph (2.21).
 """
 
@@ -22,7 +22,7 @@ from keras_ln.backend.tensorflow.structures import fill
 
 
 def unrecorded(function, *args):
-    """What a `tf.function` returns, into which no `tf.GradientTape` looks.
+    """The results of a `tf.function` that no `tf.GradientTape` looks into.
 
     Not by `tf.stop_gradient`: a graph that was rewritten without its custom
     gradients would have gradients of zero.
@@ -31,7 +31,7 @@ def unrecorded(function, *args):
         results = function(*args)
     if not tf.executing_eagerly():
         operation = tf.nest.flatten(results)[0].op
-        # Another one after tf.config.run_functions_eagerly.
+        # It is another operation after tf.config.run_functions_eagerly.
         if operation.type.endswith("PartitionedCall"):
             operation.pfor_converter = functools.partial(
                 _unrecorded_iterations, function, args
@@ -42,9 +42,9 @@ def unrecorded(function, *args):
 def custom_gradient(function, again, in_turn):
     """`tf.custom_gradient(function)`, which rewritten graphs keep.
 
-    There the gradients are those of ``again(*leaves)``, which computes what
-    ``function`` does from the leaves alone. Both give lists of tensors. Where
-    ``in_turn()`` is true the iterations of a `tf.vectorized_map` are
+    Rewritten graphs differentiate ``again(*leaves)``, which returns the results
+    of ``function`` and uses only the leaves. Both return lists of tensors. If
+    ``in_turn()`` is true, the iterations of a `tf.vectorized_map` are
     differentiated one after the other.
     """
     original = tf.custom_gradient(function)
@@ -64,7 +64,7 @@ def custom_gradient(function, again, in_turn):
 def compiles_loops(function, *args):
     """Whether XLA compiles the program, and a loop of the `tf.function` in it.
 
-    It cannot compile what `tf.vectorized_map` makes of a loop (2.21).
+    It cannot compile a loop that `tf.vectorized_map` vectorised (2.21).
     """
     graph = tf.compat.v1.get_default_graph()
     compiled = control_flow_util.GraphOrParentsInXlaContext(graph)
@@ -85,7 +85,7 @@ def has_loops(function, *args):
 
 
 def _named(again, results, leaves):
-    """The results, by an operation of which copies have gradients."""
+    """The results, from an operation whose copies have gradients."""
     graph = tf.compat.v1.get_default_graph()
     # A graph's file takes the name to other processes, which have their own.
     name = f"keras_ln.{uuid.uuid4().hex}"
@@ -145,10 +145,10 @@ def _derivative(function, leaves, cotangents):
     return [next(gradients) if x.dtype.is_floating else None for x in leaves]
 
 
-# The following two are called by tf.vectorized_map, in the place of converters
-# of its own. `converted` has the operation's inputs, each either stacked, with
+# tf.vectorized_map calls the following two functions instead of its own
+# converters. `converted` has the operation's inputs, each either stacked, with
 # the iterations along its first axis, or the same in all iterations.
-# test_vectorized_map notices if TensorFlow asks for no such attribute.
+# test_vectorized_map notices if TensorFlow no longer reads the attribute.
 
 
 def _unrecorded_iterations(function, args, converted):
@@ -157,12 +157,12 @@ def _unrecorded_iterations(function, args, converted):
     def one(_, *leaves):
         return tf.nest.flatten(function(*fill(args, leaves)))
 
-    # What the function captures comes after its arguments.
+    # The tensors that the function captures come after its arguments.
     leaves = converted.inputs[: len(tf.nest.flatten(args))]
     specs = None
     if compiles_loops(function, *args):
         specs = [tf.TensorSpec(x.shape, x.dtype) for x in converted.outputs]
-    # Counted, even where nothing else tells the iterations apart.
+    # The count is stacked, even if nothing else is.
     values = [_count(converted), *[leaf.t for leaf in leaves]]
     stacked = [True, *[leaf.is_stacked for leaf in leaves]]
     with record.stop_recording():
@@ -223,9 +223,9 @@ def _count(converted):
 
 
 def _map(function, values, of_each, specs=None):
-    """Lists from ``function``, of rows of some values and of the others whole.
+    """Lists from ``function``, for rows of some values and the others whole.
 
-    One row after the other where ``specs`` tell what it returns.
+    Given ``specs`` of its results, it runs for one row after the other.
     """
     rows = [x for x, each in zip(values, of_each, strict=True) if each]
 

@@ -1,4 +1,4 @@
-"""Nested structures of tensors, and what is said of them."""
+"""Nested structures of tensors, and questions about them."""
 
 import tensorflow as tf
 
@@ -23,13 +23,13 @@ def plain_operations_reason(arrays):
     if arrays is None:
         follows = bool(forwardprop_util.pack_tangents([]).indices)
     else:
-        # It fails on variables, at times; reading one carries its tangent on.
+        # pack_tangents fails on some variables; their values have the tangents.
         follows = has_tangents([*map(tf.convert_to_tensor, arrays.values())])
-    # What it makes of a custom gradient is None, or zero (2.21).
+    # Through a custom gradient its derivative is None, or zero (2.21).
     if follows:
         return "A tf.autodiff.ForwardAccumulator needs ordinary operations."
     # Converters leave the call of a function for XLA in the file that they
-    # write (tf2onnx 1.17), which no other runtime than TensorFlow can run.
+    # write (tf2onnx 1.17), and only TensorFlow can run it.
     # test_a_call_for_xla_is_left_in_onnx notices a change.
     if not tf.executing_eagerly() and converts(exporter()):
         return "The file that Keras exports needs ordinary operations."
