@@ -1,7 +1,7 @@
-"""`python -m keras_ln`: what runs here, and why.
+"""`python -m keras_ln`: a report on this installation.
 
-Versions, the backend and its devices, whether the CPU kernels are in use, and
-what each recurrent layer runs as with its default arguments.
+It prints versions, the backend and its devices, whether the CPU kernels are in
+use, and how each recurrent layer runs with its default arguments, and why.
 """
 
 import importlib.metadata
@@ -39,12 +39,12 @@ def report() -> Iterator[str]:
             why[name] = reasons.get("native") or ""
     for name, fact in facts.items():
         yield f"{name:<9} {fact}"
-    # Not on a GPU, where layers have another reason.
+    # Not on a GPU: the layers have another reason there.
     if any(reason.endswith("is not installed.") for reason in why.values()):
         yield f"{'':<9} {INSTALL}"
     yield "layers"
     for name, reason in why.items():
-        # That there are no kernels was said above.
+        # The line "kernels" has said it if there are none.
         known = facts["kernels"].endswith(reason)
         yield f"  {name:<12} {chosen[name]}" + (
             "" if known else f" (native: {reason})"

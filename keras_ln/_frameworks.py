@@ -1,7 +1,8 @@
-"""Whether the framework that Keras would run on is there.
+"""Checks that the framework on which Keras would run is installed.
 
-Keras itself would end in "No module named 'tensorflow'", say, whatever else is
-installed. So this is asked before Keras is imported, and imports no framework.
+Otherwise importing Keras ends in an error such as "No module named
+'tensorflow'", even if another framework is installed. So the check runs before
+Keras is imported, and imports no framework.
 """
 
 import importlib.util
@@ -15,9 +16,9 @@ _VARIABLE = "by KERAS_BACKEND"
 
 
 def reason() -> str | None:
-    """Why keras_ln cannot be imported, and what to do; or None."""
+    """Why keras_ln cannot be imported, and how to mend it; or None."""
     if _choice()[0] == "openvino":
-        return None  # For inference Keras needs none of them there.
+        return None  # Keras needs none of the frameworks for inference there.
     found = [name for name in _FRAMEWORKS if _is_installed(name)]
     if not found:
         return (
@@ -26,7 +27,7 @@ def reason() -> str | None:
             "'keras-ln[torch]'."
         )
     if "keras" in sys.modules:
-        return None  # It has chosen, and found what it chose.
+        return None  # Keras has chosen a framework, and found it.
     name, place = _choice()
     if name not in _FRAMEWORKS or name in found:
         return None
@@ -41,7 +42,7 @@ def reason() -> str | None:
 
 
 def _choice() -> tuple[str, str]:
-    """The framework that Keras will choose, and what decides it."""
+    """The framework that Keras will choose, and the setting that decides."""
     if name := os.environ.get("KERAS_BACKEND"):
         return name, _VARIABLE
     try:
@@ -51,11 +52,11 @@ def _choice() -> tuple[str, str]:
 
 
 def _file() -> Path:
-    """Where Keras looks for its settings."""
+    """The file in which Keras looks for its settings."""
     if "KERAS_HOME" in os.environ:
         folder = Path(os.environ["KERAS_HOME"])
     else:
-        # Not Path.home(), which raises where nobody knows the user.
+        # Not Path.home(), which raises an error if the user is unknown.
         home = Path(os.path.expanduser("~"))
         folder = (home if os.access(home, os.W_OK) else Path("/tmp")) / ".keras"
     return folder.expanduser() / "keras.json"

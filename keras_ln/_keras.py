@@ -1,7 +1,7 @@
-"""What keras_ln uses of Keras that Keras does not export (3.8 to 3.16).
+"""The parts of Keras (3.8 to 3.16) that keras_ln uses without an export.
 
-Private modules and attributes, and differences between versions, are met here
-and in no other file. `tests/test_architecture.py` holds the package to it.
+Only this file handles private modules and attributes of Keras, and differences
+between its versions; `tests/test_architecture.py` checks this.
 """
 
 import importlib.util
@@ -13,8 +13,8 @@ from typing import Any
 import keras
 from keras.src.backend.common import AutocastScope, global_state
 
-# The mask that a layer has left with its output, or None. The tracers of JAX
-# take no attributes: Keras keeps their masks elsewhere.
+# The mask that a layer has attached to its output, or None. JAX's tracers take
+# no attributes: Keras keeps their masks elsewhere.
 from keras.src.backend.common.masking import get_keras_mask as mask_of
 from keras.src.backend.common.masking import set_keras_mask as set_mask
 
@@ -24,8 +24,8 @@ from keras.src.layers.rnn.dropout_rnn_cell import DropoutRNNCell
 from keras.src.models.functional import Functional
 
 if keras.backend.backend() == "torch":
-    # To make a tensor and ask it takes longer. 3.16 moved the module, which
-    # every test on torch notices.
+    # Making a tensor and asking for its device takes longer. 3.16 moved the
+    # module, which every test on torch notices.
     if importlib.util.find_spec("keras.src.backend.torch.core"):
         from keras.src.backend.torch.core import get_device as torch_device
     else:
@@ -67,15 +67,15 @@ def device_names() -> list[str]:
 def exporter() -> str | None:
     """Which of Keras' exporters is tracing the program, or None.
 
-    It is the name of a module, such as "onnx", "litert" or "saved_model", which
-    the others call to trace. test_exports_hold_no_kernels and
+    It is the name of a module, such as "onnx", "litert" or "saved_model"; the
+    others call "saved_model" to trace. test_exports_hold_no_kernels and
     test_a_converted_model_has_nothing_to_compile notice a change.
     """
     return next((name for name, _ in _exporters()), None)
 
 
 def exports_unknown_steps() -> bool:
-    """Whether a size that is not the batch's is unknown to Keras' exporter.
+    """Whether Keras' exporter does not know a size other than the batch size.
 
     On torch it traces a size of 1 in its place.
     test_torch_exports_a_known_number_of_steps notices a change.
@@ -89,7 +89,7 @@ def exports_unknown_steps() -> bool:
 
 
 def _exporters() -> list[tuple[str, FrameType]]:
-    """Modules of Keras' exporters on the call stack and frames, from outside.
+    """Names and frames of Keras' exporters on the call stack, outermost first.
 
     Nothing else tells that a program is traced for a file.
     """
@@ -134,9 +134,9 @@ def is_rematerialized(layer: keras.layers.Layer) -> bool:
 
 
 def layout(x: keras.KerasTensor) -> str | None:
-    """How a symbolic tensor is stored: "sparse", "ragged", or None for dense.
+    """A symbolic tensor's storage: "sparse", "ragged", or None for dense.
 
-    `ragged` is not there in 3.8; test_symbolic_tensors_before_ragged notices.
+    Keras 3.8 has no `ragged`; test_symbolic_tensors_before_ragged notices.
     """
     if x.sparse:
         return "sparse"
@@ -144,7 +144,7 @@ def layout(x: keras.KerasTensor) -> str | None:
 
 
 def layers_in(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
-    """The layers that it holds itself, without the layers inside them.
+    """The layers directly in a layer, without the layers inside them.
 
     Every test of with_layer_norm notices a change.
     """
@@ -160,7 +160,7 @@ def layers_within(model: keras.layers.Layer) -> list[keras.layers.Layer]:
 
 
 def of_session(name: str, make: Callable[[], Any]) -> Any:
-    """What `make` returned first, in this thread and since clear_session().
+    """The first result of `make` in this thread since clear_session().
 
     test_memory_of_residuals_is_bounded notices a change.
     """
@@ -179,7 +179,7 @@ def own_non_trainable_variables(layer: keras.layers.Layer) -> list[Any]:
 def never_cast(variable: keras.Variable) -> None:
     """Takes a variable out of mixed precision.
 
-    In it, Keras' `assign` on torch writes to a cast copy, which is lost.
+    Otherwise Keras' `assign` on torch writes to a cast copy, which is lost.
     test_stateful_layers_keep_their_states notices a change.
     """
     variable._autocast = False

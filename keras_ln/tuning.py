@@ -1,7 +1,7 @@
-"""Layers with choices in them, for hyperparameter searches.
+"""Layers whose arguments a hyperparameter search chooses.
 
-The functions take what a search hands to a model-building function as `hp`: the
-`HyperParameters` of KerasTuner, or a trial of Optuna.
+The functions take the `hp` that a search passes to a model-building function:
+the `HyperParameters` of KerasTuner, or a trial of Optuna.
 
     def build_model(hp):
         inputs = keras.Input((None, 8))
@@ -10,9 +10,9 @@ The functions take what a search hands to a model-building function as `hp`: the
         x = choose_normalization(hp)(x)
         ...
 
-Names and values are the same with both. Of `HyperParameters` they call `Choice`
-and `conditional_scope`, of a trial `suggest_categorical`; this module itself
-needs neither KerasTuner nor Optuna.
+Names and values are the same with both. The functions call `Choice` and
+`conditional_scope` of `HyperParameters`, or `suggest_categorical` of a trial;
+this module does not import KerasTuner or Optuna.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,7 +29,7 @@ from keras_ln.layers.rnn.ln_lstm import LNLSTM
 from keras_ln.layers.rnn.ln_simple_rnn import LNSimpleRNN
 from keras_ln.layers.rnn.wn_lstm import WNLSTM
 
-# The kinds without a gain that could start at one value or another.
+# The kinds without a gain whose initial value can be chosen.
 _WITHOUT_GAIN = ("none", "weight")
 
 _NORMALIZATIONS: dict[str, Callable[..., Any]] = {
@@ -61,25 +61,25 @@ def choose_kind(
     name: str = "norm",
     without_gain: Sequence[str] = _WITHOUT_GAIN,
 ) -> tuple[str, float | None]:
-    """A kind of normalisation, and where its gain starts.
+    """A kind of normalisation, and the initial value of its gain.
 
-    The gain is a choice of its own, which depends on the kind: the search
-    does not vary it where it means nothing.
+    The gain is a separate choice, which depends on the kind: the search does
+    not vary it for kinds without a gain.
 
     Args:
         hp: `HyperParameters` of KerasTuner, or a trial of Optuna.
         kinds: the kinds to choose from; the first is the default.
         gains: the initial gains to choose from; the first is the default.
         name: the name of the choice; the gain's has "_gain" added.
-        without_gain: the kinds for which there is no gain to choose.
+        without_gain: the kinds without a gain to choose.
 
     Returns:
         The kind, and the gain or None.
 
     Raises:
         TypeError: for another `hp`.
-        ValueError: for no kinds, or no gains although a kind needs one, or a
-            generator of them, which only the first model would see.
+        ValueError: for no kinds, for no gains, and for a generator of kinds or
+            gains, which only the first model could read.
 
     >>> import contextlib
     >>> class First:  # In place of a search: takes every first choice.
@@ -103,7 +103,7 @@ def choose_kind(
     with_gain = [kind for kind in kinds if kind not in without_gain]
     gain = None
     if hasattr(hp, "conditional_scope") and with_gain:
-        # KerasTuner asks for all choices there are.
+        # KerasTuner asks for every choice, in any model.
         with hp.conditional_scope(name, with_gain):
             gain = _choose(hp, f"{name}_gain", gains)
     elif kind in with_gain:
@@ -158,19 +158,20 @@ def choose_recurrent(
     Args:
         hp: `HyperParameters` of KerasTuner, or a trial of Optuna.
         units: the size, or sizes to choose from, as the choice "<name>_units".
-        kinds: the normalisations to choose from. None is for all of the cell
-            but "gate", and "batch" only with `max_steps`.
-        cell: "lstm" ("none", "layer" and "gate", an `LNLSTM`, the last with
-            `groups="gate"`, "batch", a `BNLSTM`, "weight", a `WNLSTM`), "gru"
-            ("none", "layer" and "gate", an `LNGRU`) or "rnn" ("none", Keras'
-            `SimpleRNN`, and "layer", an `LNSimpleRNN`).
+        kinds: the normalisations to choose from. None takes all kinds of the
+            cell except "gate", and "batch" only with `max_steps`.
+        cell: "lstm", "gru" or "rnn". The kinds of "lstm" are "none", "layer"
+            and "gate" (`LNLSTM`, with `groups="gate"` for "gate"), "batch"
+            (`BNLSTM`) and "weight" (`WNLSTM`); of "gru" they are "none",
+            "layer" and "gate" (`LNGRU`); of "rnn" they are "none" (Keras'
+            `SimpleRNN`) and "layer" (`LNSimpleRNN`).
         gains: initial values of every gamma to choose from.
         name: the name of the choice. Layers that share it share the choice.
-        max_steps: the argument of `BNLSTM`, which needs it where the number of
+        max_steps: the argument of `BNLSTM`, which needs it if the number of
             steps is unknown; other layers do not get it.
-        forget_steps: where given, whether biases are a `LogUniformForgetBias`
-            of so many steps is the choice "<name>_forget_steps", which is 0
-            for the usual ones. Not for the cell "rnn".
+        forget_steps: adds the choice "<name>_forget_steps" between 0, the usual
+            initial biases, and this number, a `LogUniformForgetBias` of so many
+            steps. Not for the cell "rnn".
         **kwargs: arguments that all kinds take, such as `return_sequences`.
 
     Returns:
@@ -188,7 +189,7 @@ def choose_recurrent(
         )
     known = _RECURRENT[cell]
     if kinds is None:
-        # Whether the number of steps is known shows when the layer is built.
+        # Only building the layer shows whether the number of steps is known.
         without = {"gate"} | ({"batch"} if max_steps is None else set())
         kinds = [kind for kind in known if kind not in without]
     _check_kinds(kinds, known)
@@ -245,7 +246,7 @@ def _initial(gain: float | None) -> dict[str, Any]:
 
 
 def _listed(name: str, values: Any, least: int = 1) -> list[Any]:
-    # A search builds many models: what can be read once would be empty.
+    # A search builds many models: a generator would be empty in the second.
     several = isinstance(values, Iterable) and not isinstance(
         values, str | Iterator
     )

@@ -1,4 +1,4 @@
-"""How a recurrent layer carries its state and gradient, section 3.1.
+"""Sizes of a recurrent layer's state and gradient over time, section 3.1.
 
 Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), section 3.1.
 Letters: B batch, T time, D input features, U units, S the sizes of all states
@@ -22,8 +22,8 @@ class HiddenDynamics(NamedTuple):
     Attributes:
         state: root mean square of all states' entries after the step.
         summed_inputs: root mean square of the entries of `x_t W + h_{t-1} R`.
-        gradient: of `c . h_T` in the states after the step, root mean square
-            over the batch of its norm; c is a random unit vector.
+        gradient: root mean square over the batch of the norm of the gradient of
+            `c . h_T` in the states after the step; c is a random unit vector.
     """
 
     state: np.ndarray
@@ -32,7 +32,7 @@ class HiddenDynamics(NamedTuple):
 
 
 def hidden_dynamics(layer: Any, x: Any, *, seed: int = 0) -> HiddenDynamics:
-    """Sizes of state, summed inputs and gradient at every time step.
+    """Measures state, summed inputs and gradient at every time step.
 
     With the states s_t (h_t, and c_t of an LSTM) from `s_0 = 0`:
 
@@ -42,16 +42,16 @@ def hidden_dynamics(layer: Any, x: Any, *, seed: int = 0) -> HiddenDynamics:
 
     The summed inputs are taken before normalisation, without the bias. The
     vectors c_b (U) are random, one for every example and of length 1: the
-    gradient at the last step is 1, and U times its square estimates the
-    squared norm of the Jacobian `dh_T / ds_t`. A plain RNN multiplies its
-    hidden state with the same matrix at every step, so that state or
-    gradient grow or vanish with the scale of R; layer normalisation takes the
-    scale of all summed inputs out (section 3.1).
+    gradient at the last step is 1, and U times the squared gradient at step t
+    estimates the squared norm of the Jacobian `dh_T / ds_t`. A plain RNN
+    multiplies its hidden state by the same matrix at every step, so state or
+    gradient grow or vanish with the scale of R; layer normalisation removes the
+    scale of all summed inputs (section 3.1).
 
     Args:
         layer: a recurrent layer of keras_ln or Keras whose `cell` has a
-            `kernel` and a `recurrent_kernel`; built here if it is not yet.
-            It runs without dropout.
+            `kernel` and a `recurrent_kernel`; the function builds it if
+            necessary. It runs without dropout.
         x: floating-point tensor (B, T, D).
         seed: of the vectors c.
 
@@ -59,9 +59,9 @@ def hidden_dynamics(layer: Any, x: Any, *, seed: int = 0) -> HiddenDynamics:
         `HiddenDynamics`.
 
     Raises:
-        ValueError: if the layer has no such cell, or `x` is not floating
-            point or of another rank.
-        TypeError: if `seed` is no integer.
+        ValueError: if the layer has no such cell, or `x` is not a
+            floating-point tensor of rank 3.
+        TypeError: if `seed` is not an integer.
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), section 3.1.
 
@@ -87,7 +87,7 @@ def hidden_dynamics(layer: Any, x: Any, *, seed: int = 0) -> HiddenDynamics:
     batch, steps, _ = x.shape
     states = cell.get_initial_state(batch_size=batch)
     states = tuple(map(dtypes.widen, keras.tree.flatten(states)))
-    # The last ones of ours may be step counters, which are no sizes.
+    # The last states of keras_ln's cells may be step counters: leave them out.
     sizes = keras.tree.flatten(cell.state_size)
     sizes = sizes[: len(sizes) - getattr(cell, "counters", 0)]
     ends = list(itertools.accumulate(sizes))
@@ -153,7 +153,7 @@ def _summed_inputs(
     """`x_t W + h_{t-1} R` (B, T, nU)."""
     kernel, recurrent = cell.kernel, cell.recurrent_kernel
     if hasattr(cell, "tensors"):
-        # Weight normalisation computes with others than its weights.
+        # Weight normalisation computes with kernels made from its weights.
         weights = cell.tensors()
         kernel, recurrent = weights["kernel"], weights["recurrent_kernel"]
     sums = x @ _to_numpy(kernel)

@@ -62,13 +62,13 @@ def fisher_information(
     normalisation mu and sigma bring the weights of all units into every
     output: `deta_i/dw_j = -g_i / (H sigma) (1 + n_i n_j) x` for j != i, and
     F has blocks between units even though their outputs are independent.
-    `method="exact"` has them, and all else, from the Jacobian of eta by the
-    backend's autodiff:
+    `method="exact"` includes them: it computes F from the Jacobian of eta by
+    the backend's autodiff,
 
         F = E_x[J^T Cov[y | x] J] / phi^2
 
-    The two are equal for all but layer normalisation, where only the exact
-    one is the metric of the Kullback-Leibler divergence.
+    The two are equal except for layer normalisation; for it only the exact
+    matrix is the metric of the Kullback-Leibler divergence.
 
     Args:
         family: "gaussian", "bernoulli" or "poisson".
@@ -77,7 +77,8 @@ def fisher_information(
             normalisation `(kernel, bias, gain)`, gain (H).
         normalization: None, "batch", "weight" or "layer".
         method: "paper" or "exact".
-        phi: the dispersion, a finite number > 0; 1 but for "gaussian".
+        phi: the dispersion, a finite number > 0; must be 1 except for
+            "gaussian".
         epsilon: finite number >= 0, inside the square root of sigma (batch,
             layer). The paper has none.
 
@@ -120,7 +121,7 @@ def fisher_information(
         fisher = blocks.reshape(units * size, units * size)
     else:
         j = _jacobian_of_eta(model)
-        # JAX without 64 bits computes less than it was asked for.
+        # JAX without 64 bits computes in float32 even if asked for float64.
         dtype = j.dtype.name
         j = j.reshape(-1, units * size) * np.sqrt(weight).reshape(-1, 1)
         fisher = j.T @ j
@@ -130,12 +131,12 @@ def fisher_information(
 def parameter_vector(
     parameters: Sequence[Any], normalization: str | None = None
 ) -> np.ndarray:
-    """`theta` (P): weights, bias and gain of unit 1, then those of unit 2.
+    """`theta` (P): weights, bias and gain of unit 1, then of unit 2, and so on.
 
     Args:
         parameters: `(kernel, bias)` of shapes (D, H), (H), and with a
-            normalisation `(kernel, bias, gain)`, gain (H); or changes of
-            them, to be used with `riemannian_metric`.
+            normalisation `(kernel, bias, gain)`, gain (H); or their changes,
+            for `riemannian_metric`.
         normalization: None, "batch", "weight" or "layer".
 
     Returns:

@@ -23,7 +23,7 @@ class Family:
         mean: f, with `E[y | x] = f(eta) = A'(eta)`.
         slope: f', with `Var[y | x] = phi f'(eta)`.
         log_partition: A.
-        has_dispersion: whether phi is free; else it is 1.
+        has_dispersion: whether phi may differ from 1.
     """
 
     mean: Callable[[Any], Any]
@@ -33,7 +33,7 @@ class Family:
 
 
 def _sigmoid(eta: Any) -> Any:
-    # Without the overflow of exp(-eta) at large negative values.
+    # exp(-eta) would overflow at large negative values.
     return (1 + np.tanh(eta / 2)) / 2
 
 
@@ -82,7 +82,7 @@ class Model:
         sigma: (N, H), ones without normalisation.
         normalized: `(a - mu) / sigma` (N, H).
         eta: `g (a - mu) / sigma + b` (N, H).
-        theta: what belongs to a unit in a row, (H, D + 1) or (H, D + 2).
+        theta: a unit's parameters in a row, (H, D + 1) or (H, D + 2).
         dtype: the dtype of the arguments, at least float32.
     """
 
@@ -101,7 +101,7 @@ class Model:
 def make_model(
     x: Any, parameters: Sequence[Any], normalization: Any, epsilon: Any
 ) -> Model:
-    """The `Model` of arguments that users give, checked."""
+    """The `Model` for a user's arguments, which it checks."""
     epsilon = arguments.check_epsilon(epsilon)
     if normalization is not None and normalization not in NORMALIZATIONS:
         raise ValueError(
@@ -147,7 +147,7 @@ def unit_rows(
         raise ValueError(
             f"With normalization={normalization!r}, argument `parameters` must "
             f"be a tuple ({', '.join(names)}). Received: "
-            + (f"{received} of them" if received else f"{type(parameters)}")
+            + (f"{received} values" if received else f"{type(parameters)}")
         )
     arrays = list(map(_as_array, names, parameters))
     kernel = arrays[0]

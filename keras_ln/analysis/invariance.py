@@ -34,26 +34,26 @@ _CHANGES: dict[str, Callable[..., tuple[Any, Any]]] = {
         x * _first(len(x))[:, None],
     ),
 }
-# The axes of the summed inputs (N, H) whose variance is divided by.
+# The axes of the summed inputs (N, H) over which the variance is taken.
 _AXES = {"batch": (0,), "layer": (1,), "weight": ()}
 
 
 def _first(size: int) -> Any:
-    """Factors (size) that change the first of many."""
+    """Factors (size) that change only the first entry."""
     return np.where(np.arange(size) == 0, _FACTOR, 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
 class InvarianceTable:
-    """What `invariance_table` measured; prints as Table 1 of the paper.
+    """The results of `invariance_table`; prints as Table 1 of the paper.
 
     Attributes:
-        verdicts: `verdicts[kind][column]` is True where a normalisation is
-            invariant.
+        verdicts: `verdicts[kind][column]` is True if the normalisation is
+            invariant under the change.
         deviations: `deviations[kind][column]`, the largest change of an
-            output, over the largest output.
-        bounds: the deviations that rounding and epsilon explain; verdicts
-            are `deviation <= bound`.
+            output, divided by the largest output.
+        bounds: the largest deviations that rounding and epsilon explain;
+            verdicts are `deviation <= bound`.
     """
 
     verdicts: dict[str, dict[str, bool]]
@@ -88,7 +88,7 @@ def invariance_table(
 ) -> InvarianceTable:
     """Changes weights and data, and measures how the outputs change.
 
-    The changes are those of Table 1, with a factor delta, a vector gamma (D),
+    It makes the changes of Table 1, with a factor delta, a vector gamma (D),
     the weights of one unit w_i (D) and one example x_n (D):
 
     | column                    | change                                 |
@@ -109,15 +109,15 @@ def invariance_table(
 
     Args:
         kinds: any of "batch", "weight" and "layer", in the order of the rows.
-        layer: None, or a layer of your own for a further row: called with x
-            (N, D) it returns a tensor, and its `kernel` is a variable (D, H).
-            Gain and bias should be 1 and 0. A Keras layer that is not built
-            is built here. The kernel is restored afterwards.
-        epsilon: finite number >= 0: used by `kinds`; for `layer` the one that
-            it uses, which only the bound needs.
+        layer: None, or your own layer for a further row: called with x (N, D)
+            it returns a tensor, and its `kernel` is a variable (D, H). Gain and
+            bias should be 1 and 0. The function builds a Keras layer if
+            necessary, and restores the kernel afterwards.
+        epsilon: finite number >= 0, for `kinds`. With `layer`, give the epsilon
+            that it uses: only the bound needs it.
         units: H, for `kinds`; at least 2.
         seed: of data and weights.
-        training: where given, passed to `layer` when it is called.
+        training: passed to `layer`'s call unless it is None.
         dtype: "float32" or "float64", for `kinds`; by default Keras' `floatx`.
 
     Returns:
@@ -126,7 +126,7 @@ def invariance_table(
     Raises:
         ValueError: if an argument is wrong, `layer` has no such kernel, or
             an output is not finite.
-        TypeError: if `seed` is no integer.
+        TypeError: if `seed` is not an integer.
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), section 5.1,
     Table 1, eq. 5-7.
@@ -140,7 +140,7 @@ def invariance_table(
     layer  invariant  invariant   no         invariant  no          invariant
     Of the normalised summed inputs, before gain and bias.
 
-    A layer of your own, which divides by the root of the mean square:
+    Your own layer, for example one that divides by the root mean square:
 
     >>> class RMSDense(keras.layers.Dense):
     ...     def call(self, x):

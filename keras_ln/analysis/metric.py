@@ -16,9 +16,9 @@ from keras_ln.analysis.fisher import check_method, output_information
 def riemannian_metric(fisher: Any, delta: Any) -> float:
     """`ds^2 = 1/2 delta^T F delta`, eq. 8.
 
-    To second order in `delta` this is the `kl_divergence` between the models
-    with parameters theta and theta + delta, where F is the exact Fisher
-    information at theta.
+    If F is the exact Fisher information at theta, this is, to second order in
+    `delta`, the `kl_divergence` between the models with parameters theta and
+    theta + delta.
 
     Args:
         fisher: F (P, P), from `fisher_information`, `gain_metric` or
@@ -26,7 +26,7 @@ def riemannian_metric(fisher: Any, delta: Any) -> float:
         delta: (P), in the same order, for example from `parameter_vector`.
 
     Returns:
-        A number, NaN where an argument has one.
+        A number; NaN if an argument contains NaN.
 
     Raises:
         ValueError: if the shapes do not fit.
@@ -67,7 +67,8 @@ def kl_divergence(
         parameters: theta, as `fisher_information` takes them.
         other: theta', of the same shapes.
         normalization: None, "batch", "weight" or "layer".
-        phi: the dispersion, a finite number > 0; 1 but for "gaussian".
+        phi: the dispersion, a finite number > 0; must be 1 except for
+            "gaussian".
         epsilon: finite number >= 0, inside the square root of sigma.
 
     Returns:
@@ -108,7 +109,7 @@ def gain_metric(
     phi: float = 1.0,
     epsilon: float = 0.0,
 ) -> np.ndarray:
-    """The metric of the gains alone, eq. 32-34.
+    """The metric of the gains, eq. 32-34.
 
     `ds^2 = 1/2 delta_g^T G delta_g` for a change delta_g (H) of the gains,
     with the Cov[y | x] of `fisher_information` and (all divided by phi^2)
@@ -119,12 +120,12 @@ def gain_metric(
         weight: G_ij = E_x[Cov[y_i, y_j | x]
                            a_i a_j / (||w_i|| ||w_j||)]               (34)
 
-    Eq. 32 lacks the factors `(a_i - mu_i) / sigma_i` which the gain block of
+    Eq. 32 lacks the factors `(a_i - mu_i) / sigma_i` that the gain block of
     eq. 13 has. `method="exact"` keeps them, and is the gain block of either
-    Fisher information for every normalisation; on the diagonal the two agree
-    where Var[y | x] is constant (gaussian), since `(a - mu) / sigma` has
-    variance 1. The normalised gains learn at a rate that does not depend on
-    the size of the weights, unlike those of `projected_metric`.
+    Fisher information for every normalisation. On the diagonal the two methods
+    agree if Var[y | x] is constant (gaussian), since `(a - mu) / sigma` has
+    variance 1. The gains learn at a rate that does not depend on the size of
+    the weights, unlike the weights' lengths in `projected_metric`.
 
     Args:
         family: "gaussian", "bernoulli" or "poisson".
@@ -132,7 +133,8 @@ def gain_metric(
         parameters: `(kernel, bias, gain)` of shapes (D, H), (H), (H).
         normalization: "batch", "weight" or "layer".
         method: "paper" or "exact".
-        phi: the dispersion, a finite number > 0; 1 but for "gaussian".
+        phi: the dispersion, a finite number > 0; must be 1 except for
+            "gaussian".
         epsilon: finite number >= 0, inside the square root of sigma.
 
     Returns:
@@ -152,8 +154,8 @@ def gain_metric(
     check_method(method)
     if normalization is None:
         raise ValueError(
-            "Argument `normalization` must name one, since there are no gains "
-            "without; `projected_metric` is the metric of the standard model. "
+            "Argument `normalization` must not be None: without normalisation "
+            "there are no gains, and `projected_metric` is the metric. "
             "Received: normalization=None"
         )
     model = generalized_linear.make_model(x, parameters, normalization, epsilon)
@@ -168,20 +170,21 @@ def projected_metric(
 ) -> np.ndarray:
     """The standard model's metric along its weight vectors, eq. 35.
 
-    A change of the size of w_i without one of its direction, `delta_i w_i /
-    ||w_i||`, is what the gain is to a weight-normalised unit:
+    The change `delta_i w_i / ||w_i||` of w_i changes its length and keeps its
+    direction, like a change of the gain of a weight-normalised unit:
     `ds^2 = 1/2 delta^T G delta` with
 
         G_ij = E_x[Cov[y_i, y_j | x] a_i a_j / (||w_i|| ||w_j||)] / phi^2
 
-    This is eq. 34 at gains `g_i = ||w_i||`, where both are the same model.
+    This is eq. 34 at gains `g_i = ||w_i||`, which make both models equal.
 
     Args:
         family: "gaussian", "bernoulli" or "poisson".
         x: floating-point data (N, D).
         parameters: `(kernel, bias)` of shapes (D, H), (H); no column of the
             kernel is zero.
-        phi: the dispersion, a finite number > 0; 1 but for "gaussian".
+        phi: the dispersion, a finite number > 0; must be 1 except for
+            "gaussian".
 
     Returns:
         G (H, H), diagonal since the outputs are independent given x, a NumPy

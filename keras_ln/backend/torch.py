@@ -134,7 +134,7 @@ def plain_operations_reason(arrays):
 
 @dataclasses.dataclass(eq=False)
 class _Call:
-    """The functions and names of an op's call, which has tensors besides.
+    """The functions and names of an op's call, without its tensors.
 
     autograd.Function takes flat tensors. It passes on an object like this
     unchanged, unlike a dictionary, which torch.func copies.

@@ -1,10 +1,10 @@
-"""Weights of other libraries' layer-normalised cells, loaded into ours.
+"""Loads weights of other libraries' cells into layers of keras_ln.
 
 The other library need not be installed: its weights come as arrays. The
-`*_arguments` functions turn its settings into ours, so that the loaded layer
-computes what the other one did; `load_*` functions set the weights.
+`*_arguments` functions turn its settings into arguments of keras_ln, so that
+the layer computes the same results; the `load_*` functions set the weights.
 
-| other layer                              | ours                           |
+| other layer                              | keras_ln                       |
 |------------------------------------------|--------------------------------|
 | TensorFlow-Addons LayerNormLSTMCell      | LNLSTM with                    |
 |                                          | `carry_normalized_state=True`, |

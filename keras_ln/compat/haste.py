@@ -35,14 +35,14 @@ _HASTE_LSTM = {
 def load_haste_lstm(layer: Any, weights: Any) -> Any:
     """Loads the weights of haste's LayerNormLSTM.
 
-    The order of its gates, i, c, f, o, is changed to ours. Its normalisations
-    of the products have no beta, and its epsilon is 1e-5. Its zoneout is that
-    of h, in training and at inference.
+    The function reorders the gates from haste's i, c, f, o to i, f, c, o. In
+    haste the normalised products have no beta, epsilon is 1e-5, and zoneout
+    applies only to h, in training and at inference.
 
     Args:
         layer: an `LNLSTM` or `LNLSTMCell` with `center=False`, all sites,
             epsilon 1e-5 and haste's `zoneout`, which a `state_dict()` does not
-            tell; it is built if it is not yet.
+            contain; the function builds it if necessary.
         weights: the LayerNormLSTM, or its `state_dict()`: kernel (D, 4U),
             recurrent_kernel (U, 4U), bias (4U), gamma (2, 4U), gamma_h and
             beta_h (U), as arrays or as tensors of torch.
@@ -51,8 +51,9 @@ def load_haste_lstm(layer: Any, weights: Any) -> Any:
         The layer.
 
     Raises:
-        ValueError: if the layer's settings or weights are others, with the
-            arguments that would do; for a stateful layer that is not built.
+        ValueError: if the layer's settings do not fit (the message has the
+            arguments that do) or the weights do not; for a stateful layer that
+            is not built.
 
     Source: https://github.com/lmnt-com/haste.
 
@@ -72,15 +73,16 @@ def load_haste_lstm(layer: Any, weights: Any) -> Any:
     zoneout = getattr(weights, "zoneout", cell.zoneout)
     if (cell.zoneout, cell.cell_zoneout) != (zoneout, 0.0):
         raise ValueError(
-            f"haste's LayerNormLSTM has a zoneout of {zoneout}, of h alone, at "
+            f"haste's LayerNormLSTM has a zoneout of {zoneout}, only of h, at "
             "inference too. Make the layer with LNLSTM(units, center=False, "
             f"zoneout={zoneout}). Received: zoneout={cell.zoneout}, "
             f"cell_zoneout={cell.cell_zoneout}."
         )
     if cell.carry_normalized_state or cell.epsilon != 1e-5:
         raise ValueError(
-            "haste's LayerNormLSTM carries c as it is, with an epsilon of "
-            "1e-5. Make the layer with LNLSTM(units, center=False). Received: "
+            "haste's LayerNormLSTM carries c without normalising it, and has "
+            "an epsilon of 1e-5. Make the layer with LNLSTM(units, "
+            "center=False). Received: "
             f"carry_normalized_state={cell.carry_normalized_state}, "
             f"epsilon={cell.epsilon}."
         )
@@ -110,13 +112,15 @@ def load_haste_lstm(layer: Any, weights: Any) -> Any:
 def load_haste_gru(layer: Any, weights: Any) -> Any:
     """Loads the weights of haste's LayerNormGRU.
 
-    It normalises z, r and the candidate together. Its z keeps h where it is 1,
-    ours takes the candidate: the gammas and biases of z change their signs.
+    haste normalises z, r and the candidate together. Its z = 1 keeps h, but in
+    `LNGRU` z = 1 takes the candidate, so the gammas and biases of z change
+    their signs.
 
     Args:
         layer: an `LNGRU` or `LNGRUCell` with `groups="all"`, `center=False`,
             `use_bias=True`, both sites, epsilon 1e-5 and haste's `zoneout`,
-            which a `state_dict()` does not tell; it is built if it is not yet.
+            which a `state_dict()` does not contain; the function builds it if
+            necessary.
         weights: the LayerNormGRU, or its `state_dict()`: kernel (D, 3U),
             recurrent_kernel (U, 3U), bias and recurrent_bias (3U), gamma
             (2, 3U), as arrays or as tensors of torch.
@@ -125,8 +129,9 @@ def load_haste_gru(layer: Any, weights: Any) -> Any:
         The layer.
 
     Raises:
-        ValueError: if the layer's settings or weights are others, with the
-            arguments that would do; for a stateful layer that is not built.
+        ValueError: if the layer's settings do not fit (the message has the
+            arguments that do) or the weights do not; for a stateful layer that
+            is not built.
 
     Source: https://github.com/lmnt-com/haste.
 

@@ -1,4 +1,4 @@
-"""Arrays put into the weights of our cells, where they fit."""
+"""Assigns arrays to the weights of keras_ln's cells, if they fit."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,7 +29,7 @@ def load(
     arrays: dict[str, np.ndarray],
     normalized: bool = False,
 ) -> Any:
-    """Builds the layer where it is not, and sets its weights.
+    """Builds the layer if it is not built, and sets its weights.
 
     With `normalized` it may have gammas and betas that are not loaded.
     """
@@ -48,10 +48,10 @@ def check_fit(
     arrays: dict[str, np.ndarray],
     normalized: bool = False,
 ) -> None:
-    """`ValueError` unless `load` can do it."""
+    """`ValueError` unless the arrays and the layer fit for `load`."""
     check_matrices(arrays)
     kernel = cell.kernel if cell.built else arrays["kernel"]
-    # Known before there are weights: a layer that does not fit stays as it is.
+    # Known before the layer is built: a layer that does not fit stays unbuilt.
     shapes = cell.weight_shapes(kernel.shape[0])
     received = {name: array.shape for name, array in arrays.items()}
     if normalized:
@@ -63,9 +63,9 @@ def check_fit(
     if shapes != received:
         raise ValueError(
             f"Argument `weights` must fit {layer.name}, which has "
-            f"{list_shapes(shapes)}. Its arguments `units`, `normalize`, "
-            "`center` and `use_bias` decide, and the features that it was "
-            f"built for. Received: {list_shapes(received)}."
+            f"{list_shapes(shapes)}. These depend on its arguments `units`, "
+            "`normalize`, `center` and `use_bias`, and on the features for "
+            f"which it was built. Received: {list_shapes(received)}."
         )
     if not layer.built and getattr(layer, "stateful", False):
         raise ValueError(
@@ -77,7 +77,7 @@ def check_fit(
 
 
 def check_settings(cell: Any, other: str, settings: dict[str, Any]) -> None:
-    """`ValueError` unless the cell computes what the other one does."""
+    """`ValueError` unless the cell has the settings of the other one."""
     if any(getattr(cell, name) != value for name, value in settings.items()):
         asked, received = (
             ", ".join(f"{name}={value!r}" for name, value in values.items())
@@ -104,14 +104,14 @@ def check_matrices(arrays: dict[str, np.ndarray]) -> None:
 
 
 def state_dict(weights: Any) -> Any:
-    """The weights of a module of torch by name; others as they are."""
+    """The weights of a torch module by name; others are returned unchanged."""
     return weights.state_dict() if hasattr(weights, "state_dict") else weights
 
 
 def as_floats(name: str, weight: Any) -> np.ndarray:
-    """The weight as an array, also where it is a tensor of torch on a GPU.
+    """The weight as an array, even from a torch tensor on a GPU.
 
-    Halves become float32, exactly. `ValueError` for what has no floats.
+    Half precision becomes float32, exactly. `ValueError` unless it has floats.
     """
     array = weight
     if hasattr(weight, "detach"):
@@ -144,6 +144,6 @@ def list_shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:
 
 
 def names_in(weights: Any) -> str:
-    """The names of weights, or their type where they have none."""
+    """The names of weights, or their type if they have none."""
     given = weights if isinstance(weights, Mapping) else ()
     return ", ".join(sorted(map(str, given))) or type(weights).__name__

@@ -34,24 +34,24 @@ _FASTRNNS = {"weight_ih": "kernel", "weight_hh": "recurrent_kernel"} | {
 
 
 def load_torch_lstm(layers: Any, weights: Any) -> Any:
-    """Loads the weights of torch.nn.LSTM, whose gates stand in our order.
+    """Loads the weights of torch.nn.LSTM, which has the same order of gates.
 
-    A layer with `normalize=()` then computes what torch's computes. One that
-    normalises keeps its gammas and betas, and starts from torch's kernels.
+    A layer with `normalize=()` then computes the same results as torch. A layer
+    that normalises keeps its gammas and betas, and starts from torch's kernels.
 
     Args:
         layers: an `LNLSTM`, `LNLSTMCell` or `Bidirectional` of them, or a list
-            with one for every layer of the LSTM; they are built if they are
-            not yet. Sequences are batch-first.
+            with one for every layer of the LSTM; the function builds them if
+            necessary. Sequences are batch-first.
         weights: the LSTM, or its `state_dict()`, as arrays or as tensors.
 
     Returns:
-        The layers, as they came.
+        The given layers.
 
     Raises:
-        ValueError: if the number of layers and directions is another one, or
-            sizes, dtypes and biases are; for an LSTM with `proj_size`. No layer
-            has changed then.
+        ValueError: if the number of layers and directions, or sizes, dtypes or
+            biases do not match; for an LSTM with `proj_size`. All layers are
+            then unchanged.
 
     Source: torch.nn.LSTM.
 
@@ -72,23 +72,23 @@ def load_torch_lstm(layers: Any, weights: Any) -> Any:
 def load_torch_gru(layers: Any, weights: Any) -> Any:
     """Loads the weights of torch.nn.GRU.
 
-    The order of its gates, r, z, n, is changed to ours, z, r, h, and the update
-    gate to 1 - z: torch's keeps h where it is 1. A layer with `normalize=()`
-    and `use_bias=True` then computes what torch's computes. One that normalises
-    keeps its gammas, and starts from torch's kernels.
+    The function reorders the gates from torch's r, z, n to z, r, h, and turns
+    the update gate into 1 - z, because torch's z = 1 keeps h. A layer with
+    `normalize=()` and `use_bias=True` then computes the same results as torch.
+    A layer that normalises keeps its gammas, and starts from torch's kernels.
 
     Args:
         layers: an `LNGRU`, `LNGRUCell` or `Bidirectional` of them, or a list
-            with one for every layer of the GRU; they are built if they are not
-            yet. Sequences are batch-first.
+            with one for every layer of the GRU; the function builds them if
+            necessary. Sequences are batch-first.
         weights: the GRU, or its `state_dict()`, as arrays or as tensors.
 
     Returns:
-        The layers, as they came.
+        The given layers.
 
     Raises:
-        ValueError: if the number of layers and directions is another one, or
-            sizes, dtypes and biases are. No layer has changed then.
+        ValueError: if the number of layers and directions, or sizes, dtypes or
+            biases do not match. All layers are then unchanged.
 
     Source: torch.nn.GRU.
     """
@@ -98,23 +98,23 @@ def load_torch_gru(layers: Any, weights: Any) -> Any:
 def load_fastrnns_lstm(layers: Any, weights: Any) -> Any:
     """Loads the LayerNormLSTM of torch's benchmarks/fastrnns, or a copy of it.
 
-    It normalises the four gates together, in our order, has no bias, and
-    carries the normalised c.
+    That LSTM normalises the four gates together, in the same order as
+    `LNLSTM`, has no bias, and carries the normalised c.
 
     Args:
         layers: an `LNLSTM`, `LNLSTMCell` or `Bidirectional` of them with the
-            arguments of the example, or a list with one for every layer; they
-            are built if they are not yet. Sequences are batch-first.
+            arguments of the example, or a list with one for every layer; the
+            function builds them if necessary. Sequences are batch-first.
         weights: the module, or its `state_dict()`, as arrays or as tensors:
             for every cell weight_ih, weight_hh, and weight and bias of
             layernorm_i, layernorm_h and layernorm_c.
 
     Returns:
-        The layers, as they came.
+        The given layers.
 
     Raises:
-        ValueError: if the layers' settings, number or weights are others. No
-            layer has changed then.
+        ValueError: if the layers' settings, number or weights do not match. All
+            layers are then unchanged.
 
     Source: https://github.com/pytorch/pytorch/blob/main/benchmarks/fastrnns/custom_lstms.py.
 
@@ -156,10 +156,10 @@ def _lstm(cell: Any, arrays: _Arrays) -> _Arrays:
 def _gru(cell: Any, arrays: _Arrays) -> _Arrays:
     shapes = cell.weight_shapes(arrays["kernel"].shape[0])
     for name, array in arrays.items():
-        # What does not fit is found when it is loaded.
+        # Any size: `check_fit` refuses arrays that do not fit.
         r, z, n = np.array_split(array, 3, axis=-1)
         arrays[name] = np.concatenate([-z, r, n], axis=-1)
-    # Where a beta does the same there need be no such bias.
+    # A beta takes over a bias that the cell does not have.
     for bias, beta in _BIASES.items():
         if bias in arrays and bias not in shapes and beta in shapes:
             arrays[beta] = arrays.pop(bias)
@@ -184,8 +184,7 @@ def _load(
         raise ValueError(
             f"Argument `layers` must have a layer for each of {name}'s "
             f"{', '.join(filter(None, parts)) or 'one layer'}. Received: "
-            f"{len(ours)}, where Bidirectional "
-            "counts twice."
+            f"{len(ours)}; Bidirectional counts twice."
         )
     found = []
     for layer, arrays in zip(ours, parts.values(), strict=True):
@@ -203,16 +202,16 @@ def _load(
 
 
 def _parts(weights: Any, name: str) -> dict[str, _Arrays]:
-    """The arrays of every layer and direction by our names, in torch's order.
+    """The arrays of every layer and direction, in torch's order.
 
-    Kernels (D, nU) and (U, nU), and the two biases (nU).
+    By keras_ln's names: kernels (D, nU) and (U, nU), and the two biases (nU).
     """
     known = {"weight_ih": "kernel", "weight_hh": "recurrent_kernel"}
     known |= {"bias_ih": "bias", "bias_hh": "recurrent_bias"}
     weights = state_dict(weights)
     names = list(weights) if isinstance(weights, Mapping) else []
     matches = {given: _NAME.fullmatch(str(given)) for given in names}
-    # Their names, by layer and ours.
+    # torch's names, by layer and by keras_ln's name.
     theirs: dict[str, dict[str, Any]] = {}
     for given, match in matches.items():
         if match is not None:
@@ -234,12 +233,12 @@ def _parts(weights: Any, name: str) -> dict[str, _Arrays]:
     arrays = {given: as_floats(given, weights[given]) for given in names}
     for own in theirs.values():
         shapes = {given: arrays[given].shape for given in own.values()}
-        # Biases are added to each other.
+        # The two biases are added later.
         rows = {shape[:1] for shape in shapes.values()}
         if len(rows) > 1 or () in rows:
             raise ValueError(
-                "Argument `weights` must hold weights and biases with as many "
-                f"rows each. Received: {list_shapes(shapes)}."
+                "Argument `weights` must hold weights and biases with equal "
+                f"numbers of rows. Received: {list_shapes(shapes)}."
             )
     order = sorted(theirs, key=lambda part: (_numbers(part), part))
     return {
@@ -249,9 +248,9 @@ def _parts(weights: Any, name: str) -> dict[str, _Arrays]:
 
 
 def _fastrnns_parts(weights: Any) -> dict[str, _Arrays]:
-    """The arrays of every cell by our names, in order."""
+    """The arrays of every cell by keras_ln's names, in order."""
     weights = state_dict(weights)
-    # Their names, by cell and ours.
+    # fastrnns' names, by cell and by keras_ln's name.
     parts: dict[str, dict[str, Any]] = {}
     for given in weights if isinstance(weights, Mapping) else ():
         for theirs, ours in _FASTRNNS.items():

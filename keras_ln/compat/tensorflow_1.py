@@ -20,31 +20,32 @@ from keras_ln.compat.loading import (
 )
 from keras_ln.layers.rnn.ln_lstm import LNLSTMCell
 
-# The scopes of its gates, in our order: i, f, c, o.
+# The scopes of its gates, in keras_ln's order: i, f, c, o.
 _GATES = ("input", "forget", "transform", "output")
 
 
 def load_tf1_lstm(layer: Any, weights: Any, forget_bias: float = 1.0) -> Any:
     """Loads a checkpoint of tf.contrib.rnn.LayerNormBasicLSTMCell.
 
-    It multiplies [x, h] by one kernel, normalises each gate by itself, carries
-    the normalised c, and has no bias but the constant `forget_bias`, which
-    becomes a part of the beta of f.
+    That cell multiplies [x, h] by one kernel, normalises each gate separately,
+    and carries the normalised c. It has no bias except the constant
+    `forget_bias`, which is added to the beta of f.
 
     Args:
-        layer: an `LNLSTM` or `LNLSTMCell` with the arguments of the example,
-            which are the cell's; it is built if it is not yet.
+        layer: an `LNLSTM` or `LNLSTMCell` with the arguments of the example;
+            the function builds it if necessary.
         weights: by name, as `tf.train.load_checkpoint` gives them: `kernel`
             (D + U, 4U), and `gamma` and `beta` (U) in the scopes input,
-            transform, forget, output and state. What stands before the last
-            parts of a name is left out.
-        forget_bias: the cell's, which a checkpoint does not tell.
+            transform, forget, output and state. Outer scopes of a name are
+            ignored.
+        forget_bias: the argument of the TensorFlow cell; checkpoints do not
+            contain it.
 
     Returns:
         The layer.
 
     Raises:
-        ValueError: if the layer's settings or weights are others.
+        ValueError: if the layer's settings or the weights do not fit.
 
     Source: tf.contrib.rnn of TensorFlow 1.15.
 
@@ -96,7 +97,7 @@ def load_tf1_lstm(layer: Any, weights: Any, forget_bias: float = 1.0) -> Any:
             "Argument `weights` must hold a matrix as kernel, and gammas and "
             f"betas of one size. Received: {list_shapes(shapes)}."
         )
-    # What does not fit is found when it is loaded.
+    # Any size: `load` refuses arrays that do not fit.
     columns = np.array_split(arrays["kernel"], 4, axis=-1)
     kernel = np.concatenate([columns[k] for k in (0, 2, 1, 3)], axis=-1)
     sites = {

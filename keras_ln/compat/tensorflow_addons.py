@@ -25,16 +25,16 @@ _TFA_LSTM = (
     "state_gamma",
     "state_beta",
 )
-# Their bias is added after the normalisation: it is our beta.
+# TensorFlow-Addons adds the bias after the normalisation, as a beta.
 _TFA_SIMPLE_RNN = ("kernel", "recurrent_kernel", "beta", "gamma")
-# Entries of Keras 2 configs that our cells have no argument for.
+# Entries of Keras 2 configs that are no arguments of keras_ln's cells.
 _KERAS_2 = ("implementation",)
 
 
 def tfa_lstm_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of `LNLSTM(Cell)` for a cell of TensorFlow-Addons.
 
-    Among them are `carry_normalized_state=True`, as that cell hands the
+    They include `carry_normalized_state=True`, because that cell passes the
     normalised c to the next step, and its `norm_epsilon` as `epsilon`.
 
     Args:
@@ -54,9 +54,9 @@ def tfa_lstm_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
 def tfa_simple_rnn_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of `LNSimpleRNN(Cell)` for a cell of TensorFlow-Addons.
 
-    That cell adds its bias after the normalisation, where ours adds beta. So
-    the initializer, regularizer and constraint of its bias become those of our
-    beta, and our cell has no bias.
+    That cell adds its bias after the normalisation, as `LNSimpleRNN` adds beta.
+    So the initializer, regularizer and constraint of its bias become arguments
+    for beta, and the `LNSimpleRNN` has no bias.
 
     Args:
         config: `get_config()` of its LayerNormSimpleRNNCell.
@@ -82,22 +82,23 @@ def tfa_simple_rnn_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
 def load_tfa_lstm(layer: Any, weights: Sequence[Any]) -> Any:
     """Loads the weights of TensorFlow-Addons' LayerNormLSTMCell.
 
-    The order of the gates is the same. The layer computes the same as that
-    cell if it was made with `tfa_lstm_arguments`.
+    The order of the gates is the same. A layer made with the arguments from
+    `tfa_lstm_arguments` computes the same results as that cell.
 
     Args:
         layer: an `LNLSTM` or `LNLSTMCell` with `carry_normalized_state=True`
-            and all sites; it is built if it is not yet.
+            and all sites; the function builds it if necessary.
         weights: the cell's `get_weights()`: kernel (D, 4U), recurrent_kernel
             (U, 4U), bias (4U) unless `use_bias=False`; gamma and beta (4U) of
-            kernel_norm and of recurrent_norm; those (U) of state_norm.
+            kernel_norm and of recurrent_norm; gamma and beta (U) of state_norm.
 
     Returns:
         The layer.
 
     Raises:
-        ValueError: if the layer's settings or weights are others, with the
-            arguments that would do; for a stateful layer that is not built.
+        ValueError: if the layer's settings do not fit (the message has the
+            arguments that do) or the weights do not; for a stateful layer that
+            is not built.
 
     >>> import numpy as np
     >>> import keras_ln
@@ -111,7 +112,7 @@ def load_tfa_lstm(layer: Any, weights: Sequence[Any]) -> Any:
     cell = cell_of(layer, LNLSTMCell)
     if not cell.carry_normalized_state:
         raise ValueError(
-            "LayerNormLSTMCell of TensorFlow-Addons hands the normalised c to "
+            "LayerNormLSTMCell of TensorFlow-Addons passes the normalised c to "
             "the next step. Make the layer with carry_normalized_state=True, "
             "and with its norm_epsilon (1e-3 unless you chose another) as "
             "`epsilon`: see keras_ln.compat.tfa_lstm_arguments. Received: "
@@ -124,21 +125,22 @@ def load_tfa_lstm(layer: Any, weights: Sequence[Any]) -> Any:
 def load_tfa_simple_rnn(layer: Any, weights: Sequence[Any]) -> Any:
     """Loads the weights of TensorFlow-Addons' LayerNormSimpleRNNCell.
 
-    Its bias, which is added after the normalisation, becomes our beta.
+    Its bias, which it adds after the normalisation, becomes the layer's beta.
 
     Args:
-        layer: an `LNSimpleRNN` or `LNSimpleRNNCell` without bias; it is built
-            if it is not yet.
+        layer: an `LNSimpleRNN` or `LNSimpleRNNCell` without bias; the function
+            builds it if necessary.
         weights: the cell's `get_weights()`: kernel (D, U), recurrent_kernel
             (U, U), bias (U) unless `use_bias=False`, and gamma (U) of
-            layernorm. Without a bias our beta becomes 0, and can be trained.
+            layernorm. Without a bias the layer's beta becomes 0, and stays
+            trainable.
 
     Returns:
         The layer.
 
     Raises:
-        ValueError: if the layer's weights are others, and for a stateful layer
-            that is not built.
+        ValueError: if the weights do not fit, and for a stateful layer that is
+            not built.
 
     >>> import numpy as np
     >>> import keras_ln
@@ -160,7 +162,7 @@ def _tfa_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in config.items()
         if name not in _KERAS_2
     }
-    # So Keras 2 writes the policies of mixed precision.
+    # Keras 2 writes the policies of mixed precision as mappings.
     if isinstance(dtype := arguments.get("dtype"), Mapping):
         arguments["dtype"] = dtype["config"]["name"]
     return arguments
@@ -169,15 +171,15 @@ def _tfa_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
 def _named(
     owner: str, names: Sequence[str], bias: str, weights: Any
 ) -> dict[str, np.ndarray]:
-    """The weights of a cell of TensorFlow-Addons by our names.
+    """The weights of a cell of TensorFlow-Addons by keras_ln's names.
 
-    There need be none for its bias, whose name is `bias` here.
+    The weight with the name `bias` is optional.
     """
     listed = isinstance(weights, list | tuple)
     count = len(weights) if listed else None
     if count not in (len(names), len(names) - 1):
         raise ValueError(
-            f"Argument `weights` must be what get_weights() of {owner} gives, "
+            f"Argument `weights` must be the get_weights() of {owner}: "
             f"{len(names)} arrays, or {len(names) - 1} without a bias. "
             f"Received: {count if listed else type(weights).__name__}."
         )

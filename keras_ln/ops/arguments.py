@@ -1,7 +1,7 @@
 """Checks of arguments that several layers and ops share.
 
 Each function returns the value in its plain Python type, or raises an error
-that names the argument, what was expected and what was received.
+that names the argument, the expected values and the received one.
 """
 
 import difflib

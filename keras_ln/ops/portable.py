@@ -60,7 +60,7 @@ def asks_for_unrolled_loops() -> bool:
 def plain_operations_reason(arrays: Mapping[str, Any] | None) -> str | None:
     """Why the framework itself must differentiate in this place, or None.
 
-    Without arrays the answer covers only what is known before them.
+    Without arrays the answer misses the reasons that depend on them.
     """
     if _open and _portable.get() is not None:
         return "ops.portable() asks for ordinary operations."

@@ -35,9 +35,9 @@ class Cell:
     Its weights are `kernel` (D, nU), `recurrent_kernel` (U, nU) and `vectors`.
     """
 
-    # `step(from_x, from_h, states, spec, norms)`, where from_x is x W and
-    # from_h is h R (B, nU): the new states (B, U), h first, and the
-    # statistics by site.
+    # `step(from_x, from_h, states, spec, norms)`, with from_x = x W and
+    # from_h = h R (B, nU): the new states (B, U), h first, and the statistics
+    # by site.
     step: Callable[..., tuple[tuple[Any, ...], Any]]
     # `step_vjp(from_x, from_h, states, spec, norms, factors, cotangents)`:
     # gradients of from_x and from_h, of the states except through from_h (None

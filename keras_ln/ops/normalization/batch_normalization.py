@@ -31,7 +31,7 @@ def batch_statistics(
     Args:
         x: floating-point tensor.
         mask: None, or a bool tensor of the rank of `x` that broadcasts
-            against it, True where an element counts.
+            against it, True for elements that count.
         axes: the axes to reduce.
         unbiased: divide the squares by n - 1 instead of n; NaN for n = 1.
         keepdims: keep the reduced axes, with size 1.

@@ -191,8 +191,7 @@ class Site(NamedTuple):
 class SegmentNorms(LayerNorms):
     """Sites at which segments of the features are normalised one by one.
 
-    Vectors that have another size than all segments together are normalised
-    whole.
+    A vector whose size is not the segments' total is normalised whole.
     """
 
     def __init__(
