@@ -155,8 +155,8 @@ def gain_metric(
     if normalization is None:
         raise ValueError(
             "Argument `normalization` must not be None: without normalisation "
-            "there are no gains, and `projected_metric` is the metric. "
-            "Received: normalization=None"
+            "there are no gains; `projected_metric` is the metric of the "
+            "standard model. Received: normalization=None"
         )
     model = generalized_linear.make_model(x, parameters, normalization, epsilon)
     information = output_information(family, model, phi)

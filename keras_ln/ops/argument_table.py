@@ -142,8 +142,8 @@ ARGUMENTS = {
         "regularizer of the output.", REGULARIZER, "keras"
     ),
     "dropout": Argument(
-        "fraction of the inputs to drop, in [0, 1). One mask per sequence, "
-        "shared by the gates.",
+        "fraction of the inputs to drop, in [0, 1). The gates share one mask "
+        "per sequence.",
         RATE,
     ),
     "recurrent_dropout": Argument(
@@ -176,7 +176,7 @@ ARGUMENTS = {
         Kind(_check_reset_after),
     ),
     "use_cudnn": Argument(
-        "accepted and ignored, as an argument of Keras' layers.",
+        "accepted, as by Keras' layers, and ignored.",
         *(SWITCH, "layer"),
     ),
     "use_fused": Argument(
@@ -201,9 +201,9 @@ ARGUMENTS = {
         "finite number {least}, inside the square root.",
         Kind(lambda name, value: arguments.check_epsilon(value)),
         more={
-            "cell function step": "If a variance is zero up to rounding, "
-            "`sqrt(variance) <= 16 u |mean|` with the unit roundoff u of the "
-            "computation's dtype, the constant 1 replaces "
+            "cell function step": "If a variance is zero up to rounding "
+            "(`sqrt(variance) <= 16 u |mean|`, with the unit roundoff u of the "
+            "computation's dtype), the constant 1 replaces "
             "`1 / sqrt(variance + epsilon)`. Otherwise every step of zeros "
             "from a zero state, such as padding, would multiply the gradient "
             "by `1 / sqrt(epsilon)`, 316 by default, for each normalisation. "
@@ -224,8 +224,8 @@ ARGUMENTS = {
     ),
     "carry_normalized_state": Argument(
         "pass LN(c') to the next step in place of c', as TensorFlow-Addons' "
-        "LayerNormLSTMCell does; the paper passes c' (eq. 21-22). "
-        '`normalize` must include "state".',
+        "LayerNormLSTMCell does; the paper passes c' (eq. 21-22). The site "
+        '"state" must be normalised.',
         FLAG,
     ),
     "zoneout": Argument(
@@ -246,15 +246,14 @@ ARGUMENTS = {
         },
     ),
     "cell_zoneout": Argument(
-        "as `zoneout`, for c, with choices of its own. The h of the step is "
-        "computed from the new c, before its zoneout.",
+        "as `zoneout`, but for c, with separate choices. The step computes its "
+        "h from the new c, before the zoneout of c.",
         RATE,
     ),
     "groups": Argument(
-        "which gates of a row share a mean and a variance: with "
-        '"gate", every gate has its own; with "all", all gates share them; '
-        'with "paper", as in the paper, the four gates of an LSTM share them, '
-        "and z and r of a GRU, whose candidate has its own.",
+        "the gates that share a row's mean and variance. "
+        '"gate": no two gates. "all": all gates. "paper": as in the paper, all '
+        "four gates of an LSTM, but only z and r of a GRU.",
         Kind(lambda name, value: check_groups(value)),
     ),
     "mask": Argument(
@@ -264,10 +263,10 @@ ARGUMENTS = {
         place="call",
     ),
     "input_mask": Argument(
-        "dropout mask of the inputs (B, D), scaled; a constant.", place="call"
+        "scaled dropout mask of the inputs (B, D), a constant.", place="call"
     ),
     "recurrent_mask": Argument(
-        "dropout mask of h (B, U) before the recurrent product, scaled; a "
+        "scaled dropout mask of h (B, U) before the recurrent product, a "
         "constant.",
         place="call",
     ),

@@ -210,7 +210,7 @@ def test_a_layer_built_for_other_features():
     layer = keras_ln.LNLSTM(UNITS, center=False)
     layer.build((None, None, HASTE["kernel"].shape[0] + 2))
     before = layer.get_weights()
-    with pytest.raises(ValueError, match="features that it was built for"):
+    with pytest.raises(ValueError, match="features for which it was built"):
         compat.load_haste_lstm(layer, HASTE)
     for old, new in zip(before, layer.get_weights(), strict=True):
         np.testing.assert_array_equal(old, new)
