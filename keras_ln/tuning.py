@@ -184,7 +184,7 @@ def choose_recurrent(
     """
     if cell not in _RECURRENT:
         raise ValueError(
-            f"Argument `cell` must be any of {tuple(_RECURRENT)}. Received: "
+            f"Argument `cell` must be one of {tuple(_RECURRENT)}. Received: "
             f"cell={cell!r}"
         )
     known = _RECURRENT[cell]
@@ -263,6 +263,6 @@ def _check_kinds(kinds: Sequence[str], known: dict[str, Any]) -> None:
     kinds = _listed("kinds", kinds)
     if not set(kinds) <= set(known):
         raise ValueError(
-            f"Argument `kinds` must be any of {tuple(known)}. Received: "
+            f"Argument `kinds` must hold any of {tuple(known)}. Received: "
             f"kinds={kinds!r}"
         )

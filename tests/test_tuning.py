@@ -140,7 +140,7 @@ def test_equal_names_share_a_choice():
     [
         (
             lambda hp: tuning.choose_normalization(hp, ("none", "group")),
-            r"`kinds` must be any of \('none', 'layer', 'batch'\). Received: "
+            r"`kinds` must hold any of \('none', 'layer', 'batch'\). Received: "
             r"kinds=\['none', 'group'\]",
         ),
         (
@@ -157,11 +157,11 @@ def test_equal_names_share_a_choice():
         ),
         (
             lambda hp: tuning.choose_recurrent(hp, 3, cell="mlp"),
-            r"`cell` must be any of \('lstm', 'gru', 'rnn'\). Received: ",
+            r"`cell` must be one of \('lstm', 'gru', 'rnn'\). Received: ",
         ),
         (
             lambda hp: tuning.choose_recurrent(hp, 3, ("batch",), "gru"),
-            r"`kinds` must be any of \('none', 'layer', 'gate'\). Received: ",
+            r"`kinds` must hold any of \('none', 'layer', 'gate'\). Received: ",
         ),
         (
             lambda hp: tuning.choose_recurrent(hp, ()),

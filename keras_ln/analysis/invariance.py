@@ -251,9 +251,9 @@ def _measure(
         y = keras.ops.convert_to_numpy(y)
         if not np.isfinite(y).all():
             raise ValueError(
-                f"The outputs are not finite ({change}). With epsilon=0 no "
-                "summed inputs that are divided by their deviation may be "
-                "constant. Received: "
+                f"The outputs are not finite ({change}). With epsilon=0 "
+                "constant summed inputs are divided by their deviation of 0. "
+                "Received: "
                 f"kernel of shape {kernel.shape}, epsilon={epsilon}"
             )
         return y

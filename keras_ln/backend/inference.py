@@ -68,7 +68,7 @@ def scan(step, init, xs, *, reverse=False):
     if length is None or stands_for_unknown(length):
         raise ValueError(
             f"The number of steps must be known on {_NAME}. Received: "
-            "sequences of unknown length. Give keras.Input a shape with it, or "
+            "sequences of unknown length. Give keras.Input that number, or "
             "export on another backend."
         )
     carry, rows = init, []

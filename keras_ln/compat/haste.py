@@ -73,7 +73,7 @@ def load_haste_lstm(layer: Any, weights: Any) -> Any:
     zoneout = getattr(weights, "zoneout", cell.zoneout)
     if (cell.zoneout, cell.cell_zoneout) != (zoneout, 0.0):
         raise ValueError(
-            f"haste's LayerNormLSTM has a zoneout of {zoneout}, only of h, at "
+            f"haste's LayerNormLSTM applies zoneout={zoneout} only to h, at "
             "inference too. Make the layer with LNLSTM(units, center=False, "
             f"zoneout={zoneout}). Received: zoneout={cell.zoneout}, "
             f"cell_zoneout={cell.cell_zoneout}."
@@ -162,8 +162,8 @@ def load_haste_gru(layer: Any, weights: Any) -> Any:
     units = arrays["recurrent_kernel"].shape[0]
     if gamma.shape != (2, 3 * units):
         raise ValueError(
-            "Argument `weights` must hold gamma of shape (2, 3 units), units "
-            f"being {units}. Received: {gamma.shape}."
+            "Argument `weights` must hold gamma of shape (2, 3 units), with "
+            f"{units} units. Received: {gamma.shape}."
         )
     arrays["kernel_gamma"], arrays["recurrent_gamma"] = gamma
     for array in arrays.values():

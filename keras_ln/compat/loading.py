@@ -98,8 +98,8 @@ def check_matrices(arrays: dict[str, np.ndarray]) -> None:
     for name in ("kernel", "recurrent_kernel"):
         if arrays[name].ndim != 2 or 0 in arrays[name].shape:
             raise ValueError(
-                f"Argument `weights` must hold a matrix as {name}, no size "
-                f"being 0. Received: shape {arrays[name].shape}."
+                f"Argument `weights` must hold {name} as a matrix without "
+                f"axes of size 0. Received: shape {arrays[name].shape}."
             )
 
 

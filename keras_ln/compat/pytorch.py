@@ -184,7 +184,7 @@ def _load(
         raise ValueError(
             f"Argument `layers` must have a layer for each of {name}'s "
             f"{', '.join(filter(None, parts)) or 'one layer'}. Received: "
-            f"{len(ours)}; Bidirectional counts twice."
+            f"{len(ours)}; a Bidirectional counts as two."
         )
     found = []
     for layer, arrays in zip(ours, parts.values(), strict=True):

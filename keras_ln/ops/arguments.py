@@ -284,7 +284,7 @@ def check_weight(
         sizes = ", ".join(map(str, expected))
         comma = "," if len(expected) == 1 else ""
         if 0 in shape:
-            reason += ", no size being 0"
+            reason += " without axes of size 0"
         raise ValueError(
             f"Argument `weights` must hold {name} of shape ({sizes}{comma})"
             f"{reason}. Received: shape {shape}."

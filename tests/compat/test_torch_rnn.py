@@ -127,7 +127,7 @@ def test_dtypes_of_torch(kind):
 
 def test_what_is_refused():
     weights = arrays(torch_module("LSTM", num_layers=2))
-    with pytest.raises(ValueError, match=r"each of LSTM's l0, l1\. .*: 1,"):
+    with pytest.raises(ValueError, match=r"each of LSTM's l0, l1\. .*: 1;"):
         compat.load_torch_lstm(keras_ln.LNLSTM(U), weights)
     layers = [keras_ln.LNLSTM(U), keras_ln.LNLSTM(U + 1)]
     with pytest.raises(ValueError, match="`weights` must fit lnlstm"):
@@ -138,7 +138,7 @@ def test_what_is_refused():
         for name in ("bias_hh_l0", "weight_ih_l0"):
             for shape in ((), (1,), (5,)):
                 message = (
-                    rf"with as many rows each.* {name} {re.escape(str(shape))}"
+                    rf"equal numbers of rows.* {name} {re.escape(str(shape))}"
                 )
                 with pytest.raises(ValueError, match=message):
                     load(make(U), {**right, name: np.ones(shape)})

@@ -141,7 +141,7 @@ def test_wrong_weights():
             "bn_lstm",
             {"state_gamma": (4,)} | dict.fromkeys(MOVING, (0, 4)),
             {"learn": False},
-            r"of shape \(steps, 4\), no size being 0.*\(0, 4\)",
+            r"of shape \(steps, 4\) without axes of size 0.*\(0, 4\)",
         ),
         (
             "bn_lstm",

@@ -59,8 +59,8 @@ def check_sites(
         )
     if "sum" in normalize and {"kernel", "recurrent"} & set(normalize):
         raise ValueError(
-            'Argument `normalize` must have "sum" in place of "kernel" and '
-            f'"recurrent". Received: normalize={normalize!r}'
+            'Argument `normalize` may have "sum" in place of "kernel" and '
+            f'"recurrent", not with them. Received: normalize={normalize!r}'
         )
     return tuple(site for site in sites if site in normalize)
 

@@ -199,7 +199,7 @@ def states(
     if len(tensors) != cell.states:
         raise ValueError(
             f"Argument `{argument}` must be {cell.states} tensor(s) of shape "
-            f"(batch, units), units being {units}. Received: shapes "
+            f"(batch, units), with {units} units. Received: shapes "
             f"{[tuple(tensor.shape) for tensor in tensors]}."
         )
     names = [f"{prefix}_{name}" for name in cell.state_names]
@@ -246,7 +246,7 @@ def resets(
 def refuse_reset_state(states: Any) -> None:
     """`ValueError` for states of resets without flags."""
     raise ValueError(
-        "Argument `reset_state` must be None without `reset`, which tells the "
+        "Argument `reset_state` must be None without `reset`, which marks the "
         "steps that use it. Received: reset_state of shapes "
         f"{[tuple(np.shape(state)) for state in leaves(states)]}"
     )

@@ -248,8 +248,8 @@ def _unrolled(
     if length is None or backend.stands_for_unknown(length):
         raise ValueError(
             "`unroll=True` needs a known number of time steps. Received: "
-            "inputs of unknown length. Give keras.Input a shape with it, or "
-            "leave unroll=False."
+            "inputs of unknown length. Give keras.Input that number, or leave "
+            "unroll=False."
         )
     carry, rows = init, []
     for t in range(length):
