@@ -21,7 +21,7 @@ INSTALL = (
 
 
 def report() -> Iterator[str]:
-    """The lines that are printed."""
+    """The lines of the report."""
     backend = keras.backend.backend()
     facts = {
         "keras_ln": __version__,

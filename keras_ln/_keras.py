@@ -1,4 +1,4 @@
-"""The parts of Keras (3.8 to 3.16) that keras_ln uses without an export.
+"""The parts of Keras (3.8 to 3.16) that it does not export and keras_ln uses.
 
 Only this file handles private modules and attributes of Keras, and differences
 between its versions; `tests/test_architecture.py` checks this.
@@ -75,9 +75,9 @@ def exporter() -> str | None:
 
 
 def exports_unknown_steps() -> bool:
-    """Whether Keras' exporter does not know a size other than the batch size.
+    """Whether a size other than the batch size is unknown to Keras' exporter.
 
-    On torch it traces a size of 1 in its place.
+    On torch the exporter traces a size of 1 instead.
     test_torch_exports_a_known_number_of_steps notices a change.
     """
     specs = [
@@ -123,7 +123,7 @@ def is_rematerialized(layer: keras.layers.Layer) -> bool:
     """Whether the layer, or one in it, was made in a RematScope.
 
     Its call may then run a second time in the backward pass. The scope's mode
-    "activations" does not count. There is no such scope before Keras 3.9.
+    "activations" does not count. Keras has had the scope since 3.9.
     test_layers_that_run_again_in_the_backward_pass notices a change.
     """
     for part in layers_within(layer):
@@ -186,7 +186,7 @@ def never_cast(variable: keras.Variable) -> None:
 
 
 def uncast(variable: keras.Variable) -> Any:
-    """The variable's value in its own dtype, inside mixed precision too.
+    """The variable's value in its own dtype, even in mixed precision.
 
     test_half_precision_normalises_in_float32 notices a change.
     """

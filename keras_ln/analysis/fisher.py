@@ -53,15 +53,16 @@ def fisher_information(
         u_i = [chi_i g_i / sigma_i, 1, n_i]
         chi_i = x - dmu_i/dw_i - n_i dsigma_i/dw_i
 
-    batch: mu and sigma over the examples, `dmu_i/dw_i = E[x]`,
-    `dsigma_i/dw_i = Cov[x] w_i / sigma_i`; weight: `mu = 0`, `sigma_i =
-    ||w_i||`, so that chi_i is x minus its projection on w_i; layer: `chi_i =
-    x (1 - 1/H - (a_i - mu)^2 / (H sigma^2))`.
+    Batch normalisation takes mu and sigma over the examples, so `dmu_i/dw_i =
+    E[x]` and `dsigma_i/dw_i = Cov[x] w_i / sigma_i`. Weight normalisation has
+    `mu = 0` and `sigma_i = ||w_i||`, so chi_i is x minus its projection on w_i.
+    Layer normalisation has `chi_i = x (1 - 1/H - (a_i - mu)^2 / (H sigma^2))`.
 
-    Eq. 13 keeps a unit's own derivative, `method="paper"`. Under layer
-    normalisation mu and sigma bring the weights of all units into every
-    output: `deta_i/dw_j = -g_i / (H sigma) (1 + n_i n_j) x` for j != i, and
-    F has blocks between units even though their outputs are independent.
+    `method="paper"` follows eq. 13, which keeps only the derivative of a unit
+    in its own parameters. Under layer normalisation mu and sigma bring the
+    weights of all units into every output: `deta_i/dw_j = -g_i / (H sigma)
+    (1 + n_i n_j) x` for j != i, and F has blocks between units even though
+    their outputs are independent.
     `method="exact"` includes them: it computes F from the Jacobian of eta by
     the backend's autodiff,
 
@@ -171,7 +172,7 @@ def output_information(family: str, model: Model, phi: float) -> np.ndarray:
 
 
 def own_derivatives(model: Model) -> np.ndarray:
-    """u_i of eq. 13, (N, H, K): of eta_i in the parameters of its unit."""
+    """u_i of eq. 13 (N, H, K), the derivative of eta_i in its parameters."""
     weights = chi(model) * (model.gain / model.sigma)[..., None]
     rest = [np.ones_like(model.eta)]
     if model.normalization is not None:
@@ -196,7 +197,7 @@ def chi(model: Model) -> np.ndarray:
 
 
 def _jacobian_of_eta(model: Model) -> np.ndarray:
-    """(N, H, H, K), by the backend's autodiff in the model's dtype."""
+    """The Jacobian (N, H, H, K), by the backend's autodiff in the dtype."""
     x, theta = (
         keras.ops.convert_to_tensor(array.astype(model.dtype))
         for array in (model.x, model.theta)

@@ -86,7 +86,7 @@ def scan(step, init, xs, *, reverse=False):
 
 def _mesh_is_explicit():
     """Whether types tell how arrays are sharded, as with `jax.make_mesh`."""
-    # Older versions cannot spread arrays over such axes;
+    # Older versions cannot shard arrays over such axes;
     # test_shard_map_and_explicit_mesh notices.
     if not hasattr(jax.sharding, "reshard"):
         return False
@@ -113,8 +113,8 @@ def _varying(arrays):
 
 
 def _axes_of(array):
-    # `jax.shard_map`, and types that know of it, came in 0.6; types have had
-    # `manual_axis_type` in the place of `vma` since 0.10.
+    # `jax.shard_map`, and types that know of it, came in 0.6; since 0.10 types
+    # have `manual_axis_type` instead of `vma`.
     # test_shard_map_in_versions notices.
     kind = jax.typeof(array) if hasattr(jax, "typeof") else None
     manual = getattr(kind, "manual_axis_type", None)

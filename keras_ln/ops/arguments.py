@@ -178,7 +178,7 @@ def check_numbers(name: str, dtype: Any) -> None:
 def places(name: str, values: Any) -> list[tuple[str, Any]]:
     """Each of `values` with its place, such as `states[1]`.
 
-    One tensor that is no list has the place `name`.
+    A single tensor has the place `name`.
     """
     if not keras.tree.is_nested(values):
         return [(name, values)]
@@ -201,7 +201,7 @@ def check_axes(axis: Any, rank: int) -> tuple[int, ...]:
     """Returns `axis` (one or several) sorted, each between 0 and rank - 1.
 
     Raises:
-        TypeError: if it is no integer and no list or tuple of integers.
+        TypeError: unless it is an integer, or a list or tuple of integers.
         ValueError: if it is empty, exceeds the rank, or names an axis twice.
     """
     checked = check_axis_type(axis)

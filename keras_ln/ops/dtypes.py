@@ -1,4 +1,4 @@
-"""The dtypes that ops compute in: rules."""
+"""Rules for the dtypes in which ops compute."""
 
 from typing import Any
 

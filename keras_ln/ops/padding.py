@@ -15,7 +15,7 @@ _LARGEST = 1e18
 def with_usable_padding(x: Any, mask: Any) -> Any:
     """Replaces masked NaN, inf and numbers above 1e18 in `x` (...) by 0.
 
-    Smaller numbers stay, for layers whose output shows them.
+    Other numbers stay, because the outputs of some layers show them.
 
     Args:
         x: tensor. Integers, and nested structures, are returned unchanged.

@@ -1,4 +1,4 @@
-"""Symbolic tensors of Keras, and of tf_keras, which are refused."""
+"""Ops for Keras' symbolic tensors; tf_keras' tensors are refused."""
 
 import functools
 import importlib

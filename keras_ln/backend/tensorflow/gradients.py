@@ -89,7 +89,7 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
             trace["index"] = [index.get(id(leaf)) for leaf in flat]
             return outputs, [leaf for leaf in flat if id(leaf) not in index]
 
-        # Runtimes without XLA refuse the call by its name.
+        # Runtimes without XLA refuse the call; their error shows its name.
         with tf.name_scope("export_inside_keras_ln.ops.portable"):
             outputs, new = tf.function(
                 new_tensors, jit_compile=jit_compile, autograph=False
@@ -155,7 +155,7 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
             outputs, residuals = unrecorded(compiled_forward, inside)
             box["outputs"] = outputs
             if not tf.executing_eagerly():
-                # Higher derivatives would be taken through that function.
+                # Otherwise higher derivatives would go through that function.
                 residuals = tf.nest.map_structure(tf.stop_gradient, residuals)
 
             def gradient(*cotangents):
@@ -238,5 +238,5 @@ def jacobian(function, x):
         derive = tape.jacobian if y.shape.rank else tape.gradient
         return derive(y, x, unconnected_gradients="zero")
 
-    # Called directly, the function would warn of tracing, as a new one does.
+    # A direct call of the new function would warn of tracing.
     return differentiate.get_concrete_function(x)(x)

@@ -85,7 +85,7 @@ def _written_out_scan(step, init, xs, reverse):
 
 
 def _forward_mode(step, init, xs):
-    """Whether a `tf.autodiff.ForwardAccumulator` in this graph sees a step."""
+    """Whether a `tf.autodiff.ForwardAccumulator` here follows a step."""
     if not forwardprop_util.pack_tangents([*xs.values()]).indices:
         return False
     # It may watch a tensor that only the step uses.

@@ -99,7 +99,7 @@ def _named(again, results, leaves):
         # Saving a model traces this without an operation.
         if operation is None or is_original[0](operation):
             return [*cotangents, *[None] * number]
-        # A graph's file does not know all shapes.
+        # A graph's file does not hold all shapes.
         given = map(
             tf.ensure_shape, (*cotangents, *operation.inputs[count:]), shapes
         )

@@ -1,7 +1,7 @@
 """The LSTM with batch statistics of each time step.
 
 Source: Cooijmans et al., "Recurrent Batch Normalization" (2016).
-Letters: B batch, T time, D input features, U units, S the steps that have
+Letters: B batch, T time, D input features, U units, S the number of steps with
 moving statistics of their own. Gates are in the order i, f, c, o. `weights`
 maps names to tensors; a site is normalised if its gamma is among them.
 Statistics map every site to a pair (mean, variance), or to None if the site is
@@ -70,8 +70,9 @@ def bn_lstm(
 ) -> tuple[Any, Any, tuple[Any, Any], dict[str, Any]]:
     """Runs a batch-normalised LSTM over sequences, as one compiled op.
 
-    With `BN_t(z; g, b) = g * (z - mean_t) / sqrt(var_t + epsilon) + b`, the
-    statistics of the batch at step t, gamma and beta shared over time:
+    With `BN_t(z; g, b) = g * (z - mean_t) / sqrt(var_t + epsilon) + b`, in
+    which mean_t and var_t are the statistics of the batch at step t, and gamma
+    and beta are shared over time:
 
         [i f c~ o] = BN_t(h R; recurrent_gamma) + BN_t(x W; kernel_gamma)
                    + bias

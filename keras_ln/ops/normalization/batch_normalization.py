@@ -2,8 +2,8 @@
 
 Source: Ioffe and Szegedy, "Batch Normalization" (2015); Cooijmans et al.,
 "Recurrent Batch Normalization" (2016).
-Letters: B batch, T time, F features, S the steps that have moving statistics
-of their own (`max_steps`).
+Letters: B batch, T time, F features, S the number of steps with moving
+statistics of their own (`max_steps`).
 """
 
 from collections.abc import Sequence

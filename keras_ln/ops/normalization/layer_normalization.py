@@ -138,7 +138,7 @@ def layer_normalization_vjp(
 
 
 def _origin(x: Any, axes: tuple[int, ...]) -> Any:
-    """A number amid each slice: the mean of a few of its elements.
+    """A number near the elements of each slice: the mean of a few of them.
 
     It takes several elements far apart, since one may be an outlier, and its
     neighbours too. Their number is a power of two: then the mean has the same

@@ -20,7 +20,7 @@ from keras_ln.ops.normalization.batch_normalization import batch_statistics
 _ROUNDING = {"float32": 2.0**-20, "float64": 2.0**-49}
 # The gates that share a row's statistics: as in the paper, none, or all.
 GROUPS = ("paper", "gate", "all")
-# The sites that have a name.
+# The named sites.
 EVERY_SITE = ("kernel", "recurrent", "state", "sum")
 
 
@@ -59,7 +59,7 @@ def check_sites(
         )
     if "sum" in normalize and {"kernel", "recurrent"} & set(normalize):
         raise ValueError(
-            'Argument `normalize` may have "sum" in place of "kernel" and '
+            'Argument `normalize` must have "sum" in place of "kernel" and '
             f'"recurrent", not with them. Received: normalize={normalize!r}'
         )
     return tuple(site for site in sites if site in normalize)
@@ -87,7 +87,7 @@ class LayerNorms:
         self.valid, self.moving = valid, moving
 
     def site(self, name: str, z: Any, factors: Any = None) -> "Site":
-        """The sum `z` (B, F), at least float32, normalised.
+        """Normalises the sum `z` (B, F), which is in at least float32.
 
         `value = gamma * (z - mean) * scale + beta`, or `z` itself without a
         gamma. The scale is `1 / sqrt(variance + epsilon)`, but the constant 1
@@ -243,7 +243,7 @@ class BatchNorms(LayerNorms):
     """The normalised sites of a step, with the statistics of each column."""
 
     def centred(self, site: str, z: Any) -> tuple[Any, tuple[Any, Any]]:
-        """As above, by the mean of the rows that count or the moving mean."""
+        """`z` minus the mean of the rows that count, or the moving mean."""
         if self.moving is not None:
             statistics = self.moving[site]
         else:

@@ -1,8 +1,8 @@
 """Weight normalization: separate direction and length of every column.
 
 Source: Salimans and Kingma, "Weight Normalization" (2016), eq. 2, 5, 6.
-Letters: D input features, U units. The column of a unit of a convolution runs
-over several axes, and units may be counted by several others.
+Letters: D input features, U units. In a convolution a unit's column runs over
+several axes, and several other axes may count the units.
 """
 
 from collections.abc import Sequence

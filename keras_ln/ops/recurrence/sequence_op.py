@@ -75,11 +75,11 @@ Returns:
 
 
 def sequence_op(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """A public op with `**options`, for symbolic tensors too.
+    """Makes a function with `**options` a public op, for symbolic tensors too.
 
     Its signature and docstring list the options of every op.
     """
-    # In this order: the defaults of `over_time` are the public ones.
+    # In the order of `Options`, with the defaults of `over_time`.
     shared = _parameters(over_time)
     options = [shared[name] for name in Options.__annotations__]
     return _public(function, options, "function", {"{returns}": _RETURNS})
@@ -88,7 +88,7 @@ def sequence_op(function: Callable[_P, _R]) -> Callable[_P, _R]:
 def step_op(
     sequences_op: Callable[..., Any],
 ) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """A decorator of public ops: one step of an op for sequences.
+    """A decorator that makes a function the public op for one step.
 
     Signature and docstring list the options of `sequences_op` that one step
     has too.

@@ -176,7 +176,7 @@ def _visit_vjp(
     d_previous = tuple(map(_sum, d_through, d_direct, d_skipped, d_zoned))
     carry = dict(carry)
     if (start := row.get("starts")) is not None:
-        # No cotangent passes a start; the state that came in gets it.
+        # No cotangent passes a reset; the state after the reset gets it.
         for name, d in zip(names, d_previous, strict=True):
             if (total := f"d_reset_{name}") in carry:
                 carry[total] = carry[total] + backend.where(start, d, 0.0)

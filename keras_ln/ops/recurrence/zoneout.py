@@ -56,7 +56,7 @@ def apply_zoneout(
 def apply_zoneout_vjp(
     shares: Shares, cotangents: tuple[Any, ...], choices: Any
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Cotangents of the new states, and of the old ones except by the step."""
+    """Cotangents of the new states, and of the old ones through zoneout."""
     pairs = [
         _zoned_vjp(cotangent, share, choices.get(name))
         for name, cotangent, share in zip(
