@@ -246,8 +246,8 @@ ARGUMENTS = {
         },
     ),
     "cell_zoneout": Argument(
-        "as `zoneout`, but for c, with separate choices. The step computes its "
-        "h from the new c, before the zoneout of c.",
+        "like `zoneout`, for c, with separate choices. The step computes its h "
+        "from the new c, before the zoneout of c.",
         RATE,
     ),
     "groups": Argument(
