@@ -214,20 +214,113 @@ if BACKEND == "torch":
         found = torch.vmap(gradient)(rows)
         torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
-    def test_a_forked_process():
-        """Where torch's threads are gone, and ours."""
-        code = """
-import os, torch, keras_ln
-torch.set_num_threads(2)
-layer = keras_ln.LNLSTM(64)
-x = torch.ones(8, 5, 3)
-before = layer(x)
-before.sum().backward()
+    @pytest.mark.parametrize(
+        "threads, limit, sharing",
+        [(3, "9", "columns"), (3, "1", "rows"), (1, "9", "rows")],
+    )
+    def test_the_kernels_run_on_threads_of_torch(
+        threads, limit, sharing, tmp_path
+    ):
+        """Wherever torch itself may be at work, and nothing waits for ever.
+
+        Among other OpenMP libraries, within a team of torch's, in several
+        threads of Python, with one thread, in forked children and workers of
+        a DataLoader, and while the process ends.
+        """
+        done = run_python(
+            *("-W", "ignore", "-c", ON_THREADS_OF_TORCH, tmp_path, threads),
+            OMP_NUM_THREADS=str(threads),
+            OMP_THREAD_LIMIT=limit,
+            KERAS_LN_KERNELS_SHARING=sharing,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.split() == ["0", "threads", "more", "right"]
+
+
+# Ends by SIGALRM where something hangs.
+ON_THREADS_OF_TORCH = """
+import concurrent.futures, ctypes, os, pathlib, signal, sys, threading
+import importlib.util
+signal.alarm(300)
+# Another OpenMP library, as scikit-learn brings one: torch's with a new name.
+(package,) = importlib.util.find_spec("torch").submodule_search_locations
+for path in pathlib.Path(package, "lib").glob("libgomp*.so.1"):
+    name = path.name.encode()
+    other = pathlib.Path(sys.argv[1], "libgomp-other.so")
+    other.write_bytes(path.read_bytes().replace(name, name[:-1] + b"2"))
+    ctypes.CDLL(str(other)).omp_get_max_threads()
+import keras, keras_ln, torch
+from keras_ln_kernels.library import openmp_of
+threads = int(sys.argv[2])
+torch.set_num_threads(threads)
+keras.utils.set_random_seed(0)
+x = torch.randn(24, 20, 64)
+# Orthogonal matrices are by LAPACK, which hangs where a team has less threads
+# than it asked for.
+layer = keras_ln.LNLSTM(64, recurrent_initializer="glorot_uniform")
+layer.build(x.shape)
+weight = layer.trainable_variables[0].value
+
+def step(_=None):
+    y = layer(x, training=True)
+    return y.detach(), torch.autograd.grad((y**2).sum(), weight)[0]
+
+def check(found):
+    assert all(map(torch.equal, found, expected))
+
+def count():
+    return len(os.listdir("/proc/self/task"))
+
+torch.ones(512, 512) @ torch.ones(512, 512)
+before = count()
+expected = step()
+torch.ones(512, 512) @ torch.ones(512, 512)
+# The kernels' own threads, or those of a second library, would be more.
+print(count() - before, "threads more")
+
+with concurrent.futures.ThreadPoolExecutor(4) as pool:
+    for found in pool.map(step, range(20)):
+        check(found)
+
+inner = []
+body = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: inner.append(step()))
+kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_uint] * 2)
+parallel = kind(openmp_of(torch._C.__file__).parallel)
+parallel(ctypes.cast(body, ctypes.c_void_p), None, 0, 0)
+for found in inner:
+    check(found)
+
+torch.set_num_threads(1)
+check(step())
+torch.set_num_threads(threads)
+check(step())
+
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 2
+    def __getitem__(self, i):
+        return step()
+
+loader = torch.utils.data.DataLoader(
+    Data(), batch_size=None, num_workers=1, multiprocessing_context="fork"
+)
+for found in loader:
+    check(found)
 child = os.fork()
 if child == 0:
-    with torch.no_grad():
-        os._exit(int(not torch.equal(before, layer(x))))
+    signal.alarm(100)
+    check(step())
+    os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
+check(step())
+
+# In the middle of a call when the process ends.
+started = threading.Event()
+def work():
+    while True:
+        step()
+        started.set()
+threading.Thread(target=work, daemon=True).start()
+started.wait()
+print("right")
 """
-        done = run_python("-W", "ignore", "-c", code)
-        assert done.returncode == 0, done.stderr
