@@ -1,4 +1,4 @@
-"""Times the CPU kernels between torch's operations, on whose threads they run.
+"""Times the CPU kernels on torch's threads, after an operation of torch's.
 
     python -m benchmarks.openmp
 
@@ -12,6 +12,7 @@ writes benchmarks/results/openmp.csv.
 """
 
 import functools
+import os
 
 import numpy as np
 
@@ -94,6 +95,7 @@ def main(argv=None):
     if options.smoke:
         options.sizes, options.rounds = ["3,4,2,5"], 2
     harness.set_threads(options.threads)
+    os.environ.setdefault("KERAS_BACKEND", "torch")
     rows = []
     for row in measured(options):
         rows.append(row)

@@ -4,6 +4,7 @@ Nothing here is an OpenMP library, so that the thread sanitizer sees all.
 """
 
 import ctypes
+import faulthandler
 import os
 import signal
 import threading
@@ -17,6 +18,15 @@ from test_threads import ALL, CELLS, same
 from keras_ln_kernels import library
 from keras_ln_kernels.library import OpenMP
 
+
+@pytest.fixture(autouse=True)
+def nothing_waits_for_ever():
+    """Ends the process and says where it was; no exception could."""
+    faulthandler.dump_traceback_later(120, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
 BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
@@ -26,12 +36,13 @@ class Team:
     Args:
         size: how many, with the caller's.
         late: whether the others come when the caller has finished.
+        needless: how many have left when the caller begins.
         stays: for how many seconds the others stay when it has.
     """
 
-    def __init__(self, size, *, late=False, stays=0.0):
+    def __init__(self, size, *, late=False, stays=0.0, needless=0):
         """Nothing was lent so far."""
-        self.late, self.stays = late, stays
+        self.late, self.stays, self.needless = late, stays, needless
         # Of all times that it lent: how many at once, and the arguments.
         self.at_once, self.asked = [], []
         self._now, self._lock, self._here = 0, threading.Lock(), {}
@@ -54,8 +65,11 @@ class Team:
             self.asked.append((threads, flags))
             self._here[threading.get_ident()] = self._size
 
+        left = threading.Semaphore(0)
+
         def other():
             body(context)
+            left.release()
             time.sleep(self.stays)
 
         others = [threading.Thread(target=other) for _ in range(self._size - 1)]
@@ -64,6 +78,8 @@ class Team:
         for thread in others:
             thread.start()
         if not self.late:
+            needed = [left.acquire(timeout=60) for _ in range(self.needless)]
+            assert all(needed)
             body(context)
         for thread in others:
             thread.join()
@@ -88,6 +104,13 @@ def test_results_do_not_depend_on_who_came(cell, size, each_sharing):
     # Forwards and backwards each, of a size that the library chooses: GNU's
     # would end its threads and start them anew where sizes change.
     assert team.asked == [(0, 0)] * 6
+
+
+def test_threads_that_nobody_needs_leave_at_once(each_sharing):
+    drawn = draw("gru", (7, 9, 70, 40))
+    team = Team(9, needless=6)
+    same(gradients(drawn), gradients(drawn, threads=3, openmp=team.openmp))
+    assert len(team.asked) == 2
 
 
 def test_one_thread_needs_no_team(each_sharing):

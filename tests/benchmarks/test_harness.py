@@ -23,6 +23,23 @@ def test_steps_run_in_turn():
     assert np.median(times["a"]) < 5
 
 
+def test_rounds_come_after_a_product_that_is_not_timed():
+    calls = []
+
+    class Matrix:
+        def __matmul__(self, other):
+            calls.append("product")
+            time.sleep(0.05)
+            return np.ones((1, 1))
+
+    steps = {harness.TRAINING: lambda: calls.append("step")}
+    harness.after_products(Matrix(), steps)
+    steps["alone"] = lambda: calls.append("alone")
+    _, times = harness.in_turn(steps, rounds=3)
+    assert calls[-9:] == ["product", "step", "alone"] * 3
+    assert np.median(times[harness.TRAINING]) < 20
+
+
 def test_the_first_call_stands_apart():
     pauses = iter([0.05])
     steps = {"a": lambda: time.sleep(next(pauses, 0))}

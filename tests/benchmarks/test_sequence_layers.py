@@ -34,6 +34,15 @@ def test_providers(layer, kind):
     assert expected <= set(names)
 
 
+def test_every_provider_is_timed_after_a_product():
+    """Of its own framework, with the kernels or without them."""
+    options = sequence_layers.parse(["--smoke"])
+    size = settings.parse_size(*options.sizes)
+    for name, program in sequence_layers.programs(options, size).items():
+        for step in program().values():
+            assert step.before() == harness.SQUARE[0], name
+
+
 @pytest.mark.parametrize("layer", ["lstm", "gru"])
 def test_zoneout_beside_the_layer_without_it(layer):
     import keras_ln
