@@ -20,6 +20,7 @@ BAD_ROW, BAD_STEP = 1, 2
 FIRST = {
     ("LayerNormalization", False),
     ("BatchNormalization", True),
+    ("RecurrentBatchNorm", True),
     ("WeightNormDense", False),
     ("LNLSTM", False),
     ("BNLSTM", True),

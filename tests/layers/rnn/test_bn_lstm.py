@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 from arrays import close, to_numpy
-from descriptors import BY_NAME, B, D, T, U, named_weights, randomize
+from descriptors import BY_NAME, B, D, T, U, named_weights
 from recurrence import MASKS, Problem
 from tolerances import FLOAT64
 
@@ -95,51 +95,6 @@ def test_initial_weights():
 
 
 @BOTH
-def test_inference_changes_nothing(use_fused):
-    problem = Problem(ROW, {"use_fused": use_fused})
-    layer = problem.layer()
-    before = moving(layer)
-    first = problem.outputs(layer)[0]
-    np.testing.assert_array_equal(problem.outputs(layer)[0], first)
-    for name, value in moving(layer).items():
-        np.testing.assert_array_equal(value, before[name])
-    # One row alone is treated as among others.
-    problem.x, problem.cotangents = problem.x[:1], [problem.cotangents[0][:1]]
-    alone = problem.outputs(layer)[0]
-    close(alone, first[:1], **FLOAT64)
-
-
-@BOTH
-def test_a_frozen_layer_infers(use_fused):
-    """As keras.layers.BatchNormalization: not trainable means inference."""
-    problem = Problem(ROW, {"use_fused": use_fused})
-    layer = problem.layer()
-    expected = problem.outputs(layer)[0]
-    before = moving(layer)
-    layer.trainable = False
-    y = keras.ops.convert_to_numpy(layer(problem.x, training=True))
-    close(y, expected, **FLOAT64)
-    for name, value in moving(layer).items():
-        np.testing.assert_array_equal(value, before[name])
-
-
-@BOTH
-def test_not_a_number_does_not_enter_the_averages(use_fused):
-    problem = Problem(
-        ROW, {"momentum": 0.5, "use_fused": use_fused}, training=True
-    )
-    problem.x[1, 2] = np.nan
-    layer = problem.layer()
-    before = moving(layer)
-    y = problem.outputs(layer)[0]
-    assert np.isnan(y).any(), "the output shows it"
-    for name, value in moving(layer).items():
-        assert np.isfinite(value).all(), name
-        # The steps before it were sound, and count.
-        assert (value[:2] != before[name][:2]).any()
-
-
-@BOTH
 @pytest.mark.parametrize("normalize", [(), ("state",)])
 def test_one_row_is_too_few_where_there_are_statistics(normalize, use_fused):
     layer = keras_ln.BNLSTM(U, normalize=normalize, use_fused=use_fused)
@@ -148,26 +103,6 @@ def test_one_row_is_too_few_where_there_are_statistics(normalize, use_fused):
         layer(np.ones((1, T, D), "float32"), training=True)
     ours = [w for w in caught if "the variance is 0" in str(w.message)]
     assert len(ours) == len(normalize)
-
-
-@pytest.mark.every_backend
-def test_statistics_through_fit():
-    """Assigned once per batch, in graph mode too."""
-    layer = randomize_built(keras_ln.BNLSTM(U, max_steps=T, momentum=0.5))
-    twin = randomize_built(keras_ln.BNLSTM(U, max_steps=T, momentum=0.5))
-    x = np.random.default_rng(0).normal(size=(B, T, D)).astype("float32")
-    inputs = keras.Input((T, D))
-    model = keras.Model(inputs, layer(inputs))
-    model.compile(keras.optimizers.SGD(0.0), "mse")
-    model.fit(x, np.zeros((B, U)), B, epochs=3, verbose=0)
-    for _ in range(3):
-        twin(x, training=True)
-    close(moving(layer), moving(twin), rtol=1e-4, atol=1e-5)
-
-
-def randomize_built(layer):
-    layer.build((B, T, D))
-    return randomize(layer)
 
 
 def test_a_cell_by_itself_counts_as_far_as_its_dtype():
