@@ -6,7 +6,6 @@ import pytest
 import statistics_models
 from arrays import close, to_numpy
 from backend_gradients import value_and_gradients
-from keras.src.backend.common.masking import get_keras_mask
 from reference import gradients, norms
 from statistics_models import moving
 from tolerances import FLOAT64
@@ -133,13 +132,6 @@ def test_values_and_gradients(masked, unbiased, sequence_wise):
     for name, gradient in result.gradients.items():
         assert abs(right[name]).max() > 1e-2
         close(gradient, right[name], name, **FLOAT64)
-
-
-def test_mask_passes_through():
-    masked = keras.layers.Masking()(keras.Input((None, F)))
-    outputs = RecurrentBatchNorm(max_steps=T)(masked)
-    assert outputs.shape == (None, None, F)
-    assert get_keras_mask(outputs) is not None
 
 
 def test_weights_and_defaults():

@@ -53,7 +53,7 @@ def test_fit_is_that_of_weight_norm_dense_and_of_wnlstm():
 
 
 class Around(keras.Model):
-    """Wraps, while fit builds it, what was trained before."""
+    """Wraps, while fit builds it, what was trained before, or makes its own."""
 
     def __init__(self, dense):
         super().__init__()
@@ -61,7 +61,11 @@ class Around(keras.Model):
         self.normalized = None
 
     def build(self, shape):
-        self.normalized = WeightNormalization(self.inside)
+        self.normalized = (
+            WeightNormalization(self.inside)
+            if self.inside
+            else keras_ln.WeightNormDense(U)
+        )
         self.normalized.build(shape)
 
     def call(self, x):
@@ -78,9 +82,13 @@ def test_g_starts_right_when_fit_builds_it_around_a_trained_layer():
     model = Around(dense)
     model.compile(keras.optimizers.SGD(0.0), "mse")
     model.fit(x, np.zeros((6, U)), verbose=0)
-    norm = np.linalg.norm(to_numpy(dense.kernel), axis=0)
-    close(weight(model.normalized, "g"), norm, rtol=1e-6)
     close(model(x), expected, **SAME_PROGRAM)
+    own = Around(None)
+    own.compile(keras.optimizers.SGD(0.0), "mse")
+    own.fit(x, np.zeros((6, U)), verbose=0)
+    for one in (model, own):
+        g, kernel = (weight(one.normalized, name) for name in ("g", "kernel"))
+        close(g, np.linalg.norm(to_numpy(kernel), axis=0), rtol=1e-6)
 
 
 def test_stateless_call_takes_the_weights_that_it_is_given():
@@ -218,24 +226,32 @@ def test_eight_threads_see_what_one_sees():
                 np.testing.assert_array_equal(y, right[number % 2])
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-def test_half_precision_normalises_in_float32(policy):
-    layer = WeightNormalization(layers.Dense(U, dtype=policy))
+@pytest.mark.parametrize(
+    "policy", ["mixed_float16", "mixed_bfloat16", "float16"]
+)
+@pytest.mark.parametrize("make", [layers.Dense, keras_ln.WeightNormDense])
+def test_half_precision_normalises_in_float32(make, policy):
+    layer = make(U, dtype=policy)
+    if make is layers.Dense:
+        layer = WeightNormalization(layer)
     layer.build((None, D))
-    kernel = weight(layer, "kernel")
-    # These overflow float16, and their squares still more.
-    kernel.assign(1e6 * to_numpy(kernel))
+    kernel, g = weight(layer, "kernel"), weight(layer, "g")
+    # These overflow float16, or their squares do.
+    factor = 1e6 if "mixed" in policy else 300.0
+    kernel.assign(factor * to_numpy(kernel))
     x = example(6, D)
     y = layer(x)
     compute_dtype = policy.removeprefix("mixed_")
     assert keras.backend.standardize_dtype(y.dtype) == compute_dtype
     assert layer.compute_dtype == compute_dtype
-    assert {w.dtype for w in layer.weights} == {"float32"}
-    removed = layer.remove()
+    kept = "float32" if "mixed" in policy else policy
+    assert {w.dtype for w in layer.weights} == {kept}
+    removed = layer.remove() if make is layers.Dense else layer.to_dense()
     assert removed.dtype_policy.name == policy
-    kernel, bias = (w.astype("float64") for w in removed.get_weights())
-    v = to_numpy(weight(layer, "kernel")).astype("float64")
-    g = to_numpy(weight(layer, "g"))
-    close(kernel, g * v / np.linalg.norm(v, axis=0), rtol=1e-6)
-    found = to_numpy(keras.ops.cast(y, "float32"))
-    close(found, x @ kernel + bias, rtol=3e-2, atol=5e-2)
+    found, bias = (w.astype("float64") for w in removed.get_weights())
+    v = to_numpy(kernel).astype("float64")
+    expected = to_numpy(g) * v / np.linalg.norm(v, axis=0)
+    close(found, expected, rtol=1e-6 if "mixed" in policy else 1e-3)
+    y = to_numpy(keras.ops.cast(y, "float32"))
+    # Products of numbers with 8 bits.
+    close(y, x @ expected + bias, rtol=3e-2, atol=5e-2)
