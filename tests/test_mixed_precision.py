@@ -12,6 +12,8 @@ from tolerances import BFLOAT16, FLOAT16
 
 import keras_ln
 
+ON_TORCH = keras.backend.backend() == "torch"
+
 
 @pytest.mark.parametrize(
     "policy, tolerance",
@@ -46,26 +48,46 @@ def test_values(row, policy, tolerance):
 )
 @pytest.mark.parametrize("row", LAYERS, ids=str)
 def test_gradients(row, policy):
+    """The op and the loop, as far as each other from the layer in float64.
+
+    They round to the compute dtype at different places.
+    """
     # A norm over 3 units may meet 3 values that are nearly equal, and so
     # amplify what is rounded to 8 bits.
     units = {"units": 16} if "units" in row.arguments else {}
     x = np.random.default_rng(8).normal(size=(*row.input_shape[:-1], 8))
     states = [np.cos(np.arange(16.0 * B) + k) for k in range(row.state_count)]
-    found = []
-    for dtype in ("float32", policy):
-        layer = row.make(dtype=dtype, **units)
+    first = row.make(**units)
+    first.build(x.shape)
+    weights = [
+        w + 0.3 * np.sin(np.arange(w.size)).reshape(w.shape)
+        for w in first.get_weights()
+    ]
+
+    def found(dtype, **options):
+        layer = row.make(dtype=dtype, **units, **options)
         layer.build(x.shape)
-        randomize(layer)
+        layer.set_weights(weights)
         result = value_and_gradients(
             layer,
-            x.astype("float32"),
-            states=[s.reshape(B, 16).astype("float32") for s in states] or None,
+            x.astype(layer.dtype),
+            states=[s.reshape(B, 16).astype(layer.dtype) for s in states]
+            or None,
         )
-        found.append(result.gradients)
-    for name, right in found[0].items():
-        assert found[1][name].dtype == "float32"
-        error = np.linalg.norm(found[1][name] - right)
-        assert error < 0.1 * np.linalg.norm(right) + 1e-3, name
+        y = result.outputs[0]
+        assert str(y.dtype) == dtype.removeprefix("mixed_")
+        return {"y": y} | result.gradients
+
+    ways = [{}]
+    if row.is_recurrent:  # XLA compiles no loop here.
+        ways = [{"use_fused": True}, {"use_fused": False}][: 1 + ON_TORCH]
+    right = found("float64", **ways[-1])
+    unit = {"mixed_float16": 2.0**-11, "mixed_bfloat16": 2.0**-8}[policy]
+    for way in ways:
+        for name, value in found(policy, **way).items():
+            assert name == "y" or value.dtype == "float32"
+            error = np.linalg.norm(value.astype("float64") - right[name])
+            assert error <= 20 * unit * np.linalg.norm(right[name]), name
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
@@ -128,3 +150,36 @@ def test_small_terms_add_up_in_an_lstm(use_fused):
     states = [np.zeros((1, 1), "float16"), np.ones((1, 1), "float16")]
     *_, c = layer(np.zeros((1, 64, 1), "float16"), initial_state=states)
     close(keras.ops.convert_to_numpy(c), [[1.0 + 2.0**-7]], rtol=1e-3)
+
+
+def test_gains_are_not_rounded_to_the_compute_dtype():
+    """WNLSTM is LNLSTM without sites on kernels normalised in float32."""
+    rng = np.random.default_rng(5)
+    layer = keras_ln.WNLSTM(16, dtype="mixed_bfloat16")
+    layer.build((4, 3, 8))
+    weights = {w.name: to_numpy(w) for w in layer.weights}
+    for name in ("kernel_g", "recurrent_g"):
+        weights[name] = rng.uniform(1.0, 2.0, weights[name].shape)
+    for weight in layer.weights:
+        weight.assign(weights[weight.name])
+    x = rng.normal(size=(4, 3, 8)).astype("float32")
+
+    def plain(gains):
+        twin = keras_ln.LNLSTM(16, normalize=(), dtype="mixed_bfloat16")
+        twin.build(x.shape)
+        for weight in twin.weights:
+            value = weights[weight.name]
+            if weight.name.endswith("kernel"):
+                g = weights[weight.name.removesuffix("_kernel") + "_g"]
+                value = gains(g) * value / np.linalg.norm(value, axis=0)
+            weight.assign(value)
+        return to_numpy(twin(x)).astype("float32")
+
+    def rounded(g):
+        return to_numpy(
+            keras.ops.cast(keras.ops.cast(g, "bfloat16"), "float32")
+        )
+
+    received = to_numpy(layer(x)).astype("float32")
+    right, wrong = plain(lambda g: g), plain(rounded)
+    assert 5 * abs(received - right).mean() < abs(wrong - right).mean()

@@ -1,4 +1,4 @@
-"""The layer-normalised GRU, and the plain one in Keras' convention."""
+"""The layer-normalised GRU."""
 
 import numpy as np
 
@@ -69,20 +69,3 @@ def gru(
         return [(1.0 - z) * h + z * proposal]
 
     return run(step, x, states, **options)
-
-
-def keras_gru(kernel, recurrent_kernel, bias, x, h, **options):
-    """Keras' GRU, reset after the product: z opens to the old h.
-
-    The bias has two rows (2, 3U), for the inputs and for h; or it is 0.
-    """
-    bias = np.broadcast_to(bias, (2, kernel.shape[1]))
-
-    def step(x_t, states, k, valid):
-        (h,) = states
-        x_z, x_r, x_h = np.split(x_t @ kernel + bias[0], 3, axis=1)
-        h_z, h_r, h_h = np.split(h @ recurrent_kernel + bias[1], 3, axis=1)
-        z, r = sigmoid(x_z + h_z), sigmoid(x_r + h_r)
-        return [z * h + (1.0 - z) * np.tanh(x_h + r * h_h)]
-
-    return run(step, x, [h], **options)

@@ -4,8 +4,7 @@ import keras
 import pytest
 from descriptors import BY_NAME, B, T, U
 from pairwise import parameters
-from recurrence import MASKS, Problem, same
-from tolerances import FLOAT64
+from recurrence import MASKS, Problem
 
 import keras_ln
 from keras_ln import ops
@@ -40,16 +39,6 @@ def problem(use_fused, mask="none", **arguments):
 def test_against_the_oracle(case, use_fused):
     """Outputs, both states and every gradient."""
     problem(use_fused, **case).check(oracle=CARRY)
-
-
-def test_cell_in_the_loop_of_keras():
-    ours = problem("auto")
-    layer = ours.layer()
-    cell = layer.cell
-    theirs = keras.layers.RNN(
-        cell, return_sequences=True, return_state=True, dtype="float64"
-    )
-    same(ours.run(layer), ours.run(theirs), FLOAT64)
 
 
 @pytest.mark.parametrize("cls", [keras_ln.LNLSTM, keras_ln.LNLSTMCell])

@@ -18,6 +18,7 @@ from descriptors import (
 from pairwise import one_everywhere
 from recurrence import MASKS, Problem, same
 from tolerances import FLOAT64
+from zoneout_choices import shares
 
 import keras_ln
 
@@ -74,25 +75,31 @@ def test_stacked_cells():
     assert all(np.isfinite(g).all() for g in result.gradients.values())
 
 
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_cell_in_keras_rnn(row):
+@pytest.mark.parametrize(
+    "row, own",
+    [
+        *((row, {"seed": 3}) for row in SEQUENCE_LAYERS),
+        *((row, shares(row)) for row in SEQUENCE_LAYERS),
+        (BY_NAME["LNLSTM"], {"carry_normalized_state": True}),
+    ],
+    ids=str,
+)
+def test_cell_in_keras_rnn(row, own):
     """Keras' loop around the cell, without a mask, is our layer."""
-    problem = Problem(
-        row, {"return_sequences": True, "return_state": True, "seed": 3}
-    )
+    both = {"return_sequences": True, "return_state": True}
+    problem = Problem(row, both | own)
     layer = problem.layer()
-    cell = BY_NAME[row.cell].make(dtype="float64", seed=3)
-    loop = keras.layers.RNN(
-        cell, return_sequences=True, return_state=True, dtype="float64"
-    )
+    cell = BY_NAME[row.cell].make(dtype="float64", **own)
+    loop = keras.layers.RNN(cell, **both, dtype="float64")
     loop.build(problem.x.shape)
     loop.set_weights(layer.get_weights())
-    expected, result = problem.run(layer), None
-    if row.batch_statistics:  # the third state counts the steps
-        problem.cotangents.append(None)
+    expected = problem.run(layer)
+    # Cells count steps in one more state for batch statistics and zoneout.
+    problem.cotangents += [None] * (
+        len(keras.tree.flatten(cell.state_size)) - row.state_count
+    )
     result = problem.run(loop)
-    for k, value in enumerate(expected.outputs):
-        close(result.outputs[k], value, **FLOAT64)
+    close(result.outputs[: len(expected.outputs)], expected.outputs, **FLOAT64)
     close(result.gradients, expected.gradients, **FLOAT64)
 
 

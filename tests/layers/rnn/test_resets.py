@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from arrays import close, to_numpy
-from backend_gradients import BACKEND, value_and_gradients
+from backend_gradients import BACKEND
 from descriptors import BY_NAME, SEQUENCE_LAYERS, randomize
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,56 +16,6 @@ import keras_ln
 
 ROWS = [row for row in SEQUENCE_LAYERS if not row.batch_statistics]
 B, T, D, U = 3, 4, 5, 4
-
-
-def pieces(reset, row):
-    """The sequences of a row, from one flag (B, T) to the next."""
-    steps = reset.shape[1]
-    cuts = [0, *np.flatnonzero(reset[row, 1:]) + 1, steps]
-    return [slice(a, b) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
-
-
-def one_by_one(layer, x, reset, mask=None, **options):
-    """The layer over every sequence by itself, in the order of time."""
-    way = -1 if layer.go_backwards else 1
-    outputs = np.empty((*reset.shape, layer.units))
-    for row in range(len(reset)):
-        for piece in pieces(reset, row):
-            if mask is not None:
-                options["mask"] = mask[row : row + 1, piece]
-            y = layer(x[row : row + 1, piece], **options)
-            outputs[row, piece] = to_numpy(y)[0, ::way]
-    return outputs[:, ::way]
-
-
-@pytest.mark.parametrize("go_backwards", [False, True])
-@pytest.mark.parametrize("use_fused", ["auto", False])
-@pytest.mark.parametrize("row", ROWS, ids=str)
-def test_a_packed_row_is_its_sequences(row, use_fused, go_backwards):
-    layer = row.make(
-        dtype="float64",
-        return_sequences=True,
-        use_fused=use_fused,
-        go_backwards=go_backwards,
-    )
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(B, T, row.input_shape[-1]))
-    layer.build(x.shape)
-    randomize(layer)
-    start = [rng.normal(size=(1, layer.units)) for _ in range(row.state_count)]
-
-    @settings(max_examples=15, deadline=None, derandomize=True)
-    @given(
-        st.lists(st.booleans(), min_size=B * T, max_size=B * T),
-        st.sampled_from(sorted(MASKS)),
-    )
-    def check(flags, mask):
-        reset, mask = np.reshape(flags, (B, T)), MASKS[mask]
-        found = layer(x, reset=reset, reset_state=start, mask=mask)
-        wanted = one_by_one(layer, x, reset, mask, initial_state=start)
-        close(found, wanted, **FLOAT64)
-
-    check()
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
@@ -142,19 +92,6 @@ def test_half_precision(dtype):
     )
     assert keras.backend.standardize_dtype(found.dtype) == dtype[6:]
     close(keras.ops.cast(found, "float32"), outputs[0], **coarse)
-
-
-def test_no_gradient_passes_a_reset():
-    layer = BY_NAME["LNGRU"].make(dtype="float64", return_sequences=True)
-    x = np.random.default_rng(0).normal(size=BY_NAME["LNGRU"].input_shape)
-    reset = np.zeros(x.shape[:2], bool)
-    reset[:, 2] = True
-    cotangent = np.zeros((*x.shape[:2], layer.units))
-    cotangent[:, 3] = 1.0
-    result = value_and_gradients(layer, x, [cotangent], reset=reset)
-    of_x = np.abs(result.gradients["x"]).max(axis=(0, 2))
-    assert (of_x[:2] == 0).all()
-    assert (of_x[2:] > 0).all()
 
 
 if BACKEND == "jax":

@@ -146,17 +146,6 @@ def test_a_call_that_fails_leaves_no_dropout_mask(row):
 
 
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_build_from_config(row):
-    layer = row.make()
-    layer(keras.Input((T, D)))
-    revived = row.layer_class.from_config(layer.get_config())
-    revived.build_from_config(layer.get_build_config())
-    assert [w.shape for w in revived.weights] == [
-        w.shape for w in layer.weights
-    ]
-
-
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_trainable_may_be_switched(row):
     layer = row.make()
     layer.build((None, T, D))

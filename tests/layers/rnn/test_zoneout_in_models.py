@@ -7,7 +7,7 @@ from arrays import close, to_numpy
 from descriptors import BY_NAME, CELLS, SEQUENCE_LAYERS, B, D, T, U
 from pairwise import one_everywhere
 from recurrence import MASKS, Problem
-from tolerances import BFLOAT16, FLOAT64
+from tolerances import BFLOAT16
 from zoneout_choices import H, choices, drawn_by, shares, zoned
 
 
@@ -74,25 +74,6 @@ def test_fit_draws_anew_in_every_step(use_fused):
 
 
 CELL_ROWS = [row for row in CELLS if not row.batch_statistics]
-
-
-def in_keras_rnn(row, **arguments):
-    cell = row.make(**{**shares(row), "seed": 1, **arguments})
-    return keras.layers.RNN(
-        cell, return_sequences=True, dtype=arguments.get("dtype")
-    )
-
-
-@pytest.mark.parametrize("row", CELLS, ids=str)
-def test_a_cell_by_itself_at_inference(row):
-    """In the loop of Keras it is the layer."""
-    name = row.name.removesuffix("Cell")
-    problem = Problem(BY_NAME[name], zoned(row))
-    layer = problem.layer()
-    alone = in_keras_rnn(row, dtype="float64")
-    alone.build(problem.shape)
-    alone.set_weights(layer.get_weights())
-    close(alone(problem.x), problem.outputs(layer)[0], **FLOAT64)
 
 
 @pytest.mark.parametrize("row", CELL_ROWS, ids=str)
