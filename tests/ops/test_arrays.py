@@ -36,7 +36,7 @@ def test_every_array_has_a_door():
 
 
 def wrong_shapes(letters):
-    """One axis longer, one axis more, one axis less; what is named by it."""
+    """One axis longer, one axis more, one axis less, no axis, no steps."""
     right = [SIZES[letter] for letter in letters]
     for axis, letter in enumerate(letters):
         if letters == "BTD" and letter in "BT":
@@ -46,6 +46,9 @@ def wrong_shapes(letters):
         yield tuple(longer)
     yield (*right, 2)
     yield tuple(right[:-1])
+    yield ()
+    if letters == "BTD":
+        yield (B, 0, D)
 
 
 def wrong_values(name):
@@ -56,7 +59,7 @@ def wrong_values(name):
     yield np.ones(right, "complex64")
     if row.kind == "choice":
         yield np.ones(right, "float32")
-    if name in OF_STATES:
+    if row.kind == "real":
         yield np.ones(right, "int32")
 
 

@@ -144,19 +144,20 @@ def test_max_steps_from_the_data():
         keras_ln.BNLSTMCell(U).build((B, D))
 
 
-@pytest.mark.parametrize("use_fused", [True, False])
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_a_sequence_without_steps(row, use_fused):
-    layer = row.make(use_fused=use_fused)
-    with refused("sequences", "at least one time step", r"\(2, 0, 3\)"):
-        layer(x(2, 0, 3))
-    with refused("sequences", "at least one time step", r"\(2, 0, 3\)"):
-        layer.build((2, 0, 3))
-    with refused("sequences", "at least one time step", r"\(None, 0, 3\)"):
-        layer(keras.Input((0, 3)))
-    layer.build((None, None, 3))
-    with refused("sequences", "at least one time step", r"\(None, 0, 3\)"):
-        layer(keras.Input((0, 3)))
+def test_a_sequence_without_steps(row):
+    for use in (
+        lambda layer: layer(x(2, 0, 3)),
+        lambda layer: layer(keras.Input((0, 3))),
+        lambda layer: layer.build((2, 0, 3)),
+        lambda layer: [
+            layer.build((None, None, 3)),
+            layer(keras.Input((0, 3))),
+        ],
+    ):
+        for use_fused in (True, False):
+            with refused("sequences", "at least one time step", r", 0, 3\)"):
+                use(row.make(use_fused=use_fused))
 
 
 @pytest.mark.parametrize(
@@ -166,3 +167,58 @@ def test_statistics_without_steps(make):
     for shape in ((B, 0, D), (None, 0, D)):
         with refused("`sequences`|`inputs`", "one time step", f"0, {D}"):
             make().build(shape)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"reset_state": [x(B, U)] * 2}, "`reset_state` .* without `reset`"),
+        (
+            {"reset": x(B, T), "reset_state": [x(B, U)]},
+            r"`reset_state` (of LNLSTM )?must be 2 tensor\(s\)",
+        ),
+        (
+            {"reset": x(B, T), "reset_state": {"h": x(B, U)}},
+            "`reset_state` must be .* list of tensors. Received: a dict with h",
+        ),
+    ],
+)
+def test_bad_resets(options, message):
+    with pytest.raises(ValueError, match=message):
+        keras_ln.LNLSTM(U)(x(B, T, D), **options)
+    weights = {"kernel": x(D, 4 * U), "recurrent_kernel": x(U, 4 * U)}
+    with pytest.raises(ValueError, match=message):
+        keras_ln.ops.ln_lstm(x(B, T, D), None, weights, **options)
+
+
+def test_states_that_are_counted_as_resets():
+    """As many tensors in all as a call that was right had."""
+    layer, state, reset = keras_ln.LNLSTM(U), x(B, U), x(B, T)
+
+    def call(states, resets):
+        given = {"initial_state": states, "reset_state": resets}
+        layer(x(B, T, D), reset=reset, **given)
+
+    call([state] * 2, [state] * 2)
+    with pytest.raises(ValueError, match="`initial_state` of LNLSTM must be 2"):
+        call([state], [state] * 3)
+    with pytest.raises(ValueError, match="`initial_state` of LNLSTM must be 2"):
+        call([state] * 3, [state])
+
+
+@pytest.mark.parametrize("name", ["reset", "reset_state"])
+def test_batch_statistics_refuse_resets(name):
+    with pytest.raises(ValueError, match=f"`{name}` .* BNLSTM"):
+        keras_ln.BNLSTM(U)(x(B, T, D), **{name: x(B, T)})
+
+
+@pytest.mark.parametrize(
+    ("reset", "message"),
+    [
+        (keras.Input((T,), dtype="string"), "must be bool, or zeros and ones"),
+        (keras.Input((T + 1,), dtype="bool"), "must have the shape"),
+    ],
+)
+def test_bad_symbolic_resets(reset, message):
+    with pytest.raises(ValueError, match=f"`reset` {message}"):
+        keras_ln.LNLSTM(U)(keras.Input((T, D)), reset=reset)
