@@ -5,6 +5,8 @@ import attentive_reader_model as reader
 import keras
 import numpy as np
 import pytest
+from backend_gradients import gradients
+from descriptors import randomize
 from keras import ops
 
 B, T, U = 5, 7, 4
@@ -19,14 +21,10 @@ def _mask():
     return np.arange(T) < lengths[:, None]
 
 
-def _layer(normalize=False, seed=0):
+def _layer(normalize=False):
     layer = reader.Attention(U, normalize, momentum=0.75)
     layer.build((B, T, U), (B, U))
-    for number, weight in enumerate(layer.weights):
-        value = 0.5 * _numbers(100 * seed + number, *weight.shape)
-        is_variance = "variance" in weight.name
-        weight.assign(0.5 + abs(value) if is_variance else value)
-    return layer
+    return randomize(layer)
 
 
 def _array(x):
@@ -148,23 +146,13 @@ def test_padding_has_no_weight_and_no_gradient(normalize):
 def _gradients(layer, d, q, mask, cotangent):
     """Gradients of the passage and of the trained weights, and the output."""
     trained = [variable.value for variable in layer.trainable_variables]
-    if keras.backend.backend() == "torch":
-        import torch
+    d, cotangent = map(ops.convert_to_tensor, (d, cotangent))
 
-        d = torch.tensor(d, requires_grad=True)
-        g = layer(d, q, mask=mask, training=True)
-        loss = (g * torch.tensor(cotangent)).sum()
-        found = torch.autograd.grad(loss, [d, *trained])
-    else:
-        import tensorflow as tf
+    def g(d):
+        return layer(d, q, mask=mask, training=True)
 
-        d = tf.convert_to_tensor(d)
-        with tf.GradientTape() as tape:
-            tape.watch(d)
-            g = layer(d, q, mask=mask, training=True)
-            loss = tf.reduce_sum(g * cotangent)
-        found = tape.gradient(loss, [d, *trained])
-    return [_array(x) for x in (*found, g)]
+    found = gradients(lambda d, *_: ops.sum(g(d) * cotangent), d, *trained)
+    return [_array(x) for x in (*found, g(d))]
 
 
 def test_a_passage_of_padding_is_not_seen():
@@ -224,10 +212,7 @@ def test_a_saved_model_is_the_same(norm, tmp_path):
     model = reader.build_model(
         norm, 4, passage_length=5, query_length=3, vocabulary=12
     )
-    for number, variable in enumerate(model.variables):
-        if "seed" not in variable.name:
-            value = 0.5 * _numbers(number, *variable.shape)
-            variable.assign(abs(value) if "var" in variable.name else value)
+    randomize(model)
     words = np.random.default_rng(0).integers(0, 12, (6, 8)).astype("int32")
     inputs = [words[:, :5], words[:, 5:]]
     model.save(tmp_path / "model.keras")

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 from arrays import to_numpy
+from descriptors import named_weights, randomize
 from reference import draw as oracle
 from scipy import integrate, stats
 from tolerances import FLOAT32_VALUES
@@ -107,27 +108,15 @@ def _draw(norm):
         write_size=3,
     )
     draw.build((None, HEIGHT * WIDTH))
+    randomize(draw.cell)
     return draw
-
-
-def _randomize(draw, seed=4):
-    random = np.random.default_rng(seed)
-    for weight in draw.trainable_weights:
-        value = 0.4 * random.normal(size=weight.shape)
-        # Gains stay away from 0, where nothing could be seen.
-        weight.assign(value + weight.name.endswith(("gamma", "_g")))
 
 
 def _parts(draw):
     """Weights by part of the model and name."""
-    cell = draw.cell
     names = ("encoder", "decoder", "mean", "log_deviation", "read_attention")
     return {
-        part: {
-            w.name: np.float64(to_numpy(w))
-            for w in getattr(cell, part).weights
-            if "seed" not in w.name
-        }
+        part: named_weights(getattr(draw.cell, part))
         for part in (*names, "write_attention", "patch")
     }
 
@@ -135,7 +124,6 @@ def _parts(draw):
 @pytest.mark.parametrize("norm", script.KINDS)
 def test_the_bound(norm):
     draw = _draw(norm)
-    _randomize(draw)
     random = np.random.default_rng(5)
     images = np.float32(random.random((2, HEIGHT, WIDTH)) < 0.5)
     noise = random.normal(size=(2, GLIMPSES, LATENT)).astype("float32")
@@ -164,7 +152,6 @@ def test_the_bound(norm):
 
 def test_the_call_adds_the_divergence_of_its_own_noise():
     draw = _draw("layer")
-    _randomize(draw)
     images = np.float32(np.random.default_rng(6).random((3, 30)) < 0.5)
     noise = keras.random.normal(
         (3, GLIMPSES, LATENT), seed=keras.random.SeedGenerator(3)
@@ -180,7 +167,6 @@ def test_the_call_adds_the_divergence_of_its_own_noise():
 
 def test_the_divergence_is_a_metric():
     draw = _draw("layer")
-    _randomize(draw)
     inputs = keras.Input((HEIGHT * WIDTH,))
     model = draw_mnist_model.Autoencoder(inputs, draw(inputs))
     model.compile(
@@ -208,7 +194,6 @@ def test_the_divergence_is_a_metric():
 
 def test_generated_canvases_are_those_of_the_decoder():
     draw = _draw("weight")
-    _randomize(draw)
     # An encoder that always answers with the prior.
     for dense in (draw.cell.mean, draw.cell.log_deviation):
         for weight in dense.weights:

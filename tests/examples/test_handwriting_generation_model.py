@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 from arrays import to_numpy
+from descriptors import named_weights, randomize
 from reference.ln_lstm import lstm
 from scipy import stats
 from tolerances import FLOAT32_VALUES
@@ -116,27 +117,18 @@ def _model(norm):
     model = handwriting_generation_model.build_model(
         norm, UNITS, 6, 5, 7, GAUSSIANS, COMPONENTS, pace=0.3
     )
-    random = np.random.default_rng(3)
-    for weight in model.trainable_weights:
-        value = 0.4 * random.normal(size=weight.shape)
-        weight.assign(value + ("gamma" in weight.name))
-    return model
-
-
-def _weights(layer):
-    return {
-        w.name: np.float64(to_numpy(w))
-        for w in layer.weights
-        if "seed" not in w.name
-    }
+    return randomize(model)
 
 
 def _forward(model, points, symbols, norm, changed=()):
     """The network of one line, step by step."""
     window = model.get_layer("window").cell
     cells = [window.lstm, *(model.get_layer(f"lstm_{i}").cell for i in (2, 3))]
-    weights = [_weights(cell) for cell in cells]
-    dense = [_weights(window.dense), _weights(model.get_layer("density"))]
+    weights = [named_weights(cell) for cell in cells]
+    dense = [
+        named_weights(window.dense),
+        named_weights(model.get_layer("density")),
+    ]
     for part, name in changed:
         group = (*weights, *dense)[part]
         noise = np.random.default_rng(4).normal(size=group[name].shape)
@@ -178,7 +170,7 @@ def test_the_network(norm):
         np.testing.assert_allclose(found[i], expected, rtol=1e-3, atol=1e-4)
     # The oracle would notice any weight.
     window = model.get_layer("window").cell
-    cell_names = list(_weights(window.lstm))
+    cell_names = list(named_weights(window.lstm))
     parts = [cell_names] * 3 + [["kernel", "bias"]] * 2
     for part, names in enumerate(parts):
         for name in names:

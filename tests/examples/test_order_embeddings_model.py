@@ -6,6 +6,7 @@ import order_embeddings as script
 import order_embeddings_model as parts
 import pytest
 from arrays import to_numpy
+from descriptors import named_weights, randomize
 from reference.ln_gru import gru
 from tolerances import FLOAT32_VALUES
 
@@ -140,15 +141,6 @@ def test_scores_in_blocks(similarity):
     np.testing.assert_allclose(found, expected, **FLOAT32_VALUES)
 
 
-def _model(norm):
-    model = parts.build_model(norm, UNITS, WORDS, STEPS, FEATURES, 3)
-    random = np.random.default_rng(5)
-    for weight in model.trainable_weights:
-        value = 0.5 * random.normal(size=weight.shape)
-        weight.assign(value + ("gamma" in weight.name))
-    return model
-
-
 def _inputs():
     random = np.random.default_rng(6)
     words = random.integers(3, WORDS, size=(BATCH, STEPS)).astype("int32")
@@ -161,16 +153,16 @@ def _inputs():
 def _forward(weights, words, features, norm):
     """The network, one caption at a time and none of its padding."""
     of_gru = {
-        name.partition("/")[2]: value
+        name.removeprefix("sentence_encoder/"): value
         for name, value in weights.items()
-        if name.startswith("gru/")
     }
     sites = ("kernel", "recurrent") if norm == "layer" else ()
     rows = []
     for line, picture in zip(words, features, strict=True):
-        x = weights["embeddings"][line[: np.count_nonzero(line)]]
+        x = weights["embedding/embeddings"][line[: np.count_nonzero(line)]]
         _, (h,) = gru(of_gru, x[None], [np.zeros((1, UNITS))], normalize=sites)
-        image = picture @ weights["dense/kernel"] + weights["dense/bias"]
+        image = picture @ weights["image_encoder/kernel"]
+        image = image + weights["image_encoder/bias"]
         pair = np.stack([h[0], image])
         pair /= np.sqrt((pair**2).sum(axis=1, keepdims=True))
         rows.append(pair if norm == "symmetric" else abs(pair))
@@ -179,16 +171,13 @@ def _forward(weights, words, features, norm):
 
 @pytest.mark.parametrize("norm", script.KINDS)
 def test_the_network(norm):
-    model = _model(norm)
+    model = randomize(parts.build_model(norm, UNITS, WORDS, STEPS, FEATURES, 3))
     words, features = _inputs()
-    weights = {"embeddings": model.get_layer("embedding").embeddings}
-    for prefix, name in (
-        ("gru", "sentence_encoder"),
-        ("dense", "image_encoder"),
-    ):
-        for weight in model.get_layer(name).weights:
-            weights[f"{prefix}/{weight.name}"] = weight
-    weights = {key: np.float64(to_numpy(w)) for key, w in weights.items()}
+    weights = {
+        f"{layer.name}/{name}": value
+        for layer in model.layers
+        for name, value in named_weights(layer).items()
+    }
     found = to_numpy(model([words, features]))
     expected = _forward(weights, words, features, norm)
     np.testing.assert_allclose(found, expected, **FLOAT32_VALUES)
