@@ -1,37 +1,25 @@
 """The experiment of section 6.7: its data."""
 
-import gzip
-import struct
-
 import convolutional_networks as script
+import data_sets
 import numpy as np
 import pytest
-from common.datasets import mnist, published
+from common.datasets import published
 from scripts import plan
 
 
 def test_mnists_files_are_pictures_of_one_channel(tmp_path):
-    images = np.random.default_rng(0).integers(0, 256, (30, 8, 8), np.uint8)
-    for start, count in ((0, 30), (2, 20)):
-        for name, magic, array in (
-            (mnist.ARCHIVES[start], 2051, images[:count]),
-            (mnist.ARCHIVES[start + 1], 2049, np.uint8(np.arange(count) % 10)),
-        ):
-            header = struct.pack(f">{1 + array.ndim}I", magic, *array.shape)
-            (tmp_path / name).write_bytes(
-                gzip.compress(header + array.tobytes())
-            )
-    flags = ["--data", str(tmp_path), "--examples", "25"]
+    data_sets.MNIST.make(tmp_path)
+    flags = ["--data", str(tmp_path), "--examples", "5"]
     args = plan(script.EXPERIMENT, *flags)
     data = script.EXPERIMENT.load_data(args)
     np.testing.assert_array_equal(
-        data.train_images[..., 0], np.float32(images[:25]) / 255
+        data.train_images[..., 0],
+        np.float32(data_sets.images(7, 3, 3)[:5]) / 255,
     )
-    assert data.test_images.shape == (20, 8, 8, 1)
+    assert data.test_images.shape == (4, 3, 3, 1)
     described = script.EXPERIMENT.describe(args, data)
-    assert described == (
-        f"{tmp_path.name}, 8 x 8, 25 training and 20 test images"
-    )
+    assert described == f"{tmp_path.name}, 3 x 3, 5 training and 4 test images"
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion_mnist"])

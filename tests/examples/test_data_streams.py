@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from common.datasets import books, captions, cloze
+from common.datasets import books, captions, cloze, streams
 
 
 def _books(count=700, length=9):
@@ -43,6 +43,10 @@ def _of_books(seed, first):
     return books.batches(TEXT, 8, seed, UPDATES, first)
 
 
+def _of_arrays(seed, first):
+    return streams.shuffled((np.arange(11),), 3, seed, first)
+
+
 def _of_captions(seed, first):
     return SPLIT.shuffled(3, seed, first)
 
@@ -53,7 +57,12 @@ def _of_questions(seed, first):
 
 @pytest.mark.parametrize(
     ("stream", "updates"),
-    [(_of_books, UPDATES), (_of_captions, 2), (_of_questions, 5)],
+    [
+        (_of_arrays, 3),
+        (_of_books, UPDATES),
+        (_of_captions, 2),
+        (_of_questions, 5),
+    ],
 )
 def test_they_follow_seed_and_step(stream, updates):
     def batches(seed, first, count):
@@ -68,6 +77,13 @@ def test_they_follow_seed_and_step(stream, updates):
     for first in (1, updates - 1, updates, updates + 3):
         assert batches(0, first, 4) == whole[first : first + 4]
     assert batches(1, 0, updates) != whole[:updates]
+
+
+def test_no_example_comes_twice_in_a_pass():
+    rows = np.array([[*batch] for (batch,) in _of_arrays(0, 0).take(12)])
+    assert rows.shape == (12, 3)
+    for own in rows.reshape(4, 9).tolist():
+        assert len(set(own)) == 9
 
 
 def _ids(rows):

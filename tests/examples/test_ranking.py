@@ -9,25 +9,21 @@ EACH = 5
 
 def _by_sorting(scores):
     """All measures, from the order in which a search would show things."""
-    count = scores.shape[1]
-    ranks = {"caption": [], "image": []}
-    for caption in range(len(scores)):
-        order = sorted(range(count), key=lambda i, c=caption: -scores[c][i])
-        ranks["image"].append(1 + order.index(caption // EACH))
-    for image in range(count):
-        order = sorted(range(len(scores)), key=lambda c, i=image: -scores[c][i])
-        right = [c // EACH == image for c in order]
-        ranks["caption"].append(1 + right.index(True))
+    own = np.repeat(np.eye(scores.shape[1]), EACH, axis=0)
+
+    def ranks(scores, right):
+        shown = np.take_along_axis(right, np.argsort(-scores), axis=1)
+        return 1 + shown.argmax(axis=1)
+
     found = {}
-    for name, own in ranks.items():
+    for name, of in {
+        "caption": ranks(scores.T, own.T),
+        "image": ranks(scores, own),
+    }.items():
         for k in (1, 5, 10):
-            hits = sum(rank <= k for rank in own)
-            found[f"{name}_r{k}"] = 100 * hits / len(own)
-        own.sort()
-        middle = len(own) // 2
-        median = (own[middle] + own[~middle]) // 2
-        found[f"{name}_median_rank"] = median
-        found[f"{name}_mean_rank"] = sum(own) / len(own)
+            found[f"{name}_r{k}"] = 100 * np.mean(of <= k)
+        found[f"{name}_median_rank"] = np.floor(np.median(of))
+        found[f"{name}_mean_rank"] = of.mean()
     return found
 
 

@@ -22,7 +22,6 @@ import keras
 import numpy as np
 import pytest
 from common import backup, ending, files, training
-from common.datasets import streams
 from same_results import assert_same_run
 from scripts import ALONE, STUDIES, environment
 from terminals import start_on_terminal
@@ -373,20 +372,3 @@ def test_twenty_kills_at_random_moments(tmp_path):
     files.remove_partial(killed)
     assert_same_run(unbroken, killed)
     assert repeated, "no kill fell into an epoch"
-
-
-def test_streams_are_a_function_of_seed_and_update():
-    x = np.arange(11)
-
-    def first(seed, update, count=12):
-        stream = streams.shuffled((x,), 3, seed, update)
-        return [tuple(b.numpy()) for (b,) in stream.take(count)]
-
-    whole = first(seed=0, update=0)
-    assert all(len(batch) == 3 for batch in whole)
-    for start in range(0, 12, 3):  # No example twice in a pass.
-        assert len(set(sum(whole[start : start + 3], ()))) == 9
-    assert len(set(whole)) > 9
-    for update in range(12):
-        assert first(0, update, 12 - update) == whole[update:]
-    assert first(seed=1, update=0) != whole
