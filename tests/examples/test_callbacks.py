@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from common import backup, callbacks, training
-from common.errors import InputError, NonFiniteLossError
+from common.errors import NonFiniteLossError
 
 ARGS = Namespace(
     epochs=5,
@@ -86,13 +86,6 @@ def test_weights_spoilt_by_the_last_update_are_not_saved():
     stop.on_epoch_begin(2)
     with pytest.raises(NonFiniteLossError, match="val_loss .* at update 300"):
         stop.on_epoch_end(2, {"loss": 1.0, "val_loss": np.nan})
-
-
-def test_a_backup_of_another_model_is_refused(tmp_path):
-    with pytest.raises(NonFiniteLossError):
-        _fit(tmp_path, spoilt_at=4)
-    with pytest.raises(InputError, match="belongs to a different model"):
-        _fit(tmp_path, units=2)
 
 
 def test_state_keeps_numbers_and_arrays_but_no_settings(tmp_path):

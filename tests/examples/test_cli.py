@@ -88,17 +88,6 @@ def test_a_folder_belongs_to_one_run(capsys, tmp_path):
     assert "args.json cannot be read" in line
 
 
-@pytest.mark.full
-def test_a_broken_backup_is_told(capsys, tmp_path):
-    folder = tmp_path / "run"
-    _run(folder)
-    (folder / "metrics.json").unlink()
-    (folder / "backup.npz").write_bytes(b"PK\x03\x04 cut off")
-    capsys.readouterr()
-    line = refusal(capsys, lambda flags: _run(folder, *flags), "--resume")
-    assert "backup.npz cannot be read" in line
-
-
 def test_flags_beat_smoke_which_beats_the_preset():
     def plan(*flags):
         return plans(script.EXPERIMENT, *flags)[0]

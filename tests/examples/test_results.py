@@ -14,6 +14,16 @@ from scripts import refusal, rows
 from untrained_comparisons import BEST, compare
 
 
+@pytest.fixture
+def digits(tmp_path, experiment, monkeypatch):
+    """Where a comparison of one seed, in the folder runs, is kept."""
+    folder, kept = tmp_path / "runs", tmp_path / "kept"
+    assert compare(experiment, folder, "--seed", "0") == 0
+    monkeypatch.setattr(results, "KEPT", kept)
+    results.keep(folder, kept / "digits")
+    return kept / "digits"
+
+
 def test_kept_results_are_drawn_again(tmp_path, experiment, monkeypatch):
     folder, kept = tmp_path / "runs", tmp_path / "kept"
     assert compare(experiment, folder, "--tune", "--seed", "0", "1") == 0
@@ -120,16 +130,12 @@ NAMED_IN = {
 
 
 def test_names_from_a_file_stay_in_the_folder(
-    tmp_path, experiment, monkeypatch, capsys
+    tmp_path, experiment, digits, capsys
 ):
-    folder, kept = tmp_path / "runs", tmp_path / "kept"
-    assert compare(experiment, folder, "--seed", "0") == 0
-    monkeypatch.setattr(results, "KEPT", kept)
-    results.keep(folder, kept / "digits")
     before = sorted(tmp_path.rglob("*"))
     outside = ("../x", str(tmp_path / "x"), "x/y", "..", ".", "", "x\\y")
     for file, changes in NAMED_IN.items():
-        path = kept / "digits" / file
+        path = digits / file
         whole, is_table = path.read_text(), path.suffix == ".csv"
         for change, name in itertools.product(changes, outside):
             content = (files.read_table if is_table else files.read_json)(path)
@@ -144,6 +150,7 @@ def test_names_from_a_file_stay_in_the_folder(
                 assert f"received {name!r}" in message
             path.write_text(whole)
     # The same for a comparison that is not kept yet.
+    folder = tmp_path / "runs"
     path = folder / "comparison.json"
     record = files.read_json(path)
     for name in (*outside, 3):
@@ -157,15 +164,9 @@ def test_names_from_a_file_stay_in_the_folder(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_what_is_kept_may_be_something_else(
-    tmp_path, experiment, monkeypatch, capsys
-):
+def test_what_is_kept_may_be_something_else(digits, capsys):
     """A module's name is no experiment, and nothing imports it."""
-    folder, kept = tmp_path / "runs", tmp_path / "kept"
-    assert compare(experiment, folder, "--seed", "0") == 0
-    monkeypatch.setattr(results, "KEPT", kept)
-    results.keep(folder, kept / "digits")
-    path = kept / "digits" / "settings.json"
+    path = digits / "settings.json"
     whole = files.read_json(path)
     foreign = whole["comparison"] | {"experiment": "antigravity"}
     for settings, message in (

@@ -174,12 +174,14 @@ def test_a_backup_of_other_callbacks_changes_nothing(tmp_path):
         rewritten(whole, path, change)
         with pytest.raises(InputError, match="has the state of another run"):
             load()
-    # An array of the right shape and another dtype.
+    # An array of another shape, or of the right one and another dtype.
     path.write_bytes(whole)
     with np.load(path) as file:
         arrays = dict(file)
-    for dtype in ("complex64", "int32", "float64", "U3"):
-        np.savez(path, **arrays | {"a0": arrays["a0"].astype(dtype)})
+    first = arrays["a0"]
+    dtypes = ("complex64", "int32", "float64", "U3")
+    for other in (first[:-1], *(first.astype(dtype) for dtype in dtypes)):
+        np.savez(path, **arrays | {"a0": other})
         with pytest.raises(InputError, match="belongs to a different model"):
             load()
     for one, two in zip(before, weights_of(model), strict=True):
