@@ -53,24 +53,6 @@ def tensorflow_1(weights, x, forget_bias):
     return np.stack(outputs, axis=1)
 
 
-def haste_gru(weights, x):
-    """haste's LayerNormGRU over x (B, T, D)."""
-    h, outputs = np.zeros((B, U)), []
-    of_x, of_h = weights["gamma"]
-    for t in range(T):
-        a = normalized(x[:, t] @ weights["kernel"], of_x, epsilon=1e-5)
-        # The first h is zero: a row without variance is not scaled.
-        b = 0.0 * a
-        if t:
-            b = normalized(h @ weights["recurrent_kernel"], of_h, epsilon=1e-5)
-        a, b = a + weights["bias"], b + weights["recurrent_bias"]
-        a, b = np.split(a, 3, axis=1), np.split(b, 3, axis=1)
-        z, r = sigmoid(a[0] + b[0]), sigmoid(a[1] + b[1])
-        h = z * h + (1.0 - z) * np.tanh(a[2] + r * b[2])
-        outputs.append(h)
-    return np.stack(outputs, axis=1)
-
-
 def fastrnns(weights, x):
     """LayerNormLSTM of torch's benchmarks/fastrnns over x (B, T, D)."""
     h, c, outputs = np.zeros((B, U)), np.zeros((B, U)), []
@@ -161,12 +143,6 @@ HASTE_SHAPES = {
     "recurrent_bias": 3 * U,
     "gamma": (2, 3 * U),
 }
-
-
-def test_haste_gru():
-    weights = drawn(HASTE_SHAPES)
-    make = functools.partial(keras_ln.LNGRU, U, **HASTE)
-    check(make, compat.load_haste_gru, haste_gru, weights)
 
 
 FASTRNNS = {"carry_normalized_state": True, "use_bias": False}
