@@ -12,7 +12,7 @@ from tolerances import BFLOAT16, FLOAT16
 
 import keras_ln
 
-ON_TORCH = keras.backend.backend() == "torch"
+BACKEND = keras.backend.backend()
 
 
 @pytest.mark.parametrize(
@@ -75,12 +75,14 @@ def test_gradients(row, policy):
             or None,
         )
         y = result.outputs[0]
-        assert str(y.dtype) == dtype.removeprefix("mixed_")
+        if BACKEND != "jax":  # whose stateless calls cast no inputs
+            assert str(y.dtype) == dtype.removeprefix("mixed_")
         return {"y": y} | result.gradients
 
     ways = [{}]
     if row.is_recurrent:  # XLA compiles no loop here.
-        ways = [{"use_fused": True}, {"use_fused": False}][: 1 + ON_TORCH]
+        ways = [{"use_fused": True}]
+        ways += [{"use_fused": False}] * (BACKEND == "torch")
     right = found("float64", **ways[-1])
     unit = {"mixed_float16": 2.0**-11, "mixed_bfloat16": 2.0**-8}[policy]
     for way in ways:
