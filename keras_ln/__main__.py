@@ -1,7 +1,7 @@
 """`python -m keras_ln`: a report on this installation.
 
-It prints versions, the backend and its devices, whether the CPU kernels are in
-use, and how each recurrent layer runs with its default arguments, and why.
+It prints versions, the backend and its devices, whether kernels are in use, and
+how each recurrent layer runs with its default arguments, and why.
 """
 
 import importlib.metadata
@@ -30,25 +30,33 @@ def report() -> Iterator[str]:
         "Python": f"{platform.python_version()}, {platform.platform()}",
         "devices": ", ".join(device_names()),
         "kernels": ops.recurrence.kernels(),
+        "on GPUs": ops.recurrence.gpu_kernels(),
     }
-    chosen, why = {}, {}
+    there = {"native": facts["kernels"], "cuda": facts["on GPUs"]}
+    rows, installs = [], False
     for name in layers.__all__:
         layer = getattr(layers, name)
-        if hasattr(layer, "as_problem"):
-            chosen[name], reasons = ops.implementation(layer(1))
-            why[name] = reasons.get("native") or ""
+        if not hasattr(layer, "as_problem"):
+            continue
+        chosen, reasons = ops.implementation(layer(1))
+        # On a GPU layers have another reason.
+        native = reasons.get("native", "")
+        installs = installs or native.endswith("is not installed.")
+        # That there are no kernels is said above.
+        if there["cuda"].startswith("none."):
+            reasons.pop("cuda", None)
+        why = [
+            f" ({other}: {reasons[other]})"
+            for other, fact in there.items()
+            if other in reasons and not fact.endswith(reasons[other])
+        ]
+        rows.append(f"  {name:<12} {chosen}{''.join(why)}")
     for name, fact in facts.items():
         yield f"{name:<9} {fact}"
-    # Not on a GPU: the layers have another reason there.
-    if any(reason.endswith("is not installed.") for reason in why.values()):
+    if installs:
         yield f"{'':<9} {INSTALL}"
     yield "layers"
-    for name, reason in why.items():
-        # The line "kernels" has said it if there are none.
-        known = facts["kernels"].endswith(reason)
-        yield f"  {name:<12} {chosen[name]}" + (
-            "" if known else f" (native: {reason})"
-        )
+    yield from rows
 
 
 def main() -> None:

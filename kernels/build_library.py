@@ -45,7 +45,7 @@ COMMON_SOURCES = (
     *("sharing.cc", "gpu.cc"),
 )
 # Compiled where the header of XLA's foreign function interface is at hand.
-XLA_SOURCE = "xla/handlers.cc"
+XLA_SOURCES = ("xla/handlers.cc", "xla/on_gpu.cc")
 # Compiled once for each instruction set of the machine, and for any CPU. What
 # it is compiled for must be what cpu.cc asks the CPU for.
 KERNELS_SOURCE = "kernels.cc"
@@ -175,7 +175,7 @@ def build(folder, name=None, compiler=None, sanitizer=None):
             chosen = _machine_flags(target, features, bool(compiler))
             if name:
                 chosen += [f"-DKLN_SET={name}_kernels"]
-            if source == XLA_SOURCE:
+            if source in XLA_SOURCES:
                 chosen += ["-isystem", headers]
             _run(*command, *flags, *chosen, "-c", SOURCE / source, "-o", to)
             return to
@@ -187,7 +187,7 @@ def build(folder, name=None, compiler=None, sanitizer=None):
         if headers is None:
             print("There is no jaxlib: built without calls from XLA.")
         else:
-            jobs.append((XLA_SOURCE,))
+            jobs += [(source,) for source in XLA_SOURCES]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             files = list(pool.map(lambda job: compiled(*job), jobs))
         linking += checks

@@ -124,6 +124,7 @@ def offences(source, path):
                 f"backend/{framework}.py",
                 f"backend/{framework}/",
                 f"backend/native_{framework}.py",
+                f"backend/gpu_{framework}.py",
             )
             if framework and not path.startswith(places):
                 found.append(f"{path} imports a framework: {name}")
@@ -216,7 +217,10 @@ def unmarked(source):
             condition := ast.unparse(branch.test)
         ):
             continue
-        elsewhere = condition in ("BACKEND == 'torch'", "BACKEND != 'jax'")
+        elsewhere = condition in (
+            *("BACKEND == 'torch'", "BACKEND != 'jax'"),
+            "BACKEND != 'tensorflow'",
+        )
         for node in branch.orelse if elsewhere else [branch]:
             for test in ast.walk(node):
                 marks = map(ast.unparse, getattr(test, "decorator_list", ()))

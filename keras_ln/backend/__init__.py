@@ -13,7 +13,7 @@ backends on which Keras has no gradients:
     differentiates the loop.
 
 ``custom_vjp(forward, backward, reference=None, compiled=True,
-reference_backward=None)``
+reference_backward=None, platform="cpu")``
     A differentiable function ``op(arrays, keep=True, owner=...) -> outputs``
     with a hand-written vector-Jacobian product; errors name the owner. Arrays,
     outputs, residuals, cotangents and gradients are dictionaries of tensors by
@@ -27,11 +27,12 @@ reference_backward=None)``
     reference functions are ``forward`` and ``backward`` by default.
     ``reference`` returns the same outputs as ``forward``. Given a
     ``reference_backward``, which takes them, it may have other residuals, and
-    ``forward`` and ``backward`` need to run only on a CPU. JAX and torch keep
-    residuals only when they differentiate. TensorFlow does not know: it uses
-    the ``keep`` of the call, and without it a gradient first runs the sequence
-    again. Build an op once per static configuration and keep it: every new op
-    is compiled again.
+    ``forward`` and ``backward`` need to run only on that platform, "cpu" or
+    "cuda". JAX and torch keep residuals only when they differentiate.
+    TensorFlow does not know: it uses the ``keep`` of the call, and without it a
+    gradient first runs the sequence again. Build an op once per static
+    configuration and keep it: every new op is compiled again. An op that
+    torch.compile reads has no second derivatives.
 
 ``tanh, sigmoid, relu, exp, log, sqrt, matmul, mean, sum``
     As in ``keras.ops``, except that float64 stays float64 to its last digit:
@@ -96,6 +97,24 @@ reference_backward=None)``
     Whether the program that is being traced will be saved, and may run without
     kernels, as far as that is known.
 
+``call_gpu(call, arrays)``
+    One launch of a kernel of keras-ln-kernels on a GPU, without derivatives:
+    ``call`` is a ``keras_ln_kernels.gpu_call.GpuCall``, for the rest see
+    ``call_native``. It does not wait for the GPU.
+
+``gpu_reason()``
+    A sentence on why no kernels for GPUs can be called here, or None. It must
+    have been asked before the first call, and registers the kernels.
+
+``gpu_plan_reason(x, cell, units, operands)``
+    A sentence on why the GPU on which ``x`` is has no kernel for a cell of so
+    many units, whose products take operands of that dtype, or None. Of JAX it
+    is every GPU. Compiles and loads the kernels, the first time.
+
+``device_of(x)``
+    The device of a tensor if one program may have tensors of several devices,
+    else None.
+
 ``jacobian(function, x)``
     The Jacobian at ``x`` of a function from one tensor to one tensor: a tensor
     of the shape ``function(x).shape + x.shape`` with the derivative of every
@@ -108,7 +127,7 @@ from typing import Any
 
 import keras
 
-from keras_ln.backend import native
+from keras_ln.backend import gpu, native
 
 _NAME = keras.backend.backend()
 _BACKENDS = ("tensorflow", "jax", "torch")
@@ -129,6 +148,11 @@ _module: Any = importlib.import_module(
 _native: Any = importlib.import_module(
     f"{__name__}.{'inference' if _infers else f'native_{_NAME}'}"
 )
+
+# The frameworks that call kernels for GPUs.
+_gpu: Any = gpu
+if _NAME in ("jax", "torch"):
+    _gpu = importlib.import_module(f"{__name__}.gpu_{_NAME}")
 
 scan = _module.scan
 custom_vjp = _module.custom_vjp
@@ -155,3 +179,7 @@ call_native = _native.call_native
 native_description = native.description
 native_reason = _native.reason
 is_exported = _native.is_exported
+call_gpu = _gpu.call_gpu
+gpu_reason = _gpu.reason
+gpu_plan_reason = _gpu.plan_reason
+device_of = _gpu.device_of

@@ -88,6 +88,7 @@ def custom_vjp(
     reference=None,
     compiled=True,
     reference_backward=None,
+    platform="cpu",
 ):
     """The outputs of the forward function; see the package docstring."""
     reference = reference or forward

@@ -142,6 +142,7 @@ def custom_vjp(
     reference=None,
     compiled=True,
     reference_backward=None,
+    platform="cpu",
 ):
     """An op with a hand-written VJP; see the package docstring."""
 
@@ -152,7 +153,7 @@ def custom_vjp(
     # JAX differentiates the rule itself.
     if reference_backward is not None:
         outputs_only, first, second = _for_kernels(
-            forward, backward, reference, reference_backward
+            (forward, backward), reference, reference_backward, platform
         )
     elif reference is not None:
         again = functools.partial(reference, keep=True)
@@ -200,12 +201,14 @@ def custom_vjp(
     return op
 
 
-def _for_kernels(forward, backward, reference, reference_backward):
+def _for_kernels(native, reference, reference_backward, platform):
     """The three functions of an op that runs the reference without kernels.
 
     The kernels' residuals do not fit the reference: they have no derivatives.
     So the arrays are kept with them.
     """
+    forward, backward = native
+    choose = functools.partial(with_kernels, platform=platform)
 
     def outputs_of(arrays):
         return reference(arrays, keep=False)[0]
@@ -214,7 +217,7 @@ def _for_kernels(forward, backward, reference, reference_backward):
         residuals = reference(arrays, keep=True)[1]
         return reference_backward(residuals, cotangents)
 
-    @functools.partial(with_kernels, otherwise=outputs_of)
+    @functools.partial(choose, otherwise=outputs_of)
     def outputs_only(arrays):
         return forward(arrays, keep=False)[0]
 
@@ -227,12 +230,12 @@ def _for_kernels(forward, backward, reference, reference_backward):
         return outputs_of(arrays), _vary(residuals, _varying(arrays))
 
     def first(arrays):
-        outputs, residuals = with_kernels(keeping, keeping_nothing)(arrays)
+        outputs, residuals = choose(keeping, keeping_nothing)(arrays)
         return outputs, (residuals, arrays)
 
     def second(residuals, cotangents):
         kept, arrays = residuals
-        run = with_kernels(
+        run = choose(
             lambda kept, arrays, cotangents: backward(kept, cotangents),
             lambda kept, *others: gradients_of(*others),
         )

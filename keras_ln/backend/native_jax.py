@@ -33,18 +33,21 @@ def _registered():
     """None once XLA knows the kernels, or why it cannot."""
     from keras_ln_kernels import xla
 
-    if (wrong := xla.unsupported_reason()) is not None:
-        return wrong
+    return xla.unsupported_reason() or register(
+        dict(zip(native.TARGETS.values(), xla.handlers(), strict=True)), "cpu"
+    )
+
+
+def register(handlers, platform):
+    """Tells XLA of handlers by name; None, or why that cannot be."""
     if importlib.util.find_spec("jax.ffi") is None:
         return f"JAX {jax.__version__} has no jax.ffi."
     if not hasattr(mlir.LoweringParameters, _EXPORTED):
         return f"JAX {jax.__version__} does not tell what it exports."
     importlib.import_module("jax.ffi")  # Not there by itself before 0.5.
-    for target, handler in zip(
-        native.TARGETS.values(), xla.handlers(), strict=True
-    ):
+    for target, handler in handlers.items():
         jax.ffi.register_ffi_target(
-            target, jax.ffi.pycapsule(handler), platform="cpu"
+            target, jax.ffi.pycapsule(handler), platform=platform
         )
     return None
 
@@ -68,7 +71,7 @@ def call_native(call, arrays):
     sizes = call.sizes(
         {n: a.shape for n, a in zip(call.arguments, given, strict=True)}
     )
-    kind = _kind(x)
+    kind = kind_of(x)
     results = [
         jax.ShapeDtypeStruct(
             call.shape(name, sizes),
@@ -87,7 +90,7 @@ def call_native(call, arrays):
     return dict(zip(call.results, run(*given, **attributes), strict=True))
 
 
-def _kind(x):
+def kind_of(x):
     """The kind of the results: in jax.shard_map they differ where `x` does."""
     kind = jax.typeof(x)
     manual = getattr(kind, "manual_axis_type", None)
@@ -97,8 +100,8 @@ def _kind(x):
     return {"sharding": mesh, "manual_axis_type": manual}
 
 
-def with_kernels(function, otherwise):
-    """`function` in programs for a CPU that stay in this process.
+def with_kernels(function, otherwise, platform="cpu"):
+    """`function` in programs for a platform that stay in this process.
 
     In all others `otherwise`, which must return the same shapes. The choice is
     made when a program is lowered: one that was traced before `jax.export`
@@ -116,7 +119,9 @@ def with_kernels(function, otherwise):
 
         here, shapes = of_leaves(function)
         elsewhere, _ = of_leaves(otherwise)
-        results = _choice.bind(*flat, here=here, elsewhere=elsewhere)
+        results = _choice.bind(
+            *flat, here=here, elsewhere=elsewhere, platform=platform
+        )
         return jax.tree.unflatten(jax.tree.structure(shapes), results)
 
     return chosen
@@ -124,49 +129,50 @@ def with_kernels(function, otherwise):
 
 _choice = Primitive("keras_ln_choice")
 _choice.multiple_results = True
-_choice.def_abstract_eval(lambda *_, here, elsewhere: here.out_avals)
+_choice.def_abstract_eval(lambda *_, here, **others: here.out_avals)
 
 
 @_choice.def_impl
-def _run(*args, **jaxprs):
+def _run(*args, **choice):
     # Reached under `jax.disable_jit` alone.
     with jax.disable_jit(False):
-        return jax.jit(functools.partial(_choice.bind, **jaxprs))(*args)
+        return jax.jit(functools.partial(_choice.bind, **choice))(*args)
 
 
-def _lower(ctx, *args, here, elsewhere):
+def _lower(ctx, *args, here, elsewhere, platform):
     module = ctx.module_context
     stays = not getattr(module.lowering_parameters, _EXPORTED)
     platforms = tuple(ctx.platforms or module.platforms)
-    jaxpr = here if stays and platforms == ("cpu",) else elsewhere
+    jaxpr = here if stays and platforms == (platform,) else elsewhere
     lower = mlir.lower_fun(jaxpr_as_fun(jaxpr), multiple_results=True)
     return lower(ctx, *args)
 
 
-def _batch(args, axes, **jaxprs):
+def _batch(args, axes, *, platform, **jaxprs):
     for name, jaxpr in jaxprs.items():
         mapped = jax.vmap(jaxpr_as_fun(jaxpr), axes)
         jaxprs[name] = jax.make_jaxpr(mapped)(*args)
-    results = _choice.bind(*args, **jaxprs)
+    results = _choice.bind(*args, platform=platform, **jaxprs)
     return results, [0] * len(results)
 
 
-def _differentiate(args, tangents, **jaxprs):
+def _differentiate(args, tangents, *, here, elsewhere, platform):
     """The tangents of `elsewhere`, for results that are floating point."""
     places = [i for i, t in enumerate(tangents) if type(t) is not ad.Zero]
-    kinds = [kind.to_tangent_aval() for kind in jaxprs["here"].out_avals]
+    kinds = [kind.to_tangent_aval() for kind in here.out_avals]
     smooth = [jnp.issubdtype(kind.dtype, jnp.inexact) for kind in kinds]
 
     def run(*moved):
         values = dict(enumerate(args)) | dict(zip(places, moved, strict=True))
-        found = jaxpr_as_fun(jaxprs["elsewhere"])(*values.values())
+        found = jaxpr_as_fun(elsewhere)(*values.values())
         return list(itertools.compress(found, smooth))
 
     _, found = jax.jvp(
         run, [args[i] for i in places], [tangents[i] for i in places]
     )
     rest = iter(found)
-    return _choice.bind(*args, **jaxprs), [
+    jaxprs = {"here": here, "elsewhere": elsewhere}
+    return _choice.bind(*args, platform=platform, **jaxprs), [
         next(rest) if moves else ad.Zero(kind)
         for kind, moves in zip(kinds, smooth, strict=True)
     ]

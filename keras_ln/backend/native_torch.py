@@ -33,7 +33,7 @@ def is_exported():
 
 def call_native(call, arrays):
     """Runs a call; see the package docstring."""
-    if not call.backward and _is_eager(arrays.values()):
+    if not call.backward and is_eager(arrays.values()):
         return _run(call, arrays)
     operators = torch.ops.keras_ln
     run = operators.backward if call.backward else operators.forward
@@ -47,7 +47,7 @@ def call_native(call, arrays):
     return {name: made[name] for name in call.results}
 
 
-def _is_eager(tensors):
+def is_eager(tensors):
     """Whether nothing of torch's looks on: no transform, no trace, no mode.
 
     Then there is no need for an operator, which takes 100 us. Tried with torch
@@ -76,16 +76,20 @@ def _make_operators():
     # The gradient formula is for torch.compile. In eager mode `custom_vjp`
     # calls the operators inside an autograd.Function, which records nothing.
     options = [f"{kind} {name}" for name, kind in call.OPTIONS.items()]
-    _operator("forward", call.FORWARD, options).register_autograd(
+    own = (options, _call_of, _run)
+    operator("forward", call.FORWARD, *own).register_autograd(
         functools.partial(_backward, call),
         setup_context=functools.partial(_setup_context, call),
     )
-    _operator("backward", call.BACKWARD, options).register_autograd(
-        _no_backward
-    )
+    operator("backward", call.BACKWARD, *own).register_autograd(_no_backward)
 
 
-def _operator(name, direction, options):
+def operator(name, direction, options, call_of, run):
+    """An operator of torch's for calls of one direction.
+
+    `call_of(arrays, results, cell, *options)` is the call on arrays by name,
+    and `run(call, arrays)` gives its results by name.
+    """
     takes, gives = direction
     # `results` are names, joined by commas.
     given = [f"Tensor? {name}" for name in takes]
@@ -97,16 +101,18 @@ def _operator(name, direction, options):
         f"keras_ln::{name}", mutates_args=(), schema=schema
     )
     def operator(*args):
-        call, arrays = _read(takes, args)
-        return _all_of(call, _run(call, arrays))
+        call, arrays = _read(takes, args, call_of)
+        return _all_of(call, run(call, arrays), arrays)
 
     @operator.register_fake
     def _(*args):
-        call, arrays = _read(takes, args)
+        call, arrays = _read(takes, args, call_of)
         # Not by `_shapes`: symbolic sizes are not hashable.
         sizes = _sizes(call, arrays)
-        made = {n: _new(call, n, call.shape(n, sizes)) for n in call.results}
-        return _all_of(call, made)
+        made = {
+            n: new(call, n, call.shape(n, sizes), arrays) for n in call.results
+        }
+        return _all_of(call, made, arrays)
 
     @operator.register_vmap
     def _(info, in_dims, *args):
@@ -138,7 +144,7 @@ def _run(call, arrays):
     made = {
         name: _recycled(*shapes[name])
         if name == "residuals"
-        else _new(call, name, shapes[name])
+        else new(call, name, shapes[name], arrays)
         for name in call.results
     }
     places = {name: a.data_ptr() for name, a in (arrays | made).items()}
@@ -160,15 +166,18 @@ def _openmp():
     return openmp_of(torch._C.__file__)
 
 
-def _read(takes, args):
+def _read(takes, args, call_of):
     """The call, and the arrays by name."""
     arrays = {
         name: array
         for name, array in zip(takes, args, strict=False)
         if array is not None
     }
-    options = args[len(takes) :]
-    return _call(arrays["x"].dtype, tuple(arrays), *options), arrays
+    return call_of(arrays, *args[len(takes) :]), arrays
+
+
+def _call_of(arrays, *options):
+    return _call(arrays["x"].dtype, tuple(arrays), *options)
 
 
 @functools.lru_cache(maxsize=256)
@@ -207,9 +216,11 @@ def _checked(call, name, array, shape):
     return array.clone() if array.data_ptr() % alignment else array
 
 
-def _new(call, name, shape):
+def new(call, name, shape, arrays):
+    """A result without values, on the device of the arrays."""
+    device = next(iter(arrays.values())).device
     dtype = getattr(torch, call.dtype_of(name))
-    return torch.empty(shape, dtype=dtype, device="cpu")
+    return torch.empty(shape, dtype=dtype, device=device)
 
 
 def _recycled(size):
@@ -232,9 +243,9 @@ def _keep(session, piece):
         pieces.append(piece)
 
 
-def _all_of(call, made):
+def _all_of(call, made, arrays):
     return tuple(
-        made[name] if name in made else _new(call, name, (0,))
+        made[name] if name in made else new(call, name, (0,), arrays)
         for name in call.gives
     )
 

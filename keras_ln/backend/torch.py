@@ -99,12 +99,19 @@ def custom_vjp(
     reference=None,
     compiled=True,
     reference_backward=None,
+    platform="cpu",
 ):
     """An op with a hand-written VJP; see the package docstring."""
     reference = reference or forward
     functions = (forward, backward, reference, reference_backward or backward)
 
     def op(arrays, keep=True, owner="An op of keras_ln"):
+        if torch.compiler.is_compiling():
+            outputs: list[str] = []
+            made = _Read.apply(
+                (forward, backward), (*arrays,), outputs, *arrays.values()
+            )
+            return dict(zip(outputs, made, strict=True))
         if not torch.is_grad_enabled():
             return forward(arrays, keep=False)[0]
         tensors = arrays.values()
@@ -212,6 +219,27 @@ class _Op(torch.autograd.Function):
         }
         gradients = backward(residuals, dense)
         return None, *[gradients.get(name) for name in call.arrays]
+
+
+class _Read(torch.autograd.Function):
+    """An op of ``custom_vjp`` that torch.compile reads: first derivatives."""
+
+    @staticmethod
+    def forward(ctx, functions, names, outputs, *tensors):
+        forward, ctx.vjp = functions
+        arrays = dict(zip(names, tensors, strict=True))
+        made, residuals = forward(arrays, keep=True)
+        outputs.extend(made)
+        ctx.names, ctx.outputs, ctx.residuals = names, (*made,), (*residuals,)
+        ctx.save_for_backward(*residuals.values())
+        return tuple(made.values())
+
+    @staticmethod
+    def backward(ctx, *cotangents):
+        residuals = dict(zip(ctx.residuals, ctx.saved_tensors, strict=True))
+        given = dict(zip(ctx.outputs, cotangents, strict=True))
+        gradients = ctx.vjp(residuals, given)
+        return None, None, None, *[gradients.get(name) for name in ctx.names]
 
 
 def _dense(cotangent):

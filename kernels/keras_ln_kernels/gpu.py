@@ -2,7 +2,7 @@
 
 For bindings to tensors: arrays are addresses. src/cuda/sequence.h says what
 they are, and what a caller computes around a launch. None of it has run on a
-GPU yet, and nothing uses it.
+GPU yet.
 """
 
 import ctypes
@@ -13,7 +13,6 @@ from typing import Any
 
 from keras_ln_kernels import nvrtc
 from keras_ln_kernels.gpu_plan import (
-    CELLS,
     FORMATS,
     MOST_UNITS,
     Limits,
@@ -108,6 +107,15 @@ class Gpu:
                 self._chosen[key] = self._plan(*key)
             return self._chosen[key]
 
+    def keep(self, plan: Plan, device: int) -> None:
+        """Lets programs of XLA's find a kernel by its plan's numbers.
+
+        Raises:
+            RuntimeError: if there are too many.
+        """
+        launch = self._launch(plan, device, 0)
+        _raise(plan.kernel, functions().kln_gpu_keep(ctypes.byref(launch)))
+
     def groups(self, plan: Plan, device: int) -> int:
         """How many groups of 8 rows run at once; 0 where none fits."""
         groups, launch = ctypes.c_int32(), self._launch(plan, device, 0)
@@ -190,7 +198,7 @@ class Gpu:
     def _launch(self, plan: Plan, device: int, stream: int) -> Launch:
         return Launch(
             shape=Shape(
-                kernel=CELLS[plan.cell] + 2 * plan.backward,
+                kernel=plan.number,
                 units=plan.units,
                 blocks=plan.blocks,
                 kept=plan.kept,

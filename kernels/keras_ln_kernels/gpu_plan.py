@@ -36,6 +36,11 @@ class Plan(NamedTuple):
     box_bytes: int
 
     @property
+    def number(self) -> int:
+        """The kernel's in the C interface."""
+        return CELLS[self.cell] + 2 * self.backward
+
+    @property
     def kernel(self) -> str:
         """The instance's name in C++."""
         name = f"{self.cell}_{'backward' if self.backward else 'forward'}"

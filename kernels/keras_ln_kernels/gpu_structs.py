@@ -61,6 +61,7 @@ def functions() -> Any:
         ("use_driver", None, [handle]),
         ("shape", None, [ctypes.POINTER(Shape)]),
         ("load", text, [text, text, handle]),
+        ("keep", text, [launch]),
         ("groups", text, [launch, number]),
         ("launch", text, [launch]),
     ):

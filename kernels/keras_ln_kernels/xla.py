@@ -1,9 +1,13 @@
 """The library as custom calls of XLA: names, attributes and registration."""
 
 import ctypes
+from collections.abc import Iterable
 from typing import Any
 
 from keras_ln_kernels.call import CELLS, OPTIONS, PLACES, Call
+from keras_ln_kernels.gpu_call import GpuCall
+from keras_ln_kernels.gpu_plan import FORMATS, Plan
+from keras_ln_kernels.gpu_structs import ARRAYS
 from keras_ln_kernels.library import library
 
 
@@ -40,6 +44,33 @@ def register(api: int, forward: str, backward: str) -> str | None:
     function.restype = ctypes.c_char_p
     wrong = function(api, forward.encode(), backward.encode())
     return None if wrong is None else f"{wrong.decode()}."
+
+
+def gpu_handler() -> Any:
+    """The handler of launches on a GPU, of both directions."""
+    return library().kln_xla_gpu
+
+
+def gpu_attributes(call: GpuCall, plan: Plan) -> dict[str, int | float]:
+    """Attributes of a launch: floats are f64, all others are i64."""
+
+    def bits(names: Iterable[str]) -> int:
+        return sum(1 << ARRAYS.index(name) for name in names)
+
+    return {
+        "given": bits(call.arguments),
+        "made": bits((*call.results, *plan.workspace(1))),
+        "kernel": plan.number,
+        "units": plan.units,
+        "blocks": plan.blocks,
+        "kept": plan.kept,
+        "format": FORMATS[plan.format],
+        "cluster": int(plan.cluster),
+        **{
+            name: int(value) if isinstance(value, bool) else value
+            for name, value in call.named_options().items()
+        },
+    }
 
 
 def attributes(call: Call) -> dict[str, int | float]:

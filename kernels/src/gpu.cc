@@ -55,6 +55,22 @@ const char* explained(int code) {
   return text ? text : "an error that the CUDA driver has no words for";
 }
 
+// Entries are added and never changed: they are read without a lock.
+struct Kept {
+  KlnGpuShape shape;
+  int32_t device;
+  void* kernel;
+};
+constexpr int kMostKept = 1024;
+Kept kept[kMostKept];
+int kept_count;
+char kept_lock;
+
+bool equal(const Kept& k, const KlnGpuLaunch& l) {
+  return k.device == l.device &&
+         !__builtin_memcmp(&k.shape, &l.shape, sizeof k.shape);
+}
+
 // The context that frameworks use of a device, current while this lives.
 class Current {
  public:
@@ -166,6 +182,35 @@ const char* kln_gpu_load(const void* image, const char* name, void** kernel) {
                                     nullptr, nullptr, 0);
   if (!code) code = driver.LibraryGetKernel(kernel, library, name);
   return explained(code);
+}
+
+void* kln_gpu_kept(const KlnGpuLaunch* launch) {
+  const int count = __atomic_load_n(&kept_count, __ATOMIC_ACQUIRE);
+  for (int i = 0; i < count; ++i)
+    if (equal(kept[i], *launch)) return kept[i].kernel;
+  return nullptr;
+}
+
+const char* kln_gpu_keep(const KlnGpuLaunch* launch) {
+  while (__atomic_test_and_set(&kept_lock, __ATOMIC_ACQUIRE)) {
+  }
+  const char* wrong = nullptr;
+  if (kln_gpu_kept(launch) != launch->kernel) {
+    if (kept_count < kMostKept) {
+      kept[kept_count] = {launch->shape, launch->device, launch->kernel};
+      __atomic_store_n(&kept_count, kept_count + 1, __ATOMIC_RELEASE);
+    } else {
+      wrong = "a process has no more than 1024 kernels on GPUs";
+    }
+  }
+  __atomic_clear(&kept_lock, __ATOMIC_RELEASE);
+  return wrong;
+}
+
+const char* kln_gpu_device_of(const void* at, int32_t* device) {
+  if (!driver.PointerGetAttribute) return "no CUDA driver is open";
+  return explained(driver.PointerGetAttribute(device, kDeviceOrdinal,
+                                              reinterpret_cast<uint64_t>(at)));
 }
 
 const char* kln_gpu_groups(KlnGpuLaunch* launch, int32_t* groups) {

@@ -40,6 +40,14 @@ KLN_EXPORT void kln_gpu_shape(KlnGpuShape* shape);
 KLN_EXPORT const char* kln_gpu_load(const void* image, const char* name,
                                     void** kernel);
 
+/* Keeps the kernel of a launch for `kln_gpu_kept`, which finds it by its shape
+ * and device: a program of XLA's holds numbers, no address. */
+KLN_EXPORT const char* kln_gpu_keep(const KlnGpuLaunch* launch);
+KLN_EXPORT void* kln_gpu_kept(const KlnGpuLaunch* launch);
+
+/* The device in whose memory this is. */
+KLN_EXPORT const char* kln_gpu_device_of(const void* at, int32_t* device);
+
 /* How many groups of 8 rows run at once on the device. */
 KLN_EXPORT const char* kln_gpu_groups(KlnGpuLaunch* launch, int32_t* groups);
 

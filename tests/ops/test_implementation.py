@@ -50,7 +50,7 @@ def test_the_default_is_fused(row, ran):
     layer = row.make()
     for _ in ("not built", "built"):
         name, reasons = ops.implementation(layer)
-        assert (name, [*reasons]) == ("fused", ["native", "loop"])
+        assert (name, [*reasons]) == ("fused", ["native", "cuda", "loop"])
         assert "fused comes before it" in reasons["loop"]
         layer(np.ones((B, T, D), "float32"))
     assert ran == ["fused", "fused"]
@@ -69,7 +69,7 @@ def test_the_default_is_fused(row, ran):
 def test_the_loop_and_why(row, arguments, reason, ran):
     layer = row.make(**arguments)
     name, reasons = ops.implementation(layer)
-    assert (name, [*reasons]) == ("loop", ["native", "fused"])
+    assert (name, [*reasons]) == ("loop", ["native", "cuda", "fused"])
     assert reason in reasons["fused"]
     layer(np.ones((B, T, D), "float32"))
     assert ran == ["loop"]
@@ -80,7 +80,7 @@ def test_inside_portable(row, ran):
     layer, must = row.make(), row.make(use_fused=True)
     with ops.portable():
         name, reasons = ops.implementation(layer)
-        assert (name, [*reasons]) == ("loop", ["native", "fused"])
+        assert (name, [*reasons]) == ("loop", ["native", "cuda", "fused"])
         assert "ops.portable() asks" in reasons["fused"]
         layer(np.ones((B, T, D), "float32"))
         with pytest.raises(ValueError, match=f"True, but {row.name}.*portable"):
@@ -231,8 +231,8 @@ def test_what_nobody_reads_is_refused(row, monkeypatch):
     monkeypatch.setitem(ARRAYS, "temperature", new)
     more = arrays | {"temperature": arrays["initial_h"]}
     for name, implementation in IMPLEMENTATIONS.items():
-        if name == "native":
-            continue  # It needs the kernels: test_native.py.
+        if name in ("native", "cuda"):
+            continue  # They need kernels: test_native.py, test_cuda.py.
         assert implementation.refusal(name, spec, arrays, how) is None
         refusal = implementation.refusal(name, spec, more, how)
         assert refusal == (
@@ -247,7 +247,7 @@ def test_what_nobody_reads_is_refused(row, monkeypatch):
     Wider.shares = Spec.shares
     wider = Wider(*spec, cell_clip=3.0)
     for name, implementation in IMPLEMENTATIONS.items():
-        if name != "native":
+        if name not in ("native", "cuda"):
             refusal = implementation.refusal(name, wider, arrays, how)
             assert "does not read the setting or weight `cell_clip`" in refusal
     with pytest.raises(ValueError, match="'loop' .* `cell_clip`"):

@@ -26,6 +26,7 @@ def custom_vjp(
     reference=None,
     compiled=True,
     reference_backward=None,
+    platform="cpu",
 ):
     """An op with a hand-written VJP; see the package docstring."""
     first = forward if reference_backward else reference or forward

@@ -8,6 +8,7 @@ from keras_ln.ops.recurrence.checks import (
     in_order,
     refuse_reset_state,
 )
+from keras_ln.ops.recurrence.cuda import gpu_kernels
 from keras_ln.ops.recurrence.functions import (
     over_time,
     project,
@@ -32,6 +33,7 @@ __all__ = [
     "check",
     "check_states",
     "choose",
+    "gpu_kernels",
     "implementation",
     "in_order",
     "kernels",

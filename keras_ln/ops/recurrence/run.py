@@ -15,6 +15,7 @@ from keras_ln.ops.cells.types import How, Spec
 from keras_ln.ops.portable import plain_operations_reason
 from keras_ln.ops.recurrence.arrays import ARRAYS, FIRST, MATRICES
 from keras_ln.ops.recurrence.checks import check
+from keras_ln.ops.recurrence.cuda import CUDA
 from keras_ln.ops.recurrence.implementations import (
     FUSED,
     LOOP,
@@ -27,13 +28,14 @@ from keras_ln.ops.recurrence.scan import Tensors
 # In order of preference. CONTRIBUTING.md says how to add one.
 IMPLEMENTATIONS: dict[str, Implementation] = {
     "native": NATIVE,
+    "cuda": CUDA,
     "fused": FUSED,
     "loop": LOOP,
 }
 
 
 class _Prepared(NamedTuple):
-    """What is known of all runs with equal shapes and dtypes."""
+    """Knowledge of all runs with equal shapes, dtypes and devices."""
 
     spec: Spec  # with its dtypes
     # Names of arrays, and the dtypes that they get.
@@ -44,7 +46,7 @@ class _Prepared(NamedTuple):
     refusals: dict[str, str | None]
 
 
-# By spec, shapes and dtypes.
+# By spec, shapes, dtypes and device.
 _prepared: dict[Any, _Prepared] = {}
 _MOST_PREPARED = 10_000  # the lengths and batch sizes of a long training
 
@@ -124,7 +126,7 @@ def _prepare(spec: Spec, arrays: Tensors, how: How, keep: bool) -> _Prepared:
     ):
         return _newly_prepared(spec, arrays, how)
     kinds = [(n, type(a), tuple(a.shape), a.dtype) for n, a in arrays.items()]
-    key = (spec, how, *kinds)
+    key = (spec, how, backend.device_of(arrays["x"]), *kinds)
     # One look-up: another thread may clear the table. AutoGraph reads no
     # assignment inside of an expression (2.21).
     prepared = _prepared.get(key)
@@ -285,6 +287,9 @@ def implementation(layer: Any) -> tuple[str, dict[str, str]]:
 
     - "native": one call of C++ per sequence and one for its gradient, on a CPU
       and where the package keras-ln-kernels is installed.
+    - "cuda": one launch on a GPU per sequence and one for its gradient, on JAX
+      and torch, if KERAS_LN_KERNELS=cuda switches it on. It has not run on a
+      GPU yet.
     - "fused": one op per sequence with a hand-written gradient, which XLA
       compiles on TensorFlow and JAX.
     - "loop": the cell's step over time, differentiated by the framework.

@@ -4,18 +4,13 @@
 // which version they have, and nothing of the C++ library is needed.
 //
 // Letters: B batch, T steps, D features, U units, G gates times units, R bytes.
-#include <string.h>
-
 #include "../problem.h"
+#include "frame.h"
 #include "pool.h"
 
 namespace {
 
 using namespace kln_xla;
-
-// What is used here is as it was in this version, whatever the header's; an
-// XLA older than what a handler asks for refuses it.
-constexpr int kApiMajor = 0, kApiMinor = 1;
 
 class Call {
  public:
@@ -62,20 +57,8 @@ class Call {
     return reinterpret_cast<char*>(&problem_) + kln::kFirst + 8 * place;
   }
 
-  // A scalar of eight bytes.
   bool attribute(const char* name, XLA_FFI_DataType dtype, void* to) const {
-    const XLA_FFI_Attrs& attrs = frame_.attrs;
-    for (int64_t i = 0; i < attrs.size; ++i) {
-      const XLA_FFI_ByteSpan& found = *attrs.names[i];
-      if (found.len != strlen(name) || memcmp(found.ptr, name, found.len))
-        continue;
-      if (attrs.types[i] != XLA_FFI_AttrType_SCALAR) return false;
-      const auto* scalar = static_cast<XLA_FFI_Scalar*>(attrs.attrs[i]);
-      if (scalar->dtype != dtype) return false;
-      memcpy(to, scalar->value, 8);
-      return true;
-    }
-    return false;
+    return kln_xla::attribute(frame_.attrs, name, dtype, to);
   }
 
   // Of x, which stands first, and of recurrent_kernel.
@@ -172,26 +155,8 @@ class Call {
 };
 
 XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame, bool backward) {
-  XLA_FFI_Extension_Base* extension = frame->extension_start;
-  if (extension && extension->type == XLA_FFI_Extension_Metadata) {
-    // A question: what this was compiled for.
-    XLA_FFI_Metadata* metadata =
-        reinterpret_cast<XLA_FFI_Metadata_Extension*>(extension)->metadata;
-    metadata->api_version.major_version = kApiMajor;
-    metadata->api_version.minor_version = kApiMinor;
-    metadata->traits = 0;
-    return nullptr;
-  }
-  if (frame->stage != XLA_FFI_ExecutionStage_EXECUTE) return nullptr;
-  const char* wrong = Call(frame).run(backward);
-  if (!wrong) return nullptr;
-  XLA_FFI_Error_Create_Args args{};
-  args.struct_size = XLA_FFI_Error_Create_Args_STRUCT_SIZE;
-  args.message = wrong;
-  args.errc = strcmp(wrong, KLN_OUT_OF_MEMORY)
-                  ? XLA_FFI_Error_Code_INVALID_ARGUMENT
-                  : XLA_FFI_Error_Code_RESOURCE_EXHAUSTED;
-  return frame->api->XLA_FFI_Error_Create(&args);
+  if (only_asks(frame)) return nullptr;
+  return error_of(frame, Call(frame).run(backward));
 }
 
 bool add(const XLA_FFI_Api* api, const char* name, XLA_FFI_Handler* handler) {

@@ -1,0 +1,127 @@
+"""Launches of keras-ln-kernels on JAX's GPUs, as custom calls of XLA."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from keras_ln.backend import gpu
+from keras_ln.backend.native_jax import kind_of, register
+
+# The name that XLA knows it by, which errors of other programs show.
+_TARGET = (
+    "launch (from keras-ln-kernels: export inside of keras_ln.ops.portable() "
+    "instead)"
+)
+# Of `jax_default_matmul_precision`; all others multiply in TF32 at most.
+_FULL = {"highest", "float32", "F32_F32_F32", "TF32_TF32_F32_X3"}
+_FULL |= {"BF16_BF16_F32_X6", "BF16_BF16_F32_X9"}
+
+
+def device_of(x):
+    """None: a program is for all devices. See the package docstring."""
+
+
+def reason():
+    """Why no kernels for GPUs are called; see the package docstring."""
+    wrong = gpu.off()
+    if wrong is not None:
+        return wrong
+    devices = _devices()
+    if not devices:
+        return (
+            f"Programs are for {jax.default_backend()}, and these kernels for "
+            "CUDA."
+        )
+    for device in devices:
+        wrong = gpu.reason_on(device)
+        if wrong is not None:
+            return wrong
+    return _registered()
+
+
+@functools.cache
+def _registered():
+    from keras_ln_kernels import xla
+
+    return xla.unsupported_reason() or register(
+        {_TARGET: xla.gpu_handler()}, "CUDA"
+    )
+
+
+def plan_reason(x, cell, units, operands):
+    """Why JAX's GPUs run none; see the package docstring."""
+    from keras_ln_kernels.gpu_call import GpuCall
+
+    for backward in (False, True):
+        call = GpuCall(cell, backward, operands, (), (), ())
+        plan = _planned(call, units)
+        if isinstance(plan, str):
+            return plan
+    return None
+
+
+def call_gpu(call, arrays):
+    """Launches a kernel; see the package docstring."""
+    from keras_ln_kernels import xla
+
+    given = [jnp.asarray(arrays[name]) for name in call.arguments]
+    sizes = call.sizes({name: arrays[name].shape for name in call.arguments})
+    for name, array in zip(call.arguments, given, strict=True):
+        shape, dtype = call.shape(name, sizes), call.dtype_of(name)
+        if array.shape != shape or array.dtype != dtype:
+            raise ValueError(
+                f"{name}: expected an array of {dtype} and shape {shape}. "
+                f"Received: {array.dtype}, {array.shape}."
+            )
+    plan = _planned(call, sizes.units)
+    if isinstance(plan, str):
+        raise RuntimeError(plan)
+    kind = kind_of(given[0])
+    results = [
+        jax.ShapeDtypeStruct(call.shape(n, sizes), call.dtype_of(n), **kind)
+        for n in call.results
+    ]
+    space = plan.workspace(sizes.batch).values()
+    results += [jax.ShapeDtypeStruct((n,), "uint8", **kind) for n in space]
+    run = jax.ffi.ffi_call(_TARGET, results, vmap_method="sequential")
+    attributes = {
+        name: (np.float64 if isinstance(value, float) else np.int64)(value)
+        for name, value in xla.gpu_attributes(call, plan).items()
+    }
+    return dict(zip(call.results, run(*given, **attributes), strict=False))
+
+
+def _planned(call, units):
+    """How all GPUs run a call, or a sentence on why they do not."""
+    from keras_ln_kernels import gpu as library
+
+    plans = {}
+    for device in _devices():
+        plan = gpu.plan(call, units, _format(call.operands), device)
+        if isinstance(plan, str):
+            return plan
+        plans[plan] = device
+        library.gpu().keep(plan, device)
+    if len(plans) == 1:
+        return next(iter(plans))
+    return "A program of JAX's is for all GPUs, and here they differ."
+
+
+def _format(operands):
+    """The format of a product's operands, as JAX's own products have it."""
+    if operands != "float32":
+        return operands
+    asked = str(jax.config.jax_default_matmul_precision)
+    return "3xtf32" if asked in _FULL else "tf32"
+
+
+def _devices():
+    """The driver's numbers of JAX's GPUs; none if programs run elsewhere.
+
+    A program is compiled for all of them.
+    """
+    if jax.default_backend() != "gpu":
+        return ()
+    return tuple(device.local_hardware_id for device in jax.local_devices())

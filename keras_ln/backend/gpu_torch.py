@@ -1,0 +1,189 @@
+"""Launches of keras-ln-kernels on torch's GPUs, as operators of torch's."""
+
+import functools
+
+import torch
+
+from keras_ln._keras import torch_device
+from keras_ln.backend import gpu
+from keras_ln.backend.native_torch import is_eager, new, operator
+
+
+def device_of(x):
+    """The tensor's device; see the package docstring."""
+    return x.device
+
+
+# So that torch.compile does not trace into it.
+@torch.compiler.assume_constant_result
+def reason():
+    """Why no kernels for GPUs are called; see the package docstring."""
+    wrong = gpu.off()
+    if wrong is not None:
+        return wrong
+    number = _number(torch.device(torch_device()))
+    if number is None:
+        return f"Tensors are on {torch_device()}, and these kernels for CUDA."
+    wrong = gpu.reason_on(number)
+    if wrong is None:
+        _make_operators()
+    return wrong
+
+
+def plan_reason(x, cell, units, operands):
+    """Why the tensor's GPU runs none; see the package docstring."""
+    return _plan_reason(x.device, cell, units, operands)
+
+
+@torch.compiler.assume_constant_result
+def _plan_reason(device, cell, units, operands):
+    from keras_ln_kernels.gpu_call import GpuCall
+
+    number = _number(device)
+    if number is None:
+        return f"Tensors are on {device}, and these kernels for CUDA."
+    for backward in (False, True):
+        call = GpuCall(cell, backward, operands, (), (), ())
+        wrong = gpu.reason_on(number) or _planned(call, units, number)
+        if isinstance(wrong, str):
+            return wrong
+    return None
+
+
+def call_gpu(call, arrays):
+    """Launches a kernel; see the package docstring."""
+    if not call.backward and is_eager(arrays.values()):
+        return _run(call, arrays)
+    operators = torch.ops.keras_ln
+    run = operators.gpu_backward if call.backward else operators.gpu_forward
+    results = run(
+        *[arrays.get(name) for name in call.takes],
+        ",".join(call.results),
+        call.cell,
+        call.operands,
+        *call.options,
+    )
+    made = dict(zip(call.gives, results, strict=True))
+    return {name: made[name] for name in call.results}
+
+
+@functools.cache
+def _make_operators():
+    """Makes torch.ops.keras_ln.gpu_forward and .gpu_backward."""
+    from keras_ln_kernels import gpu_call
+
+    options = [f"{kind} {name}" for name, kind in gpu_call.OPTIONS.items()]
+    for backward in (False, True):
+        operator(
+            "gpu_backward" if backward else "gpu_forward",
+            gpu_call.BACKWARD if backward else gpu_call.FORWARD,
+            ["str operands", *options],
+            functools.partial(_call_of, backward),
+            _run,
+        )
+
+
+def _call_of(backward, arrays, results, cell, operands, *options):
+    from keras_ln_kernels.gpu_call import GpuCall
+
+    names = tuple(results.split(","))
+    return GpuCall(cell, backward, operands, (*arrays,), names, options)
+
+
+def _run(call, arrays):
+    """The results by name, on the current stream of the tensors' device."""
+    from keras_ln_kernels import gpu as library
+
+    zx = arrays["zx"]
+    number = _number(zx.device)
+    if number is None:
+        raise ValueError(
+            "zx: expected a tensor on a GPU of CUDA's. Received: one on "
+            f"{zx.device}."
+        )
+    sizes = call.sizes({name: array.shape for name, array in arrays.items()})
+    arrays = {
+        name: _checked(call, name, array, call.shape(name, sizes), zx.device)
+        for name, array in arrays.items()
+    }
+    plan = _planned(call, sizes.units, number)
+    if isinstance(plan, str):
+        raise RuntimeError(plan)
+    made = {
+        name: new(call, name, call.shape(name, sizes), arrays)
+        for name in call.results
+    }
+    # Of torch's allocator: no other stream gets it before this one is through.
+    space = {
+        name: zx.new_empty(size, dtype=torch.uint8)
+        for name, size in plan.workspace(sizes.batch).items()
+    }
+    places = {n: a.data_ptr() for n, a in (arrays | made | space).items()}
+    library.gpu().launch(
+        plan,
+        places,
+        sizes.batch,
+        sizes.steps,
+        device=number,
+        stream=_stream(zx.device),
+        **call.named_options(),
+    )
+    return made
+
+
+def _planned(call, units, number):
+    """The plan, or a sentence on why there is none."""
+    key = (call.cell, call.backward, units, _format(call.operands), number)
+    if key not in _known:
+        if _captures():
+            raise RuntimeError(
+                "A CUDA graph cannot hold the loading of a kernel. Run the "
+                "layer once, with a gradient if the graph has one, before the "
+                "graph is captured."
+            )
+        _known[key] = gpu.plan(call, *key[2:])
+    return _known[key]
+
+
+# By cell, direction, units, format and device.
+_known: dict = {}
+
+
+def _format(operands):
+    """The format of a product's operands, as torch's own LSTM has it."""
+    if operands != "float32":
+        return operands
+    cudnn = torch.backends.cudnn
+    # Older versions have no such setting; once it is set, the other raises.
+    precision = getattr(getattr(cudnn, "rnn", None), "fp32_precision", None)
+    if precision is None:
+        return "tf32" if cudnn.allow_tf32 else "3xtf32"
+    return "tf32" if precision == "tf32" else "3xtf32"
+
+
+def _number(device):
+    """The driver's number of a device, or None if it is none of CUDA's."""
+    if device.type != "cuda":
+        return None
+    return torch.cuda.current_device() if device.index is None else device.index
+
+
+def _stream(device):
+    return torch.cuda.current_stream(device).cuda_stream
+
+
+def _captures():
+    return torch.cuda.is_current_stream_capturing()
+
+
+def _checked(call, name, array, shape, device):
+    """The array, dense; `ValueError` if a kernel would misread it."""
+    dtype = getattr(torch, call.dtype_of(name))
+    if array.shape != shape or array.dtype != dtype or array.device != device:
+        raise ValueError(
+            f"{name}: expected a tensor of {dtype} and shape {shape} on "
+            f"{device}. Received: {array.dtype}, {tuple(array.shape)} on "
+            f"{array.device}."
+        )
+    array = array.contiguous()
+    return array.clone() if array.data_ptr() % 16 else array

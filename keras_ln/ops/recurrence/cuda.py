@@ -1,0 +1,346 @@
+"""One launch on a GPU per sequence, and one for its gradient.
+
+The kernels are in the package keras-ln-kernels. They get x W of all steps, and
+centred rows of R; backward they give the gradient of the former. Everything
+else is computed here, of all steps at once. Letters: B batch, T
+time, D input features, U units, n gates, s segments of the gates that have
+statistics of their own.
+"""
+
+import functools
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+
+from keras_ln import backend
+from keras_ln.ops.activations import ACTIVATIONS
+from keras_ln.ops.cells.types import How, Spec
+from keras_ln.ops.dtypes import name_of
+from keras_ln.ops.recurrence.implementations import (
+    Implementation,
+    read_by_scans,
+)
+from keras_ln.ops.recurrence.scan import Tensors, forward
+from keras_ln.ops.recurrence.vjp import vjp
+
+_ACTIVATIONS = {"activation": "tanh", "recurrent_activation": "sigmoid"}
+_DTYPES = ("float32", "bfloat16", "float16")
+# The segments, in multiples of U, by the kernels' name of the cell.
+_SEGMENTS = {"lstm": (4,), "gru": (2, 1)}
+# Vectors that are added to x W, and to N(h R) before a gate multiplies it.
+_ADDED = {
+    "lstm": (("bias", "recurrent_beta"), ()),
+    "gru": (("bias",), ("recurrent_bias", "recurrent_beta")),
+}
+_STATE_VECTORS = ("state_gamma", "state_beta")
+
+
+def _reason(spec: Spec, arrays: Mapping[str, Any], how: How) -> str | None:
+    cell = spec.cell.native_name
+    if cell not in _SEGMENTS:
+        return "The kernels for GPUs have no cell with such sites."
+    for name, known in _ACTIVATIONS.items():
+        if getattr(spec, name) != ACTIVATIONS[known]:
+            return f"The kernels for GPUs have no `{name}` but {known}."
+    received = {spec.dtype}
+    for name in arrays:
+        if name.startswith(("initial_", "reset_")):
+            received.add(name_of(arrays[name].dtype))
+    if spec.wide != "float32" or not received <= {*_DTYPES}:
+        return (
+            "The kernels for GPUs compute in float32, of tensors in "
+            f"{', '.join(_DTYPES)}. Received: "
+            f"{', '.join(sorted({*received, spec.wide}))}."
+        )
+    if not arrays:
+        return None
+    for axis, empty in enumerate(("The batch is", "The sequences are")):
+        if arrays["x"].shape[axis] == 0:
+            return f"{empty} empty."
+    units = arrays["recurrent_kernel"].shape[0]
+    return backend.gpu_plan_reason(arrays["x"], cell, units, spec.dtype)
+
+
+def _unavailable() -> str | None:
+    wrong = backend.gpu_reason()
+    if wrong is not None:
+        return wrong
+    if keras.distribution.distribution() is not None:
+        return (
+            "XLA cannot partition the kernels over keras.distribution's mesh."
+        )
+    if backend.is_exported():
+        return "Exported programs must run without kernels."
+    return None
+
+
+def gpu_kernels() -> str:
+    """Whether kernels for GPUs can be used, or why not."""
+    wrong = backend.gpu_reason()
+    return "one launch per sequence" if wrong is None else f"none. {wrong}"
+
+
+def _reads(spec: Spec, how: How) -> set[str]:
+    known = {"activation", "recurrent_activation", "epsilon", "go_backwards"}
+    known |= {"return_all_outputs", "dtype", "wide", "x", "mask", "input_mask"}
+    known |= {"starts", "kernel", "recurrent_kernel", "kernel_gamma"}
+    known |= {"kernel_beta", "recurrent_gamma", *_STATE_VECTORS}
+    known |= {*itertools.chain(*_ADDED.get(spec.cell.native_name or "", ()))}
+    for state in spec.cell.state_names:
+        known |= {f"initial_{state}", f"reset_{state}"}
+    return {name for name in read_by_scans(spec, how) if name in known}
+
+
+def _run(spec: Spec, arrays: Tensors, how: How) -> Tensors:
+    reads = backend.reads_python()
+    run_op = (_made_operation if reads else _operation)(spec)
+    return run_op(arrays, keep=how.training, owner=how.owner)
+
+
+CUDA = Implementation(
+    _run, _reads, by_hand=True, reason=_reason, unavailable=_unavailable
+)
+
+
+def _made_operation(spec: Spec) -> Any:
+    return backend.custom_vjp(
+        functools.partial(cuda_forward, spec),
+        functools.partial(cuda_vjp, spec),
+        functools.partial(forward, spec),
+        reference_backward=functools.partial(vjp, spec),
+        platform="cuda",
+    )
+
+
+_operation = functools.cache(_made_operation)
+
+
+def cuda_forward(
+    spec: Spec, arrays: Tensors, *, keep: bool
+) -> tuple[Tensors, Tensors]:
+    """Outputs and residuals by name, as `scan.forward` gives them."""
+    states = spec.cell.state_names
+    projected = backend.matmul(_inputs(arrays), arrays["kernel"])
+    wanted = {f"final_{name}" for name in states}
+    if keep:
+        wanted |= {"h", "from_h", "norms", *states}
+    elif spec.return_all_outputs:
+        wanted.add("h")
+    given = _given(spec, arrays, projected)
+    made = _launch(spec, given, wanted, backward=False)
+    outputs = {}
+    for name in states:
+        dtype = name_of(arrays[f"initial_{name}"].dtype)
+        outputs[f"final_{name}"] = backend.cast(made[f"final_{name}"], dtype)
+    if spec.return_all_outputs:
+        outputs["outputs"] = backend.cast(made["h"], spec.dtype)
+    if not keep:
+        return outputs, {}
+    kept: Tensors = {
+        n: made[n] for n in ("h", "c", "from_h", "norms") if n in made
+    }
+    return outputs, {**arrays, "projected": projected, **kept}
+
+
+def cuda_vjp(spec: Spec, residuals: Tensors, cotangents: Tensors) -> Tensors:
+    """Gradients, by name, of the arrays of `cuda_forward`."""
+    cell = spec.cell
+    segments = _SEGMENTS[cell.native_name or ""]
+    norms = _norms(spec, residuals)
+    given = _given(spec, residuals, residuals["projected"])
+    given |= {
+        n: residuals[n] for n in ("h", "c", "from_h", "norms") if n in residuals
+    }
+    # Rows of R are centred, which makes rows of h R so.
+    from_h = _flat(given["from_h"])
+    rows = keras.ops.shape(from_h)[0]
+    count = rows * len(segments)
+    scale = keras.ops.reshape(given["norms"][:count], (rows, len(segments)))
+    factors = (keras.ops.zeros_like(scale), scale)
+    recurrent = norms.site("recurrent", from_h, factors)
+    if recurrent.gamma is not None:
+        given["back"] = _of_means(
+            segments, recurrent.standard, given["recurrent"], given["h"]
+        )
+    if "outputs" in cotangents:
+        given["d_h"] = _wide(cotangents["outputs"])
+    wanted = {"d_zx", *(f"d_{n}" for n in _STATE_VECTORS if n in residuals)}
+    if cell.native_name == "gru":
+        wanted.add("d_shown")
+    for name in cell.state_names:
+        given[f"d_final_{name}"] = _wide(cotangents[f"final_{name}"])
+        starts = (f"initial_{name}", f"reset_{name}")
+        wanted |= {f"d_{start}" for start in starts if start in residuals}
+    made = _launch(spec, given, wanted, backward=True)
+    gradients = _gradients_of_inputs(spec, residuals, norms, made["d_zx"])
+    d_total = made["d_zx"]
+    if spec.go_backwards:
+        d_total = keras.ops.flip(d_total, axis=1)
+    if "d_shown" in made:
+        of_gates = d_total[..., : 2 * given["h"].shape[-1]]
+        d_total = keras.ops.concatenate([of_gates, made["d_shown"]], axis=-1)
+    d_total = _flat(d_total)
+    d_from_h, d_vectors = recurrent.vjp(d_total)
+    if "recurrent_bias" in residuals:
+        d_vectors["recurrent_bias"] = backend.sum(d_total, 0)
+    for name in _STATE_VECTORS:
+        if name in residuals:
+            d_vectors[name] = backend.sum(made[f"d_{name}"], 0)
+    d_vectors["recurrent_kernel"] = _product(
+        spec, _h_before(spec, residuals), d_from_h
+    )
+    d_vectors |= {
+        name.removeprefix("d_"): made[name]
+        for name in made
+        if name.startswith(("d_initial_", "d_reset_"))
+    }
+    return {
+        name: backend.cast(gradient, name_of(residuals[name].dtype))
+        for name, gradient in (gradients | d_vectors).items()
+    }
+
+
+def _launch(
+    spec: Spec, given: Tensors, wanted: set[str], *, backward: bool
+) -> Tensors:
+    from keras_ln_kernels import gpu_call
+
+    takes, gives = gpu_call.BACKWARD if backward else gpu_call.FORWARD
+    call = gpu_call.GpuCall(
+        spec.cell.native_name or "",
+        backward,
+        spec.dtype,
+        tuple(name for name in takes if name in given),
+        tuple(name for name in gives if name in wanted),
+        tuple(getattr(spec, name) for name in gpu_call.OPTIONS),
+    )
+    return backend.call_gpu(
+        call, {name: given[name] for name in call.arguments}
+    )
+
+
+def _given(spec: Spec, arrays: Tensors, projected: Any) -> Tensors:
+    """The arrays of both kernels by name; `projected` is x W (B, T, nU)."""
+    norms = _norms(spec, arrays)
+    zx = norms.site("kernel", _wide(_flat(projected))).value
+    to_x, to_h = _ADDED[spec.cell.native_name or ""]
+    for name in to_x:
+        if name in arrays:
+            zx = zx + arrays[name]
+    given = {"zx": keras.ops.reshape(zx, keras.ops.shape(projected))}
+    matrix = _wide(arrays["recurrent_kernel"])
+    if "recurrent_gamma" in arrays:
+        matrix, statistics = norms.centred("recurrent", matrix)
+        # A row without variance changes no unit of N(h R).
+        varies = norms.spread(norms.scale(*statistics, flat=0.0)) > 0.0
+        matrix = backend.where(varies, matrix, 0.0)
+    given["recurrent"] = matrix
+    given |= {
+        name: arrays[name]
+        for name in ("recurrent_gamma", *_STATE_VECTORS)
+        if name in arrays
+    }
+    if shifts := [arrays[name] for name in to_h if name in arrays]:
+        given["recurrent_bias"] = functools.reduce(lambda a, b: a + b, shifts)
+    for name in spec.cell.state_names:
+        for start in (f"initial_{name}", f"reset_{name}"):
+            if start in arrays:
+                given[start] = _wide(arrays[start])
+    flags = [
+        number * keras.ops.cast(array, "uint8")
+        for number, array in (
+            (
+                1,
+                keras.ops.logical_not(arrays["mask"])
+                if "mask" in arrays
+                else None,
+            ),
+            (2, arrays.get("starts")),
+        )
+        if array is not None
+    ]
+    if flags:
+        given["flags"] = functools.reduce(lambda a, b: a + b, flags)
+    return given
+
+
+def _of_means(
+    segments: tuple[int, ...], standard: Any, matrix: Any, h: Any
+) -> Any:
+    """N(h R) R^T over the width, of each segment: (B, T, sU)."""
+    units, parts = h.shape[-1], []
+    ends = [units * k for k in itertools.accumulate(segments, initial=0)]
+    for start, end in itertools.pairwise(ends):
+        transposed = keras.ops.transpose(matrix[:, start:end])
+        # torch's autocast may have made it half as wide.
+        part = _wide(backend.matmul(standard[:, start:end], transposed))
+        parts.append(part / (end - start))
+    joined = keras.ops.concatenate(parts, axis=-1)
+    return keras.ops.reshape(
+        joined, (*keras.ops.shape(h)[:2], joined.shape[-1])
+    )
+
+
+def _gradients_of_inputs(
+    spec: Spec, arrays: Tensors, norms: Any, d_zx: Any
+) -> Tensors:
+    """Gradients of x, of its kernel, and of the vectors that x W meets."""
+    d_zx, factors = _flat(d_zx), None
+    projected = _wide(_flat(arrays["projected"]))
+    if "kernel_gamma" in arrays:
+        _, statistics = norms.centred("kernel", projected)
+        factors = norms.factors(*statistics)
+    d_from_x, gradients = norms.site("kernel", projected, factors).vjp(d_zx)
+    if "bias" in arrays:
+        gradients["bias"] = backend.sum(d_zx, 0)
+    d_from_x = backend.cast(d_from_x, spec.dtype)
+    gradients["kernel"] = _product(spec, _inputs(arrays), d_from_x)
+    d_x = backend.matmul(d_from_x, keras.ops.transpose(arrays["kernel"]))
+    d_x = keras.ops.reshape(d_x, keras.ops.shape(arrays["x"]))
+    if "input_mask" in arrays:
+        d_x = d_x * arrays["input_mask"][:, None]
+    gradients["x"] = d_x
+    return gradients
+
+
+def _h_before(spec: Spec, residuals: Tensors) -> Any:
+    """The h before each step (B, T, U), in the order of the visits."""
+    first = _wide(residuals["initial_h"])[:, None]
+    before = keras.ops.concatenate([first, residuals["h"][:, :-1]], axis=1)
+    if "starts" not in residuals:
+        return before
+    starts = residuals["starts"]
+    if spec.go_backwards:
+        starts = keras.ops.flip(starts, axis=1)
+    anew = keras.ops.zeros_like(first)
+    if "reset_h" in residuals:
+        anew = _wide(residuals["reset_h"])[:, None]
+    return backend.where(starts[..., None], anew, before)
+
+
+def _norms(spec: Spec, arrays: Tensors) -> Any:
+    weights = {n: arrays[n] for n in spec.cell.weights if n in arrays}
+    return spec.cell.norms(weights, spec, None, None)
+
+
+def _inputs(arrays: Tensors) -> Any:
+    if "input_mask" not in arrays:
+        return arrays["x"]
+    return arrays["x"] * arrays["input_mask"][:, None]
+
+
+def _product(spec: Spec, left: Any, right: Any) -> Any:
+    """Sum over rows and steps of outer products, in the matrices' dtype."""
+    left, right = (backend.cast(_flat(x), spec.dtype) for x in (left, right))
+    return backend.matmul(keras.ops.transpose(left), right)
+
+
+def _flat(rows: Any) -> Any:
+    """Rows (B, T, ...) of all steps, one after the other."""
+    return keras.ops.reshape(rows, (-1, rows.shape[-1]))
+
+
+def _wide(x: Any) -> Any:
+    return backend.cast(x, "float32")

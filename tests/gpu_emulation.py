@@ -1,0 +1,115 @@
+"""A CUDA driver that runs the kernels for GPUs on the CPU.
+
+`kernels/tests/emulated.py` builds it. Tensors on the CPU stand for those of
+GPU 0, on stream 77.
+"""
+
+import ctypes
+import functools
+import importlib
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import keras
+
+from keras_ln.ops.recurrence import cuda
+
+TESTS = Path(__file__).parents[1] / "kernels" / "tests"
+STREAM = 77
+# Of layers in these tests: units, and what operands are rounded to. 40 units
+# take two blocks, which meet, and on an A100 in global memory.
+BUILT = [
+    *((3, "3xtf32", "H100"), (24, "bfloat16", "H100"), (3, "tf32", "H100")),
+    *((40, "3xtf32", "H100"), (40, "3xtf32", "A100")),
+]
+
+
+@functools.cache
+def emulation():
+    """The driver: GPU 0 is an H100, GPU 1 an A100."""
+    from keras_ln_kernels import gpu_plan
+
+    sys.path.insert(0, str(TESTS))
+    emulated = importlib.import_module("emulated")
+    plans = []
+    for units, format, device in BUILT:
+        of = gpu_plan.limits(*emulated.DEVICES[device][:3])
+        for cell in gpu_plan.CELLS:
+            for backward in (False, True):
+                every = gpu_plan.plans(cell, backward, units, format, of)
+                plans.append(next(every))
+    folder = tempfile.mkdtemp(prefix="keras_ln_gpu_")
+    return emulated.Emulation(emulated.build(folder, plans, "-O1"))
+
+
+@functools.cache
+def _stand_in_on_jax():
+    """Registers the handler of GPUs for a CPU, with a stream."""
+    import jax
+    import jaxlib
+    from keras_ln_kernels import xla
+
+    from keras_ln.backend import gpu_jax
+
+    emulated = sys.modules["emulated"]
+    library = Path(tempfile.mkdtemp(prefix="keras_ln_xla_"), "stand_in.so")
+    headers = Path(jaxlib.__file__).parent / "include"
+    options = ["-shared", "-fPIC", "-std=c++17", f"-I{headers}"]
+    source = TESTS / "cuda" / "stand_in.cc"
+    command = [*emulated.compiler(), *options, source, "-o", library]
+    subprocess.run(command, check=True)
+    made = ctypes.CDLL(str(library))
+    handler = ctypes.cast(xla.gpu_handler(), ctypes.c_void_p)
+    made.stand_in_use(handler, ctypes.c_void_p(STREAM))
+    capsule = jax.ffi.pycapsule(made.stand_in)
+    jax.ffi.register_ffi_target(gpu_jax._TARGET, capsule, platform="cpu")
+
+
+def use(monkeypatch, device=0):
+    """Lets the backend find the driver; returns the emulation.
+
+    All memory is that of one of its devices.
+    """
+    from keras_ln_kernels import gpu
+
+    from keras_ln import backend
+
+    made = emulation()
+    made.fake.fake_forget()
+    number = ctypes.c_uint64
+    made.fake.fake_memory(number(0), number(2**63), device)
+    monkeypatch.setenv("KERAS_LN_KERNELS", "cuda")
+    monkeypatch.setattr(gpu, "gpu", lambda: made.gpu)
+    monkeypatch.setattr(gpu, "unsupported_reason", lambda: None)
+    monkeypatch.setattr(backend, "native_reason", lambda: "Not in this test.")
+    binding = importlib.import_module(
+        f"keras_ln.backend.gpu_{keras.backend.backend()}"
+    )
+    if keras.backend.backend() == "torch":
+        import torch
+
+        monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+        monkeypatch.setattr(binding, "_number", lambda _: device)
+        monkeypatch.setattr(binding, "_stream", lambda _: STREAM)
+        monkeypatch.setattr(binding, "_captures", lambda: False)
+        monkeypatch.setattr(binding, "_known", {})
+    if keras.backend.backend() == "jax":
+        monkeypatch.setattr(binding, "_devices", lambda: (device,))
+        monkeypatch.setattr(binding, "_registered", _stand_in_on_jax)
+        formats = {"float32": "3xtf32"}
+        monkeypatch.setattr(binding, "_format", lambda o: formats.get(o, o))
+        custom_vjp = backend.custom_vjp
+
+        def for_cpu(*args, platform="cpu", **options):
+            return custom_vjp(*args, **options)
+
+        monkeypatch.setattr(backend, "custom_vjp", for_cpu)
+    # `run` of the package is the function.
+    door = importlib.import_module("keras_ln.ops.recurrence.run")
+    monkeypatch.setattr(door, "_prepared", {})
+    # Ops that were made for another device.
+    made_anew = functools.cache(cuda._made_operation)
+    monkeypatch.setattr(cuda, "_operation", made_anew)
+    return made

@@ -1,0 +1,226 @@
+"""The kernels for GPUs behind the layers, run by a driver that emulates them.
+
+Everything from a layer to the kernels' arguments is as on a GPU, but for what
+`gpu_emulation.use` replaces: the tensors' device, and the stream.
+"""
+
+import gpu_emulation
+import keras
+import numpy as np
+import pytest
+from backend_gradients import BACKEND
+from descriptors import BY_NAME
+from recurrence import MASKS, RESETS, Problem, same
+
+import keras_ln
+from keras_ln import ops
+from keras_ln.ops.recurrence.cuda import CUDA
+
+pytestmark = pytest.mark.kernels
+x = np.ones((2, 4, 3), "float32")
+# Products of float32 split in two of TF32, and sums in float32.
+CLOSE = {"rtol": 2e-5, "atol": 2e-5}
+EVERYTHING = {"return_sequences": True, "return_state": True}
+
+
+CASES = {
+    "as it is": {},
+    "last output alone": {"arguments": {}},
+    "backwards, masked": {
+        "arguments": {**EVERYTHING, "go_backwards": True},
+        "mask": MASKS["middle"],
+        "given_states": True,
+    },
+    "resets": {
+        "mask": MASKS["row"],
+        "reset": RESETS["mixed"],
+        "given_resets": True,
+        "given_states": True,
+    },
+    "resets to zeros, backwards": {
+        "arguments": {**EVERYTHING, "go_backwards": True},
+        "reset": RESETS["mixed"],
+    },
+}
+PLAIN = {
+    "no bias": {"use_bias": False},
+    "no site": {"normalize": ()},
+    "one site": {"normalize": ("recurrent",)},
+    "the other": {"normalize": ("kernel",)},
+    "not centred twice": {"center": False},
+}
+
+
+@pytest.mark.every_backend
+def test_when_they_are_off(monkeypatch):
+    """A sentence for each, and the next implementation runs."""
+    from keras_ln_kernels import gpu
+
+    def reason():
+        return ops.implementation(keras_ln.LNLSTM(3))[1]["cuda"]
+
+    if BACKEND == "tensorflow":
+        assert reason() == "Only JAX and torch call the kernels for GPUs."
+        return
+    off = "have not run on a GPU yet, and are off. KERAS_LN_KERNELS=cuda swi"
+    monkeypatch.delenv("KERAS_LN_KERNELS", raising=False)
+    assert off in reason()
+    monkeypatch.setenv("KERAS_LN_KERNELS", "0")
+    assert reason() == "KERAS_LN_KERNELS=0 is set."
+    monkeypatch.setenv("KERAS_LN_KERNELS", "cuda")
+    wrong = "there is no CUDA driver."
+    gpu_emulation.use(monkeypatch)
+    monkeypatch.setattr(gpu, "unsupported_reason", lambda: wrong)
+    assert reason() == f"The kernels for GPUs cannot run: {wrong}"
+
+
+if BACKEND != "tensorflow":  # Which calls none.
+
+    @pytest.fixture
+    def driver(monkeypatch):
+        return gpu_emulation.use(monkeypatch)
+
+    def launches(driver):
+        return [line for line in driver.log() if line[0] in ("cluster", "grid")]
+
+    def checked(driver, name, arguments=EVERYTHING, tolerance=CLOSE, **case):
+        arguments = {"units": 3, "dtype": "float32", **arguments}
+        problem = Problem(BY_NAME[name], arguments, training=True, **case)
+        layer = problem.layer()
+        assert ops.implementation(layer)[0] == "cuda"
+        problem.check(layer, tolerance)
+        assert len(launches(driver)) >= 2
+
+    @pytest.mark.every_backend
+    @pytest.mark.parametrize("case", CASES)
+    @pytest.mark.parametrize("name", ["LNLSTM", "LNGRU", "WNLSTM"])
+    def test_values_and_gradients(name, case, driver):
+        """Against the oracle in float64, with a random cotangent."""
+        checked(driver, name, **CASES[case])
+
+    @pytest.mark.every_backend
+    @pytest.mark.parametrize("name", ["LNLSTM", "LNGRU"])
+    def test_two_blocks(name, driver):
+        """Against the loop in float64: the oracle would take long."""
+        arguments = {**EVERYTHING, "units": 40}
+        problem = Problem(BY_NAME[name], arguments, mask=MASKS["middle"])
+        same(
+            problem.run(problem.layer(dtype="float32")),
+            problem.run(problem.layer(use_fused=False)),
+            CLOSE,
+        )
+        assert len(launches(driver)) >= 2
+
+    @pytest.mark.parametrize("case", PLAIN)
+    @pytest.mark.parametrize("name", ["LNLSTM", "LNGRU"])
+    def test_absent_weights(name, case, driver):
+        """Without norms they are the plain LSTM and GRU."""
+        checked(driver, name, EVERYTHING | {"use_bias": True} | PLAIN[case])
+
+    @pytest.mark.parametrize("name", ["LNLSTM", "LNGRU"])
+    def test_half_precision(name, driver):
+        """Operands have 8 bits, states and sums 24."""
+        arguments = {**EVERYTHING, "units": 24}
+        problem = Problem(BY_NAME[name], arguments, mask=MASKS["middle"])
+        model = problem.layer(dtype="mixed_bfloat16")
+        if BACKEND == "jax":
+            # Keras' stateless_call does not cast what a layer gets.
+            call = model.call
+            model.call = lambda x, **options: call(
+                keras.ops.cast(x, "bfloat16"), **options
+            )
+        found = problem.run(model).gradients
+        right = problem.run(problem.layer(use_fused=False)).gradients
+        for weight, gradient in right.items():
+            error = np.linalg.norm(np.float64(found[weight]) - gradient)
+            assert error < 3e-2 * np.linalg.norm(gradient), weight
+        assert len(launches(driver)) >= 2
+
+    @pytest.mark.parametrize("masked", [False, True])
+    def test_dropout_of_the_inputs(masked, driver):
+        """Is outside of the kernels; dropout of h is for the fused op."""
+        problem = Problem(
+            BY_NAME["LNLSTM"],
+            {**EVERYTHING, "dtype": "float32", "units": 3},
+            training=True,
+            mask=MASKS["left"] if masked else None,
+            drops=True,
+        )
+        problem.dropped["recurrent_dropout_mask"][:] = 1.0
+        layer = problem.layer()
+        (drop, _) = layer.cell.dropout_masks()
+        layer.cell.dropout_masks = lambda *_: (drop, None)
+        problem.check(layer, CLOSE)
+        assert len(launches(driver)) >= 2
+
+    @pytest.mark.parametrize(
+        "arguments, sentence",
+        [
+            ({"activation": "relu"}, "no `activation` but tanh"),
+            (
+                {"recurrent_activation": "linear"},
+                "no `recurrent_activation` but",
+            ),
+            (
+                {"dtype": "float64"},
+                "in float32, of tensors in float32, bfloat16,",
+            ),
+            ({"groups": "gate"}, "no cell with such sites"),
+            ({"normalize": ("sum",)}, "no cell with such sites"),
+            (
+                {"carry_normalized_state": True},
+                "read the setting or weight `carry",
+            ),
+            ({"zoneout": 0.1}, "read the setting or weight `zoneout_share`"),
+            ({"use_fused": False}, "use_fused=False"),
+            ({"unroll": True}, "unroll=True"),
+        ],
+        ids=str,
+    )
+    def test_what_they_do_not_run(arguments, sentence, driver):
+        layer = keras_ln.LNLSTM(3, **arguments)
+        chosen, reasons = ops.implementation(layer)
+        assert chosen != "cuda"
+        assert sentence in reasons["cuda"]
+        layer(x.astype(layer.compute_dtype))
+        assert not launches(driver)
+
+    def test_what_arrays_they_do_not_run(driver):
+        """Recurrent dropout, no rows, no steps, or too many units."""
+
+        def refusal(layer, shape=(2, 4, 3), **more):
+            spec, how = layer.as_problem()
+            layer.build((2, 4, 3))
+            arrays = {v.name: v.value for v in layer.weights}
+            zeros = np.zeros((shape[0], layer.units), "float32")
+            given = {"x": np.zeros(shape, "float32"), "initial_h": zeros}
+            given |= {"initial_c": zeros, **more}
+            tensor = keras.ops.convert_to_tensor
+            arrays |= {n: tensor(a, dtype=a.dtype) for n, a in given.items()}
+            return CUDA.refusal("cuda", spec, arrays, how)
+
+        small = keras_ln.LNLSTM(3)
+        assert refusal(small) is None
+        assert refusal(small, (0, 4, 3)) == "The batch is empty."
+        assert refusal(small, (2, 0, 3)) == "The sequences are empty."
+        ones = np.ones((2, 3), "float32")
+        assert "array `recurrent_mask`" in refusal(small, recurrent_mask=ones)
+        assert "array `state_moving_mean`" in refusal(
+            small, state_moving_mean=ones
+        )
+        wide = ones.astype("float64")
+        assert "Received: float32, float64." in refusal(small, initial_h=wide)
+        large = keras_ln.LNLSTM(513)
+        assert refusal(large) == "units: at most 512 fit. Received: 513."
+
+    def test_on_by_default_where_they_have_passed(driver, monkeypatch):
+        from keras_ln.backend import gpu
+
+        monkeypatch.delenv("KERAS_LN_KERNELS")
+        monkeypatch.setattr(gpu, "PASSED", {100: "on another day"})
+        layer = keras_ln.LNLSTM(3)
+        assert (
+            "compute capability 9.0 yet" in ops.implementation(layer)[1]["cuda"]
+        )
+        monkeypatch.setattr(gpu, "PASSED", {90: "on a good day"})
+        assert ops.implementation(layer)[0] == "cuda"

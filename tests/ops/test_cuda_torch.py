@@ -1,0 +1,243 @@
+"""The kernels for GPUs on torch: streams, devices, operators, faults."""
+
+import gpu_emulation
+import pytest
+from backend_gradients import BACKEND
+from descriptors import BY_NAME
+from recurrence import MASKS, Problem, same
+
+from keras_ln import ops
+
+pytestmark = [pytest.mark.kernels, pytest.mark.every_backend]
+CLOSE = {"rtol": 2e-5, "atol": 2e-5}
+
+if BACKEND == "torch":
+    import torch
+
+    from keras_ln.backend import gpu_torch
+
+    x = torch.linspace(-1.0, 1.0, 16).reshape(2, 4, 2)
+
+    @pytest.fixture
+    def driver(monkeypatch):
+        return gpu_emulation.use(monkeypatch)
+
+    def launches(driver):
+        return [line for line in driver.log() if line[0] in ("cluster", "grid")]
+
+    def layer_of(name="LNLSTM", units=3, **arguments):
+        arguments |= {"units": units, "dtype": "float32"}
+        return Problem(BY_NAME[name], arguments).layer()
+
+    def test_launches(driver):
+        """One forward and one backward, on the current stream."""
+        layer = layer_of()
+        with torch.no_grad():
+            layer(x)
+        assert len(launches(driver)) == 1
+        layer(x).sum().backward()
+        found = launches(driver)
+        assert [line[:3] for line in found] == [
+            ("cluster", gpu_emulation.STREAM, 0)
+        ] * 3
+        assert driver.fake.fake_contexts() == 0
+
+    def test_the_second_gpu(monkeypatch):
+        """Of another kind: its blocks meet in memory of torch's."""
+        driver = gpu_emulation.use(monkeypatch, device=1)
+        for name in ("LNLSTM", "LNGRU"):
+            arguments = {"units": 40, "return_sequences": True}
+            problem = Problem(BY_NAME[name], arguments, mask=MASKS["middle"])
+            same(
+                problem.run(problem.layer(dtype="float32")),
+                problem.run(problem.layer(use_fused=False)),
+                CLOSE,
+            )
+        found = launches(driver)
+        assert len(found) >= 4
+        assert {line[:3] for line in found} == {
+            ("grid", gpu_emulation.STREAM, 1)
+        }
+
+    def test_products_are_as_precise_as_torch_s_lstm(driver, monkeypatch):
+        layer, found = layer_of(), {}
+        rnn = torch.backends.cudnn.rnn
+        for precision in ("ieee", "tf32"):
+            monkeypatch.setattr(rnn, "fp32_precision", precision)
+            with torch.no_grad():
+                found[precision] = layer(x)
+        with torch.no_grad():
+            layer.use_fused = False
+            expected = layer(x)
+        errors = {p: (y - expected).abs().max() for p, y in found.items()}
+        assert errors["ieee"] < 2e-6 < 2e-5 < errors["tf32"] < 1e-2
+
+    def test_before_there_was_such_a_setting(driver, monkeypatch):
+        for allowed, format in ((True, "tf32"), (False, "3xtf32")):
+            cudnn = type("cudnn", (), {"allow_tf32": allowed})
+            monkeypatch.setattr(gpu_torch.torch.backends, "cudnn", cudnn)
+            assert gpu_torch._format("float32") == format
+        assert gpu_torch._format("float16") == "float16"
+
+    def test_transforms(driver):
+        """vmap, and gradients by torch.func, of which each row is a launch."""
+        layer = layer_of()
+        rows = torch.stack([x, 2.0 * x, -x])
+        weights = {
+            name: weight
+            for name, weight in layer.named_parameters()
+            if weight.is_floating_point()
+        }
+
+        def loss(weights, x):
+            options = {"training": True}
+            run = torch.func.functional_call
+            return (run(layer, weights, (x,), options) ** 3).sum()
+
+        expected = [torch.func.grad(loss)(weights, row) for row in rows]
+        # Grad mode is on there: the gradient is one of ordinary operations.
+        assert len(launches(driver)) == 3
+        found = torch.func.vmap(torch.func.grad(loss), (None, 0))(weights, rows)
+        for name, row in found.items():
+            for k, one in enumerate(expected):
+                torch.testing.assert_close(
+                    row[k], one[name], rtol=1e-5, atol=1e-6
+                )
+        assert len(launches(driver)) == 6
+
+    def test_tensors_with_other_strides(driver):
+        """States, and a cotangent that is one number everywhere."""
+        layer = layer_of(return_sequences=True)
+        weights = [v.value for v in layer.trainable_variables]
+        states = [torch.randn(3, 2).T, torch.randn(3, 4)[:, ::2].T]
+        dense = [state.contiguous() for state in states]
+
+        def gradients(states, cotangent):
+            y = layer(x, initial_state=states)
+            return torch.autograd.grad(y, weights, cotangent)
+
+        one = torch.tensor(1.0)
+        found = gradients(states, one.expand(2, 4, 3))
+        expected = gradients(dense, torch.ones(2, 4, 3))
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+    def test_second_derivatives_and_forward_mode(driver):
+        layer, plain = layer_of(), layer_of(use_fused=False)
+        assert len(launches(driver)) == 0
+
+        def second(layer):
+            given = x.clone().requires_grad_()
+            (first,) = torch.autograd.grad(
+                (layer(given) ** 2).sum(), given, create_graph=True
+            )
+            return torch.autograd.grad((first**2).sum(), given)[0]
+
+        torch.testing.assert_close(
+            second(layer), second(plain), rtol=1e-4, atol=1e-5
+        )
+        count = len(launches(driver))
+        assert count >= 1
+        found = torch.func.jvp(layer, (x,), (x,))
+        expected = torch.func.jvp(plain, (x,), (x,))
+        torch.testing.assert_close(found, expected)
+        assert len(launches(driver)) == count
+
+    @pytest.mark.parametrize("name", ["LNLSTM", "LNGRU"])
+    def test_compiled_programs(name, driver):
+        """In one graph, whose gradients are right."""
+        layer = layer_of(name, return_sequences=True)
+        weights = [v.value for v in layer.trainable_variables]
+
+        def loss(given):
+            return (layer(given) ** 3).sum()
+
+        expected = torch.autograd.grad(loss(x), weights)
+        assert len(launches(driver)) == 2
+        run = torch.compile(loss, backend="aot_eager", fullgraph=True)
+        found = torch.autograd.grad(run(x), weights)
+        for a, b in zip(found, expected, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+        assert len(launches(driver)) == 4
+
+    def test_exported_programs_hold_no_kernels(driver):
+        program = torch.export.export(layer_of(), (x,))
+        assert "keras_ln" not in program.graph_module.code
+
+    def test_autocast(driver):
+        layer = layer_of()
+        expected = layer(x)
+        with torch.autocast("cpu", torch.bfloat16):
+            found = layer(x)
+            (3.0 * found).sum().backward()
+        torch.testing.assert_close(
+            found.float(), expected, rtol=5e-2, atol=5e-2
+        )
+        assert len(launches(driver)) == 3
+
+    def test_a_graph_holds_no_loading(driver, monkeypatch):
+        """Capturing after a first call outside works."""
+        layer = layer_of(units=40)
+        monkeypatch.setattr(gpu_torch, "_captures", lambda: True)
+        with pytest.raises(RuntimeError, match="Run the layer once, with a gr"):
+            layer(x)
+        monkeypatch.setattr(gpu_torch, "_captures", lambda: False)
+        layer(x)
+        monkeypatch.setattr(gpu_torch, "_captures", lambda: True)
+        layer(x).sum().backward()
+        assert len(launches(driver)) == 3
+
+    @pytest.mark.parametrize(
+        "function, code, error, sentence",
+        [
+            ("cuLaunchKernelEx", 2, MemoryError, "GPU 0: out of memory."),
+            ("cuLaunchKernelEx", 700, RuntimeError, "illegal memory access"),
+            ("cuCtxPushCurrent", 101, RuntimeError, "invalid device ordinal."),
+        ],
+    )
+    def test_errors_of_the_driver(function, code, error, sentence, driver):
+        layer = layer_of()
+        layer(x)
+        driver.fake.fake_fail(function.encode(), code)
+        try:
+            with pytest.raises(error, match=sentence):
+                layer(x)
+        finally:
+            driver.fake.fake_fail(function.encode(), 0)
+
+    def test_a_kernel_that_does_not_load(driver):
+        """Once told, the next implementation runs."""
+        layer = layer_of(units=5)  # Which the driver has not.
+        with pytest.warns(
+            UserWarning, match="A kernel cannot be used: loading"
+        ):
+            found = layer(x)
+        layer.use_fused = False
+        torch.testing.assert_close(found, layer(x))
+        assert not launches(driver)
+
+    def test_tensors_on_two_devices(driver):
+        from keras_ln_kernels.gpu_call import GpuCall
+
+        arrays = {
+            "zx": torch.zeros(2, 4, 12),
+            "initial_h": torch.zeros(2, 3),
+            "recurrent": torch.zeros(3, 12, device="meta"),
+        }
+        results = ("final_h", "final_c")
+        call = GpuCall(
+            "lstm", False, "float32", (*arrays,), results, (1e-5, False)
+        )
+        message = "^recurrent: expected .* on cpu. Received.* on meta.$"
+        with pytest.raises(ValueError, match=message):
+            gpu_torch.call_gpu(call, arrays)
+        arrays["recurrent"] = torch.zeros(3, 16)
+        with pytest.raises(ValueError, match="^recurrent: .*shape .3, 12. on"):
+            gpu_torch.call_gpu(call, arrays)
+
+    def test_tensors_on_a_cpu(monkeypatch):
+        """Where nothing is replaced: the switch alone does no harm."""
+        monkeypatch.setenv("KERAS_LN_KERNELS", "cuda")
+        layer = layer_of()
+        reason = ops.implementation(layer)[1]["cuda"]
+        assert reason == "Tensors are on cpu, and these kernels for CUDA."
+        layer(x)
