@@ -1,4 +1,4 @@
-"""What all layers and cells share: they take what Keras' layers take."""
+"""The base class of all layers and cells, with Keras' arguments."""
 
 import sys
 from typing import Any
@@ -15,12 +15,12 @@ from keras_ln.ops.symbolic import refuse_tf_keras
 
 
 class BaseLayer(keras.layers.Layer):
-    """A layer whose errors name arguments that it does not have."""
+    """A layer that refuses unknown arguments by name."""
 
     _argument_names: tuple[str, ...] = ()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Hands the arguments to the Keras layer behind this class."""
+        """Passes the arguments to the Keras layer behind this class."""
         refuse(type(self), kwargs)
         super().__init__(*args, **kwargs)
 
@@ -31,7 +31,7 @@ class BaseLayer(keras.layers.Layer):
         return super().__call__(*args, **kwargs)
 
     def keep_arguments(self, named: dict[str, Any]) -> None:
-        """Keeps the constructor's named arguments, as they are checked."""
+        """Checks the constructor's named arguments and keeps them."""
         self._argument_names = tuple(named)
         for name, value in named.items():
             setattr(self, name, accept(name, value))
@@ -49,9 +49,9 @@ class BaseLayer(keras.layers.Layer):
     ) -> Any:
         """Creates a weight of any dtype.
 
-        It is drawn in at least float32, and then cast: Keras' Orthogonal takes
-        no half precision on JAX and torch, and no bfloat16 on TensorFlow
-        (3.15).
+        The initial value is drawn in at least float32, and then cast: Keras'
+        Orthogonal supports no half precision on JAX and torch, and no bfloat16
+        on TensorFlow (3.15).
         """
         if initializer is None:
             return super().add_weight(*args, **kwargs)
@@ -71,11 +71,11 @@ class BaseLayer(keras.layers.Layer):
         initializer: Any = None,
         autocast: bool = False,
     ) -> None:
-        """Creates the weight `name`, as the arguments for its kind say.
+        """Creates the weight `name` with the constructor's options for it.
 
-        The kind, by default the end of the name, such as `gamma`, gives
-        regularizer, constraint and, where there is none, initializer. In mixed
-        precision the weight stays float32, unless `autocast` casts it.
+        The kind, by default the end of the name, such as `gamma`, selects the
+        regularizer, the constraint and, unless one is given, the initializer.
+        In mixed precision the weight stays float32, unless `autocast` casts it.
         """
         kind = kind or name.rpartition("_")[2]
         if initializer is None:
@@ -93,13 +93,13 @@ class BaseLayer(keras.layers.Layer):
     def add_gains(
         self, name: str, kernel: Any, columns: tuple[int, ...] = (0,)
     ) -> Any:
-        """Creates the gains of a kernel, at first the norms of its columns.
+        """Creates the gains of a kernel, initially the norms of its columns.
 
         A column runs over the axes `columns`.
         """
 
-        # An initializer, not an assignment: Keras may put off the initial
-        # values of both until the build is over.
+        # An initializer, not an assignment: Keras may delay the initial values
+        # of the kernel and the gains until the build is over.
         def norms(shape: Any, dtype: Any) -> Any:
             return keras.ops.cast(column_norms(uncast(kernel), columns), dtype)
 
@@ -123,7 +123,7 @@ class BaseLayer(keras.layers.Layer):
             setattr(self, name, weight)
 
     def check_built(self, method: str) -> None:
-        """`ValueError` where there are no weights yet."""
+        """`ValueError` if there are no weights yet."""
         if not self.built:
             raise ValueError(
                 f"`{method}` needs weights. Call the layer, or its build "

@@ -1,4 +1,4 @@
-"""A layer or an input made again from its config, and what no config holds."""
+"""Layers and inputs made again from their configs and live objects."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -26,10 +26,10 @@ def from_config(
     """A layer of the same class; `ValueError` if the config gives none.
 
     Args:
-        layer: what is made again.
+        layer: the layer to make again.
         config: its config.
-        parts: what takes the place of entries of the config as it is:
-            objects, or lists of them.
+        parts: objects, or lists of objects, that replace entries of the
+            config unchanged.
     """
     scope = _own_classes(layer)
 
@@ -52,24 +52,23 @@ def from_config(
 
 
 def cloning(layer: Any, step: Callable[[], Any]) -> Any:
-    """What the step gives; `ValueError` that names the layer if it fails."""
+    """The step's result; `ValueError` that names the layer if it fails."""
     try:
         return step()
     # Constructors of any class run here, and may raise anything.
     except Exception as error:
         raise ValueError(
             f"with_layer_norm cannot clone the layer {layer.name!r} of class "
-            f"{type(layer).__name__}, which its get_config and from_config do "
-            "not make again. Classes and functions of your own that are in "
-            "it must be registered, with "
-            "keras.saving.register_keras_serializable."
+            f"{type(layer).__name__}: its get_config and from_config do not "
+            "make it again. Register your own classes and functions in it "
+            "with keras.saving.register_keras_serializable."
         ) from error
 
 
 def _own_classes(layer: Any) -> dict[str, Any]:
     """The classes in a layer that Keras does not know, by name.
 
-    A config holds nothing but the name of such a class.
+    A config holds only the name of such a class.
     """
     found: dict[str, Any] = {}
     for part in layers_within(layer):
@@ -92,7 +91,7 @@ def _is_of_keras(kind):
 
 
 class _Ready:
-    """A class in Keras' eyes, of which there is only this object: the part."""
+    """Poses as a class whose `from_config` returns the finished part."""
 
     def __init__(self, part: Any) -> None:
         self._part = part
@@ -111,7 +110,7 @@ def input_like(x: keras.KerasTensor) -> Any:
 
 @contextlib.contextmanager
 def uncompiled(model: Any) -> Iterator[None]:
-    """Within it, clone_model finds no model compiled."""
+    """Hides from clone_model that models are compiled."""
     compiled = [
         part
         for part in layers_within(model)

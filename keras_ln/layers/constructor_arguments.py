@@ -1,4 +1,4 @@
-"""The constructor arguments of layers: what comes in, and what is refused."""
+"""The constructor arguments of layers: accepted and refused ones."""
 
 import inspect
 from collections.abc import Iterable, Mapping
@@ -6,7 +6,7 @@ from typing import Any
 
 from keras_ln.ops import arguments
 
-# What TensorFlow-Addons calls arguments that ours have too.
+# The names that TensorFlow-Addons has for arguments of our layers.
 TFA_NAMES = {
     "norm_epsilon": "epsilon",
     "norm_gamma_initializer": "gamma_initializer",
@@ -24,7 +24,7 @@ REFUSED = {
 
 def argument_names(layer_class: Any) -> list[str]:
     """The names that the constructor of a class takes."""
-    # Of `__init__`: the `__new__` of Keras' layers takes anything.
+    # From `__init__`: the `__new__` of Keras' layers takes anything.
     return [*inspect.signature(layer_class.__init__).parameters][1:]
 
 
@@ -35,7 +35,7 @@ def named_arguments(scope: dict[str, Any]) -> dict[str, Any]:
 
 
 def without(kwargs: Mapping[str, Any], **values: Any) -> dict[str, Any]:
-    """`kwargs` without the arguments that ask for what the layer does."""
+    """`kwargs` without the arguments that ask for these `values`."""
     return {
         name: value
         for name, value in kwargs.items()
@@ -44,7 +44,7 @@ def without(kwargs: Mapping[str, Any], **values: Any) -> dict[str, Any]:
 
 
 def of_keras(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """`kwargs` without what Keras' recurrent layers take and ours ignore."""
+    """`kwargs` without the arguments of Keras' RNN layers that we ignore."""
     kwargs = without(kwargs, time_major=False)
     kwargs.pop("implementation", None)
     return kwargs
@@ -53,7 +53,7 @@ def of_keras(kwargs: dict[str, Any]) -> dict[str, Any]:
 def refuse(layer_class: type, names: Iterable[str]) -> None:
     """`ValueError` for arguments of other libraries, and for misspelled ones.
 
-    Other names go on to Keras, which takes more than a signature shows.
+    Keras checks all other names: it accepts more than a signature shows.
     """
     owner = layer_class.__name__
     known = {

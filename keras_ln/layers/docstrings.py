@@ -1,7 +1,7 @@
-"""What the docstrings of layers and cells share.
+"""The parts that the docstrings of layers and cells share.
 
-A docstring says where: in the place of `{arguments}`, `{call}`, `{returns}`.
-What the arguments mean is in `ops/argument_table.py`.
+They replace `{arguments}`, `{call}` and `{returns}` in a docstring. The texts
+of the arguments are in `ops/argument_table.py`.
 """
 
 import inspect
@@ -14,10 +14,10 @@ from keras_ln.ops.argument_table import describe
 _T = TypeVar("_T", bound=type)
 
 _KWARGS = """\
-    **kwargs: arguments of `keras.layers.Layer`, such as `name`, `dtype`."""
+    **kwargs: arguments of `keras.layers.Layer`, such as `name` and `dtype`."""
 _LAYER_KWARGS = """\
-    **kwargs: `implementation`, which is ignored, `zero_output_for_mask`,
-        and the arguments of `keras.layers.Layer`, such as `name`, `dtype`."""
+    **kwargs: `zero_output_for_mask`, `implementation` (ignored), and the
+        arguments of `keras.layers.Layer`, such as `name` and `dtype`."""
 _CELL_CALL = """\
     inputs: tensor (B, D); integers are cast to floating point.
     states: {given}.
@@ -27,31 +27,31 @@ Returns:
     {returned}
 
 Raises:
-    ValueError: for a wrong argument, named in the message; when built,
-        for inputs of another rank than 2 or of unknown size; when called,
-        for complex inputs, and for states that are not floating point or
-        of another number or shape."""
+    ValueError: if an argument is wrong (the message names it); when built,
+        if the rank of the inputs is not 2 or their size is unknown; when
+        called, if the inputs are complex, a state is not floating point, or
+        the number or shape of the states is wrong."""
 _LAYER_CALL = """\
     sequences: tensor (B, T, D); integers are cast to floating point.
 """
 _LAYER_RETURNS = """\
 Returns:
-    With `return_sequences` the outputs (B, T, U), otherwise the last one
-    (B, U); with `return_state` followed by the final {states} (B, U).
+    The outputs (B, T, U) with `return_sequences`, else the last output
+    (B, U); with `return_state`, then also the final {states} (B, U).
 
 Raises:
-    ValueError: for a wrong argument, named in the message; when called,
-        for sequences that are complex, not of rank 3 or of
-        another feature size than before, and for initial states of
-        another number or shape."""
+    ValueError: if an argument is wrong (the message names it); when called,
+        if the sequences are complex, their rank is not 3 or their feature
+        size has changed, or the number or shape of the initial states is
+        wrong."""
 # By the number of states.
 _WORDS = {
     1: {
         "states": "h",
         "initial": "a tensor (B, U)",
         "given": "h (B, U), or a list of it",
-        "returned": "h' (B, U) twice, the second time in a list if it came in "
-        "one, in the\n    layer's compute dtype.",
+        "returned": "h' (B, U) twice, in the layer's compute dtype; the second "
+        "one is in a list\n    if `states` is a list.",
     },
     2: {
         "states": "h and c",
@@ -66,9 +66,9 @@ def documented(owner: _T) -> _T:
     """A decorator of layers and cells that completes their docstring.
 
     `{arguments}` becomes the arguments of the constructor that the docstring
-    does not describe itself; of what recurs, `{call}` becomes what a call
-    takes, returns and raises, `{inputs}` what it begins with, and `{returns}`
-    the last two alone.
+    does not describe. For cells and recurrent layers, `{call}` becomes the
+    call's arguments, results and errors, `{inputs}` its first arguments, and
+    `{returns}` its results and errors.
     """
     # There are no docstrings under `python -OO`.
     if not (text := inspect.getdoc(owner)):

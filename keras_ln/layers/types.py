@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 from keras_ln.ops.cells.types import Switch as Switch
 
 # An activation, initializer, regularizer or constraint: its name, its config,
-# itself, or None where there is none.
+# the object, or None.
 Identifier: TypeAlias = str | Mapping[str, Any] | Callable[..., Any] | None
 
 # Sites to normalise. A bare string is no list of one.

@@ -1,4 +1,4 @@
-"""Batch normalization with a choice of the variance."""
+"""Batch normalization with the biased or the unbiased variance."""
 
 import warnings
 from typing import Any
@@ -25,23 +25,28 @@ from keras_ln.ops.padding import with_usable_padding
 class BatchNormalization(BaseLayer, keras.layers.BatchNormalization):
     """`keras.layers.BatchNormalization` plus `unbiased`.
 
-    In training `y = gamma * (x - mean) / sqrt(variance + epsilon) + beta`
+    Training computes
+
+        y = gamma * (x - mean) / sqrt(variance + epsilon) + beta
+
     with the mean and the variance of each feature over the batch (and over
-    every axis but `axis`), two-pass and in at least float32. At inference the
-    moving statistics take their place:
-    `moving = momentum * moving + (1 - momentum) * batch`, once per training
-    batch. A feature whose batch statistics are not finite (a NaN came in)
-    keeps its moving statistics; the output of that batch, and so the loss,
-    shows the NaN.
+    every axis except `axis`), in two passes and in at least float32. Inference
+    uses the moving statistics instead, which every training batch updates:
 
-    With n the number of elements behind a statistic, the variance divides by
-    n, or by n - 1 with `unbiased`. For n = 1 the biased variance makes the
-    output exactly `beta`, and the layer warns once if n is known. The unbiased
-    variance is then not defined: an error if n is known when the graph is
-    built, else NaN.
+        moving = momentum * moving + (1 - momentum) * batch
 
-    It belongs before the activation. A bias of the layer before it cancels,
-    so turn that off.
+    If the batch statistics of a feature are not finite (because of a NaN), the
+    feature keeps its moving statistics; the output of that batch, and so the
+    loss, is NaN.
+
+    The variance divides by n, the number of elements of a statistic, or by
+    n - 1 with `unbiased`. For n = 1 the biased variance makes the output
+    exactly `beta`, and the layer warns once if n is known. The unbiased
+    variance is not defined for n = 1: the layer raises an error if n is known
+    when the graph is built, and otherwise gives NaN.
+
+    Use it before the activation. It cancels the bias of the layer before it,
+    so turn that bias off.
 
     | weight            | shape | initial value | trained |
     |-------------------|-------|---------------|---------|
@@ -50,26 +55,26 @@ class BatchNormalization(BaseLayer, keras.layers.BatchNormalization):
     | `moving_mean`     | (F,)  | 0             | no      |
     | `moving_variance` | (F,)  | 1             | no      |
 
-    Input: tensor of any rank with F features along `axis`, whose integers are
-    cast to floating point, and an optional mask; masked elements do not count,
-    and where they are NaN, infinite or above 1e18 they are normalised as 0.
-    Output: the shape of the input, in the layer's compute dtype.
+    Input: tensor of any rank with F features along `axis` (integers are cast
+    to floating point), and an optional mask. Masked elements do not count; a
+    masked NaN, infinity or number above 1e18 is normalised as 0. Output: the
+    shape of the input, in the layer's compute dtype.
 
     The mask has the shape of the input without the last axis, as Keras' layers
-    make it, or, if it does not fit so, without `axis`. Axes of size 1 in it are
-    broadcast.
+    make it; if that does not fit, without `axis`. Axes of size 1 in the mask
+    are broadcast.
 
     Args:
         axis: the axis of the features.
         {arguments}
-            With `renorm` or `synchronized`, arguments of Keras' layer too, it
-            computes exactly what Keras' layer does.
+            With Keras' arguments `renorm` or `synchronized`, the layer gives
+            exactly the results of Keras' layer.
 
     Raises:
         ValueError: if an argument is out of its range; if `unbiased` is
             combined with `renorm` or `synchronized`; when built, if the size
-            of `axis` is unknown; when called, if the input is complex,
-            its shape does not fit, or `unbiased` meets n = 1.
+            of `axis` is unknown; when called, if the input is complex or its
+            shape does not fit, or if n is 1 with `unbiased`.
 
     Source: Ioffe and Szegedy, "Batch Normalization" (2015), algorithms 1, 2.
 
@@ -102,7 +107,7 @@ class BatchNormalization(BaseLayer, keras.layers.BatchNormalization):
         **kwargs: Any,
     ) -> None:
         """Checks and stores the arguments that the class lists."""
-        # Of Keras' layer there is only one.
+        # Keras' layer accepts a single axis.
         axis = arguments.check_integer("axis", axis)
         named = named_arguments(locals())
         kept = {name: accept(name, value) for name, value in named.items()}
@@ -127,9 +132,9 @@ class BatchNormalization(BaseLayer, keras.layers.BatchNormalization):
         super().build(input_shape)
 
     def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
-        """Normalises `inputs` (..., F, ...), of which `mask` says what counts.
+        """Normalises `inputs` (..., F, ...); masked elements do not count.
 
-        In training the batch's statistics are used, and recorded.
+        Training uses the batch statistics and updates the moving ones.
         """
         inputs = self.as_floating("inputs", inputs)
         rank = len(inputs.shape)
@@ -175,7 +180,7 @@ class BatchNormalization(BaseLayer, keras.layers.BatchNormalization):
         )
 
     def _spread_mask(self, mask, inputs, features):
-        """The mask over all elements, but for an axis of one feature."""
+        """The mask over all elements; along `axis` it may have size 1."""
         rank, sizes = len(inputs.shape), tuple(inputs.shape)
         # Keras' own masks leave out the last axis, whatever `axis` is.
         for axis in (rank - 1, features):
@@ -192,7 +197,7 @@ class BatchNormalization(BaseLayer, keras.layers.BatchNormalization):
                 f"of shape {tuple(mask.shape)}, inputs of shape {sizes}"
             )
         mask = keras.ops.expand_dims(keras.ops.cast(mask, "bool"), axis)
-        # In full, as every element of it counts.
+        # Broadcast, because the statistics count the mask's elements.
         target = list(keras.ops.shape(inputs))
         if axis == features:
             target[axis] = 1
@@ -210,7 +215,7 @@ def warn_of_one(layer: Any) -> None:
     layer._has_warned = True
     warnings.warn(
         f"{type(layer).__name__} layer {layer.name!r} trains on one element "
-        "per statistic: the variance is 0 and the output is beta, whatever "
-        "the input. Use larger batches, or keras_ln.LayerNormalization.",
+        "per statistic: the variance is 0 and the output is beta for every "
+        "input. Use larger batches, or keras_ln.LayerNormalization.",
         stacklevel=3,
     )

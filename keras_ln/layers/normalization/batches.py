@@ -22,7 +22,7 @@ def batches(dataset: Any, batch_size: int | None) -> Iterator[Any]:
         raise ValueError(
             "Argument `batch_size` is for arrays. Received: "
             f"batch_size={batch_size} and a dataset of type "
-            f"{type(dataset).__name__}, which yields batches by itself."
+            f"{type(dataset).__name__}, which already yields batches."
         )
     for batch in _iterate(dataset):
         x, _, _ = keras.utils.unpack_x_y_sample_weight(batch)
@@ -53,7 +53,7 @@ def _iterate(dataset: Any) -> Iterable[Any]:
 
 
 def to_numpy(x: Any) -> np.ndarray:
-    """The values of `x`, whichever framework it belongs to."""
+    """The values of `x`, a tensor of any framework or an array."""
     if keras.ops.is_tensor(x) or isinstance(x, keras.Variable):
         return keras.ops.convert_to_numpy(x)
     return np.asarray(x)

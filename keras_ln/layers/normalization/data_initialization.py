@@ -1,4 +1,4 @@
-"""What a data-dependent initialisation checks and computes."""
+"""The checks and computations of a data-dependent initialisation."""
 
 import math
 from typing import Any
@@ -20,17 +20,17 @@ from keras_ln.ops.normalization.weight_normalization import (
 
 
 def kernel_with_bias(layer: keras.layers.Layer) -> Kernel:
-    """The one kernel of a layer that is built, with a bias for each unit.
+    """The only kernel of a built layer that has a bias for each unit.
 
     Raises:
-        ValueError: if there are others, or no such bias.
+        ValueError: if the layer has several kernels or no such bias.
     """
     kernel, *others = kernels_of(layer)
     if others or kernel.owner is not layer:
         raise ValueError(
-            "`initialize_from_data` is for layers with one kernel, whose "
-            "outputs alone it feeds: not for recurrent layers, nor for "
-            "SeparableConv, nor from outside of TimeDistributed. "
+            "`initialize_from_data` needs a layer with its own single kernel. "
+            "It does not support recurrent layers, SeparableConv, or "
+            "TimeDistributed around the layer. "
             f"Received: {type(layer).__name__}."
         )
     bias: Any = getattr(layer, "bias", None)
@@ -46,14 +46,14 @@ def kernel_with_bias(layer: keras.layers.Layer) -> Kernel:
         received = f"bias_axes={layer.bias_axes!r} for the units {units}"
     if not fits:
         raise ValueError(
-            "`initialize_from_data` sets a bias for each unit, so that its "
-            f"mean is 0. Received: {layer.name} with {received}."
+            "`initialize_from_data` needs a bias for each unit, which makes "
+            f"its mean 0. Received: {layer.name} with {received}."
         )
     return kernel
 
 
 def refuse_units(wrong: np.ndarray, reason: str) -> None:
-    """`ValueError` that names the units where `wrong`, if there are any."""
+    """`ValueError` that names the units for which `wrong` is True, if any."""
     if wrong.any():
         raise ValueError(
             f"`initialize_from_data` cannot set the units "
@@ -61,7 +61,7 @@ def refuse_units(wrong: np.ndarray, reason: str) -> None:
         )
 
 
-ZERO_COLUMN = "the kernel column is zero, which has no direction"
+ZERO_COLUMN = "the kernel column is zero, so it has no direction"
 CONSTANT = "the pre-activations are constant, or not finite, over `x`"
 
 
@@ -71,13 +71,13 @@ def gain_and_bias(
     """Arrays for weights of this dtype.
 
     Raises:
-        ValueError: for units that cannot be set, or only to nothing.
+        ValueError: if a unit's gain or bias is not finite, or the gain is 0.
     """
     to_numpy, cast = keras.ops.convert_to_numpy, keras.ops.cast
     wide = dtypes.at_least_float32(dtype)
     g, bias = to_numpy(g), to_numpy(bias)
     refuse_units(~(np.isfinite(g) & np.isfinite(bias)), CONSTANT)
-    # Rounded, as the weights will hold them.
+    # Rounded to the dtype of the weights.
     g, bias = (to_numpy(cast(cast(w, dtype), wide)) for w in (g, bias))
     refuse_units(
         (g == 0) | ~(np.isfinite(g) & np.isfinite(bias)),
@@ -91,20 +91,20 @@ def standardizing_arrays(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Gain and bias, for pre-activations of mean 0 and deviation `scale`.
 
-    The layer is built, and has one kernel and a bias. `ValueError` for units
-    that cannot be set.
+    The layer must be built, with one kernel and a bias. `ValueError` if a unit
+    cannot be set.
     """
     norms = column_norms(kernel.variable, kernel.columns)
     refuse_units(keras.ops.convert_to_numpy(norms) == 0, ZERO_COLUMN)
     t = _directions(layer, kernel)(x)
-    # The units last, and all else before them in one axis.
+    # The units last, all other axes merged into one before them.
     axes = _output_axes(layer, kernel, len(t.shape))
     others = [axis for axis in range(len(t.shape)) if axis not in axes]
     t = keras.ops.transpose(t, [*others, *axes])
     t = keras.ops.reshape(t, (-1, *kernel.gain_shape))
     found = standardizing_gain_and_shift(t, (0,), scale)
     g, bias = gain_and_bias(*found, layer.variable_dtype)
-    # In the order of the outputs, as a bias is.
+    # A bias has the axes in the order of the outputs.
     bias = bias.transpose(np.argsort(axes)) if len(axes) > 1 else bias
     return g, bias.reshape(layer.bias.shape)
 

@@ -1,6 +1,6 @@
-"""Where the kernels of a Keras layer are, and which of their axes count units.
+"""The kernels of a Keras layer, and the axes that count their units.
 
-The part of a kernel that belongs to one unit is called its column.
+The part of a kernel that belongs to one unit is called the unit's column.
 """
 
 from collections.abc import Iterator
@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import keras
 
-# The name of the gain, by the attribute that holds the kernel. In a layer with
-# `kernel` alone the gain is called g.
+# The name of the gain, by the attribute that holds the kernel. If a layer has
+# only `kernel`, the gain is called g.
 _GAINS = {
     "kernel": "kernel_g",
     "recurrent_kernel": "recurrent_g",
@@ -47,11 +47,11 @@ class Kernel(NamedTuple):
 def kernels_of(layer: keras.layers.Layer) -> list[Kernel]:
     """The kernels of a layer that is built, in the order of its weights.
 
-    Kernels of cells and of what Bidirectional and TimeDistributed hold are
-    among them.
+    They include the kernels of cells and of layers inside Bidirectional and
+    TimeDistributed.
 
     Raises:
-        ValueError: if there is none, or one that cannot be replaced.
+        ValueError: if there is no kernel, or a kernel cannot be replaced.
     """
     kernels = [
         Kernel(owner, variable, gain, _units(owner, name, variable))
@@ -69,7 +69,7 @@ def kernels_of(layer: keras.layers.Layer) -> list[Kernel]:
 def owners(
     layer: keras.layers.Layer, prefix: str = ""
 ) -> Iterator[tuple[str, keras.layers.Layer]]:
-    """What may hold kernels, each with what their gains' names begin with."""
+    """The layers that may have kernels, each with the gains' name prefix."""
     if isinstance(layer, keras.layers.Bidirectional):
         yield from owners(layer.forward_layer, f"{prefix}forward_")
         yield from owners(layer.backward_layer, f"{prefix}backward_")
@@ -87,7 +87,7 @@ def owners(
 def _variables(
     owner: keras.layers.Layer, prefix: str
 ) -> Iterator[tuple[str, str, keras.Variable]]:
-    # A property, in some layers: read once.
+    # A property in some layers, so it is read once.
     found = {name: getattr(owner, name, None) for name in _GAINS}
     found = {
         name: kernel for name, kernel in found.items() if kernel is not None
@@ -98,9 +98,9 @@ def _variables(
             and keras.backend.is_float_dtype(kernel.dtype)
         ):
             raise ValueError(
-                "WeightNormalization needs a kernel that is a weight of "
-                "floating point, neither quantised nor with LoRA; `remove` "
-                "the normalisation first, and quantise or enable LoRA then. "
+                "WeightNormalization needs a floating-point kernel without "
+                "quantisation or LoRA. Call `remove` on the normalisation "
+                "before you quantise the layer or enable LoRA. "
                 f"Received: {owner.name}, {type(owner).__name__}."
             )
         gain = "g" if [*found] == ["kernel"] and not prefix else _GAINS[name]

@@ -18,30 +18,32 @@ from keras_ln.ops.padding import with_usable_padding
 class LayerNormalization(BaseLayer):
     """Layer normalization (Ba, Kiros and Hinton 2016, eq. 3).
 
-    `y = gamma * (x - mean) / sqrt(variance + epsilon) + beta`, with the mean
-    and the biased variance of each example over `axis`. Nothing depends on
-    the other examples of a batch, nor on training or inference. Statistics
-    are computed in two passes and in at least float32; the gradient is
-    hand-written and keeps no intermediate of the size of the input.
+        y = gamma * (x - mean) / sqrt(variance + epsilon) + beta
+
+    with the mean and the biased variance of each example over `axis`. The
+    result does not depend on the other examples of a batch and is the same in
+    training and inference. Statistics are computed in two passes and in at
+    least float32; the gradient is hand-written and keeps no intermediate
+    result of the input's size.
 
     | weight  | shape                           | initial value |
     |---------|---------------------------------|---------------|
     | `gamma` | sizes of the input along `axis` | 1             |
     | `beta`  | sizes of the input along `axis` | 0             |
 
-    Input: tensor of any rank >= 1, in which integers are cast to floating
-    point; output: the same shape, in the layer's compute dtype. Masks pass
-    through. What a mask leaves out, along the first axes of the input, is
-    normalised too; NaN, infinity and numbers above 1e18 there count as 0.
+    Input: tensor of any rank >= 1 (integers are cast to floating point).
+    Output: the same shape, in the layer's compute dtype. Masks pass through.
+    A mask covers the first axes of the input; masked entries are normalised
+    too, with NaN, infinity and numbers above 1e18 replaced by 0.
 
     Args:
         {arguments}
 
     Raises:
-        TypeError: if `axis` is no integer and no list or tuple of them.
+        TypeError: if `axis` is not an integer or a list or tuple of integers.
         ValueError: if `epsilon` is negative or not finite; when built, if an
-            axis is not there or its size unknown; when called, if the input
-            is complex or its size along `axis` has changed.
+            axis does not exist or its size is unknown; when called, if the
+            input is complex or its size along `axis` has changed.
 
     Source: Ba, Kiros and Hinton, "Layer Normalization" (2016), eq. 3, 15, 16.
 
@@ -96,7 +98,7 @@ class LayerNormalization(BaseLayer):
         )
 
     def call(self, inputs: Any, mask: Any = None) -> Any:
-        """Normalises `inputs` (...), of any rank; `mask`: see the class."""
+        """Normalises `inputs` of any rank; the class describes `mask`."""
         inputs = self.as_floating("inputs", inputs)
         outputs = layer_normalization(
             with_usable_padding(inputs, mask),

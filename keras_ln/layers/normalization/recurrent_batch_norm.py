@@ -29,18 +29,22 @@ SMALL_GAIN = initializers.Constant(0.1)
 class RecurrentBatchNorm(BaseLayer):
     """Batch normalization with statistics of each time step.
 
-    `y[:, t] = gamma * (x[:, t] - mean_t) / sqrt(variance_t + epsilon) + beta`.
-    `gamma` and `beta` are shared over time. In training `mean_t` and
-    `variance_t` are taken over the batch at step t, two-pass and in at least
-    float32; at inference the moving ones of that step are used, and beyond
-    `max_steps` the last step's. With `sequence_wise` one mean and one variance
-    per feature serve all steps: over the batch and all of its steps.
+        y[:, t] = gamma * (x[:, t] - mean_t) / sqrt(variance_t + epsilon) + beta
 
-    After each training batch
-    `moving = momentum * moving + (1 - momentum) * batch`. Steps beyond
-    `max_steps`, steps that the batch does not reach or whose rows are all
-    masked, and entries whose batch statistics are not finite (a NaN came in:
-    the outputs, and so the loss, show it) keep their moving statistics.
+    `gamma` and `beta` are shared over time. Training takes `mean_t` and
+    `variance_t` over the batch at step t, in two passes and in at least
+    float32. Inference uses the moving statistics of step t, and beyond
+    `max_steps` the last step's. With `sequence_wise` all steps share one mean
+    and one variance per feature, taken over the batch and its steps.
+
+    Every training batch updates the moving statistics:
+
+        moving = momentum * moving + (1 - momentum) * batch
+
+    They keep their values at steps beyond `max_steps`, at steps that the batch
+    does not reach or masks in every row, and for entries whose batch
+    statistics are not finite (because of a NaN, which the outputs show, and so
+    the loss).
 
     | weight            | shape | initial value | trained |
     |-------------------|-------|---------------|---------|
@@ -51,21 +55,21 @@ class RecurrentBatchNorm(BaseLayer):
 
     S is `max_steps`, or 1 with `sequence_wise`.
 
-    Input: tensor (B, T, F), in which integers are cast to floating point, and
-    an optional mask (B, T); masked entries do not count, and where they are
-    NaN, infinite or above 1e18 they are normalised as 0. Output: (B, T, F), in
-    the layer's compute dtype. The mask passes through. A step without any
-    unmasked row is only scaled and shifted.
+    Input: tensor (B, T, F) (integers are cast to floating point), and an
+    optional mask (B, T). Masked entries do not count; a masked NaN, infinity
+    or number above 1e18 is normalised as 0. Output: (B, T, F), in the layer's
+    compute dtype. The mask passes through. A step that is masked in every row
+    is only scaled and shifted.
 
     Args:
         {arguments}
 
     Raises:
         ValueError: if an argument is out of its range; when built, if the
-            input is not of rank 3, its features are not known, or
-            `max_steps` is None and its steps are not known; when called, if
-            the input is complex, its features have changed, the
-            mask is not (B, T), or `unbiased` meets n = 1.
+            input's rank is not 3, its number of features is unknown, or its
+            number of steps is unknown and `max_steps` is None; when called,
+            if the input is complex, its number of features has changed, the
+            mask is not (B, T), or n is 1 with `unbiased`.
 
     Source: Cooijmans et al., "Recurrent Batch Normalization" (2016), sec. 3.
 
@@ -124,9 +128,9 @@ class RecurrentBatchNorm(BaseLayer):
         self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: features})
 
     def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
-        """Normalises `inputs` (B, T, F), of which `mask` (B, T) counts.
+        """Normalises `inputs` (B, T, F); masked entries do not count.
 
-        In training the batch's statistics are used, and recorded.
+        Training uses the batch statistics and updates the moving ones.
         """
         inputs = self.as_floating("inputs", inputs)
         if mask is not None:
@@ -179,10 +183,10 @@ class RecurrentBatchNorm(BaseLayer):
 
 
 def known_steps(steps: int | None) -> int:
-    """Returns how many steps have statistics; `ValueError` where unknown."""
+    """Returns the number of steps; `ValueError` if it is unknown."""
     if steps is None:
         raise ValueError(
-            "Argument `max_steps` must be given (an integer >= 1) where the "
+            "Argument `max_steps` must be given (an integer >= 1) if the "
             "number of time steps is unknown. Received: max_steps=None and "
             "inputs of unknown length."
         )

@@ -1,4 +1,4 @@
-"""Population statistics of batch normalization, taken anew from data."""
+"""Population statistics of batch normalization, recomputed from data."""
 
 import collections
 import contextlib
@@ -29,26 +29,26 @@ def reestimate_statistics(
     """Sets all moving statistics of `model` to their averages over `dataset`.
 
     Training leaves exponential moving averages, which lag behind the weights
-    and favour the last batches. This runs the trained model over the data
-    once and replaces them by the plain average, over the batches, of the
-    batch mean and of the batch variance: what the papers use for the final
-    evaluation. Use the batch size of the training.
+    and favour the last batches. This function runs the trained model over the
+    data once and replaces them by the plain averages, over the batches, of the
+    batch means and the batch variances. The papers use these averages for the
+    final evaluation. Use the same batch size as in training.
 
     It covers every trainable layer, nested ones included, that has a
     `momentum` and non-trainable weights named `...moving_mean` and
     `...moving_variance`: Keras' and our `BatchNormalization`,
-    `RecurrentBatchNorm`, `BNLSTM`. These layers run in training mode (a
-    `BNLSTM` without its dropout, and with the expectation of its zoneout), all
-    others, dropout among them, in inference mode. An entry's average counts
-    the batches that have a finite value for it; an entry that no batch
-    reaches, such as a time step beyond the longest sequence, stays. So do
-    frozen layers (`trainable=False`). If a model calls a layer several times,
-    its calls are averaged too. A model without batch normalization is
-    left alone.
+    `RecurrentBatchNorm` and `BNLSTM`. These layers run in training mode (a
+    `BNLSTM` without its dropout, and with the expectation of its zoneout); all
+    other layers, such as dropout, run in inference mode. An entry's average
+    counts the batches that have a finite value for it. An entry that no batch
+    reaches, such as a time step beyond the longest sequence, keeps its value,
+    and so do frozen layers (`trainable=False`). If a model calls a layer
+    several times, its calls are averaged too. A model without batch
+    normalization stays unchanged.
 
     Stateful layers start from states of zero. All other weights and states,
-    and the layers' momentum, are afterwards what they were. If anything fails
-    on the way, so are the statistics.
+    and the layers' momentum, are restored afterwards; after an error the
+    statistics are restored too.
 
     Args:
         model: a built model.
@@ -57,13 +57,13 @@ def reestimate_statistics(
             `DataLoader`, or a generator or other iterable of batches. Of a
             batch `(x, y)` or `(x, y, sample_weight)` only `x` is used.
         batch_size: how many examples of arrays make a batch, 32 by default.
-        steps: how many batches to use; None for all. Needed where the data
+        steps: how many batches to use; None for all. Required if the data
             never end.
 
     Raises:
-        TypeError: if `model` is no model or `dataset` of an unknown kind.
+        TypeError: if `model` is not a model, or `dataset` has an unknown type.
         ValueError: if the model is not built, there is no batch, or
-            `batch_size` is given for data that are batches already.
+            `batch_size` is given for data that are already batched.
 
     Source: Ioffe and Szegedy, "Batch Normalization" (2015), algorithm 2.
     """
@@ -112,12 +112,12 @@ class _Average:
         self.count = np.zeros(self.mean.shape)
 
     def expect(self):
-        """Marks every entry as not reached by the batch to come."""
+        """Marks every entry as not yet reached by the next batch."""
         self.mean.assign(np.zeros_like(self.initial[0]))
         self.variance.assign(np.full_like(self.initial[1], _UNTOUCHED))
 
     def add(self):
-        """Adds what the batch has left in the entries that it reached."""
+        """Adds the values of the entries that the batch reached."""
         values = [to_numpy(v) for v in (self.mean, self.variance)]
         reached = (values[1] != _UNTOUCHED) & np.isfinite(values).all(0)
         for total, value in zip(self.sums, values, strict=True):
@@ -125,13 +125,13 @@ class _Average:
         self.count += reached
 
     def take(self):
-        """The values so far, inside a forward pass; and marks anew."""
+        """Returns the values so far in a forward pass, and marks the entries."""
         values = [keras.ops.copy(v) for v in (self.mean, self.variance)]
         self.expect()
         return values
 
     def merge(self, before, number):
-        """Averages the values of `number` earlier calls with the last."""
+        """Averages the values of `number` earlier calls with the last call's."""
         pair = (self.mean, self.variance)
         after = [keras.ops.copy(v) for v in pair]
         had, has = (v[1] != _UNTOUCHED for v in (before, after))
@@ -142,7 +142,7 @@ class _Average:
             variable.assign(old * (1 - share) + new * share)
 
     def assign(self):
-        """Sets the statistics, where any batch had some."""
+        """Sets the entries that any batch reached."""
         variables = (self.mean, self.variance)
         for variable, total, old in zip(
             variables, self.sums, self.initial, strict=True
@@ -154,7 +154,7 @@ class _Average:
 def _moving_statistics(
     model: keras.Model,
 ) -> Iterator[tuple[keras.layers.Layer, Any, Any]]:
-    """`(layer, moving mean, moving variance)` of all layers that train."""
+    """`(layer, moving mean, moving variance)` of all trainable layers."""
     for layer in layers_within(model):
         if not (layer.trainable and hasattr(layer, "momentum")):
             continue
@@ -193,8 +193,8 @@ def _everything_restored(
                     stack.enter_context(_attribute(owner, name, value))
         stack.enter_context(_recording(model, averages))
         stack.enter_context(_attribute(model, "steps_per_execution", 1))
-        # The compiled function, if there is one, has none of this in it; the
-        # one that is compiled here has all of it.
+        # A function that is compiled already has none of these changes in it;
+        # the function that is compiled here has all of them.
         model.make_predict_function(force=True)
         stack.callback(setattr, model, "predict_function", None)
         yield
@@ -217,7 +217,7 @@ def _attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _recording(model: keras.Model, averages: list[_Average]) -> Iterator[None]:
-    """Calls of layers with statistics are in training mode inside.
+    """Inside, layers with statistics run in training mode.
 
     With momentum 0 a call leaves its own statistics behind. Several calls
     within one forward pass are averaged.

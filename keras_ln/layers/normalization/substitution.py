@@ -1,4 +1,4 @@
-"""Other values for the variables of a layer, for the length of a call."""
+"""Other values for the variables of a layer during a call."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,26 +9,26 @@ from keras_ln.ops.portable import current_trace
 
 
 class Substitution(keras.StatelessScope):
-    """A scope in which some variables have other values, and all else holds.
+    """A scope in which some variables have other values and nothing else changes.
 
-    A plain `StatelessScope` hides the one around it, in which `fit` on JAX
+    A plain `StatelessScope` hides the scope around it, in which `fit` on JAX
     keeps the values of all variables, and holds back assignments and losses.
-    This one lets them through. Like every such scope it belongs to a thread,
+    This scope lets them through. Like every such scope it belongs to a thread,
     and ends with its block, after an error too.
 
-    Keras' loops on JAX open a scope where there is none, so that values made
-    in the loop stay there. Where they find this one alone, it sees to that.
+    Keras' loops on JAX open a scope if there is none, so that values made in
+    the loop stay in it. If this scope is the only one, it keeps these values.
     """
 
     def __init__(self, values: Mapping[int, Any]) -> None:
-        """Takes the tensors that stand for variables, by the `id` of these."""
+        """Takes the tensors that replace variables, by the variables' `id`."""
         super().__init__(collect_losses=True)
         self._values = dict(values)
-        # The values of variables inside of a loop, with what it traces.
+        # (id, trace, value) of variables that a loop assigns.
         self._in_loops: list[tuple[int, Any, Any]] = []
 
     def __enter__(self) -> "Substitution":
-        """Makes it the scope of this thread."""
+        """Opens the scope in this thread."""
         super().__enter__()
         self._trace = current_trace()
         if self.original_scope is not None:
@@ -49,7 +49,7 @@ class Substitution(keras.StatelessScope):
         return None
 
     def add_update(self, update: tuple[keras.Variable, Any]) -> None:
-        """Assigns outside of this scope, or in the loop that runs in it."""
+        """Assigns outside of this scope, or in a loop that runs inside it."""
         variable, value = update
         trace = current_trace()
         if self.original_scope is None and trace != self._trace:
@@ -62,5 +62,5 @@ class Substitution(keras.StatelessScope):
             self.__enter__()
 
     def losses_left(self) -> list[Any]:
-        """The losses added inside that no scope around this one has."""
+        """The losses added inside, unless a scope around this one has them."""
         return [] if self.original_scope is not None else self.losses

@@ -29,10 +29,12 @@ from keras_ln.ops.padding import with_usable_padding
 class WeightNormDense(BaseLayer):
     """`keras.layers.Dense` whose kernel columns are `g * v / ||v||`.
 
-    `y = activation(x . (g * v / ||v||) + bias)`, with the norm over the input
-    axis, one per unit: the length and the direction of a unit's weights are
-    trained apart. The kernel is normalised in at least float32. A column of
-    zeros has no direction; its unit gives its bias.
+        y = activation(x . (g * v / ||v||) + bias)
+
+    The norm runs over the input axis, one per unit, so that the length and the
+    direction of a unit's weights are trained separately. The kernel is
+    normalised in at least float32. A column of zeros has no direction; its
+    unit gives only the bias.
 
     | weight   | shape | initial value                       |
     |----------|-------|-------------------------------------|
@@ -40,20 +42,19 @@ class WeightNormDense(BaseLayer):
     | `g`      | (U,)  | the norms of the kernel's columns   |
     | `bias`   | (U,)  | 0                                   |
 
-    So an untrained layer equals a Dense layer with the same kernel.
+    An untrained layer therefore equals a Dense layer with the same kernel.
 
-    Input: tensor (..., D) of rank >= 2, in which integers are cast to
-    floating point; output (..., U), in the layer's compute dtype. Masks pass
-    through. Where a mask leaves out first axes of the input, NaN, infinity and
-    numbers above 1e18 count as 0.
+    Input: tensor (..., D) of rank >= 2 (integers are cast to floating point).
+    Output: (..., U), in the layer's compute dtype. Masks pass through. In
+    masked entries, NaN, infinity and numbers above 1e18 count as 0.
 
     Args:
         activation: a name, a callable, or None for the identity.
         {arguments}
 
     Raises:
-        ValueError: if `units` is no positive integer; when built, if D is
-            unknown or the rank less than 2; when called, if the input is
+        ValueError: if `units` is not a positive integer; when built, if D is
+            unknown or the rank is less than 2; when called, if the input is
             complex or D has changed.
 
     Source: Salimans and Kingma, "Weight Normalization" (2016), eq. 2.
@@ -97,7 +98,7 @@ class WeightNormDense(BaseLayer):
     def build(self, input_shape: Shape) -> None:
         """Creates the weights for inputs (..., D) of this shape."""
         features = arguments.check_known("inputs", input_shape, -1)
-        # The kernel is normalised in its own precision, and cast then.
+        # The kernel is normalised in its own precision, and then cast.
         self.add_as_asked("kernel", (features, self.units))
         self.g = self.add_gains("g", self.kernel)
         if self.use_bias:
@@ -107,7 +108,7 @@ class WeightNormDense(BaseLayer):
         )
 
     def call(self, inputs: Any, mask: Any = None) -> Any:
-        """Maps `inputs` (..., D) to (..., U); `mask`: see the class."""
+        """Maps `inputs` (..., D) to (..., U); the class describes `mask`."""
         inputs = self.as_floating("inputs", inputs)
         inputs = with_usable_padding(inputs, mask)
         return self.activation(
@@ -121,10 +122,10 @@ class WeightNormDense(BaseLayer):
         return normalized_kernel(self.kernel, self.g)
 
     def to_dense(self) -> Any:
-        """A plain `keras.layers.Dense` that computes the same.
+        """A plain `keras.layers.Dense` with the same outputs.
 
-        What shapes `kernel` in training (its initializer, regularizer and
-        constraint) is about v, and stays behind.
+        The initializer, regularizer and constraint of `kernel` are not copied,
+        because they apply to v.
         """
         self.check_built("to_dense")
         dense = keras.layers.Dense(
@@ -149,7 +150,7 @@ class WeightNormDense(BaseLayer):
         """Sets `g` and `bias` from data, once, before training.
 
         Afterwards the pre-activations of `x` have mean 0 and standard
-        deviation `scale` (1/n) in every unit. v stays.
+        deviation `scale` (dividing by n) in every unit. v does not change.
 
         Args:
             x: tensor or array (..., D) of typical inputs of this layer.
@@ -158,16 +159,16 @@ class WeightNormDense(BaseLayer):
         Raises:
             ValueError: if `scale` is not positive, the layer has no bias,
                 a column of v is zero, a unit's pre-activations are constant
-                or not finite over `x`, or the dtype of g is too narrow for
-                what they need.
+                or not finite over `x`, or the dtype of g cannot hold the gain
+                or bias.
 
         Source: Salimans and Kingma, "Weight Normalization" (2016), eq. 5, 6.
         """
         arguments.check_positive("scale", scale)
         if not self.use_bias:
             raise ValueError(
-                "`initialize_from_data` sets the bias so that the mean is 0, "
-                "which needs use_bias=True. Received: use_bias=False"
+                "`initialize_from_data` needs use_bias=True: it sets the bias "
+                "so that the mean is 0. Received: use_bias=False"
             )
         x = keras.ops.convert_to_tensor(x)
         arguments.check_floating("x", x.dtype)

@@ -37,10 +37,10 @@ def _of_layer(name: str) -> Any:
 class WeightNormalization(BaseLayer, keras.layers.Wrapper):
     """A layer whose kernels' columns are `g * v / ||v||`.
 
-    The kernel of the layer inside is v. In a call the layer sees
-    `g * v / ||v||` in its place, with the Euclidean norm of each unit's column
-    of v, so that the length and the direction of a unit's weights are trained
-    apart. The kernel is normalised in at least float32, once per call. A
+    The kernel of the wrapped layer is v. During a call the layer sees
+    `g * v / ||v||` instead, with the Euclidean norm of each unit's column of
+    v, so that the length and the direction of a unit's weights are trained
+    separately. The kernel is normalised in at least float32, once per call. A
     column of zeros stays zero.
 
     | layer                           | `kernel`      | `g`    | norm over |
@@ -54,28 +54,29 @@ class WeightNormalization(BaseLayer, keras.layers.Wrapper):
 
     LSTM, GRU, SimpleRNN, and RNN with any cells, have two kernels, with the
     gains `kernel_g` and `recurrent_g`; SeparableConv1D and 2D have
-    `depthwise_g` and `pointwise_g`. With several cells `cell_0_` and so on
-    stands before these names, inside Bidirectional `forward_` or `backward_`.
+    `depthwise_g` and `pointwise_g`. These names get the prefix `cell_0_` and
+    so on with several cells, and `forward_` or `backward_` inside
+    Bidirectional.
 
     The gains start at the norms of the columns, so that wrapping a layer, new
-    or trained, does not change what it computes. Regularizers and constraints
-    of a kernel apply to v.
+    or trained, does not change its outputs. Regularizers and constraints of a
+    kernel apply to v.
 
-    Inputs, outputs, masks, states and call arguments are the layer's, as are
-    the attributes that Bidirectional needs, and the dtype policy. Where a mask
-    leaves out first axes of the input, NaN, infinity and numbers above 1e18
-    count as 0.
+    Inputs, outputs, masks, states and call arguments are the wrapped layer's,
+    and so are the attributes that Bidirectional needs and the dtype policy. In
+    masked entries of the input, NaN, infinity and numbers above 1e18 count
+    as 0.
 
     Args:
         layer: the layer, built or not.
         **kwargs: arguments of `keras.layers.Layer`, such as `name`. `dtype`
-            and, unless it is given, `trainable` are the layer's.
+            and, unless it is given, `trainable` are the wrapped layer's.
 
     Raises:
-        ValueError: if `layer` is no layer, has no kernel (known at the latest
-            when it is built), is a cell, is normalised already, is quantised
-            or has LoRA, was made in a `keras.RematScope`, or has another dtype
-            policy than `dtype`.
+        ValueError: if `layer` is not a layer, has no kernel (checked at the
+            latest when it is built), is a cell, is already normalised, is
+            quantised or has LoRA, was made in a `keras.RematScope`, or has a
+            dtype policy other than `dtype`.
 
     Source: Salimans and Kingma, "Weight Normalization" (2016), eq. 2.
 
@@ -87,7 +88,7 @@ class WeightNormalization(BaseLayer, keras.layers.Wrapper):
     [('g', (4,)), ('kernel', (3, 5, 4)), ('bias', (4,))]
     """
 
-    # What Bidirectional reads and sets, and users of stateful layers call.
+    # For Bidirectional, and for users of stateful layers.
     go_backwards = _of_layer("go_backwards")
     return_sequences = _of_layer("return_sequences")
     return_state = _of_layer("return_state")
@@ -105,9 +106,9 @@ class WeightNormalization(BaseLayer, keras.layers.Wrapper):
         policy = keras.dtype_policies.get(kwargs.pop("dtype", None) or of_layer)
         if policy.name != of_layer.name:
             raise ValueError(
-                "The dtype of WeightNormalization is that of the layer inside; "
-                f"give it to that one. Received: dtype={policy.name!r} around "
-                f"{layer.name} of {of_layer.name!r}."
+                "WeightNormalization has the dtype of the wrapped layer. Give "
+                f"`dtype` to that layer. Received: dtype={policy.name!r} "
+                f"around {layer.name} of dtype {of_layer.name!r}."
             )
         kwargs.setdefault("trainable", layer.trainable)
         super().__init__(layer, dtype=of_layer, **kwargs)
@@ -117,7 +118,7 @@ class WeightNormalization(BaseLayer, keras.layers.Wrapper):
         self.input_spec = layer.input_spec
 
     def build(self, input_shape: Shape) -> None:
-        """Builds the layer where it is not, and creates the gains."""
+        """Builds the wrapped layer if necessary, and creates the gains."""
         super().build(input_shape)
         self.input_spec = self.layer.input_spec
         for kernel in kernels_of(self.layer):
@@ -137,7 +138,7 @@ class WeightNormalization(BaseLayer, keras.layers.Wrapper):
         options = self._options(initial_state, mask, training, kwargs)
         usable = with_usable_padding(inputs, mask)
         if usable is not inputs:
-            # The layer inside sees it too, and warns where it takes none.
+            # The wrapped layer sees the mask too, and warns if it ignores it.
             set_mask(usable, mask_of(inputs))
         with Substitution(self._normalized_kernels()) as scope:
             outputs = self.layer(usable, **options)
@@ -158,21 +159,21 @@ class WeightNormalization(BaseLayer, keras.layers.Wrapper):
         return self.layer.compute_output_spec(inputs, **options)
 
     def compute_output_shape(self, *args: Any, **kwargs: Any) -> Any:
-        """The layer's."""
+        """The wrapped layer's output shape."""
         return self.layer.compute_output_shape(*args, **kwargs)
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
-        """The layer's; None where it does not support masks."""
+        """The layer's mask; None if the layer does not support masks."""
         if not self.layer.supports_masking:
             return None
         return self.layer.compute_mask(inputs, previous_mask)
 
     def remove(self) -> Any:
-        """A plain layer, as the one inside, that computes the same.
+        """A plain layer of the wrapped layer's class with the same outputs.
 
-        Its kernels are `g * v / ||v||`; its other weights, and its arguments,
-        are copies of the layer's inside, which stays as it is. The states of a
-        stateful layer are no weights: as after loading, they start at zero.
+        Its kernels are `g * v / ||v||`; its arguments and other weights are
+        copies of the wrapped layer's. The wrapped layer does not change. The
+        states of a stateful layer start at zero, as after loading.
 
         Raises:
             ValueError: if there are no weights yet.
@@ -184,7 +185,7 @@ class WeightNormalization(BaseLayer, keras.layers.Wrapper):
             plain.build_from_config(layer.get_build_config())
         kernels = self._normalized_kernels()
         for new, old in zip(plain.variables, layer.variables, strict=True):
-            # Not the tensor itself: `fit` on JAX gives its own away.
+            # A copy, because `fit` on JAX donates the tensor itself.
             value = kernels.get(id(old), old)
             new.assign(keras.ops.convert_to_numpy(value))
         return plain
@@ -193,7 +194,8 @@ class WeightNormalization(BaseLayer, keras.layers.Wrapper):
         """Sets the gain and the bias from data, once, before training.
 
         Afterwards the pre-activations of `x` have mean 0 and standard
-        deviation `scale` (1/n) in every unit, over all other axes. v stays.
+        deviation `scale` (dividing by n) in every unit, over all other axes. v
+        does not change.
 
         Args:
             x: tensor or array of typical inputs of this layer.
@@ -203,7 +205,7 @@ class WeightNormalization(BaseLayer, keras.layers.Wrapper):
             ValueError: if `scale` is not positive; if the layer is recurrent,
                 has two kernels, or no bias for each unit; if a column of v is
                 zero, a unit's pre-activations are constant or not finite over
-                `x`, or the dtype of g is too narrow for what they need.
+                `x`, or the dtype of g cannot hold the gain or bias.
 
         Source: Salimans and Kingma, "Weight Normalization" (2016), eq. 5, 6.
         """
@@ -225,8 +227,7 @@ class WeightNormalization(BaseLayer, keras.layers.Wrapper):
     ) -> Self:
         """A layer from its `get_config`.
 
-        `go_backwards`, which Bidirectional adds, is handed to the layer
-        inside.
+        `go_backwards`, which Bidirectional adds, goes to the wrapped layer.
         """
         config = dict(config)
         inside = config.pop("layer")
@@ -256,7 +257,7 @@ class WeightNormalization(BaseLayer, keras.layers.Wrapper):
         return {**options, **others}
 
     def _normalized_kernels(self):
-        """What stands for the kernels in a call, by their ids."""
+        """The tensors that replace the kernels in a call, by the kernels' ids."""
         return {
             id(kernel.variable): normalized_kernel(
                 uncast(kernel.variable),

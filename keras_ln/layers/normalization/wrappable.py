@@ -1,4 +1,4 @@
-"""Which layers WeightNormalization goes around."""
+"""Checks of the layers that WeightNormalization wraps."""
 
 from typing import Any
 
@@ -18,11 +18,11 @@ _NORMALIZED = (
 
 
 def check_can_be_wrapped(layer: Any, wrapper: type) -> None:
-    """`ValueError` for what has no kernels of its own to normalise.
+    """`ValueError` unless the layer has kernels of its own to normalise.
 
     Args:
-        layer: what is to be wrapped.
-        wrapper: the class that does so, which goes around no other of it.
+        layer: the layer to wrap.
+        wrapper: the wrapping class, which must not wrap itself.
     """
     if not isinstance(layer, keras.layers.Layer):
         raise ValueError(
@@ -45,8 +45,9 @@ def check_can_be_wrapped(layer: Any, wrapper: type) -> None:
     if is_rematerialized(layer):
         raise ValueError(
             "WeightNormalization replaces the kernel while the layer is "
-            "called, and not when that runs again in the backward pass: make "
-            "the layer outside of RematScope, and WeightNormalization inside. "
+            "called, but not when the call runs again in the backward pass. "
+            "Make the layer outside of RematScope and WeightNormalization "
+            "inside of it. "
             f"Received: {layer.name}, made in a RematScope."
         )
     if layer.built:
