@@ -125,4 +125,21 @@ G_{ij} = \frac{1}{\phi^2} \operatorname{E}_x\left[
 \operatorname{Cov}[y_i, y_j \mid x]
 \frac{a_i a_j}{\lVert w_i \rVert \lVert w_j \rVert}\right]
 """,
+    "y = gamma * (x - mean) / sqrt(variance + epsilon) + beta": r"""
+y = \gamma \odot \frac{x - \operatorname{mean}}
+{\sqrt{\operatorname{variance} + \epsilon}} + \beta
+""",
+    "y[:, t] = gamma * (x[:, t] - mean_t) / sqrt(variance_t + epsilon) + "
+    "beta": r"""
+y_t = \gamma \odot \frac{x_t - \operatorname{mean}_t}
+{\sqrt{\operatorname{variance}_t + \epsilon}} + \beta
+""",
+    "moving = momentum * moving + (1 - momentum) * batch": r"""
+\text{moving} = \text{momentum} \cdot \text{moving}
++ (1 - \text{momentum}) \cdot \text{batch}
+""",
+    "y = activation(x . (g * v / ||v||) + bias)": r"""
+y = \operatorname{activation}\left(x \, g \frac{v}{\lVert v \rVert}
++ b\right)
+""",
 }

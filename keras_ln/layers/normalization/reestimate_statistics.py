@@ -125,13 +125,13 @@ class _Average:
         self.count += reached
 
     def take(self):
-        """Returns the values so far in a forward pass, and marks the entries."""
+        """The values so far in a forward pass; marks the entries again."""
         values = [keras.ops.copy(v) for v in (self.mean, self.variance)]
         self.expect()
         return values
 
     def merge(self, before, number):
-        """Averages the values of `number` earlier calls with the last call's."""
+        """Averages the values of `number` earlier calls and the last call."""
         pair = (self.mean, self.variance)
         after = [keras.ops.copy(v) for v in pair]
         had, has = (v[1] != _UNTOUCHED for v in (before, after))

@@ -9,7 +9,7 @@ from keras_ln.ops.portable import current_trace
 
 
 class Substitution(keras.StatelessScope):
-    """A scope in which some variables have other values and nothing else changes.
+    """A scope that changes the values of some variables and nothing else.
 
     A plain `StatelessScope` hides the scope around it, in which `fit` on JAX
     keeps the values of all variables, and holds back assignments and losses.

@@ -257,7 +257,7 @@ class WeightNormalization(BaseLayer, keras.layers.Wrapper):
         return {**options, **others}
 
     def _normalized_kernels(self):
-        """The tensors that replace the kernels in a call, by the kernels' ids."""
+        """The tensors that replace the kernels in a call, by kernel id."""
         return {
             id(kernel.variable): normalized_kernel(
                 uncast(kernel.variable),

@@ -1,4 +1,4 @@
-"""What the recurrent cells share: weights, steps, dropout, zoneout, states.
+"""The base of the recurrent cells: weights, steps, dropout, zoneout, states.
 
 Letters: B batch, T time, D input features, U units, n gates.
 """
@@ -25,7 +25,7 @@ from keras_ln.ops.recurrence.zoneout import (
 
 
 def fixed(name: str) -> Any:
-    """A rate that is set once, since it decides on the states."""
+    """A rate that is set only once, because the states depend on it."""
 
     def set_once(self, rate):
         if hasattr(self, f"_{name}"):
@@ -43,36 +43,36 @@ def fixed(name: str) -> Any:
 
 
 class BaseCell(BaseLayer, DropoutRNNCell):
-    """A recurrent cell, by the equations of an op.
+    """A recurrent cell that runs the equations of an op.
 
     A class supplies `equations`; its layer runs `project` for all steps at
     once, then `step` over time.
 
-    The layer draws the choices of zoneout for all steps at once. A cell by
-    itself, as in `keras.layers.RNN`, draws those of its step, from a seed of
-    the sequence and from the number of the step, which is a further state.
-    That seed is the state of the generator. It is read in the loop over time,
-    where JAX can assign none, and moves on when the sequence is over.
+    The layer draws zoneout's choices for all steps at once. A cell without a
+    layer, as in `keras.layers.RNN`, draws the choices of one step from the
+    sequence's seed and the step's number, which is an additional state. The
+    seed is the generator's state. The loop over time only reads it, because
+    JAX cannot assign it there; it advances at the end of the sequence.
     """
 
     # The cell of `keras_ln.ops`.
     equations: Cell
-    # Every vector that there can be, where these are more than the equations'.
+    # All vectors that a cell can have, if more than the equations' vectors.
     vectors: tuple[Vector, ...]
-    # The names of all weights, in the order of creation, where these are more.
+    # All weights' names in the order of creation, if there are other weights.
     weight_names: tuple[str, ...]
     # Whether mixed precision casts the kernels on the way into a call.
     matrix_autocast = True
-    # States to carry in at least float32, by index: the sums.
+    # The indices of states that are sums, carried in at least float32.
     accumulators: tuple[int, ...] = ()
-    # How many of the last states are step counters, of any dtype. With zoneout
-    # there is one: a single step derives its random choices from the count.
+    # How many of the last states are step counters, of any dtype. Zoneout needs
+    # one, because a single step derives its random choices from the count.
     counters = 0
     # The methods that a subclass overrides.
     overridden_methods: tuple[str, ...] = ()
-    # False for the expectation of zoneout in training too.
+    # False uses zoneout's expectation in training too.
     zoneout_chooses = True
-    # Whether a step by itself has used the seed that there is.
+    # Whether a step without a layer has used the current seed.
     has_chosen = False
 
     units: int
@@ -82,8 +82,7 @@ class BaseCell(BaseLayer, DropoutRNNCell):
     seed: int | None
     dropout: float
     recurrent_dropout: float
-    # The sites that are normalised, of those that can be, and whether there are
-    # redundant betas.
+    # The sites to normalise, out of all `sites`; `center` adds redundant betas.
     normalize: tuple[str, ...] = ()
     sites: tuple[str, ...] = ()
     center = True
@@ -117,9 +116,9 @@ class BaseCell(BaseLayer, DropoutRNNCell):
             )
 
     def __init__(self, named: dict[str, Any], **kwargs: Any) -> None:
-        """Keeps the named arguments, and hands `kwargs` to Keras."""
+        """Keeps the named arguments, and passes `kwargs` to Keras."""
         super().__init__(**of_keras(kwargs))
-        # Here these two may be less than in other layers.
+        # Cells accept fewer values of these two than other layers.
         if "epsilon" in named:
             arguments.check_epsilon(named["epsilon"], allow_zero=False)
         if "normalize" in named:
@@ -164,7 +163,7 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         }
 
     def has(self, vector: Vector) -> bool:
-        """Whether the cell has the vector, as it was asked for."""
+        """Whether the cell's arguments ask for the vector."""
         if vector.site is None:
             return self.use_bias
         # The site without a name is always normalised.
@@ -197,7 +196,7 @@ class BaseCell(BaseLayer, DropoutRNNCell):
             weight = getattr(self, name)
             if weight is None:
                 continue
-            # On torch to convert a variable takes twice as long.
+            # On torch, converting a variable takes twice as long.
             tensor = getattr(weight, "value", weight) if on_cpu else None
             if not getattr(tensor, "is_cpu", False):
                 tensor = keras.ops.convert_to_tensor(weight)
@@ -235,7 +234,7 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         """The sequence's masks of the inputs (B, D) and of h (B, U).
 
         They are scaled by 1 / (1 - rate), constant over time and shared by
-        the gates (Gal and Ghahramani 2016); None where nothing is dropped.
+        the gates (Gal and Ghahramani 2016); None if nothing is dropped.
         """
         if not training:
             return None, None
@@ -290,7 +289,7 @@ class BaseCell(BaseLayer, DropoutRNNCell):
             )
         for k, (name, state) in enumerate(named):
             if k < len(sizes) - self.counters:
-                # An integer state would truncate what each step adds.
+                # An integer state would truncate every step's update.
                 arguments.check_floating(name, state.dtype)
             # One row is used for the whole batch, as in Keras' cells.
             rows = 1 if tuple(state.shape)[:1] == (1,) else inputs.shape[0]
@@ -308,7 +307,7 @@ class BaseCell(BaseLayer, DropoutRNNCell):
                 f"{type(self).__name__} is a cell for keras.layers.RNN of "
                 "Keras 3. Received: the arguments "
                 f"{', '.join(sorted(of_keras_2))}, which tf_keras.layers.RNN "
-                "(Keras 2) hands to its cells. Build the model with `keras`."
+                "(Keras 2) passes to its cells. Build the model with `keras`."
             )
         dtypes = [self.compute_dtype] * self.equations.states
         dtypes += ["float32"] * self.counters
@@ -319,14 +318,14 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         ]
 
     def zoneout_rates(self) -> dict[str, float]:
-        """The rates of h, and of c where there is one, by name."""
+        """The rates of h and, if the cell has a state c, of c, by name."""
         names = NAMES[: self.equations.states]
         return {name: getattr(self, name) for name in names}
 
     def zoneouts(
         self, shape: tuple[Any, ...], training: bool | None
     ) -> dict[str, Any]:
-        """What stays of the states, by name: choices (B, T, U), or rates."""
+        """The choices (B, T, U) or the rates of zoneout, by name."""
         rates = self.zoneout_rates()
         if training and self.zoneout_chooses and self.has_zoneout:
             return draw(rates, shape, self.seed_generator)
@@ -335,9 +334,9 @@ class BaseCell(BaseLayer, DropoutRNNCell):
     def apply_zoneout(
         self, new: Any, old: Any, counter: Any, training: bool | None
     ) -> tuple[Any, ...]:
-        """The states (B, U) after a step by itself, with zoneout.
+        """The states (B, U) after zoneout, for a step without a layer.
 
-        The counter (B, 1) says how many steps each row has done.
+        The counter (B, 1) holds the number of steps that each row has done.
         """
         rates = self.zoneout_rates()
         if not self.has_zoneout:
@@ -351,7 +350,7 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         return apply_zoneout(tuple(rates.values()), new, old, choices)
 
     def reset_recurrent_dropout_mask(self) -> None:
-        """Makes the next sequence draw anew, if this one has drawn.
+        """Makes the next sequence draw again, if this one has drawn.
 
         `keras.layers.RNN` calls it after its loop, at inference too.
         """
@@ -361,12 +360,12 @@ class BaseCell(BaseLayer, DropoutRNNCell):
             self.has_chosen = False
 
     def forget_dropout_masks(self) -> None:
-        """Makes the next sequence draw masks and choices of its own.
+        """Makes the next sequence draw its own masks and choices.
 
-        A layer does that by itself. A loop of your own over the steps calls
-        it once per sequence, in training.
+        A layer does this automatically. If you write the loop over the steps,
+        call it once per sequence in training.
         """
-        # Also where a function is compiled whose steps come after this.
+        # Also while a function is compiled that runs the steps afterwards.
         self.has_chosen = self.has_zoneout
         self.reset_dropout_mask()
         self.reset_recurrent_dropout_mask()

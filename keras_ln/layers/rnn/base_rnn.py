@@ -1,4 +1,4 @@
-"""What the sequence layers share: the loop over time.
+"""The base of the sequence layers: the loop over time.
 
 Letters: B batch, T time, D input features, U units.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # In typing since Python 3.11.
 # No tuple, which Keras would look through for layers of its own to track.
 @dataclasses.dataclass(eq=False)
 class _LastProblem:
-    """The problem that a layer had last, and what it was made of."""
+    """The last problem of a layer, and the values that it was made from."""
 
     problem: Any = None
     ingredients: Any = None
@@ -46,7 +46,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
     state_size: Any
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Shows the arguments of its cell in the layer too."""
+        """Makes the cell's arguments attributes of the layer too."""
         super().__init_subclass__(**kwargs)
         if not hasattr(cls, "cell_class"):
             return
@@ -59,29 +59,29 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
     def __init__(self, named: dict[str, Any], **kwargs: Any) -> None:
         """Makes the cell from the named arguments of the layer's `__init__`.
 
-        Which of them the cell gets, and which `keras.layers.RNN`, is in the
-        table; `kwargs` are for the latter.
+        The table of arguments says which of them go to the cell and which to
+        `keras.layers.RNN`, which also gets `kwargs`.
         """
         kwargs = of_keras(kwargs)
         parts: dict[str, Any] = {"cell": {}, "keras": {}, "layer": {}}
         for name, value in named.items():
             place = ARGUMENTS[name].place
-            # The cell checks its own.
+            # The cell checks its own arguments.
             kept = value if place == "cell" else accept(name, value)
             parts[place][name] = kept
         shared = {n: kwargs[n] for n in ("dtype", "trainable") if n in kwargs}
         cell = self.cell_class(**parts["cell"], **shared, name=self.cell_name)
         super().__init__(cell, **parts["keras"], **kwargs)
-        # The loop counts the steps: a cell's counter is no state here.
+        # The loop counts the steps, so a cell's counter is no state here.
         self.state_size = self.state_size[: cell.equations.states]
         self._argument_names = tuple(named)
         for name, value in parts["layer"].items():
             setattr(self, name, value)
         self.input_spec = keras.layers.InputSpec(ndim=3, name="sequences")
-        # In builds of Keras 3.16 the layers that it has no longer do.
+        # Keras 3.16's own RNN layers no longer set it.
         self.supports_masking = True
         self._last = _LastProblem()
-        # What is impossible fails here, not in a call.
+        # An impossible problem fails here, not in a call.
         recurrence.choose(*self.as_problem())
 
     @property
@@ -174,7 +174,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         if initial_state is None:
             initial_state = reset_state
             if self.stateful:
-                # Without a count of steps, which is no state of the op.
+                # Without a step counter, which is no state of the op.
                 initial_state = list(self.states)[: self.cell.equations.states]
         if initial_state is None:
             initial_state = self.get_initial_state(
@@ -186,8 +186,8 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
                 sequences, initial_state, mask, training, **options
             )
         finally:
-            # Also after an error; else the next call would reuse the masks.
-            # Otherwise not: Flax NNX refuses a new attribute in a program.
+            # Also after an error, or the next call would reuse the masks. Only
+            # if needed: Flax NNX refuses a new attribute in a program.
             if cell.dropout or cell.recurrent_dropout or cell.has_chosen:
                 cell.reset_dropout_mask()
                 cell.reset_recurrent_dropout_mask()
@@ -264,7 +264,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         return self.results(recurrence.run(spec, arrays | resets, how))
 
     def results(self, made: dict[str, Any]) -> tuple[Any, Any, list[Any]]:
-        """Last output, outputs and states, of what the op has made."""
+        """Last output, outputs and states, from the op's results."""
         names = self.cell.equations.state_names
         states = [made[f"final_{name}"] for name in names]
         return made["last_output"], made["outputs"], states
@@ -276,20 +276,20 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         mask: Any,
         training: bool | None,
     ) -> dict[str, Any]:
-        """What the op gets of a call, by name."""
+        """The arrays of a call that the op gets, by name."""
         cell = self.cell
         arrays = {"x": sequences, **cell.tensors(), **states}
         given = {"mask": None if mask is None else _time_mask(mask)}
         if training or cell.dropout or cell.recurrent_dropout:
             x, h = sequences[:, 0, :], arrays["initial_h"]
             if cell.recurrent_dropout:
-                # Its mask has the shape of the state.
+                # The recurrent mask has the shape of the state.
                 spec, how = self.as_problem()
                 recurrence.check(spec, arrays, how, cell.units)
                 h = keras.ops.broadcast_to(
                     h, (*keras.ops.shape(x)[:1], cell.units)
                 )
-            # As Keras does: a cell's own step may want them at inference.
+            # As in Keras: a cell's own step may need them at inference.
             drawn = cell.dropout_masks(x, cast(h, cell.compute_dtype), True)
             if training:
                 given["input_mask"], given["recurrent_mask"] = drawn
@@ -345,7 +345,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         return dict(zip(names, states, strict=True))
 
     def as_problem(self) -> tuple[Spec, How]:
-        """What the layer asks of an op, beside arrays."""
+        """The layer's problem for an op, without the arrays."""
         cell = self.cell
         ingredients = (
             self.compute_dtype,

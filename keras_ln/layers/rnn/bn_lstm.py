@@ -30,19 +30,27 @@ from keras_ln.ops.recurrence.checks import refuse_resets
 class BNLSTM(BaseRNN):
     """LSTM with batch statistics of each time step.
 
-    Equations, weights and gate order as in `BNLSTMCell`, run over
-    axis 1 of the input. Training normalises with the batch statistics of each
-    step and updates the moving statistics with them; inference normalises with
-    the moving statistics, beyond `max_steps` with the last step's. Steps are
-    counted in the order of processing, from `first_step` on. With `stateful`
-    they are counted from call to call, in the last of `states`, an int32 scalar
-    beside h and c, which `reset_state` sets to zero. Steps beyond `max_steps`,
+        [i f c~ o] = BN_t(h R; recurrent_gamma) + BN_t(x W; kernel_gamma)
+                   + bias
+        c' = sigmoid(f) * c + sigmoid(i) * tanh(c~)
+        h' = sigmoid(o) * tanh(BN_t(c'; state_gamma, state_beta))
+
+    at every step along axis 1 of the input, with
+    `BN_t(z; g, b) = g * (z - mean_t) / sqrt(var_t + epsilon) + b`.
+    `BNLSTMCell` lists the weights.
+
+    Training normalises with the batch statistics of each step and updates the
+    moving statistics with them. Inference normalises with the moving
+    statistics, and beyond `max_steps` with the last step's. Steps are counted
+    in the order of processing, starting at `first_step`. A `stateful` layer
+    counts on from call to call: the last of its `states` is the count, an
+    int32 scalar, which `reset_state` sets to zero. Steps beyond `max_steps`,
     steps that are masked in every row, and statistics that are not finite do
     not update the moving statistics.
 
     At a masked step a row does not count in the statistics, its states do not
-    change, and its output is the carried h: before the first valid step the
-    initial h. A frozen layer (`trainable=False`) runs as at inference.
+    change, and its output is the carried h (the initial h before the first
+    valid step). A frozen layer (`trainable=False`) runs as at inference.
 
     The arguments of `keras.layers.LSTM` have the same names and positions.
 
@@ -51,17 +59,17 @@ class BNLSTM(BaseRNN):
 
     Call arguments:
         {inputs}
-        training: whether to use, and to record, the statistics of the batch;
-            and whether dropout is on, and zoneout chooses.
-        reset: must be None: the statistics belong to steps that are counted
-            from the start of a row.
+        training: use the batch statistics, record them, and turn dropout and
+            zoneout's random choices on.
+        reset: must be None, because steps are counted from the start of a
+            row.
         reset_state: must be None.
-        first_step: how many steps of the sequences came before this call: an
+        first_step: the number of the sequences' steps before this call: an
             int >= 0, or an integer tensor () (negative values count as 0).
-            The first step then uses the statistics of that index. None is 0,
-            or the layer's own count if it is `stateful` and gets no
-            `initial_state`. A call that gives it uses the mask that the
-            sequences carry, which Keras drops when a call has several tensors.
+            The first step uses the statistics of this index. None means 0, or
+            the layer's own count if it is `stateful` and gets no
+            `initial_state`. With `first_step` the layer uses the mask that the
+            sequences carry, which Keras drops if a call has several tensors.
 
     {returns}
 
@@ -131,9 +139,9 @@ class BNLSTM(BaseRNN):
             self.cell.steps = sequences_shape[1]
         super().build(sequences_shape)
         if self.stateful and len(self.states) == len(self.state_size):
-            # Appended, because Keras would save what is assigned. What Keras
-            # does with all states, such as setting them to zero, it does with
-            # this one too, but for the assignment after a call.
+            # Appended, because Keras would save an assigned list. Keras treats
+            # this state like all states, for example sets it to zero, except
+            # for the assignment after a call.
             # test_the_count_is_a_state notices a change.
             self.states.append(
                 keras.Variable(
@@ -159,7 +167,7 @@ class BNLSTM(BaseRNN):
         else:
             mask = mask_of(sequences) if mask is None else mask
         first_step = check_first_step(first_step)
-        # Where nothing is normalised, statistics may have no steps.
+        # If nothing is normalised, statistics may have no steps.
         first_step = within(first_step, self.cell.steps or 0)
         outputs = self._call(
             sequences,
@@ -207,7 +215,7 @@ class BNLSTM(BaseRNN):
         reset_state: Any = None,
         first_step: Any = 0,
     ) -> Any:
-        """As in the base class; in training the moving statistics move."""
+        """As in the base class; training also updates the moving statistics."""
         cell = self.cell
         learn = bool(training and cell.trainable and cell.normalize)
         if learn and sequences.shape[0] == 1:
@@ -223,7 +231,7 @@ class BNLSTM(BaseRNN):
             spec, arrays, how._replace(training=bool(training))
         )
         if learn:
-            # Once, here: inside a scan JAX allows no assignment, and
+            # Here and once: JAX allows no assignment inside a scan, and
             # TensorFlow traces the first step twice.
             moved = moved_statistics(
                 moving,

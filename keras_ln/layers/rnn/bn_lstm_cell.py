@@ -28,15 +28,14 @@ from keras_ln.ops.recurrence.zoneout import COUNTS_TO, counted
 class BNLSTMCell(BaseLSTMCell):
     """One step, at inference, of the LSTM with batch normalization.
 
-    With `BN_t(z; g, b) = g * (z - mean_t) / sqrt(var_t + epsilon) + b`, the
-    statistics of the batch at step t, gamma and beta shared over time:
-
         [i f c~ o] = BN_t(h R; recurrent_gamma) + BN_t(x W; kernel_gamma)
                    + bias
         c' = sigmoid(f) * c + sigmoid(i) * tanh(c~)
         h' = sigmoid(o) * tanh(BN_t(c'; state_gamma, state_beta))
 
-    Gates stand in the order i, f, c, o. S is `max_steps`.
+    with `BN_t(z; g, b) = g * (z - mean_t) / sqrt(var_t + epsilon) + b`. Its
+    mean and variance are the batch statistics of step t; gamma and beta are
+    shared over time. The gates are in the order i, f, c, o. S is `max_steps`.
 
     | weight                       | shape   | initial value            |
     |------------------------------|---------|--------------------------|
@@ -54,10 +53,10 @@ class BNLSTMCell(BaseLSTMCell):
     | `state_moving_mean`          | (S, U)  | 0, not trained           |
     | `state_moving_variance`      | (S, U)  | 1, not trained           |
 
-    Weights of sites that are not normalised do not exist. In mixed precision
-    the statistics, c and all sums are float32. A cell by itself, as in
-    `keras.layers.RNN`, sees no mask: there a row's steps count where they are
-    valid, while `BNLSTM` counts all.
+    Sites that are not normalised have no weights. In mixed precision the
+    statistics, c and all sums are float32. A cell without its layer, as in
+    `keras.layers.RNN`, sees no mask: it counts only a row's valid steps, while
+    `BNLSTM` counts all steps.
 
     Args:
         {arguments}
@@ -65,18 +64,18 @@ class BNLSTMCell(BaseLSTMCell):
     Call arguments:
         inputs: tensor (B, D); integers are cast to floating point.
         states: `[h, c, k]`, tensors (B, U), (B, U) and (B, 1); k counts the
-            steps that a row has done, and so picks the moving statistics.
+            steps that a row has done, and selects the moving statistics.
         training: must be false, unless the cell is frozen or normalises
-            nothing: see `BNLSTM`.
+            nothing. Train with `BNLSTM`.
 
     Returns:
         h' (B, U) and `[h', c', k + 1]`, in the layer's compute dtype.
 
     Raises:
-        ValueError: for a wrong argument, named in the message; when built,
-            for inputs of another rank than 2 or of unknown size; when called,
-            for complex inputs, for h or c that are not floating point, and
-            for states of another number or shape.
+        ValueError: if an argument is wrong (the message names it); when built,
+            if the rank of the inputs is not 2 or their size is unknown; when
+            called, if the inputs are complex, h or c is not floating point, or
+            the number or shape of the states is wrong.
 
     Source: Cooijmans et al., "Recurrent Batch Normalization" (2016).
 
@@ -134,7 +133,7 @@ class BNLSTMCell(BaseLSTMCell):
     ) -> None:
         """Takes the arguments that the class lists."""
         super().__init__(named_arguments(locals()), **kwargs)
-        # max_steps, or what the layer finds when it is built.
+        # max_steps, or the number of steps with which the layer is built.
         self.steps = self.max_steps
 
     def build(self, input_shape: Shape) -> None:
@@ -153,7 +152,7 @@ class BNLSTMCell(BaseLSTMCell):
         """One step: inputs (B, D), states h, c (B, U), k (B, 1)."""
         if training and self.trainable and self.normalize:
             raise ValueError(
-                "BNLSTMCell cannot be trained by itself or inside "
+                "BNLSTMCell cannot be trained without its layer or inside "
                 "keras.layers.RNN, whose loop cannot keep the statistics of "
                 "each step. Use keras_ln.BNLSTM, or call with training=False."
             )
@@ -174,7 +173,7 @@ class BNLSTMCell(BaseLSTMCell):
             **self.settings(),
         )
         h, c = self.apply_zoneout(new, (h, c), counter, training)
-        # From the last step with statistics of its own, which serve on.
+        # The statistics of the last step also serve all later steps.
         last = self.steps - 1 if self.normalize else 0
         return h, [h, c, counted(counter, again=last)]
 
@@ -183,8 +182,8 @@ class BNLSTMCell(BaseLSTMCell):
         limit = COUNTS_TO.get(dtype)
         if limit is not None and self.normalize and self.steps > limit:
             raise ValueError(
-                f"A BNLSTMCell by itself counts its steps in its compute "
+                f"BNLSTMCell without its layer counts steps in its compute "
                 f"dtype, and {dtype} counts to {limit}. Received: "
-                f"max_steps={self.steps}. Use keras_ln.BNLSTM, which counts "
-                f"by itself, a smaller max_steps, or dtype float32."
+                f"max_steps={self.steps}. Use keras_ln.BNLSTM, which has its "
+                f"own counter, a smaller max_steps, or dtype float32."
             )

@@ -1,4 +1,4 @@
-"""The initial biases of cells that are to remember for many steps."""
+"""Initial biases for cells that have to remember for many steps."""
 
 from typing import Any
 
@@ -8,8 +8,8 @@ from keras_ln.ops.dtypes import at_least_float32
 
 CELLS = ("lstm", "gru", "lngru")
 _SHAPES = {
-    "lstm": "(4 * units,); the bias of an LSTM needs unit_forget_bias=False, "
-    "with which alone it is asked for as a whole",
+    "lstm": "(4 * units,); an LSTM needs unit_forget_bias=False, or it "
+    "initializes the gates' biases separately",
     "gru": "(3 * units,) or (2, 3 * units)",
     "lngru": "(3 * units,)",
 }
@@ -19,9 +19,9 @@ _SHAPES = {
 class LogUniformForgetBias(keras.initializers.Initializer):
     """Biases with which the units of a cell remember for different times.
 
-    A gate that keeps the share sigmoid(b) of a state at every step forgets it
-    in about 1 + exp(b) steps. With `b = log(u)`, u uniform in [1, steps - 1],
-    these times are spread over those that the data ask for:
+    A gate that keeps the share sigmoid(b) of a state at every step forgets the
+    state in about 1 + exp(b) steps. With `b = log(u)`, u uniform in
+    [1, steps - 1], these times spread over the range that the data need:
 
     | `cell`    | shape            | layout     | initial value            |
     |-----------|------------------|------------|--------------------------|
@@ -29,13 +29,13 @@ class LogUniformForgetBias(keras.initializers.Initializer):
     | `"gru"`   | (3U,) or (2, 3U) | z, r, h    | log(u), 0, 0             |
     | `"lngru"` | (3U,)            | z, r, h    | -log(u), 0, 0            |
 
-    A z of 1 keeps the state in `keras.layers.GRU` and takes the candidate in
-    `LNGRU`, hence the sign. Of the two rows that `keras.layers.GRU` has with
-    `reset_after=True` the first, the bias of the inputs, has the values, and
-    the other is zero.
+    The signs differ because a z of 1 keeps the state in `keras.layers.GRU` but
+    takes the candidate in `LNGRU`. With `reset_after=True` a `keras.layers.GRU`
+    has two rows of biases: the first, for the inputs, gets the values, and the
+    second is zero.
 
     Layers with the gates i, f, c, o, such as `LNLSTM` and `keras.layers.LSTM`,
-    need `unit_forget_bias=False`, `LNGRU` needs `use_bias=True`:
+    need `unit_forget_bias=False`; `LNGRU` needs `use_bias=True`:
 
         LNLSTM(
             64,
@@ -45,16 +45,16 @@ class LogUniformForgetBias(keras.initializers.Initializer):
 
     Args:
         units: the units of the cell.
-        steps: how long is to be remembered: the length of the sequences, if
-            nothing else is known. At least 2.
-        cell: whose biases they are, "lstm", "gru" (of `keras.layers.GRU`) or
-            "lngru" (of `LNGRU`).
-        seed: as of `keras.initializers.RandomUniform`. With an integer every
+        steps: the number of steps to remember, at least 2. If in doubt, use
+            the length of the sequences.
+        cell: the kind of cell: "lstm", "gru" (for `keras.layers.GRU`) or
+            "lngru" (for `LNGRU`).
+        seed: as in `keras.initializers.RandomUniform`. With an integer every
             call gives the same values.
 
     Raises:
-        ValueError: for arguments that are not of that kind and, when it is
-            called, for a shape that is not in the table.
+        ValueError: if an argument is wrong; when called, if the shape is not
+            in the table.
 
     Source: Tallec and Ollivier, "Can recurrent neural networks warp time?"
     (2018), section 2.
@@ -91,7 +91,7 @@ class LogUniformForgetBias(keras.initializers.Initializer):
         self._times = keras.initializers.RandomUniform(1.0, steps - 1.0, seed)
 
     def __call__(self, shape: Any, dtype: Any = None) -> Any:
-        """The biases."""
+        """Biases of this shape and dtype."""
         shape, units = tuple(shape), self.units
         fitting: dict[str, list[tuple[int, ...]]] = {
             "lstm": [(4 * units,)],

@@ -21,19 +21,19 @@ SITES = ("kernel", "recurrent")
 class LNGRUCell(BaseCell):
     """One step of the layer-normalised GRU.
 
-    With `LN(z) = gamma * (z - mean(z)) / sqrt(var(z) + epsilon) + beta`, the
-    statistics of one example over the 2U gates and, apart from them, over the
-    U candidates:
-
         [z r] = LN(h R_zr) + LN(x W_zr)
         h^    = tanh(LN(x W_h) + sigmoid(r) * LN(h R_h))
         h'    = (1 - sigmoid(z)) * h + sigmoid(z) * h^
 
-    Unlike in Keras, an update gate of 1 takes the candidate: with
-    `normalize=()` this is `keras.layers.GRU` with 1 - z for z, which flips the
-    signs of the first U columns of kernels and biases. With `use_bias=True` as
-    well it has the biases of Keras' default GRU. Columns are in the order z, r,
-    h.
+    with `LN(z) = gamma * (z - mean(z)) / sqrt(var(z) + epsilon) + beta`, whose
+    statistics are one example's: over the 2U gates, and separately over the U
+    candidates.
+
+    Unlike in Keras, an update gate of 1 takes the candidate. With
+    `normalize=()` the cell is `keras.layers.GRU` with 1 - z for z, which flips
+    the signs of the first U columns of kernels and biases; with
+    `use_bias=True` it also has the biases of Keras' default GRU. Columns are in
+    the order z, r, h.
 
     | weight             | shape   | layout  | initial value  |
     |--------------------|---------|---------|----------------|
@@ -46,13 +46,13 @@ class LNGRUCell(BaseCell):
     | `recurrent_gamma`  | (3U,)   | z, r, h | 1              |
     | `recurrent_beta`   | (3U,)   | z, r, h | 0              |
 
-    The first 2U entries of a gamma or beta belong to the gates. There are
-    biases with `use_bias` only: `bias` is added to LN(x W), and
-    `recurrent_bias` to LN(h R), before the reset gate multiplies it. The latter
-    exists only without `recurrent_beta`, which would make it redundant, and has
-    the initializer, regularizer and constraint of `bias`, but starts at 0
-    beside a `LogUniformForgetBias`. Weights of sites that are not normalised do
-    not exist. In mixed precision the statistics and all sums are float32.
+    The first 2U entries of a gamma or beta belong to the gates. The biases
+    exist only with `use_bias`: `bias` is added to LN(x W), and `recurrent_bias`
+    to LN(h R), before the reset gate multiplies it. `recurrent_bias` exists
+    only without `recurrent_beta`, which makes it redundant. It has the
+    initializer, regularizer and constraint of `bias`, but starts at 0 if `bias`
+    has a `LogUniformForgetBias`. Sites that are not normalised have no weights.
+    In mixed precision the statistics and all sums are float32.
 
     Args:
         {arguments}
@@ -126,12 +126,12 @@ class LNGRUCell(BaseCell):
         if name == "recurrent_bias" and isinstance(
             self.bias_initializer, LogUniformForgetBias
         ):
-            # The two biases of a gate are added.
+            # The two biases of a gate are added, so one of them starts at 0.
             return keras.initializers.Zeros()
         return super().initial_value(name)
 
     def has(self, vector: Vector) -> bool:
-        """Whether the cell has the vector; one of two alike is enough."""
+        """Whether the cell has the vector; redundant vectors are left out."""
         if vector.name == "recurrent_bias":
             has_beta = self.center and "recurrent" in self.normalize
             return self.use_bias and not has_beta
@@ -143,9 +143,15 @@ class LNGRUCell(BaseCell):
 class LNGRU(BaseRNN):
     """Layer-normalised GRU over a sequence.
 
-    Equations, weights and column order as in `LNGRUCell`, run over
-    axis 1 of the input. At a masked step the states do not change, and the
-    output is the carried h: before the first valid step the initial h.
+        [z r] = LN(h R_zr) + LN(x W_zr)
+        h^    = tanh(LN(x W_h) + sigmoid(r) * LN(h R_h))
+        h'    = (1 - sigmoid(z)) * h + sigmoid(z) * h^
+
+    at every step along axis 1 of the input, with
+    `LN(z) = gamma * (z - mean(z)) / sqrt(var(z) + epsilon) + beta` for each
+    example. `LNGRUCell` lists the weights. At a masked step the state does not
+    change, and the output is the carried h (the initial h before the first
+    valid step).
 
     The arguments of `keras.layers.GRU` have the same names and positions.
 

@@ -24,18 +24,18 @@ from keras_ln.ops.normalization.sites import EVERY_SITE
 class LNLSTMCell(BaseLSTMCell):
     """One step of the layer-normalised LSTM.
 
-    With `LN(z; g, b) = g * (z - mean(z)) / sqrt(var(z) + epsilon) + b`, the
-    statistics of one example over the whole vector, 4U long where it holds
-    the four gates:
-
         [i f c~ o] = LN(h R; recurrent_gamma, recurrent_beta)
                    + LN(x W; kernel_gamma, kernel_beta) + bias
         c' = sigmoid(f) * c + sigmoid(i) * tanh(c~)
         h' = sigmoid(o) * tanh(LN(c'; state_gamma, state_beta))
 
-    The carried c is not normalised, unless `carry_normalized_state` asks for
-    it. Gates stand in the order i, f, c, o, as in `keras.layers.LSTM`, which
-    this is with `normalize=()`.
+    with `LN(z; g, b) = g * (z - mean(z)) / sqrt(var(z) + epsilon) + b`, whose
+    statistics are one example's over the whole vector z (over all 4U gate
+    pre-activations at once).
+
+    The next step gets c', or LN(c') with `carry_normalized_state`. The gates
+    are in the order i, f, c, o, as in `keras.layers.LSTM`; with `normalize=()`
+    the cell computes exactly that LSTM.
 
     | weight             | shape   | layout     | initial value            |
     |--------------------|---------|------------|--------------------------|
@@ -49,8 +49,8 @@ class LNLSTMCell(BaseLSTMCell):
     | `state_gamma`      | (U,)    |            | 1                        |
     | `state_beta`       | (U,)    |            | 0                        |
 
-    Weights of sites that are not normalised do not exist. In mixed precision
-    the statistics, c and all sums are float32.
+    Sites that are not normalised have no weights. In mixed precision the
+    statistics, c and all sums are float32.
 
     Args:
         {arguments}
@@ -122,9 +122,16 @@ class LNLSTMCell(BaseLSTMCell):
 class LNLSTM(BaseRNN):
     """Layer-normalised LSTM, a drop-in for `keras.layers.LSTM`.
 
-    Equations, weights and gate order as in `LNLSTMCell`, run over
-    axis 1 of the input. At a masked step the states do not change, and the
-    output is the carried h: before the first valid step the initial h.
+        [i f c~ o] = LN(h R; recurrent_gamma, recurrent_beta)
+                   + LN(x W; kernel_gamma, kernel_beta) + bias
+        c' = sigmoid(f) * c + sigmoid(i) * tanh(c~)
+        h' = sigmoid(o) * tanh(LN(c'; state_gamma, state_beta))
+
+    at every step along axis 1 of the input, with
+    `LN(z; g, b) = g * (z - mean(z)) / sqrt(var(z) + epsilon) + b` for each
+    example. `LNLSTMCell` lists the weights. At a masked step the states do not
+    change, and the output is the carried h (the initial h before the first
+    valid step).
 
     The arguments of `keras.layers.LSTM` have the same names and positions.
 

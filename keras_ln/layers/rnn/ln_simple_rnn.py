@@ -17,10 +17,10 @@ from keras_ln.ops.cells.simple_rnn import LN_SIMPLE_RNN
 class LNSimpleRNNCell(BaseCell):
     """One step of the layer-normalised simple RNN.
 
-    One normalisation over the sum, with the statistics of one example:
-
         a  = x W + h R + bias
         h' = f(gamma * (a - mean(a)) / sqrt(var(a) + epsilon) + beta)
+
+    The mean and the variance are one example's, over its U values of a.
 
     | weight             | shape  | initial value  |
     |--------------------|--------|----------------|
@@ -30,7 +30,7 @@ class LNSimpleRNNCell(BaseCell):
     | `gamma`            | (U,)   | 1              |
     | `beta`             | (U,)   | 0              |
 
-    `beta` is the paper's b; there is a `bias` with `use_bias` only. In mixed
+    `beta` is the paper's b; `bias` exists only with `use_bias`. In mixed
     precision the statistics and all sums are float32.
 
     Args:
@@ -85,9 +85,13 @@ class LNSimpleRNNCell(BaseCell):
 class LNSimpleRNN(BaseRNN):
     """Layer-normalised simple RNN over a sequence.
 
-    Equation and weights as in `LNSimpleRNNCell`, run over
-    axis 1 of the input. At a masked step the states do not change, and the
-    output is the carried h: before the first valid step the initial h.
+        a  = x W + h R + bias
+        h' = f(gamma * (a - mean(a)) / sqrt(var(a) + epsilon) + beta)
+
+    at every step along axis 1 of the input, with the statistics of each
+    example. `LNSimpleRNNCell` lists the weights. At a masked step the state
+    does not change, and the output is the carried h (the initial h before the
+    first valid step).
 
     The arguments of `keras.layers.SimpleRNN` have the same names and positions.
 

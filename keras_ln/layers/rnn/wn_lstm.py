@@ -18,14 +18,13 @@ from keras_ln.ops.cells.wn_lstm import effective_weights
 class WNLSTMCell(BaseLSTMCell):
     """One step of the LSTM with weight-normalised kernels.
 
-    With `N(v; g) = g * v / ||v||`, the Euclidean norm of each column of v:
-
         [i f c~ o] = h N(R; recurrent_g) + x N(W; kernel_g) + bias
         c' = sigmoid(f) * c + sigmoid(i) * tanh(c~)
         h' = sigmoid(o) * tanh(c')
 
+    with `N(v; g) = g * v / ||v||` and the Euclidean norm of each column of v.
     The gains g start at the norms of the columns, so that an untrained layer
-    equals `keras.layers.LSTM`. Gates stand in the order i, f, c, o.
+    equals `keras.layers.LSTM`. The gates are in the order i, f, c, o.
 
     | weight             | shape   | layout     | initial value            |
     |--------------------|---------|------------|--------------------------|
@@ -62,7 +61,7 @@ class WNLSTMCell(BaseLSTMCell):
         "recurrent_g",
         "bias",
     )
-    # The kernels are normalised in their own precision, and cast then.
+    # The kernels are normalised in their own precision, and then cast.
     matrix_autocast = False
 
     def __init__(
@@ -98,7 +97,7 @@ class WNLSTMCell(BaseLSTMCell):
         setattr(self, gains, self.add_gains(gains, getattr(self, name)))
 
     def tensors(self) -> dict[str, Any]:
-        """The weights of the plain LSTM that this is, by name."""
+        """The weights of the equivalent plain LSTM, by name."""
         return effective_weights(super().tensors(), self.compute_dtype)
 
 
@@ -107,10 +106,14 @@ class WNLSTMCell(BaseLSTMCell):
 class WNLSTM(BaseRNN):
     """LSTM with weight-normalised kernels over a sequence.
 
-    Equations, weights and gate order as in `WNLSTMCell`, run over
-    axis 1 of the input; the kernels are normalised once per call. At a masked
-    step the states do not change, and the output is the carried h: before the
-    first valid step the initial h.
+        [i f c~ o] = h N(R; recurrent_g) + x N(W; kernel_g) + bias
+        c' = sigmoid(f) * c + sigmoid(i) * tanh(c~)
+        h' = sigmoid(o) * tanh(c')
+
+    at every step along axis 1 of the input, with `N(v; g) = g * v / ||v||` for
+    each column of v. The kernels are normalised once per call. `WNLSTMCell`
+    lists the weights. At a masked step the states do not change, and the
+    output is the carried h (the initial h before the first valid step).
 
     The arguments of `keras.layers.LSTM` have the same names and positions.
 
