@@ -1,9 +1,9 @@
 """Kernels per time step on an NVIDIA H200 and a TPU v5e, without either.
 
-XLA compiles for a chip that is not there. The optimised program says which
-kernels (on a TPU: fusions) a time step launches, forward, backward and at
-inference, for every fused op. What it needs is installed beside a checkout,
-in an environment of its own, by one command:
+XLA compiles for a chip that this machine does not have. The optimised program
+shows which kernels (on a TPU: fusions) a time step launches, forward, backward
+and at inference, for every fused op. One command installs the requirements in
+a separate environment beside a checkout:
 
     python3 -m venv .venv-accelerators && .venv-accelerators/bin/pip install
         jax==0.10.2 jax-cuda12-plugin==0.10.2 jax-cuda12-pjrt==0.10.2
@@ -12,9 +12,10 @@ in an environment of its own, by one command:
     .venv-accelerators/bin/python -m benchmarks.accelerator_kernels
         --target-config h200.txtpb
 
-The target config describes the GPU: a text of XLA's `GpuTargetConfigProto`.
-Without that file only the TPU is asked. Bytes and flops are XLA's estimates,
-in which the body of a loop counts once; it gives none for a GPU.
+The target config describes the GPU as a text of XLA's `GpuTargetConfigProto`.
+Without that file the script compiles only for the TPU. Bytes and flops are
+XLA's estimates, which count the body of a loop once; XLA gives no estimates
+for a GPU.
 """
 
 import argparse
@@ -84,7 +85,7 @@ def parse(argv):
 
 
 def environment(chip):
-    """Variables that let XLA compile for a chip that is not there."""
+    """Variables that let XLA compile for a chip without having it."""
     found = {"JAX_PLATFORMS": "cpu", "KERAS_BACKEND": "jax"}
     if chip == "tpu":
         return found | {
@@ -146,7 +147,7 @@ def compiled_phases(op, size, dtype, device):
     """Yields (phase, compiled program) of one op, for `device`."""
     import jax
 
-    # The machine that compiles is not the one that is compiled for.
+    # The compiling machine is not the target.
     jax.default_backend = lambda: device.platform
     call, weights = functions(op, size, dtype)
     where = jax.sharding.SingleDeviceSharding(device)
@@ -185,13 +186,13 @@ def row(chip, op, phase, options, compiled):
     cost = compiled.cost_analysis() or {}
 
     def estimate(name, unit):
-        # Without an estimate XLA says a negative number or nothing.
+        # Without an estimate XLA gives a negative number or nothing.
         value = cost.get(name, -1)
         return f"{value / unit:.4g}" if value > 0 else ""
 
     values = [CHIPS[chip], op, phase, options.sizes, counted.per_step]
     values += [counted.transfers_per_step]
-    # A GPU's kernels hand results on through its one memory.
+    # A GPU's kernels pass results on through the GPU's only memory.
     values += [counted.on_chip if chip == "tpu" else "", counted.outside]
     values += [estimate("flops", 1e9), estimate("bytes accessed", 1e6)]
     values += [
@@ -202,7 +203,7 @@ def row(chip, op, phase, options, compiled):
 
 
 def print_rows(options):
-    """The child's side: rows for one chip, as lines of JSON."""
+    """In the child process: prints rows for one chip, as lines of JSON."""
     device = target(options.chip, options.target_config)
     size = tuple(map(int, options.sizes.split(",")))
     for op in options.ops:
@@ -212,7 +213,7 @@ def print_rows(options):
 
 
 def rows_of(chip, arguments):
-    """[(row, kernels)] of one chip, from a process of its own."""
+    """[(row, kernels)] of one chip, from a separate process."""
     command = [sys.executable, "-m", "benchmarks.accelerator_kernels"]
     run = subprocess.run(
         [*command, *arguments, "--chip", chip],
@@ -248,7 +249,7 @@ def main(argv=None):
     arguments = sys.argv[1:] if argv is None else argv
     options = parse(arguments)
     if options.target_config:
-        # The processes that compile start in the checkout.
+        # The compiling processes start in the checkout.
         options.target_config = options.target_config.resolve()
         arguments = [*arguments, "--target-config", str(options.target_config)]
     if options.chip:

@@ -1,4 +1,4 @@
-"""Recurrent networks without Keras, to compare with.
+"""Recurrent networks without Keras, for comparison.
 
 Letters: B batch, T time, D input features, U units.
 """
@@ -13,7 +13,7 @@ EPSILON = 1e-5
 def jax_scan(shape, units, return_sequences):
     """An LN-LSTM as `lax.scan`, which JAX differentiates: (call, weights).
 
-    The input product and its normalisation stand outside the loop.
+    The input product and its normalisation are outside the loop.
     """
     import jax
     import jax.numpy as jnp
@@ -56,7 +56,7 @@ def jax_scan(shape, units, return_sequences):
 
         zeros = jnp.zeros((x.shape[1], units), x.dtype)
         init = (zeros, zeros.astype("float32"))
-        # As ours does it: on a GPU an iteration of a loop costs time by itself.
+        # As in our loop: on a GPU every iteration adds a fixed cost.
         unroll = 4 if jax.default_backend() == "gpu" else 1
         (h, _), outputs = jax.lax.scan(step, init, projected, unroll=unroll)
         return jnp.swapaxes(outputs, 0, 1) if return_sequences else h
@@ -70,7 +70,7 @@ def _uniform(rng, *shape):
 
 
 def set_up_torch(threads):
-    """The number of threads; tiny numbers are zero, as XLA has it.
+    """Sets the number of threads, and makes tiny numbers zero, as XLA does.
 
     Gradients vanish over long sequences, and arithmetic with numbers below
     the normal range takes many times as long.
@@ -102,7 +102,7 @@ def _placed(network, return_sequences, dtype):
 
     network = network.to(torch_device(), getattr(torch, dtype))
     if hasattr(network, "flatten_parameters"):
-        # cuDNN would copy them in every call.
+        # Otherwise cuDNN would copy the weights in every call.
         network.flatten_parameters()
 
     def call(x, training):

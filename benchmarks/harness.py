@@ -1,4 +1,4 @@
-"""What the benchmarks share: timing in turn, and memory.
+"""The common part of the benchmarks: timing in turn, and memory.
 
 A benchmark is a dictionary of programs by provider. A program is a function
 without arguments that builds everything and returns its steps, `{mode: step}`,
@@ -53,7 +53,7 @@ def parser(name, doc, rounds=9):
     parser = argparse.ArgumentParser(
         prog=f"python -m benchmarks.{name}",
         description=doc.splitlines()[0],
-        # A script may have another option of the same name.
+        # A script may define an option with the same name again.
         conflict_handler="resolve",
     )
     parser.add_argument("--rounds", type=int, default=rounds)
@@ -65,14 +65,14 @@ def parser(name, doc, rounds=9):
         "--output", type=pathlib.Path, help="files to write, without suffix"
     )
     parser.add_argument(
-        "--smoke", action="store_true", help="tiny, to see that all runs"
+        "--smoke", action="store_true", help="run tiny sizes, as a test"
     )
     parser.add_argument("--measure-memory-of", help=argparse.SUPPRESS)
     return parser
 
 
 def set_threads(number):
-    """Give every framework as many threads; before the first import."""
+    """Sets every framework's number of threads, before its first import."""
     for name in (
         "OMP_NUM_THREADS",
         "TF_NUM_INTRAOP_THREADS",
@@ -80,7 +80,7 @@ def set_threads(number):
     ):
         os.environ[name] = str(number)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    # TensorFlow takes the many programs for one that is traced too often.
+    # TensorFlow would warn that one program is traced too often.
     logging.getLogger("tensorflow").setLevel("ERROR")
     if hasattr(os, "sched_setaffinity"):
         # XLA on JAX counts the processors that it may use.
@@ -139,8 +139,8 @@ def in_turn(steps, rounds, calls=1):
     times = {key: [] for key in steps}
     for _ in range(rounds):
         for key, step in steps.items():
-            # The threads of the one before look for work some ms longer, on
-            # the cores that this one needs.
+            # The threads of the step before look for work for some more ms,
+            # on the cores that this step needs.
             time.sleep(0.01)
             getattr(step, "before", lambda: None)()
             times[key].append(milliseconds(step, calls))
@@ -172,13 +172,14 @@ def measure(op, sizes, programs, options, memory=None, beside=None):
     """Rows for the CSV: times of all programs in turn, and their memory.
 
     Args:
-        op: what is measured.
-        sizes: of what size and dtype.
+        op: the name of the op.
+        sizes: its sizes and dtype.
         programs: {provider: program}.
-        options: of the command line.
-        memory: `memory(provider)` gives {mode: MB} or None, or is None.
-        beside: `beside(provider)` names the provider with which it is compared
-            round by round, in what is printed; or None.
+        options: the options of the command line.
+        memory: a function, `memory(provider)` gives {mode: MB} or None; or
+            None.
+        beside: a function, `beside(provider)` names the provider to compare
+            with round by round in the printed lines; or None.
     """
     steps = {
         (provider, mode): step
@@ -210,7 +211,7 @@ def measure(op, sizes, programs, options, memory=None, beside=None):
 
 
 def peak_memory(module, arguments):
-    """{mode: MB} of one program, measured in a process of its own."""
+    """{mode: MB} of one program, measured in a separate process."""
     command = [sys.executable, "-m", f"benchmarks.{module}", *arguments]
     run = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, check=False
@@ -221,16 +222,16 @@ def peak_memory(module, arguments):
 
 
 def print_memory(program):
-    """The child's side of `peak_memory`: MB above weights and inputs.
+    """In the child process of `peak_memory`: MB above weights and inputs.
 
-    The compiled program is counted, what it took to compile it is not.
+    They include the compiled program, but not the memory for compiling it.
     """
     steps = program()
     gc.collect()
     before = memory_now()
     found = None
     if before is not None:
-        # Allocators keep what they had: the mode that needs less comes first.
+        # Allocators keep freed memory: the mode that needs less comes first.
         order = (INFERENCE, TRAINING)
         found = {mode: _peak_of(steps[mode]) - before for mode in order}
         found = {mode: round(peak, 1) for mode, peak in found.items()}
@@ -238,7 +239,7 @@ def print_memory(program):
 
 
 def memory_now():
-    """MB in use, or None where that cannot be known."""
+    """MB in use, or None if the system does not say."""
     return _gpu_memory("now") if on_gpu() else resident("VmRSS")
 
 
@@ -247,7 +248,7 @@ def _peak_of(step):
     if on_gpu():
         return _gpu_memory("peak")
     gc.collect()
-    # What compiling has left would serve the step unseen.
+    # The step would reuse memory that compiling has left, and not show it.
     ctypes.CDLL(None).malloc_trim(0)
     pathlib.Path("/proc/self/clear_refs").write_text("5")  # forget the peak
     step()
@@ -256,7 +257,7 @@ def _peak_of(step):
 
 
 def _gpu_memory(kind):
-    """MB in use on the GPU, now or at the most so far."""
+    """MB in use on the GPU, now or at the peak so far."""
     total = 0
     if "jax" in sys.modules:
         stats = sys.modules["jax"].local_devices()[0].memory_stats() or {}
@@ -270,7 +271,7 @@ def _gpu_memory(kind):
 
 
 def resident(field):
-    """A field of /proc/self/status in MB, or None where there is none."""
+    """A field of /proc/self/status in MB, or None without that file."""
     status = pathlib.Path("/proc/self/status")
     if not status.exists():
         return None
@@ -279,7 +280,7 @@ def resident(field):
 
 
 def versions(*others):
-    """Names and versions of what was measured."""
+    """Names and versions of the packages that were measured."""
     names = ("keras-ln", "keras", "tensorflow", "jax", "torch", *others)
     found = [f"python {platform.python_version()}"]
     for name in names:

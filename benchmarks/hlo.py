@@ -1,9 +1,9 @@
-"""Counts what a chip runs, in a program's text as XLA compiled it."""
+"""Counts the kernels that a chip runs, in the text of XLA's program."""
 
 import re
 from typing import NamedTuple
 
-# Names for memory that is there already, and ends of what has begun before.
+# Names for existing memory, and ends of operations that began before.
 FREE = {
     "parameter",
     "constant",
@@ -31,7 +31,7 @@ _SCALAR_COUNTER = re.compile(r"^(s32|u32|pred)\[\]")
 
 
 class Instruction(NamedTuple):
-    """One line: its name, its type with the layout, what it does."""
+    """One line: its name, its type with the layout, its operation."""
 
     name: str
     type: str
@@ -40,15 +40,16 @@ class Instruction(NamedTuple):
 
 
 class Count(NamedTuple):
-    """What is launched outside loops over time, and by one of their steps.
+    """Launches outside of the loops over time, and per step of the loops.
 
-    An iteration of a loop may run several steps, so these are averages.
+    An iteration of a loop may run several steps, so the numbers per step are
+    averages.
     """
 
     outside: int
     per_step: float
     transfers_per_step: float
-    # Those kernels of a step that leave their result in on-chip memory.
+    # The kernels of a step that leave their results in on-chip memory.
     on_chip: float
     # Of one iteration.
     kernels: list[str]
@@ -74,9 +75,9 @@ def count(text, counters_are_kernels, steps):
     Args:
         text: `compiled.as_text()`.
         counters_are_kernels: whether arithmetic of one integer, such as the
-            loop's counter, is launched like all else. A TPU does it on its
-            scalar core beside the rest.
-        steps: the number of time steps, which all loops together run once.
+            loop's counter, is launched like other operations. A TPU runs it
+            on its scalar core at the same time.
+        steps: the number of time steps; all loops together run them once.
     """
     found, entry = computations(text)
     outside, inside = [], []
@@ -108,7 +109,7 @@ def count(text, counters_are_kernels, steps):
 
 
 def _trips(loop, steps):
-    # A TPU's programs do not say. No loop there runs several steps at once.
+    # A TPU's programs do not say it. Their loops run one step at a time.
     found = _TRIPS.search(loop.line)
     return int(found[1]) if found else steps
 

@@ -17,10 +17,10 @@ def layer_programs(name, make_layer, arrays, dtype, modes=("graph", "XLA")):
     """{provider: program} of one layer.
 
     Args:
-        name: of the provider, to which backend and mode are added.
+        name: the provider; backend and mode are added to it.
         make_layer: function without arguments that returns a built layer.
         arrays: input and cotangent.
-        dtype: of the layer's inputs and of its output.
+        dtype: the dtype of the layer's inputs and output.
         modes: on TensorFlow: "graph", "XLA" or both.
     """
     import keras
@@ -39,14 +39,14 @@ def layer_programs(name, make_layer, arrays, dtype, modes=("graph", "XLA")):
 
 
 def without_kernels(programs):
-    """The programs as they run without keras-ln-kernels."""
+    """The same programs, run without keras-ln-kernels."""
 
     def off(function):
         # What a step is timed after stays with it.
         @functools.wraps(function)
         def run():
             before = os.environ.get("KERAS_LN_KERNELS")
-            # Read when a layer is called, which on torch is at every step.
+            # A layer reads it when it is called, on torch at every step.
             os.environ["KERAS_LN_KERNELS"] = "0"
             result = function()
             del os.environ["KERAS_LN_KERNELS"]
@@ -87,7 +87,7 @@ def _tensorflow(layer, arrays, dtype, jit_compile):
         return call(x, False)
 
     def forced(outputs):
-        # On a GPU the copy waits for the program; here it is no copy.
+        # On a GPU this copy waits for the program; on a CPU it copies nothing.
         return tf.nest.flatten(outputs)[-1][..., :1].numpy()
 
     launches = (lambda: train(x, cotangent), lambda: infer(x))
@@ -96,7 +96,7 @@ def _tensorflow(layer, arrays, dtype, jit_compile):
 
 
 def _caller(layer):
-    """`call(x, training)`, which leaves out what the layer does not take."""
+    """`call(x, training)`, which drops `training` if the layer has none."""
     if "training" not in inspect.signature(layer.call).parameters:
         return lambda x, training: layer(x)
     return lambda x, training: layer(x, training=training)
@@ -106,7 +106,8 @@ def jax_steps(layer, arrays, dtype):
     """The steps of a layer of Keras on JAX."""
     import keras
 
-    # Seeds are arguments too: XLA would draw from constants when it compiles.
+    # Seeds are arguments too: XLA would evaluate draws from a constant seed
+    # when it compiles.
     variables = [layer.trainable_variables, layer.non_trainable_variables]
     call = _caller(layer)
 
@@ -120,7 +121,7 @@ def jax_steps(layer, arrays, dtype):
 
 
 def function_steps(call, weights, arrays, dtype, *others):
-    """The steps of `call(weights, x, training, *others)`, one of JAX."""
+    """The steps of `call(weights, x, training, *others)`, a JAX function."""
     import jax
 
     x, cotangent = (jax.numpy.asarray(a, dtype) for a in arrays)
@@ -179,14 +180,14 @@ def module_steps(call, weights, arrays, dtype):
 
 
 def with_resets(layer, size):
-    """The layer where about one step in ten begins a sequence."""
+    """The layer, with a new sequence at about one step in ten."""
     import keras
 
     class WithResets(keras.layers.Layer):
         def __init__(self):
             super().__init__(dtype=layer.dtype_policy)
             self.layer = layer
-            # No constant, as XLA could use one.
+            # Not a constant, because XLA could exploit it.
             self.flags = self.add_weight(
                 shape=size[:2],
                 dtype="bool",

@@ -1,15 +1,15 @@
-"""Times LayerNormalization, ours against Keras' and torch's.
+"""Times our LayerNormalization against Keras' and torch's.
 
     python -m benchmarks.layer_normalization
 
 prints a table and writes benchmarks/results/layer_normalization.csv and a
 plot beside it. A training step is the forward pass and the gradients of the
 input, gamma and beta; inference is the forward pass. The programs run in
-turn (A B A B ...) in one process on the same threads. Peak memory is what a
-step needs at most above weights and inputs, in a process of its own.
+turn (A B A B ...) in one process on the same threads. Peak memory is the most
+that a step needs beyond weights and inputs, measured in a separate process.
 
-KERAS_BACKEND chooses the framework; torch's own layer joins in where torch
-is installed.
+KERAS_BACKEND chooses the framework; torch's own layer takes part if torch is
+installed.
 """
 
 import functools
@@ -32,7 +32,7 @@ def parse(argv):
 
 
 def programs(options):
-    """{provider: program}, ours first."""
+    """{provider: program}, keras_ln first."""
     import keras
 
     import keras_ln
@@ -59,7 +59,7 @@ def programs(options):
             **modes,
         )
 
-    # XLA compiles our op in any mode: the outer program's is the user's.
+    # XLA compiles our op in graph mode too, so one mode is enough.
     found = of("keras_ln", keras_ln.LayerNormalization, modes=("graph",))
     found |= of("keras", keras.layers.LayerNormalization)
     if importlib.util.find_spec("torch"):
@@ -87,7 +87,7 @@ def _torch(options, arrays, parameters):
 
 
 def memory_of(options, provider):
-    """{mode: MB} of one provider, in a process of its own."""
+    """{mode: MB} of one provider, in a separate process."""
     arguments = ["--rows", str(options.rows), "--dtype", options.dtype]
     arguments += ["--features", str(options.features)]
     arguments += ["--threads", str(options.threads)]

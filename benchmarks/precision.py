@@ -1,4 +1,4 @@
-"""How far float32, float16 and bfloat16 are from float64, layer by layer.
+"""Errors of float32, float16 and bfloat16 against float64, layer by layer.
 
     python -m benchmarks.precision
 
@@ -7,8 +7,8 @@ other three, forwards and backwards, prints the differences of outputs and of
 gradients, and writes benchmarks/results/precision_BACKEND.csv. In half
 precision the weights stay in float32 (`mixed_float16`, `mixed_bfloat16`).
 
-Differences are divided by the root mean square of what float64 gives; the
-gradient is that of the input or the weight with the largest one.
+Differences are divided by the root mean square of the float64 result. Among
+the gradients of the input and the weights, the largest difference is shown.
 """
 
 import numpy as np
@@ -52,7 +52,7 @@ def outputs_and_gradients(name, dtype, shape):
             value = 1.0 + 0.1 * noise
         else:
             value = 0.1 * noise
-        # What all dtypes hold exactly is no source of differences.
+        # All dtypes hold these values exactly.
         variable.assign(np.round(value * 64) / 64)
     x = np.round(rng.normal(size=shape) * 64) / 64
     size = (*shape[:-1], arguments.get("units", shape[-1]))
@@ -67,7 +67,7 @@ def outputs_and_gradients(name, dtype, shape):
 
 
 def differentiate(layer, x, cotangent, training):
-    """One call and its gradients, by Keras' framework."""
+    """One call and its gradients, computed by Keras' framework."""
     import keras
 
     options = {"training": training} if layer._call_has_training_arg else {}
@@ -114,7 +114,7 @@ def differentiate(layer, x, cotangent, training):
 
 
 def differences(value, right):
-    """Root mean square and maximum, in units of the former of what is right."""
+    """RMS and maximum of the error, divided by the RMS of the right value."""
     size = np.sqrt((right**2).mean())
     error = abs(value - right) / size
     return np.sqrt((error**2).mean()), error.max()

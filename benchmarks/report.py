@@ -1,4 +1,4 @@
-"""Tables, CSV files and plots of what the harness measured."""
+"""Tables, CSV files and plots of the harness' measurements."""
 
 import csv
 import importlib.util
@@ -10,7 +10,7 @@ RESULTS = pathlib.Path(__file__).parent / "results"
 
 
 def print_table(rows):
-    """The rows, each with the ratio of ours, the first of its mode."""
+    """The rows, each with its ratio to our layer, the first of its mode."""
     for row in rows:
         ours = next(
             r
@@ -31,8 +31,8 @@ def print_table(rows):
 def write(rows, path):
     """Writes `rows` and a plot; older rows of other measurements stay.
 
-    So sizes can be measured in several runs. A row says on which device and
-    with which versions it was.
+    Several runs can therefore measure different sizes. Each row names its
+    device and versions.
     """
     file_name = path.with_suffix(".csv")
     measured = {_measurement(row) for row in rows}

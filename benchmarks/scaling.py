@@ -1,4 +1,4 @@
-"""How time grows with steps and batch, and falls with threads.
+"""The growth of time with steps and batch, and its fall with threads.
 
     python -m benchmarks.scaling
 
@@ -8,10 +8,10 @@ and writes benchmarks/results/scaling_BACKEND.csv and a plot beside it.
 
     python -m benchmarks.scaling --threads 1 2 4 8
 
-times the CPU kernels alone with each number of threads, beside what the
-products take at least, and writes benchmarks/results/scaling_threads.csv: the
-larger of a thread's share of the multiplications, at the rate of one thread in
-its cache, and of the time in which one thread reads the recurrent kernel.
+times the CPU kernels, without a framework, with each number of threads and
+writes benchmarks/results/scaling_threads.csv. Beside each time is its lower
+bound, the larger of two times: a thread's share of the multiplications, at the
+rate of one thread in its cache, and its share of reading the recurrent kernel.
 """
 
 import functools
@@ -27,7 +27,7 @@ GAINS = ("kernel_gamma", "recurrent_gamma", "state_gamma")
 
 
 def sizes(options):
-    """{name of what varies: the sizes}."""
+    """{name of the varied size: the sizes}."""
     few, lengths = (8, LENGTHS) if not options.smoke else (2, (2, 4, 6))
     units = options.units
     return {
@@ -37,7 +37,7 @@ def sizes(options):
 
 
 def exponent(lengths, times):
-    """The slope in logarithms: 1 where the time grows linearly."""
+    """The slope in logarithms: 1 if the time grows linearly."""
     return float(np.polyfit(np.log(lengths), np.log(times), 1)[0])
 
 
@@ -148,7 +148,7 @@ def milliseconds_of_product(rows, depth, columns, times=20):
     product = functools.partial(
         library().kln_product, 0, rows, depth, columns, *places
     )
-    # Without the packing.
+    # The difference leaves the packing out.
     return min(
         (
             harness.milliseconds(lambda: product(1 + times))
@@ -160,12 +160,12 @@ def milliseconds_of_product(rows, depth, columns, times=20):
 
 
 def bounds(size, mode, threads):
-    """MFLOP and MB of R of a thread and step, and ms at least in all."""
+    """MFLOP and MB of R per thread and step, and the least ms in all."""
     batch, steps, features, units = size
     passes = {harness.TRAINING: 3, harness.INFERENCE: 1}[mode]
     mflop = passes * 8 * batch * (features + units) * units / 1e6 / threads
     rate = 2 * 512 * 256 * 1024 / 1e6 / milliseconds_of_product(512, 256, 1024)
-    # Back too, R is read once in a step; its gradient is not, but once in many.
+    # The backward pass reads R once per step too, its gradient less often.
     reads = min(passes, 2)
     read = milliseconds_of_product(1, units, 4 * units)
     share = 16 * units**2 / 1e6 / threads
@@ -177,7 +177,7 @@ def bounds(size, mode, threads):
 
 
 def measured_by_threads(options):
-    """Rows for the CSV, all numbers of threads in turn."""
+    """Rows for the CSV, with all numbers of threads in turn."""
     for text in options.sizes:
         size = settings.parse_size(text)
         steps = {

@@ -6,14 +6,14 @@ prints a table and writes benchmarks/results/sequence_layers_BACKEND.csv (on a
 GPU sequence_layers_BACKEND_gpu.csv) and a plot beside it. A training step is
 the forward pass and the gradients of all weights and of the input, the same
 for every provider; inference is the forward pass. All run in turn (A B A B
-...) in one process on the same threads. The first call, which compiles, stands
-in a column of its own. Peak memory is what a step needs at most above weights
-and inputs, in a process of its own.
+...) in one process on the same threads. The first call, which compiles, has a
+separate column. Peak memory is the most that a step needs beyond weights and
+inputs, measured in a separate process.
 
-On a CPU keras_ln is timed twice where keras-ln-kernels is installed, with and
-without it. KERAS_BACKEND chooses the framework; JAX' scan, torch and
-haste-pytorch-cpu join in where they are installed. On a GPU run it with
-KERAS_BACKEND=jax: Keras' LSTM and torch's then call cuDNN.
+On a CPU keras_ln is timed with and, if it is installed, also without
+keras-ln-kernels. KERAS_BACKEND chooses the framework; JAX' scan, torch and
+haste-pytorch-cpu take part if they are installed. On a GPU run the script with
+KERAS_BACKEND=jax: the LSTMs of Keras and torch then call cuDNN.
 """
 
 import functools
@@ -37,17 +37,17 @@ def parse(argv, name="sequence_layers", doc=__doc__, own=None):
     parser.add_argument(
         "--return-sequences",
         action="store_true",
-        help="a loss on every step, not on the last one alone",
+        help="a loss on every step, not only on the last one",
     )
     parser.add_argument("--recurrent-dropout", type=float, default=0.0)
     parser.add_argument(
         "--zoneout", type=float, default=0.0, help="of h and c, in our layers"
     )
     parser.add_argument(
-        "--reset", action="store_true", help="beside our layer with resets"
+        "--reset", action="store_true", help="also time our layer with resets"
     )
     parser.add_argument(
-        "--providers", nargs="+", help="those whose names start with these"
+        "--providers", nargs="+", help="only providers with these prefixes"
     )
     parser.add_argument("--no-memory", action="store_true")
     options = parser.parse_args(argv)
@@ -57,7 +57,7 @@ def parse(argv, name="sequence_layers", doc=__doc__, own=None):
 
 
 def programs(options, size):
-    """{provider: program}, ours first."""
+    """{provider: program}, keras_ln first."""
     import keras
 
     import keras_ln
@@ -74,7 +74,7 @@ def programs(options, size):
     arrays = [rng.normal(size=s).astype("float32") for s in (shape, outputs)]
 
     def make(layer_class, **arguments):
-        # Of cells, keras.layers.RNN takes no `units`.
+        # keras.layers.RNN takes a cell and no `units`.
         if layer_class is not keras.layers.RNN:
             arguments = {
                 "units": size.units,
@@ -100,12 +100,12 @@ def programs(options, size):
     fused = functools.partial(ours, use_fused=True)
 
     def both(name, make_layer, wrap=lambda layer: layer):
-        """With the kernels, where they run it, and without."""
+        """With the kernels, if they support the layer, and without."""
 
         def wrapped():
             return wrap(make_layer())
 
-        # XLA compiles our op in any mode: the outer program's is the user's.
+        # XLA compiles our op in graph mode too, so one mode is enough.
         pair = {}
         if keras_ln.ops.implementation(make_layer())[0] == "native":
             pair |= of(f"{name} (kernels)", wrapped, modes=("graph",))
@@ -126,8 +126,8 @@ def programs(options, size):
     theirs = getattr(keras.layers, names.keras)
     found |= of(f"keras {names.keras}", functools.partial(make, theirs))
     if keras.backend.backend() == "torch":
-        # There the layer's gradient fills (B, T, nU) with zeros at every step,
-        # and the loop over the cell is the faster plain layer.
+        # On torch the layer's gradient fills (B, T, nU) with zeros at every
+        # step, so that the loop over the cell is the faster plain layer.
         found |= of(
             f"keras {names.keras} cell in RNN",
             lambda: make(
@@ -161,7 +161,7 @@ def programs(options, size):
 
 
 def zoneouts(options):
-    """The arguments of our layer that ask for zoneout."""
+    """The zoneout arguments of our layer."""
     names = ["zoneout"]
     if options.layer.endswith("lstm"):
         names.append("cell_zoneout")
@@ -169,7 +169,7 @@ def zoneouts(options):
 
 
 def _others(options, size, arrays):
-    """The providers that are no layers of Keras."""
+    """The providers other than Keras layers."""
     names = LAYERS[options.layer]
     settings = (size[:3], size.units, options.return_sequences)
     found = {}
@@ -215,7 +215,7 @@ def chosen(options, size):
         if name.startswith(tuple(options.providers))
     }
     if not wanted:
-        raise SystemExit(f"--providers: there are {', '.join(found)}")
+        raise SystemExit(f"--providers must match any of: {', '.join(found)}")
     return wanted
 
 
@@ -234,7 +234,7 @@ def memory_arguments(options, size, provider):
 
 
 def label(options, text):
-    """Size, dtype and what else differs from the default."""
+    """Size, dtype and all options that differ from the default."""
     size = parse_size(text)
     name = f"{text} " if text in SIZES else ""
     name += "x".join(map(str, size)) + f" {options.dtype}"
@@ -250,7 +250,7 @@ def label(options, text):
 
 
 def memory_of(options, size, provider):
-    """{mode: MB} of one provider, in a process of its own."""
+    """{mode: MB} of one provider, in a separate process."""
     return harness.peak_memory(
         "sequence_layers", memory_arguments(options, size, provider)
     )

@@ -1,10 +1,10 @@
-"""Layers and sizes that are timed."""
+"""The layers and sizes to time."""
 
 from typing import NamedTuple
 
 
 class Layer(NamedTuple):
-    """Names of the classes that stand for one kind of layer."""
+    """Names of the classes for one kind of layer."""
 
     ours: str
     keras: str
@@ -40,7 +40,7 @@ SIZES = {
     # The paper's settings of handwriting generation and skip-thoughts.
     "C": Size(8, 500, 3, 400),
     "D": Size(64, 30, 620, 2400),
-    # A batch of one: small, and with ever larger weights.
+    # A batch of one, with larger and larger weights.
     "S": Size(1, 200, 64, 128),
     "E": Size(1, 100, 64, 256),
     "F": Size(1, 100, 64, 512),

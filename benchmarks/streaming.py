@@ -1,9 +1,9 @@
-"""What one step costs where inputs come one by one and states are carried.
+"""The cost of one step when inputs arrive singly and states are carried.
 
     python -m benchmarks.streaming
 
 calls a layer on (B, 1, D) with the states that its last call returned, as an
-agent or a keyboard does, prints the time of one such call and writes
+agent or a keyboard does, prints the time of one call and writes
 benchmarks/results/streaming_BACKEND.csv. TensorFlow calls a `tf.function`, JAX
 a jitted function, torch the layer itself.
 """
@@ -19,7 +19,7 @@ CALLS = 100
 
 
 def programs(options):
-    """{provider: program}, ours first."""
+    """{provider: program}, keras_ln first."""
     import keras
 
     import keras_ln

@@ -1,14 +1,14 @@
-"""What sequences of many lengths cost: two epochs over a bucketed text.
+"""The cost of sequences of many lengths: two epochs over a bucketed text.
 
     python -m benchmarks.variable_lengths
 
-trains a classifier of random sentences by `model.fit`. Each batch has one of
+trains a classifier of random sentences with `model.fit`. Each batch has one of
 60 lengths, as `tf.data.Dataset.bucket_by_sequence_length` would make them.
-Every provider runs in processes of its own, in turn, since in the first epoch
-a process compiles what it meets for the first time; XLA's compilations are
-counted in what the frameworks log. Where keras-ln-kernels is installed, our
-layer runs with and without it. It prints the seconds of both epochs, their
-ratio to the same layer with `use_fused=False`, and writes
+The providers run in turn, in separate processes, because a process compiles
+every new length in its first epoch; XLA's compilations are counted in the
+frameworks' logs. If keras-ln-kernels is installed, our layer runs with and
+without it. The script prints the seconds of both epochs and their ratio to the
+same layer with `use_fused=False`, and writes
 benchmarks/results/variable_lengths_BACKEND.csv and a plot beside it.
 """
 
@@ -57,7 +57,7 @@ def layer_of(provider, units):
 
 
 def train(provider, options):
-    """Seconds of two epochs, in this process."""
+    """Seconds of two epochs in this process."""
     import keras
     import numpy as np
 
@@ -100,7 +100,7 @@ def train(provider, options):
 
 
 def providers():
-    """All, or all but the kernels where those are not installed."""
+    """All providers, without the kernels if they are not installed."""
     import keras_ln
 
     used, _ = keras_ln.ops.implementation(keras_ln.LNLSTM(4))

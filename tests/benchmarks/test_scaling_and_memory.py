@@ -79,7 +79,7 @@ def test_memory(tmp_path, capsys, monkeypatch):
 
 def test_memory_that_cannot_be_measured(monkeypatch):
     monkeypatch.setattr(sequence_layers, "memory_of", lambda *_: None)
-    with pytest.raises(SystemExit, match="does not tell peak memory"):
+    with pytest.raises(SystemExit, match="does not report peak memory"):
         memory.main(["--smoke"])
 
 

@@ -114,7 +114,7 @@ def test_a_second_run_keeps_other_sizes(tmp_path, monkeypatch):
 
 
 def test_unknown_provider():
-    with pytest.raises(SystemExit, match="there are keras_ln"):
+    with pytest.raises(SystemExit, match="any of: keras_ln"):
         sequence_layers.main(["--smoke", "--providers", "nobody"])
 
 
