@@ -1,12 +1,12 @@
 """Reading and answering: section 6.2 and figure 2 of the paper.
 
-An LSTM reads a passage, another one a query that lacks the name of an entity,
-and attention looks the name up in the passage (Hermann et al., 2015, in the
-set-up of Cooijmans et al., "Recurrent Batch Normalization", 2016):
+One LSTM reads a passage, another LSTM reads a query that lacks the name of an
+entity, and attention looks the name up in the passage (Hermann et al., 2015, in
+the set-up of Cooijmans et al., "Recurrent Batch Normalization", 2016):
 
     none              LSTM
     batch             BNLSTM, statistics of each time step
-    batch-everywhere  and batch normalisation in attention and output
+    batch-everywhere  BNLSTM, and batch normalisation in attention and output
     layer             LNLSTM
 
 The paper's claim: layer normalisation trains faster than all the others and
@@ -40,14 +40,14 @@ class AttentiveReader(Experiment):
             parser,
             sentences="sentences to which a passage is cut",
             length="words to which a passage is cut",
-            entities="the most that a question may have, or is left out",
-            words="the most frequent words, which are known",
+            entities="most names that a question may have, or it is left out",
+            words="number of known words, the most frequent ones",
         )
         flags.add_numbers(
             parser,
             flags.share,
             dropout="share of inputs and outputs to drop, below 1",
-            momentum="share of its statistics that batch norm. keeps",
+            momentum="share of old statistics that batch norm. keeps",
         )
         flags.add_numbers(
             parser, spread="standard deviation of the embeddings at the start"
@@ -122,7 +122,7 @@ class AttentiveReader(Experiment):
         ]
 
     def floors(self, args, data):
-        """Any name of the passage, and the one that it has most often."""
+        """A random name of the passage, and its most frequent name."""
         import numpy as np
 
         found: dict[str, list[float]] = {

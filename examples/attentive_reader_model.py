@@ -13,15 +13,15 @@ from keras import layers, ops
 
 import keras_ln
 
-# Standard deviation of the initial h: where it starts, and of the noise on it.
+# Standard deviation of the initial h at the start, and of the noise on it.
 START = 0.1
 
-# A score that leaves no weight.
+# A score with a weight of 0.
 _NOTHING = -1e30
 
 
 def uses_batches(norm: str) -> bool:
-    """Whether a kind has batch statistics."""
+    """Whether a kind of normalisation has batch statistics."""
     return norm in ("batch", "batch-everywhere")
 
 
@@ -32,7 +32,7 @@ def lstm(
     momentum: float = 0.99,
     **kwargs: Any,
 ) -> keras.Layer:
-    """The LSTM of a kind; a gain of None is the layer's own."""
+    """The LSTM of a kind; None for the layer's default gain."""
     if not uses_batches(norm):
         return recurrent.layer(keras_ln.LNLSTM, norm, units, gain, **kwargs)
     kwargs["momentum"] = momentum
@@ -59,7 +59,7 @@ class InitialState(layers.Layer):
         )
 
     def call(self, words):
-        """Takes anything of B rows."""
+        """Takes any tensor with B rows."""
         shape = (ops.shape(words)[0], self.units)
         h = ops.broadcast_to(ops.cast(self.h, self.compute_dtype), shape)
         return h, ops.zeros(shape, self.compute_dtype)
@@ -70,7 +70,7 @@ class InitialState(layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_ln_examples")
 class Attention(layers.Layer):
-    """What a query finds in a passage.
+    """The attention of a query to a passage.
 
     With passage states d_t, their mean m over the words, and the query's q:
 
@@ -80,15 +80,15 @@ class Attention(layers.Layer):
 
     With `normalize`, every matrix product inside a tanh is batch normalised,
     W_d d_t with one statistic for all words (Cooijmans et al.,
-    "BN-everywhere"), and its shift stands for the bias; the number (B d_t) .
-    (B q) is not. Padding has no weight, and no part in m or in statistics.
-    Everything is in float32.
+    "BN-everywhere"), and the shift replaces the bias; the number (B d_t) .
+    (B q) is not normalised. Padding has weight 0 and does not count in m or in
+    statistics. All computations are in float32.
 
     Args:
         units: U, of all matrices.
         normalize: whether to normalise the terms.
-        gain: what the gains start from; None for 0.1.
-        momentum: share of the moving statistics that a batch leaves.
+        gain: initial value of the gains; None for 0.1.
+        momentum: share of the moving statistics that a batch keeps.
         **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -125,7 +125,7 @@ class Attention(layers.Layer):
                 ("mean", False),
             )
         }
-        # It takes the passage's mask, and its output has none.
+        # It uses the passage's mask, and its output has no mask.
         self.supports_masking = True
         self.score = self._dense(1, "score")
         self.match = self._dense(units, "match")
@@ -145,7 +145,7 @@ class Attention(layers.Layer):
         kwargs = {
             "momentum": momentum,
             "gamma_initializer": start,
-            # One shift per tanh, as one bias.
+            # One shift per tanh, in place of one bias.
             "center": name.startswith("query"),
             "name": f"{name}_norm",
             "dtype": "float32",
@@ -195,7 +195,7 @@ class Attention(layers.Layer):
         if mask is None:
             return ops.softmax(scores, axis=-1)
         weights = ops.softmax(ops.where(mask, scores, _NOTHING), axis=-1)
-        # Else a passage of nothing but padding would be seen.
+        # Otherwise a passage of only padding would have weights.
         return weights * ops.cast(mask, weights.dtype)
 
     def _term(self, name, x, training, **mask):
@@ -221,12 +221,12 @@ def build_model(
     seed: int = 0,
     forget_steps: int | None = None,
 ) -> keras.Model:
-    """Builds the network; passages and queries, both in numbers, to logits.
+    """Builds the network from passages and queries (word numbers) to logits.
 
     Args, beside the flags of `attentive_reader.py`:
         passage_length: the words of the longest passage.
         query_length: the words of the longest query.
-        vocabulary: the words and markers, and the padding 0.
+        vocabulary: the number of words and markers, with the padding 0.
     """
     embed = layers.Embedding(
         vocabulary,
@@ -236,18 +236,18 @@ def build_model(
     )
     drop = layers.Dropout(dropout, seed=seed)
 
-    # Its own for each start: equal seeds would be equal noise.
+    # A seed for each initial state: equal seeds would give equal noise.
     noise = iter((seed + 2, seed + 3))
 
     def read(words, name, **kwargs):
         mask = ops.not_equal(words, 0)
         h, c = InitialState(units, name=f"{name}_start")(words)
         if uses_batches(norm):
-            # Equal states of a batch would have no variance.
+            # Equal states in a batch would have no variance.
             h = layers.GaussianNoise(START, seed=next(noise))(h)
         kwargs |= {"name": name, "forget_steps": forget_steps}
         layer = lstm(norm, units, gain, momentum, **kwargs)
-        # Keras hands on no mask where there is an initial state.
+        # Keras passes no mask on if there is an initial state.
         states = layer(drop(embed(words)), initial_state=[h, c], mask=mask)
         return states, mask
 

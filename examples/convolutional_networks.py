@@ -1,6 +1,7 @@
 """Convolutional networks: section 6.7 of the paper.
 
-A small network names what is in a picture. After every layer but the last:
+A small network classifies pictures. Normalisation after all layers but the
+last:
 
     none            no normalisation
     layer           layer normalisation; an image's statistics over height,
@@ -10,8 +11,9 @@ A small network names what is in a picture. After every layer but the last:
 
 The paper's claim: layer normalisation trains faster than no normalisation, and
 batch normalisation is better than both. Units near the border of an image see
-less of it and have other statistics than the rest, which layer normalisation
-over all positions ignores; hence layer-channels for comparison.
+less of the image, so their statistics differ from other units' statistics.
+Layer normalisation over all positions ignores this; layer-channels is for
+comparison.
 """
 
 import functools

@@ -18,15 +18,16 @@ def build_model(
 ) -> keras.Model:
     """Builds the classifier; its outputs are logits.
 
-    Twice two convolutions of 3 x 3 and a maximum over 2 x 2, then a dense
-    layer. Every unit has its own gain and bias in layer normalisation, as in
-    equation 3 of the paper; in batch normalisation every channel has.
+    It has two blocks, each with two convolutions of 3 x 3 and a maximum over
+    2 x 2, then a dense layer. In layer normalisation every unit has its own
+    gain and bias, as in equation 3 of the paper; in batch normalisation every
+    channel has them.
 
     Args, beside the flags of `convolutional_networks.py`:
         units: the channels of the first convolutions; the second ones have
             twice as many, the dense layer eight times.
         image_shape: height, width and channels.
-        classes: the outputs.
+        classes: the number of outputs.
     """
     start = keras.initializers.Constant(1.0 if gain is None else gain)
 
@@ -46,8 +47,8 @@ def build_model(
     def convolution(channels: int) -> keras.Layer:
         return layers.Conv2D(channels, 3, padding="same", use_bias=use_bias)
 
-    # The normalisations have a bias of their own, and batch normalisation
-    # cancels one before it.
+    # The normalisations have their own bias, and batch normalisation cancels a
+    # bias before it.
     use_bias = norm == "none"
     inputs = x = keras.Input(tuple(image_shape))
     for channels in (units, 2 * units):

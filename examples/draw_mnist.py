@@ -21,7 +21,7 @@ from common.experiment import Experiment, two_presets
 from common.measures import Panel
 
 KINDS = ("none", "weight", "layer")
-# Drawn by the trained model.
+# The number of digits that the trained model draws.
 SAMPLES = 8
 
 
@@ -35,7 +35,7 @@ class DrawExperiment(Experiment):
         flags.add_counts(
             parser,
             glimpses="steps, T",
-            latent="latent variables of a step",
+            latent="number of latent variables of a step",
             read_size="side of the patch that is read, at least 2",
             write_size="side of the patch that is written, at least 2",
         )
@@ -45,7 +45,7 @@ class DrawExperiment(Experiment):
         for name in ("read_size", "write_size"):
             if vars(args)[name] < 2:
                 raise InputError(
-                    f"--{name.replace('_', '-')}: expected at least 2, since "
+                    f"--{name.replace('_', '-')}: expected at least 2, because "
                     "one filter has no stride, received "
                     f"{vars(args)[name]}"
                 )
@@ -107,7 +107,7 @@ class DrawExperiment(Experiment):
         noise = np.random.default_rng(args.seed).normal(size=shape)
         canvases = task.model.get_layer("draw").generate(np.float32(noise))
         canvases = keras.ops.convert_to_numpy(canvases)
-        # As many columns as can be told apart.
+        # As many columns as one can tell apart.
         columns = np.linspace(0, args.glimpses - 1, min(12, args.glimpses))
         columns = columns.round().astype(int)
         plotting.images(
@@ -127,9 +127,9 @@ class DrawExperiment(Experiment):
         return [f"{height} x {width}"]
 
     def floors(self, args, images):
-        """The nats of pixels by chance, and by how often each is 1.
+        """The nats of random pixels, and of each pixel's frequency of 1.
 
-        The bounds of models that use no latent variable.
+        They are the bounds of models without latent variables.
         """
         import numpy as np
 

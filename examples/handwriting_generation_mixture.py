@@ -19,9 +19,10 @@ def mixture_nll(points: Any, outputs: Any) -> Any:
 
     Args:
         points: the offsets and, 0 or 1, the end of a stroke.
-        outputs: (B, T, 1 + 6 M), the network's: the logit of the end, then
-            for all M components logits of the weights, means of dx and of dy,
-            logarithms of their deviations, and what tanh makes a correlation.
+        outputs: the network's outputs (B, T, 1 + 6 M): the logit of the end,
+            then for all M components logits of the weights, means of dx and of
+            dy, logarithms of their deviations, and the inputs of the tanh that
+            gives correlations.
     """
     end, *parts = _split(outputs)
     logits, mean_x, mean_y, log_x, log_y, raw = parts

@@ -1,4 +1,4 @@
-"""The network that writes a given text by hand.
+"""The network for handwriting of a given text.
 
 Graves, "Generating Sequences With Recurrent Neural Networks" (2013), sections
 4.1 and 5.1; equation numbers are his. Letters: B batch, T points, C characters
@@ -26,7 +26,7 @@ def window_weights(alpha: Any, beta: Any, kappa: Any, length: int) -> Any:
         alpha: (B, K), the importance of a Gaussian.
         beta: (B, K), its narrowness.
         kappa: (B, K), its place in the text.
-        length: the characters.
+        length: the number of characters.
     """
     place = ops.arange(1, length + 1, dtype="float32")
     distance = kappa[:, :, None] - place  # (B, K, length)
@@ -36,11 +36,11 @@ def window_weights(alpha: Any, beta: Any, kappa: Any, length: int) -> Any:
 
 @keras.saving.register_keras_serializable(package="keras_ln_examples")
 class WindowCell(layers.Layer):
-    """An LSTM whose next input holds what its window sees of the text.
+    """An LSTM with a window on the text, which is part of its next input.
 
     Its input is a point (B, 3), its output h and the window (B, U + S). Its
     states are h and c (B, U), kappa (B, K), the window (B, S) and the text
-    (B, C, S), which stays as it is.
+    (B, C, S), which does not change.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class WindowCell(layers.Layer):
 class Window(layers.Layer):
     """`WindowCell` over points (B, T, 3) and symbols (B, C), from 1 on.
 
-    The symbol 0 stands for what follows the end of a text.
+    The symbol 0 follows the end of a text.
     """
 
     def __init__(self, name=None, **config: Any):
@@ -146,12 +146,12 @@ def write(
 
     Args:
         symbols: the texts (B, C), 0 after the end.
-        length: the most points.
+        length: the largest number of points.
         bias: 0 for samples of the learned density, more for clearer ones.
-        random: the source of chance.
+        random: the random generator.
 
     Returns:
-        Points (n, 3) per text. One ends when the window has passed the last
+        Points (n, 3) per text. A text ends when the window has passed its last
         character (section 5.4).
     """
     window = model.get_layer("window")
@@ -168,7 +168,7 @@ def write(
     written: list[list[np.ndarray]] = [[] for _ in symbols]
     done = np.zeros(count, bool)
     for _ in range(length):
-        # Not `predict`, which would give every device a part of the texts.
+        # Not `predict`, which would distribute the texts over the devices.
         found = _step(model, point, text, states)
         outputs, weights, *states = map(keras.ops.convert_to_numpy, found)
         for row in np.flatnonzero(~done):
@@ -191,7 +191,7 @@ def _step(
     Args:
         point: the last point (B, 3).
         text: one-hot characters (B, C, symbols).
-        states: of the window (4) and of the other layers (h and c each).
+        states: the window's states (4) and the other layers' h and c.
 
     Returns:
         The density's parameters (B, N), the window's weights (B, C + 1) and the
@@ -226,14 +226,14 @@ def build_model(
     gain: float | None = None,
     forget_steps: int | None = None,
 ) -> keras.Model:
-    """Builds the network; points and symbols to the density's parameters.
+    """Builds the network from points and symbols to a density's parameters.
 
     Args, beside the flags of `handwriting_generation.py`:
-        steps: the points of a line.
+        steps: the number of points of a line.
         characters: the length of the longest text.
         symbols: the size of the alphabet.
-        gaussians: how many the window has.
-        components: how many the mixture has.
+        gaussians: the number of Gaussians of the window.
+        components: the number of components of the mixture.
         pace: characters per point at which the window starts to move.
     """
     points = keras.Input((steps, 3), name="points")

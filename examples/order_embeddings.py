@@ -1,11 +1,11 @@
 """Images and captions in one ordered space: section 6.1, figure 1, table 2.
 
-A GRU reads a caption, a linear map an image's features, and captions are to
-lie below the images that they describe (Vendrov et al., 2016):
+A GRU reads a caption, a linear map reads an image's features, and captions
+should lie below the images that they describe (Vendrov et al., 2016):
 
     none       GRU
     layer      GRU with layer normalisation
-    symmetric  GRU, and the cosine in place of the order
+    symmetric  GRU, with the cosine instead of the order
 
 The paper's claim: layer normalisation reaches its best validation recall in
 60 % of the time, and retrieves better: R@1, R@5, R@10 and mean rank of images
@@ -30,7 +30,7 @@ KINDS = ("none", "layer", "symmetric")
 
 
 def tested(args: Namespace, data: "captions.Captions") -> "captions.Split":
-    """The test images that make whole folds, five at most."""
+    """The test images of at most five whole folds."""
     from common import ranking
 
     folds = min(ranking.FOLDS, len(data.test.features) // args.fold)
@@ -49,17 +49,17 @@ class OrderEmbeddings(Experiment):
             parser,
             word_units="size of a word's vector",
             length="words after which a caption is cut",
-            fold="images among which is searched",
+            fold="number of images to search",
         )
         flags.add_numbers(
             parser,
-            margin="of the loss (default: 0.05 for order, 0.2 for the cosine)",
+            margin="margin of the loss (default: 0.05, cosine 0.2)",
         )
 
     def for_flags(self, args):
         if args.data != "embedded":
             return self
-        # Which caption is the more general one is known of scenes alone.
+        # Only the scenes' captions have a known order of generality.
         columns = {**self.columns, "order accuracy (%)": "order_accuracy"}
         return dataclasses.replace(self, columns=columns)
 
@@ -82,12 +82,12 @@ class OrderEmbeddings(Experiment):
     def check(self, args, data):
         from common import devices
 
-        # A device with one pair of the batch has no wrong ones.
+        # A device with only one pair of the batch has no wrong pairs.
         least = 2 * devices.count(args)
         if args.batch_size < least:
             raise InputError(
                 f"--batch-size {args.batch_size} leaves a device no wrong "
-                f"pairs to learn from; {least} is the least"
+                f"pairs to learn from; expected at least {least}"
             )
         for name, split in (("dev", data.dev), ("test", data.test)):
             if len(split.features) < args.fold:
@@ -121,7 +121,7 @@ class OrderEmbeddings(Experiment):
             args, len(dev.words), self.evaluation_batch
         )
         model.compile(
-            # Each gradient by itself is clipped.
+            # Every gradient is clipped separately.
             keras.optimizers.Adam(args.learning_rate, clipnorm=2.0),
             parts.ContrastiveLoss(similarity, args.margin),
             metrics=[parts.BatchRecall(similarity)],
@@ -145,7 +145,7 @@ class OrderEmbeddings(Experiment):
         model: Any,
         split: "captions.Split",
     ) -> dict[str, float]:
-        """What a search among the images of every fold of a split finds."""
+        """Measures of searches among the images of every fold of a split."""
         import order_embeddings_model as parts
         from common import ranking
         from common.datasets import captions
@@ -161,7 +161,7 @@ class OrderEmbeddings(Experiment):
         return found
 
     def train(self, args, data, folder):
-        """Trains one kind; tests the model that was best in the validation."""
+        """Trains one kind; tests the model with the best validation."""
         import keras
         import order_embeddings_model as parts
 
@@ -205,7 +205,7 @@ class OrderEmbeddings(Experiment):
         return self.measure(args, data, embedding, tested(args, data))
 
     def floors(self, args, data):
-        """Chance, and what the words foresee of an image."""
+        """Chance, and the prediction of image features from words."""
         from common import baselines
 
         found = baselines.of_captions(data, tested(args, data), args.fold)
@@ -233,7 +233,7 @@ EXPERIMENT = OrderEmbeddings(
         units=(128, 1024),
         learning_rate=(1e-3, 1e-3),
         word_units=(64, 300),
-        # The papers' numbers between -0.1 and 0.1 have this deviation.
+        # The papers' uniform numbers in [-0.1, 0.1] have this deviation.
         word_scale=(1.0, 0.06),
         length=(30, 30),  # One in a thousand captions of COCO is longer.
         fold=(200, 1000),

@@ -2,9 +2,9 @@
 
 Vendrov et al., "Order-Embeddings of Images and Language" (2016), section 4.
 Letters: B captions, each with its image, T words, D features of an image, U
-units. What is registered here is all that a saved model needs: where this
-module has been imported, `keras.saving.load_model` brings back model, loss,
-metric and optimizer.
+units. A saved model needs only the classes that are registered here: once this
+module is imported, `keras.saving.load_model` restores model, loss, metric and
+optimizer.
 """
 
 from argparse import Namespace
@@ -29,7 +29,7 @@ def similarity_of(norm: str) -> str:
 def violations(lower: Any, upper: Any) -> Any:
     """E(s, i) = sum_u max(0, s_u - i_u)^2 of all pairs, eq. 2.
 
-    It is zero where s is nowhere above i, as the more general of the two.
+    It is zero if s, the more general of the two, is nowhere above i.
 
     Args:
         lower: s (..., B, U).
@@ -43,7 +43,7 @@ def violations(lower: Any, upper: Any) -> Any:
 
 
 def pair_scores(captions: Any, images: Any, similarity: str) -> Any:
-    """Scores (B, C) of captions (B, U) and images (C, U), more for better."""
+    """Scores (B, C) of captions (B, U) and images (C, U); higher is better."""
     if similarity == "order":
         return -violations(captions, images)
     return captions @ ops.transpose(images)
@@ -73,16 +73,16 @@ class ContrastiveLoss(keras.losses.Loss):
         sum_(c,i) [ sum_(i' != i) max(0, a - f(c, i) + f(c, i'))
                   + sum_(i' != i) max(0, a - f(c, i) + f(c', i)) ]
 
-    where c' is the caption of i'. Call arguments: y_true (B), the numbers of
-    the images, since captions of the same image are not wrong for it; y_pred
+    with c' the caption of i'. Call arguments: y_true (B), the numbers of the
+    images, because other captions of the same image are not wrong; y_pred
     (B, 2, U), caption and image.
 
     Args:
         similarity: "order" for f = -E, "cosine" for the scalar product.
         margin: a; None for the value in `MARGINS`.
-        reduction: as of `keras.losses.Loss`; the paper's is the sum.
+        reduction: as in `keras.losses.Loss`; the paper uses the sum.
         name: the loss's name.
-        dtype: of the computation.
+        dtype: the dtype of the computation.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class BatchRecall(keras.metrics.Mean):
     Args:
         similarity: "order" or "cosine".
         name: the metric's name.
-        dtype: of the result.
+        dtype: the dtype of the result.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class BatchRecall(keras.metrics.Mean):
         """Adds a batch."""
         scores = pair_scores(y_pred[:, 0], y_pred[:, 1], self.similarity)
         own = ops.diagonal(scores)[:, None]
-        # Equal scores are no merit.
+        # Equal scores do not count as right.
         found = ops.all((scores < own) | _same_image(y_true), axis=1)
         super().update_state(found, sample_weight)
 
@@ -167,7 +167,7 @@ def build_model(
     Args, beside the flags of `order_embeddings.py`:
         vocabulary: the words, with padding, end mark and unknown.
         steps: the words of the longest caption, with the end mark.
-        features: how many an image has.
+        features: the number of features of an image.
     """
     uniform = recurrent.uniform()
     words = keras.Input((steps,), dtype="int32", name="words")
@@ -186,7 +186,7 @@ def build_model(
         units, kernel_initializer=uniform, name="image_encoder"
     )(pictures)
     both = ops.stack([sentence, image], axis=1)
-    # In float32, also where the layers compute in less.
+    # In float32, also if the layers compute in half precision.
     both = layers.UnitNormalization(dtype="float32", name="unit")(both)
     if similarity_of(norm) == "order":
         both = ops.abs(both)
@@ -196,7 +196,7 @@ def build_model(
 def scorer(
     similarity: str, block: int = 100
 ) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """`pair_scores` of arrays, of so many captions at a time."""
+    """`pair_scores` of arrays, for `block` captions at a time."""
 
     def score(captions, images):
         images = ops.convert_to_tensor(images)
@@ -217,7 +217,7 @@ def scorer(
 
 
 def order_accuracy(captions: np.ndarray, each: int) -> float:
-    """How often the more general of two captions is seen as the lower one.
+    """How often the more general of two captions is the lower one.
 
     Args:
         captions: embeddings (K N, U), of growing detail within K.
@@ -235,7 +235,7 @@ def order_accuracy(captions: np.ndarray, each: int) -> float:
 
 
 def without_loss(model: keras.Model) -> keras.Model:
-    """The same network without what `compile` made of it, to predict with."""
+    """The same network, not compiled, for predictions."""
     return keras.Model(model.inputs, model.output)
 
 
@@ -246,7 +246,7 @@ def embed(
     evaluation_batch: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The embeddings of captions (5 N, U) and images (N, U) of a split."""
-    # None may be left out: devices that share a batch see some again.
+    # No caption is left out: devices that share a batch see some again.
     count = len(split.words)
     padded, batch = devices.held_out(
         args, count + -count % devices.count(args), evaluation_batch
@@ -256,7 +256,7 @@ def embed(
 
 
 class Validation(callbacks.Measured):
-    """Adds what a search among the validation images finds to the logs.
+    """Adds the measures of a search among validation images to the logs.
 
     Attributes:
         best_recall_sum: the greatest sum of recalls so far.

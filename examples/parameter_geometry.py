@@ -1,11 +1,11 @@
 """The geometry of normalised models: section 5 of the paper in numbers.
 
-Prints Table 1 as measured, and shows
+Prints the measured Table 1, and shows
 
     - that the Fisher information is the metric of the Kullback-Leibler
-      divergence, and what eq. 13 leaves out under layer normalisation,
-    - how the size of the weights makes the steps of normalised models
-      smaller, of all weights and of a single unit.
+      divergence, and the terms that eq. 13 omits under layer normalisation,
+    - that larger weights make the steps of normalised models smaller, for all
+      weights and for a single unit's weights.
 """
 
 import functools
@@ -41,7 +41,7 @@ def problem(kind: str | None, examples: int, seed: int):
 
 
 def divergences(args: Namespace) -> "dict[tuple, np.ndarray]":
-    """For (kind, method) rows of |delta|, KL and its error.
+    """Rows of |delta|, KL and its error for every (kind, method).
 
     The error is |KL - 1/2 delta^T F delta| of Bernoulli units, for a change
     of all parameters in a random direction.
@@ -79,14 +79,14 @@ def divergences(args: Namespace) -> "dict[tuple, np.ndarray]":
 
 
 def steps(args: Namespace, alone: bool) -> "dict[str | None, np.ndarray]":
-    """For each kind rows of a weight norm and of the change that a step does.
+    """Rows of a weight norm and of a step's change of outputs, for each kind.
 
-    One step of gradient descent on the squared error, whose residuals are the
-    same for every size of the weights.
+    A step of gradient descent on the squared error. Its residuals are the same
+    for every size of the weights.
 
     Args:
-        alone: whether only the weights of the first unit are scaled and
-            changed, and its output is measured; else all units.
+        alone: scale and change only the weights of the first unit, and measure
+            only its output; else all units.
     """
     import numpy as np
     from keras import ops
@@ -100,7 +100,7 @@ def steps(args: Namespace, alone: bool) -> "dict[str | None, np.ndarray]":
         x, (kernel, *_) = problem(kind, args.examples, args.seed)
         rng = np.random.default_rng(args.seed + 2)
         residual = rng.normal(size=(args.examples, UNITS))[:, units]
-        # Doubles, or what JAX makes of them without its 64 bit mode.
+        # Doubles, or floats on JAX without its 64-bit mode.
         x, residual = map(ops.convert_to_tensor, (x, residual))
 
         def outputs(kernel, x=x, kind=kind):
@@ -132,14 +132,14 @@ def steps(args: Namespace, alone: bool) -> "dict[str | None, np.ndarray]":
 
 
 def slope(x: "np.ndarray", y: "np.ndarray") -> float:
-    """Of y over x, both logarithmic."""
+    """The slope of y over x, both logarithmic."""
     import numpy as np
 
     return float(np.polyfit(np.log(x), np.log(y), 1)[0])
 
 
 def draw(results, fishers, path: Path) -> None:
-    """Curves, and what eq. 13 leaves out of the Fisher information."""
+    """Draws curves, and the part of the Fisher metric that eq. 13 omits."""
     import numpy as np
     from common import plotting
     from matplotlib import pyplot as plt
@@ -199,7 +199,7 @@ def draw(results, fishers, path: Path) -> None:
     for tick in ticks[1:]:
         axis.axhline(tick, color="white", lw=0.8)
         axis.axvline(tick, color="white", lw=0.8)
-    axis.set_title("What eq. 13 leaves out of the layer's F")
+    axis.set_title("Terms of the layer's F that eq. 13 omits")
     figure.colorbar(image, ax=axis, label="absolute value (darkest: less)")
     plotting.save(figure, path, dpi=100)
 

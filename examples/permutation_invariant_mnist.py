@@ -1,7 +1,7 @@
 """Permutation invariant MNIST: section 6.6 and figure 6 of the paper.
 
 A classifier with two hidden layers learns handwritten digits from pixels
-without knowing how they lie together, in large and in small batches:
+without knowing their positions, in large and in small batches:
 
     none   no normalisation
     layer  layer normalisation of the summed inputs of both hidden layers

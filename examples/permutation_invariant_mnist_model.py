@@ -19,8 +19,8 @@ def build_model(
 
     Args, beside the flags of `permutation_invariant_mnist.py`:
         units: the width of both hidden layers.
-        pixels: the inputs.
-        classes: the outputs.
+        pixels: the number of inputs.
+        classes: the number of outputs.
         unbiased: whether batch normalisation divides by n - 1.
     """
     start = keras.initializers.Constant(1.0 if gain is None else gain)

@@ -1,7 +1,7 @@
 """An LSTM and a layer-normalised LSTM learn to read digits, row by row.
 
 python examples/quick_start.py needs the extra `examples` and a minute. It draws
-quick_start.png: the error on held-out images of both models over the epochs.
+quick_start.png: both models' error on held-out images over the epochs.
 """
 
 import argparse

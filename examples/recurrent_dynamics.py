@@ -2,8 +2,8 @@
 
 Recurrent layers with and without layer normalisation, whose recurrent weights
 are orthogonal matrices times a scale, run over random inputs. The paper's
-claim: plain layers have states and gradients that grow or shrink with the
-scale, layer-normalised layers have stable ones.
+claim: the states and gradients of plain layers grow or shrink with the scale;
+those in layer-normalised layers are stable.
 """
 
 import functools
@@ -28,7 +28,7 @@ QUANTITIES = {
     "summed_inputs": "summed inputs",
     "gradient": "gradient of the last state",
 }
-# Below, float32 has no digits left.
+# Float32 has no digits left below it.
 SMALLEST = 1e-30
 
 

@@ -5,14 +5,14 @@
     python examples/results.py restore sequential-mnist runs/sequential_mnist
     python examples/results.py claims
 
-`keep` writes what was measured, and no model, into a folder of that name in
-`results/` beside this file; `draw` writes its table, figure and verdicts anew
-and prints them, of all that are kept unless some are named, the figure into
-`figures/` as well; then `figures/claims.png` and the table in README.md and
-docs/paper, of the claims that `results/claims.csv` names. `restore` makes the
-folders of its runs again, for more seeds or what was left to do: the command of
-the comparison goes on from there with --resume and --output-dir. `claims`
-prints what is judged in every experiment.
+`keep` writes the measurements of a comparison, without models, into a folder of
+this name in `results/` beside this file. `draw` writes its table, figure and
+verdicts again and prints them; the figure also goes into `figures/`. Without
+names it draws all comparisons that are kept. It then draws the claims of
+`results/claims.csv` into `figures/claims.png` and the tables of README.md and
+docs/paper. `restore` makes the folders of the comparison's runs again, for more
+seeds or unfinished runs: continue with the command of the comparison, --resume
+and --output-dir. `claims` prints the claims of every experiment.
 """
 
 import contextlib
@@ -27,26 +27,26 @@ from common import claims, ending, files, flags
 from common.errors import InputError, check_tensorflow
 
 KEPT = Path(__file__).resolve().parent / "results"
-# Flags, environment, floors and what was run; every evaluation; what runs
-# ended with; every point of the grid; the verdicts.
+# Flags, environment, floors and runs; all evaluations; the runs' final metrics;
+# all points of the grid; the verdicts.
 SETTINGS, HISTORY, METRICS = "settings.json", "history.csv", "metrics.csv"
 TUNING, VERDICTS = "tuning.csv", "verdicts.csv"
-# What `draw` makes of them.
+# The files that `draw` makes from them.
 DRAWN = ("comparison.csv", "comparison.png", VERDICTS)
-# The pages with the table of claims, and where its links lead from there.
+# The pages with the table of claims, and the target of its links in each page.
 PAGES = {"README.md": "", "../docs/paper/index.md": "../../examples/README.md"}
-# Of a comparison; one of the latter is there as soon as something is finished.
+# Files of a comparison; one of FINISHED exists as soon as a run is finished.
 OF_ALL = ("args", "comparison", "floors")
 FINISHED = ("comparison.json", TUNING)
 OF_RUN = ("args", "environment")
 
 
 def keep(source: Path, folder: Path) -> None:
-    """Writes a comparison's tables into the folder of what is kept.
+    """Writes a comparison's tables into the folder of results to keep.
 
     Raises:
-        InputError: if it is no comparison, or neither its grid nor one of its
-            seeds is finished, or it names runs that are not in it.
+        InputError: if `source` is not a comparison, no grid or seed in it is
+            finished, or it names runs that it does not contain.
     """
     if not any((source / name).is_file() for name in FINISHED):
         raise InputError(f"{source} has no {' and no '.join(FINISHED)}")
@@ -84,17 +84,16 @@ def keep(source: Path, folder: Path) -> None:
 
 
 def restore(source: Path, folder: Path) -> None:
-    """Makes of what is kept a folder with which the comparison goes on.
+    """Makes a folder from kept results with which the comparison can continue.
 
     Raises:
-        InputError: if nothing is kept there, or something else, or the folder
-            has something in it.
+        InputError: if `source` has no kept results, or `folder` is not empty.
     """
     _check_kept(source)
     files.check_folder(folder)
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"FOLDER: expected an empty one, received {folder}")
-    # All is read before anything is written.
+    # Everything is read before anything is written.
     with _kept(source):
         found = dict(_restored(source, folder))
     files.make_folder(folder)
@@ -105,17 +104,17 @@ def restore(source: Path, folder: Path) -> None:
 
 @contextlib.contextmanager
 def _kept(folder: Path) -> Iterator[None]:
-    """Says in one sentence where something else stands in that folder."""
+    """Raises an `InputError` if the folder has other contents."""
     try:
         yield
     except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
         raise InputError(
-            f"{folder} is not what keep has written ({error!r})"
+            f"{folder} was not written by keep ({error!r})"
         ) from error
 
 
 def _restored(source: Path, folder: Path) -> Iterator[tuple[Path, str]]:
-    """The files of the folder, with what stands in them."""
+    """The files of the folder, with their contents."""
     settings = files.read_json(source / SETTINGS)
     for name in OF_ALL:
         if settings[name] is not None:
@@ -153,7 +152,7 @@ def _read(path: Path) -> Any:
 
 
 def _factored(found: Mapping[str, dict[str, Any] | None]) -> dict[str, Any]:
-    """Dictionaries by name: what all share, and what each has for itself."""
+    """Splits dictionaries into their shared entries and each one's own."""
     there = [own for own in found.values() if own is not None]
     order = [*dict.fromkeys(key for own in there for key in own)]
     first = there[0] if there else {}
@@ -180,7 +179,7 @@ def _check_kept(folder: Path) -> None:
 
 
 def _shortened(value: Any) -> Any:
-    """Without the folders of paths, which one machine has."""
+    """Removes the folders from paths, which depend on the machine."""
     if isinstance(value, dict):
         return {key: _shortened(own) for key, own in value.items()}
     if isinstance(value, str) and Path(value).is_absolute():
@@ -189,7 +188,7 @@ def _shortened(value: Any) -> Any:
 
 
 def draw(folder: Path) -> str:
-    """Draws table, figure and verdicts of a comparison that is kept."""
+    """Draws table, figure and verdicts of a kept comparison."""
     from argparse import Namespace
 
     from common import cli, comparisons
@@ -217,7 +216,7 @@ def _figures() -> Path:
 
 
 def _summarise() -> None:
-    """Draws the claims that matter most, and writes them into the pages."""
+    """Draws the most important claims, and writes them into the pages."""
     from common import claims_figure
 
     rows = claims_figure.rows(KEPT)
@@ -233,18 +232,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the script."""
     parser = flags.Parser("results.py", __doc__)
     actions = parser.add_subparsers(dest="action", required=True)
-    what = "keep what a comparison has measured"
+    what = "keep the measurements of a comparison"
     action = actions.add_parser("keep", help=what, description=what)
     action.add_argument("source", type=Path, metavar="FOLDER")
     action.add_argument("name", type=flags.name, metavar="NAME")
-    what = "draw what is kept"
+    what = "draw kept comparisons"
     action = actions.add_parser("draw", help=what, description=what)
     action.add_argument("names", nargs="*", type=flags.name, metavar="NAME")
-    what = "make a folder of what is kept, to go on with --resume"
+    what = "make a folder from kept results, to continue with --resume"
     action = actions.add_parser("restore", help=what, description=what)
     action.add_argument("name", type=flags.name, metavar="NAME")
     action.add_argument("folder", type=Path, metavar="FOLDER")
-    what = "print what is judged"
+    what = "print the claims of every experiment"
     actions.add_parser("claims", help=what, description=what)
     args = parser.parse_args(argv)
     try:

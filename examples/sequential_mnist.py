@@ -1,15 +1,15 @@
 """Digits read one pixel after the other: the test of recurrent batch norm.
 
 An LSTM sees the pixels of an image in the usual order, or in one fixed random
-order, and names the digit after the last of them (Cooijmans et al., "Recurrent
+order, and names the digit after the last pixel (Cooijmans et al., "Recurrent
 Batch Normalization", 2016, section 5.1):
 
     none   LSTM
     batch  BNLSTM, statistics of each time step
     layer  LNLSTM
 
-A step's input is [x, 1 - x] for all of them: layer normalisation would leave
-the sign of a single number.
+A step's input is [x, 1 - x] for all kinds, because layer normalisation would
+keep only the sign of a single number.
 
 Their test accuracies on MNIST are 98.9 % without and 99.0 % with batch
 normalisation in order, 90.2 % and 95.4 % permuted.
@@ -56,7 +56,7 @@ class SequentialDigits(classifiers.Classifier):
             parser, pool="side of the squares that are averaged (default: 1)"
         )
         parser.add_argument(
-            "--order", choices=ORDERS, help="of the pixels; both with --compare"
+            "--order", choices=ORDERS, help="pixel order (--compare: both)"
         )
 
     def load_data(self, args):

@@ -12,7 +12,7 @@ import keras_ln
 class InitialNoise(layers.GaussianNoise):
     """Noise in training, and while batch statistics are averaged.
 
-    Steps that have seen black pixels alone have the statistics of the noise.
+    Steps that have seen only black pixels have the statistics of the noise.
 
     Attributes:
         averaging: whether statistics are averaged.
@@ -38,12 +38,12 @@ def build_model(
     The LSTM sees every pixel x as [x, 1 - x].
 
     Args, beside the flags of `sequential_mnist.py`:
-        steps: the pixels.
-        classes: the outputs.
+        steps: the number of pixels.
+        classes: the number of outputs.
         noise: standard deviation of the initial h of "batch", in training.
     """
     inputs = keras.Input((steps, 1))
-    # Of one number per step layer normalisation would leave the sign.
+    # Layer normalisation would keep only the sign of a single number.
     both = ops.concatenate([inputs, 1 - inputs], axis=-1)
     initial_state = None
     if norm == "batch":

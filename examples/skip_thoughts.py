@@ -1,17 +1,17 @@
 """Sentence vectors: skip-thoughts, section 6.3, figure 3 and table 3.
 
-A GRU reads a sentence, and from its last state two others write the sentences
-before and after it (Kiros et al., 2015). What that state is good for is
-measured every --evaluate-every updates, without changing it:
+A GRU reads a sentence, and two others write the sentences before and after it
+from its last state (Kiros et al., 2015). Every --evaluate-every updates the
+fixed state is tested as a sentence vector in other tasks:
 
     none   GRU
     layer  GRU with layer normalisation, eq. 26 to 28
 
 The paper's claim: with layer normalisation training is faster, and the results
 after a million updates are better on all tasks. The embedded data are the King
-James Bible, and the tasks to find verses in the World English Bible and to tell
-books apart; with --eval-dir they are the tasks of the paper, from their
-published files.
+James Bible; the tasks are to find verses in the World English Bible and to tell
+books apart, or with --eval-dir the tasks of the paper, from their published
+files.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from common.experiment import Experiment, two_presets
 from common.measures import UPDATES, Panel
 
 KINDS = ("none", "layer")
-# Published ones; `common.datasets.sentence_tasks` reads them.
+# The published tasks; `common.datasets.sentence_tasks` reads them.
 TASKS = ("sick", "mr", "cr", "subj", "mpqa")
 SMOKE_SENTENCES = 1_500
 NLL = Panel("held-out NLL (nats per word)", lambda row: row["val_nll"])
@@ -36,7 +36,7 @@ VERSE_MEASURES = {
     "verses_mean_rank": "mean rank of 1000",
     "verses_book_accuracy": "book accuracy (%)",
 }
-# Which say little beside others of their task; a figure has four panels.
+# They add little to other measures of their task; a figure has four panels.
 UNDRAWN = ("verses_r1", "verses_r5", "verses_mean_rank")
 UNDRAWN += ("sick_spearman", "sick_mse")
 TASK_MEASURES = {
@@ -73,7 +73,7 @@ class SkipThoughts(Experiment):
         flags.add_counts(
             parser,
             word_units="size of a word's vector",
-            vocabulary="the most frequent words, which are known",
+            vocabulary="number of known words, the most frequent ones",
             length="words after which a sentence is cut",
         )
         parser.add_argument(
@@ -87,9 +87,9 @@ class SkipThoughts(Experiment):
             nargs="+",
             type=flags.name,
             metavar="TASK",
-            help=f"of {', '.join(TASKS)} (default: all), verses, which needs "
-            "no file, or any NAME of two files NAME.pos and NAME.neg, a "
-            "sentence a line",
+            help=f"any of {', '.join(TASKS)} (default: all), verses, which "
+            "needs no file, or the NAME of two files NAME.pos and NAME.neg "
+            "with one sentence per line",
         )
         parser.add_argument(
             "--word-vectors",
@@ -158,8 +158,8 @@ class SkipThoughts(Experiment):
         if not updates:
             raise InputError(
                 f"--batch-size {args.batch_size} is more than the sentences of "
-                f"any one length among the {len(data.books.train)} to learn "
-                "from"
+                f"any one length among the {len(data.books.train)} training "
+                "sentences"
             )
         training.check_evaluate_every(args, updates)
         devices.held_out(args, len(data.books.test), self.evaluation_batch)
@@ -221,7 +221,7 @@ class SkipThoughts(Experiment):
         }
 
     def untrained(self, args, data):
-        """What the vectors of a model are good for as it starts."""
+        """The measures of an untrained model's vectors."""
         import skip_thoughts_model
 
         task = self.make_task(args, data)
@@ -242,14 +242,14 @@ EXPERIMENT = SkipThoughts(
     tuned=("word_scale", (0.1, 0.3, 1.0)),
     embeddings="normal",
     presets=two_presets(
-        data=("embedded", "tfds"),  # The latter says what is wanted.
+        data=("embedded", "tfds"),  # "tfds" raises an error with instructions.
         epochs=(2, 1),
         batch_size=(64, 64),
         units=(128, 2400),
         learning_rate=(2e-3, 2e-4),
         evaluate_every=(100, 1_000),
         word_units=(64, 620),
-        # The papers' numbers between -0.1 and 0.1 have this deviation.
+        # The papers' uniform numbers in [-0.1, 0.1] have this deviation.
         word_scale=(1.0, 0.06),
         vocabulary=(2_000, 20_000),
         length=(20, 30),

@@ -28,14 +28,14 @@ def build_model(
 ) -> keras.Model:
     """Builds an encoder and two decoders that share words and output layer.
 
-    Args, beside the flags of `skip_thoughts.py`, where --length is L:
-        vocabulary: the words, beside the marks of `plain_text`; with them V.
+    Args, beside the flags of `skip_thoughts.py`, whose --length is L:
+        vocabulary: the number of words without the marks of `plain_text`; with
+            the marks it is V.
 
     Returns:
         From sentences (B, T) and the words before each word of the previous
         and of the next sentence (B, L + 1 each) to the logits of these
-        words (B, 2 L + 2, V). 0 pads the sentences and is what stands before
-        a first word.
+        words (B, 2 L + 2, V). 0 pads the sentences and precedes a first word.
     """
     vocabulary += len(plain_text.MARKS)
     current = keras.Input((None,), dtype="int32", name="current")
@@ -69,10 +69,10 @@ def build_model(
 def compile_model(model: keras.Model, learning_rate: float) -> None:
     """Gives the model its loss, in nats and summed over a batch.
 
-    So do Kiros et al., whose clipping therefore acts in almost every update.
+    Kiros et al. do the same; their clipping acts in almost every update.
     """
     crossentropy = {"from_logits": True}
-    # Without `training.speed`: XLA would compile the whole step anew for each
+    # Without `training.speed`: XLA would compile the whole step again for each
     # length of sentences.
     model.compile(
         keras.optimizers.Adam(learning_rate, global_clipnorm=5.0),
@@ -90,8 +90,8 @@ class SentenceEncoder:
 
     Args:
         model: the model that `build_model` made.
-        words: the words to know, by number: the model's own and any others.
-        table: their vectors (V', D); None for the model's own.
+        words: the known words, by number: the model's words and any others.
+        table: their vectors (V', D); None for the model's vectors.
     """
 
     def __init__(
@@ -105,12 +105,12 @@ class SentenceEncoder:
         self.encoder = model.get_layer("encoder")
 
     def __call__(self, sentences: Sequence[str]) -> np.ndarray:
-        """The vectors (N, U), float32, of sentences; each is taken as one."""
+        """The vectors (N, U), float32, of sentences."""
         numbers = [
             plain_text.encode(plain_text.tokens(sentence), self.index)
             for sentence in sentences
         ]
-        # Of like lengths in a batch, and few shapes, since each is compiled.
+        # Similar lengths in a batch, and few shapes, because each is compiled.
         order = np.argsort([len(own) for own in numbers], kind="stable")
         found = np.zeros((len(sentences), self.encoder.units), np.float32)
         for start in range(0, len(order), ENCODING_BATCH):
@@ -120,7 +120,7 @@ class SentenceEncoder:
             padded = np.zeros((ENCODING_BATCH, steps), np.int32)
             for row, i in zip(padded, chosen, strict=False):
                 row[: len(numbers[i])] = numbers[i]
-            # Not `predict`, which would give every device a part of them.
+            # Not `predict`, which would distribute them over the devices.
             thoughts = self.encoder(
                 ops.convert_to_tensor(self.table[padded]),
                 mask=ops.convert_to_tensor(padded != plain_text.PADDING),
@@ -137,19 +137,19 @@ def word_vectors(model: keras.Model) -> np.ndarray:
 
 
 class Data(NamedTuple):
-    """A text, and what the vectors of sentences are measured with."""
+    """A text, and the tasks that measure the vectors of sentences."""
 
     books: books.Books
     tasks: Mapping[str, sentence_evaluation.Task]
     vectors: Mapping[str, np.ndarray]  # of words; empty without --word-vectors
 
     def held_out(self) -> "Data":
-        """The data without the held-out sentences: some others instead."""
+        """The data with a part of the training sentences held out instead."""
         return self._replace(books=self.books.held_out())
 
 
 def measure(model: keras.Model, data: Data) -> dict[str, float]:
-    """What the vectors of sentences are good for, by name of the measure."""
+    """The measures of the sentence vectors in the tasks, by name."""
     words = data.books.words
     table = word_vectors(model)
     others: dict[str, np.ndarray] = {}

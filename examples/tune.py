@@ -2,11 +2,11 @@
 
     python examples/tune.py sequential_mnist --tuner bayesian --max-trials 20
 
-KerasTuner tries models of another script, and what it found is written as a
-table, a figure and the best model. The script has the other flags;
---epochs is for each trial. Several processes can share a search: one chief,
-which hands out trials and writes the results, and workers, all with the same
-flags and these environment variables:
+KerasTuner tries models of another script. The results are a table, a figure and
+the best model. All other flags are the script's; --epochs is the number for
+each trial. Several processes can share a search: one chief, which distributes
+trials and writes the results, and workers, all with the same flags and these
+environment variables:
 
     KERASTUNER_ORACLE_IP=127.0.0.1 KERASTUNER_ORACLE_PORT=8000
     KERASTUNER_TUNER_ID=chief      (and worker0, worker1, ...)
@@ -39,14 +39,14 @@ EXPERIMENTS = (
     "skip_thoughts",
 )
 TUNERS = ("random", "bayesian", "hyperband")
-# What the search varies, and a flag would fix.
+# The search varies these; a flag would fix them.
 _SEARCHED = ("norm", "units", "learning_rate", "gain")
-# What belongs to runs; a search evaluates after every pass.
+# Flags for runs only; a search evaluates after every pass.
 _ELSEWHERE = (
     *("compare", "tune", "scale", "decay"),
     *("evaluate_every", "tensorboard"),
 )
-# Kinds with a loss of their own, which says nothing beside others' losses.
+# Kinds with their own loss, which cannot be compared with other kinds' losses.
 _ALONE = ("symmetric",)
 
 
@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser(argv: Sequence[str]) -> flags.Parser:
-    # Beside the help of a search, the sizes of what is searched.
+    # The help of a search also shows the sizes of its experiment.
     named = next((word for word in argv if word in EXPERIMENTS), None)
     presets = None
     if named is not None:
@@ -95,7 +95,7 @@ def _parser(argv: Sequence[str]) -> flags.Parser:
         "--norm-kinds",
         nargs="+",
         metavar="KIND",
-        help="default: all that have the same loss",
+        help="default: all kinds with the same loss",
     )
     add(
         "--unit-choices",
@@ -125,12 +125,12 @@ def _parser(argv: Sequence[str]) -> flags.Parser:
 def _complete(
     experiment: Experiment, own: Namespace, given: Namespace
 ) -> Namespace:
-    """The flags of a trial, but for what is searched."""
+    """The flags of a trial, without the searched ones."""
     for name in (*_ELSEWHERE, *_SEARCHED):
         if vars(given).get(name):
             raise InputError(
-                f"--{name.replace('_', '-')} has no place in a search; see "
-                "--help for what a search takes"
+                f"--{name.replace('_', '-')} cannot be used in a search; see "
+                "--help for the flags of a search"
             )
     if given.seed and len(given.seed) > 1:
         raise InputError(
@@ -147,8 +147,8 @@ def _complete(
     for kind in set(kinds).intersection(_ALONE):
         if len(set(kinds)) > 1:
             raise InputError(
-                f"--norm-kinds: expected {kind} alone, since it has a loss of "
-                f"its own, received {' '.join(kinds)}"
+                f"--norm-kinds: expected only {kind}, because it has its own "
+                f"loss, received {' '.join(kinds)}"
             )
     (plan,) = cli.plans(experiment, given)
     for kind in kinds:
@@ -167,7 +167,7 @@ def _complete(
             "--learning-rates: expected a low and a higher number, received "
             f"{low:g} {high:g}"
         )
-    # They have values in a trial only.
+    # They have values only in a trial.
     for name in _SEARCHED:
         delattr(args, name)
     return args

@@ -1,4 +1,4 @@
-"""The search of `tune.py`, and what it writes."""
+"""The search of `tune.py`, and its results."""
 
 import contextlib
 import math
@@ -21,7 +21,7 @@ from keras_ln import tuning
 
 
 def run(experiment: Experiment, args: Namespace, folder: Path) -> int:
-    """Searches, as chief, worker or alone; returns the exit code."""
+    """Searches, as chief, worker or single process; returns the exit code."""
     training.check_environment(args)
     data = experiment.load_data(args)
     for norm in args.norm_kinds:
@@ -45,7 +45,7 @@ def run(experiment: Experiment, args: Namespace, folder: Path) -> int:
 def search(
     experiment: Experiment, args: Namespace, data: Any, folder: Path
 ) -> Any:
-    """Runs all trials, or goes on with them; returns the tuner."""
+    """Runs or continues all trials; returns the tuner."""
     import keras_tuner
 
     common = {
@@ -65,7 +65,7 @@ def search(
         tuner.oracle.max_trials = args.max_trials
     else:
         tuner = kind(max_trials=args.max_trials, **common)
-    # KerasTuner finds the weights of a trial by its name, which it has read.
+    # KerasTuner finds a trial's weights by the trial's name, which it has read.
     for name in () if _is_worker() else tuner.oracle.trials:
         files.inside(folder / "search", f"trial_{name}", folder / "search")
     tuner.search(epochs=args.epochs, verbose=1)
@@ -95,8 +95,8 @@ def _hypermodel(experiment: Experiment, args: Namespace, data: Any) -> Any:
                 ),
             }
             plan = Namespace(**vars(args) | chosen)
-            # Not around the search: KerasTuner clears Keras' session, and
-            # with it devices and precision, before every model.
+            # Not around the search: before every model, KerasTuner clears
+            # Keras' session with its devices and precision.
             with training.environment(plan):
                 self.task = experiment.make_task(plan, data)
             return self.task.model
@@ -159,10 +159,10 @@ def report(tuner: Any, folder: Path, without_gain: Sequence[str]) -> int:
         return 1
     plotting.trials(scored, "held-out loss", folder / "trials.png")
     with warnings.catch_warnings():
-        # Only weights are wanted, of what KerasTuner saved.
+        # Only the weights are needed, not the optimizer's state.
         warnings.filterwarnings("ignore", "Skipping variable loading for opt")
         (model,) = tuner.get_best_models(1)
-    # The task of that model: it has just been built.
+    # `get_best_models` has just built that model's task.
     tuner.hypermodel.task.write_vocabulary(folder)
     with files.replacing(folder / "model.keras") as partial:
         model.save(partial)
@@ -173,7 +173,7 @@ def report(tuner: Any, folder: Path, without_gain: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def _fatal_if_closed() -> Iterator[None]:
-    """Ends the search where KerasTuner would call a trial invalid and go on."""
+    """Ends the search at an error that KerasTuner would ignore."""
     from keras_tuner import errors
 
     class Closed(errors.FatalError, BrokenPipeError):
@@ -197,7 +197,7 @@ def _is_finished(folder: Path) -> bool:
 def _meets_chief(folder: Path) -> bool:
     """Waits for the chief; False if the search ended without this worker.
 
-    KerasTuner itself would wait an hour for a chief that is gone.
+    KerasTuner would wait an hour for a chief that has ended.
     """
     address = (
         os.environ["KERASTUNER_ORACLE_IP"],

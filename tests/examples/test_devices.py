@@ -90,7 +90,7 @@ def test_every_device_has_wrong_pairs(monkeypatch):
     args = _plan(experiment, "--fold", "20")
     data = experiment.load_data(args)
     args.batch_size, args.evaluate_every = 3, None
-    told = "--batch-size 3 leaves a device no wrong pairs .*; 4 is the least"
+    told = "--batch-size 3 leaves a device no wrong .*; expected at least 4"
     with pytest.raises(InputError, match=told):
         experiment.check(args, data)
     for args.batch_size in (4, 6):

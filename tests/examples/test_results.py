@@ -171,9 +171,9 @@ def test_what_is_kept_may_be_something_else(digits, capsys):
     foreign = whole["comparison"] | {"experiment": "antigravity"}
     for settings, message in (
         (whole | {"comparison": foreign}, "received 'antigravity'"),
-        (whole | {"args": None}, "digits is not what keep has written (File"),
-        ([], "digits is not what keep has written (TypeError("),
-        ({}, "digits is not what keep has written (KeyError("),
+        (whole | {"args": None}, "digits was not written by keep (File"),
+        ([], "digits was not written by keep (TypeError("),
+        ({}, "digits was not written by keep (KeyError("),
     ):
         files.write_json(path, settings)
         assert message in refusal(capsys, results.main, "draw", "digits")
