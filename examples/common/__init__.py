@@ -1,1 +1,1 @@
-"""What the experiment scripts share: flags, training, figures and data."""
+"""The common parts of the experiments: flags, training, figures and data."""

@@ -1,7 +1,7 @@
 """A Keras callback for runs that survive a kill at any moment.
 
-The file is replaced as a whole, and all that a run needs to go on is in it, so
-that no kill can leave halves that do not belong together.
+The file is replaced as a whole and holds everything that a run needs to
+continue, so that a kill can never leave parts that do not belong together.
 """
 
 import json
@@ -16,8 +16,8 @@ import numpy as np
 from common import files
 from common.errors import InputError
 
-# What NumPy and zipfile raise for files that are cut off, damaged, pickled or
-# of another kind.
+# NumPy and zipfile raise these for files that are truncated, damaged, pickled
+# or of another kind.
 _UNREADABLE = (
     EOFError,
     KeyError,
@@ -27,7 +27,7 @@ _UNREADABLE = (
     ValueError,
     zipfile.BadZipFile,
 )
-# What the state of a run is, beside its arrays.
+# The state of a run, besides its arrays.
 _STATE = {
     "epoch": int,
     "stopped": bool,
@@ -36,7 +36,7 @@ _STATE = {
     "torch": list,
     "arrays": int,
 }
-# Keras' own, of every callback.
+# Keras' attributes of every callback.
 _NO_STATE = ("params", "_model")
 
 
@@ -45,21 +45,21 @@ class Backup(keras.callbacks.BackupAndRestore):
 
     Beside weights and optimizer it keeps the states of the model's seed
     generators and of the other callbacks (the best value so far, waiting
-    times, the history). It saves at the end of an epoch, in Keras' sense
-    of the word; a run killed in the middle of one repeats it, and since the
-    batches are a function of seed and step, with the same result.
+    times, the history). It saves at the end of every Keras epoch. A run that
+    is killed in the middle of an epoch repeats it, with the same result
+    because the batches are a function of seed and step.
 
     The file stays when training ends: the caller deletes it once the results
     are written.
 
     Args:
         callbacks: the callbacks whose numbers, arrays and lists of them
-            belong to the state, in a fixed order. Texts are settings (a path,
-            say, which may have moved) and no state.
+            belong to the state, in a fixed order. Texts are settings, such as
+            a path that may have moved, and not part of the state.
 
     Attributes:
         epoch: the Keras epochs that the backup has seen, 0 without one.
-        stopped: whether a callback had ended the training then.
+        stopped: whether a callback had already ended the training.
     """
 
     def __init__(self, path: Path, callbacks: Sequence[Any] = ()):
@@ -75,8 +75,8 @@ class Backup(keras.callbacks.BackupAndRestore):
     def _read(self) -> tuple[dict[str, Any], list[np.ndarray]]:
         try:
             with zipfile.ZipFile(self.path) as archive:
-                # NumPy looks at no checksum of an array that it was told is
-                # shorter than it is.
+                # NumPy checks no checksum if the header makes an array shorter
+                # than it is.
                 if damaged := archive.testzip():
                     raise zipfile.BadZipFile(f"{damaged} is damaged")
             with np.load(self.path, allow_pickle=False) as file:
@@ -118,7 +118,7 @@ class Backup(keras.callbacks.BackupAndRestore):
     def _load_model(self) -> None:
         if not self.path.exists():
             return
-        # All is checked before anything is assigned.
+        # Everything is checked before anything is assigned.
         state, arrays = self._read()
         variables = self._variables()
         saved = [(a.shape, a.dtype) for a in arrays[: state["variables"]]]
@@ -149,7 +149,7 @@ class Backup(keras.callbacks.BackupAndRestore):
         self._torch_states = torch_states
 
     def on_train_batch_begin(self, batch, logs=None):
-        # Not earlier: the data loader has just drawn a number of its own.
+        # Not earlier, because the data loader has just drawn a number.
         _set_torch_states(self._torch_states)
         self._torch_states = []
 
@@ -157,8 +157,8 @@ class Backup(keras.callbacks.BackupAndRestore):
 def _get_torch_states() -> list[np.ndarray]:
     """The states of torch's own random generators, one per device.
 
-    Keras 3.15 uses them for dropout where a layer was given no seed. Drop
-    this when `test_resume.py` passes without.
+    Keras 3.15 uses them for dropout if a layer has no seed. Drop this when
+    `test_resume.py` passes without it.
     """
     if keras.backend.backend() != "torch":
         return []
@@ -169,7 +169,7 @@ def _get_torch_states() -> list[np.ndarray]:
 
 
 def _are_torch_states(states: list[Any]) -> bool:
-    """Whether torch, of as many devices or more, can go on from these."""
+    """Whether torch, with at least as many devices, can use these states."""
     now = _get_torch_states()
     return len(states) <= len(now) and all(
         isinstance(own, np.ndarray)
@@ -225,7 +225,7 @@ def _decode(value: Any, arrays: list[np.ndarray]) -> Any:
             return arrays[number]
     if value.keys() == {"dict"} and isinstance(value["dict"], dict):
         return {k: _decode(v, arrays) for k, v in value["dict"].items()}
-    raise ValueError(f"it has {value!r} where a state is expected")
+    raise ValueError(f"it has {value!r} in place of a state")
 
 
 def _check_state(state: Any) -> None:
@@ -247,7 +247,7 @@ def _fits(callback: Any, values: dict[str, Any]) -> bool:
         name not in _NO_STATE
         and not hasattr(type(callback), name)
         and not isinstance(value, str)
-        # What has no value, here or there, may get one of any kind.
+        # An attribute that is None, here or there, may get any kind of value.
         and (
             value is None
             or vars(callback).get(name) is None

@@ -9,10 +9,10 @@ import numpy as np
 from common import ranking, sentence_evaluation
 from common.datasets import books, captions, plain_text, sequences
 
-# What a linear baseline learns from, and how often it goes over that at most:
-# it takes seconds, also of large data sets.
+# The most examples and iterations of a linear baseline, which takes seconds
+# also with large data sets.
 EXAMPLES, ITERATIONS = 10_000, 200
-WORDS = 1_000  # The most frequent ones.
+WORDS = 1_000  # The most frequent words.
 
 Floors = dict[str, dict[str, float]]
 
@@ -20,7 +20,7 @@ Floors = dict[str, dict[str, float]]
 def of_classes(
     train: tuple[np.ndarray, np.ndarray], test: tuple[np.ndarray, np.ndarray]
 ) -> Floors:
-    """Chance and logistic regression, of examples (N, any) and labels (N,)."""
+    """Chance and logistic regression, from examples (N, ...), labels (N,)."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
@@ -57,9 +57,9 @@ def of_captions(
     most frequent words.
 
     Args:
-        data: what the regression learns from.
-        tested: where is searched.
-        fold: the images of a fold.
+        data: the training data of the regression.
+        tested: the captions and images to search.
+        fold: the number of images in a fold.
     """
     from sklearn.linear_model import Ridge
     from sklearn.metrics.pairwise import cosine_similarity
@@ -89,7 +89,7 @@ def of_captions(
 
 
 def of_sequences(task: str, data: sequences.Sequences) -> Floors:
-    """What says the same to all, and what is linear or counted."""
+    """Constant predictions, and linear models or counts."""
     if task == "chorales":
         return _of_notes(data)
     if task == "spelling":
@@ -129,7 +129,7 @@ def _of_numbers(data: sequences.Sequences) -> Floors:
 
 
 def _of_phones(data: sequences.Sequences) -> Floors:
-    """Guesses, and how often a phone, or the end, is at its place."""
+    """Guesses, and the frequency of each phone, or the end, at its place."""
     places, classes = data.y.shape[1], len(data.tokens)
     counts = np.zeros((places, classes))
     counts[:, np.unique(data.y)] = 1
@@ -151,10 +151,10 @@ def _of_phones(data: sequences.Sequences) -> Floors:
 
 
 def _of_notes(data: sequences.Sequences) -> Floors:
-    """Guesses, how often a pitch sounds, and the chord before.
+    """Guesses, the frequency of each pitch, and the chord before.
 
-    The error is a mean over chorales, without their silent frames, as that of
-    the models.
+    As for the models, the error is a mean over chorales, without their silent
+    frames.
     """
     there, tested = (x[..., -1] > 0 for x in (data.x, data.test_x))
     sounds, wanted = data.test_y[tested], data.test_y > 0
@@ -174,7 +174,7 @@ def _of_notes(data: sequences.Sequences) -> Floors:
 
 
 def _of_tokens(after: bool, data: sequences.Sequences) -> Floors:
-    """Guesses, and how often a token is at its place or after the last one."""
+    """Guesses, and frequencies of tokens by place or by the last token."""
     given, test_given = (
         x if after else np.indices(y.shape)[1]
         for x, y in ((data.x, data.y), (data.test_x, data.test_y))
@@ -201,7 +201,7 @@ def _of_tokens(after: bool, data: sequences.Sequences) -> Floors:
 def of_sentences(
     text: books.Books, tasks: Mapping[str, sentence_evaluation.Task]
 ) -> Floors:
-    """Words by their frequency, and sentences by the words that they have."""
+    """Words by their frequencies, and sentences by their words."""
     counts, test = (
         np.bincount(
             np.concatenate([text.sentences[n + k].ravel() for k in (-1, 1)]),

@@ -1,4 +1,4 @@
-"""Keras callbacks: what a run keeps, shows and stops at."""
+"""Keras callbacks that keep, show and stop a run."""
 
 import math
 import time
@@ -12,7 +12,7 @@ import keras_ln
 from common import ending, files
 from common.errors import NonFiniteLossError
 
-# Whose batch statistics are averaged before an evaluation.
+# The number of examples for averaging batch statistics before an evaluation.
 AVERAGED_EXAMPLES = 3_200
 
 
@@ -30,10 +30,10 @@ class History(keras.callbacks.CSVLogger):
 
     Attributes:
         rows: one dictionary per Keras epoch, from the first, also after a
-            resume: `epoch` (passes over the training data, a fraction
-            where a Keras epoch is part of one), `updates`, `seconds` so far,
-            and the logs.
-        seconds: the time spent, of all sessions that the run took.
+            resume: `epoch` (passes over the training data, a fraction if a
+            Keras epoch is a part of a pass), `updates`, `seconds` so far, and
+            the logs.
+        seconds: the time spent in all sessions of the run.
     """
 
     def __init__(self, path: Path, updates: int, updates_per_pass: int):
@@ -65,13 +65,13 @@ class History(keras.callbacks.CSVLogger):
 
 
 class Measured(keras.callbacks.Callback):
-    """Adds what `measure` finds out about the model to the logs.
+    """Adds the numbers of `measure` to the logs.
 
-    It has to stand before the callbacks that write the logs.
+    Put it before the callbacks that write the logs.
 
     Args:
         measure: from the model to numbers by name.
-        prefix: what their names in the logs begin with.
+        prefix: the start of their names in the logs.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Measured(keras.callbacks.Callback):
         self.prefix = prefix
 
     def found(self) -> dict[str, float]:
-        """The numbers of now."""
+        """The current numbers."""
         return self.measure(self.model)
 
     def on_epoch_end(self, epoch, logs=None):
@@ -93,17 +93,17 @@ class Measured(keras.callbacks.Callback):
 
 
 class FreshStatistics(keras.callbacks.Callback):
-    """Averages the batch statistics anew before every evaluation.
+    """Recomputes averages of the batch statistics before every evaluation.
 
-    Moving averages lag behind the weights, and over many steps of a recurrent
-    layer small differences from the batches add up. Training sees the
-    batches' own statistics. Layers that have an attribute `averaging` are
-    told.
+    Moving averages lag behind the weights, and small differences from the
+    batches' statistics, which training uses, add up over many steps of a
+    recurrent layer. Meanwhile layers with an attribute `averaging` have it
+    True.
 
     Args:
-        batches: what the model learns from.
-        batch_size: the examples of one.
-        updates_per_pass: the batches of a pass, which are enough.
+        batches: the training batches.
+        batch_size: the number of examples in a batch.
+        updates_per_pass: the number of batches in a pass, the most to use.
     """
 
     def __init__(self, batches: Any, batch_size: int, updates_per_pass: int):
@@ -114,7 +114,7 @@ class FreshStatistics(keras.callbacks.Callback):
     def on_test_begin(self, logs=None):
         model = self.model
         told = [layer for layer in model.layers if hasattr(layer, "averaging")]
-        # For so few batches XLA would not pay.
+        # XLA does not pay off for so few batches.
         compiled, model.jit_compile = model.jit_compile, False
         for layer in told:
             layer.averaging = True
@@ -128,8 +128,8 @@ class EvaluationLine(keras.callbacks.Callback):
     """Prints a line per Keras epoch: for pipes and files, not terminals.
 
     Args:
-        unit: what a Keras epoch is here.
-        shown: the logs to print; all if there are none.
+        unit: the name of a Keras epoch in the line.
+        shown: the logs to print; all if empty.
     """
 
     def __init__(self, unit: str = "epoch", shown: Sequence[str] = ()):
@@ -155,7 +155,7 @@ class EvaluationLine(keras.callbacks.Callback):
 
 
 class StopOnCtrlC(keras.callbacks.Callback):
-    """Ends the training where Keras or Python swallowed a Ctrl-C."""
+    """Ends the training if Keras or Python swallowed a Ctrl-C."""
 
     def on_epoch_begin(self, epoch, logs=None):
         ending.check_interrupted()
@@ -164,7 +164,7 @@ class StopOnCtrlC(keras.callbacks.Callback):
 class StopOnNonFinite(keras.callbacks.TerminateOnNaN):
     """`TerminateOnNaN` that names the update and spares the checkpoints.
 
-    It has to stand before the callbacks that save.
+    Put it before the callbacks that save.
     """
 
     def __init__(self, updates: int):
@@ -181,7 +181,7 @@ class StopOnNonFinite(keras.callbacks.TerminateOnNaN):
         self._finite = batch + 1
 
     def on_epoch_end(self, epoch, logs=None):
-        # The last update may have spoilt weights that no training loss saw.
+        # The last update may have spoilt weights after the last training loss.
         self._check("val_loss", logs, self.updates, self.updates)
 
     def _check(self, key, logs, first, last):

@@ -1,7 +1,7 @@
-"""What is judged, fixed before the runs: a table for every experiment.
+"""The claims of every experiment, fixed before the runs.
 
-The primary claims of an experiment share one error rate; other rows of its
-table are described only. A value of `None` stands for any.
+The primary claims of an experiment share one error rate; the other rows of its
+table get no verdict. A value of `None` matches any value.
 """
 
 import statistics
@@ -10,8 +10,8 @@ from typing import Any
 
 from common.measures import Claim, Measure, Table, end, mean
 
-# The seeds of what was run again, with rates that fall, longer grids and biases
-# that forget late: the results of those from 100 on were known.
+# The first seed of later runs, which added falling rates, longer grids and
+# biases for long memory: the results of the seeds from 100 on were known.
 FRESH = 200
 
 
@@ -48,11 +48,11 @@ ERROR_RATE = Measure(
 )
 RIVALS = ("none", "batch", "batch-everywhere")
 GAINS = (0.1, 1.0)
-# Of movements; every seed tests another one.
+# The persons of the movements; every seed tests another person.
 PERSONS = 8
-# Losses, errors, and the losses to which updates are counted. The end of those
-# in `AGAIN` is judged by the loss, which chooses settings and epoch; that of
-# their runs from before `--decay` was judged by the error.
+# Losses, errors, and the losses to which updates are counted. The loss judges
+# the end of the tasks in `AGAIN`, because it chooses settings and epoch; their
+# runs from before `--decay` were judged by the error.
 AGAIN = ("addition", "characters", "long_memory")
 AGAIN += ("spelling", "movements", "chorales")
 EVERYDAY = {

@@ -1,7 +1,7 @@
-"""One table and one figure of the claims that matter most.
+"""One table and one figure of the most important claims.
 
-`results/claims.csv` names them, with what is weakest about each; all else is
-from what is kept.
+`results/claims.csv` names them, with each claim's weakest point; the rest comes
+from the kept results.
 """
 
 import math
@@ -16,7 +16,7 @@ from common import claims, files, pairs, plotting, tables, verdicts
 from common.measures import Claim
 
 NAMED = Path(__file__).resolve().parents[1] / "results" / "claims.csv"
-# The lines of a page between which the table stands.
+# The lines before and after the table in a page.
 START, END = "<!-- of results.py draw -->\n", "<!-- until here -->\n"
 NUMBERS = ("mean difference", "from", "to")
 # Ratios beyond it, and below its inverse, are cut off.
@@ -124,13 +124,13 @@ def _concerns(claim: Claim, label: Sequence[Any]) -> bool:
 
 
 def table(drawn: Sequence[dict[str, Any]], page: str = "") -> str:
-    """The table for two minutes; `page` is where the sections are."""
+    """The table; `page` is the page with the sections."""
     lines, above = [], {"section": "", "data": ""}
     for row in drawn:
         words = row["section"].lower().replace(" ", "-")
         anchor = re.sub(r"[^a-z0-9-]", "", words)
         shown = row | {"section": f"[{row['section']}]({page}#{anchor})"}
-        # What is as in the row above is not said again.
+        # A cell that repeats the row above stays empty.
         shown |= {key: "" for key in above if row[key] == above[key]}
         lines.append(
             {

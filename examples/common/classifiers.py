@@ -1,4 +1,4 @@
-"""What the image classification experiments have in common."""
+"""The common parts of the image classification experiments."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,14 +31,14 @@ def panels(log: bool) -> Sequence[Panel]:
 
 
 def logits(x: Any) -> Any:
-    """The outputs `x` in float32, also where the layers compute in less."""
+    """The outputs `x` in float32, also for layers in half precision."""
     import keras
 
     return keras.layers.Activation("linear", dtype="float32")(x)
 
 
 class Classifier(Experiment):
-    """A script whose models name what is in an image, of `mnist.Digits`.
+    """A script whose models classify the images of `mnist.Digits`.
 
     A subclass has `make_task`, which calls `classify`.
     """
@@ -46,9 +46,9 @@ class Classifier(Experiment):
     evaluation_batch = 400
     shown = ("loss", "val_loss", "val_accuracy")
     fresh_statistics = True
-    # Of --data-set, the first by default.
+    # The values of --data-set; the first is the default.
     data_sets: Sequence[str] = ("mnist", "fashion_mnist")
-    # Training and test images of --smoke.
+    # The numbers of training and test images with --smoke.
     smoke_images: tuple[int, int]
 
     def add_arguments(self, parser):

@@ -1,9 +1,9 @@
 """The flags of every experiment and the one way in which a script runs.
 
-A script describes itself as an `Experiment` and hands it to `run`, which
+A script describes itself as an `Experiment` and passes it to `run`, which
 checks everything before it trains anything: flags, environment, data, output
-folder. What is wrong ends in one sentence and exit code 2. Frameworks take
-seconds to import, so they are imported only after the flags have been checked.
+folder. An error ends in one sentence and exit code 2. Frameworks take seconds
+to import, so they are imported only after the flags have been checked.
 """
 
 import importlib
@@ -21,7 +21,7 @@ def find(name: str) -> Experiment:
     """The experiment of that name.
 
     Raises:
-        InputError: if there is none; a name from a file may be any module's.
+        InputError: if there is none; a file may name any module.
     """
     if name not in claims.OF:
         raise InputError(
@@ -49,7 +49,7 @@ def run(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
         folder = Path(args.output_dir or Path("runs") / name)
         files.check_folder(folder)
         if args.compare:
-            # Before what frameworks log while they are imported.
+            # Before the frameworks' logs, which start with their import.
             print(
                 f"{len(planned)} networks will be trained, one after the "
                 f"other. The results go to {folder}."
@@ -61,7 +61,7 @@ def run(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
         for plan in planned:
             training.check_environment(plan)
         data = experiment.load_data(planned[0])
-        # With --tune there is less to learn from.
+        # With --tune there is less training data.
         learnt = training.learnt(args, data)
         for plan in planned:
             experiment.check(plan, learnt)
@@ -78,7 +78,7 @@ def run(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
 
 
 def default_seeds(experiment: Experiment, args: Namespace) -> list[int]:
-    """The seeds without --seed: several where a claim is judged.
+    """The seeds without --seed: several if a claim is judged.
 
     The quick preset has one, so that a comparison takes minutes.
     """
@@ -122,8 +122,8 @@ def _parser(experiment: Experiment, prog: str | None = None) -> flags.Parser:
     )
     flags.add_counts(
         parser,
-        tune_epochs="epochs of its first runs (default: half of --epochs); "
-        "where that is less, the best three have --epochs too",
+        tune_epochs="epochs of the first runs of --tune (default: half of "
+        "--epochs); the best three runs are repeated with --epochs",
     )
     add(
         "--preset",
@@ -134,21 +134,21 @@ def _parser(experiment: Experiment, prog: str | None = None) -> flags.Parser:
     add(
         "--data",
         metavar="embedded|tfds|PATH",
-        help="where the data come from",
+        help="the source of the data",
     )
     add("--data-dir", metavar="DIR", help="the folder of tensorflow-datasets")
     flags.add_counts(parser, epochs=None, batch_size=None, units=None)
     add(
         "--decay",
         choices=("cosine", "none"),
-        help="how the learning rate falls, to zero at the end of the run "
-        "(default: cosine with --tune; else none, so that a run can be "
-        "stopped or go on anywhere)",
+        help="how the learning rate falls to zero at the end of the run "
+        "(default: cosine with --tune; else none, so that a run can stop or "
+        "continue anywhere)",
     )
     flags.add_numbers(
         parser,
         learning_rate=None,
-        scale="factor of the initial matrices, but not for states and "
+        scale="factor of the initial matrices, except for states and "
         "word vectors (default: 1)",
     )
     add(
@@ -165,18 +165,18 @@ def _parser(experiment: Experiment, prog: str | None = None) -> flags.Parser:
         "one epoch)",
     )
     add("--output-dir", metavar="DIR")
-    add("--resume", action="store_true", help="go on with a killed run")
+    add("--resume", action="store_true", help="continue a killed run")
     add("--distribute", choices=("none", "data-parallel"), default="none")
     add("--mixed-precision", choices=("float16", "bfloat16"))
     add("--tensorboard", action="store_true")
     add(
         "--smoke",
         action="store_true",
-        help="a minute at most, only to see that it works",
+        help="run for a minute at most, to see that it works",
     )
     flags.add_numbers(
         parser,
-        gain="initial gain of the normalisations (default: the layers' own)",
+        gain="initial gain of the normalisations (default: the layers')",
     )
     if experiment.memory is not None:
         flags.add_counts(parser, least=2, forget_steps=flags.FORGET_STEPS)

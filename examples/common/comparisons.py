@@ -1,7 +1,7 @@
 """A comparison: all kinds trained and set side by side.
 
-What was measured and what was asked for is in files; the table, the figures
-and the verdicts are drawn from them alone, so that they can be drawn again.
+Measurements and flags are in files; the table, the figures and the verdicts are
+made only from these files, so that they can be made again.
 """
 
 import time
@@ -40,10 +40,10 @@ def train_all(
     data: Any,
     folder: Path,
 ) -> int:
-    """Trains every plan in a folder of its own and sets them side by side.
+    """Trains every plan in a separate folder and sets them side by side.
 
-    All kinds get their first seed before any gets its second, and what is
-    finished is reported after each.
+    All kinds run their first seed before any kind runs its second, and the
+    finished runs are reported after each.
 
     Returns:
         The exit code: 1 if one diverged.
@@ -108,11 +108,11 @@ def _floors(
     data: Any,
     folder: Path,
 ) -> list[dict[str, Any]]:
-    """What a result has to be better than, from `floors.json` if it is there.
+    """The floor that results have to beat, from `floors.json` if it exists.
 
     Returns:
-        Of chance, a trivial baseline, and the models untrained, with the
-        first seed: `label`, the cells of the first columns, and `metrics`.
+        For chance, a trivial baseline, and the untrained models of the first
+        seed: `label`, the cells of the first columns, and `metrics`.
     """
     path = folder / "floors.json"
     if path.exists():
@@ -133,7 +133,7 @@ def _floors(
 
 
 def report(experiment: Experiment, folder: Path) -> str:
-    """Writes table, figures and verdicts of what `folder` holds.
+    """Writes table, figures and verdicts of the runs in `folder`.
 
     Returns:
         Table and verdicts, to be printed.
@@ -181,7 +181,7 @@ def _too_few(
     seeds: Sequence[int],
     folder: Path,
 ) -> list[str]:
-    """What stands in place of verdicts: what was trained, what came out."""
+    """The lines in place of verdicts: the training and its results."""
     names = map(_spaced, record["names"])
     values = (
         [*dict.fromkeys(v for v in column if v is not None)]
@@ -197,7 +197,7 @@ def _too_few(
         f"{sizes}, {_named(seeds)}."
     )
     table = claims.OF[record["experiment"]]
-    came_out = "The table has what came out."
+    came_out = "The table has the results."
     found = verdicts.first_numbers(table.claims, groups)
     if found is not None:
         claim, own, rival = found
@@ -237,7 +237,7 @@ def _rows(
     record: dict[str, Any],
     groups: dict[tuple, list[Run]],
 ) -> list[dict[str, Any]]:
-    """The table: what was trained, then what it takes no training to reach."""
+    """The table: the trained kinds, then the floors without training."""
     names, varied = record["names"], record["varied"]
     columns = experiment.columns
     rows: list[dict[str, Any]] = []
@@ -285,7 +285,7 @@ def _spaced(name: str) -> str:
 
 
 def _rival(groups: dict[tuple, Any], wanted: tuple) -> Any:
-    """The group of that label, where None stands for any value."""
+    """The group with this label, in which None matches any value."""
     return next(
         own
         for label, own in groups.items()
