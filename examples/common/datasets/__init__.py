@@ -1,4 +1,4 @@
 """Data of the experiments: embedded, published, and streams of batches.
 
-What is missing or broken is an `InputError`, which names the file or folder.
+A missing or broken file or folder is an `InputError` that names it.
 """

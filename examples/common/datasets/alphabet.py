@@ -1,4 +1,4 @@
 """The characters that the experiment on handwriting writes."""
 
 ALPHABET = " .,'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-SYMBOLS = len(ALPHABET) + 1  # And one for all others.
+SYMBOLS = len(ALPHABET) + 1  # The last one is for all other characters.

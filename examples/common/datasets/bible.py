@@ -1,7 +1,7 @@
 """The verses of two English Bibles, which the packages of `pythonbible` ship.
 
 King James (1769) and World English Bible: some 31,000 verses each, in the same
-order and, but for three, under the same numbers.
+order and, except for three, with the same numbers.
 """
 
 import functools
@@ -44,7 +44,7 @@ def verses(version: str) -> tuple[Verse, ...]:
         raise _missing(version) from error
     chosen = pythonbible.Version[VERSIONS[version]]
     try:
-        # The type from which `get_verse_text` takes its texts.
+        # `get_verse_text` takes its texts from this type.
         bible = pythonbible.get_bible(chosen, "plain_text_readers")
     except pythonbible.MissingBiblePackageError as error:
         raise _missing(version) from error

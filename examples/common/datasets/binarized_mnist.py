@@ -16,7 +16,7 @@ SOURCE = (
     "http://www.cs.toronto.edu/~larocheh/public/datasets/binarized_mnist/"
     + ARCHIVES[2]
 )
-# Of plain MNIST, as Larochelle's binarisation splits it.
+# The training images of plain MNIST, as in Larochelle's binarisation.
 TRAINING_IMAGES = 50_000
 
 
@@ -31,19 +31,18 @@ class Images(NamedTuple):
         return Images(self.train[:training], self.test[:test])
 
     def held_out(self) -> "Images":
-        """The training images alone, an eleventh of them for testing."""
+        """Only the training images, an eleventh of them for testing."""
         border = len(self.train) - len(self.train) // 11
         return Images(self.train[:border], self.train[border:])
 
 
 def load(args: Namespace) -> Images:
-    """Loads what --data and --data-dir ask for, and says how it is binary.
+    """Loads the images of --data and --data-dir; prints their binarisation.
 
     Larochelle's fixed binarisation comes from tensorflow-datasets. The images
-    of MNIST's folder are binarised here, once and always the same way, a
-    pixel being 1 with its value as probability. Of the small embedded images
-    that would leave little to see: a pixel is 1 if it is more black than
-    white.
+    of MNIST's folder are binarised here, once and always in the same way: a
+    pixel is 1 with its value as probability. That would spoil the small
+    embedded images, in which a pixel is 1 if it is more black than white.
     """
     if args.data == "tfds":
         train, test = (

@@ -16,18 +16,18 @@ import tensorflow as tf
 from common.datasets import bible, plain_text, streams
 from common.errors import InputError
 
-# Few lengths, since each is compiled.
+# Few lengths, because each length is compiled.
 STEPS = 4
 
-# What is held out: the end of every text, but not more than is quick to test.
+# The share of every text, at its end, that is held out, and the most sentences.
 HELD_OUT, MOST_HELD_OUT = 0.05, 2_048
 
 
 class Books(NamedTuple):
-    """Sentences in order, and which of them stand between two others.
+    """Sentences in order, and the numbers of those between two others.
 
-    A row of `sentences` is the words of a sentence and END, or as many words as
-    are allowed of a longer one; PADDING follows. `plain_text` has the marks.
+    A row of `sentences` has the words of a sentence and END, or only the first
+    words of a longer sentence, and then PADDING. `plain_text` has the marks.
     """
 
     words: tuple[str, ...]  # by number, from MARKS on
@@ -36,7 +36,7 @@ class Books(NamedTuple):
     test: np.ndarray  # and of the held-out ones
 
     def first(self, count: int) -> "Books":
-        """The first sentences, the last few of which are held out."""
+        """The first sentences; the last few of them are held out."""
         middle = np.union1d(self.train, self.test)
         middle = middle[middle < count - 1]
         train, test = _hold_out(middle, max(1, len(middle) // 100))
@@ -45,9 +45,9 @@ class Books(NamedTuple):
         )
 
     def held_out(self) -> "Books":
-        """The sentences to learn from alone, some of them held out.
+        """Only the training sentences, a tenth of them held out.
 
-        A tenth, in runs that have no sentence in common with the rest.
+        The held-out runs have no sentence in common with the rest.
         """
         run = max(1, min(100, len(self.train) // 10))
         place = np.arange(len(self.train)) // run % 10
@@ -57,11 +57,11 @@ class Books(NamedTuple):
 
 
 def load(args: Namespace) -> Books:
-    """Loads what --data asks for: the King James Bible, a file or a folder.
+    """Loads the text of --data: the King James Bible, a file or a folder.
 
     Args:
-        args: with `data`, `vocabulary` and `length`, the most words of a
-            sentence.
+        args: flags with `data`, `vocabulary` and `length`, the most words of
+            a sentence.
     """
     if args.data == "embedded":
         texts: Mapping[str, Iterable[str]] = king_james()
@@ -93,10 +93,10 @@ def king_james() -> dict[str, list[str]]:
 def build(
     texts: Mapping[str, Iterable[str]], vocabulary: int, max_words: int
 ) -> Books:
-    """Finds the most frequent words to learn from and numbers the sentences.
+    """Finds the most frequent training words and numbers the sentences.
 
     Args:
-        texts: from a name to lines, which are gone through three times.
+        texts: from a name to lines, which are read three times.
         vocabulary: the most words to know; held-out sentences do not count.
         max_words: the words after which a sentence is cut.
 
@@ -145,7 +145,7 @@ def _split(sizes: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         train.append(own_train)
         test.append(own_test)
         start += size
-    if not any(map(len, test)):  # Short texts: the last one gives its last.
+    if not any(map(len, test)):  # Short texts: hold out the last sentence.
         train[-1], test[-1] = _hold_out(train[-1], 1)
     return np.concatenate(train), np.concatenate(test)
 
@@ -154,7 +154,7 @@ def _hold_out(middle: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """The first and the last middle sentences, without a sentence in common.
 
     The two middle sentences before the held-out ones have neighbours in both
-    parts, and are in none.
+    parts, so they are left out.
     """
     if not count:
         return middle, middle[:0]
@@ -163,9 +163,9 @@ def _hold_out(middle: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def groups(books: Books, batch_size: int) -> list[tuple[int, np.ndarray]]:
-    """Lengths, and the middle sentences to learn from that have them.
+    """Lengths, and the middle training sentences of each length.
 
-    Lengths which no whole batch has are left out.
+    Lengths without a whole batch are left out.
     """
     lengths = np.count_nonzero(books.sentences[books.train], axis=1)
     found = [(n, books.train[lengths == n]) for n in np.unique(lengths)]
@@ -183,16 +183,16 @@ def batches(
 
     In every pass the sentences of each length are shuffled and cut into whole
     batches, and the batches of all lengths are shuffled. They are a function of
-    seed and step. Elements are as of `triples`; the middle sentences have no
-    more padding than makes their length a multiple of `STEPS`.
+    seed and step. Elements are as in `triples`; the middle sentences are padded
+    only to a multiple of `STEPS`.
 
     Args:
         books: the text.
         batch_size: B.
-        seed: of the order.
-        updates_per_pass: at most the batches that there are; what is left
-            over waits for the next pass, which shuffles anew.
-        first_update: the batches to leave out at the start.
+        seed: the seed of the order.
+        updates_per_pass: at most the number of batches; the rest is left out,
+            and the next pass shuffles again.
+        first_update: the number of batches to skip at the start.
     """
     own = [tf.constant(numbers) for _, numbers in groups(books, batch_size)]
     table = tf.constant(books.sentences)
@@ -220,7 +220,7 @@ def batches(
 def triples(
     table: tf.Tensor, numbers: tf.Tensor, length: tf.Tensor | None = None
 ) -> tuple[tuple[tf.Tensor, ...], tf.Tensor, tf.Tensor]:
-    """What `model.fit` wants of the sentences with these numbers (B,).
+    """The elements for `model.fit` from sentences with these numbers (B,).
 
     Args:
         table: all sentences (N, L + 1).
@@ -252,7 +252,7 @@ def updates_per_pass(args: Namespace, text: Books) -> int:
 
 
 def in_order(books: Books, batch_size: int) -> tf.data.Dataset:
-    """Batches of the triples held out, for evaluation."""
+    """Batches of the held-out triples, for evaluation."""
     table = tf.constant(books.sentences)
     numbers = tf.data.Dataset.from_tensor_slices(books.test)
     return (

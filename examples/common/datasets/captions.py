@@ -19,10 +19,10 @@ from common.errors import InputError
 EACH = 5  # Captions of an image.
 SPLITS = ("train", "dev", "test")
 
-# Generated scenes to learn from, to choose the model by and to test with.
+# The numbers of generated scenes for training, validation and testing.
 SMALL_COUNTS = (3_200, 200, 1_000)
 
-# Rows of the vocabulary that are no words.
+# Rows of the vocabulary that are not words.
 PADDING, END, UNKNOWN = range(3)
 
 Part = tuple[Sequence[str], np.ndarray]
@@ -41,7 +41,7 @@ class Split(NamedTuple):
     def in_order(self, batch: int, count: int) -> tf.data.Dataset:
         """Batches of ((words, features), number of the image).
 
-        Of the first `count` captions; after the last comes the first again.
+        They have the first `count` captions, starting again after the last.
         """
         gather = self._gather()
         captions = tf.data.Dataset.range(count).batch(batch)
@@ -52,7 +52,7 @@ class Split(NamedTuple):
     def shuffled(
         self, batch: int, seed: int, first_update: int
     ) -> tf.data.Dataset:
-        """An endless stream of such batches, of as many different images.
+        """An endless stream of such batches, each of different images.
 
         Every pass sees all images, each with one of its captions.
         """
@@ -88,7 +88,7 @@ class Split(NamedTuple):
 
 
 class Captions(NamedTuple):
-    """Images with captions to learn from, to choose by and to test with."""
+    """Images with captions for training, validation and testing."""
 
     train: Split
     dev: Split
@@ -102,7 +102,7 @@ class Captions(NamedTuple):
 
 
 def load(args: Namespace) -> Captions:
-    """Loads what --data and --data-dir ask for.
+    """Loads the captions of --data and --data-dir.
 
     Captions are cut after --length words. The vocabulary has the
     words of the training captions.
@@ -133,7 +133,7 @@ def load(args: Namespace) -> Captions:
         if (words <= UNKNOWN).all():
             raise InputError(
                 f"{args.data}: none of the words of the {name} captions is in "
-                "the train captions; all have to be in one language"
+                "the train captions; all must be in the same language"
             )
         splits.append(Split(words, _unit(features)))
     return Captions(*splits, vocabulary, growing=args.data == "embedded")
@@ -159,12 +159,12 @@ def encode(
 
 
 def _unit(features: np.ndarray) -> np.ndarray:
-    """Rows of length 1, as the published features have them."""
+    """Rows of length 1, as in the published features."""
     found = np.zeros(features.shape, np.float32)
     for row, own in zip(found, features, strict=True):
         own = own.astype(np.float64)
         largest = np.abs(own).max()
-        if largest:  # Squares of what is at most 1 do not overflow.
+        if largest:  # Squares of numbers up to 1 do not overflow.
             own /= largest
             row[:] = own / np.linalg.norm(own)
     return found
@@ -174,7 +174,7 @@ def _read_folder(folder: Path) -> list[Part]:
     if not folder.is_dir():
         raise InputError(
             "--data: expected a folder with train_ims.npy, train_caps.txt "
-            f"and the same of dev and test, received {folder}"
+            f"and the same for dev and test, received {folder}"
         )
     return [read_part(folder, split) for split in SPLITS]
 
@@ -189,7 +189,7 @@ def read_part(folder: Path, split: str) -> Part:
         # Not `np.load`, which takes other files for arrays too.
         with images.open("rb") as file:
             features = np.lib.format.read_array(file, allow_pickle=False)
-    except Exception as error:  # Of NumPy, and of Python where it parses.
+    except Exception as error:  # Errors of NumPy, and of Python's parser.
         reason = str(error).partition("\n")[0]
         raise InputError(f"{images} is no whole .npy file: {reason}") from error
     try:
@@ -208,10 +208,10 @@ def check_part(
     """Refuses features and captions that do not make a split.
 
     Args:
-        images: where the features come from.
-        features: what was found there.
-        texts: where the captions come from.
-        captions: what was found there.
+        images: the source of the features, for messages.
+        features: the features.
+        texts: the source of the captions, for messages.
+        captions: the captions.
     """
     if features.ndim != 2 or features.dtype.kind != "f" or not features.size:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Chorales of Bach, of the package music21: compressed MusicXML.
+"""Chorales of Bach from the package music21: compressed MusicXML.
 
 A score is a zip archive; its parts hold measures, whose notes last a number
 of divisions of a quarter note.
@@ -16,7 +16,7 @@ from common.errors import InputError
 
 FOLDER = Path("corpus") / "bach"
 VOICES = 4
-# The lowest pitch and how many there are, in MIDI's numbers.
+# The lowest pitch as a MIDI number, and the number of pitches.
 LOWEST, PITCHES = 36, 48
 # No chorale is nearly as long.
 QUARTERS = 10_000
@@ -24,10 +24,10 @@ _STEPS = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
 
 
 def load(folder: Path) -> dict[str, np.ndarray]:
-    """What sounds on every quarter note of the scores of four voices.
+    """The pitches that sound on every quarter note, for scores of four voices.
 
     Args:
-        folder: that of the package.
+        folder: the package's folder.
 
     Returns:
         By name, such as "bwv10.7", arrays (T, PITCHES) of 0 and 1.
@@ -64,13 +64,13 @@ def _score(path: Path) -> ET.Element:
     try:
         with zipfile.ZipFile(path) as archive:
             container = ET.fromstring(archive.read("META-INF/container.xml"))
-            # Its namespace is left out here and there.
+            # Some files lack the namespace.
             (first, *_) = container.iterfind(".//{*}rootfile")
             return ET.fromstring(archive.read(first.attrib["full-path"]))
     except (
         *(zipfile.BadZipFile, zlib.error, ET.ParseError, EOFError),
-        # Of damaged zip archives: RuntimeError, and what is one, for methods
-        # and passwords, OSError for places before the start.
+        # Damaged zip archives raise RuntimeError and its subclasses for
+        # methods and passwords, OSError for places before the start.
         *(LookupError, ValueError, RuntimeError, OSError),
     ) as error:
         raise InputError(
@@ -79,7 +79,7 @@ def _score(path: Path) -> ET.Element:
 
 
 def _notes(part: ET.Element) -> list[tuple[float, float, int]]:
-    """From when to when each pitch sounds, in quarter notes."""
+    """The start, the end (in quarter notes) and the pitch of each note."""
     found, divisions, measure = [], 1.0, 0.0
     for own in part.findall("measure"):
         now = last = end = measure
@@ -94,7 +94,7 @@ def _notes(part: ET.Element) -> list[tuple[float, float, int]]:
             if element.tag == "backup":
                 now -= length
                 continue
-            # Notes of a chord begin with the one before.
+            # Notes of a chord begin with the note before.
             start = last if element.find("chord") is not None else now
             if not 0 <= start <= start + length <= QUARTERS:
                 raise ValueError(
@@ -116,7 +116,7 @@ def _midi(pitch: ET.Element) -> int:
 
 
 def _roll(parts: list[list[tuple[float, float, int]]]) -> np.ndarray | None:
-    """What sounds on each quarter; None where a pitch is out of range."""
+    """The pitches on each quarter; None if a pitch is out of range."""
     notes = [note for part in parts for note in part]
     if not all(parts):
         return None

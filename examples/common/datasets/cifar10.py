@@ -20,7 +20,7 @@ _ROW = 1 + 3 * _SIDE**2  # A label, then the red, green and blue pixels.
 
 
 def load(args: Namespace) -> Digits:
-    """Loads what --data and --data-dir ask for, images (N, 32, 32, 3).
+    """Loads the images (N, 32, 32, 3) of --data and --data-dir.
 
     Args:
         args: flags whose `data` is "tfds" or the folder of the published

@@ -1,7 +1,7 @@
-"""Cloze questions: a passage, and a query with an entity to be named.
+"""Cloze questions: a passage, and a query with an entity to name.
 
 Entities are anonymous markers whose numbers mean nothing: every question gets
-its own, and new ones in every batch, so that only reading the passage helps.
+new markers in every batch, so that only reading the passage helps.
 """
 
 import collections
@@ -64,14 +64,14 @@ class Cloze(NamedTuple):
     vocabulary: list[str]
 
     def is_marker(self, numbers: np.ndarray) -> np.ndarray:
-        """Which numbers stand for entities."""
+        """Which numbers are entities."""
         marker = numbers - FIRST_MARKER
         return (marker >= 0) & (marker < self.markers)
 
     def held_out(self) -> "Cloze":
-        """The questions to learn from alone, a tenth of them to validate with.
+        """Only the training questions, a tenth of them for validation.
 
-        These are runs of 50, since neighbours share most of their passages.
+        These are runs of 50, because neighbours share most of their passages.
         """
         count = len(self.train.answers)
         run = min(50, max(1, count // 10))
@@ -83,11 +83,11 @@ class Cloze(NamedTuple):
 
 
 def load(args: Namespace) -> Cloze:
-    """Loads what --data and --data-dir ask for.
+    """Loads the questions of --data and --data-dir.
 
-    Passages are cut to `args.sentences` and `args.length`; questions whose
-    answer is not in what is left, or that have more than `args.entities`, are
-    left out. The `args.words` most frequent words of the others are known.
+    Passages are cut to `args.sentences` and `args.length`. Questions are left
+    out if the cut passage lacks their answer or if they have more than
+    `args.entities`. The `args.words` most frequent words of the rest are known.
     """
     if args.data == "embedded":
         from common.datasets import verse_questions
@@ -119,7 +119,7 @@ def load(args: Namespace) -> Cloze:
     print(
         f"Data: {len(kept[0])} questions for training and {len(kept[1])} for "
         f"validation; without {given - answerable} whose answer is not in "
-        f"what is left of their passage, and {answerable - used} with more "
+        f"the cut passage, and {answerable - used} with more "
         f"than {args.entities} entities."
     )
     return encode(*kept, words=args.words)
@@ -171,17 +171,17 @@ def _from_published(
 
 
 def shorten(question: Question, sentences: int, length: int) -> Question:
-    """Keeps the sentences that say most of what the query says.
+    """Keeps the sentences with the most different words of the query.
 
-    They have the most different words in common with it, the earlier one
-    among equals, and stay in their order.
+    Among equals it keeps the earlier sentence. The sentences stay in their
+    order.
 
     Args:
-        sentences: how many may stay.
-        length: how many words of them may stay.
+        sentences: the number of sentences to keep.
+        length: the number of words to keep.
 
     Returns:
-        The question with what is left of its passage as one sentence.
+        The question with the shortened passage as one sentence.
     """
     query = set(question.query)
     order = sorted(
@@ -199,9 +199,9 @@ def encode(
     """Numbers words and entities.
 
     Args:
-        train: the questions to learn from.
-        validation: the others.
-        words: the most frequent words of `train` that are known.
+        train: the training questions.
+        validation: the validation questions.
+        words: the number of known words, the most frequent ones of `train`.
     """
     counts = collections.Counter(
         word
@@ -247,7 +247,7 @@ def encode(
 
 
 def _entities_of(question: Question) -> list[str]:
-    """The entities that it names, each once, in order."""
+    """The entities in a question, each once, in order."""
     words = (*question.passage, *question.query)
     return list(dict.fromkeys(w for w in words if w in question.entities))
 
@@ -257,7 +257,7 @@ def batches(
 ) -> tf.data.Dataset:
     """Shuffled batches in which the entities have new markers.
 
-    Which ones is a function of seed and update: every question of every
+    The markers are a function of seed and update: every question of every
     batch has its own permutation of all markers.
 
     Returns:
@@ -265,7 +265,7 @@ def batches(
     """
 
     def renumber(update, arrays):
-        # Not the numbers with which the questions are shuffled.
+        # Other seeds than for shuffling the questions.
         seeds = tf.stack([tf.cast(seed, tf.int64), -1 - update])
         keys = tf.random.stateless_uniform([batch_size, cloze.markers], seeds)
         order = tf.argsort(keys, axis=1, stable=True)  # (B, E)

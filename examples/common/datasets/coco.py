@@ -1,9 +1,9 @@
 """COCO's captions, and its images as an image network's features.
 
 Captions and splits are from `coco_captions` in tensorflow-datasets
-(Karpathy and Li, 2015), the features as of Vendrov et al. (2016): layer fc7
-of VGG19, the mean over ten crops. They are computed once and kept beside the
-data set.
+(Karpathy and Li, 2015). The features are as in Vendrov et al. (2016): layer
+fc7 of VGG19, the mean over ten crops. They are computed once and kept beside
+the data set.
 """
 
 import re
@@ -34,10 +34,10 @@ SOURCE = (
     "http://images.cocodataset.org/annotations/annotations_trainval2014.zip"
 )
 
-# As in the paper, what neither validates nor tests is for training.
+# As in the paper, all other images are for training.
 PARTS = (("train", "restval"), ("val",), ("test",))
 
-# What the kept features are; others are refused.
+# The kind of the kept features; other kinds are refused.
 NETWORK = "VGG19 (ImageNet), fc7, mean of 10 crops"
 SHORT_SIDE, CROP = 256, 224
 
@@ -45,7 +45,7 @@ Network = Callable[[np.ndarray], np.ndarray]
 
 
 def load(data_dir: str | None) -> list[Part]:
-    """Captions and features to learn from, to choose by and to test with."""
+    """Captions and features for training, validation and testing."""
     import tensorflow_datasets as tfds
 
     folder = Path(data_dir or tfds.core.constants.DATA_DIR).expanduser()
@@ -60,7 +60,7 @@ def load(data_dir: str | None) -> list[Part]:
             read(path)
             continue
         if network is None:
-            # Prepares the data set or says why it cannot.
+            # Prepares the data set or raises an error with the reason.
             published.load(DATA_SET, (), data_dir, ARCHIVES, SOURCE)
             network = vgg19()
         dataset = tfds.builder(DATA_SET, data_dir=folder).as_dataset(
@@ -106,14 +106,14 @@ def keep(
             np.savez(
                 file,
                 network=NETWORK,
-                # An array of texts would give all the space of the longest.
+                # In an array of texts each would be as long as the longest.
                 captions=np.frombuffer("\n".join(captions).encode(), np.uint8),
                 features=features,
             )
 
 
 def read(path: Path) -> tuple[list[str], np.ndarray]:
-    """Reads what `keep` wrote."""
+    """Reads a file of `keep`."""
     try:
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             network, features = str(file["network"]), file["features"]
@@ -121,24 +121,24 @@ def read(path: Path) -> tuple[list[str], np.ndarray]:
     except Exception as error:  # Of zipfile, zlib and NumPy.
         raise InputError(
             f"the features {path} cannot be read ({error}); remove the file "
-            "to have them computed anew"
+            "to compute them again"
         ) from error
     if network != NETWORK:
         raise InputError(
             f"the features {path} are of {network}, expected {NETWORK}; "
-            "remove the file to have them computed anew"
+            "remove the file to compute them again"
         )
     check_part(f"{path}: features", features, f"{path}: captions", captions)
     return captions, features
 
 
 def tokens(text: str) -> str:
-    """The words of a sentence, in small letters, without punctuation."""
+    """The words of a sentence in lower case, without punctuation."""
     return " ".join(re.findall(r"\w+(?:'\w+)*", text.lower()))
 
 
 def crops(image: np.ndarray) -> np.ndarray:
-    """Corners and centre, also mirrored (10, CROP, CROP, 3) float32.
+    """Corners and centre, plain and mirrored (10, CROP, CROP, 3) float32.
 
     Args:
         image: (height, width, 3) uint8; its shorter side is made SHORT_SIDE.

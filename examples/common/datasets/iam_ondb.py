@@ -1,4 +1,4 @@
-"""IAM-OnDB: lines of English, written by hand on a whiteboard.
+"""IAM-OnDB: lines of English, handwritten on a whiteboard.
 
 Liwicki and Bunke, "IAM-OnDB, an on-line English sentence database acquired
 from handwritten text on a whiteboard" (2005). The published archives unpack to
@@ -7,7 +7,7 @@ from handwritten text on a whiteboard" (2005). The published archives unpack to
     ascii/a01/a01-000/a01-000u.txt            the text of all lines of a form
     trainset.txt testset_v.txt testset_t.txt testset_f.txt   forms, one a line
 
-and have to be asked for at the address below.
+and can be requested at the address below.
 """
 
 import xml.etree.ElementTree as ET
@@ -67,7 +67,7 @@ def lines(folder: Path, split: str) -> Iterator[tuple[str, str, np.ndarray]]:
 
 
 def read_text(path: Path) -> list[str]:
-    """The lines of a form, which stand below the mark CSR."""
+    """The lines of a form, which are below the mark CSR."""
     _, mark, text = _text(path).partition("CSR:")
     found = [line.strip() for line in text.splitlines() if line.strip()]
     if not mark or not found:

@@ -29,7 +29,7 @@ SOURCES = {
 # The rest of the 60,000 published training images is for validation, which
 # --tune holds out.
 TRAINING_IMAGES = 55_000
-# Of the 1,797 small images; both are multiples of the usual batch sizes.
+# Out of 1,797 small images; both parts are multiples of usual batch sizes.
 SMALL_TRAINING_IMAGES = 1_408
 SMALL_TEST_IMAGES = 384
 
@@ -44,7 +44,7 @@ class Digits(NamedTuple):
 
     @classmethod
     def of_bytes(cls, *parts: tuple[np.ndarray, np.ndarray]) -> "Digits":
-        """Of images with values to 255 and labels, to learn from, to test."""
+        """From (images, labels) to train and to test, with values to 255."""
         return cls(
             *(z for x, y in parts for z in (np.float32(x) / 255, np.int32(y)))
         )
@@ -55,18 +55,18 @@ class Digits(NamedTuple):
         return Digits(x[:training], y[:training], test_x[:test], test_y[:test])
 
     def held_out(self) -> "Digits":
-        """The training images alone, a twelfth of them for testing."""
+        """Only the training images, a twelfth of them for testing."""
         x, y, _, _ = self
         border = len(x) - len(x) // 12
         return Digits(x[:border], y[:border], x[border:], y[border:])
 
 
 def load(args: Namespace, data_set: str = "mnist") -> Digits:
-    """Loads what --data and --data-dir ask for.
+    """Loads the images of --data and --data-dir.
 
     Args:
         args: the flags; a folder may have the files of either data set.
-        data_set: which one of `SOURCES` is meant by `--data tfds`.
+        data_set: the key of `SOURCES` for `--data tfds`.
     """
     if args.data == "embedded":
         return small_digits()
@@ -101,7 +101,7 @@ def load(args: Namespace, data_set: str = "mnist") -> Digits:
 
 
 def pooled(images: np.ndarray, side: int) -> np.ndarray:
-    """The means of squares of pixels of that side, (N, H / side, W / side)."""
+    """Means of squares with sides of `side` pixels, (N, H / side, W / side)."""
     count, height, width = images.shape
     squares = images.reshape(count, height // side, side, width // side, side)
     return squares.mean(axis=(2, 4))

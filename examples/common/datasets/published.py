@@ -9,7 +9,7 @@ from typing import Any
 
 from common.errors import InputError
 
-_SECONDS = 5  # For a server to answer.
+_SECONDS = 5  # The time limit for a server's answer.
 
 
 def load(
@@ -19,15 +19,15 @@ def load(
     archives: Sequence[str],
     source: str,
 ) -> list[dict[str, Any]]:
-    """Loads whole splits as NumPy arrays, preparing the data set if need be.
+    """Loads whole splits as NumPy arrays, and prepares the data set if needed.
 
     Args:
         data_set: a name in tensorflow-datasets, or a builder class.
         splits: the splits, in its slicing language.
-        data_dir: where prepared data sets lie; None for its default.
+        data_dir: the folder of prepared data sets; None for its default.
         archives: the published files. If all lie in the folder
             `downloads/manual` of `data_dir`, no network is needed.
-        source: an address that answers when a download can work.
+        source: an address that answers if a download can work.
     """
     try:
         import tensorflow_datasets as tfds
@@ -53,7 +53,7 @@ def load(
                 "one with --data-dir"
             )
     with _told(name, folder):
-        # With all archives at hand "download" means: take them from there.
+        # If all archives are present, "download" takes them from there.
         builder.download_and_prepare()
         return [
             tfds.as_numpy(builder.as_dataset(split=split, batch_size=-1))
@@ -63,12 +63,12 @@ def load(
 
 @contextlib.contextmanager
 def _told(name: str, folder: Path) -> Iterator[None]:
-    """Says in one sentence what is wrong with a data set."""
+    """Raises an `InputError` of one sentence for a data set's errors."""
     try:
         yield
     except InputError:
         raise
-    except Exception as error:  # Of many packages, without a common class.
+    except Exception as error:  # Many packages, without a common class.
         raise InputError(
             f"{name} in {folder} cannot be prepared or read: "
             f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
@@ -78,15 +78,15 @@ def _told(name: str, folder: Path) -> Iterator[None]:
 def load_examples(
     builder_class: Any, splits: Sequence[str], data_dir: str | None, home: str
 ) -> list[list[dict[str, Any]]]:
-    """Loads a data set of examples of many sizes that has to be asked for.
+    """Loads a data set of examples of many sizes that is given on request.
 
     Args:
         builder_class: its builder, which reads the folder `downloads/manual`
             of `data_dir`.
         splits: the names of the splits.
-        data_dir: where prepared data sets lie; None for the default of
+        data_dir: the folder of prepared data sets; None for the default of
             tensorflow-datasets.
-        home: where to ask for the data.
+        home: the address at which to request the data.
     """
     import tensorflow_datasets as tfds
 

@@ -6,8 +6,8 @@ the Daily Mail questions unpack to
     questions/{training,validation,test}/<hash>.question
 
 one file per question, of five parts with blank lines between: an address, the
-passage, the query, which has @placeholder in place of an entity, the answer,
-and a line `@entity0:Name` for every entity.
+passage, the query with @placeholder in place of an entity, the answer, and a
+line `@entity0:Name` for every entity.
 """
 
 from collections.abc import Iterator

@@ -1,9 +1,9 @@
 """Pictures of two coloured shapes, with captions of growing detail.
 
-A scene is described by six facts: shape, colour and size of an object, where
-it stands from the other one with that one's shape, and the other one's colour
-and size. Each of the captions of a scene says all that the one before says,
-and one thing more, so that it is known which caption entails which.
+Six facts describe a scene: shape, colour and size of an object, its place
+relative to a second object with the second object's shape, and the second
+object's colour and size. Each caption of a scene has all facts of the caption
+before and one more, so that each caption entails the captions before it.
 """
 
 from collections.abc import Sequence
@@ -24,14 +24,14 @@ COLOURS = {
     "white": (1.0, 1.0, 1.0),
 }
 SIZES = {"small": 2.6, "big": 4.2}
-# Where the first object stands, with the step to it from the second.
+# The places of the first object, with the step to it from the second object.
 PLACES = {
     "left of": (0, -1),
     "right of": (0, 1),
     "above": (-1, 0),
     "below": (1, 0),
 }
-SIDE = 24  # Of a picture, in pixels.
+SIDE = 24  # The side of a picture in pixels.
 
 # The network that sees the pictures has not been trained: random filters,
 # and means over the fields of a grid.
@@ -58,11 +58,11 @@ class Scene(NamedTuple):
 def generate(
     count: int, random: np.random.Generator
 ) -> tuple[list[str], np.ndarray]:
-    """Draws scenes by chance.
+    """Draws random scenes.
 
     Returns:
         Captions (5 N) and features (N, D): the captions of image n are 5 n to
-        5 n + 4, the longer the later.
+        5 n + 4, with growing length.
     """
     captions, pictures = [], np.empty((count, SIDE, SIDE, 3), np.float32)
     for n in range(count):
@@ -91,7 +91,7 @@ def describe(scene: Scene, random: np.random.Generator) -> list[str]:
 
 
 def sentence(scene: Scene, facts: Sequence[str]) -> str:
-    """Says the first object's shape and the facts named."""
+    """A sentence with the first object's shape and these facts."""
     first, place, second = scene
     words = ["a", *_adjectives(first, "", facts), first.shape]
     if "second" in facts:
@@ -106,11 +106,11 @@ def _adjectives(thing: Thing, prefix: str, facts: Sequence[str]) -> list[str]:
 
 
 def draw(scene: Scene, random: np.random.Generator) -> np.ndarray:
-    """A picture (SIDE, SIDE, 3) from 0 to about 1, in no two runs the same."""
+    """A random picture (SIDE, SIDE, 3) with values from 0 to about 1."""
     picture = np.zeros((SIDE, SIDE, 3))
     step = np.array(PLACES[scene.place])
     for thing, side in ((scene.first, 1), (scene.second, -1)):
-        # Less loose along the line that joins the two.
+        # Objects vary less along the line that joins them.
         loose = np.where(step == 0, 4.0, 1.0)
         centre = (SIDE - 1) / 2 + 6.0 * side * step
         centre = centre + random.uniform(-loose, loose)
@@ -137,7 +137,7 @@ def _inside(
 
 
 def features(pictures: np.ndarray, chunk: int = 100) -> np.ndarray:
-    """What the network sees: pictures (N, SIDE, SIDE, 3) to (N, FEATURES)."""
+    """The network's features (N, FEATURES) of pictures (N, SIDE, SIDE, 3)."""
     size = 3 * _WINDOW**2
     filters = np.random.default_rng(0).normal(size=(size, _FILTERS))
     filters = np.float32(filters / np.sqrt(size))

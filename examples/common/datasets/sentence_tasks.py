@@ -1,4 +1,4 @@
-"""Tasks that tell how good sentence vectors are, from their published files.
+"""Tasks that measure sentence vectors, from their published files.
 
 | task | files                                                          |
 |------|----------------------------------------------------------------|
@@ -8,7 +8,7 @@
 | subj | quote.tok.gt9.5000 (subjective), plot.tok.gt9.5000 (objective) |
 | mpqa | mpqa.pos, mpqa.neg                                             |
 
-Any other name means a task with NAME.pos and NAME.neg, a sentence a line.
+Any other NAME is a task with NAME.pos and NAME.neg, with one sentence per line.
 """
 
 import functools
@@ -32,7 +32,7 @@ LABELLED_FILES = {
 }
 TASKS = ("sick", *LABELLED_FILES)
 
-# With fewer, a nested 10-fold split would leave folds without a label.
+# Fewer would leave folds of a nested 10-fold split without a label.
 FEWEST_OF_A_LABEL = 12
 
 ALIGNED_VERSES = 1_000
@@ -68,7 +68,7 @@ def load(folder: Path, names: Sequence[str]) -> dict[str, Sick | Labelled]:
     """Reads tasks from the folder of their files, or its subfolders.
 
     Args:
-        names: some of `TASKS`, or of others with two files of that name.
+        names: any of `TASKS`, or other names with two files.
     """
     if not folder.is_dir():
         raise InputError(f"--eval-dir: {folder} is no folder")
@@ -174,11 +174,11 @@ def read_word_vectors(
     """Reads the vectors of the wanted words from word2vec's text format.
 
     The first line has the number of words and the size of a vector, each
-    further line a word and its numbers. Words are also wanted in small letters;
-    the first spelling of a word counts.
+    further line a word and its numbers. Words also match in lower case; the
+    first spelling of a word counts.
 
     Args:
-        wanted: words in small letters.
+        wanted: words in lower case.
 
     Returns:
         float32 vectors by word, in the order of the file.
@@ -189,7 +189,7 @@ def read_word_vectors(
             count, size = _header(path, file.readline())
             number = 1
             for number, line in enumerate(file, 2):
-                # Words may hold any byte but a space.
+                # Words may have any byte except a space.
                 parts = line.rstrip(b" \r\n").split(b" ")
                 if len(parts) != size + 1:
                     raise InputError(
@@ -232,7 +232,7 @@ def _vector(parts: Sequence[bytes], where: str) -> np.ndarray:
 
 
 class Verses(NamedTuple):
-    """What the embedded text offers for an evaluation."""
+    """The evaluation data of the embedded text."""
 
     king_james: list[str]
     world_english: list[str]  # the same verses in the same order
@@ -246,7 +246,7 @@ class Verses(NamedTuple):
 
 @functools.cache
 def bible_verses() -> Verses:
-    """Verses in both versions, and verses of the books that have most."""
+    """Verses in both versions, and verses of the longest books."""
     random = np.random.default_rng(0)
     verses = [
         {verse[:3]: verse.text for verse in bible.verses(version)}

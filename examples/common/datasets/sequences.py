@@ -19,25 +19,25 @@ SHARE = 12
 class Sequences(NamedTuple):
     """Inputs and targets; one group is in one part.
 
-    Tokens are int32; `plain_text.PADDING` may follow them, as zeros may follow
-    numbers of sequences that differ in length.
+    Tokens are int32. In sequences of different lengths `plain_text.PADDING`
+    follows the tokens, and zeros follow the numbers.
     """
 
     x: np.ndarray  # (N, T) tokens, or (N, T, numbers) float32
     y: np.ndarray  # (N,) classes, (N, steps) tokens, or (N, 1) float32
-    groups: np.ndarray  # (N,) what has something in common
+    groups: np.ndarray  # (N,) numbers of groups of related examples
     test_x: np.ndarray
     test_y: np.ndarray
     tokens: Sequence[str] | None = None  # by number
-    # Where every seed tests another group: that of each test example, and
+    # If every seed tests a different group: the group of each test example, and
     # inputs and targets of groups that are in no part.
     test_groups: np.ndarray | None = None
     judges: tuple[np.ndarray, np.ndarray] | None = None
 
     def held_out(self) -> "Sequences":
-        """The training part alone, a twelfth of its groups for testing.
+        """Only the training part, a twelfth of its groups for testing.
 
-        Where there are `judges`, all of it, and these for testing.
+        If there are `judges`, all of the training part, with them for testing.
         """
         if self.judges is not None:
             return Sequences(
@@ -47,15 +47,15 @@ class Sequences(NamedTuple):
 
     @property
     def folds(self) -> int:
-        """How many parts for testing the seeds choose from."""
+        """The number of test parts from which the seeds choose."""
         if self.test_groups is None:
             return 1
         return len(np.union1d(self.groups, self.test_groups))
 
     def fold(self, seed: int) -> "Sequences":
-        """The same with the group for testing that is a seed's own.
+        """The same sequences with the test group of a seed.
 
-        Numbers get mean 0 and deviation 1 in the part to learn from.
+        Numbers get mean 0 and deviation 1 in the training part.
         """
         if self.test_groups is None:
             return self
@@ -80,8 +80,8 @@ class Sequences(NamedTuple):
 def _scaled(learnt: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
     """Arrays (N, T, numbers), so that the first has mean 0 and deviation 1.
 
-    The zeros that follow a sequence stay so. To scale them twice is to scale
-    them as the last time asks for.
+    Zeros that follow a sequence stay zero. Scaling twice gives the result of
+    the second scaling.
     """
     steps = learnt[learnt.any(axis=-1)].astype(np.float64)
     mean, deviation = steps.mean(axis=0), steps.std(axis=0)
@@ -114,8 +114,8 @@ DIGITS = 3
 def addition(count: int) -> Sequences:
     """Sums of two numbers, as keras.io's "number addition" writes them.
 
-    The question, such as "12+345 ", is read backwards. No two ask for the sum
-    of the same numbers.
+    The question, such as "12+345 ", is read backwards. No two questions have
+    the same numbers.
     """
     drawn = random.Random(0)
     pairs: dict[tuple[int, int], tuple[int, int]] = {}
@@ -139,7 +139,7 @@ STEPS = 64
 
 
 def characters(count: int) -> Sequences:
-    """Pieces of the King James Bible, and after each character the next one.
+    """Pieces of the King James Bible; the target is the next character.
 
     Pieces have no character in common, and a chapter is a group.
     """
@@ -165,8 +165,9 @@ LENGTH = 200
 def long_memory(count: int) -> Sequences:
     """The adding problem of Hochreiter and Schmidhuber (1997).
 
-    Of every pair of numbers the first is between 0 and 1; the sum of two of
-    these, which the other number marks, is wanted. One is in each half.
+    The first number of every pair is between 0 and 1, and the second number
+    marks two pairs, one in each half. The target is the sum of their first
+    numbers.
     """
     drawn = np.random.default_rng(0)
     x = np.zeros((count, LENGTH, 2), np.float32)
@@ -182,7 +183,7 @@ BOOKS, WORDS, MOST_WORDS = 10, 2_000, 40
 
 
 def verses(count: int) -> Sequences:
-    """Verses of the ten longest books, whose number is wanted.
+    """Verses of the ten longest books; the target is the book's number.
 
     The words are from the training part, and chapters are groups.
     """
@@ -206,19 +207,19 @@ def verses(count: int) -> Sequences:
     return split(x, y, groups, tokens)
 
 
-# Seen, and from the last seen to the one that is wanted.
+# The values that are seen, and the steps from the last one to the target.
 SEEN, AHEAD = 64, 50
 DELAY, PER_UNIT, START = 17, 10, 300
-# Of each series, so many units apart.
+# The number of windows of each series, and the units between them.
 WINDOWS, APART = 10, 10
-# Of the values that the equation comes to.
+# The mean and deviation of the equation's values.
 MEAN, DEVIATION = 0.93, 0.23
 
 
 def forecast(count: int) -> Sequences:
     """Series of Mackey and Glass (1977) and their values 50 units later.
 
-    In units of their deviation. Windows of one series are a group.
+    They are in units of their deviation. Windows of one series are a group.
     """
     length = SEEN + AHEAD + (WINDOWS - 1) * APART
     series = mackey_glass(-(-count // WINDOWS), length)
@@ -235,8 +236,8 @@ def forecast(count: int) -> Sequences:
 def mackey_glass(count: int, length: int) -> np.ndarray:
     """Series (count, length) of x' = 0.2 x_17 / (1 + x_17^10) - 0.1 x.
 
-    x_17 is the value 17 units before. Each starts from a constant, and what it
-    does in the first 300 units is left out.
+    x_17 is the value 17 units before. Each series starts from a constant, and
+    its first 300 units are left out.
     """
     delay, step = DELAY * PER_UNIT, 1 / PER_UNIT
     levels = np.random.default_rng(0).uniform(0.5, 1.3, size=count)
@@ -262,6 +263,6 @@ def _encoded(texts: Sequence[str], tokens: Sequence[str]) -> np.ndarray:
 
 
 def _spread(examples: list, count: int) -> list:
-    """As many of them, or all, from everywhere."""
+    """`count` of the examples, or all, at equal distances."""
     places = np.arange(min(count, len(examples))) * len(examples)
     return [examples[n] for n in places // min(count, len(examples))]

@@ -1,8 +1,8 @@
-"""Endless streams of batches that are a function of seed and step alone.
+"""Endless streams of batches that depend only on seed and step.
 
-A run that was killed can therefore go on with exactly the batches that it
-would have seen. The streams are `tf.data` pipelines, which `model.fit` takes
-on every Keras backend.
+A killed run can therefore continue with exactly the batches that it would have
+seen. The streams are `tf.data` pipelines, which `model.fit` accepts on every
+Keras backend.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,13 +16,13 @@ def endless(
     updates_per_pass: int,
     first_update: int,
 ) -> tf.data.Dataset:
-    """Chains passes over the training data, from any update on.
+    """Chains passes over the training data, starting at any update.
 
     Args:
         one_pass: from the number of a pass, an int64 scalar tensor, to the
             `updates_per_pass` elements of that pass.
         updates_per_pass: the length of every pass.
-        first_update: the elements to leave out at the start.
+        first_update: the number of elements to skip at the start.
     """
     first, skipped = divmod(first_update, updates_per_pass)
     passes = tf.data.Dataset.range(first, np.iinfo(np.int64).max)
@@ -34,8 +34,8 @@ def shuffled(
 ) -> tf.data.Dataset:
     """Batches of a new permutation of the examples in every pass.
 
-    All batches have `batch_size` examples; what is left over at the end of a
-    pass waits for the next one, which shuffles anew.
+    All batches have `batch_size` examples; a pass leaves out the rest, and the
+    next pass shuffles again.
     """
     examples = len(arrays[0])
     updates = examples // batch_size

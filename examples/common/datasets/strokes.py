@@ -1,4 +1,4 @@
-"""Texts and the pen's way through them: generated, and IAM-OnDB."""
+"""Texts and the pen's way through them: generated lines, and IAM-OnDB."""
 
 import functools
 from argparse import Namespace
@@ -14,7 +14,7 @@ from common.errors import InputError
 
 # 57 symbols as in Graves (2013); the last stands for all other characters.
 
-# Fonts that are written with one line, as by hand.
+# Fonts that are written with a single line, like handwriting.
 FONTS = ("futural", "scripts")
 SMALL_TRAINING_TEXTS, SMALL_TEST_TEXTS = 2_048, 256
 LONGEST_SMALL_TEXT = 8
@@ -38,13 +38,13 @@ class Strokes(NamedTuple):
 
 
 class Handwriting(NamedTuple):
-    """Lines to learn from and lines to test with."""
+    """Lines for training and for testing."""
 
     train: Strokes
     test: Strokes
 
     def held_out(self) -> "Handwriting":
-        """The training lines alone, an eighth of them for testing."""
+        """Only the training lines, an eighth of them for testing."""
         count = len(self.train.points)
         border = count - count // 8
         test = Strokes(*(part[border:] for part in self.train))
@@ -52,10 +52,10 @@ class Handwriting(NamedTuple):
 
 
 def load(args: Namespace) -> Handwriting:
-    """Loads what --data and --data-dir ask for, up to --length points a line.
+    """Loads the lines of --data and --data-dir, cut after --length points.
 
-    Of IAM-OnDB, as in Graves (2013), the smaller validation set is for testing
-    and all else for training.
+    As in Graves (2013), the smaller validation set of IAM-OnDB is for testing
+    and all other lines are for training.
     """
     if args.data == "embedded":
         train, test = generate(SMALL_TRAINING_TEXTS, SMALL_TEST_TEXTS)
@@ -144,11 +144,11 @@ def generate(
 ) -> tuple[list[Line], list[Line]]:
     """Words of the King James Bible, drawn with stroke fonts.
 
-    Every line has a writer: a font, a slant, a size and an unsteady hand.
+    Every line has a writer: a font, a slant, a size and random deviations.
 
     Returns:
-        Texts and points (n, 3) to train and to test with. The words of both
-        come from different verses.
+        Texts and points (n, 3) for training and for testing. Their words come
+        from different verses.
     """
     import pythonbible as bible
 

@@ -1,4 +1,4 @@
-"""Cloze questions made of verses of the King James Bible."""
+"""Cloze questions made from verses of the King James Bible."""
 
 import collections
 import functools
@@ -12,7 +12,7 @@ from common.datasets.cloze import BLANK, Question
 CONTEXT, LONGEST_QUERY = 20, 40  # Verses, words.
 TRAINING_PART = 0.9
 
-# A word, or what ends a part of a sentence.
+# A word, or a mark at the end of a part of a sentence.
 WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*|[.?!:;(]")
 _BEFORE_A_CAPITAL = {".", "?", "!", ":", ";", "("}
 
@@ -25,7 +25,7 @@ def ask() -> tuple[list[Question], list[Question]]:
     for validation, passages included.
 
     Returns:
-        Questions to learn from and to validate with.
+        Questions for training and for validation.
     """
     verses = bible.verses("kjv")
     words = [WORD.findall(verse.text) for verse in verses]
@@ -46,7 +46,7 @@ def ask() -> tuple[list[Question], list[Question]]:
 
 
 def find_names(texts: Iterable[Sequence[str]]) -> frozenset[str]:
-    """The words with a capital within sentences, never without one."""
+    """The words that always have a capital, also within sentences."""
     capital: collections.Counter[str] = collections.Counter()
     small = set()
     for text in texts:
@@ -64,7 +64,7 @@ def find_names(texts: Iterable[Sequence[str]]) -> frozenset[str]:
 def _questions_of(
     verses: list[list[str]], names: frozenset[str]
 ) -> list[Question]:
-    """A question for each name of a verse that the passage has too."""
+    """A question for each name in a verse that is also in the passage."""
     found = []
     for end in range(CONTEXT, len(verses)):
         verse, passage = verses[end], verses[end - CONTEXT : end]

@@ -1,7 +1,7 @@
-"""Movements of a watch, of the package seglearn (Burns et al., 2018).
+"""Movements of a watch from the package seglearn (Burns et al., 2018).
 
-Ten persons made seven exercises of the shoulder with each arm, 20 times or so.
-The file is a dictionary that NumPy has saved, which is to say pickled.
+Ten persons did seven exercises of the shoulder with each arm, about 20 times.
+The file is a dictionary that NumPy has saved, so it is pickled.
 """
 
 import io
@@ -15,7 +15,7 @@ from common.datasets import packages
 from common.errors import InputError
 
 FILE = Path("data") / "watch_dataset.npy"
-# Nothing else is made of what the file says.
+# The only names in the file that are allowed.
 _KNOWN = {"_reconstruct", "ndarray", "dtype", "scalar", "encode"}
 
 
@@ -40,7 +40,7 @@ def load(folder: Path) -> Watch:
     """Reads the file.
 
     Args:
-        folder: that of the package.
+        folder: the package's folder.
 
     Raises:
         InputError: if the file is not there or damaged.
@@ -60,7 +60,7 @@ def load(folder: Path) -> Watch:
             np.asarray(found["y"], np.int64),
             np.asarray(found["subject"], np.int64),
         )
-    # What NumPy and pickle raise for files that are cut off or of another kind.
+    # NumPy and pickle raise these for truncated files and files of other kinds.
     except (
         *(ValueError, TypeError, KeyError, EOFError, AttributeError),
         *(IndexError, ImportError, OverflowError, pickle.UnpicklingError),
