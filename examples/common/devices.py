@@ -1,4 +1,4 @@
-"""The machine: its devices, how they share batches, what it says of itself."""
+"""The machine: its devices, their sharing of batches, and facts about it."""
 
 import contextlib
 import functools
@@ -19,7 +19,7 @@ from common.errors import InputError
 
 
 def check(args: Namespace) -> None:
-    """Refuses a --distribute that backend or batch size do not allow."""
+    """Refuses a --distribute that the backend or batch size does not allow."""
     if args.distribute == "none":
         return
     backend = keras.backend.backend()
@@ -39,14 +39,14 @@ def check(args: Namespace) -> None:
 def held_out(
     args: Namespace, examples: int, batch_size: int
 ) -> tuple[int, int]:
-    """How many held-out examples to evaluate, in batches of how many.
+    """The number of held-out examples to evaluate, and their batch size.
 
-    Devices that share a batch need equal parts of each, the last one too:
-    they leave out the last examples, fewer than there are devices.
+    Devices that share batches need equal parts of every batch, also of the
+    last one. They leave out the last examples, fewer than the devices.
 
     Args:
-        examples: how many are held out.
-        batch_size: the one wanted.
+        examples: the number of held-out examples.
+        batch_size: the requested batch size.
 
     Raises:
         InputError: if there are fewer examples than devices.
@@ -61,9 +61,9 @@ def held_out(
 
 
 def threads() -> int:
-    """How many the framework computes with on a CPU.
+    """The number of threads with which the framework computes on a CPU.
 
-    TensorFlow and XLA do not heed the variable by which torch is limited.
+    TensorFlow and XLA ignore the variable that limits torch.
     """
     if keras.backend.backend() == "torch":
         import torch
@@ -97,7 +97,7 @@ def names() -> list[str]:
 
 @contextlib.contextmanager
 def distribution(args: Namespace) -> Iterator[None]:
-    """Models that are built and trained inside use all that `args` asks for."""
+    """Models that are built and trained inside use the devices of `args`."""
     if args.distribute == "none":
         yield
     elif keras.backend.backend() == "tensorflow":
@@ -118,14 +118,14 @@ def distribution(args: Namespace) -> Iterator[None]:
 def _mirrored(*devices: str) -> tf.distribute.Strategy:
     """The strategy of all runs of a process.
 
-    In TensorFlow 2.21 the sums of a second one over the same devices have the
-    keys of the first one's, and fail where their shapes differ.
+    In TensorFlow 2.21 the sums of a second strategy over the same devices have
+    the keys of the first strategy's sums, and fail if their shapes differ.
     """
     return tf.distribute.MirroredStrategy(devices)
 
 
 def facts(seconds: float) -> dict[str, Any]:
-    """What `environment.json` says of a run that took so long."""
+    """The content of `environment.json` for a run of this duration."""
     backend = keras.backend.backend()
     return {
         "commit": _commit(),

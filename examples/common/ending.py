@@ -1,7 +1,7 @@
-"""A script as a program: what it shows, and how it ends before its time.
+"""A script as a program: its logs, and its early end.
 
-By Ctrl-C, and with output that nobody reads; and how it goes on in a new
-process, where the old one would be killed.
+It may end by Ctrl-C or by a closed pipe, or continue in a new process before
+the system kills the old one.
 """
 
 import contextlib
@@ -16,12 +16,12 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-# 128 and the number of the signal, as shells have it.
+# 128 plus the number of the signal, as in shells.
 INTERRUPTED = 128 + signal.SIGINT
 CLOSED = 128 + 13  # SIGPIPE, which Windows does not have.
 
-# XLA takes up to a thousand for a model and never gives them back. Linux, which
-# allows a process 65,530, would end one that trains a hundred models.
+# XLA takes up to a thousand maps for a model and never frees them. Linux allows
+# a process 65,530, and would end a process that trains a hundred models.
 MANY_MEMORY_MAPS = 45_000
 
 _interrupted = False
@@ -35,46 +35,46 @@ def execute(main: Callable[[], int]) -> NoReturn:
     """
     global _interrupted
     _hide_logs()
-    # Lines are read as they are written, also from a pipe. A notebook has
-    # another kind of standard output.
+    # Readers of a pipe also get every line at once. A notebook has a different
+    # kind of standard output.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)
-    # Not where a shell made this a background job, which ignores Ctrl-C.
+    # Not if a shell made this a background job, which ignores Ctrl-C.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
     try:
         try:
             code = main()
-        except SystemExit as end:  # Of the flags: --help, or wrong ones.
+        except SystemExit as end:  # By --help or wrong flags.
             code = end.code
-        # Here, not at the interpreter's exit: below a closed pipe is handled.
+        # Here, not at the interpreter's exit, so that a closed pipe is handled.
         sys.stdout.flush()
     except KeyboardInterrupt as stop:
-        # Who presses it again does not want to wait for an orderly exit.
+        # A second Ctrl-C means not to wait for an orderly exit.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         code, _interrupted = INTERRUPTED, False
         _say("interrupted", stop)
     except BrokenPipeError as stop:
         code = CLOSED
-        # What is left to be flushed at the exit has to go somewhere.
+        # The output that is left is flushed into nothing at the exit.
         with open(os.devnull, "w") as nowhere:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
-        _say("stopped, since nobody reads the output any more", stop)
+        _say("stopped, because nobody reads the output any more", stop)
     sys.exit(code)
 
 
 def _hide_logs() -> None:
-    """Keeps off the screen what TensorFlow says on every machine.
+    """Hides the lines that TensorFlow logs on every machine.
 
-    Whoever sets TF_CPP_MIN_LOG_LEVEL sees it.
+    Set TF_CPP_MIN_LOG_LEVEL to see them.
     """
     if "TF_CPP_MIN_LOG_LEVEL" in os.environ:
         return
-    # Without a GPU's driver TensorFlow calls that an error; 3 hides errors too.
+    # TensorFlow logs an error without a GPU's driver; 3 hides errors too.
     level = "2" if shutil.which("nvidia-smi") else "3"
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = level
-    # TensorFlow 2.21 takes what trains one model after the other for one
-    # function that is traced again and again.
+    # TensorFlow 2.21 takes the training of many models for a single function
+    # that is traced again and again.
     logging.getLogger("tensorflow").addFilter(
         lambda record: "tf.function retracing" not in str(record.msg)
     )
@@ -89,8 +89,8 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
 def check_interrupted() -> None:
     """Raises a KeyboardInterrupt again that was swallowed.
 
-    Keras does that where it saves a model, by an `except:` around the first
-    way to write its file, and Python in the destructors of objects.
+    Keras swallows it while it saves a model, by an `except:` around the first
+    way to write its file, and Python swallows it in destructors.
     """
     global _interrupted
     if _interrupted:
@@ -100,30 +100,30 @@ def check_interrupted() -> None:
 
 @contextlib.contextmanager
 def resumable(folder: Path) -> Iterator[None]:
-    """Adds to what `execute` says that the run in `folder` can go on."""
+    """Adds to the last line of `execute` how to continue the run."""
     try:
         yield
     except (KeyboardInterrupt, BrokenPipeError) as stop:
-        # What `add_note` does, which Python 3.10 has not.
-        note = f"--resume goes on with the run in {folder}"
+        # Like `add_note`, which Python 3.10 lacks.
+        note = f"--resume continues the run in {folder}"
         stop.__notes__ = [*getattr(stop, "__notes__", ()), note]
         raise
 
 
 def renew(name: str) -> None:
-    """Goes on in a new process, with --resume, if this one is nearly full.
+    """Continues in a new process, with --resume, if this one is nearly full.
 
-    It does so only as a program: others have more to do than this script.
+    Only a program does so: other processes do more than run this script.
 
     Args:
-        name: the script's, without its suffix.
+        name: the script's name without its suffix.
     """
     if Path(sys.argv[0]).stem != name or _memory_maps() < MANY_MEMORY_MAPS:
         return
     command = list(sys.orig_argv)
     if "--resume" not in command:
         command.append("--resume")
-    print("Going on in a new process: this one has too many programs of XLA.")
+    print("Continuing in a new process: this one has too many XLA programs.")
     sys.stdout.flush()
     os.execv(sys.executable, command)
 

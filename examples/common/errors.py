@@ -15,6 +15,6 @@ def check_tensorflow() -> None:
     """Refuses to start without TensorFlow."""
     if importlib.util.find_spec("tensorflow") is None:
         raise InputError(
-            "the scripts read their data with TensorFlow, whatever backend "
-            "trains: pip install 'keras-ln[examples]'"
+            "the scripts read their data with TensorFlow on every backend: "
+            "pip install 'keras-ln[examples]'"
         )

@@ -1,4 +1,4 @@
-"""What a script is: its flags, its data, its model, what is measured."""
+"""The definition of a script: its flags, data, model and measures."""
 
 import dataclasses
 from argparse import ArgumentParser, Namespace
@@ -26,15 +26,15 @@ def two_presets(**values: tuple[Any, Any]) -> dict[str, dict[str, Any]]:
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """One script; a subclass says how it loads, builds and measures.
+    """One script; a subclass loads, builds and measures.
 
-    Frameworks take seconds to import. So methods import what they need: the
-    flags are checked, and --help is printed, before. The types of arguments
-    and results stand here alone, not where a script overrides a method.
+    Frameworks take seconds to import. Methods therefore import them, after the
+    flags are checked and --help is printed. Only the methods here, not their
+    overrides, have types of arguments and results.
 
     Attributes:
-        name: the script's name, of one with several tasks followed by - and
-            the task; the default output folder has it too.
+        name: the script's name, followed by - and the task if there are
+            several tasks; also the name of the default output folder.
         description: the first lines of --help.
         kinds: the values of --norm, in the order of tables and legends.
         presets: for "quick" and "paper", the defaults of the flags (with
@@ -46,29 +46,29 @@ class Experiment:
         compared: the flags, beside --norm and --seed, that --compare varies
             unless given, with their values; the first makes the columns of
             the figure.
-        without_gain: the kinds that --gain means nothing to; it is None for
-            them, and a comparison that varies it trains them once.
-        batch_kinds: the kinds with statistics of a batch, which is not one
-            example.
+        without_gain: the kinds without a gain; --gain is None for them, and a
+            comparison that varies it trains them once.
+        batch_kinds: the kinds with batch statistics, which need batches of
+            more than one example.
         tuned: the flag, beside --learning-rate, whose values --tune tries,
-            with these values. Where it is "gain", the kinds without one get
-            as many values of --scale.
-        memory: from the flags of a run to the steps that its LSTMs, or GRUs,
-            may have to remember. Where given, there is --forget-steps, and
+            with these values. If it is "gain", the kinds without a gain get
+            equally many values of --scale.
+        memory: from the flags of a run to the steps that its LSTMs or GRUs
+            may have to remember. If given, there is --forget-steps, and
             --tune tries it for every kind.
-        race: a quantity that falls. Where given, the table has the updates
-            that each kind takes to the value with which the first kind ends.
+        race: a quantity that falls. If given, the table has the updates that
+            each kind takes to the value with which the first kind ends.
         progress: the x axis of the curves.
-        criterion: a quantity that falls, by whose least value on the held-out
-            part `--tune` chooses.
-        examples: what is learnt from and what is evaluated, in messages and
-            titles.
-        folds: the parts that seeds test, one after the other, where not all
-            test the same.
-        embeddings: the distribution from which word vectors start, where there
-            are any; runs with another one are not of the same experiment.
-        data_names: the data's name in titles, by the value of --data; without
-            one it is the name of the folder.
+        criterion: a quantity that falls; `--tune` chooses by its least value
+            on the held-out part.
+        examples: the names of the training examples and of the evaluated
+            examples in messages and titles.
+        folds: the number of test parts that the seeds take in turn, if they
+            do not all have the same one.
+        embeddings: the initial distribution of word vectors, if there are
+            any; runs with another distribution are another experiment.
+        data_names: the data's name in titles, by the value of --data; the
+            default is the name of the folder.
     """
 
     name: str
@@ -94,13 +94,13 @@ class Experiment:
     embeddings: str | None = None
     data_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
-    # The examples of a batch of an evaluation.
+    # The number of examples in a batch of an evaluation.
     evaluation_batch: ClassVar[int] = 128
-    # The metric of what was learnt from, and its column of the history.
+    # The metric on the training examples, and its column in the history.
     training_metric: ClassVar[tuple[str, str]] = ("train_nll", "loss")
-    # The logs to print, at most three, where there is no terminal.
+    # The logs to print, at most three, if there is no terminal.
     shown: ClassVar[Sequence[str]] = ("loss", "val_loss")
-    # Whether `batch_kinds` get statistics averaged anew for evaluations.
+    # Whether evaluations recompute the averaged statistics of `batch_kinds`.
     fresh_statistics: ClassVar[bool] = False
 
     @property
@@ -112,7 +112,7 @@ class Experiment:
         """Adds the experiment's own flags, with default None."""
 
     def check_flags(self, args: Namespace) -> None:
-        """Refuses flags that do not go together, whatever the data are."""
+        """Refuses flags that do not go together with any data."""
         flags.check_batch_statistics(args, self.batch_kinds)
 
     def for_flags(self, args: Namespace) -> "Experiment":
@@ -122,12 +122,12 @@ class Experiment:
     def load_data(self, args: Namespace) -> Any:
         """Loads the data.
 
-        `args.data` is "embedded", "tfds" or a path that exists. The data have
-        `held_out()`: the data of --tune, whose test part is taken from the
-        training part.
+        `args.data` is "embedded", "tfds" or a path that exists. The data's
+        `held_out()` returns the data of --tune, whose test part is taken from
+        the training part.
 
         Raises:
-            InputError: if they cannot be used.
+            InputError: if the data cannot be used.
         """
         raise NotImplementedError
 
@@ -171,13 +171,13 @@ class Experiment:
         """Compiles a model that learns from rows of arrays, for `make_task`.
 
         Args:
-            train: from data to the arrays to learn from.
-            test: from data to the arrays to evaluate with.
-            given: from a batch of each array to what `model.fit` wants, where
-                they are not inputs and targets.
-            batches: from data, batch size, seed and update to what follows,
-                where that is not rows in a new order in every pass.
-            xla: whether the model gains from `training.speed`.
+            train: from data to the training arrays.
+            test: from data to the evaluation arrays.
+            given: from a batch of each array to an element for `model.fit`,
+                unless the arrays are inputs and targets.
+            batches: from data, batch size, seed and update to the following
+                batches, unless every pass has the rows in a new order.
+            xla: whether `training.speed` makes the model faster.
             **options: arguments of `model.compile`.
         """
         from common import callbacks, devices, training
@@ -224,7 +224,7 @@ class Experiment:
         )
 
     def watch(self, args: Namespace, data: Any) -> "list[Any]":
-        """The callbacks of a run that a search does without."""
+        """The callbacks of a run that a search does not need."""
         return []
 
     def measure_row(self, row: Mapping[str, float]) -> dict[str, float]:
@@ -264,13 +264,13 @@ class Experiment:
         return metrics, history
 
     def untrained(self, args: Namespace, data: Any) -> dict[str, float]:
-        """The metrics of a model as it starts."""
+        """The metrics of an untrained model."""
         return self.measure_row(self.make_task(args, data).evaluate(args))
 
     def floors(
         self, args: Namespace, data: Any
     ) -> Mapping[str, Mapping[str, float]]:
-        """Metrics, by name, that take no training: chance, a baseline."""
+        """Metrics without training, by name: chance, a baseline."""
         return {}
 
     def data_name(self, args: Namespace) -> str:
@@ -278,7 +278,7 @@ class Experiment:
         return self.data_names.get(args.data, Path(args.data).name)
 
     def details(self, args: Namespace, data: Any) -> list[str]:
-        """What is to be known of the data beside name and sizes."""
+        """Facts about the data in titles, besides name and sizes."""
         return []
 
     def describe(self, args: Namespace, data: Any) -> str:

@@ -17,10 +17,10 @@ _PARTIAL = ".partial-"
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yields a path to write to, which takes the place of `path` at the end.
+    """Yields a path to write to, which replaces `path` at the end.
 
-    The suffix is kept, since savers look at it. If the body fails, `path`
-    stays as it was; what the disk refuses is an `InputError`.
+    The suffix is kept, because savers look at it. If the body fails, `path`
+    stays unchanged; an error of the disk is an `InputError`.
     """
     partial = path.with_name(f"{_PARTIAL}{os.getpid()}-{path.name}")
     try:
@@ -30,30 +30,30 @@ def replacing(path: Path) -> Iterator[Path]:
         _sync(path.parent)
     except OSError as error:
         raise InputError(
-            f"{path} cannot be written ({error}); what was there is kept: make "
+            f"{path} cannot be written ({error}); the old file is kept: make "
             "room, or the folder writable, and start again, with --resume "
-            "where the script has it"
+            "if the script has it"
         ) from error
     finally:
-        # Where nothing may be written nothing may be removed.
+        # If the folder is not writable, the file cannot be removed.
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
 
 
 def is_partial(path: Path) -> bool:
-    """Whether `path` is what a killed writer left behind."""
+    """Whether `path` is the unfinished file of a killed writer."""
     return path.name.startswith(_PARTIAL)
 
 
 def remove_partial(folder: Path) -> None:
-    """Removes what killed writers left in `folder`."""
+    """Removes the unfinished files of killed writers in `folder`."""
     for path in folder.iterdir():
         if is_partial(path):
             path.unlink()
 
 
 def check_folder(folder: Path) -> None:
-    """Refuses an output folder that cannot be one; makes nothing."""
+    """Refuses an unusable output folder, without making anything."""
     try:
         existing = next(p for p in (folder, *folder.parents) if p.exists())
     except OSError as error:
@@ -63,7 +63,7 @@ def check_folder(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Makes an output folder, unless it is there."""
+    """Makes an output folder, unless it exists."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -77,10 +77,10 @@ def _no_folder(folder: Path, error: OSError) -> InputError:
 
 
 def inside(folder: Path, name: Any, source: Path) -> Path:
-    """The path in `folder` of a name that the file `source` has.
+    """The path in `folder` of a name from the file `source`.
 
     Raises:
-        InputError: unless it is the name of a file or a folder and no more.
+        InputError: unless it is only the name of a file or a folder.
     """
     if not isinstance(name, str) or not re.fullmatch(r"\w[\w.-]*", name):
         raise InputError(
@@ -102,7 +102,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def as_json(value: Any) -> str:
-    """What `write_json` writes."""
+    """The text that `write_json` writes."""
     return json.dumps(value, indent=2) + "\n"
 
 
@@ -124,7 +124,7 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What `write_csv` writes."""
+    """The text that `write_csv` writes."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
@@ -134,12 +134,12 @@ def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def cell(value: Any) -> str:
-    """What `write_csv` writes for a value."""
+    """The text that `write_csv` writes for a value."""
     return "" if value is None else str(value)
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """Reads a CSV file; what stands in its cells is not interpreted."""
+    """Reads a CSV file without interpreting its cells."""
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 

@@ -15,8 +15,7 @@ WORD_SCALE = "word vectors start from X times N(0, 1)"
 
 FORGET_STEPS = (
     "biases with which cells forget after 1 to N steps, at least 2 (Tallec and "
-    "Ollivier, 2018; default: those of the layers); with --tune the N that is "
-    "tried"
+    "Ollivier, 2018; default: the layers' biases); with --tune the N to try"
 )
 
 
@@ -26,7 +25,7 @@ class Parser(argparse.ArgumentParser):
     Args:
         prog: the name in messages.
         description: the first lines of --help.
-        epilog: its last ones.
+        epilog: the last lines of --help.
     """
 
     def __init__(self, prog: str, description: str, epilog: str | None = None):
@@ -47,11 +46,9 @@ def add_images(parser: argparse.ArgumentParser, *data_sets: str) -> None:
     parser.add_argument(
         "--data-set",
         choices=data_sets,
-        help=f"which one --data tfds means (default: {data_sets[0]})",
+        help=f"the data set of --data tfds (default: {data_sets[0]})",
     )
-    add_counts(
-        parser, examples="the first training images alone (default: all)"
-    )
+    add_counts(parser, examples="only the first training images (default: all)")
 
 
 def add_counts(
@@ -129,7 +126,7 @@ def _number(text: str, expected: str, fits: Callable[[float], bool]) -> float:
 
 
 def name(text: str) -> str:
-    """The value of a flag that is a part of the names of files."""
+    """The value of a flag that is a part of file names."""
     if not re.fullmatch(r"[\w-]+", text):
         raise argparse.ArgumentTypeError(
             f"expected letters, digits, - and _, received {text!r}"
@@ -138,12 +135,12 @@ def name(text: str) -> str:
 
 
 def absolute(path: str) -> str:
-    """The value of a flag that names a file or folder, from anywhere."""
+    """The absolute path of a flag that names a file or folder."""
     return str(Path(path).expanduser().resolve())
 
 
 def check_batch_statistics(args: Namespace, kinds: Sequence[str]) -> None:
-    """Refuses batches of one for the kinds that have their statistics."""
+    """Refuses batches of one example for kinds with batch statistics."""
     if args.norm in kinds and args.batch_size < 2:
         raise InputError(
             f"--norm {args.norm} needs a --batch-size of at least 2, received "
@@ -154,7 +151,7 @@ def check_batch_statistics(args: Namespace, kinds: Sequence[str]) -> None:
 def describe_presets(
     presets: Mapping[str, Mapping[str, Any]], smoke: Mapping[str, Any]
 ) -> str:
-    """What the presets and --smoke set, a line per flag, for --help."""
+    """The values of the presets and --smoke, a line per flag, for --help."""
     columns = {**presets, "--smoke": {"data": "embedded", **smoke}}
     names = dict.fromkeys(name for own in columns.values() for name in own)
     lines = [["", *columns]]
@@ -167,7 +164,7 @@ def describe_presets(
         for line in lines
     )
     return (
-        "what --preset and --smoke set; a flag that is given wins, then "
+        "values of --preset and --smoke; a flag on the command line wins, then "
         f"--smoke:\n{table}"
     )
 

@@ -1,13 +1,13 @@
 """The grid that `--compare --tune` tries for every kind.
 
-It starts with as many points for each kind: three learning rates times three
-values of one more flag, the initial scale or gain, and all of that with usual
-biases and with --forget-steps, where there are cells that forget. It grows
-until the best point has neighbours on all sides. Where these runs are shorter
-than those of the comparison, the best three have its length, and choose; the
-grid grows around their best, too. All
-have seeds of their own, and a part of the training data judges them: neither
-the test part nor the seeds that are reported have a say in the choice.
+It starts with equally many points for each kind: three learning rates times
+three values of one more flag, the initial scale or gain. If cells can forget,
+every point is tried with usual biases and with --forget-steps. The grid grows
+until the best point has neighbours on all sides. If its runs are shorter than
+the comparison, the best three points run again at full length and choose, and
+the grid grows around the best of them, too. All runs have separate seeds and
+are judged by a part of the training data: the test part and the reported seeds
+do not influence the choice.
 """
 
 import itertools
@@ -18,10 +18,10 @@ from typing import Any
 from common.errors import InputError
 from common.experiment import Experiment
 
-# No seed that is reported by default; the second is for the points
-# around the best one.
+# These seeds are not reported by default; the second is for the points around
+# the best one.
 SEEDS = (1_000, 1_001)
-# How often a grid grows.
+# How often a grid may grow.
 EXTENSIONS = 3
 
 # How many points of shorter runs are tried at full length.
@@ -30,7 +30,7 @@ FINALISTS = 3
 # The places of the learning rate and of the other flag; of kinds that may have
 # --forget-steps, a third number is 1 with it and 0 without.
 Point = tuple[int, ...]
-# Of the kinds without gain where the others have a choice of gains.
+# The scales of kinds without a gain, if the other kinds choose a gain.
 SCALES = (0.3, 1.0, 3.0)
 
 
@@ -40,7 +40,7 @@ def spaced(place: int) -> float:
 
 
 def second(experiment: Experiment, norm: str) -> tuple[str, list[float]]:
-    """The flag beside the learning rate that a kind's grid has."""
+    """The second flag of a kind's grid, beside the learning rate."""
     name, values = experiment.tuned
     if name == "gain" and norm in experiment.without_gain:
         return "scale", [*SCALES]
@@ -65,7 +65,7 @@ def start(experiment: Experiment, norm: str) -> list[Point]:
 def settings(
     experiment: Experiment, plan: Namespace, point: Point
 ) -> dict[str, Any]:
-    """What a point sets, around the preset's learning rate."""
+    """The flags of a point, around the preset's learning rate."""
     rate, value = map(spaced, point[:2])
     found = {
         "learning_rate": float(f"{rate * plan.learning_rate:.3g}"),
@@ -96,15 +96,16 @@ def search(
     with a second seed.
 
     Args:
-        points: the first ones.
-        score: from a point and a seed to what is to be small.
-        full: the same of runs of full length, if those of `score` are shorter.
-            Then the best three have them, with both seeds, and choose; where
-            their best lies on the edge, the grid grows around it, too.
+        points: the first points.
+        score: from a point and a seed to a score; lower is better.
+        full: the same for runs of full length, if the runs of `score` are
+            shorter. The best three points then run with it, with both seeds,
+            and choose; if the best of them is on the edge, the grid grows
+            around it, too.
 
     Returns:
-        The best point, the scores of all, of one seed or two, and those of
-        `full`.
+        The best point, the scores of all points, for one seed or two, and the
+        scores of `full`.
     """
     scores = {point: [score(point, SEEDS[0])] for point in points}
     finals: dict[Point, list[float]] = {}
@@ -129,7 +130,7 @@ def _grow(
     score: Callable[[Point, int], float],
     extensions: int,
 ) -> tuple[Point, int]:
-    """Adds to the scores until the best point lies among others.
+    """Adds points until the best one has tried neighbours on all sides.
 
     Returns:
         That point, and how often the grid has grown.
@@ -158,7 +159,7 @@ def is_on_edge(best: Point, scores: Mapping[Point, Any]) -> bool:
 def _ranked(
     scores: Mapping[Point, list[float]], tried: Mapping[Point, Any]
 ) -> list[Point]:
-    """The points from the least mean on; of equal ones, those inside first."""
+    """The points by their means; among equal ones, inner points first."""
 
     def order(point):
         mean = sum(scores[point]) / len(scores[point])
@@ -168,7 +169,7 @@ def _ranked(
 
 
 def epochs(plan: Namespace) -> int:
-    """Those of the first runs of a grid."""
+    """The epochs of the first runs of a grid."""
     return plan.tune_epochs or -(-plan.epochs // 2)
 
 
@@ -185,7 +186,7 @@ def check_flags(experiment: Experiment, args: Namespace) -> None:
             raise InputError("--tune-epochs belongs to --tune")
         return
     if not args.compare:
-        raise InputError("--tune belongs to --compare; tune.py searches alone")
+        raise InputError("--tune needs --compare; tune.py searches without it")
     for name in varied(experiment)[1:]:
         if name != "forget_steps" and vars(args)[name] is not None:
             flag = f"--{name.replace('_', '-')}"
@@ -196,7 +197,7 @@ def check_flags(experiment: Experiment, args: Namespace) -> None:
 
 
 def describe(experiment: Experiment) -> str:
-    """What --tune tries, for --help."""
+    """The points that --tune tries, for --help."""
     name, values = experiment.tuned
     shown = " ".join(f"{value:g}" for value in values)
     lines = [f"  --{name.replace('_', '-')} {shown}"]
@@ -209,11 +210,11 @@ def describe(experiment: Experiment) -> str:
     factors = " ".join(f"{spaced(place):g}" for place in (-1, 0, 1))
     return "\n".join(
         (
-            "what --tune tries for each kind, all of them together, judged by "
-            "a part of the\ntraining data that is held out:",
+            "points that --tune tries for each kind, all combinations, judged "
+            "by a held-out part\nof the training data:",
             f"  --learning-rate times {factors}",
             *lines,
-            "and what lies around the best of them, until it is no longer on "
-            "the edge; then the best three in runs of --epochs, which choose",
+            "and points around the best one, until it is not on the edge; then "
+            "the best three\nin runs of --epochs, which choose",
         )
     )

@@ -1,4 +1,4 @@
-"""A run, what is measured of it, the lower the better, and what is claimed."""
+"""A run, its measures (lower is better), and claims about them."""
 
 import dataclasses
 import math
@@ -32,7 +32,7 @@ UPDATES = Panel("training steps (thousands)", lambda row: row["updates"] / 1000)
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One folder of a comparison; `metrics` is None where it diverged."""
+    """One folder of a comparison; `metrics` is None if the run diverged."""
 
     folder: Path
     metrics: Mapping[str, float] | None
@@ -44,8 +44,8 @@ class Run:
         return files.read_csv(path) if path.exists() else []
 
 
-# The smallest NLL of an example that float32 tells from 0: next to 1 its
-# numbers are this far apart.
+# The smallest NLL of an example that float32 tells from 0: the distance of its
+# numbers next to 1.
 RESOLUTION = 2.0**-24
 
 
@@ -54,20 +54,20 @@ class Measure:
     """A number of a run.
 
     Attributes:
-        label: its name and unit.
+        label: the name and unit of the number.
         of: from the run to the number.
     """
 
     label: str
     of: Callable[[Run], float]
-    # The metric that it is, where it is one: some data have no such metric.
+    # The key, if it is a metric: some data lack the metric.
     metric: str | None = None
 
 
 def mean(key: str, label: str, log: bool = False, sign: float = 1) -> Measure:
     """The speed: a column of the history, over all evaluations of the run.
 
-    With `log`, an NLL below `RESOLUTION`, such as 0, counts as that.
+    With `log`, an NLL below `RESOLUTION`, such as 0, counts as `RESOLUTION`.
     """
 
     def of(run):
@@ -95,19 +95,19 @@ Value = str | float | None
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """Two groups of runs, of which the first is said to be better.
+    """The claim that the first of two groups of runs is better.
 
     Attributes:
         text: the claim, in twelve words at most.
-        kind: the kind that is said to be better.
-        rival: the kind that it is compared with.
-        measure: what of.
-        value: where a comparison varies a flag, the value that is meant.
-        rival_value: the value of the rival, if it is another one.
-        base: where given, the claim is about the change from this value of
-            the flag to `value`.
-        margin: where given, the claim is that the two are the same: no
-            further apart than this.
+        kind: the kind that should be better.
+        rival: the other kind.
+        measure: the measure that the claim is about.
+        value: the value of the flag that a comparison varies, if it does.
+        rival_value: the value of the flag for the rival, if it differs.
+        base: if given, the claim is about the change from this value of the
+            flag to `value`.
+        margin: if given, the claim is that the two are equivalent: no further
+            apart than this.
         primary: whether there is a verdict.
     """
 
@@ -124,17 +124,17 @@ class Claim:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """What is judged in an experiment.
+    """The claims of an experiment.
 
     Attributes:
         claims: the claims, primary ones first.
-        held_out: the measure whose course is watched: a key of the history,
-            its name and unit.
-        thresholds: the values of it to which updates are counted.
-        seeds: how many there are.
-        good: where given, the value of it that good settings of a grid reach.
-        first_seed: the first of them, none of whose results was known.
-        earlier: the claims of runs from before `--decay`, where others are
+        held_out: the measure to watch: a key of the history, its name and
+            unit.
+        thresholds: the values of this measure to which updates are counted.
+        seeds: the number of seeds.
+        good: if given, the value of this measure that good settings reach.
+        first_seed: the first seed; no result of any seed was known.
+        earlier: the claims of runs from before `--decay`, if other claims are
             primary now.
     """
 

@@ -1,4 +1,4 @@
-"""Figures of runs and comparisons; `claims_figure.py` has that of claims."""
+"""Figures of runs and comparisons; `claims_figure.py` draws the claims."""
 
 import itertools
 import math
@@ -16,8 +16,8 @@ from common.measures import EPOCHS, Panel, Run
 
 matplotlib.use("Agg")
 
-# Of every kind in every figure: Okabe and Ito's colours without the yellow,
-# which is pale on white, and dashes and markers that do without colours.
+# The styles of kinds in all figures: Okabe and Ito's colours without yellow,
+# which is pale on white, and dashes and markers for figures without colours.
 _STYLES = {
     "none": ("#000000", "-", "s"),
     "layer": ("#0072B2", "-.", "d"),
@@ -72,13 +72,13 @@ def comparison(
     """Draws one row per panel, one column per value of the second key.
 
     Args:
-        groups: from (kind, value, ...) to the runs of several seeds; a line
-            is their median, the band their middle half, which one run that
-            fails moves little. With the value None, which means nothing to
-            its kind, it stands in every column.
+        groups: from (kind, value, ...) to the runs of several seeds. A line
+            is their median and the band is their middle half, which a single
+            failed run moves little. A kind without values has the value None
+            and is drawn in every column.
         column_name: the name of the value, if there is one.
         progress: the quantity along the x axis.
-        title: what stands above the figure.
+        title: the text above the figure.
         edges: the keys of groups whose settings lie on the edge of a grid.
     """
     columns = list(dict.fromkeys(key[1:2] for key in groups))
@@ -128,7 +128,7 @@ def comparison(
 
 
 def trials(rows: Sequence[Mapping[str, Any]], label: str, path: Path) -> None:
-    """Draws what a search found, by trial and by learning rate.
+    """Draws the losses of a search, by trial and by learning rate.
 
     Args:
         rows: with `trial`, `norm`, `learning_rate` and `val_loss`.
@@ -156,7 +156,7 @@ def trials(rows: Sequence[Mapping[str, Any]], label: str, path: Path) -> None:
         axis.set_xlabel(name)
     by_trial.xaxis.get_major_locator().set_params(integer=True)
     by_rate.set_xscale("log")
-    # Labels of all minor ticks would lie over each other.
+    # Labels of all minor ticks would overlap.
     by_rate.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 3)))
     by_rate.xaxis.set_major_formatter("{x:g}")
     by_rate.xaxis.set_minor_formatter(ticker.NullFormatter())
@@ -174,8 +174,8 @@ def images(
 
     Args:
         pictures: (rows, columns, height, width).
-        columns: a name of every column.
-        label: what the names mean.
+        columns: the names of the columns.
+        label: the meaning of the names.
     """
     rows = len(pictures)
     figure, axes = plt.subplots(
@@ -196,11 +196,11 @@ def images(
 
 
 def handwriting(ways: Sequence[Any], texts: Sequence[str], path: Path) -> None:
-    """Draws what a pen wrote, one text under the other.
+    """Draws handwritten texts, one below the other.
 
     Args:
         ways: per text, the points (n, 3): dx, dy, end of stroke.
-        texts: what was to be written.
+        texts: the given texts.
     """
     figure, axes = plt.subplots(
         len(ways),
@@ -258,7 +258,7 @@ def _label(axis, panel: Panel) -> None:
     axis.label_outer()
     axis.grid(alpha=0.3, which="both" if panel.log else "major", lw=0.5)
     axis.spines[["top", "right"]].set_visible(False)
-    # Without a positive value (all runs diverged) there is no such scale.
+    # There is no such scale without a positive value (if all runs diverged).
     if panel.log and math.isfinite(axis.dataLim.minposy):
         axis.set_yscale("log")
         low, high = axis.get_ylim()

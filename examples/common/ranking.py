@@ -2,7 +2,7 @@
 
 Letters: N images, K captions of each, of which image n has the rows
 K n to K n + K - 1. Ranks start at 1, and ties count against the right answer,
-so that equal scores for all are no merit.
+so that equal scores give no advantage.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ def image_ranks(scores: np.ndarray) -> np.ndarray:
     count = scores.shape[1]
     images = np.repeat(np.arange(count), len(scores) // count)
     own = np.take_along_axis(scores, images[:, None], axis=1)
-    # Comparisons with NaN are false, so that NaN counts as ranked before.
+    # Comparisons with NaN are false, so that NaN ranks before the answer.
     return np.count_nonzero(~(scores < own), axis=1)
 
 
@@ -64,7 +64,7 @@ def measures(scores: np.ndarray) -> dict[str, float]:
 
 
 def recall_sum(found: dict[str, float]) -> float:
-    """R@1 + R@5 + R@10 of images, which decides on the best model."""
+    """R@1 + R@5 + R@10 of images, the criterion for the best model."""
     return sum(found[f"image_r{k}"] for k in RECALLS)
 
 
@@ -74,7 +74,7 @@ def fold_measures(
     score: Callable[[np.ndarray, np.ndarray], np.ndarray],
     fold: int,
 ) -> dict[str, float]:
-    """The means of `measures` over folds, each of which is searched alone.
+    """The means of `measures` over folds, each searched separately.
 
     Args:
         captions: embeddings (K N, U).

@@ -8,17 +8,17 @@ import keras_ln
 
 
 def gains(gain: float | None) -> dict[str, Any]:
-    """A layer's argument by which its gains start from `gain`, if given."""
+    """A layer's argument that starts its gains at `gain`, if given."""
     if gain is None:
         return {}
     return {"gamma_initializer": keras.initializers.Constant(gain)}
 
 
 def biases(cls: Any, units: int, steps: int | None) -> dict[str, Any]:
-    """A layer's arguments by which its units remember for up to `steps`.
+    """A layer's arguments that let its units remember for up to `steps`.
 
-    None is for those of the class. Without normalisation too, `LNGRU` has
-    these biases beside its others.
+    None keeps the class's biases. Also without normalisation `LNGRU` adds these
+    biases to its others.
     """
     if steps is None:
         return {}
@@ -41,13 +41,13 @@ def layer(
 
     Args:
         units: its size.
-        gain: what the gains start from; None for the class's own.
-        forget_steps: as of `biases`.
+        gain: the initial gain; None for the class's default.
+        forget_steps: as in `biases`.
         **kwargs: further arguments of the class.
     """
     kwargs |= biases(cls, units, forget_steps)
     if norm == "none":
-        # The normalisation's beta is the other's bias.
+        # The bias takes the place of the normalisation's beta.
         return cls(units, **kwargs | {"normalize": (), "use_bias": True})
     return cls(units, **gains(gain), **kwargs)
 
@@ -56,7 +56,7 @@ def words(scale: float = 1.0) -> keras.initializers.Initializer:
     """The initializer of word vectors, `scale` times N(0, 1).
 
     With 1, the default of torch.nn.Embedding, their numbers have the variance
-    that the usual matrices expect of what they multiply.
+    that usual initial matrices expect of their inputs.
     """
     return keras.initializers.RandomNormal(stddev=scale)
 
@@ -78,8 +78,8 @@ def gru(norm: str, units: int, gain: float | None, **kwargs: Any) -> Any:
 def make_orthogonal(gru: keras_ln.LNGRU) -> None:
     """Makes each of the three matrices (U, U) of the states orthogonal.
 
-    Keras' initializer would make orthogonal the three side by side, each of
-    which is then smaller by a factor of sqrt(3).
+    Keras' initializer would make the three matrices side by side orthogonal,
+    and each of them smaller by a factor of sqrt(3).
     """
     kernel = gru.cell.recurrent_kernel
     size = (kernel.shape[0], kernel.shape[0])

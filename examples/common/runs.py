@@ -13,20 +13,20 @@ from common import ending, files, plotting, tables, training
 from common.errors import InputError, NonFiniteLossError
 from common.experiment import Experiment
 
-# They say where and how to run, not what the result is.
+# They decide where and how to run, and do not change the result.
 _NOT_RECORDED = ("compare", "output_dir", "resume", "tensorboard")
-# Of a comparison; they are in the results of its runs.
+# Flags of a comparison; its runs have their results.
 _OF_COMPARISONS = ("tune", "tune_epochs")
-# What runs did that are from before --decay and what came with it, and what
-# those did that have it and do not say how word vectors start.
+# The settings of runs from before --decay, and of runs with it that do not
+# record the initial word vectors.
 _BEFORE = {"decay": "none", "forget_steps": None, "embeddings": "uniform"}
 _SINCE = {"embeddings": "normal"}
-# Of what is kept in results/ they have the last part alone.
+# Paths, of which the kept results in results/ have only the last part.
 _PATHS = ("data", "data_dir", "eval_dir", "word_vectors")
 
 
 def describe(plans: Sequence[Namespace], compare: bool) -> dict[str, Any]:
-    """What `args.json` says: lists where the runs of a comparison differ."""
+    """The content of `args.json`, with lists for flags of which runs differ."""
     record = {"backend": keras.backend.backend(), "compare": compare}
     left_out = set(_NOT_RECORDED)
     if not (compare and plans[0].tune):
@@ -36,7 +36,7 @@ def describe(plans: Sequence[Namespace], compare: bool) -> dict[str, Any]:
             values = []
             for plan in plans:
                 value = vars(plan)[name]
-                # As it comes back from the file.
+                # As read from the file.
                 value = list(value) if isinstance(value, tuple) else value
                 if value not in values:
                     values.append(value)
@@ -70,8 +70,8 @@ def open_folder(folder: Path, record: dict[str, Any], resume: bool) -> None:
             )
         if not resume:
             raise InputError(
-                f"{folder} holds another run, of the same flags; add --resume "
-                "to go on with it or choose another --output-dir"
+                f"{folder} holds another run with the same flags; add --resume "
+                "to continue it or choose another --output-dir"
             )
         files.remove_partial(folder)
         if more:
@@ -160,7 +160,7 @@ def train_one(
 
 
 def label_of(experiment: Experiment, plan: Namespace) -> tuple:
-    """The kind of a run, and the values of what a comparison varies."""
+    """The kind of a run, and its values of the flags that are compared."""
     return tuple(vars(plan)[n] for n in ("norm", *experiment.compared))
 
 
@@ -171,7 +171,7 @@ def folder_name(
 
     Args:
         plan: the flags of the run.
-        point: of a run of a grid, what the grid varies.
+        point: the flags of a grid's point, for a run of a grid.
     """
     norm, *values = label_of(experiment, plan)
     varied = dict(zip(experiment.compared, values, strict=True)) | {**point}
@@ -182,10 +182,10 @@ def folder_name(
 def time_left(
     spent: Mapping[tuple, Sequence[float]], remaining: Sequence[tuple]
 ) -> str:
-    """How long the remaining runs may take; nothing where that is a guess.
+    """The time that the remaining runs may take; nothing if it is a guess.
 
-    Kinds and sizes differ by a factor of ten, so that only a run with another
-    seed tells how long one takes.
+    Kinds and sizes differ by a factor of ten, so that the time of a run is
+    known only from a run with another seed.
 
     Args:
         spent: the seconds of whole runs so far, by label.

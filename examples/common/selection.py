@@ -1,4 +1,4 @@
-"""What `--compare --tune` does first: a grid for every kind."""
+"""The first step of `--compare --tune`: a grid for every kind."""
 
 import functools
 import math
@@ -14,7 +14,7 @@ from common.experiment import Experiment
 from common.measures import Panel, Run
 
 FOLDER = "grid"
-# What `chosen` says of a point that lies inside of its grid, or does not.
+# The values of `chosen` for a point inside of its grid, or on its edge.
 INSIDE, EDGE = "yes", "on the edge"
 # The column of the runs, with both seeds, that have the comparison's length.
 FULL = "at full length"
@@ -26,13 +26,13 @@ def choose(
     data: Any,
     folder: Path,
 ) -> tuple[list[Namespace], list[tuple]]:
-    """Runs the grids, or goes on with them, and writes `tuning.csv`.
+    """Runs or continues the grids, and writes `tuning.csv`.
 
-    Where that table is there, the grids are finished, and it is read.
+    If this table exists, the grids are finished, and it is read.
 
     Returns:
-        The plans, each with what was best for its kind, and the labels whose
-        best lies on the edge of the grid.
+        The plans, each with the best flags for its kind, and the labels whose
+        best point lies on the edge of the grid.
     """
     table = folder / "tuning.csv"
     if not table.exists():
@@ -57,8 +57,8 @@ def choose(
                 edges.append(label)
     except (KeyError, ValueError) as error:
         raise InputError(
-            f"{table} is not what --tune has written ({error!r}); remove it "
-            "to go on with the grid"
+            f"{table} was not written by --tune ({error!r}); remove it "
+            "to continue the grid"
         ) from error
     return found, [*dict.fromkeys(edges)]
 
@@ -69,7 +69,7 @@ def _grids(
     data: Any,
     folder: Path,
 ) -> list[dict[str, Any]]:
-    """Runs every point that is not finished; a row of `tuning.csv` for each."""
+    """Runs all unfinished points; returns the rows of `tuning.csv`."""
     held_out = data.held_out()
     names = ("norm", *experiment.compared)
     kinds = {runs.label_of(experiment, plan): plan for plan in plans}
@@ -122,13 +122,13 @@ def good(
     label: Sequence[Any],
     limit: float,
 ) -> str:
-    """How many of the first points of a kind's grid are good enough.
+    """The number of the first points of a kind's grid that are good enough.
 
-    Before the finals, which have more epochs.
+    It does not use the finals, which have more epochs.
 
     Args:
         folder: the folder of the comparison.
-        label: the kind, and the values of what the comparison varies.
+        label: the kind, and the values of the compared flags.
         limit: the loss that good points reach.
     """
     kept = {"forget_steps": None} | files.read_json(folder / "args.json")

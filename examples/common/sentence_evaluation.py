@@ -1,4 +1,4 @@
-"""How good sentence vectors are, measured without changing them.
+"""Measures of sentence vectors, without changing the vectors.
 
 Letters: N sentences, U the size of their vectors.
 """
@@ -19,18 +19,18 @@ Encode = Callable[[Sequence[str]], np.ndarray]
 FOLDS = 10
 PENALTIES = 2.0 ** np.arange(9)  # scikit-learn's C.
 SCORES = np.arange(1, 6)
-PROCESSES = -1  # As many as there are cores.
+PROCESSES = -1  # One per core.
 
 
 Task = sentence_tasks.Sick | sentence_tasks.Labelled | sentence_tasks.Verses
 
 
 def evaluate(tasks: Mapping[str, Task], encode: Encode) -> dict[str, float]:
-    """The results of tasks; of the published ones as in the paper's table 3.
+    """The results of tasks, for the published ones as in the paper's table 3.
 
     Returns:
-        What `relatedness` and `evaluate_verses` say, with the task's name
-        before it; of the other tasks the accuracy in percent.
+        The results of `relatedness` and `evaluate_verses`, prefixed by the
+        task's name; for other tasks the accuracy in percent.
     """
     found = {}
     for name, task in tasks.items():
@@ -67,7 +67,7 @@ def check_words(
         word_vectors: the file, or None.
 
     Raises:
-        InputError: if nothing is known of the words of a task.
+        InputError: if none of the words of a task is known.
     """
     known = set(words)
     asked = {name: words_of(task) for name, task in tasks.items()}
@@ -119,8 +119,8 @@ class SpreadRegression:
         self, features: np.ndarray, scores: np.ndarray
     ) -> "SpreadRegression":
         """Learns from features (N, F) and scores (N,)."""
-        # The cross entropy with a spread target is the one of two examples with
-        # the shares as their weights.
+        # A spread target has the cross entropy of two examples with the shares
+        # as weights.
         shares = spread(scores)
         rows, columns = np.nonzero(shares)
         self.softmax.fit(
@@ -137,7 +137,7 @@ def relatedness(task: sentence_tasks.Sick, encode: Encode) -> dict[str, float]:
     """Predicts how related two sentences are, from their vectors.
 
     The regularisation is the one of `PENALTIES` with the best correlation on
-    the trial pairs, where Kiros et al. stop the training early.
+    the trial pairs; Kiros et al. stop the training early instead.
 
     Returns:
         `pearson` and `spearman` correlation and mean squared error `mse` of
@@ -157,7 +157,7 @@ def relatedness(task: sentence_tasks.Sick, encode: Encode) -> dict[str, float]:
         stats.pearsonr(one.predict(trial), task.trial.scores).statistic
         for one in fitted
     ]
-    # Constant predictions have none, and are the worst.
+    # Constant predictions have no correlation, and count as the worst.
     best = int(np.argmax(np.nan_to_num(correlations, nan=-1.0)))
     predicted = fitted[best].predict(test)
     scores = task.test.scores
@@ -171,8 +171,8 @@ def relatedness(task: sentence_tasks.Sick, encode: Encode) -> dict[str, float]:
 def nested_accuracy(vectors: np.ndarray, labels: np.ndarray) -> float:
     """Accuracy in percent of logistic regression on vectors (N, U).
 
-    The mean over 10 folds, each of which tests what the others have learnt
-    with the one of `PENALTIES` that was best in 10 folds of their own.
+    It is the mean over 10 folds. Each fold tests a model of the other folds,
+    with the one of `PENALTIES` that was best in 10 folds of these.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -247,7 +247,7 @@ def shared_words(
 def evaluate_verses(
     verses: sentence_tasks.Verses, encode: Encode
 ) -> dict[str, float]:
-    """Finds verses in another version, and tells of which book they are.
+    """Finds verses in another version, and classifies their books.
 
     Returns:
         `r1`, `r5` and `r10`, in percent, and `mean_rank` of King James verses'
@@ -268,8 +268,8 @@ def evaluate_verses(
 def alignment_ranks(queries: np.ndarray, found: np.ndarray) -> np.ndarray:
     """Ranks (N,) of the rows `found` that belong to the rows of `queries`.
 
-    By the cosine of vectors (N, U) whose mean over their version is taken
-    away: it says how the versions differ, not the verses.
+    They use the cosine of vectors (N, U) minus their version's mean, which
+    shows how the versions differ, not the verses.
     """
     from sklearn.metrics.pairwise import cosine_similarity
 

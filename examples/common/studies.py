@@ -1,4 +1,4 @@
-"""Scripts that measure and train nothing: their flags and their folder."""
+"""Scripts that measure without training: their flags and their folder."""
 
 import dataclasses
 from argparse import Namespace
@@ -12,15 +12,15 @@ from common.errors import InputError, check_tensorflow
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """What tells one script from another.
+    """The description of a script.
 
     Attributes:
-        name: the script's name; the default output folder has it too.
-        description: what --help says.
-        sizes: for every size that is a flag (with underscores) its value,
-            and that with --smoke.
-        measure: from flags and folder to the files in it, and tables that are
-            printed; imports what that needs.
+        name: the script's name, also of its default output folder.
+        description: the text of --help.
+        sizes: for every size that is a flag (with underscores), its default
+            and its value with --smoke.
+        measure: a function of flags and folder that writes the files and
+            prints the tables; it imports the frameworks.
     """
 
     name: str
@@ -42,7 +42,7 @@ def run(study: Study, argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--smoke",
         action="store_true",
-        help="a minute at most, only to see that it works",
+        help="run for a minute at most, to see that it works",
     )
     args = parser.parse_args(argv)
     for name, sizes in study.sizes.items():
@@ -62,7 +62,7 @@ def run(study: Study, argv: Sequence[str] | None = None) -> int:
             **vars(args),
         }
         del record["output_dir"]
-        # The same flags give the same files: they are written anew.
+        # The same flags give the same files, so they are written again.
         runs.open_folder(folder, record, resume=True)
         study.measure(args, folder)
     except InputError as error:

@@ -29,18 +29,18 @@ def summary(runs: Sequence[Run], keys: Iterable[str]) -> list[str]:
 def race(runs: Sequence[Run], rival: Sequence[Run], panel: Panel) -> str:
     """The updates until `panel` falls to the best that a rival reaches.
 
-    Both are judged by their best so far: an evaluation that happens to be bad
-    does not lower the goal, and what is reached stays so.
+    Both are judged by their best so far: a single bad evaluation does not
+    lower the goal, and a goal that was reached stays reached.
 
     Args:
         runs: several seeds of one kind.
-        rival: the same seeds of another, each of which sets the goal for its
-            own seed.
+        rival: the same seeds of another kind; each run sets the goal for its
+            seed.
         panel: the quantity.
 
     Returns:
-        The mean over the seeds, with the deviation; how many of them did not
-        get there, if not all did.
+        The mean over the seeds, with the deviation; or the number of seeds
+        that did not reach the goal, if any.
     """
     if any(run.metrics is None for run in (*runs, *rival)):
         return "diverged"

@@ -16,7 +16,7 @@ from common import backup, callbacks, devices, files
 from common.errors import InputError
 
 BACKUP = "backup.npz"
-# Before the names of what is measured on the part that chooses.
+# The prefix of measures on the part that chooses.
 CHOICE = "choice_"
 
 
@@ -28,25 +28,25 @@ def end(rows: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
 
 
 def learnt(args: Namespace, data: Any) -> Any:
-    """What a run learns from: --tune holds a part of it out."""
+    """The training data of a run, of which --tune holds a part out."""
     return data.held_out() if args.tune else data
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A compiled model with what it learns from.
+    """A compiled model with its training data.
 
     Attributes:
         model: a compiled and built model.
         batches: from the number of updates already done to an endless data
             set of the following batches.
-        updates_per_pass: the batches of one pass.
-        validation_data: as of `model.fit`.
-        choosing_data: a further part, by whose loss the evaluation is chosen
-            that is reported.
-        vocabulary: where the inputs are numbers of words, the words.
+        updates_per_pass: the number of batches of one pass.
+        validation_data: as in `model.fit`.
+        choosing_data: another part, whose loss chooses the evaluation to
+            report.
+        vocabulary: the words, if the inputs are numbers of words.
         extra_callbacks: callbacks that its training needs, without a state.
-        shown: the logs to print; all if there are none.
+        shown: the logs to print; all if empty.
     """
 
     model: keras.Model
@@ -68,16 +68,16 @@ class Task:
     ) -> callbacks.History:
         """Trains for `args.epochs` passes over the data.
 
-        A backup in `folder` is continued from. A Keras epoch, after which the
-        model is evaluated, saved and backed up, is one pass or, where
-        `args.evaluate_every` says so, that many updates.
+        It continues from a backup in `folder`. After every Keras epoch the
+        model is evaluated, saved and backed up. A Keras epoch is one pass or,
+        if given, `args.evaluate_every` updates.
 
         Args:
-            folder: where `history.csv`, `model.keras` and the backup go.
+            folder: the folder for `history.csv`, `model.keras` and the backup.
             args: the flags.
-            extra_callbacks: further ones, before the callbacks that save.
-            monitor: where given, the log whose best value decides which model
-                is kept; else it is the last one.
+            extra_callbacks: callbacks to run before the callbacks that save.
+            monitor: if given, the log whose best value decides which model
+                is kept; else the last model is kept.
             mode: "min" or "max", for `monitor`.
 
         Returns:
@@ -89,7 +89,7 @@ class Task:
         updates = args.evaluate_every or self.updates_per_pass
         epochs = args.epochs * self.updates_per_pass // updates
         if args.decay == "cosine":
-            # Its place is the optimizer's count of updates, which backups have.
+            # It depends on the optimizer's count of updates, part of a backup.
             model.optimizer.learning_rate = (
                 keras.optimizers.schedules.CosineDecay(
                     args.learning_rate, epochs * updates
@@ -118,7 +118,7 @@ class Task:
             else []
         )
         if saver.epoch:
-            print(f"Going on after update {saver.epoch * updates}.")
+            print(f"Continuing after update {saver.epoch * updates}.")
         unit = "evaluation" if args.evaluate_every else "epoch"
         verbose, lines = progress(unit, self.shown)
         model.fit(
@@ -134,7 +134,7 @@ class Task:
                 *board,
                 *saved,
                 saver,
-                # Last: a line that nobody reads any more ends the run.
+                # Last, because a line into a closed pipe ends the run.
                 *lines,
             ],
             verbose=verbose,
@@ -147,14 +147,14 @@ class Task:
     def evaluate(self, args: Namespace) -> dict[str, float]:
         """The held-out metrics of the untrained model, named as in `fit`."""
         scale_matrices(self.model, args.scale)
-        self.model.jit_compile = False  # For one pass it would not pay.
+        self.model.jit_compile = False  # XLA does not pay off for one pass.
         found = self.model.evaluate(
             self.validation_data, verbose=0, return_dict=True
         )
         return {f"val_{name}": float(value) for name, value in found.items()}
 
     def write_vocabulary(self, folder: Path) -> None:
-        """Writes `vocabulary.txt`: what the numbers of a saved model mean."""
+        """Writes `vocabulary.txt`, the words of a saved model's numbers."""
         if self.vocabulary is not None:
             files.write_text(
                 folder / "vocabulary.txt",
@@ -174,7 +174,7 @@ def scale_matrices(model: keras.Model, factor: float | None) -> None:
 
 
 def check_environment(args: Namespace) -> None:
-    """Refuses what the Keras backend or this machine cannot do."""
+    """Refuses flags that the Keras backend or the machine cannot follow."""
     if args.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise InputError("--tensorboard needs it: pip install tensorboard")
     devices.check(args)
@@ -200,9 +200,9 @@ def environment(args: Namespace) -> Iterator[None]:
 def speed(updates: int, limit: int = 50) -> dict[str, Any]:
     """The arguments of `compile` that cut the overhead of small steps.
 
-    On TensorFlow a model of a few dense layers gains from XLA, which Keras
-    leaves off on a CPU, and from leaving Python only every few steps. On JAX
-    Keras would unroll these steps, torch knows only one, and TensorFlow 2.21
+    On TensorFlow a model of a few dense layers gains from XLA, which Keras does
+    not use on a CPU, and from running several steps per call. On JAX Keras
+    would unroll these steps, torch supports a single step, and TensorFlow 2.21
     fails with several steps on several devices.
     """
     if keras.backend.backend() != "tensorflow" or tf.distribute.has_strategy():
@@ -221,10 +221,10 @@ def nearest_divisor(number: int, limit: int) -> int:
 def progress(
     unit: str = "epoch", shown: Sequence[str] = ()
 ) -> tuple[int, list[keras.callbacks.Callback]]:
-    """How `model.fit` shows where it is: `verbose` and a callback for it.
+    """The display of `model.fit`: `verbose` and callbacks.
 
-    Keras' progress bar on a terminal, where it can be redrawn; elsewhere a
-    line per Keras epoch, as `callbacks.EvaluationLine` says.
+    A terminal, which can redraw, gets Keras' progress bar; otherwise there is
+    a line per Keras epoch, by `callbacks.EvaluationLine`.
     """
     if sys.stdout.isatty():
         return 1, []

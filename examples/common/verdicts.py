@@ -1,4 +1,4 @@
-"""Whether runs agree with a claim of the paper, by rule.
+"""Rules to judge whether runs agree with a claim of the paper.
 
 Kind and rival are compared seed by seed: the mean difference has an interval
 and a p value of Student's t; Holm's method corrects the p values over the
@@ -14,7 +14,7 @@ from scipy import stats
 
 from common.measures import Claim, Run
 
-# With fewer nothing is decided.
+# Fewer seeds decide nothing.
 LEAST_SEEDS = 3
 LEVEL = 0.05
 CAPTION = (
@@ -29,13 +29,13 @@ def summary(
 ) -> tuple[Any, Any, Any, Any]:
     """Mean, both ends of its interval and p value, over the last axis.
 
-    The p value tests no difference or, with a margin, is the smaller of
-    two: that they are `margin` or more apart (two one-sided tests), and that
-    they are not. Either way one hypothesis at most is true.
+    The p value tests the hypothesis of no difference. With a margin it is the
+    smaller p value of two hypotheses: the two are at least `margin` apart (two
+    one-sided tests), or they are not. At most one hypothesis is true.
 
     Args:
         differences: (..., n).
-        margin: where given, how far apart the same may be.
+        margin: if given, the largest difference that counts as equal.
     """
     found = np.asarray(differences, float)
     n = found.shape[-1]
@@ -43,7 +43,7 @@ def summary(
     error = found.std(axis=-1, ddof=1) / np.sqrt(n)
     half = stats.t.ppf(1 - LEVEL / 2, n - 1) * error
 
-    def above(distance):  # How likely a mean is so far above the truth.
+    def above(distance):  # The probability of a mean so far above the truth.
         with np.errstate(divide="ignore", invalid="ignore"):
             t = np.nan_to_num(distance / error, posinf=np.inf, neginf=-np.inf)
         return stats.t.sf(t, n - 1)
@@ -68,14 +68,14 @@ def corrected(p_values: Any) -> np.ndarray:
 def discovered(p_values: Any) -> np.ndarray:
     """Benjamini's and Hochberg's p values, over the last axis (..., pairs).
 
-    For summaries of many comparisons: of those with p below `LEVEL`, so large a
-    share is expected to be false at most.
+    For summaries of many comparisons: at most the share `LEVEL` of the pairs
+    with p below `LEVEL` is expected to be false.
     """
     return stats.false_discovery_control(p_values, axis=-1)
 
 
 def verdict(mean: float, p: float, margin: float | None = None) -> str:
-    """`agrees`, `disagrees`, `equivalent` or, where p is large, `undecided`."""
+    """`agrees`, `disagrees`, `equivalent` or, if p is large, `undecided`."""
     if not p < LEVEL:
         return "undecided"
     if margin is not None:
@@ -86,7 +86,7 @@ def verdict(mean: float, p: float, margin: float | None = None) -> str:
 def judge(
     claims: Sequence[Claim], groups: Mapping[tuple, Sequence[Run]]
 ) -> list[dict[str, Any]]:
-    """The rows of `verdicts.csv`; none for a claim of what was not run.
+    """The rows of `verdicts.csv`; none for a claim about missing runs.
 
     Args:
         claims: the claims of one experiment.
@@ -129,7 +129,7 @@ def judge(
 def _differences(
     claim: Claim, groups: Mapping[tuple, Sequence[Run]]
 ) -> list[float | None]:
-    """Of every seed, None where a run diverged; empty without what it takes."""
+    """Differences by seed, None for a diverged run; empty without the runs."""
     rival = claim.value if claim.rival_value is None else claim.rival_value
     terms = [(1, claim.kind, claim.value), (-1, claim.rival, rival)]
     if claim.base is not None:
@@ -152,12 +152,12 @@ def _differences(
 def first_numbers(
     claims: Sequence[Claim], groups: Mapping[tuple, Sequence[Run]]
 ) -> tuple[Claim, float, float] | None:
-    """The means that the first claim sets side by side, where they exist.
+    """The two means of the first claim that has them.
 
     Claims about a change or a margin are left out.
 
     Returns:
-        The claim, the mean of its kind and that of its rival.
+        The claim, the mean of its kind and the mean of its rival.
     """
     for claim in claims:
         own = _mean(claim, groups, claim.kind, claim.value)
@@ -170,7 +170,7 @@ def first_numbers(
 def _rival_mean(
     claim: Claim, groups: Mapping[tuple, Sequence[Run]]
 ) -> float | str:
-    """The mean of what the kind is compared with, over its finished runs."""
+    """The mean of the kind's rival, over the rival's finished runs."""
     value = claim.value if claim.rival_value is None else claim.rival_value
     return _mean(claim, groups, claim.rival, value)
 
@@ -194,7 +194,7 @@ def _is_measured(claim, runs):
 
 def _find(groups, kind, value):
     for label, runs in groups.items():
-        # What means nothing to a kind has the value None.
+        # A kind without values of the flag has the value None.
         values = (None, *label[1:2], value if None in label else None)
         if label[0] == kind and value in values:
             return runs
