@@ -37,7 +37,7 @@ class BatchNormalization(BaseLayer, keras.layers.BatchNormalization):
 
     If the batch statistics of a feature are not finite (because of a NaN), the
     feature keeps its moving statistics; the output of that batch, and so the
-    loss, is NaN.
+    loss, shows the NaN.
 
     The variance divides by n, the number of elements of a statistic, or by
     n - 1 with `unbiased`. For n = 1 the biased variance makes the output

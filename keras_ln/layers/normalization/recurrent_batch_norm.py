@@ -43,8 +43,8 @@ class RecurrentBatchNorm(BaseLayer):
 
     They keep their values at steps beyond `max_steps`, at steps that the batch
     does not reach or masks in every row, and for entries whose batch
-    statistics are not finite (because of a NaN, which the outputs show, and so
-    the loss).
+    statistics are not finite because of a NaN. The outputs, and so the loss,
+    show the NaN.
 
     | weight            | shape | initial value | trained |
     |-------------------|-------|---------------|---------|

@@ -30,13 +30,14 @@ from keras_ln.ops.recurrence.checks import refuse_resets
 class BNLSTM(BaseRNN):
     """LSTM with batch statistics of each time step.
 
+    Every step along axis 1 of the input computes
+
         [i f c~ o] = BN_t(h R; recurrent_gamma) + BN_t(x W; kernel_gamma)
                    + bias
         c' = sigmoid(f) * c + sigmoid(i) * tanh(c~)
         h' = sigmoid(o) * tanh(BN_t(c'; state_gamma, state_beta))
 
-    at every step along axis 1 of the input, with
-    `BN_t(z; g, b) = g * (z - mean_t) / sqrt(var_t + epsilon) + b`.
+    with `BN_t(z; g, b) = g * (z - mean_t) / sqrt(var_t + epsilon) + b`.
     `BNLSTMCell` lists the weights.
 
     Training normalises with the batch statistics of each step and updates the

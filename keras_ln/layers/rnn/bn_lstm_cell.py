@@ -33,9 +33,9 @@ class BNLSTMCell(BaseLSTMCell):
         c' = sigmoid(f) * c + sigmoid(i) * tanh(c~)
         h' = sigmoid(o) * tanh(BN_t(c'; state_gamma, state_beta))
 
-    with `BN_t(z; g, b) = g * (z - mean_t) / sqrt(var_t + epsilon) + b`. Its
-    mean and variance are the batch statistics of step t; gamma and beta are
-    shared over time. The gates are in the order i, f, c, o. S is `max_steps`.
+    Here `BN_t(z; g, b) = g * (z - mean_t) / sqrt(var_t + epsilon) + b`, with
+    the batch statistics of step t; gamma and beta are shared over time. The
+    gates are in the order i, f, c, o. S is `max_steps`.
 
     | weight                       | shape   | initial value            |
     |------------------------------|---------|--------------------------|

@@ -25,8 +25,8 @@ class LNGRUCell(BaseCell):
         h^    = tanh(LN(x W_h) + sigmoid(r) * LN(h R_h))
         h'    = (1 - sigmoid(z)) * h + sigmoid(z) * h^
 
-    with `LN(z) = gamma * (z - mean(z)) / sqrt(var(z) + epsilon) + beta`, whose
-    statistics are one example's: over the 2U gates, and separately over the U
+    Here `LN(z) = gamma * (z - mean(z)) / sqrt(var(z) + epsilon) + beta`, with
+    one example's statistics over the 2U gates, and separately over the U
     candidates.
 
     Unlike in Keras, an update gate of 1 takes the candidate. With
@@ -143,14 +143,15 @@ class LNGRUCell(BaseCell):
 class LNGRU(BaseRNN):
     """Layer-normalised GRU over a sequence.
 
+    Every step along axis 1 of the input computes
+
         [z r] = LN(h R_zr) + LN(x W_zr)
         h^    = tanh(LN(x W_h) + sigmoid(r) * LN(h R_h))
         h'    = (1 - sigmoid(z)) * h + sigmoid(z) * h^
 
-    at every step along axis 1 of the input, with
-    `LN(z) = gamma * (z - mean(z)) / sqrt(var(z) + epsilon) + beta` for each
-    example. `LNGRUCell` lists the weights. At a masked step the state does not
-    change, and the output is the carried h (the initial h before the first
+    with `LN(z) = gamma * (z - mean(z)) / sqrt(var(z) + epsilon) + beta` for
+    each example. `LNGRUCell` lists the weights. At a masked step the state does
+    not change, and the output is the carried h (the initial h before the first
     valid step).
 
     The arguments of `keras.layers.GRU` have the same names and positions.

@@ -29,8 +29,8 @@ class LNLSTMCell(BaseLSTMCell):
         c' = sigmoid(f) * c + sigmoid(i) * tanh(c~)
         h' = sigmoid(o) * tanh(LN(c'; state_gamma, state_beta))
 
-    with `LN(z; g, b) = g * (z - mean(z)) / sqrt(var(z) + epsilon) + b`, whose
-    statistics are one example's over the whole vector z (over all 4U gate
+    Here `LN(z; g, b) = g * (z - mean(z)) / sqrt(var(z) + epsilon) + b`, with
+    one example's statistics over the whole vector z (over all 4U gate
     pre-activations at once).
 
     The next step gets c', or LN(c') with `carry_normalized_state`. The gates
@@ -122,13 +122,14 @@ class LNLSTMCell(BaseLSTMCell):
 class LNLSTM(BaseRNN):
     """Layer-normalised LSTM, a drop-in for `keras.layers.LSTM`.
 
+    Every step along axis 1 of the input computes
+
         [i f c~ o] = LN(h R; recurrent_gamma, recurrent_beta)
                    + LN(x W; kernel_gamma, kernel_beta) + bias
         c' = sigmoid(f) * c + sigmoid(i) * tanh(c~)
         h' = sigmoid(o) * tanh(LN(c'; state_gamma, state_beta))
 
-    at every step along axis 1 of the input, with
-    `LN(z; g, b) = g * (z - mean(z)) / sqrt(var(z) + epsilon) + b` for each
+    with `LN(z; g, b) = g * (z - mean(z)) / sqrt(var(z) + epsilon) + b` for each
     example. `LNLSTMCell` lists the weights. At a masked step the states do not
     change, and the output is the carried h (the initial h before the first
     valid step).

@@ -20,7 +20,7 @@ class LNSimpleRNNCell(BaseCell):
         a  = x W + h R + bias
         h' = f(gamma * (a - mean(a)) / sqrt(var(a) + epsilon) + beta)
 
-    The mean and the variance are one example's, over its U values of a.
+    The mean and the variance are taken over one example's U values of a.
 
     | weight             | shape  | initial value  |
     |--------------------|--------|----------------|
@@ -85,13 +85,14 @@ class LNSimpleRNNCell(BaseCell):
 class LNSimpleRNN(BaseRNN):
     """Layer-normalised simple RNN over a sequence.
 
+    Every step along axis 1 of the input computes
+
         a  = x W + h R + bias
         h' = f(gamma * (a - mean(a)) / sqrt(var(a) + epsilon) + beta)
 
-    at every step along axis 1 of the input, with the statistics of each
-    example. `LNSimpleRNNCell` lists the weights. At a masked step the state
-    does not change, and the output is the carried h (the initial h before the
-    first valid step).
+    with the statistics of each example. `LNSimpleRNNCell` lists the weights. At
+    a masked step the state does not change, and the output is the carried h
+    (the initial h before the first valid step).
 
     The arguments of `keras.layers.SimpleRNN` have the same names and positions.
 

@@ -22,7 +22,7 @@ class WNLSTMCell(BaseLSTMCell):
         c' = sigmoid(f) * c + sigmoid(i) * tanh(c~)
         h' = sigmoid(o) * tanh(c')
 
-    with `N(v; g) = g * v / ||v||` and the Euclidean norm of each column of v.
+    Here `N(v; g) = g * v / ||v||`, with the Euclidean norm of each column of v.
     The gains g start at the norms of the columns, so that an untrained layer
     equals `keras.layers.LSTM`. The gates are in the order i, f, c, o.
 
@@ -106,14 +106,16 @@ class WNLSTMCell(BaseLSTMCell):
 class WNLSTM(BaseRNN):
     """LSTM with weight-normalised kernels over a sequence.
 
+    Every step along axis 1 of the input computes
+
         [i f c~ o] = h N(R; recurrent_g) + x N(W; kernel_g) + bias
         c' = sigmoid(f) * c + sigmoid(i) * tanh(c~)
         h' = sigmoid(o) * tanh(c')
 
-    at every step along axis 1 of the input, with `N(v; g) = g * v / ||v||` for
-    each column of v. The kernels are normalised once per call. `WNLSTMCell`
-    lists the weights. At a masked step the states do not change, and the
-    output is the carried h (the initial h before the first valid step).
+    with `N(v; g) = g * v / ||v||` for each column of v. The kernels are
+    normalised once per call. `WNLSTMCell` lists the weights. At a masked step
+    the states do not change, and the output is the carried h (the initial h
+    before the first valid step).
 
     The arguments of `keras.layers.LSTM` have the same names and positions.
 
