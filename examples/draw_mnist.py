@@ -34,7 +34,7 @@ class DrawExperiment(Experiment):
     def add_arguments(self, parser):
         flags.add_counts(
             parser,
-            glimpses="steps, T",
+            glimpses="number of glimpses at an image",
             latent="number of latent variables of a step",
             read_size="side of the patch that is read, at least 2",
             write_size="side of the patch that is written, at least 2",

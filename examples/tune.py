@@ -89,27 +89,38 @@ def _parser(argv: Sequence[str]) -> flags.Parser:
         metavar="EXPERIMENT",
         help=f"a script: {', '.join(EXPERIMENTS)}",
     )
-    add("--tuner", choices=TUNERS, default="random")
-    add("--max-trials", type=flags.positive_integer, default=10, metavar="N")
+    add(
+        "--tuner",
+        choices=TUNERS,
+        default="random",
+        help="KerasTuner's algorithm (default: random)",
+    )
+    add(
+        "--max-trials",
+        type=flags.positive_integer,
+        default=10,
+        metavar="N",
+        help="number of models to try (default: 10)",
+    )
     add(
         "--norm-kinds",
         nargs="+",
         metavar="KIND",
-        help="default: all kinds with the same loss",
+        help="kinds to try (default: all kinds with the same loss)",
     )
     add(
         "--unit-choices",
         nargs="+",
         type=flags.positive_integer,
         metavar="N",
-        help="default: half, once and twice the preset's",
+        help="units to try (default: half, once and twice the preset's)",
     )
     add(
         "--learning-rates",
         nargs=2,
         type=flags.positive_number,
         metavar=("LOW", "HIGH"),
-        help="default: a tenth to ten times the preset's",
+        help="range of rates (default: a tenth to ten times the preset's)",
     )
     add(
         "--gains",
@@ -117,7 +128,7 @@ def _parser(argv: Sequence[str]) -> flags.Parser:
         type=flags.positive_number,
         default=[0.1, 1.0],
         metavar="X",
-        help="initial gains (default: 0.1 1.0)",
+        help="initial gains to try (default: 0.1 1.0)",
     )
     return parser
 

@@ -134,10 +134,16 @@ def _parser(experiment: Experiment, prog: str | None = None) -> flags.Parser:
     add(
         "--data",
         metavar="embedded|tfds|PATH",
-        help="the source of the data",
+        help="small data, generated or from packages; a data set that "
+        "tensorflow-datasets loads; or the path of the published files",
     )
     add("--data-dir", metavar="DIR", help="the folder of tensorflow-datasets")
-    flags.add_counts(parser, epochs=None, batch_size=None, units=None)
+    flags.add_counts(
+        parser,
+        epochs="passes over the training data",
+        batch_size="examples in a batch",
+        units="size of the hidden layers",
+    )
     add(
         "--decay",
         choices=("cosine", "none"),
@@ -147,7 +153,7 @@ def _parser(experiment: Experiment, prog: str | None = None) -> flags.Parser:
     )
     flags.add_numbers(
         parser,
-        learning_rate=None,
+        learning_rate="learning rate at the start",
         scale="factor of the initial matrices, except for states and "
         "word vectors (default: 1)",
     )
@@ -156,19 +162,33 @@ def _parser(experiment: Experiment, prog: str | None = None) -> flags.Parser:
         type=flags.seed,
         nargs="+",
         metavar="N",
-        help="several with --compare: means and ranges are reported (default: "
-        "0; from 100 on with --compare --preset paper and --compare --tune)",
+        help="the seed, or with --compare several, for means and ranges "
+        "(default: 0; with --compare and --tune or --preset paper from 100 "
+        "on)",
     )
     flags.add_counts(
         parser,
         evaluate_every="updates between evaluations and backups (default: "
         "one epoch)",
     )
-    add("--output-dir", metavar="DIR")
+    add(
+        "--output-dir",
+        metavar="DIR",
+        help="the folder of the results (default: runs/SCRIPT)",
+    )
     add("--resume", action="store_true", help="continue a killed run")
-    add("--distribute", choices=("none", "data-parallel"), default="none")
-    add("--mixed-precision", choices=("float16", "bfloat16"))
-    add("--tensorboard", action="store_true")
+    add(
+        "--distribute",
+        choices=("none", "data-parallel"),
+        default="none",
+        help="split every batch over the devices (default: none)",
+    )
+    add(
+        "--mixed-precision",
+        choices=("float16", "bfloat16"),
+        help="compute in half precision (default: in float32)",
+    )
+    add("--tensorboard", action="store_true", help="write TensorBoard logs")
     add(
         "--smoke",
         action="store_true",

@@ -210,8 +210,8 @@ def describe(experiment: Experiment) -> str:
     factors = " ".join(f"{spaced(place):g}" for place in (-1, 0, 1))
     return "\n".join(
         (
-            "points that --tune tries for each kind, all combinations, judged "
-            "by a held-out part\nof the training data:",
+            "points that --tune tries for each kind, in all combinations, "
+            "judged by a\nheld-out part of the training data:",
             f"  --learning-rate times {factors}",
             *lines,
             "and points around the best one, until it is not on the edge; then "

@@ -36,9 +36,17 @@ def run(study: Study, argv: Sequence[str] | None = None) -> int:
         meaning = f"default: {usual}, with --smoke {smoke}"
         flags.add_counts(parser, **{name: meaning})
     parser.add_argument(
-        "--seed", type=flags.positive_integer, default=1, metavar="N"
+        "--seed",
+        type=flags.positive_integer,
+        default=1,
+        metavar="N",
+        help="default: 1",
     )
-    parser.add_argument("--output-dir", metavar="DIR")
+    parser.add_argument(
+        "--output-dir",
+        metavar="DIR",
+        help="the folder of the results (default: runs/SCRIPT)",
+    )
     parser.add_argument(
         "--smoke",
         action="store_true",
