@@ -41,7 +41,7 @@ CASES = {
         ("--output-dir a_file/deeper", "a_file is no writable folder"),
         ("--output-dir full", "full holds other files and no run; choose"),
         ("--output-dir link", r"link cannot be made \(File exists\)"),
-        ("--tune", "--tune belongs to --compare"),
+        ("--tune", "--tune needs --compare"),
         ("--compare --tune-epochs 3", "--tune-epochs belongs to --tune"),
         ("--compare --tune --gain 1", "--tune chooses --gain; leave it out"),
         ("--compare --tune --scale 1", "--tune chooses --scale; leave it out"),
@@ -68,7 +68,10 @@ CASES = {
     "draw_mnist": (
         "",
         ("--batch-size 2000", "2000 is more than the 1408 training images"),
-        ("--read-size 1", "--read-size: expected at least 2, since one filter"),
+        (
+            "--read-size 1",
+            "--read-size: expected at least 2, because one filter",
+        ),
         ("--write-size 1", "--write-size: expected at least 2"),
         ("--forget-steps 1", "expected an integer of at least 2, received '1'"),
         ("--glimpses 0", "argument --glimpses: expected an integer of at le"),

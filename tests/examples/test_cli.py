@@ -53,8 +53,8 @@ def test_tensorflow_has_to_be_there(capsys, monkeypatch, module, flags):
     hide(monkeypatch, "tensorflow")
     line = refusal(capsys, module.main, *flags)
     assert line.endswith(
-        "error: the scripts read their data with TensorFlow, whatever backend "
-        "trains: pip install 'keras-ln[examples]'"
+        "error: the scripts read their data with TensorFlow on every backend: "
+        "pip install 'keras-ln[examples]'"
     )
 
 

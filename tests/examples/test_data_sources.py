@@ -54,8 +54,7 @@ def test_no_question_may_be_left(tmp_path, capsys):
     # Of the third question the answer is in the fifth sentence.
     assert capsys.readouterr().out == (
         "Data: 2 questions for training and 1 for validation; without 1 whose "
-        "answer is not in what is left of their passage, and 0 with more than "
-        "9 entities.\n"
+        "answer is not in the cut passage, and 0 with more than 9 entities.\n"
     )
     cloze.load(args(tmp_path, entities=2))
     assert "and 1 with more than 2 entities." in capsys.readouterr().out

@@ -294,7 +294,7 @@ def test_a_damaged_table_of_a_grid_is_told(tmp_path, experiment, capsys, text):
         *flags,
         "--resume",
     )
-    assert "tuning.csv is not what --tune has written" in told
+    assert "tuning.csv was not written by --tune" in told
 
 
 def test_the_test_part_has_no_say(tmp_path, experiment, trained):
@@ -343,4 +343,4 @@ def test_help_says_what_tune_tries(capsys):
     out = capsys.readouterr().out
     assert "--learning-rate times 0.3 1 3" in out
     assert "--gain 0.1 0.3 1" in out and "--scale 0.3 1 3 instead (none)" in out
-    assert "from 100 on with --compare" in " ".join(out.split())
+    assert "--tune or --preset paper from 100 on" in " ".join(out.split())

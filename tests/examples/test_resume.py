@@ -28,12 +28,12 @@ from terminals import start_on_terminal
 
 BATCH = "common.callbacks.StopOnNonFinite.on_batch_end"
 SAVED = "common.callbacks.Checkpoint.on_epoch_end"
-GOES_ON = "; --resume goes on with the run in "
+GOES_ON = "; --resume continues the run in "
 # What is said with each exit code, after the script's name.
 SAID = {
     2: r"error: .*/killed/.* cannot be written .*--resume.*",
     128 + signal.SIGINT: "interrupted",
-    141: "stopped, since nobody reads the output any more",
+    141: "stopped, because nobody reads the output any more",
 }
 
 

@@ -82,7 +82,7 @@ def test_help_shows_what_the_presets_set(capsys, name):
     with pytest.raises(SystemExit) as end:
         cli.run(experiment, ["--help"])
     assert end.value.code == 0
-    _, rest = capsys.readouterr().out.split("what --preset and --smoke set")
+    _, rest = capsys.readouterr().out.split("values of --preset and --smoke")
     table, _, _ = rest.partition("\n\n")
     _, heading, *lines = table.splitlines()
     assert heading.split() == [*experiment.presets, "--smoke"]

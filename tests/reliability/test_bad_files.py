@@ -120,7 +120,7 @@ def rewritten(whole, path, change):
                 lambda state, value=value: (
                     state | {"callbacks": [{"rows": value}]}
                 ),
-                "where a state is expected",
+                "in place of a state",
             )
             for value in ({"array": 99}, {"array": -1}, {"x": 1}, {"dict": 2})
         ),

@@ -119,7 +119,7 @@ def refused(layer, shape=(4, 6, 5), x=None, **options):
 )
 def test_layers_without_one_kernel(layer):
     message = refused(layer)
-    assert "is for layers with one kernel" in message
+    assert "needs a layer with its own single kernel" in message
     assert f"Received: {type(layer).__name__}." in message
 
 

@@ -62,7 +62,7 @@ def test_layers_that_cannot_be_wrapped():
 
 
 def test_lora_and_quantised_layers():
-    refused = "neither quantised nor with LoRA"
+    refused = "without quantisation or LoRA"
     with_lora = layers.Dense(4)
     with_lora.build((None, 4))
     with_lora.enable_lora(2)
