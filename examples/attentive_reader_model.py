@@ -223,7 +223,7 @@ def build_model(
 ) -> keras.Model:
     """Builds the network from passages and queries (word numbers) to logits.
 
-    Args, beside the flags of `attentive_reader.py`:
+    Args besides the flags of `attentive_reader.py`:
         passage_length: the words of the longest passage.
         query_length: the words of the longest query.
         vocabulary: the number of words and markers, with the padding 0.

@@ -23,7 +23,7 @@ def build_model(
     gain and bias, as in equation 3 of the paper; in batch normalisation every
     channel has them.
 
-    Args, beside the flags of `convolutional_networks.py`:
+    Args besides the flags of `convolutional_networks.py`:
         units: the channels of the first convolutions; the second ones have
             twice as many, the dense layer eight times.
         image_shape: height, width and channels.

@@ -113,7 +113,7 @@ class DrawExperiment(Experiment):
         plotting.images(
             canvases[:, columns],
             [str(column + 1) for column in columns],
-            "canvas after so many glimpses",
+            "canvas after this many glimpses",
             folder / "samples.png",
         )
         return {}

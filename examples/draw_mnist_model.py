@@ -296,7 +296,7 @@ def build_model(
 ) -> keras.Model:
     """Builds the autoencoder: flat images to logits.
 
-    Args, beside the flags of `draw_mnist.py`:
+    Args besides the flags of `draw_mnist.py`:
         height: the height of an image in pixels.
         width: the width of an image in pixels.
     """

@@ -160,7 +160,7 @@ def build_model(
 ) -> keras.Model:
     """Builds the model of a task; it returns logits, or numbers.
 
-    Args, beside the flags of `everyday.py`:
+    Args besides the flags of `everyday.py`:
         units: the size of recurrent layers; word vectors have half of it.
         task: "addition", whose output is (B, 4, outputs), "characters" and
             "chorales", (B, steps, outputs), "spelling", (B, phones, outputs),

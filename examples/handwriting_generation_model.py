@@ -228,7 +228,7 @@ def build_model(
 ) -> keras.Model:
     """Builds the network from points and symbols to a density's parameters.
 
-    Args, beside the flags of `handwriting_generation.py`:
+    Args besides the flags of `handwriting_generation.py`:
         steps: the number of points of a line.
         characters: the length of the longest text.
         symbols: the size of the alphabet.

@@ -164,7 +164,7 @@ def build_model(
 ) -> keras.Model:
     """Builds both encoders: (words, features) to (2, units).
 
-    Args, beside the flags of `order_embeddings.py`:
+    Args besides the flags of `order_embeddings.py`:
         vocabulary: the words, with padding, end mark and unknown.
         steps: the words of the longest caption, with the end mark.
         features: the number of features of an image.

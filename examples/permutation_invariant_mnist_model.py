@@ -17,7 +17,7 @@ def build_model(
 ) -> keras.Model:
     """Builds the classifier; its outputs are logits.
 
-    Args, beside the flags of `permutation_invariant_mnist.py`:
+    Args besides the flags of `permutation_invariant_mnist.py`:
         units: the width of both hidden layers.
         pixels: the number of inputs.
         classes: the number of outputs.

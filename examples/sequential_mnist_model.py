@@ -37,7 +37,7 @@ def build_model(
 
     The LSTM sees every pixel x as [x, 1 - x].
 
-    Args, beside the flags of `sequential_mnist.py`:
+    Args besides the flags of `sequential_mnist.py`:
         steps: the number of pixels.
         classes: the number of outputs.
         noise: standard deviation of the initial h of "batch", in training.

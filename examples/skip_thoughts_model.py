@@ -28,7 +28,7 @@ def build_model(
 ) -> keras.Model:
     """Builds an encoder and two decoders that share words and output layer.
 
-    Args, beside the flags of `skip_thoughts.py`, whose --length is L:
+    Args besides the flags of `skip_thoughts.py`, whose --length is L:
         vocabulary: the number of words without the marks of `plain_text`; with
             the marks it is V.
 

@@ -77,7 +77,7 @@ class Classifier(Experiment):
     def classify(self, args, data, prepare, build, optimizer, xla=True):
         """Compiles a classifier of images, for `make_task`.
 
-        Args, beside the arguments of `compile`:
+        Args besides the arguments of `compile`:
             prepare: from images to the model's inputs.
             build: from the shape of an input to the model; it returns logits.
         """

@@ -145,7 +145,7 @@ def facts(seconds: float) -> dict[str, Any]:
 
 
 def _commit() -> str:
-    """The commit of the code, and whether anything of it was changed."""
+    """The commit of the code, and whether the code was changed since."""
     git = ["git", "-C", str(Path(__file__).parent)]
     try:
         commit, changed = (

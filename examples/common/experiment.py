@@ -43,15 +43,15 @@ class Experiment:
         panels: the curves to draw.
         columns: the table's headings and the keys of the metrics.
         default_kind: the kind without --norm.
-        compared: the flags, beside --norm and --seed, that --compare varies
+        compared: the flags besides --norm and --seed that --compare varies
             unless given, with their values; the first makes the columns of
             the figure.
         without_gain: the kinds without a gain; --gain is None for them, and a
             comparison that varies it trains them once.
         batch_kinds: the kinds with batch statistics, which need batches of
             more than one example.
-        tuned: the flag, beside --learning-rate, whose values --tune tries,
-            with these values. If it is "gain", the kinds without a gain get
+        tuned: the flag besides --learning-rate that --tune varies, with its
+            values. If it is "gain", the kinds without a gain get
             equally many values of --scale.
         memory: from the flags of a run to the steps that its LSTMs or GRUs
             may have to remember. If given, there is --forget-steps, and

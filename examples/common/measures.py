@@ -147,5 +147,5 @@ class Table:
     earlier: Sequence[Claim] = ()
 
     def of_runs(self, args: Mapping[str, Any]) -> Sequence[Claim]:
-        """The claims that were made before the runs of these flags."""
+        """The claims made before the runs with these flags."""
         return self.claims if "decay" in args else self.earlier or self.claims

@@ -172,7 +172,7 @@ def nested_accuracy(vectors: np.ndarray, labels: np.ndarray) -> float:
     """Accuracy in percent of logistic regression on vectors (N, U).
 
     It is the mean over 10 folds. Each fold tests a model of the other folds,
-    with the one of `PENALTIES` that was best in 10 folds of these.
+    whose penalty is the best of `PENALTIES` in 10 folds of the training data.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GridSearchCV, cross_val_score

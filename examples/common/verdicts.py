@@ -30,8 +30,8 @@ def summary(
     """Mean, both ends of its interval and p value, over the last axis.
 
     The p value tests the hypothesis of no difference. With a margin it is the
-    smaller p value of two hypotheses: the two are at least `margin` apart (two
-    one-sided tests), or they are not. At most one hypothesis is true.
+    smaller p value of two hypotheses: the means differ by at least `margin`
+    (two one-sided tests), or by less. At most one hypothesis is true.
 
     Args:
         differences: (..., n).

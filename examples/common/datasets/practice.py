@@ -42,7 +42,7 @@ def spelling(count: int) -> Sequences:
     return split(x, y, np.arange(len(words)), tokens)
 
 
-# A step is the mean of so many samples; there are 50 samples a second.
+# A step is the mean of POOLED samples; there are 50 samples a second.
 POOLED = 5
 SHORTEST, LONGEST = 20, 60  # Steps of a piece.
 JUDGES = 2

@@ -12,7 +12,7 @@ import numpy as np
 
 from common.datasets import bible, plain_text
 
-# One group in so many is held out.
+# One out of SHARE groups is held out.
 SHARE = 12
 
 

@@ -118,7 +118,7 @@ class BaseCell(BaseLayer, DropoutRNNCell):
     def __init__(self, named: dict[str, Any], **kwargs: Any) -> None:
         """Keeps the named arguments, and passes `kwargs` to Keras."""
         super().__init__(**of_keras(kwargs))
-        # Cells accept fewer values of these two than other layers.
+        # Cells accept fewer values of these two arguments than other layers.
         if "epsilon" in named:
             arguments.check_epsilon(named["epsilon"], allow_zero=False)
         if "normalize" in named:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # In typing since Python 3.11.
     from typing_extensions import Self
 
 
-# No tuple, which Keras would look through for layers of its own to track.
+# Not a tuple, in which Keras would search for layers to track.
 @dataclasses.dataclass(eq=False)
 class _LastProblem:
     """The last problem of a layer, and the values that it was made from."""
