@@ -72,7 +72,7 @@ def test_a_folder_belongs_to_one_run(capsys, tmp_path):
 
     capsys.readouterr()
     line = _refusal(capsys, *out, "--norm", "none")
-    assert "holds another run, of the same flags; add --resume" in line
+    assert "holds another run with the same flags; add --resume" in line
     line = _refusal(capsys, *out, "--norm", "layer", "--seed", "3", "--resume")
     assert "norm none there, layer here; seed 0 there, 3 here" in line
     line = _refusal(capsys, *out, "--compare", "--resume")
