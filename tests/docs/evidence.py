@@ -1,11 +1,11 @@
-"""The tables of "Should I use it?": results and settings by task."""
+"""Results and settings by task, for "Should I use it?" and the README."""
 
 import re
 from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
-from common import verdicts
+from common import claims, verdicts
 from docs.measured import (
     ERROR,
     KEPT,
@@ -286,3 +286,61 @@ def settings():
         cells += [where.get("batch_size") or f"{sizes[0]}"]
         cells += [f"{float(clipped[1]):g}" if clipped else "no"]
         yield f"| {' | '.join(cells)} |"
+
+
+def some():
+    """The rows that the README shows."""
+    yield "| task (less is better) | plain | layer norm. | at the end |"
+    yield "|---|---|---|---|"
+    wanted = (
+        *("names in a passage, gain of 1,", "LSTM: sums", "LSTM: next"),
+        *("dense layers on 11,000 of Fashion-MNIST", "LSTM: two of"),
+    )
+    for start in wanted:
+        ((pair, _, end),) = (
+            own for own in judged() if own[0].cells[0].startswith(start)
+        )
+        yield f"| {' | '.join((pair.cells[0], *pair.cells[2:4], end))} |"
+
+
+def good(task, kind, limit=None):
+    """How many of the nine points of the first grid learn well."""
+    limit = limit or claims.OF[f"everyday-{task}"].good
+    args = kept_settings(f"everyday-{task}")["args"]
+    rates = [args["learning_rate"] * factor for factor in (0.3, 1, 3)]
+    starts = {"scale": (0.3, 1, 3), "gain": (0.1, 0.3, 1)}
+    losses = [
+        float(row["held-out loss"])
+        for row in table(KEPT / f"everyday-{task}" / "tuning.csv")
+        if row["norm"] == kind
+        and np.isclose(float(row["learning_rate"]), rates).any()
+        and any(row[k] and float(row[k]) in v for k, v in starts.items())
+    ]
+    assert len(losses) == 9
+    return sum(x <= limit for x in losses)
+
+
+def more_settings(place):
+    """How many pairs reach a limit at more points with layer norm.; ties."""
+    signs = [
+        np.sign(good(task, layer, limit) - good(task, plain, limit))
+        for task in EVERYDAY
+        for limit in [claims.OF[f"everyday-{task}"].thresholds[place]]
+        for plain, layer in CELLS.values()
+    ]
+    assert min(signs) >= 0
+    return signs.count(1), signs.count(0)
+
+
+def working():
+    """The table of how many of nine settings work."""
+    yield "| of nine settings | `LNLSTM` | LSTM | `LNGRU` | GRU |"
+    yield "|---|---|---|---|---|"
+    for task in EVERYDAY:
+        pairs = [
+            [good(task, kind) for kind in (layer, plain)]
+            for plain, layer in CELLS.values()
+        ]
+        assert all(layer > plain for layer, plain in pairs)
+        cells = [str(number) for pair in pairs for number in pair]
+        yield f"| {task.replace('_', ' ')} | {' | '.join(cells)} |"

@@ -1,4 +1,4 @@
-"""What the kept tables say, in the words of the pages: see test_numbers.py."""
+"""Numbers and tables of the pages, from the kept tables of times."""
 
 import configparser
 import csv
@@ -42,12 +42,6 @@ def both(values, digits=2):
     """The least and the greatest, as a page says them."""
     values = list(values)
     return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
-
-
-def listed(values):
-    """All of them, as a page says them."""
-    *first, last = (f"{value:.2f}" for value in values)
-    return f"{', '.join(first)} and {last}"
 
 
 def percent(values):
@@ -109,39 +103,37 @@ def by_size(title, rows):
     yield f"| {title} | {' | '.join(figures.LABELS)} |"
     yield f"|{'---|' * (1 + len(SIZES))}"
     for label, values in rows.items():
-        cells = (f"{v:.0f}" if v >= 10 else f"{v:.2f}" for v in values)
+        cells = [f"{v:.0f}" if v >= 10 else f"{v:.2f}" for v in values]
+        cells += [""] * (len(SIZES) - len(cells))
         yield f"| {label} | {' | '.join(cells)} |"
 
 
 def inference():
     rows = {}
-    for backend, name in figures.BACKENDS.items():
+    for backend, name in NAMES.items():
         for label, kernels in (("with kernels", True), ("without", False)):
             values = figures.shares(backend, kernels, "inference")
             rows[f"{name} {label}"] = values
     return by_size("inference", rows)
 
 
+def over_torch(kernels, mode="training step"):
+    """LNLSTM's shares of the time of torch.nn.LSTM, by size."""
+    own = f"keras_ln{' (kernels)' * kernels}, torch"
+    times = [figures.times("torch", mode, size) for size in SIZES]
+    return [
+        by_provider[own] / by_provider["torch LSTM"] for by_provider in times
+    ]
+
+
 def of_torch():
     """LNLSTM's time over torch.nn.LSTM's."""
-    rows = {}
-    for mode in ("training step", "inference"):
-        for label, own in (("with kernels", " (kernels)"), ("without", "")):
-            times = [figures.times("torch", mode, size) for size in SIZES]
-            rows[f"{mode} {label}"] = [
-                t[f"keras_ln{own}, torch"] / t["torch LSTM"] for t in times
-            ]
+    rows = {
+        f"{mode} {label}": over_torch(kernels, mode)
+        for mode in ("training step", "inference")
+        for label, kernels in (("with kernels", True), ("without", False))
+    }
     return by_size("torch", rows)
-
-
-def of_torch_everywhere():
-    """Shares of torch.nn.LSTM's time in training with kernels, A to D."""
-    shares = []
-    for backend in NAMES:
-        for size in "ABCD":
-            times = figures.times(backend, "training step", size)
-            shares.append(next(iter(times.values())) / times["torch LSTM"])
-    return both(shares)
 
 
 def on_gpu(layer="LNLSTM", mode="training step", other="keras", sizes="ABCD"):
@@ -187,8 +179,10 @@ def timed(layer, backend, mode, sizes="ABCDSEFG", every_step=False):
 
 
 def streaming():
-    rows = {}
-    for backend, name in figures.BACKENDS.items():
+    """One step of a stream: ours with kernels, and a plain LSTM."""
+    yield "| one step, ms | `LNLSTM` with kernels | `keras.layers.LSTM` |"
+    yield "|---|---|---|"
+    for backend, name in NAMES.items():
         times = {
             row["provider"]: float(row["p50_ms"])
             for row in table(TIMES / f"streaming_{backend}.csv")
@@ -196,10 +190,7 @@ def streaming():
         }
         ours = times[f"keras_ln (kernels), {backend}"]
         plain = times[f"keras LSTM, {backend}"]
-        rows[name] = (
-            f"{ours:.2f} on {name} with kernels (a plain LSTM {plain:.2f})"
-        )
-    return ", ".join(rows.values())
+        yield f"| {name} | {ours:.2f} | {plain:.2f} |"
 
 
 def own_cell():
@@ -219,44 +210,39 @@ def memory(path, backends, provider):
     ]
 
 
-def usual():
-    """Least and greatest share of training with kernels."""
-    shares = [
-        (share, f"{share:.2f} ({name}, {LABEL[size]})")
+def usual(mode="training step"):
+    """Least and greatest share of a plain LSTM's time with kernels."""
+    return both(x for name in NAMES for x in figures.shares(name, True, mode))
+
+
+def in_short():
+    """The README's table of training times, by size."""
+    keras, torch = "`keras.layers.LSTM`", "`torch.nn.LSTM`"
+    rows = {
+        f"CPU, {name} with kernels, by {keras}": figures.shares(backend, True)
         for backend, name in NAMES.items()
-        for size, share in zip(
-            SIZES, figures.shares(backend, True), strict=True
-        )
-    ]
-    return f"{min(shares)[1]} to {max(shares)[1]}"
-
-
-def dimensions():
-    """Batch, steps, features and units by the sizes' labels."""
-    return {LABEL[size]: [*map(str, settings.SIZES[size])] for size in SIZES}
+    }
+    for label, kernels in (("with", True), ("without", False)):
+        row = f"CPU, torch {label} kernels, by {torch}"
+        rows[row] = over_torch(kernels)
+    rows[f"H200 GPU, JAX, by {keras} in cuDNN"] = on_gpu()
+    heading, line, *shares = by_size("a training step", rows)
+    sizes = (", ".join(map(str, settings.SIZES[size])) for size in SIZES)
+    means = "batch, steps, features, units"
+    yield from (heading, line, f"| {means} | {' | '.join(sizes)} |", *shares)
 
 
 def sizes():
     """The table of the benchmark's sizes."""
     yield "| size | batch | steps | features | units |"
     yield "|---|---|---|---|---|"
-    for label, numbers in dimensions().items():
+    for size, label in LABEL.items():
+        numbers = map(str, settings.SIZES[size])
         yield f"| {label} | {' | '.join(numbers)} |"
 
 
 def digits(order, kind):
     return mean("sequential-mnist", ERROR, f"{kind}-order-{order}")
-
-
-def sums():
-    """Errors in sums of two numbers."""
-    layer, plain = (
-        ends("everyday-addition", "test_error", k) for k in ("lnlstm", "lstm")
-    )
-    return (
-        f"`LNLSTM` made {layer.mean():.1f} % errors, a plain LSTM "
-        f"{plain.mean():.1f} % ({len(plain)} seeds)"
-    )
 
 
 def best_floor(name, column):
@@ -290,14 +276,12 @@ def bound(rate, gain):
 
 
 def versions():
+    """The oldest versions, by name."""
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
-    options = setup["options"]
-    python = options["python_requires"].removeprefix(">=")
+    options, extras = setup["options"], setup["options.extras_require"]
     keras = re.search(r"keras>=([\d.]+)", options["install_requires"])[1]
-    extras = setup["options.extras_require"]
-    yield f"Python {python} or newer"
-    yield f"Keras {keras} or newer"
-    for backend, name in figures.BACKENDS.items():
-        floor = extras[backend].strip().removeprefix(f"{backend}>=")
-        yield f"{name} {floor} or newer"
+    yield "Python", options["python_requires"].removeprefix(">=")
+    yield "Keras", keras
+    for backend, name in NAMES.items():
+        yield name, extras[backend].strip().removeprefix(f"{backend}>=")

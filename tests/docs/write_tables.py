@@ -1,7 +1,7 @@
-"""Writes the tables of pages anew: python tests/docs/write_tables.py.
+"""Updates the generated tables of the pages: python tests/docs/write_tables.py.
 
-What was measured since comes into them; test_numbers.py names the numbers of
-the text that have to follow.
+Run it after a measurement; test_numbers.py then names the numbers of the text
+that have to follow.
 """
 
 import functools
@@ -26,11 +26,13 @@ TABLES = {
         )
         for mode in MODES
     ],
-    "README.md": (measured.sizes,),
-    "docs/should_i_use_it.md": (evidence.evidence, evidence.settings),
+    "README.md": (evidence.some, measured.in_short),
+    "docs/should_i_use_it.md": (
+        *(evidence.working, evidence.settings, evidence.evidence),
+    ),
     "docs/performance.md": (
         *(measured.sizes, measured.inference, measured.of_torch),
-        measured.gpu,
+        *(measured.gpu, measured.streaming),
     ),
 }
 
@@ -38,14 +40,21 @@ TABLES = {
 def written(text, table):
     """The text with the table in place of the one with the same heading."""
     heading, *_ = lines = list(table())
-    before, _, after = text.partition(f"{heading}\n")
-    return before + "\n".join(lines) + "\n\n" + after.partition("\n\n")[2]
+    before, found, after = text.partition(f"{heading}\n")
+    if not found:
+        raise ValueError(f"no table has the heading {heading}")
+    _, end, after = after.partition("\n\n")
+    return before + "\n".join(lines) + "\n" + end[1:] + after
+
+
+def updated(page):
+    """The text of a page with its tables as they are measured now."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for table in TABLES[page]:
+        text = written(text, table)
+    return text
 
 
 if __name__ == "__main__":
-    for page, tables in TABLES.items():
-        path = ROOT / page
-        text = path.read_text(encoding="utf-8")
-        for table in tables:
-            text = written(text, table)
-        path.write_text(text, encoding="utf-8")
+    for page in TABLES:
+        (ROOT / page).write_text(updated(page), encoding="utf-8")
