@@ -32,11 +32,12 @@ extensions = [
     "myst_nb",
     "sphinx_copybutton",
     "docstrings",
+    "from_github",
     "repository",
 ]
 exclude_patterns = ["extensions", "_build"]
 source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
-myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4
 
 # A notebook that fails fails the build. The limit is for a cell; those that

@@ -19,8 +19,8 @@ ADDRESS = _SETTINGS["metadata"]["url"]
 BLOB = f"{ADDRESS}/blob/main/"
 # Files that are a page, or part of one.
 PAGES = {
+    "README.md": "index.md",
     "RELIABILITY.md": "reliability.md",
-    "docs/replace.md": "replace.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "benchmarks/README.md": "benchmarks.md",
@@ -50,6 +50,8 @@ def turned(text: str, name: str, page: str) -> str:
             there = PAGES[target]
         elif name.startswith("docs/"):  # The other links of a page are right.
             return match[0]
+        elif re.match(r"docs/.*\.(md|ipynb)$", target):
+            there = target.removeprefix("docs/")
         elif target.endswith(".png"):
             there = posixpath.join("..", target)
         else:

@@ -1,6 +1,9 @@
-"""Code on pages that runs in a process of its own, or not here at all."""
+"""Code on pages that runs in a process of its own, or not here at all.
 
-# Code that does not run here, by its page and first line, and why.
+It is named by its page and its first line, which no other code of the page has.
+"""
+
+# Code that does not run here, and why.
 ELSEWHERE = {
     (
         "docs/guides/devices.md",
@@ -36,7 +39,7 @@ def build_model():
     return keras.Sequential(sizes)
 x, y = np.ones((4, 5, 3), "float32"), np.ones((4, 1), "float32")
 """
-# Code that runs alone, by its page and first line: the backend, TensorFlow
+# Code that runs alone: the backend, TensorFlow
 # where it needs none, and what stands before it and after it, as users have it.
 ALONE = {
     ("docs/guides/devices.md", "import keras"): (

@@ -15,8 +15,11 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# A block of Python that runs, and the output if it is shown after it. What
-# needs other machines, packages or a process of its own is in a {code-block}.
+sys.path.insert(0, str(ROOT / "tests"))
+
+from docs.alone import ALONE, ELSEWHERE  # noqa: E402
+
+# A block of Python, and the output if it is shown after it.
 BLOCK = re.compile(
     r"^( *)```python\n(.*?)^ *```$(?:\n+```(?:text)?\n(.*?)^```$)?",
     re.MULTILINE | re.DOTALL,
@@ -24,28 +27,32 @@ BLOCK = re.compile(
 FRAMEWORKS = ("tensorflow", "jax", "torch")
 
 
+def blocks(listed):
+    """The blocks that docs/alone.py lists, or the others, by their page."""
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        page = path.relative_to(ROOT).as_posix()
+        if "_build" not in path.parts:
+            for block in BLOCK.findall(path.read_text(encoding="utf-8")):
+                first = block[1].partition("\n")[0].strip()
+                if ((page, first) in {**ALONE, **ELSEWHERE}) is listed:
+                    yield (page, first), block
+
+
 def pages():
-    """The blocks of every page that has some, by its path."""
-    return {
-        path.relative_to(ROOT).as_posix(): blocks
-        for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-        if "_build" not in path.parts
-        and (blocks := BLOCK.findall(path.read_text(encoding="utf-8")))
-    }
+    """The blocks of every page that run there, by its path."""
+    found = {}
+    for (page, _), block in blocks(listed=False):
+        found.setdefault(page, []).append(block)
+    return found
 
 
 def elsewhere():
-    """The code in {code-block}s, by page and first line."""
-    block = re.compile(
-        r"^```\{code-block\} python\n(([^\n]*)\n.*?)^```$",
-        re.MULTILINE | re.DOTALL,
-    )
-    return {
-        (path.relative_to(ROOT).as_posix(), match[2]): match[1]
-        for path in (ROOT / "docs").rglob("*.md")
-        if "_build" not in path.parts
-        for match in block.finditer(path.read_text(encoding="utf-8"))
-    }
+    """The code that does not run there, by page and first line."""
+    found = [(place, block[1]) for place, block in blocks(listed=True)]
+    code = dict(found)
+    if len(code) < len(found):
+        raise ValueError("two blocks of a page have the same first line")
+    return code
 
 
 def run(page, blocks):

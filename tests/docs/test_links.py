@@ -21,7 +21,6 @@ LINK = re.compile(r"\]\((?!\w+:)([^)\s#]*)(?:#([^)\s]*))?\)")
 STUBS = {
     (ROOT / "docs" / page).resolve()
     for file, page in REPOSITORY.PAGES.items()
-    if not file.startswith("docs/")
 }
 
 
@@ -82,7 +81,11 @@ def test_files_of_the_repository_have_their_links_turned():
     assert REPOSITORY.turned(text, "docs/guides/a.md", "guides/a") == (
         "[a](../reliability.md#faults) [b](export.md) [c](../../LICENSE)"
     )
-    assert set(REPOSITORY.PAGES) == {"docs/replace.md", *shown_on_pages()}
+    assert set(REPOSITORY.PAGES) == {*shown_on_pages()}
+    text = "[a](docs/guides/masks.md#b) ![c](docs/figures/d.png)"
+    assert REPOSITORY.turned(text, "README.md", "index") == (
+        "[a](guides/masks.md#b) ![c](../docs/figures/d.png)"
+    )
 
 
 def shown_on_pages():

@@ -1,0 +1,93 @@
+"""What the site adds to pages of plain Markdown, which GitHub shows as well.
+
+It adds a menu from `TREES` and the list of guides, links from code such as
+`keras_ln.LNLSTM` to the API, and boxes for quotes that begin with `[!NOTE]`.
+"""
+
+import re
+from typing import Any
+
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.transforms import SphinxTransform
+
+# The pages after the first one, by caption.
+TREES = {
+    "": (
+        *("Start <self>", "should_i_use_it", "replace", "guides/index"),
+        "troubleshooting",
+    ),
+    "Notebooks": (
+        *("notebooks/lstm_and_ln_lstm", "notebooks/a_claim_tried"),
+        "notebooks/geometry",
+    ),
+    "Background": (
+        *("teaching", "paper/index", "paper/experiments", "performance"),
+        *("benchmarks", "kernels", "reliability"),
+    ),
+    "Reference": ("api/index", "contributing", "changelog"),
+}
+_ITEM = re.compile(r"^- \[.*\]\((\w+)\.md\)$", re.MULTILINE)
+_NAME = re.compile(r"keras_ln(\.\w+)+")
+_KIND = re.compile(r"\[!(NOTE|TIP|IMPORTANT|WARNING|CAUTION)\]\s*")
+
+
+def tree(caption: str, entries: Any) -> str:
+    """A table of contents that only the site's menu shows."""
+    options = [":hidden:", f":caption: {caption}"] if caption else [":hidden:"]
+    return "\n".join(["", "```{toctree}", *options, "", *entries, "```", ""])
+
+
+def _read(app: Any, docname: str, source: list[str]) -> None:
+    if docname == "index":
+        source[0] += "".join(tree(*own) for own in TREES.items())
+    elif docname == "guides/index":
+        source[0] += tree("", _ITEM.findall(source[0]))
+
+
+class Links(SphinxTransform):
+    """Makes code that names something of the API a link to it."""
+
+    default_priority = 400
+
+    def apply(self, **kwargs: Any) -> None:
+        """Wraps the nodes; what the API does not have stays code."""
+        for node in [*self.document.findall(nodes.literal)]:
+            inside = (nodes.reference, nodes.title, addnodes.pending_xref)
+            if _NAME.fullmatch(node.astext()) and not isinstance(
+                node.parent, inside
+            ):
+                link = addnodes.pending_xref(
+                    "",
+                    node.deepcopy(),
+                    refdomain="py",
+                    reftype="obj",
+                    reftarget=node.astext(),
+                    refdoc=self.env.docname,
+                    refexplicit=True,
+                    refwarn=False,
+                )
+                node.replace_self(link)
+
+
+class Boxes(SphinxTransform):
+    """Makes GitHub's alerts admonitions."""
+
+    default_priority = 400
+
+    def apply(self, **kwargs: Any) -> None:
+        """Replaces the quotes that begin with a kind of alert."""
+        for quote in [*self.document.findall(nodes.block_quote)]:
+            first = next(quote.findall(nodes.Text), None)
+            if first and (kind := _KIND.match(first)):
+                first.parent.replace(first, nodes.Text(first[kind.end() :]))
+                box = getattr(nodes, kind[1].lower())
+                quote.replace_self(box("", *quote.children))
+
+
+def setup(app: Any) -> dict[str, Any]:
+    """Registers the additions."""
+    app.connect("source-read", _read)
+    app.add_transform(Links)
+    app.add_transform(Boxes)
+    return {"parallel_read_safe": True}
