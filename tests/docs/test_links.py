@@ -19,8 +19,7 @@ FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!\w+:)([^)\s#]*)(?:#([^)\s]*))?\)")
 # Pages of the site that hold a file and nothing else.
 STUBS = {
-    (ROOT / "docs" / page).resolve()
-    for file, page in REPOSITORY.PAGES.items()
+    (ROOT / "docs" / page).resolve() for file, page in REPOSITORY.PAGES.items()
 }
 
 
