@@ -9,10 +9,10 @@
 this name in `results/` beside this file. `draw` writes its table, figure and
 verdicts again and prints them; the figure also goes into `figures/`. Without
 names it draws all comparisons that are kept. It then draws the claims of
-`results/claims.csv` into `figures/claims.png` and the tables of README.md and
-docs/paper. `restore` makes the folders of the comparison's runs again, for more
-seeds or unfinished runs: continue with the command of the comparison, --resume
-and --output-dir. `claims` prints the claims of every experiment.
+`results/claims.csv` into `figures/claims.png` and the table of docs/paper.
+`restore` makes the folders of the comparison's runs again, for more seeds or
+unfinished runs: continue with the command of the comparison, --resume and
+--output-dir. `claims` prints the claims of every experiment.
 """
 
 import contextlib
@@ -33,8 +33,8 @@ SETTINGS, HISTORY, METRICS = "settings.json", "history.csv", "metrics.csv"
 TUNING, VERDICTS = "tuning.csv", "verdicts.csv"
 # The files that `draw` makes from them.
 DRAWN = ("comparison.csv", "comparison.png", VERDICTS)
-# The pages with the table of claims, and the target of its links in each page.
-PAGES = {"README.md": "", "../docs/paper/index.md": "../../examples/README.md"}
+# The page with the table of claims, beside the pages of their sections.
+PAGE = KEPT.parents[1] / "docs" / "paper" / "index.md"
 # Files of a comparison; one of FINISHED exists as soon as a run is finished.
 OF_ALL = ("args", "comparison", "floors")
 FINISHED = ("comparison.json", TUNING)
@@ -222,10 +222,8 @@ def _summarise() -> None:
     rows = claims_figure.rows(KEPT)
     files.make_folder(_figures())
     claims_figure.draw(rows, _figures() / "claims.png")
-    for path, experiments in PAGES.items():
-        page = KEPT.parent / path
-        if page.exists():
-            claims_figure.insert(page, claims_figure.table(rows, experiments))
+    if PAGE.exists():
+        claims_figure.insert(PAGE, claims_figure.table(rows))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,6 +1,6 @@
 """What the site adds to pages of plain Markdown, which GitHub shows as well.
 
-It adds a menu from `TREES` and the list of guides, links from code such as
+It adds a menu from `TREES` and the folders of pages, links from code such as
 `keras_ln.LNLSTM` to the API, and boxes for quotes that begin with `[!NOTE]`.
 """
 
@@ -27,7 +27,7 @@ TREES = {
     ),
     "Reference": ("api/index", "contributing", "changelog"),
 }
-_ITEM = re.compile(r"^- \[.*\]\((\w+)\.md\)$", re.MULTILINE)
+_LINK = re.compile(r"\]\((\w+)\.md\)")
 _NAME = re.compile(r"keras_ln(\.\w+)+")
 _KIND = re.compile(r"\[!(NOTE|TIP|IMPORTANT|WARNING|CAUTION)\]\s*")
 
@@ -41,8 +41,8 @@ def tree(caption: str, entries: Any) -> str:
 def _read(app: Any, docname: str, source: list[str]) -> None:
     if docname == "index":
         source[0] += "".join(tree(*own) for own in TREES.items())
-    elif docname == "guides/index":
-        source[0] += tree("", _ITEM.findall(source[0]))
+    elif docname in ("guides/index", "paper/index"):
+        source[0] += tree("", dict.fromkeys(_LINK.findall(source[0])))
 
 
 class Links(SphinxTransform):

@@ -48,8 +48,8 @@ def turned(text: str, name: str, page: str) -> str:
         )
         if target in PAGES:
             there = PAGES[target]
-        elif name.startswith("docs/"):  # The other links of a page are right.
-            return match[0]
+        elif name.startswith("docs/") and not (ROOT / target).is_dir():
+            return match[0]  # The other links of a page are right.
         elif re.match(r"docs/.*\.(md|ipynb)$", target):
             there = target.removeprefix("docs/")
         elif target.endswith(".png"):

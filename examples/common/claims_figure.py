@@ -123,13 +123,13 @@ def _concerns(claim: Claim, label: Sequence[Any]) -> bool:
     )
 
 
-def table(drawn: Sequence[dict[str, Any]], page: str = "") -> str:
-    """The table; `page` is the page with the sections."""
+def table(drawn: Sequence[dict[str, Any]]) -> str:
+    """The table, with links to the pages beside it."""
     lines, above = [], {"section": "", "data": ""}
     for row in drawn:
-        words = row["section"].lower().replace(" ", "-")
-        anchor = re.sub(r"[^a-z0-9-]", "", words)
-        shown = row | {"section": f"[{row['section']}]({page}#{anchor})"}
+        words = re.findall("[a-z]+", row["section"].lower())
+        link = f"[{row['section']}]({'_'.join(words)}.md)"
+        shown = row | {"section": link}
         # A cell that repeats the row above stays empty.
         shown |= {key: "" for key in above if row[key] == above[key]}
         lines.append(
