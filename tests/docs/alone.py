@@ -14,6 +14,10 @@ ELSEWHERE = {
         'model.export("model.onnx", format="onnx")',
     ): "`run_all.py onnx` runs it, with the packages that ONNX takes",
     (
+        "docs/guides/export.md",
+        'steps = 20 if keras.backend.backend() == "torch" else None',
+    ): "tests/peers/test_formats.py exports so, with these packages",
+    (
         "docs/replace.md",
         "layer = keras_ln.LNLSTM(units, center=False, zoneout=0.1)",
     ): ("haste is not installed"),
@@ -79,7 +83,7 @@ ALONE = {
         'served = tf.saved_model.load("folder_to_convert")\n'
         "assert np.allclose(served.serve(x), model(x), atol=1e-6)\n",
     ),
-    ("docs/guides/packing.md", "import tensorflow as tf"): (
+    ("docs/guides/lengths.md", "import tensorflow as tf"): (
         "tensorflow",
         MODEL + "inputs, first, targets = x, np.repeat(y > 0, 5, 1), y\n"
         "tokens = keras.Input((5, 3))\n"

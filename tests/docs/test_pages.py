@@ -73,7 +73,7 @@ def test_code_that_does_not_run_is_listed():
 
 def test_extras_that_guides_name():
     assert pages.extras("docs/guides/searching.md") == ("tune",)
-    assert pages.extras("docs/guides/masks.md") == ()
+    assert pages.extras("docs/guides/lengths.md") == ()
 
 
 def test_pages_have_code():
