@@ -139,9 +139,10 @@ def test_notebooks(path):
     assert cells[-1]["source"].startswith("## Conclusion\n")
 
 
-def test_tests_that_reliability_names_are_there():
+def test_tests_of_the_promises_are_there():
     named = re.findall(
-        r"::(test_\w+)`", (ROOT / "RELIABILITY.md").read_text(encoding="utf-8")
+        r"::(test_\w+)`",
+        (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"),
     )
     code = "".join(
         path.read_text(encoding="utf-8")
