@@ -219,13 +219,13 @@ def in_short():
     """The README's table of training times, by size."""
     keras, torch = "`keras.layers.LSTM`", "`torch.nn.LSTM`"
     rows = {
-        f"CPU, {name} with kernels, by {keras}": figures.shares(backend, True)
+        f"CPU, {name} with kernels, vs. {keras}": figures.shares(backend, True)
         for backend, name in NAMES.items()
     }
     for label, kernels in (("with", True), ("without", False)):
-        row = f"CPU, torch {label} kernels, by {torch}"
+        row = f"CPU, torch {label} kernels, vs. {torch}"
         rows[row] = over_torch(kernels)
-    rows[f"H200 GPU, JAX, by {keras} in cuDNN"] = on_gpu()
+    rows[f"H200 GPU, JAX, vs. {keras} in cuDNN"] = on_gpu()
     heading, line, *shares = by_size("a training step", rows)
     sizes = (", ".join(map(str, settings.SIZES[size])) for size in SIZES)
     means = "batch, steps, features, units"
