@@ -34,7 +34,7 @@ TUNING, VERDICTS = "tuning.csv", "verdicts.csv"
 # The files that `draw` makes from them.
 DRAWN = ("comparison.csv", "comparison.png", VERDICTS)
 # The page with the table of claims, beside the pages of their sections.
-PAGE = KEPT.parents[1] / "docs" / "paper" / "index.md"
+PAGE = "docs/paper/index.md"
 # Files of a comparison; one of FINISHED exists as soon as a run is finished.
 OF_ALL = ("args", "comparison", "floors")
 FINISHED = ("comparison.json", TUNING)
@@ -222,8 +222,9 @@ def _summarise() -> None:
     rows = claims_figure.rows(KEPT)
     files.make_folder(_figures())
     claims_figure.draw(rows, _figures() / "claims.png")
-    if PAGE.exists():
-        claims_figure.insert(PAGE, claims_figure.table(rows))
+    page = KEPT.parents[1] / PAGE
+    if page.exists():
+        claims_figure.insert(page, claims_figure.table(rows))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -202,13 +202,13 @@ def _losses(row: Row, kind: str) -> Any:
     )
 
 
-def best_floor(row: Row) -> float:
+def best_floor(name: str, column: str) -> float:
     """The metric at the end of the best baseline that is no network."""
-    kept = files.read_json(KEPT / row.name / "settings.json")
+    kept = files.read_json(KEPT / name / "settings.json")
     return min(
-        own["metrics"][row.column]
+        own["metrics"][column]
         for own in kept["comparison"]["floors"]
-        if row.column in own["metrics"] and "untrained" not in own["label"][0]
+        if column in own["metrics"] and "untrained" not in own["label"][0]
     )
 
 
@@ -267,6 +267,13 @@ def judged() -> list[Pair]:
         )
         plain, layer = (ends(row.name, row.column, kind) for kind in row.kinds)
         pairs.append(
-            Pair(label, row, (plain, layer), best_floor(row), way, end)
+            Pair(
+                label,
+                row,
+                (plain, layer),
+                best_floor(row.name, row.column),
+                way,
+                end,
+            )
         )
     return pairs

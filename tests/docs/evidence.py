@@ -2,104 +2,15 @@
 
 import re
 from collections import Counter
-from typing import NamedTuple
 
 import numpy as np
-from common import claims, verdicts
-from docs.measured import (
-    ERROR,
-    KEPT,
-    ROOT,
-    best_floor,
-    chosen,
-    ends,
-    kept_settings,
-    on_the_way,
-    table,
-)
+from common import claims, pairs, verdicts
+from common.pairs import CELLS, KEPT, judged
+from docs.measured import ROOT, chosen, kept_settings, table
 
-
-class Row(NamedTuple):
-    """Where the numbers of a task are kept."""
-
-    name: str
-    column: str  # What its runs end with.
-    places: int
-    behind: str = ""  # The kinds' names in runs.
-    held_out: str = "val_loss"  # Of evaluations; minus: more is better.
-    layer: str = "layer"  # The kind's name in runs.
-    # What chose a run's settings and its end; the name of a claim of "the same"
-    # that is about this, too.
-    loss: tuple[str, ...] = ("test_nll",)
-    same: str = ""
-
-
-def updates(name):
-    """How many each run of a result has made."""
-    (number,) = {row["updates"] for row in table(KEPT / name / "metrics.csv")}
-    return f"{int(number):,}"
-
-
-EVIDENCE = {
-    "sentences around a sentence, nats per word": Row(
-        *("skip-thoughts", "test_nll", 2), held_out="val_nll"
-    ),
-    **{
-        f"pixels of digits {words}, {updates(name)} updates, % errors": Row(
-            *(name, ERROR, 1, f"-order-{order}")
-        )
-        for order, words in (("natural", "in order"), ("permuted", "permuted"))
-        for name in ("sequential-mnist-11000", "sequential-mnist")
-    },
-    **{
-        f"names in a passage, gain of {gain:g}, % errors": Row(
-            *("attentive-reader", "validation_error_percent", 1),
-            layer=f"layer-gain-{gain}",
-            loss=("validation_nll",),
-        )
-        for gain in (0.1, 1.0)
-    },
-    "generated scenes for a caption, mean rank": Row(
-        *("order-embeddings", "image_mean_rank", 2),
-        held_out="-val_recall_sum",
-        loss=tuple(f"-image_r{k}" for k in (1, 5, 10)),
-    ),
-    **{
-        f"painting {what} (DRAW), nats": Row(
-            *(name, "test_bound_nats", 2), loss=("test_bound_nats",)
-        )
-        for what, name in (
-            ("small digits", "draw-digits"),
-            ("digits", "draw-mnist"),
-        )
-    },
-    "handwriting from stroke fonts, nats per point": Row(
-        *("handwriting", "test_nll", 3),
-        held_out="val_nll",
-        same="layer ends the same as none",
-    ),
-    **{
-        f"dense layers on {data}, batches of {size}, % errors": Row(
-            *(f"permutation-invariant-{name}", ERROR, places),
-            f"-batch-size-{size}",
-        )
-        for data, name, size, places in (
-            ("MNIST", "mnist", 128, 2),
-            ("11,000 of MNIST", "mnist-11000", 128, 2),
-            ("11,000 of MNIST in 5 epochs", "mnist-sizes", 128, 2),
-            ("11,000 of MNIST in 5 epochs", "mnist-sizes", 4, 2),
-            ("11,000 of Fashion-MNIST", "fashion", 128, 1),
-            ("small digits", "digits", 128, 2),
-            ("small digits", "digits", 4, 2),
-        )
-    },
-    **{
-        f"convolutions on Fashion-MNIST{own}, % errors": Row(
-            *("convolutional-fashion", ERROR, 1), layer=layer
-        )
-        for own, layer in (("", "layer"), (", by channel", "layer-channels"))
-    },
-}
+# The everyday tasks that are kept.
+EVERYDAY = [t for t in pairs.EVERYDAY if (KEPT / f"everyday-{t}").exists()]
+NOTHING = "decides nothing"
 # Result, and the choices of its grid that the row is about.
 SETTINGS = {
     "sentences around a sentence": ("skip-thoughts", {}),
@@ -123,109 +34,6 @@ SETTINGS = {
     "dense layers, Fashion-MNIST": ("permutation-invariant-fashion", {}),
     "convolutions": ("convolutional-fashion", {}),
 }
-# Everyday task, what is wrong, and decimals.
-EVERYDAY = {
-    "addition": ("sums of two numbers, % wrong", 1),
-    "characters": ("next character of a text, % wrong", 1),
-    "long_memory": ("two of 200 numbers to add, RMSE", 3),
-    "verses": ("which book a verse is from, % wrong", 1),
-    "forecast": ("forecast of a chaotic series, RMSE", 4),
-}
-CELLS = {"LSTM": ("lstm", "lnlstm"), "GRU": ("gru", "lngru")}
-VERDICTS = {
-    "agrees": "better",
-    "disagrees": "worse",
-    "equivalent": "the same",
-    "undecided": "undecided",
-}
-NOTHING = "decides nothing"
-
-
-def _everyday_rows():
-    """The rows of the everyday tasks that are kept, for LSTMs and GRUs."""
-    for task, (label, places) in EVERYDAY.items():
-        if (KEPT / f"everyday-{task}").exists():
-            for cell, (plain, layer) in CELLS.items():
-                row = Row(
-                    *(f"everyday-{task}", "test_error", places),
-                    layer=layer,
-                    loss=("test_loss",),
-                )
-                yield f"{cell}: {label}", row, plain
-
-
-def _log(name):
-    """Whether the losses of a comparison are judged by their logarithms."""
-    measures = [row["measure"] for row in table(KEPT / name / "verdicts.csv")]
-    return any("log10" in measure for measure in measures)
-
-
-def _losses(row, kind):
-    """What chose the runs, at their ends; less is better."""
-    return sum(
-        -ends(row.name, column[1:], kind)
-        if column[0] == "-"
-        else ends(row.name, column, kind)
-        for column in row.loss
-    )
-
-
-class Found(NamedTuple):
-    """A pair: its cells, and p and difference on the way and at the end."""
-
-    cells: list[str]
-    p: tuple[float, float]
-    differences: tuple[float, float]
-    margin: float | None
-    nothing: bool
-
-
-def found():
-    """Every kept pair of a plain and a layer-normalised network."""
-    rows = [(*row, "none") for row in EVIDENCE.items()]
-    for label, row, plain in (*rows, *_everyday_rows()):
-        kinds = [plain + row.behind, row.layer + row.behind]
-        ending = [ends(row.name, row.column, kind) for kind in kinds]
-        going = [
-            on_the_way(row.name, row.held_out, kind, _log(row.name))
-            for kind in kinds
-        ]
-        losses = [_losses(row, kind) for kind in kinds]
-        margin = None
-        if row.same:
-            (claim,) = (
-                own
-                for own in table(KEPT / row.name / "verdicts.csv")
-                if own["claim"] == row.same
-            )
-            margin = float(claim["margin"])
-        way, _, _, way_p = verdicts.summary(going[1] - going[0])
-        end, _, _, end_p = verdicts.summary(losses[1] - losses[0], margin)
-        start = best_floor(row.name, row.column)
-        means = [values.mean() for values in ending]
-        shown = (f"{value:.{row.places}f}" for value in (start, *means))
-        yield Found(
-            [label, *shown, f"{len(ending[0])}"],
-            *((way_p, end_p), (way, end)),
-            *(margin, bool(min(means) > start)),
-        )
-
-
-def judged():
-    """All pairs with their verdicts, on the way and at the end."""
-    pairs = [*found()]
-    corrected = [
-        verdicts.discovered([pair.p[place] for pair in pairs])
-        for place in range(2)
-    ]
-    for pair, *p in zip(pairs, *corrected, strict=True):
-        way, end = (
-            VERDICTS[verdicts.verdict(*own)]
-            for own in zip(
-                pair.differences, p, (None, pair.margin), strict=True
-            )
-        )
-        yield pair, way, end
 
 
 def evidence():
@@ -233,9 +41,16 @@ def evidence():
     heading = "task | baseline | plain | layer norm. | seeds | on the way"
     yield f"| {heading} | at the end |"
     yield "|---|---|---|---|---|---|---|"
-    for pair, way, end in judged():
-        end += f", {NOTHING}" * pair.nothing
-        yield f"| {' | '.join((*pair.cells, way, end))} |"
+    for pair in judged():
+        end = pair.end + f", {NOTHING}" * pair.decides_nothing
+        yield f"| {' | '.join((*_cells(pair), pair.way, end))} |"
+
+
+def _cells(pair):
+    """The task, its baseline, both means and the number of seeds."""
+    means = [found.mean() for found in pair.ends]
+    shown = (f"{x:.{pair.row.places}f}" for x in (pair.baseline, *means))
+    return [pair.label, *shown, f"{len(pair.ends[0])}"]
 
 
 def tally():
@@ -245,14 +60,14 @@ def tally():
         The counts, and how many of those that decide are expected to be false
         at most.
     """
-    counts = Counter(end for pair, _, end in judged() if not pair.nothing)
+    counts = Counter(pair.end for pair in judged() if not pair.decides_nothing)
     decided = counts.total() - counts["undecided"]
     return counts, verdicts.LEVEL * decided
 
 
 def without_meaning():
     """How many rows have a baseline that neither network reaches."""
-    return sum(pair.nothing for pair, _, _ in judged())
+    return sum(pair.decides_nothing for pair in judged())
 
 
 def settings():
@@ -261,14 +76,13 @@ def settings():
     yield "|---|---|---|---|---|---|"
     rows = [(*row, "layer", "none") for row in SETTINGS.items()]
     for task in EVERYDAY:
-        if (KEPT / f"everyday-{task}").exists():
-            rows += [
-                (
-                    f"{task.replace('_', ' ')}, {cell}",
-                    *((f"everyday-{task}", {}), layer, plain),
-                )
-                for cell, (plain, layer) in CELLS.items()
-            ]
+        rows += [
+            (
+                f"{task.replace('_', ' ')}, {cell}",
+                *((f"everyday-{task}", {}), layer, plain),
+            )
+            for cell, (plain, layer) in CELLS.items()
+        ]
     for label, (name, where), layer, plain in rows:
         rates = []
         for kind in (layer, plain):
@@ -297,10 +111,9 @@ def some():
         *("dense layers on 11,000 of Fashion-MNIST", "LSTM: two of"),
     )
     for start in wanted:
-        ((pair, _, end),) = (
-            own for own in judged() if own[0].cells[0].startswith(start)
-        )
-        yield f"| {' | '.join((pair.cells[0], *pair.cells[2:4], end))} |"
+        (pair,) = (own for own in judged() if own.label.startswith(start))
+        label, _, plain, layer, _ = _cells(pair)
+        yield f"| {label} | {plain} | {layer} | {pair.end} |"
 
 
 def good(task, kind, limit=None):
@@ -337,10 +150,10 @@ def working():
     yield "| of nine settings | `LNLSTM` | LSTM | `LNGRU` | GRU |"
     yield "|---|---|---|---|---|"
     for task in EVERYDAY:
-        pairs = [
+        found = [
             [good(task, kind) for kind in (layer, plain)]
             for plain, layer in CELLS.values()
         ]
-        assert all(layer > plain for layer, plain in pairs)
-        cells = [str(number) for pair in pairs for number in pair]
+        assert all(layer > plain for layer, plain in found)
+        cells = [str(number) for pair in found for number in pair]
         yield f"| {task.replace('_', ' ')} | {' | '.join(cells)} |"

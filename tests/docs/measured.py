@@ -7,8 +7,7 @@ import json
 import re
 from pathlib import Path
 
-import numpy as np
-from common.measures import RESOLUTION
+from common.pairs import ERROR, KEPT, ends
 
 from benchmarks import settings
 
@@ -25,7 +24,6 @@ def load(name):
 
 
 TIMES = ROOT / "benchmarks" / "results"
-KEPT = ROOT / "examples" / "results"
 figures = load("figures.py")
 SIZES = figures.SIZES
 NAMES = figures.BACKENDS
@@ -48,38 +46,8 @@ def percent(values):
     return f"{100 * min(values):.0f} to {100 * max(values):.0f} %"
 
 
-def ends(name, column, kind):
-    """What the runs of a kind end with, by seed."""
-    runs = {
-        row["run"].rpartition("-seed-")[::2]: float(row[column])
-        for row in table(KEPT / name / "metrics.csv")
-    }
-    return np.array([runs[run] for run in sorted(runs) if run[0] == kind])
-
-
 def mean(name, column, kind, digits=1):
     return f"{ends(name, column, kind).mean():.{digits}f}"
-
-
-ERROR = "test_error_percent"
-
-
-def on_the_way(name, column, kind, log=False):
-    """The mean over the evaluations of each run, by seed."""
-    sign, column = (-1, column[1:]) if column[0] == "-" else (1, column)
-    runs = {}
-    for row in table(KEPT / name / "history.csv"):
-        if row[column]:
-            value = sign * float(row[column])
-            value = np.log10(max(value, RESOLUTION)) if log else value
-            runs.setdefault(row["run"], []).append(value)
-    return np.array(
-        [
-            np.mean(runs[run])
-            for run in sorted(runs)
-            if run.rpartition("-seed-")[0] == kind
-        ]
-    )
 
 
 def chosen(name, kind, where):
@@ -243,15 +211,6 @@ def sizes():
 
 def digits(order, kind):
     return mean("sequential-mnist", ERROR, f"{kind}-order-{order}")
-
-
-def best_floor(name, column):
-    """The best of what needs no network."""
-    return min(
-        own["metrics"][column]
-        for own in kept_settings(name)["comparison"]["floors"]
-        if column in own["metrics"] and "untrained" not in own["label"][0]
-    )
 
 
 def floor(name, label):

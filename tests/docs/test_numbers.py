@@ -5,16 +5,13 @@ from functools import cache
 
 import pytest
 from common import verdicts
+from common.pairs import CELLS, ERROR, KEPT, VERDICTS, best_floor, ends
 from docs.measured import (
-    ERROR,
-    KEPT,
     ROOT,
-    best_floor,
     both,
     bound,
     chosen,
     digits,
-    ends,
     floor,
     kept_settings,
     mean,
@@ -59,7 +56,7 @@ def _speeds():
 def _results():
     counts, false = evidence.tally()
     yield "comparisons", f"{counts.total()} comparisons", (README, USE)
-    for verdict in evidence.VERDICTS.values():
+    for verdict in VERDICTS.values():
         ended = f"{counts[verdict]} {verdict}"
         pages = (README,) if verdict == "undecided" else (README, USE)
         yield f"ended {verdict}", ended, pages
@@ -108,7 +105,7 @@ def _settings():
             for kind in (layer, plain)
         ]
         for task in evidence.EVERYDAY
-        for plain, layer in evidence.CELLS.values()
+        for plain, layer in CELLS.values()
     ]
     (far,) = (pair for pair in rates if max(pair) > 4 * min(pair))
     yield "rates far apart", "{:g} and {:g}".format(*far), (USE,)
