@@ -6,7 +6,12 @@ import torch
 
 from keras_ln._keras import torch_device
 from keras_ln.backend import gpu
-from keras_ln.backend.native_torch import is_eager, new, operator
+from keras_ln.backend.native_torch import (
+    is_eager,
+    new,
+    no_backward,
+    operator,
+)
 
 
 def device_of(x):
@@ -80,7 +85,7 @@ def _make_operators():
             ["str operands", *options],
             functools.partial(_call_of, backward),
             _run,
-        )
+        ).register_autograd(no_backward)
 
 
 def _call_of(backward, arrays, results, cell, operands, *options):

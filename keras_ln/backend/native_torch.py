@@ -81,7 +81,7 @@ def _make_operators():
         functools.partial(_backward, call),
         setup_context=functools.partial(_setup_context, call),
     )
-    operator("backward", call.BACKWARD, *own).register_autograd(_no_backward)
+    operator("backward", call.BACKWARD, *own).register_autograd(no_backward)
 
 
 def operator(name, direction, options, call_of, run):
@@ -289,8 +289,8 @@ def _backward(call, ctx, *cotangents):
     )
 
 
-def _no_backward(ctx, *cotangents):
-    # A message, where torch would say that the operator has no gradient.
+def no_backward(ctx, *cotangents):
+    """Raises the error of an operator without a gradient."""
     raise NotImplementedError(
         "There are no second derivatives of recurrent layers through "
         "torch.compile. Compute them without torch.compile."

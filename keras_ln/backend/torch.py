@@ -106,14 +106,14 @@ def custom_vjp(
     functions = (forward, backward, reference, reference_backward or backward)
 
     def op(arrays, keep=True, owner="An op of keras_ln"):
+        if not torch.is_grad_enabled():
+            return forward(arrays, keep=False)[0]
         if torch.compiler.is_compiling():
             outputs: list[str] = []
             made = _Read.apply(
                 (forward, backward), (*arrays,), outputs, *arrays.values()
             )
             return dict(zip(outputs, made, strict=True))
-        if not torch.is_grad_enabled():
-            return forward(arrays, keep=False)[0]
         tensors = arrays.values()
         # The hint is for torch.func, in which tensors do not say whether they
         # are differentiated.

@@ -159,6 +159,18 @@ if BACKEND == "torch":
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
         assert len(launches(driver)) == 4
 
+    def test_compiled_programs_have_no_second_derivatives(driver):
+        layer, given = layer_of(), x.clone().requires_grad_()
+        run = torch.compile(layer, backend="aot_eager", fullgraph=True)
+        with torch.no_grad():
+            run(given)
+        assert len(launches(driver)) == 1
+        (first,) = torch.autograd.grad(
+            run(given).sum(), given, create_graph=True
+        )
+        with pytest.raises(RuntimeError, match="support double backward"):
+            (first**2).sum().backward()
+
     def test_exported_programs_hold_no_kernels(driver):
         program = torch.export.export(layer_of(), (x,))
         assert "keras_ln" not in program.graph_module.code
