@@ -26,6 +26,7 @@ from keras_ln.layers import (
     WNLSTMCell,
 )
 from keras_ln.layers.conversion import with_layer_norm
+from keras_ln.layers.fast_rnn import rnn_summary, to_keras, with_fast_rnn
 from keras_ln.layers.normalization.reestimate_statistics import (
     reestimate_statistics,
 )
@@ -51,6 +52,9 @@ __all__ = [
     "WeightNormalization",
     "__version__",
     "reestimate_statistics",
+    "rnn_summary",
+    "to_keras",
+    "with_fast_rnn",
     "with_layer_norm",
 ]
 

@@ -35,6 +35,7 @@ else:
 
 __all__ = [
     "DropoutRNNCell",
+    "calls_of",
     "device_names",
     "exporter",
     "exports_unknown_steps",
@@ -52,6 +53,15 @@ __all__ = [
     "torch_device",
     "uncast",
 ]
+
+
+def calls_of(layer: keras.layers.Layer) -> list[tuple[Any, dict[str, Any]]]:
+    """Positional and named arguments of its calls in functional models.
+
+    test_to_keras_refuses_by_name notices a change.
+    """
+    found = [node.arguments for node in layer._inbound_nodes]
+    return [(arguments.args, arguments.kwargs) for arguments in found]
 
 
 def device_names() -> list[str]:

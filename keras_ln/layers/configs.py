@@ -21,7 +21,10 @@ def config_of(layer: Any) -> dict[str, Any]:
 
 
 def from_config(
-    layer: Any, config: dict[str, Any], parts: dict[str, Any] | None = None
+    layer: Any,
+    config: dict[str, Any],
+    parts: dict[str, Any] | None = None,
+    kind: Any = None,
 ) -> Any:
     """A layer of the same class; `ValueError` if the config gives none.
 
@@ -30,6 +33,7 @@ def from_config(
         config: its config.
         parts: objects, or lists of objects, that replace entries of the
             config unchanged.
+        kind: another class that takes the config.
     """
     scope = _own_classes(layer)
 
@@ -47,7 +51,9 @@ def from_config(
     with keras.saving.custom_object_scope(scope):
         return cloning(
             layer,
-            lambda: type(layer).from_config({**config, **entries}, **trusted),
+            lambda: (kind or type(layer)).from_config(
+                {**config, **entries}, **trusted
+            ),
         )
 
 
@@ -58,7 +64,7 @@ def cloning(layer: Any, step: Callable[[], Any]) -> Any:
     # Constructors of any class run here, and may raise anything.
     except Exception as error:
         raise ValueError(
-            f"with_layer_norm cannot clone the layer {layer.name!r} of class "
+            f"keras_ln cannot clone the layer {layer.name!r} of class "
             f"{type(layer).__name__}: its get_config and from_config do not "
             "make it again. Register your own classes and functions in it "
             "with keras.saving.register_keras_serializable."
@@ -78,7 +84,7 @@ def _own_classes(layer: Any) -> dict[str, Any]:
             continue
         if found.setdefault(name, kind) is not kind:
             raise ValueError(
-                f"with_layer_norm cannot tell two classes {name!r} apart in "
+                f"keras_ln cannot tell two classes {name!r} apart in "
                 "a config. Rename one, or register both with "
                 "keras.saving.register_keras_serializable. Received: "
                 f"{layer.name!r} with both inside."

@@ -4,17 +4,11 @@ import warnings
 from typing import Any
 
 import keras
-import numpy as np
 
-from keras_ln._keras import is_graph, layers_within
-from keras_ln.layers.configs import (
-    cloning,
-    config_of,
-    from_config,
-    input_like,
-    uncompiled,
-)
-from keras_ln.layers.conversion_weights import copy_weights_of
+from keras_ln._keras import layers_within
+from keras_ln.layers.clone import Clone
+from keras_ln.layers.configs import cloning, config_of, from_config
+from keras_ln.layers.conversion_weights import is_mirrored
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.rnn.forget_bias import LogUniformForgetBias
 from keras_ln.layers.rnn.ln_gru import LNGRU, LNGRUCell
@@ -100,37 +94,8 @@ def with_layer_norm(
     """
     if normalize is not None:
         normalize = check_sites(normalize)
-    if not is_graph(model):
-        advice = " In others write keras_ln.LNLSTM for LSTM, and so on."
-        if ours := _OURS.get(type(model)):
-            advice = (
-                " For a single layer use "
-                f"keras_ln.{ours.__name__}.from_config(layer.get_config())."
-            )
-        elif isinstance(
-            model, keras.layers.Wrapper | keras.layers.Bidirectional
-        ):
-            advice = (
-                " Put the layer into a model: keras.Sequential("
-                "[keras.Input(...), layer])."
-            )
-        raise ValueError(
-            "with_layer_norm takes functional and Sequential models: it cannot "
-            "see how others call their layers. Received: "
-            f"{getattr(model, 'name', model)!r} of class "
-            f"{type(model).__name__}.{advice}"
-        )
-    if copy_weights and not model.built:
-        raise ValueError(
-            "with_layer_norm copies weights, and there are none yet. Build "
-            "the model first, or give copy_weights=False. Received: "
-            f"{model.name!r}, which is not built."
-        )
-    conversion = _Conversion(normalize, copy_weights, check_groups(groups))
-    with uncompiled(model):
-        clone = conversion.convert(model)
-    if copy_weights:
-        copy_weights_of(model, clone)
+    conversion = _Normalized(normalize, copy_weights, check_groups(groups))
+    clone = conversion.run(model, _advice(model), copy_weights)
     if not any(isinstance(part, _REPLACED) for part in layers_within(model)):
         warnings.warn(
             "with_layer_norm found no LSTM, GRU or SimpleRNN of Keras in "
@@ -140,88 +105,38 @@ def with_layer_norm(
     return clone
 
 
-class _Conversion:
-    """One conversion: its options, and the layers converted so far."""
+def _advice(model):
+    """What to do with what is no functional or Sequential model."""
+    if ours := _OURS.get(type(model)):
+        return (
+            " For a single layer use "
+            f"keras_ln.{ours.__name__}.from_config(layer.get_config())."
+        )
+    if isinstance(model, keras.layers.Wrapper | keras.layers.Bidirectional):
+        return (
+            " Put the layer into a model: keras.Sequential("
+            "[keras.Input(...), layer])."
+        )
+    return " In others write keras_ln.LNLSTM for LSTM, and so on."
+
+
+class _Normalized(Clone):
+    """The clone with normalised layers, and its options."""
+
+    function = "with_layer_norm"
+    without_weights = ", or give copy_weights=False"
 
     def __init__(self, normalize: Any, copy_weights: bool, groups: str) -> None:
+        super().__init__()
         self._normalize = normalize
         self._groups = groups
         self._copy_weights = copy_weights
-        self._converted: dict[int, Any] = {}
-        # With which layer each part is made again.
-        self._made_with: dict[int, Any] = {}
 
-    def convert(self, layer: Any) -> Any:
-        """What stands for a layer, a cell, a model or an operation."""
-        if isinstance(layer, keras.Operation) and not isinstance(
-            layer, keras.layers.Layer
-        ):
-            return layer  # It has no weights.
-        if id(layer) not in self._converted:
-            self._converted[id(layer)] = self._new(layer)
-        return self._converted[id(layer)]
+    def replaces(self, layer: Any) -> bool:
+        """Whether it is one of Keras' recurrent layers or cells."""
+        return type(layer) in _OURS
 
-    def _new(self, layer):
-        if is_graph(layer):
-            return self._model(layer)
-        if isinstance(layer, keras.layers.StackedRNNCells):
-            return self._around(layer, {"cells": layer.cells})
-        if type(layer) is keras.layers.RNN:
-            return self._around(layer, {"cell": layer.cell})
-        if type(layer) is keras.layers.Lambda:
-            function = {"function": layer.function}
-            return from_config(layer, config_of(layer), function)
-        bidirectional = isinstance(layer, keras.layers.Bidirectional)
-        if isinstance(layer, keras.layers.Wrapper) and not bidirectional:
-            return self._around(layer, {"layer": layer.layer})
-        replaced = type(layer) in _OURS
-        if not bidirectional and not replaced:
-            self._check_other(layer)
-        # What is in the layer is made again with it.
-        self._check_apart(layer)
-        if bidirectional:
-            return self._bidirectional(layer)
-        if replaced:
-            return self._recurrent(layer)
-        return from_config(layer, config_of(layer))
-
-    def _model(self, model):
-        inputs = None
-        if not isinstance(model, keras.Sequential):
-            # The inputs that clone_model makes are neither optional nor sparse.
-            inputs = keras.tree.map_structure(input_like, model.input)
-        clone = keras.models.clone_model(
-            model, inputs, clone_function=self.convert
-        )
-        if type(clone) is not type(model):
-            raise ValueError(
-                "with_layer_norm cannot make a model of a class of its own "
-                f"from layers. Received: {model.name!r} of class "
-                f"{type(model).__name__}. Give it the Sequential or "
-                "functional model of these layers."
-            )
-        if clone.trainable != model.trainable:
-            clone.trainable = model.trainable
-        return clone
-
-    def _around(self, layer, parts):
-        """The layer around its parts anew, by their names in its config."""
-        new = {
-            name: keras.tree.map_structure(self.convert, part)
-            for name, part in parts.items()
-        }
-        return from_config(layer, config_of(layer), new)
-
-    def _bidirectional(self, layer):
-        """Keras makes its layers again from the layers that it is given."""
-        inside = _Conversion(self._normalize, self._copy_weights, self._groups)
-        parts = {
-            "layer": inside.convert(layer.forward_layer),
-            "backward_layer": inside.convert(layer.backward_layer),
-        }
-        return from_config(layer, config_of(layer), parts)
-
-    def _recurrent(self, layer):
+    def replacement(self, layer: Any) -> Any:
         """Ours for Keras' LSTM, GRU or SimpleRNN, or for its cell."""
         config = config_of(layer)
         asked, ours = self._normalize, _OURS[type(layer)]
@@ -258,10 +173,8 @@ class _Conversion:
                 "product with the recurrent kernel, and resets after it. "
                 f"Received: {layer.name!r} with reset_after=False."
             )
-        z = keras.ops.linspace(-4.0, 4.0, 9)
         gate = layer.recurrent_activation
-        sums = keras.ops.convert_to_numpy(gate(z) + gate(-z))
-        if self._copy_weights and not np.allclose(sums, 1, atol=1e-5):
+        if self._copy_weights and not is_mirrored(gate):
             raise ValueError(
                 "with_layer_norm copies the update gate with its sign "
                 "changed, which needs f(-z) = 1 - f(z) as for sigmoid. "
@@ -270,19 +183,7 @@ class _Conversion:
                 "copy_weights=False."
             )
 
-    def _check_apart(self, layer):
-        """`ValueError` if a part with weights is in another layer too."""
-        for part in layers_within(layer):
-            other = self._made_with.setdefault(id(part), layer)
-            if other is not layer and (part.weights or not part.built):
-                raise ValueError(
-                    f"with_layer_norm cannot keep {part.name!r} shared: it "
-                    f"would make one for {other.name!r} and one for "
-                    f"{layer.name!r}, which train apart. Give each a layer of "
-                    "its own."
-                )
-
-    def _check_other(self, layer: Any) -> None:
+    def check_other(self, layer: Any) -> None:
         """`ValueError` for what is recurrent and has no counterpart."""
         kind = type(layer).__name__
         if isinstance(layer, _REPLACED):

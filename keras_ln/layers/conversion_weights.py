@@ -1,4 +1,4 @@
-"""Weights of Keras' recurrent layers, copied into ours by `with_layer_norm`.
+"""Weights of a layer, copied into the one that stands for it in a clone.
 
 `compat/` loads those of other libraries.
 
@@ -24,9 +24,9 @@ _LOOKUPS = (
 
 def copy_weights_of(old: Any, new: Any) -> None:
     """Copies weights and states of a layer to what it was converted to."""
-    if isinstance(new, BaseCell) and not isinstance(old, BaseCell):
+    if isinstance(new, BaseCell) != isinstance(old, BaseCell):
         _copy_cell(old, new)
-    elif isinstance(new, BaseRNN) and not isinstance(old, BaseRNN):
+    elif isinstance(new, BaseRNN) != isinstance(old, BaseRNN):
         _copy_cell(old.cell, new.cell)
     else:
         _copy_own(old, new)
@@ -63,8 +63,8 @@ def _has_assets(layer):
 
 
 def _copy_cell(old, new):
-    """Copies kernels and bias of a cell of Keras."""
-    names = ("kernel", "recurrent_kernel", "bias")
+    """Copies kernels and biases of a cell of Keras into ours, or back."""
+    names = ("kernel", "recurrent_kernel", "bias", "recurrent_bias")
     arrays = {
         name: keras.ops.convert_to_numpy(getattr(old, name))
         for name in names
@@ -72,6 +72,8 @@ def _copy_cell(old, new):
     }
     if isinstance(old, keras.layers.GRUCell):
         arrays = _of_gru(arrays, new)
+    elif isinstance(new, keras.layers.GRUCell):
+        arrays = _to_gru(arrays, old)
     for name, array in arrays.items():
         getattr(new, name).assign(array)
 
@@ -87,3 +89,20 @@ def _of_gru(arrays, new):
         own = new.recurrent_bias is not None
         arrays["recurrent_bias" if own else "recurrent_beta"] = recurrent
     return arrays
+
+
+def _to_gru(arrays, old):
+    """The weights of our cell by the names of Keras' GRUCell."""
+    signs = np.repeat([-1.0, 1.0, 1.0], old.units)
+    arrays = {name: array * signs for name, array in arrays.items()}
+    if "bias" in arrays:
+        both = arrays["bias"], arrays.pop("recurrent_bias")
+        arrays["bias"] = np.stack(both)
+    return arrays
+
+
+def is_mirrored(gate: Any) -> bool:
+    """Whether f(-z) is 1 - f(z), as of sigmoid."""
+    z = keras.ops.linspace(-4.0, 4.0, 9)
+    sums = keras.ops.convert_to_numpy(gate(z) + gate(-z))
+    return bool(np.allclose(sums, 1, atol=1e-5))

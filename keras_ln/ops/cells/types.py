@@ -137,6 +137,9 @@ class How(NamedTuple):
     training: bool = True
     # Whether the output is zero at masked steps.
     zero_output_for_mask: bool = False
+    # Whether the output is zero before the first valid step of a row; otherwise
+    # it is the initial h.
+    zero_before_valid: bool = False
     # The dtypes that the caller gives to arrays that have other ones.
     dtypes: tuple[tuple[str, str], ...] = ()
     overridden: Overridden | None = None

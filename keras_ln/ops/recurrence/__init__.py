@@ -20,6 +20,7 @@ from keras_ln.ops.recurrence.functions import (
 from keras_ln.ops.recurrence.native import kernels
 from keras_ln.ops.recurrence.run import (
     choose,
+    chosen,
     implementation,
     run,
     unsupported_reason,
@@ -27,16 +28,21 @@ from keras_ln.ops.recurrence.run import (
 
 # For `analysis`, which may not import the backend.
 scan = backend.scan
+# Where programs run, and whether they are written to a file.
+on_cpu, is_exported = backend.on_cpu, backend.is_exported
 
 __all__ = [
     "array",
     "check",
     "check_states",
     "choose",
+    "chosen",
     "gpu_kernels",
     "implementation",
     "in_order",
+    "is_exported",
     "kernels",
+    "on_cpu",
     "over_time",
     "project",
     "refuse_reset_state",

@@ -54,6 +54,7 @@ def over_time(
     return_all_outputs: bool = True,
     training: bool = True,
     zero_output_for_mask: bool = False,
+    zero_before_valid: bool = False,
     reset: Any = None,
     reset_state: Any = None,
     use_fused: Switch = "auto",
@@ -112,7 +113,14 @@ def over_time(
     made = run(
         spec,
         {"x": x, **arrays, **weights, **(constants or {})},
-        How(owner, use_fused, unroll, bool(training), zero_output_for_mask),
+        How(
+            owner,
+            use_fused,
+            unroll,
+            bool(training),
+            zero_output_for_mask,
+            zero_before_valid,
+        ),
     )
     states = [made[f"final_{name}"] for name in cell.state_names]
     as_list = isinstance(initial_states, list)

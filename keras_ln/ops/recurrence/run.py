@@ -96,15 +96,19 @@ def run(spec: Spec, arrays: Tensors, how: How) -> Tensors:
     made["last_output"] = last_output
     if not spec.return_all_outputs:
         made["outputs"] = last_output[:, None]
-    if how.zero_output_for_mask and "mask" in arrays:
-        _zero_where_masked(made, arrays["mask"], spec)
+    zeros = how.zero_output_for_mask or how.zero_before_valid
+    if zeros and "mask" in arrays:
+        mask = arrays["mask"]
+        if spec.go_backwards:
+            mask = keras.ops.flip(mask, axis=1)
+        if not how.zero_output_for_mask:
+            mask = keras.ops.cumsum(keras.ops.cast(mask, "int32"), axis=1) > 0
+        _zero_where_masked(made, mask, spec)
     return made
 
 
 def _zero_where_masked(made: Tensors, mask: Any, spec: Spec) -> None:
-    """Puts zeros into both outputs at the steps that the mask leaves out."""
-    if spec.go_backwards:
-        mask = keras.ops.flip(mask, axis=1)
+    """Puts zeros into both outputs at the visits that the mask leaves out."""
     last = mask[:, -1:]
     all_steps = (mask if spec.return_all_outputs else last)[..., None]
     for name, valid in (("last_output", last), ("outputs", all_steps)):
@@ -237,6 +241,11 @@ def _no_equations_by_hand(spec: Spec, how: How) -> str | None:
     if how.use_fused is False:
         return "use_fused=False asks for the cell loop."
     return None
+
+
+def chosen(spec: Spec, how: How) -> str | None:
+    """The name of what would run, or None where nothing can."""
+    return _chosen(spec, {}, how, {}, plain_operations_reason(None))
 
 
 def choose(spec: Spec, how: How) -> tuple[str, dict[str, str]]:

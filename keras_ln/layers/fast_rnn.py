@@ -1,0 +1,326 @@
+"""Models whose LSTM and GRU layers this package computes, and the way back."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import keras
+
+from keras_ln._keras import calls_of, is_graph, layers_within
+from keras_ln.layers.clone import Clone
+from keras_ln.layers.configs import cloning, config_of
+from keras_ln.layers.constructor_arguments import argument_names
+from keras_ln.layers.conversion_weights import is_mirrored
+from keras_ln.layers.rnn.base_cell import BaseCell
+from keras_ln.layers.rnn.base_rnn import BaseRNN
+from keras_ln.layers.rnn.fast import (
+    KERAS,
+    FastGRU,
+    FastLayer,
+    FastLSTM,
+    FastRNN,
+    reason_for_keras,
+    what_runs,
+)
+from keras_ln.layers.rnn.ln_gru import LNGRU, LNGRUCell
+from keras_ln.layers.rnn.ln_lstm import LNLSTM, LNLSTMCell
+from keras_ln.ops import recurrence
+from keras_ln.ops.symbolic import FunctionCall
+
+_FAST: dict[Any, Any] = {
+    keras.layers.LSTM: FastLSTM,
+    keras.layers.GRU: FastGRU,
+    keras.layers.RNN: FastRNN,
+}
+
+
+_KERAS: dict[Any, Any] = {
+    **{kind: kind for kind in (keras.layers.LSTM, keras.layers.GRU)},
+    **{kind: kind for kind in (keras.layers.LSTMCell, keras.layers.GRUCell)},
+    FastLSTM: keras.layers.LSTM,
+    FastGRU: keras.layers.GRU,
+    LNLSTM: keras.layers.LSTM,
+    LNLSTMCell: keras.layers.LSTMCell,
+    LNGRU: keras.layers.GRU,
+    LNGRUCell: keras.layers.GRUCell,
+}
+
+
+class RNNRow(NamedTuple):
+    """A recurrent layer of a model, and what runs it.
+
+    `training` and `prediction` are "native", "fused" or "loop", as
+    `keras_ln.ops.implementation` describes them, or "keras" for Keras' own
+    loop; `reason` is why the CPU kernels, "native", do not run it, or "".
+    """
+
+    layer: str
+    class_name: str
+    training: str
+    prediction: str
+    reason: str
+
+
+def with_fast_rnn(model: Any, verbose: bool = False) -> Any:
+    """A clone that predicts and learns the same, with faster LSTMs and GRUs.
+
+    `keras.layers.LSTM`, `GRU`, and `RNN` of their cells or of
+    StackedRNNCells, run on a CPU by the implementations of `LNLSTM` and
+    `LNGRU`, without their normalisation; in Bidirectional, TimeDistributed
+    and models inside the model too. Weights and states are copied, and have
+    the order and shapes of Keras': `set_weights(model.get_weights())` works
+    both ways. The layers derive from Keras' and have its arguments. The model
+    itself does not change.
+
+    What runs is decided where the clone runs, at each call. Keras' own loop
+    runs on other devices than CPUs, in what `model.export` writes, and where
+    it is faster without the CPU kernels. These layers stay Keras' own in the
+    clone: SimpleRNN, GRU with `reset_after=False`, other activations than
+    tanh and sigmoid, `recurrent_dropout`, `unroll=True`, `use_cudnn=True`,
+    half precision, derived classes, and what a layer of another class holds.
+    `rnn_summary` tells for each layer.
+
+    Args:
+        model: a functional or Sequential model, built.
+        verbose: whether `rnn_summary` of the clone is printed.
+
+    Returns:
+        The new model. It is not compiled, whether the model is or not: call
+        `compile` before `fit`. A program that loads it from a file imports
+        `keras_ln` first; `to_keras` makes a model that needs no `keras_ln`.
+
+    Raises:
+        ValueError: if `model` is neither functional nor Sequential, or has no
+            weights yet; for a layer that cannot be cloned, or that is inside
+            a Bidirectional layer or a layer of your own and is used elsewhere
+            too.
+
+    >>> import keras
+    >>> import keras_ln
+    >>> model = keras.Sequential(
+    ...     [keras.Input((None, 3)), keras.layers.LSTM(4, name="memory")]
+    ... )
+    >>> fast = keras_ln.with_fast_rnn(model)
+    >>> fast.compile("adam", "mse")
+    >>> isinstance(fast.get_layer("memory"), keras.layers.LSTM)
+    True
+    """
+    clone = _Fast().run(model, _advice("with_fast_rnn"))
+    if not any(isinstance(part, FastLayer) for part in layers_within(clone)):
+        warnings.warn(
+            "with_fast_rnn found no layer that it can make faster in "
+            f"{model.name!r}: the clone has the same layers. "
+            "keras_ln.rnn_summary(model) says why.",
+            stacklevel=2,
+        )
+    if verbose:
+        rnn_summary(clone, print_fn=print)
+    return clone
+
+
+def to_keras(model: Any) -> Any:
+    """A clone with Keras' own layers, for programs without `keras_ln`.
+
+    The way back from `with_fast_rnn`, bit for bit. `LNLSTM` and `LNGRU` with
+    `normalize=()` become `LSTM` and `GRU`, their cells Keras' cells, with the
+    weights; with `recurrent_dropout` Keras' layers drop other entries for
+    each gate. Initializers of this package become "zeros": the weights are
+    there. Behind a mask, outputs before the first valid step are what Keras'
+    layer gives. The model itself does not change.
+
+    Args:
+        model: a functional or Sequential model, built.
+
+    Returns:
+        The new model. It is not compiled, whether the model is or not: call
+        `compile` before `fit`.
+
+    Raises:
+        ValueError: for layers that Keras does not have, by name: normalised
+            ones, with zoneout, called with `reset`, and all others of
+            `keras_ln`; and as `with_fast_rnn`.
+
+    >>> import keras
+    >>> import keras_ln
+    >>> model = keras.Sequential([keras.Input((None, 3)), keras.layers.GRU(4)])
+    >>> fast = keras_ln.with_fast_rnn(model)
+    >>> back = keras_ln.to_keras(fast)
+    >>> back.compile("adam", "mse")
+    >>> type(back.layers[0]).__module__.startswith("keras.")
+    True
+    """
+    return _Plain().run(model, _advice("to_keras"))
+
+
+def rnn_summary(
+    model: Any, print_fn: Callable[[str], Any] | None = None
+) -> list[RNNRow]:
+    """What would run each recurrent layer of a model here and now, and why.
+
+    Args:
+        model: a model or a layer.
+        print_fn: a function that gets a line for each layer, such as `print`;
+            None for none.
+
+    Returns:
+        A row for each recurrent layer, in the order of the model, with the
+        fields `layer`, `class_name`, `training`, `prediction` and `reason`.
+        "native" are the CPU kernels, "keras" is Keras' own loop; "fused" and
+        "loop" are described at `ops.implementation`.
+
+    >>> import keras
+    >>> import keras_ln
+    >>> model = keras.Sequential(
+    ...     [keras.Input((3, 2)), keras.layers.SimpleRNN(4, name="simple")]
+    ... )
+    >>> for row in keras_ln.rnn_summary(model):
+    ...     print(row.layer, row.training, row.reason)
+    simple keras There is no op for cells of class SimpleRNNCell.
+    """
+    found = [
+        _row(part)
+        for part in layers_within(model)
+        if isinstance(part, keras.layers.RNN)
+    ]
+    if print_fn is not None:
+        for row in found:
+            print_fn(
+                f"{row.layer} ({row.class_name}): {row.training} in training, "
+                f"{row.prediction} in prediction. {row.reason}".rstrip()
+            )
+    return found
+
+
+def _row(layer):
+    kind = type(layer).__name__
+    if isinstance(layer, BaseRNN):
+        name, reasons = recurrence.implementation(layer)
+        return RNNRow(layer.name, kind, name, name, reasons.get("native", ""))
+    if not isinstance(layer, FastLayer):
+        reason = reason_for_keras(layer)
+        if reason is None and type(layer) not in _FAST:
+            reason = f"What the class {kind} computes is not known."
+        if reason is None:
+            reason = (
+                "It is Keras' own: with_fast_rnn replaces it, except in a "
+                "layer of another class."
+            )
+        return RNNRow(layer.name, kind, KERAS, KERAS, reason)
+    (fit, why), (predict, reason) = (what_runs(layer, t) for t in (True, False))
+    return RNNRow(layer.name, kind, fit, predict, why or reason)
+
+
+def _advice(function):
+    return f" {function} needs a model of layers."
+
+
+class _Fast(Clone):
+    function = "with_fast_rnn"
+    around_cells = (keras.layers.RNN, FastRNN)
+
+    def replaces(self, layer: Any) -> bool:
+        """Whether it is a layer that an op can compute."""
+        return type(layer) in _FAST and reason_for_keras(layer) is None
+
+    def replacement(self, layer: Any) -> Any:
+        """The layer with the other loop."""
+        config, fast = config_of(layer), _FAST[type(layer)]
+        return cloning(layer, lambda: fast.from_config(config))
+
+    def class_around(self, layer: Any) -> Any:
+        """RNN of cells that an op can compute, too."""
+        return _FAST[keras.layers.RNN] if self.replaces(layer) else type(layer)
+
+
+class _Plain(Clone):
+    function = "to_keras"
+    around_cells = (keras.layers.RNN, FastRNN)
+
+    def run(self, model: Any, advice: str, copy_weights: bool = True) -> Any:
+        """The clone; `ValueError` where Keras does not have a layer."""
+        for part in layers_within(model) if is_graph(model) else ():
+            _check_plain(part)
+        return super().run(model, advice, copy_weights)
+
+    def replaces(self, layer: Any) -> bool:
+        """Whether it is recurrent, of Keras or of this package."""
+        return type(layer) in _KERAS
+
+    def replacement(self, layer: Any) -> Any:
+        """Keras' layer or cell with those arguments that it has."""
+        kind, config = _KERAS[type(layer)], config_of(layer)
+        if isinstance(layer, BaseRNN | BaseCell):
+            more = {*argument_names(type(layer))} - {*argument_names(kind)}
+            config = {n: v for n, v in config.items() if n not in more}
+            for name in "activation", "recurrent_activation":
+                config[name] = getattr(layer, name)
+        for name, value in config.items():
+            if isinstance(value, dict) and _is_ours(
+                value.get("registered_name") or "", ">"
+            ):
+                # An initializer: all weights are copied.
+                config[name] = "zeros"
+        return cloning(layer, lambda: kind.from_config(config))
+
+    def class_around(self, layer: Any) -> Any:
+        """Keras' own RNN."""
+        return keras.layers.RNN
+
+    def check_other(self, layer: Any) -> None:
+        """`ValueError` for what holds layers of this package."""
+        for part in layers_within(layer):
+            if _is_ours(type(part).__module__, "."):
+                raise ValueError(
+                    "to_keras cannot replace what a layer of another class "
+                    f"holds. Received: {layer.name!r} of class "
+                    f"{type(layer).__name__}, with {part.name!r} inside."
+                )
+
+
+def _check_plain(layer):
+    """`ValueError` unless Keras has such a layer."""
+    # A Sequential model has none, but for layers.
+    for operation in getattr(layer, "operations", ()):
+        if isinstance(operation, FunctionCall):
+            raise ValueError(
+                "to_keras cannot replace calls of functions of keras_ln.ops. "
+                f"Received: {layer.name!r} with {operation.name!r} inside."
+            )
+    if not any(_is_ours(k.__module__, ".") for k in type(layer).__mro__):
+        return
+    if (reason := _reason_for_ours(layer)) is not None:
+        raise ValueError(
+            f"to_keras cannot replace {layer.name!r} of class "
+            f"{type(layer).__name__}: {reason}"
+        )
+
+
+def _reason_for_ours(layer):
+    """Why Keras has no layer like this one of ours, or None."""
+    if type(layer) not in {*_KERAS, FastRNN}:
+        return "Keras has no such layer."
+    if not isinstance(layer, BaseRNN | BaseCell):
+        return None
+    cell: Any = getattr(layer, "cell", layer)
+    if cell.normalize:
+        return f"it has normalize={cell.normalize!r}, which Keras has not."
+    for name, rate in cell.zoneout_rates().items():
+        if rate:
+            return f"it has {name}={rate!r}, which Keras has not."
+    if isinstance(cell, LNGRUCell) and not is_mirrored(
+        cell.recurrent_activation
+    ):
+        return (
+            "its update gate would change its sign, which needs f(-z) = "
+            "1 - f(z) for the recurrent_activation."
+        )
+    for arguments, named in calls_of(layer):
+        if named.get("reset") is not None or any(
+            x is not None for x in arguments[4:]
+        ):
+            return "it is called with `reset`, which Keras has not."
+    return None
+
+
+def _is_ours(name, separator):
+    return name.split(separator)[0] == "keras_ln"

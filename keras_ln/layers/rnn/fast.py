@@ -1,0 +1,242 @@
+"""Keras' own LSTM, GRU and RNN, computed by the ops of this package.
+
+They have the weights, states, configs and dropout of Keras' layers; only the
+loop over time is another, where that is faster. `with_fast_rnn` makes them.
+
+Letters: B batch, T time, D input features, U units.
+"""
+
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_ln.ops import recurrence
+from keras_ln.ops.cells.gru import LN_GRU
+from keras_ln.ops.cells.lstm import LN_LSTM
+from keras_ln.ops.cells.types import Cell, How
+
+# Without sites that are normalised they are Keras' cells.
+_EQUATIONS: dict[Any, Cell] = {
+    keras.layers.LSTMCell: LN_LSTM,
+    keras.layers.GRUCell: LN_GRU,
+}
+# Where one op per sequence is faster than Keras' loop without the kernels: in
+# training, and in prediction.
+_FASTER_WITHOUT_KERNELS = {
+    "tensorflow": (True, True),
+    "jax": (True, True),
+    "torch": (True, False),
+}
+KERAS = "keras"
+
+
+def reason_for_keras(layer: Any) -> str | None:
+    """Why no op of this package computes what the layer asks for, or None.
+
+    Args:
+        layer: a recurrent layer of Keras.
+    """
+    if getattr(layer, "unroll", False):
+        return "unroll=True asks for an unrolled loop."
+    if getattr(layer, "use_cudnn", None) is True:
+        return "use_cudnn=True asks for cuDNN."
+    for cell in _cells(layer):
+        if (reason := _reason_of_cell(cell)) is not None:
+            return reason
+    return None
+
+
+def _reason_of_cell(cell: Any) -> str | None:
+    if type(cell) not in _EQUATIONS:
+        return f"There is no op for cells of class {type(cell).__name__}."
+    if not getattr(cell, "reset_after", True):
+        return "The op of the GRU needs reset_after=True."
+    for name, known in (
+        ("activation", "tanh"),
+        ("recurrent_activation", "sigmoid"),
+    ):
+        function = getattr(cell, name)
+        if function is not keras.activations.get(known):
+            given = getattr(function, "__name__", function)
+            return f"The kernels have no {name} but {known}. It is {given}."
+    if cell.compute_dtype not in ("float32", "float64"):
+        return f"Keras' own layer is faster in {cell.compute_dtype}."
+    if hasattr(cell, "dropout_mask_count") and (
+        cell.dropout or cell.recurrent_dropout
+    ):
+        return "Keras drops other entries for each gate here."
+    return None
+
+
+def what_runs(layer: Any, training: bool) -> tuple[str, str]:
+    """What would run a layer of this file here and now, and why.
+
+    Returns:
+        The name of an implementation of `ops.implementation`, or "keras" for
+        Keras' own loop; and a sentence, or "" for the kernels.
+    """
+    if (reason := reason_for_keras(layer)) is not None:
+        return KERAS, reason
+    if recurrence.is_exported():
+        return KERAS, "What is exported has to run without keras_ln."
+    if not recurrence.on_cpu():
+        return KERAS, "On other devices than CPUs Keras' own is faster."
+    names, why = set(), ""
+    for cell in _cells(layer):
+        spec = recurrence.spec_of(_EQUATIONS[type(cell)], cell.compute_dtype)
+        names.add(recurrence.chosen(spec, How(type(layer).__name__)))
+    if names == {"native"}:
+        return "native", why
+    backend = keras.backend.backend()
+    why = f"CPU kernels: {recurrence.kernels()}"
+    if names == {"fused"} and _FASTER_WITHOUT_KERNELS[backend][not training]:
+        return "fused", why
+    return KERAS, why
+
+
+def _cells(layer: Any) -> list[Any]:
+    if isinstance(layer.cell, keras.layers.StackedRNNCells):
+        return list(layer.cell.cells)
+    return [layer.cell]
+
+
+class FastLayer(keras.layers.RNN):
+    """`keras.layers.RNN` with another loop over time."""
+
+    def inner_loop(
+        self,
+        sequences: Any,
+        initial_state: Any,
+        mask: Any,
+        training: Any = False,
+    ) -> Any:
+        """Last output, outputs and states, as Keras' own loop gives them."""
+        ran, _ = what_runs(self, bool(training))
+        mask = _time_mask(mask)
+        if ran == KERAS or not self._takes(sequences, mask):
+            return super().inner_loop(
+                sequences, initial_state, mask=mask, training=training
+            )
+        states = keras.tree.flatten(initial_state)
+        if self.stateful and keras.backend.backend() == "torch":
+            # The new states would overwrite these before the backward pass
+            # has used them.
+            states = [keras.ops.copy(state) for state in states]
+        cells, made = _cells(self), []
+        last_output = outputs = sequences
+        for k, cell in enumerate(cells):
+            is_last = k == len(cells) - 1
+            count = _EQUATIONS[type(cell)].states
+            own, states = states[:count], states[count:]
+            last_output, outputs, new = _over_time(
+                cell,
+                outputs,
+                own,
+                mask,
+                owner=type(self).__name__,
+                training=bool(training),
+                # The first one turns the steps round, for all.
+                go_backwards=bool(self.go_backwards) and k == 0,
+                return_all_outputs=bool(self.return_sequences) or not is_last,
+                zero_output_for_mask=bool(self.zero_output_for_mask)
+                and is_last,
+            )
+            made += new
+            if self.go_backwards and k == 0 and mask is not None:
+                mask = keras.ops.flip(mask, axis=1)
+        return (
+            last_output,
+            outputs,
+            keras.tree.pack_sequence_as(initial_state, made),
+        )
+
+    def _takes(self, sequences: Any, mask: Any) -> bool:
+        """Whether the ops take such arrays as Keras' loop takes them."""
+        if len(sequences.shape) != 3 or (
+            mask is not None and len(mask.shape) != 2
+        ):
+            return False
+        # At masked steps Keras' loop on JAX gives, of stacked cells, what it
+        # takes for the last h.
+        return (
+            mask is None
+            or keras.backend.backend() != "jax"
+            or not isinstance(self.cell, keras.layers.StackedRNNCells)
+            or all(type(c) is keras.layers.LSTMCell for c in self.cell.cells)
+        )
+
+
+def _over_time(
+    cell: Any,
+    x: Any,
+    states: list[Any],
+    mask: Any,
+    training: bool,
+    **options: Any,
+) -> tuple[Any, Any, list[Any]]:
+    """One of Keras' cells over time."""
+    dropped = None
+    if training and cell.dropout:
+        dropped = cell.get_dropout_mask(x[:, 0, :])
+    last_output, outputs, new, _ = recurrence.over_time(
+        _EQUATIONS[type(cell)],
+        keras.ops.cast(x, cell.compute_dtype),
+        states,
+        _weights(cell),
+        mask=mask,
+        input_mask=dropped,
+        training=training,
+        states_name="initial_state",
+        # As Keras' loops do.
+        zero_before_valid=keras.backend.backend() != "jax",
+        **options,
+    )
+    return last_output, outputs, new
+
+
+def _weights(cell: Any) -> dict[str, Any]:
+    """The weights of Keras' cell by the op's names.
+
+    The op's update gate is 1 - z for Keras' z, so that signs change.
+    """
+    names = ["kernel", "recurrent_kernel"] + ["bias"] * cell.use_bias
+    weights = {
+        name: keras.ops.convert_to_tensor(getattr(cell, name)) for name in names
+    }
+    if isinstance(cell, keras.layers.LSTMCell):
+        return weights
+    signs = np.repeat([-1.0, 1.0, 1.0], cell.units)
+    signs = keras.ops.convert_to_tensor(signs, cell.compute_dtype)
+    weights = {name: weight * signs for name, weight in weights.items()}
+    if cell.use_bias:
+        bias = weights["bias"]
+        weights |= {"bias": bias[0], "recurrent_bias": bias[1]}
+    return weights
+
+
+def _time_mask(mask: Any) -> Any:
+    """The mask (B, T), or None; Keras may nest it in a list."""
+    mask = keras.tree.flatten(mask)[0]
+    if mask is None:
+        return None
+    if not hasattr(mask, "shape"):
+        mask = keras.ops.array(mask)
+    if len(mask.shape) == 3 and mask.shape[-1] == 1:
+        mask = mask[..., 0]
+    return mask
+
+
+@keras.saving.register_keras_serializable(package="keras_ln")
+class FastLSTM(FastLayer, keras.layers.LSTM):
+    """`keras.layers.LSTM`, computed by this package where that is faster."""
+
+
+@keras.saving.register_keras_serializable(package="keras_ln")
+class FastGRU(FastLayer, keras.layers.GRU):
+    """`keras.layers.GRU`, computed by this package where that is faster."""
+
+
+@keras.saving.register_keras_serializable(package="keras_ln")
+class FastRNN(FastLayer):
+    """`keras.layers.RNN` of one or more of Keras' cells, likewise."""
