@@ -71,7 +71,8 @@ def with_layer_norm(
             LNGRU: "paper", "gate" or "all".
 
     Returns:
-        The new model. It is not compiled, whether the model is or not.
+        The new model. It is not compiled, whether the model is or not: call
+        `compile` before `fit`.
 
     Raises:
         ValueError: if `model` is neither functional nor Sequential or, with
@@ -89,6 +90,7 @@ def with_layer_norm(
     ...     [keras.Input((None, 3)), keras.layers.LSTM(4)]
     ... )
     >>> clone = keras_ln.with_layer_norm(model)
+    >>> clone.compile("adam", "mse")
     >>> type(clone.layers[0]).__name__
     'LNLSTM'
     """

@@ -13,6 +13,7 @@ import pytest
 from arrays import close
 
 import keras_ln
+from keras_ln.layers.rnn.fast import FastGRU, FastLSTM
 
 BACKEND = keras.backend.backend()
 THEIRS = types.SimpleNamespace(
@@ -39,7 +40,15 @@ OURS = types.SimpleNamespace(
 )
 
 
-def compare(journey, ours=OURS, theirs=THEIRS, twin_fails=None):
+# Keras' layers with the loop of ours: whole trainings report the same.
+FAST = types.SimpleNamespace(
+    **vars(THEIRS) | {"LSTM": FastLSTM, "GRU": FastGRU}
+)
+
+
+def compare(
+    journey, ours=OURS, theirs=THEIRS, twin_fails=None, same_values=False
+):
     """Run a journey with both sets of layers; returns our report.
 
     Reports need the same names, shapes and dtypes, all values must be finite,
@@ -50,6 +59,7 @@ def compare(journey, ours=OURS, theirs=THEIRS, twin_fails=None):
         ours: our layers.
         theirs: Keras' layers.
         twin_fails: what the error says where Keras' own layers have one.
+        same_values: whether the values have to be equal, up to rounding.
     """
     if twin_fails is None:
         expected = _run(journey, theirs)
@@ -62,6 +72,11 @@ def compare(journey, ours=OURS, theirs=THEIRS, twin_fails=None):
         assert {name: (v.shape, v.dtype) for name, v in found.items()} == {
             name: (v.shape, v.dtype) for name, v in expected.items()
         }
+        for name, value in expected.items() if same_values else ():
+            # Twenty steps of Adam amplify the rounding of float32.
+            np.testing.assert_allclose(
+                found[name], value, rtol=1e-3, atol=1e-4, err_msg=name
+            )
     return found
 
 
