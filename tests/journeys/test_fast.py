@@ -4,6 +4,7 @@ import types
 
 import pytest
 from journeys import (
+    test_calls,
     test_classification,
     test_custom_training,
     test_forecasting,
@@ -55,6 +56,12 @@ def test_journey_with_files(journey, tmp_path):
     compare(
         lambda layers: journey(layers, tmp_path), FAST, THEIRS, same_values=True
     )
+
+
+@pytest.mark.parametrize("name", test_calls.USES)
+def test_one_line(name):
+    use = test_calls.USES[name]
+    compare(lambda layers: {name: use(layers)}, FAST, THEIRS, same_values=True)
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
