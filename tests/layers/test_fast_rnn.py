@@ -385,3 +385,18 @@ def test_what_is_no_built_model_of_layers():
             convert(layers.LSTM(U))
         with pytest.raises(ValueError, match="Build the model first. Rec"):
             convert(keras.Sequential([layers.LSTM(U)]))
+
+
+if BACKEND == "tensorflow":  # The others' exports hold no compiled op.
+
+    @pytest.mark.every_backend
+    def test_an_export_is_of_keras_own_loop(tmp_path):
+        import tensorflow as tf
+
+        model = model_of(layers.LSTM(U), layers.Dense(1))
+        fast, x = with_fast_rnn(model), example(B, T, D).astype("float32")
+        fast.export(tmp_path, verbose=False)
+        graph = (tmp_path / "saved_model.pb").read_bytes()
+        assert b"_XlaMustCompile" not in graph
+        served = tf.saved_model.load(tmp_path)
+        close(to_numpy(served.serve(x)), to_numpy(model(x)), rtol=1e-5)
