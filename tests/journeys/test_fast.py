@@ -15,6 +15,8 @@ from journeys import (
 )
 from journeys.twins import BACKEND, FAST, THEIRS, compare
 
+from keras_ln.layers.rnn import fast
+
 pytestmark = [pytest.mark.full, pytest.mark.every_backend]
 
 JOURNEYS = [
@@ -40,6 +42,12 @@ WITH_FILES = [
     test_saving.interrupted,
     test_sequence_to_sequence.translation,
 ]
+
+
+@pytest.fixture(autouse=True)
+def without_kernels_too(monkeypatch):
+    """Ours runs without the kernels, where Keras' own may be as fast."""
+    monkeypatch.setitem(fast._FASTER_WITHOUT_KERNELS, BACKEND, (True, True))
 
 
 def name_of(journey):

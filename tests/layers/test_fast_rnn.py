@@ -13,6 +13,7 @@ from converted import B, D, T, U, kinds_in, model_of, predictions, randomize
 
 import keras_ln
 from keras_ln import rnn_summary, to_keras, with_fast_rnn
+from keras_ln.layers.rnn import fast as fast_layers
 
 layers = keras.layers
 BACKEND = keras.backend.backend()
@@ -25,6 +26,14 @@ MASKS = {
     "behind": np.arange(T) < np.array([[2], [T], [3], [T]]),
     "everywhere": np.arange(T) % 2 == np.array([[0], [1], [2], [3]]),
 }
+
+
+@pytest.fixture(autouse=True)
+def without_kernels_too(monkeypatch):
+    """Ours runs without the kernels, where Keras' own may be as fast."""
+    monkeypatch.setitem(
+        fast_layers._FASTER_WITHOUT_KERNELS, BACKEND, (True, True)
+    )
 
 
 def lstm(**options):

@@ -24,8 +24,8 @@ _EQUATIONS: dict[Any, Cell] = {
 # Where one op per sequence is faster than Keras' loop without the kernels: in
 # training, and in prediction.
 _FASTER_WITHOUT_KERNELS = {
-    "tensorflow": (True, True),
-    "jax": (True, True),
+    "tensorflow": (False, False),
+    "jax": (False, False),
     "torch": (True, False),
 }
 KERAS = "keras"
