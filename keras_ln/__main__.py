@@ -53,8 +53,8 @@ def report() -> Iterator[str]:
         rows.append(f"  {name:<12} {chosen}{''.join(why)}")
     for name, fact in facts.items():
         yield f"{name:<9} {fact}"
-    if installs:
-        yield f"{'':<9} {INSTALL}"
+        if name == "kernels" and installs:
+            yield f"{'':<9} {INSTALL}"
     yield "layers"
     yield from rows
 
