@@ -33,6 +33,8 @@ def copy_weights_of(old: Any, new: Any) -> None:
         parts = zip(layers_in(old), layers_in(new), strict=True)
         for old_part, new_part in parts:
             copy_weights_of(old_part, new_part)
+        if len(old.weights) == len(new.weights):
+            _freeze(zip(old.weights, new.weights, strict=True))
     if isinstance(old, keras.layers.RNN) and old.states is not None:
         states = map(keras.tree.flatten, (old.states, new.states))
         for old_state, new_state in zip(*states, strict=True):
@@ -76,6 +78,15 @@ def _copy_cell(old, new):
         arrays = _to_gru(arrays, old)
     for name, array in arrays.items():
         getattr(new, name).assign(array)
+        if getattr(old, name, None) is not None:
+            _freeze([(getattr(old, name), getattr(new, name))])
+
+
+def _freeze(pairs):
+    """Freezes the second of two weights if the first is frozen by itself."""
+    for old, new in pairs:
+        if not old.trainable:
+            new.trainable = False
 
 
 def _of_gru(arrays, new):

@@ -124,9 +124,10 @@ def to_keras(model: Any) -> Any:
     The way back from `with_fast_rnn`, bit for bit. `LNLSTM` and `LNGRU` with
     `normalize=()` become `LSTM` and `GRU`, their cells Keras' cells, with the
     weights; with `recurrent_dropout` Keras' layers drop other entries for
-    each gate. Initializers of this package become "zeros": the weights are
-    there. Behind a mask, outputs before the first valid step are what Keras'
-    layer gives. The model itself does not change.
+    each gate, and a constraint on `LNGRU` meets weights with other signs and
+    one bias of two rows. Initializers of this package become "zeros": the
+    weights are there. Behind a mask, outputs before the first valid step are
+    as Keras' layer gives them. The model itself does not change.
 
     Args:
         model: a functional or Sequential model, built.

@@ -110,8 +110,9 @@ def openmp_of(path: str) -> OpenMP | None:
         # What is loaded for all to see comes first there, `LD_PRELOAD` say.
         handles.insert(0, ctypes.CDLL(None))
     for handle in handles:
-        if hasattr(handle, "GOMP_parallel"):
-            both = handle.GOMP_parallel, handle.omp_get_num_threads
+        names = ("GOMP_parallel", "omp_get_num_threads")
+        if all(hasattr(handle, name) for name in names):
+            both = (getattr(handle, name) for name in names)
             places = (ctypes.cast(f, ctypes.c_void_p).value or 0 for f in both)
             return OpenMP(*places)
     return None

@@ -17,7 +17,8 @@ from journeys.twins import BACKEND, FAST, THEIRS, compare
 
 from keras_ln.layers.rnn import fast
 
-pytestmark = [pytest.mark.full, pytest.mark.every_backend]
+# With all journeys the runs of XLA would take gigabytes and minutes.
+pytestmark = pytest.mark.full
 
 JOURNEYS = [
     test_classification.tagger,
@@ -72,6 +73,7 @@ def test_one_line(name):
     compare(lambda layers: {name: use(layers)}, FAST, THEIRS, same_values=True)
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
 @pytest.mark.parametrize("padding", ["pre", "post"])
 def test_reviews(kind, padding):

@@ -44,6 +44,12 @@ def reason_for_keras(layer: Any) -> str | None:
     for cell in _cells(layer):
         if (reason := _reason_of_cell(cell)) is not None:
             return reason
+        # The weights would be read in the dtype of the layer.
+        if cell.compute_dtype != layer.compute_dtype:
+            return (
+                f"The layer computes in {layer.compute_dtype}, its cell in "
+                f"{cell.compute_dtype}."
+            )
     return None
 
 
@@ -62,6 +68,8 @@ def _reason_of_cell(cell: Any) -> str | None:
             return f"The kernels have no {name} but {known}. It is {given}."
     if cell.compute_dtype not in ("float32", "float64"):
         return f"Keras' own layer is faster in {cell.compute_dtype}."
+    if cell.dropout >= 1:
+        return "Keras' cells drop nothing with dropout=1, its layers all."
     if hasattr(cell, "dropout_mask_count") and (
         cell.dropout or cell.recurrent_dropout
     ):
@@ -113,12 +121,12 @@ class FastLayer(keras.layers.RNN):
     ) -> Any:
         """Last output, outputs and states, as Keras' own loop gives them."""
         ran, _ = what_runs(self, bool(training))
-        mask = _time_mask(mask)
-        if ran == KERAS or not self._takes(sequences, mask):
-            return super().inner_loop(
-                sequences, initial_state, mask=mask, training=training
-            )
+        given, mask = mask, _time_mask(mask)
         states = keras.tree.flatten(initial_state)
+        if ran == KERAS or not self._takes(sequences, states, mask):
+            return super().inner_loop(
+                sequences, initial_state, mask=given, training=training
+            )
         if self.stateful and keras.backend.backend() == "torch":
             # The new states would overwrite these before the backward pass
             # has used them.
@@ -151,11 +159,15 @@ class FastLayer(keras.layers.RNN):
             keras.tree.pack_sequence_as(initial_state, made),
         )
 
-    def _takes(self, sequences: Any, mask: Any) -> bool:
+    def _takes(self, sequences: Any, states: list[Any], mask: Any) -> bool:
         """Whether the ops take such arrays as Keras' loop takes them."""
         if len(sequences.shape) != 3 or (
             mask is not None and len(mask.shape) != 2
         ):
+            return False
+        # One row for the whole batch.
+        rows = sequences.shape[0]
+        if rows != 1 and any(state.shape[0] == 1 for state in states):
             return False
         # At masked steps Keras' loop on JAX gives, of stacked cells, what it
         # takes for the last h.

@@ -220,8 +220,8 @@ def ln_lstm(
         initial_states: h and c, tensors (B, U); None for zeros.
         weights: kernel (D, 4U), recurrent_kernel (U, 4U), and any of bias,
             kernel_gamma, kernel_beta, recurrent_gamma, recurrent_beta (4U),
-            state_gamma and state_beta (U). Instead of the kernel_ and
-            recurrent_ vectors, sum_gamma and sum_beta (4U) normalise
+            state_gamma and state_beta (U). Instead of the gammas and betas of
+            kernel and recurrent, sum_gamma and sum_beta (4U) normalise
             x W + h R. Columns are in the order i, f, c, o. The kernels are
             cast to the dtype of the sequences.
         {arguments}
