@@ -82,3 +82,4 @@ def call_gpu(call, arrays):
 
 def device_of(x):
     """None: see the package docstring."""
+    return None
