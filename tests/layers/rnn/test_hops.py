@@ -21,7 +21,7 @@ MAY_COME_BACK += (
     "ops/recurrence/scan.py",
 )
 PACKAGE = Path(keras_ln.__file__).parent
-MOST_CALLS, MOST_FUNCTIONS, MOST_CHANGES, MOST_LINES = 68, 49, 38, 60
+MOST_CALLS, MOST_FUNCTIONS, MOST_CHANGES, MOST_LINES = 70, 51, 40, 60
 
 
 def entered(call, until="lstm_step"):
