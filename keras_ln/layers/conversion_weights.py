@@ -83,7 +83,7 @@ def _copy_cell(old, new):
 
 
 def _freeze(pairs):
-    """Freezes the second of two weights if the first is frozen by itself."""
+    """Freezes the second of two weights if the first is frozen."""
     for old, new in pairs:
         if not old.trainable:
             new.trainable = False
