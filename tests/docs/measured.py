@@ -169,6 +169,19 @@ def own_cell():
         yield min(loop) / times["keras_ln (kernels), tensorflow graph"]
 
 
+def plain_models(backend, mode="training step"):
+    """Times of five models by with_fast_rnn, with the kernels, over Keras'."""
+    found = {}
+    for row in table(TIMES / f"plain_models_{backend}.csv"):
+        if row["mode"] == mode:
+            times = found.setdefault(row["op"], {})
+            times[row["provider"]] = float(row["p50_ms"])
+    for times in found.values():
+        ours = [t for name, t in times.items() if "(kernels)" in name]
+        theirs = [t for name, t in times.items() if name.startswith("keras,")]
+        yield min(ours) / min(theirs)
+
+
 def memory(path, backends, provider):
     return [
         float(row["ours_to_this"])

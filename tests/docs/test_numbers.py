@@ -12,12 +12,14 @@ from docs.measured import (
     bound,
     chosen,
     digits,
+    figures,
     floor,
     kept_settings,
     mean,
     memory,
     own_cell,
     percent,
+    plain_models,
     settings,
     table,
     usual,
@@ -28,6 +30,7 @@ from docs import evidence, write_tables
 
 pytestmark = pytest.mark.full
 README, USE = "README.md", "docs/should_i_use_it.md"
+FAST = ("README.md", "docs/guides/faster_as_they_are.md")
 SPEED, TROUBLE = "docs/performance.md", "docs/troubleshooting.md"
 FOUR = "permutation-invariant-mnist-sizes"
 READER = ("attentive-reader", "validation_error_percent")
@@ -49,6 +52,10 @@ def _speeds():
     yield "memory without kernels", percent(loops), (SPEED,)
     kernels = memory("memory_kernels", frameworks, "keras_ln,")
     yield "memory with kernels", percent(kernels), (SPEED,)
+    for backend in figures.BACKENDS:
+        yield f"plain models, {backend}", both(plain_models(backend)), FAST
+        inferred = both(plain_models(backend, "inference"))
+        yield f"plain inference, {backend}", inferred, FAST[1:]
     units = max(own[-1] for own in settings.SIZES.values())
     yield "most units timed", f"{units:,} units", (USE,)
 
