@@ -135,10 +135,12 @@ def draw_digits(path):
     )
     orders = {"natural": "in order", "permuted": "permuted"}
     for panel, (order, title) in zip(panels, orders.items(), strict=True):
-        for kind, label in (("none", "LSTM"), ("layer", "LNLSTM")):
+        # In grey, the dashes tell them apart.
+        kinds = (("none", "LSTM", "--"), ("layer", "LNLSTM", "-"))
+        for kind, label, dashes in kinds:
             values = curves(kind, order)
             epochs = np.arange(1, 1 + values.shape[1])
-            (line,) = panel.plot(epochs, values.mean(0), label=label)
+            (line,) = panel.plot(epochs, values.mean(0), dashes, label=label)
             panel.fill_between(
                 *(epochs, values.min(0), values.max(0)),
                 color=line.get_color(),

@@ -259,9 +259,7 @@ class Meeting {
 
   // After all: whether one slept for more than half of the time. So much is
   // what two threads gain.
-  bool was_late() const {
-    return 2 * asleep_seconds_ > seconds() - created_;
-  }
+  bool was_late() const { return 2 * asleep_seconds_ > seconds() - created_; }
 
  private:
   const int64_t count_;
@@ -338,17 +336,15 @@ struct LentCall {
   const char* wrong = nullptr;
 };
 
-void run_round(void* pool, int64_t count, KlnTask task, void* context) {
-  static_cast<Pool*>(pool)->run(count, task, context);
-}
-
 void lead(LentCall& call) {
   const double start = seconds();
   KlnProblem p = call.p;
   // One within another team's work, or where OMP_THREAD_LIMIT says so.
   const int64_t here = p.openmp_threads();
   if (p.threads > here) p.threads = here;
-  p.parallel_for = run_round;
+  p.parallel_for = [](void* pool, int64_t count, KlnTask task, void* context) {
+    static_cast<Pool*>(pool)->run(count, task, context);
+  };
   p.parallel_context = call.pool;
   call.pool->expect(p.threads - 1);
   call.wrong = run_on(call.pool, p, call.pass);
