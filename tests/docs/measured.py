@@ -158,7 +158,7 @@ def streaming():
         }
         ours = times[f"keras_ln (kernels), {backend}"]
         plain = times[f"keras LSTM, {backend}"]
-        yield f"| {name} | {ours:.2f} | {plain:.2f} |"
+        yield f"| {name} | {ours:.2g} | {plain:.2g} |"
 
 
 def own_cell():
@@ -169,17 +169,35 @@ def own_cell():
         yield min(loop) / times["keras_ln (kernels), tensorflow graph"]
 
 
-def plain_models(backend, mode="training step"):
-    """Times of five models by with_fast_rnn, with the kernels, over Keras'."""
+def plain_models(backend, mode="training step", other="keras,"):
+    """Times of models by with_fast_rnn, with the kernels, over others'."""
     found = {}
     for row in table(TIMES / f"plain_models_{backend}.csv"):
         if row["mode"] == mode:
             times = found.setdefault(row["op"], {})
             times[row["provider"]] = float(row["p50_ms"])
-    for times in found.values():
+    for model, times in found.items():
         ours = [t for name, t in times.items() if "(kernels)" in name]
-        theirs = [t for name, t in times.items() if name.startswith("keras,")]
-        yield min(ours) / min(theirs)
+        theirs = [t for name, t in times.items() if name.startswith(other)]
+        found[model] = min(ours) / min(theirs)
+    return found
+
+
+def models():
+    """The table of plain models."""
+    yield "| training (inference) | TensorFlow | JAX | torch | by `torch.nn` |"
+    yield f"|{'---|' * 5}"
+    compared = [*((backend, "keras,") for backend in NAMES), ("torch", "torch")]
+    columns = [
+        [
+            plain_models(b, mode, other)
+            for mode in ("training step", "inference")
+        ]
+        for b, other in compared
+    ]
+    for model in columns[0][0]:
+        cells = [f"{t[model]:.2f} ({i[model]:.2f})" for t, i in columns]
+        yield f"| {model} | {' | '.join(cells)} |"
 
 
 def memory(path, backends, provider):

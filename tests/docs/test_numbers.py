@@ -53,8 +53,12 @@ def _speeds():
     kernels = memory("memory_kernels", frameworks, "keras_ln,")
     yield "memory with kernels", percent(kernels), (SPEED,)
     for backend in figures.BACKENDS:
-        yield f"plain models, {backend}", both(plain_models(backend)), FAST
-        inferred = both(plain_models(backend, "inference"))
+        yield (
+            f"plain models, {backend}",
+            both(plain_models(backend).values()),
+            FAST,
+        )
+        inferred = both(plain_models(backend, "inference").values())
         yield f"plain inference, {backend}", inferred, FAST[1:]
     units = max(own[-1] for own in settings.SIZES.values())
     yield "most units timed", f"{units:,} units", (USE,)

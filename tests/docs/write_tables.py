@@ -32,7 +32,7 @@ TABLES = {
     ),
     "docs/performance.md": (
         *(measured.sizes, measured.inference, measured.of_torch),
-        *(measured.gpu, measured.streaming),
+        *(measured.gpu, measured.streaming, measured.models),
     ),
 }
 
