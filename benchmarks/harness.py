@@ -125,7 +125,7 @@ def after_products(matrix, steps):
 
 
 def in_turn(steps, rounds, calls=1):
-    """{key: first call} and {key: those of each round}, in ms.
+    """{key: first call} and {key: calls of each round}, in ms.
 
     The first call compiles; two more warm up and count for nothing. Each call
     of a round comes 10 ms after the one before, and right after what

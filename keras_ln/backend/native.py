@@ -59,7 +59,7 @@ def _reason():
 
 
 def description():
-    """The kernels' version and instruction set, where they can be used."""
+    """The kernels' version and instruction set, if they can be used."""
     from keras_ln_kernels import __version__, instruction_set
 
     return f"{_NAME} {__version__}, {instruction_set()}"

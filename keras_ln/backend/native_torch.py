@@ -67,7 +67,7 @@ def _make_operators():
     """Makes torch.ops.keras_ln.forward and .backward.
 
     They take every array that a call can have, or None in its place, and
-    return every result that there can be, without elements where it is not
+    return every result that there can be, without elements if it is not
     wanted. Lists of tensors would be simpler, but the older of torch's two
     vmaps, which torch.autograd uses for `is_grads_batched`, takes none.
     """

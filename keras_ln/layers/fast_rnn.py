@@ -77,7 +77,7 @@ def with_fast_rnn(model: Any, verbose: bool = False) -> Any:
     it is faster without the CPU kernels. These layers stay Keras' own in the
     clone: SimpleRNN, GRU with `reset_after=False`, other activations than
     tanh and sigmoid, `recurrent_dropout`, `unroll=True`, `use_cudnn=True`,
-    half precision, derived classes, and what a layer of another class holds.
+    half precision, derived classes, and layers inside a layer of another class.
     `rnn_summary` tells for each layer.
 
     Args:
@@ -200,7 +200,7 @@ def _row(layer):
     if not isinstance(layer, FastLayer):
         reason = reason_for_keras(layer)
         if reason is None and type(layer) not in _FAST:
-            reason = f"What the class {kind} computes is not known."
+            reason = f"The computation of the class {kind} is not known."
         if reason is None:
             reason = (
                 "It is Keras' own: with_fast_rnn replaces it, except in a "
@@ -238,7 +238,7 @@ class _Plain(Clone):
     around_cells = (keras.layers.RNN, FastRNN)
 
     def run(self, model: Any, advice: str, copy_weights: bool = True) -> Any:
-        """The clone; `ValueError` where Keras does not have a layer."""
+        """The clone; `ValueError` if Keras does not have a layer."""
         for part in layers_within(model) if is_graph(model) else ():
             _check_plain(part)
         return super().run(model, advice, copy_weights)
@@ -272,8 +272,8 @@ class _Plain(Clone):
         for part in layers_within(layer):
             if _is_ours(type(part).__module__, "."):
                 raise ValueError(
-                    "to_keras cannot replace what a layer of another class "
-                    f"holds. Received: {layer.name!r} of class "
+                    "to_keras cannot replace a layer inside a layer of "
+                    f"another class. Received: {layer.name!r} of class "
                     f"{type(layer).__name__}, with {part.name!r} inside."
                 )
 

@@ -187,7 +187,7 @@ class Call(NamedTuple):
         """Bytes of the residuals: in all, of each row, and of a row's step.
 
         Raises:
-            ValueError: where the library refuses such a call.
+            ValueError: if the library refuses such a call.
         """
         # Whether an array is there matters, not where.
         there = dict.fromkeys(self.arguments, 64)
@@ -237,8 +237,8 @@ def run(
             threads otherwise hold the cores for some ms after its last work.
 
     Raises:
-        MemoryError: where there is no scratch memory for it.
-        ValueError: where the library refuses it, as it does results that
+        MemoryError: if there is no scratch memory for it.
+        ValueError: if the library refuses it, as it does results that
             overlap other arrays.
     """
     names = (*call.arguments, *call.results)

@@ -1,6 +1,6 @@
 """Whether a file is a whole library, before it is loaded.
 
-The system's loader ends the process where a library is cut off, or where bits
+The system's loader ends the process if a library is cut off, or if bits
 of it have changed.
 """
 
@@ -39,14 +39,14 @@ def damage(path: Path, built_here: bool) -> str | None:
         written = digest.read_bytes().split()[:1]
     except FileNotFoundError:
         if built_here:
-            return f"{digest} is missing: install the package anew."
+            return f"{digest} is missing: install the package again."
     except OSError as error:
         return f"{digest} cannot be read ({error.strerror})."
     else:
         if written != [hashlib.sha256(content).hexdigest().encode()]:
             return (
                 f"{path} is not as it was built (its digest differs): install "
-                "it anew."
+                "it again."
             )
     # The loader of macOS checks the header by itself.
     wrong = _wrong_in_elf(content) if sys.platform == "linux" else None

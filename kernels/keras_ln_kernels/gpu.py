@@ -44,7 +44,7 @@ class Gpu:
     """A CUDA driver with its devices, and the kernels loaded by it.
 
     Raises:
-        RuntimeError: with the reason, where it cannot be used.
+        RuntimeError: with the reason, if it cannot be used.
     """
 
     def __init__(self, path: str = "libcuda.so.1", images: Any = None):
@@ -117,7 +117,7 @@ class Gpu:
         _raise(plan.kernel, functions().kln_gpu_keep(ctypes.byref(launch)))
 
     def groups(self, plan: Plan, device: int) -> int:
-        """How many groups of 8 rows run at once; 0 where none fits."""
+        """How many groups of 8 rows run at once; 0 if none fits."""
         groups, launch = ctypes.c_int32(), self._launch(plan, device, 0)
         wrong = functions().kln_gpu_groups(
             ctypes.byref(launch), ctypes.byref(groups)
@@ -146,7 +146,7 @@ class Gpu:
         Raises:
             ValueError: without steps, and where an array is not in the device's
                 memory.
-            MemoryError: where the driver has none left.
+            MemoryError: if the driver has none left.
             RuntimeError: with what else the driver or the compiler says.
         """
         if steps < 1:
@@ -276,7 +276,7 @@ def gpu() -> Gpu:
     """The machine's driver.
 
     Raises:
-        RuntimeError: with the reason, where it cannot be used.
+        RuntimeError: with the reason, if it cannot be used.
     """
     opened, reason = _opened()
     if opened is None:

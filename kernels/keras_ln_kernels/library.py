@@ -44,7 +44,7 @@ def library() -> Any:
     """The library, loaded.
 
     Raises:
-        RuntimeError: with the reason, where it cannot be used.
+        RuntimeError: with the reason, if it cannot be used.
     """
     loaded, reason = _load()
     if reason is not None:
@@ -56,7 +56,7 @@ def instruction_set() -> str:
     """What calls use: "avx512", "avx2", "neon" or "generic".
 
     Raises:
-        RuntimeError: with the reason, where there are no kernels here.
+        RuntimeError: with the reason, if there are no kernels here.
     """
     return library().kln_instruction_set().decode()
 
@@ -68,8 +68,8 @@ def use_instruction_set(name: str | None) -> None:
     there, a name that is not to be had is passed over.
 
     Raises:
-        ValueError: where it is not to be had.
-        RuntimeError: with the reason, where there are no kernels here.
+        ValueError: if it is not to be had.
+        RuntimeError: with the reason, if there are no kernels here.
     """
     _use(library().kln_use_instruction_set, name)
 
@@ -82,7 +82,7 @@ def use_sharing(name: str | None) -> None:
 
     Raises:
         ValueError: for another name.
-        RuntimeError: with the reason, where there are no kernels here.
+        RuntimeError: with the reason, if there are no kernels here.
     """
     _use(library().kln_use_sharing, name)
 
@@ -143,12 +143,12 @@ def _load() -> tuple[Any, str | None]:
     if version != ABI_VERSION:
         return None, (
             f"{path} has version {version} of its interface, this package "
-            f"needs version {ABI_VERSION}: install it anew."
+            f"needs version {ABI_VERSION}: install it again."
         )
     try:
         _declare(loaded)
     except AttributeError as error:
-        return None, f"{path} is not complete ({error}): install it anew."
+        return None, f"{path} is not complete ({error}): install it again."
     return loaded, None
 
 

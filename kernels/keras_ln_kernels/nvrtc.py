@@ -52,7 +52,7 @@ class Compiler:
     """NVRTC.
 
     Raises:
-        OSError: where the file is no library that can be loaded.
+        OSError: if the file is no library that can be loaded.
     """
 
     def __init__(self, path: Path):

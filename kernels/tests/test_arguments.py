@@ -279,7 +279,7 @@ def test_a_library_that_is_not_as_it_was_built(tmp_path):
     for path, reason in zip(paths, reasons(*paths), strict=True):
         assert reason == (
             f"{path} is not as it was built (its digest differs): install it "
-            "anew."
+            "again."
         )
     paths[0].write_bytes(whole + b"\0")
     build = Path(__file__).parents[1] / "build_library.py"
@@ -293,7 +293,7 @@ def test_the_packages_own_library_has_a_digest(monkeypatch, tmp_path):
     shutil.copyfile(BUILT, tmp_path / "packaged.so")
     _, reason = library._load.__wrapped__()
     digest = tmp_path / "packaged.so.sha256"
-    assert reason == f"{digest} is missing: install the package anew."
+    assert reason == f"{digest} is missing: install the package again."
 
 
 def test_a_name_without_a_folder_is_a_file_here(monkeypatch, tmp_path):
@@ -322,7 +322,7 @@ def test_a_library_that_lacks_functions(monkeypatch, tmp_path):
     assert loaded is None
     assert reason.startswith(f"{path} is not complete (")
     assert "kln_slot" in reason
-    assert reason.endswith("): install it anew.")
+    assert reason.endswith("): install it again.")
 
 
 def test_a_library_of_another_version(monkeypatch):

@@ -87,7 +87,7 @@ def what_runs(layer: Any, training: bool) -> tuple[str, str]:
     if (reason := reason_for_keras(layer)) is not None:
         return KERAS, reason
     if recurrence.is_exported():
-        return KERAS, "What is exported has to run without keras_ln."
+        return KERAS, "An exported program has to run without keras_ln."
     if not recurrence.on_cpu():
         return KERAS, "On other devices than CPUs Keras' own is faster."
     names, why = set(), ""

@@ -98,7 +98,7 @@ def _run_fused(spec: Spec, arrays: Tensors, how: How) -> Tensors:
 
 
 def read_by_a_compiler() -> str | None:
-    """Why no op with a gradient by hand runs, where that is so."""
+    """Why no op with a gradient by hand runs, or None."""
     return _COMPILER if backend.reads_python() else None
 
 

@@ -57,7 +57,7 @@ def _unavailable() -> str | None:
             "XLA cannot partition the kernels over keras.distribution's mesh."
         )
     if backend.is_exported():
-        return "Exported programs must run where there are no kernels."
+        return "Exported programs must run without the kernels."
     return None
 
 

@@ -192,7 +192,7 @@ def _chosen(
     refusals: dict[str, str | None],
     by_hand: str | None,
 ) -> str | None:
-    """The name of the implementation that runs, or None where none can.
+    """The name of the implementation that runs, or None if none can.
 
     Why one refuses is added to `refusals`, and not asked again. `by_hand` says
     why a gradient by hand cannot be used here and now, or is None.
@@ -244,7 +244,7 @@ def _no_equations_by_hand(spec: Spec, how: How) -> str | None:
 
 
 def chosen(spec: Spec, how: How) -> str | None:
-    """The name of what would run, or None where nothing can."""
+    """The name of what would run, or None if nothing can."""
     return _chosen(spec, {}, how, {}, plain_operations_reason(None))
 
 
@@ -252,7 +252,7 @@ def choose(spec: Spec, how: How) -> tuple[str, dict[str, str]]:
     """The name of what would run, and why the others would not.
 
     Raises:
-        ValueError: where nothing can run.
+        ValueError: if nothing can run.
     """
     by_hand = plain_operations_reason(None)
     chosen = _chosen(spec, {}, how, {}, by_hand)
@@ -295,7 +295,7 @@ def implementation(layer: Any) -> tuple[str, dict[str, str]]:
     """Which implementation a recurrent layer would run, and why not others.
 
     - "native": one call of C++ per sequence and one for its gradient, on a CPU
-      and where the package keras-ln-kernels is installed.
+      if the package keras-ln-kernels is installed.
     - "cuda": one launch on a GPU per sequence and one for its gradient, on JAX
       and torch, if KERAS_LN_KERNELS=cuda switches it on. It has not run on a
       GPU yet.
