@@ -294,7 +294,7 @@ KEPT = {
     "drop nothing with dropout=1": lambda: layers.RNN(
         layers.LSTMCell(U, dropout=1.0)
     ),
-    "class Derived computes": lambda: Derived(U),
+    "computation of the class Derived": lambda: Derived(U),
     "except in a layer of another class": Holder,
 }
 
