@@ -1,5 +1,7 @@
 """Batch normalization with the biased or the unbiased variance."""
 
+from __future__ import annotations
+
 import warnings
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Layer normalization as a Keras layer."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import keras

@@ -1,5 +1,7 @@
 """Batch normalization of a sequence, step by step."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import keras

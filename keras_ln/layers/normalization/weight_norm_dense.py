@@ -1,5 +1,7 @@
 """A densely connected layer with weight normalization."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import keras

@@ -1,5 +1,7 @@
 """The LSTM with batch statistics of each time step: the sequence layer."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import keras

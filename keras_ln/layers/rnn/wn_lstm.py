@@ -1,5 +1,7 @@
 """The weight-normalised LSTM: cell and sequence layer."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import keras
