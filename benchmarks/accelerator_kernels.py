@@ -94,6 +94,11 @@ def environment(chip):
             "TPU_ACCELERATOR_TYPE": "v5litepod-4",
         }
     tools = importlib.util.find_spec("nvidia.cuda_nvcc")
+    if tools is None:
+        raise SystemExit(
+            "The package nvidia-cuda-nvcc-cu12 is missing: "
+            "benchmarks/README.md has the command that installs it."
+        )
     folder = next(iter(tools.submodule_search_locations))
     return found | {
         "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",

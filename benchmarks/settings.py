@@ -50,4 +50,14 @@ SIZES = {
 
 def parse_size(text):
     """A letter or four numbers B,T,D,U."""
-    return SIZES.get(text) or Size(*map(int, text.split(",")))
+    if text in SIZES:
+        return SIZES[text]
+    numbers = text.split(",")
+    if len(numbers) != len(Size._fields) or not all(
+        number.strip().isdecimal() and int(number) for number in numbers
+    ):
+        raise SystemExit(
+            f"--sizes: expected {', '.join(SIZES)} or four positive integers "
+            f"BATCH,TIME,FEATURES,UNITS, received {text!r}"
+        )
+    return Size(*map(int, numbers))

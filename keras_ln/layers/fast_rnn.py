@@ -44,6 +44,10 @@ _KERAS: dict[Any, Any] = {
     LNGRU: keras.layers.GRU,
     LNGRUCell: keras.layers.GRUCell,
 }
+_ADVICE = (
+    " Load a file with keras.models.load_model first, and put a layer into "
+    "keras.Sequential([keras.Input(...), layer])."
+)
 
 
 class RNNRow(NamedTuple):
@@ -77,7 +81,7 @@ def with_fast_rnn(model: Any, verbose: bool = False) -> Any:
     it is faster without the CPU kernels. These layers stay Keras' own in the
     clone: SimpleRNN, GRU with `reset_after=False`, other activations than
     tanh and sigmoid, `recurrent_dropout`, `unroll=True`, `use_cudnn=True`,
-    half precision, derived classes, and layers inside a layer of another class.
+    half precision, derived classes, and what a layer of another class holds.
     `rnn_summary` tells for each layer.
 
     Args:
@@ -105,7 +109,7 @@ def with_fast_rnn(model: Any, verbose: bool = False) -> Any:
     >>> isinstance(fast.get_layer("memory"), keras.layers.LSTM)
     True
     """
-    clone = _Fast().run(model, _advice("with_fast_rnn"))
+    clone = _Fast().run(model, _ADVICE)
     if not any(isinstance(part, FastLayer) for part in layers_within(clone)):
         warnings.warn(
             "with_fast_rnn found no layer that it can make faster in "
@@ -150,7 +154,7 @@ def to_keras(model: Any) -> Any:
     >>> type(back.layers[0]).__module__.startswith("keras.")
     True
     """
-    return _Plain().run(model, _advice("to_keras"))
+    return _Plain().run(model, _ADVICE)
 
 
 def rnn_summary(
@@ -169,6 +173,9 @@ def rnn_summary(
         "native" are the CPU kernels, "keras" is Keras' own loop; "fused" and
         "loop" are described at `ops.implementation`.
 
+    Raises:
+        ValueError: if `model` is not a model or a layer.
+
     >>> import keras
     >>> import keras_ln
     >>> model = keras.Sequential(
@@ -178,6 +185,11 @@ def rnn_summary(
     ...     print(row.layer, row.training, row.reason)
     simple keras There is no op for cells of class SimpleRNNCell.
     """
+    if not isinstance(model, keras.layers.Layer):
+        raise ValueError(
+            "Argument `model` must be a model or layer of Keras 3. Received: "
+            f"model={model!r}"
+        )
     found = [
         _row(part)
         for part in layers_within(model)
@@ -200,7 +212,7 @@ def _row(layer):
     if not isinstance(layer, FastLayer):
         reason = reason_for_keras(layer)
         if reason is None and type(layer) not in _FAST:
-            reason = f"The computation of the class {kind} is not known."
+            reason = f"The equations of the class {kind} are not known."
         if reason is None:
             reason = (
                 "It is Keras' own: with_fast_rnn replaces it, except in a "
@@ -209,10 +221,6 @@ def _row(layer):
         return RNNRow(layer.name, kind, KERAS, KERAS, reason)
     (fit, why), (predict, reason) = (what_runs(layer, t) for t in (True, False))
     return RNNRow(layer.name, kind, fit, predict, why or reason)
-
-
-def _advice(function):
-    return f" {function} needs a model of layers."
 
 
 class _Fast(Clone):
@@ -238,7 +246,7 @@ class _Plain(Clone):
     around_cells = (keras.layers.RNN, FastRNN)
 
     def run(self, model: Any, advice: str, copy_weights: bool = True) -> Any:
-        """The clone; `ValueError` if Keras does not have a layer."""
+        """The clone; `ValueError` where Keras does not have a layer."""
         for part in layers_within(model) if is_graph(model) else ():
             _check_plain(part)
         return super().run(model, advice, copy_weights)
@@ -272,7 +280,7 @@ class _Plain(Clone):
         for part in layers_within(layer):
             if _is_ours(type(part).__module__, "."):
                 raise ValueError(
-                    "to_keras cannot replace a layer inside a layer of "
+                    "to_keras cannot replace layers inside of a layer of "
                     f"another class. Received: {layer.name!r} of class "
                     f"{type(layer).__name__}, with {part.name!r} inside."
                 )
@@ -304,10 +312,13 @@ def _reason_for_ours(layer):
         return None
     cell: Any = getattr(layer, "cell", layer)
     if cell.normalize:
-        return f"it has normalize={cell.normalize!r}, which Keras has not."
+        return (
+            f"it has normalize={cell.normalize!r}. Only layers with "
+            "normalize=() have a twin in Keras."
+        )
     for name, rate in cell.zoneout_rates().items():
         if rate:
-            return f"it has {name}={rate!r}, which Keras has not."
+            return f"it has {name}={rate!r}. Keras' layers have no zoneout."
     if isinstance(cell, LNGRUCell) and not is_mirrored(
         cell.recurrent_activation
     ):
@@ -319,7 +330,7 @@ def _reason_for_ours(layer):
         if named.get("reset") is not None or any(
             x is not None for x in arguments[4:]
         ):
-            return "it is called with `reset`, which Keras has not."
+            return "it is called with `reset`. Keras' layers have no `reset`."
     return None
 
 

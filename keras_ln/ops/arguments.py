@@ -328,5 +328,10 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f" Did you mean `{found[0]}`?" if found else ""
 
 
+def tensors(number: int) -> str:
+    """So many tensors, in words of a message."""
+    return "1 tensor" if number == 1 else f"{number} tensors"
+
+
 def _is_real(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)

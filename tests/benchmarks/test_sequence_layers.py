@@ -118,6 +118,12 @@ def test_unknown_provider():
         sequence_layers.main(["--smoke", "--providers", "nobody"])
 
 
+@pytest.mark.parametrize("text", ["Z", "1,2,3", "1,2,3,0", "1,2,x,4"])
+def test_a_size_that_is_none(text):
+    with pytest.raises(SystemExit, match=f"--sizes: .* received '{text}'"):
+        settings.parse_size(text)
+
+
 def test_a_process_of_its_own_is_given_all_that_matters():
     options = sequence_layers.parse(
         ["--layer", "gru", "--dtype", "bfloat16", "--recurrent-dropout", "0.1"]

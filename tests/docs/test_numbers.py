@@ -103,9 +103,6 @@ def _results():
 
 
 def _settings():
-    for gain in (0.1, 1.0):
-        value = mean(*READER, f"layer-gain-{gain}")
-        yield f"names, gain {gain}", f"{value} %", (USE,)
     for limit, place in (("looser", 0), ("stricter", 2)):
         more, ties = evidence.more_settings(place)
         yield f"more settings, {limit}", f"{more} pairs", (USE,)

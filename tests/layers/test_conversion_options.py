@@ -150,7 +150,7 @@ def test_layers_that_have_no_counterpart():
     assert "knows the cells of LSTM, GRU and SimpleRNN" in message(cell)
     assert "'mine' of class Cell" in message(cell)
     inside = model_of(Subclassed(name="mine"))
-    assert "cannot replace a layer inside a layer of" in message(inside)
+    assert "layers inside of a layer of another class" in message(inside)
     assert "with 'within' inside" in message(inside)
     closed = model_of(Closed(lambda x: x, name="mine"))
     assert "cannot clone the layer 'mine' of class Closed" in message(closed)

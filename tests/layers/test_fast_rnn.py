@@ -294,7 +294,7 @@ KEPT = {
     "drop nothing with dropout=1": lambda: layers.RNN(
         layers.LSTMCell(U, dropout=1.0)
     ),
-    "computation of the class Derived": lambda: Derived(U),
+    "of the class Derived": lambda: Derived(U),
     "except in a layer of another class": Holder,
 }
 
@@ -343,6 +343,8 @@ def test_what_is_no_built_model_of_layers():
             convert(layers.LSTM(U))
         with pytest.raises(ValueError, match="Build the model first. Rec"):
             convert(keras.Sequential([layers.LSTM(U)]))
+    with pytest.raises(ValueError, match="`model` must be a .*: model=3"):
+        rnn_summary(3)
 
 
 if BACKEND == "tensorflow":  # The others' exports hold no compiled op.

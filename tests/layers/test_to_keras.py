@@ -81,7 +81,7 @@ class Ours(layers.Layer):
         (lambda: model_of(keras_ln.WNLSTM(U, name="mine")), "no such layer"),
         (lambda: model_of(keras_ln.LayerNormalization(name="mine")), "no such"),
         (reset, "called with `reset`"),
-        (lambda: model_of(Ours()), "inside a layer of another class"),
+        (lambda: model_of(Ours()), "inside of a layer of another class"),
         (function, "functions of keras_ln.ops"),
     ],
 )

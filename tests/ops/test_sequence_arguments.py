@@ -179,6 +179,8 @@ def test_an_argument_that_is_not_there(row):
         call(row, arguments_of(row), go_backward=True)
     with pytest.raises(TypeError, match="has no argument `states_name`"):
         call(row, arguments_of(row), states_name="h")
+    with pytest.raises(TypeError, match=r"Pass .* `weights\['kernel'\]`"):
+        call(row, arguments_of(row), kernel=1)
 
 
 @EVERY_OP

@@ -283,7 +283,8 @@ class BaseCell(BaseLayer, DropoutRNNCell):
             kinds = [type(state).__name__ for _, state in named]
             raise ValueError(
                 f"Argument `states` of {type(self).__name__} must be "
-                f"{len(sizes)} tensor(s), as get_initial_state gives them. "
+                f"{arguments.tensors(len(sizes))}, for example "
+                "cell.get_initial_state(batch_size=...). "
                 f"Received: {len(named)}"
                 + (f" ({', '.join(kinds)})." if kinds else ".")
             )

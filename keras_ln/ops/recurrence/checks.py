@@ -64,9 +64,9 @@ def check_states(
         for shape in shapes
     ):
         raise ValueError(
-            f"Argument `{argument}` of {owner} must be {len(names)} tensor(s) "
-            "of shape (batch, units), here "
-            f"{[(batch, units)] * len(names)}. Received: shapes {shapes}"
+            f"Argument `{argument}` of {owner} must be "
+            f"{arguments.tensors(len(names))} of shape (batch, units), here "
+            f"{(batch, units)}. Received: shapes {shapes}"
         )
     for state in states:
         if "float" not in str(state.dtype):
@@ -198,8 +198,8 @@ def states(
     tensors = [arguments.dense_tensor(*place) for place in places]
     if len(tensors) != cell.states:
         raise ValueError(
-            f"Argument `{argument}` must be {cell.states} tensor(s) of shape "
-            f"(batch, units), with {units} units. Received: shapes "
+            f"Argument `{argument}` must be {arguments.tensors(cell.states)} "
+            f"of shape (batch, units), with {units} units. Received: shapes "
             f"{[tuple(tensor.shape) for tensor in tensors]}."
         )
     names = [f"{prefix}_{name}" for name in cell.state_names]

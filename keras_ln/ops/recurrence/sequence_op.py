@@ -46,6 +46,8 @@ class StepOptions(TypedDict, total=False):
 _CHECKED = {
     name for name, row in ARGUMENTS.items() if row.kind not in (None, RATE)
 }
+# The ends of names of weights, which callers may take for arguments.
+_WEIGHTS = ("kernel", "gamma", "beta")
 # Replaces `{returns}` in docstrings.
 _RETURNS = """\
 Returns:
@@ -153,10 +155,12 @@ def _public(
     def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         for name, value in kwargs.items():
             if name not in known:
+                hint = arguments.nearest(name, known)
+                if name == "bias" or name.endswith(_WEIGHTS):
+                    hint = f" Pass the weight as `weights[{name!r}]`."
                 raise TypeError(
                     f"keras_ln.ops.{function.__name__} has no argument "
-                    f"`{name}`.{arguments.nearest(name, known)} Received: "
-                    f"{name}={value!r}"
+                    f"`{name}`.{hint} Received: {name}={reprlib.repr(value)}"
                 )
             if name in _CHECKED:
                 kwargs[name] = accept(name, value)
@@ -165,7 +169,8 @@ def _public(
         # torch.nn.ParameterDict is no Mapping.
         if not all(hasattr(weights, name) for name in ("keys", "items")):
             raise ValueError(
-                "Argument `weights` must be a dict of tensors by name. "
+                "Argument `weights` must be a dict of tensors by name, such "
+                'as {"kernel": kernel, "recurrent_kernel": recurrent_kernel}. '
                 f"Received: weights={reprlib.repr(weights)}"
             )
         return function(*args, **kwargs)

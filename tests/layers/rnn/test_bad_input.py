@@ -175,7 +175,7 @@ def test_statistics_without_steps(make):
         ({"reset_state": [x(B, U)] * 2}, "`reset_state` .* without `reset`"),
         (
             {"reset": x(B, T), "reset_state": [x(B, U)]},
-            r"`reset_state` (of LNLSTM )?must be 2 tensor\(s\)",
+            r"`reset_state` (of LNLSTM )?must be 2 tensors",
         ),
         (
             {"reset": x(B, T), "reset_state": {"h": x(B, U)}},
