@@ -104,9 +104,9 @@ def _results():
 
 def _settings():
     for limit, place in (("looser", 0), ("stricter", 2)):
-        more, ties = evidence.more_settings(place)
-        yield f"more settings, {limit}", f"{more} pairs", (USE,)
-        yield f"as many settings, {limit}", f"{ties} ties", (USE,)
+        more, fewer = evidence.more_settings(place)
+        ended = f"wins in {more} and loses in {fewer}"
+        yield f"more settings, {limit}", ended, (USE,)
     rates = [
         [
             float(chosen(f"everyday-{task}", kind, {})[0]["learning_rate"])
