@@ -11,8 +11,8 @@ import pytest
 import tune
 from common import cli
 
-# They train nothing.
-STUDIES = ("parameter_geometry", "recurrent_dynamics")
+# They compare no kinds on a data set.
+STUDIES = ("parameter_geometry", "recurrent_dynamics", "cartpole")
 TRAINING = tuple(dict.fromkeys(cli.find(n).script for n in tune.EXPERIMENTS))
 
 TASKS = Path(__file__).parent / "examples" / "fixtures" / "sentence_tasks"

@@ -18,3 +18,19 @@ def check_tensorflow() -> None:
             "the scripts read their data with TensorFlow on every backend: "
             "pip install 'keras-ln[examples]'"
         )
+
+
+def check_backend(name: str) -> None:
+    """Refuses to start on another backend of Keras, or without it."""
+    if importlib.util.find_spec(name) is None:
+        raise InputError(
+            f"the script runs on {name}, which is not installed: "
+            f"pip install 'keras-ln[{name}]'"
+        )
+    import keras
+
+    if keras.backend.backend() != name:
+        raise InputError(
+            f"the script runs on the backend {name}, not on "
+            f"{keras.backend.backend()}: set KERAS_BACKEND={name}"
+        )

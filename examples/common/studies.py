@@ -1,4 +1,4 @@
-"""Scripts that measure without training: their flags and their folder."""
+"""Scripts that train no kinds to compare: their flags and their folder."""
 
 import dataclasses
 from argparse import Namespace
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from common import files, flags
-from common.errors import InputError, check_tensorflow
+from common.errors import InputError, check_backend, check_tensorflow
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,12 +21,14 @@ class Study:
             and its value with --smoke.
         measure: a function of flags and folder that writes the files and
             prints the tables; it imports the frameworks.
+        backend: the only backend of Keras that it runs on, if it is only one.
     """
 
     name: str
     description: str
     sizes: Mapping[str, tuple[int, int]]
     measure: Callable[[Namespace, Path], None]
+    backend: str | None = None
 
 
 def run(study: Study, argv: Sequence[str] | None = None) -> int:
@@ -59,6 +61,8 @@ def run(study: Study, argv: Sequence[str] | None = None) -> int:
     folder = Path(args.output_dir or Path("runs") / study.name)
     try:
         check_tensorflow()
+        if study.backend is not None:
+            check_backend(study.backend)
         files.check_folder(folder)
 
         import keras

@@ -149,6 +149,12 @@ CASES = {
         ("--points 4 --output-dir ran", "another run .*points 3 there, 4 here"),
         ("--output-dir link", r"link cannot be made \(File exists\)"),
     ),
+    "cartpole": (
+        "",
+        ("--updates 0", "argument --updates: expected an integer of at least"),
+        ("--units x", "argument --units: expected an integer of at least 1"),
+        ("--norm layer", "unrecognized arguments: --norm layer"),
+    ),
     "tune": (
         "",
         ("chess", "argument EXPERIMENT: invalid choice: 'chess'"),

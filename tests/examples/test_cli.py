@@ -5,6 +5,7 @@ import importlib.util
 import json
 import re
 
+import cartpole
 import permutation_invariant_mnist as script
 import pytest
 import recurrent_dynamics
@@ -55,6 +56,15 @@ def test_tensorflow_has_to_be_there(capsys, monkeypatch, module, flags):
     assert line.endswith(
         "error: the scripts read their data with TensorFlow on every backend: "
         "pip install 'keras-ln[examples]'"
+    )
+
+
+def test_the_only_backend_has_to_be_there(capsys, monkeypatch):
+    hide(monkeypatch, "jax")
+    line = refusal(capsys, cartpole.main, "--smoke")
+    assert line == (
+        "cartpole.py: error: the script runs on jax, which is not installed: "
+        "pip install 'keras-ln[jax]'"
     )
 
 

@@ -16,7 +16,7 @@ import pytest
 import skip_thoughts
 import tune
 from common import cli, files
-from scripts import ALONE, STUDIES
+from scripts import ALONE, STUDIES, refusal
 from two_devices import run_on_two_devices
 
 every_backend = pytest.mark.every_backend
@@ -100,6 +100,7 @@ STUDY = {
         "| RNN  | plain | 0.5",
         {"curves.csv", "dynamics.csv", "spread.csv"},
     ),
+    "cartpole": ("| with memory ", {"lengths.csv", "episodes.csv"}),
 }
 
 
@@ -107,7 +108,15 @@ STUDY = {
 @pytest.mark.parametrize("name", smokes(STUDIES))
 def test_a_study_runs_on_this_backend(tmp_path, capsys, name):
     script, folder = importlib.import_module(name), tmp_path / "run"
-    assert script.main(["--smoke", "--output-dir", str(folder)]) == 0
+    flags = ["--smoke", "--output-dir", str(folder)]
+    if script.STUDY.backend not in (None, BACKEND):
+        line = refusal(capsys, script.main, *flags)
+        assert line.endswith(
+            f"runs on the backend jax, not on {BACKEND}: set KERAS_BACKEND=jax"
+        )
+        assert not folder.exists()
+        return
+    assert script.main(flags) == 0
     said, names = STUDY[name]
     assert said in capsys.readouterr().out
     found = {path.name for path in folder.iterdir()}

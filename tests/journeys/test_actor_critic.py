@@ -1,34 +1,31 @@
-"""A recurrent policy learns to balance a pole whose speed it does not see.
-
-The program is that of the page Rollouts with JAX.
-"""
+"""A recurrent policy learns to balance a pole whose speed it does not see."""
 
 import os
 import subprocess
 import sys
 
 import pytest
+from docs.measured import ROOT
 from journeys.twins import BACKEND
 
-from docs import pages
-
 pytestmark = [pytest.mark.full, pytest.mark.every_backend]
+
+CODE = """
+from cartpole import train
+lengths = train(True, 0, updates=400, environments=32, steps=64, units=32)
+print(lengths)
+assert lengths[0] < 50 and sum(lengths[-3:]) / 3 > 100
+"""
 
 if BACKEND == "jax":
 
     def test_it_learns(tmp_path):
         """Without memory it stays below 50 steps."""
-        blocks = pages.pages()["docs/guides/rollouts.md"]
-        code = "\n".join(code for _, code, _ in blocks)
-        code += """
-lengths = train(0, updates=400)
-print(lengths.round())
-assert lengths[0] < 50 and lengths[-3:].mean() > 100
-"""
         # As users run it: the tests' JAX has float64.
         subprocess.run(
-            [sys.executable, "-c", code],
+            [sys.executable, "-c", CODE],
             cwd=tmp_path,
-            env=os.environ | {"JAX_ENABLE_X64": "0"},
+            env=os.environ
+            | {"JAX_ENABLE_X64": "0", "PYTHONPATH": str(ROOT / "examples")},
             check=True,
         )

@@ -1,0 +1,136 @@
+"""A recurrent policy balances a pole whose velocity it does not see, on JAX.
+
+An LNGRU with memory, and the same network whose memory is erased at every step,
+learn CartPole from positions alone, by advantage actor-critic. The environments
+and the network run in one compiled scan.
+"""
+
+import functools
+from argparse import Namespace
+from pathlib import Path
+
+from common import ending, files, studies, tables
+
+RATE = 0.005
+# Updates in a row of the table.
+TOGETHER = 20
+KINDS = {"with memory": True, "without memory": False}
+
+
+def ends(updates: int) -> list[int]:
+    """The last update of each row."""
+    return [*range(TOGETHER, updates, TOGETHER), updates]
+
+
+def train(
+    memory: bool,
+    seed: int,
+    updates: int,
+    environments: int,
+    steps: int,
+    units: int,
+) -> list[float]:
+    """The mean steps per episode, a number for every `TOGETHER` updates."""
+    import jax
+    import jax.numpy as jnp
+    import keras
+    from cartpole_model import act, loss, start
+
+    import keras_ln
+
+    keras.utils.set_random_seed(seed)
+    layer = keras_ln.LNGRU(units)
+    layer.build((None, None, 2))
+    head = 0.1 * jax.random.normal(jax.random.key(seed), (units, 3))
+    weights = {"gru": {v.name: v.value for v in layer.weights}, "head": head}
+    optimizer = keras.optimizers.Adam(RATE, clipnorm=1.0)
+    optimizer.build([keras.Variable(w) for w in jax.tree.leaves(weights)])
+    moments = [v.value for v in optimizer.variables]
+
+    @jax.jit
+    def update(weights, moments, carry, key):
+        keys, h = jax.random.split(key, steps), carry[-1]
+        carry, segment = jax.lax.scan(
+            functools.partial(act, weights, memory), carry, keys
+        )
+        gradients = jax.grad(loss)(weights, memory, h, segment)
+        leaves, tree = jax.tree.flatten(weights)
+        leaves, moments = optimizer.stateless_apply(
+            moments, jax.tree.leaves(gradients), leaves
+        )
+        ended = segment[-1].sum()
+        return jax.tree.unflatten(tree, leaves), moments, carry, ended
+
+    keys = jax.random.split(jax.random.key(seed), updates + environments)
+    carry = (
+        jax.vmap(start)(keys[updates:]),
+        jnp.ones(environments, bool),
+        jnp.zeros((environments, units)),
+    )
+    episodes = []
+    for key in keys[:updates]:
+        weights, moments, carry, ended = update(weights, moments, carry, key)
+        episodes.append(int(ended))
+    lengths = []
+    for end in ends(updates):
+        some = episodes[(end - 1) // TOGETHER * TOGETHER : end]
+        lengths.append(len(some) * steps * environments / max(sum(some), 1))
+    return lengths
+
+
+def draw(lengths: dict[str, list[float]], updates: int, path: Path) -> None:
+    """The lengths of episodes over the updates."""
+    from common import plotting
+    from matplotlib import pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
+    for (kind, values), style in zip(
+        lengths.items(), ("layer", "none"), strict=True
+    ):
+        axis.plot(ends(updates), values, label=kind, **plotting.style_of(style))
+    axis.set_xlabel("update")
+    axis.set_ylabel("steps per episode")
+    axis.legend(frameon=False)
+    plotting.save(figure, path)
+
+
+def measure(args: Namespace, folder: Path) -> None:
+    """Everything that the script prints and writes."""
+    sizes = {name: vars(args)[name] for name in STUDY.sizes}
+    lengths = {
+        kind: train(memory, args.seed, **sizes)
+        for kind, memory in KINDS.items()
+    }
+    files.write_csv(
+        folder / "lengths.csv",
+        [
+            {"policy": kind, "updates": end, "steps": value}
+            for kind, values in lengths.items()
+            for end, value in zip(ends(args.updates), values, strict=True)
+        ],
+    )
+    tables.show_and_write(
+        folder / "episodes.csv",
+        ["policy", "steps per episode at first", "at the end"],
+        [(kind, own[0], own[-1]) for kind, own in lengths.items()],
+    )
+    draw(lengths, args.updates, folder / "figure.png")
+
+
+STUDY = studies.Study(
+    name=Path(__file__).stem,
+    description=__doc__,
+    sizes={
+        "updates": (400, 2),
+        "environments": (32, 4),
+        "steps": (64, 8),
+        "units": (32, 4),
+    },
+    measure=measure,
+    backend="jax",
+)
+
+main = functools.partial(studies.run, STUDY)
+
+if __name__ == "__main__":
+    ending.execute(main)
