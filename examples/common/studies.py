@@ -61,9 +61,9 @@ def run(study: Study, argv: Sequence[str] | None = None) -> int:
     folder = Path(args.output_dir or Path("runs") / study.name)
     try:
         check_tensorflow()
+        files.check_folder(folder)
         if study.backend is not None:
             check_backend(study.backend)
-        files.check_folder(folder)
 
         import keras
 
