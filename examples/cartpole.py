@@ -1,7 +1,7 @@
 """A recurrent policy balances a pole whose velocity it does not see, on JAX.
 
 An LNGRU with memory, and the same network whose memory is erased at every step,
-learn CartPole from positions alone, by advantage actor-critic. The environments
+learn CartPole from positions only, by advantage actor-critic. The environments
 and the network run in one compiled scan.
 """
 

@@ -16,7 +16,7 @@ def start(key):
 
 
 def cart_pole(state, action, key):
-    """The next state, or that of a new episode, and whether one has ended."""
+    """The next state, a new one after an end, and whether one has ended."""
     _, speed, angle, spin, _ = state
     sin, cos = jnp.sin(angle), jnp.cos(angle)
     push = (20.0 * action - 10.0 + 0.05 * spin**2 * sin) / 1.1

@@ -190,15 +190,15 @@ class _Normalized(Clone):
         kind = type(layer).__name__
         if isinstance(layer, _REPLACED):
             raise ValueError(
-                "with_layer_norm cannot tell what a class derived from "
-                "Keras' recurrent layers computes. Received: "
+                "with_layer_norm does not know the computation of a class "
+                "derived from Keras' recurrent layers. Received: "
                 f"{layer.name!r} of class {kind}."
             )
         known = isinstance(layer, BaseCell | keras.layers.RNN)
         if hasattr(layer, "state_size") and not known:
             raise ValueError(
-                "with_layer_norm knows the cells of LSTM, GRU and SimpleRNN, "
-                "and those of keras_ln. Received: "
+                "with_layer_norm knows the cells of LSTM, GRU and SimpleRNN "
+                "and the cells of keras_ln. Received: "
                 f"{getattr(layer, 'name', layer)!r} of class {kind}."
             )
         inside = [p for p in layers_within(layer) if isinstance(p, _REPLACED)]

@@ -81,7 +81,7 @@ def with_fast_rnn(model: Any, verbose: bool = False) -> Any:
     it is faster without the CPU kernels. These layers stay Keras' own in the
     clone: SimpleRNN, GRU with `reset_after=False`, other activations than
     tanh and sigmoid, `recurrent_dropout`, `unroll=True`, `use_cudnn=True`,
-    half precision, derived classes, and what a layer of another class holds.
+    half precision, derived classes, and layers inside a layer of another class.
     `rnn_summary` tells for each layer.
 
     Args:
@@ -246,7 +246,7 @@ class _Plain(Clone):
     around_cells = (keras.layers.RNN, FastRNN)
 
     def run(self, model: Any, advice: str, copy_weights: bool = True) -> Any:
-        """The clone; `ValueError` where Keras does not have a layer."""
+        """The clone; `ValueError` if Keras does not have a layer."""
         for part in layers_within(model) if is_graph(model) else ():
             _check_plain(part)
         return super().run(model, advice, copy_weights)
