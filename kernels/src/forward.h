@@ -23,6 +23,9 @@ namespace {
 constexpr long kRowsToKeep = 512, kRowsToUse = 128;
 // Rows of one pass over the steps.
 constexpr long kMostRows = 128;
+// Matrices that a call reads so often are read as they lie: to pack them first
+// would take longer.
+constexpr long kUnpackedReads = 8;
 
 // The step of the inputs, of B rows, that visit k sees.
 inline long time_of(const KlnProblem& p, long visit) {
@@ -71,8 +74,9 @@ class Forward {
         zoneout_(p),
         cell_(p, carver),
         kept_(p, p.residuals),
-        kernel_(carver, p.features, gates_.size()),
-        recurrent_(carver, p.units, gates_.size()) {
+        kernel_(carver, p.features, gates_.size(), unpacked(p.kernel)),
+        recurrent_(carver, p.units, gates_.size(),
+                   unpacked(p.recurrent_kernel)) {
     const long members = team.size();
     tasks_ = members > 1 ? members : least(p.threads, p.batch);
     groups_ = quotient_up(p.batch, kMostRows);
@@ -128,6 +132,13 @@ class Forward {
                     f.team_.size() * 2 * f.stride_);
     }
   };
+
+  // A matrix to be read as it lies, or NULL.
+  const T* unpacked(const void* matrix) const {
+    const long reads = p_.steps * quotient_up(p_.batch, kTileRows);
+    const bool fits = gates_.size() == gates_.dense();
+    return fits && reads <= kUnpackedReads ? array<T>(matrix) : nullptr;
+  }
 
   bool keeps_from_x() const {
     return keeps_ && (plan_.keeps_from_x || plan_.summed);

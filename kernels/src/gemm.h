@@ -17,13 +17,14 @@ template <class T>
 constexpr long kPanel = kTileLines * kLine<T>;
 
 // c (Rows, Lines) = or += a (Rows, depth) times a panel (depth, Lines), of
-// which a row follows the other. Element (i, k) of `a` is a[i * a_row + k *
-// a_column]. The sums stay in registers: this loop is where the time goes.
+// which row k begins at panel[k * panel_row]. Element (i, k) of `a` is a[i *
+// a_row + k * a_column]. The sums stay in registers: this loop is where the
+// time goes.
 template <class T, int Rows, int Lines>
 __attribute__((noinline)) void tile(long depth, const T* __restrict a,
                                     long a_row, long a_column,
-                                    const T* __restrict panel, T* __restrict c,
-                                    long c_row, bool add) {
+                                    const T* __restrict panel, long panel_row,
+                                    T* __restrict c, long c_row, bool add) {
   constexpr int kVectors = Lines * (kLineBytes / kVectorBytes);
   Vector<T> sums[Rows][kVectors];
   KLN_UNROLL
@@ -41,7 +42,7 @@ __attribute__((noinline)) void tile(long depth, const T* __restrict a,
       KLN_UNROLL
       for (int j = 0; j < kVectors; ++j) sums[i][j] += factor * b[j];
     }
-    panel += kVectors * kLanes<T>;
+    panel += panel_row;
     a += a_column;
   }
   KLN_UNROLL
@@ -55,7 +56,8 @@ __attribute__((noinline)) void tile(long depth, const T* __restrict a,
 }
 
 template <class T>
-using Tile = void (*)(long, const T*, long, long, const T*, T*, long, bool);
+using Tile = void (*)(long, const T*, long, long, const T*, long, T*, long,
+                      bool);
 
 template <class T, int Rows = kTileRows, int Lines = kTileLines>
 Tile<T> tile_of(long rows, long lines) {
@@ -77,15 +79,23 @@ KLN_INLINE void for_tiles(long rows, const Visit& visit) {
 }
 
 // A matrix packed for products: blocks of kDepth rows, and in them panels of
-// kPanel columns (the last one narrower), row after row.
+// kPanel columns (the last one narrower), row after row. Or the matrix itself,
+// for products with so few rows that packing would take longer.
 template <class T>
 struct Packed {
   long depth, columns;  // columns padded
+  const T* itself;      // NULL if it is packed
+  long stride;          // of its rows, if it is not
   T* data;
   long first = 0;  // column of the matrix, where this is a part of it
 
-  Packed(Carver& carver, long depth, long columns)
-      : depth(depth), columns(columns), data(carver.take<T>(depth * columns)) {}
+  // `itself` has no padding: its rows have `columns` elements.
+  Packed(Carver& carver, long depth, long columns, const T* itself = nullptr)
+      : depth(depth),
+        columns(columns),
+        itself(itself),
+        stride(columns),
+        data(carver.take<T>(itself ? 0 : depth * columns)) {}
 
   // Some columns, packed by themselves: one of `count` equal parts.
   Packed part(long index, long count) const {
@@ -105,27 +115,35 @@ struct Packed {
   T* panel(long k, long panel) const {
     return data + k * columns + panel * kPanel<T> * block_depth(k);
   }
+  // For products: a panel, and how far its rows are from each other.
+  const T* read(long k, long p) const {
+    return itself ? itself + k * stride + first + p * kPanel<T> : panel(k, p);
+  }
+  long row(long p) const { return itself ? stride : width(p); }
 };
 
 // Packs the panels `which` of a dense matrix b whose rows are `row`.
 template <class T>
 void pack(const Packed<T>& to, const T* b, const Row<T>& row, Share which) {
+  if (to.itself) return;
   for (long k0 = 0; k0 < to.depth; k0 += kDepth)
     for (long p = which.first; p < which.end; ++p) {
       const long width = to.width(p);
-      for (long j = 0; j < width; j += kLine<T>) {
-        const Line line = line_at(row, to.first + p * kPanel<T> + j);
-        const T* from = b + k0 * row.dense() + line.offset;
-        T* out = to.panel(k0, p) + j;
-        for (long k = 0; k < to.block_depth(k0); ++k) {
-          if (line.count == kLine<T>)
-            copy(out, from, kLine<T>);
+      Line lines[kTileLines] = {};
+      for (long j = 0; j < width / kLine<T>; ++j)
+        lines[j] = line_at(row, to.first + p * kPanel<T> + j * kLine<T>);
+      const T* from = b + k0 * row.dense();
+      T* out = to.panel(k0, p);
+      for (long k = 0; k < to.block_depth(k0); ++k) {
+        for (long j = 0; j < width / kLine<T>; ++j, out += kLine<T>) {
+          const T* line = from + lines[j].offset;
+          if (lines[j].count == kLine<T>)
+            copy(out, line, kLine<T>);
           else
             for (long i = 0; i < kLine<T>; ++i)
-              out[i] = i < line.count ? from[i] : T(0);
-          from += row.dense();
-          out += width;
+              out[i] = i < lines[j].count ? line[i] : T(0);
         }
+        from += row.dense();
       }
     }
 }
@@ -173,7 +191,7 @@ void product(long groups, long rows, Rows<const T> a, const Packed<T>& b,
         for_tiles(rows, [&](long first, long count) {
           tile_of<T>(count, b.width(p) / kLine<T>)(
               b.block_depth(k), a.data + g * a.group + first * a.row + k, a.row,
-              1, b.panel(k, p),
+              1, b.read(k, p), b.row(p),
               c.data + g * c.group + first * c.row + b.first + p * kPanel<T>,
               c.row,
               add || k > 0);
@@ -237,8 +255,8 @@ void add_outer(long depth, long rows, const T* a, long a_row, const T* b,
         const T* from =
             strips ? scratch.strips + first * block : a_block + first;
         tile_of<T>(count, width / kLine<T>)(
-            block, from, 1, strips ? count : a_row, scratch.panel, scratch.sums,
-            width, false);
+            block, from, 1, strips ? count : a_row, scratch.panel, width,
+            scratch.sums, width, false);
         for (long i = 0; i < count; ++i)
           for (long j = 0; j < width / kLine<T>; ++j)
             put_line(c + (first + i) * row.dense() + lines[j].offset,
