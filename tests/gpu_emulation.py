@@ -27,14 +27,16 @@ BUILT = [
 
 
 @functools.cache
-def emulation():
-    """The driver: GPU 0 is an H100, GPU 1 an A100."""
+def emulation(library=None):
+    """The driver, built unless it was: GPU 0 is an H100, GPU 1 an A100."""
     from keras_ln_kernels import gpu_plan
 
     # For a moment: other modules there have the names of some here.
     sys.path.append(str(TESTS))
     emulated = importlib.import_module("emulated")
     sys.path.remove(str(TESTS))
+    if library is not None:
+        return emulated.Emulation(library)
     plans = []
     for units, format, device in BUILT:
         of = gpu_plan.limits(*emulated.DEVICES[device][:3])
@@ -47,7 +49,7 @@ def emulation():
 
 
 @functools.cache
-def _stand_in_on_jax():
+def _stand_in_on_jax(remember=None):
     """Registers the handler of GPUs for a CPU, with a stream."""
     import jax
     import jaxlib
@@ -64,12 +66,30 @@ def _stand_in_on_jax():
     subprocess.run(command, check=True)
     made = ctypes.CDLL(str(library))
     handler = ctypes.cast(xla.gpu_handler(), ctypes.c_void_p)
-    made.stand_in_use(handler, ctypes.c_void_p(STREAM))
+    pointers = ctypes.c_void_p(STREAM), ctypes.c_void_p(remember)
+    made.stand_in_use(handler, *pointers)
     capsule = jax.ffi.pycapsule(made.stand_in)
     jax.ffi.register_ffi_target(gpu_jax._TARGET, capsule, platform="cpu")
 
 
-def use(monkeypatch, device=0):
+def use_two(monkeypatch, library):
+    """As `use` on JAX, whose two devices of a CPU are two GPUs of a kind.
+
+    Device 1 has the stream after that of device 0.
+    """
+    made = emulation(library)
+    made.become(1, "H100")
+    use(monkeypatch, library=library)
+    made.fake.fake_forget()
+    binding = importlib.import_module("keras_ln.backend.gpu_jax")
+    monkeypatch.setattr(binding, "_devices", lambda: (0, 1))
+    remember = ctypes.cast(made.fake.fake_memory, ctypes.c_void_p).value
+    stand_in = functools.partial(_stand_in_on_jax, remember)
+    monkeypatch.setattr(binding, "_registered", stand_in)
+    return made
+
+
+def use(monkeypatch, device=0, library=None):
     """Lets the backend find the driver; returns the emulation.
 
     All memory is that of one of its devices.
@@ -78,7 +98,7 @@ def use(monkeypatch, device=0):
 
     from keras_ln import backend
 
-    made = emulation()
+    made = emulation(library)
     made.fake.fake_forget()
     number = ctypes.c_uint64
     made.fake.fake_memory(number(0), number(2**63), device)

@@ -5,6 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.custom_partitioning import custom_partitioning
 
 from keras_ln.backend import gpu
 from keras_ln.backend.native_jax import kind_of, register
@@ -65,8 +66,6 @@ def plan_reason(x, cell, units, operands):
 
 def call_gpu(call, arrays):
     """Launches a kernel; see the package docstring."""
-    from keras_ln_kernels import xla
-
     given = [jnp.asarray(arrays[name]) for name in call.arguments]
     sizes = call.sizes({name: arrays[name].shape for name in call.arguments})
     for name, array in zip(call.arguments, given, strict=True):
@@ -79,6 +78,58 @@ def call_gpu(call, arrays):
     plan = _planned(call, sizes.units)
     if isinstance(plan, str):
         raise RuntimeError(plan)
+    run = functools.partial(_run, call, plan)
+    if _partitions():
+        run = _by_rows(call, run)
+    return dict(zip(call.results, run(*given), strict=True))
+
+
+def _partitions():
+    """Whether XLA cuts the arrays of a call by a rule of ours.
+
+    The partitioner before Shardy takes no such rule, and gathers them on every
+    device. In jax.shard_map each device has its rows already.
+    """
+    if not getattr(jax.config, "jax_use_shardy_partitioner", False):
+        return False
+    return not jax.sharding.get_abstract_mesh().manual_axes
+
+
+def _by_rows(call, run):
+    """`run`, for arrays whose batch is spread over devices: rows are apart."""
+    arguments, results = (
+        [call.axes(name) for name in names]
+        for names in (call.arguments, call.results)
+    )
+
+    def partition(mesh, given, made):
+        rows = given[0].sharding.spec[:1]  # of zx
+
+        def spread(every):
+            specs = [jax.P(*rows) if "B" in a else jax.P() for a in every]
+            return tuple(jax.sharding.NamedSharding(mesh, s) for s in specs)
+
+        return mesh, run, spread(results), spread(arguments)
+
+    rule = " -> ".join(
+        ", ".join(" ".join(axes) for axes in every)
+        for every in (arguments, results)
+    )
+    whole = dict.fromkeys("".join([*arguments, *results]).replace("B", ""))
+    partitioned = custom_partitioning(run)
+    partitioned.def_partition(
+        partition, sharding_rule=rule, need_replication_factors=(*whole,)
+    )
+    return jax.custom_batching.sequential_vmap(partitioned)
+
+
+def _run(call, plan, *given):
+    """The results of a launch, on the device of its arrays."""
+    from keras_ln_kernels import xla
+
+    sizes = call.sizes(
+        {n: a.shape for n, a in zip(call.arguments, given, strict=True)}
+    )
     kind = kind_of(given[0])
     results = [
         jax.ShapeDtypeStruct(call.shape(n, sizes), call.dtype_of(n), **kind)
@@ -91,7 +142,7 @@ def call_gpu(call, arrays):
         name: (np.float64 if isinstance(value, float) else np.int64)(value)
         for name, value in xla.gpu_attributes(call, plan).items()
     }
-    return dict(zip(call.results, run(*given, **attributes), strict=False))
+    return tuple(run(*given, **attributes)[: len(call.results)])
 
 
 def _planned(call, units):

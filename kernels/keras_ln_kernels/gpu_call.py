@@ -19,7 +19,7 @@ _GIVEN = {
     **{"recurrent": "UG", "recurrent_gamma": "G", "recurrent_bias": "G"},
     **{"state_gamma": "U", "state_beta": "U"},
 }
-_MADE = {"h": "BTU", "c": "BTU", "from_h": "BTG", "norms": "N"}
+_MADE = {"h": "BTU", "c": "BTU", "from_h": "BTG", "norms": "BTN"}
 _FINAL = {"final_h": "BU", "final_c": "BU"}
 _COTANGENTS = {"d_h": "BTU", "d_final_h": "BU", "d_final_c": "BU"}
 _GRADIENTS = {
@@ -78,10 +78,14 @@ class GpuCall(NamedTuple):
         lengths = {
             **{"B": batch, "T": steps, "U": units},
             "G": _GATES[self.cell] * units,
-            "N": _NUMBERS[self.cell] * batch * steps,
+            "N": _NUMBERS[self.cell],
             "S": (1 + CELLS[self.cell]) * units,
         }
-        return tuple(lengths[letter] for letter in _LETTERS[name])
+        return tuple(lengths[axis] for axis in self.axes(name))
+
+    def axes(self, name: str) -> str:
+        """The letters of an argument's or a result's axes."""
+        return _LETTERS[name]
 
     def dtype_of(self, name: str) -> str:
         """The dtype of an argument or a result."""

@@ -104,7 +104,7 @@ def forward(emulation, plan, drawn, training=True, **options):
         made["final_c"] = nothing(batch, units)
     if training:
         made["from_h"] = nothing(batch, steps, wide)
-        made["norms"] = nothing(batch * steps * (3 if lstm else 2))
+        made["norms"] = nothing(batch, steps, 3 if lstm else 2)
         if lstm:
             made["c"] = nothing(batch, steps, units)
     elif options.pop("last", False):
@@ -116,11 +116,9 @@ def forward(emulation, plan, drawn, training=True, **options):
     return made
 
 
-def scales(cell, made, batch, steps):
-    """Those of h R, one for each segment."""
-    if cell == "lstm":
-        return made["norms"][: batch * steps].reshape(batch, steps, 1)
-    return made["norms"].reshape(batch, steps, 2)
+def scales(cell, made):
+    """Those of h R, one for each segment: (B, T, s)."""
+    return made["norms"][..., : 1 if cell == "lstm" else 2]
 
 
 def backward(emulation, plan, drawn, made, **options):
@@ -129,7 +127,7 @@ def backward(emulation, plan, drawn, made, **options):
     cell, units = drawn.cell, plan.units
     batch, steps, wide = given["zx"].shape
     parts = segments(cell, units)
-    scale = scales(cell, made, batch, steps)
+    scale = scales(cell, made)
     r, gamma = given["recurrent"], given.get("recurrent_gamma")
     normal = [
         made["from_h"][..., part] * scale[..., i : i + 1]

@@ -4,6 +4,11 @@ Numbers come through XLA's client for CPUs, whose calls `gpu_emulation` gives a
 stream.
 """
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import gpu_emulation
 import numpy as np
 import pytest
@@ -127,6 +132,21 @@ if BACKEND == "jax":
         reason = gpu_jax.plan_reason(None, "lstm", 40, "float32")
         assert reason == (
             "A program of JAX's is for all GPUs, and here they differ."
+        )
+
+    def test_two_gpus(driver):
+        """Halves of a batch, by jax.shard_map and by XLA's partitioner."""
+        flags = "--xla_force_host_platform_device_count=2"
+        script = Path(gpu_emulation.__file__).with_name("two_gpus.py")
+        subprocess.run(
+            [sys.executable, script, driver.library],
+            env=os.environ
+            | {
+                "PYTHONPATH": os.pathsep.join(sys.path),
+                "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}",
+            },
+            check=True,
+            timeout=300,
         )
 
     def test_transformations(driver):

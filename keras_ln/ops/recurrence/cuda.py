@@ -67,10 +67,6 @@ def _unavailable() -> str | None:
     wrong = backend.gpu_reason()
     if wrong is not None:
         return wrong
-    if keras.distribution.distribution() is not None:
-        return (
-            "XLA cannot partition the kernels over keras.distribution's mesh."
-        )
     if backend.is_exported():
         return "Exported programs must run without kernels."
     return None
@@ -155,9 +151,7 @@ def cuda_vjp(spec: Spec, residuals: Tensors, cotangents: Tensors) -> Tensors:
     }
     # Rows of R are centred, which makes rows of h R so.
     from_h = _flat(given["from_h"])
-    rows = keras.ops.shape(from_h)[0]
-    count = rows * len(segments)
-    scale = keras.ops.reshape(given["norms"][:count], (rows, len(segments)))
+    scale = _flat(given["norms"][..., : len(segments)])
     factors = (keras.ops.zeros_like(scale), scale)
     recurrent = norms.site("recurrent", from_h, factors)
     if recurrent.gamma is not None:

@@ -55,9 +55,8 @@ __global__ void __launch_bounds__(kRows * 32, 1)
       s.zx[gate] = zx[gate * U + unit];
       s.from_h[gate] = p.from_h[at * wide + gate * U + unit];
     }
-    const float* const of_c = p.norms + (long(p.batch) * p.steps + at * 2);
-    s.scale = p.norms[at];
-    s.mean_c = of_c[0], s.scale_c = of_c[1];
+    const float* const norms = p.norms + at * 3;
+    s.scale = norms[0], s.mean_c = norms[1], s.scale_c = norms[2];
     s.c = p.c[at * U + unit];
     s.flags = flags_of(p, sample, step);
     const float* const old = s.flags & kAnew ? p.reset_c : p.initial_c;

@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(
 #pragma unroll
         for (int gate = 0; gate < 4; ++gate)
           p.from_h[at * wide + gate * U + unit] = z[gate];
-        if (unit == 0) p.norms[at] = scale;
+        if (unit == 0) p.norms[at * 3] = scale;
       }
       if (step == p.steps - 1) p.final_c[place] = c;
     }
@@ -174,8 +174,7 @@ __global__ void __launch_bounds__(
       }
       const long of_step = long(b) * p.steps + step;
       if (p.from_h && group.rank == 0 && lane < 2 && b < p.batch)
-        p.norms[long(p.batch) * p.steps + of_step * 2 + lane] =
-            lane == 0 ? mean : scale_c;
+        p.norms[of_step * 3 + 1 + lane] = lane == 0 ? mean : scale_c;
 #pragma unroll
       for (int j = 0; j < each; ++j) {
         const int u = lane + 32 * j;

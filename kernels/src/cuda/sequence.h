@@ -34,8 +34,8 @@ struct Sequence {
   float* h;        // (B, T, U); LSTM's backward reads it not; or null
   float* c;        // LSTM: (B, T, U), with from_h
   float* from_h;   // (B, T, nU), h R; or null without gradients
-  float* norms;    // with from_h: the scales of h R (B, T, s), and an LSTM's
-                   // mean and scale of c': (B, T, 3) and (B, T, 2)
+  float* norms;    // with from_h: the scales of h R, and an LSTM's mean and
+                   // scale of c': (B, T, 3), of a GRU (B, T, 2)
   float* final_h;  // (B, U)
   float* final_c;  // LSTM: (B, U)
 

@@ -1,10 +1,12 @@
 // A CUDA driver of which only what gpu.cc and gpu.py call is there. Kernels run
 // emulated, found by the name that NVRTC gives them; memory is the process's
-// own. `fake` is what a test sets and sees; the file that includes this one
-// instantiates the kernels.
+// own. `fake` is what a test sets and sees. Threads may call, but kernels run
+// one after the other.
 #include <dlfcn.h>
 
+#include <atomic>
 #include <map>
+#include <mutex>
 #include <string>
 
 #include "kernels.h"
@@ -31,13 +33,17 @@ struct Fake {
   std::map<uint64_t, std::pair<uint64_t, int>> memory;  // from, to, device
   int version = 13000, devices = 2, clusters = 8, blocks = 1;
   unsigned seed = 1;
-  std::vector<intptr_t> current;  // contexts: a device's number and 100
+  std::atomic<int> pushed{0};  // contexts of all threads
+  std::recursive_mutex lock;
 } fake;
 
-int shared_limit, cluster_limit;
+// Contexts of the thread: a device's number and 100.
+thread_local std::vector<intptr_t> current;
+thread_local int shared_limit, cluster_limit;
 
 int of_current(int attribute) {
-  return fake.attributes[{int(fake.current.back() - 100), attribute}];
+  const std::lock_guard<std::recursive_mutex> guard(fake.lock);
+  return fake.attributes[{int(current.back() - 100), attribute}];
 }
 
 int answer(const std::string& function) {
@@ -47,6 +53,7 @@ int answer(const std::string& function) {
 
 void note(const char* what, long a, long b = 0, long c = 0, long d = 0,
           long e = 0) {
+  const std::lock_guard<std::recursive_mutex> guard(fake.lock);
   char line[160];
   snprintf(line, sizeof line, "%s %ld %ld %ld %ld %ld\n", what, a, b, c, d, e);
   fake.log += line;
@@ -76,12 +83,13 @@ EXPORT void fake_attribute(int device, int attribute, int value) {
   fake.attributes[{device, attribute}] = value;
 }
 EXPORT void fake_memory(uint64_t at, uint64_t bytes, int device) {
+  const std::lock_guard<std::recursive_mutex> guard(fake.lock);
   fake.memory[at] = {at + bytes, device};
 }
 EXPORT void fake_forget() { fake.memory.clear(), fake.log.clear(); }
 EXPORT void fake_seed(unsigned seed) { fake.seed = seed; }
 EXPORT const char* fake_log() { return fake.log.c_str(); }
-EXPORT int fake_contexts() { return int(fake.current.size()); }
+EXPORT int fake_contexts() { return fake.pushed; }
 
 EXPORT int cuInit(unsigned) { return answer("cuInit"); }
 EXPORT int cuDriverGetVersion(int* version) {
@@ -122,7 +130,7 @@ EXPORT int cuLibraryGetKernel(void** kernel, void*, const char* name) {
 EXPORT int cuKernelGetFunction(void** function, void* kernel) {
   *function = kernel;
   shared_limit = 48 << 10, cluster_limit = 8;
-  return fake.current.empty() ? 201 : answer("cuKernelGetFunction");
+  return current.empty() ? 201 : answer("cuKernelGetFunction");
 }
 EXPORT int cuFuncSetAttribute(void*, int id, int value) {
   if (id == 8 && value > of_current(97)) return 1;
@@ -153,15 +161,18 @@ EXPORT int cuDevicePrimaryCtxRetain(void** context, int device) {
 }
 EXPORT int cuCtxPushCurrent_v2(void* context) {
   ANSWER("cuCtxPushCurrent");
-  fake.current.push_back(reinterpret_cast<intptr_t>(context));
+  current.push_back(reinterpret_cast<intptr_t>(context));
+  ++fake.pushed;
   return 0;
 }
 EXPORT int cuCtxPopCurrent_v2(void** context) {
-  *context = reinterpret_cast<void*>(fake.current.back());
-  fake.current.pop_back();
+  *context = reinterpret_cast<void*>(current.back());
+  current.pop_back();
+  --fake.pushed;
   return 0;
 }
 EXPORT int cuPointerGetAttribute(void* value, int attribute, uint64_t at) {
+  const std::lock_guard<std::recursive_mutex> guard(fake.lock);
   const auto next = fake.memory.upper_bound(at);
   if (attribute != 9 || next == fake.memory.begin()) return 1;
   const auto& [to, device] = std::prev(next)->second;
@@ -185,8 +196,9 @@ EXPORT int cuLaunchKernelEx(const Config* c, void* function, void** arguments,
   if (!cluster && int(blocks) > fake.blocks * of_current(16)) return 720;
   if (c->grid[0] % blocks) return 1;
   note(cluster ? "cluster" : "grid", long(c->stream),
-       long(fake.current.back() - 100), long(c->grid[0]), long(c->block[0]),
+       long(current.back() - 100), long(c->grid[0]), long(c->block[0]),
        long(c->shared));
+  const std::lock_guard<std::recursive_mutex> guard(fake.lock);
   const auto kernel = reinterpret_cast<void (*)(Sequence)>(function);
   const auto& sequence = *static_cast<const Sequence*>(arguments[0]);
   emu::launch([&] { kernel(sequence); }, c->grid[0], c->block[0], blocks,
