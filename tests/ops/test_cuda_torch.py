@@ -1,5 +1,7 @@
 """The kernels for GPUs on torch: streams, devices, operators, faults."""
 
+import ctypes
+
 import gpu_emulation
 import pytest
 from backend_gradients import BACKEND
@@ -194,9 +196,14 @@ if BACKEND == "torch":
             layer(x)
         monkeypatch.setattr(gpu_torch, "_captures", lambda: False)
         layer(x)
+        # With the gradient's kernel, which is as new.
+        assert [line[0] for line in driver.log()].count("load") == 2
+        driver.fake.fake_forget()
+        driver.fake.fake_memory(ctypes.c_uint64(0), ctypes.c_uint64(2**63), 0)
         monkeypatch.setattr(gpu_torch, "_captures", lambda: True)
         layer(x).sum().backward()
-        assert len(launches(driver)) == 3
+        # Nothing that a capture forbids: no loading, no waiting.
+        assert [line[0] for line in driver.log()] == ["cluster"] * 2
 
     @pytest.mark.parametrize(
         "function, code, error, sentence",
