@@ -73,9 +73,9 @@ def _stand_in_on_jax(remember=None):
 
 
 def use_two(monkeypatch, library):
-    """As `use` on JAX, whose two devices of a CPU are two GPUs of a kind.
+    """As `use` on JAX, where two devices of a CPU are two GPUs of a kind.
 
-    Device 1 has the stream after that of device 0.
+    Device 1 has the next stream.
     """
     made = emulation(library)
     made.become(1, "H100")
