@@ -92,7 +92,7 @@ def use_two(monkeypatch, library):
 def use(monkeypatch, device=0, library=None):
     """Lets the backend find the driver; returns the emulation.
 
-    All memory is that of one of its devices.
+    All memory is of one of its devices.
     """
     from keras_ln_kernels import gpu
 
