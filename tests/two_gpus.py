@@ -1,4 +1,4 @@
-"""Programs of JAX's for two GPUs, on a driver that emulates the kernels.
+"""JAX programs for two GPUs, on a driver that emulates the kernels.
 
 A process of its own: devices have to be there before JAX starts. Its argument
 is the driver.

@@ -85,7 +85,7 @@ def call_gpu(call, arrays):
 
 
 def _partitions():
-    """Whether XLA cuts the arrays of a call by a rule of ours.
+    """Whether XLA cuts the arrays of a call by our rule.
 
     The partitioner before Shardy takes no such rule, and gathers them on every
     device. In jax.shard_map each device has its rows already.
