@@ -59,6 +59,28 @@ def test_by_columns_results_are_those_by_rows(
         same(inference, forward(drawn, dtype, threads=threads))
 
 
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("units", [48, 100])
+def test_few_rows_change_nothing(cell, dtype, units, each_instruction_set):
+    """Matrices that one row reads as they lie, many rows read packed."""
+    many = draw(cell, (60, 2, 70, units), masks=("starts", "resets"))
+    packed = forward(many, dtype, threads=2)
+    keras_ln_kernels.use_sharing("columns")
+    for threads in (1, 2, 3):
+        for row in (0, 59):
+            one = many._replace(
+                x=many.x[row : row + 1],
+                states=tuple(s[row : row + 1] for s in many.states),
+                options={
+                    name: a[row : row + 1] if hasattr(a, "shape") else a
+                    for name, a in many.options.items()
+                },
+            )
+            few = forward(one, dtype, threads=threads)
+            same(few, {n: a[row : row + 1] for n, a in packed.items()})
+
+
 def test_a_batch_of_several_parts(each_sharing):
     drawn = draw("lstm", (1030, 3, 2, 3), masks=ALL)
     one = gradients(drawn, threads=1)

@@ -167,6 +167,22 @@ def test_no_rows(calls):
     assert BACKEND == "tensorflow" or not calls
 
 
+@pytest.mark.parametrize(
+    "shape, training, on_jax",
+    [
+        ((1, 1, 3), True, False),
+        ((1, 1, 3), False, True),
+        ((1, 2, 3), True, True),
+        ((33, 1, 3), True, True),
+    ],
+)
+def test_training_with_one_step_of_few_rows(shape, training, on_jax, calls):
+    """XLA's program packs nothing, and is faster."""
+    layer = keras_ln.LNLSTM(256)
+    layer(np.ones(shape, "float32"), training=training)
+    assert bool(calls) == (on_jax or BACKEND != "jax")
+
+
 def test_kernels_can_be_turned_off(monkeypatch, calls):
     layer = keras_ln.LNLSTM(3)
     with ops.portable():
