@@ -17,6 +17,7 @@ from docs.measured import (
     kept_settings,
     mean,
     memory,
+    over_torch,
     own_cell,
     percent,
     plain_models,
@@ -46,6 +47,7 @@ def _speeds():
     for name, version in versions():
         yield f"oldest {name}", f"{name} {version}", (README, TROUBLE)
     yield "training with kernels", usual(), (README, SPEED, USE)
+    yield "training on torch", both(over_torch(True)), (README,)
     yield "loop over a cell", f"{both(own_cell(), 1)} times", (SPEED,)
     frameworks = ("tensorflow", "jax")
     loops = memory("memory", frameworks, "cell")
