@@ -113,6 +113,20 @@ def on_gpu(layer="LNLSTM", mode="training step", other="keras", sizes="ABCD"):
         yield times["keras_ln, jax"] / theirs
 
 
+def gru():
+    """LNGRU's shares of the time of Keras' GRU, with kernels."""
+    yield "| `LNGRU`, by `keras.layers.GRU` | A | B | C |"
+    yield f"|{'---|' * 4}"
+    for backend, name in NAMES.items():
+        cells = [name]
+        for size in "ABC":
+            times = figures.times(backend, "training step", size, "LNGRU")
+            (ours,) = (t for n, t in times.items() if "(kernels)" in n)
+            plain = (t for n, t in times.items() if n.startswith("keras GRU"))
+            cells.append(f"{ours / min(plain):.2f}")
+        yield f"| {' | '.join(cells)} |"
+
+
 def gpu():
     """The GPU's table."""
     yield "| on an H200, JAX | A | B | C | D |"

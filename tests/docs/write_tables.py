@@ -31,7 +31,7 @@ TABLES = {
         *(evidence.working, evidence.settings, evidence.evidence),
     ),
     "docs/performance.md": (
-        *(measured.sizes, measured.inference, measured.of_torch),
+        *(measured.sizes, measured.inference, measured.of_torch, measured.gru),
         *(measured.gpu, measured.streaming, measured.models),
     ),
 }
