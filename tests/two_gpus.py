@@ -17,18 +17,15 @@ from keras_ln import ops
 
 STREAM = gpu_emulation.STREAM
 CLOSE = {"rtol": 2e-5, "atol": 2e-5}
-ROWS, EVERYWHERE = jax.P("data"), jax.P()
+AUTOMATIC, EXPLICIT = "Auto", "Explicit"
 # Two groups of rows: one for each GPU.
 x = np.linspace(-1.0, 1.0, 16 * 4 * 2, dtype="float32").reshape(16, 4, 2)
 
 
 def mesh_of(kind):
     """Both devices."""
+    kind = getattr(jax.sharding.AxisType, kind)
     return jax.make_mesh((2,), ("data",), axis_types=(kind,))
-
-
-AUTOMATIC = mesh_of(jax.sharding.AxisType.Auto)
-EXPLICIT = mesh_of(jax.sharding.AxisType.Explicit)
 
 
 def made_of(name, **options):
@@ -45,9 +42,9 @@ def made_of(name, **options):
     return layer, jax.value_and_grad(loss, (0, 1)), [v.value for v in variables]
 
 
-def spread(mesh, x=x):
+def spread(kind):
     """x with half of its rows on each device."""
-    return jax.device_put(x, jax.NamedSharding(mesh, ROWS))
+    return jax.device_put(x, jax.NamedSharding(mesh_of(kind), jax.P("data")))
 
 
 def by_shard_map(gradient, weights):
@@ -57,9 +54,12 @@ def by_shard_map(gradient, weights):
         loss, gradients = gradient(weights, x)
         return jax.lax.psum(loss, "data"), gradients
 
-    outputs = (EVERYWHERE, (EVERYWHERE, ROWS))
+    rows, everywhere = jax.P("data"), jax.P()
     run = jax.shard_map(
-        each, mesh=AUTOMATIC, in_specs=(EVERYWHERE, ROWS), out_specs=outputs
+        each,
+        mesh=mesh_of(AUTOMATIC),
+        in_specs=(everywhere, rows),
+        out_specs=(everywhere, (everywhere, rows)),
     )
     return jax.jit(run)(weights, spread(AUTOMATIC))
 
@@ -75,7 +75,7 @@ def by_jit(gradient, weights):
 
 def by_explicit_types(gradient, weights):
     """The types of a program's arrays say how they are spread."""
-    with jax.sharding.set_mesh(EXPLICIT):
+    with jax.sharding.set_mesh(mesh_of(EXPLICIT)):
         return jax.jit(gradient)(weights, spread(EXPLICIT))
 
 
