@@ -137,6 +137,8 @@ if BACKEND == "jax":
     def test_two_gpus(driver):
         """Halves of a batch, by jax.shard_map and by XLA's partitioner."""
         flags = "--xla_force_host_platform_device_count=2"
+        # The emulation is slow, and one device waits for the other's.
+        flags += " --xla_cpu_collective_call_terminate_timeout_seconds=280"
         script = Path(gpu_emulation.__file__).with_name("two_gpus.py")
         subprocess.run(
             [sys.executable, script, driver.library],
