@@ -114,7 +114,7 @@ def main(library):
                 check(jax.block_until_ready(way(gradient, weights)), right)
                 one = [("cluster", STREAM, 0, 1), ("cluster", STREAM + 1, 1, 1)]
                 assert sorted(launches()) == sorted(2 * one), launches()
-        alone = layer(x)
+        alone = jax.block_until_ready(layer(x))
         keras.distribution.set_distribution(keras.distribution.DataParallel())
         assert ops.implementation(layer)[0] == "cuda"
         driver.fake.fake_forget()
