@@ -26,7 +26,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 OUT = Path(os.environ.get("OUT", "."))
-BUDGET, LIMIT = float(os.environ.get("BUDGET", 480)), 110
+BUDGET, LIMIT = float(os.environ.get("BUDGET", 480)), 60
 DRY = "--dry" in sys.argv
 TABLE = OUT / "gpu_slot.csv"
 LIBRARY = HERE.parent / "keras_ln_kernels" / "libkeras_ln_kernels.so"
@@ -92,7 +92,7 @@ def meeting_plans():
     for blocks in (8, 16):
         for cluster in (True, False):
             for sending in (0, 1):
-                box = blocks * 2048
+                box = 2 * blocks * 2048 + 128
                 yield Meetings(
                     *("lstm", False, 1, blocks, sending, "tf32", cluster),
                     *(256, box if cluster else 0, box),

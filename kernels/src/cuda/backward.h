@@ -33,7 +33,7 @@ class Back {
 
   // Sends each block what of e R^T belongs to its units, into its `parts`.
   template <class Group>
-  INLINE void multiply(const Group& group, const uint32_t* e,
+  INLINE void multiply(const Group& group, int gate, const uint32_t* e,
                        float* parts) const {
     const int g = lane_ / 4, t = lane_ % 4;
     float product[S.tiles][2][4] = {};
@@ -48,7 +48,8 @@ class Back {
         const auto (&both)[2][4] = product[tile];
         const Pair pair{both[0][half * 2] + both[1][half * 2],
                         both[0][half * 2 + 1] + both[1][half * 2 + 1]};
-        group.send(reinterpret_cast<Pair*>(parts + group.rank * S.own * kRows +
+        group.send(gate,
+                   reinterpret_cast<Pair*>(parts + group.rank * S.own * kRows +
                                            turned(u % S.own, t)),
                    u / S.own, pair);
       }

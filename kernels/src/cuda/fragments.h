@@ -100,22 +100,37 @@ class Fragments {
 };
 
 // A value as an operand: its word or half word, and its small part `low` words
-// on. `store(place, value)` writes it, here or in another block.
-template <int FORMAT, class Store>
-INLINE void keep(uint32_t* row, int place, int low, float value, Store store) {
+// on.
+template <int FORMAT>
+INLINE void keep(uint32_t* row, int place, int low, float value) {
   if (FORMAT == BF16 || FORMAT == F16) {
-    store(reinterpret_cast<uint16_t*>(row) + place,
-          uint16_t(to_half<FORMAT>(value)));
+    reinterpret_cast<uint16_t*>(row)[place] = uint16_t(to_half<FORMAT>(value));
   } else {
     const uint32_t high = to_tf32(value);
-    store(row + place, high);
-    if (FORMAT == SPLIT)
-      store(row + place + low, to_tf32(value - float_of(high)));
+    row[place] = high;
+    if (FORMAT == SPLIT) row[place + low] = to_tf32(value - float_of(high));
   }
 }
 
-template <int FORMAT>
-INLINE void keep(uint32_t* row, int place, int low, float value) {
-  keep<FORMAT>(row, place, low, value,
-               [](auto* at, auto bits) { *at = bits; });
+// The same of four places from a multiple of four on; `store(at, bits)` writes.
+template <int FORMAT, class Store>
+INLINE void keep_four(uint32_t* row, int place, int low, const float (&x)[4],
+                      Store store) {
+  if (FORMAT == BF16 || FORMAT == F16) {
+    uint32_t bits[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      bits[i] = to_half<FORMAT>(x[2 * i]) | to_half<FORMAT>(x[2 * i + 1]) << 16;
+    store(reinterpret_cast<Pair*>(row + place / 2),
+          Pair{float_of(bits[0]), float_of(bits[1])});
+  } else {
+    const Quad high{to_tf32(x[0]), to_tf32(x[1]), to_tf32(x[2]), to_tf32(x[3])};
+    store(reinterpret_cast<Quad*>(row + place), high);
+    if (FORMAT == SPLIT)
+      store(reinterpret_cast<Quad*>(row + place + low),
+            Quad{to_tf32(x[0] - float_of(high.x)),
+                 to_tf32(x[1] - float_of(high.y)),
+                 to_tf32(x[2] - float_of(high.z)),
+                 to_tf32(x[3] - float_of(high.w))});
+  }
 }

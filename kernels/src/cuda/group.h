@@ -5,7 +5,12 @@
 
 // A box of BYTES is where a block receives. Without clusters, there is one for
 // all of a group where COMMON, or one for each block.
-template <int N, int BYTES, bool CLUSTER, bool COMMON>
+//
+// What is sent goes through one of two gates: FIRST and SECOND are the bytes
+// that come through each before it opens. Nothing else holds blocks together,
+// so what is sent may be written over only after a later message shows that all
+// have read it. Without a cluster, to wait at a gate is to wait for all.
+template <int N, int BYTES, bool CLUSTER, bool COMMON, int FIRST, int SECOND>
 class Group {
  public:
   INLINE Group(const Sequence& p, char* shared)
@@ -15,24 +20,30 @@ class Group {
     const long of_all = long(blockIdx.x) / N;
     box = CLUSTER ? shared
                   : p.exchange + (COMMON ? of_all : of_all * N + rank) * BYTES;
+    gates_ = reinterpret_cast<Gate*>(shared + BYTES - kGateBytes);
+    if (CLUSTER && threadIdx.x == 0) {
+      gate_init(gates_), gate_init(gates_ + 1);
+      gate_expect(gates_, FIRST), gate_expect(gates_ + 1, SECOND);
+    }
   }
 
   // Writes into the box of another block what in this block's would be `at`.
   template <class T>
-  INLINE void send(T* at, int other, T value) const {
+  INLINE void send(int gate, T* at, int other, T value) const {
     if (CLUSTER)
-      store_to(at, unsigned(other), value);
+      store_to(at, unsigned(other), value, gates_ + gate);
     else
       *reinterpret_cast<T*>(reinterpret_cast<char*>(at) +
                             (COMMON ? 0L : long(other - rank) * BYTES)) = value;
   }
   // Into every box; of `of` threads that have the same value this is number i.
   template <class T>
-  INLINE void share(T* at, T value, int i = 0, int of = 1) const {
+  INLINE void share(int gate, T* at, T value, int i = 0, int of = 1) const {
     if (CLUSTER) {
 #pragma unroll
       for (int k = 0; k < N; k += of)
-        if (k + i < N) store_to(at, unsigned(k + i + rank) % N, value);
+        if (k + i < N)
+          store_to(at, unsigned(k + i + rank) % N, value, gates_ + gate);
     } else if (i == 0) {
       *at = value;
     }
@@ -42,17 +53,19 @@ class Group {
     return CLUSTER ? *from : load_fresh(from);
   }
 
-  // All threads of all blocks; what was sent before is there after. Between
-  // arrive and wait a thread may use what no other block sees.
-  INLINE void meet() { arrive(), wait(); }
-  INLINE void arrive() {
-    if (CLUSTER) cluster_arrive();
-  }
-  INLINE void wait() {
+  // All blocks have begun. Then all threads of a block wait at the gates, the
+  // same way, until what all blocks send through has come.
+  INLINE void meet() {
     if (CLUSTER)
-      cluster_wait();
+      cluster_sync();
     else
       grid_sync(counter_, seen_, N);
+  }
+  INLINE void wait(int gate) {
+    if (!CLUSTER) return grid_sync(counter_, seen_, N);
+    gate_wait(gates_ + gate, opened_ >> gate & 1);
+    opened_ ^= 1u << gate;
+    if (threadIdx.x == 0) gate_expect(gates_ + gate, gate ? SECOND : FIRST);
   }
 
   const int rank, first;  // first: row of the batch
@@ -60,8 +73,25 @@ class Group {
 
  private:
   unsigned* const counter_;
-  unsigned seen_ = 0;
+  Gate* gates_;
+  unsigned seen_ = 0, opened_ = 0;
 };
+
+// This thread's value among those of the lanes that differ in bits 4, 8, ...:
+// units that stand side by side go as one message.
+template <int COUNT>
+INLINE void with_neighbours(float x, int lane, float (&all)[COUNT]) {
+  all[0] = x;
+#pragma unroll
+  for (int have = 1; have < COUNT; have *= 2)
+#pragma unroll
+    for (int i = 0; i < have; ++i) {
+      const float other = __shfl_xor_sync(~0u, all[i], 4 * have);
+      const bool later = lane & 4 * have;
+      all[i + have] = later ? all[i] : other;
+      all[i] = later ? other : all[i];
+    }
+}
 
 // Which flags a visited step has: 0 where there is no such step.
 INLINE int flags_of(const Sequence& p, int row, int step) {

@@ -19,7 +19,11 @@ __global__ void __launch_bounds__(kRows * 32, 1)
   constexpr int wide = 3 * U;
   SHARED_MEMORY(shared);
   uint32_t* const e = reinterpret_cast<uint32_t*>(shared);
-  Group<N, S.box, CLUSTER, false> group(p, shared + S.operand + S.matrix);
+  // Steps take turns with both halves of the box, each with its gate: there is
+  // one message a step, and the next may come before all have read this one.
+  constexpr int bytes = kRows * (S.padded * 4 + N * 8);
+  Group<N, S.box, CLUSTER, false, bytes, bytes> group(
+      p, shared + S.operand + S.matrix);
   const Back<GRU, U, N, KEPT, FORMAT, CLUSTER> back(p, group, shared);
 
   const int lane = threadIdx.x % 32, row = threadIdx.x / 32;
@@ -100,18 +104,17 @@ __global__ void __launch_bounds__(kRows * 32, 1)
         keep<FORMAT>(e + row * S.stride, gate * S.own + lane, S.low, value);
     }
     __syncthreads();
-    back.multiply(group, e, parts);
+    back.multiply(group, step % 2, e, parts);
     m.x = sum_over(m.x), m.y = sum_over(m.y);
-    if (lane < N) group.send(moments + row * N + group.rank, lane, m);
+    if (lane < N) group.send(step % 2, moments + row * N + group.rank, lane, m);
     const float of_m[2] = {s.back[0], s.back[1]};
-    group.arrive();
     if (real) {
       float* const to = p.d_zx + in_time(p, sample, step) * wide + unit;
       to[0] = dz[0], to[U] = dz[1], to[2 * U] = ds;
       p.d_shown[(long(sample) * p.steps + step) * U + unit] = dz[2];
     }
     s = fetch(step - 1);
-    group.wait();
+    group.wait(step % 2);
     const float dot = back.sum(group, parts, row, lane);
     m = Pair{0.0f, 0.0f};
 #pragma unroll

@@ -22,7 +22,9 @@ __global__ void __launch_bounds__(
   uint32_t* const h = reinterpret_cast<uint32_t*>(shared);
   float* const partial = reinterpret_cast<float*>(shared + S.operand);
   char* const matrix = shared + S.operand + S.partial;
-  Group<N, S.box, CLUSTER, true> group(p, matrix + S.matrix);
+  Group<N, S.box, CLUSTER, true, kRows * S.moments * 8,
+        words_of(FORMAT, kRows * S.padded) * (FORMAT == SPLIT ? 8 : 4)>
+      group(p, matrix + S.matrix);
   Pair* const sums = reinterpret_cast<Pair*>(group.box);
   float* const fresh = reinterpret_cast<float*>(sums + kRows * S.space);
 
@@ -94,11 +96,12 @@ __global__ void __launch_bounds__(
                       lane];
       const Pair q{sum_over(z[0] * z[0] + z[1] * z[1], 4),
                    sum_over(z[2] * z[2], 4)};
-      group.share(sums + row * S.space +
+      group.share(0,
+                  sums + row * S.space +
                       (group.rank * S.groups + of_units) * 2 + part / 2,
                   q, g, 8);
     }
-    group.meet();
+    group.wait(0);
     float out = 0.0f;
     Pair scale{1.0f, 1.0f};
     if (cells) {
@@ -121,13 +124,16 @@ __global__ void __launch_bounds__(
         old_h = (1.0f - update) * old_h + update * candidate;
       out = old_h;
       if (next & kAnew) old_h = p.reset_h ? p.reset_h[place] : 0.0f;
-      if (CLUSTER)
-        keep<FORMAT>(h + row * S.stride, unit, S.low, old_h,
-                     [&](auto* at, auto bits) { group.share(at, bits); });
-      else
-        group.share(fresh + row * S.padded + unit, old_h);
+      if (CLUSTER) {
+        float hs[4];
+        with_neighbours(old_h, lane, hs);
+        keep_four<FORMAT>(
+            h + row * S.stride, unit / 4 * 4, S.low, hs,
+            [&](auto* at, auto bits) { group.share(1, at, bits, g % 4, 4); });
+      } else {
+        group.share(1, fresh + row * S.padded + unit, old_h);
+      }
     }
-    group.arrive();
     if (real) {
       const long at = long(sample) * p.steps + step;
       if (p.h) p.h[at * U + unit] = out;
@@ -141,7 +147,7 @@ __global__ void __launch_bounds__(
     }
     now = next;
     fetch(step + 1);
-    group.wait();
+    group.wait(1);
     if (!CLUSTER) {
       for (int i = threadIdx.x; i < kRows * S.padded; i += threads)
         keep<FORMAT>(h + i / S.padded * S.stride, i % S.padded, S.low,

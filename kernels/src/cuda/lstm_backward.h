@@ -18,7 +18,9 @@ __global__ void __launch_bounds__(kRows * 32, 1)
   constexpr int wide = 4 * U;
   SHARED_MEMORY(shared);
   uint32_t* const e = reinterpret_cast<uint32_t*>(shared);
-  Group<N, S.box, CLUSTER, false> group(p, shared + S.operand + S.matrix);
+  Group<N, S.box, CLUSTER, false, kRows * N * 8,
+        kRows * (S.padded * 4 + N * 4)>
+      group(p, shared + S.operand + S.matrix);
   float* const parts = reinterpret_cast<float*>(group.box);
   Pair* const sums = reinterpret_cast<Pair*>(parts + kRows * S.padded);
   float* const moments = reinterpret_cast<float*>(sums + kRows * N);
@@ -92,10 +94,9 @@ __global__ void __launch_bounds__(kRows * 32, 1)
     d_beta += d_shown;
     if (counts) d_gamma += d_shown * normal;
     Pair sum{sum_over(dy), sum_over(counts ? dy * normal : 0.0f)};
-    if (lane < N) group.send(sums + row * N + group.rank, lane, sum);
-    group.arrive();
+    if (lane < N) group.send(0, sums + row * N + group.rank, lane, sum);
     s = fetch(step - 1);
-    group.wait();
+    group.wait(0);
     sum = Pair{0.0f, 0.0f};
     if (p.state_gamma) {
 #pragma unroll
@@ -122,10 +123,10 @@ __global__ void __launch_bounds__(kRows * 32, 1)
         p.d_zx[in_time(p, sample, step) * wide + gate * U + unit] = dz[gate];
     }
     __syncthreads();
-    back.multiply(group, e, parts);
+    back.multiply(group, 1, e, parts);
     m = sum_over(m);
-    if (lane < N) group.send(moments + row * N + group.rank, lane, m);
-    group.meet();
+    if (lane < N) group.send(1, moments + row * N + group.rank, lane, m);
+    group.wait(1);
     const float dot = back.sum(group, parts, row, lane);
     m = 0.0f;
 #pragma unroll

@@ -24,7 +24,8 @@ __global__ void __launch_bounds__(
   float* const partial = reinterpret_cast<float*>(shared + S.operand);
   Pair* const vectors = reinterpret_cast<Pair*>(shared + S.operand + S.partial);
   char* const matrix = shared + S.operand + S.partial + S.vectors;
-  Group<N, S.box, CLUSTER, true> group(p, matrix + S.matrix);
+  Group<N, S.box, CLUSTER, true, kRows * S.moments * 4, kRows * UP * 8> group(
+      p, matrix + S.matrix);
   Pair* const shown = reinterpret_cast<Pair*>(group.box);
   float* const sums = reinterpret_cast<float*>(group.box + kRows * UP * 8);
 
@@ -109,10 +110,10 @@ __global__ void __launch_bounds__(
                              lane];
       const float q =
           sum_over(z[0] * z[0] + z[1] * z[1] + z[2] * z[2] + z[3] * z[3], 4);
-      group.share(sums + row * S.space + group.rank * S.groups + of_units, q, g,
-                  8);
+      group.share(0, sums + row * S.space + group.rank * S.groups + of_units, q,
+                  g, 8);
     }
-    group.meet();
+    group.wait(0);
     float scale = 1.0f;
     if (cells) {
       if (p.recurrent_gamma) {
@@ -131,9 +132,13 @@ __global__ void __launch_bounds__(
       if (!(flags & kLeftOut))
         c = sigmoid(v[1]) * c + sigmoid(v[0]) * tanh_of(v[2]);
       if (!real) c = 0.0f;
-      group.share(shown + row * UP + unit, Pair{c, sigmoid(v[3])});
+      float cs[2], os[2];
+      with_neighbours(c, lane, cs), with_neighbours(sigmoid(v[3]), lane, os);
+      group.share(1, reinterpret_cast<Quad*>(shown + row * UP + unit / 2 * 2),
+                  Quad{bits_of(cs[0]), bits_of(os[0]), bits_of(cs[1]),
+                       bits_of(os[1])},
+                  g % 2, 2);
     }
-    group.arrive();
     if (real) {
       const long at = long(sample) * p.steps + step;
       if (p.from_h) {
@@ -146,7 +151,7 @@ __global__ void __launch_bounds__(
       if (step == p.steps - 1) p.final_c[place] = c;
     }
     fetch(step + 1);
-    group.wait();
+    group.wait(1);
 #pragma unroll
     for (int i = 0; i < rows; ++i) {
       const int at = warp + i * S.warps, b = group.first + at;

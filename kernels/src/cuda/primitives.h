@@ -18,44 +18,72 @@ INLINE unsigned block_of_cluster() {
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
-// The release waits for global stores and loads in flight, those before it
-// alone (MEMBAR.ALL.GPU): what others need not see goes between the two.
-INLINE void cluster_arrive() {
+// All blocks of a cluster have begun.
+INLINE void cluster_sync() {
   __syncwarp();
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-}
-INLINE void cluster_wait() {
-  __syncwarp();
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+INLINE unsigned shared_address(const void* at) {
+  return unsigned(__cvta_generic_to_shared(at));
 }
 INLINE unsigned remote(const void* at, unsigned rank) {
   unsigned to;
   asm("mapa.shared::cluster.u32 %0, %1, %2;"
       : "=r"(to)
-      : "r"((unsigned)__cvta_generic_to_shared(at)), "r"(rank));
+      : "r"(shared_address(at)), "r"(rank));
   return to;
 }
-INLINE void store_to(float* at, unsigned rank, float value) {
-  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(remote(at, rank)),
-               "f"(value)
+// A gate is a barrier in shared memory that opens when what it was told to
+// expect has come, and shuts for the next time. To wait at it orders nothing
+// but what came: a cluster's barrier would wait for global stores too.
+typedef unsigned long long Gate;
+INLINE void gate_init(Gate* at) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(
+                   shared_address(at))
+               : "memory");
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+INLINE void gate_expect(Gate* at, unsigned bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
+                   shared_address(at)),
+               "r"(bytes)
                : "memory");
 }
-INLINE void store_to(Pair* at, unsigned rank, Pair value) {
-  asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(
+// `parity`: of the number of times that it has opened before.
+INLINE void gate_wait(Gate* at, unsigned parity) {
+  unsigned open;
+  do {
+    asm volatile(
+        "{ .reg .pred open;\n"
+        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 open, [%1], "
+        "%2;\n"
+        "selp.u32 %0, 1, 0, open; }"
+        : "=r"(open)
+        : "r"(shared_address(at)), "r"(parity)
+        : "memory");
+  } while (!open);
+}
+#define STORE "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes"
+// Writes where `at` is in another block, and tells that block's gate.
+INLINE void store_to(float* at, unsigned rank, float value, Gate* gate) {
+  asm volatile(STORE ".f32 [%0], %1, [%2];" ::"r"(remote(at, rank)),
+               "f"(value), "r"(remote(gate, rank))
+               : "memory");
+}
+INLINE void store_to(Pair* at, unsigned rank, Pair value, Gate* gate) {
+  asm volatile(STORE ".v2.f32 [%0], {%1, %2}, [%3];" ::"r"(remote(at, rank)),
+               "f"(value.x), "f"(value.y), "r"(remote(gate, rank))
+               : "memory");
+}
+INLINE void store_to(Quad* at, unsigned rank, Quad value, Gate* gate) {
+  asm volatile(STORE ".v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
                    remote(at, rank)),
-               "f"(value.x), "f"(value.y)
+               "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w),
+               "r"(remote(gate, rank))
                : "memory");
 }
-INLINE void store_to(uint32_t* at, unsigned rank, uint32_t value) {
-  asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(remote(at, rank)),
-               "r"(value)
-               : "memory");
-}
-INLINE void store_to(uint16_t* at, unsigned rank, uint16_t value) {
-  asm volatile("st.shared::cluster.u16 [%0], %1;" ::"r"(remote(at, rank)),
-               "h"(value)
-               : "memory");
-}
+#undef STORE
 // Among the blocks that share a counter, all of them resident.
 INLINE void grid_sync(unsigned* counter, unsigned& seen, unsigned blocks) {
   __syncthreads();

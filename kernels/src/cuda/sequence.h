@@ -71,6 +71,9 @@ constexpr int ceil_of(int x, int y) { return (x + y - 1) / y; }
 // through all steps.
 constexpr int kRows = 8;
 
+// At the end of a box in shared memory: two gates.
+constexpr int kGateBytes = 16;
+
 struct Shape {
   int own, padded;   // units of a block, and of all blocks
   int warps;
@@ -102,7 +105,7 @@ constexpr Shape finished(Shape s, int kept, int format, bool cluster) {
   s.low = format == SPLIT ? kRows * s.stride : 0;
   s.operand = (kRows * s.stride + s.low) * 4;
   s.matrix = s.warps * (s.chunks - s.kept) * s.tiles * 2 * 32 * 16;
-  s.box = ceil_of(s.box, 128) * 128;
+  s.box = ceil_of(s.box + (cluster ? 4 * kGateBytes : 0), 128) * 128;
   s.shared = s.operand + s.partial + s.vectors + s.matrix +
              (cluster ? s.box : 0);
   return s;

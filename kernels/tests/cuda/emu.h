@@ -114,6 +114,22 @@ UNSEEN inline void wait(Barrier& b) {
   __tsan_acquire(&b.tag[phase & 1]);
 }
 
+// As mbarrier: it opens when nobody has to arrive and no bytes are to come.
+struct Gate {
+  int bytes;
+  uint16_t arrivals, opened;
+};
+UNSEEN inline void come(Gate& gate, int bytes, int arrivals) {
+  __tsan_release(reinterpret_cast<char*>(&gate) + (gate.opened & 1));
+  gate.bytes += bytes, gate.arrivals -= uint16_t(arrivals);
+  if (gate.bytes == 0 && gate.arrivals == 0)
+    gate.arrivals = 1, ++gate.opened, ++opened;
+}
+UNSEEN inline void wait(Gate& gate, unsigned parity) {
+  while ((gate.opened & 1u) == parity) yield();
+  __tsan_acquire(reinterpret_cast<char*>(&gate) + parity);
+}
+
 inline char begun, ended;  // what the sanitizer sees
 
 UNSEEN inline void enter() {

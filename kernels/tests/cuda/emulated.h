@@ -12,17 +12,27 @@ struct alignas(8) Pair {
 #define SHARED_MEMORY(name) char* const name = emu::self->of_block->shared
 
 inline unsigned block_of_cluster() { return emu::self->of_block->rank; }
-inline void cluster_arrive() {}
-inline void cluster_wait() { emu::wait(emu::cluster->barrier); }
+inline void cluster_sync() { emu::wait(emu::cluster->barrier); }
+using Gate = emu::Gate;
+UNSEEN inline void gate_init(Gate* at) { *at = {0, 1, 0}; }
+inline void gate_expect(Gate* at, unsigned bytes) {
+  emu::come(*at, int(bytes), 1);
+}
+inline void gate_wait(Gate* at, unsigned parity) { emu::wait(*at, parity); }
 template <class T>
-void store_to(T* at, unsigned rank, T value) {
+void store_to(T* at, unsigned rank, T value, Gate* gate) {
   const emu::Block& other = emu::cluster->blocks[rank];
   if (!other.begun || other.done) emu::fail("a store to a block that is not");
-  char* const to = reinterpret_cast<char*>(at) -
-                   emu::self->of_block->shared + other.shared;
-  *reinterpret_cast<T*>(to) = value;
+  const auto there = [&](auto* place) {
+    return reinterpret_cast<decltype(place)>(
+        reinterpret_cast<char*>(place) - emu::self->of_block->shared +
+        other.shared);
+  };
+  if (reinterpret_cast<uintptr_t>(at) % sizeof(T)) emu::fail("alignment");
+  *there(at) = value;
+  emu::come(*there(gate), -int(sizeof(T)), 0);
 }
-inline void grid_sync(unsigned*, unsigned&, unsigned) { cluster_wait(); }
+inline void grid_sync(unsigned*, unsigned&, unsigned) { cluster_sync(); }
 template <class T>
 T load_fresh(const T* from) {
   return *from;
