@@ -6,11 +6,11 @@
 // A box of BYTES is where a block receives. Without clusters, there is one for
 // all of a group where COMMON, or one for each block.
 //
-// What is sent goes through one of two gates: FIRST and SECOND are the bytes
-// that come through each before it opens. Nothing else holds blocks together,
-// so what is sent may be written over only after a later message shows that all
-// have read it. Without a cluster, to wait at a gate is to wait for all.
-template <int N, int BYTES, bool CLUSTER, bool COMMON, int FIRST, int SECOND>
+// What is sent goes through a gate, which opens when THROUGH, its number of
+// bytes, has come. Nothing else holds blocks together, so what was sent may be
+// written over only after a later message shows that all have read it. Without
+// a cluster, to wait at a gate is to wait for all.
+template <int N, int BYTES, bool CLUSTER, bool COMMON, int... THROUGH>
 class Group {
  public:
   INLINE Group(const Sequence& p, char* shared)
@@ -21,10 +21,9 @@ class Group {
     box = CLUSTER ? shared
                   : p.exchange + (COMMON ? of_all : of_all * N + rank) * BYTES;
     gates_ = reinterpret_cast<Gate*>(shared + BYTES - kGateBytes);
-    if (CLUSTER && threadIdx.x == 0) {
-      gate_init(gates_), gate_init(gates_ + 1);
-      gate_expect(gates_, FIRST), gate_expect(gates_ + 1, SECOND);
-    }
+    for (int gate = 0; gate < int(sizeof...(THROUGH)); ++gate)
+      if (CLUSTER && threadIdx.x == 0)
+        gate_init(gates_ + gate), expect(gate);
   }
 
   // Writes into the box of another block what in this block's would be `at`.
@@ -65,13 +64,18 @@ class Group {
     if (!CLUSTER) return grid_sync(counter_, seen_, N);
     gate_wait(gates_ + gate, opened_ >> gate & 1);
     opened_ ^= 1u << gate;
-    if (threadIdx.x == 0) gate_expect(gates_ + gate, gate ? SECOND : FIRST);
+    if (threadIdx.x == 0) expect(gate);
   }
 
   const int rank, first;  // first: row of the batch
   char* box;
 
  private:
+  INLINE void expect(int gate) const {
+    constexpr int bytes[] = {THROUGH...};
+    gate_expect(gates_ + gate, bytes[gate]);
+  }
+
   unsigned* const counter_;
   Gate* gates_;
   unsigned seen_ = 0, opened_ = 0;
@@ -119,4 +123,16 @@ INLINE float sum_over(float x, int from = 1) {
 #pragma unroll
   for (int bit = from; bit < 32; bit *= 2) x += __shfl_xor_sync(~0u, x, bit);
   return x;
+}
+
+// How many units of the `i`-th eight there are.
+INLINE int units_of(int i, int units) {
+  const int left = units - i * 8;
+  return left < 0 ? 0 : left < 8 ? left : 8;
+}
+// The mean of a row's units of a warp, and their squares about it. Each of the
+// lanes has one, or 0 where it is not `there`; `share` is 1 / their number.
+INLINE Pair moments_of(float x, bool there, float share) {
+  const float mean = sum_over(x, 4) * share, d = there ? x - mean : 0.0f;
+  return {mean, sum_over(d * d, 4)};
 }

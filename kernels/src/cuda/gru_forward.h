@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(
   float* const partial = reinterpret_cast<float*>(shared + S.operand);
   char* const matrix = shared + S.operand + S.partial;
   Group<N, S.box, CLUSTER, true, kRows * S.moments * 8,
-        words_of(FORMAT, kRows * S.padded) * (FORMAT == SPLIT ? 8 : 4)>
+        bytes_of(FORMAT, kRows * S.padded)>
       group(p, matrix + S.matrix);
   Pair* const sums = reinterpret_cast<Pair*>(group.box);
   float* const fresh = reinterpret_cast<float*>(sums + kRows * S.space);
@@ -106,12 +106,15 @@ __global__ void __launch_bounds__(
     Pair scale{1.0f, 1.0f};
     if (cells) {
       if (p.recurrent_gamma) {
+        // The eight threads of a row and a warp have a share of the sums each.
         Pair q{0.0f, 0.0f};
 #pragma unroll
-        for (int i = 0; i < S.moments; ++i) {
-          const Pair from = group.get(sums + row * S.space + i);
+        for (int i = 0; i < S.moments; i += 8) {
+          if (i + g >= S.moments) continue;
+          const Pair from = group.get(sums + row * S.space + i + g);
           q.x += from.x, q.y += from.y;
         }
+        q = Pair{sum_over(q.x, 4), sum_over(q.y, 4)};
         scale.x = scale_of(q.x * (0.5f / U), 0.0f, p.epsilon);
         scale.y = scale_of(q.y * (1.0f / U), 0.0f, p.epsilon);
       }

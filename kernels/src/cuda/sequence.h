@@ -71,8 +71,8 @@ constexpr int ceil_of(int x, int y) { return (x + y - 1) / y; }
 // through all steps.
 constexpr int kRows = 8;
 
-// At the end of a box in shared memory: two gates.
-constexpr int kGateBytes = 16;
+// At the end of a box in shared memory: up to four gates.
+constexpr int kGateBytes = 32;
 
 struct Shape {
   int own, padded;   // units of a block, and of all blocks
@@ -85,7 +85,7 @@ struct Shape {
   int moments;       // forward: partial sums of a row
   int space;         // forward: those with room between rows
   // Bytes, in this order in shared memory.
-  int operand, partial, vectors, matrix, box, shared;
+  int operand, partial, matrix, box, shared;
 };
 
 // A chunk is what 16 bytes of an operand's row serve.
@@ -97,6 +97,11 @@ constexpr int words_of(int format, int places) {
   return format == BF16 || format == F16 ? places / 2 : places;
 }
 
+// Of an operand's places, as messages.
+constexpr int bytes_of(int format, int places) {
+  return words_of(format, places) * (format == SPLIT ? 8 : 4);
+}
+
 // Rows are 16 banks apart: 8 threads read 128 bytes without conflicts.
 constexpr Shape finished(Shape s, int kept, int format, bool cluster) {
   s.kept = kept < s.chunks ? kept : s.chunks;
@@ -105,9 +110,8 @@ constexpr Shape finished(Shape s, int kept, int format, bool cluster) {
   s.low = format == SPLIT ? kRows * s.stride : 0;
   s.operand = (kRows * s.stride + s.low) * 4;
   s.matrix = s.warps * (s.chunks - s.kept) * s.tiles * 2 * 32 * 16;
-  s.box = ceil_of(s.box + (cluster ? 4 * kGateBytes : 0), 128) * 128;
-  s.shared = s.operand + s.partial + s.vectors + s.matrix +
-             (cluster ? s.box : 0);
+  s.box = ceil_of(s.box + (cluster ? 2 * kGateBytes : 0), 128) * 128;
+  s.shared = s.operand + s.partial + s.matrix + (cluster ? s.box : 0);
   return s;
 }
 
@@ -131,8 +135,8 @@ constexpr Shape forward_shape(int cell, int units, int blocks, int kept,
   if (cell == LSTM) {
     s.moments = blocks * s.groups;
     s.space = ceil_of(s.moments, 8) * 8 + 4;  // no conflicts
-    s.vectors = s.padded * 8;  // gamma and beta of the state
-    s.box = kRows * (s.padded * 8 + s.space * 4);  // c' and o; sums
+    // Moments; sums; h.
+    s.box = kRows * (s.space * 12 + (cluster ? 0 : s.padded * 4));
   } else {
     s.moments = blocks * s.groups * 2;
     s.space = s.moments + 2;
