@@ -50,7 +50,7 @@ def reason_on(device):
     )
 
 
-def plan(call, units, format, device):
+def plan(call, units, format, device, batch):
     """How a GPU runs a call, or the sentence that says why not.
 
     The first call for each kernel compiles and loads it.
@@ -58,7 +58,9 @@ def plan(call, units, format, device):
     from keras_ln_kernels import gpu
 
     try:
-        return gpu.gpu().plan(call.cell, call.backward, units, format, device)
+        return gpu.gpu().plan(
+            *(call.cell, call.backward, units, format, device, batch)
+        )
     except (RuntimeError, MemoryError) as error:
         # Whoever switched the kernels on expects them to be used.
         warnings.warn(f"A kernel cannot be used: {error}", stacklevel=2)

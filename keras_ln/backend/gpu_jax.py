@@ -78,7 +78,7 @@ def call_gpu(call, arrays):
     plan = _planned(call, sizes.units)
     if isinstance(plan, str):
         raise RuntimeError(plan)
-    run = functools.partial(_run, call, plan)
+    run = functools.partial(_run, call)
     if _partitions():
         run = _by_rows(call, run)
     return dict(zip(call.results, run(*given), strict=True))
@@ -123,13 +123,17 @@ def _by_rows(call, run):
     return jax.custom_batching.sequential_vmap(partitioned)
 
 
-def _run(call, plan, *given):
+def _run(call, *given):
     """The results of a launch, on the device of its arrays."""
     from keras_ln_kernels import xla
 
     sizes = call.sizes(
         {n: a.shape for n, a in zip(call.arguments, given, strict=True)}
     )
+    # Of a batch spread over devices, for the part that is here; of one whose
+    # size a program is exported without, as for one row.
+    batch = sizes.batch if isinstance(sizes.batch, int) else 1
+    plan = _planned(call, sizes.units, batch)
     kind = kind_of(given[0])
     results = [
         jax.ShapeDtypeStruct(call.shape(n, sizes), call.dtype_of(n), **kind)
@@ -145,13 +149,13 @@ def _run(call, plan, *given):
     return tuple(run(*given, **attributes)[: len(call.results)])
 
 
-def _planned(call, units):
+def _planned(call, units, batch=1):
     """How all GPUs run a call, or a sentence on why they do not."""
     from keras_ln_kernels import gpu as library
 
     plans = {}
     for device in _devices():
-        plan = gpu.plan(call, units, _format(call.operands), device)
+        plan = gpu.plan(call, units, _format(call.operands), device, batch)
         if isinstance(plan, str):
             return plan
         plans[plan] = device

@@ -111,7 +111,7 @@ def _run(call, arrays):
         name: _checked(call, name, array, call.shape(name, sizes), zx.device)
         for name, array in arrays.items()
     }
-    plan = _planned(call, sizes.units, number)
+    plan = _planned(call, sizes.units, number, sizes.batch)
     if isinstance(plan, str):
         raise RuntimeError(plan)
     made = {
@@ -136,21 +136,33 @@ def _run(call, arrays):
     return made
 
 
-def _planned(call, units, number):
+def _planned(call, units, number, batch=1):
     """The plan, or a sentence on why there is none."""
-    key = (call.cell, call.backward, units, _format(call.operands), number)
+    from keras_ln_kernels import gpu as library
+
+    for_rows = (call, units, _format(call.operands), number)
+    plan = _found(*for_rows, 1)
+    if isinstance(plan, str) or batch <= library.gpu().at_once(plan, number):
+        return plan
+    return _found(*for_rows, batch)
+
+
+def _found(call, units, format, number, batch):
+    # Of batches of more than a row, those that do not run at once are asked
+    # for, which have one plan.
+    key = (call.cell, call.backward, units, format, number, batch > 1)
     if key not in _known:
         if _captures():
             raise RuntimeError(
                 "A CUDA graph cannot hold the loading of a kernel. Run the "
-                "layer once, with a gradient if the graph has one, before the "
-                "graph is captured."
+                "layer once, with a gradient if the graph has one, on a batch "
+                "of the same size, before the graph is captured."
             )
-        _known[key] = gpu.plan(call, *key[2:])
+        _known[key] = gpu.plan(call, units, format, number, batch)
     return _known[key]
 
 
-# By cell, direction, units, format and device.
+# By cell, direction, units, format, device, and whether the batch is large.
 _known: dict = {}
 
 

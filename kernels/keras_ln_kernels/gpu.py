@@ -19,6 +19,7 @@ from keras_ln_kernels.gpu_plan import (
     Plan,
     limits,
     plans,
+    wider,
 )
 from keras_ln_kernels.gpu_structs import (
     ARRAYS,
@@ -83,6 +84,7 @@ class Gpu:
         self._limits: dict[int, Limits] = {}
         self._kernels: dict[tuple[str, str], ctypes.c_void_p] = {}
         self._chosen: dict[Any, Plan | str] = {}
+        self._at_once: dict[tuple[Plan, int], int] = {}
         self._lock = threading.RLock()
 
     def limits(self, device: int) -> Limits:
@@ -95,17 +97,41 @@ class Gpu:
         return self._limits[device]
 
     def plan(
-        self, cell: str, backward: bool, units: int, format: str, device: int
+        self,
+        cell: str,
+        backward: bool,
+        units: int,
+        format: str,
+        device: int,
+        batch: int = 1,
     ) -> Plan | str:
         """How a device runs a kernel, or the sentence that says why not.
 
-        The first call compiles and loads.
+        Groups take 16 rows where a batch would need more groups of 8 than run
+        at once: those that wait begin when others are through all steps, and a
+        step of twice the rows takes less than twice the time. The first call
+        compiles and loads.
         """
-        key = (cell, backward, units, format, device)
+        key: Any = (cell, backward, units, format, device)
         with self._lock:
             if key not in self._chosen:
                 self._chosen[key] = self._plan(*key)
+            plan = self._chosen[key]
+            if isinstance(plan, str) or batch <= self.at_once(plan, device):
+                return plan
+            key = (plan, device)
+            if key not in self._chosen:
+                more = wider(plan, self.limits(device))
+                fits = more is not None and self.groups(more, device) > 0
+                self._chosen[key] = more if more and fits else plan
             return self._chosen[key]
+
+    def at_once(self, plan: Plan, device: int) -> int:
+        """How many rows of a batch run at once."""
+        key = (plan, device)
+        if key not in self._at_once:
+            self._at_once[key] = plan.rows * self.groups(plan, device)
+        return self._at_once[key]
 
     def keep(self, plan: Plan, device: int) -> None:
         """Lets programs of XLA's find a kernel by its plan's numbers.
@@ -117,7 +143,7 @@ class Gpu:
         _raise(plan.kernel, functions().kln_gpu_keep(ctypes.byref(launch)))
 
     def groups(self, plan: Plan, device: int) -> int:
-        """How many groups of 8 rows run at once; 0 if none fits."""
+        """How many groups of blocks run at once; 0 if none fits."""
         groups, launch = ctypes.c_int32(), self._launch(plan, device, 0)
         wrong = functions().kln_gpu_groups(
             ctypes.byref(launch), ctypes.byref(groups)
@@ -201,6 +227,7 @@ class Gpu:
                 kernel=plan.number,
                 units=plan.units,
                 blocks=plan.blocks,
+                rows=plan.rows,
                 kept=plan.kept,
                 format=FORMATS[plan.format],
                 cluster=plan.cluster,

@@ -9,7 +9,8 @@ from keras_ln_kernels.gpu_structs import Shape, functions
 CELLS = {"lstm": 0, "gru": 1}
 FORMATS = {"tf32": 0, "bfloat16": 1, "float16": 2, "3xtf32": 3}
 MOST_UNITS = 512
-ROWS = 8  # of a group of blocks: the n of the hardware's matrix product
+# Of a group of blocks: the n of the hardware's matrix product, or twice that.
+ROWS, MORE_ROWS = 8, 16
 
 
 class Limits(NamedTuple):
@@ -27,13 +28,14 @@ class Plan(NamedTuple):
     cell: str
     backward: bool
     units: int
-    blocks: int  # of a group, which takes 8 rows of the batch
+    blocks: int  # of a group
     kept: int  # chunks of a warp's matrix that are in registers
     format: str
     cluster: bool  # or blocks that meet in global memory
     threads: int
     shared_bytes: int
     box_bytes: int
+    rows: int = ROWS  # of the batch, which a group takes
 
     @property
     def number(self) -> int:
@@ -46,7 +48,7 @@ class Plan(NamedTuple):
         name = f"{self.cell}_{'backward' if self.backward else 'forward'}"
         cluster = "true" if self.cluster else "false"
         return (
-            f"{name}<{self.units}, {self.blocks}, {self.kept}, "
+            f"{name}<{self.units}, {self.blocks}, {self.rows}, {self.kept}, "
             f"{FORMATS[self.format]}, {cluster}>"
         )
 
@@ -57,7 +59,7 @@ class Plan(NamedTuple):
         """
         if self.cluster:
             return {}
-        groups = -(-batch // ROWS)
+        groups = -(-batch // self.rows)
         boxes = groups * (self.blocks if self.backward else 1)
         return {"exchange": boxes * self.box_bytes, "counters": groups * 128}
 
@@ -80,12 +82,14 @@ def planned(
     kept: int,
     format: str,
     cluster: bool,
+    rows: int = ROWS,
 ) -> Plan:
     """This instance of a kernel, whatever it fits."""
     shape = Shape(
         kernel=CELLS[cell] + 2 * backward,
         units=units,
         blocks=blocks,
+        rows=rows,
         kept=kept,
         format=FORMATS[format],
         cluster=cluster,
@@ -93,7 +97,7 @@ def planned(
     functions().kln_gpu_shape(ctypes.byref(shape))
     return Plan(
         *(cell, backward, units, blocks, kept, format, cluster),
-        *(shape.threads, shape.shared_bytes, shape.box_bytes),
+        *(shape.threads, shape.shared_bytes, shape.box_bytes, rows),
     )
 
 
@@ -107,9 +111,6 @@ def plans(
       hardware may have none; the next power of two follows.
     - Blocks that meet in global memory are for GPUs without clusters, or with
       smaller ones. They have 32 units, or 16 where shared memory is small.
-    - 128 registers of a thread hold the matrix, the rest is in shared memory.
-      Where that would spill, 96 do if the rest fits: a split operand takes
-      registers of its own, and backward in 16 bits loads more at a time.
     """
     if units > MOST_UNITS:
         return
@@ -117,17 +118,46 @@ def plans(
     power = 1 << (blocks - 1).bit_length()
     groups = [(n, True) for n in dict.fromkeys((blocks, power))]
     groups += [(blocks, False), (-(-units // 16), False)]
-    many = format == "3xtf32" or (backward and format != "tf32")
-    registers = (96, 128) if many else (128,)
     for n, cluster in groups:
         if cluster and n > of.largest_cluster:
             continue
-        tiles = {"lstm": 2, "gru": 3}[cell]
-        if backward:
-            tiles = -(-n * (-(-units // (8 * n)) * 8) // 128)
-        for most in registers:
-            kept = max(1, most // (8 * tiles))
-            plan = planned(cell, backward, units, n, kept, format, cluster)
-            if plan.shared_bytes <= of.shared_bytes:
-                yield plan
-                break
+        plan = _fitting(cell, backward, units, n, format, cluster, ROWS, of)
+        if plan is not None:
+            yield plan
+
+
+def wider(plan: Plan, of: Limits) -> Plan | None:
+    """The instance whose groups take 16 rows, else the same, if it fits."""
+    cell, backward, units, blocks, _, format, cluster, *_ = plan
+    rows = MORE_ROWS
+    return _fitting(cell, backward, units, blocks, format, cluster, rows, of)
+
+
+def _fitting(
+    cell: str,
+    backward: bool,
+    units: int,
+    blocks: int,
+    format: str,
+    cluster: bool,
+    rows: int,
+    of: Limits,
+) -> Plan | None:
+    """The instance that spills least among those that fit shared memory.
+
+    128 registers of a thread hold the matrix, the rest is in shared memory.
+    Where that would spill, 96 do if the rest fits: a split operand takes
+    registers of its own, and backward in 16 bits loads more at a time.
+    """
+    many = format == "3xtf32" or (backward and format != "tf32")
+    tiles = {"lstm": 2, "gru": 3}[cell]
+    if backward:
+        tiles = -(-blocks * (-(-units // (8 * blocks)) * 8) // 128)
+    for most in (96, 128) if many else (128,):
+        kept = max(1, most // (8 * tiles))
+        plan = planned(
+            cell, backward, units, blocks, kept, format, cluster, rows
+        )
+        if plan.shared_bytes <= of.shared_bytes:
+            return plan
+    return None

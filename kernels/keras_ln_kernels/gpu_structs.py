@@ -33,8 +33,8 @@ class Shape(ctypes.Structure):
     """KlnGpuShape."""
 
     _fields_ = [
-        *[(n, ctypes.c_int32) for n in ("kernel", "units", "blocks", "kept")],
-        *[(n, ctypes.c_int32) for n in ("format", "cluster")],
+        *[(n, ctypes.c_int32) for n in ("kernel", "units", "blocks", "rows")],
+        *[(n, ctypes.c_int32) for n in ("kept", "format", "cluster")],
         *[(n, ctypes.c_int32) for n in ("threads", "shared_bytes")],
         ("box_bytes", ctypes.c_int32),
     ]

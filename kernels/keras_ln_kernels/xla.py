@@ -63,6 +63,7 @@ def gpu_attributes(call: GpuCall, plan: Plan) -> dict[str, int | float]:
         "kernel": plan.number,
         "units": plan.units,
         "blocks": plan.blocks,
+        "rows": plan.rows,
         "kept": plan.kept,
         "format": FORMATS[plan.format],
         "cluster": int(plan.cluster),

@@ -169,7 +169,7 @@ void kln_gpu_use_driver(void* const* functions) {
 void kln_gpu_shape(KlnGpuShape* s) {
   const auto shape =
       s->kernel & KLN_GPU_BACKWARD ? backward_shape : forward_shape;
-  const Shape made = shape(s->kernel % 2, s->units, s->blocks, s->kept,
+  const Shape made = shape(s->kernel % 2, s->units, s->blocks, s->rows, s->kept,
                            s->format, s->cluster != 0);
   s->threads = made.warps * 32;
   s->shared_bytes = made.shared;
@@ -231,7 +231,8 @@ const char* kln_gpu_launch(KlnGpuLaunch* launch) {
   if (launch->array >= 0) return "an array is not in the device's memory";
   Prepared prepared;
   int code = prepared.prepare(*launch);
-  const int all = ceil_of(sequence.batch, kRows);
+  const int rows = launch->shape.rows;
+  const int all = ceil_of(sequence.batch, rows);
   int at_once = all;
   // Clusters wait for their turn. Blocks that meet in memory must all run, or
   // the first ones would wait for ever for those that have not begun.
@@ -246,7 +247,7 @@ const char* kln_gpu_launch(KlnGpuLaunch* launch) {
       code = driver.MemsetD32Async(
           reinterpret_cast<uint64_t>(sequence.counters), 0,
           size_t(groups) * 32, launch->stream);
-    sequence.first_row = first * kRows;
+    sequence.first_row = first * rows;
     prepared.config.grid[0] = unsigned(groups * launch->shape.blocks);
     void* arguments[] = {&sequence};
     if (!code)

@@ -17,7 +17,7 @@ enum { KLN_GPU_FORWARD = 0, KLN_GPU_BACKWARD = 2 };
 
 /* A kernel's template arguments, and what follows from them. */
 typedef struct KlnGpuShape {
-  int32_t kernel, units, blocks, kept, format, cluster;
+  int32_t kernel, units, blocks, rows, kept, format, cluster;
   int32_t threads, shared_bytes, box_bytes; /* kln_gpu_shape sets these */
 } KlnGpuShape;
 
@@ -48,7 +48,7 @@ KLN_EXPORT void* kln_gpu_kept(const KlnGpuLaunch* launch);
 /* The device in whose memory this is. */
 KLN_EXPORT const char* kln_gpu_device_of(const void* at, int32_t* device);
 
-/* How many groups of 8 rows run at once on the device. */
+/* How many groups of blocks run at once on the device. */
 KLN_EXPORT const char* kln_gpu_groups(KlnGpuLaunch* launch, int32_t* groups);
 
 /* All rows and steps, on the stream; does not wait for it. */

@@ -12,7 +12,10 @@ from keras_ln_kernels import CELLS, gpu_plan
 
 
 class Case(NamedTuple):
-    """Units, blocks, chunks in registers, format, cluster; rows and steps."""
+    """Units, blocks, chunks in registers, format, cluster; rows and steps.
+
+    Last the rows of a group.
+    """
 
     units: int
     blocks: int
@@ -21,9 +24,10 @@ class Case(NamedTuple):
     cluster: bool
     batch: int
     steps: int
+    rows: int = 8
 
     def plan(self, cell, backward=False):
-        return gpu_plan.planned(cell, backward, *self[:5])
+        return gpu_plan.planned(cell, backward, *self[:5], self.rows)
 
 
 CASES = {
@@ -37,6 +41,10 @@ CASES = {
     "three blocks of 16 units": Case(37, 3, 99, "bfloat16", True, 3, 4),
     "three blocks, some units": Case(24, 3, 99, "float16", True, 3, 4),
     "TF32": Case(64, 2, 2, "tf32", True, 8, 4),
+    "16 rows, and one more": Case(50, 2, 2, "3xtf32", True, 17, 5, 16),
+    "16 rows through global memory": Case(37, 3, 99, "tf32", False, 9, 4, 16),
+    "16 rows, three blocks": Case(24, 3, 99, "bfloat16", True, 16, 4, 16),
+    "16 rows, six warps": Case(70, 3, 1, "float16", True, 16, 3, 16),
 }
 SMALL = Case(20, 1, 4, "3xtf32", True, 3, 4)
 ALONE = Case(1, 1, 99, "3xtf32", True, 2, 3)

@@ -3,10 +3,11 @@
 #pragma once
 #include "group.h"
 
-template <int CELL, int U, int N, int KEPT, int FORMAT, bool CLUSTER>
+template <int CELL, int U, int N, int ROWS, int KEPT, int FORMAT, bool CLUSTER>
 class Back {
   static constexpr Shape S =
-      backward_shape(CELL, U, N, KEPT, FORMAT, CLUSTER);
+      backward_shape(CELL, U, N, ROWS, KEPT, FORMAT, CLUSTER);
+  static constexpr int kEach = ROWS / kRows;  // rows of a warp, side by side
   static constexpr int kGates = CELL == LSTM ? 4 : 3;
   using R = Fragments<S.tiles, S.chunks, S.kept, FORMAT>;
   static_assert(N <= 32 && S.own <= 32, "");
@@ -37,7 +38,8 @@ class Back {
                        float* parts) const {
     const int g = lane_ / 4, t = lane_ % 4;
     float product[S.tiles][2][4] = {};
-    r_.multiply(e + g * S.stride, S.low, product);
+    r_.template multiply<kEach>(e + g * S.stride, S.low, kRows * S.stride,
+                                product);
 #pragma unroll
     for (int tile = 0; tile < S.tiles; ++tile)
 #pragma unroll
@@ -45,32 +47,47 @@ class Back {
         // 8 units of one receiver, as S.own is a multiple of 8.
         const int u = (warp_ + tile * S.warps) * 16 + half * 8 + g;
         if (u / S.own >= N) continue;
-        const auto (&both)[2][4] = product[tile];
-        const Pair pair{both[0][half * 2] + both[1][half * 2],
-                        both[0][half * 2 + 1] + both[1][half * 2 + 1]};
-        group.send(gate,
-                   reinterpret_cast<Pair*>(parts + group.rank * S.own * kRows +
-                                           turned(u % S.own, t)),
-                   u / S.own, pair);
+        const auto (&sum)[2][4] = product[tile];
+        const int i = half * 2;
+#pragma unroll
+        for (int k = 0; k < kEach; ++k) {
+          const Pair pair{kEach == 1 ? sum[0][i] + sum[1][i] : sum[k][i],
+                          kEach == 1 ? sum[0][i + 1] + sum[1][i + 1]
+                                     : sum[k][i + 1]};
+          group.send(
+              gate,
+              reinterpret_cast<Pair*>(parts + group.rank * S.own * ROWS +
+                                      turned(u % S.own, t + k * 4)),
+              u / S.own, pair);
+        }
       }
   }
-  // The sum of what all blocks sent, for a row and one of this block's units.
+  // The sums of what all blocks sent, for the warp's rows and one of this
+  // block's units.
   template <class Group>
-  INLINE float sum(const Group& group, const float* parts, int row,
-                   int unit) const {
-    float dot = 0.0f;
-    if (unit >= S.own) return dot;
+  INLINE void sum(const Group& group, const float* parts, int unit,
+                  float (&dot)[kEach]) const {
 #pragma unroll
-    for (int k = 0; k < N; ++k)
-      dot += group.get(parts + k * S.own * kRows + turned(unit, row / 2) +
-                       row % 2);
-    return dot;
+    for (int i = 0; i < kEach; ++i) dot[i] = 0.0f;
+    if (unit >= S.own) return;
+    const float* const from =
+        parts + turned(unit, warp_ * kEach / 2) + warp_ * kEach % 2;
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      const float* const of_block = from + k * S.own * ROWS;
+      if (kEach == 1) {
+        dot[0] += group.get(of_block);
+      } else {
+        const Pair pair = group.get(reinterpret_cast<const Pair*>(of_block));
+        dot[0] += pair.x, dot[kEach - 1] += pair.y;
+      }
+    }
   }
 
  private:
   // Two rows of a unit of `parts`: turned, or 8 lanes would read one bank.
   static INLINE int turned(int unit, int pair) {
-    return unit * kRows + 2 * ((pair + unit / 4) % 4);
+    return unit * ROWS + 2 * ((pair + unit / (32 / ROWS)) % (ROWS / 2));
   }
 
   const int lane_, warp_;

@@ -39,59 +39,81 @@ class Fragments {
   }
 
   // sum += the part times `row`, that of this thread's column, from shared
-  // memory, and `low` words on its small part. Two sums a tile: products of
-  // one wait for each other.
-  INLINE void multiply(const uint32_t* row, int low,
+  // memory, and `low` words on its small part; of two columns the second is
+  // `second` words on. Two sums a tile, since products of one wait for each
+  // other: for each column one, or of a single column those of either product.
+  template <int COLUMNS>
+  INLINE void multiply(const uint32_t* row, int low, int second,
                        float (&sum)[TILES][2][4]) const {
 #pragma unroll
     for (int chunk = 0; chunk < KEPT; ++chunk) {
-      const Quad b = at(row, chunk), small = at(row + low, chunk);
+      const Operand<COLUMNS> b(row + chunk * 16 + 4 * t_, low, second);
 #pragma unroll
       for (int tile = 0; tile < TILES; ++tile)
-        both(sum[tile], kept_[chunk][tile][0], kept_[chunk][tile][1], b, small);
+        both(sum[tile], kept_[chunk][tile][0], kept_[chunk][tile][1], b);
     }
 #pragma unroll 2
     for (int chunk = KEPT; chunk < CHUNKS; ++chunk) {
-      const Quad b = at(row, chunk), small = at(row + low, chunk);
+      const Operand<COLUMNS> b(row + chunk * 16 + 4 * t_, low, second);
 #pragma unroll
       for (int tile = 0; tile < TILES; ++tile) {
         const Quad* const from =
             rest_ + ((chunk - KEPT) * TILES + tile) * 2 * 32;
         const Quad x = from[0], y = from[32];
-        both(sum[tile], {x.x, x.y, x.z, x.w}, {y.x, y.y, y.z, y.w}, b, small);
+        both(sum[tile], {x.x, x.y, x.z, x.w}, {y.x, y.y, y.z, y.w}, b);
       }
     }
   }
 
  private:
-  INLINE Quad at(const uint32_t* row, int chunk) const {
-    return *reinterpret_cast<const Quad*>(row + chunk * 16 + 4 * t_);
-  }
-  static INLINE void both(float (&sum)[2][4], const uint32_t (&x)[4],
-                          const uint32_t (&y)[4], const Quad& b,
-                          const Quad& small) {
-    if (FORMAT == BF16 || FORMAT == F16) {
-      mma_half<FORMAT>(sum[0], x, {b.x, b.y});
-      mma_half<FORMAT>(sum[1], y, {b.z, b.w});
-    } else if (FORMAT == TF32) {
-      mma_tf32(sum[0], x, {b.x, b.y});
-      mma_tf32(sum[1], y, {b.z, b.w});
-    } else {
-      split(sum[0], x, {b.x, b.y}, {small.x, small.y});
-      split(sum[1], y, {b.z, b.w}, {small.z, small.w});
-    }
-  }
-  static INLINE void split(float (&sum)[4], const uint32_t (&x)[4],
-                           const uint32_t (&b)[2], const uint32_t (&small)[2]) {
-    uint32_t high[4], low[4];
+  // Of a chunk, for both of its products.
+  template <int COLUMNS>
+  struct Operand {
+    INLINE Operand(const uint32_t* from, int low, int second) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      high[i] = cut_to_tf32(x[i]);
-      low[i] = bits_of(float_of(x[i]) - float_of(high[i]));
+      for (int i = 0; i < COLUMNS; ++i) {
+        const Quad x = *reinterpret_cast<const Quad*>(from + i * second);
+        const Quad y = *reinterpret_cast<const Quad*>(from + i * second + low);
+        const uint32_t xs[4] = {x.x, x.y, x.z, x.w};
+        const uint32_t ys[4] = {y.x, y.y, y.z, y.w};
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+          whole[i][j / 2][j % 2] = xs[j], small[i][j / 2][j % 2] = ys[j];
+      }
     }
-    mma_tf32(sum, low, b);
-    mma_tf32(sum, high, small);
-    mma_tf32(sum, high, b);
+    uint32_t whole[COLUMNS][2][2], small[COLUMNS][2][2];
+  };
+  template <int COLUMNS>
+  static INLINE void both(float (&sum)[2][4], const uint32_t (&x)[4],
+                          const uint32_t (&y)[4], const Operand<COLUMNS>& b) {
+    add<0>(sum, x, b);
+    add<1>(sum, y, b);
+  }
+  template <int PRODUCT, int COLUMNS>
+  static INLINE void add(float (&sum)[2][4], const uint32_t (&x)[4],
+                         const Operand<COLUMNS>& b) {
+    constexpr int first = COLUMNS == 1 ? PRODUCT : 0;
+    uint32_t high[4], low[4];
+    if (FORMAT == SPLIT) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        high[i] = cut_to_tf32(x[i]);
+        low[i] = bits_of(float_of(x[i]) - float_of(high[i]));
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < COLUMNS; ++i) {
+      const auto& whole = b.whole[i][PRODUCT];
+      if (FORMAT == BF16 || FORMAT == F16) {
+        mma_half<FORMAT>(sum[first + i], x, whole);
+      } else if (FORMAT == TF32) {
+        mma_tf32(sum[first + i], x, whole);
+      } else {
+        mma_tf32(sum[first + i], low, whole);
+        mma_tf32(sum[first + i], high, b.small[i][PRODUCT]);
+        mma_tf32(sum[first + i], high, whole);
+      }
+    }
   }
 
   uint32_t kept_[KEPT > 0 ? KEPT : 1][TILES][2][4];

@@ -13,9 +13,9 @@
 template <int N, int BYTES, bool CLUSTER, bool COMMON, int... THROUGH>
 class Group {
  public:
-  INLINE Group(const Sequence& p, char* shared)
+  INLINE Group(const Sequence& p, char* shared, int rows = kRows)
       : rank(CLUSTER ? int(block_of_cluster()) : int(blockIdx.x) % N),
-        first(p.first_row + int(blockIdx.x) / N * kRows),
+        first(p.first_row + int(blockIdx.x) / N * rows),
         counter_(p.counters + int(blockIdx.x) / N * 32) {
     const long of_all = long(blockIdx.x) / N;
     box = CLUSTER ? shared
@@ -118,11 +118,14 @@ INLINE float scale_of(float variance, float mean, float epsilon) {
                                              : inverse_root(variance + epsilon);
 }
 
-// The sum over the lanes that differ in the bits `from`, 2 `from`, ... 16.
-INLINE float sum_over(float x, int from = 1) {
+// Sums over the lanes that differ in the bits `from`, 2 `from`, ... 16: of rows
+// at a time, so that one does not wait for another.
+template <int K>
+INLINE void sum_over(float (&x)[K], int from = 1) {
 #pragma unroll
-  for (int bit = from; bit < 32; bit *= 2) x += __shfl_xor_sync(~0u, x, bit);
-  return x;
+  for (int bit = from; bit < 32; bit *= 2)
+#pragma unroll
+    for (int k = 0; k < K; ++k) x[k] += __shfl_xor_sync(~0u, x[k], bit);
 }
 
 // How many units of the `i`-th eight there are.
@@ -130,9 +133,19 @@ INLINE int units_of(int i, int units) {
   const int left = units - i * 8;
   return left < 0 ? 0 : left < 8 ? left : 8;
 }
-// The mean of a row's units of a warp, and their squares about it. Each of the
+// The means of rows' units of a warp, and their squares about them. Each of the
 // lanes has one, or 0 where it is not `there`; `share` is 1 / their number.
-INLINE Pair moments_of(float x, bool there, float share) {
-  const float mean = sum_over(x, 4) * share, d = there ? x - mean : 0.0f;
-  return {mean, sum_over(d * d, 4)};
+template <int K>
+INLINE void moments_of(const float (&x)[K], bool there, float share,
+                       float (&mean)[K], float (&squares)[K]) {
+#pragma unroll
+  for (int k = 0; k < K; ++k) mean[k] = x[k];
+  sum_over(mean, 4);
+#pragma unroll
+  for (int k = 0; k < K; ++k) {
+    mean[k] *= share;
+    const float d = there ? x[k] - mean[k] : 0.0f;
+    squares[k] = d * d;
+  }
+  sum_over(squares, 4);
 }

@@ -50,14 +50,15 @@ INLINE void gate_expect(Gate* at, unsigned bytes) {
                "r"(bytes)
                : "memory");
 }
-// `parity`: of the number of times that it has opened before.
+// `parity`: of the number of times that it has opened before. Its scope is the
+// block: that of a cluster would empty the cache of global memory as well, and
+// what comes through a gate is in shared memory.
 INLINE void gate_wait(Gate* at, unsigned parity) {
   unsigned open;
   do {
     asm volatile(
         "{ .reg .pred open;\n"
-        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 open, [%1], "
-        "%2;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 open, [%1], %2;\n"
         "selp.u32 %0, 1, 0, open; }"
         : "=r"(open)
         : "r"(shared_address(at)), "r"(parity)

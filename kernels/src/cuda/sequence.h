@@ -55,7 +55,7 @@ struct Sequence {
   float* d_reset_c;      // LSTM: likewise
 
   char* exchange;      // of blocks without a cluster: Shape::box bytes for each
-  unsigned* counters;  // likewise, 128 bytes of zeros for each 8 rows
+  unsigned* counters;  // likewise, 128 bytes of zeros for each group
   int batch, steps, first_row, go_backwards;
   float epsilon;
 };
@@ -67,14 +67,16 @@ enum Cell { LSTM = 0, GRU = 1 };
 
 constexpr int ceil_of(int x, int y) { return (x + y - 1) / y; }
 
-// A group of `blocks` blocks takes kRows rows of the batch, the n of mma.sync,
-// through all steps.
+// The n of mma.sync. A group of `blocks` blocks takes as many rows of the batch
+// through all steps, or twice as many: each fragment of R then serves two
+// products.
 constexpr int kRows = 8;
 
 // At the end of a box in shared memory: up to four gates.
 constexpr int kGateBytes = 32;
 
 struct Shape {
+  int rows;          // of a group
   int own, padded;   // units of a block, and of all blocks
   int warps;
   int groups;        // forward: warps side by side, the rest share the depth
@@ -83,7 +85,6 @@ struct Shape {
   int depth;         // of an operand's row
   int stride, low;   // words of an operand's row, and to its small part
   int moments;       // forward: partial sums of a row
-  int space;         // forward: those with room between rows
   // Bytes, in this order in shared memory.
   int operand, partial, matrix, box, shared;
 };
@@ -107,8 +108,8 @@ constexpr Shape finished(Shape s, int kept, int format, bool cluster) {
   s.kept = kept < s.chunks ? kept : s.chunks;
   const int words = words_of(format, s.depth);
   s.stride = words + (48 - words % 32) % 32;
-  s.low = format == SPLIT ? kRows * s.stride : 0;
-  s.operand = (kRows * s.stride + s.low) * 4;
+  s.low = format == SPLIT ? s.rows * s.stride : 0;
+  s.operand = (s.rows * s.stride + s.low) * 4;
   s.matrix = s.warps * (s.chunks - s.kept) * s.tiles * 2 * 32 * 16;
   s.box = ceil_of(s.box + (cluster ? 2 * kGateBytes : 0), 128) * 128;
   s.shared = s.operand + s.partial + s.matrix + (cluster ? s.box : 0);
@@ -118,9 +119,10 @@ constexpr Shape finished(Shape s, int kept, int format, bool cluster) {
 // A warp has the gates of 8 units (LSTM) or 16 (GRU), over a part of the
 // depth; there are 8 warps where units allow, and enough parts for each of the
 // fragments' values to have a thread that finishes it.
-constexpr Shape forward_shape(int cell, int units, int blocks, int kept,
-                              int format, bool cluster) {
+constexpr Shape forward_shape(int cell, int units, int blocks, int rows,
+                              int kept, int format, bool cluster) {
   Shape s = {};
+  s.rows = rows;
   const int wide = cell == LSTM ? 8 : 16, least = cell == LSTM ? 2 : 4;
   s.own = ceil_of(units, wide * blocks) * wide;
   s.padded = blocks * s.own;
@@ -131,32 +133,31 @@ constexpr Shape forward_shape(int cell, int units, int blocks, int kept,
   const int chunk = chunk_of(format);
   s.chunks = ceil_of(ceil_of(s.padded, parts), chunk);
   s.depth = parts * s.chunks * chunk;
-  s.partial = s.warps * s.tiles * 4 * 32 * 4;
+  s.partial = rows / kRows * s.warps * s.tiles * 4 * 32 * 4;
   if (cell == LSTM) {
     s.moments = blocks * s.groups;
-    s.space = ceil_of(s.moments, 8) * 8 + 4;  // no conflicts
     // Moments; sums; h.
-    s.box = kRows * (s.space * 12 + (cluster ? 0 : s.padded * 4));
+    s.box = rows * (s.moments * 12 + (cluster ? 0 : s.padded * 4));
   } else {
     s.moments = blocks * s.groups * 2;
-    s.space = s.moments + 2;
-    s.box = kRows * (s.space * 8 + (cluster ? 0 : s.padded * 4));  // sums; h
+    s.box = rows * (s.moments * 8 + (cluster ? 0 : s.padded * 4));  // sums; h
   }
   return finished(s, kept, format, cluster);
 }
 
-// A warp has 16 units of every 128 of the old h, and as a row's its cells.
-constexpr Shape backward_shape(int cell, int units, int blocks, int kept,
-                               int format, bool cluster) {
+// A warp has 16 units of every 128 of the old h, and the cells of a row or two.
+constexpr Shape backward_shape(int cell, int units, int blocks, int rows,
+                               int kept, int format, bool cluster) {
   Shape s = {};
+  s.rows = rows;
   s.own = ceil_of(units, 8 * blocks) * 8;
   s.padded = blocks * s.own;
-  s.warps = kRows;
+  s.warps = 8;
   s.tiles = ceil_of(s.padded, 128);
   s.chunks = ceil_of((cell == LSTM ? 4 : 3) * s.own, chunk_of(format));
   s.depth = s.chunks * chunk_of(format);
   // Partial products; sums. The GRU's are there twice.
-  s.box = cell == LSTM ? kRows * (s.padded * 4 + blocks * 12)
-                       : 2 * kRows * (s.padded * 4 + blocks * 8);
+  s.box = cell == LSTM ? rows * (s.padded * 4 + blocks * 12)
+                       : 2 * rows * (s.padded * 4 + blocks * 8);
   return finished(s, kept, format, cluster);
 }

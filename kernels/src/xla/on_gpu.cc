@@ -55,7 +55,8 @@ class Call {
     KlnGpuShape& s = launch_.shape;
     double epsilon;
     if (!number("kernel", &s.kernel) || !number("units", &s.units) ||
-        !number("blocks", &s.blocks) || !number("kept", &s.kept) ||
+        !number("blocks", &s.blocks) || !number("rows", &s.rows) ||
+        !number("kept", &s.kept) ||
         !number("format", &s.format) || !number("cluster", &s.cluster) ||
         !number("go_backwards", &launch_.sequence.go_backwards) ||
         !attribute(frame_.attrs, "epsilon", XLA_FFI_DataType_F64, &epsilon))
