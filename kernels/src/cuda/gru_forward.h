@@ -124,6 +124,15 @@ __global__ void __launch_bounds__(
         group.share(0, sums + number(i, unit / 8),
                     Pair{q[2 * i], q[2 * i + 1]}, g, 8);
     }
+    // What others need not see goes to memory while blocks wait.
+#pragma unroll
+    for (int i = 0; i < columns; ++i) {
+      if (!real(i) || !p.from_h) continue;
+      float* const to =
+          p.from_h + (long(sample(i)) * p.steps + step) * wide + unit;
+#pragma unroll
+      for (int gate = 0; gate < 3; ++gate) to[gate * U] = z[i][gate];
+    }
     group.wait(0);
     float out[columns] = {};
     Pair scale[columns];
@@ -171,13 +180,8 @@ __global__ void __launch_bounds__(
         const long at = long(sample(i)) * p.steps + step;
         if (p.h) p.h[at * U + unit] = out[i];
         if (step == p.steps - 1) p.final_h[place(i)] = out[i];
-        if (p.from_h) {
-#pragma unroll
-          for (int gate = 0; gate < 3; ++gate)
-            p.from_h[at * wide + gate * U + unit] = z[i][gate];
-          if (unit == 0)
-            p.norms[at * 2] = scale[i].x, p.norms[at * 2 + 1] = scale[i].y;
-        }
+        if (p.from_h && unit == 0)
+          p.norms[at * 2] = scale[i].x, p.norms[at * 2 + 1] = scale[i].y;
       }
       now[i] = next[i];
     }

@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(
 #pragma unroll
     for (int r = 0; r < each; ++r) s[r] = fetch(r, step - 1);
     group.wait(0);
-    float m[each];
+    float m[each], dz[each][4];
 #pragma unroll
     for (int r = 0; r < each; ++r) {
       const auto& x = now[r];
@@ -150,23 +150,20 @@ __global__ void __launch_bounds__(
       const float d = dc[r] + x.scale_c * (dy[r] - (sum[r].x +
                                                     x.normal * sum[r].y) *
                                                        (1.0f / U));
-      const float dz[4] = {
-          x.counts ? d * x.candidate * x.i * (1.0f - x.i) : 0.0f,
-          x.counts ? d * x.old_c * x.f * (1.0f - x.f) : 0.0f,
-          x.counts ? d * x.i * (1.0f - x.candidate * x.candidate) : 0.0f,
-          x.counts ? dh[r] * x.y * x.o * (1.0f - x.o) : 0.0f};
+      dz[r][0] = x.counts ? d * x.candidate * x.i * (1.0f - x.i) : 0.0f;
+      dz[r][1] = x.counts ? d * x.old_c * x.f * (1.0f - x.f) : 0.0f;
+      dz[r][2] =
+          x.counts ? d * x.i * (1.0f - x.candidate * x.candidate) : 0.0f;
+      dz[r][3] = x.counts ? dh[r] * x.y * x.o * (1.0f - x.o) : 0.0f;
       if (x.counts) dc[r] = d * x.f;
       m[r] = 0.0f;
 #pragma unroll
       for (int gate = 0; gate < 4; ++gate) {
-        const float value = dz[gate] * gamma[gate];
+        const float value = dz[r][gate] * gamma[gate];
         m[r] += value * x.n[gate];
         if (lane < S.own)
           keep<FORMAT>(e + (row + r) * S.stride, gate * S.own + lane, S.low,
                        value);
-        if (real(r))
-          p.d_zx[in_time(p, sample(r), step) * wide + gate * U + unit] =
-              dz[gate];
       }
     }
     __syncthreads();
@@ -176,6 +173,13 @@ __global__ void __launch_bounds__(
     for (int r = 0; r < each; ++r)
       if (lane < N)
         group.send(1, moments + (row + r) * N + group.rank, lane, m[r]);
+#pragma unroll
+    for (int r = 0; r < each; ++r) {
+      float* const to = p.d_zx + in_time(p, sample(r), step) * wide + unit;
+#pragma unroll
+      for (int gate = 0; gate < 4; ++gate)
+        if (real(r)) to[gate * U] = dz[r][gate];
+    }
     group.wait(1);
     float dot[each];
     back.sum(group, parts, lane, dot);

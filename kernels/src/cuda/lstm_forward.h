@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(
                  from && u < U && b < p.batch ? from[long(b) * U + u] : 0.0f);
   }
   float gamma[4], zx[columns][4], c[columns], old_h[columns];
-  int now[columns], next[columns];
+  int now[columns], next[columns], after[columns];
 #pragma unroll
   for (int gate = 0; gate < 4; ++gate)
     gamma[gate] = own_unit && p.recurrent_gamma
@@ -86,12 +86,13 @@ __global__ void __launch_bounds__(
     old_h[i] = from ? from[place(i)] : 0.0f;
     c[i] = real(i) && p.initial_c ? p.initial_c[place(i)] : 0.0f;
     now[i] = real(i) ? flags_of(p, sample(i), 0) : 0;
+    next[i] = real(i) ? flags_of(p, sample(i), 1) : 0;
   }
   const auto fetch = [&](int step) {
 #pragma unroll
     for (int i = 0; i < columns; ++i) {
       const bool there = real(i) && step < p.steps;
-      next[i] = there ? flags_of(p, sample(i), step + 1) : 0;
+      after[i] = there ? flags_of(p, sample(i), step + 1) : 0;
       const float* const at = p.zx + in_time(p, sample(i), step) * wide + unit;
 #pragma unroll
       for (int gate = 0; gate < 4; ++gate)
@@ -136,6 +137,15 @@ __global__ void __launch_bounds__(
       for (int i = 0; i < columns; ++i)
         group.share(0, sums + number(i, eight), q[i], g, 8);
     }
+    // What others need not see goes to and from memory while blocks wait.
+#pragma unroll
+    for (int i = 0; i < columns; ++i) {
+      if (!real(i) || !p.from_h) continue;
+      float* const to =
+          p.from_h + (long(sample(i)) * p.steps + step) * wide + unit;
+#pragma unroll
+      for (int gate = 0; gate < 4; ++gate) to[gate * U] = z[i][gate];
+    }
     group.wait(0);
     float scale[columns], o[columns] = {}, mean[columns] = {};
     float scale_c[columns];
@@ -174,6 +184,7 @@ __global__ void __launch_bounds__(
           group.share(1, moments + number(i, eight), Pair{mean[i], squares[i]},
                       g, 8);
       }
+      fetch(step + 1);
       group.wait(1);
       if (cells) {
         Pair of[columns][ceil_of(S.moments, 8)];
@@ -205,6 +216,8 @@ __global__ void __launch_bounds__(
         for (int i = 0; i < columns; ++i)
           scale_c[i] = scale_of(squares[i] * (1.0f / U), mean[i], p.epsilon);
       }
+    } else {
+      fetch(step + 1);
     }
     float out[columns] = {};
 #pragma unroll
@@ -228,14 +241,11 @@ __global__ void __launch_bounds__(
     }
 #pragma unroll
     for (int i = 0; i < columns; ++i) {
-      now[i] = next[i];
+      now[i] = next[i], next[i] = after[i];
       if (!real(i)) continue;
       const long at = long(sample(i)) * p.steps + step;
       if (p.from_h) {
         p.c[at * U + unit] = c[i];
-        float* const to = p.from_h + at * wide + unit;
-#pragma unroll
-        for (int gate = 0; gate < 4; ++gate) to[gate * U] = z[i][gate];
         float* const norms = p.norms + at * 3;
         if (unit == 0)
           norms[0] = scale[i], norms[1] = mean[i], norms[2] = scale_c[i];
@@ -244,7 +254,6 @@ __global__ void __launch_bounds__(
       if (step == p.steps - 1)
         p.final_h[place(i)] = out[i], p.final_c[place(i)] = c[i];
     }
-    fetch(step + 1);
     group.wait(2);
     if (!CLUSTER) {
       for (int i = threadIdx.x; i < ROWS * S.padded; i += threads)
