@@ -131,7 +131,9 @@ class BaseLayer(keras.layers.Layer):
             )
 
     def as_floating(self, name: str, tensor: Any) -> Any:
-        """The argument; integers are cast to the compute dtype."""
+        """The argument as a tensor; integers are cast to the compute dtype."""
+        # torch's may be on another device.
+        tensor = keras.ops.convert_to_tensor(tensor)
         dtype = arguments.check_floating(name, tensor.dtype, or_whole=True)
         if keras.backend.is_float_dtype(dtype):
             return tensor

@@ -248,6 +248,8 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         inputs = self.check_call(inputs, states)
         nested = keras.tree.is_nested(states)
         states = tuple(states) if nested else (states,)
+        # torch's may be on another device.
+        states = (*map(keras.ops.convert_to_tensor, states),)
         count = self.equations.states
         states, counters = states[:count], states[count:]
         input_mask, recurrent_mask = self.dropout_masks(

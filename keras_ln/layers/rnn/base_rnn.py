@@ -169,6 +169,8 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
                 mask = mask_of(sequences)
         elif reset_state is not None:
             recurrence.refuse_reset_state(reset_state)
+        # torch's may be on another device.
+        sequences = keras.ops.convert_to_tensor(sequences)
         if self.stateful:
             self._check_rows(sequences)
         if initial_state is None:

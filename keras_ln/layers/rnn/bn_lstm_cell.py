@@ -159,7 +159,8 @@ class BNLSTMCell(BaseLSTMCell):
                 "each step. Use keras_ln.BNLSTM, or call with training=False."
             )
         inputs = self.check_call(inputs, states)
-        h, c, counter = states
+        # torch's may be on another device.
+        h, c, counter = map(keras.ops.convert_to_tensor, states)
         self._check_counter(counter)
         input_mask, recurrent_mask = self.dropout_masks(inputs, h, training)
         if input_mask is not None:

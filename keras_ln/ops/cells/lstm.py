@@ -121,8 +121,10 @@ def _gates(z: Any, spec: Spec, norms: LayerNorms) -> Any:
         return function(i), function(f), candidate, function(o)
     # sigmoid(z) = (1 + tanh(z / 2)) / 2: one pass over the whole vector is
     # faster than four over its quarters.
-    half = keras.ops.full((z.shape[-1] // 4,), 0.5, dtype=z.dtype)
-    scale = keras.ops.concatenate([half, half, 2.0 * half, half])
+    # Not by `full`, for which torch waits for a GPU (Keras 3.15).
+    one = keras.ops.ones((z.shape[-1] // 4,), dtype=z.dtype)
+    half = 0.5 * one
+    scale = keras.ops.concatenate([half, half, one, half])
     i, f, candidate, o = keras.ops.split(backend.tanh(z * scale), 4, axis=-1)
     return 0.5 * i + 0.5, 0.5 * f + 0.5, candidate, 0.5 * o + 0.5
 

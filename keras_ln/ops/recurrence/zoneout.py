@@ -138,7 +138,7 @@ def counted(counter: Any, again: int = 0) -> Any:
     """
     dtype = keras.backend.standardize_dtype(counter.dtype)
     ends = counter >= COUNTS_TO.get(dtype, COUNTS_TO["float32"])
-    first = keras.ops.full_like(counter, again)
+    first = keras.ops.zeros_like(counter) + again
     return keras.ops.where(ends, first, counter + 1)
 
 

@@ -7,6 +7,7 @@ from arrays import close, to_numpy
 from backend_gradients import value_and_gradients
 from descriptors import (
     BY_NAME,
+    ROWS,
     SEQUENCE_LAYERS,
     STEPWISE,
     B,
@@ -248,3 +249,23 @@ if keras.backend.backend() == "torch":
         cell.build((B, D))
         cell.kernel = torch.empty((D, 4 * U), device="meta")
         assert cell.tensors()["kernel"].is_cpu
+
+    @pytest.mark.parametrize("row", ROWS, ids=str)
+    def test_tensors_on_another_device_are_moved(row):
+        """As Keras' own layers move them."""
+        import torch
+
+        x, options = torch.ones(row.input_shape), {}
+        states = [torch.ones(B, U) for _ in range(row.state_count)]
+        if row.is_cell:
+            counters = [torch.ones(B, 1)] if row.batch_statistics else []
+            options = {"states": [*states, *counters]}
+        elif row.is_recurrent:
+            flags = torch.ones(B, T, dtype=bool)
+            options = {"initial_state": states, "mask": flags}
+            if not row.batch_statistics:
+                options |= {"reset": flags, "reset_state": states}
+        # It has shapes alone, and stands for a GPU.
+        with keras.device("meta"):
+            outputs = keras.tree.flatten(row.make()(x, **options))
+        assert all(output.is_meta for output in outputs)
