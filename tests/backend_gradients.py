@@ -152,9 +152,11 @@ def _jax(layer, arrays, options, cotangents, compiled, unknown_sizes):
 
     def run(arrays, weights, others, constants):
         arguments = _arguments({**arrays, **constants}, options)
-        outputs, others = layer.stateless_call(
-            weights, others, arrays["x"], **arguments
+        # As a call of the layer does, and `stateless_call` does not (3.15).
+        x = layer.dtype_policy.convert_input(
+            arrays["x"], layer.autocast, layer.input_dtype
         )
+        outputs, others = layer.stateless_call(weights, others, x, **arguments)
         loss, outputs = _loss(outputs, cotangents)
         return loss, (outputs, others)
 

@@ -123,12 +123,6 @@ if BACKEND != "tensorflow":  # Which calls none.
         arguments = {**EVERYTHING, "units": 24}
         problem = Problem(BY_NAME[name], arguments, mask=MASKS["middle"])
         model = problem.layer(dtype="mixed_bfloat16")
-        if BACKEND == "jax":
-            # Keras' stateless_call does not cast what a layer gets.
-            call = model.call
-            model.call = lambda x, **options: call(
-                keras.ops.cast(x, "bfloat16"), **options
-            )
         found = problem.run(model).gradients
         right = problem.run(problem.layer(use_fused=False)).gradients
         for weight, gradient in right.items():
