@@ -154,13 +154,16 @@ def _fitting(
 
     128 registers of a thread hold the matrix, the rest is in shared memory.
     Where that would spill, 96 do if the rest fits: a split operand takes
-    registers of its own, and backward in 16 bits loads more at a time.
+    registers of its own, backward in 16 bits loads more at a time, and so do
+    16 rows of a GRU. 16 rows of 512 units of an LSTM need 144, and then spill
+    nothing.
     """
-    many = format == "3xtf32" or (backward and format != "tf32")
+    few = format == "3xtf32" or (backward and format != "tf32")
+    few |= rows == MORE_ROWS and cell == "gru" and not backward
     tiles = {"lstm": 2, "gru": 3}[cell]
     if backward:
         tiles = -(-blocks * (-(-units // (8 * blocks)) * 8) // 128)
-    for most in (96, 128) if many else (128,):
+    for most in (96, 128, 144) if few else (128, 144):
         kept = max(1, most // (8 * tiles))
         plan = planned(
             cell, backward, units, blocks, kept, format, cluster, rows

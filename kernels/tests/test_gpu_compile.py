@@ -4,7 +4,7 @@ import pytest
 from emulated import DEVICES
 from nvrtc_report import reports
 
-from keras_ln_kernels.gpu_plan import CELLS, limits, plans
+from keras_ln_kernels.gpu_plan import CELLS, limits, plans, wider
 
 UNITS = {"A": 256, "B": 512, "C": 400}
 
@@ -17,7 +17,9 @@ def best_plans(device, formats):
             for cell in CELLS:
                 for backward in (False, True):
                     plan = next(plans(cell, backward, units, format, of))
-                    yield of.architecture, plan.kernel
+                    for made in (plan, wider(plan, of)):
+                        if made is not None:
+                            yield of.architecture, made.kernel
 
 
 @pytest.mark.parametrize(

@@ -48,11 +48,52 @@ def test_a_launch(fresh):
     assert fresh.fake.fake_contexts() == 0
 
 
+def any_kernel(kernel, architecture):
+    """An image for kernels that are planned and not launched."""
+    return emulated.by_name("lstm_forward<20, 1, 8, 4, 3, true>", "")
+
+
 def test_the_plan_of_size_a(fresh):
-    """16 groups of 8 blocks on an H100; on an A100 they meet in memory."""
-    plan = fresh.gpu.plan("lstm", False, 256, "tf32", 0)
-    assert (plan.blocks, plan.threads, plan.cluster) == (8, 256, True)
-    assert plan.workspace(128) == {}
+    """15 groups of 8 blocks run at once on an H100, and 128 rows need 16."""
+    made = emulated.Emulation(fresh.library, any_kernel)
+    made.fake.fake_set(b"clusters", 15)
+    for backward in (False, True):
+        plan = made.gpu.plan("lstm", backward, 256, "tf32", 0, 120)
+        assert (plan.blocks, plan.threads, plan.cluster) == (8, 256, True)
+        assert (plan.rows, plan.workspace(128)) == (8, {})
+        assert made.gpu.at_once(plan, 0) == 120
+        more = made.gpu.plan("lstm", backward, 256, "tf32", 0, 121)
+        assert more == gpu_plan.wider(plan, made.gpu.limits(0))
+        assert (more.blocks, more.cluster, more.rows) == (8, True, 16)
+        # For a batch that is small again, too.
+        assert made.gpu.plan("lstm", backward, 256, "tf32", 0) == plan
+
+
+def test_groups_that_meet_in_memory_take_16_rows(fresh):
+    """On an A100 13 groups of 8 blocks run at once."""
+    made = emulated.Emulation(fresh.library, any_kernel)
+    few, many = (
+        made.gpu.plan("gru", True, 256, "tf32", 1, n) for n in (8, 105)
+    )
+    assert not few.cluster and not many.cluster
+    assert made.gpu.at_once(few, 1) == 104
+    # Bytes for each block, and counters for each group.
+    assert [p.workspace(105)["counters"] for p in (few, many)] == [1792, 896]
+    boxes = [p.workspace(105)["exchange"] / p.box_bytes for p in (few, many)]
+    assert boxes == [14 * 8, 7 * 8]
+
+
+def test_where_16_rows_do_not_fit(fresh):
+    """In shared memory, or at once: groups of 8 take turns."""
+    made = emulated.Emulation(fresh.library, any_kernel)
+    plan = made.gpu.plan("lstm", False, 512, "3xtf32", 0, 10_000)
+    assert plan.rows == 8 and plan.cluster
+    assert gpu_plan.wider(plan, made.gpu.limits(0)) is None
+    made.fake.fake_set(b"clusters", 1)
+    plan = made.gpu.plan("lstm", False, 400, "tf32", 0, 8)
+    made.gpu.at_once(plan, 0)
+    made.fake.fake_set(b"clusters", 0)
+    assert made.gpu.plan("lstm", False, 400, "tf32", 0, 9) == plan
 
 
 @pytest.mark.parametrize("device", emulated.DEVICES)
@@ -91,13 +132,13 @@ def test_a_device_that_grants_no_cluster(fresh):
 
     def image(kernel, architecture):
         images.append((kernel, architecture))
-        return emulated.by_name("lstm_forward<20, 1, 4, 3, true>", "")
+        return emulated.by_name("lstm_forward<20, 1, 8, 4, 3, true>", "")
 
     made = emulated.Emulation(fresh.library, image)
     made.fake.fake_set(b"clusters", 0)
     plan = made.gpu.plan("lstm", False, 400, "3xtf32", 0)
     assert not plan.cluster
-    tried = [kernel.split(", ")[1::3] for kernel, _ in images]
+    tried = [kernel.split(", ")[1::4] for kernel, _ in images]
     assert tried == [["13", "true>"], ["16", "true>"], ["13", "false>"]]
     made.fake.fake_set(b"blocks", 0)
     reason = made.gpu.plan("lstm", False, 401, "3xtf32", 0)
@@ -114,7 +155,7 @@ def test_two_kinds_of_devices(fresh):
 
     def image(kernel, architecture):
         asked.append(architecture)
-        return emulated.by_name("lstm_forward<20, 1, 4, 3, true>", "")
+        return emulated.by_name("lstm_forward<20, 1, 8, 4, 3, true>", "")
 
     made = emulated.Emulation(fresh.library, image)
     for device in (0, 1, 0, 1):

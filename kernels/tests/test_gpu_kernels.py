@@ -112,7 +112,11 @@ def test_steps_left_out_have_no_effect(emulation, cell):
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize(
     "name",
-    ["units and rows that fill nothing", "through global memory"],
+    [
+        "units and rows that fill nothing",
+        "through global memory",
+        "16 rows, and one more",
+    ],
 )
 def test_the_order_of_threads_changes_no_bit(emulation, cell, name):
     drawn = drawn_of(cell, CASES[name], masks=["mask", "starts"])
@@ -125,16 +129,21 @@ def test_the_order_of_threads_changes_no_bit(emulation, cell, name):
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_rows_that_do_not_fit_at_once_follow(emulation, cell):
-    """Blocks without a cluster must all run: here two groups of four."""
-    case = CASES["through global memory"]._replace(batch=19)
+@pytest.mark.parametrize(
+    ("name", "batch"),
+    [("through global memory", 19), ("16 rows through global memory", 35)],
+)
+def test_rows_that_do_not_fit_at_once_follow(emulation, cell, name, batch):
+    """Blocks without a cluster must all run: here two groups of three."""
+    case = CASES[name]._replace(batch=batch)
     drawn = drawn_of(cell, case, masks=["mask"])
     expected = results(emulation, cell, case, drawn)
-    emulation.fake.fake_attribute(0, 16, 9)
+    emulation.fake.fake_attribute(0, 16, 2 * case.blocks + 1)
     emulation.fake.fake_forget()
     found = results(emulation, cell, case, drawn)
     emulation.become(0, "H100")
     launches = [line for line in emulation.log() if line[0] == "grid"]
-    assert [grid for _, _, _, grid, *_ in launches] == [8, 4] * 2
+    grids = [2 * case.blocks, case.blocks] * 2
+    assert [grid for _, _, _, grid, *_ in launches] == grids
     for key, array in expected.items():
         np.testing.assert_array_equal(array, found[key], key)
