@@ -127,6 +127,15 @@ if BACKEND == "jax":
             ("grid", gpu_emulation.STREAM, 1)
         }
 
+    @pytest.mark.parametrize("name", ["LNLSTM", "LNGRU"])
+    def test_more_rows_than_run_at_once(name, driver):
+        """In eights: groups of 16 rows, of one block each."""
+        rows = np.sin(np.arange(65 * 2 * 2, dtype="float32")).reshape(65, 2, 2)
+        found = jax.jit(jax.grad(loss_of(layer_of(name))))(rows)
+        expected = jax.grad(loss_of(layer_of(name, use_fused=False)))(rows)
+        np.testing.assert_allclose(found, expected, **CLOSE)
+        assert [line[3] for line in launches(driver)] == [5, 5]
+
     def test_gpus_that_differ(driver, monkeypatch):
         monkeypatch.setattr(gpu_jax, "_devices", lambda: (0, 1))
         reason = gpu_jax.plan_reason(None, "lstm", 40, "float32")

@@ -207,6 +207,25 @@ if BACKEND == "torch":
         # Nothing that a capture forbids: no loading, no waiting.
         assert [line[0] for line in driver.log()] == ["cluster"] * 2
 
+    def test_more_rows_than_run_at_once(driver, monkeypatch):
+        """In eights: groups of 16 rows, of one block each."""
+        rows = torch.sin(torch.arange(65 * 2 * 2.0)).reshape(65, 2, 2)
+        for name in ("LNLSTM", "LNGRU"):
+            found = []
+            for how in ({}, {"use_fused": False}):
+                inputs = rows.clone().requires_grad_()
+                (layer_of(name, **how)(inputs) ** 3).sum().backward()
+                found.append(inputs.grad)
+            torch.testing.assert_close(*found, **CLOSE)
+        assert [line[3] for line in launches(driver)] == [5] * 4
+        # A capture needs this kernel too, not only the one for fewer rows.
+        gpu_torch._known.clear()
+        layer_of()(rows[:7])
+        monkeypatch.setattr(gpu_torch, "_captures", lambda: True)
+        layer_of()(rows[:64])
+        with pytest.raises(RuntimeError, match="on a batch of the same size"):
+            layer_of()(rows)
+
     @pytest.mark.parametrize(
         "function, code, error, sentence",
         [
