@@ -16,7 +16,9 @@ import pytest
 from gpu_problems import Case
 
 HERE = Path(__file__).parent
-BARRIER = re.compile(r"^ +(?:group\.(?:meet|wait)|__syncthreads)\([^()]*\);", re.M)
+BARRIER = re.compile(
+    r"^ +(?:group\.(?:meet|wait)|__syncthreads)\([^()]*\);", re.M
+)
 KERNELS = ["lstm_forward", "lstm_backward", "gru_forward", "gru_backward"]
 CLUSTER = Case(50, 2, 99, "3xtf32", True, 8, 4)
 GRID = CLUSTER._replace(cluster=False, rows=16)
