@@ -20,7 +20,7 @@ def off():
     if PASSED or os.environ.get(_SWITCH) in ("0", "cuda"):
         return native.reason()
     return (
-        "The kernels for GPUs have not run on a GPU yet, and are off. "
+        "The kernels for GPUs are off: their tests have not passed on one yet. "
         f"{_SWITCH}=cuda switches them on."
     )
 
@@ -44,8 +44,8 @@ def reason_on(device):
     if capability in PASSED:
         return None
     return (
-        "The kernels for GPUs have not run on a GPU of compute capability "
-        f"{capability // 10}.{capability % 10} yet, and are off. "
+        "The kernels for GPUs are off: their tests have not passed on one of "
+        f"compute capability {capability // 10}.{capability % 10} yet. "
         f"{_SWITCH}=cuda switches them on."
     )
 

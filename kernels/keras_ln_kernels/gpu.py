@@ -1,8 +1,7 @@
 """Recurrent layers over whole sequences on an NVIDIA GPU, in one launch.
 
 For bindings to tensors: arrays are addresses. src/cuda/sequence.h says what
-they are, and what a caller computes around a launch. None of it has run on a
-GPU yet.
+they are, and what a caller computes around a launch.
 """
 
 import ctypes

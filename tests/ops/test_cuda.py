@@ -62,7 +62,7 @@ def test_when_they_are_off(monkeypatch):
     if BACKEND == "tensorflow":
         assert reason() == "Only JAX and torch call the kernels for GPUs."
         return
-    off = "have not run on a GPU yet, and are off. KERAS_LN_KERNELS=cuda swi"
+    off = "their tests have not passed on one yet. KERAS_LN_KERNELS=cuda swi"
     monkeypatch.delenv("KERAS_LN_KERNELS", raising=False)
     assert off in reason()
     monkeypatch.setenv("KERAS_LN_KERNELS", "0")
