@@ -74,7 +74,7 @@ def call_gpu(call, arrays):
 
 @functools.cache
 def _make_operators():
-    """Makes torch.ops.keras_ln.gpu_forward and .gpu_backward."""
+    """Makes torch.ops.keras_ln.gpu_forward, .gpu_backward and .once."""
     from keras_ln_kernels import gpu_call
 
     options = [f"{kind} {name}" for name, kind in gpu_call.OPTIONS.items()]
@@ -86,6 +86,21 @@ def _make_operators():
             functools.partial(_call_of, backward),
             _run,
         ).register_autograd(no_backward)
+    once = torch.library.custom_op(
+        "keras_ln::once",
+        torch.clone,
+        mutates_args=(),
+        schema="(Tensor x) -> Tensor",
+    )
+    once.register_fake(torch.empty_like)
+    once.register_autograd(_first)
+
+
+def _first(ctx, cotangent):
+    """The cotangent, unless second derivatives are asked for."""
+    if torch.is_grad_enabled():
+        no_backward(ctx)
+    return cotangent
 
 
 def _call_of(backward, arrays, results, cell, operands, *options):

@@ -113,6 +113,9 @@ def custom_vjp(
             made = _Read.apply(
                 (forward, backward), (*arrays,), outputs, *arrays.values()
             )
+            # With the compiler's backend "eager" such a gradient has no history
+            # (torch 2.13), and its gradient would be zero.
+            made = map(torch.ops.keras_ln.once, made)
             return dict(zip(outputs, made, strict=True))
         tensors = arrays.values()
         # The hint is for torch.func, in which tensors do not say whether they

@@ -172,6 +172,11 @@ if BACKEND == "torch":
         )
         with pytest.raises(RuntimeError, match="support double backward"):
             (first**2).sum().backward()
+        read = torch.compile(layer, backend="eager", fullgraph=True)
+        (again,) = torch.autograd.grad(read(given).sum(), given)
+        torch.testing.assert_close(again, first)
+        with pytest.raises(NotImplementedError, match="without torch.compile"):
+            torch.autograd.grad(read(given).sum(), given, create_graph=True)
 
     def test_exported_programs_hold_no_kernels(driver):
         program = torch.export.export(layer_of(), (x,))
