@@ -153,17 +153,19 @@ def _fitting(
     """The instance that spills least among those that fit shared memory.
 
     128 registers of a thread hold the matrix, the rest is in shared memory.
-    Where that would spill, 96 do if the rest fits: a split operand takes
-    registers of its own, backward in 16 bits loads more at a time, and so do
-    16 rows of a GRU. 16 rows of 512 units of an LSTM need 144, and then spill
-    nothing.
+    Where that would spill, 96 do if the rest fits: backward a split operand
+    takes registers of its own, and 16 bits load more at a time; forward 16
+    rows of a GRU have more cells. For 16 rows of an LSTM of 512 units 144 must
+    do, which spill nothing; backward more than the least spill too much.
     """
-    few = format == "3xtf32" or (backward and format != "tf32")
-    few |= rows == MORE_ROWS and cell == "gru" and not backward
+    few = format != "tf32" if backward else (cell, rows) == ("gru", MORE_ROWS)
     tiles = {"lstm": 2, "gru": 3}[cell]
     if backward:
         tiles = -(-blocks * (-(-units // (8 * blocks)) * 8) // 128)
-    for most in (96, 128, 144) if few else (128, 144):
+    registers = (96, 128) if few else (128, 144)
+    if backward and rows == MORE_ROWS:
+        registers = registers[:1]
+    for most in registers:
         kept = max(1, most // (8 * tiles))
         plan = planned(
             cell, backward, units, blocks, kept, format, cluster, rows

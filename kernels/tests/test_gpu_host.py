@@ -50,7 +50,7 @@ def test_a_launch(fresh):
 
 def any_kernel(kernel, architecture):
     """An image for kernels that are planned and not launched."""
-    return emulated.by_name("lstm_forward<20, 1, 8, 4, 3, true>", "")
+    return emulated.by_name(SMALL.plan("lstm").kernel, "")
 
 
 def test_the_plan_of_size_a(fresh):
@@ -137,7 +137,7 @@ def test_a_device_that_grants_no_cluster(fresh):
 
     def image(kernel, architecture):
         images.append((kernel, architecture))
-        return emulated.by_name("lstm_forward<20, 1, 8, 4, 3, true>", "")
+        return emulated.by_name(SMALL.plan("lstm").kernel, "")
 
     made = emulated.Emulation(fresh.library, image)
     made.fake.fake_set(b"clusters", 0)
@@ -160,7 +160,7 @@ def test_two_kinds_of_devices(fresh):
 
     def image(kernel, architecture):
         asked.append(architecture)
-        return emulated.by_name("lstm_forward<20, 1, 8, 4, 3, true>", "")
+        return emulated.by_name(SMALL.plan("lstm").kernel, "")
 
     made = emulated.Emulation(fresh.library, image)
     for device in (0, 1, 0, 1):
