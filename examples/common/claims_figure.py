@@ -6,7 +6,7 @@ from the kept results.
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,15 +22,14 @@ NUMBERS = ("mean difference", "from", "to")
 # Ratios beyond it, and below its inverse, are cut off.
 REACH = 2.0
 TICKS = (0.5, 0.7, 1.0, 1.4, 2.0)
-HEADING = "ratio seeds  verdict"
-BETTER = "layer normalisation is better"
-WORSE = "layer normalisation is worse"
-NEITHER = "neither"
-# Their markers tell them apart in grey.
-WINNERS = {
-    BETTER: ("#0072B2", "o"),
-    WORSE: ("#D55E00", "X"),
-    NEITHER: ("#777777", "|"),
+NOTHING = "a trivial baseline is better"
+# By verdict; the markers tell them apart in grey.
+STYLES = {
+    "better": ("#0072B2", "o"),
+    "worse": ("#D55E00", "D"),
+    "the same": ("#555555", "s"),
+    "undecided": ("#666666", "|"),
+    NOTHING: ("#666666", "|"),
 }
 
 
@@ -156,86 +155,51 @@ def insert(path: Path, text: str) -> None:
 def draw(drawn: Sequence[dict[str, Any]], path: Path) -> None:
     """Draws the paper's claims, and below them every pair, if there are any.
 
-    An interval that the axis cuts off ends in an arrow.
+    All lines are layer normalisation by its rival, grouped by verdict. The
+    type is large for the width, because phones show 400 pixels. An interval
+    that the axis cuts off ends in an arrow.
     """
-    panels = {
-        "The paper's claims": [*map(_line_of_claim, drawn)],
-        "Layer normalisation vs plain, at the end": [
-            *map(_line_of_pair, pairs.judged())
-        ],
+    found = {
+        "The paper's claims": map(_line_of_claim, drawn),
+        "At the end, vs plain": map(_line_of_pair, pairs.judged()),
     }
-    panels = {title: lines for title, lines in panels.items() if any(lines)}
-    panels = {t: [own for own in of if own] for t, of in panels.items()}
+    panels = {title: _grouped(filter(None, of)) for title, of in found.items()}
+    panels = {title: lines for title, lines in panels.items() if lines}
     if not panels:
         return
     rows = [len(lines) for lines in panels.values()]
     figure, grid = plt.subplots(
         len(panels),
         1,
-        figsize=(10, 0.27 * sum(rows) + 1.1 * len(panels) + 0.5),
+        figsize=(4.5, 0.18 * sum(rows) + 0.7 * len(panels)),
         height_ratios=rows,
         layout="constrained",
         squeeze=False,
     )
     for axes, (title, lines) in zip(grid[:, 0], panels.items(), strict=True):
-        axes.set_title(title, loc="left", fontweight="bold")
-        axes.axvline(1, color="black", linewidth=1)
-        for place, line in enumerate(lines):
-            _draw_line(axes, place, line)
-        axes.set_yticks(range(len(lines)), [line.label for line in lines])
-        axes.set_ylim(len(lines) - 0.5, -1.5)
-        axes.set_xscale("log")
-        axes.set_xlim(1 / REACH, REACH)
-        axes.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
-        axes.minorticks_off()
-        axes.tick_params(axis="y", length=0, pad=8)
-        axes.grid(axis="x", alpha=0.3)
-        axes.spines[["top", "right", "left"]].set_visible(False)
-        # As labels of an axis, for which the layout makes room.
-        beside = axes.twinx()
-        beside.set_ylim(axes.get_ylim())
-        beside.set_yticks(
-            range(-1, len(lines)),
-            [HEADING, *(line.words for line in lines)],
-            family="monospace",
-        )
-        beside.tick_params(axis="y", length=0, pad=8)
-        beside.spines[["top", "right", "left"]].set_visible(False)
-        axes.set_xlabel("less than 1: the first is better")
-    for winner, (colour, marker) in WINNERS.items():
-        if any(own.winner == winner for of in panels.values() for own in of):
-            grid[0, 0].plot([], [], marker, color=colour, label=winner)
-    figure.legend(loc="outside upper center", ncols=3, frameon=False)
-    words = "ratio of losses or errors; of nats, their exponential"
-    figure.supxlabel(f"{words}. * A trivial baseline beats both.", fontsize=10)
-    plotting.save(figure, path)
+        _draw_panel(axes, lines)
+        axes.set_title(title, x=-0.05, ha="right", fontweight="bold")
+        axes.set_xlabel("better $\\leftarrow$  ratio  $\\rightarrow$ worse")
+    plotting.save(figure, path, dpi=200)
 
 
 class _Line(NamedTuple):
-    """A ratio with its interval, and the words beside it."""
+    """A ratio of layer normalisation to its rival, with its interval."""
 
     label: str
     ratio: Sequence[float]  # with both ends of the interval
-    seeds: str
     verdict: str
-    winner: str
-
-    @property
-    def words(self) -> str:
-        """Under `HEADING`."""
-        number = f"{self.ratio[0]:.2f}"
-        return f"{number:>5} {self.seeds:>5}  {self.verdict}"
 
 
 def _line_of_claim(row: dict[str, Any]) -> _Line | None:
     if row["ratio"] is None or not row["section"][0].isdigit():
         return None
-    winner = NEITHER
-    if row["verdict"] in ("agrees", "disagrees"):
-        agrees = row["verdict"] == "agrees"
-        winner = BETTER if agrees == row["for layer"] else WORSE
-    label = f"{row['section'].split()[0]} {row['name']}"
-    return _Line(label, row["ratio"], row["seeds"], row["verdict"], winner)
+    verdict, ratio = pairs.VERDICTS[row["verdict"]], row["ratio"]
+    if not row["for layer"]:
+        verdict = {"better": "worse", "worse": "better"}.get(verdict, verdict)
+        middle, low, high = ratio
+        ratio = (1 / middle, 1 / high, 1 / low)
+    return _Line(f"{row['section'].split()[0]} {row['name']}", ratio, verdict)
 
 
 def _line_of_pair(pair: pairs.Pair) -> _Line:
@@ -245,13 +209,50 @@ def _line_of_pair(pair: pairs.Pair) -> _Line:
         _ratio(pair.row.column, difference, plain.mean())
         for difference in (middle, *ends)
     )
-    winner = {"better": BETTER, "worse": WORSE}.get(pair.end, NEITHER)
-    verdict = pair.end + " *" * pair.decides_nothing
-    return _Line(pair.label, ratio, f"{len(plain)}", verdict, winner)
+    verdict = NOTHING if pair.decides_nothing else pair.end
+    return _Line(pair.row.short, ratio, verdict)
+
+
+def _grouped(lines: Iterable[_Line]) -> list[_Line | str]:
+    """The lines by verdict and ratio, with headings that count them."""
+    found = sorted(lines, key=lambda line: line.ratio[0])
+    grouped: list[_Line | str] = []
+    for verdict in STYLES:
+        own = [line for line in found if line.verdict == verdict]
+        grouped += [f"{verdict}: {len(own)}", *own] if own else []
+    return grouped
+
+
+def _draw_panel(axes: Any, lines: Sequence[_Line | str]) -> None:
+    axes.axvline(1, color="black", linewidth=1)
+    # Labels of an axis, for which the layout makes room.
+    beside = axes.twinx()
+    for own in (axes, beside):
+        own.set_ylim(len(lines) - 0.5, -0.7)
+        own.tick_params(axis="y", length=0, pad=8)
+        own.spines[["top", "right", "left"]].set_visible(False)
+    for place, line in enumerate(lines):
+        if isinstance(line, _Line):
+            _draw_line(axes, place, line)
+    labels = [own if isinstance(own, str) else own.label for own in lines]
+    numbers = [
+        "" if isinstance(own, str) else f"{own.ratio[0]:.2f}" for own in lines
+    ]
+    axes.set_yticks(range(len(lines)), labels)
+    beside.set_yticks(range(len(lines)), numbers)
+    for line, label in zip(lines, axes.get_yticklabels(), strict=True):
+        if isinstance(line, str):
+            colour, _ = STYLES[line.partition(":")[0]]
+            label.set(color=colour, fontweight="bold")
+    axes.set_xscale("log")
+    axes.set_xlim(1 / REACH, REACH)
+    axes.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
+    axes.minorticks_off()
+    axes.grid(axis="x", alpha=0.3)
 
 
 def _draw_line(axes: Any, place: int, line: _Line) -> None:
-    colour, marker = WINNERS[line.winner]
+    colour, marker = STYLES[line.verdict]
     middle, *ends = line.ratio
     cut = [max(1 / REACH, min(REACH, end)) for end in ends]
     axes.plot(cut, [place] * 2, color=colour, linewidth=2)

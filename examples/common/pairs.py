@@ -29,6 +29,7 @@ class Row:
 
     Attributes:
         name: the comparison's folder.
+        short: the label in figures, which have little room.
         column: the metric at the end of a run that the tables show.
         places: its decimals.
         behind: the end of both kinds' names in runs.
@@ -41,6 +42,7 @@ class Row:
     """
 
     name: str
+    short: str
     column: str
     places: int
     behind: str = ""
@@ -75,28 +77,34 @@ def rows() -> Iterator[tuple[str, Row]]:
         if (KEPT / name).exists():
             for cell, (plain, layer) in CELLS.items():
                 ends = {"layer": layer, "plain": plain, "loss": ("test_loss",)}
+                short = f"{task.replace('_', ' ')}, {cell}"
                 yield (
                     f"{cell}: {words}",
-                    Row(name, "test_error", places, **ends),
+                    Row(name, short, "test_error", places, **ends),
                 )
 
 
 def _of_the_paper() -> Iterator[tuple[str, Row]]:
     yield (
         "sentences around a sentence, nats per word",
-        Row("skip-thoughts", "test_nll", 2, held_out="val_nll"),
+        Row("skip-thoughts", "sentences", "test_nll", 2, held_out="val_nll"),
     )
     for order, words in (("natural", "in order"), ("permuted", "permuted")):
-        for name in ("sequential-mnist-11000", "sequential-mnist"):
+        for name, longer in (
+            ("sequential-mnist-11000", ""),
+            ("sequential-mnist", ", longer"),
+        ):
+            short = f"pixels {words}{longer}"
             yield (
                 f"pixels of digits {words}, {{updates}} updates, % errors",
-                Row(name, ERROR, 1, f"-order-{order}"),
+                Row(name, short, ERROR, 1, f"-order-{order}"),
             )
     for gain in (0.1, 1.0):
         yield (
             f"names in a passage, gain of {gain:g}, % errors",
             Row(
-                *("attentive-reader", "validation_error_percent", 1),
+                *("attentive-reader", f"names, gain {gain:g}"),
+                *("validation_error_percent", 1),
                 layer=f"layer-gain-{gain}",
                 loss=("validation_nll",),
             ),
@@ -104,53 +112,59 @@ def _of_the_paper() -> Iterator[tuple[str, Row]]:
     yield (
         "generated scenes for a caption, mean rank",
         Row(
-            *("order-embeddings", "image_mean_rank", 2),
+            *("order-embeddings", "scenes for captions"),
+            *("image_mean_rank", 2),
             held_out="-val_recall_sum",
             loss=tuple(f"-image_r{k}" for k in (1, 5, 10)),
         ),
     )
+    bound = "test_bound_nats"
     for words, name in (
         ("small digits", "draw-digits"),
         ("digits", "draw-mnist"),
     ):
         yield (
             f"painting {words} (DRAW), nats",
-            Row(name, "test_bound_nats", 2, loss=("test_bound_nats",)),
+            Row(name, f"DRAW, {words}", bound, 2, loss=(bound,)),
         )
     yield (
         "handwriting from stroke fonts, nats per point",
         Row(
-            *("handwriting", "test_nll", 3),
+            *("handwriting", "handwriting", "test_nll", 3),
             held_out="val_nll",
             same="layer ends the same as none",
         ),
     )
-    for data, name, size, places in (
-        ("MNIST", "mnist", 128, 2),
-        ("11,000 of MNIST", "mnist-11000", 128, 2),
-        ("11,000 of MNIST in 5 epochs", "mnist-sizes", 128, 2),
-        ("11,000 of MNIST in 5 epochs", "mnist-sizes", 4, 2),
-        ("11,000 of Fashion-MNIST", "fashion", 128, 1),
-        ("small digits", "digits", 128, 2),
-        ("small digits", "digits", 4, 2),
+    for data, name, size, places, short in (
+        ("MNIST", "mnist", 128, 2, "all of MNIST"),
+        ("11,000 of MNIST", "mnist-11000", 128, 2, "11,000 of MNIST"),
+        ("11,000 of MNIST in 5 epochs", "mnist-sizes", 128, 2, "5 epochs"),
+        ("11,000 of MNIST in 5 epochs", "mnist-sizes", 4, 2, "batches of 4"),
+        ("11,000 of Fashion-MNIST", "fashion", 128, 1, "Fashion-MNIST"),
+        ("small digits", "digits", 128, 2, "small digits"),
+        ("small digits", "digits", 4, 2, "small, batches of 4"),
     ):
         yield (
             f"dense layers on {data}, batches of {size}, % errors",
             Row(
-                *(f"permutation-invariant-{name}", ERROR, places),
+                *(f"permutation-invariant-{name}", f"dense, {short}"),
+                *(ERROR, places),
                 f"-batch-size-{size}",
             ),
         )
     for own, layer in (("", "layer"), (", by channel", "layer-channels")):
         yield (
             f"convolutions on Fashion-MNIST{own}, % errors",
-            Row("convolutional-fashion", ERROR, 1, layer=layer),
+            Row(
+                *("convolutional-fashion", f"convolutions{own}", ERROR, 1),
+                layer=layer,
+            ),
         )
 
 
 # By task, the error in words and its decimals.
 EVERYDAY = {
-    "addition": ("sums of two numbers, % wrong", 1),
+    "addition": ("sums of two numbers, % wrong", 2),
     "characters": ("next character of a text, % wrong", 1),
     "long_memory": ("two of 200 numbers to add, RMSE", 3),
     "verses": ("which book a verse is from, % wrong", 1),

@@ -284,6 +284,8 @@ def test_the_summary_of_named_claims(tmp_path, monkeypatch):
 def test_the_page_has_the_table_of_what_is_kept(tmp_path):
     rows = claims_figure.rows(results.KEPT)
     assert 10 < len(rows) <= len(files.read_table(claims_figure.NAMED)) <= 20
+    # Claims that are no longer primary have none.
+    assert all(row["verdict"] for row in rows)
     page = results.KEPT.parents[1] / results.PAGE
     copy = tmp_path / page.name
     copy.write_text(page.read_text("utf-8"), "utf-8")
@@ -298,20 +300,32 @@ def test_differences_of_logarithms_are_ratios():
 
 
 def test_the_figure_has_every_pair_and_says_who_is_better():
-    lines = [claims_figure._line_of_pair(pair) for pair in pairs.judged()]
+    judged = pairs.judged()
+    lines = [claims_figure._line_of_pair(pair) for pair in judged]
     kept = {path.parent.name for path in results.KEPT.glob("*/settings.json")}
     assert {row.name for _, row in pairs.rows()} == kept
-    for line, pair in zip(lines, pairs.judged(), strict=True):
-        better = line.winner == claims_figure.BETTER
-        assert better == (pair.end == "better")
+    assert len({line.label for line in lines}) == len(lines)
+    grouped = claims_figure._grouped(lines)
+    assert {own for own in grouped if not isinstance(own, str)} == {*lines}
+    better = [own for own in judged if own.end == "better"]
+    meant = sum(not own.decides_nothing for own in better)
+    assert grouped[0] == f"better: {meant}"
+    assert grouped[meant + 1].startswith("worse: ")
+    for line, pair in zip(lines, judged, strict=True):
+        unclear = pair.decides_nothing
+        assert line.verdict == (claims_figure.NOTHING if unclear else pair.end)
         if pair.row.column in (pairs.ERROR, "test_error"):
             plain, layer = (found.mean() for found in pair.ends)
             np.testing.assert_allclose(line.ratio[0], layer / plain)
     rows = claims_figure.rows(results.KEPT)
-    (batch,) = [row for row in rows if row["name"].endswith("BN vs LN")]
+    (batch,) = [row for row in rows if row["claim"].startswith("batch")]
     assert batch["verdict"] == "agrees"
     line = claims_figure._line_of_claim(batch)
-    assert line.winner == claims_figure.WORSE
+    assert line.verdict == "worse"
+    # Of the layer's loss by the other's, as in all lines.
+    middle, low, high = line.ratio
+    assert 1 < low < middle < high
+    np.testing.assert_allclose(batch["ratio"], [1 / middle, 1 / high, 1 / low])
 
 
 def test_rivals_have_a_mean():
