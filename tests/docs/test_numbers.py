@@ -1,5 +1,6 @@
 """Numbers on the pages that people decide by are those of the kept tables."""
 
+import itertools
 import re
 from functools import cache
 
@@ -119,6 +120,14 @@ def _settings():
     ]
     (far,) = (pair for pair in rates if max(pair) > 4 * min(pair))
     yield "rates far apart", "{:g} and {:g}".format(*far), (USE,)
+    best = [
+        chosen(f"everyday-{task}", kind, {})[0]
+        for task in evidence.EVERYDAY
+        for kind in itertools.chain(*CELLS.values())
+    ]
+    biases = [row["forget_steps"] for row in best if "forget_steps" in row]
+    searches = f"{sum(map(bool, biases))} of {len(biases)} searches"
+    yield "searches that chose forget biases", searches, (USE,)
     epochs = kept_settings("draw-mnist")["args"]["tune_epochs"]
     yield "epochs of DRAW's grid", f"{epochs} epochs", (USE,)
     for gain in (0.3, 1):
