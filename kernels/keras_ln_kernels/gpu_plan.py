@@ -153,16 +153,15 @@ def _fitting(
     """The instance that spills least among those that fit shared memory.
 
     128 registers of a thread hold the matrix, the rest is in shared memory.
-    Where that would spill, 96 do if the rest fits: backward a split operand
-    takes registers of its own, and 16 bits load more at a time; forward 16
-    rows of a GRU have more cells. For 16 rows of an LSTM of 512 units 144 must
-    do, which spill nothing; backward more than the least spill too much.
+    Backward that would spill in formats other than TF32, and 96 do if the rest
+    fits: a split operand takes registers of its own, and 16 bits load more at a
+    time. With 16 rows more spill too much there; forward an LSTM of 512 units
+    in TF32 needs 144, which spill nothing.
     """
-    few = format != "tf32" if backward else (cell, rows) == ("gru", MORE_ROWS)
     tiles = {"lstm": 2, "gru": 3}[cell]
     if backward:
         tiles = -(-blocks * (-(-units // (8 * blocks)) * 8) // 128)
-    registers = (96, 128) if few else (128, 144)
+    registers = (96, 128) if backward and format != "tf32" else (128, 144)
     if backward and rows == MORE_ROWS:
         registers = registers[:1]
     for most in registers:
