@@ -1,7 +1,7 @@
 """Recurrent layers over whole sequences on an NVIDIA GPU, in one launch.
 
-For bindings to tensors: arrays are addresses. src/cuda/sequence.h says what
-they are, and what a caller computes around a launch.
+For bindings to tensors: arrays are addresses. src/cuda/sequence.h describes
+them, and a caller's computations around a launch.
 """
 
 import ctypes
@@ -106,8 +106,8 @@ class Gpu:
     ) -> Plan | str:
         """How a device runs a kernel, or the sentence that says why not.
 
-        Groups take 16 rows where a batch would need more groups of 8 than run
-        at once: those that wait begin when others are through all steps, and a
+        Groups take 16 rows if a batch would need more groups of 8 than run at
+        once: those that wait begin when others are through all steps, and a
         step of twice the rows takes less than twice the time. The first call
         compiles and loads.
         """

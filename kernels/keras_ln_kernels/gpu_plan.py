@@ -110,7 +110,7 @@ def plans(
     - Clusters meet fastest. Of a number of blocks that is no power of two, the
       hardware may have none; the next power of two follows.
     - Blocks that meet in global memory are for GPUs without clusters, or with
-      smaller ones. They have 32 units, or 16 where shared memory is small.
+      smaller ones. They have 32 units, or 16 if shared memory is small.
     """
     if units > MOST_UNITS:
         return
@@ -129,9 +129,9 @@ def plans(
 def wider(plan: Plan, of: Limits) -> Plan | None:
     """The instance whose groups take 16 rows, else the same, if it fits.
 
-    None where twice the rows take twice the time: backward with more than 8
-    blocks, by what they send each other (an H200: 8.0 us a step of 16 rows, 2.9
-    of 8).
+    None if twice the rows take more than twice the time: backward with more
+    than 8 blocks, because of the messages (16 rows take 8.0 us a step on an
+    H200, and 8 rows 2.9 us).
     """
     cell, backward, units, blocks, _, format, cluster, *_ = plan
     if backward and blocks > 8:
