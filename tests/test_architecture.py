@@ -202,7 +202,7 @@ def test_the_rule_allows(path, source):
 # What says that a test runs on other backends, or by hand.
 RUNS = (
     *("every_backend", "one_everywhere", "on_tensorflow"),
-    *("mark.slow", "mark.peers"),
+    *("mark.slow", "mark.peers", "mark.accelerator"),
 )
 
 
