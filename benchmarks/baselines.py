@@ -70,15 +70,17 @@ def _uniform(rng, *shape):
 
 
 def set_up_torch(threads):
-    """Sets the number of threads, and makes tiny numbers zero, as XLA does.
+    """Sets the number of threads, and what XLA does without being told.
 
-    Gradients vanish over long sequences, and arithmetic with numbers below
-    the normal range takes many times as long.
+    Tiny numbers are zero: gradients vanish over long sequences, and arithmetic
+    with numbers below the normal range takes many times as long. A GPU may
+    round the factors of every product to TF32, as torch's LSTM does.
     """
     import torch
 
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
+    torch.backends.cuda.matmul.allow_tf32 = True
 
 
 def torch_plain(kind, shape, units, return_sequences, dtype):

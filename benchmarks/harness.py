@@ -311,6 +311,12 @@ def on_gpu():
 
 def device(threads):
     """The GPU's name, or the processor's and the number of threads."""
+    import keras
+
+    if on_gpu() and keras.backend.backend() == "torch":
+        import torch
+
+        return torch.cuda.get_device_name()
     if on_gpu() and importlib.util.find_spec("jax"):
         import jax
 

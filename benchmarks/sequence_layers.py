@@ -13,7 +13,8 @@ inputs, measured in a separate process.
 On a CPU keras_ln is timed with and, if it is installed, also without
 keras-ln-kernels. KERAS_BACKEND chooses the framework; JAX' scan, torch and
 haste-pytorch-cpu take part if they are installed. On a GPU run the script with
-KERAS_BACKEND=jax: the LSTMs of Keras and torch then call cuDNN.
+KERAS_BACKEND=jax: the LSTMs of Keras and torch then call cuDNN. There
+KERAS_LN_KERNELS=cuda, on JAX and torch, also times the kernels for GPUs.
 """
 
 import functools
@@ -107,7 +108,7 @@ def programs(options, size):
 
         # XLA compiles our op in graph mode too, so one mode is enough.
         pair = {}
-        if keras_ln.ops.implementation(make_layer())[0] == "native":
+        if keras_ln.ops.implementation(make_layer())[0] in ("native", "cuda"):
             pair |= of(f"{name} (kernels)", wrapped, modes=("graph",))
         return pair | keras_programs.without_kernels(
             of(name, wrapped, modes=("graph",))

@@ -4,6 +4,7 @@ import argparse
 import re
 import time
 
+import keras
 import numpy as np
 import pytest
 
@@ -145,3 +146,14 @@ def test_sizes_are_those_of_the_page():
         )
     }
     assert sizes == settings.SIZES
+
+
+if keras.backend.backend() == "torch":
+
+    def test_the_gpu_is_the_one_of_torch(monkeypatch):
+        """And JAX, beside it, takes none of its memory."""
+        import torch
+
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+        assert harness.device(2) == "a GPU"

@@ -34,6 +34,19 @@ def test_providers(layer, kind):
     assert expected <= set(names)
 
 
+@pytest.mark.parametrize("used", ["native", "cuda", "fused"])
+def test_with_kernels_and_without(used, monkeypatch):
+    """On a CPU and on a GPU."""
+    import keras_ln
+
+    answer = (used, {})
+    monkeypatch.setattr(keras_ln.ops, "implementation", lambda _: answer)
+    options = sequence_layers.parse(["--providers", "keras_ln"])
+    names = [*sequence_layers.chosen(options, settings.SIZES["A"])]
+    assert len(names) == (1 if used == "fused" else 2)
+    assert names[0].startswith("keras_ln (kernels)") == (len(names) == 2)
+
+
 def test_every_provider_is_timed_after_a_product():
     """Of its own framework, with the kernels or without them."""
     options = sequence_layers.parse(["--smoke"])
