@@ -49,6 +49,7 @@ __all__ = [
     "never_cast",
     "of_session",
     "own_non_trainable_variables",
+    "placed",
     "set_mask",
     "torch_device",
     "uncast",
@@ -62,6 +63,19 @@ def calls_of(layer: keras.layers.Layer) -> list[tuple[Any, dict[str, Any]]]:
     """
     found = [node.arguments for node in layer._inbound_nodes]
     return [(arguments.args, arguments.kwargs) for arguments in found]
+
+
+def placed(tensor: Any) -> Any:
+    """The tensor, moved to the kind of device that Keras computes on.
+
+    Those of torch may be on another, and Keras' own layers move them.
+    """
+    if torch_device is None:
+        return tensor
+    kind = getattr(getattr(tensor, "device", None), "type", None)
+    if kind == torch_device().partition(":")[0]:
+        return tensor
+    return keras.ops.convert_to_tensor(tensor)
 
 
 def device_names() -> list[str]:

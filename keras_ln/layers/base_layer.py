@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from keras_ln._keras import uncast
+from keras_ln._keras import placed, uncast
 from keras_ln.layers.constructor_arguments import refuse
 from keras_ln.ops import arguments
 from keras_ln.ops.argument_table import accept, serialize
@@ -132,8 +132,7 @@ class BaseLayer(keras.layers.Layer):
 
     def as_floating(self, name: str, tensor: Any) -> Any:
         """The argument as a tensor; integers are cast to the compute dtype."""
-        # torch's may be on another device.
-        tensor = keras.ops.convert_to_tensor(tensor)
+        tensor = placed(tensor)
         dtype = arguments.check_floating(name, tensor.dtype, or_whole=True)
         if keras.backend.is_float_dtype(dtype):
             return tensor

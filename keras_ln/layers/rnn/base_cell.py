@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from keras_ln._keras import DropoutRNNCell, torch_device
+from keras_ln._keras import DropoutRNNCell, placed, torch_device
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.constructor_arguments import of_keras
 from keras_ln.ops import arguments, recurrence
@@ -247,9 +247,7 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         """One step: inputs (B, D) and states (B, U) -> (h, states)."""
         inputs = self.check_call(inputs, states)
         nested = keras.tree.is_nested(states)
-        states = tuple(states) if nested else (states,)
-        # torch's may be on another device.
-        states = (*map(keras.ops.convert_to_tensor, states),)
+        states = tuple(map(placed, states if nested else (states,)))
         count = self.equations.states
         states, counters = states[:count], states[count:]
         input_mask, recurrent_mask = self.dropout_masks(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from keras_ln._keras import mask_of, never_cast
+from keras_ln._keras import mask_of, never_cast, placed
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.constructor_arguments import argument_names, of_keras
 from keras_ln.layers.rnn.base_cell import BaseCell
@@ -169,8 +169,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
                 mask = mask_of(sequences)
         elif reset_state is not None:
             recurrence.refuse_reset_state(reset_state)
-        # torch's may be on another device.
-        sequences = keras.ops.convert_to_tensor(sequences)
+        sequences = placed(sequences)
         if self.stateful:
             self._check_rows(sequences)
         if initial_state is None:
@@ -340,10 +339,8 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         if not isinstance(given, list | tuple):
             states = recurrence.in_order(argument, given)
         if len(states) != len(names):
-            owner, units = type(self).__name__, cell.units
-            recurrence.check_states(
-                owner, argument, states, names, sequences, units
-            )
+            about = (states, names, sequences, cell.units)
+            recurrence.check_states(type(self).__name__, argument, *about)
         return dict(zip(names, states, strict=True))
 
     def as_problem(self) -> tuple[Spec, How]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from keras_ln._keras import placed
 from keras_ln.layers.constructor_arguments import named_arguments
 from keras_ln.layers.docstrings import documented
 from keras_ln.layers.normalization.recurrent_batch_norm import (
@@ -159,8 +160,7 @@ class BNLSTMCell(BaseLSTMCell):
                 "each step. Use keras_ln.BNLSTM, or call with training=False."
             )
         inputs = self.check_call(inputs, states)
-        # torch's may be on another device.
-        h, c, counter = map(keras.ops.convert_to_tensor, states)
+        h, c, counter = map(placed, states)
         self._check_counter(counter)
         input_mask, recurrent_mask = self.dropout_masks(inputs, h, training)
         if input_mask is not None:
