@@ -13,7 +13,7 @@ import threading
 import warnings
 
 # The versions of keras_ln_kernels that have this interface.
-_SERIES = "0.6"
+_SERIES = "0.7"
 _NAME = "keras-ln-kernels"
 # Where there is a library: `TARGETS` of kernels/build_library.py, as Python
 # names the machines.
