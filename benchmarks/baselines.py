@@ -70,7 +70,7 @@ def _uniform(rng, *shape):
 
 
 def set_up_torch(threads):
-    """Sets the number of threads, and what XLA does without being told.
+    """Sets the number of threads, and settings that XLA has by default.
 
     Tiny numbers are zero: gradients vanish over long sequences, and arithmetic
     with numbers below the normal range takes many times as long. A GPU may

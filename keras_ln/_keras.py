@@ -68,7 +68,7 @@ def calls_of(layer: keras.layers.Layer) -> list[tuple[Any, dict[str, Any]]]:
 def placed(tensor: Any) -> Any:
     """The tensor, moved to the kind of device that Keras computes on.
 
-    Those of torch may be on another, and Keras' own layers move them.
+    Tensors of torch may be on another, and Keras' own layers move them.
     """
     if torch_device is None:
         return tensor

@@ -13,19 +13,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
-from benchmarks import accelerator_kernels  # noqa: E402
-
-os.environ.update(accelerator_kernels.environment("gpu"))
-
-import gpu_emulation  # noqa: E402
-import jax  # noqa: E402
-import keras  # noqa: E402
-import pytest  # noqa: E402
-
-import keras_ln  # noqa: E402
-from keras_ln import backend  # noqa: E402
-from keras_ln.backend import gpu_jax  # noqa: E402
-
 H200 = """
 gpu_device_info {
   threads_per_block_limit: 1024
@@ -63,6 +50,12 @@ device_description_str: "NVIDIA H200"
 
 def compiled(name, units=40):
     """The program's text."""
+    import jax
+    import keras
+
+    import keras_ln
+    from benchmarks import accelerator_kernels
+
     layer = getattr(keras_ln, name)(units, return_sequences=True)
     layer.build((16, 10, 24))
     ran = keras_ln.ops.implementation(layer)
@@ -91,11 +84,26 @@ def compiled(name, units=40):
     return jax.jit(step).lower(weights, x).compile().as_text()
 
 
-if __name__ == "__main__":
+def main(name):
+    """Prints it."""
+    from benchmarks import accelerator_kernels
+
+    # JAX reads these when it is imported.
+    os.environ.update(accelerator_kernels.environment("gpu"))
+    import gpu_emulation
+    import pytest
+
+    from keras_ln import backend
+    from keras_ln.backend import gpu_jax
+
     with pytest.MonkeyPatch.context() as patch:
         kept = backend.custom_vjp, gpu_jax._registered
         gpu_emulation.use(patch)
         # As on a GPU: what is registered for CUDA is the library's handler.
         patch.setattr(backend, "custom_vjp", kept[0])
         patch.setattr(gpu_jax, "_registered", kept[1])
-        print(compiled(sys.argv[1]))
+        print(compiled(name))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
