@@ -9,7 +9,7 @@
 // meeting h' is where the next product reads it, or, without a cluster, where
 // each block fetches it from.
 #pragma once
-#include "group.h"
+#include "forward.h"
 
 template <int U, int N, int ROWS, int KEPT, int FORMAT, bool CLUSTER>
 __global__ void __launch_bounds__(
@@ -17,9 +17,8 @@ __global__ void __launch_bounds__(
     gru_forward(const Sequence p) {
   constexpr Shape S = forward_shape(GRU, U, N, ROWS, KEPT, FORMAT, CLUSTER);
   constexpr int wide = 3 * U, parts = S.warps / S.groups;
-  constexpr int threads = S.warps * 32, columns = ROWS / kRows;
+  constexpr int columns = ROWS / kRows;
   SHARED_MEMORY(shared);
-  uint32_t* const h = reinterpret_cast<uint32_t*>(shared);
   float* const partial = reinterpret_cast<float*>(shared + S.operand);
   char* const matrix = shared + S.operand + S.partial;
   Group<N, S.box, CLUSTER, true, ROWS * S.moments * 8,
@@ -53,15 +52,8 @@ __global__ void __launch_bounds__(
               return k < U && u < U ? p.recurrent[long(k) * wide + gate * U + u]
                                     : 0.0f;
             });
-  const auto initial = [&](int b) {
-    return flags_of(p, b, 0) & kAnew ? p.reset_h : p.initial_h;
-  };
-  for (int i = threadIdx.x; i < ROWS * S.depth; i += threads) {
-    const int at = i / S.depth, u = i % S.depth, b = group.first + at;
-    const float* const from = initial(b);
-    keep<FORMAT>(h + at * S.stride, u, S.low,
-                 from && u < U && b < p.batch ? from[long(b) * U + u] : 0.0f);
-  }
+  const Shown<GRU, U, N, ROWS, KEPT, FORMAT, CLUSTER> h(p, group.first, shared,
+                                                       fresh);
   float gamma[3], bias[3], zx[columns][3], old_h[columns];
   int now[columns], next[columns];
 #pragma unroll
@@ -72,7 +64,7 @@ __global__ void __launch_bounds__(
   }
 #pragma unroll
   for (int i = 0; i < columns; ++i) {
-    const float* const from = real(i) ? initial(sample(i)) : nullptr;
+    const float* const from = real(i) ? h.initial(p, sample(i)) : nullptr;
     old_h[i] = from ? from[place(i)] : 0.0f;
     now[i] = real(i) ? flags_of(p, sample(i), 0) : 0;
   }
@@ -93,8 +85,7 @@ __global__ void __launch_bounds__(
 
   for (int step = 0; step < p.steps; ++step) {
     float sum[3][2][4] = {};
-    r.template multiply<columns>(h + g * S.stride + words_of(FORMAT, depth),
-                                 S.low, kRows * S.stride, sum);
+    r.template multiply<columns>(h.at(g, depth), S.low, kRows * S.stride, sum);
 #pragma unroll
     for (int i = 0; i < 12 * columns; ++i) {
       const auto& both = sum[i / 4 % 3];
@@ -164,15 +155,7 @@ __global__ void __launch_bounds__(
         old_h[i] = (1.0f - update) * old_h[i] + update * candidate;
       out[i] = old_h[i];
       if (next[i] & kAnew) old_h[i] = p.reset_h ? p.reset_h[place(i)] : 0.0f;
-      if (CLUSTER) {
-        float hs[4];
-        with_neighbours(old_h[i], lane, hs);
-        keep_four<FORMAT>(
-            h + (row + i * kRows) * S.stride, unit / 4 * 4, S.low, hs,
-            [&](auto* at, auto bits) { group.share(1, at, bits, g % 4, 4); });
-      } else {
-        group.share(1, fresh + (row + i * kRows) * S.padded + unit, old_h[i]);
-      }
+      h.send(group, 1, row + i * kRows, unit, old_h[i]);
     }
 #pragma unroll
     for (int i = 0; i < columns; ++i) {
@@ -187,11 +170,6 @@ __global__ void __launch_bounds__(
     }
     fetch(step + 1);
     group.wait(1);
-    if (!CLUSTER) {
-      for (int i = threadIdx.x; i < ROWS * S.padded; i += threads)
-        keep<FORMAT>(h + i / S.padded * S.stride, i % S.padded, S.low,
-                     group.get(fresh + i));
-      __syncthreads();
-    }
+    h.receive(group);
   }
 }

@@ -12,7 +12,7 @@
 // and sigmoid(o) to all in place of moments and h' would spare a meeting, but
 // what goes from block to block is what takes the time.
 #pragma once
-#include "group.h"
+#include "forward.h"
 
 template <int U, int N, int ROWS, int KEPT, int FORMAT, bool CLUSTER>
 __global__ void __launch_bounds__(
@@ -20,9 +20,8 @@ __global__ void __launch_bounds__(
     lstm_forward(const Sequence p) {
   constexpr Shape S = forward_shape(LSTM, U, N, ROWS, KEPT, FORMAT, CLUSTER);
   constexpr int wide = 4 * U, parts = S.warps / S.groups;
-  constexpr int threads = S.warps * 32, columns = ROWS / kRows;
+  constexpr int columns = ROWS / kRows;
   SHARED_MEMORY(shared);
-  uint32_t* const h = reinterpret_cast<uint32_t*>(shared);
   float* const partial = reinterpret_cast<float*>(shared + S.operand);
   char* const matrix = shared + S.operand + S.partial;
   Group<N, S.box, CLUSTER, true, ROWS * S.moments * 4, ROWS * S.moments * 8,
@@ -60,15 +59,8 @@ __global__ void __launch_bounds__(
                          ? p.recurrent[long(k) * wide + gate * U + unit]
                          : 0.0f;
             });
-  const auto initial = [&](int b) {
-    return flags_of(p, b, 0) & kAnew ? p.reset_h : p.initial_h;
-  };
-  for (int i = threadIdx.x; i < ROWS * S.depth; i += threads) {
-    const int at = i / S.depth, u = i % S.depth, b = group.first + at;
-    const float* const from = initial(b);
-    keep<FORMAT>(h + at * S.stride, u, S.low,
-                 from && u < U && b < p.batch ? from[long(b) * U + u] : 0.0f);
-  }
+  const Shown<LSTM, U, N, ROWS, KEPT, FORMAT, CLUSTER> h(p, group.first, shared,
+                                                       fresh);
   float gamma[4], zx[columns][4], c[columns], old_h[columns];
   int now[columns], next[columns], after[columns];
 #pragma unroll
@@ -82,7 +74,7 @@ __global__ void __launch_bounds__(
   const float of_eight = 1.0f / float(unit - g < U ? units_of(eight, U) : 1);
 #pragma unroll
   for (int i = 0; i < columns; ++i) {
-    const float* const from = real(i) ? initial(sample(i)) : nullptr;
+    const float* const from = real(i) ? h.initial(p, sample(i)) : nullptr;
     old_h[i] = from ? from[place(i)] : 0.0f;
     c[i] = real(i) && p.initial_c ? p.initial_c[place(i)] : 0.0f;
     now[i] = real(i) ? flags_of(p, sample(i), 0) : 0;
@@ -105,8 +97,7 @@ __global__ void __launch_bounds__(
 
   for (int step = 0; step < p.steps; ++step) {
     float sum[2][2][4] = {};
-    r.template multiply<columns>(h + g * S.stride + words_of(FORMAT, depth),
-                                 S.low, kRows * S.stride, sum);
+    r.template multiply<columns>(h.at(g, depth), S.low, kRows * S.stride, sum);
     // Registers 0 and 1 are the first gate of a tile for rows 2t and 2t + 1, 2
     // and 3 the second. A part keeps one of the two rows.
 #pragma unroll
@@ -229,15 +220,7 @@ __global__ void __launch_bounds__(
       if (real(i) && !(now[i] & kLeftOut)) old_h[i] = value;
       out[i] = old_h[i];
       if (next[i] & kAnew) old_h[i] = p.reset_h ? p.reset_h[place(i)] : 0.0f;
-      if (CLUSTER) {
-        float hs[4];
-        with_neighbours(old_h[i], lane, hs);
-        keep_four<FORMAT>(
-            h + (row + i * kRows) * S.stride, unit / 4 * 4, S.low, hs,
-            [&](auto* at, auto bits) { group.share(2, at, bits, g % 4, 4); });
-      } else {
-        group.share(2, fresh + (row + i * kRows) * S.padded + unit, old_h[i]);
-      }
+      h.send(group, 2, row + i * kRows, unit, old_h[i]);
     }
 #pragma unroll
     for (int i = 0; i < columns; ++i) {
@@ -255,11 +238,6 @@ __global__ void __launch_bounds__(
         p.final_h[place(i)] = out[i], p.final_c[place(i)] = c[i];
     }
     group.wait(2);
-    if (!CLUSTER) {
-      for (int i = threadIdx.x; i < ROWS * S.padded; i += threads)
-        keep<FORMAT>(h + i / S.padded * S.stride, i % S.padded, S.low,
-                     group.get(fresh + i));
-      __syncthreads();
-    }
+    h.receive(group);
   }
 }
