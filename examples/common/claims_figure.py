@@ -111,7 +111,8 @@ def _effect(row: dict[str, str], percent: list[float] | None) -> str:
     if percent is None:
         return f"diverged in {row['diverged']} of {row['seeds']} seeds"
     middle, low, high = (f"{float(row[name]):.2g}" for name in NUMBERS)
-    return f"{row['measure']} {middle} ({low} to {high}), {percent[0]:+.2g} %"
+    rounded = float(f"{percent[0]:.2g}")
+    return f"{row['measure']} {middle} ({low} to {high}), {rounded:+g} %"
 
 
 def _concerns(claim: Claim, label: Sequence[Any]) -> bool:

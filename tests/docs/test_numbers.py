@@ -118,8 +118,9 @@ def _settings():
         for task in evidence.EVERYDAY
         for plain, layer in CELLS.values()
     ]
-    (far,) = (pair for pair in rates if max(pair) > 4 * min(pair))
-    yield "rates far apart", "{:g} and {:g}".format(*far), (USE,)
+    for own, rival in rates:
+        if max(own, rival) > 4 * min(own, rival):
+            yield "rates far apart", f"{own:g} and {rival:g}", (USE,)
     best = [
         chosen(f"everyday-{task}", kind, {})[0]
         for task in evidence.EVERYDAY
