@@ -70,8 +70,18 @@ def parse(argv):
         "--target-config", type=pathlib.Path, help="description of the GPU"
     )
     parser.add_argument("--sizes", default="64,100,512,512", help="B,T,D,U")
-    parser.add_argument("--ops", nargs="+", choices=OPS, default=list(OPS))
-    parser.add_argument("--dtype", default="float32")
+    parser.add_argument(
+        "--ops",
+        nargs="+",
+        choices=OPS,
+        default=list(OPS),
+        help="layers to compile (default: all)",
+    )
+    parser.add_argument(
+        "--dtype",
+        default="float32",
+        help="dtype of the layers (default: %(default)s)",
+    )
     parser.add_argument(
         "--list", action="store_true", help="name every kernel of an iteration"
     )
@@ -79,6 +89,7 @@ def parse(argv):
         "--output",
         type=pathlib.Path,
         default=report.RESULTS / "accelerator_kernels",
+        help="files to write, without suffix",
     )
     parser.add_argument("--chip", choices=CHIPS, help=argparse.SUPPRESS)
     return parser.parse_args(argv)

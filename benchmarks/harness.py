@@ -56,8 +56,18 @@ def parser(name, doc, rounds=9):
         # A script may define an option with the same name again.
         conflict_handler="resolve",
     )
-    parser.add_argument("--rounds", type=int, default=rounds)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=rounds,
+        help="rounds to measure (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=2,
+        help="threads of every framework (default: %(default)s)",
+    )
     parser.add_argument(
         "--dtype", default="float32", help="float32, bfloat16 or float16"
     )

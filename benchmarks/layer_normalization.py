@@ -23,8 +23,18 @@ from benchmarks import baselines, harness, keras_programs, report
 def parse(argv):
     """The command line."""
     parser = harness.parser("layer_normalization", __doc__, rounds=21)
-    parser.add_argument("--rows", type=int, default=8192)
-    parser.add_argument("--features", type=int, default=1024)
+    parser.add_argument(
+        "--rows",
+        type=int,
+        default=8192,
+        help="rows to normalise (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--features",
+        type=int,
+        default=1024,
+        help="numbers in a row (default: %(default)s)",
+    )
     options = parser.parse_args(argv)
     if options.smoke:
         options.rows, options.features, options.rounds = 64, 32, 3

@@ -106,7 +106,11 @@ def plot(paths, target):
 def main(argv=None):
     """Train, print, write; or plot."""
     parser = harness.parser("long_training", __doc__)
-    parser.add_argument("--plot", action="store_true")
+    parser.add_argument(
+        "--plot",
+        action="store_true",
+        help="only draw the files of earlier runs",
+    )
     options = parser.parse_args(argv)
     output = options.output or report.RESULTS / "long_training"
     if options.plot:

@@ -239,7 +239,13 @@ def main(argv=None):
     """Measure, print, write."""
     parser = harness.parser("plain_models", __doc__)
     names = [build.__name__ for build in MODELS]
-    parser.add_argument("--models", nargs="+", choices=names, default=names)
+    parser.add_argument(
+        "--models",
+        nargs="+",
+        choices=names,
+        default=names,
+        help="models to time (default: all)",
+    )
     options = parser.parse_args(argv)
     if options.smoke:
         options.rounds = 1

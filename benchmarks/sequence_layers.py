@@ -31,7 +31,12 @@ def parse(argv, name="sequence_layers", doc=__doc__, own=None):
     parser = harness.parser(name, doc)
     for option, settings in (own or {}).items():
         parser.add_argument(option, **settings)
-    parser.add_argument("--layer", choices=LAYERS, default="lstm")
+    parser.add_argument(
+        "--layer",
+        choices=LAYERS,
+        default="lstm",
+        help="layer to time (default: %(default)s)",
+    )
     parser.add_argument(
         "--sizes", nargs="+", default=list(SIZES), help="A to G, S, or B,T,D,U"
     )
@@ -40,7 +45,12 @@ def parse(argv, name="sequence_layers", doc=__doc__, own=None):
         action="store_true",
         help="a loss on every step, not only on the last one",
     )
-    parser.add_argument("--recurrent-dropout", type=float, default=0.0)
+    parser.add_argument(
+        "--recurrent-dropout",
+        type=float,
+        default=0.0,
+        help="share of h to drop, in all layers",
+    )
     parser.add_argument(
         "--zoneout", type=float, default=0.0, help="of h and c, in our layers"
     )
@@ -50,7 +60,9 @@ def parse(argv, name="sequence_layers", doc=__doc__, own=None):
     parser.add_argument(
         "--providers", nargs="+", help="only providers with these prefixes"
     )
-    parser.add_argument("--no-memory", action="store_true")
+    parser.add_argument(
+        "--no-memory", action="store_true", help="only measure times"
+    )
     options = parser.parse_args(argv)
     if options.smoke:
         options.sizes, options.rounds = ["3,4,2,5"], 2

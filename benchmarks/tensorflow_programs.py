@@ -189,11 +189,32 @@ def main(argv=None):
         prog="python -m benchmarks.tensorflow_programs",
         description=__doc__.partition("\n")[0],
     )
-    parser.add_argument("action", choices=["write", "run"])
-    parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--sizes", nargs="+", default=["A", "B", "C"])
-    parser.add_argument("--platform", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument(
+        "action",
+        choices=["write", "run"],
+        help="write programs with TensorFlow, or run them with JAX",
+    )
+    parser.add_argument(
+        "folder", type=pathlib.Path, help="the folder of the programs"
+    )
+    parser.add_argument(
+        "--sizes",
+        nargs="+",
+        default=["A", "B", "C"],
+        help="sizes to write (default: A B C)",
+    )
+    parser.add_argument(
+        "--platform",
+        choices=["cuda", "cpu"],
+        default="cuda",
+        help="device of the programs (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=9,
+        help="rounds to measure (default: %(default)s)",
+    )
     parser.add_argument(
         "--output",
         type=pathlib.Path,

@@ -90,7 +90,13 @@ def faults(site: Path) -> tuple[list[str], int]:
 def main(argv: list[str] | None = None) -> int:
     """Builds and checks; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("folder", nargs="?", default=HERE / "_build", type=Path)
+    parser.add_argument(
+        "folder",
+        nargs="?",
+        default=HERE / "_build",
+        type=Path,
+        help="the folder of the site (default: docs/_build)",
+    )
     folder = parser.parse_args(argv).folder
     start = time.monotonic()
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q"]

@@ -97,6 +97,7 @@ def mean_metrics(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
 class Everyday(Experiment):
     """One of the tasks, with `sequences.Sequences`."""
 
+    embedded = "the data of --task, the only choice here"
     evaluation_batch = 400
     shown = ("loss", "val_loss", "val_accuracy")
     fresh_statistics = True
@@ -107,7 +108,9 @@ class Everyday(Experiment):
             parser, examples="number of examples; a twelfth is for testing"
         )
         parser.add_argument(
-            "--task", choices=TASKS, help=f"default: {next(iter(TASKS))}"
+            "--task",
+            choices=TASKS,
+            help=f"the task (default: {next(iter(TASKS))})",
         )
 
     def check_flags(self, args):
@@ -250,7 +253,7 @@ EXPERIMENT = next(iter(EXPERIMENTS.values()))  # Without --task.
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the script."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--task", nargs="?")
+    parser.add_argument("--task", nargs="?", help="the task")
     argv = sys.argv[1:] if argv is None else argv
     task = parser.parse_known_args(argv)[0].task
     # For an unknown task, the flags of the usual experiment raise the error.

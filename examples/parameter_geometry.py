@@ -249,7 +249,10 @@ def measure(args: Namespace, folder: Path) -> None:
 STUDY = studies.Study(
     name=Path(__file__).stem,
     description=__doc__,
-    sizes={"examples": (64, 8), "points": (11, 3)},
+    sizes={
+        "examples": ("inputs of the models", 64, 8),
+        "points": ("points of every curve", 11, 3),
+    },
     measure=measure,
 )
 

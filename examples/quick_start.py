@@ -46,8 +46,9 @@ def build_model(layer_class):
 def main(argv=None):
     """Train both models and draw their test errors."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--epochs", type=int, default=20, help="default: 20")
-    parser.add_argument("--figure", default="quick_start.png", help="its path")
+    add = parser.add_argument
+    add("--epochs", type=int, default=20, help="epochs (default: 20)")
+    add("--figure", default="quick_start.png", help="path of the plot")
     args = parser.parse_args(argv)
     if args.epochs < 1:
         parser.error(f"--epochs: expected at least 1, received {args.epochs}")

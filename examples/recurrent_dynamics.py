@@ -187,7 +187,11 @@ def measure(args: Namespace, folder: Path) -> None:
 STUDY = studies.Study(
     name=Path(__file__).stem,
     description=__doc__,
-    sizes={"steps": (500, 12), "batch_size": (8, 2), "units": (64, 6)},
+    sizes={
+        "steps": ("time steps of an input", 500, 12),
+        "batch_size": ("inputs in the batch", 8, 2),
+        "units": ("size of every layer", 64, 6),
+    },
     measure=measure,
 )
 

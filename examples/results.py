@@ -233,15 +233,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     actions = parser.add_subparsers(dest="action", required=True)
     what = "keep the measurements of a comparison"
     action = actions.add_parser("keep", help=what, description=what)
-    action.add_argument("source", type=Path, metavar="FOLDER")
-    action.add_argument("name", type=flags.name, metavar="NAME")
+    action.add_argument(
+        "source", type=Path, metavar="FOLDER", help="the comparison's folder"
+    )
+    action.add_argument(
+        "name", type=flags.name, metavar="NAME", help="its name in results/"
+    )
     what = "draw kept comparisons"
     action = actions.add_parser("draw", help=what, description=what)
-    action.add_argument("names", nargs="*", type=flags.name, metavar="NAME")
+    action.add_argument(
+        "names",
+        nargs="*",
+        type=flags.name,
+        metavar="NAME",
+        help="names in results/ (default: all)",
+    )
     what = "make a folder from kept results, to continue with --resume"
     action = actions.add_parser("restore", help=what, description=what)
-    action.add_argument("name", type=flags.name, metavar="NAME")
-    action.add_argument("folder", type=Path, metavar="FOLDER")
+    action.add_argument(
+        "name", type=flags.name, metavar="NAME", help="a name in results/"
+    )
+    action.add_argument(
+        "folder", type=Path, metavar="FOLDER", help="the new folder"
+    )
     what = "print the claims of every experiment"
     actions.add_parser("claims", help=what, description=what)
     args = parser.parse_args(argv)

@@ -227,10 +227,21 @@ def _run(*command):
 def main(argv=None):
     """Builds the library and prints where it is."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--target", choices=TARGETS)
+    parser.add_argument(
+        "--target",
+        choices=TARGETS,
+        help="platform to compile for (default: this one)",
+    )
     parser.add_argument("--compiler", help="of the system, such as g++")
-    parser.add_argument("--sanitizer", choices=SANITIZERS)
-    parser.add_argument("--output", default=PACKAGE, type=Path)
+    parser.add_argument(
+        "--sanitizer", choices=SANITIZERS, help="sanitizer to compile with"
+    )
+    parser.add_argument(
+        "--output",
+        default=PACKAGE,
+        type=Path,
+        help="the folder of the library (default: the package)",
+    )
     parser.add_argument(
         "--digest",
         type=Path,

@@ -36,6 +36,11 @@ PATTERNS = {
         "the verb first",
         r"\bwhether there (is|are)\b|\banother \w+ than\b",
     ),
+    "numbers": (
+        "a table: six numbers in a sentence are too many",
+        r"(?:(?<![\w.,])\d"
+        r"(?:(?![.:;?!]\s|\n\n|\n *- |(?<![\w.,])\d)[^|])*){6}",
+    ),
 }
 PLACES = ("pages", "docstrings", "messages", "comments")
 MOST = {
@@ -45,6 +50,7 @@ MOST = {
     "old words": (0, 24, 0, 14),
     "hedge": (0, 0, 0, 0),
     "there is": (0, 2, 1, 1),
+    "numbers": (0, 0, 0, 0),
 }
 FOLDERS = (
     *("docs/**/*.md", "*/README.md", "examples/**/*.md"),
@@ -108,7 +114,12 @@ def found():
 def main(argv=None):
     """Prints the counts; 1 where there are more than there may be."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--list", nargs="*", metavar="PATTERN", default=None)
+    parser.add_argument(
+        "--list",
+        nargs="*",
+        metavar="PATTERN",
+        help="show every place, of all patterns or of these",
+    )
     parser.add_argument(
         "--in", dest="folder", default="", help="a path's start"
     )

@@ -43,6 +43,7 @@ class Classifier(Experiment):
     A subclass has `make_task`, which calls `classify`.
     """
 
+    embedded = "scikit-learn's digits"
     evaluation_batch = 400
     shown = ("loss", "val_loss", "val_accuracy")
     fresh_statistics = True
@@ -105,7 +106,7 @@ class Classifier(Experiment):
         return baselines.of_classes((x, y), (test_x, test_y))
 
     def data_name(self, args):
-        names = {"embedded": "scikit-learn's digits", "tfds": args.data_set}
+        names = {"embedded": self.embedded, "tfds": args.data_set}
         return names.get(args.data, Path(args.data).name)
 
     def details(self, args, data):

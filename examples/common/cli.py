@@ -134,7 +134,7 @@ def _parser(experiment: Experiment, prog: str | None = None) -> flags.Parser:
     add(
         "--data",
         metavar="embedded|tfds|PATH",
-        help="small data, generated or from packages; a data set that "
+        help=f"embedded: {experiment.embedded}; tfds: a data set that "
         "tensorflow-datasets loads; or the path of the published files",
     )
     add("--data-dir", metavar="DIR", help="the folder of tensorflow-datasets")

@@ -273,6 +273,11 @@ class Experiment:
         """Metrics without training, by name: chance, a baseline."""
         return {}
 
+    @property
+    def embedded(self) -> str:
+        """The data of `--data embedded`, for --help."""
+        return self.data_names["embedded"]
+
     def data_name(self, args: Namespace) -> str:
         """The name of the data in titles."""
         return self.data_names.get(args.data, Path(args.data).name)

@@ -17,8 +17,8 @@ class Study:
     Attributes:
         name: the script's name, also of its default output folder.
         description: the text of --help.
-        sizes: for every size that is a flag (with underscores), its default
-            and its value with --smoke.
+        sizes: for every size that is a flag (with underscores), its meaning,
+            its default and its value with --smoke.
         measure: a function of flags and folder that writes the files and
             prints the tables; it imports the frameworks.
         backend: the only backend of Keras that it runs on, if it is only one.
@@ -26,7 +26,7 @@ class Study:
 
     name: str
     description: str
-    sizes: Mapping[str, tuple[int, int]]
+    sizes: Mapping[str, tuple[str, int, int]]
     measure: Callable[[Namespace, Path], None]
     backend: str | None = None
 
@@ -34,15 +34,15 @@ class Study:
 def run(study: Study, argv: Sequence[str] | None = None) -> int:
     """Runs a script; returns the exit code 0, or exits with 2."""
     parser = flags.Parser(f"{study.name}.py", study.description)
-    for name, (usual, smoke) in study.sizes.items():
-        meaning = f"default: {usual}, with --smoke {smoke}"
-        flags.add_counts(parser, **{name: meaning})
+    for name, (meaning, usual, smoke) in study.sizes.items():
+        values = f"{meaning} (default: {usual}, with --smoke {smoke})"
+        flags.add_counts(parser, **{name: values})
     parser.add_argument(
         "--seed",
         type=flags.positive_integer,
         default=1,
         metavar="N",
-        help="default: 1",
+        help="seed of all random numbers (default: 1)",
     )
     parser.add_argument(
         "--output-dir",
@@ -55,7 +55,7 @@ def run(study: Study, argv: Sequence[str] | None = None) -> int:
         help="run for a minute at most, to see that it works",
     )
     args = parser.parse_args(argv)
-    for name, sizes in study.sizes.items():
+    for name, (_, *sizes) in study.sizes.items():
         if vars(args)[name] is None:
             setattr(args, name, sizes[args.smoke])
     folder = Path(args.output_dir or Path("runs") / study.name)

@@ -79,8 +79,19 @@ def extras(page):
 def main():
     """Returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("pages", nargs="*", metavar="PAGE", default=[*pages()])
-    parser.add_argument("--framework", choices=FRAMEWORKS, default="tensorflow")
+    parser.add_argument(
+        "pages",
+        nargs="*",
+        metavar="PAGE",
+        default=[*pages()],
+        help="pages to run (default: all)",
+    )
+    parser.add_argument(
+        "--framework",
+        choices=FRAMEWORKS,
+        default="tensorflow",
+        help="the backend of Keras (default: %(default)s)",
+    )
     parser.add_argument(
         "--here", action="store_true", help="in this environment"
     )
