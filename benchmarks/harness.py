@@ -2,7 +2,7 @@
 
 A benchmark is a dictionary of programs by provider. A program is a function
 without arguments that builds everything and returns its steps, `{mode: step}`,
-where `step()` runs once and waits for the result. All threads rest for 10 ms
+and `step()` runs once and waits for the result. All threads rest for 10 ms
 before a step is timed; then its framework multiplies two matrices, as a model
 has other operations around the layer: the framework's threads look for more
 work at that moment, on the cores that the step needs.
@@ -103,8 +103,7 @@ def waiting(launches, wait):
 
     Args:
         launches: {mode: launch}. `launch()` starts a program.
-        wait: a function. `wait(result)` returns when what `launch` has
-            returned exists.
+        wait: a function. `wait(result)` waits for the result of `launch`.
     """
 
     def made(launch):
@@ -138,9 +137,9 @@ def in_turn(steps, rounds, calls=1):
     """{key: first call} and {key: calls of each round}, in ms.
 
     The first call compiles; two more warm up and count for nothing. Each call
-    of a round comes 10 ms after the one before, and right after what
-    `after_products` has given the step, which is not timed. With several
-    `calls`, a round has so many back to back, and the time of one.
+    of a round comes 10 ms after the one before, and right after the product
+    of `after_products`, which is not timed. With several `calls`, a round has
+    so many back to back, and the time of one.
     """
     first = {key: milliseconds(step) for key, step in steps.items()}
     for step in steps.values():

@@ -42,7 +42,7 @@ def without_kernels(programs):
     """The same programs, run without keras-ln-kernels."""
 
     def off(function):
-        # What a step is timed after stays with it.
+        # `before` and the other attributes of a step stay with it.
         @functools.wraps(function)
         def run():
             before = os.environ.get("KERAS_LN_KERNELS")

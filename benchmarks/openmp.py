@@ -4,11 +4,11 @@
 
 For some ms after an operation the threads of torch's OpenMP look for more
 work, on the cores that the kernels need. So an LN-LSTM takes torch's threads,
-and is timed here on those and on the kernels' own, 10 ms after all else
-(alone) and right after a product of torch's (after), beside torch's plain
+and is timed here on them and on the kernels' own threads, 10 ms after all else
+("alone") and right after a product of torch ("after"), beside torch's plain
 LSTM. A training step is both calls of the kernels. Prints the times and their
-ratio to that on the kernels' own threads, alone, with its 95 % interval, and
-writes benchmarks/results/openmp.csv.
+ratio to the time on the kernels' own threads ("alone"), with its 95 %
+interval, and writes benchmarks/results/openmp.csv.
 """
 
 import functools

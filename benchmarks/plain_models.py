@@ -6,7 +6,7 @@ trains and predicts with five models, by `fit` and `predict` on generated data
 of the guides' shapes, prints the times of one call of each and writes
 benchmarks/results/plain_models_BACKEND.csv and a plot beside it. A "training
 step" is one epoch of `fit`, "inference" one `predict`, of a few batches each.
-On torch `torch.nn.LSTM` and `GRU` stand in the same models too; they ignore the
+On torch the models also run with `torch.nn.LSTM` and `GRU`, which ignore the
 mask of the one model that has one.
 """
 
@@ -205,7 +205,7 @@ def steps_of(build, options, make, fast=False, jit_compile="auto"):
 
 
 def programs(build, options):
-    """{provider: program}, ours first."""
+    """{provider: program}, keras_ln first."""
     import keras
 
     import keras_ln

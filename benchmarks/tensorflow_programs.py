@@ -58,7 +58,7 @@ def of_tensorflow(layer, shapes, platform):
     import tensorflow as tf
 
     if platform != "cpu":
-        # The op asks whether there are other devices.
+        # The op asks for other devices.
         gpu = types.SimpleNamespace(device_type="GPU")
         tf.config.get_visible_devices = lambda *_: [gpu]
     variables = [v.value for v in layer.trainable_variables]

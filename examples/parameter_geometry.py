@@ -85,8 +85,8 @@ def steps(args: Namespace, alone: bool) -> "dict[str | None, np.ndarray]":
     for every size of the weights.
 
     Args:
-        alone: scale and change only the weights of the first unit, and measure
-            only its output; else all units.
+        alone: if true, scale and change only the weights of the first unit,
+            and measure only its output; else all units.
     """
     import numpy as np
     from keras import ops

@@ -108,7 +108,7 @@ class Claim:
             flag to `value`.
         margin: if given, the claim is that the two are equivalent: no further
             apart than this.
-        primary: whether there is a verdict.
+        primary: the claim gets a verdict.
     """
 
     text: str

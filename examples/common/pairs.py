@@ -1,6 +1,6 @@
 """Every kept pair of a plain and a layer-normalised network, judged alike.
 
-Whatever is kept has a row here: nothing is left out for what it says.
+Every kept result has a row here, whatever its verdict.
 """
 
 import dataclasses
@@ -228,7 +228,7 @@ def best_floor(name: str, column: str) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """What was found of a pair, and what it is judged to be.
+    """The measurements of a pair, and its verdicts.
 
     Attributes:
         label: the task, with the unit of the metric.

@@ -13,7 +13,7 @@ from common import ending, files, plotting, tables, training
 from common.errors import InputError, NonFiniteLossError
 from common.experiment import Experiment
 
-# They decide where and how to run, and do not change the result.
+# They decide how to run, and do not change the result.
 _NOT_RECORDED = ("compare", "output_dir", "resume", "tensorboard")
 # Flags of a comparison; its runs have their results.
 _OF_COMPARISONS = ("tune", "tune_epochs")

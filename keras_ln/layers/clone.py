@@ -21,13 +21,13 @@ from keras_ln.layers.conversion_weights import copy_weights_of
 class Clone:
     """One clone: how layers are made, and those that were made so far.
 
-    A subclass says which layers become others, and refuses what it cannot
-    clone.
+    A subclass says which layers become others, and refuses layers that it
+    cannot clone.
     """
 
     # The public function, for messages.
     function: str
-    # What has `keras.layers.RNN`'s cell beside its own config.
+    # Classes that hold a cell as `keras.layers.RNN` does.
     around_cells: tuple[Any, ...] = (keras.layers.RNN,)
 
     def __init__(self) -> None:
@@ -49,14 +49,14 @@ class Clone:
         return type(layer)
 
     def check_other(self, layer: Any) -> None:
-        """`ValueError` for a layer that can be neither replaced nor cloned."""
+        """`ValueError` for a layer that cannot be replaced or cloned."""
 
     def run(self, model: Any, advice: str, copy_weights: bool = True) -> Any:
         """The clone, not compiled.
 
         Args:
-            model: what is cloned.
-            advice: what to do with what is no functional or Sequential model.
+            model: a functional or Sequential model.
+            advice: the end of the error for any other object.
             copy_weights: whether weights and states are copied.
 
         Raises:
@@ -81,11 +81,11 @@ class Clone:
             copy_weights_of(model, clone)
         return clone
 
-    # How to do without weights, where that is possible.
+    # How to do without weights, if that is possible.
     without_weights = ""
 
     def convert(self, layer: Any) -> Any:
-        """What stands for a layer, a cell, a model or an operation."""
+        """The counterpart of a layer, a cell, a model or an operation."""
         if isinstance(layer, keras.Operation) and not isinstance(
             layer, keras.layers.Layer
         ):
@@ -111,7 +111,7 @@ class Clone:
         replaced = not bidirectional and self.replaces(layer)
         if not bidirectional and not replaced:
             self.check_other(layer)
-        # What is in the layer is made again with it.
+        # The layers inside are made again with the layer.
         self._check_apart(layer)
         if bidirectional:
             return self._bidirectional(layer)
@@ -122,7 +122,7 @@ class Clone:
     def _model(self, model):
         inputs = None
         if not isinstance(model, keras.Sequential):
-            # The inputs that clone_model makes are neither optional nor sparse.
+            # clone_model makes inputs that are not optional or sparse.
             inputs = keras.tree.map_structure(input_like, model.input)
         clone = keras.models.clone_model(
             model, inputs, clone_function=self.convert
@@ -139,7 +139,7 @@ class Clone:
         return clone
 
     def _around(self, layer, parts, kind=None):
-        """The layer around its parts anew, by their names in its config."""
+        """A new layer around its parts, by their names in its config."""
         new = {
             name: keras.tree.map_structure(self.convert, part)
             for name, part in parts.items()

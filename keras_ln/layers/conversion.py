@@ -39,45 +39,46 @@ def with_layer_norm(
     """A clone of the model in which the recurrent layers are layer-normalised.
 
     `keras.layers.LSTM`, `GRU` and `SimpleRNN` become `LNLSTM`, `LNGRU` and
-    `LNSimpleRNN`, and their cells ours: in Bidirectional, RNN,
-    StackedRNNCells, TimeDistributed and models inside the model too. All
-    other layers are cloned. Names, states, masks and shared
-    layers are preserved. The model itself does not change. A model without
-    any layer to replace is cloned with a warning.
+    `LNSimpleRNN`, and their cells become `LNLSTMCell`, `LNGRUCell` and
+    `LNSimpleRNNCell`: in Bidirectional, RNN, StackedRNNCells, TimeDistributed
+    and models inside the model too. All other layers are cloned. Names,
+    states, masks and shared layers are preserved. The model itself does not
+    change. A model without any layer to replace is cloned with a warning.
 
-    With `normalize=()` the clone predicts what the model predicts, and can
-    serve as a starting point or a baseline. `SimpleRNN`, which has no sites to
-    leave out, is then cloned unchanged. Outputs at masked steps before the
-    first valid one are the initial h, where Keras gives zeros on TensorFlow
-    and torch. With sites the clone computes another function, whose training
+    The clone computes another function, so compile and train it. Training
     starts from the copied weights. Half of the bias of a GRU becomes
     `recurrent_beta` if "recurrent" is normalised, and its betas have the
     regularizer and the constraint of the bias.
 
+    With `normalize=()` the clone gives the same predictions as the model, as
+    a starting point or a baseline. `SimpleRNN`, which has no sites to leave
+    out, is then cloned unchanged. Outputs at masked steps before the first
+    valid one are the initial h; Keras gives zeros on TensorFlow and torch.
+
     Args:
         model: a functional or Sequential model.
         normalize: the sites to normalise, any of "kernel", "recurrent" and
-            "state", or "sum" in place of the first two. A layer takes those
-            that it has: LNGRU has neither "state" nor "sum", and LNSimpleRNN
-            normalises the sum of both products if "kernel", "recurrent" or
-            "sum" is given. None stands for the first three.
-        copy_weights: whether weights, the states of stateful layers and
-            vocabularies are copied, also the kernels and biases of the layers
-            that are replaced. An update gate of 1 takes the candidate in LNGRU
-            and keeps h in Keras, so that the signs of its columns change,
-            which a constraint on signs would notice. Gains and shifts start at
-            their initial values, random seeds anew.
-        groups: over what statistics are taken at the gates of LNLSTM and
-            LNGRU: "paper", "gate" or "all".
+            "state", or "sum" in place of the first two. The default is the
+            first three. A layer takes the sites that it has: LNGRU has no
+            "state" and no "sum", and LNSimpleRNN normalises the sum of both
+            products if "kernel", "recurrent" or "sum" is given.
+        copy_weights: copy weights, states of stateful layers and vocabularies,
+            also the kernels and biases of the layers that are replaced. An
+            update gate of 1 takes the candidate in LNGRU and keeps h in
+            Keras, so the signs of its columns change, which a constraint on
+            signs would notice. Gains and shifts start at their initial
+            values, random seeds at new ones.
+        groups: the gates of LNLSTM and LNGRU that share statistics: "paper",
+            "gate" or "all", as in `LNLSTM`.
 
     Returns:
         The new model. It is not compiled, whether the model is or not: call
         `compile` before `fit`.
 
     Raises:
-        ValueError: if `model` is neither functional nor Sequential or, with
+        ValueError: if `model` is not functional or Sequential or, with
             `copy_weights`, has no weights yet; for other sites and groups; for
-            what has no counterpart: classes derived from Keras' recurrent
+            layers without a counterpart: classes derived from Keras' recurrent
             ones, cells of another kind, layers that have such layers inside,
             and GRU with `reset_after=False` or with an activation of its gates
             for which f(-z) is not 1 - f(z); for a layer that cannot be cloned,
@@ -108,7 +109,7 @@ def with_layer_norm(
 
 
 def _advice(model):
-    """What to do with what is no functional or Sequential model."""
+    """The end of the error for other objects than models."""
     if ours := _OURS.get(type(model)):
         return (
             " For a single layer use "
@@ -139,7 +140,7 @@ class _Normalized(Clone):
         return type(layer) in _OURS
 
     def replacement(self, layer: Any) -> Any:
-        """Ours for Keras' LSTM, GRU or SimpleRNN, or for its cell."""
+        """The counterpart of Keras' LSTM, GRU or SimpleRNN, or of its cell."""
         config = config_of(layer)
         asked, ours = self._normalize, _OURS[type(layer)]
         if isinstance(layer, _SIMPLE):
@@ -186,7 +187,7 @@ class _Normalized(Clone):
             )
 
     def check_other(self, layer: Any) -> None:
-        """`ValueError` for what is recurrent and has no counterpart."""
+        """`ValueError` for a recurrent layer without a counterpart."""
         kind = type(layer).__name__
         if isinstance(layer, _REPLACED):
             raise ValueError(

@@ -1,6 +1,6 @@
-"""Weights of a layer, copied into the one that stands for it in a clone.
+"""Weights of a layer, copied into its counterpart in a clone.
 
-`compat/` loads those of other libraries.
+`compat/` loads weights of other libraries.
 
 Letters: D input features, U units.
 """
@@ -23,7 +23,7 @@ _LOOKUPS = (
 
 
 def copy_weights_of(old: Any, new: Any) -> None:
-    """Copies weights and states of a layer to what it was converted to."""
+    """Copies weights and states of a layer to its counterpart."""
     if isinstance(new, BaseCell) != isinstance(old, BaseCell):
         _copy_cell(old, new)
     elif isinstance(new, BaseRNN) != isinstance(old, BaseRNN):
@@ -42,7 +42,7 @@ def copy_weights_of(old: Any, new: Any) -> None:
 
 
 def _copy_own(old, new):
-    """Copies a layer's own weights as a file would, with what follows them."""
+    """Copies a layer's own weights and assets as a file would."""
     store: dict[str, Any] = {}
     old.save_own_variables(store)
     if store:
@@ -57,7 +57,7 @@ def _copy_own(old, new):
 
 
 def _has_assets(layer):
-    """Whether there is more than weights to copy, such as a vocabulary."""
+    """Whether a layer has more than weights to copy, such as a vocabulary."""
     if isinstance(layer, _LOOKUPS):
         # Keras loads no empty ones.
         return bool(layer.get_vocabulary(include_special_tokens=False))
@@ -65,7 +65,7 @@ def _has_assets(layer):
 
 
 def _copy_cell(old, new):
-    """Copies kernels and biases of a cell of Keras into ours, or back."""
+    """Copies kernels and biases of a cell of Keras to its twin, or back."""
     names = ("kernel", "recurrent_kernel", "bias", "recurrent_bias")
     arrays = {
         name: keras.ops.convert_to_numpy(getattr(old, name))
@@ -94,8 +94,8 @@ def _of_gru(arrays, new):
     signs = np.repeat([-1.0, 1.0, 1.0], new.units)
     arrays = {name: array * signs for name, array in arrays.items()}
     if "bias" in arrays:
-        # One for each product. Inside the reset gate's there is a bias where
-        # no beta does the same.
+        # One for each product. The product inside the reset gate has a bias
+        # unless a beta does the same.
         arrays["bias"], recurrent = arrays["bias"]
         own = new.recurrent_bias is not None
         arrays["recurrent_bias" if own else "recurrent_beta"] = recurrent

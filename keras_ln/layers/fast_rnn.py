@@ -51,7 +51,7 @@ _ADVICE = (
 
 
 class RNNRow(NamedTuple):
-    """A recurrent layer of a model, and what runs it.
+    """A recurrent layer of a model, and its implementations.
 
     `training` and `prediction` are "native", "fused" or "loop", as
     `keras_ln.ops.implementation` describes them, or "keras" for Keras' own
@@ -76,17 +76,18 @@ def with_fast_rnn(model: Any, verbose: bool = False) -> Any:
     both ways. The layers derive from Keras' and have its arguments. The model
     itself does not change.
 
-    What runs is decided where the clone runs, at each call. Keras' own loop
-    runs on other devices than CPUs, in what `model.export` writes, and where
-    it is faster without the CPU kernels. These layers stay Keras' own in the
-    clone: SimpleRNN, GRU with `reset_after=False`, other activations than
-    tanh and sigmoid, `recurrent_dropout`, `unroll=True`, `use_cudnn=True`,
-    half precision, derived classes, and layers inside a layer of another class.
-    `rnn_summary` tells for each layer.
+    The clone chooses an implementation at each call, for the machine that it
+    runs on. Keras' own loop runs on other devices than CPUs, in files of
+    `model.export`, and without the CPU kernels if it is faster. These layers
+    stay Keras' own in the clone: SimpleRNN, GRU with `reset_after=False`,
+    activations that are not tanh and sigmoid, `recurrent_dropout`,
+    `unroll=True`, `use_cudnn=True`, half precision, derived classes, and layers
+    inside a layer of another class. `rnn_summary` names the implementation of
+    each layer.
 
     Args:
         model: a functional or Sequential model, built.
-        verbose: whether `rnn_summary` of the clone is printed.
+        verbose: print `rnn_summary` of the clone.
 
     Returns:
         The new model. It is not compiled, whether the model is or not: call
@@ -94,7 +95,7 @@ def with_fast_rnn(model: Any, verbose: bool = False) -> Any:
         `keras_ln` first; `to_keras` makes a model that needs no `keras_ln`.
 
     Raises:
-        ValueError: if `model` is neither functional nor Sequential, or has no
+        ValueError: if `model` is not functional or Sequential, or has no
             weights yet; for a layer that cannot be cloned, or that is inside
             a Bidirectional layer or a layer of your own and is used elsewhere
             too.
@@ -160,7 +161,7 @@ def to_keras(model: Any) -> Any:
 def rnn_summary(
     model: Any, print_fn: Callable[[str], Any] | None = None
 ) -> list[RNNRow]:
-    """What would run each recurrent layer of a model here and now, and why.
+    """The implementation of each recurrent layer here and now, and why.
 
     Args:
         model: a model or a layer.
@@ -276,7 +277,7 @@ class _Plain(Clone):
         return keras.layers.RNN
 
     def check_other(self, layer: Any) -> None:
-        """`ValueError` for what holds layers of this package."""
+        """`ValueError` for a layer that holds layers of this package."""
         for part in layers_within(layer):
             if _is_ours(type(part).__module__, "."):
                 raise ValueError(
@@ -288,7 +289,7 @@ class _Plain(Clone):
 
 def _check_plain(layer):
     """`ValueError` unless Keras has such a layer."""
-    # A Sequential model has none, but for layers.
+    # A Sequential model has only layers.
     for operation in getattr(layer, "operations", ()):
         if isinstance(operation, FunctionCall):
             raise ValueError(
@@ -305,7 +306,7 @@ def _check_plain(layer):
 
 
 def _reason_for_ours(layer):
-    """Why Keras has no layer like this one of ours, or None."""
+    """Why Keras has no layer like this one, or None."""
     if type(layer) not in {*_KERAS, FastRNN}:
         return "Keras has no such layer."
     if not isinstance(layer, BaseRNN | BaseCell):

@@ -30,7 +30,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """What needs the library, which `unsupported_reason` must not."""
+    """The names that need the library; `unsupported_reason` must not."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from keras_ln_kernels import call

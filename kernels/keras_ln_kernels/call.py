@@ -1,7 +1,7 @@
 """A call of the library by the names of its arrays.
 
-For those who bind tensors: what a call takes and gives, of which shapes, and
-the call itself on addresses.
+For bindings: the arrays of a call, their shapes, and the call itself on
+addresses.
 
     lstm        [i f g o] = N(h R) + N(x W) + bias
                 c' = sigmoid(f) * c + sigmoid(i) * tanh(g)
@@ -13,12 +13,12 @@ the call itself on addresses.
     simple_rnn  h' = tanh(N(x W + h R + bias))
 
 `N(a) = gamma * (a - mean(a)) * scale + beta` with the statistics of one row,
-`scale = 1 / sqrt(variance + epsilon)`, or 1 in a row without variance; where
-there is no gamma, `N(a) = a`. The gates z and r of the GRU are normalised
-together, its candidate by itself; rb is the recurrent bias. The simple RNN's
-site takes kernel_gamma and kernel_beta. Zoneout comes after these: of the new
-states a part is what it was before. Where a row starts anew, its states are
-replaced before the step.
+`scale = 1 / sqrt(variance + epsilon)`, or 1 in a row without variance; without
+gamma, `N(a) = a`. The gates z and r of the GRU are normalised together, its
+candidate separately; rb is the recurrent bias. The simple RNN's site takes
+kernel_gamma and kernel_beta. Zoneout comes after these: a part of the new
+states keeps the old values. A reset replaces the states of a row before the
+step.
 
 Letters: B batch, T steps, D features, U units, G gates times units, R bytes.
 """
@@ -45,7 +45,7 @@ class Cell(NamedTuple):
 
 
 def _rows(of: Any) -> Iterator[SimpleNamespace]:
-    """What the library tells of its slots, or of its cells."""
+    """The library's table of its slots, or of its cells."""
     for row in map(of, itertools.count()):
         if not row:
             return
@@ -58,7 +58,7 @@ _SLOTS = [*_rows(library().kln_slot)]
 
 
 def _letters(use: str, direction: str) -> dict[str, str]:
-    """Shapes by name of what a pass reads or writes, in the slots' order."""
+    """Shapes by name of the arrays that a pass reads or writes, in order."""
     used = (s for s in _SLOTS if s.letters and getattr(s, direction) == use)
     return {slot.name: slot.letters for slot in used}
 
@@ -66,10 +66,10 @@ def _letters(use: str, direction: str) -> dict[str, str]:
 ARGUMENTS = _letters("r", "backward")
 RESULTS = _letters("w", "forward")
 GRADIENTS = _letters("w", "backward")
-# What a call can take and what it can give, by its direction.
+# The arrays that a call can take, and those it can give, by its direction.
 FORWARD = (tuple(_letters("r", "forward")), tuple(RESULTS))
 BACKWARD = (tuple(ARGUMENTS), tuple(GRADIENTS))
-# What a call is told beside its arrays, each a "float" or a "bool".
+# The options of a call beside its arrays, each a "float" or a "bool".
 OPTIONS = {
     slot.name: "bool" if slot.type == "choice" else "float"
     for slot in _SLOTS
@@ -122,10 +122,10 @@ class Problem(ctypes.Structure):
 
 
 class Call(NamedTuple):
-    """What a call is beside its arrays; src/keras_ln_kernels.h has the rest.
+    """A call without its arrays; src/keras_ln_kernels.h has the rest.
 
-    Masks and choices are not differentiated. Where `residuals` is among the
-    arguments it is the call that runs backwards.
+    Masks and choices are not differentiated. A call with `residuals` among
+    the arguments runs backwards.
     """
 
     cell: str  # a name of CELLS
@@ -189,7 +189,7 @@ class Call(NamedTuple):
         Raises:
             ValueError: if the library refuses such a call.
         """
-        # Whether an array is there matters, not where.
+        # Only the presence of an array matters, not its address.
         there = dict.fromkeys(self.arguments, 64)
         problem = _problem(self, Sizes(1, 1, features, units), there, there)
         layout = (ctypes.c_int64 * 3)()
@@ -200,7 +200,7 @@ class Call(NamedTuple):
 
 
 def options(**values: float) -> tuple[float, ...]:
-    """The options of a call by their names; what is not named is 0 or False.
+    """The options of a call by their names; other options are 0 or False.
 
     Raises:
         ValueError: for a name that is not of OPTIONS.
@@ -226,7 +226,7 @@ def run(
     """Calls the library.
 
     Args:
-        call: what to run.
+        call: the call to run.
         addresses: of the arrays that it names, arguments and results, which
             must be dense, of the shapes that it tells, and alive until the
             call returns. Nothing can check that here.

@@ -20,8 +20,8 @@ def damage(path: Path, built_here: bool) -> str | None:
     """None, or the sentence that says why the file is not to be loaded.
 
     Args:
-        path: of the library. The digest that the build writes beside it is
-            compared where it is there.
+        path: of the library. It is compared with the digest beside it, if
+            the build has written one.
         built_here: whether there must be a digest.
     """
     try:
@@ -48,20 +48,20 @@ def damage(path: Path, built_here: bool) -> str | None:
                 f"{path} is not as it was built (its digest differs): install "
                 "it again."
             )
-    # The loader of macOS checks the header by itself.
+    # The loader of macOS checks the header itself.
     wrong = _wrong_in_elf(content) if sys.platform == "linux" else None
     return None if wrong is None else f"{path} {wrong}."
 
 
 def _wrong_in_elf(content: bytes) -> str | None:
-    """What is wrong with the header, or with where it says that things are."""
+    """The fault of the header, or of the offsets in it, or None."""
     if len(content) < _HEADER or content[:4] != b"\x7fELF":
         return "is no library: it has no header of ELF"
     kind, machine = struct.unpack_from("<HH", content, 16)
     here = os.uname().machine
     # Of 64 bits, the lowest byte first.
     if content[4:6] != b"\2\1" or machine != _MACHINES.get(here, machine):
-        return f"is for another machine than this one, {here}"
+        return f"is for another machine; this one is {here}"
     if kind != _SHARED_OBJECT:
         return "is no shared library"
     segments, sections = struct.unpack_from("<QQ", content, 32)

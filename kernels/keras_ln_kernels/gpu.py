@@ -87,7 +87,7 @@ class Gpu:
         self._lock = threading.RLock()
 
     def limits(self, device: int) -> Limits:
-        """What a device allows."""
+        """The limits of a device."""
         if device not in self._limits:
             number = functools.partial(self._number, "cuDeviceGetAttribute")
             kinds = (_MAJOR, _MINOR, _SHARED_BYTES)
@@ -169,10 +169,10 @@ class Gpu:
         is through.
 
         Raises:
-            ValueError: without steps, and where an array is not in the device's
-                memory.
+            ValueError: without steps, and for an array that is not in the
+                device's memory.
             MemoryError: if the driver has none left.
-            RuntimeError: with what else the driver or the compiler says.
+            RuntimeError: for other errors of the driver or the compiler.
         """
         if steps < 1:
             raise ValueError(f"steps: expected at least 1. Received: {steps}.")
@@ -190,8 +190,8 @@ class Gpu:
         if wrong is not None and launch.array >= 0:
             raise ValueError(
                 f"{ARRAYS[launch.array]}: expected an array in the memory of "
-                f"GPU {device}, where the launch is. Received one that is "
-                "elsewhere."
+                f"GPU {device}, as for the launch. Received an array in other "
+                "memory."
             )
         _raise(f"{plan.kernel} on GPU {device}", wrong)
 

@@ -14,12 +14,12 @@ ROWS, MORE_ROWS = 8, 16
 
 
 class Limits(NamedTuple):
-    """What a kind of device allows."""
+    """The limits of a kind of device."""
 
     capability: int
     architecture: str
     shared_bytes: int  # of a block
-    largest_cluster: int  # 0 where there are none
+    largest_cluster: int  # 0: no clusters
 
 
 class Plan(NamedTuple):
@@ -53,7 +53,7 @@ class Plan(NamedTuple):
         )
 
     def workspace(self, batch: int) -> dict[str, int]:
-        """Bytes of the arrays "exchange" and "counters", where it takes them.
+        """Bytes of the arrays "exchange" and "counters", if it takes them.
 
         They need no values.
         """
@@ -65,8 +65,8 @@ class Plan(NamedTuple):
 
 
 def limits(major: int, minor: int, shared_bytes: int) -> Limits:
-    """Those of a device of compute capability `major.minor`."""
-    # Hopper's instructions are named by "a" alone; clusters of more than 8
+    """The limits of a device of compute capability `major.minor`."""
+    # Only "a" in the name gives Hopper's instructions; clusters of more than 8
     # blocks are for the large chips.
     suffix = "a" if (major, minor) == (9, 0) else ""
     cluster = {8: 0, 9: 16, 10: 16, 11: 16}.get(major, 8)

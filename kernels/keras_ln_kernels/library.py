@@ -1,6 +1,6 @@
 """The shared library: its functions, and whether it can be used.
 
-src/keras_ln_kernels.h says what they mean.
+src/keras_ln_kernels.h explains them.
 """
 
 import ctypes
@@ -53,7 +53,7 @@ def library() -> Any:
 
 
 def instruction_set() -> str:
-    """What calls use: "avx512", "avx2", "neon" or "generic".
+    """The instruction set of calls: "avx512", "avx2", "neon" or "generic".
 
     Raises:
         RuntimeError: with the reason, if there are no kernels here.
@@ -103,11 +103,11 @@ class OpenMP(NamedTuple):
 def openmp_of(path: str) -> OpenMP | None:
     """The OpenMP library whose functions the loaded library at `path` calls.
 
-    There may be several in a process. None where `path` calls no such library.
+    There may be several in a process. None if `path` calls no such library.
     """
     handles = [ctypes.CDLL(path)]
     if sys.platform == "linux":
-        # What is loaded for all to see comes first there, `LD_PRELOAD` say.
+        # Globally loaded libraries, as by `LD_PRELOAD`, come first there.
         handles.insert(0, ctypes.CDLL(None))
     for handle in handles:
         names = ("GOMP_parallel", "omp_get_num_threads")

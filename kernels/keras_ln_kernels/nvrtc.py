@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 _HERE = Path(__file__).resolve().parent
-# In a wheel the sources stand beside this file.
+# In a wheel the sources are beside this file.
 _FOLDERS = (_HERE / "cuda", _HERE.parent / "src" / "cuda")
 _PROGRAM = b'#include "kernels.h"\n'
 _OPTIONS = ("--std=c++17", "-default-device")
@@ -25,11 +25,11 @@ _MAGIC = b"keras-ln-kernels image 1\n"
 
 
 class Image(NamedTuple):
-    """What a driver loads, and the name of the kernel in it."""
+    """A binary for a driver, and the name of the kernel in it."""
 
     cubin: bytes
     name: str
-    log: str = ""  # of the compiler; empty where the image was kept
+    log: str = ""  # of the compiler; empty if the image was kept
 
 
 def headers() -> dict[str, bytes]:
@@ -57,7 +57,7 @@ class Compiler:
 
     def __init__(self, path: Path):
         """Loads it."""
-        # It opens this one by its name alone, from wherever the loader looks.
+        # The library opens this one by its bare name, on the loader's paths.
         for builtins in path.parent.glob("libnvrtc-builtins.so.1?.?"):
             ctypes.CDLL(str(builtins))
         self._library = ctypes.CDLL(str(path))
@@ -83,7 +83,7 @@ class Compiler:
         `more` are headers by name that it needs beside `headers()`.
 
         Raises:
-            RuntimeError: with what the compiler says.
+            RuntimeError: with the message of the compiler.
         """
         sources, includes = headers(), _PROGRAM
         for file in more or {}:
@@ -144,7 +144,7 @@ def _strings(items: Iterable[bytes]) -> Any:
 def compiler(cuda: int) -> tuple[Compiler | None, str | None]:
     """NVRTC for a driver of CUDA `cuda`, or why there is none.
 
-    Drivers load what their own CUDA or an older one compiled.
+    Drivers load binaries of their own CUDA or an older one.
     """
     found, refused = [], []
     for path in libraries():
@@ -166,7 +166,7 @@ def compiler(cuda: int) -> tuple[Compiler | None, str | None]:
 
 
 def folder() -> Path:
-    """Where images are kept: KERAS_LN_KERNELS_CACHE, or the user's cache."""
+    """The folder of images: KERAS_LN_KERNELS_CACHE, or the user's cache."""
     given = os.environ.get("KERAS_LN_KERNELS_CACHE")
     if given:
         return Path(given)
@@ -183,11 +183,11 @@ _lock = threading.Lock()
 def image(by: Compiler, kernel: str, architecture: str) -> Image:
     """A kernel's image: from memory, the disk, or the compiler.
 
-    A file that cannot be read is compiled anew, and one that cannot be written
-    is kept in memory alone.
+    If the file cannot be read, the kernel is compiled again; if it cannot be
+    written, the image stays in memory.
 
     Raises:
-        RuntimeError: with what the compiler says.
+        RuntimeError: with the message of the compiler.
     """
     parts = [_MAGIC, _PROGRAM, kernel, architecture, by.version, _OPTIONS]
     key = hashlib.sha256(repr([parts, headers()]).encode()).hexdigest()

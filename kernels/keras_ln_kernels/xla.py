@@ -22,7 +22,7 @@ def unsupported_reason() -> str | None:
 
 
 def handlers() -> tuple[Any, Any]:
-    """Those of the typed foreign function interface, forward and backward."""
+    """The typed foreign function interface's handlers, forward and backward."""
     return library().kln_xla_forward, library().kln_xla_backward
 
 
@@ -32,12 +32,12 @@ def register(api: int, forward: str, backward: str) -> str | None:
     For programs that hold an XLA and offer no other way, which is TensorFlow.
 
     Args:
-        api: what its `XLA_FFI_GetApi` returns.
+        api: the result of its `XLA_FFI_GetApi`.
         forward: the target's name in custom calls.
         backward: likewise.
 
     Returns:
-        None, or what is wrong.
+        None, or a sentence that names the fault.
     """
     function = library().kln_xla_register
     function.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p]

@@ -231,7 +231,7 @@ def test_a_library_that_cannot_be_used(tmp_path):
         "missing": (None, "is missing: it is compiled when the package"),
         "empty": (b"", "is no library: it has no header of ELF."),
         "text": (b"no library" * 10, "is no library: it has no header of ELF."),
-        "other": (other, "is for another machine than this one, "),
+        "other": (other, "is for another machine; this one is "),
         "program": (whole[:16] + b"\2" + whole[17:], "is no shared library."),
     }
     cuts = (1, 63, 64, 200, 5_000, size // 2, size - 5_000, size - 1)

@@ -1,7 +1,7 @@
 """Keras' own LSTM, GRU and RNN, computed by the ops of this package.
 
 They have the weights, states, configs and dropout of Keras' layers; only the
-loop over time is another, where that is faster. `with_fast_rnn` makes them.
+loop over time is another, if that is faster. `with_fast_rnn` makes them.
 
 Letters: B batch, T time, D input features, U units.
 """
@@ -21,7 +21,7 @@ _EQUATIONS: dict[Any, Cell] = {
     keras.layers.LSTMCell: LN_LSTM,
     keras.layers.GRUCell: LN_GRU,
 }
-# Where one op per sequence is faster than Keras' loop without the kernels: in
+# Whether one op per sequence is faster than Keras' loop without the kernels: in
 # training, and in prediction.
 _FASTER_WITHOUT_KERNELS = {
     "tensorflow": (False, False),
@@ -32,7 +32,7 @@ KERAS = "keras"
 
 
 def reason_for_keras(layer: Any) -> str | None:
-    """Why no op of this package computes what the layer asks for, or None.
+    """Why no op of this package can compute the layer, or None.
 
     Args:
         layer: a recurrent layer of Keras.
@@ -78,7 +78,7 @@ def _reason_of_cell(cell: Any) -> str | None:
 
 
 def what_runs(layer: Any, training: bool) -> tuple[str, str]:
-    """What would run a layer of this file here and now, and why.
+    """The implementation of a layer of this file here and now, and why.
 
     Returns:
         The name of an implementation of `ops.implementation`, or "keras" for
@@ -169,8 +169,8 @@ class FastLayer(keras.layers.RNN):
         rows = sequences.shape[0]
         if rows != 1 and any(state.shape[0] == 1 for state in states):
             return False
-        # At masked steps Keras' loop on JAX gives, of stacked cells, what it
-        # takes for the last h.
+        # At masked steps Keras' loop on JAX outputs the state that it takes
+        # for the last h of stacked cells.
         return (
             mask is None
             or keras.backend.backend() != "jax"
@@ -241,12 +241,12 @@ def _time_mask(mask: Any) -> Any:
 
 @keras.saving.register_keras_serializable(package="keras_ln")
 class FastLSTM(FastLayer, keras.layers.LSTM):
-    """`keras.layers.LSTM`, computed by this package where that is faster."""
+    """`keras.layers.LSTM`, computed by this package if that is faster."""
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
 class FastGRU(FastLayer, keras.layers.GRU):
-    """`keras.layers.GRU`, computed by this package where that is faster."""
+    """`keras.layers.GRU`, computed by this package if that is faster."""
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
