@@ -33,7 +33,7 @@ from docs import evidence, write_tables
 pytestmark = pytest.mark.full
 README, USE = "README.md", "docs/should_i_use_it.md"
 FAST = "docs/guides/faster_as_they_are.md"
-SPEED, TROUBLE = "docs/performance.md", "docs/troubleshooting.md"
+SPEED = "docs/performance.md"
 FOUR = "permutation-invariant-mnist-sizes"
 READER = ("attentive-reader", "validation_error_percent")
 
@@ -46,7 +46,7 @@ def numbers():
 
 def _speeds():
     for name, version in versions():
-        yield f"oldest {name}", f"{name} {version}", (README, TROUBLE)
+        yield f"oldest {name}", f"{name} {version}", (README,)
     yield "training with kernels", usual(), (README, SPEED, USE)
     yield "training on torch", both(over_torch(True)), (README,)
     yield "loop over a cell", f"{both(own_cell(), 1)} times", (SPEED,)
@@ -152,7 +152,7 @@ GIVEN = re.compile(
     r"|\bsection \d(\.\d)?|\[x, 1 - x\]|from 0\.9 to 1\.1 as equal",
     re.DOTALL,
 )
-CHECKED = (README, USE, SPEED, TROUBLE, FAST)
+CHECKED = (README, USE, SPEED, FAST)
 
 
 def pattern(value):
