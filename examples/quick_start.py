@@ -36,7 +36,7 @@ def build_model(layer_class):
         ]
     )
     model.compile(
-        keras.optimizers.Adam(1e-3),
+        keras.optimizers.Adam(0.003, global_clipnorm=1.0),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy"],
     )

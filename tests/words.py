@@ -12,6 +12,7 @@ import argparse
 import ast
 import collections
 import io
+import json
 import re
 import sys
 import tokenize
@@ -53,7 +54,7 @@ MOST = {
     "numbers": (3, 3, 0, 2),
 }
 FOLDERS = (
-    *("docs/**/*.md", "*/README.md", "examples/**/*.md"),
+    *("docs/**/*.md", "*/README.md", "examples/**/*.md", "docs/**/*.ipynb"),
     *("keras_ln/**/*.py", "examples/**/*.py", "benchmarks/**/*.py"),
     "kernels/keras_ln_kernels/*.py",
 )
@@ -70,6 +71,13 @@ def without(pattern, text):
 def of_page(text):
     """("pages", line, prose) of Markdown."""
     yield "pages", 1, without(r"^(`{3,}).*?^\1|^    [^\n]*$", text)
+
+
+def of_notebook(text):
+    """("pages", cell, prose) of a notebook."""
+    for number, cell in enumerate(json.loads(text)["cells"]):
+        if cell["cell_type"] == "markdown":
+            yield "pages", number, "".join(cell["source"])
 
 
 def of_source(text):
@@ -92,6 +100,9 @@ def of_source(text):
             yield "comments", token.start[0], token.string
 
 
+READERS = {".md": of_page, ".ipynb": of_notebook, ".py": of_source}
+
+
 def found():
     """(pattern, place, file, line, words around it) of every one."""
     paths = [*ROOT.glob("*.md"), *(p for f in FOLDERS for p in ROOT.glob(f))]
@@ -99,8 +110,7 @@ def found():
         file = path.relative_to(ROOT).as_posix()
         if "/_build/" in file or file == "CHANGELOG.md":
             continue
-        of_file = of_page if path.suffix == ".md" else of_source
-        for place, first, prose in of_file(path.read_text()):
+        for place, first, prose in READERS[path.suffix](path.read_text()):
             prose = QUOTED.sub("CODE", prose)
             for name, (_, pattern) in PATTERNS.items():
                 for match in re.finditer(pattern, prose, re.I | re.M):
