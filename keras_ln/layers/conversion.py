@@ -193,7 +193,8 @@ class _Normalized(Clone):
             raise ValueError(
                 "with_layer_norm does not know the computation of a class "
                 "derived from Keras' recurrent layers. Received: "
-                f"{layer.name!r} of class {kind}."
+                f"{layer.name!r} of class {kind}. Build the model with a layer "
+                "of keras_ln in its place."
             )
         known = isinstance(layer, BaseCell | keras.layers.RNN)
         if hasattr(layer, "state_size") and not known:

@@ -61,7 +61,7 @@ def kernels_of(layer: keras.layers.Layer) -> list[Kernel]:
     if not kernels:
         raise ValueError(
             "WeightNormalization needs a layer with a kernel. Received: "
-            f"{layer.name}, {type(layer).__name__}, which has none."
+            f"{layer.name!r} of class {type(layer).__name__}, without one."
         )
     return kernels
 

@@ -34,10 +34,10 @@ def message(layer, shape=None, **arguments):
 
 def test_layers_without_a_kernel():
     needs = "needs a layer with a kernel. Received: "
-    assert needs + "act, ReLU, which has none." in message(
+    assert needs + "'act' of class ReLU, without one." in message(
         layers.ReLU(name="act")
     )
-    assert needs + "words, Embedding" in message(
+    assert needs + "'words' of class Embedding" in message(
         layers.Embedding(5, 3, name="words"), (None, 4)
     )
     model = keras.Sequential([keras.Input((D,)), layers.Dense(2)], name="net")
