@@ -41,7 +41,7 @@ def test_layers_without_a_kernel():
         layers.Embedding(5, 3, name="words"), (None, 4)
     )
     model = keras.Sequential([keras.Input((D,)), layers.Dense(2)], name="net")
-    assert needs + "net, Sequential" in message(model)
+    assert needs + "'net' of class Sequential" in message(model)
 
 
 def test_layers_that_cannot_be_wrapped():
