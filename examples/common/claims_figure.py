@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from matplotlib import pyplot as plt
 
 from common import claims, files, pairs, plotting, tables, verdicts
@@ -110,9 +111,15 @@ def _ratio(measure: str, difference: float, rival: float) -> float:
 def _effect(row: dict[str, str], percent: list[float] | None) -> str:
     if percent is None:
         return f"diverged in {row['diverged']} of {row['seeds']} seeds"
-    middle, low, high = (f"{float(row[name]):.2g}" for name in NUMBERS)
-    rounded = float(f"{percent[0]:.2g}")
-    return f"{row['measure']} {middle} ({low} to {high}), {rounded:+g} %"
+    middle, low, high = (_rounded(float(row[name])) for name in NUMBERS)
+    sign = "+" if percent[0] >= 0 else ""
+    share = f"{sign}{_rounded(percent[0])} %"
+    return f"{row['measure']} {middle} ({low} to {high}), {share}"
+
+
+def _rounded(number: float) -> str:
+    """The number with two digits and without an exponent."""
+    return np.format_float_positional(float(f"{number:.2g}"), trim="-")
 
 
 def _concerns(claim: Claim, label: Sequence[Any]) -> bool:

@@ -101,7 +101,7 @@ def _of_the_paper() -> Iterator[tuple[str, Row]]:
             )
     for gain in (0.1, 1.0):
         yield (
-            f"names in a passage, gain of {gain:g}, % errors",
+            f"name missing from a passage, gain of {gain:g}, % errors",
             Row(
                 *("attentive-reader", f"names, gain {gain:g}"),
                 *("validation_error_percent", 1),

@@ -22,7 +22,7 @@ SETTINGS = {
         "sequential-mnist-11000",
         {"order": "permuted"},
     ),
-    "names in a passage": ("attentive-reader", {"gain": "1.0"}),
+    "name missing from a passage": ("attentive-reader", {"gain": "1.0"}),
     "captions and scenes": ("order-embeddings", {}),
     "DRAW": ("draw-digits", {}),
     "handwriting": ("handwriting", {}),
@@ -108,7 +108,7 @@ def some():
     yield "|---|---|---|---|"
     wanted = (
         *(
-            "names in a passage, gain of 1,",
+            "name missing from a passage, gain of 1,",
             "LSTM: sums",
             "LSTM: next character",
         ),

@@ -74,7 +74,7 @@ def _results():
         ended = f"{counts[verdict]} {verdict}"
         pages = (README,) if verdict == "undecided" else (README, USE)
         yield f"ended {verdict}", ended, pages
-    yield "expected false", f"{false:.2g} verdicts", (README, USE)
+    yield "expected false", f"{false:.2g} verdicts", (USE,)
     rows = f"{evidence.without_meaning()} more rows"
     yield "rows that decide nothing", rows, (USE,)
     level = f"{100 * verdicts.LEVEL:.0f} % of the decided"
