@@ -16,7 +16,7 @@ Common tasks (--task), each with these layers to choose from:
     chorales     the next chord of a chorale of Bach
 
 The data of the last three are in packages, and their lengths differ too:
-pip install 'keras-ln[evidence]'.
+pip install '.[evidence]'.
 
 All models are trained by Adam, with gradients clipped to a norm of 1.
 """

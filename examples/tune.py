@@ -60,9 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         check_tensorflow()
         if importlib.util.find_spec("keras_tuner") is None:
-            raise InputError(
-                "a search needs KerasTuner: pip install 'keras-ln[tune]'"
-            )
+            raise InputError("a search needs KerasTuner: pip install '.[tune]'")
         args = _complete(experiment, own, given)
         folder = Path(args.output_dir or f"runs/tune-{experiment.name}")
         files.check_folder(folder)

@@ -23,8 +23,7 @@ def reason() -> str | None:
     if not found:
         return (
             "keras_ln runs on TensorFlow, JAX or torch, and finds none of "
-            "them: pip install 'keras-ln[tensorflow]', 'keras-ln[jax]' or "
-            "'keras-ln[torch]'."
+            "them. Install one, for example: pip install tensorflow"
         )
     if "keras" in sys.modules:
         return None  # Keras has chosen a framework, and found it.

@@ -166,8 +166,7 @@ def test_import_without_a_framework_says_what_to_install():
     assert done.returncode == 1
     last_line = done.stderr.strip().splitlines()[-1]
     assert last_line.startswith("ImportError: keras_ln runs on TensorFlow, JAX")
-    for framework in FRAMEWORKS:
-        assert f"'keras-ln[{framework}]'" in last_line
+    assert "pip install tensorflow" in last_line
     # To infer with OpenVINO Keras needs none of them.
     done = run_python(
         HIDE.format(hidden=hidden) + "import keras_ln", "openvino"

@@ -16,7 +16,7 @@ def check_tensorflow() -> None:
     if importlib.util.find_spec("tensorflow") is None:
         raise InputError(
             "the scripts read their data with TensorFlow on every backend: "
-            "pip install 'keras-ln[examples]'"
+            "pip install '.[examples]'"
         )
 
 
@@ -25,7 +25,7 @@ def check_backend(name: str) -> None:
     if importlib.util.find_spec(name) is None:
         raise InputError(
             f"the script runs on {name}, which is not installed: "
-            f"pip install 'keras-ln[{name}]'"
+            f"pip install '.[{name}]'"
         )
     import keras
 

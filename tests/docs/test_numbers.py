@@ -94,7 +94,6 @@ def _results():
     yield "size of digits", size, (README,)
     epochs = f"{kept['args']['tune_epochs']} epochs"
     yield "epochs of digits' grid", epochs, (README,)
-    yield "chance", f"{float(floor(name, 'chance')):g} %", (README,)
     regression = f"{best_floor(name, ERROR):.1f} %"
     yield "logistic regression", regression, (README,)
     (same,) = (

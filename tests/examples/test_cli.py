@@ -55,7 +55,7 @@ def test_tensorflow_has_to_be_there(capsys, monkeypatch, module, flags):
     line = refusal(capsys, module.main, *flags)
     assert line.endswith(
         "error: the scripts read their data with TensorFlow on every backend: "
-        "pip install 'keras-ln[examples]'"
+        "pip install '.[examples]'"
     )
 
 
@@ -64,7 +64,7 @@ def test_the_only_backend_has_to_be_there(capsys, monkeypatch):
     line = refusal(capsys, cartpole.main, "--smoke")
     assert line == (
         "cartpole.py: error: the script runs on jax, which is not installed: "
-        "pip install 'keras-ln[jax]'"
+        "pip install '.[jax]'"
     )
 
 

