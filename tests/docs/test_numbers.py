@@ -14,7 +14,6 @@ from docs.measured import (
     chosen,
     digits,
     figures,
-    floor,
     kept_settings,
     mean,
     memory,
