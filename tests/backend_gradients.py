@@ -6,9 +6,21 @@ import keras
 import numpy as np
 from arrays import to_numpy
 
+from keras_ln import backend
+
 BACKEND = keras.backend.backend()
 # Call arguments without a gradient.
 CONSTANTS = ("mask", "first_step", "reset")
+
+
+def programs_are(monkeypatch, **facts):
+    """Lets the backend tell these fields of every `Program`."""
+    program = backend.program
+    monkeypatch.setattr(
+        backend, "program", lambda arrays: program(arrays)._replace(**facts)
+    )
+    if "on_cpu" in facts:
+        monkeypatch.setattr(backend, "on_cpu", lambda: facts["on_cpu"])
 
 
 @dataclasses.dataclass

@@ -28,9 +28,10 @@ if not FILE.exists():
 
         native = IMPLEMENTATIONS["native"]
 
-        def noted():
+        def noted(program):
             # The last reason of all.
-            if (found := native.unavailable()) == backend.native_reason():
+            found = native.unavailable(program)
+            if found == backend.native_reason():
                 calls.append(1)
             return found
 

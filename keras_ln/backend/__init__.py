@@ -58,15 +58,10 @@ reference_backward=None, platform="cpu")``
     Whether programs run on a CPU, as far as that is known when they are made.
     On other devices a kernel's launch takes longer than its arithmetic.
 
-``reads_python()``
-    Whether a compiler is at work that reads Python code and differentiates it
-    itself, as torch.compile does. A cache of ops would only obstruct it.
-
-``plain_operations_reason(arrays)``
-    A sentence on why ordinary operations, which the framework differentiates,
-    must run on these arrays instead of a hand-written gradient, or None.
-    Callers of an op of ``custom_vjp`` ask first. ``arrays`` is a dictionary, or
-    None before there are arrays: the answer then assumes that they are
+``program(arrays)``
+    The ``Program`` that is running on these arrays or being traced. Callers of
+    an op of ``custom_vjp`` ask first. ``arrays`` is a dictionary, or None
+    before there are arrays: the answer then assumes that they are
     differentiated.
 
 ``stands_for_unknown(length)``
@@ -111,10 +106,6 @@ reference_backward=None, platform="cpu")``
     many units, whose products take operands of that dtype, or None. Of JAX it
     is every GPU. Compiles and loads the kernels, the first time.
 
-``device_of(x)``
-    The device of a tensor if one program may have tensors of several devices,
-    else None.
-
 ``jacobian(function, x)``
     The Jacobian at ``x`` of a function from one tensor to one tensor: a tensor
     of the shape ``function(x).shape + x.shape`` with the derivative of every
@@ -123,11 +114,27 @@ reference_backward=None, platform="cpu")``
 """
 
 import importlib
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 
 from keras_ln.backend import gpu, native
+
+
+class Program(NamedTuple):
+    """The knowledge about a program that decides what may run in it."""
+
+    # A sentence on why ordinary operations, which the framework differentiates,
+    # must run instead of a hand-written gradient, or None.
+    plain: str | None = None
+    # A sentence on the compiler at work that reads Python code and
+    # differentiates it itself, or None. A cache of ops would only obstruct it.
+    reader: str | None = None
+    # What `on_cpu` says.
+    on_cpu: bool = True
+    # The arrays' device if one program may have tensors of several devices.
+    device: Any = None
+
 
 _NAME = keras.backend.backend()
 _BACKENDS = ("tensorflow", "jax", "torch")
@@ -170,8 +177,7 @@ where = _module.where
 fused_sum = _module.fused_sum
 how_to_densify = _module.how_to_densify
 on_cpu = _module.on_cpu
-reads_python = _module.reads_python
-plain_operations_reason = _module.plain_operations_reason
+program = _module.program
 stands_for_unknown = _module.stands_for_unknown
 current_trace = _module.current_trace
 jacobian = _module.jacobian
@@ -182,4 +188,3 @@ is_exported = _native.is_exported
 call_gpu = _gpu.call_gpu
 gpu_reason = _gpu.reason
 gpu_plan_reason = _gpu.plan_reason
-device_of = _gpu.device_of

@@ -20,11 +20,6 @@ _FULL = {"highest", "float32", "F32_F32_F32", "TF32_TF32_F32_X3"}
 _FULL |= {"BF16_BF16_F32_X6", "BF16_BF16_F32_X9"}
 
 
-def device_of(x):
-    """None: a program is for all devices. See the package docstring."""
-    return None
-
-
 def reason():
     """Why no kernels for GPUs are called; see the package docstring."""
     wrong = gpu.off()

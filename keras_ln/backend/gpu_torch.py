@@ -14,11 +14,6 @@ from keras_ln.backend.native_torch import (
 )
 
 
-def device_of(x):
-    """The tensor's device; see the package docstring."""
-    return x.device
-
-
 # So that torch.compile does not trace into it.
 @torch.compiler.assume_constant_result
 def reason():

@@ -8,6 +8,7 @@ OpenVINO in all.
 import keras
 
 from keras_ln._keras import exports_unknown_steps
+from keras_ln.backend import Program
 
 _NAME = keras.backend.backend()
 _NO_GRADIENTS = (
@@ -41,14 +42,9 @@ def on_cpu():
     return True
 
 
-def reads_python():
-    """Never: see the package docstring."""
-    return False
-
-
-def plain_operations_reason(arrays):
-    """Always a sentence; see the package docstring."""
-    return _NO_GRADIENTS
+def program(arrays):
+    """Always of ordinary operations; see the package docstring."""
+    return Program(_NO_GRADIENTS)
 
 
 def stands_for_unknown(length):

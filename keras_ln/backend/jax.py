@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import keras
 
+from keras_ln.backend import Program
 from keras_ln.backend.native_jax import trace_state, with_kernels
 
 tanh = jnp.tanh
@@ -49,13 +50,12 @@ def on_cpu():
     return jax.default_backend() == "cpu"
 
 
-def reads_python():
-    """Never: see the package docstring."""
-    return False
+def program(arrays):
+    """The devices; of forward mode JAX does not tell.
 
-
-def plain_operations_reason(arrays):
-    """None: JAX does not tell. See the package docstring."""
+    See the package docstring.
+    """
+    return Program(on_cpu=on_cpu())
 
 
 def stands_for_unknown(length):

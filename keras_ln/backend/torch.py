@@ -8,6 +8,7 @@ import torch
 from torch.autograd import forward_ad
 
 from keras_ln._keras import exports_unknown_steps, torch_device
+from keras_ln.backend import Program
 
 tanh = torch.tanh
 sigmoid = torch.sigmoid
@@ -48,11 +49,6 @@ def how_to_densify(x):
 def on_cpu():
     """Whether tensors are on a CPU; see the package docstring."""
     return torch_device().startswith("cpu")
-
-
-def reads_python():
-    """Whether torch.compile or torch.export is at work."""
-    return torch.compiler.is_compiling()
 
 
 def stands_for_unknown(length):
@@ -128,18 +124,24 @@ def custom_vjp(
     return op
 
 
-def plain_operations_reason(arrays):
-    """Traces and forward mode; see the package docstring."""
-    if torch.jit.is_tracing():
-        return "torch.jit.trace records ordinary operations."
+def program(arrays):
+    """Traces, forward mode, compilers; see the package docstring."""
+    plain = reader = None
+    if torch.compiler.is_compiling():
+        reader = (
+            "torch.compile and torch.export differentiate the Python code that "
+            "they read, without a hand-written gradient."
+        )
     # torch has no public function that tells forward mode (2.13). The level of
     # the dual numbers shows it.
-    compiling = torch.compiler.is_compiling()
-    if not compiling and forward_ad._current_level >= 0:
-        return (
+    elif forward_ad._current_level >= 0:
+        plain = (
             "Forward mode (torch.func.jvp, jacfwd) needs ordinary operations."
         )
-    return None
+    if torch.jit.is_tracing():
+        plain = "torch.jit.trace records ordinary operations."
+    device = arrays["x"].device if arrays else None
+    return Program(plain, reader, on_cpu(), device)
 
 
 @dataclasses.dataclass(eq=False)

@@ -57,11 +57,13 @@ def asks_for_unrolled_loops() -> bool:
     return bool(_open) and _portable.get() is True
 
 
-def plain_operations_reason(arrays: Mapping[str, Any] | None) -> str | None:
-    """Why the framework itself must differentiate in this place, or None.
+def program(arrays: Mapping[str, Any] | None = None) -> backend.Program:
+    """What the backend knows of the program, and whether it is portable.
 
-    Without arrays the answer misses the reasons that depend on them.
+    Without arrays it misses the reasons that depend on them.
     """
+    known = backend.program(arrays)
     if _open and _portable.get() is not None:
-        return "ops.portable() asks for ordinary operations."
-    return backend.plain_operations_reason(arrays)
+        plain = "ops.portable() asks for ordinary operations."
+        known = known._replace(plain=plain)
+    return known

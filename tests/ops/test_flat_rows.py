@@ -8,12 +8,12 @@ import keras
 import numpy as np
 import pytest
 from arrays import close
-from backend_gradients import value_and_gradients
+from backend_gradients import programs_are, value_and_gradients
 from descriptors import BY_NAME, NORMALIZED, random_weight
 from recurrence import MASKS, Problem, compare
 from reference import gradients
 
-from keras_ln import backend, ops
+from keras_ln import ops
 from keras_ln.ops.normalization.sites import is_flat
 
 B, T, D, U = 2, 3, 2, 4
@@ -160,7 +160,7 @@ def zero_shifts(layer):
 )
 @pytest.mark.parametrize("row", NORMALIZED, ids=str)
 def test_zeros(row, use_fused, on_cpu, monkeypatch):
-    monkeypatch.setattr(backend, "on_cpu", lambda: on_cpu)
+    programs_are(monkeypatch, on_cpu=on_cpu)
     problem = leading_zeros(row)
     layer = zero_shifts(problem.layer(use_fused=use_fused))
     result = problem.check(layer)

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 from arrays import close
-from backend_gradients import BACKEND
+from backend_gradients import BACKEND, programs_are
 from descriptors import BY_NAME, SEQUENCE_LAYERS, B, D, T
 
 import keras_ln
@@ -106,7 +106,7 @@ def test_a_portable_trace_can_be_written_out(monkeypatch):
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_what_a_compiler_differentiates_by_itself(row, ran, monkeypatch):
     layer, must = row.make(), row.make(use_fused=True)
-    monkeypatch.setattr(backend, "reads_python", lambda: True)
+    programs_are(monkeypatch, reader="torch.compile reads Python code.")
     name, reasons = ops.implementation(layer)
     assert name == "loop" and "torch.compile" in reasons["fused"]
     layer(np.ones((B, T, D), "float32"))

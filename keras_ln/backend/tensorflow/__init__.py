@@ -13,7 +13,6 @@ from keras_ln.backend.tensorflow.arithmetic import log as log
 from keras_ln.backend.tensorflow.arithmetic import matmul as matmul
 from keras_ln.backend.tensorflow.arithmetic import mean as mean
 from keras_ln.backend.tensorflow.arithmetic import on_cpu as on_cpu
-from keras_ln.backend.tensorflow.arithmetic import reads_python as reads_python
 from keras_ln.backend.tensorflow.arithmetic import relu as relu
 from keras_ln.backend.tensorflow.arithmetic import sigmoid as sigmoid
 from keras_ln.backend.tensorflow.arithmetic import sqrt as sqrt
@@ -26,6 +25,4 @@ from keras_ln.backend.tensorflow.arithmetic import where as where
 from keras_ln.backend.tensorflow.gradients import custom_vjp as custom_vjp
 from keras_ln.backend.tensorflow.gradients import jacobian as jacobian
 from keras_ln.backend.tensorflow.loops import scan as scan
-from keras_ln.backend.tensorflow.structures import (
-    plain_operations_reason as plain_operations_reason,
-)
+from keras_ln.backend.tensorflow.structures import program as program

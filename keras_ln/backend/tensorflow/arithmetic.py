@@ -56,11 +56,6 @@ def on_cpu():
     return kinds == {"CPU"}
 
 
-def reads_python():
-    """Never: see the package docstring."""
-    return False
-
-
 def stands_for_unknown(length):
     """Never: see the package docstring."""
     return False

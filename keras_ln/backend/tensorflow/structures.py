@@ -6,6 +6,8 @@ import tensorflow as tf
 from tensorflow.python.eager import forwardprop_util
 
 from keras_ln._keras import exporter
+from keras_ln.backend import Program
+from keras_ln.backend.tensorflow.arithmetic import on_cpu
 
 
 def fill(structure, leaves):
@@ -18,8 +20,13 @@ def has_tangents(tensors):
     return bool(forwardprop_util.pack_tangents(tensors).tangents)
 
 
-def plain_operations_reason(arrays):
+def program(arrays):
     """Forward mode, and other runtimes; see the package docstring."""
+    return Program(plain_operations_reason(arrays), on_cpu=on_cpu())
+
+
+def plain_operations_reason(arrays):
+    """Why ordinary operations must run on the arrays, or None."""
     if arrays is None:
         follows = bool(forwardprop_util.pack_tangents([]).indices)
     else:

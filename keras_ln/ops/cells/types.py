@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from keras_ln.backend import Program
 from keras_ln.ops.activations import ACTIVATIONS, Activation
 
 Switch: TypeAlias = bool | Literal["auto"]
@@ -143,3 +144,5 @@ class How(NamedTuple):
     # The dtypes that the caller gives to arrays that have other ones.
     dtypes: tuple[tuple[str, str], ...] = ()
     overridden: Overridden | None = None
+    # The program that runs it, or is being traced.
+    program: Program = Program()

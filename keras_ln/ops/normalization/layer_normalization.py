@@ -13,7 +13,7 @@ import keras
 
 from keras_ln import backend
 from keras_ln.ops import arguments, dtypes
-from keras_ln.ops.portable import plain_operations_reason
+from keras_ln.ops.portable import program
 from keras_ln.ops.symbolic import takes_symbolic_tensors
 
 
@@ -64,7 +64,8 @@ def layer_normalization(
     beta = _as_parameter("beta", beta, sizes)
     given = {"x": x, "gamma": gamma, "beta": beta}
     arrays = {name: a for name, a in given.items() if a is not None}
-    if backend.reads_python() or plain_operations_reason(arrays) is not None:
+    known = program(arrays)
+    if known.plain is not None or known.reader is not None:
         made, _ = layer_normalization_forward(
             arrays, axes=axes, epsilon=epsilon
         )

@@ -63,7 +63,7 @@ def _reason(spec: Spec, arrays: Mapping[str, Any], how: How) -> str | None:
     return backend.gpu_plan_reason(arrays["x"], cell, units, spec.dtype)
 
 
-def _unavailable() -> str | None:
+def _unavailable(program: backend.Program) -> str | None:
     wrong = backend.gpu_reason()
     if wrong is not None:
         return wrong
@@ -90,8 +90,8 @@ def _reads(spec: Spec, how: How) -> set[str]:
 
 
 def _run(spec: Spec, arrays: Tensors, how: How) -> Tensors:
-    reads = backend.reads_python()
-    run_op = (_made_operation if reads else _operation)(spec)
+    read = how.program.reader is not None
+    run_op = (_made_operation if read else _operation)(spec)
     return run_op(arrays, keep=how.training, owner=how.owner)
 
 

@@ -2,10 +2,12 @@
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from keras_ln import backend
+from keras_ln.ops.activations import ACTIVATIONS
 from keras_ln.ops.cells.types import How, Spec
 from keras_ln.ops.portable import asks_for_unrolled_loops
 from keras_ln.ops.recurrence.arrays import ARRAYS
@@ -33,9 +35,9 @@ class Implementation:
     # of such dtypes, or None. It is asked once for equal ones, and without
     # arrays where nothing runs.
     reason: Callable[[Spec, Mapping[str, Any], How], str | None] | None = None
-    # A sentence on why it cannot run here and now, or None, which is asked
+    # A sentence on why it cannot run in that program, or None, which is asked
     # first.
-    unavailable: Callable[[], str | None] | None = None
+    unavailable: Callable[[backend.Program], str | None] | None = None
 
     def refusal(
         self, name: str, spec: Spec, arrays: Mapping[str, Any], how: How
@@ -44,10 +46,16 @@ class Implementation:
 
         It has to be available. The name is what messages call it.
         """
-        if self.reason is not None:
+        if self.by_hand:
+            wrong = no_equations_by_hand(spec, how)
+        elif how.use_fused is True:
+            wrong = "use_fused=True asks for a hand-written gradient."
+        else:
+            wrong = None
+        if wrong is None and self.reason is not None:
             wrong = self.reason(spec, arrays, how)
-            if wrong is not None:
-                return wrong
+        if wrong is not None:
+            return wrong
         usual = Spec(spec.cell)
         asked = [
             field
@@ -65,6 +73,27 @@ class Implementation:
         )
 
 
+def no_equations_by_hand(spec: Spec, how: How) -> str | None:
+    """Why there is no gradient by hand of what is asked for, or None."""
+    if how.overridden is not None:
+        return (
+            f"{how.overridden.name} overrides "
+            f"{', '.join(how.overridden.methods)}, which the op does not run."
+        )
+    if how.unroll:
+        return "unroll=True asks for an unrolled loop over time."
+    for name in ("activation", "recurrent_activation"):
+        activation = getattr(spec, name)
+        if activation.derivative is None:
+            return (
+                f"`{name}` must be one of {', '.join(sorted(ACTIVATIONS))}. "
+                f"Received: {name}={activation.function!r}."
+            )
+    if how.use_fused is False:
+        return "use_fused=False asks for the cell loop."
+    return None
+
+
 # What both scans heed beside the weights and the options of a cell; written
 # out, so that what is new has to be added, and used.
 _READ_BY_SCANS = (
@@ -80,26 +109,17 @@ _READ_OF_STATISTICS = (
     *("recurrent_moving_mean", "recurrent_moving_variance"),
     *("state_moving_mean", "state_moving_variance"),
 )
-_COMPILER = (
-    "torch.compile and torch.export differentiate the Python code that they "
-    "read, without a hand-written gradient."
-)
 
 
 def _run_fused(spec: Spec, arrays: Tensors, how: How) -> Tensors:
     # On other devices the kernel launches of a step cost more than its
     # arithmetic.
-    few = not (backend.on_cpu() or spec.cell.batch_statistics)
+    few = not (how.program.on_cpu or spec.cell.batch_statistics)
     # XLA compiles for one T. Where T is unknown there are probably many, each
     # of which would cost a compilation.
     known = arrays["x"].shape[1] is not None
     run_op = fused_op(spec._replace(few_launches=few), known)
     return run_op(arrays, keep=how.training, owner=how.owner)
-
-
-def read_by_a_compiler() -> str | None:
-    """Why no op with a gradient by hand runs, or None."""
-    return _COMPILER if backend.reads_python() else None
 
 
 @functools.cache
@@ -164,7 +184,7 @@ FUSED = Implementation(
     _run_fused,
     read_by_scans,
     by_hand=True,
-    unavailable=read_by_a_compiler,
+    unavailable=operator.attrgetter("reader"),
 )
 # The scan forward alone, differentiated by the framework. It runs what the
 # others cannot: any activation, a step that a subclass has overridden, unrolled

@@ -62,11 +62,11 @@ def _reason(spec: Spec, arrays: Mapping[str, Any], how: How) -> str | None:
     return None
 
 
-def _unavailable() -> str | None:
+def _unavailable(program: backend.Program) -> str | None:
     wrong = backend.native_reason()
     if wrong is not None:
         return wrong
-    if not backend.on_cpu():
+    if not program.on_cpu:
         return "The kernels run on CPUs only."
     if keras.distribution.distribution() is not None:
         return (
@@ -84,7 +84,7 @@ def kernels() -> str:
 
 
 def _run(spec: Spec, arrays: Tensors, how: How) -> Tensors:
-    if backend.reads_python():
+    if how.program.reader is not None:
         return native_forward(spec, arrays, keep=False)[0]
     run_op = _operation(spec)
     return run_op(arrays, keep=how.training, owner=how.owner)

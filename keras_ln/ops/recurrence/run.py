@@ -10,9 +10,8 @@ import keras
 
 from keras_ln import backend
 from keras_ln.ops import dtypes
-from keras_ln.ops.activations import ACTIVATIONS
 from keras_ln.ops.cells.types import How, Spec
-from keras_ln.ops.portable import plain_operations_reason
+from keras_ln.ops.portable import program
 from keras_ln.ops.recurrence.arrays import ARRAYS, FIRST, MATRICES
 from keras_ln.ops.recurrence.checks import check
 from keras_ln.ops.recurrence.cuda import CUDA
@@ -20,7 +19,7 @@ from keras_ln.ops.recurrence.implementations import (
     FUSED,
     LOOP,
     Implementation,
-    read_by_a_compiler,
+    no_equations_by_hand,
 )
 from keras_ln.ops.recurrence.native import NATIVE
 from keras_ln.ops.recurrence.scan import Tensors
@@ -46,7 +45,7 @@ class _Prepared(NamedTuple):
     refusals: dict[str, str | None]
 
 
-# By spec, shapes, dtypes and device.
+# By spec, how, shapes and dtypes.
 _prepared: dict[Any, _Prepared] = {}
 _MOST_PREPARED = 10_000  # the lengths and batch sizes of a long training
 
@@ -71,8 +70,8 @@ def run(spec: Spec, arrays: Tensors, how: How) -> Tensors:
         ValueError: for arrays that do not fit, and where no implementation
             can run them.
     """
-    by_hand = plain_operations_reason(arrays)
-    prepared = _prepare(spec, arrays, how, by_hand is None)
+    how = how._replace(program=program(arrays))
+    prepared = _prepare(spec, arrays, how)
     spec = prepared.spec
     if prepared.casts:
         casts = {n: backend.cast(arrays[n], to) for n, to in prepared.casts}
@@ -88,7 +87,7 @@ def run(spec: Spec, arrays: Tensors, how: How) -> Tensors:
         # gradient, and zero times NaN is NaN.
         valid = arrays["mask"][..., None]
         arrays = arrays | {"x": backend.where(valid, arrays["x"], 0.0)}
-    name = _chosen(spec, arrays, how, prepared.refusals, by_hand)
+    name = _chosen(spec, arrays, how, prepared.refusals)
     if name is None:
         raise _nothing_runs(spec, arrays, how)
     made = IMPLEMENTATIONS[name].run(spec, arrays, how)
@@ -116,13 +115,13 @@ def _zero_where_masked(made: Tensors, mask: Any, spec: Spec) -> None:
         made[name] = keras.ops.where(valid, made[name], zeros)
 
 
-def _prepare(spec: Spec, arrays: Tensors, how: How, keep: bool) -> _Prepared:
+def _prepare(spec: Spec, arrays: Tensors, how: How) -> _Prepared:
     # torch.compile would guard every value that is read here, torch's tracers
     # have tensors and symbols for sizes, and a cell that is overridden and an
     # activation of one's own would live as long as the table.
     if (
-        backend.reads_python()
-        or not keep
+        how.program.reader is not None
+        or how.program.plain is not None
         or how.overridden is not None
         or spec.activation.derivative is None
         or spec.recurrent_activation.derivative is None
@@ -130,7 +129,7 @@ def _prepare(spec: Spec, arrays: Tensors, how: How, keep: bool) -> _Prepared:
     ):
         return _newly_prepared(spec, arrays, how)
     kinds = [(n, type(a), tuple(a.shape), a.dtype) for n, a in arrays.items()]
-    key = (spec, how, backend.device_of(arrays["x"]), *kinds)
+    key = (spec, how, *kinds)
     # One look-up: another thread may clear the table. AutoGraph reads no
     # assignment inside of an expression (2.21).
     prepared = _prepared.get(key)
@@ -190,62 +189,27 @@ def _chosen(
     arrays: Mapping[str, Any],
     how: How,
     refusals: dict[str, str | None],
-    by_hand: str | None,
 ) -> str | None:
     """The name of the implementation that runs, or None if none can.
 
-    Why one refuses is added to `refusals`, and not asked again. `by_hand` says
-    why a gradient by hand cannot be used here and now, or is None.
+    Why one refuses is added to `refusals`, and not asked again.
     """
     for name, row in IMPLEMENTATIONS.items():
-        if row.by_hand and by_hand is not None:
+        if row.by_hand and how.program.plain is not None:
             continue
         unavailable = row.unavailable
-        if unavailable is not None and unavailable() is not None:
+        if unavailable is not None and unavailable(how.program) is not None:
             continue
         if name not in refusals:
-            refusals[name] = _refusal(name, spec, arrays, how)
+            refusals[name] = row.refusal(name, spec, arrays, how)
         if refusals[name] is None:
             return name
     return None
 
 
-def _refusal(
-    name: str, spec: Spec, arrays: Mapping[str, Any], how: How
-) -> str | None:
-    """Why an implementation cannot run such arrays of such dtypes, or None."""
-    row, wrong = IMPLEMENTATIONS[name], None
-    if row.by_hand:
-        wrong = _no_equations_by_hand(spec, how)
-    elif how.use_fused is True:
-        wrong = "use_fused=True asks for a hand-written gradient."
-    return wrong or row.refusal(name, spec, arrays, how)
-
-
-def _no_equations_by_hand(spec: Spec, how: How) -> str | None:
-    """Why there is no gradient by hand of what is asked for, or None."""
-    if how.overridden is not None:
-        return (
-            f"{how.overridden.name} overrides "
-            f"{', '.join(how.overridden.methods)}, which the op does not run."
-        )
-    if how.unroll:
-        return "unroll=True asks for an unrolled loop over time."
-    for name in ("activation", "recurrent_activation"):
-        activation = getattr(spec, name)
-        if activation.derivative is None:
-            return (
-                f"`{name}` must be one of {', '.join(sorted(ACTIVATIONS))}. "
-                f"Received: {name}={activation.function!r}."
-            )
-    if how.use_fused is False:
-        return "use_fused=False asks for the cell loop."
-    return None
-
-
 def chosen(spec: Spec, how: How) -> str | None:
     """The name of what would run, or None if nothing can."""
-    return _chosen(spec, {}, how, {}, plain_operations_reason(None))
+    return _chosen(spec, {}, how._replace(program=program()), {})
 
 
 def choose(spec: Spec, how: How) -> tuple[str, dict[str, str]]:
@@ -254,15 +218,16 @@ def choose(spec: Spec, how: How) -> tuple[str, dict[str, str]]:
     Raises:
         ValueError: if nothing can run.
     """
-    by_hand = plain_operations_reason(None)
-    chosen = _chosen(spec, {}, how, {}, by_hand)
+    known = program()
+    how = how._replace(program=known)
+    chosen = _chosen(spec, {}, how, {})
     if chosen is None:
         raise _nothing_runs(spec, {}, how)
     return chosen, {
-        name: (row.by_hand and (by_hand or _no_equations_by_hand(spec, how)))
+        name: (row.by_hand and (known.plain or no_equations_by_hand(spec, how)))
         or (row.reason and row.reason(spec, {}, how))
-        or (row.unavailable and row.unavailable())
-        or _refusal(name, spec, {}, how)
+        or (row.unavailable and row.unavailable(known))
+        or row.refusal(name, spec, {}, how)
         or f"{chosen} comes before it, and can."
         for name, row in IMPLEMENTATIONS.items()
         if name != chosen
@@ -271,17 +236,17 @@ def choose(spec: Spec, how: How) -> tuple[str, dict[str, str]]:
 
 def _reason_of_fused(spec: Spec, how: How) -> str | None:
     """Why there is no gradient by hand here and now, or None."""
-    return (
-        read_by_a_compiler()
-        or plain_operations_reason(None)
-        or _refusal("fused", spec, {}, how)
-    )
+    known, row = program(), IMPLEMENTATIONS["fused"]
+    wrong = known.reader or known.plain
+    return wrong or row.refusal("fused", spec, {}, how)
 
 
 def _nothing_runs(
     spec: Spec, arrays: Mapping[str, Any], how: How
 ) -> ValueError:
-    loop = IMPLEMENTATIONS["loop"].refusal("loop", spec, arrays, how)
+    without_gradient = how._replace(use_fused="auto")
+    row = IMPLEMENTATIONS["loop"]
+    loop = row.refusal("loop", spec, arrays, without_gradient)
     if loop is not None:
         return ValueError(loop)
     reason = _reason_of_fused(spec, how)

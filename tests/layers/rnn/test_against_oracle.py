@@ -3,14 +3,13 @@
 import keras
 import numpy as np
 import pytest
-from backend_gradients import forward
+from backend_gradients import forward, programs_are
 from descriptors import BY_NAME, SEQUENCE_LAYERS
 from pairwise import pairwise, parameters
 from recurrence import MASKS, RESETS, Problem, arguments_of
 from tolerances import FLOAT32
 from zoneout_choices import choices, shares
 
-from keras_ln import backend
 from keras_ln.ops.recurrence.implementations import fused_op
 
 COMMON = {
@@ -40,7 +39,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", parameters(CASES))
 def test_values_and_gradients(case, monkeypatch):
-    monkeypatch.setattr(backend, "on_cpu", lambda: case["on_cpu"])
+    programs_are(monkeypatch, on_cpu=case["on_cpu"])
     if keras.backend.backend() == "jax" and not case["on_cpu"]:
         # There an iteration of a loop is several steps. Of the four steps, two
         # iterations here, or one and the step that is left.

@@ -4,14 +4,12 @@ import functools
 
 import pytest
 from arrays import close
-from backend_gradients import BACKEND
+from backend_gradients import BACKEND, programs_are
 from descriptors import BY_NAME, SEQUENCE_LAYERS
 from gradient_penalty import TOLERANCE, gradient_penalty
 from pairwise import one_everywhere
 from recurrence import MASKS, RESETS, Problem
 from zoneout_choices import choices
-
-from keras_ln import backend
 
 
 def check(problem, **options):
@@ -48,7 +46,7 @@ def test_zoneout():
 @pytest.mark.parametrize("row", one_everywhere(SEQUENCE_LAYERS, "LNSimpleRNN"))
 def test_where_rows_have_no_variance(row, on_cpu, monkeypatch):
     """Steps of zeros, from a state of zero."""
-    monkeypatch.setattr(backend, "on_cpu", lambda: on_cpu)
+    programs_are(monkeypatch, on_cpu=on_cpu)
     problem = Problem(row, {"return_sequences": True})
     problem.x[:, :2] = 0.0
     check(problem)
