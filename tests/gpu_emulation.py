@@ -87,8 +87,17 @@ def use_two(monkeypatch, library):
     monkeypatch.setattr(binding, "_devices", lambda: (0, 1))
     remember = ctypes.cast(made.fake.fake_memory, ctypes.c_void_p).value
     stand_in = functools.partial(_stand_in_on_jax, remember)
-    monkeypatch.setattr(binding, "_registered", stand_in)
+    _register_with(monkeypatch, stand_in)
     return made
+
+
+def _register_with(monkeypatch, registered):
+    """Registers the kernels on JAX in that way."""
+    from keras_ln import backend
+    from keras_ln.backend import gpu, gpu_jax
+
+    reason = gpu.reason_with(gpu_jax._numbers, registered)
+    monkeypatch.setattr(backend, "gpu_reason", reason)
 
 
 def use(monkeypatch, device=0, library=None):
@@ -121,7 +130,7 @@ def use(monkeypatch, device=0, library=None):
         monkeypatch.setattr(binding, "_known", {})
     if keras.backend.backend() == "jax":
         monkeypatch.setattr(binding, "_devices", lambda: (device,))
-        monkeypatch.setattr(binding, "_registered", _stand_in_on_jax)
+        _register_with(monkeypatch, _stand_in_on_jax)
         formats = {"float32": "3xtf32"}
         monkeypatch.setattr(binding, "_format", lambda o: formats.get(o, o))
         custom_vjp = backend.custom_vjp

@@ -8,34 +8,52 @@ import warnings
 
 from keras_ln.backend import native
 
-_SWITCH = "KERAS_LN_KERNELS"
 # The compute capabilities, such as 90, of GPUs on which
 # tests/test_on_a_gpu.py has passed with these kernels: the date, and versions.
 PASSED: dict[int, str] = {}
 _ELSEWHERE = "Only JAX and torch call the kernels for GPUs."
 
 
-def off():
-    """Why kernels for GPUs are off everywhere here, or None."""
-    if PASSED or os.environ.get(_SWITCH) in ("0", "cuda"):
-        return native.reason()
-    return (
-        "The kernels for GPUs are off: their tests have not passed on one yet. "
-        f"{_SWITCH}=cuda switches them on."
-    )
+def reason_with(devices, registered):
+    """`gpu_reason` of a backend; see the package docstring.
+
+    `devices()` gives the driver's numbers of the GPUs that programs run on, or
+    says why there are none; `registered()` registers the kernels, or says why
+    it cannot.
+    """
+
+    def reason():
+        switch = os.environ.get(native.SWITCH)
+        if switch == "0":
+            return native.OFF
+        if switch != "cuda" and not PASSED:
+            return (
+                "The kernels for GPUs are off: their tests have not passed on "
+                f"one yet. {native.SWITCH}=cuda switches them on."
+            )
+        wrong = native.missing()
+        if wrong is not None:
+            return wrong
+        found = devices()
+        if isinstance(found, str):
+            return found
+        for device in found:
+            wrong = reason_on(device)
+            if wrong is not None:
+                return wrong
+        return registered()
+
+    return reason
 
 
 def reason_on(device):
     """Why a GPU, by the driver's number of it, runs none of them, or None."""
-    wrong = off()
-    if wrong is not None:
-        return wrong
     from keras_ln_kernels import gpu
 
     wrong = gpu.unsupported_reason()
     if wrong is not None:
         return f"The kernels for GPUs cannot run: {wrong}"
-    if os.environ.get(_SWITCH) == "cuda":
+    if os.environ.get(native.SWITCH) == "cuda":
         return None
     opened = gpu.gpu()
     if not 0 <= device < opened.devices:
@@ -46,7 +64,7 @@ def reason_on(device):
     return (
         "The kernels for GPUs are off: their tests have not passed on one of "
         f"compute capability {capability // 10}.{capability % 10} yet. "
-        f"{_SWITCH}=cuda switches them on."
+        f"{native.SWITCH}=cuda switches them on."
     )
 
 

@@ -20,22 +20,11 @@ _FULL = {"highest", "float32", "F32_F32_F32", "TF32_TF32_F32_X3"}
 _FULL |= {"BF16_BF16_F32_X6", "BF16_BF16_F32_X9"}
 
 
-def reason():
-    """Why no kernels for GPUs are called; see the package docstring."""
-    wrong = gpu.off()
-    if wrong is not None:
-        return wrong
-    devices = _devices()
-    if not devices:
-        return (
-            f"Programs are for {jax.default_backend()}, and these kernels for "
-            "CUDA."
-        )
-    for device in devices:
-        wrong = gpu.reason_on(device)
-        if wrong is not None:
-            return wrong
-    return _registered()
+def _numbers():
+    """The GPUs of all programs, or why there are none."""
+    return _devices() or (
+        f"Programs are for {jax.default_backend()}, and these kernels for CUDA."
+    )
 
 
 @functools.cache
@@ -45,6 +34,9 @@ def _registered():
     return xla.unsupported_reason() or register(
         {_TARGET: xla.gpu_handler()}, "CUDA"
     )
+
+
+reason = gpu.reason_with(_numbers, _registered)
 
 
 def plan_reason(x, cell, units, operands):

@@ -14,20 +14,12 @@ from keras_ln.backend.native_torch import (
 )
 
 
-# So that torch.compile does not trace into it.
-@torch.compiler.assume_constant_result
-def reason():
-    """Why no kernels for GPUs are called; see the package docstring."""
-    wrong = gpu.off()
-    if wrong is not None:
-        return wrong
+def _numbers():
+    """The GPU of tensors by default, or why there is none."""
     number = _number(torch.device(torch_device()))
     if number is None:
         return f"Tensors are on {torch_device()}, and these kernels for CUDA."
-    wrong = gpu.reason_on(number)
-    if wrong is None:
-        _make_operators()
-    return wrong
+    return (number,)
 
 
 def plan_reason(x, cell, units, operands):
@@ -89,6 +81,12 @@ def _make_operators():
     )
     once.register_fake(torch.empty_like)
     once.register_autograd(_first)
+
+
+# So that torch.compile does not trace into it.
+reason = torch.compiler.assume_constant_result(
+    gpu.reason_with(_numbers, _make_operators)
+)
 
 
 def _first(ctx, cotangent):

@@ -12,6 +12,8 @@ import platform
 import threading
 import warnings
 
+SWITCH = "KERAS_LN_KERNELS"
+OFF = f"{SWITCH}=0 is set."
 # The versions of keras_ln_kernels that have this interface.
 _SERIES = "0.7"
 _NAME = "keras-ln-kernels"
@@ -28,15 +30,23 @@ _NOTE = f"from {_NAME}: export inside of keras_ln.ops.portable() instead"
 TARGETS = {False: f"forward ({_NOTE})", True: f"backward ({_NOTE})"}
 
 
-def reason():
-    """Why there are no kernels for any problem, or None."""
-    if os.environ.get("KERAS_LN_KERNELS") == "0":
-        return "KERAS_LN_KERNELS=0 is set."
-    return _reason()
+def reason_with(registered):
+    """`native_reason` of a backend; see the package docstring.
+
+    `registered()` registers the kernels, or says why it cannot.
+    """
+
+    def reason():
+        if os.environ.get(SWITCH) == "0":
+            return OFF
+        return missing() or registered()
+
+    return reason
 
 
 @functools.cache
-def _reason():
+def missing():
+    """Why there are no kernels for any problem, or None."""
     if importlib.util.find_spec("keras_ln_kernels") is None:
         here = platform.system(), platform.machine()
         if here not in _PLATFORMS:

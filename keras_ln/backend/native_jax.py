@@ -23,11 +23,6 @@ trace_state = (
 _EXPORTED = "for_export"
 
 
-def reason():
-    """Why kernels cannot be called; see the package docstring."""
-    return native.reason() or _registered()
-
-
 @functools.cache
 def _registered():
     """None once XLA knows the kernels, or why it cannot."""
@@ -60,6 +55,9 @@ def is_exported():
     """Whether programs leave the process; see the package docstring."""
     # What `jax.export` writes is decided by `with_kernels`.
     return trace_state("keras_ln") != _EAGER and exporter() is not None
+
+
+reason = native.reason_with(_registered)
 
 
 def call_native(call, arrays):

@@ -28,11 +28,6 @@ _UNSAVEABLE = (
 _TYPES = {"float32": "f32", "float64": "f64", "bool": "i1", "uint8": "ui8"}
 
 
-def reason():
-    """Why kernels cannot be called; see the package docstring."""
-    return native.reason() or _registered()
-
-
 @functools.cache
 def _registered():
     """None once XLA knows the kernels, or why it cannot."""
@@ -61,6 +56,9 @@ def is_exported():
     from tensorflow.python.saved_model import save_context
 
     return save_context.in_save_context() or exporter() is not None
+
+
+reason = native.reason_with(_registered)
 
 
 def call_native(call, arrays):

@@ -16,16 +16,6 @@ _is_exporting = getattr(
 )
 
 
-# So that torch.compile does not trace into it.
-@torch.compiler.assume_constant_result
-def reason():
-    """Why kernels cannot be called; see the package docstring."""
-    wrong = native.reason()
-    if wrong is None:
-        _make_operators()
-    return wrong
-
-
 def is_exported():
     """Whether programs leave the process; see the package docstring."""
     return _is_exporting() or torch.jit.is_tracing()
@@ -82,6 +72,12 @@ def _make_operators():
         setup_context=functools.partial(_setup_context, call),
     )
     operator("backward", call.BACKWARD, *own).register_autograd(no_backward)
+
+
+# So that torch.compile does not trace into it.
+reason = torch.compiler.assume_constant_result(
+    native.reason_with(_make_operators)
+)
 
 
 def operator(name, direction, options, call_of, run):

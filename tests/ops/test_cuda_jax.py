@@ -36,10 +36,10 @@ if BACKEND == "jax":
     def for_cuda(monkeypatch):
         """As on a GPU: what is registered for CUDA is the library's handler."""
         with monkeypatch.context() as patch:
-            custom_vjp, registered = backend.custom_vjp, gpu_jax._registered
+            custom_vjp, reason = backend.custom_vjp, backend.gpu_reason
             gpu_emulation.use(patch)
             patch.setattr(backend, "custom_vjp", custom_vjp)
-            patch.setattr(gpu_jax, "_registered", registered)
+            patch.setattr(backend, "gpu_reason", reason)
             yield
 
     def launches(driver):

@@ -94,14 +94,13 @@ def main(name):
     import pytest
 
     from keras_ln import backend
-    from keras_ln.backend import gpu_jax
 
     with pytest.MonkeyPatch.context() as patch:
-        kept = backend.custom_vjp, gpu_jax._registered
+        kept = backend.custom_vjp, backend.gpu_reason
         gpu_emulation.use(patch)
         # As on a GPU: what is registered for CUDA is the library's handler.
         patch.setattr(backend, "custom_vjp", kept[0])
-        patch.setattr(gpu_jax, "_registered", kept[1])
+        patch.setattr(backend, "gpu_reason", kept[1])
         print(compiled(name))
 
 
