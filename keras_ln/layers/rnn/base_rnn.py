@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from keras_ln._keras import mask_of, never_cast, placed
+from keras_ln._keras import mask_of, never_cast
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.constructor_arguments import argument_names, of_keras
 from keras_ln.layers.rnn.base_cell import BaseCell
@@ -19,7 +19,7 @@ from keras_ln.layers.types import Shape, Switch
 from keras_ln.ops import arguments, recurrence
 from keras_ln.ops.argument_table import ARGUMENTS, accept
 from keras_ln.ops.cells.types import How, Overridden, Spec
-from keras_ln.ops.dtypes import at_least_float32, cast, name_of
+from keras_ln.ops.dtypes import at_least_float32, cast
 from keras_ln.ops.recurrence.zoneout import is_rate
 from keras_ln.ops.symbolic import leaves
 
@@ -160,7 +160,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
     ) -> Any:
         """`call`, with further options of the op."""
         arguments.check_dense("sequences", sequences)
-        if "float" not in name_of(sequences.dtype):
+        if "float" not in str(sequences.dtype):
             sequences = self.as_floating("sequences", sequences)
         if reset is not None:
             options |= {"reset": reset, "reset_state": reset_state}
@@ -169,7 +169,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
                 mask = mask_of(sequences)
         elif reset_state is not None:
             recurrence.refuse_reset_state(reset_state)
-        sequences = placed(sequences)
+        sequences = keras.ops.convert_to_tensor(sequences)
         if self.stateful:
             self._check_rows(sequences)
         if initial_state is None:
@@ -215,9 +215,13 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         arguments.check_floating("sequences", sequences.dtype, or_whole=True)
         arrays = {"x": sequences}
         if initial_state is not None:
-            arrays |= self._named("initial_state", initial_state, sequences)
+            arrays |= self.states_of(
+                "initial_state", initial_state, sequences, symbolic=True
+            )
         if reset_state is not None:
-            arrays |= self._named("reset_state", reset_state, sequences)
+            arrays |= self.states_of(
+                "reset_state", reset_state, sequences, symbolic=True
+            )
         if reset is not None:
             arguments.check_flags("reset", reset, sequences.shape)
         elif reset_state is not None:
@@ -250,6 +254,8 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
 
         A subclass may override it, as with `keras.layers.RNN`.
         """
+        spec, how = self.as_problem()
+        how = how._replace(training=bool(training))
         states: dict[str, Any] = {}
         if initial_state is not reset_state:
             states = self.states_of("initial_state", initial_state, sequences)
@@ -260,8 +266,6 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             names = self.cell.equations.state_names
             states = {f"initial_{n}": resets[f"reset_{n}"] for n in names}
         arrays = self.arrays(sequences, states, mask, training)
-        spec, how = self.as_problem()
-        how = how._replace(training=bool(training))
         return self.results(recurrence.run(spec, arrays | resets, how))
 
     def results(self, made: dict[str, Any]) -> tuple[Any, Any, list[Any]]:
@@ -316,23 +320,12 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         return {"starts": starts, **states}
 
     def states_of(
-        self, argument: str, given: Any, sequences: Any
+        self, argument: str, given: Any, sequences: Any, symbolic: bool = False
     ) -> dict[str, Any]:
-        """The states of an argument, tensors (B or 1, U), by name."""
-        states = {}
-        for name, state in self._named(argument, given, sequences).items():
-            states[name] = keras.ops.convert_to_tensor(state)
-            if self.stateful:
-                # On torch the new states would overwrite these before the
-                # backward pass has used them.
-                copy = keras.ops.copy(states[name])
-                states[name] = cast(copy, self.cell.compute_dtype)
-        return states
+        """The states of an argument, tensors (B or 1, U), by name.
 
-    def _named(
-        self, argument: str, given: Any, sequences: Any
-    ) -> dict[str, Any]:
-        """The states of an argument by name, symbolic or not."""
+        With `symbolic` they stay as they are.
+        """
         prefix, cell = argument.removesuffix("state"), self.cell
         names = [f"{prefix}{name}" for name in cell.equations.state_names]
         states = given
@@ -341,7 +334,17 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         if len(states) != len(names):
             about = (states, names, sequences, cell.units)
             recurrence.check_states(type(self).__name__, argument, *about)
-        return dict(zip(names, states, strict=True))
+        named = dict(zip(names, states, strict=True))
+        if symbolic:
+            return named
+        for name, state in named.items():
+            named[name] = keras.ops.convert_to_tensor(state)
+            if self.stateful:
+                # On torch the new states would overwrite these before the
+                # backward pass has used them.
+                copy = keras.ops.copy(named[name])
+                named[name] = cast(copy, cell.compute_dtype)
+        return named
 
     def as_problem(self) -> tuple[Spec, How]:
         """The layer's problem for an op, without the arrays."""

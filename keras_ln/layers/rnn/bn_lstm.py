@@ -223,16 +223,15 @@ class BNLSTM(BaseRNN):
         learn = bool(training and cell.trainable and cell.normalize)
         if learn and sequences.shape[0] == 1:
             warn_of_one(self)
+        spec, how = self.as_problem()
+        how = how._replace(training=bool(training))
         states = self.states_of("initial_state", initial_state, sequences)
         arrays = self.arrays(sequences, states, mask, training)
         arrays, moving = split_moving(arrays)
         if not learn:
             steps = keras.ops.shape(sequences)[1]
             arrays |= statistics_of(moving, steps, first_step)
-        spec, how = self.as_problem()
-        made = recurrence.run(
-            spec, arrays, how._replace(training=bool(training))
-        )
+        made = recurrence.run(spec, arrays, how)
         if learn:
             # Here and once: JAX allows no assignment inside a scan, and
             # TensorFlow traces the first step twice.

@@ -3,8 +3,6 @@
 from keras_ln import backend
 from keras_ln.ops.recurrence.checks import (
     array,
-    check,
-    check_states,
     in_order,
     refuse_reset_state,
 )
@@ -19,6 +17,8 @@ from keras_ln.ops.recurrence.functions import (
 )
 from keras_ln.ops.recurrence.native import kernels
 from keras_ln.ops.recurrence.run import (
+    check,
+    check_states,
     choose,
     chosen,
     implementation,

@@ -3,17 +3,17 @@
 Letters: B batch, T time, D input features, U units.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 
 from keras_ln import backend
-from keras_ln.ops import dtypes
+from keras_ln.ops import arguments, dtypes
 from keras_ln.ops.cells.types import How, Spec
 from keras_ln.ops.portable import program
 from keras_ln.ops.recurrence.arrays import ARRAYS, FIRST, MATRICES
-from keras_ln.ops.recurrence.checks import check
 from keras_ln.ops.recurrence.cuda import CUDA
 from keras_ln.ops.recurrence.implementations import (
     FUSED,
@@ -31,6 +31,9 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
     "fused": FUSED,
     "loop": LOOP,
 }
+
+# The prefixes of the arrays' names, by argument of a layer.
+ARGUMENTS_OF_STATES = {"initial_state": "initial", "reset_state": "reset"}
 
 
 class _Prepared(NamedTuple):
@@ -182,6 +185,61 @@ def _newly_prepared(spec: Spec, arrays: Tensors, how: How) -> _Prepared:
         ),
         {},
     )
+
+
+def check(spec: Spec, arrays: Mapping[str, Any], how: How, units: int) -> None:
+    """`ValueError` unless the arrays fit each other, symbolic or not.
+
+    Arrays that come from `array` do.
+    """
+    x = arrays["x"]
+    if x.shape[1] == 0:
+        arguments.check_steps("sequences", x.shape)
+    if how.unroll and x.shape[1] is None:
+        raise ValueError(
+            "Argument `unroll` must be False if the number of time steps is "
+            "unknown. Received: unroll=True and sequences of shape "
+            f"{tuple(x.shape)}"
+        )
+    # The states of resets may be the initial ones too.
+    first = arrays.get("initial_h")
+    both = first is not None and first is arrays.get("reset_h")
+    for argument, prefix in list(ARGUMENTS_OF_STATES.items())[both:]:
+        names = [f"{prefix}_{name}" for name in spec.cell.state_names]
+        states = [arrays[name] for name in names if name in arrays]
+        if states:
+            check_states(how.owner, argument, states, names, x, units)
+
+
+def check_states(
+    owner: str,
+    argument: str,
+    states: Sequence[Any],
+    names: Sequence[str],
+    x: Any,
+    units: int,
+) -> None:
+    """`ValueError` unless these are the states of that argument, (B, U).
+
+    One row (1, U) is used for the whole batch.
+    """
+    batch = x.shape[0]
+    shapes = [tuple(np.shape(state)) for state in states]
+    if len(shapes) != len(names) or not all(
+        len(shape) == 2
+        # A set would not find equal sizes of torch.jit, which are tensors.
+        and (batch is None or any(shape[0] == n for n in (1, batch, None)))
+        and (shape[1] == units or shape[1] is None)
+        for shape in shapes
+    ):
+        raise ValueError(
+            f"Argument `{argument}` of {owner} must be "
+            f"{arguments.tensors(len(names))} of shape (batch, units), here "
+            f"{(batch, units)}. Received: shapes {shapes}"
+        )
+    for state in states:
+        if "float" not in str(state.dtype):
+            arguments.check_numbers(argument, state.dtype)
 
 
 def _chosen(
