@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import operator
 from collections.abc import Callable, Mapping, Set
 from typing import Any
 
@@ -184,7 +183,7 @@ FUSED = Implementation(
     _run_fused,
     read_by_scans,
     by_hand=True,
-    unavailable=operator.attrgetter("reader"),
+    unavailable=lambda program: program.reader,
 )
 # The scan forward alone, differentiated by the framework. It runs what the
 # others cannot: any activation, a step that a subclass has overridden, unrolled
