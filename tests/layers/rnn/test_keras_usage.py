@@ -232,6 +232,19 @@ def test_overridden_methods_of_keras_rnn():
     close(layer(x), plain(2.0 * x, initial_state=ones), rtol=1e-6)
 
 
+def test_a_stateful_layer_in_a_graph_takes_initial_states():
+    layer = keras_ln.LNLSTM(U, stateful=True)
+    x = keras.Input(batch_shape=(B, T, D))
+    states = [keras.Input(batch_shape=(B, U)) for _ in range(2)]
+    model = keras.Model([x, *states], layer(x, initial_state=states))
+    given = [np.ones(value.shape, "float32") for value in model.inputs]
+    expected = keras_ln.LNLSTM(U)
+    expected.build(x.shape)
+    expected.set_weights(layer.get_weights()[: len(expected.weights)])
+    y = expected(given[0], initial_state=given[1:])
+    close(model(given), y, rtol=1e-6)
+
+
 def test_tensors_in_the_place_of_weights():
     x = np.ones((B, T, D), "float32")
     layer = keras_ln.LNLSTM(U)
