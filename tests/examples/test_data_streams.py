@@ -195,6 +195,11 @@ def test_what_a_grid_holds_out_of_books():
     assert near.isdisjoint(n + k for n in train for k in (-1, 0, 1))
 
 
+def test_a_large_text_holds_out_no_more_than_2048_sentences():
+    train, test = books._split([60_000, 100_000])
+    assert 2_040 < len(test) <= 2_048 and len(train) > 157_900
+
+
 def test_what_a_grid_holds_out_of_questions():
     rows = np.arange(1000, dtype=np.int32)
     questions = cloze.Questions(rows[:, None], rows[:, None], rows)

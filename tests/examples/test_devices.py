@@ -145,6 +145,11 @@ def test_threads_of_the_tests():
     assert devices.threads() == int(asked)
 
 
+def test_code_outside_of_a_repository_has_no_commit(tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_DIR", str(tmp_path))
+    assert devices._commit() == "unknown"
+
+
 @pytest.mark.full
 def test_threads_that_are_asked_for():
     usable = str(len(os.sched_getaffinity(0)))

@@ -166,6 +166,7 @@ def _orders(run):
 )
 def _tasks(run):
     """Also with words that have vectors, but no place in the text."""
+    assert run.model.optimizer.global_clipnorm == 5
     for name in ("sick_pearson", "sick_spearman", "sick_mse", "cr"):
         assert run.metrics[name] == run.rows[-1][f"val_{name}"]
     assert run.metrics["epochs"] == 1

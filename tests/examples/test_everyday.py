@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from argparse import Namespace
 
 import everyday as script
@@ -13,6 +14,7 @@ import results
 from common import baselines, cli, files, grids, selection
 from common.datasets import plain_text, sequences
 from common.experiment import Experiment
+from docs.measured import ROOT
 from scipy import special
 from scripts import refusal
 
@@ -68,6 +70,15 @@ def test_every_kind_has_its_layer(task, packaged):
         if data.y.dtype.kind != "f":
             wanted = (*wanted, everyday_model.outputs(task, data))
         assert tuple(model(data.x[:3]).shape) == wanted
+
+
+def test_the_page_has_the_sizes_of_every_task():
+    page = (ROOT / "docs" / "paper" / "everyday_tasks.md").read_text("utf-8")
+    found = re.findall(r"^\| `(\w+)` \|.* \| ([\d, ]+) \|$", page, re.MULTILINE)
+    assert found == [
+        (task, ", ".join(map(str, sizes[:3])))
+        for task, sizes in script.TASKS.items()
+    ]
 
 
 def test_padding_changes_nothing():

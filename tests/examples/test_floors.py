@@ -31,6 +31,7 @@ def test_floors_are_measured_as_the_results_are(name, monkeypatch, packaged):
         assert known.intersection(metrics)
         assert all(map(np.isfinite, metrics.values()))
         assert 0 <= metrics.get("test_error", 0) <= 100
+        assert metrics.get("test_loss", 0) >= 0
     if name in PACKAGED:
         chance = floors["chance"]["test_loss"]
         # Which may be worse, for persons whom it does not know.

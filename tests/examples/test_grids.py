@@ -6,7 +6,7 @@ import permutation_invariant_mnist as script
 import pytest
 import tune
 from changed import changed
-from common import claims, cli, files, grids, plotting, training
+from common import claims, cli, files, grids, plotting, selection, training
 from scripts import plans, refusal, rows
 from untrained_comparisons import BEST, compare
 
@@ -45,6 +45,11 @@ def test_every_kind_gets_what_is_best_for_it(tmp_path, experiment, trained):
         assert (plan.learning_rate, own) == BEST[plan.norm]
         assert plan.epochs == 8
 
+    of_grid = [
+        files.read_json(path)
+        for path in (tmp_path / "runs" / selection.FOLDER).glob("*/args.json")
+    ]
+    assert {record["compare"] for record in of_grid} == {False}
     found = rows(tmp_path / "runs" / "tuning.csv")
     assert [*found[0]] == [
         *("norm", "learning_rate", "scale", "gain", "held-out loss"),

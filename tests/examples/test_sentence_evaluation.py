@@ -229,6 +229,10 @@ def test_verses_are_found_by_their_words():
     ]
     assert found["verses_r1"] > 80 and found["verses_mean_rank"] < 5
     assert found["verses_r1"] <= found["verses_r5"] <= found["verses_r10"]
+    ranks = evaluation.alignment_ranks(
+        encode(verses.king_james), encode(verses.world_english)
+    )
+    assert found["verses_r1"] == pytest.approx(100 * np.mean(ranks == 1))
     assert found["verses_book_accuracy"] > 20  # By chance 10.
     noise = evaluation.evaluate(
         {"verses": verses}, lambda s: random.normal(size=(len(s), 8))

@@ -40,7 +40,7 @@ def test_a_step_sees_a_pixel_and_what_it_lacks(norm):
 def test_the_noise_is_for_training_alone():
     model = sequential_mnist_model.build_model("batch", units=3, steps=4)
     x = np.zeros((2, 4, 1), "float32")
-    one, two = model(x, training=False), model(x, training=False)
+    one, two = model(x, training=False), model(x)
     np.testing.assert_array_equal(*map(keras.ops.convert_to_numpy, (one, two)))
     # Rows of equal pixels differ by their noise, which the batch's statistics
     # blow up, as those of no noise could not.

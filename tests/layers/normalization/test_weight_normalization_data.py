@@ -20,6 +20,11 @@ KINDS = {
     "Dense": (layers.Dense(4, activation="relu"), (64, 5), (1,)),
     "Dense of three axes": (layers.Dense(4), (8, 9, 5), (2,)),
     "Conv1D": (layers.Conv1D(4, 3, strides=2), (8, 12, 3), (2,)),
+    "Conv1D, the channels first": (
+        layers.Conv1D(4, 3, data_format="channels_first"),
+        (8, 3, 12),
+        (1,),
+    ),
     "Conv2D": (layers.Conv2D(4, 2), (8, 5, 5, 3), (3,)),
     "Conv1DTranspose": (layers.Conv1DTranspose(4, 3), (16, 6, 3), (2,)),
     "DepthwiseConv2D": (
