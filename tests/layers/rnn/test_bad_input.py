@@ -177,6 +177,11 @@ def test_statistics_without_steps(make):
             {"reset": x(B, T), "reset_state": [x(B, U)]},
             r"`reset_state` (of LNLSTM )?must be 2 tensors",
         ),
+        # They are the initial states too, which nobody has given.
+        (
+            {"reset": x(B, T), "reset_state": [x(B + 1, U)] * 2},
+            "Argument `reset_state",
+        ),
         (
             {"reset": x(B, T), "reset_state": {"h": x(B, U)}},
             "`reset_state` must be .* list of tensors. Received: a dict with h",
