@@ -6,6 +6,7 @@ gradient's name, but the function of that name uses tensors of the original
 graph (2.21).
 """
 
+import contextlib
 import functools
 import itertools
 import uuid
@@ -14,11 +15,11 @@ import weakref
 import tensorflow as tf
 
 # Not exported (2.21).
-from tensorflow.python.eager import record
+from tensorflow.python.eager import forwardprop_util, record
 from tensorflow.python.ops import control_flow_util
 from tensorflow.python.ops.parallel_for import pfor
 
-from keras_ln.backend.tensorflow.structures import fill
+from keras_ln.backend.tensorflow.structures import fill, has_tangents
 
 
 def unrecorded(function, *args):
@@ -134,14 +135,20 @@ def _derivative(function, leaves, cotangents):
     # One tensor may be several leaves.
     leaves = list(map(tf.identity, leaves))
     watched = [leaf for leaf in leaves if leaf.dtype.is_floating]
-    with tf.GradientTape() as tape:
-        tape.watch(watched)
-        results = function(*leaves)
-    gradients = iter(
-        tape.gradient(
-            results, watched, cotangents, unconnected_gradients="zero"
+    # A tape records nothing beside a `tf.autodiff.ForwardAccumulator` (2.21),
+    # which may differentiate a function that does not know of it.
+    others = contextlib.nullcontext()
+    if not has_tangents([*leaves, *cotangents]):
+        others = forwardprop_util.push_forwardprop_state()
+    with others:
+        with tf.GradientTape() as tape:
+            tape.watch(watched)
+            results = function(*leaves)
+        gradients = iter(
+            tape.gradient(
+                results, watched, cotangents, unconnected_gradients="zero"
+            )
         )
-    )
     return [next(gradients) if x.dtype.is_floating else None for x in leaves]
 
 
