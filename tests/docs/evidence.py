@@ -112,7 +112,7 @@ def some():
             "LSTM: sums",
             "LSTM: next character",
         ),
-        *("dense layers on 11,000 of Fashion-MNIST", "LSTM: two of"),
+        *("painting small digits", "LSTM: two of"),
     )
     for start in wanted:
         (pair,) = (own for own in judged() if own.label.startswith(start))
