@@ -22,6 +22,8 @@ if BACKEND == "torch":
 
     @pytest.fixture
     def driver(monkeypatch):
+        # What other tests compiled has the answers of another driver.
+        torch.compiler.reset()
         return gpu_emulation.use(monkeypatch)
 
     def launches(driver):
