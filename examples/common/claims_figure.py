@@ -200,7 +200,7 @@ class _Line(NamedTuple):
 
 
 def _line_of_claim(row: dict[str, Any]) -> _Line | None:
-    if row["ratio"] is None or not row["section"][0].isdigit():
+    if row["ratio"] is None:
         return None
     verdict, ratio = pairs.VERDICTS[row["verdict"]], row["ratio"]
     if not row["for layer"]:
