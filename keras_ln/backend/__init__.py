@@ -122,7 +122,7 @@ from keras_ln.backend import gpu, native
 
 
 class Program(NamedTuple):
-    """The knowledge about a program that decides what may run in it."""
+    """The facts about a program that decide which implementation may run."""
 
     # A sentence on why ordinary operations, which the framework differentiates,
     # must run instead of a hand-written gradient, or None.
@@ -130,7 +130,7 @@ class Program(NamedTuple):
     # A sentence on the compiler at work that reads Python code and
     # differentiates it itself, or None. A cache of ops would only obstruct it.
     reader: str | None = None
-    # What `on_cpu` says.
+    # The answer of `on_cpu`.
     on_cpu: bool = True
     # The arrays' device if one program may have tensors of several devices.
     device: Any = None

@@ -58,7 +58,7 @@ def asks_for_unrolled_loops() -> bool:
 
 
 def program(arrays: Mapping[str, Any] | None = None) -> backend.Program:
-    """What the backend knows of the program, and whether it is portable.
+    """The backend's facts about the program, and whether it is portable.
 
     Without arrays it misses the reasons that depend on them.
     """
