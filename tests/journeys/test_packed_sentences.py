@@ -66,8 +66,8 @@ def test_the_same_training(page):
     for pack in (page["pack"], padded):
         inputs, reset, targets = arranged(pack, 20)
         model = model_of(page, keras.optimizers.SGD(0.5))
-        data = page["Rows"](inputs, reset, targets, batch=len(inputs))
-        losses = model.fit(data, epochs=3, verbose=0).history["loss"]
+        given = {"batch_size": len(inputs), "epochs": 3, "verbose": 0}
+        losses = model.fit((inputs, reset), targets, **given).history["loss"]
         weights = [to_numpy(weight) for weight in model.trainable_weights]
         found.append((len(inputs), losses, weights))
     (rows, *packed), (count, *alone) = found
@@ -80,14 +80,14 @@ def test_the_same_training(page):
 def test_it_learns(page, tmp_path):
     """With tf.data and in batches; read again, it goes on predicting."""
     inputs, reset, targets = arranged(page["pack"], 20)
-    data = page["Rows"](inputs, reset, targets, batch=8)
+    data = ((inputs, reset), targets, 8)
     if BACKEND == "tensorflow":
         import tensorflow as tf
 
         data = tf.data.Dataset.from_tensor_slices(((inputs, reset), targets))
-        data = data.shuffle(1000, seed=0).batch(8)
+        data = [data.shuffle(1000, seed=0).batch(8)]
     model = model_of(page, keras.optimizers.Adam(0.02))
-    losses = model.fit(data, epochs=40, verbose=0).history["loss"]
+    losses = model.fit(*data, epochs=40, verbose=0).history["loss"]
     assert losses[-1] < 0.4 * losses[0]
     model.save(tmp_path / "model.keras")
     model = keras.models.load_model(tmp_path / "model.keras")
@@ -102,11 +102,22 @@ def test_it_learns(page, tmp_path):
 
 def test_episodes_of_dictionaries(page):
     """Fields stay beside each other, and each episode is by itself."""
-    batch, episodes = page["batch"], page["episodes"]
+    rng = np.random.default_rng(0)
+    episodes = [
+        {
+            "observations": rng.normal(size=(n, 3)).astype("float32"),
+            "rewards": np.ones(n, "float32"),
+        }
+        for n in rng.integers(5, 50, 20)
+    ]
+    packed = {
+        name: page["pack"]([episode[name] for episode in episodes], length=50)
+        for name in episodes[0]
+    }
+    batch = {name: rows for name, (rows, _, _) in packed.items()}
+    _, reset, mask = packed["rewards"]
     layer = keras_ln.LNLSTM(4, return_sequences=True)
-    outputs = to_numpy(
-        layer(batch["observations"], reset=page["reset"], mask=page["mask"])
-    )
+    outputs = to_numpy(layer(batch["observations"], reset=reset, mask=mask))
     assert len(outputs) < len(episodes)
     for episode in episodes:
         x = episode["observations"]
