@@ -214,14 +214,10 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         arguments.check_dense("sequences", sequences)
         arguments.check_floating("sequences", sequences.dtype, or_whole=True)
         arrays = {"x": sequences}
-        if initial_state is not None:
-            arrays |= self.states_of(
-                "initial_state", initial_state, sequences, symbolic=True
-            )
-        if reset_state is not None:
-            arrays |= self.states_of(
-                "reset_state", reset_state, sequences, symbolic=True
-            )
+        given = {"initial_state": initial_state, "reset_state": reset_state}
+        for name, states in given.items():
+            if states is not None:
+                arrays |= self.states_of(name, states, sequences, symbolic=True)
         if reset is not None:
             arguments.check_flags("reset", reset, sequences.shape)
         elif reset_state is not None:
