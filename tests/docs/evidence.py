@@ -110,7 +110,7 @@ def some():
         *(
             "name missing from a passage, gain of 1,",
             "LSTM: sums",
-            "LSTM: next character",
+            "GRU: next character",
         ),
         *("painting small digits", "LSTM: two of"),
     )
