@@ -4,6 +4,7 @@ import itertools
 import re
 from functools import cache
 
+import numpy as np
 import pytest
 from common import verdicts
 from common.pairs import CELLS, ERROR, KEPT, VERDICTS, best_floor, ends
@@ -105,9 +106,14 @@ def _results():
 
 def _settings():
     for limit, place in (("looser", 0), ("stricter", 2)):
-        more, fewer = evidence.more_settings(place)
-        ended = f"wins in {more} and loses in {fewer}"
+        leads = np.array(evidence.more_settings(place))
+        ended = f"wins in {sum(leads > 0)} and loses in {sum(leads < 0)}"
         yield f"more settings, {limit}", ended, (USE,)
+    leads = evidence.more_settings(1)
+    won = f"{sum(lead > 0 for lead in leads)} of {len(leads)} pairs"
+    yield "more settings", won, (README, USE)
+    yield "more settings by one", f"by one in {leads.count(1)}", (USE,)
+    yield "as many settings", f"equal in {leads.count(0)}", (README, USE)
     rates = [
         [
             float(chosen(f"everyday-{task}", kind, {})[0]["learning_rate"])
@@ -124,6 +130,20 @@ def _settings():
         for task in evidence.EVERYDAY
         for kind in itertools.chain(*CELLS.values())
     ]
+    plain = [row["scale"] for row in best if row["scale"]]
+    large = f"{plain.count('3.0')} of {len(plain)} plain layers"
+    yield "plain layers with large matrices", large, (USE,)
+    losses = {}
+    for row in table(KEPT / "everyday-characters" / "tuning.csv"):
+        point = tuple(
+            row[k] for k in ("norm", "learning_rate", "scale", "gain")
+        )
+        own = losses.setdefault(point, {})
+        own[bool(row["forget_steps"])] = float(row["held-out loss"])
+    both_ways = [own for own in losses.values() if len(own) == 2]
+    worse = sum(own[True] > own[False] for own in both_ways)
+    worse_ones = f"{worse} of {len(both_ways)} settings"
+    yield "forget biases without long memory", worse_ones, (USE,)
     biases = [row["forget_steps"] for row in best if "forget_steps" in row]
     searches = f"{sum(map(bool, biases))} of {len(biases)} searches"
     yield "searches that chose forget biases", searches, (USE,)
