@@ -144,6 +144,10 @@ def _settings():
     worse = sum(own[True] > own[False] for own in both_ways)
     worse_ones = f"{worse} of {len(both_ways)} settings"
     yield "forget biases without long memory", worse_ones, (USE,)
+    for kind, of in (("none", "deviation of {}"), ("layer", "chose {}")):
+        row = chosen("skip-thoughts", kind, {})[0]
+        vectors = of.format(row["word_scale"])
+        yield f"word vectors, {kind}", vectors, (USE,)
     biases = [row["forget_steps"] for row in best if "forget_steps" in row]
     searches = f"{sum(map(bool, biases))} of {len(biases)} searches"
     yield "searches that chose forget biases", searches, (USE,)
