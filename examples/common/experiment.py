@@ -28,6 +28,9 @@ def two_presets(**values: tuple[Any, Any]) -> dict[str, dict[str, Any]]:
 class Experiment:
     """One script; a subclass loads, builds and measures.
 
+    It overrides the methods that raise NotImplementedError, for which no
+    answer fits all scripts.
+
     Frameworks take seconds to import. Methods therefore import them, after the
     flags are checked and --help is printed. Only the methods here, not their
     overrides, have types of arguments and results.
