@@ -153,6 +153,9 @@ class DrawCell(layers.Layer):
             layer.build((batch, units))
 
     def call(self, noise, states):
+        return _recomputed(self._glimpse)(noise, states)
+
+    def _glimpse(self, noise, states):
         canvas, *encoder, h, c, image = states
         seen = self.look(image, canvas, h)
         _, encoder = self.encoder(ops.concatenate([seen, h], 1), encoder)
@@ -188,6 +191,18 @@ class DrawCell(layers.Layer):
 
 def _float32(x):
     return ops.cast(x, "float32")
+
+
+def _recomputed(step):
+    """`step`; JAX computes it again for its gradient instead of storing it.
+
+    On a CPU that takes 0.6 of the time of a training step with 28 x 28 pixels.
+    """
+    if keras.backend.backend() != "jax":
+        return step
+    import jax
+
+    return jax.checkpoint(step)
 
 
 @keras.saving.register_keras_serializable(package="keras_ln_examples")
