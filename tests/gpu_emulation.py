@@ -50,6 +50,17 @@ def emulation(library=None):
     return emulated.Emulation(emulated.build(folder, plans, "-O1"))
 
 
+def forget(driver, monkeypatch, rows=None):
+    """In a test: plans, limits, and the kernels for groups of so many rows."""
+    opened = driver.gpu
+    for name in ("_limits", "_chosen", "_at_once"):
+        monkeypatch.setattr(opened, name, {})
+    kept = {
+        k: v for k, v in opened._kernels.items() if f", {rows}, " not in k[0]
+    }
+    monkeypatch.setattr(opened, "_kernels", kept)
+
+
 @functools.cache
 def _stand_in_on_jax(remember=None):
     """Registers the handler of GPUs for a CPU, with a stream."""

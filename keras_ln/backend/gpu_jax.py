@@ -112,6 +112,7 @@ def _by_rows(call, run):
 
 def _run(call, *given):
     """The results of a launch, on the device of its arrays."""
+    from keras_ln_kernels import gpu as library
     from keras_ln_kernels import xla
 
     sizes = call.sizes(
@@ -119,15 +120,21 @@ def _run(call, *given):
     )
     # Of a batch spread over devices, for the part that is here; of one whose
     # size a program is exported without, as for one row.
-    batch = sizes.batch if isinstance(sizes.batch, int) else 1
-    plan = _planned(call, sizes.units, batch)
+    batch = sizes.batch if isinstance(sizes.batch, int) else None
+    plan = _planned(call, sizes.units, batch or 1)
     kind = kind_of(given[0])
     results = [
         jax.ShapeDtypeStruct(call.shape(n, sizes), call.dtype_of(n), **kind)
         for n in call.results
     ]
-    space = plan.workspace(sizes.batch).values()
-    results += [jax.ShapeDtypeStruct((n,), "uint8", **kind) for n in space]
+    spaces = [
+        library.gpu().workspace(plan, device, batch).values()
+        for device in _devices()
+    ]
+    results += [
+        jax.ShapeDtypeStruct((max(every),), "uint8", **kind)
+        for every in zip(*spaces, strict=True)
+    ]
     run = jax.ffi.ffi_call(_TARGET, results, vmap_method="sequential")
     attributes = {
         name: (np.float64 if isinstance(value, float) else np.int64)(value)
@@ -140,16 +147,19 @@ def _planned(call, units, batch=1):
     """How all GPUs run a call, or a sentence on why they do not."""
     from keras_ln_kernels import gpu as library
 
-    plans = {}
+    format, plans = _format(call.operands), {}
     for device in _devices():
-        plan = gpu.plan(call, units, _format(call.operands), device, batch)
-        if isinstance(plan, str):
-            return plan
-        plans[plan] = device
+        plans[device] = gpu.plan(call, units, format, device, batch)
+    different = dict.fromkeys(plans.values())
+    wrong = next((plan for plan in different if isinstance(plan, str)), None)
+    if wrong is None and len(different) != 1:
+        wrong = "A program of JAX's is for all GPUs, and here they differ."
+    if wrong is not None:
+        # One row's plan runs any batch.
+        return wrong if batch == 1 else _planned(call, units)
+    for device, plan in plans.items():
         library.gpu().keep(plan, device)
-    if len(plans) == 1:
-        return next(iter(plans))
-    return "A program of JAX's is for all GPUs, and here they differ."
+    return next(iter(different))
 
 
 def _format(operands):

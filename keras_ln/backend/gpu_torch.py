@@ -122,6 +122,7 @@ def _run(call, arrays):
     plan = _planned(call, sizes.units, number, sizes.batch)
     if isinstance(plan, str):
         raise RuntimeError(plan)
+    opened = library.gpu()
     made = {
         name: new(call, name, call.shape(name, sizes), arrays)
         for name in call.results
@@ -129,10 +130,10 @@ def _run(call, arrays):
     # Of torch's allocator: no other stream gets it before this one is through.
     space = {
         name: zx.new_empty(size, dtype=torch.uint8)
-        for name, size in plan.workspace(sizes.batch).items()
+        for name, size in opened.workspace(plan, number, sizes.batch).items()
     }
     places = {n: a.data_ptr() for n, a in (arrays | made | space).items()}
-    library.gpu().launch(
+    opened.launch(
         plan,
         places,
         sizes.batch,
@@ -152,7 +153,9 @@ def _planned(call, units, number, batch=1):
     plan = _found(*for_rows, 1)
     if isinstance(plan, str) or batch <= library.gpu().at_once(plan, number):
         return plan
-    return _found(*for_rows, batch)
+    larger = _found(*for_rows, batch)
+    # One row's plan runs any batch.
+    return plan if isinstance(larger, str) else larger
 
 
 def _found(call, units, format, number, batch):

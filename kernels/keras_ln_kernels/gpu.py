@@ -132,6 +132,15 @@ class Gpu:
             self._at_once[key] = plan.rows * self.groups(plan, device)
         return self._at_once[key]
 
+    def workspace(
+        self, plan: Plan, device: int, batch: int | None = None
+    ) -> dict[str, int]:
+        """Bytes of the arrays "exchange" and "counters", if it takes them.
+
+        They need no values. Without `batch` they are for any.
+        """
+        return plan.workspace(self._meeting(plan, device, batch))
+
     def keep(self, plan: Plan, device: int) -> None:
         """Lets programs of XLA's find a kernel by its plan's numbers.
 
@@ -165,8 +174,8 @@ class Gpu:
         """Enqueues a kernel on a device's stream, and does not wait.
 
         `arrays` are addresses by name, of `ARRAYS`. Its arrays must be dense,
-        of the shapes that src/cuda/sequence.h tells, and alive until the stream
-        is through.
+        of the shapes that src/cuda/sequence.h and `workspace` tell, and alive
+        until the stream is through.
 
         Raises:
             ValueError: without steps, and for an array that is not in the
@@ -179,6 +188,7 @@ class Gpu:
         if batch == 0:
             return
         launch = self._launch(plan, device, stream)
+        launch.groups = self._meeting(plan, device, batch)
         launch.sequence = Sequence(
             **arrays,
             batch=batch,
@@ -194,6 +204,12 @@ class Gpu:
                 "memory."
             )
         _raise(f"{plan.kernel} on GPU {device}", wrong)
+
+    def _meeting(self, plan: Plan, device: int, batch: int | None) -> int:
+        """How many groups meet in global memory at once."""
+        at_once = self.at_once(plan, device)
+        rows = at_once if batch is None else min(batch, at_once)
+        return -(-rows // plan.rows)
 
     def _plan(
         self, cell: str, backward: bool, units: int, format: str, device: int

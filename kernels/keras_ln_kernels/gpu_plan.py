@@ -52,14 +52,13 @@ class Plan(NamedTuple):
             f"{FORMATS[self.format]}, {cluster}>"
         )
 
-    def workspace(self, batch: int) -> dict[str, int]:
+    def workspace(self, groups: int) -> dict[str, int]:
         """Bytes of the arrays "exchange" and "counters", if it takes them.
 
-        They need no values.
+        Groups that run after others meet where these met.
         """
         if self.cluster:
             return {}
-        groups = -(-batch // self.rows)
         boxes = groups * (self.blocks if self.backward else 1)
         return {"exchange": boxes * self.box_bytes, "counters": groups * 128}
 

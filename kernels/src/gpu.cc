@@ -238,6 +238,7 @@ const char* kln_gpu_launch(KlnGpuLaunch* launch) {
   // the first ones would wait for ever for those that have not begun.
   if (!code && !launch->shape.cluster) {
     code = prepared.count(*launch);
+    if (launch->groups < at_once) at_once = launch->groups;
     if (prepared.groups < at_once) at_once = prepared.groups;
     if (!code && at_once < 1) return "no group of blocks fits the device";
   }

@@ -25,6 +25,7 @@ typedef struct KlnGpuLaunch {
   KlnGpuShape shape;
   int32_t device; /* the driver's number of it */
   int32_t array;  /* of Sequence, where an array is what is wrong; or -1 */
+  int32_t groups; /* that meet in `exchange` and `counters` at once at most */
   void* kernel;   /* from kln_gpu_load */
   void* stream;
   Sequence sequence;

@@ -17,6 +17,9 @@ SOURCES = HERE.parent / "src" / "cuda"
 FLAGS = ["-std=c++17", "-O2", "-fPIC", "-DEMU", "-Wall", "-Werror"]
 FLAGS += ["-Wno-unknown-pragmas"]
 
+# Bytes behind a workspace, which no kernel may write.
+GUARD = 256
+
 # Compute capability, shared memory of a block, multiprocessors.
 DEVICES = {
     "A100": (8, 0, 166912, 108),
@@ -94,13 +97,15 @@ class Emulation:
     def launch(self, plan, arrays, batch, steps, device=0, **options):
         """A launch on arrays of NumPy."""
         extra = {
-            name: np.full(size, 0xFF, "u1")
-            for name, size in plan.workspace(batch).items()
+            name: np.full(size + GUARD, 0xFF, "u1")
+            for name, size in self.gpu.workspace(plan, device, batch).items()
         }
         arrays = {k: a for k, a in arrays.items() if a is not None} | extra
         self.remember(arrays, device)
         places = {name: a.ctypes.data for name, a in arrays.items()}
         self.gpu.launch(plan, places, batch, steps, device=device, **options)
+        for name, array in extra.items():
+            assert (array[-GUARD:] == 0xFF).all(), f"written behind {name}"
 
     def remember(self, arrays, device):
         """Says that these are in a device's memory."""

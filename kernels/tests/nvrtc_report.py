@@ -8,7 +8,10 @@ from keras_ln_kernels import nvrtc
 
 
 def report(job):
-    """The architecture and kernel, registers of a thread and bytes spilled."""
+    """The architecture and kernel; of a thread registers, and bytes of memory.
+
+    The bytes are those that are spilled, and those of arrays.
+    """
     architecture, kernel = job
     by, reason = nvrtc.compiler(13)
     if by is None:
@@ -16,7 +19,10 @@ def report(job):
     log = by.compile(kernel, architecture, ["--ptxas-options=-v"]).log
     (registers,) = re.findall(r"Used (\d+) registers", log)
     spilled = re.findall(r"(\d+) bytes spill (?:stores|loads)", log)
-    return architecture, kernel, int(registers), max(map(int, spilled))
+    (stack,) = re.findall(r"(\d+) bytes stack frame", log)
+    of_spills = max(map(int, spilled))
+    arrays = max(0, int(stack) - -(-of_spills // 8) * 8)  # It is in eights.
+    return architecture, kernel, int(registers), of_spills, arrays
 
 
 def reports(jobs, processes=2):

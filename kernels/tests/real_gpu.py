@@ -22,7 +22,7 @@ class Real:
             for name, a in arrays.items()
             if a is not None
         }
-        for name, size in plan.workspace(batch).items():
+        for name, size in self.gpu.workspace(plan, 0, batch).items():
             tensors[name] = torch.empty(size, dtype=torch.uint8, device="cuda")
         places = {name: t.data_ptr() for name, t in tensors.items()}
 

@@ -77,10 +77,31 @@ def test_groups_that_meet_in_memory_take_16_rows(fresh):
     )
     assert not few.cluster and not many.cluster
     assert made.gpu.at_once(few, 1) == 104
-    # Bytes for each block, and counters for each group.
-    assert [p.workspace(105)["counters"] for p in (few, many)] == [1792, 896]
-    boxes = [p.workspace(105)["exchange"] / p.box_bytes for p in (few, many)]
-    assert boxes == [14 * 8, 7 * 8]
+    # Bytes for each block, and counters for each group, that run at once.
+    spaces = [made.gpu.workspace(p, 1, 105) for p in (few, many)]
+    assert [space["counters"] for space in spaces] == [13 * 128, 7 * 128]
+    assert [space["exchange"] for space in spaces] == [
+        13 * 8 * few.box_bytes,
+        7 * 8 * many.box_bytes,
+    ]
+    assert made.gpu.workspace(few, 1) == spaces[0]
+
+
+def test_a_workspace_holds_the_groups_that_meet_at_once(fresh):
+    """Those that it was made for, also where more run now."""
+    case = CASES["through global memory"]
+    plan = case.plan("lstm")
+    for processors in (case.blocks, 2 * case.blocks):
+        fresh.fake.fake_attribute(1, 16, processors)
+        assert fresh.gpu.at_once(plan, 1) == plan.rows
+        assert fresh.gpu.workspace(plan, 1, case.batch) == {
+            "exchange": plan.box_bytes,
+            "counters": 128,
+        }
+        fresh.fake.fake_forget()
+        gpu_problems.forward(fresh, plan, drawn_of("lstm", case), device=1)
+        grids = [line[3] for line in fresh.log() if line[0] == "grid"]
+        assert grids == [case.blocks] * 2
 
 
 def test_where_a_group_keeps_8_rows(fresh):
@@ -276,110 +297,6 @@ def test_the_whole_way(fresh, tmp_path, monkeypatch):
     np.testing.assert_array_equal(found["h"], expected["h"])
     (kept,) = tmp_path.iterdir()
     assert b"\x7fELF" in kept.read_bytes()
-
-
-def test_what_does_not_compile():
-    by, reason = nvrtc.compiler(13)
-    assert by is not None, reason
-    with pytest.raises(
-        RuntimeError, match="does not compile no_such<1> for sm"
-    ):
-        by.compile("no_such<1>", "sm_90a")
-
-
-class Counting:
-    """Stands for a compiler."""
-
-    version = (13, 0)
-
-    def __init__(self):
-        self.asked = []
-
-    def compile(self, kernel, architecture):
-        self.asked.append(kernel)
-        return nvrtc.Image(b"image of " + kernel.encode(), "name", "a log")
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    """A folder for images, and a function that forgets those in memory."""
-    monkeypatch.setenv("KERAS_LN_KERNELS_CACHE", str(tmp_path / "images"))
-    monkeypatch.setattr(nvrtc, "_images", {})
-
-    def forget():
-        nvrtc._images.clear()
-
-    return tmp_path / "images", forget
-
-
-def test_an_image_is_compiled_once(cache):
-    folder, forget = cache
-    by = Counting()
-    first = nvrtc.image(by, "a", "sm_90a")
-    assert nvrtc.image(by, "a", "sm_90a") is first
-    forget()
-    kept = nvrtc.image(by, "a", "sm_90a")
-    assert (kept.cubin, kept.name) == (first.cubin, first.name)
-    assert by.asked == ["a"]
-    nvrtc.image(by, "a", "sm_80")
-    by.version = (13, 1)
-    nvrtc.image(by, "a", "sm_80")
-    assert by.asked == ["a"] * 3
-    assert {path.suffix for path in folder.iterdir()} == {".cubin"}
-
-
-def test_other_sources_are_other_images(cache, monkeypatch):
-    by = Counting()
-    nvrtc.image(by, "a", "sm_90a")
-    texts = nvrtc.headers()
-    changed = texts | {"group.h": texts["group.h"] + b" "}
-    monkeypatch.setattr(nvrtc, "headers", lambda: changed)
-    nvrtc.image(by, "a", "sm_90a")
-    assert by.asked == ["a", "a"]
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda whole: b"",
-        lambda whole: whole[:-1],
-        lambda whole: whole[:-1] + bytes([whole[-1] ^ 1]),
-        lambda whole: whole.replace(b"name", b"mane"),
-        lambda whole: b"x" + whole,
-    ],
-)
-def test_a_damaged_file_is_compiled_anew(cache, damage):
-    folder, forget = cache
-    by = Counting()
-    nvrtc.image(by, "a", "sm_90a")
-    (path,) = folder.iterdir()
-    whole = path.read_bytes()
-    path.write_bytes(damage(whole))
-    forget()
-    assert nvrtc.image(by, "a", "sm_90a").cubin == b"image of a"
-    assert by.asked == ["a", "a"]
-    assert path.read_bytes() == whole
-
-
-def test_a_folder_that_cannot_be_written(cache):
-    """Images stay in memory."""
-    folder, _ = cache
-    folder.write_text("a file, not a folder")
-    by = Counting()
-    for _ in range(2):
-        assert nvrtc.image(by, "a", "sm_90a").name == "name"
-    assert by.asked == ["a"]
-
-
-def test_a_disk_that_is_full(cache, monkeypatch):
-    folder, _ = cache
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(nvrtc.os, "replace", full)
-    nvrtc.image(Counting(), "a", "sm_90a")
-    assert not [*folder.iterdir()]
 
 
 def test_this_machine_has_a_reason_or_a_gpu():

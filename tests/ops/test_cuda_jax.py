@@ -143,6 +143,40 @@ if BACKEND == "jax":
             "A program of JAX's is for all GPUs, and here they differ."
         )
 
+    def test_gpus_of_a_kind_that_run_different_numbers_of_rows(
+        driver, monkeypatch
+    ):
+        """Groups of 8 rows take the batch."""
+        rows = np.sin(np.arange(65 * 2 * 2, dtype="float32")).reshape(65, 2, 2)
+        gpu_emulation.forget(driver, monkeypatch)
+        monkeypatch.setattr(driver.gpu, "groups", lambda _, n: (8, 9)[n])
+        monkeypatch.setattr(gpu_jax, "_devices", lambda: (0, 1))
+        layer = layer_of()
+        driver.become(1, "H100")
+        try:
+            found = jax.block_until_ready(jax.jit(layer.__call__)(rows))
+        finally:
+            driver.become(1, "A100")
+        assert [line[2:4] for line in launches(driver)] == [(0, 9)]
+        plain = layer_of(use_fused=False)
+        np.testing.assert_allclose(found, plain(rows), **CLOSE)
+
+    def test_a_kernel_for_more_rows_that_does_not_load(driver, monkeypatch):
+        """Likewise."""
+        rows = np.sin(np.arange(65 * 2 * 2, dtype="float32")).reshape(65, 2, 2)
+        gpu_emulation.forget(driver, monkeypatch, rows=16)
+        layer = layer_of()
+        jax.block_until_ready(jax.jit(layer.__call__)(rows[:7]))
+        driver.fake.fake_fail(b"cuLibraryLoadData", 2)
+        try:
+            with pytest.warns(UserWarning, match="out of memory"):
+                found = jax.block_until_ready(jax.jit(layer.__call__)(rows))
+        finally:
+            driver.fake.fake_fail(b"cuLibraryLoadData", 0)
+        assert [line[3] for line in launches(driver)] == [1, 9]
+        plain = layer_of(use_fused=False)
+        np.testing.assert_allclose(found, plain(rows), **CLOSE)
+
     def test_two_gpus(driver):
         """Halves of a batch, by jax.shard_map and by XLA's partitioner."""
         flags = "--xla_force_host_platform_device_count=2"

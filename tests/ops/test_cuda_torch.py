@@ -262,6 +262,22 @@ if BACKEND == "torch":
         torch.testing.assert_close(found, layer(x))
         assert not launches(driver)
 
+    def test_a_kernel_for_more_rows_that_does_not_load(driver, monkeypatch):
+        """Groups of 8 rows take the batch."""
+        rows = torch.sin(torch.arange(65 * 2 * 2.0)).reshape(65, 2, 2)
+        gpu_emulation.forget(driver, monkeypatch, rows=16)
+        layer = layer_of()
+        layer(rows[:7])
+        driver.fake.fake_fail(b"cuLibraryLoadData", 2)
+        try:
+            with pytest.warns(UserWarning, match="out of memory"):
+                found = layer(rows)
+        finally:
+            driver.fake.fake_fail(b"cuLibraryLoadData", 0)
+        assert [line[3] for line in launches(driver)] == [1, 9]
+        layer.use_fused = False
+        torch.testing.assert_close(found, layer(rows), **CLOSE)
+
     def test_tensors_on_two_devices(driver):
         from keras_ln_kernels.gpu_call import GpuCall
 

@@ -72,8 +72,10 @@ class Group {
 
  private:
   INLINE void expect(int gate) const {
-    constexpr int bytes[] = {THROUGH...};
-    gate_expect(gates_ + gate, bytes[gate]);
+    // No array of them: that would be in local memory.
+    int bytes = 0, i = 0;
+    ((bytes = i++ == gate ? THROUGH : bytes), ...);
+    gate_expect(gates_ + gate, bytes);
   }
 
   unsigned* const counter_;

@@ -54,8 +54,10 @@ struct Sequence {
   float* d_reset_h;      // (B, U), or null where no row starts anew
   float* d_reset_c;      // LSTM: likewise
 
-  char* exchange;      // of blocks without a cluster: Shape::box bytes for each
-  unsigned* counters;  // likewise, 128 bytes of zeros for each group
+  // Of the blocks that meet at once without a cluster: Shape::box bytes for
+  // each, and 128 bytes of zeros for each of their groups.
+  char* exchange;
+  unsigned* counters;
   int batch, steps, first_row, go_backwards;
   float epsilon;
 };

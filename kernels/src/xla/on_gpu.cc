@@ -10,6 +10,7 @@ namespace {
 using namespace kln_xla;
 
 constexpr int kArrays = int(offsetof(Sequence, batch) / sizeof(void*));
+constexpr int kCounterBytes = 128;  // of a group
 
 class Call {
  public:
@@ -75,6 +76,9 @@ class Call {
       const auto* buffer = static_cast<XLA_FFI_Buffer*>(buffers[place++]);
       memcpy(reinterpret_cast<char*>(&launch_.sequence) + i * sizeof(void*),
              &buffer->data, sizeof(void*));
+      // The counters, of as many groups as have room.
+      if (i == kArrays - 1)
+        launch_.groups = int32_t(buffer->dims[0] / kCounterBytes);
     }
     return place == count ? nullptr : "too many arrays";
   }
