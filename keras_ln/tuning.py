@@ -15,6 +15,7 @@ Names and values are the same with both. The functions call `Choice` and
 this module does not import KerasTuner or Optuna.
 """
 
+import numbers
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -182,7 +183,7 @@ def choose_recurrent(
         ValueError: for a cell or a kind that does not exist, or for
             `forget_steps` with a cell that has no gates.
     """
-    if cell not in _RECURRENT:
+    if not isinstance(cell, str) or cell not in _RECURRENT:
         raise ValueError(
             f"Argument `cell` must be one of {tuple(_RECURRENT)}. Received: "
             f"cell={cell!r}"
@@ -194,7 +195,7 @@ def choose_recurrent(
         kinds = [kind for kind in known if kind not in without]
     _check_kinds(kinds, known)
     kind, gain = choose_kind(hp, kinds, gains, name)
-    if not isinstance(units, int):
+    if not isinstance(units, numbers.Integral):
         sizes = _listed("units", units)
         units = _choose(hp, f"{name}_units", sizes)
     if kind == "batch":
@@ -226,12 +227,16 @@ def _choose_bias(
             "Argument `forget_steps` must be None with cell='rnn', which has "
             f"no gates. Received: forget_steps={steps!r}"
         )
-    if type(steps) is not int or steps < 2:
+    if (
+        not isinstance(steps, numbers.Integral)
+        or isinstance(steps, bool)
+        or steps < 2
+    ):
         raise ValueError(
             "Argument `forget_steps` must be an integer of at least 2. "
             f"Received: forget_steps={steps!r}"
         )
-    if not _choose(hp, name, [0, steps]):
+    if not _choose(hp, name, [0, int(steps)]):
         return {}
     ours = {"lstm": "lstm", "gru": "lngru"}[cell]
     bias = LogUniformForgetBias(units, steps, ours)

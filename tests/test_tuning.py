@@ -160,6 +160,10 @@ def test_equal_names_share_a_choice():
             r"`cell` must be one of \('lstm', 'gru', 'rnn'\). Received: ",
         ),
         (
+            lambda hp: tuning.choose_recurrent(hp, 3, cell=["lstm"]),
+            r"`cell` must be one of .*Received: cell=\['lstm'\]",
+        ),
+        (
             lambda hp: tuning.choose_recurrent(hp, 3, ("batch",), "gru"),
             r"`kinds` must hold any of \('none', 'layer', 'gate'\). Received: ",
         ),
@@ -278,13 +282,14 @@ def test_biases_that_keep_for_many_steps_are_a_choice(cell, kind, expected):
     def choose(**values):
         hp = _hp(recurrent=kind, **values)
         options = {"cell": cell, "max_steps": 5 if kind == "batch" else None}
+        sizes = np.int64(4), np.int64(50)  # As a table gives them.
         layer = tuning.choose_recurrent(
-            hp, 4, [kind], forget_steps=50, **options
+            hp, sizes[0], [kind], forget_steps=sizes[1], **options
         )
         return hp, layer
 
     if cell == "rnn":
-        with pytest.raises(ValueError, match="no gates.*forget_steps=50"):
+        with pytest.raises(ValueError, match="no gates.*forget_steps=.*50"):
             choose()
         return
     for wrong in (0, 1, 2.5):

@@ -52,7 +52,8 @@ def hidden_dynamics(layer: Any, x: Any, *, seed: int = 0) -> HiddenDynamics:
         layer: a recurrent layer of keras_ln or Keras whose `cell` has a
             `kernel` and a `recurrent_kernel`; the function builds it if
             necessary. It runs without dropout.
-        x: floating-point tensor (B, T, D).
+        x: floating-point tensor (B, T, D). With `go_backwards=True` the last
+            step comes first.
         seed: of the vectors c.
 
     Returns:
@@ -84,6 +85,8 @@ def hidden_dynamics(layer: Any, x: Any, *, seed: int = 0) -> HiddenDynamics:
             f"`kernel` and a `recurrent_kernel`. Received: {layer!r}"
         )
     x = keras.ops.cast(x, layer.compute_dtype)
+    if getattr(layer, "go_backwards", False):
+        x = keras.ops.flip(x, axis=1)
     batch, steps, _ = x.shape
     states = cell.get_initial_state(batch_size=batch)
     states = tuple(map(dtypes.widen, keras.tree.flatten(states)))

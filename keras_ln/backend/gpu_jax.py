@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental.custom_partitioning import custom_partitioning
 
-from keras_ln.backend import gpu
+from keras_ln.backend import gpu, native
 from keras_ln.backend.native_jax import kind_of, register
 
 # The name that XLA knows it by, which errors of other programs show.
@@ -27,7 +27,7 @@ def _numbers():
     )
 
 
-@functools.cache
+@native.once
 def _registered():
     from keras_ln_kernels import xla
 

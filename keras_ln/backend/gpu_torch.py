@@ -5,7 +5,7 @@ import functools
 import torch
 
 from keras_ln._keras import torch_device
-from keras_ln.backend import gpu
+from keras_ln.backend import gpu, native
 from keras_ln.backend.native_torch import (
     is_eager,
     new,
@@ -59,7 +59,7 @@ def call_gpu(call, arrays):
     return {name: made[name] for name in call.results}
 
 
-@functools.cache
+@native.once
 def _make_operators():
     """Makes torch.ops.keras_ln.gpu_forward, .gpu_backward and .once."""
     from keras_ln_kernels import gpu_call
@@ -213,5 +213,5 @@ def _checked(call, name, array, shape, device):
             f"{device}. Received: {array.dtype}, {tuple(array.shape)} on "
             f"{array.device}."
         )
-    array = array.contiguous()
+    array = array.contiguous().resolve_neg()
     return array.clone() if array.data_ptr() % 16 else array

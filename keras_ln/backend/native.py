@@ -30,6 +30,24 @@ _NOTE = f"from {_NAME}: export inside of keras_ln.ops.portable() instead"
 TARGETS = {False: f"forward ({_NOTE})", True: f"backward ({_NOTE})"}
 
 
+def once(function):
+    """`functools.cache` of a function without arguments, for several threads.
+
+    The first calls it, and the others wait.
+    """
+    cached, lock = functools.cache(function), threading.Lock()
+
+    def found():
+        if not cached.cache_info().currsize:
+            with lock:
+                cached()
+        return cached()
+
+    functools.update_wrapper(found, function)
+    found.__dict__["cache_clear"] = cached.cache_clear
+    return found
+
+
 def reason_with(registered):
     """`native_reason` of a backend; see the package docstring.
 
@@ -44,7 +62,7 @@ def reason_with(registered):
     return reason
 
 
-@functools.cache
+@once
 def missing():
     """Why there are no kernels for any problem, or None."""
     if importlib.util.find_spec("keras_ln_kernels") is None:

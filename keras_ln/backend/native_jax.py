@@ -23,7 +23,7 @@ trace_state = (
 _EXPORTED = "for_export"
 
 
-@functools.cache
+@native.once
 def _registered():
     """None once XLA knows the kernels, or why it cannot."""
     from keras_ln_kernels import xla

@@ -28,7 +28,7 @@ _UNSAVEABLE = (
 _TYPES = {"float32": "f32", "float64": "f64", "bool": "i1", "uint8": "ui8"}
 
 
-@functools.cache
+@native.once
 def _registered():
     """None once XLA knows the kernels, or why it cannot."""
     from keras_ln_kernels import xla

@@ -52,7 +52,7 @@ def is_eager(tensors):
     )
 
 
-@functools.cache
+@native.once
 def _make_operators():
     """Makes torch.ops.keras_ln.forward and .backward.
 
@@ -206,8 +206,8 @@ def _checked(call, name, array, shape):
             f"the CPU. Received: {array.dtype}, {tuple(array.shape)} on "
             f"{array.device}."
         )
-    if not array.is_contiguous():
-        array = array.contiguous()
+    if not array.is_contiguous() or array.is_neg():
+        array = array.contiguous().resolve_neg()
     alignment = 16 if name == "residuals" else array.itemsize
     return array.clone() if array.data_ptr() % alignment else array
 
@@ -224,7 +224,7 @@ def _recycled(size):
     pieces = of_session("pieces", native.Pieces)
     piece = pieces.pop()
     if piece is None or not size <= len(piece) <= 2 * size:
-        piece = torch.empty(size, dtype=torch.uint8)
+        piece = torch.empty(size, dtype=torch.uint8, device="cpu")
     # The tensor's storage holds a reference to the array, whose finalizer runs
     # when the last tensor with that storage is gone.
     array = piece.numpy()[:size]

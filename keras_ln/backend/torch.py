@@ -113,6 +113,8 @@ def custom_vjp(
             # (torch 2.13), and its gradient would be zero.
             made = map(torch.ops.keras_ln.once, made)
             return dict(zip(outputs, made, strict=True))
+        if torch.is_inference_mode_enabled():
+            return forward(arrays, keep=False)[0]
         tensors = arrays.values()
         # The hint is for torch.func, in which tensors do not say whether they
         # are differentiated.

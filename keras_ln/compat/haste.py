@@ -13,6 +13,7 @@ from keras_ln.compat.loading import (
     as_floats,
     cell_of,
     check_matrices,
+    check_one_mean,
     check_settings,
     list_shapes,
     load,
@@ -86,6 +87,7 @@ def load_haste_lstm(layer: Any, weights: Any) -> Any:
             f"carry_normalized_state={cell.carry_normalized_state}, "
             f"epsilon={cell.epsilon}."
         )
+    check_one_mean(cell, "haste's LayerNormLSTM")
     arrays = _arrays(weights, (*_HASTE_LSTM, "gamma"), "LayerNormLSTM")
     gamma = arrays.pop("gamma")
     arrays = {_HASTE_LSTM[name]: array for name, array in arrays.items()}

@@ -93,6 +93,15 @@ def check_settings(cell: Any, other: str, settings: dict[str, Any]) -> None:
         )
 
 
+def check_one_mean(cell: Any, other: str) -> None:
+    """`ValueError` if the gates of an LSTM have statistics of their own."""
+    if cell.groups == "gate":
+        raise ValueError(
+            "Argument `layer` must have one mean and variance for all gates, "
+            f"as {other}: leave out `groups`. Received: groups='gate'."
+        )
+
+
 def check_matrices(arrays: dict[str, np.ndarray]) -> None:
     """`ValueError` unless both kernels are matrices, and not empty."""
     for name in ("kernel", "recurrent_kernel"):

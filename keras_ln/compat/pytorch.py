@@ -14,6 +14,7 @@ from keras_ln.compat.loading import (
     as_floats,
     cell_of,
     check_fit,
+    check_one_mean,
     check_settings,
     list_shapes,
     load,
@@ -142,6 +143,7 @@ def load_fastrnns_lstm(layers: Any, weights: Any) -> Any:
 
     def checked(cell: Any, arrays: _Arrays) -> _Arrays:
         check_settings(cell, f"fastrnns' {name}", settings)
+        check_one_mean(cell, f"fastrnns' {name}")
         return arrays
 
     return _load(layers, parts, LNLSTMCell, name, checked, normalized=False)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_ln.compat.loading import as_floats, cell_of, load
+from keras_ln.compat.loading import as_floats, cell_of, check_one_mean, load
 from keras_ln.layers.constructor_arguments import TFA_NAMES
 from keras_ln.layers.rnn.ln_lstm import LNLSTMCell
 from keras_ln.layers.rnn.ln_simple_rnn import LNSimpleRNNCell
@@ -118,6 +118,7 @@ def load_tfa_lstm(layer: Any, weights: Sequence[Any]) -> Any:
             "`epsilon`: see keras_ln.compat.tfa_lstm_arguments. Received: "
             "carry_normalized_state=False."
         )
+    check_one_mean(cell, "LayerNormLSTMCell of TensorFlow-Addons")
     arrays = _named("LayerNormLSTMCell", _TFA_LSTM, "bias", weights)
     return load(layer, cell, arrays)
 

@@ -10,11 +10,13 @@ from keras_ln.layers.clone import Clone
 from keras_ln.layers.configs import cloning, config_of, from_config
 from keras_ln.layers.conversion_weights import is_mirrored
 from keras_ln.layers.rnn.base_cell import BaseCell
+from keras_ln.layers.rnn.fast import FastLayer
 from keras_ln.layers.rnn.forget_bias import LogUniformForgetBias
 from keras_ln.layers.rnn.ln_gru import LNGRU, LNGRUCell
 from keras_ln.layers.rnn.ln_lstm import LNLSTM, LNLSTMCell
 from keras_ln.layers.rnn.ln_simple_rnn import LNSimpleRNN, LNSimpleRNNCell
 from keras_ln.layers.types import Sites
+from keras_ln.ops.arguments import check_flag
 from keras_ln.ops.normalization.sites import check_groups, check_sites
 
 _OURS: dict[Any, Any] = {
@@ -133,7 +135,7 @@ class _Normalized(Clone):
         super().__init__()
         self._normalize = normalize
         self._groups = groups
-        self._copy_weights = copy_weights
+        self._copy_weights = check_flag("copy_weights", copy_weights)
 
     def replaces(self, layer: Any) -> bool:
         """Whether it is one of Keras' recurrent layers or cells."""
@@ -189,6 +191,12 @@ class _Normalized(Clone):
     def check_other(self, layer: Any) -> None:
         """`ValueError` for a recurrent layer without a counterpart."""
         kind = type(layer).__name__
+        if isinstance(layer, FastLayer):
+            raise ValueError(
+                "with_layer_norm needs Keras' own layers: give it "
+                "keras_ln.to_keras(model). Received: "
+                f"{layer.name!r} of class {kind}."
+            )
         if isinstance(layer, _REPLACED):
             raise ValueError(
                 "with_layer_norm does not know the computation of a class "

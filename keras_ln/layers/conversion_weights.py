@@ -78,8 +78,12 @@ def _copy_cell(old, new):
         arrays = _to_gru(arrays, old)
     for name, array in arrays.items():
         getattr(new, name).assign(array)
-        if getattr(old, name, None) is not None:
-            _freeze([(getattr(old, name), getattr(new, name))])
+        # The recurrent half of a GRU's bias has no name in Keras.
+        source = getattr(old, name, None)
+        source = old.bias if source is None else source
+        _freeze([(source, getattr(new, name))])
+    if not old.trainable:
+        new.trainable = False
 
 
 def _freeze(pairs):

@@ -188,7 +188,10 @@ def places(name: str, values: Any) -> list[tuple[str, Any]]:
 def check_axis_type(axis: Any) -> int | list[int]:
     """Returns `axis` as an int or a list of them; `TypeError` otherwise."""
     axes = axis if isinstance(axis, list | tuple) else [axis]
-    if not all(isinstance(a, numbers.Integral) for a in axes):
+    if not all(
+        isinstance(a, numbers.Integral) and not isinstance(a, bool)
+        for a in axes
+    ):
         raise TypeError(
             "Argument `axis` must be an integer or a list or tuple of "
             f"integers. Received: axis={axis!r}"

@@ -55,7 +55,7 @@ class Plan(NamedTuple):
     def workspace(self, groups: int) -> dict[str, int]:
         """Bytes of the arrays "exchange" and "counters", if it takes them.
 
-        Groups that run after others meet where these met.
+        Groups that run later meet in the same memory.
         """
         if self.cluster:
             return {}

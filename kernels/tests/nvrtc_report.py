@@ -10,7 +10,7 @@ from keras_ln_kernels import nvrtc
 def report(job):
     """The architecture and kernel; of a thread registers, and bytes of memory.
 
-    The bytes are those that are spilled, and those of arrays.
+    The bytes are those that are spilled, and, if none are, those of arrays.
     """
     architecture, kernel = job
     by, reason = nvrtc.compiler(13)
@@ -21,7 +21,7 @@ def report(job):
     spilled = re.findall(r"(\d+) bytes spill (?:stores|loads)", log)
     (stack,) = re.findall(r"(\d+) bytes stack frame", log)
     of_spills = max(map(int, spilled))
-    arrays = max(0, int(stack) - -(-of_spills // 8) * 8)  # It is in eights.
+    arrays = 0 if of_spills else int(stack)
     return architecture, kernel, int(registers), of_spills, arrays
 
 

@@ -341,6 +341,21 @@ LOADERS = {
 BAD_DTYPES = ("int32", "int64", "bool", "complex64", "complex128", "U9", "O")
 
 
+@pytest.mark.parametrize(
+    "name", ["load_tfa_lstm", "load_haste_lstm", "load_fastrnns_lstm"]
+)
+def test_gates_with_a_mean_of_their_own_are_refused(name):
+    """Their gammas would fit."""
+    load, layer, shapes = LOADERS[name]
+    arrays = {key: np.ones(shape) for key, shape in shapes.items()}
+    config = layer.get_config()
+    load(type(layer).from_config(config | {"groups": "all"}), arrays)
+    other = type(layer).from_config(config | {"groups": "gate"})
+    with pytest.raises(ValueError, match="for all gates.*groups='gate'"):
+        load(other, arrays)
+    assert not other.built
+
+
 def test_every_loader_is_tried():
     assert {n for n in compat.__all__ if n.startswith("load_")} == {*LOADERS}
 

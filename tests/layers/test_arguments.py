@@ -1,5 +1,6 @@
 """Every argument of the table refuses what it cannot be, by its name."""
 
+import functools
 import inspect
 import re
 
@@ -33,7 +34,7 @@ BAD = {
 OWN = {
     "units": ("be a positive integer", [0, -1, 2.5, True, "4", None]),
     "max_steps": ("be a positive integer", [0, -1, 1.5, True]),
-    "axis": ("be an integer", [1.0, None, "1", [0, 1.0]]),
+    "axis": ("be an integer", [1.0, None, "1", [0, 1.0], True, [0, True]]),
     "momentum": (
         "be a number between 0 and 1",
         [-0.1, 1.1, 1.5, NAN, "most", None, True],
@@ -42,7 +43,7 @@ OWN = {
     "reset_after": ("be True: .* product, as Keras' GRU", [False, None, 1]),
     "normalize": (
         "be a tuple of any of",
-        [("kernel", "cell"), "kernel", ("gates",), None, ("",)],
+        [("kernel", "cell"), "kernel", ("gates",), None, ("",), (["state"],)],
     ),
     "epsilon": (
         "be a finite number >",
@@ -175,6 +176,11 @@ def test_arguments_of_others(row):
     for name, ours in TFA_NAMES.items():
         with refused(row.name, f"`{name}`", f"Use `{ours}`", "compat"):
             make(row, **{name: 1e-3})
+
+
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_a_flag_of_keras_own(row):
+    refuses("zero_output_for_mask", functools.partial(make, row))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)

@@ -137,9 +137,12 @@ def test_what_is_no_model_of_layers():
     own = Own([keras.Input((T, D)), layers.LSTM(U)], name="own")
     assert "a class of its own from layers. Received: 'own'" in message(own)
     assert "there are none yet" in message(keras.Sequential([layers.LSTM(U)]))
-    assert "`normalize` must be a tuple of any of" in message(
-        model_of(layers.LSTM(U)), ("cell",)
-    )
+    for sites in (("cell",), (["cell"],)):
+        assert "`normalize` must be a tuple of any of" in message(
+            model_of(layers.LSTM(U)), sites
+        )
+    with pytest.raises(ValueError, match="`copy_weights` must be True or"):
+        with_layer_norm(model_of(layers.LSTM(U)), copy_weights="no")
 
 
 def test_layers_that_have_no_counterpart():
@@ -154,6 +157,27 @@ def test_layers_that_have_no_counterpart():
     assert "with 'within' inside" in message(inside)
     closed = model_of(Closed(lambda x: x, name="mine"))
     assert "cannot clone the layer 'mine' of class Closed" in message(closed)
+
+
+def test_a_copy_of_with_fast_rnn():
+    fast = keras_ln.with_fast_rnn(model_of(layers.LSTM(U, name="mine")))
+    assert "keras_ln.to_keras" in message(fast)
+    assert "'mine' of class FastLSTM" in message(fast)
+    clone = with_layer_norm(keras_ln.to_keras(fast))
+    assert type(clone.layers[0]) is keras_ln.LNLSTM
+
+
+def test_what_is_frozen_stays_frozen():
+    """Half of a GRU's bias too, and a cell with all that it has."""
+    model = model_of(layers.GRU(U))
+    cell = model.layers[0].cell
+    cell.bias.trainable = False
+    clone = with_layer_norm(model).layers[0].cell
+    frozen = {w.name for w in clone.weights if not w.trainable}
+    assert frozen == {"bias", "recurrent_beta"}
+    cell.bias.trainable = True
+    cell.trainable = False
+    assert not with_layer_norm(model).trainable_weights
 
 
 def test_gru_that_cannot_be_expressed():

@@ -1,7 +1,9 @@
 """The CPU kernels on torch: its operator, compilers, threads, residuals."""
 
 import concurrent.futures
+import textwrap
 
+import keras
 import numpy as np
 import pytest
 from backend_gradients import BACKEND
@@ -154,6 +156,40 @@ if BACKEND == "torch":
             for _ in range(5):
                 for a, b in zip(pool.map(step, inputs), expected, strict=True):
                     torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+    def test_the_first_calls_of_threads():
+        """One registers the operators, in a process that has called none."""
+        script = """
+            import concurrent.futures, threading, keras, torch, keras_ln
+            layer = keras.layers.LSTM(8)
+            model = keras.Sequential([keras.Input((5, 3)), layer])
+            fast, together = keras_ln.with_fast_rnn(model), threading.Barrier(4)
+
+            def first(_):
+                together.wait()
+                with torch.no_grad():
+                    return fast(torch.ones(2, 5, 3))
+
+            with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                print(len([*pool.map(first, range(4))]), "calls")
+            """
+        run = run_python("-c", textwrap.dedent(script))
+        assert run.stdout == "4 calls\n", run.stderr
+
+    def test_modes_and_views_of_torch():
+        """Another default device, gradients in inference, a lazy minus."""
+        layer, given = made(keras_ln.LNLSTM(4)), torch.randn(2, 4, 3)
+        expected = layer(given)
+        keras.backend.clear_session()  # No memory that would serve again.
+        with torch.device("meta"):
+            found = layer(given, training=True)
+            found.sum().backward()
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+        with torch.inference_mode(), torch.enable_grad():
+            found = layer(given)
+        torch.testing.assert_close(found, expected.detach(), rtol=0, atol=0)
+        found = layer(torch._neg_view(given))
+        torch.testing.assert_close(found, layer(-given), rtol=0, atol=0)
 
     def test_the_gradient_reads_residuals_where_they_were_left(monkeypatch):
         """They are the most memory of a step: nothing copies them."""

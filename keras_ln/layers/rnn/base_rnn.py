@@ -71,6 +71,8 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             parts[place][name] = kept
         shared = {n: kwargs[n] for n in ("dtype", "trainable") if n in kwargs}
         cell = self.cell_class(**parts["cell"], **shared, name=self.cell_name)
+        for name in {"zero_output_for_mask"} & kwargs.keys():
+            accept(name, kwargs[name])
         super().__init__(cell, **parts["keras"], **kwargs)
         # The loop counts the steps, so a cell's counter is no state here.
         self.state_size = self.state_size[: cell.equations.states]

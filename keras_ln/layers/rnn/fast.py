@@ -167,7 +167,8 @@ class FastLayer(keras.layers.RNN):
             return False
         # One row for the whole batch.
         rows = sequences.shape[0]
-        if rows != 1 and any(state.shape[0] == 1 for state in states):
+        others = states if mask is None else [*states, mask]
+        if rows != 1 and any(other.shape[0] == 1 for other in others):
             return False
         # At masked steps Keras' loop on JAX outputs the state that it takes
         # for the last h of stacked cells.

@@ -1,5 +1,6 @@
 """Initial biases for cells that have to remember for many steps."""
 
+import numbers
 from typing import Any
 
 import keras
@@ -75,7 +76,8 @@ class LogUniformForgetBias(keras.initializers.Initializer):
     ) -> None:
         """Takes the arguments that the class lists."""
         for name, value, least in (("units", units, 1), ("steps", steps, 2)):
-            if type(value) is not int or value < least:
+            is_integer = isinstance(value, numbers.Integral)
+            if not is_integer or isinstance(value, bool) or value < least:
                 raise ValueError(
                     f"Argument `{name}` must be an integer of at least "
                     f"{least}. Received: {name}={value!r}"
@@ -85,10 +87,11 @@ class LogUniformForgetBias(keras.initializers.Initializer):
                 f"Argument `cell` must be any of {CELLS}. Received: "
                 f"cell={cell!r}"
             )
-        self.units = units
-        self.steps = steps
+        self.units = int(units)
+        self.steps = int(steps)
         self.cell = cell
-        self._times = keras.initializers.RandomUniform(1.0, steps - 1.0, seed)
+        longest = self.steps - 1.0
+        self._times = keras.initializers.RandomUniform(1.0, longest, seed)
 
     def __call__(self, shape: Any, dtype: Any = None) -> Any:
         """Biases of this shape and dtype."""

@@ -50,8 +50,8 @@ def check_sites(
     normalize: Any, sites: tuple[str, ...] = EVERY_SITE
 ) -> tuple[str, ...]:
     """`normalize` in the order of `sites`; `ValueError` for other names."""
-    if not isinstance(normalize, list | tuple) or not set(normalize) <= set(
-        sites
+    if not isinstance(normalize, list | tuple) or not all(
+        isinstance(site, str) and site in sites for site in normalize
     ):
         raise ValueError(
             f"Argument `normalize` must be a tuple of any of {sites}. "
