@@ -266,7 +266,8 @@ def _listed(name: str, values: Any, least: int = 1) -> list[Any]:
 
 def _check_kinds(kinds: Sequence[str], known: dict[str, Any]) -> None:
     kinds = _listed("kinds", kinds)
-    if not set(kinds) <= set(known):
+    # Not as a set: a list, which cannot be hashed, is no kind either.
+    if not all(kind in list(known) for kind in kinds):
         raise ValueError(
             f"Argument `kinds` must hold any of {tuple(known)}. Received: "
             f"kinds={kinds!r}"

@@ -152,6 +152,10 @@ def test_equal_names_share_a_choice():
             r"`kinds` must be a sequence .*Received: kinds='layer'",
         ),
         (
+            lambda hp: tuning.choose_recurrent(hp, 3, [["layer"]]),
+            r"`kinds` must hold any of .*Received: kinds=\[\['layer'\]\]",
+        ),
+        (
             lambda hp: tuning.choose_kind(hp, ("layer",), gains=()),
             r"`gains` must be a sequence of at least one value",
         ),

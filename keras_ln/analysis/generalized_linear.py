@@ -55,7 +55,7 @@ FAMILIES = {
 
 def check_family(family: Any, phi: Any) -> Family:
     """The `Family` of a name; `ValueError` for others and for a wrong phi."""
-    if family not in FAMILIES:
+    if not isinstance(family, str) or family not in FAMILIES:
         raise ValueError(
             f"Argument `family` must be one of {', '.join(FAMILIES)}. "
             f"Received: family={family!r}"

@@ -5,7 +5,7 @@ Letters: N examples, D input features, H units.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import keras
@@ -153,12 +153,14 @@ def invariance_table(
     >>> table.verdicts["rms"]["weight matrix re-centring"]
     False
     """
-    for kind in kinds:
-        if kind not in NORMALIZATIONS:
-            raise ValueError(
-                f"Argument `kinds` must hold any of {NORMALIZATIONS}. "
-                f"Received: {kind!r}"
-            )
+    received, several = kinds, isinstance(kinds, Iterable)
+    # A string is a sequence of its letters, of which none is a kind.
+    kinds = list(kinds) if several else []
+    if not several or not all(kind in NORMALIZATIONS for kind in kinds):
+        raise ValueError(
+            f"Argument `kinds` must be a sequence of any of {NORMALIZATIONS}. "
+            f"Received: kinds={received!r}"
+        )
     epsilon = arguments.check_epsilon(epsilon)
     if arguments.check_positive_integer("units", units) < 2:
         raise ValueError(

@@ -24,7 +24,7 @@ from keras_ln.layers.rnn.fast import (
 )
 from keras_ln.layers.rnn.ln_gru import LNGRU, LNGRUCell
 from keras_ln.layers.rnn.ln_lstm import LNLSTM, LNLSTMCell
-from keras_ln.ops import recurrence
+from keras_ln.ops import arguments, recurrence
 from keras_ln.ops.symbolic import FunctionCall
 
 _FAST: dict[Any, Any] = {
@@ -110,6 +110,7 @@ def with_fast_rnn(model: Any, verbose: bool = False) -> Any:
     >>> isinstance(fast.get_layer("memory"), keras.layers.LSTM)
     True
     """
+    verbose = arguments.check_flag("verbose", verbose)
     clone = _Fast().run(model, _ADVICE)
     if not any(isinstance(part, FastLayer) for part in layers_within(clone)):
         warnings.warn(
@@ -327,9 +328,9 @@ def _reason_for_ours(layer):
             "its update gate would change its sign, which needs f(-z) = "
             "1 - f(z) for the recurrent_activation."
         )
-    for arguments, named in calls_of(layer):
+    for given, named in calls_of(layer):
         if named.get("reset") is not None or any(
-            x is not None for x in arguments[4:]
+            x is not None for x in given[4:]
         ):
             return "it is called with `reset`. Keras' layers have no `reset`."
     return None

@@ -37,9 +37,9 @@ class Backward {
         states_(p),
         kept_(p, p.residuals),
         kernel_(carver, plan_.summed || plan_.keeps_from_x ? 0 : p.features,
-                gates_.size()),
-        kernel_t_(carver, p.d_x ? gates_.size() : 0, padded<T>(p.features)),
-        recurrent_t_(carver, gates_.size(), stride_) {
+                gates_),
+        kernel_t_(carver, p.d_x ? gates_.size() : 0, Row<T>(1, p.features)),
+        recurrent_t_(carver, gates_.size(), Row<T>(1, p.units)) {
     most_rows_ = least(p.batch, kChunkRows);
     blocks_ = least(most_rows_, kRowBlocks);
     tasks_ = team.size() > 1 ? team.size() : least(p.threads, blocks_);
@@ -105,13 +105,12 @@ class Backward {
   void prepare(long task) const {
     const Member me(team_, task, tasks_);
     const Packed<T> w = me.of(kernel_), r = me.of(recurrent_t_);
-    if (w.depth > 0) pack(w, array<T>(p_.kernel), gates_, me.panels_of(w));
+    if (w.depth > 0) pack(w, array<T>(p_.kernel), me.panels_of(w));
     // All of its columns at once, which are multiplied with rows that differ.
     if (p_.d_x)
-      pack_transposed(kernel_t_, array<T>(p_.kernel), p_.features, gates_,
+      pack_transposed(kernel_t_, array<T>(p_.kernel), gates_,
                       share_of(kernel_t_.panels(), task, tasks_));
-    pack_transposed(r, array<T>(p_.recurrent_kernel), p_.units, gates_,
-                    me.panels_of(r));
+    pack_transposed(r, array<T>(p_.recurrent_kernel), gates_, me.panels_of(r));
     if (task == 0) fill(sums_, T(0), blocks_ * Cell::kSums * stride_);
   }
 

@@ -74,9 +74,8 @@ class Forward {
         zoneout_(p),
         cell_(p, carver),
         kept_(p, p.residuals),
-        kernel_(carver, p.features, gates_.size(), unpacked(p.kernel)),
-        recurrent_(carver, p.units, gates_.size(),
-                   unpacked(p.recurrent_kernel)) {
+        kernel_(carver, p.features, gates_, unpacked(p.kernel)),
+        recurrent_(carver, p.units, gates_, unpacked(p.recurrent_kernel)) {
     const long members = team.size();
     tasks_ = members > 1 ? members : least(p.threads, p.batch);
     groups_ = quotient_up(p.batch, kMostRows);
@@ -95,8 +94,8 @@ class Forward {
     parallel(p_, team_, tasks_, [&](long task) {
       const Member me(team_, task, tasks_);
       const Packed<T> w = me.of(kernel_), r = me.of(recurrent_);
-      pack(w, array<T>(p_.kernel), gates_, me.panels_of(w));
-      pack(r, array<T>(p_.recurrent_kernel), gates_, me.panels_of(r));
+      pack(w, array<T>(p_.kernel), me.panels_of(w));
+      pack(r, array<T>(p_.recurrent_kernel), me.panels_of(r));
     });
     if (keeps_) *kept_.header = header_of(p_);
     parallel(p_, team_, tasks_, [&](long task) {

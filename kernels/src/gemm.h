@@ -83,18 +83,18 @@ KLN_INLINE void for_tiles(long rows, const Visit& visit) {
 // for products with so few rows that packing would take longer.
 template <class T>
 struct Packed {
-  long depth, columns;  // columns padded
-  const T* itself;      // NULL if it is packed
-  long stride;          // of its rows, if it is not
+  long depth;
+  Row<T> row;       // of the matrix
+  long columns;     // padded
+  const T* itself;  // NULL if it is packed, else its rows have no padding
   T* data;
   long first = 0;  // column of the matrix, where this is a part of it
 
-  // `itself` has no padding: its rows have `columns` elements.
-  Packed(Carver& carver, long depth, long columns, const T* itself = nullptr)
+  Packed(Carver& carver, long depth, Row<T> row, const T* itself = nullptr)
       : depth(depth),
-        columns(columns),
+        row(row),
+        columns(row.size()),
         itself(itself),
-        stride(columns),
         data(carver.take<T>(itself ? 0 : depth * columns)) {}
 
   // Some columns, packed by themselves: one of `count` equal parts.
@@ -117,15 +117,31 @@ struct Packed {
   }
   // For products: a panel, and how far its rows are from each other.
   const T* read(long k, long p) const {
-    return itself ? itself + k * stride + first + p * kPanel<T> : panel(k, p);
+    return itself ? itself + k * row.size() + first + p * kPanel<T>
+                  : panel(k, p);
   }
-  long row(long p) const { return itself ? stride : width(p); }
+  long step(long p) const { return itself ? row.size() : width(p); }
+
+  // Zeros in the padding of those columns of c, a row of a product, that this
+  // has. With an infinite factor the product there is NaN: everywhere, or
+  // nowhere.
+  void clear_padding(T* c) const {
+    const long stride = row.stride();
+    for (long s = 0; s < row.segments; ++s) {
+      const long end = least((s + 1) * stride, first + columns);
+      for (long j = most(s * stride + row.count, first); j < end; ++j) {
+        if (c[j] == 0) return;
+        c[j] = 0;
+      }
+    }
+  }
 };
 
-// Packs the panels `which` of a dense matrix b whose rows are `row`.
+// Packs the panels `which` of a dense matrix b.
 template <class T>
-void pack(const Packed<T>& to, const T* b, const Row<T>& row, Share which) {
+void pack(const Packed<T>& to, const T* b, Share which) {
   if (to.itself) return;
+  const Row<T>& row = to.row;
   for (long k0 = 0; k0 < to.depth; k0 += kDepth)
     for (long p = which.first; p < which.end; ++p) {
       const long width = to.width(p);
@@ -148,10 +164,11 @@ void pack(const Packed<T>& to, const T* b, const Row<T>& row, Share which) {
     }
 }
 
-// Packs the transpose of `rows` rows of b, to be multiplied with padded rows.
+// Packs the transpose of b, whose rows are `row`, to be multiplied with padded
+// rows.
 template <class T>
-void pack_transposed(const Packed<T>& to, const T* b, long rows,
-                     const Row<T>& row, Share which) {
+void pack_transposed(const Packed<T>& to, const T* b, const Row<T>& row,
+                     Share which) {
   for (long k0 = 0; k0 < to.depth; k0 += kDepth)
     for (long p = which.first; p < which.end; ++p)
       // A line of k at a time, so that both sides stay in the cache.
@@ -161,7 +178,7 @@ void pack_transposed(const Packed<T>& to, const T* b, long rows,
         const Line line = line_at(row, k);
         for (long j = 0; j < width; ++j) {
           const long n = to.first + p * kPanel<T> + j;
-          const long count = n < rows ? line.count : 0;
+          const long count = n < to.row.count ? line.count : 0;
           const T* from = b + n * row.dense() + line.offset;
           for (long i = 0; i < kLine<T>; ++i)
             out[i * width + j] = i < count ? from[i] : T(0);
@@ -191,11 +208,15 @@ void product(long groups, long rows, Rows<const T> a, const Packed<T>& b,
         for_tiles(rows, [&](long first, long count) {
           tile_of<T>(count, b.width(p) / kLine<T>)(
               b.block_depth(k), a.data + g * a.group + first * a.row + k, a.row,
-              1, b.read(k, p), b.row(p),
+              1, b.read(k, p), b.step(p),
               c.data + g * c.group + first * c.row + b.first + p * kPanel<T>,
               c.row,
               add || k > 0);
         });
+  if (b.row.size() == b.row.dense()) return;
+  for (long g = 0; g < groups; ++g)
+    for (long i = 0; i < rows; ++i)
+      b.clear_padding(c.data + g * c.group + i * c.row);
 }
 
 // The columns of a wide matrix lie on as many pages as it has rows: packed in

@@ -47,15 +47,15 @@ const char* run_product(long rows, long depth, long columns, const void* a,
                         const void* b, void* c, long times) {
   const Row<T> row(1, columns);
   Carver counter(nullptr);
-  Packed<T>(counter, depth, row.size());
+  Packed<T>(counter, depth, row);
   counter.take<T>(rows * row.size());
   const Scratch scratch(counter.bytes());
   if (!scratch.memory) return KLN_OUT_OF_MEMORY;
   Carver carver(scratch.memory);
-  const Packed<T> packed(carver, depth, row.size());
+  const Packed<T> packed(carver, depth, row);
   const long stride = row.size();
   T* sums = carver.take<T>(rows * stride);
-  pack(packed, array<T>(b), row, {0, packed.panels()});
+  pack(packed, array<T>(b), {0, packed.panels()});
   for (long i = 0; i < times; ++i)
     product<T>(1, rows, {array<T>(a), depth, rows * depth}, packed,
                {sums, stride, rows * stride}, false);

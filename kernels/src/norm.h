@@ -79,6 +79,8 @@ struct NormGradient {
   }
 
   KLN_INLINE Vector<T> operator()(Vector<T> g, Vector<T> y) const {
+    // y may be infinite where it is not normalised.
+    if (along == 0) return (g - mean) * scale;
     return (g - mean - y * along) * scale;
   }
 };

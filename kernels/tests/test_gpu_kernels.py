@@ -98,6 +98,22 @@ def test_inference_keeps_the_last_step_alone(emulation, cell):
 
 
 @pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("vectors", [[], None], ids=["plain", "all sites"])
+def test_infinite_inputs(emulation, cell, vectors):
+    """They are the limit of large ones."""
+    drawn = drawn_of(cell, SMALL, vectors)
+    large, infinite = (
+        results(
+            emulation, cell, SMALL, drawn._replace(x=np.sign(drawn.x) * size)
+        )
+        for size in (1e15, np.inf)
+    )
+    for name, array in large.items():
+        assert np.isfinite(array).all(), name
+        np.testing.assert_array_equal(infinite[name], array)
+
+
+@pytest.mark.parametrize("cell", CELLS)
 def test_steps_left_out_have_no_effect(emulation, cell):
     """Whatever they hold, NaN too."""
     drawn = drawn_of(cell, SMALL, masks=["mask"])

@@ -116,6 +116,28 @@ def test_extreme_inputs(cell, dtype, each_instruction_set):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "cell, vectors",
+    [(cell, set()) for cell in CELLS]
+    + [("lstm", {"state_gamma"}), ("lstm", {"recurrent_gamma"})]
+    + [("gru", {"recurrent_gamma"})],
+)
+def test_infinite_inputs(cell, vectors, dtype, each_instruction_set):
+    """They are the limit of large ones; only their own kernel has no gradient.
+
+    Infinity times the zeros of a padded row is NaN.
+    """
+    drawn = draw(cell, (3, 3, 1, 6), vectors)
+    large, infinite = (
+        gradients(drawn._replace(x=np.sign(drawn.x) * size), dtype)
+        for size in (1e15, np.inf)
+    )
+    for name, array in large.items():
+        if name != "d_kernel":
+            assert np.array_equal(array, infinite[name]), name
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_activations(dtype, each_instruction_set):
     """tanh and sigmoid to a few units in the last place, through a cell."""
     points = np.concatenate(

@@ -157,6 +157,7 @@ ZERO = W * [1.0, 0.0, 1.0]
     "arguments, options, message",
     [
         (("cauchy", X, (W, B)), {}, "`family` must be one of gauss.*'cauchy'"),
+        ((["gaussian"], X, (W, B)), {}, r"`family` must be .*\['gaussian'\]"),
         (("gaussian", X, (W, B)), {"phi": 0.0}, "`phi` must be a finite num"),
         (("gaussian", X, (W, B)), {"phi": -1}, "`phi` must be .*phi=-1"),
         (("poisson", X, (W, B)), {"phi": 2.0}, "poisson family has no disp"),

@@ -204,7 +204,9 @@ def test_the_kernel_comes_back_after_an_error():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"kinds": ("group",)}, r"`kinds` must hold any of .*'group'"),
+        ({"kinds": ("group",)}, r"`kinds` must be a sequence of .*'group'"),
+        ({"kinds": "layer"}, r"`kinds` must be a sequence of .*='layer'"),
+        ({"kinds": 3}, r"`kinds` must be a sequence of any of .*kinds=3"),
         ({"epsilon": -1.0}, r"`epsilon` must be a finite number >= 0"),
         ({"epsilon": 1.0}, r"`epsilon` must be small .* least variance 1"),
         ({"units": 1}, r"`units` must be at least 2: layer norm.*units=1"),

@@ -354,6 +354,8 @@ def test_what_is_no_built_model_of_layers():
             convert(layers.LSTM(U))
         with pytest.raises(ValueError, match="Build the model first. Rec"):
             convert(keras.Sequential([layers.LSTM(U)]))
+    with pytest.raises(ValueError, match="`verbose` must be True .*=.no.$"):
+        with_fast_rnn(model_of(layers.LSTM(U)), verbose="no")
     with pytest.raises(ValueError, match="`model` must be a .*: model=3"):
         rnn_summary(3)
 
