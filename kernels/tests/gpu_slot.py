@@ -6,9 +6,10 @@
 
 A section is a process of its own with a limit: a hang, or an error that a
 context keeps, costs that section alone. Rows are in $OUT/gpu_slot.csv as soon
-as they are known, images in $OUT/images. It needs NumPy, a torch for CUDA, and
-the library: keras_ln_kernels/libkeras_ln_kernels.so, or g++ to build it. The
-dry run needs g++ alone, and torch for cuDNN's section.
+as they are known, images in $KERAS_LN_KERNELS_CACHE, else $OUT/images. The exit
+status is 1 if anything is wrong. It needs NumPy, a torch for CUDA, and the
+library: keras_ln_kernels/libkeras_ln_kernels.so, or g++ to build it. The dry
+run needs g++ alone, and torch for cuDNN's section.
 """
 
 import csv
@@ -29,7 +30,7 @@ BUDGET, LIMIT = float(os.environ.get("BUDGET", 480)), 60
 DRY = "--dry" in sys.argv
 TABLE = OUT / "gpu_slot.csv"
 LIBRARY = HERE.parent / "keras_ln_kernels" / "libkeras_ln_kernels.so"
-os.environ["KERAS_LN_KERNELS_CACHE"] = str(OUT / "images")
+os.environ.setdefault("KERAS_LN_KERNELS_CACHE", str(OUT / "images"))
 if "KERAS_LN_KERNELS_LIBRARY" not in os.environ and not LIBRARY.exists():
     os.environ["KERAS_LN_KERNELS_LIBRARY"] = str(OUT / LIBRARY.name)
 
@@ -353,6 +354,10 @@ def main(sections):
     for name in sections:
         cells = {r["what"]: r["value"] for r in rows if r["section"] == name}
         print(f"== {name}:", *(f"{k} {v};" for k, v in cells.items()))
+    failed = ("FAILED", "STOPPED", "ENDED", "does not end")
+    sys.exit(
+        any(r["what"].startswith(failed) or "WRONG" in r["value"] for r in rows)
+    )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,232 @@
+"""Tests and measurements on a GPU, in a given time.
+
+    python -m benchmarks.on_a_gpu FOLDER
+    python -m benchmarks.on_a_gpu FOLDER --minutes 9 --only tests layers
+
+Every part is a process of its own with a limit, and a hang or a fault of the
+device costs no other part. FOLDER gets the output of each part, tables
+of times, and parts.csv with how the parts ended, which is printed last. A part
+that lacks a package or a program is named and left out.
+
+It needs JAX or torch for CUDA, and keras; g++ builds the library of
+keras-ln-kernels if there is none. Nothing has to be installed: packages may be
+on PYTHONPATH. --smoke goes through all parts on a machine without a GPU.
+"""
+
+import argparse
+import contextlib
+import importlib.util
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from typing import NamedTuple
+
+from benchmarks import harness, report
+
+KERNELS = harness.ROOT / "kernels"
+SLOT = str(KERNELS / "tests" / "gpu_slot.py")
+PACKAGE = "keras_ln_kernels"
+COLUMNS = ["part", "seconds", "end", "said"]
+# Seconds for a script to end by itself; a part with fewer is not started.
+GRACE, LEAST = 10, 15
+
+
+class Part(NamedTuple):
+    """A command; the most seconds that it gets; packages; for --smoke."""
+
+    name: str
+    command: list[str]
+    seconds: int
+    needs: tuple[str, ...]
+    smoke: tuple[str, ...]
+    backend: str = "torch"
+    environment: dict[str, str] = {}
+
+
+def tests(backend):
+    """Of all recurrent layers."""
+    command = [sys.executable, "-m", "pytest", "-q", "--kernels", "-n", "4"]
+    command += ["-m", "accelerator", "tests/test_on_a_gpu.py"]
+    needs = ("pytest", "xdist", "keras", backend)
+    smoke = ("--collect-only", "-n", "0")
+    return Part(f"tests {backend}", command, 240, needs, smoke, backend)
+
+
+def layers(backend, layer, dtype, folder):
+    """A training step and inference, beside cuDNN's."""
+    command = [sys.executable, "-m", "benchmarks.sequence_layers"]
+    command += ["--layer", layer, "--dtype", dtype, "--sizes", "A", "B", "C"]
+    command += ["--return-sequences", "--no-memory", "--rounds", "5"]
+    command += ["--providers", "keras_ln", f"keras {layer.upper()}"]
+    command += ["torch LSTM" if layer == "lstm" else "torch GRU"]
+    command += ["--output", str(folder / f"layers_{backend}")]
+    name = f"layers {backend} {layer} {dtype}"
+    return Part(name, command, 90, ("keras", backend), ("--smoke",), backend)
+
+
+def kernels(name, seconds, *sections):
+    """Sections of the script that runs the kernels without a framework."""
+    return Part(
+        *(f"kernels {name}", [sys.executable, SLOT], seconds),
+        *(("torch",), ("--dry",)),
+        environment={
+            "SECTIONS": ",".join(sections),
+            "BUDGET": str(seconds - GRACE),
+        },
+    )
+
+
+def sanitizer(tool):
+    """The cases of the emulated kernels, watched by the toolkit's program."""
+    command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "1"]
+    command += ["--target-processes", "all", sys.executable, SLOT, "correct"]
+    return Part(f"sanitizer {tool}", command, 180, ("torch",), ("--dry",))
+
+
+def parts(folder):
+    """All of them, the most telling first."""
+    found = [tests("jax"), tests("torch")]
+    found += [layers(b, "lstm", "float32", folder) for b in ("torch", "jax")]
+    found += [kernels("first", 120, "correct", "lstm A tf32", "gru A tf32")]
+    found += [sanitizer("memcheck"), sanitizer("racecheck")]
+    for layer, dtype in (
+        *(("gru", "float32"), ("lstm", "bfloat16"), ("gru", "bfloat16")),
+        ("lstm", "float16"),
+    ):
+        found += [layers(b, layer, dtype, folder) for b in ("torch", "jax")]
+    rest = [f"{cell} {size} tf32" for size in "BC" for cell in ("lstm", "gru")]
+    return [*found, kernels("rest", 240, *rest, "meetings", "cudnn")]
+
+
+def missing(part, smoke):
+    """The name of a missing package or program, or None."""
+    programs = [part.command[0]] + ["nvidia-smi"] * (not smoke)
+    for name in programs:
+        if shutil.which(name) is None:
+            return name
+    for name in part.needs:
+        if importlib.util.find_spec(name) is None:
+            return name
+    return None
+
+
+def run(part, folder, seconds, smoke):
+    """How the part ends, and the last line that it prints."""
+    own = folder / part.name.replace(" ", "-")
+    own.mkdir(exist_ok=True)
+    path = [KERNELS, harness.ROOT, *filter(None, [os.getenv("PYTHONPATH")])]
+    environment = {
+        "PYTHONPATH": os.pathsep.join(map(str, path)),
+        "KERAS_BACKEND": part.backend,
+        "KERAS_LN_KERNELS": "cuda",
+        # Each image is compiled once.
+        "KERAS_LN_KERNELS_CACHE": str(folder / "images"),
+        "OUT": str(own),
+    }
+    log = own / "output.txt"
+    with log.open("w") as file:
+        child = subprocess.Popen(
+            part.command + [*part.smoke] * smoke,
+            env=os.environ | environment | part.environment,
+            cwd=harness.ROOT,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            # To end with all that it has started.
+            start_new_session=True,
+        )
+        try:
+            end = f"exit status {child.wait(seconds)}"
+        except subprocess.TimeoutExpired:
+            end = f"stopped after {seconds:.0f} s"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+    lines = log.read_text(errors="replace").splitlines()
+    return end, next(filter(str.strip, reversed(lines)), "")
+
+
+def library(folder):
+    """The kernels' library: named, of the checkout, installed, or new."""
+    name = f"lib{PACKAGE}.so"
+    installed = importlib.util.find_spec(PACKAGE)
+    found = [KERNELS / PACKAGE / name, folder / name]
+    if installed is not None:
+        found.insert(1, pathlib.Path(installed.origin).with_name(name))
+    named = os.getenv("KERAS_LN_KERNELS_LIBRARY")
+    path = named or next(filter(pathlib.Path.exists, found), None)
+    if path is None:
+        path = found[-1]
+        program = "import sys, build_library, pathlib as p;"
+        program += "build_library.build(p.Path(sys.argv[1]), compiler='g++')"
+        command = [sys.executable, "-c", program, str(folder)]
+        subprocess.run(command, cwd=KERNELS, check=True)
+    return str(path)
+
+
+def parse(argv):
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.on_a_gpu",
+        description=__doc__.partition("\n")[0],
+    )
+    parser.add_argument("folder", type=pathlib.Path, help="the folder to fill")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=30,
+        help="time for all parts (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=[""],
+        help="only parts whose names begin so, such as tests or 'layers jax'",
+    )
+    parser.add_argument(
+        "--smoke", action="store_true", help="a short run without a GPU"
+    )
+    return parser.parse_args(argv)
+
+
+def main(argv=None):
+    """Runs the parts, prints how they ended."""
+    options = parse(argv)
+    folder = options.folder.resolve()
+    chosen = [
+        part
+        for part in parts(folder)
+        if part.name.startswith(tuple(options.only))
+    ]
+    if not chosen:
+        names = ", ".join(part.name for part in parts(folder))
+        sys.exit(f"--only must match any of: {names}")
+    folder.mkdir(parents=True, exist_ok=True)
+    os.environ["KERAS_LN_KERNELS_LIBRARY"] = library(folder)
+    end, rows = time.monotonic() + 60 * options.minutes, []
+    for part in chosen:
+        start = time.monotonic()
+        left = end - start
+        # A smoke run compiles the emulation, and no limit is for it.
+        seconds = left if options.smoke else min(part.seconds, left)
+        lacks = missing(part, options.smoke)
+        if lacks:
+            ended, said = f"left out: there is no {lacks}", ""
+        elif seconds < LEAST:
+            ended, said = "left out: no time", ""
+        else:
+            print(f"{part.name}: at most {seconds:.0f} s", flush=True)
+            ended, said = run(part, folder, seconds, options.smoke)
+        took = f"{time.monotonic() - start:.0f}"
+        row = (part.name, took, ended, said)
+        rows.append(dict(zip(COLUMNS, row, strict=True)))
+        report.write_csv(rows, folder / "parts.csv")
+    for row in rows:
+        print("  ".join(row.values()).rstrip()[:120])
+
+
+if __name__ == "__main__":
+    main()
