@@ -31,7 +31,7 @@ KERNELS = harness.ROOT / "kernels"
 SLOT = str(KERNELS / "tests" / "gpu_slot.py")
 PACKAGE = "keras_ln_kernels"
 COLUMNS = ["part", "seconds", "end", "said"]
-# Seconds for a script to end by itself; a part with fewer is not started.
+# Seconds that a script keeps for its end; a part with fewer is not started.
 GRACE, LEAST = 10, 15
 
 
