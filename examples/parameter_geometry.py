@@ -254,6 +254,7 @@ STUDY = studies.Study(
         "points": ("points of every curve", 11, 3),
     },
     measure=measure,
+    least={"points": 2},  # A slope needs them.
 )
 
 main = functools.partial(studies.run, STUDY)

@@ -5,6 +5,7 @@ quick_start.png: both models' error on held-out images over the epochs.
 """
 
 import argparse
+import pathlib
 
 import keras
 import matplotlib.pyplot as plt
@@ -52,6 +53,9 @@ def main(argv=None):
     args = parser.parse_args(argv)
     if args.epochs < 1:
         parser.error(f"--epochs: expected at least 1, received {args.epochs}")
+    figure = pathlib.Path(args.figure)
+    if figure.suffix != ".png" or not figure.parent.is_dir():
+        parser.error(f"--figure: expected FOLDER/NAME.png, received {figure}")
 
     train, test = load_data()
     for layer_class in (keras.layers.LSTM, keras_ln.LNLSTM):

@@ -193,6 +193,7 @@ STUDY = studies.Study(
         "units": ("size of every layer", 64, 6),
     },
     measure=measure,
+    least={"steps": 2},  # A rate of growth needs them.
 )
 
 main = functools.partial(studies.run, STUDY)

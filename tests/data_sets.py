@@ -210,6 +210,8 @@ MNIST = Reader(
             b"<html>not found</html>": NO_GZIP,
             flipped: NO_GZIP,
             packed(2050, images(7, 3, 3)): "start with the number 2051, found",
+            packed(2051, images(7, 2, 3)): f"{mnist.ARCHIVES[2]} has images "
+            "of 3 x 3 pixels, .*images.* of 2 x 3",
             gzip.compress(SEVEN[:-1]): f"{SIZES} 78",
             gzip.compress(SEVEN + b"0"): f"{SIZES} 80",
         },

@@ -20,32 +20,40 @@ Floors = dict[str, dict[str, float]]
 def of_classes(
     train: tuple[np.ndarray, np.ndarray], test: tuple[np.ndarray, np.ndarray]
 ) -> Floors:
-    """Chance and logistic regression, from examples (N, ...), labels (N,)."""
+    """Chance and logistic regression, from examples (N, ...), labels (N,).
+
+    A regression that never saw a class has no finite NLL; there is none if all
+    training labels are equal.
+    """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
     (x, y), (test_x, test_y) = (
         (x.reshape(len(x), -1), y) for x, y in (train, test)
     )
-    classes = np.unique(y)
+    classes = len(np.union1d(y, test_y))
+    found = {
+        "chance": {
+            "test_nll": float(np.log(classes)),
+            "test_error_percent": 100 * (1 - 1 / classes),
+        }
+    }
+    x, y = x[:EXAMPLES], y[:EXAMPLES]
+    if len(np.unique(y)) == 1:
+        return found
     model = LogisticRegression(max_iter=ITERATIONS)
     with warnings.catch_warnings():
         # It may stop before it has converged.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(x[:EXAMPLES], y[:EXAMPLES])
-    logs = model.predict_log_proba(test_x)
+        model.fit(x, y)
+    right = model.predict(test_x) == test_y
+    metrics = {"test_error_percent": 100 * float(1 - right.mean())}
     place = np.searchsorted(model.classes_, test_y)
-    right = logs.argmax(axis=1) == place
-    return {
-        "chance": {
-            "test_nll": float(np.log(len(classes))),
-            "test_error_percent": 100 * (1 - 1 / len(classes)),
-        },
-        f"logistic regression of {min(len(x), EXAMPLES):,}": {
-            "test_nll": float(-logs[np.arange(len(place)), place].mean()),
-            "test_error_percent": 100 * float(1 - right.mean()),
-        },
-    }
+    if np.isin(test_y, model.classes_).all():
+        logs = model.predict_log_proba(test_x)
+        own = logs[np.arange(len(place)), place]
+        metrics["test_nll"] = float(-own.mean())
+    return found | {f"logistic regression of {len(x):,}": metrics}
 
 
 def of_captions(
@@ -105,9 +113,9 @@ def of_sequences(task: str, data: sequences.Sequences) -> Floors:
             for x in given
         ]
     parts = zip(given, (data.y, data.test_y), strict=True)
-    columns = ("test_loss", "test_error")
+    columns = {"test_nll": "test_loss", "test_error_percent": "test_error"}
     return {
-        name: dict(zip(columns, metrics.values(), strict=True))
+        name: {columns[key]: value for key, value in metrics.items()}
         for name, metrics in of_classes(*parts).items()
     }
 

@@ -226,8 +226,10 @@ def _groups(folder: Path, record: dict[str, Any]) -> dict[tuple, list[Run]]:
         own = files.inside(folder, run["folder"], folder / RECORD)
         result = own / "metrics.json"
         metrics = files.read_json(result) if result.exists() else None
-        label = tuple(run["label"])
-        groups.setdefault(label, []).append(Run(own, metrics))
+        found = Run(own, metrics)
+        if metrics is not None:
+            found.check()
+        groups.setdefault(tuple(run["label"]), []).append(found)
     return groups
 
 

@@ -83,17 +83,20 @@ def positive_integer(text: str) -> int:
 
 
 def seed(text: str) -> int:
-    return _integer(text, 0)
+    """The value of --seed; parts of a model use the next few numbers too."""
+    return _integer(text, 0, 2**31 - 100)
 
 
-def _integer(text: str, least: int) -> int:
+def _integer(text: str, least: int, most: int = 2**31 - 1) -> int:
     try:
         number = int(text)
     except ValueError:
         number = None
-    if number is None or not least <= number < 2**31:
+    if number is None or not least <= number <= most:
         raise argparse.ArgumentTypeError(
-            f"expected an integer of at least {least}, received {text!r}"
+            f"expected an integer of at least {least}"
+            + f" and at most {most}" * (number is not None and number > most)
+            + f", received {text!r}"
         )
     return number
 

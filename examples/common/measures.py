@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from common import files
+from common.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +43,18 @@ class Run:
         """The rows of `history.csv`."""
         path = self.folder / "history.csv"
         return files.read_csv(path) if path.exists() else []
+
+    def check(self) -> None:
+        """Refuses files that a finished run did not leave so."""
+        if not isinstance(self.metrics, dict):
+            raise InputError(f"{self.folder / 'metrics.json'} is damaged")
+        rows = self.rows
+        if (
+            not rows
+            or any(row.keys() != rows[0].keys() for row in rows)
+            or rows[-1].get("updates") != self.metrics.get("updates")
+        ):
+            raise InputError(f"{self.folder / 'history.csv'} is damaged")
 
 
 # The smallest NLL of an example that float32 tells from 0: the distance of its

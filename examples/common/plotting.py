@@ -73,9 +73,9 @@ def comparison(
 
     Args:
         groups: from (kind, value, ...) to the runs of several seeds. A line
-            is their median and the band is their middle half, which a single
-            failed run moves little. A kind without values has the value None
-            and is drawn in every column.
+            is the median and the band the middle half of the finished ones,
+            or of all if all diverged; the label counts the diverged ones. A
+            kind without values has the value None and is drawn in every column.
         column_name: the name of the value, if there is one.
         progress: the quantity along the x axis.
         title: the text above the figure.
@@ -86,7 +86,11 @@ def comparison(
         columns = [column for column in columns if column != (None,)]
     figure, axes = _grid(len(panels), len(columns), title)
     for key, runs in groups.items():
-        histories = [run.rows for run in runs]
+        finished = [run for run in runs if run.metrics is not None]
+        histories = [run.rows for run in finished or runs]
+        label = ", ".join(map(str, key[:1] + key[2:])) + "*" * (key in edges)
+        lost = len(runs) - len(finished)
+        label += f" ({lost} of {len(runs)} diverged)" if lost else ""
         for column, axes_of_column in zip(columns, axes.T, strict=True):
             if key[1:2] not in (column, (None,)):
                 continue
@@ -96,8 +100,7 @@ def comparison(
                     histories,
                     panel,
                     progress,
-                    label=", ".join(map(str, key[:1] + key[2:]))
-                    + "*" * (key in edges),
+                    label=label,
                     **style_of(key[0]),
                 )
     for row, panel in zip(axes, panels, strict=True):

@@ -22,6 +22,7 @@ class Study:
         measure: a function of flags and folder that writes the files and
             prints the tables; it imports the frameworks.
         backend: the only backend of Keras that it runs on, if it is only one.
+        least: the smallest values of sizes, if they are not 1.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Study:
     sizes: Mapping[str, tuple[str, int, int]]
     measure: Callable[[Namespace, Path], None]
     backend: str | None = None
+    least: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 def run(study: Study, argv: Sequence[str] | None = None) -> int:
@@ -36,7 +38,7 @@ def run(study: Study, argv: Sequence[str] | None = None) -> int:
     parser = flags.Parser(f"{study.name}.py", study.description)
     for name, (meaning, usual, smoke) in study.sizes.items():
         values = f"{meaning} (default: {usual}, with --smoke {smoke})"
-        flags.add_counts(parser, **{name: values})
+        flags.add_counts(parser, study.least.get(name, 1), **{name: values})
     parser.add_argument(
         "--seed",
         type=flags.positive_integer,

@@ -15,6 +15,7 @@ import tensorflow as tf
 from common import backup, callbacks, devices, files
 from common.errors import InputError
 
+BACKENDS = ("tensorflow", "jax", "torch")
 BACKUP = "backup.npz"
 # The prefix of measures on the part that chooses.
 CHOICE = "choice_"
@@ -177,6 +178,12 @@ def check_environment(args: Namespace) -> None:
     """Refuses flags that the Keras backend or the machine cannot follow."""
     if args.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise InputError("--tensorboard needs it: pip install tensorboard")
+    backend = keras.backend.backend()
+    if backend not in BACKENDS:
+        raise InputError(
+            f"Keras does not train on the backend {backend}: set KERAS_BACKEND "
+            f"to one of {', '.join(BACKENDS)}"
+        )
     devices.check(args)
 
 

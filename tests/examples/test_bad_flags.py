@@ -46,6 +46,11 @@ CASES = {
         ("--compare --tune --gain 1", "--tune chooses --gain; leave it out"),
         ("--compare --tune --scale 1", "--tune chooses --scale; leave it out"),
         ("--compare --tune --seed 1000", "1000 is a seed of --tune"),
+        (
+            "--compare --tune --epochs 2 --evaluate-every 20",
+            r"divide the 10 updates .* 10 does \(a run of --tune-epochs 1\)",
+        ),
+        ("--seed 2147483647", "of at least 0 and at most 2147483548, received"),
         ("--compare --tune --batch-size 1300", "more than the 1291 training"),
     ),
     "convolutional_networks": (
@@ -139,11 +144,12 @@ CASES = {
             "--task movements --compare --seed 200 201 208",
             "seeds 8 apart test the same; received 200 201 208",
         ),
+        ("--task addition --examples 250001", "expected at most 250000, rec"),
         ("--examples 240 --batch-size 221", "more than the 220 training exam"),
     ),
     "parameter_geometry": (
         "",
-        ("--points 0", "argument --points: expected an integer of at least"),
+        ("--points 1", "argument --points: expected an integer of at least 2"),
         ("--seed x", "argument --seed: expected an integer"),
         ("--point 3", "unrecognized arguments: --point 3"),
         ("--points 4 --output-dir ran", "another run .*points 3 there, 4 here"),

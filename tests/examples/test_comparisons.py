@@ -100,6 +100,26 @@ def test_titles_count_what_is_learnt_from(name, learnt):
     assert learnt in found
 
 
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("metrics.json", lambda text: "[]"),
+        ("history.csv", lambda text: ""),
+        ("history.csv", lambda text: text[: text.rindex(",")]),
+        # Whole rows would be another mean, and nobody would know.
+        ("history.csv", lambda text: "\n".join(text.split("\n")[:-2])),
+    ],
+)
+def test_damaged_results_are_named(tmp_path, experiment, capsys, name, damage):
+    folder = tmp_path / "runs"
+    assert compare(experiment, folder, "--seed", "0") == 0
+    path = folder / "layer-seed-0" / name
+    path.write_text(damage(path.read_text()))
+    with pytest.raises(SystemExit, match="2"):
+        compare(experiment, folder, "--seed", "0", "--resume")
+    assert f"{path} is damaged" in capsys.readouterr().err
+
+
 def test_runs_with_other_word_vectors_are_refused(tmp_path):
     record = {"decay": "none", "embeddings": "normal", "seed": 0}
     told = r"another run \(embeddings uniform there, normal here\)"

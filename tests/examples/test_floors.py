@@ -61,6 +61,18 @@ def test_logistic_regression_learns_what_is_linear():
     assert [*wrong.values()][1]["test_error_percent"] > 95
 
 
+def test_classes_that_training_lacks():
+    """An answer is right by its class, not by its place among the seen ones."""
+    x = np.array([[-1.0], [-1.1], [1.0], [1.1]])
+    known = (x, np.array([0, 0, 2, 2]))
+    for unseen in (1, 9):
+        found = baselines.of_classes(known, (x, np.array([0, 0, unseen, 2])))
+        assert found["chance"]["test_error_percent"] == pytest.approx(200 / 3)
+        # Whose NLL is infinite.
+        assert found["logistic regression of 4"] == {"test_error_percent": 25}
+    assert [*baselines.of_classes((x, np.zeros(4)), known)] == ["chance"]
+
+
 def test_words_are_counted():
     words = np.array([[3, 3, 1, 0], [9, 4, 4, 4]])
     assert baselines.count_words(words, 5).tolist() == [

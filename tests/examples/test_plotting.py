@@ -12,8 +12,10 @@ PANELS = [
     measures.Panel("error (%)", lambda row: row["error"], log=True),
 ]
 
+FINISHED = {"test_nll": 1.0}
 
-def _run(folder, name, losses, metrics=None):
+
+def _run(folder, name, losses, metrics=FINISHED):
     path = folder / name
     path.mkdir()
     rows = [
@@ -63,6 +65,22 @@ def test_lines_are_medians_and_columns_the_second_key(tmp_path, drawn):
     assert bottom_left.get_ylabel() == "error (%)"
     assert bottom_left.get_xlabel() == "epoch"
     assert top_left.get_yscale() == "log"
+
+
+def test_a_diverged_run_hides_no_other(tmp_path, drawn):
+    groups = {
+        ("none",): [
+            _run(tmp_path, "a", [1.0, 0.5]),
+            _run(tmp_path, "b", [], None),
+        ],
+        ("layer",): [_run(tmp_path, "c", [0.7], None)],
+    }
+    plotting.comparison(groups, [], PANELS, tmp_path / "f.png")
+    none, layer = drawn[0].axes[0].get_lines()
+    assert list(none.get_ydata()) == [1.0, 0.5]
+    assert none.get_label() == "none (1 of 2 diverged)"
+    assert list(layer.get_ydata()) == [0.7]
+    assert layer.get_label() == "layer (1 of 1 diverged)"
 
 
 def test_epochs_are_whole_numbers(tmp_path, drawn):

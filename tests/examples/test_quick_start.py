@@ -23,6 +23,14 @@ def test_no_epochs_are_refused(capsys):
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("figure", ["none/x.png", "x.xyz"])
+def test_a_figure_that_cannot_be_written_is_refused(capsys, figure):
+    with pytest.raises(SystemExit, match="2"):
+        quick_start.main(["--figure", figure])
+    message = f"--figure: expected FOLDER/NAME.png, received {figure}"
+    assert message in capsys.readouterr().err
+
+
 def test_reads_from_top_to_bottom():
     source = Path(quick_start.__file__).read_text()
     assert not re.search(r"^\s*(import|from) common", source, re.MULTILINE)

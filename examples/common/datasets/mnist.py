@@ -94,6 +94,12 @@ def load(args: Namespace, data_set: str = "mnist") -> Digits:
                 raise InputError(
                     f"{path} has {len(y)} labels for {len(x)} images"
                 )
+        (height, width), other = (x.shape[1:] for x in images)
+        if other != (height, width):
+            raise InputError(
+                f"{paths[2]} has images of {other[0]} x {other[1]} pixels, "
+                f"{paths[0]} of {height} x {width}"
+            )
         if not args.tune:
             images[0] = images[0][:TRAINING_IMAGES]
             labels[0] = labels[0][:TRAINING_IMAGES]

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from common.datasets import bible, plain_text
+from common.errors import InputError
 
 # One out of SHARE groups is held out.
 SHARE = 12
@@ -117,6 +118,13 @@ def addition(count: int) -> Sequences:
     The question, such as "12+345 ", is read backwards. No two questions have
     the same numbers.
     """
+    # Of the 10**DIGITS (10**DIGITS + 1) / 2 pairs the last are rarely drawn.
+    most = 10 ** (2 * DIGITS) // 4
+    if count > most:
+        raise InputError(
+            f"--examples: expected at most {most}, received {count}: there are "
+            f"few more sums of two numbers of {DIGITS} digits"
+        )
     drawn = random.Random(0)
     pairs: dict[tuple[int, int], tuple[int, int]] = {}
     while len(pairs) < count:
