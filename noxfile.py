@@ -38,6 +38,23 @@ SHOWN = """if True:
     from importlib.metadata import version
     print(*map(version, sys.argv[1:]), sep=",")
 """
+WITH_KERNELS = """if True:
+    import numpy as np
+    import keras
+    import keras_ln
+    x = np.random.default_rng(0).normal(size=(4, 5, 3)).astype("float32")
+    for make in (keras_ln.LNLSTM, keras_ln.LNGRU, keras_ln.LNSimpleRNN):
+        layer = make(8, seed=1)
+        loop = make(8, use_fused=False)
+        print(keras_ln.ops.implementation(layer))
+        y = keras.ops.convert_to_numpy(layer(x))
+        loop.build(x.shape)
+        loop.set_weights(layer.get_weights())
+        assert abs(y - keras.ops.convert_to_numpy(loop(x))).max() < 1e-5
+        model = keras.Sequential([keras.Input((5, 3)), layer])
+        model.compile("adam", "mse")
+        model.fit(x, x[:, :1].mean(2).repeat(8, 1), verbose=0)
+"""
 
 
 def note(name, *row):
@@ -62,6 +79,11 @@ def add(name, python, *packages, keras="keras"):
         session.install(*packages)
         # Afterwards, since uv replaces nothing that would do.
         session.install("hypothesis", "pytest", "pytest-xdist", "scipy")
+        # Versions that the kernels do not support run without them.
+        session.install("./kernels")
+        session.run(
+            "python", "-c", WITH_KERNELS, env={"KERAS_BACKEND": backend}
+        )
         session.run(
             *("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS),
             *(*MORE.get(backend, ()), *session.posargs),
@@ -83,8 +105,10 @@ add("tensorflow-floor", "3.10", *needed("tensorflow"), *LOWEST)
 add("tensorflow-middle", "3.12", "keras==3.12.0", "tensorflow==2.19.0")
 add("tensorflow-newest", "3.13", *needed("tensorflow"))
 add("jax-floor", "3.10", *needed("jax"), *LOWEST)
+add("jax-middle", "3.12", "keras==3.12.0", "jax==0.5.0", "jaxlib==0.5.0")
 add("jax-newest", "3.13", *needed("jax"))
 add("torch-floor", "3.10", *needed("torch"), *LOWEST)
+add("torch-middle", "3.12", "keras==3.12.0", "torch==2.5.1")
 add("torch-newest", "3.13", *needed("torch"))
 add(
     *("jax-nightly", "3.12", "--prerelease", "allow", "keras-nightly", "jax"),

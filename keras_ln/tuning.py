@@ -127,16 +127,18 @@ def choose_normalization(
             (`LayerNormalization`) and "batch" (`BatchNormalization`).
         gains: initial values of gamma to choose from.
         name: the name of the choice. Layers that share it share the choice.
-        **kwargs: arguments of the normalisation layer, such as `epsilon`.
+        **kwargs: arguments of the normalisation layer, such as `epsilon`, but
+            not `gamma_initializer`.
 
     Returns:
         The layer.
 
     Raises:
         TypeError: for another `hp`.
-        ValueError: for a kind that does not exist.
+        ValueError: for a kind that does not exist, or `gamma_initializer`.
     """
     _check_kinds(kinds, _NORMALIZATIONS)
+    _check_free(kwargs, "gamma_initializer", "gains")
     kind, gain = choose_kind(hp, kinds, gains, name)
     if kind == "none":
         return keras.layers.Identity()
@@ -173,15 +175,16 @@ def choose_recurrent(
         forget_steps: adds the choice "<name>_forget_steps" between 0, the usual
             initial biases, and this number, a `LogUniformForgetBias` of so many
             steps. Not for the cell "rnn".
-        **kwargs: arguments that all kinds take, such as `return_sequences`.
+        **kwargs: arguments that all kinds take, such as `return_sequences`, but
+            not `gamma_initializer`, nor with `forget_steps` `bias_initializer`.
 
     Returns:
         The layer.
 
     Raises:
         TypeError: for another `hp`.
-        ValueError: for a cell or a kind that does not exist, or for
-            `forget_steps` with a cell that has no gates.
+        ValueError: for a cell or a kind that does not exist, an argument that
+            the search chooses, or `forget_steps` and a cell without gates.
     """
     if not isinstance(cell, str) or cell not in _RECURRENT:
         raise ValueError(
@@ -194,6 +197,11 @@ def choose_recurrent(
         without = {"gate"} | ({"batch"} if max_steps is None else set())
         kinds = [kind for kind in known if kind not in without]
     _check_kinds(kinds, known)
+    _check_free(kwargs, "gamma_initializer", "gains")
+    if forget_steps is not None:
+        _check_free(kwargs, "bias_initializer", "forget_steps")
+        if not kwargs.get("use_bias", True):
+            _check_free(kwargs, "use_bias", "forget_steps")
     kind, gain = choose_kind(hp, kinds, gains, name)
     if not isinstance(units, numbers.Integral):
         sizes = _listed("units", units)
@@ -205,6 +213,15 @@ def choose_recurrent(
             hp, f"{name}_forget_steps", cell, units, forget_steps
         )
     return known[kind](units, **_initial(gain), **kwargs)
+
+
+def _check_free(kwargs: dict[str, Any], name: str, by: str) -> None:
+    """`ValueError` for an argument that `by` chooses."""
+    if name in kwargs:
+        raise ValueError(
+            f"Argument `{by}` chooses `{name}`: leave one of them out. "
+            f"Received: {name}={kwargs[name]!r}"
+        )
 
 
 def _choose(hp: Any, name: str, values: list[Any]) -> Any:

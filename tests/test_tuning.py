@@ -152,6 +152,26 @@ def test_equal_names_share_a_choice():
             r"`kinds` must be a sequence .*Received: kinds='layer'",
         ),
         (
+            lambda hp: tuning.choose_recurrent(hp, 3, gamma_initializer="ones"),
+            "`gains` chooses `gamma_initializer`: leave one of them out",
+        ),
+        (
+            lambda hp: tuning.choose_normalization(hp, gamma_initializer="x"),
+            "`gains` chooses `gamma_initializer`: leave one of them out",
+        ),
+        (
+            lambda hp: tuning.choose_recurrent(
+                hp, 3, forget_steps=9, bias_initializer="ones"
+            ),
+            "`forget_steps` chooses `bias_initializer`: .*='ones'",
+        ),
+        (
+            lambda hp: tuning.choose_recurrent(
+                hp, 3, forget_steps=9, use_bias=False
+            ),
+            "`forget_steps` chooses `use_bias`: .*use_bias=False",
+        ),
+        (
             lambda hp: tuning.choose_recurrent(hp, 3, [["layer"]]),
             r"`kinds` must hold any of .*Received: kinds=\[\['layer'\]\]",
         ),

@@ -3,7 +3,6 @@
 They are in the package keras-ln-kernels, and need a CUDA driver and NVRTC.
 """
 
-import os
 import warnings
 
 from keras_ln.backend import native
@@ -23,10 +22,10 @@ def reason_with(devices, registered):
     """
 
     def reason():
-        switch = os.environ.get(native.SWITCH)
-        if switch == "0":
-            return native.OFF
-        if switch != "cuda" and not PASSED:
+        off = native.switched_off()
+        if off is not None:
+            return off
+        if native.switch() != "cuda" and not PASSED:
             return (
                 "The kernels for GPUs are off: their tests have not passed on "
                 f"one yet. {native.SWITCH}=cuda switches them on."
@@ -53,7 +52,7 @@ def reason_on(device):
     wrong = gpu.unsupported_reason()
     if wrong is not None:
         return f"The kernels for GPUs cannot run: {wrong}"
-    if os.environ.get(native.SWITCH) == "cuda":
+    if native.switch() == "cuda":
         return None
     opened = gpu.gpu()
     if not 0 <= device < opened.devices:

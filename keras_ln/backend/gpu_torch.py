@@ -7,6 +7,7 @@ import torch
 from keras_ln._keras import torch_device
 from keras_ln.backend import gpu, native
 from keras_ln.backend.native_torch import (
+    TOO_OLD,
     is_eager,
     new,
     no_backward,
@@ -62,6 +63,8 @@ def call_gpu(call, arrays):
 @native.once
 def _make_operators():
     """Makes torch.ops.keras_ln.gpu_forward, .gpu_backward and .once."""
+    if not hasattr(torch.library, "register_vmap"):
+        return TOO_OLD
     from keras_ln_kernels import gpu_call
 
     options = [f"{kind} {name}" for name, kind in gpu_call.OPTIONS.items()]

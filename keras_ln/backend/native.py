@@ -55,11 +55,32 @@ def reason_with(registered):
     """
 
     def reason():
-        if os.environ.get(SWITCH) == "0":
-            return OFF
-        return missing() or registered()
+        return switched_off() or missing() or registered()
 
     return reason
+
+
+def switched_off():
+    """Why the environment's switch leaves no kernels, or None."""
+    value = switch()
+    if value == "0":
+        return OFF
+    return None if value in ("", "1", "cuda") else _not_understood(value)
+
+
+def switch():
+    """The value of the environment's switch."""
+    return os.environ.get(SWITCH, "").strip().lower()
+
+
+@functools.cache
+def _not_understood(value):
+    sentence = (
+        f"{SWITCH} must be 0, 1 or cuda: there are no kernels. "
+        f"Received: {value!r}."
+    )
+    warnings.warn(sentence, stacklevel=2)
+    return sentence
 
 
 @once

@@ -90,6 +90,8 @@ def call_native(call, arrays):
 
 def kind_of(x):
     """The kind of the results: in jax.shard_map they differ where `x` does."""
+    if not hasattr(jax, "typeof"):  # Before JAX 0.5.3.
+        return {}
     kind = jax.typeof(x)
     manual = getattr(kind, "manual_axis_type", None)
     if manual is None or not manual.varying:

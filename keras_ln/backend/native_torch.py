@@ -8,6 +8,11 @@ import torch
 from keras_ln._keras import of_session
 from keras_ln.backend import native
 
+# Without it the operators cannot be made.
+TOO_OLD = (
+    f"torch {torch.__version__} has no torch.library.register_vmap, which "
+    "came with torch 2.5."
+)
 _PLAIN = {torch.Tensor, torch.nn.Parameter}
 
 # Before torch 2.7 nothing tells torch.export from torch.compile.
@@ -61,6 +66,8 @@ def _make_operators():
     wanted. Lists of tensors would be simpler, but the older of torch's two
     vmaps, which torch.autograd uses for `is_grads_batched`, takes none.
     """
+    if not hasattr(torch.library, "register_vmap"):
+        return TOO_OLD
     from keras_ln_kernels import call
 
     # The gradient formula is for torch.compile. In eager mode `custom_vjp`

@@ -321,8 +321,20 @@ def check_flags(name: str, flags: Any, shape: Sequence[int | None]) -> None:
 
 
 def may_equal(size: int | None, wanted: int | None) -> bool:
-    """Whether two sizes are equal, or one of them is unknown."""
-    return size is None or wanted is None or size == wanted
+    """Whether two sizes are equal, or one of them is unknown.
+
+    `ValueError` for two unknown sizes to which an export of JAX gave different
+    names, as Keras does for every input of a model.
+    """
+    if size is None or wanted is None or size == wanted:
+        return True
+    if isinstance(size, int) or isinstance(wanted, int):
+        return False
+    raise ValueError(
+        f"JAX cannot tell whether the unknown sizes {size} and {wanted} are "
+        "equal. Give keras.Input the number of steps, make the mask inside the "
+        "model, or call jax.export with one name for both."
+    )
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

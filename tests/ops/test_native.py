@@ -188,12 +188,28 @@ def test_kernels_can_be_turned_off(monkeypatch, calls):
     with ops.portable():
         assert "portable" in ops.implementation(layer)[1]["native"]
         layer(x)
-    monkeypatch.setenv("KERAS_LN_KERNELS", "0")
+    monkeypatch.setenv("KERAS_LN_KERNELS", " 0 ")
     chosen, reasons = ops.implementation(layer)
     assert chosen == "fused"
     assert reasons["native"] == "KERAS_LN_KERNELS=0 is set."
     layer(x)
     assert not calls
+
+
+def test_a_switch_of_another_value(monkeypatch, calls):
+    layer = keras_ln.LNLSTM(3)
+    monkeypatch.setenv("KERAS_LN_KERNELS", "Off")
+    told = "KERAS_LN_KERNELS must be 0, 1 or cuda: there are no kernels. Rece"
+    with pytest.warns(UserWarning, match=told):
+        reasons = ops.implementation(layer)[1]
+    assert reasons["native"].endswith("Received: 'off'.")
+    if BACKEND != "tensorflow":
+        assert reasons["cuda"] == reasons["native"]
+    layer(x)
+    assert not calls
+    for value in ("", "1", "CUDA"):
+        monkeypatch.setenv("KERAS_LN_KERNELS", value)
+        assert ops.implementation(layer)[0] == "native"
 
 
 def test_fused_means_that_the_gradient_is_hand_written(calls):

@@ -22,6 +22,16 @@ pytestmark = [pytest.mark.kernels, pytest.mark.every_backend]
 if BACKEND == "torch":
     import torch
 
+    from keras_ln.backend import gpu_torch, native_torch
+
+    @pytest.mark.parametrize("module", [native_torch, gpu_torch])
+    def test_before_torch_2_5(monkeypatch, module):
+        """No operators, and a sentence."""
+        monkeypatch.delattr(torch.library, "register_vmap")
+        found = module._make_operators.__wrapped__()
+        assert found == native_torch.TOO_OLD
+        assert torch.__version__ in found
+
     def arguments_of(name, results):
         """Tensors for the operator, and its other arguments."""
         from keras_ln_kernels import call

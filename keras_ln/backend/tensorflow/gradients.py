@@ -77,8 +77,7 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
     # the program around them decides.
     jit_compile = True if compiled else None
 
-    @functools.partial(tf.function, autograph=False)
-    def compiled_forward(arrays):
+    def traced_forward(arrays):
         trace = {}
 
         def new_tensors(inside):
@@ -99,6 +98,19 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
         known, new = tf.nest.flatten(arrays), iter(new)
         flat = [next(new) if i is None else known[i] for i in trace["index"]]
         return outputs, tf.nest.pack_sequence_as(trace["residuals"], flat)
+
+    @functools.cache
+    def forward_of(unknown):
+        return tf.function(traced_forward, autograph=False)
+
+    def compiled_forward(arrays):
+        """The function for these arrays.
+
+        One that was traced for unknown sizes would do for known ones, but the
+        sizes of its results are unknown.
+        """
+        unknown = () if tf.executing_eagerly() else _unknown_axes(arrays)
+        return forward_of(unknown)
 
     compiled_backward = tf.function(
         backward, jit_compile=jit_compile, autograph=False
@@ -129,7 +141,7 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
 
         def from_leaves(*leaves):
             inside, c = fill(given, leaves)
-            _, made = unrecorded(compiled_forward, inside)
+            _, made = unrecorded(compiled_forward(inside), inside)
             return tf.nest.flatten(vjp(inside, made, c))
 
         in_turn = functools.partial(has_loops, ordinary, arrays, cotangents)
@@ -153,7 +165,8 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
             # A tape that records inside a compiled function fails on the
             # loop's TensorLists; there is nothing in it to record.
             inside = fill(arrays, leaves)
-            outputs, residuals = unrecorded(compiled_forward, inside)
+            run_it = compiled_forward(inside)
+            outputs, residuals = unrecorded(run_it, inside)
             box["outputs"] = outputs
             if not tf.executing_eagerly():
                 # Otherwise higher derivatives would go through that function.
@@ -164,6 +177,8 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
                 eager = tf.executing_eagerly()
                 run = eager_vjp if eager else traced_vjp.function
                 found = run(inside, residuals, fill(outputs, dense))
+                for name, made in found.items():
+                    made.set_shape(inside[name].shape)
                 return [found.get(name) for name in inside]
 
             return tf.nest.flatten(outputs), gradient
@@ -171,11 +186,19 @@ def _differentiable(forward, backward, again, outputs_only, compiled):
         def from_leaves(*leaves):
             return tf.nest.flatten(op(fill(arrays, leaves)))
 
-        in_turn = functools.partial(compiles_loops, compiled_forward, arrays)
+        in_turn = functools.partial(
+            compiles_loops, compiled_forward(arrays), arrays
+        )
         flat = custom_gradient(call, from_leaves, in_turn)(*arrays.values())
         return fill(box["outputs"], flat)
 
     return tf.autograph.experimental.do_not_convert(op)
+
+
+def _unknown_axes(arrays):
+    """The places of unknown sizes among all sizes of the arrays."""
+    sizes = [size for a in arrays.values() for size in a.shape]
+    return tuple(i for i, size in enumerate(sizes) if size is None)
 
 
 class _ForEachThread(threading.local):

@@ -11,11 +11,12 @@ import numpy as np
 def batches(dataset: Any, batch_size: int | None) -> Iterator[Any]:
     """The inputs `x` of each batch, as NumPy arrays."""
     x = dataset[0] if isinstance(dataset, tuple) else dataset
-    is_arrays = all(
+    leaves = keras.tree.flatten(x)
+    are_arrays = [
         hasattr(leaf, "shape") and hasattr(leaf, "__getitem__")
-        for leaf in keras.tree.flatten(x)
-    )
-    if is_arrays:
+        for leaf in leaves
+    ]
+    if leaves and all(are_arrays):
         yield from _slices(x, 32 if batch_size is None else batch_size)
         return
     if batch_size is not None:
@@ -43,7 +44,7 @@ def _iterate(dataset: Any) -> Iterable[Any]:
         number = dataset.num_batches
         indices = itertools.count() if number is None else range(number)
         return (dataset[index] for index in indices)
-    if isinstance(dataset, Iterable):
+    if isinstance(dataset, Iterable) and not isinstance(dataset, str):
         return dataset
     raise TypeError(
         "Argument `dataset` must be arrays, a tf.data.Dataset, a PyDataset, "

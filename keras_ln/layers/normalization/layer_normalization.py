@@ -96,12 +96,17 @@ class LayerNormalization(BaseLayer):
         # inputs of several ranks.
         given = self.axis if isinstance(self.axis, list) else [self.axis]
         self.input_spec = keras.layers.InputSpec(
-            axes={axis: input_shape[axis] for axis in given}
+            min_ndim=max(axis + 1 if axis >= 0 else -axis for axis in given),
+            axes={axis: input_shape[axis] for axis in given},
         )
 
     def call(self, inputs: Any, mask: Any = None) -> Any:
         """Normalises `inputs` of any rank; the class describes `mask`."""
         inputs = self.as_floating("inputs", inputs)
+        # The op rounds to its input's dtype, which may be narrower.
+        wider = keras.backend.result_type(inputs.dtype, self.compute_dtype)
+        if wider == self.compute_dtype:
+            inputs = keras.ops.cast(inputs, wider)
         outputs = layer_normalization(
             with_usable_padding(inputs, mask),
             self.gamma,

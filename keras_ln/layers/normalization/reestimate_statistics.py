@@ -1,6 +1,5 @@
 """Population statistics of batch normalization, recomputed from data."""
 
-import collections
 import contextlib
 import dataclasses
 import functools
@@ -130,16 +129,27 @@ class _Average:
         self.expect()
         return values
 
-    def merge(self, before, number):
-        """Averages the values of `number` earlier calls and the last call."""
+    def merge(self, before, count):
+        """Averages the values of the last call and of earlier calls.
+
+        Args:
+            before: the means and variances of earlier calls.
+            count: how many earlier calls reached each entry; None after one.
+
+        Returns:
+            How many calls reached each entry.
+        """
         pair = (self.mean, self.variance)
         after = [keras.ops.copy(v) for v in pair]
-        had, has = (v[1] != _UNTOUCHED for v in (before, after))
-        share = keras.ops.where(
-            has, keras.ops.where(had, 1 / (1 + number), 1.0), 0.0
+        had, has = (
+            keras.ops.cast(v[1] != _UNTOUCHED, v[1].dtype)
+            for v in (before, after)
         )
+        count = has + (had if count is None else count)
+        share = has / keras.ops.maximum(count, 1.0)
         for variable, old, new in zip(pair, before, after, strict=True):
             variable.assign(old * (1 - share) + new * share)
+        return count
 
     def assign(self):
         """Sets the entries that any batch reached."""
@@ -222,21 +232,21 @@ def _recording(model: keras.Model, averages: list[_Average]) -> Iterator[None]:
     With momentum 0 a call leaves its own statistics behind. Several calls
     within one forward pass are averaged.
     """
-    calls: collections.Counter[int] = collections.Counter()
+    # The results of `merge`, of each layer that was called.
+    counts: dict[int, list[Any]] = {}
     layers = layers_within(model)
 
     def record(layer, call, of_layer):
         @functools.wraps(call)
         def recorded(*args, **kwargs):
             kwargs["training"] = True
-            number = calls[id(layer)]
-            calls[id(layer)] += 1
-            if number == 0:
+            if id(layer) not in counts:
+                counts[id(layer)] = [None] * len(of_layer)
                 return call(*args, **kwargs)
             before = [average.take() for average in of_layer]
             outputs = call(*args, **kwargs)
-            for average, pair in zip(of_layer, before, strict=True):
-                average.merge(pair, number)
+            found = zip(of_layer, before, counts[id(layer)], strict=True)
+            counts[id(layer)] = [one.merge(*other) for one, *other in found]
             return outputs
 
         return recorded
@@ -244,7 +254,7 @@ def _recording(model: keras.Model, averages: list[_Average]) -> Iterator[None]:
     def restart(call):
         @functools.wraps(call)
         def restarted(*args, **kwargs):
-            calls.clear()
+            counts.clear()
             return call(*args, **kwargs)
 
         return restarted

@@ -9,6 +9,7 @@ import keras
 
 from keras_ln._keras import mask_of, set_mask, uncast
 from keras_ln.layers.base_layer import BaseLayer
+from keras_ln.layers.configs import config_of, from_config
 from keras_ln.layers.normalization.data_initialization import (
     kernel_with_bias,
     standardizing_arrays,
@@ -176,11 +177,12 @@ class WeightNormalization(BaseLayer, keras.layers.Wrapper):
         states of a stateful layer start at zero, as after loading.
 
         Raises:
-            ValueError: if there are no weights yet.
+            ValueError: if there are no weights yet, or the layer's config does
+                not make it again.
         """
         self.check_built("remove")
         layer = self.layer
-        plain = type(layer).from_config(layer.get_config())
+        plain = from_config(layer, config_of(layer))
         if not plain.built:
             plain.build_from_config(layer.get_build_config())
         kernels = self._normalized_kernels()

@@ -62,6 +62,16 @@ def test_float32_inputs_are_rounded_after_the_normalisation(policy):
     close(y, expected, rtol=2.0**-8, atol=1e-4)
 
 
+@pytest.mark.parametrize("given", ["float16", "bfloat16"])
+def test_a_float32_layer_keeps_its_digits(given):
+    """Its input has fewer, as behind a body of mixed precision."""
+    x = keras.ops.cast(np.random.default_rng(6).normal(size=(3, 64)), given)
+    y = LayerNormalization(dtype="float32")(x)
+    assert keras.backend.standardize_dtype(y.dtype) == "float32"
+    x = to_numpy(keras.ops.cast(x, "float32")).astype("float64")
+    close(to_numpy(y), norms.layer_norm(x), rtol=0.0, atol=2e-6)
+
+
 def test_regularizers_constraints_and_initializers_are_used():
     layer = LayerNormalization(
         gamma_initializer="zeros",
@@ -97,3 +107,7 @@ def test_features_changed_after_build():
     layer = randomized(LayerNormalization(), (None, 5))
     with pytest.raises(ValueError, match="expected axis -1 .*value 5, but"):
         layer(np.ones((2, 4), "float32"))
+    for axis in ((1, 2), 2, (-3, -1)):
+        layer = randomized(LayerNormalization(axis), (2, 3, 4))
+        with pytest.raises(ValueError, match="expected min_ndim=3, found ndim"):
+            layer(np.ones((2, 3), "float32"))

@@ -1,5 +1,7 @@
 """reestimate_statistics: plain averages, and nothing else changed."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
@@ -158,6 +160,24 @@ def test_calls_of_a_shared_layer_are_averaged():
     arrays = [example(20, seed=seed) for seed in range(3)]
     reestimate_statistics(model, arrays, batch_size=8)
     check(layer, average([b for x in arrays for b in batches_of(x)]))
+
+
+def test_a_call_counts_for_the_steps_that_it_reaches():
+    """Of one layer, for sequences of several lengths."""
+    for lengths in itertools.permutations((2, T, T)):
+        layer = keras_ln.RecurrentBatchNorm(max_steps=T)
+        inputs = [keras.Input((steps, F)) for steps in lengths]
+        model = keras.Model(inputs, [layer(x) for x in inputs])
+        arrays = [
+            example(6, steps=steps, seed=seed)
+            for seed, steps in enumerate(lengths)
+        ]
+        reestimate_statistics(model, arrays, batch_size=6)
+        expected = [
+            np.mean([x[:, t].mean(0) for x in arrays if t < x.shape[1]], 0)
+            for t in range(T)
+        ]
+        close(to_numpy(layer.moving_mean), np.stack(expected), **FLOAT32_VALUES)
 
 
 class MeanAlone(keras.layers.Identity):

@@ -156,5 +156,9 @@ def test_wrong_arguments():
         reestimate_statistics(model, x, steps=0)
     with pytest.raises(TypeError, match="`dataset` must be arrays, .* float"):
         reestimate_statistics(model, 3.0)
+    with pytest.raises(TypeError, match="`dataset` must be arrays, .* str"):
+        reestimate_statistics(model, "data.csv")
+    with pytest.raises(ValueError, match="must hold at least one batch"):
+        reestimate_statistics(model, [])
     for a, b in zip(copies(model.variables), before, strict=True):
         np.testing.assert_array_equal(a, b)

@@ -26,6 +26,17 @@ def train(model, x, y, **options):
     return history.history["loss"]
 
 
+def doubled(z):
+    return 2 * z
+
+
+def test_a_function_that_no_config_holds():
+    x = example(4, D)
+    layer = WeightNormalization(layers.Dense(U, activation=doubled))
+    outputs = to_numpy(layer(x))
+    close(to_numpy(layer.remove()(x)), outputs, **SAME_PROGRAM)
+
+
 @pytest.mark.every_backend
 def test_fit_is_that_of_weight_norm_dense_and_of_wnlstm():
     """The same losses and the same weights, by name."""
