@@ -238,35 +238,6 @@ def test_served_without_keras_ln(export, tmp_path):
         close(found, expected, **ROUNDING)
 
 
-if BACKEND == "jax":
-
-    @pytest.mark.parametrize(
-        ("make", "argument"),
-        [
-            (keras_ln.LayerNormalization, "mask"),
-            (keras_ln.BatchNormalization, "mask"),
-            (lambda: keras_ln.WeightNormDense(4), "mask"),
-            (lambda: keras_ln.LNLSTM(4), "mask"),
-            (lambda: keras_ln.LNLSTM(4), "reset"),
-        ],
-    )
-    def test_a_mask_whose_steps_have_another_name(make, argument):
-        """As in Keras' exports; left out it would be another program."""
-        import jax
-
-        x, mask = keras.Input((None, 6)), keras.Input((None,), dtype="bool")
-        model = keras.Model([x, mask], make()(x, **{argument: mask}))
-        arrays = [np.ones((2, 3, 6), "float32"), np.ones((2, 3), bool)]
-
-        def exported(*shapes):
-            specs = jax.export.symbolic_args_specs(arrays, [*shapes])
-            return jax.export.export(jax.jit(lambda x: model(x)))(specs)
-
-        exported("b, t, 6", "b, t")
-        with pytest.raises(ValueError, match="sizes s and t are .*with one na"):
-            exported("b, t, 6", "b, s")
-
-
 if BACKEND == "torch":
 
     @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -12,6 +12,7 @@ from gradient_penalty import gradient_penalty
 from recurrence import Problem
 from zoneout_choices import choices
 
+import keras_ln
 from keras_ln import ops
 
 # A first step, a step between others, a whole row and a last step are padding;
@@ -218,3 +219,33 @@ def test_finite_padding_stays_in_other_layers(row, training):
     zeros = to_numpy(layer(padded(x, 0.0), mask=MASK, **options))
     np.testing.assert_array_equal(y[MASK], zeros[MASK])
     assert (abs(y - zeros)[~MASK].max(axis=-1) > 1e-2).all()
+
+
+if keras.backend.backend() == "jax":
+
+    @pytest.mark.every_backend
+    @pytest.mark.parametrize(
+        ("make", "argument"),
+        [
+            (keras_ln.LayerNormalization, "mask"),
+            (keras_ln.BatchNormalization, "mask"),
+            (lambda: keras_ln.WeightNormDense(4), "mask"),
+            (lambda: keras_ln.LNLSTM(4), "mask"),
+            (lambda: keras_ln.LNLSTM(4), "reset"),
+        ],
+    )
+    def test_a_mask_whose_steps_have_another_name(make, argument):
+        """As in Keras' exports; left out it would be another program."""
+        import jax
+
+        x, mask = keras.Input((None, 6)), keras.Input((None,), dtype="bool")
+        model = keras.Model([x, mask], make()(x, **{argument: mask}))
+        arrays = [np.ones((2, 3, 6), "float32"), np.ones((2, 3), bool)]
+
+        def exported(*shapes):
+            specs = jax.export.symbolic_args_specs(arrays, [*shapes])
+            return jax.export.export(jax.jit(lambda x: model(x)))(specs)
+
+        exported("b, t, 6", "b, t")
+        with pytest.raises(ValueError, match="sizes s and t are .*with one na"):
+            exported("b, t, 6", "b, s")

@@ -8,7 +8,8 @@ import types
 import keras
 import numpy as np
 import pytest
-from descriptors import SEQUENCE_LAYERS, B, D, T, U, random_weight
+from descriptors import BY_NAME, SEQUENCE_LAYERS, B, D, T, U, random_weight
+from recurrence import layer_of
 from tolerances import SAME_PROGRAM
 
 import keras_ln
@@ -129,3 +130,43 @@ def test_tensors_of_tf_keras(monkeypatch):
     tensor = type("KerasTensor", (), {"__module__": "tf_keras.src.engine"})()
     with pytest.raises(TypeError, match="ops.ln_lstm .*Keras 3 .*tf_keras"):
         ops.ln_lstm(tensor, None, {})
+
+
+if keras.backend.backend() == "tensorflow":
+    import tensorflow as tf
+
+    @pytest.mark.every_backend
+    @pytest.mark.parametrize("name", [*map(str, SEQUENCE_LAYERS)])
+    def test_sizes_stay_known_after_a_trace_without_them(name):
+        """Layers of equal options share their functions, of any sizes.
+
+        Keras' TimeDistributed takes rows for steps if their number is unknown.
+        """
+        arguments = {"return_sequences": True, "return_state": True}
+        if BY_NAME[name].batch_statistics:
+            arguments["max_steps"] = T
+        for batch, steps in ((None, None), (None, T), (B, T), (B, T - 1)):
+            shape = (batch, steps, D)
+            layer = layer_of(name, **arguments)
+
+            def derived(x, layer=layer):
+                with tf.GradientTape() as tape:
+                    tape.watch(x)
+                    results = layer(x)
+                    total = tf.add_n([tf.reduce_sum(y) for y in results])
+                weights = layer.trainable_weights
+                return results, tape.gradient(total, [x, *weights])
+
+            program = tf.function(derived, autograph=False)
+            spec = tf.TensorSpec(shape, "float64")
+            results, (d, *others) = program.get_concrete_function(
+                spec
+            ).structured_outputs
+            outputs, *states = (tuple(y.shape) for y in results)
+            assert outputs[:2] == (batch, steps)
+            assert {state[0] for state in states} == {batch}
+            assert tuple(d.shape) == shape
+            for found, weight in zip(
+                others, layer.trainable_weights, strict=True
+            ):
+                assert found.shape == weight.shape
