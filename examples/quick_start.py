@@ -54,7 +54,7 @@ def main(argv=None):
     if args.epochs < 1:
         parser.error(f"--epochs: expected at least 1, received {args.epochs}")
     figure = pathlib.Path(args.figure)
-    if figure.suffix != ".png" or not figure.parent.is_dir():
+    if figure.suffix not in {".png", ".svg"} or not figure.parent.is_dir():
         parser.error(f"--figure: expected FOLDER/NAME.png, received {figure}")
 
     train, test = load_data()

@@ -201,7 +201,10 @@ def choose_recurrent(
     if forget_steps is not None:
         _check_free(kwargs, "bias_initializer", "forget_steps")
         if not kwargs.get("use_bias", True):
-            _check_free(kwargs, "use_bias", "forget_steps")
+            raise ValueError(
+                "Argument `forget_steps` needs use_bias=True. Received: "
+                f"use_bias={kwargs['use_bias']!r}"
+            )
     kind, gain = choose_kind(hp, kinds, gains, name)
     if not isinstance(units, numbers.Integral):
         sizes = _listed("units", units)

@@ -169,7 +169,7 @@ def test_equal_names_share_a_choice():
             lambda hp: tuning.choose_recurrent(
                 hp, 3, forget_steps=9, use_bias=False
             ),
-            "`forget_steps` chooses `use_bias`: .*use_bias=False",
+            "`forget_steps` needs use_bias=True. Received: use_bias=False",
         ),
         (
             lambda hp: tuning.choose_recurrent(hp, 3, [["layer"]]),

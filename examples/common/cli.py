@@ -65,8 +65,6 @@ def run(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
         learnt = training.learnt(args, data)
         for plan in planned:
             experiment.check(plan, learnt)
-            if args.tune:
-                grids.check_run(experiment, plan, learnt)
         runs.open_folder(
             folder, runs.describe(planned, args.compare), args.resume
         )

@@ -179,16 +179,6 @@ def run_of(plan: Namespace, seed: int, chosen: Mapping[str, Any]) -> Namespace:
     return Namespace(**vars(plan) | own | chosen)
 
 
-def check_run(experiment: Experiment, plan: Namespace, data: Any) -> None:
-    """Refuses flags that the first runs of the grid do not allow."""
-    try:
-        experiment.check(run_of(plan, SEEDS[0], {}), data)
-    except InputError as error:
-        raise InputError(
-            f"{error} (a run of --tune-epochs {epochs(plan)})"
-        ) from error
-
-
 def check_flags(experiment: Experiment, args: Namespace) -> None:
     """Refuses flags that do not go with the presence or absence of --tune."""
     if not args.tune:

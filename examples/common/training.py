@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import importlib.util
+import math
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from common import backup, callbacks, devices, files
+from common import backup, callbacks, devices, files, grids
 from common.errors import InputError
 
 BACKENDS = ("tensorflow", "jax", "torch")
@@ -240,14 +241,17 @@ def progress(
 
 def check_evaluate_every(args: Namespace, updates_per_pass: int) -> None:
     """Refuses an --evaluate-every that does not fit into the passes."""
-    every = args.evaluate_every
-    if every and args.epochs * updates_per_pass % every:
-        fitting = nearest_divisor(args.epochs * updates_per_pass, every)
-        raise InputError(
-            f"--evaluate-every {every} does not divide the "
-            f"{args.epochs * updates_per_pass} updates of this run; "
-            f"{fitting} does"
-        )
+    every, runs = args.evaluate_every, {"this run": args.epochs}
+    if args.tune:
+        runs["a first run of --tune"] = grids.epochs(args)
+    for name, epochs in runs.items():
+        if every and epochs * updates_per_pass % every:
+            common = math.gcd(*runs.values()) * updates_per_pass
+            raise InputError(
+                f"--evaluate-every {every} does not divide the "
+                f"{epochs * updates_per_pass} updates of {name}; "
+                f"{nearest_divisor(common, every)} does"
+            )
 
 
 def finish(

@@ -15,8 +15,10 @@ def config_of(layer: Any) -> dict[str, Any]:
     if _is_of_keras(type(layer)):
         for name in {"activation", "recurrent_activation"} & {*config}:
             # A config holds no function that is not registered, and Keras'
-            # layers take the function itself.
-            config[name] = getattr(layer, name)
+            # layers take the function itself. A layer would be shared.
+            function = getattr(layer, name)
+            if not isinstance(function, keras.layers.Layer):
+                config[name] = function
     return config
 
 

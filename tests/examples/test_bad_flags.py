@@ -47,8 +47,8 @@ CASES = {
         ("--compare --tune --scale 1", "--tune chooses --scale; leave it out"),
         ("--compare --tune --seed 1000", "1000 is a seed of --tune"),
         (
-            "--compare --tune --epochs 2 --evaluate-every 20",
-            r"divide the 10 updates .* 10 does \(a run of --tune-epochs 1\)",
+            "--compare --tune --epochs 3 --evaluate-every 30",
+            "the 20 updates of a first run of --tune; 10 does",
         ),
         ("--seed 2147483647", "of at least 0 and at most 2147483548, received"),
         ("--compare --tune --batch-size 1300", "more than the 1291 training"),

@@ -109,9 +109,15 @@ class _Average:
         self.initial = [_snapshot(v) for v in (self.mean, self.variance)]
         self.sums = [np.zeros(v.shape) for v in self.initial]
         self.count = np.zeros(self.mean.shape)
+        # How many calls within a forward pass reached each entry.
+        self.calls = keras.Variable(np.zeros(self.mean.shape), trainable=False)
 
     def expect(self):
         """Marks every entry as not yet reached by the next batch."""
+        self.calls.assign(np.zeros(self.mean.shape))
+        self._mark()
+
+    def _mark(self):
         self.mean.assign(np.zeros_like(self.initial[0]))
         self.variance.assign(np.full_like(self.initial[1], _UNTOUCHED))
 
@@ -126,30 +132,20 @@ class _Average:
     def take(self):
         """The values so far in a forward pass; marks the entries again."""
         values = [keras.ops.copy(v) for v in (self.mean, self.variance)]
-        self.expect()
+        self._mark()
         return values
 
-    def merge(self, before, count):
-        """Averages the values of the last call and of earlier calls.
-
-        Args:
-            before: the means and variances of earlier calls.
-            count: how many earlier calls reached each entry; None after one.
-
-        Returns:
-            How many calls reached each entry.
-        """
+    def merge(self, before):
+        """Averages the values of the last call and of earlier calls."""
         pair = (self.mean, self.variance)
         after = [keras.ops.copy(v) for v in pair]
-        had, has = (
-            keras.ops.cast(v[1] != _UNTOUCHED, v[1].dtype)
-            for v in (before, after)
+        has = keras.ops.cast(after[1] != _UNTOUCHED, self.calls.dtype)
+        self.calls.assign(self.calls + has)
+        share = keras.ops.cast(
+            has / keras.ops.maximum(self.calls, 1.0), after[0].dtype
         )
-        count = has + (had if count is None else count)
-        share = has / keras.ops.maximum(count, 1.0)
         for variable, old, new in zip(pair, before, after, strict=True):
             variable.assign(old * (1 - share) + new * share)
-        return count
 
     def assign(self):
         """Sets the entries that any batch reached."""
@@ -232,34 +228,21 @@ def _recording(model: keras.Model, averages: list[_Average]) -> Iterator[None]:
     With momentum 0 a call leaves its own statistics behind. Several calls
     within one forward pass are averaged.
     """
-    # The results of `merge`, of each layer that was called.
-    counts: dict[int, list[Any]] = {}
     layers = layers_within(model)
 
     def record(layer, call, of_layer):
         @functools.wraps(call)
         def recorded(*args, **kwargs):
             kwargs["training"] = True
-            if id(layer) not in counts:
-                counts[id(layer)] = [None] * len(of_layer)
-                return call(*args, **kwargs)
             before = [average.take() for average in of_layer]
             outputs = call(*args, **kwargs)
-            found = zip(of_layer, before, counts[id(layer)], strict=True)
-            counts[id(layer)] = [one.merge(*other) for one, *other in found]
+            for average, pair in zip(of_layer, before, strict=True):
+                average.merge(pair)
             return outputs
 
         return recorded
 
-    def restart(call):
-        @functools.wraps(call)
-        def restarted(*args, **kwargs):
-            counts.clear()
-            return call(*args, **kwargs)
-
-        return restarted
-
-    patched = [(model, restart(model.call))]
+    patched = []
     for layer in layers:
         places = (layer, getattr(layer, "cell", None))
         of_layer = [a for a in averages if any(a.owner is p for p in places)]

@@ -37,6 +37,16 @@ def test_a_function_that_no_config_holds():
     close(to_numpy(layer.remove()(x)), outputs, **SAME_PROGRAM)
 
 
+def test_an_activation_with_weights_is_copied():
+    layer = WeightNormalization(layers.Dense(U, activation=layers.PReLU()))
+    x = example(4, D)
+    outputs = to_numpy(layer(x))
+    plain = layer.remove()
+    close(to_numpy(plain(x)), outputs, **SAME_PROGRAM)
+    own = {id(variable) for variable in layer.variables}
+    assert not own & {id(variable) for variable in plain.variables}
+
+
 @pytest.mark.every_backend
 def test_fit_is_that_of_weight_norm_dense_and_of_wnlstm():
     """The same losses and the same weights, by name."""
