@@ -8,7 +8,7 @@ import pytest
 from arrays import example
 from converted import B, D, T, U, assert_same, message, model_of, randomize
 
-from keras_ln import with_layer_norm
+from keras_ln import with_fast_rnn, with_layer_norm
 
 layers = keras.layers
 
@@ -183,3 +183,16 @@ def test_own_functions():
     randomize(model)
     assert_same(model, with_layer_norm(model, ()), example(B, T, D))
     assert with_layer_norm(model).layers[2].activation is squared
+
+
+def test_an_activation_with_weights_is_copied():
+    model = model_of(
+        layers.LSTM(U, return_sequences=True),
+        layers.Dense(3, activation=layers.PReLU()),
+    )
+    randomize(model)
+    own = {id(variable) for variable in model.variables}
+    for convert in (lambda model: with_layer_norm(model, []), with_fast_rnn):
+        clone = convert(model)
+        assert_same(model, clone, example(B, T, D))
+        assert not own & {id(variable) for variable in clone.variables}
