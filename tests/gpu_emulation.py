@@ -26,15 +26,22 @@ BUILT = [
 ]
 
 
+def emulated_module():
+    """`kernels/tests/emulated.py`."""
+    # For a moment: other modules there have the names of some here.
+    sys.path.append(str(TESTS))
+    try:
+        return importlib.import_module("emulated")
+    finally:
+        sys.path.remove(str(TESTS))
+
+
 @functools.cache
 def emulation(library=None):
     """The driver, built unless it was: GPU 0 is an H100, GPU 1 an A100."""
     from keras_ln_kernels import gpu_plan
 
-    # For a moment: other modules there have the names of some here.
-    sys.path.append(str(TESTS))
-    emulated = importlib.import_module("emulated")
-    sys.path.remove(str(TESTS))
+    emulated = emulated_module()
     if library is not None:
         return emulated.Emulation(library)
     plans = []
@@ -70,7 +77,7 @@ def _stand_in_on_jax(remember=None):
 
     from keras_ln.backend import gpu_jax
 
-    emulated = sys.modules["emulated"]
+    emulated = emulated_module()
     library = Path(tempfile.mkdtemp(prefix="keras_ln_xla_"), "stand_in.so")
     headers = Path(jaxlib.__file__).parent / "include"
     options = ["-shared", "-fPIC", "-std=c++17", f"-I{headers}"]

@@ -8,12 +8,14 @@ import keras
 
 from keras_ln._keras import input_layer, layers_within
 
+_FUNCTIONS = {"activation", "recurrent_activation"}
+
 
 def config_of(layer: Any) -> dict[str, Any]:
     """The layer's config; `ValueError` if it gives none."""
     config = cloning(layer, layer.get_config)
     if _is_of_keras(type(layer)):
-        for name in {"activation", "recurrent_activation"} & {*config}:
+        for name in _FUNCTIONS & {*config}:
             # A config holds no function that is not registered, and Keras'
             # layers take the function itself. A layer would be shared.
             function = getattr(layer, name)
@@ -50,13 +52,20 @@ def from_config(
     }
     # The function is the user's own, not one from a file.
     trusted = {"safe_mode": False} if type(layer) is keras.layers.Lambda else {}
+
+    def make():
+        made = {**config, **entries}
+        if _is_of_keras(type(layer)):
+            for name in _FUNCTIONS & {*made}:
+                if isinstance(made[name], dict):
+                    # A layer, which no activation of Keras 3.8 makes again.
+                    made[name] = keras.saving.deserialize_keras_object(
+                        made[name]
+                    )
+        return (kind or type(layer)).from_config(made, **trusted)
+
     with keras.saving.custom_object_scope(scope):
-        return cloning(
-            layer,
-            lambda: (kind or type(layer)).from_config(
-                {**config, **entries}, **trusted
-            ),
-        )
+        return cloning(layer, make)
 
 
 def cloning(layer: Any, step: Callable[[], Any]) -> Any:

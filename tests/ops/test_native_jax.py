@@ -1,8 +1,11 @@
-"""The CPU kernels on JAX: exports, versions, buffers."""
+"""The CPU kernels on JAX: exports, versions, headers, buffers."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
+import gpu_emulation
 import numpy as np
 import pytest
 from backend_gradients import BACKEND
@@ -14,12 +17,14 @@ from tolerances import FLOAT64
 import keras_ln
 from keras_ln import backend, ops
 
+KERNELS = Path(__file__).parents[2] / "kernels"
 x = np.ones((2, 4, 3), "float32")
 
 pytestmark = [pytest.mark.kernels, pytest.mark.every_backend]
 
 if BACKEND == "jax":
     import jax
+    import jaxlib
 
     def test_before_types(monkeypatch):
         """Until JAX 0.5.3 arrays have none."""
@@ -27,6 +32,24 @@ if BACKEND == "jax":
         layer = made(keras_ln.LNLSTM(3))
         assert ops.implementation(layer)[0] == "native"
         assert layer(x).shape[0] == 2
+
+    @pytest.mark.parametrize("name", ["Extension_Base", "InternalExtension"])
+    def test_calls_from_xla_compile_with_headers_of_any_age(tmp_path, name):
+        """A type was renamed in JAX 0.11."""
+        folder = Path(jaxlib.__file__).parent / "include"
+        header = Path("xla", "ffi", "api", "c_api.h")
+        text, count = re.subn(
+            r"XLA_FFI_(Extension_Base|InternalExtension)\b",
+            f"XLA_FFI_{name}",
+            (folder / header).read_text(),
+        )
+        assert count
+        (tmp_path / header).parent.mkdir(parents=True)
+        (tmp_path / header).write_text(text)
+        command = gpu_emulation.emulated_module().compiler()
+        command += ["-std=c++17", "-fsyntax-only", f"-I{tmp_path}"]
+        sources = sorted((KERNELS / "src" / "xla").glob("*.cc"))
+        subprocess.run([*command, *sources], check=True)
 
     @pytest.mark.parametrize(
         "name, known, platforms",

@@ -14,7 +14,8 @@ constexpr int kApiMajor = 0, kApiMinor = 1;
 
 // Whether there is nothing to run: a question is answered.
 inline bool only_asks(XLA_FFI_CallFrame* frame) {
-  XLA_FFI_Extension_Base* extension = frame->extension_start;
+  // Its type has had two names.
+  auto* extension = frame->extension_start;
   if (extension && extension->type == XLA_FFI_Extension_Metadata) {
     // What this was compiled for.
     XLA_FFI_Metadata* metadata =
