@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from keras_ln._keras import input_layer, layers_within
+from keras_ln.layers.constructor_arguments import argument_names
 
 _FUNCTIONS = {"activation", "recurrent_activation"}
 
@@ -21,6 +22,11 @@ def config_of(layer: Any) -> dict[str, Any]:
             function = getattr(layer, name)
             if not isinstance(function, keras.layers.Layer):
                 config[name] = function
+    if isinstance(layer, keras.layers.LSTM | keras.layers.GRU) and (
+        "use_cudnn" in argument_names(type(layer))
+    ):
+        # Keras leaves it out.
+        config["use_cudnn"] = layer.use_cudnn
     return config
 
 

@@ -324,6 +324,23 @@ def test_what_stays_keras_own(reason):
     np.testing.assert_array_equal(*(predictions(m, x) for m in (clone, model)))
 
 
+@pytest.mark.parametrize("value", [True, False])
+def test_use_cudnn_is_kept(value):
+    """Configs of Keras do not have it."""
+    options = {"use_cudnn": value, "return_sequences": True}
+    model = model_of(
+        *(layers.LSTM(U, **options), layers.GRU(U, **options)),
+        layers.LSTM(U),
+    )
+    # In a clone of a clone too.
+    fast = with_fast_rnn(model)
+    for clone in (fast, with_fast_rnn(fast), to_keras(fast)):
+        kept = [part.use_cudnn for part in clone.layers[:2]]
+        assert kept == [value, value]
+        for row in rnn_summary(clone)[:2]:
+            assert value == (row.reason == "use_cudnn=True asks for cuDNN.")
+
+
 def test_the_summary(capsys):
     model = model_of(
         layers.LSTM(U, name="fast", return_sequences=True),

@@ -93,6 +93,15 @@ else:
             np.testing.assert_allclose(y, expected, rtol=1e-6, atol=1e-7)
         assert len(traces) == 1 and calls
 
+    def test_an_array_of_another_shape_when_the_program_runs():
+        layer = made(keras_ln.LNGRU(3))
+        sizes = tf.TensorSpec((None, None, 3)), tf.TensorSpec((None, None))
+        run = tf.function(lambda x, m: layer(x, mask=m), input_signature=sizes)
+        message = r"mask: expected bool \(2, 4\). Received: shape \(1, 4\)"
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            run(x, np.ones((1, 4), "float32"))
+        assert run(x, np.ones((2, 4), "float32")).shape == (2, 3)
+
     def test_kernels_that_tensorflow_cannot_call(monkeypatch):
         name = "tensorflow.no_such_module"
         monkeypatch.setattr(backend._native, "_CALL_MODULE", name)

@@ -170,3 +170,62 @@ if keras.backend.backend() == "tensorflow":
                 others, layer.trainable_weights, strict=True
             ):
                 assert found.shape == weight.shape
+
+    @pytest.mark.every_backend
+    @pytest.mark.parametrize("steps", [T, None])
+    @pytest.mark.parametrize("name", [*map(str, SEQUENCE_LAYERS)])
+    def test_one_row_of_states_where_the_rows_are_unknown(name, steps):
+        """At tracing nothing tells one row from as many as the batch has."""
+        arguments = {"max_steps": T} if BY_NAME[name].batch_statistics else {}
+        layer = layer_of(name, **arguments)
+        count = len(layer.state_size[: layer.cell.equations.states])
+        units = layer.cell.units
+
+        def derived(x, *states):
+            with tf.GradientTape() as tape:
+                tape.watch(states)
+                y = layer(x, initial_state=list(states))
+                total = tf.reduce_sum(y**3)
+            return y, *tape.gradient(total, states)
+
+        signature = [tf.TensorSpec((None, steps, D), "float64")]
+        signature += [tf.TensorSpec((None, units), "float64")] * count
+        program = tf.function(derived, signature, autograph=False)
+        rng = np.random.default_rng(4)
+        x = rng.normal(size=(B, T, D))
+        for rows in (1, B):
+            states = rng.normal(size=(count, rows, units))
+            found = program(x, *states)
+            expected = derived(*map(tf.constant, (x, *states)))
+            for one, other in zip(found, expected, strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+    @pytest.mark.every_backend
+    @pytest.mark.parametrize("name", [*map(str, SEQUENCE_LAYERS)])
+    def test_what_looks_at_every_operation(name):
+        """XLA has no kernel for what TensorFlow's debugger adds."""
+        arguments = {"max_steps": T} if BY_NAME[name].batch_statistics else {}
+        layer = layer_of(name, activation="softsign", **arguments)
+        norm = keras_ln.LayerNormalization(epsilon=0.125, dtype="float64")
+
+        def derived(x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = norm(layer(x))
+                total = tf.reduce_sum(y**3)
+            return y, tape.gradient(total, x)
+
+        x = tf.constant(np.random.default_rng(4).normal(size=(B, T, D)))
+        runs = derived, tf.function(derived, autograph=False)
+        # Before the first trace: what was compiled is not looked at.
+        tf.debugging.enable_check_numerics()
+        try:
+            results = [run(x) for run in runs]
+            for run in runs:
+                with pytest.raises(tf.errors.InvalidArgumentError, match="NaN"):
+                    run(x * np.nan)
+        finally:
+            tf.debugging.disable_check_numerics()
+        for found in results:
+            for one, other in zip(found, derived(x), strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)

@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
-# TensorFlow exports no way to ask for its forward mode (2.21).
-from tensorflow.python.eager import forwardprop_util
+# TensorFlow exports no way to ask for its forward mode and callbacks (2.21).
+from tensorflow.python.eager import context, forwardprop_util
 
 from keras_ln._keras import exporter
 from keras_ln.backend import Program
@@ -35,6 +35,9 @@ def plain_operations_reason(arrays):
     # Through a custom gradient its derivative is None, or zero (2.21).
     if follows:
         return "A tf.autodiff.ForwardAccumulator needs ordinary operations."
+    # XLA has no kernel for the operations that they add.
+    if context.context().op_callbacks:
+        return "tf.debugging needs ordinary operations."
     # Converters leave the call of a function for XLA in the file that they
     # write (tf2onnx 1.17), and only TensorFlow can run it.
     # test_a_call_for_xla_is_left_in_onnx notices a change.

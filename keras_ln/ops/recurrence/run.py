@@ -42,7 +42,7 @@ class _Prepared(NamedTuple):
     spec: Spec  # with its dtypes
     # Names of arrays, and the dtypes that they get.
     casts: tuple[tuple[str, str], ...]
-    # States with one row for all.
+    # States with one row for all, or perhaps so.
     one_row: tuple[str, ...]
     # Why an implementation cannot run them, of those that were asked.
     refusals: dict[str, str | None]
@@ -80,7 +80,8 @@ def run(spec: Spec, arrays: Tensors, how: How) -> Tensors:
         casts = {n: backend.cast(arrays[n], to) for n, to in prepared.casts}
         arrays = arrays | casts
     if prepared.one_row:
-        shape = keras.ops.shape(arrays["x"])[0], arrays["initial_h"].shape[1]
+        units = arrays["recurrent_kernel"].shape[0]
+        shape = keras.ops.shape(arrays["x"])[0], units
         arrays = arrays | {
             name: keras.ops.broadcast_to(arrays[name], shape)
             for name in prepared.one_row
@@ -181,7 +182,10 @@ def _newly_prepared(spec: Spec, arrays: Tensors, how: How) -> _Prepared:
             name
             for name in names
             if name.startswith(("initial_", "reset_"))
-            and (arrays[name].shape[0], rows) == (1, rows) != (1, 1)
+            and (
+                arrays[name].shape[0] is None
+                or (arrays[name].shape[0], rows) == (1, rows) != (1, 1)
+            )
         ),
         {},
     )

@@ -4,6 +4,8 @@
 // which version they have, and nothing of the C++ library is needed.
 //
 // Letters: B batch, T steps, D features, U units, G gates times units, R bytes.
+#include <stdio.h>
+
 #include "../problem.h"
 #include "frame.h"
 #include "pool.h"
@@ -103,8 +105,7 @@ class Call {
       if (!(arrays_ >> i & 1) || slot->*pass != use) continue;
       if (place >= count) return "an array is missing";
       const auto* buffer = static_cast<XLA_FFI_Buffer*>(buffers[place++]);
-      if (!fits(*buffer, *slot))
-        return "an array has another shape or dtype than its name tells";
+      if (!fits(*buffer, *slot)) return misfit(*buffer, *slot);
       memcpy(row(i), &buffer->data, sizeof(void*));
     }
     return place == count ? nullptr : "too many arrays";
@@ -122,6 +123,25 @@ class Call {
     for (int64_t i = 0; i < buffer.rank; ++i)
       if (buffer.dims[i] != kln::length(problem_, letters[i])) return false;
     return true;
+  }
+
+  // What the array should be, and which shape it has.
+  const char* misfit(const XLA_FFI_Buffer& buffer, const KlnSlot& slot) {
+    const size_t room = sizeof message_;
+    const char* dtype = slot.type[0] == 'f' ? "bool" : "the dtype of x";
+    if (slot.letters[0] == 'R') dtype = "bytes";
+    size_t end = snprintf(message_, room, "%s: expected %s (", slot.name, dtype);
+    const char* letters = slot.letters;
+    for (int64_t i = 0; letters[i] && letters[0] != 'R' && end < room; ++i)
+      end += snprintf(message_ + end, room - end, i ? ", %lld" : "%lld",
+                      (long long)kln::length(problem_, letters[i]));
+    if (end < room)
+      end += snprintf(message_ + end, room - end, "). Received: shape (");
+    for (int64_t i = 0; i < buffer.rank && end < room; ++i)
+      end += snprintf(message_ + end, room - end, i ? ", %lld" : "%lld",
+                      (long long)buffer.dims[i]);
+    if (end < room) snprintf(message_ + end, room - end, ")");
+    return message_;
   }
 
   // No rows, or no steps: the states stay, and nothing else has a gradient.
@@ -152,6 +172,7 @@ class Call {
   KlnProblem problem_{};
   int64_t arrays_ = 0;  // a bit for each that is given or wanted
   XLA_FFI_DataType dtype_ = XLA_FFI_DataType_INVALID;
+  char message_[192];
 };
 
 XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame, bool backward) {
