@@ -122,8 +122,7 @@ def main(argv=None):
         functools.partial(memory_of, options),
     )
     report.print_table(rows)
-    output = options.output or report.RESULTS / "layer_normalization"
-    report.write(rows, output)
+    report.write(rows, report.target(options, "layer_normalization"))
 
 
 if __name__ == "__main__":

@@ -60,10 +60,8 @@ def main(argv=None):
             flush=True,
         )
         rows.append(row)
-    output = options.output or report.RESULTS / (
-        f"memory_{keras.backend.backend()}"
-    )
-    report.write_csv(rows, output.with_suffix(".csv"))
+    output = report.target(options, f"memory_{keras.backend.backend()}")
+    report.add_to_csv(rows, output.with_suffix(".csv"))
 
 
 if __name__ == "__main__":

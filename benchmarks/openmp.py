@@ -106,7 +106,7 @@ def main(argv=None):
             f"to {row['ratio_high']:.3f})",
             flush=True,
         )
-    output = options.output or report.RESULTS / "openmp"
+    output = report.target(options, "openmp")
     report.write_csv(rows, output.with_suffix(".csv"))
 
 

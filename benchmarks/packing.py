@@ -234,7 +234,7 @@ def plot(rows, path):
     axes.invert_yaxis()
     axes.margins(x=0.5)
     axes.set(xlabel="words per second of fit")
-    figure.savefig(path)
+    report.save(figure, path)
 
 
 def main(argv=None):
@@ -283,9 +283,7 @@ def main(argv=None):
             f"{row['of_padded']:5.2f} times padded, "
             f"{row['share_of_words']:.0%} of the steps are words"
         )
-    output = options.output or report.RESULTS / (
-        f"packing_{keras.backend.backend()}"
-    )
+    output = report.target(options, f"packing_{keras.backend.backend()}")
     report.write_csv(rows, output.with_suffix(".csv"))
     if importlib.util.find_spec("matplotlib"):
         plot(rows, output.with_suffix(".png"))

@@ -155,9 +155,7 @@ def main(argv=None):
     for row in measured(names, (4, T, D) if options.smoke else (B, T, D)):
         print(" ".join(f"{key}={value}" for key, value in row.items()))
         rows.append(row | {"versions": harness.versions()})
-    output = options.output or report.RESULTS / (
-        f"precision_{keras.backend.backend()}"
-    )
+    output = report.target(options, f"precision_{keras.backend.backend()}")
     report.write_csv(rows, output.with_suffix(".csv"))
 
 

@@ -88,7 +88,7 @@ def plot(rows, path):
             ylabel="training step, ms (median)",
         )
         panel.legend(title="exponent in brackets", fontsize="small")
-    figure.savefig(path)
+    report.save(figure, path)
 
 
 def kernel_steps(size):
@@ -220,7 +220,7 @@ def main(argv=None):
     options = sequence_layers.parse(argv, "scaling", __doc__, own)
     if len(options.threads) > 1:
         harness.set_threads(max(options.threads))
-        output = options.output or report.RESULTS / "scaling_threads"
+        output = report.target(options, "scaling_threads")
         rows = list(measured_by_threads(options))
         report.write_csv(rows, output.with_suffix(".csv"))
         return
@@ -232,9 +232,7 @@ def main(argv=None):
     rows = list(measured(options))
     for (varied, provider), (lengths, times) in curves(rows).items():
         print(f"{varied} ^ {exponent(lengths, times):.2f}  {provider}")
-    output = options.output or report.RESULTS / (
-        f"scaling_{keras.backend.backend()}"
-    )
+    output = report.target(options, f"scaling_{keras.backend.backend()}")
     report.write_csv(rows, output.with_suffix(".csv"))
     if importlib.util.find_spec("matplotlib"):
         plot(rows, output.with_suffix(".png"))

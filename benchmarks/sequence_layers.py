@@ -282,7 +282,7 @@ def main(argv=None):
     name = f"sequence_layers_{keras.backend.backend()}"
     if harness.on_gpu():
         name += "_gpu"
-    output = options.output or report.RESULTS / name
+    output = report.target(options, name)
     for text in options.sizes:
         size = parse_size(text)
         memory = functools.partial(memory_of, options, size)

@@ -128,9 +128,7 @@ def main(argv=None):
         for name in ("p20_ms", "p50_ms", "p80_ms"):
             row[name] = round(row[name] / CALLS, 4)
     report.print_table(rows)
-    output = options.output or report.RESULTS / (
-        f"streaming_{keras.backend.backend()}"
-    )
+    output = report.target(options, f"streaming_{keras.backend.backend()}")
     report.write_csv(rows, output.with_suffix(".csv"))
 
 

@@ -181,7 +181,7 @@ def plot(rows, path):
         xlabel=f"seconds, {rows[0]['lengths']} lengths, {rows[0]['sizes']}"
     )
     axes.legend(fontsize="small")
-    figure.savefig(path)
+    report.save(figure, path)
 
 
 def main(argv=None):
@@ -224,9 +224,8 @@ def main(argv=None):
             f" s  {row['of_the_loop']:5.2f} of the loop's, "
             f"{row['compilations']} compilations"
         )
-    output = options.output or report.RESULTS / (
-        f"variable_lengths_{keras.backend.backend()}"
-    )
+    name = f"variable_lengths_{keras.backend.backend()}"
+    output = report.target(options, name)
     report.write_csv(rows, output.with_suffix(".csv"))
     if importlib.util.find_spec("matplotlib"):
         plot(rows, output.with_suffix(".png"))

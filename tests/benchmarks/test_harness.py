@@ -1,12 +1,15 @@
 """Times and memory are what the harness says they are."""
 
 import argparse
+import pathlib
 import re
+import shutil
 import time
 
 import keras
 import numpy as np
 import pytest
+from scripts import rows
 
 from benchmarks import harness, report, settings
 
@@ -121,26 +124,42 @@ def test_a_child_that_fails_says_why():
 
 
 def test_ops_of_one_size_have_panels_of_their_own():
-    rows = [
+    table = [
         {"op": op, "sizes": "A", "mode": mode, "provider": op}
         for op in ("LNGRU", "LNLSTM")
         for mode in harness.MODES
     ]
-    found = report.panels_of(rows)
+    found = report.panels_of(table)
     assert [*found] == ["LNGRU A", "LNLSTM A"]
     for name, modes in found.items():
         assert [*modes] == [*harness.MODES]
         assert all(f"{r['provider']} A" == name for (r,) in modes.values())
 
 
+def test_a_file_is_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "r.csv"
+    report.write_csv([{"a": 1}], path)
+    with pytest.raises(ValueError, match="fields not in fieldnames"):
+        report.write_csv([{"a": 2}, {"b": 3}], path)
+    assert path.read_text() == "a\n1\n"
+    assert [*tmp_path.iterdir()] == [path]
+
+
+@pytest.mark.parametrize("path", sorted(report.RESULTS.glob("*layer*.csv")))
+def test_tables_written_again_are_the_same(path, tmp_path):
+    again = pathlib.Path(shutil.copy(path, tmp_path))
+    report.add_to_csv(rows(path), again)
+    assert again.read_bytes() == path.read_bytes()
+
+
 def test_sizes_are_those_of_the_page():
     page = (harness.ROOT / "benchmarks" / "README.md").read_text("utf-8")
-    rows = re.findall(
+    lines = re.findall(
         r"^\| ([A-Z, ]+) \| (\d+) \| (\d+) \| (\d+) \| ([\d, ]+) \|", page, re.M
     )
     sizes = {
         letter: settings.Size(*map(int, (*others, units)))
-        for letters, *others, last in rows
+        for letters, *others, last in lines
         for letter, units in zip(
             letters.split(", "), last.split(", "), strict=True
         )
