@@ -105,7 +105,7 @@ def plot(paths, target):
 
 def main(argv=None):
     """Train, print, write; or plot."""
-    parser = harness.parser("long_training", __doc__)
+    parser = harness.parser("long_training", __doc__, rounds=None)
     parser.add_argument(
         "--plot",
         action="store_true",
@@ -113,6 +113,7 @@ def main(argv=None):
     )
     options = parser.parse_args(argv)
     if options.plot:
+        harness.refuse(parser, options, ("threads", "smoke"), "with --plot")
         output = report.target(options, "long_training")
         paths = sorted(output.parent.glob(f"{output.name}_*.csv"))
         plot(paths, output.with_suffix(".png"))

@@ -142,7 +142,8 @@ def measured(names, sizes):
 
 def main(argv=None):
     """Measure, print, write."""
-    options = harness.parser("precision", __doc__).parse_args(argv)
+    parser = harness.parser("precision", __doc__, rounds=None)
+    options = parser.parse_args(argv)
     harness.set_threads(options.threads)
     import keras
 

@@ -1,6 +1,7 @@
 """Times and memory are what the harness says they are."""
 
 import argparse
+import importlib
 import pathlib
 import re
 import shutil
@@ -134,6 +135,38 @@ def test_ops_of_one_size_have_panels_of_their_own():
     for name, modes in found.items():
         assert [*modes] == [*harness.MODES]
         assert all(f"{r['provider']} A" == name for (r,) in modes.values())
+
+
+@pytest.mark.parametrize(
+    "command, said",
+    [
+        ("openmp --threads 0", "--threads: expected a positive integer, rec"),
+        ("packing --rounds 0", "--rounds: expected a positive integer, rec"),
+        ("streaming --units x", "--units: expected a positive integer, rec"),
+        ("sequence_layers --dtype float17", "--dtype: invalid choice"),
+        ("memory --sizes A Z", "--sizes: expected A, B, C, .* received 'Z'"),
+        ("openmp --sizes A,", "--sizes: expected A, B, C, .* received 'A,'"),
+        ("accelerator_kernels --sizes Z", "--sizes: .* received 'Z'"),
+        ("scaling --sizes A", "--sizes: has no effect with one number"),
+        ("scaling --threads 1 2 --layer gru", "--layer: has no effect with s"),
+        ("scaling --threads 1 2 --recurrent-dropout 0.3", "--recurrent-dropou"),
+        ("long_training --plot --threads 1", "--threads: has no effect"),
+        ("memory --rounds 9", "unrecognized arguments: --rounds 9"),
+        *(
+            (f"{script} --dtype float16", "unrecognized arguments: --dtype")
+            for script in ("streaming", "packing", "openmp", "precision")
+        ),
+        ("tensorflow_programs run . --sizes A", "unrecognized arguments: --si"),
+    ],
+)
+def test_options_that_are_refused(command, said, tmp_path, capsys):
+    """By name, before anything is measured."""
+    script, *arguments = command.split()
+    main = importlib.import_module(f"benchmarks.{script}").main
+    with pytest.raises(SystemExit) as end:
+        main([*arguments, "--output", str(tmp_path / "r")])
+    assert end.value.code == 2
+    assert re.search(said, capsys.readouterr().err.splitlines()[-1])
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path):

@@ -1,5 +1,6 @@
 """The benchmark of sequence layers runs every provider that is installed."""
 
+import argparse
 import importlib.util
 import time
 
@@ -142,7 +143,7 @@ def test_unknown_provider():
 
 @pytest.mark.parametrize("text", ["Z", "1,2,3", "1,2,3,0", "1,2,x,4"])
 def test_a_size_that_is_none(text):
-    with pytest.raises(SystemExit, match=f"--sizes: .* received '{text}'"):
+    with pytest.raises(argparse.ArgumentTypeError, match=f"d '{text}'"):
         settings.parse_size(text)
 
 
