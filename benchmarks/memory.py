@@ -35,14 +35,15 @@ def measured(options):
             if peaks is None:
                 raise SystemExit("This machine does not report peak memory.")
             peak = peaks[harness.TRAINING]
-            ours = peak if ours is None else ours
+            if ours is None and provider.startswith("keras_ln"):
+                ours = peak
             # Of tiny sizes the system may count nothing, or less than before.
-            ratio = round(ours / peak, 3) if min(ours, peak) > 0 else ""
+            positive = min(ours or 0, peak) > 0
             yield common | {
                 "provider": provider,
                 "sizes": sequence_layers.label(options, text),
                 "peak_memory_mb": peak,
-                "ours_to_this": ratio,
+                "ours_to_this": round(ours / peak, 3) if positive else "",
             }
 
 

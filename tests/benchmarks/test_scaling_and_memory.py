@@ -95,11 +95,17 @@ def test_memory(tmp_path, capsys, monkeypatch):
     assert "ours/this 0.50" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("first", [0.0, -3.0])
-def test_no_ratio_of_a_peak_that_is_not_positive(
-    first, tmp_path, capsys, monkeypatch
+@pytest.mark.parametrize(
+    "peaks",
+    [
+        {"keras_ln, x": 0.0, "cell loop of keras_ln, x": 6.0},
+        {"keras_ln, x": -3.0, "cell loop of keras_ln, x": 6.0},
+        {"cell loop of keras_ln, x": 6.0, "LN scan with autodiff": 4.0},
+    ],
+)
+def test_no_ratio_without_a_positive_peak_of_our_layer(
+    peaks, tmp_path, capsys, monkeypatch
 ):
-    peaks = {"keras_ln, x": first, "cell loop of keras_ln, x": 6.0}
     monkeypatch.setattr(sequence_layers, "programs", lambda *_: peaks)
     monkeypatch.setattr(
         sequence_layers,
