@@ -27,7 +27,7 @@ import pathlib
 import subprocess
 import sys
 
-from benchmarks import harness, hlo, report
+from benchmarks import harness, hlo, report, settings
 
 CHIPS = {"gpu": "H200", "tpu": "TPU v5e"}
 COMPILERS = {
@@ -69,7 +69,13 @@ def parse(argv):
     parser.add_argument(
         "--target-config", type=pathlib.Path, help="description of the GPU"
     )
-    parser.add_argument("--sizes", default="64,100,512,512", help="B,T,D,U")
+    parser.add_argument(
+        "--sizes",
+        type=settings.parse_size,
+        default="B",
+        help="a letter of benchmarks/README.md or B,T,D,U "
+        "(default: %(default)s)",
+    )
     parser.add_argument(
         "--ops",
         nargs="+",
@@ -77,11 +83,7 @@ def parse(argv):
         default=list(OPS),
         help="layers to compile (default: all)",
     )
-    parser.add_argument(
-        "--dtype",
-        default="float32",
-        help="dtype of the layers (default: %(default)s)",
-    )
+    harness.add_dtype(parser)
     parser.add_argument(
         "--list", action="store_true", help="name every kernel of an iteration"
     )
@@ -197,8 +199,8 @@ def compiled_phases(op, size, dtype, device):
 
 def row(chip, op, phase, options, compiled):
     """One line of the CSV, and the kernels of a step."""
-    steps = int(options.sizes.split(",")[1])
-    counted = hlo.count(compiled.as_text(), chip == "gpu", steps)
+    size = options.sizes
+    counted = hlo.count(compiled.as_text(), chip == "gpu", size.time)
     cost = compiled.cost_analysis() or {}
 
     def estimate(name, unit):
@@ -206,7 +208,8 @@ def row(chip, op, phase, options, compiled):
         value = cost.get(name, -1)
         return f"{value / unit:.4g}" if value > 0 else ""
 
-    values = [CHIPS[chip], op, phase, options.sizes, counted.per_step]
+    sizes = ",".join(map(str, size))
+    values = [CHIPS[chip], op, phase, sizes, counted.per_step]
     values += [counted.transfers_per_step]
     # A GPU's kernels pass results on through the GPU's only memory.
     values += [counted.on_chip if chip == "tpu" else "", counted.outside]
@@ -221,9 +224,9 @@ def row(chip, op, phase, options, compiled):
 def print_rows(options):
     """In the child process: prints rows for one chip, as lines of JSON."""
     device = target(options.chip, options.target_config)
-    size = tuple(map(int, options.sizes.split(",")))
+    size, dtype = options.sizes, options.dtype
     for op in options.ops:
-        for phase, compiled in compiled_phases(op, size, options.dtype, device):
+        for phase, compiled in compiled_phases(op, size, dtype, device):
             line = row(options.chip, op, phase, options, compiled)
             print(json.dumps(line), flush=True)
 

@@ -49,36 +49,66 @@ COLUMNS = [
 
 
 def parser(name, doc, rounds=9):
-    """A command line with the options that every benchmark has."""
+    """A command line with the options that every benchmark has.
+
+    Args:
+        name: the module.
+        doc: its docstring.
+        rounds: the default of `--rounds`; None if it measures no rounds.
+    """
     parser = argparse.ArgumentParser(
         prog=f"python -m benchmarks.{name}",
         description=doc.splitlines()[0],
         # A script may define an option with the same name again.
         conflict_handler="resolve",
     )
-    parser.add_argument(
-        "--rounds",
-        type=int,
-        default=rounds,
-        help="rounds to measure (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--threads",
-        type=int,
-        default=2,
-        help="threads of every framework (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--dtype", default="float32", help="float32, bfloat16 or float16"
-    )
+    if rounds:
+        add_number(parser, "--rounds", rounds, "rounds to measure")
+    add_number(parser, "--threads", 2, "threads of every framework")
     parser.add_argument(
         "--output", type=pathlib.Path, help="files to write, without suffix"
     )
     parser.add_argument(
         "--smoke", action="store_true", help="run tiny sizes, as a test"
     )
-    parser.add_argument("--measure-memory-of", help=argparse.SUPPRESS)
     return parser
+
+
+def add_number(parser, option, default, doc):
+    """An option whose value is a positive integer."""
+    parser.add_argument(
+        option,
+        type=positive,
+        default=default,
+        help=f"{doc} (default: %(default)s)",
+    )
+
+
+def add_dtype(parser):
+    """The option `--dtype`."""
+    parser.add_argument(
+        "--dtype",
+        choices=("float32", "bfloat16", "float16"),
+        default="float32",
+        help="dtype of the layers (default: %(default)s)",
+    )
+
+
+def positive(text):
+    """The number of a command line."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(
+            f"expected a positive integer, received {text!r}"
+        )
+    return int(text)
+
+
+def refuse(parser, options, names, when):
+    """Ends the script if options have a value that it would not read."""
+    for name in names:
+        if getattr(options, name) != parser.get_default(name):
+            option = "--" + name.replace("_", "-")
+            parser.error(f"argument {option}: has no effect {when}")
 
 
 def set_threads(number):

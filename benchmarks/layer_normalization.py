@@ -12,6 +12,7 @@ KERAS_BACKEND chooses the framework; torch's own layer takes part if torch is
 installed.
 """
 
+import argparse
 import functools
 import importlib.util
 
@@ -23,18 +24,10 @@ from benchmarks import baselines, harness, keras_programs, report
 def parse(argv):
     """The command line."""
     parser = harness.parser("layer_normalization", __doc__, rounds=21)
-    parser.add_argument(
-        "--rows",
-        type=int,
-        default=8192,
-        help="rows to normalise (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--features",
-        type=int,
-        default=1024,
-        help="numbers in a row (default: %(default)s)",
-    )
+    harness.add_dtype(parser)
+    harness.add_number(parser, "--rows", 8192, "rows to normalise")
+    harness.add_number(parser, "--features", 1024, "numbers in a row")
+    parser.add_argument("--measure-memory-of", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.smoke:
         options.rows, options.features, options.rounds = 64, 32, 3
@@ -122,8 +115,7 @@ def main(argv=None):
         functools.partial(memory_of, options),
     )
     report.print_table(rows)
-    output = options.output or report.RESULTS / "layer_normalization"
-    report.write(rows, output)
+    report.write(rows, report.target(options, "layer_normalization"))
 
 
 if __name__ == "__main__":

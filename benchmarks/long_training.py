@@ -100,20 +100,21 @@ def plot(paths, target):
     panel.set(xlabel="training steps", ylabel="resident memory in MB")
     panel.set_ylim(bottom=0)
     panel.legend(loc="lower right")
-    figure.savefig(target, dpi=120)
+    report.save(figure, target, dpi=120)
 
 
 def main(argv=None):
     """Train, print, write; or plot."""
-    parser = harness.parser("long_training", __doc__)
+    parser = harness.parser("long_training", __doc__, rounds=None)
     parser.add_argument(
         "--plot",
         action="store_true",
         help="only draw the files of earlier runs",
     )
     options = parser.parse_args(argv)
-    output = options.output or report.RESULTS / "long_training"
     if options.plot:
+        harness.refuse(parser, options, ("threads", "smoke"), "with --plot")
+        output = report.target(options, "long_training")
         paths = sorted(output.parent.glob(f"{output.name}_*.csv"))
         plot(paths, output.with_suffix(".png"))
         return
@@ -128,6 +129,7 @@ def main(argv=None):
         "device": harness.device(options.threads),
         "versions": harness.versions(),
     }
+    output = report.target(options, "long_training")
     path = output.with_name(f"{output.name}_{keras.backend.backend()}.csv")
     report.write_csv([sample | facts for sample in samples], path)
     if samples[0]["resident_mb"] is not None:

@@ -17,7 +17,7 @@ import os
 import numpy as np
 
 from benchmarks import baselines, harness, keras_programs, report, scaling
-from benchmarks.settings import parse_size
+from benchmarks.settings import add_sizes, parse_size
 
 SIZES = ("A", "C", "G", "64,30,64,128")
 OWN, THEIRS, RIVAL = "kernels' threads", "torch's threads", "torch LSTM"
@@ -88,9 +88,7 @@ def measured(options):
 def main(argv=None):
     """Measure, print, write."""
     parser = harness.parser("openmp", __doc__, rounds=21)
-    parser.add_argument(
-        "--sizes", nargs="+", default=list(SIZES), help="A to G, S, or B,T,D,U"
-    )
+    add_sizes(parser, SIZES)
     options = parser.parse_args(argv)
     if options.smoke:
         options.sizes, options.rounds = ["3,4,2,5"], 2
@@ -106,7 +104,7 @@ def main(argv=None):
             f"to {row['ratio_high']:.3f})",
             flush=True,
         )
-    output = options.output or report.RESULTS / "openmp"
+    output = report.target(options, "openmp")
     report.write_csv(rows, output.with_suffix(".csv"))
 
 

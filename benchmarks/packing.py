@@ -234,37 +234,17 @@ def plot(rows, path):
     axes.invert_yaxis()
     axes.margins(x=0.5)
     axes.set(xlabel="words per second of fit")
-    figure.savefig(path)
+    report.save(figure, path)
 
 
 def main(argv=None):
     """Measure, print, write."""
     argv = sys.argv[1:] if argv is None else argv
     parser = harness.parser("packing", __doc__, rounds=3)
-    parser.add_argument(
-        "--sentences",
-        type=int,
-        default=1024,
-        help="sentences of an epoch (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--batch",
-        type=int,
-        default=64,
-        help="rows of a batch (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--words",
-        type=int,
-        default=2000,
-        help="size of the vocabulary (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--units",
-        type=int,
-        default=128,
-        help="units of the layer (default: %(default)s)",
-    )
+    harness.add_number(parser, "--sentences", 1024, "sentences of an epoch")
+    harness.add_number(parser, "--batch", 64, "rows of a batch")
+    harness.add_number(parser, "--words", 2000, "size of the vocabulary")
+    harness.add_number(parser, "--units", 128, "units of the layer")
     parser.add_argument("--train", choices=ARRANGEMENTS, help="one run, timed")
     options = parser.parse_args(argv)
     if options.smoke:
@@ -283,9 +263,7 @@ def main(argv=None):
             f"{row['of_padded']:5.2f} times padded, "
             f"{row['share_of_words']:.0%} of the steps are words"
         )
-    output = options.output or report.RESULTS / (
-        f"packing_{keras.backend.backend()}"
-    )
+    output = report.target(options, f"packing_{keras.backend.backend()}")
     report.write_csv(rows, output.with_suffix(".csv"))
     if importlib.util.find_spec("matplotlib"):
         plot(rows, output.with_suffix(".png"))

@@ -264,10 +264,8 @@ def main(argv=None):
         )
         report.print_table(new)
         rows += new
-    output = options.output or report.RESULTS / (
-        f"plain_models_{keras.backend.backend()}"
-    )
-    report.write(rows, output)
+    name = f"plain_models_{keras.backend.backend()}"
+    report.write(rows, report.target(options, name))
 
 
 if __name__ == "__main__":

@@ -142,7 +142,8 @@ def measured(names, sizes):
 
 def main(argv=None):
     """Measure, print, write."""
-    options = harness.parser("precision", __doc__).parse_args(argv)
+    parser = harness.parser("precision", __doc__, rounds=None)
+    options = parser.parse_args(argv)
     harness.set_threads(options.threads)
     import keras
 
@@ -155,9 +156,7 @@ def main(argv=None):
     for row in measured(names, (4, T, D) if options.smoke else (B, T, D)):
         print(" ".join(f"{key}={value}" for key, value in row.items()))
         rows.append(row | {"versions": harness.versions()})
-    output = options.output or report.RESULTS / (
-        f"precision_{keras.backend.backend()}"
-    )
+    output = report.target(options, f"precision_{keras.backend.backend()}")
     report.write_csv(rows, output.with_suffix(".csv"))
 
 

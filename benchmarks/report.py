@@ -1,12 +1,31 @@
 """Tables, CSV files and plots of the harness' measurements."""
 
+import contextlib
 import csv
 import importlib.util
+import operator
+import os
 import pathlib
+import tempfile
 
 from benchmarks.harness import MODES
 
 RESULTS = pathlib.Path(__file__).parent / "results"
+MEASUREMENT = ("op", "sizes", "mode")
+
+
+def target(options, name):
+    """The files to write, without suffix.
+
+    A smoke run does not touch earlier results.
+    """
+    if options.output:
+        return options.output
+    if not options.smoke:
+        return RESULTS / name
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="benchmarks-"))
+    print(f"The results of this smoke run are in {folder}", flush=True)
+    return folder / name
 
 
 def print_table(rows):
@@ -31,32 +50,51 @@ def print_table(rows):
 def write(rows, path):
     """Writes `rows` and a plot; older rows of other measurements stay.
 
-    Several runs can therefore measure different sizes. Each row names its
-    device and versions.
+    Several runs can therefore measure different sizes and providers. Each row
+    names its device and versions.
     """
-    file_name = path.with_suffix(".csv")
-    measured = {_measurement(row) for row in rows}
-    if file_name.exists():
-        with open(file_name, newline="") as file:
-            old = list(csv.DictReader(file))
-        rows = [r for r in old if _measurement(r) not in measured] + rows
-    rows = sorted(rows, key=_measurement)
-    write_csv(rows, file_name)
+    rows = add_to_csv(rows, path.with_suffix(".csv"))
     if importlib.util.find_spec("matplotlib"):
         plot(rows, path.with_suffix(".png"))
 
 
+def add_to_csv(rows, path):
+    """All rows of a file, in which `rows` take the place of older ones."""
+    old = []
+    if path.exists():
+        with open(path, newline="") as file:
+            old = list(csv.DictReader(file))
+    key = operator.itemgetter(*MEASUREMENT, "provider")
+    found = {key(row): row for row in (*old, *rows)}
+    ordered = sorted(found.values(), key=operator.itemgetter(*MEASUREMENT))
+    write_csv(ordered, path)
+    return ordered
+
+
 def write_csv(rows, path):
     """Writes rows, whose keys are the columns, and the folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w", newline="") as file:
+    with whole(path) as part, open(part, "w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
 
 
-def _measurement(row):
-    return tuple(row[name] for name in ("op", "sizes", "mode"))
+@contextlib.contextmanager
+def whole(path):
+    """A file beside `path`, which takes its place once it is complete."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{os.getpid()}-{path.name}")
+    try:
+        yield part
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def save(figure, path, **options):
+    """Draws a figure of matplotlib into a file."""
+    with whole(path) as part:
+        figure.savefig(part, **options)
 
 
 def plot(rows, path):
@@ -86,7 +124,7 @@ def plot(rows, path):
             panel.invert_yaxis()
             panel.set(xlabel="ms (median)")
             panel.set_title(f"{name}, {mode}", loc="right", fontsize="small")
-    figure.savefig(path)
+    save(figure, path)
 
 
 def panels_of(rows):

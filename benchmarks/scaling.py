@@ -22,7 +22,12 @@ import numpy as np
 from benchmarks import harness, report, sequence_layers, settings
 
 LENGTHS = (64, 256, 1024, 4096)
-PROVIDERS = ("keras_ln, ", "keras LSTM", "cell loop of keras_ln")
+# Options of one number of threads, and of several.
+OF_LAYERS = (
+    *("units", "layer", "dtype", "providers", "return_sequences"),
+    *("recurrent_dropout", "zoneout", "reset"),
+)
+OF_KERNELS = ("sizes",)
 GAINS = ("kernel_gamma", "recurrent_gamma", "state_gamma")
 
 
@@ -47,7 +52,7 @@ def measured(options):
     for varied, own in sizes(options).items():
         for size in own:
             programs = sequence_layers.chosen(options, size)
-            label = "x".join(map(str, size)) + f" {options.dtype}"
+            label = sequence_layers.label(options, ",".join(map(str, size)))
             rows = harness.measure(op, label, programs, options)
             print(f"{op}, {label}")
             report.print_table(
@@ -88,7 +93,7 @@ def plot(rows, path):
             ylabel="training step, ms (median)",
         )
         panel.legend(title="exponent in brackets", fontsize="small")
-    figure.savefig(path)
+    report.save(figure, path)
 
 
 def kernel_steps(size):
@@ -213,28 +218,45 @@ def measured_by_threads(options):
 
 def main(argv=None):
     """Measure, print, write."""
-    own = {
-        "--units": {"type": int, "default": 128},
-        "--threads": {"type": int, "nargs": "+", "default": [2]},
-    }
-    options = sequence_layers.parse(argv, "scaling", __doc__, own)
-    if len(options.threads) > 1:
+    parser = harness.parser("scaling", __doc__)
+    sequence_layers.add_options(parser)
+    harness.add_number(parser, "--units", 128, "features and units")
+    parser.add_argument(
+        "--threads",
+        type=harness.positive,
+        nargs="+",
+        default=[2],
+        help="threads; several numbers time only the kernels (default: 2)",
+    )
+    options = parser.parse_args(argv)
+    several = len(options.threads) > 1
+    harness.refuse(
+        parser,
+        options,
+        OF_LAYERS if several else OF_KERNELS,
+        f"with {'several numbers' if several else 'one number'} of threads",
+    )
+    if options.smoke:
+        options.sizes, options.rounds = ["3,4,2,5"], 2
+    if several:
         harness.set_threads(max(options.threads))
-        output = options.output or report.RESULTS / "scaling_threads"
+        output = report.target(options, "scaling_threads")
         rows = list(measured_by_threads(options))
         report.write_csv(rows, output.with_suffix(".csv"))
         return
     (options.threads,) = options.threads
     harness.set_threads(options.threads)
-    options.providers = options.providers or PROVIDERS
+    options.providers = options.providers or (
+        "keras_ln, ",
+        f"keras {settings.LAYERS[options.layer].keras}",
+        "cell loop of keras_ln",
+    )
     import keras
 
     rows = list(measured(options))
     for (varied, provider), (lengths, times) in curves(rows).items():
         print(f"{varied} ^ {exponent(lengths, times):.2f}  {provider}")
-    output = options.output or report.RESULTS / (
-        f"scaling_{keras.backend.backend()}"
-    )
+    output = report.target(options, f"scaling_{keras.backend.backend()}")
     report.write_csv(rows, output.with_suffix(".csv"))
     if importlib.util.find_spec("matplotlib"):
         plot(rows, output.with_suffix(".png"))

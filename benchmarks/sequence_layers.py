@@ -17,28 +17,39 @@ KERAS_BACKEND=jax: the LSTMs of Keras and torch then call cuDNN. There
 KERAS_LN_KERNELS=cuda, on JAX and torch, also times the kernels for GPUs.
 """
 
+import argparse
 import functools
 import importlib.util
 
 import numpy as np
 
 from benchmarks import baselines, harness, keras_programs, report
-from benchmarks.settings import LAYERS, SIZES, parse_size
+from benchmarks.settings import LAYERS, SIZES, add_sizes, parse_size
 
 
-def parse(argv, name="sequence_layers", doc=__doc__, own=None):
-    """The command line; `own` holds further options of another script."""
-    parser = harness.parser(name, doc)
-    for option, settings in (own or {}).items():
-        parser.add_argument(option, **settings)
+def parse(argv):
+    """The command line."""
+    parser = harness.parser("sequence_layers", __doc__)
+    add_options(parser)
+    parser.add_argument(
+        "--no-memory", action="store_true", help="only measure times"
+    )
+    parser.add_argument("--measure-memory-of", help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
+    if options.smoke:
+        options.sizes, options.rounds = ["3,4,2,5"], 2
+    return options
+
+
+def add_options(parser):
+    """The options that say which programs of which layer to measure."""
+    harness.add_dtype(parser)
+    add_sizes(parser, SIZES)
     parser.add_argument(
         "--layer",
         choices=LAYERS,
         default="lstm",
         help="layer to time (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--sizes", nargs="+", default=list(SIZES), help="A to G, S, or B,T,D,U"
     )
     parser.add_argument(
         "--return-sequences",
@@ -60,13 +71,6 @@ def parse(argv, name="sequence_layers", doc=__doc__, own=None):
     parser.add_argument(
         "--providers", nargs="+", help="only providers with these prefixes"
     )
-    parser.add_argument(
-        "--no-memory", action="store_true", help="only measure times"
-    )
-    options = parser.parse_args(argv)
-    if options.smoke:
-        options.sizes, options.rounds = ["3,4,2,5"], 2
-    return options
 
 
 def programs(options, size):
@@ -282,7 +286,7 @@ def main(argv=None):
     name = f"sequence_layers_{keras.backend.backend()}"
     if harness.on_gpu():
         name += "_gpu"
-    output = options.output or report.RESULTS / name
+    output = report.target(options, name)
     for text in options.sizes:
         size = parse_size(text)
         memory = functools.partial(memory_of, options, size)

@@ -1,5 +1,6 @@
 """The layers and sizes to time."""
 
+import argparse
 from typing import NamedTuple
 
 
@@ -56,8 +57,24 @@ def parse_size(text):
     if len(numbers) != len(Size._fields) or not all(
         number.strip().isdecimal() and int(number) for number in numbers
     ):
-        raise SystemExit(
-            f"--sizes: expected {', '.join(SIZES)} or four positive integers "
+        raise argparse.ArgumentTypeError(
+            f"expected {', '.join(SIZES)} or four positive integers "
             f"BATCH,TIME,FEATURES,UNITS, received {text!r}"
         )
     return Size(*map(int, numbers))
+
+
+def add_sizes(parser, default):
+    """The option `--sizes`, of texts that `parse_size` reads."""
+
+    def checked(text):
+        parse_size(text)
+        return text
+
+    parser.add_argument(
+        "--sizes",
+        nargs="+",
+        type=checked,
+        default=list(default),
+        help=f"{', '.join(SIZES)}, or B,T,D,U (default: {' '.join(default)})",
+    )

@@ -96,24 +96,9 @@ def _steps(call, x, states):
 def main(argv=None):
     """Measure, print, write."""
     parser = harness.parser("streaming", __doc__)
-    parser.add_argument(
-        "--batch",
-        type=int,
-        default=1,
-        help="rows of a call (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--features",
-        type=int,
-        default=64,
-        help="features of a step (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--units",
-        type=int,
-        default=128,
-        help="units of the layer (default: %(default)s)",
-    )
+    harness.add_number(parser, "--batch", 1, "rows of a call")
+    harness.add_number(parser, "--features", 64, "features of a step")
+    harness.add_number(parser, "--units", 128, "units of the layer")
     options = parser.parse_args(argv)
     if options.smoke:
         options.rounds, options.features, options.units = 1, 2, 3
@@ -128,9 +113,7 @@ def main(argv=None):
         for name in ("p20_ms", "p50_ms", "p80_ms"):
             row[name] = round(row[name] / CALLS, 4)
     report.print_table(rows)
-    output = options.output or report.RESULTS / (
-        f"streaming_{keras.backend.backend()}"
-    )
+    output = report.target(options, f"streaming_{keras.backend.backend()}")
     report.write_csv(rows, output.with_suffix(".csv"))
 
 

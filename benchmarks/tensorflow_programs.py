@@ -101,7 +101,6 @@ def write(options):
     """Writes the programs of Keras' backend, one file each."""
     import keras
 
-    options.folder.mkdir(parents=True, exist_ok=True)
     backend = keras.backend.backend()
     for name in LAYERS:
         for size in options.sizes:
@@ -109,9 +108,11 @@ def write(options):
             path = options.folder / f"{name}-{size}.{backend}"
             if backend == "tensorflow":
                 text = of_tensorflow(layer, shapes, options.platform)
-                path.write_text(text)
+                program = text.encode()
             else:
-                path.write_bytes(of_jax(layer, shapes, options.platform))
+                program = of_jax(layer, shapes, options.platform)
+            with report.whole(path) as part:
+                part.write_bytes(program)
             print(path)
 
 
@@ -189,40 +190,34 @@ def main(argv=None):
         prog="python -m benchmarks.tensorflow_programs",
         description=__doc__.partition("\n")[0],
     )
-    parser.add_argument(
-        "action",
-        choices=["write", "run"],
-        help="write programs with TensorFlow, or run them with JAX",
-    )
-    parser.add_argument(
-        "folder", type=pathlib.Path, help="the folder of the programs"
-    )
-    parser.add_argument(
-        "--sizes",
-        nargs="+",
-        default=["A", "B", "C"],
-        help="sizes to write (default: A B C)",
-    )
-    parser.add_argument(
-        "--platform",
-        choices=["cuda", "cpu"],
-        default="cuda",
-        help="device of the programs (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--rounds",
-        type=int,
-        default=9,
-        help="rounds to measure (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--output",
-        type=pathlib.Path,
-        default=report.RESULTS / "tensorflow_programs",
-        help="a file to write, without suffix",
-    )
+    actions = parser.add_subparsers(dest="action", required=True)
+    for action, doc in (
+        (write, "write programs with TensorFlow or JAX"),
+        (run, "run them with JAX"),
+    ):
+        own = actions.add_parser(action.__name__, help=doc)
+        own.set_defaults(action=action)
+        own.add_argument(
+            "folder", type=pathlib.Path, help="the folder of the programs"
+        )
+        if action is write:
+            settings.add_sizes(own, "ABC")
+            own.add_argument(
+                "--platform",
+                choices=["cuda", "cpu"],
+                default="cuda",
+                help="device of the programs (default: %(default)s)",
+            )
+        else:
+            harness.add_number(own, "--rounds", 9, "rounds to measure")
+            own.add_argument(
+                "--output",
+                type=pathlib.Path,
+                default=report.RESULTS / "tensorflow_programs",
+                help="a file to write, without suffix",
+            )
     options = parser.parse_args(argv)
-    {"write": write, "run": run}[options.action](options)
+    options.action(options)
 
 
 if __name__ == "__main__":

@@ -181,31 +181,16 @@ def plot(rows, path):
         xlabel=f"seconds, {rows[0]['lengths']} lengths, {rows[0]['sizes']}"
     )
     axes.legend(fontsize="small")
-    figure.savefig(path)
+    report.save(figure, path)
 
 
 def main(argv=None):
     """Measure, print, write."""
     argv = sys.argv[1:] if argv is None else argv
     parser = harness.parser("variable_lengths", __doc__, rounds=3)
-    parser.add_argument(
-        "--lengths",
-        type=int,
-        default=60,
-        help="number of different lengths (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--batch",
-        type=int,
-        default=32,
-        help="rows of a batch (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--units",
-        type=int,
-        default=128,
-        help="units of the layer (default: %(default)s)",
-    )
+    harness.add_number(parser, "--lengths", 60, "number of different lengths")
+    harness.add_number(parser, "--batch", 32, "rows of a batch")
+    harness.add_number(parser, "--units", 128, "units of the layer")
     parser.add_argument("--train", choices=COLOURS, help="one run, timed")
     options = parser.parse_args(argv)
     if options.smoke:
@@ -224,9 +209,8 @@ def main(argv=None):
             f" s  {row['of_the_loop']:5.2f} of the loop's, "
             f"{row['compilations']} compilations"
         )
-    output = options.output or report.RESULTS / (
-        f"variable_lengths_{keras.backend.backend()}"
-    )
+    name = f"variable_lengths_{keras.backend.backend()}"
+    output = report.target(options, name)
     report.write_csv(rows, output.with_suffix(".csv"))
     if importlib.util.find_spec("matplotlib"):
         plot(rows, output.with_suffix(".png"))

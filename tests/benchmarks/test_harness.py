@@ -1,12 +1,16 @@
 """Times and memory are what the harness says they are."""
 
 import argparse
+import importlib
+import pathlib
 import re
+import shutil
 import time
 
 import keras
 import numpy as np
 import pytest
+from scripts import rows
 
 from benchmarks import harness, report, settings
 
@@ -121,26 +125,74 @@ def test_a_child_that_fails_says_why():
 
 
 def test_ops_of_one_size_have_panels_of_their_own():
-    rows = [
+    table = [
         {"op": op, "sizes": "A", "mode": mode, "provider": op}
         for op in ("LNGRU", "LNLSTM")
         for mode in harness.MODES
     ]
-    found = report.panels_of(rows)
+    found = report.panels_of(table)
     assert [*found] == ["LNGRU A", "LNLSTM A"]
     for name, modes in found.items():
         assert [*modes] == [*harness.MODES]
         assert all(f"{r['provider']} A" == name for (r,) in modes.values())
 
 
+@pytest.mark.parametrize(
+    "command, said",
+    [
+        ("openmp --threads 0", "--threads: expected a positive integer, rec"),
+        ("packing --rounds 0", "--rounds: expected a positive integer, rec"),
+        ("streaming --units x", "--units: expected a positive integer, rec"),
+        ("sequence_layers --dtype float17", "--dtype: invalid choice"),
+        ("memory --sizes A Z", "--sizes: expected A, B, C, .* received 'Z'"),
+        ("openmp --sizes A,", "--sizes: expected A, B, C, .* received 'A,'"),
+        ("accelerator_kernels --sizes Z", "--sizes: .* received 'Z'"),
+        ("scaling --sizes A", "--sizes: has no effect with one number"),
+        ("scaling --threads 1 2 --layer gru", "--layer: has no effect with s"),
+        ("scaling --threads 1 2 --recurrent-dropout 0.3", "--recurrent-dropou"),
+        ("long_training --plot --threads 1", "--threads: has no effect"),
+        ("memory --rounds 9", "unrecognized arguments: --rounds 9"),
+        *(
+            (f"{script} --dtype float16", "unrecognized arguments: --dtype")
+            for script in ("streaming", "packing", "openmp", "precision")
+        ),
+        ("tensorflow_programs run . --sizes A", "unrecognized arguments: --si"),
+    ],
+)
+def test_options_that_are_refused(command, said, tmp_path, capsys):
+    """By name, before anything is measured."""
+    script, *arguments = command.split()
+    main = importlib.import_module(f"benchmarks.{script}").main
+    with pytest.raises(SystemExit) as end:
+        main([*arguments, "--output", str(tmp_path / "r")])
+    assert end.value.code == 2
+    assert re.search(said, capsys.readouterr().err.splitlines()[-1])
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "r.csv"
+    report.write_csv([{"a": 1}], path)
+    with pytest.raises(ValueError, match="fields not in fieldnames"):
+        report.write_csv([{"a": 2}, {"b": 3}], path)
+    assert path.read_text() == "a\n1\n"
+    assert [*tmp_path.iterdir()] == [path]
+
+
+@pytest.mark.parametrize("path", sorted(report.RESULTS.glob("*layer*.csv")))
+def test_tables_written_again_are_the_same(path, tmp_path):
+    again = pathlib.Path(shutil.copy(path, tmp_path))
+    report.add_to_csv(rows(path), again)
+    assert again.read_bytes() == path.read_bytes()
+
+
 def test_sizes_are_those_of_the_page():
     page = (harness.ROOT / "benchmarks" / "README.md").read_text("utf-8")
-    rows = re.findall(
+    lines = re.findall(
         r"^\| ([A-Z, ]+) \| (\d+) \| (\d+) \| (\d+) \| ([\d, ]+) \|", page, re.M
     )
     sizes = {
         letter: settings.Size(*map(int, (*others, units)))
-        for letters, *others, last in rows
+        for letters, *others, last in lines
         for letter, units in zip(
             letters.split(", "), last.split(", "), strict=True
         )

@@ -1,10 +1,12 @@
 """The scripts behind the figures of RELIABILITY.md say what they promise."""
 
+import tempfile
+
 import keras
 import numpy as np
 from scripts import rows
 
-from benchmarks import long_training, precision
+from benchmarks import long_training, precision, report
 
 
 def test_precision(tmp_path):
@@ -50,3 +52,15 @@ def test_long_training(tmp_path, monkeypatch, capsys):
     assert [int(row["step"]) for row in table] == [*range(5, 30, 5)]
     long_training.main(["--plot", "--output", output])
     assert (tmp_path / "l.png").exists()
+
+
+def test_a_smoke_run_and_earlier_results(tmp_path, monkeypatch, capsys):
+    results = tmp_path / "results"
+    monkeypatch.setattr(report, "RESULTS", results)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(precision, "measured", lambda *_: [{"layer": "a"}])
+    precision.main(["--smoke"])
+    assert not results.exists()
+    folder = capsys.readouterr().out.split()[-1]
+    (table,) = tmp_path.glob("*/*.csv")
+    assert str(table.parent) == folder

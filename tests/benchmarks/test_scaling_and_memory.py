@@ -36,6 +36,24 @@ def test_scaling(tmp_path, capsys, monkeypatch):
     assert (tmp_path / "s.png").exists()
 
 
+def test_scaling_of_another_layer(tmp_path, monkeypatch):
+    """Beside its rival, with all options in the label."""
+    steps = {mode: lambda: None for mode in harness.MODES}
+    monkeypatch.setattr(
+        sequence_layers,
+        "programs",
+        lambda *_: {f"keras {n}": lambda: steps for n in ("LSTM", "GRU")},
+    )
+    options = ["--layer", "gru", "--recurrent-dropout", "0.3", "--reset"]
+    options += ["--dtype", "float16", "--return-sequences", "--smoke"]
+    scaling.main([*options, "--output", str(tmp_path / "s")])
+    table = rows(tmp_path / "s.csv")
+    assert {row["provider"] for row in table} == {"keras GRU"}
+    assert table[0]["sizes"] == (
+        "2x2x128x128 float16, every step, dropout 0.3, resets"
+    )
+
+
 def test_scaling_by_threads(tmp_path, capsys, monkeypatch):
     """Reading R bounds it here: 4 ms a step with one thread."""
     monkeypatch.setattr(
@@ -75,6 +93,29 @@ def test_memory(tmp_path, capsys, monkeypatch):
     assert [float(r["peak_memory_mb"]) for r in table] == [30, 60] * 2
     assert [float(r["ours_to_this"]) for r in table] == [1, 0.5] * 2
     assert "ours/this 0.50" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "peaks",
+    [
+        {"keras_ln, x": 0.0, "cell loop of keras_ln, x": 6.0},
+        {"keras_ln, x": -3.0, "cell loop of keras_ln, x": 6.0},
+        {"cell loop of keras_ln, x": 6.0, "LN scan with autodiff": 4.0},
+    ],
+)
+def test_no_ratio_without_a_positive_peak_of_our_layer(
+    peaks, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(sequence_layers, "programs", lambda *_: peaks)
+    monkeypatch.setattr(
+        sequence_layers,
+        "memory_of",
+        lambda options, size, provider: {harness.TRAINING: peaks[provider]},
+    )
+    memory.main(["--smoke", "--output", str(tmp_path / "m")])
+    table = rows(tmp_path / "m.csv")
+    assert [row["ours_to_this"] for row in table] == ["", ""]
+    assert "ours/this" not in capsys.readouterr().out
 
 
 def test_memory_that_cannot_be_measured(monkeypatch):

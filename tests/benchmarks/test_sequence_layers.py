@@ -1,5 +1,6 @@
 """The benchmark of sequence layers runs every provider that is installed."""
 
+import argparse
 import importlib.util
 import time
 
@@ -113,17 +114,26 @@ def test_smoke(arguments, providers, tmp_path, capsys):
     assert "ours/this" in capsys.readouterr().out
 
 
-def test_a_second_run_keeps_other_sizes(tmp_path, monkeypatch):
+def test_a_second_run_keeps_other_sizes_and_providers(tmp_path, monkeypatch):
     steps = {mode: lambda: time.sleep(1e-4) for mode in harness.MODES}
     monkeypatch.setattr(
-        sequence_layers, "programs", lambda *_: {"ours": lambda: steps}
+        sequence_layers,
+        "programs",
+        lambda *_: {"ours": lambda: steps, "rival": lambda: steps},
     )
     options = ["--no-memory", "--rounds", "1"]
     options += ["--output", str(tmp_path / "sequences")]
     for sizes in ("2,3,2,4", "2,5,2,4", "2,3,2,4"):
         sequence_layers.main(["--sizes", sizes, *options])
-    sizes = [row["sizes"] for row in rows(tmp_path / "sequences.csv")]
-    assert sizes == ["2x3x2x4 float32"] * 2 + ["2x5x2x4 float32"] * 2
+    table = rows(tmp_path / "sequences.csv")
+    sizes = [row["sizes"] for row in table]
+    assert sizes == ["2x3x2x4 float32"] * 4 + ["2x5x2x4 float32"] * 4
+    options += ["--sizes", "2,3,2,4"]
+    sequence_layers.main(["--providers", "ours", *options])
+    again = rows(tmp_path / "sequences.csv")
+    assert [r["provider"] for r in again] == ["ours", "rival"] * 4
+    measured = [a != b for a, b in zip(table, again, strict=True)]
+    assert measured == [True, False] * 2 + [False] * 4
 
 
 def test_unknown_provider():
@@ -133,7 +143,7 @@ def test_unknown_provider():
 
 @pytest.mark.parametrize("text", ["Z", "1,2,3", "1,2,3,0", "1,2,x,4"])
 def test_a_size_that_is_none(text):
-    with pytest.raises(SystemExit, match=f"--sizes: .* received '{text}'"):
+    with pytest.raises(argparse.ArgumentTypeError, match=f"d '{text}'"):
         settings.parse_size(text)
 
 
