@@ -134,9 +134,11 @@ def program(arrays):
             "torch.compile and torch.export differentiate the Python code that "
             "they read, without a hand-written gradient."
         )
+        if _inside_a_derivative():
+            plain = "torch.compile with torch.func reads ordinary operations."
     # torch has no public function that tells forward mode (2.13). The level of
     # the dual numbers shows it.
-    elif forward_ad._current_level >= 0:
+    if forward_ad._current_level >= 0:
         plain = (
             "Forward mode (torch.func.jvp, jacfwd) needs ordinary operations."
         )
@@ -144,6 +146,21 @@ def program(arrays):
         plain = "torch.jit.trace records ordinary operations."
     device = arrays["x"].device if arrays else None
     return Program(plain, reader, on_cpu(), device)
+
+
+def _no_view(tensor):
+    if not tensor._is_view():
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+# torch.compile asks once for each stack of transforms.
+@torch.compiler.assume_constant_result
+def _inside_a_derivative():
+    """Whether torch.func.grad, vjp or jvp is among the transforms."""
+    functorch = torch._C._functorch
+    stack = functorch.get_interpreter_stack() or ()
+    return any(t.key() != functorch.TransformType.Vmap for t in stack)
 
 
 @dataclasses.dataclass(eq=False)
@@ -175,6 +192,8 @@ class _Op(torch.autograd.Function):
     def forward(call, *tensors):
         arrays = dict(zip(call.arrays, tensors, strict=True))
         outputs, residuals = call.forward(arrays, keep=call.keep)
+        # autograd lets nobody write into a view that was made here.
+        outputs = {n: _no_view(t) for n, t in outputs.items()}
         known = [*tensors, *outputs.values()]
         places = {id(tensor): place for place, tensor in enumerate(known)}
         call.outputs, call.residuals = (*outputs,), {}

@@ -235,3 +235,45 @@ def test_padding_may_hold_anything():
     assert abs(right).max() > 1e-2
     for value in (np.nan, np.inf):
         np.testing.assert_array_equal(derivative(value), right)
+
+
+if BACKEND == "torch":
+    import torch
+    from torch.autograd import forward_ad
+
+    @pytest.mark.parametrize("name", ["LNLSTM", "BNLSTM"])
+    @pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functoo")
+    def test_compiled_derivatives(name):
+        """Of torch.func and of dual numbers, around a layer or inside it."""
+        torch.compiler.reset()
+        layer = layer_of(name)
+        x, direction = torch.tensor(X), torch.tensor(DIRECTION)
+
+        def compile(function):
+            return torch.compile(function, backend="eager")
+
+        def loss(x):
+            return (layer(x) ** 3).sum()
+
+        def along(x):
+            return torch.func.jvp(layer, (x,), (direction,))[1]
+
+        def each(x):
+            return torch.func.vmap(
+                lambda row: torch.func.grad(loss)(row[None])[0]
+            )(x)
+
+        gradient = torch.func.grad(loss)
+        for function in (gradient, along, each):
+            right = function(x)
+            assert abs(right).max() > 1e-3
+            close(compile(function)(x).detach(), right.detach())
+        # Compiled first for calls without derivatives.
+        compiled, compiled_loss = compile(layer), compile(loss)
+        close(compiled(x).detach(), layer(x).detach())
+        close(compiled_loss(x).detach(), loss(x).detach())
+        close(torch.func.grad(compiled_loss)(x), gradient(x))
+        with forward_ad.dual_level():
+            y = compiled(forward_ad.make_dual(x, direction))
+            tangent = forward_ad.unpack_dual(y).tangent
+        close(tangent.detach(), along(x).detach())

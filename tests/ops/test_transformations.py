@@ -137,6 +137,20 @@ if BACKEND == "torch":
         ours = str(Path(keras_ln.__file__).parent)
         assert not [w for w in recwarn if ours in str(w.message)]
 
+    @pytest.mark.parametrize("steps", [1, T])
+    @pytest.mark.parametrize("name", [*map(str, SEQUENCE_LAYERS)])
+    def test_outputs_changed_in_place(name, steps):
+        """As by `y += x` and torch.nn.ReLU(inplace=True)."""
+        layer = layer_of(name, return_sequences=True, return_state=True)
+        results = []
+        for in_place in (True, False):
+            x = torch.tensor(X[:, :steps], requires_grad=True)
+            made = layer(x)
+            changed = [y.mul_(2.0) if in_place else 2.0 * y for y in made]
+            loss = sum((y**3).sum() for y in changed)
+            results.append(torch.autograd.grad(loss, x))
+        same(*results)
+
     @pytest.mark.parametrize("strict", [False, True])
     def test_torch_export(strict):
         for name in ("LayerNormalization", "LNSimpleRNN"):

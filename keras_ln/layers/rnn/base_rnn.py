@@ -79,7 +79,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         self._argument_names = tuple(named)
         for name, value in parts["layer"].items():
             setattr(self, name, value)
-        self.input_spec = keras.layers.InputSpec(ndim=3)
+        self.input_spec = keras.layers.InputSpec(ndim=3, name="sequences")
         # Keras 3.16's own RNN layers no longer set it.
         self.supports_masking = True
         self._last = _LastProblem()
@@ -129,7 +129,9 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         if self.stateful:
             for state in leaves(self.states):
                 never_cast(state)
-        self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: features})
+        self.input_spec = keras.layers.InputSpec(
+            ndim=3, axes={-1: features}, name="sequences"
+        )
 
     def call(
         self,
