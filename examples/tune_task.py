@@ -29,7 +29,7 @@ def run(experiment: Experiment, args: Namespace, folder: Path) -> int:
     # Workers use the folder that their chief has opened.
     if not _is_worker():
         runs.open_folder(
-            folder, runs.describe([args], compare=False), args.resume
+            folder, runs.describe([args], False, data), args.resume
         )
     if _is_finished(folder) or (_is_worker() and not _meets_chief(folder)):
         print(f"{folder} is finished.")

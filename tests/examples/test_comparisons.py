@@ -6,9 +6,12 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import permutation_invariant_mnist as script
 import pytest
-from common import claims, cli, measures, plotting, runs
+from changed import changed
+from common import claims, cli, files, measures, plotting, runs
+from common.datasets import mnist
 from common.errors import InputError
 from scripts import environment, plans, rows
 from untrained_comparisons import compare
@@ -132,6 +135,49 @@ def test_runs_with_other_word_vectors_are_refused(tmp_path):
     for other in (record, since):
         runs.open_folder(tmp_path / "since", other, resume=True)
     runs.open_folder(tmp_path / "old", since, resume=True)
+
+
+def test_other_data_under_the_same_path_are_refused(
+    tmp_path, experiment, capsys
+):
+    digits, folder = mnist.small_digits(), tmp_path / "runs"
+    other = digits._replace(test_labels=digits.test_labels[::-1])
+
+    def of(data, *seeds):
+        own = changed(experiment, load_data=lambda args: data)
+        flags = ["--data", str(tmp_path), "--resume", "--seed", *seeds]
+        return compare(own, folder, *flags)
+
+    assert of(digits, "0") == of(digits, "0", "1") == 0
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        of(other, "0", "1")
+    told = r"another run \(data_crc32 [\da-f]{8} there, [\da-f]{8} here\)"
+    assert re.search(told, capsys.readouterr().err)
+    # Runs from before the checksum go on and get it.
+    record = files.read_json(folder / "args.json")
+    old = {key: record[key] for key in record if key != "data_crc32"}
+    files.write_json(folder / "args.json", old)
+    assert of(digits, "0", "1") == 0
+    assert files.read_json(folder / "args.json") == record
+
+
+def test_the_checksum_of_data_is_the_same_everywhere():
+    columns = np.arange(12, dtype="<i4").reshape(3, 4)[:, ::2]
+    data = {"b": columns, "a": [("x", "yz"), 1.5, None, columns[:0]]}
+    found = runs.crc32(data)
+    assert found == 1598395648
+    assert found == runs.crc32(dict([*data.items()][::-1]))
+    for other in (
+        data | {"b": columns[::-1]},
+        data | {"b": columns.reshape(2, 3)},
+        data | {"a": [("xy", "z"), *data["a"][1:]]},
+        data | {"a": ["x", "yz", *data["a"][1:]]},
+    ):
+        assert runs.crc32(other) != found
+    for unknown in ({1}, object(), np.array(["x", None])):
+        with pytest.raises(TypeError, match="expected texts and numbers"):
+            runs.crc32(unknown)
 
 
 TRAINED = (
