@@ -109,7 +109,7 @@ def _hypermodel(experiment: Experiment, args: Namespace, data: Any) -> Any:
             # `build` has just made the task with the model.
             updates = self.task.updates_per_pass
             verbose, lines = training.progress(shown=self.task.shown)
-            with training.environment(args), _fatal_if_closed():
+            with training.environment(args), _fatal_output():
                 history = model.fit(
                     self.task.batches(initial_epoch * updates),
                     steps_per_epoch=updates,
@@ -173,17 +173,15 @@ def report(tuner: Any, folder: Path, without_gain: Sequence[str]) -> int:
 
 
 @contextlib.contextmanager
-def _fatal_if_closed() -> Iterator[None]:
+def _fatal_output() -> Iterator[None]:
     """Ends the search at an error that KerasTuner would ignore."""
     from keras_tuner import errors
 
-    class Closed(errors.FatalError, BrokenPipeError):
-        pass
-
     try:
         yield
-    except BrokenPipeError as error:
-        raise Closed(*error.args) from error
+    except OSError as error:
+        fatal = type("Fatal", (errors.FatalError, type(error)), {})
+        raise fatal(*error.args) from error
 
 
 def _is_worker() -> bool:
