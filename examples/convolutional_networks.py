@@ -20,6 +20,7 @@ import functools
 from pathlib import Path
 
 from common import classifiers, cli, ending
+from common.errors import InputError
 from common.experiment import two_presets
 
 KINDS = ("none", "layer", "layer-channels", "batch")
@@ -46,6 +47,16 @@ class ConvolutionalNetworks(classifiers.Classifier):
                 test_images=data.test_images[..., None],
             )
         return cifar10.load(args)
+
+    def load_data(self, args):
+        data = super().load_data(args)
+        pixels = data.train_images
+        if pixels.size and pixels.min() == pixels.max():
+            raise InputError(
+                "--data: expected training images with different pixels, "
+                f"received only pixels of {pixels.max():g}"
+            )
+        return data
 
     def make_task(self, args, data):
         """Compiles the model; pixels get mean 0 and deviation 1."""

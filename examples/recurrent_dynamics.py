@@ -193,7 +193,9 @@ STUDY = studies.Study(
         "units": ("size of every layer", 64, 6),
     },
     measure=measure,
-    least={"steps": 2},  # A rate of growth needs them.
+    # A rate of growth needs two steps. A normalised layer of one unit has no
+    # variance, and no gradient.
+    least={"steps": 2, "units": 2},
 )
 
 main = functools.partial(studies.run, STUDY)

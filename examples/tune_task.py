@@ -29,7 +29,7 @@ def run(experiment: Experiment, args: Namespace, folder: Path) -> int:
     # Workers use the folder that their chief has opened.
     if not _is_worker():
         runs.open_folder(
-            folder, runs.describe([args], compare=False), args.resume
+            folder, runs.describe([args], False, data), args.resume
         )
     if _is_finished(folder) or (_is_worker() and not _meets_chief(folder)):
         print(f"{folder} is finished.")
@@ -54,6 +54,8 @@ def search(
         "seed": args.seed,
         "directory": str(folder),
         "project_name": "search",
+        # Trials may diverge one after the other.
+        "max_consecutive_failed_trials": args.max_trials + 1,
     }
     kind = {
         "random": keras_tuner.RandomSearch,
@@ -68,13 +70,15 @@ def search(
     # KerasTuner finds a trial's weights by the trial's name, which it has read.
     for name in () if _is_worker() else tuner.oracle.trials:
         files.inside(folder / "search", f"trial_{name}", folder / "search")
-    tuner.search(epochs=args.epochs, verbose=1)
+    with warnings.catch_warnings():
+        # The score of a trial that diverged.
+        warnings.filterwarnings("ignore", "All-NaN")
+        tuner.search(epochs=args.epochs, verbose=1)
     return tuner
 
 
 def _hypermodel(experiment: Experiment, args: Namespace, data: Any) -> Any:
     import keras_tuner
-    from keras_tuner import errors
 
     class Trial(keras_tuner.HyperModel):
         def build(self, hp):
@@ -105,7 +109,7 @@ def _hypermodel(experiment: Experiment, args: Namespace, data: Any) -> Any:
             # `build` has just made the task with the model.
             updates = self.task.updates_per_pass
             verbose, lines = training.progress(shown=self.task.shown)
-            with training.environment(args), _fatal_if_closed():
+            with training.environment(args), _fatal_output():
                 history = model.fit(
                     self.task.batches(initial_epoch * updates),
                     steps_per_epoch=updates,
@@ -119,9 +123,7 @@ def _hypermodel(experiment: Experiment, args: Namespace, data: Any) -> Any:
                     **kwargs | {"verbose": verbose},
                 )
             if not all(map(math.isfinite, history.history["val_loss"])):
-                raise errors.FailedTrialError(
-                    "the loss left the finite numbers"
-                )
+                return math.nan  # KerasTuner counts the trial as failed.
             return history
 
     return Trial()
@@ -131,12 +133,13 @@ def report(tuner: Any, folder: Path, without_gain: Sequence[str]) -> int:
     """Writes table, figure and best model; 1 if no trial had a result."""
     trials = sorted(
         tuner.oracle.trials.values(),
-        key=lambda t: math.inf if t.score is None else t.score,
+        key=lambda t: t.score if t.status == "COMPLETED" else math.inf,
     )
     rows = []
     for trial in trials:
         values = trial.hyperparameters.values
         gain = values.get("norm_gain", "")
+        finite = trial.status == "COMPLETED"
         rows.append(
             {
                 "trial": int(trial.trial_id),
@@ -145,10 +148,8 @@ def report(tuner: Any, folder: Path, without_gain: Sequence[str]) -> int:
                 "gain": "" if values["norm"] in without_gain else gain,
                 "units": values["units"],
                 "learning_rate": values["learning_rate"],
-                "best_epoch": ""
-                if trial.score is None
-                else trial.best_step + 1,
-                "val_loss": "" if trial.score is None else trial.score,
+                "best_epoch": trial.best_step + 1 if finite else "",
+                "val_loss": trial.score if finite else "",
             }
         )
     files.write_csv(folder / "trials.csv", rows)
@@ -172,17 +173,15 @@ def report(tuner: Any, folder: Path, without_gain: Sequence[str]) -> int:
 
 
 @contextlib.contextmanager
-def _fatal_if_closed() -> Iterator[None]:
+def _fatal_output() -> Iterator[None]:
     """Ends the search at an error that KerasTuner would ignore."""
     from keras_tuner import errors
 
-    class Closed(errors.FatalError, BrokenPipeError):
-        pass
-
     try:
         yield
-    except BrokenPipeError as error:
-        raise Closed(*error.args) from error
+    except OSError as error:
+        fatal = type("Fatal", (errors.FatalError, type(error)), {})
+        raise fatal(*error.args) from error
 
 
 def _is_worker() -> bool:

@@ -212,6 +212,8 @@ MNIST = Reader(
             packed(2050, images(7, 3, 3)): "start with the number 2051, found",
             packed(2051, images(7, 2, 3)): f"{mnist.ARCHIVES[2]} has images "
             "of 3 x 3 pixels, .*images.* of 2 x 3",
+            packed(2051, images(0, 3, 3)): "with pixels, received 0 images of",
+            packed(2051, images(7, 0, 3)): "received 7 images of 0 x 3 pixels",
             gzip.compress(SEVEN[:-1]): f"{SIZES} 78",
             gzip.compress(SEVEN + b"0"): f"{SIZES} 80",
         },

@@ -192,7 +192,8 @@ class StopOnNonFinite(keras.callbacks.TerminateOnNaN):
         where = f"update {start + last}"
         if first < last:
             where = f"updates {start + first} to {start + last}"
+        kept = "the last good model is kept, and " * (self._epoch > 0)
         raise NonFiniteLossError(
-            f"{key} is {loss} at {where}; the last good model is kept, and a "
-            "smaller --learning-rate may help"
+            f"{key} is {loss} at {where}; {kept}a smaller --learning-rate may "
+            "help"
         )

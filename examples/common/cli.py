@@ -66,7 +66,7 @@ def run(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
         for plan in planned:
             experiment.check(plan, learnt)
         runs.open_folder(
-            folder, runs.describe(planned, args.compare), args.resume
+            folder, runs.describe(planned, args.compare, data), args.resume
         )
         with ending.resumable(folder):
             if args.compare:

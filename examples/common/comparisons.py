@@ -4,6 +4,7 @@ Measurements and flags are in files; the table, the figures and the verdicts are
 made only from these files, so that they can be made again.
 """
 
+import math
 import time
 from argparse import Namespace
 from collections.abc import Sequence
@@ -160,7 +161,7 @@ def report(experiment: Experiment, folder: Path) -> str:
     if judged:
         files.write_csv(folder / "verdicts.csv", judged)
     if len(seeds) < verdicts.LEAST_SEEDS:
-        parts += _too_few(record, groups, seeds, folder)
+        parts += _too_few(experiment, record, groups, seeds, folder)
     elif judged:
         if "edges" not in record:
             parts.append(OF_OLD_RUNS)
@@ -176,6 +177,7 @@ def _named(seeds: Sequence[int]) -> str:
 
 
 def _too_few(
+    experiment: Experiment,
     record: dict[str, Any],
     groups: dict[tuple, list[Run]],
     seeds: Sequence[int],
@@ -192,32 +194,53 @@ def _too_few(
         for name, found in zip(names, values, strict=True)
     )
     data, _, sizes = record["title"].partition("\n")
+    count = len(record["runs"])
+    lost = sum(run.metrics is None for g in groups.values() for run in g)
+    divergence = f"; {'all' if lost == count else lost} of them diverged"
     trained = (
-        f"{len(record['runs'])} networks were trained ({kinds}) on {data}: "
-        f"{sizes}, {_named(seeds)}."
+        f"{count} networks were trained ({kinds}) on {data}: "
+        f"{sizes}, {_named(seeds)}{divergence * (lost > 0)}."
     )
     table = claims.OF[record["experiment"]]
     came_out = "The table has the results."
     found = verdicts.first_numbers(table.claims, groups)
     if found is not None:
-        claim, own, rival = found
+        claim, own, rival, finished = found
         measure = claim.measure.label
         meaning = "negative log-likelihood; " * ("NLL" in measure)
         came_out = (
             f'For the first claim, "{claim.text}", the {measure} '
             f"({meaning}lower is better) was {own:.4g} for {claim.kind} and "
-            f"{rival:.4g} for {claim.rival}."
+            f"{rival:.4g} for {claim.rival}"
+            f"{', in the seed that both finished' * (finished < len(seeds))}."
         )
-    more = [*seeds, *range(max(seeds) + 1, max(seeds) + 1 + table.seeds)]
-    numbers = " ".join(map(str, more[: table.seeds]))
-    count = "One seed" if len(seeds) == 1 else "Two seeds"
-    advice = (
-        f"{count} cannot tell that from chance; for an interval and a verdict "
-        f"add this to the command:\n--seed {numbers} --resume"
-    )
-    if files.read_json(folder / "args.json")["smoke"]:
+    if lost:
+        advice = "Networks that diverge allow no verdict; "
+        advice += "a smaller --learning-rate may help."
+    elif files.read_json(folder / "args.json")["smoke"]:
         advice = "A run with --smoke only shows that everything works."
+    else:
+        more = _more(experiment, seeds, table.seeds, bool(record["varied"]))
+        advice = (
+            f"{'One seed' if len(seeds) == 1 else 'Two seeds'} cannot tell "
+            "that from chance; for an interval and a verdict add this to the "
+            f"command:\n--seed {' '.join(map(str, more))} --resume"
+        )
     return [trained, f"{came_out} {advice}"]
+
+
+def _more(
+    experiment: Experiment, seeds: Sequence[int], count: int, tuned: bool
+) -> list[int]:
+    """So many seeds, which begin with `seeds` and may be used together."""
+    found, seed = [*seeds], max(seeds)
+    folds = experiment.folds or math.inf
+    while len(found) < min(count, folds):
+        seed += 1
+        tests_the_same = any(seed % folds == other % folds for other in found)
+        if not (tests_the_same or (tuned and seed in grids.SEEDS)):
+            found.append(seed)
+    return found
 
 
 def _groups(folder: Path, record: dict[str, Any]) -> dict[tuple, list[Run]]:

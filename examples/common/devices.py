@@ -49,8 +49,10 @@ def held_out(
         batch_size: the requested batch size.
 
     Raises:
-        InputError: if there are fewer examples than devices.
+        InputError: if there are fewer examples than devices, or none.
     """
+    if not examples:
+        raise InputError("--data: expected held-out examples, received none")
     number = count(args)
     if examples < number:
         raise InputError(

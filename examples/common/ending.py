@@ -1,10 +1,11 @@
 """A script as a program: its logs, and its early end.
 
-It may end by Ctrl-C or by a closed pipe, or continue in a new process before
-the system kills the old one.
+It may end by Ctrl-C or by output that goes nowhere, or continue in a new
+process before the system kills the old one.
 """
 
 import contextlib
+import errno
 import io
 import logging
 import os
@@ -31,10 +32,13 @@ def execute(main: Callable[[], int]) -> NoReturn:
     """Runs a script's `main` as the program and exits with its code.
 
     Ctrl-C and a closed pipe (`| head`) end in one sentence and the exit code
-    that a shell expects.
+    that a shell expects; so does a full disk, with exit code 1.
     """
     global _interrupted
     _hide_logs()
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # Closed before the start (`>&-`).
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
     # Readers of a pipe also get every line at once. A notebook has a different
     # kind of standard output.
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -54,12 +58,17 @@ def execute(main: Callable[[], int]) -> NoReturn:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         code, _interrupted = INTERRUPTED, False
         _say("interrupted", stop)
-    except BrokenPipeError as stop:
-        code = CLOSED
+    except OSError as stop:
+        if isinstance(stop, BrokenPipeError):
+            code, why = CLOSED, "nobody reads the output any more"
+        elif stop.errno in (errno.ENOSPC, errno.EDQUOT):
+            code, why = 1, f"the output cannot be written ({stop.strerror})"
+        else:
+            raise
         # The output that is left is flushed into nothing at the exit.
         with open(os.devnull, "w") as nowhere:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
-        _say("stopped, because nobody reads the output any more", stop)
+        _say(f"stopped, because {why}", stop)
     sys.exit(code)
 
 
@@ -103,7 +112,7 @@ def resumable(folder: Path) -> Iterator[None]:
     """Adds to the last line of `execute` how to continue the run."""
     try:
         yield
-    except (KeyboardInterrupt, BrokenPipeError) as stop:
+    except (KeyboardInterrupt, OSError) as stop:
         # Like `add_note`, which Python 3.10 lacks.
         note = f"--resume continues the run in {folder}"
         stop.__notes__ = [*getattr(stop, "__notes__", ()), note]

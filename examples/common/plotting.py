@@ -111,6 +111,7 @@ def comparison(
             axis.set_title(f"{column_name[0]} {column[0]}")
     for axis in axes[-1]:
         _label_progress(axis, progress)
+    _explain_empty(axes)
     several = any(len(runs) > 1 for runs in groups.values())
     one = "one seed" + ", by normalisation" * any("none" in g for g in groups)
     notes = ["median, middle half" if several else one]
@@ -119,14 +120,19 @@ def comparison(
     for axis in axes[0]:
         handles, labels = axis.get_legend_handles_labels()
         shown |= dict(zip(labels, handles, strict=True))
-    figure.legend(
-        shown.values(),
-        shown.keys(),
-        loc="outside lower center",
-        ncols=3,
-        frameon=False,
-        title="; ".join(notes),
-    )
+    for ncols in (3, 2, 1):  # As many as fit.
+        legend = figure.legend(
+            shown.values(),
+            shown.keys(),
+            loc="outside lower center",
+            ncols=ncols,
+            frameon=False,
+            title="; ".join(notes),
+        )
+        width = legend.get_window_extent().width
+        if ncols == 1 or width <= figure.bbox.width:
+            break
+        legend.remove()
     save(figure, path)
 
 
@@ -248,6 +254,22 @@ def _line(axis, histories, panel: Panel, progress: Panel, **style: Any) -> None:
     axis.plot(x, middle, ms=4, markevery=max(1, len(x) // 8), **style)
     if len(histories) > 1:
         axis.fill_between(x, low, high, color=style["color"], alpha=0.15, lw=0)
+
+
+def _explain_empty(axes) -> None:
+    """Says in panels without a line why, and removes scales without any."""
+    empty = np.array(
+        [[not math.isfinite(axis.dataLim.width) for axis in r] for r in axes]
+    )
+    for (row, column), axis in np.ndenumerate(axes):
+        if empty[row, column]:
+            place = {"transform": axis.transAxes, "ha": "center"}
+            axis.text(0.5, 0.5, "all diverged", **place)
+        # Scales are shared.
+        if empty[row].all():
+            axis.set_yticks([])
+        if empty[:, column].all():
+            axis.set_xticks([])
 
 
 def _label_progress(axis, progress: Panel) -> None:

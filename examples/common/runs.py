@@ -2,12 +2,14 @@
 
 import statistics
 import sys
+import zlib
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
 from common import ending, files, plotting, tables, training
 from common.errors import InputError, NonFiniteLossError
@@ -23,10 +25,20 @@ _BEFORE = {"decay": "none", "forget_steps": None, "embeddings": "uniform"}
 _SINCE = {"embeddings": "normal"}
 # Paths, of which the kept results in results/ have only the last part.
 _PATHS = ("data", "data_dir", "eval_dir", "word_vectors")
+# The checksum of data from files, which older runs lack.
+_CHECKSUM = "data_crc32"
 
 
-def describe(plans: Sequence[Namespace], compare: bool) -> dict[str, Any]:
-    """The content of `args.json`, with lists for flags of which runs differ."""
+def describe(
+    plans: Sequence[Namespace], compare: bool, data: Any = None
+) -> dict[str, Any]:
+    """The content of `args.json`, with lists for flags of which runs differ.
+
+    Args:
+        data: the data, unless the run is a part of a comparison, which
+            records their checksum. Embedded data have none: the last digits
+            of numbers that a script computes may depend on the machine.
+    """
     record = {"backend": keras.backend.backend(), "compare": compare}
     left_out = set(_NOT_RECORDED)
     if not (compare and plans[0].tune):
@@ -41,7 +53,34 @@ def describe(plans: Sequence[Namespace], compare: bool) -> dict[str, Any]:
                 if value not in values:
                     values.append(value)
             record[name] = values if len(values) > 1 else values[0]
+    paths = {vars(plans[0]).get(name) for name in _PATHS}
+    if data is not None and paths - {None, "embedded"}:
+        record[_CHECKSUM] = f"{crc32(data):08x}"
     return record
+
+
+def crc32(data: Any, start: int = 0) -> int:
+    """The CRC-32 of arrays, texts and numbers, also nested.
+
+    It is the same in every process, unlike `hash`.
+
+    Raises:
+        TypeError: for other objects.
+    """
+    if isinstance(data, Mapping):
+        data = sorted(data.items())
+    if isinstance(data, (list, tuple)):
+        start = crc32(len(data), start)
+        for part in data:
+            start = crc32(part, start)
+        return start
+    if isinstance(data, np.ndarray) and not data.dtype.hasobject:
+        start = crc32(f"{data.dtype} {data.shape}", start)
+        flat = np.ascontiguousarray(data).reshape(-1)
+        return zlib.crc32(flat.view(np.uint8), start)
+    if not isinstance(data, (str, int, float, np.number, type(None))):
+        raise TypeError(f"expected texts and numbers, received {type(data)}")
+    return zlib.crc32(f"{data}\n".encode(), start)
 
 
 def open_folder(folder: Path, record: dict[str, Any], resume: bool) -> None:
@@ -55,6 +94,8 @@ def open_folder(folder: Path, record: dict[str, Any], resume: bool) -> None:
         for name in _PATHS:
             if _is_shortened(found.get(name), record.get(name)):
                 found[name] = record[name]
+        if _CHECKSUM in record:
+            found.setdefault(_CHECKSUM, record[_CHECKSUM])
         more = record.get("compare") and _adds_seeds(found, record)
         if more:
             found["seed"] = record["seed"]

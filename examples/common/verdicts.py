@@ -102,7 +102,7 @@ def judge(
             "measure": claim.measure.label,
             "margin": "" if claim.margin is None else claim.margin,
             **dict.fromkeys(("mean difference", "from", "to", "p"), ""),
-            "mean of rival": _rival_mean(claim, groups),
+            "mean of rival": _mean(claim, groups, 1),
             "seeds": len(differences),
             "diverged": len(differences) - len(finished),
             **dict.fromkeys(("corrected p", "verdict"), ""),
@@ -130,57 +130,63 @@ def _differences(
     claim: Claim, groups: Mapping[tuple, Sequence[Run]]
 ) -> list[float | None]:
     """Differences by seed, None for a diverged run; empty without the runs."""
-    rival = claim.value if claim.rival_value is None else claim.rival_value
-    terms = [(1, claim.kind, claim.value), (-1, claim.rival, rival)]
-    if claim.base is not None:
-        terms += [(-1, claim.kind, claim.base), (1, claim.rival, claim.base)]
-    runs = [_find(groups, kind, value) for _, kind, value in terms]
-    if not all(found and _is_measured(claim, found) for found in runs):
-        return []
-    signs = [sign for sign, *_ in terms]
     return [
-        None
-        if any(run.metrics is None for run in of_seed)
-        else sum(
+        sum(
             sign * claim.measure.of(run)
-            for sign, run in zip(signs, of_seed, strict=True)
+            for sign, run in zip((1, -1, -1, 1), of_seed, strict=False)
         )
-        for of_seed in zip(*runs, strict=True)
+        if _finished(of_seed)
+        else None
+        for of_seed in _seeds(claim, groups)
     ]
 
 
 def first_numbers(
     claims: Sequence[Claim], groups: Mapping[tuple, Sequence[Run]]
-) -> tuple[Claim, float, float] | None:
+) -> tuple[Claim, float, float, int] | None:
     """The two means of the first claim that has them.
 
     Claims about a change or a margin are left out.
 
     Returns:
-        The claim, the mean of its kind and the mean of its rival.
+        The claim, the mean of its kind and the mean of its rival, and the
+        number of seeds that both finished, which the means are over.
     """
     for claim in claims:
-        own = _mean(claim, groups, claim.kind, claim.value)
-        rival = _rival_mean(claim, groups)
+        own, rival = (_mean(claim, groups, term) for term in (0, 1))
         if claim.base is claim.margin is None and "" not in (own, rival):
-            return claim, own, rival
+            found = _seeds(claim, groups)
+            return claim, own, rival, sum(map(_finished, found))
     return None
 
 
-def _rival_mean(
-    claim: Claim, groups: Mapping[tuple, Sequence[Run]]
-) -> float | str:
-    """The mean of the kind's rival, over the rival's finished runs."""
-    value = claim.value if claim.rival_value is None else claim.rival_value
-    return _mean(claim, groups, claim.rival, value)
+def _mean(claim, groups, term):
+    """The mean of one term of the claim, over the seeds that count."""
+    found = [
+        claim.measure.of(of_seed[term])
+        for of_seed in _seeds(claim, groups)
+        if _finished(of_seed)
+    ]
+    return float(np.mean(found)) if found else ""
 
 
-def _mean(claim, groups, kind, value):
-    runs = _find(groups, kind, value) or ()
-    finished = [run for run in runs if run.metrics is not None]
-    if not finished or not _is_measured(claim, finished):
-        return ""
-    return float(np.mean([*map(claim.measure.of, finished)]))
+def _seeds(claim, groups):
+    """The runs of every seed: kind, rival and, with a base, both at the base.
+
+    They are empty if the runs are missing.
+    """
+    rival = claim.value if claim.rival_value is None else claim.rival_value
+    terms = [(claim.kind, claim.value), (claim.rival, rival)]
+    if claim.base is not None:
+        terms += [(claim.kind, claim.base), (claim.rival, claim.base)]
+    runs = [_find(groups, *term) for term in terms]
+    if not all(found and _is_measured(claim, found) for found in runs):
+        return []
+    return [*zip(*runs, strict=True)]
+
+
+def _finished(runs):
+    return all(run.metrics is not None for run in runs)
 
 
 def _is_measured(claim, runs):

@@ -150,10 +150,16 @@ CASES = {
     "parameter_geometry": (
         "",
         ("--points 1", "argument --points: expected an integer of at least 2"),
+        ("--examples 2", "argument --examples: .* integer of at least 3, rec"),
         ("--seed x", "argument --seed: expected an integer"),
         ("--point 3", "unrecognized arguments: --point 3"),
         ("--points 4 --output-dir ran", "another run .*points 3 there, 4 here"),
         ("--output-dir link", r"link cannot be made \(File exists\)"),
+    ),
+    "recurrent_dynamics": (
+        "",
+        ("--steps 1", "argument --steps: expected an integer of at least 2"),
+        ("--units 1", "argument --units: expected an integer of at least 2"),
     ),
     "cartpole": (
         "",

@@ -6,10 +6,22 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import permutation_invariant_mnist as script
 import pytest
-from common import claims, cli, measures, plotting, runs
-from common.errors import InputError
+from changed import changed
+from common import (
+    callbacks,
+    claims,
+    cli,
+    comparisons,
+    files,
+    measures,
+    plotting,
+    runs,
+)
+from common.datasets import mnist
+from common.errors import InputError, NonFiniteLossError
 from scripts import environment, plans, rows
 from untrained_comparisons import compare
 
@@ -134,6 +146,49 @@ def test_runs_with_other_word_vectors_are_refused(tmp_path):
     runs.open_folder(tmp_path / "old", since, resume=True)
 
 
+def test_other_data_under_the_same_path_are_refused(
+    tmp_path, experiment, capsys
+):
+    digits, folder = mnist.small_digits(), tmp_path / "runs"
+    other = digits._replace(test_labels=digits.test_labels[::-1])
+
+    def of(data, *seeds):
+        own = changed(experiment, load_data=lambda args: data)
+        flags = ["--data", str(tmp_path), "--resume", "--seed", *seeds]
+        return compare(own, folder, *flags)
+
+    assert of(digits, "0") == of(digits, "0", "1") == 0
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        of(other, "0", "1")
+    told = r"another run \(data_crc32 [\da-f]{8} there, [\da-f]{8} here\)"
+    assert re.search(told, capsys.readouterr().err)
+    # Runs from before the checksum go on and get it.
+    record = files.read_json(folder / "args.json")
+    old = {key: record[key] for key in record if key != "data_crc32"}
+    files.write_json(folder / "args.json", old)
+    assert of(digits, "0", "1") == 0
+    assert files.read_json(folder / "args.json") == record
+
+
+def test_the_checksum_of_data_is_the_same_everywhere():
+    columns = np.arange(12, dtype="<i4").reshape(3, 4)[:, ::2]
+    data = {"b": columns, "a": [("x", "yz"), 1.5, None, columns[:0]]}
+    found = runs.crc32(data)
+    assert found == 1598395648
+    assert found == runs.crc32(dict([*data.items()][::-1]))
+    for other in (
+        data | {"b": columns[::-1]},
+        data | {"b": columns.reshape(2, 3)},
+        data | {"a": [("xy", "z"), *data["a"][1:]]},
+        data | {"a": ["x", "yz", *data["a"][1:]]},
+    ):
+        assert runs.crc32(other) != found
+    for unknown in ({1}, object(), np.array(["x", None])):
+        with pytest.raises(TypeError, match="expected texts and numbers"):
+            runs.crc32(unknown)
+
+
 TRAINED = (
     "2 networks were trained (norm none, layer) on scikit-learn's digits, "
     "8 x 8, 1,408 training and 384 test images: 256 units, batch size 128, 8 "
@@ -177,6 +232,75 @@ def test_seeds_too_few_for_verdicts(tmp_path, experiment, capsys, monkeypatch):
     *_, heading, _, row, _, path = capsys.readouterr().out.splitlines()
     assert path == lines[-1]
     assert "| mean of rival |" in heading and row.endswith("| disagrees |")
+
+
+@pytest.mark.parametrize(
+    ("lost", "ends", "came_out"),
+    [
+        (
+            ["layer-0"],
+            "0, 1; 1 of them diverged.",
+            "was 1.01 for layer and 2.0",
+        ),
+        ([], "seeds 0, 1.", "was 1.005 for layer and 2.005 for none. "),
+        (
+            ["none-0", "none-1"],
+            "; 2 of them diverged.",
+            "table has the results",
+        ),
+        (
+            [f"{kind}-{seed}" for kind in ("none", "layer") for seed in (0, 1)],
+            "; all of them diverged.",
+            "table has the results. Networks",
+        ),
+    ],
+)
+@pytest.mark.parametrize("smoke", [[], ["--smoke"]])
+def test_networks_that_diverge_are_told(
+    tmp_path, experiment, capsys, monkeypatch, lost, ends, came_out, smoke
+):
+    claim = claims.Claim(
+        "layer ends lower than none",
+        *("layer", "none", measures.end("test_nll", "test NLL")),
+    )
+    table = dataclasses.replace(claims.OF[experiment.name], claims=[claim])
+    monkeypatch.setitem(claims.OF, experiment.name, table)
+
+    def train(args, data, folder):
+        if f"{args.norm}-{args.seed}" in lost:
+            raise NonFiniteLossError("loss is nan")
+        loss = {"none": 2, "layer": 1}[args.norm] + 0.01 * args.seed
+        history = callbacks.History(folder / "history.csv", 10, 10)
+        history.on_epoch_end(0, {"loss": loss, "val_loss": loss})
+        return {"updates": 10, "train_nll": loss, "test_nll": loss}, history
+
+    experiment = changed(experiment, train=train)
+    flags = ["--batch-size", "128", "--seed", "0", "1", *smoke]
+    code = compare(experiment, tmp_path / "runs", *flags)
+    out = capsys.readouterr().out
+    (trained,) = (line for line in out.splitlines() if "were trained" in line)
+    assert trained.endswith(ends) and came_out in out
+    diverged = "of them diverged" in out
+    assert code == diverged == ("allow no verdict; a smaller" in out)
+    assert diverged == ("everything works" not in out and "chance;" not in out)
+    assert (", in the seed that both finished." in out) == (len(lost) == 1)
+
+
+def test_the_seeds_that_are_advised_can_be_used():
+    movements = cli.find("everyday-movements")
+    for experiment, seeds, tuned, expected in (
+        (script.EXPERIMENT, [3], False, [3, 4, 5, 6]),
+        (script.EXPERIMENT, [0, 999], False, [0, 999, 1000, 1001]),
+        (script.EXPERIMENT, [0, 999], True, [0, 999, 1002, 1003]),
+        (movements, [0, 5], False, [0, 5, 6, 7]),
+        (movements, [0, 7], False, [0, 7, 9, 10]),
+    ):
+        found = comparisons._more(experiment, seeds, 4, tuned)
+        assert found == expected
+        flags = ["--compare", "--seed", *map(str, found)]
+        plans(experiment, *flags, *["--tune"] * tuned)
+    all_persons = comparisons._more(movements, [5], 10, False)
+    assert len({seed % claims.PERSONS for seed in all_persons}) == 8
 
 
 @pytest.mark.full

@@ -4,7 +4,8 @@ import convolutional_networks as script
 import data_sets
 import numpy as np
 import pytest
-from common.datasets import published
+from common.datasets import mnist, published
+from common.errors import InputError
 from scripts import plan
 
 
@@ -22,6 +23,16 @@ def test_mnists_files_are_pictures_of_one_channel(tmp_path):
     assert described == f"{tmp_path.name}, 3 x 3, 5 training and 4 test images"
 
 
+def test_images_without_a_deviation_are_refused(tmp_path):
+    """It would be divided by."""
+    data_sets.MNIST.make(tmp_path)
+    black = data_sets.packed(2051, np.zeros((7, 3, 3), np.uint8))
+    (tmp_path / mnist.ARCHIVES[0]).write_bytes(black)
+    args = plan(script.EXPERIMENT, "--data", str(tmp_path))
+    with pytest.raises(InputError, match="--data: .* received only pixels of"):
+        script.EXPERIMENT.load_data(args)
+
+
 @pytest.mark.parametrize("name", ["mnist", "fashion_mnist"])
 def test_the_data_set_of_tfds_is_the_one_named(monkeypatch, name):
     asked = []
@@ -29,7 +40,8 @@ def test_the_data_set_of_tfds_is_the_one_named(monkeypatch, name):
     def load(data_set, splits, data_dir, archives, source):
         asked.append(data_set)
         assert source.startswith("http") and name[:7] in source
-        part = {"image": np.zeros((3, 8, 8, 1)), "label": np.arange(3)}
+        images = np.arange(192).reshape(3, 8, 8, 1)
+        part = {"image": images, "label": np.arange(3)}
         return [part, part]
 
     monkeypatch.setattr(published, "load", load)

@@ -106,6 +106,8 @@ def test_sizes_of_sets_and_batches():
     with pytest.raises(InputError, match="the 6 held-out examples are fewer "):
         devices.held_out(args, 6, 128)
     args.distribute = "none"
+    with pytest.raises(InputError, match="^--data: expected held-out .* none$"):
+        devices.held_out(args, 0, 128)
     assert devices.held_out(args, 385, 128) == (385, 128)
 
 

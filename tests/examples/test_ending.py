@@ -5,6 +5,7 @@ import re
 import sys
 
 import permutation_invariant_mnist as script
+import pytest
 from common import ending
 
 SMOKE = ["--smoke", "--units", "4", "--epochs", "2", "--output-dir"]
@@ -30,6 +31,21 @@ def test_a_bar_on_a_terminal(tmp_path, capsys, monkeypatch, uncompiled):
     assert script.main([*SMOKE, str(tmp_path / "run")]) == 0
     out = capsys.readouterr().out
     assert "Epoch 2/2" in out and "11/11" in out and "epoch 2/2 " not in out
+
+
+def test_a_program_without_open_streams(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    found = []
+
+    def main():
+        found.extend([sys.stdout.isatty(), sys.stderr.isatty()])
+        print("Nobody reads this.")
+        return 0
+
+    with pytest.raises(SystemExit, match="^0$"):
+        ending.execute(main)
+    assert found == [False, False]
 
 
 def test_a_new_process_where_this_one_is_full(monkeypatch, capsys):

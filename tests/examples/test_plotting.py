@@ -83,6 +83,27 @@ def test_a_diverged_run_hides_no_other(tmp_path, drawn):
     assert layer.get_label() == "layer (1 of 1 diverged)"
 
 
+def test_figures_of_diverged_runs_are_whole(tmp_path, drawn):
+    kinds = ("layer-channels", "batch-everywhere", "symmetric")
+    lost = [_run(tmp_path, "a", [], None)]
+    groups = {(kind, 4): lost for kind in kinds}
+    plotting.comparison(groups, ["batch size"], PANELS, tmp_path / "f.png")
+    groups["none", 128] = [_run(tmp_path, "b", [1.0, 0.5])]
+    plotting.comparison(groups, ["batch size"], PANELS, tmp_path / "f.png")
+    for figure, labels in zip(drawn, (3, 4), strict=True):
+        (legend,) = figure.legends
+        assert len(legend.get_texts()) == labels
+        assert legend.get_window_extent().width <= figure.bbox.width
+        assert not figure.axes[0].get_xticks().size
+    told = [[text.get_text() for text in axis.texts] for axis in drawn[0].axes]
+    assert told == 2 * [["all diverged"]]
+    told = [[text.get_text() for text in axis.texts] for axis in drawn[1].axes]
+    assert told == 2 * [["all diverged"], []]
+    assert not drawn[0].axes[0].get_yticks().size
+    # The first column has the scale of the second.
+    assert drawn[1].axes[0].get_yticks().size
+
+
 def test_epochs_are_whole_numbers(tmp_path, drawn):
     runs = [_run(tmp_path, "a", [1.0] * 20)]
     plotting.comparison({("none",): runs}, [], PANELS, tmp_path / "f.png")

@@ -31,6 +31,7 @@ SAVED = "common.callbacks.Checkpoint.on_epoch_end"
 GOES_ON = "; --resume continues the run in "
 # What is said with each exit code, after the script's name.
 SAID = {
+    1: r"stopped, because the output cannot be written \(No space left .*\)",
     2: r"error: .*/killed/.* cannot be written .*--resume.*",
     128 + signal.SIGINT: "interrupted",
     141: "stopped, because nobody reads the output any more",
@@ -124,6 +125,14 @@ def _read(lines):
     thread.join()
 
 
+@contextlib.contextmanager
+def _full_output(folder):
+    """Standard output goes to a full disk."""
+    with open("/dev/full", "w") as full, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdout", full)
+        yield
+
+
 def at(place, number=1, happens=_ctrl_c):
     return lambda folder: _at(place, number, happens, folder)
 
@@ -202,6 +211,7 @@ QUICK = {
     ),
     # The epoch whose line nobody read is not lost.
     "closed pipe": Kill(DIGITS, EPOCHS, read(0), 141, 1),
+    "full output": Kill(DIGITS, EPOCHS, _full_output, 1, 1),
     "full disk": Kill(DIGITS, EPOCHS, at(SAVED, 3, _full_disk), 2, 2),
     "read-only folder": Kill(DIGITS, EPOCHS, at(SAVED, 3, _read_only), 2, 2),
     "grid": Kill(
@@ -246,6 +256,9 @@ FULL = {
     "a line of a study": Kill(STUDIES[0], "--smoke", read(1), 141, again=""),
     "a line of a search": Kill(
         "tune", f"{DIGITS} --smoke --max-trials 2", read(1), 141
+    ),
+    "full output of a search": Kill(
+        "tune", f"{DIGITS} --smoke --max-trials 2", _full_output, 1
     ),
     "a line of a process": Kill(
         DIGITS, "--smoke", None, 141, None, process=in_a_pipe
@@ -298,7 +311,7 @@ def test_what_was_ended_goes_on_to_the_same_end(kill, whole, tmp_path, request):
     assert code == kill.code, said
     assert "Traceback" not in said and "Exception ignored" not in said
     if code in SAID:
-        goes_on = f"{GOES_ON}{re.escape(str(folder))}" * (code > 2)
+        goes_on = f"{GOES_ON}{re.escape(str(folder))}" * (code != 2)
         words = SAID[code] + goes_on * bool(kill.again)
         name = re.escape(os.path.basename(script.__file__))
         assert re.fullmatch(f"{name}: {words}", said.splitlines()[-1]), said

@@ -58,6 +58,17 @@ def test_the_rule(layer, none, verdict):
     assert row["diverged"] == layer.count(None)
 
 
+def test_means_are_over_the_seeds_that_both_finished():
+    layer, none = (0.5, None, 1.5, 2.0), (1, 100, None, 4)
+    row = _judge(layer, none)
+    assert (row["seeds"], row["diverged"]) == (4, 2)
+    assert (row["mean difference"], row["mean of rival"]) == (-1.25, 2.5)
+    claim = claims.Claim("better", "layer", "none", NLL)
+    groups = {("none",): _runs(*none), ("layer",): _runs(*layer)}
+    found = verdicts.first_numbers([claim], groups)
+    assert found == (claim, 1.25, 2.5, 2)
+
+
 def test_a_measure_that_the_data_do_not_have():
     claim = claims.Claim("better", "a", "b", measures.end("rank", "rank"))
     groups = {("a",): _runs(1, None), ("b",): _runs(2, 3)}

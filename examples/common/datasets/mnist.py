@@ -127,7 +127,14 @@ def small_digits() -> Digits:
 
 def read_images(path: Path) -> np.ndarray:
     """Reads a published file of images, (N, height, width) uint8."""
-    return _read_idx(path, magic=2051, rank=3)
+    images = _read_idx(path, magic=2051, rank=3)
+    if not images.size:
+        count, height, width = images.shape
+        raise InputError(
+            f"{path}: expected images with pixels, received {count} images of "
+            f"{height} x {width} pixels"
+        )
+    return images
 
 
 def read_labels(path: Path) -> np.ndarray:
