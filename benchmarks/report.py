@@ -73,8 +73,9 @@ def add_to_csv(rows, path):
 
 def write_csv(rows, path):
     """Writes rows, whose keys are the columns, and the folder."""
+    columns = dict.fromkeys(name for row in rows for name in row)
     with whole(path) as part, open(part, "w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer = csv.DictWriter(file, [*columns], lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
 

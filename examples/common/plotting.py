@@ -264,7 +264,7 @@ def _explain_empty(axes) -> None:
     for (row, column), axis in np.ndenumerate(axes):
         if empty[row, column]:
             place = {"transform": axis.transAxes, "ha": "center"}
-            axis.text(0.5, 0.5, "all diverged", **place)
+            axis.text(0.5, 0.5, "no finite values", **place)
         # Scales are shared.
         if empty[row].all():
             axis.set_yticks([])

@@ -94,8 +94,9 @@ def open_folder(folder: Path, record: dict[str, Any], resume: bool) -> None:
         for name in _PATHS:
             if _is_shortened(found.get(name), record.get(name)):
                 found[name] = record[name]
-        if _CHECKSUM in record:
-            found.setdefault(_CHECKSUM, record[_CHECKSUM])
+        if _CHECKSUM not in found:
+            # Nothing tells which data the older runs had.
+            record = {n: v for n, v in record.items() if n != _CHECKSUM}
         more = record.get("compare") and _adds_seeds(found, record)
         if more:
             found["seed"] = record["seed"]

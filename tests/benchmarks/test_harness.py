@@ -171,10 +171,11 @@ def test_options_that_are_refused(command, said, tmp_path, capsys):
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     path = tmp_path / "r.csv"
-    report.write_csv([{"a": 1}], path)
-    with pytest.raises(ValueError, match="fields not in fieldnames"):
-        report.write_csv([{"a": 2}, {"b": 3}], path)
-    assert path.read_text() == "a\n1\n"
+    report.write_csv([{"a": 1}, {"b": 2}], path)
+    with pytest.raises(OSError, match="full"), report.whole(path) as part:
+        part.write_text("a")
+        raise OSError("full")
+    assert path.read_text() == "a,b\n1,\n,2\n"
     assert [*tmp_path.iterdir()] == [path]
 
 

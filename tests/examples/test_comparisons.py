@@ -163,12 +163,12 @@ def test_other_data_under_the_same_path_are_refused(
         of(other, "0", "1")
     told = r"another run \(data_crc32 [\da-f]{8} there, [\da-f]{8} here\)"
     assert re.search(told, capsys.readouterr().err)
-    # Runs from before the checksum go on and get it.
+    # Runs from before the checksum go on without it.
     record = files.read_json(folder / "args.json")
     old = {key: record[key] for key in record if key != "data_crc32"}
     files.write_json(folder / "args.json", old)
-    assert of(digits, "0", "1") == 0
-    assert files.read_json(folder / "args.json") == record
+    assert of(digits, "0", "1", "2") == 0
+    assert files.read_json(folder / "args.json") == old | {"seed": [0, 1, 2]}
 
 
 def test_the_checksum_of_data_is_the_same_everywhere():

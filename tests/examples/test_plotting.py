@@ -96,9 +96,9 @@ def test_figures_of_diverged_runs_are_whole(tmp_path, drawn):
         assert legend.get_window_extent().width <= figure.bbox.width
         assert not figure.axes[0].get_xticks().size
     told = [[text.get_text() for text in axis.texts] for axis in drawn[0].axes]
-    assert told == 2 * [["all diverged"]]
+    assert told == 2 * [["no finite values"]]
     told = [[text.get_text() for text in axis.texts] for axis in drawn[1].axes]
-    assert told == 2 * [["all diverged"], []]
+    assert told == 2 * [["no finite values"], []]
     assert not drawn[0].axes[0].get_yticks().size
     # The first column has the scale of the second.
     assert drawn[1].axes[0].get_yticks().size
