@@ -38,7 +38,7 @@ def test_scaling(tmp_path, capsys, monkeypatch):
 
 def test_scaling_of_another_layer(tmp_path, monkeypatch):
     """Beside its rival, with all options in the label."""
-    steps = {mode: lambda: None for mode in harness.MODES}
+    steps = {mode: lambda: time.sleep(1e-4) for mode in harness.MODES}
     monkeypatch.setattr(
         sequence_layers,
         "programs",
