@@ -248,6 +248,17 @@ def check_known(name: str, shape: Sequence[int | None], axis: int) -> int:
     return size
 
 
+def with_features(x: Any, features: int) -> Any:
+    """A tensor with that last size, which data of TensorFlow may leave open.
+
+    A tensor with another size fails when the program runs.
+    """
+    x = keras.ops.convert_to_tensor(x)
+    if x.shape[-1] is not None:
+        return x
+    return keras.ops.reshape(x, (*keras.ops.shape(x)[:-1], features))
+
+
 def check_shape(
     name: str,
     shape: Sequence[int | None],  # None for unknown sizes

@@ -171,7 +171,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
                 mask = mask_of(sequences)
         elif reset_state is not None:
             recurrence.refuse_reset_state(reset_state)
-        sequences = keras.ops.convert_to_tensor(sequences)
+        sequences = arguments.with_features(sequences, self.input_spec.axes[-1])
         if self.stateful:
             self._check_rows(sequences)
         if initial_state is None:

@@ -35,6 +35,9 @@ def tensors_of(
         ValueError: unless they are dense tensors of numbers.
     """
     sequences = arguments.dense_tensor("sequences", sequences)
+    if "kernel" in weights and len(sequences.shape) == 3:
+        features = weights["kernel"].shape[0]
+        sequences = arguments.with_features(sequences, features)
     wide = dtypes.at_least_float32(sequences.dtype)
 
     def converted(name: str, weight: Any) -> Any:

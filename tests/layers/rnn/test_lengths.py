@@ -10,6 +10,7 @@ from backend_gradients import BACKEND
 from descriptors import SEQUENCE_LAYERS, D
 from pairwise import one_everywhere
 
+from keras_ln import with_fast_rnn
 from keras_ln.ops.recurrence.implementations import fused_op
 
 if BACKEND == "tensorflow":
@@ -53,6 +54,40 @@ if BACKEND == "tensorflow":
         # The gradient stays the hand-written one.
         assert len(calls) == 2 * by_hand > 0
         fused_op.cache_clear()
+
+    @pytest.mark.every_backend
+    @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+    @pytest.mark.parametrize("sizes", [(None, None, None), (2, 5, None)])
+    def test_open_number_of_features(row, sizes):
+        """Data sets made by `from_generator` leave it open; weights tell it."""
+        layer = row.make()
+        x = np.random.default_rng(0).normal(size=(2, 5, D)).astype("float32")
+        layer(x)
+
+        def gradients(x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                loss = tf.reduce_sum(layer(x, training=True) ** 2)
+            return [loss, *tape.gradient(loss, [x, *layer.trainable_weights])]
+
+        signature = [tf.TensorSpec(sizes, "float32")]
+        opened = tf.function(gradients, input_signature=signature)
+        known = tf.function(gradients)
+        for got, wanted in zip(
+            opened(tf.constant(x)), known(tf.constant(x)), strict=True
+        ):
+            close(got, wanted, rtol=1e-4, atol=1e-5)
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            opened(tf.constant(x[..., :-1]))
+
+    @pytest.mark.parametrize("layer", ["LSTM", "GRU"])
+    def test_open_number_of_features_in_a_fast_model(layer):
+        own = getattr(keras.layers, layer)(4)
+        model = keras.Sequential([keras.Input((None, D)), own])
+        x = np.random.default_rng(0).normal(size=(2, 5, D)).astype("float32")
+        signature = [tf.TensorSpec((None, None, None), "float32")]
+        fast = tf.function(with_fast_rnn(model), input_signature=signature)
+        close(fast(tf.constant(x)), model(x), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("row", one_everywhere(SEQUENCE_LAYERS, "LNLSTM"))
