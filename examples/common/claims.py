@@ -255,7 +255,6 @@ OF = {
         ],
         ("val_loss", "test bound"),
         (150.0, 120.0, 105.0),
-        seeds=5,
         first_seed=FRESH,
     ),
     "handwriting_generation": Table(

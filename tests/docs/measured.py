@@ -275,6 +275,7 @@ def bound(rate, gain):
         for row in table(KEPT / "draw-mnist" / "tuning.csv")
         if row["norm"] == "layer"
         and (float(row["learning_rate"]), float(row["gain"])) == (rate, gain)
+        and not row["forget_steps"]
     )
     return float(row["held-out loss"])
 

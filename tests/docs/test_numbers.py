@@ -151,10 +151,11 @@ def _settings():
     biases = [row["forget_steps"] for row in best if "forget_steps" in row]
     searches = f"{sum(map(bool, biases))} of {len(biases)} searches"
     yield "searches that chose forget biases", searches, (USE,)
-    epochs = kept_settings("draw-mnist")["args"]["tune_epochs"]
+    # Half of them by default, rounded up.
+    epochs = -(-kept_settings("draw-mnist")["args"]["epochs"] // 2)
     yield "epochs of DRAW's grid", f"{epochs} epochs", (USE,)
     for gain in (0.3, 1):
-        value = f"{bound(0.003, gain):.1f} nats"
+        value = f"{bound(0.009, gain):.1f} nats"
         yield f"DRAW, gain {gain}", value, (USE,)
     (gain,) = {
         chosen("sequential-mnist-11000", "batch", {"order": order})[0]["gain"]
