@@ -35,9 +35,6 @@ def tensors_of(
         ValueError: unless they are dense tensors of numbers.
     """
     sequences = arguments.dense_tensor("sequences", sequences)
-    if "kernel" in weights and len(sequences.shape) == 3:
-        features = weights["kernel"].shape[0]
-        sequences = arguments.with_features(sequences, features)
     wide = dtypes.at_least_float32(sequences.dtype)
 
     def converted(name: str, weight: Any) -> Any:
@@ -48,7 +45,11 @@ def tensors_of(
         arguments.check_numbers(place, tensor.dtype)
         return keras.ops.cast(tensor, wide)
 
-    return sequences, {name: converted(name, w) for name, w in weights.items()}
+    weights = {name: converted(name, w) for name, w in weights.items()}
+    kernel = weights.get("kernel", sequences)
+    if len(kernel.shape) == 2 and len(sequences.shape) == 3:
+        sequences = arguments.with_features(sequences, kernel.shape[0])
+    return sequences, weights
 
 
 def check_sequences(sequences: Any) -> None:

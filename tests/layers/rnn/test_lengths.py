@@ -80,6 +80,7 @@ if BACKEND == "tensorflow":
         with pytest.raises(tf.errors.InvalidArgumentError):
             opened(tf.constant(x[..., :-1]))
 
+    @pytest.mark.every_backend
     @pytest.mark.parametrize("layer", ["LSTM", "GRU"])
     def test_open_number_of_features_in_a_fast_model(layer):
         own = getattr(keras.layers, layer)(4)
