@@ -167,17 +167,18 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         if reset is not None:
             options |= {"reset": reset, "reset_state": reset_state}
             if mask is None:
-                # Keras drops it when a call has several tensors.
-                mask = mask_of(sequences)
+                mask = mask_of(sequences)  # Keras drops it for several tensors.
         elif reset_state is not None:
             recurrence.refuse_reset_state(reset_state)
-        sequences = arguments.with_features(sequences, self.input_spec.axes[-1])
+        sequences = keras.ops.convert_to_tensor(sequences)
+        if sequences.shape[-1] is None:
+            features = self.input_spec.axes[-1]
+            sequences = arguments.with_features(sequences, features)
         if self.stateful:
             self._check_rows(sequences)
         if initial_state is None:
             initial_state = reset_state
             if self.stateful:
-                # Without a step counter, which is no state of the op.
                 initial_state = list(self.states)[: self.cell.equations.states]
         if initial_state is None:
             initial_state = self.get_initial_state(
@@ -189,8 +190,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
                 sequences, initial_state, mask, training, **options
             )
         finally:
-            # Also after an error, or the next call would reuse the masks. Only
-            # if needed: Flax NNX refuses a new attribute in a program.
+            # After errors too. Only if needed: Flax NNX refuses new attributes.
             if cell.dropout or cell.recurrent_dropout or cell.has_chosen:
                 cell.reset_dropout_mask()
                 cell.reset_recurrent_dropout_mask()
