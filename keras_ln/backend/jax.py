@@ -24,8 +24,8 @@ _STEPS_ON_A_GPU = 4
 _NO_FORWARD_MODE = (
     "{} has no forward-mode derivatives (jax.jvp, jax.jacfwd, jax.linearize) "
     "on JAX, because its hand-written gradient is a jax.custom_vjp. Run it "
-    "inside `with keras_ln.ops.portable():`, or, if it is recurrent, make it "
-    "with use_fused=False."
+    "inside `with keras_ln.ops.portable():`, or, if it has the argument "
+    "`use_fused`, make it with use_fused=False."
 )
 
 

@@ -179,7 +179,7 @@ else:
         def derivative():
             return jvp(layer, X, DIRECTION)
 
-        way_out = f"{name}.*forward-mode.*custom_vjp.*portable.*use_fused=False"
+        way_out = f"{name}.*forward-mode.*custom_vjp.*portable.*`use_fused`"
         for ask in (
             derivative,
             lambda: jax.jacfwd(layer)(X),
