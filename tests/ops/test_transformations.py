@@ -10,7 +10,7 @@ import pytest
 from arrays import close
 from backend_gradients import BACKEND
 from descriptors import BY_NAME, SEQUENCE_LAYERS, B, D, T
-from recurrence import MASKS, layer_of
+from recurrence import MASKS, layer_of, randomize
 from tolerances import FLOAT64
 
 import keras_ln
@@ -127,6 +127,19 @@ if BACKEND == "torch":
             y = function(x, **options)
             results.append([y, *torch.autograd.grad((y**3).sum(), x)])
         same(*results)
+
+    @pytest.mark.parametrize("name", ["BNLSTM", "RecurrentBatchNorm"])
+    @pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functoo")
+    def test_statistics_move_in_one_graph(name):
+        torch.compiler.reset()
+        layer, twin = (BY_NAME[name].make(dtype="float64") for _ in range(2))
+        layer.build(X.shape), twin.build(X.shape)
+        twin.set_weights(randomize(layer).get_weights())
+        compiled = torch.compile(layer, fullgraph=True, backend="eager")
+        for steps in (T, T - 1):
+            x = torch.tensor(X[:, :steps])
+            compiled(x, training=True), twin(x, training=True)
+            same(layer.non_trainable_weights, twin.non_trainable_weights)
 
     @pytest.mark.parametrize("name", ["LayerNormalization", "LNSimpleRNN"])
     def test_compiles_without_a_warning(name, recwarn):

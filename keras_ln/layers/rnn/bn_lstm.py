@@ -238,7 +238,7 @@ class BNLSTM(BaseRNN):
             moved = moved_statistics(
                 moving,
                 statistics_in(made),
-                self.momentum,
+                cell.momentum,
                 arrays.get("mask"),
                 self.go_backwards,
                 first_step,

@@ -147,8 +147,8 @@ def update_step_statistics(
     steps = keras.ops.shape(mean)[0]
     size = moving_mean.shape[0]
     index = keras.ops.arange(size, dtype="int32") - within(first_step, size)
-    row = keras.ops.minimum(keras.ops.maximum(index, 0), steps - 1)
     present = keras.ops.logical_and(index >= 0, index < steps)
+    row = keras.ops.where(present, index, 0)
     if valid is not None:
         valid = keras.ops.take(valid, row, axis=0)
         present = keras.ops.logical_and(present, valid)
