@@ -6,6 +6,7 @@ and the network run in one compiled scan.
 """
 
 import functools
+import math
 from argparse import Namespace
 from pathlib import Path
 
@@ -74,7 +75,8 @@ def train(
     lengths = []
     for end in ends(updates):
         some = episodes[(end - 1) // TOGETHER * TOGETHER : end]
-        lengths.append(len(some) * steps * environments / max(sum(some), 1))
+        taken = len(some) * steps * environments
+        lengths.append(taken / sum(some) if any(some) else math.nan)
     return lengths
 
 

@@ -175,6 +175,8 @@ IAM = Reader(
             without_strokes: "has no strokes",
             swap('x="', 'z="'): "has a point without numbers x and y: 'x'",
             swap('x="', 'x="a'): "has a point without numbers x and y: cou",
+            swap('x="', 'x="nan" was="'): "has a point whose x or y is not",
+            swap('x="', 'x="1e39" was="'): "has a point whose x or y is not",
         },
     },
     {

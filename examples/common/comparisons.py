@@ -24,6 +24,7 @@ from common import (
     training,
     verdicts,
 )
+from common.errors import InputError
 from common.experiment import Experiment
 from common.measures import Run
 
@@ -117,7 +118,13 @@ def _floors(
     """
     path = folder / "floors.json"
     if path.exists():
-        return files.read_json(path)
+        found = files.read_json(path)
+        if not isinstance(found, list) or not all(
+            isinstance(floor, dict) and floor.keys() == {"label", "metrics"}
+            for floor in found
+        ):
+            raise InputError(f"{path} is damaged")
+        return found
     found = [
         {"label": [name], "metrics": dict(metrics)}
         for name, metrics in experiment.floors(plans[0], data).items()

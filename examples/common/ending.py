@@ -32,7 +32,8 @@ def execute(main: Callable[[], int]) -> NoReturn:
     """Runs a script's `main` as the program and exits with its code.
 
     Ctrl-C and a closed pipe (`| head`) end in one sentence and the exit code
-    that a shell expects; so does a full disk, with exit code 1.
+    that a shell expects; so do a full disk, with exit code 1, and a missing
+    package, with exit code 2.
     """
     global _interrupted
     _hide_logs()
@@ -42,10 +43,12 @@ def execute(main: Callable[[], int]) -> NoReturn:
     # Readers of a pipe also get every line at once. A notebook has a different
     # kind of standard output.
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)
+        # A terminal may lack characters, such as the sign of a deviation.
+        sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
     # Not if a shell made this a background job, which ignores Ctrl-C.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
+    leave: Callable[[int], NoReturn] = sys.exit
     try:
         try:
             code = main()
@@ -58,18 +61,27 @@ def execute(main: Callable[[], int]) -> NoReturn:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         code, _interrupted = INTERRUPTED, False
         _say("interrupted", stop)
+    except ModuleNotFoundError as stop:
+        package, *_ = str(stop.name).split(".")
+        how = "pip install '.[examples]'"
+        code = 2
+        _say(f"error: the package {package} is not installed: {how}", stop)
     except OSError as stop:
         if isinstance(stop, BrokenPipeError):
             code, why = CLOSED, "nobody reads the output any more"
         elif stop.errno in (errno.ENOSPC, errno.EDQUOT):
-            code, why = 1, f"the output cannot be written ({stop.strerror})"
+            reason = os.strerror(stop.errno)
+            code, why = 1, f"the output cannot be written ({reason})"
+            # HDF5, which has its own words for it, would crash at the exit:
+            # it closes the file once more.
+            leave = sys.exit if stop.strerror == reason else os._exit
         else:
             raise
         # The output that is left is flushed into nothing at the exit.
         with open(os.devnull, "w") as nowhere:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
         _say(f"stopped, because {why}", stop)
-    sys.exit(code)
+    leave(code)
 
 
 def _hide_logs() -> None:

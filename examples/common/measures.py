@@ -46,13 +46,13 @@ class Run:
 
     def check(self) -> None:
         """Refuses files that a finished run did not leave so."""
-        if not isinstance(self.metrics, dict):
+        if not isinstance(self.metrics, dict) or "updates" not in self.metrics:
             raise InputError(f"{self.folder / 'metrics.json'} is damaged")
         rows = self.rows
         if (
             not rows
             or any(row.keys() != rows[0].keys() for row in rows)
-            or rows[-1].get("updates") != self.metrics.get("updates")
+            or rows[-1].get("updates") != self.metrics["updates"]
         ):
             raise InputError(f"{self.folder / 'history.csv'} is damaged")
 

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from common import ending, files, plotting, tables, training
+from common import ending, files, measures, plotting, tables, training
 from common.errors import InputError, NonFiniteLossError
 from common.experiment import Experiment
 
@@ -176,8 +176,10 @@ def train_one(
     """Trains one kind, unless that is done; None if it diverged."""
     result = folder / "metrics.json"
     if result.exists():
+        done = measures.Run(folder, files.read_json(result))
+        done.check()
         print(f"{folder} is finished.")
-        return files.read_json(result)
+        return done.metrics
     ending.renew(experiment.script)
     try:
         with training.environment(plan):

@@ -115,17 +115,23 @@ def test_titles_count_what_is_learnt_from(name, learnt):
 @pytest.mark.parametrize(
     ("name", "damage"),
     [
-        ("metrics.json", lambda text: "[]"),
-        ("history.csv", lambda text: ""),
-        ("history.csv", lambda text: text[: text.rindex(",")]),
+        ("layer-seed-0/metrics.json", lambda text: "[]"),
+        ("layer-seed-0/metrics.json", lambda text: "{}"),
+        ("floors.json", lambda text: "{}"),
+        ("floors.json", lambda text: '[{"label": ["chance"]}]'),
+        ("layer-seed-0/history.csv", lambda text: ""),
+        ("layer-seed-0/history.csv", lambda text: text[: text.rindex(",")]),
         # Whole rows would be another mean, and nobody would know.
-        ("history.csv", lambda text: "\n".join(text.split("\n")[:-2])),
+        (
+            "layer-seed-0/history.csv",
+            lambda text: "\n".join(text.split("\n")[:-2]),
+        ),
     ],
 )
 def test_damaged_results_are_named(tmp_path, experiment, capsys, name, damage):
     folder = tmp_path / "runs"
     assert compare(experiment, folder, "--seed", "0") == 0
-    path = folder / "layer-seed-0" / name
+    path = folder / name
     path.write_text(damage(path.read_text()))
     with pytest.raises(SystemExit, match="2"):
         compare(experiment, folder, "--seed", "0", "--resume")

@@ -1,8 +1,11 @@
 """What scripts show, and how one goes on in a new process."""
 
+import importlib
 import os
 import re
+import subprocess
 import sys
+from pathlib import Path
 
 import permutation_invariant_mnist as script
 import pytest
@@ -46,6 +49,43 @@ def test_a_program_without_open_streams(monkeypatch):
     with pytest.raises(SystemExit, match="^0$"):
         ending.execute(main)
     assert found == [False, False]
+
+
+def test_a_missing_package_is_named(capsys):
+    with pytest.raises(SystemExit, match="^2$"):
+        ending.execute(lambda: importlib.import_module("no_such.module"))
+    assert capsys.readouterr().err.endswith(
+        "error: the package no_such is not installed: "
+        "pip install '.[examples]'\n"
+    )
+
+
+# HDF5 tries to close its files once more at the exit, and crashes.
+OWN_WORDS = """
+import atexit, errno
+from common import ending
+
+def main():
+    print("1 \xb1 2")
+    atexit.register(print, "at the exit", flush=True, file=ending.sys.stderr)
+    raise OSError(errno.ENOSPC, "Can't close file (file write failed, ...)")
+
+ending.execute(main)
+"""
+
+
+def test_a_full_disk_in_other_words_and_letters_that_are_missing():
+    found = subprocess.run(
+        [sys.executable, "-c", OWN_WORDS],
+        cwd=Path(script.__file__).parent,
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 1
+    assert found.stdout == "1 \\xb1 2\n"
+    (line,) = found.stderr.splitlines()
+    assert line.endswith("cannot be written (No space left on device)")
 
 
 def test_a_new_process_where_this_one_is_full(monkeypatch, capsys):

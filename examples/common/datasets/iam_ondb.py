@@ -97,7 +97,13 @@ def read_strokes(path: Path) -> np.ndarray:
         ) from error
     if len(points) < 2:
         raise InputError(f"{path} has no strokes")
-    return np.array(points, np.float32)
+    with np.errstate(over="ignore"):
+        found = np.array(points, np.float32)
+    if not np.isfinite(found).all():
+        raise InputError(
+            f"{path} has a point whose x or y is not finite in float32"
+        )
+    return found
 
 
 def _text(path: Path) -> str:

@@ -80,6 +80,8 @@ def load(args: Namespace) -> Handwriting:
     if not all(lines):
         raise InputError(f"{args.data} has no lines to train or to test with")
     scale = np.std(np.concatenate([way[:, :2] for _, way in lines[0]]))
+    if not scale > 0:
+        raise InputError(f"{args.data} has only equal steps to train with")
     everything = lines[0] + lines[1]
     steps = min(args.length, max(len(way) for _, way in everything))
     characters = max(len(text) for text, _ in everything)
