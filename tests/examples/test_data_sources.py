@@ -190,6 +190,13 @@ def test_questions_and_lines_are_prepared(tmp_path):
         strokes.load(args("tfds", data_dir=str(folder)))
 
 
+def test_strokes_that_never_move_are_refused(monkeypatch):
+    lines = [("still", np.ones((3, 3), np.float32))]
+    monkeypatch.setattr(strokes, "generate", lambda *_: (lines, lines))
+    with pytest.raises(InputError, match="has only equal steps"):
+        strokes.load(args("embedded"))
+
+
 def _examples(split, count=2):
     """What `coco_captions` yields."""
     random = np.random.default_rng(len(split))
