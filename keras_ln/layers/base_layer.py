@@ -131,7 +131,8 @@ class BaseLayer(keras.layers.Layer):
             )
 
     def as_floating(self, name: str, tensor: Any) -> Any:
-        """The argument as a tensor; integers are cast to the compute dtype."""
+        """The argument as a dense tensor; integers get the compute dtype."""
+        arguments.check_dense(name, tensor)
         tensor = placed(tensor)
         dtype = arguments.check_floating(name, tensor.dtype, or_whole=True)
         if keras.backend.is_float_dtype(dtype):

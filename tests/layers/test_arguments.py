@@ -4,9 +4,12 @@ import functools
 import inspect
 import re
 
+import keras
 import numpy as np
 import pytest
 from descriptors import BY_NAME, ROWS, SEQUENCE_LAYERS, B, D, T, U
+from layer_calls import call as run
+from layer_calls import example
 from refusals import refused, x
 
 import keras_ln
@@ -219,3 +222,31 @@ def test_what_means_nothing_without_norms(name):
             error=TypeError,
         ):
             call(function, **{option: value})
+
+
+def not_dense(array):
+    """The array in the framework's other layouts."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        return [tf.sparse.from_dense(array), tf.RaggedTensor.from_tensor(array)]
+    if keras.backend.backend() == "jax":
+        from jax.experimental import sparse
+
+        return [sparse.BCOO.fromdense(array)]
+    import torch
+
+    return [torch.tensor(array).to_sparse()]
+
+
+# WeightNormalization leaves its inputs to the layer that it wraps.
+@pytest.mark.every_backend
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if row.name != "WeightNormalization"], ids=str
+)
+def test_tensors_that_are_not_dense(row):
+    name = "sequences" if row.is_recurrent else "inputs"
+    for training in {False, not row.is_cell}:
+        for other in not_dense(example(row)):
+            with refused(f"`{name}` must be a dense tensor", "Call "):
+                run(make(row), row, other, training=training)
