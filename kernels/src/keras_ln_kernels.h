@@ -29,6 +29,10 @@
 /* The sentence where there is no scratch memory for a call. */
 #define KLN_OUT_OF_MEMORY "out of memory"
 
+/* The sentence where backward cannot read the residuals. */
+#define KLN_OTHER_RESIDUALS \
+  "the residuals were not left by a forward pass of this problem"
+
 #ifdef __cplusplus
 extern "C" {
 #endif

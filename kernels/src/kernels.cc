@@ -38,7 +38,7 @@ const char* run(const KlnProblem& p, const Team& team) {
 const char* backward(const KlnProblem& p, const Team& team) {
   const ResidualsHeader want = header_of(p);
   if (__builtin_memcmp(p.residuals, &want, sizeof want))
-    return "the residuals were not left by a forward pass of this problem";
+    return KLN_OTHER_RESIDUALS;
   return run<Backward>(p, team);
 }
 

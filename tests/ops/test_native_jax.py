@@ -108,6 +108,40 @@ np.savez("found.npz", *(f(x) for f in (run, gradient, again)))
             np.testing.assert_allclose(layer(x), expected, rtol=1e-6)
         assert len(calls) > 1
 
+    @pytest.mark.parametrize("name", ["LNLSTM", "LNGRU", "LNSimpleRNN"])
+    def test_a_mapped_branch_that_was_not_taken(name):
+        """Under `jax.vmap` both branches run, and the gradient of each.
+
+        One gets zeros in the place of residuals, or those of the other branch
+        if they are as large.
+        """
+        layer = made(getattr(keras_ln, name)(3))
+        weights = [w.value for w in layer.trainable_variables]
+        others = [w.value for w in layer.non_trainable_variables]
+        mask = np.array([[True] * 4, [True, True, False, False]])
+
+        def loss(weights, place, x):
+            def run(x, **options):
+                return layer.stateless_call(weights, others, x, **options)[0]
+
+            branches = (
+                lambda: run(x),
+                lambda: run(x, mask=mask),
+                lambda: run(x[:, :2]),
+                lambda: x[:, 0],
+            )
+            return (jax.lax.switch(place, branches) ** 2).sum()
+
+        gradient = jax.jit(jax.grad(loss, (0, 2)))
+        places = jax.numpy.arange(4)
+        xs = np.random.default_rng(0).normal(size=(4, 2, 4, 3))
+        xs = xs.astype("float32")
+        found = jax.jit(jax.vmap(gradient, (None, 0, 0)))(weights, places, xs)
+        for i in range(4):
+            right = gradient(weights, places[i], xs[i])
+            for a, b in zip(*map(jax.tree.leaves, (found, right)), strict=True):
+                np.testing.assert_allclose(a[i], b, rtol=1e-5, atol=1e-6)
+
     def test_buffers_that_do_not_fit():
         """What a wrong program would hand over is refused."""
         from keras_ln_kernels import xla

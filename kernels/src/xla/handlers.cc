@@ -14,6 +14,8 @@ namespace {
 
 using namespace kln_xla;
 
+constexpr int kNaN = 0xff;  // every byte of one
+
 class Call {
  public:
   explicit Call(XLA_FFI_CallFrame* frame)
@@ -34,7 +36,13 @@ class Call {
     problem_.threads = pool_.threads();
     problem_.parallel_for = run_in_pool;
     problem_.parallel_context = &pool_;
-    return backward ? kln_backward(&problem_) : kln_forward(&problem_);
+    wrong = backward ? kln_backward(&problem_) : kln_forward(&problem_);
+    // jax.vmap makes jax.lax.cond a choice of results: both branches run, and
+    // backward of the one that was not taken gets zeros, or the residuals of
+    // the other. Its results are dropped.
+    if (wrong && !strcmp(wrong, KLN_OTHER_RESIDUALS))
+      return fill_results(kNaN), nullptr;
+    return wrong;
   }
 
  private:
@@ -144,17 +152,22 @@ class Call {
     return message_;
   }
 
-  // No rows, or no steps: the states stay, and nothing else has a gradient.
-  void run_nothing(bool backward) const {
-    const size_t item = problem_.dtype == KLN_FLOAT32 ? 4 : 8;
+  size_t item() const { return problem_.dtype == KLN_FLOAT32 ? 4 : 8; }
+
+  void fill_results(int byte) const {
     const XLA_FFI_Rets& rets = frame_.rets;
     for (int64_t i = 0; i < rets.size; ++i) {
       const auto* buffer = static_cast<XLA_FFI_Buffer*>(rets.rets[i]);
-      size_t bytes = buffer->dtype == XLA_FFI_DataType_U8 ? 1 : item;
+      size_t bytes = buffer->dtype == XLA_FFI_DataType_U8 ? 1 : item();
       for (int64_t k = 0; k < buffer->rank; ++k) bytes *= buffer->dims[k];
-      if (bytes) memset(buffer->data, 0, bytes);
+      if (bytes) memset(buffer->data, byte, bytes);
     }
-    const size_t bytes = problem_.batch * problem_.units * item;
+  }
+
+  // No rows, or no steps: the states stay, and nothing else has a gradient.
+  void run_nothing(bool backward) const {
+    fill_results(0);
+    const size_t bytes = problem_.batch * problem_.units * item();
     const auto move = [&](void* to, const void* from) {
       if (to && from && bytes) memcpy(to, from, bytes);
     };
