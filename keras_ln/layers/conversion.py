@@ -8,7 +8,10 @@ import keras
 from keras_ln._keras import layers_within
 from keras_ln.layers.clone import Clone
 from keras_ln.layers.configs import cloning, config_of, from_config
-from keras_ln.layers.conversion_weights import is_mirrored
+from keras_ln.layers.conversion_weights import (
+    constraint_on_signs,
+    is_mirrored,
+)
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.rnn.fast import FastLayer
 from keras_ln.layers.rnn.forget_bias import LogUniformForgetBias
@@ -67,9 +70,8 @@ def with_layer_norm(
         copy_weights: copy weights, states of stateful layers and vocabularies,
             also the kernels and biases of the layers that are replaced. An
             update gate of 1 takes the candidate in LNGRU and keeps h in
-            Keras, so the signs of its columns change, which a constraint on
-            signs would notice. Gains and shifts start at their initial
-            values, random seeds at new ones.
+            Keras, so the signs of its columns change. Gains and shifts start
+            at their initial values, random seeds at new ones.
         groups: the gates of LNLSTM and LNGRU that share statistics: "paper",
             "gate" or "all", as in `LNLSTM`.
 
@@ -82,10 +84,11 @@ def with_layer_norm(
             `copy_weights`, has no weights yet; for other sites and groups; for
             layers without a counterpart: classes derived from Keras' recurrent
             ones, cells of another kind, layers that have such layers inside,
-            and GRU with `reset_after=False` or with an activation of its gates
-            for which f(-z) is not 1 - f(z); for a layer that cannot be cloned,
-            or that is inside a Bidirectional layer or a layer of your own and
-            is used elsewhere too.
+            and GRU with `reset_after=False`, with an activation of its gates
+            for which f(-z) is not 1 - f(z), or with a constraint for which
+            f(-w) is not -f(w); for a layer that cannot be cloned, or that is
+            inside a Bidirectional layer or a layer of your own and is used
+            elsewhere too.
 
     >>> import keras
     >>> import keras_ln
@@ -178,14 +181,24 @@ class _Normalized(Clone):
                 "product with the recurrent kernel, and resets after it. "
                 f"Received: {layer.name!r} with reset_after=False."
             )
+        if not self._copy_weights:
+            return
         gate = layer.recurrent_activation
-        if self._copy_weights and not is_mirrored(gate):
+        if not is_mirrored(gate):
             raise ValueError(
                 "with_layer_norm copies the update gate with its sign "
                 "changed, which needs f(-z) = 1 - f(z) as for sigmoid. "
                 f"Received: {layer.name!r} with recurrent_activation="
                 f"{getattr(gate, '__name__', gate)!r}; give "
                 "copy_weights=False."
+            )
+        name = constraint_on_signs(getattr(layer, "cell", layer))
+        if name is not None:
+            raise ValueError(
+                "with_layer_norm copies the update gate with its sign "
+                "changed, which needs constraints with f(-w) = -f(w). "
+                f"Received: {layer.name!r} with {name}="
+                f"{getattr(layer, name)!r}; give copy_weights=False."
             )
 
     def check_other(self, layer: Any) -> None:

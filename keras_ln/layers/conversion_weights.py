@@ -121,3 +121,25 @@ def is_mirrored(gate: Any) -> bool:
     z = keras.ops.linspace(-4.0, 4.0, 9)
     sums = keras.ops.convert_to_numpy(gate(z) + gate(-z))
     return bool(np.allclose(sums, 1, atol=1e-5))
+
+
+def constraint_on_signs(cell: Any) -> str | None:
+    """The argument with a constraint f for which f(-w) is not -f(w), or None.
+
+    Args:
+        cell: a GRUCell of Keras or an LNGRUCell, with weights.
+    """
+    for kind, name in (
+        ("kernel", "kernel"),
+        ("recurrent", "recurrent_kernel"),
+        ("bias", "bias"),
+    ):
+        constraint = getattr(cell, f"{kind}_constraint")
+        weight = getattr(cell, name, None)
+        if constraint is None or weight is None:
+            continue
+        w = keras.random.normal(weight.shape, dtype="float32", seed=1)
+        sums = keras.ops.convert_to_numpy(constraint(w) + constraint(-w))
+        if not np.allclose(sums, 0, atol=1e-5):
+            return f"{kind}_constraint"
+    return None

@@ -10,7 +10,10 @@ from keras_ln._keras import calls_of, is_graph, layers_within
 from keras_ln.layers.clone import Clone
 from keras_ln.layers.configs import cloning, config_of
 from keras_ln.layers.constructor_arguments import argument_names
-from keras_ln.layers.conversion_weights import is_mirrored
+from keras_ln.layers.conversion_weights import (
+    constraint_on_signs,
+    is_mirrored,
+)
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN
 from keras_ln.layers.rnn.fast import (
@@ -130,10 +133,10 @@ def to_keras(model: Any) -> Any:
     The way back from `with_fast_rnn`, bit for bit. `LNLSTM` and `LNGRU` with
     `normalize=()` become `LSTM` and `GRU`, their cells Keras' cells, with the
     weights; with `recurrent_dropout` Keras' layers drop other entries for
-    each gate, and a constraint on `LNGRU` meets weights with other signs and
-    one bias of two rows. Initializers of this package become "zeros": the
-    weights are there. Behind a mask, outputs before the first valid step are
-    as Keras' layer gives them. The model itself does not change.
+    each gate, and a constraint on the bias of `LNGRU` meets two rows.
+    Initializers of this package become "zeros": the weights are there. Behind a
+    mask, outputs before the first valid step are as Keras' layer gives them.
+    The model itself does not change.
 
     Args:
         model: a functional or Sequential model, built.
@@ -321,13 +324,12 @@ def _reason_for_ours(layer):
     for name, rate in cell.zoneout_rates().items():
         if rate:
             return f"it has {name}={rate!r}. Keras' layers have no zoneout."
-    if isinstance(cell, LNGRUCell) and not is_mirrored(
-        cell.recurrent_activation
-    ):
-        return (
-            "its update gate would change its sign, which needs f(-z) = "
-            "1 - f(z) for the recurrent_activation."
-        )
+    if isinstance(cell, LNGRUCell):
+        sign = "its update gate would change its sign, which needs "
+        if not is_mirrored(cell.recurrent_activation):
+            return f"{sign}f(-z) = 1 - f(z) for the recurrent_activation."
+        if (name := constraint_on_signs(cell)) is not None:
+            return f"{sign}f(-w) = -f(w) for the {name}."
     for given, named in calls_of(layer):
         if named.get("reset") is not None or any(
             x is not None for x in given[4:]

@@ -190,6 +190,23 @@ def test_gru_that_cannot_be_expressed():
     assert type(clone.layers[0]) is keras_ln.LNGRU
 
 
+@pytest.mark.parametrize("kind", ["kernel", "recurrent", "bias"])
+def test_constraints_on_a_gru(kind):
+    """The columns of the update gate change their signs."""
+    name = f"{kind}_constraint"
+    signs = model_of(layers.GRU(U, **{name: "non_neg"}, name="mine"))
+    found = message(signs)
+    assert "needs constraints with f(-w) = -f(w)" in found
+    assert f"Received: 'mine' with {name}=<" in found
+    cells = model_of(layers.RNN(layers.GRUCell(U, **{name: "non_neg"})))
+    assert f"{name}=<" in message(cells)
+    clone = with_layer_norm(signs, copy_weights=False)
+    assert type(clone.layers[0]) is keras_ln.LNGRU
+    for other in ("max_norm", "unit_norm", "min_max_norm"):
+        with_layer_norm(model_of(layers.GRU(U, **{name: other})))
+    with_layer_norm(model_of(layers.LSTM(U, **{name: "non_neg"})))
+
+
 @pytest.mark.parametrize("copy_weights", [False, True])
 def test_nothing_to_replace(copy_weights):
     model = keras.Sequential(

@@ -77,6 +77,25 @@ class Ours(layers.Layer):
             ),
             "cell_zoneout=0.1",
         ),
+        (
+            lambda: model_of(
+                keras_ln.LNGRU(
+                    U,
+                    normalize=(),
+                    recurrent_activation="relu",
+                    name="mine",
+                )
+            ),
+            "needs f(-z) = 1 - f(z) for the recurrent_activation",
+        ),
+        (
+            lambda: model_of(
+                keras_ln.LNGRU(
+                    U, normalize=(), kernel_constraint="non_neg", name="mine"
+                )
+            ),
+            "needs f(-w) = -f(w) for the kernel_constraint",
+        ),
         (lambda: model_of(keras_ln.LNSimpleRNN(U, name="mine")), "no such"),
         (lambda: model_of(keras_ln.WNLSTM(U, name="mine")), "no such layer"),
         (lambda: model_of(keras_ln.LayerNormalization(name="mine")), "no such"),

@@ -109,8 +109,11 @@ class WeightNormDense(BaseLayer):
             min_ndim=2, axes={-1: features}
         )
 
-    def call(self, inputs: Any, mask: Any = None) -> Any:
-        """Maps `inputs` (..., D) to (..., U); the class describes `mask`."""
+    def call(self, inputs: Any, mask: Any = None, training: Any = None) -> Any:
+        """Maps `inputs` (..., D) to (..., U); the class describes `mask`.
+
+        `training` changes nothing: `keras.layers.Dense` has it too.
+        """
         inputs = self.as_floating("inputs", inputs)
         inputs = with_usable_padding(inputs, mask)
         return self.activation(

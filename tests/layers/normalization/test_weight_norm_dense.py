@@ -34,6 +34,8 @@ def test_untrained_it_is_a_dense_layer_with_that_kernel():
     dense.build(x.shape)
     dense.set_weights([layer.kernel, layer.bias])
     close(y, dense(x), **SAME_PROGRAM)
+    for each in (layer, dense):
+        close(each.call(x, training=True), y, **SAME_PROGRAM)
     norm = np.linalg.norm(to_numpy(layer.kernel), axis=0)
     close(layer.g, norm, rtol=1e-6)
 
