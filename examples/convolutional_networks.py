@@ -58,6 +58,15 @@ class ConvolutionalNetworks(classifiers.Classifier):
             )
         return data
 
+    def check(self, args, data):
+        super().check(args, data)
+        height, width = data.train_images.shape[1:3]
+        if min(height, width) < 4:  # They are halved twice.
+            raise InputError(
+                "--data: expected images of at least 4 x 4 pixels, received "
+                f"{height} x {width}"
+            )
+
     def make_task(self, args, data):
         """Compiles the model; pixels get mean 0 and deviation 1."""
         import keras

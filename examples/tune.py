@@ -98,7 +98,8 @@ def _parser(argv: Sequence[str]) -> flags.Parser:
         type=flags.positive_integer,
         default=10,
         metavar="N",
-        help="number of models to try (default: 10)",
+        help="number of models to try (default: 10); hyperband tries no more, "
+        "and fewer with few --epochs",
     )
     add(
         "--norm-kinds",

@@ -148,7 +148,7 @@ def report(tuner: Any, folder: Path, without_gain: Sequence[str]) -> int:
                 "gain": "" if values["norm"] in without_gain else gain,
                 "units": values["units"],
                 "learning_rate": values["learning_rate"],
-                "best_epoch": trial.best_step + 1 if finite else "",
+                "best_epoch": _best_epoch(trial) if finite else "",
                 "val_loss": trial.score if finite else "",
             }
         )
@@ -170,6 +170,12 @@ def report(tuner: Any, folder: Path, without_gain: Sequence[str]) -> int:
     files.write_json(folder / "metrics.json", scored[0])
     print(f"The table, the figure and the best model are in {folder}.")
     return 0
+
+
+def _best_epoch(trial: Any) -> int:
+    """Hyperband goes on with some trials in new ones."""
+    earlier = trial.hyperparameters.values.get("tuner/initial_epoch", 0)
+    return earlier + trial.best_step + 1
 
 
 @contextlib.contextmanager

@@ -180,6 +180,11 @@ IAM = Reader(
         },
     },
     {
+        # Transcripts are in Latin-1 or in UTF-8.
+        FORM: {
+            swap("to", "tô"): "63b6743f9171",
+            lambda content: content.replace(b"to", b"t\xf4"): "63b6743f9171",
+        },
         # A form may be named with or without its writer.
         "trainset.txt": {b"a01-000w\n": "4f24f6a6127d"},
         # The longest line gives the length of all.
@@ -197,7 +202,8 @@ SICK = Reader(
                 "\t4.7\t", "\t\t", 1
             ): "line 2: expected a relatedness score from 1 ",
             swap("\t4.7\t", "\t5.5\t", 1): "line 2: .* received '5.5'",
-            evil: "line 1: expected the names of columns",
+            "One\t".encode("utf-16"): "expected UTF-8, received a byte of 0",
+            evil: "expected UTF-8, received a byte of 0",
         },
         "SICK_trial.txt": {
             None: "has no SICK_trial.txt, which the task sick",
@@ -212,7 +218,7 @@ SICK = Reader(
         "custrev.neg": {
             None: "has no custrev.neg, which the task cr needs",
             b"": "has 0 sentences; nested 10-fold cross-validation needs at",
-            evil: "has 1 sentences; nested",
+            evil: "expected UTF-8, received a byte of 0",
         },
         "mpqa.pos": {
             first_lines(11): "has 11 sentences; nested 10-fold",

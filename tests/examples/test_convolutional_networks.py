@@ -33,6 +33,14 @@ def test_images_without_a_deviation_are_refused(tmp_path):
         script.EXPERIMENT.load_data(args)
 
 
+def test_images_that_cannot_be_halved_twice_are_refused(tmp_path):
+    data_sets.MNIST.make(tmp_path)
+    args = plan(script.EXPERIMENT, "--data", str(tmp_path), "--batch-size", "1")
+    data = script.EXPERIMENT.load_data(args)
+    with pytest.raises(InputError, match="at least 4 x 4 .* received 3 x 3"):
+        script.EXPERIMENT.check(args, data)
+
+
 @pytest.mark.parametrize("name", ["mnist", "fashion_mnist"])
 def test_the_data_set_of_tfds_is_the_one_named(monkeypatch, name):
     asked = []

@@ -1,9 +1,11 @@
 """Batches of data: what is in them, and in which order."""
 
+import unicodedata
+
 import numpy as np
 import pytest
 import tensorflow as tf
-from common.datasets import books, captions, cloze, streams
+from common.datasets import books, captions, cloze, plain_text, streams
 
 
 def _books(count=700, length=9):
@@ -198,6 +200,26 @@ def test_what_a_grid_holds_out_of_books():
 def test_a_large_text_holds_out_no_more_than_2048_sentences():
     train, test = books._split([60_000, 100_000])
     assert 2_040 < len(test) <= 2_048 and len(train) > 157_900
+
+
+def test_short_texts_are_held_out_as_a_whole():
+    train, test = books._split([15] * 60)
+    assert len(train) == 57 * 13 and len(test) == 3 * 13
+    parts = {n // 15 for n in train}, {n // 15 for n in test}
+    assert parts[0].isdisjoint(parts[1])
+    # Of few, the end of the last.
+    train, test = books._split([15] * 10)
+    assert [*test] == [*range(143, 149)] and train[-1] < 143 - 2
+
+
+def test_words_of_every_script():
+    """Marks belong to the letters before them."""
+    words = ["été", "हिन्दी", "किताब", "می\u200cخواهم", "don't"]
+    text = " ".join(words)
+    assert plain_text.tokens(unicodedata.normalize("NFD", text)) == words
+    assert plain_text.tokens("a_b, well-nigh… x\u0301y") == [
+        *("a", "b", ",", "well-nigh", "…", "x\u0301y")
+    ]
 
 
 def test_what_a_grid_holds_out_of_questions():

@@ -243,6 +243,22 @@ def test_trials_that_diverge_are_told(tmp_path, capsys, tuner):
     assert not (folder / "model.keras").exists()
 
 
+@pytest.mark.full
+def test_epochs_of_trials_that_go_on_with_others(tmp_path):
+    folder = tmp_path / "search"
+    flags = [*FLAGS, "--epochs", "4", "--tuner", "hyperband"]
+    flags += ["--max-trials", "7", "--norm-kinds", "none"]
+    assert script.main([*flags, "--output-dir", str(folder)]) == 0
+    went_on = 0
+    for row in rows(folder / "trials.csv"):
+        (kept,) = folder.glob(f"search/trial_*{row['trial']}/trial.json")
+        values = json.loads(kept.read_text())["hyperparameters"]["values"]
+        first = values["tuner/initial_epoch"]
+        assert first < int(row["best_epoch"]) <= values["tuner/epochs"]
+        went_on += first > 0
+    assert went_on
+
+
 @pytest.mark.parametrize("part", ["search", "report"])
 def test_what_cannot_be_written_is_told(capsys, tmp_path, monkeypatch, part):
     def fails(*args):

@@ -135,18 +135,27 @@ def _all_sentences(texts: Mapping[str, Iterable[str]]) -> Iterator[list[str]]:
 
 
 def _split(sizes: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """The middle sentences of texts; the held-out ones end each text."""
+    """The middle sentences of texts; the held-out ones end each text.
+
+    Of texts too short for that, as many whole ones are held out.
+    """
     total = sum(size - 2 for size in sizes)
     share = min(HELD_OUT, MOST_HELD_OUT / total)
-    train, test, start = [], [], 0
+    train, test, start, owed = [], [], 0, 0.0
     for size in sizes:
         middle = np.arange(start + 1, start + size - 1)
-        own_train, own_test = _hold_out(middle, int(share * len(middle)))
+        count = int(share * len(middle))
+        if not count:
+            owed += share * len(middle)
+            if owed >= len(middle):
+                count = len(middle)
+                owed -= count
+        own_train, own_test = _hold_out(middle, count)
         train.append(own_train)
         test.append(own_test)
         start += size
-    if not any(map(len, test)):  # Short texts: hold out the last sentence.
-        train[-1], test[-1] = _hold_out(train[-1], 1)
+    if not any(map(len, test)):  # Few short texts: hold out the last end.
+        train[-1], test[-1] = _hold_out(train[-1], max(1, int(owed)))
     return np.concatenate(train), np.concatenate(test)
 
 

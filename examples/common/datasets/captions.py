@@ -193,7 +193,7 @@ def read_part(folder: Path, split: str) -> Part:
         reason = str(error).partition("\n")[0]
         raise InputError(f"{images} is no whole .npy file: {reason}") from error
     try:
-        text = texts.read_text(encoding="utf-8")
+        text = texts.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{texts} is not in UTF-8: {error}") from error
     # Not splitlines, which would split at other characters too.

@@ -107,7 +107,12 @@ def read_strokes(path: Path) -> np.ndarray:
 
 
 def _text(path: Path) -> str:
-    return _read(path).decode("latin-1")
+    """UTF-8 or, as some of these files are, Latin-1."""
+    content = _read(path)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return content.decode("latin-1")
 
 
 def _read(path: Path) -> bytes:

@@ -1,6 +1,7 @@
 """Plain text as sentences, their words, and the words' numbers."""
 
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -10,7 +11,12 @@ from common.errors import InputError
 PADDING, END, UNKNOWN = 0, 1, 2
 MARKS = ("<pad>", "<end>", "<unknown>")
 
-_TOKEN = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*|[^\w\s]")
+# Accents, vowels of some scripts, and characters that join or part letters.
+_COMBINING = "\u200c\u200d" + "".join(
+    c for c in map(chr, range(0x20000)) if unicodedata.category(c)[0] == "M"
+)
+_WORD = rf"[^\W_]+(?:[{_COMBINING}]+[^\W_]*)*"
+_TOKEN = re.compile(rf"{_WORD}(?:['’-]{_WORD})*|[^\w\s]")
 _SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]*$")
 _ABBREVIATIONS = {"mr.", "mrs.", "ms.", "dr.", "st.", "messrs.", "vol.", "no."}
 
@@ -64,7 +70,7 @@ def sentences(lines: Iterable[str]) -> Iterator[list[str]]:
 
 def tokens(text: str) -> list[str]:
     """Words in lower case, and punctuation marks."""
-    return _TOKEN.findall(text.lower())
+    return _TOKEN.findall(unicodedata.normalize("NFC", text.lower()))
 
 
 def encode(

@@ -159,6 +159,11 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         content = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error}") from error
+    if b"\0" in content:
+        raise InputError(
+            f"{path}: expected UTF-8, received a byte of 0; convert the file "
+            "to UTF-8"
+        )
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
