@@ -137,7 +137,8 @@ def _all_sentences(texts: Mapping[str, Iterable[str]]) -> Iterator[list[str]]:
 def _split(sizes: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     """The middle sentences of texts; the held-out ones end each text.
 
-    Of texts too short for that, as many whole ones are held out.
+    Texts that are too short for an end of their own are held out whole, in
+    the same share.
     """
     total = sum(size - 2 for size in sizes)
     share = min(HELD_OUT, MOST_HELD_OUT / total)
@@ -154,7 +155,7 @@ def _split(sizes: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         train.append(own_train)
         test.append(own_test)
         start += size
-    if not any(map(len, test)):  # Few short texts: hold out the last end.
+    if not any(map(len, test)):  # Few short texts: the end of the last.
         train[-1], test[-1] = _hold_out(train[-1], max(1, int(owed)))
     return np.concatenate(train), np.concatenate(test)
 
