@@ -71,7 +71,7 @@ def main(argv=None):
         error = 100 * (1 - np.array(history["val_accuracy"]))
         print(f"{layer_class.__name__}: test error {error[-1]:.1f} %")
         epochs = np.arange(1, args.epochs + 1)
-        plt.plot(epochs, error, label=layer_class.__name__)
+        plt.plot(epochs, error, ".-", label=layer_class.__name__)
     plt.xlabel("epoch")
     plt.ylabel("test error (%)")
     plt.yscale("log")

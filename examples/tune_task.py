@@ -169,6 +169,11 @@ def report(tuner: Any, folder: Path, without_gain: Sequence[str]) -> int:
         model.save(partial)
     files.write_json(folder / "metrics.json", scored[0])
     print(f"The table, the figure and the best model are in {folder}.")
+    if len(trials) < tuner.oracle.max_trials:
+        print(
+            f"Hyperband tried {len(trials)} models of at most "
+            f"{tuner.oracle.max_trials}: it tries more with more --epochs."
+        )
     return 0
 
 

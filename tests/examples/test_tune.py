@@ -244,13 +244,16 @@ def test_trials_that_diverge_are_told(tmp_path, capsys, tuner):
 
 
 @pytest.mark.full
-def test_epochs_of_trials_that_go_on_with_others(tmp_path):
+def test_epochs_of_trials_that_go_on_with_others(tmp_path, capsys):
     folder = tmp_path / "search"
     flags = [*FLAGS, "--epochs", "4", "--tuner", "hyperband"]
-    flags += ["--max-trials", "7", "--norm-kinds", "none"]
+    flags += ["--max-trials", "90", "--norm-kinds", "none"]
     assert script.main([*flags, "--output-dir", str(folder)]) == 0
+    tried = rows(folder / "trials.csv")
+    told = f"Hyperband tried {len(tried)} models of at most 90"
+    assert told in capsys.readouterr().out
     went_on = 0
-    for row in rows(folder / "trials.csv"):
+    for row in tried:
         (kept,) = folder.glob(f"search/trial_*{row['trial']}/trial.json")
         values = json.loads(kept.read_text())["hyperparameters"]["values"]
         first = values["tuner/initial_epoch"]
