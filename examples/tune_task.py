@@ -27,19 +27,19 @@ def run(experiment: Experiment, args: Namespace, folder: Path) -> int:
     for norm in args.norm_kinds:
         experiment.check(Namespace(**vars(args) | {"norm": norm}), data)
     # Workers use the folder that their chief has opened.
-    if not _is_worker():
-        runs.open_folder(
-            folder, runs.describe([args], False, data), args.resume
-        )
-    if _is_finished(folder) or (_is_worker() and not _meets_chief(folder)):
-        print(f"{folder} is finished.")
-        return 0
-    keras.utils.set_random_seed(args.seed)
-    with ending.resumable(folder):
-        tuner = search(experiment, args, data, folder)
-        if _is_worker():
+    with contextlib.nullcontext() if _is_worker() else files.alone_in(folder):
+        if not _is_worker():
+            record = runs.describe([args], False, data)
+            runs.open_folder(folder, record, args.resume)
+        if _is_finished(folder) or (_is_worker() and not _meets_chief(folder)):
+            print(f"{folder} is finished.")
             return 0
-        return report(tuner, folder, experiment.without_gain)
+        keras.utils.set_random_seed(args.seed)
+        with ending.resumable(folder):
+            tuner = search(experiment, args, data, folder)
+            if _is_worker():
+                return 0
+            return report(tuner, folder, experiment.without_gain)
 
 
 def search(

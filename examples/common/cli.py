@@ -65,14 +65,16 @@ def run(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
         learnt = training.learnt(args, data)
         for plan in planned:
             experiment.check(plan, learnt)
-        runs.open_folder(
-            folder, runs.describe(planned, args.compare, data), args.resume
-        )
-        with ending.resumable(folder):
-            if args.compare:
-                return comparisons.train_all(experiment, planned, data, folder)
-            metrics = runs.train_one(experiment, planned[0], data, folder)
-            return int(metrics is None)
+        record = runs.describe(planned, args.compare, data)
+        with files.alone_in(folder):
+            runs.open_folder(folder, record, args.resume)
+            with ending.resumable(folder):
+                if args.compare:
+                    return comparisons.train_all(
+                        experiment, planned, data, folder
+                    )
+                metrics = runs.train_one(experiment, planned[0], data, folder)
+                return int(metrics is None)
     except InputError as error:
         parser.error(str(error))
 

@@ -12,6 +12,11 @@ from typing import Any
 
 from common.errors import InputError
 
+try:
+    import fcntl
+except ModuleNotFoundError:  # On Windows.
+    fcntl = None  # type: ignore[assignment]
+
 _PARTIAL = ".partial-"
 
 
@@ -68,6 +73,32 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _no_folder(folder, error) from error
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Makes an output folder, and keeps other processes out meanwhile.
+
+    The folder is free again when the process ends, even after `kill -9`.
+
+    Raises:
+        InputError: if another process is inside.
+    """
+    make_folder(folder)
+    with contextlib.ExitStack() as stack:
+        if fcntl is not None:
+            descriptor = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, descriptor)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise InputError(
+                    f"--output-dir: another process writes to {folder}; wait "
+                    "for its end, or choose another folder"
+                ) from error
+            except OSError:  # A network's disk without locks.
+                pass
+        yield
 
 
 def _no_folder(folder: Path, error: OSError) -> InputError:

@@ -77,8 +77,9 @@ def run(study: Study, argv: Sequence[str] | None = None) -> int:
         }
         del record["output_dir"]
         # The same flags give the same files, so they are written again.
-        runs.open_folder(folder, record, resume=True)
-        study.measure(args, folder)
+        with files.alone_in(folder):
+            runs.open_folder(folder, record, resume=True)
+            study.measure(args, folder)
     except InputError as error:
         parser.error(str(error))
     print(f"Tables and figure are in {folder}.")

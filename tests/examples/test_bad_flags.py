@@ -2,9 +2,11 @@
 
 import importlib
 import re
+from pathlib import Path
 
 import keras
 import pytest
+from common import files
 from scripts import TASKS, refusal
 from text_files import book, write_captions
 
@@ -41,6 +43,7 @@ CASES = {
         ("--output-dir a_file/deeper", "a_file is no writable folder"),
         ("--output-dir full", "full holds other files and no run; choose"),
         ("--output-dir link", r"link cannot be made \(File exists\)"),
+        ("--output-dir busy", "another process writes to busy; wait for"),
         ("--tune", "--tune needs --compare"),
         ("--compare --tune-epochs 3", "--tune-epochs belongs to --tune"),
         ("--compare --tune --gain 1", "--tune chooses --gain; leave it out"),
@@ -155,6 +158,7 @@ CASES = {
         ("--point 3", "unrecognized arguments: --point 3"),
         ("--points 4 --output-dir ran", "another run .*points 3 there, 4 here"),
         ("--output-dir link", r"link cannot be made \(File exists\)"),
+        ("--output-dir busy", "another process writes to busy; wait for"),
     ),
     "recurrent_dynamics": (
         "",
@@ -185,6 +189,7 @@ CASES = {
         (f"{SEARCH} --glimpses 3", "unrecognized arguments: --glimpses 3"),
         (f"{SEARCH} --data nowhere", "or a path that exists, received"),
         (f"{SEARCH} --output-dir link", r"link cannot be made \(File exists"),
+        (f"{SEARCH} --output-dir busy", "another process writes to busy; wait"),
         (
             f"{SEARCH} --tuner bayesian --resume --output-dir ran",
             "another run .*tuner random there, bayesian here",
@@ -211,7 +216,7 @@ def untrained(few, monkeypatch):
 def elsewhere(tmp_path, monkeypatch):
     """A working directory with what the flags above name."""
     monkeypatch.chdir(tmp_path)
-    for name in ("empty", "short", "full", "ran"):
+    for name in ("empty", "short", "full", "ran", "busy"):
         (tmp_path / name).mkdir()
     # Nothing is there, and yet there is something in the way.
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
@@ -228,7 +233,8 @@ def elsewhere(tmp_path, monkeypatch):
         "few.txt": b"3 2\nthe 1 2\na 1 3\nbook 1 1\n",
     }.items():
         (tmp_path / name).write_bytes(content)
-    return tmp_path
+    with files.alone_in(Path("busy")):
+        yield tmp_path
 
 
 @pytest.mark.parametrize(
