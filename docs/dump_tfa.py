@@ -36,8 +36,15 @@ def parts(model):
 
 def dump(model, file):
     """Config and weights of every layer and cell with weights, by its name."""
-    arrays = {}
-    for name, part in parts(model):
+    arrays, found = {}, parts(model)
+    known = {id(weight) for _, part in found for weight in part.weights}
+    lost = [w.name for w in model.weights if id(w) not in known]
+    if lost:
+        raise ValueError(
+            f"Layers with layers inside own {', '.join(lost)}: read them with "
+            "get_weights(), and leave those layers out of the model."
+        )
+    for name, part in found:
         weights = part.get_weights()
         if not weights:
             continue

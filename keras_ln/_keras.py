@@ -4,6 +4,7 @@ Only this file handles private modules and attributes of Keras, and differences
 between its versions; `tests/test_architecture.py` checks this.
 """
 
+import copy
 import importlib.util
 import sys
 from collections.abc import Callable
@@ -50,6 +51,7 @@ __all__ = [
     "of_session",
     "own_non_trainable_variables",
     "placed",
+    "reseeded",
     "set_mask",
     "torch_device",
     "uncast",
@@ -76,6 +78,19 @@ def placed(tensor: Any) -> Any:
     if kind == torch_device().partition(":")[0]:
         return tensor
     return keras.ops.convert_to_tensor(tensor)
+
+
+def reseeded(initializer: Any) -> Any:
+    """The initializer, or a copy with a new seed if its user gave none.
+
+    Without a seed, Keras draws one when it makes a random initializer, so that
+    weights of one shape would get the same values.
+    """
+    if getattr(initializer, "_init_seed", "seeded") is not None:
+        return initializer
+    other = copy.copy(initializer)
+    other.seed = keras.initializers.RandomUniform().seed
+    return other
 
 
 def device_names() -> list[str]:

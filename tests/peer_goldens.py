@@ -64,6 +64,8 @@ def check(case, arrays, use_fused, tolerance=FLOAT64):
     """Fail unless ours gives a case's outputs, states and gradients."""
     weight_prefix = "weight_" if case.startswith("haste") else "weight"
     config = arrays.get("config")
+    if case.endswith("hard_sigmoid"):  # Whose derivative no fused op knows.
+        use_fused = use_fused and "auto"
     layer = load(
         case,
         part(arrays, weight_prefix),

@@ -33,6 +33,7 @@ from keras_ln.compat.pytorch import (
 )
 from keras_ln.compat.tensorflow_1 import load_tf1_lstm
 from keras_ln.compat.tensorflow_addons import (
+    keras_2_hard_sigmoid,
     load_tfa_lstm,
     load_tfa_simple_rnn,
     tfa_lstm_arguments,
@@ -40,6 +41,7 @@ from keras_ln.compat.tensorflow_addons import (
 )
 
 __all__ = [
+    "keras_2_hard_sigmoid",
     "load_fastrnns_lstm",
     "load_haste_gru",
     "load_haste_lstm",

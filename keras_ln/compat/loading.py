@@ -123,19 +123,21 @@ def as_floats(name: str, weight: Any) -> np.ndarray:
     Half precision becomes float32, exactly. `ValueError` unless it has floats.
     """
     array = weight
-    if hasattr(weight, "detach"):
-        array = weight.detach().cpu()
-        # NumPy knows no bfloat16, and cannot read it from torch.
-        if str(array.dtype) == "torch.bfloat16":
-            array = array.float()
     try:
+        if hasattr(weight, "detach"):
+            array = weight.detach().cpu()
+            # NumPy knows no bfloat16, and cannot read it from torch.
+            if str(array.dtype) == "torch.bfloat16":
+                array = array.float()
         array = np.asarray(array)
-    except (TypeError, ValueError) as error:
+    # RuntimeError: of torch, for a tensor without data.
+    except (RuntimeError, TypeError, ValueError) as error:
         raise _no_floats(name, f"{type(weight).__name__} ({error})") from error
     if array.dtype.name not in _FLOATS:
         raise _no_floats(name, f"dtype {array.dtype.name}")
     wide = array.dtype.name == "float64"
-    return array if wide else array.astype("float32", copy=False)
+    # In the machine's order of bytes, which old files may not have.
+    return array.astype("float64" if wide else "float32", copy=False)
 
 
 def _no_floats(name: str, received: str) -> ValueError:

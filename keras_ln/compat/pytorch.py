@@ -192,6 +192,11 @@ def _load(
     for layer, arrays in zip(ours, parts.values(), strict=True):
         cell = cell_of(layer, cell_class)
         found.append((layer, cell, arranged(cell, arrays)))
+    if len({id(layer) for layer in ours}) < len(ours):
+        raise ValueError(
+            "Argument `layers` must be different layers. Received: the same "
+            "layer several times; make each with its own call."
+        )
     for each in found:
         check_fit(*each, normalized=normalized)
     for each in found:

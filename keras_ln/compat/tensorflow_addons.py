@@ -6,6 +6,7 @@ Letters: D input features, U units.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 
 from keras_ln.compat.loading import as_floats, cell_of, check_one_mean, load
@@ -31,17 +32,36 @@ _TFA_SIMPLE_RNN = ("kernel", "recurrent_kernel", "beta", "gamma")
 _KERAS_2 = ("implementation",)
 
 
+@keras.saving.register_keras_serializable(package="keras_ln")
+def keras_2_hard_sigmoid(x: Any) -> Any:
+    """The activation "hard_sigmoid" of Keras 2, clip(0.2 x + 0.5, 0, 1).
+
+    Keras 3 has another function of this name, clip(x / 6 + 0.5, 0, 1).
+
+    >>> import keras
+    >>> from keras_ln import compat
+    >>> x = keras.ops.convert_to_tensor([-3.0, 0.0, 1.25])
+    >>> list(map(float, compat.keras_2_hard_sigmoid(x)))
+    [0.0, 0.5, 0.75]
+    """
+    return keras.ops.clip(0.2 * x + 0.5, 0.0, 1.0)
+
+
 def tfa_lstm_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of `LNLSTM(Cell)` for a cell of TensorFlow-Addons.
 
     They include `carry_normalized_state=True`, because that cell passes the
-    normalised c to the next step, and its `norm_epsilon` as `epsilon`.
+    normalised c to the next step, and its `norm_epsilon` as `epsilon`. Its
+    "hard_sigmoid" becomes `keras_2_hard_sigmoid`.
 
     Args:
         config: `get_config()` of its LayerNormLSTMCell.
 
     Returns:
         Keyword arguments of `keras_ln.LNLSTM` and `keras_ln.LNLSTMCell`.
+
+    Raises:
+        TypeError: if the config is no mapping.
 
     >>> from keras_ln import compat
     >>> config = {"units": 4, "norm_epsilon": 0.001, "implementation": 2}
@@ -56,7 +76,8 @@ def tfa_simple_rnn_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
 
     That cell adds its bias after the normalisation, as `LNSimpleRNN` adds beta.
     So the initializer, regularizer and constraint of its bias become arguments
-    for beta, and the `LNSimpleRNN` has no bias.
+    for beta, and the `LNSimpleRNN` has no bias. "hard_sigmoid" becomes
+    `keras_2_hard_sigmoid`.
 
     Args:
         config: `get_config()` of its LayerNormSimpleRNNCell.
@@ -64,6 +85,9 @@ def tfa_simple_rnn_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
     Returns:
         Keyword arguments of `keras_ln.LNSimpleRNN` and
         `keras_ln.LNSimpleRNNCell`.
+
+    Raises:
+        TypeError: if the config is no mapping.
 
     >>> from keras_ln import compat
     >>> compat.tfa_simple_rnn_arguments(
@@ -158,11 +182,19 @@ def load_tfa_simple_rnn(layer: Any, weights: Sequence[Any]) -> Any:
 
 
 def _tfa_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(config, Mapping):
+        raise TypeError(
+            "Argument `config` must be a mapping: the get_config() of a cell "
+            f"of TensorFlow-Addons. Received: {type(config).__name__}."
+        )
     arguments = {
         TFA_NAMES.get(name, name): value
         for name, value in config.items()
         if name not in _KERAS_2
     }
+    for name in ("activation", "recurrent_activation"):
+        if arguments.get(name) == "hard_sigmoid":
+            arguments[name] = keras_2_hard_sigmoid
     # Keras 2 writes the policies of mixed precision as mappings.
     if isinstance(dtype := arguments.get("dtype"), Mapping):
         arguments["dtype"] = dtype["config"]["name"]

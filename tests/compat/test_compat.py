@@ -60,6 +60,32 @@ def test_arguments_of_the_simple_rnn():
     assert cell.bias_regularizer is None
 
 
+@pytest.mark.parametrize("name", ["tfa_lstm", "tfa_simple_rnn"])
+def test_a_cell_is_no_config(name):
+    with pytest.raises(TypeError, match="`config` must be a mapping"):
+        getattr(compat, f"{name}_arguments")(keras_ln.LNLSTMCell(UNITS))
+
+
+def test_the_activation_of_keras_2_is_saved(tmp_path):
+    config = config_of("lstm_hard_sigmoid")
+    layer = keras_ln.LNLSTM(**compat.tfa_lstm_arguments(config))
+    model = keras.Sequential([keras.Input((None, 3)), layer])
+    model.save(tmp_path / "model.keras")
+    kept = keras.models.load_model(tmp_path / "model.keras").layers[0]
+    assert kept.recurrent_activation is compat.keras_2_hard_sigmoid
+
+
+@pytest.mark.parametrize("order", "<>")
+def test_orders_of_bytes(order):
+    """Old files may have the other one, which torch does not take."""
+    weights = tfa_weights("lstm")
+    cells = []
+    for dtype in ("=f8", f"{order}f8"):
+        cells.append(keras_ln.LNLSTMCell(UNITS, carry_normalized_state=True))
+        compat.load_tfa_lstm(cells[-1], [w.astype(dtype) for w in weights])
+    close(named_weights(cells[1]), named_weights(cells[0]), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("case", [*TFA, "haste"])
 def test_cells_load_what_layers_do(case):
     arrays = TFA.get(case, {})

@@ -133,6 +133,11 @@ def test_what_is_refused():
     with pytest.raises(ValueError, match="`weights` must fit lnlstm"):
         compat.load_torch_lstm(layers, weights)
     assert not layers[0].built
+    with pytest.raises(ValueError, match="`layers` must be different layers"):
+        compat.load_torch_lstm(layers[:1] * 2, weights)
+    on_meta = torch.nn.LSTM(D, U, device="meta")
+    with pytest.raises(ValueError, match=r"must hold weight_ih_l0 .* no data"):
+        compat.load_torch_lstm(layers[0], on_meta)
     for kind, (_, make, load) in KINDS.items():
         right = arrays(torch_module(kind))
         for name in ("bias_hh_l0", "weight_ih_l0"):

@@ -31,6 +31,16 @@ CASES = {
     "simple_rnn": (SIMPLE_RNN, {}, "none"),
     "simple_rnn_masked": (SIMPLE_RNN, {"layernorm_epsilon": 1e-3}, "middle"),
     "simple_rnn_without_bias": (SIMPLE_RNN, {"use_bias": False}, "right"),
+    "lstm_hard_sigmoid": (
+        LSTM,
+        {"activation": "hard_sigmoid", "recurrent_activation": "hard_sigmoid"},
+        "none",
+    ),
+    "simple_rnn_hard_sigmoid": (
+        SIMPLE_RNN,
+        {"activation": "hard_sigmoid"},
+        "none",
+    ),
 }
 
 

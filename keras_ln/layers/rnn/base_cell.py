@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from keras_ln._keras import DropoutRNNCell, placed, torch_device
+from keras_ln._keras import DropoutRNNCell, placed, reseeded, torch_device
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.constructor_arguments import of_keras
 from keras_ln.ops import arguments, recurrence
@@ -180,13 +180,7 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         """The initializer of a vector."""
         kind = name.rpartition("_")[2]
         initializer = getattr(self, f"{kind}_initializer")
-        # A copy, because an unseeded random initializer would give every weight
-        # the same values.
-        if name != "bias" and isinstance(
-            initializer, keras.initializers.Initializer
-        ):
-            return initializer.clone()
-        return initializer
+        return initializer if name == "bias" else reseeded(initializer)
 
     def tensors(self) -> dict[str, Any]:
         """The weights by name, in the dtypes of a call."""

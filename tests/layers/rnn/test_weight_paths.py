@@ -155,3 +155,35 @@ def test_a_recurrent_bias_stands_in_for_the_recurrent_beta():
         layer.build((None, T, D))
         names = [weight.name for weight in layer.weights]
         assert ("recurrent_bias" in names) == there, arguments
+
+
+class Filled(keras.initializers.Initializer):
+    """A user's own, without `get_config`."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __call__(self, shape, dtype=None):
+        return keras.ops.full(shape, self.value, dtype=dtype)
+
+
+def gammas_of(initializer):
+    cell = keras_ln.LNLSTMCell(4, gamma_initializer=initializer)
+    cell.build((None, D))
+    return [
+        keras.ops.convert_to_numpy(weight)
+        for weight in (cell.kernel_gamma, cell.recurrent_gamma)
+    ]
+
+
+def test_one_initializer_of_several_weights():
+    """It stays as it is; without a seed the weights differ."""
+    for gamma in gammas_of(Filled(0.25)):
+        np.testing.assert_array_equal(gamma, 0.25)
+    seeds = (None, keras.random.SeedGenerator(1))
+    for seed in seeds:
+        normal = keras.initializers.RandomNormal(1.0, 0.1, seed=seed)
+        one, two = gammas_of(normal)
+        assert (one != two).all(), seed
+    one, two = gammas_of(keras.initializers.RandomNormal(1.0, 0.1, seed=1))
+    np.testing.assert_array_equal(one, two)
