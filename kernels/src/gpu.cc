@@ -20,7 +20,7 @@ enum { kCooperative = 2, kClusterDimension = 4 };      // CUlaunchAttributeID
 enum { kDynamicShared = 8, kNonPortableCluster = 14 };  // CUfunction_attribute
 enum { kMultiprocessors = 16 };                        // CUdevice_attribute
 enum { kDeviceOrdinal = 9 };                           // CUpointer_attribute
-enum { kOutOfMemory = 2 };                             // CUresult
+enum { kOutOfMemory = 2, kInvalidClusterSize = 912 };  // CUresult
 
 struct Config {  // CUlaunchConfig
   unsigned grid[3], block[3], shared;
@@ -132,8 +132,13 @@ struct Prepared {
 
   int count(const KlnGpuLaunch& l) {
     const KlnGpuShape& s = l.shape;
-    if (s.cluster)
-      return driver.OccupancyMaxActiveClusters(&groups, function, &config);
+    if (s.cluster) {
+      const int code =
+          driver.OccupancyMaxActiveClusters(&groups, function, &config);
+      // Of a part of a GPU that has no room for so many blocks side by side.
+      if (code == kInvalidClusterSize) groups = 0;
+      return code == kInvalidClusterSize ? 0 : code;
+    }
     int each = 0, processors = 0;
     int code = driver.OccupancyMaxActiveBlocksPerMultiprocessor(
         &each, function, s.threads, size_t(s.shared_bytes));

@@ -55,8 +55,15 @@ ORDER += ["cudnn", "lstm C tf32", "gru A tf32", "lstm A bfloat16"]
 ORDER += ["lstm A tf32 grid", "gru B tf32", "gru C tf32", "lstm B bfloat16"]
 ORDER += ["lstm C bfloat16", "lstm B 3xtf32", "lstm C 3xtf32", "gru A 3xtf32"]
 ORDER += ["gru A bfloat16", "lstm A float16", "gru A tf32 grid"]
+wrong = []  # Rows of this process that tell of a failure.
 if "SECTIONS" in os.environ:
     ORDER = os.environ["SECTIONS"].split(",")
+
+
+def is_wrong(what, value):
+    """Whether a row says that something failed."""
+    failed = ("FAILED", "STOPPED", "ENDED", "does not end")
+    return what.startswith(failed) or "WRONG" in str(value)
 
 
 def row(section, what, value):
@@ -65,6 +72,7 @@ def row(section, what, value):
     print(f"{section:20} {what:32} {value}", flush=True)
     with TABLE.open("a", newline="") as file:
         csv.writer(file).writerow([section, what, value])
+    wrong.extend([what] * is_wrong(what, value))
 
 
 def plans_of(section, of):
@@ -354,10 +362,7 @@ def main(sections):
     for name in sections:
         cells = {r["what"]: r["value"] for r in rows if r["section"] == name}
         print(f"== {name}:", *(f"{k} {v};" for k, v in cells.items()))
-    failed = ("FAILED", "STOPPED", "ENDED", "does not end")
-    sys.exit(
-        any(r["what"].startswith(failed) or "WRONG" in r["value"] for r in rows)
-    )
+    sys.exit(any(is_wrong(r["what"], r["value"]) for r in rows))
 
 
 if __name__ == "__main__":
@@ -366,5 +371,6 @@ if __name__ == "__main__":
         ORDER = [name for name in ORDER if name != "cudnn"]
     if named:
         section(named[0])
+        sys.exit(bool(wrong))
     else:
         main(ORDER)

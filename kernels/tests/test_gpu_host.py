@@ -69,6 +69,15 @@ def test_the_plan_of_size_a(fresh):
         assert made.gpu.plan("lstm", backward, 256, "tf32", 0) == plan
 
 
+def test_no_room_for_a_cluster(fresh):
+    """A part of a GPU may say so by an error: then no group fits."""
+    made = emulated.Emulation(fresh.library, any_kernel)
+    made.fake.fake_fail(b"cuOccupancyMaxActiveClusters", 912)
+    plan = made.gpu.plan("lstm", False, 256, "tf32", 0)
+    made.fake.fake_fail(b"cuOccupancyMaxActiveClusters", 0)
+    assert not plan.cluster
+
+
 def test_groups_that_meet_in_memory_take_16_rows(fresh):
     """On an A100 13 groups of 8 blocks run at once."""
     made = emulated.Emulation(fresh.library, any_kernel)

@@ -114,6 +114,15 @@ def test_infinite_inputs(emulation, cell, vectors):
 
 
 @pytest.mark.parametrize("cell", CELLS)
+def test_small_numbers_keep_their_digits(emulation, cell):
+    """Which 1 - 2 / (1 + exp(2 x)) would lose."""
+    drawn = drawn_of(cell, SMALL, [])
+    for array in (drawn.x, *drawn.states):
+        array *= 1e-6
+    check(emulation, cell, SMALL, drawn)
+
+
+@pytest.mark.parametrize("cell", CELLS)
 def test_steps_left_out_have_no_effect(emulation, cell):
     """Whatever they hold, NaN too."""
     drawn = drawn_of(cell, SMALL, masks=["mask"])

@@ -36,3 +36,15 @@ def test_a_dry_run(tmp_path, sections):
     limits = {"tf32": 5e-3, "3xtf32": 2e-6, "bfloat16": 3e-2, "float16": 5e-3}
     assert all(e < limits[format] for (format, _), e in errors.items()), errors
     assert {r["value"] for r in rows if "same bits" in r["what"]} == {"True"}
+
+
+def test_a_section_that_fails(tmp_path):
+    """By itself, as the sanitizer runs it."""
+    ended = subprocess.run(
+        [sys.executable, SCRIPT, "lstm Z tf32", "--dry"],
+        env=os.environ | {"OUT": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert "FAILED" in ended.stdout
+    assert ended.returncode == 1

@@ -49,7 +49,8 @@ def normalized_kernel(
     wide = keras.ops.cast(v, dtype)
     squares = _squares(wide, axes)
     # Replaced before the root: the root of 0 has an infinite derivative.
-    squares = keras.ops.where(squares > 0, squares, 1.0)
+    # On torch, Keras would copy the 1 to a GPU, which no CUDA graph records.
+    squares = backend.where(squares > 0, squares, 1.0)
     scale = keras.ops.cast(g, dtype) / backend.sqrt(squares)
     for axis in axes:
         scale = keras.ops.expand_dims(scale, axis)
