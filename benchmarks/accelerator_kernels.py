@@ -282,7 +282,7 @@ def main(argv=None):
             print(line["chip"], line["op"], line["phase"])
             print(*(f"    {kernel}" for kernel in kernels), sep="\n")
     print_table(rows)
-    report.write_csv(rows, options.output.with_suffix(".csv"))
+    report.write_csv(rows, report.file_of(options.output, ".csv"))
 
 
 if __name__ == "__main__":

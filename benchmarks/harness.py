@@ -66,7 +66,7 @@ def parser(name, doc, rounds=9):
         add_number(parser, "--rounds", rounds, "rounds to measure")
     add_number(parser, "--threads", 2, "threads of every framework")
     parser.add_argument(
-        "--output", type=pathlib.Path, help="files to write, without suffix"
+        "--output", type=output, help="files to write, without suffix"
     )
     parser.add_argument(
         "--smoke", action="store_true", help="run tiny sizes, as a test"
@@ -111,8 +111,21 @@ def refuse(parser, options, names, when):
             parser.error(f"argument {option}: has no effect {when}")
 
 
+def output(text):
+    """The path of --output, whose folder can be made and written."""
+    path = pathlib.Path(text)
+    there = next(p for p in path.absolute().parents if p.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise argparse.ArgumentTypeError(f"{there} is no writable folder")
+    return path
+
+
 def set_threads(number):
-    """Sets every framework's number of threads, before its first import."""
+    """Sets every framework's number of threads, before its first import.
+
+    JAX then compiles each program itself, in place of finding it on the disk.
+    """
+    os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
     for name in (
         "OMP_NUM_THREADS",
         "TF_NUM_INTRAOP_THREADS",

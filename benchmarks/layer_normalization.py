@@ -107,6 +107,7 @@ def main(argv=None):
     if options.measure_memory_of:
         harness.print_memory(found[options.measure_memory_of])
         return
+    output = report.target(options, "layer_normalization", adds=True)
     rows = harness.measure(
         "LayerNormalization",
         f"{options.rows}x{options.features} {options.dtype}",
@@ -115,7 +116,7 @@ def main(argv=None):
         functools.partial(memory_of, options),
     )
     report.print_table(rows)
-    report.write(rows, report.target(options, "layer_normalization"))
+    report.write(rows, output)
 
 
 if __name__ == "__main__":

@@ -116,7 +116,9 @@ def main(argv=None):
         harness.refuse(parser, options, ("threads", "smoke"), "with --plot")
         output = report.target(options, "long_training")
         paths = sorted(output.parent.glob(f"{output.name}_*.csv"))
-        plot(paths, output.with_suffix(".png"))
+        if not paths:
+            parser.error(f"--plot: there is no {output}_*.csv")
+        plot(paths, report.file_of(output, ".png"))
         return
     harness.set_threads(options.threads)
     import keras

@@ -58,6 +58,8 @@ def main(argv=None):
     options.providers = options.providers or PROVIDERS
     import keras
 
+    name = f"memory_{keras.backend.backend()}"
+    output = report.target(options, name, adds=True)
     rows = []
     for row in measured(options):
         ratio = row["ours_to_this"]
@@ -68,8 +70,7 @@ def main(argv=None):
             flush=True,
         )
         rows.append(row)
-    output = report.target(options, f"memory_{keras.backend.backend()}")
-    report.add_to_csv(rows, output.with_suffix(".csv"))
+    report.add_to_csv(rows, report.file_of(output, ".csv"))
 
 
 if __name__ == "__main__":

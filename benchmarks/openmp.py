@@ -105,7 +105,7 @@ def main(argv=None):
             flush=True,
         )
     output = report.target(options, "openmp")
-    report.write_csv(rows, output.with_suffix(".csv"))
+    report.write_csv(rows, report.file_of(output, ".csv"))
 
 
 if __name__ == "__main__":

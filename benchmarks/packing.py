@@ -250,6 +250,10 @@ def main(argv=None):
     if options.smoke:
         options.rounds, options.sentences = 1, 12
         options.batch, options.words, options.units = 4, 20, 3
+    if options.words <= RARE + 1:
+        parser.error(
+            f"--words: expected at least {RARE + 2}, received {options.words}"
+        )
     harness.set_threads(options.threads)
     if options.train:
         print(json.dumps(train(options.train, options)))
@@ -264,9 +268,9 @@ def main(argv=None):
             f"{row['share_of_words']:.0%} of the steps are words"
         )
     output = report.target(options, f"packing_{keras.backend.backend()}")
-    report.write_csv(rows, output.with_suffix(".csv"))
+    report.write_csv(rows, report.file_of(output, ".csv"))
     if importlib.util.find_spec("matplotlib"):
-        plot(rows, output.with_suffix(".png"))
+        plot(rows, report.file_of(output, ".png"))
 
 
 if __name__ == "__main__":

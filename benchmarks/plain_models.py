@@ -252,6 +252,8 @@ def main(argv=None):
     harness.set_threads(options.threads)
     import keras
 
+    name = f"plain_models_{keras.backend.backend()}"
+    output = report.target(options, name, adds=True)
     rows = []
     for build in MODELS:
         if build.__name__ not in options.models:
@@ -264,8 +266,7 @@ def main(argv=None):
         )
         report.print_table(new)
         rows += new
-    name = f"plain_models_{keras.backend.backend()}"
-    report.write(rows, report.target(options, name))
+    report.write(rows, output)
 
 
 if __name__ == "__main__":

@@ -127,8 +127,9 @@ def measured(names, sizes):
         for policy in POLICIES:
             y, found = outputs_and_gradients(name, policy, sizes)
             mean, largest = differences(y, right)
-            worst = max(
-                differences(found[key], gradients[key])[0] for key in gradients
+            # Not Python's max, which may lose a NaN.
+            worst = np.max(
+                [differences(found[k], gradients[k])[0] for k in gradients]
             )
             yield {
                 "layer": name,
@@ -157,7 +158,7 @@ def main(argv=None):
         print(" ".join(f"{key}={value}" for key, value in row.items()))
         rows.append(row | {"versions": harness.versions()})
     output = report.target(options, f"precision_{keras.backend.backend()}")
-    report.write_csv(rows, output.with_suffix(".csv"))
+    report.write_csv(rows, report.file_of(output, ".csv"))
 
 
 if __name__ == "__main__":

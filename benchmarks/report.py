@@ -6,26 +6,37 @@ import importlib.util
 import operator
 import os
 import pathlib
+import sys
 import tempfile
 
 from benchmarks.harness import MODES
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 MEASUREMENT = ("op", "sizes", "mode")
+KEY = (*MEASUREMENT, "provider")
 
 
-def target(options, name):
+def target(options, name, adds=False):
     """The files to write, without suffix.
 
-    A smoke run does not touch earlier results.
+    A smoke run does not touch earlier results. If the benchmark `adds` rows to
+    a file, the file must have rows of measurements.
     """
     if options.output:
+        if adds:
+            earlier(file_of(options.output, ".csv"))
         return options.output
     if not options.smoke:
         return RESULTS / name
     folder = pathlib.Path(tempfile.mkdtemp(prefix="benchmarks-"))
     print(f"The results of this smoke run are in {folder}", flush=True)
     return folder / name
+
+
+def file_of(output, suffix):
+    """The file of the results `output`; it may be named with a suffix."""
+    name = output.name.removesuffix(".csv").removesuffix(".png")
+    return output.with_name(name + suffix)
 
 
 def print_table(rows):
@@ -53,19 +64,29 @@ def write(rows, path):
     Several runs can therefore measure different sizes and providers. Each row
     names its device and versions.
     """
-    rows = add_to_csv(rows, path.with_suffix(".csv"))
+    rows = add_to_csv(rows, file_of(path, ".csv"))
     if importlib.util.find_spec("matplotlib"):
-        plot(rows, path.with_suffix(".png"))
+        plot(rows, file_of(path, ".png"))
+
+
+def earlier(path):
+    """The rows of a file; `SystemExit` if they are no measurements."""
+    if not path.exists():
+        return []
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+    except (UnicodeDecodeError, csv.Error):
+        rows = [{}]
+    if any(not {*KEY} <= {*row} or None in row.values() for row in rows):
+        sys.exit(f"--output: {path} has other rows than measurements; move it")
+    return rows
 
 
 def add_to_csv(rows, path):
     """All rows of a file, in which `rows` take the place of older ones."""
-    old = []
-    if path.exists():
-        with open(path, newline="") as file:
-            old = list(csv.DictReader(file))
-    key = operator.itemgetter(*MEASUREMENT, "provider")
-    found = {key(row): row for row in (*old, *rows)}
+    key = operator.itemgetter(*KEY)
+    found = {key(row): row for row in (*earlier(path), *rows)}
     ordered = sorted(found.values(), key=operator.itemgetter(*MEASUREMENT))
     write_csv(ordered, path)
     return ordered

@@ -242,7 +242,7 @@ def main(argv=None):
         harness.set_threads(max(options.threads))
         output = report.target(options, "scaling_threads")
         rows = list(measured_by_threads(options))
-        report.write_csv(rows, output.with_suffix(".csv"))
+        report.write_csv(rows, report.file_of(output, ".csv"))
         return
     (options.threads,) = options.threads
     harness.set_threads(options.threads)
@@ -257,9 +257,9 @@ def main(argv=None):
     for (varied, provider), (lengths, times) in curves(rows).items():
         print(f"{varied} ^ {exponent(lengths, times):.2f}  {provider}")
     output = report.target(options, f"scaling_{keras.backend.backend()}")
-    report.write_csv(rows, output.with_suffix(".csv"))
+    report.write_csv(rows, report.file_of(output, ".csv"))
     if importlib.util.find_spec("matplotlib"):
-        plot(rows, output.with_suffix(".png"))
+        plot(rows, report.file_of(output, ".png"))
 
 
 if __name__ == "__main__":

@@ -286,7 +286,7 @@ def main(argv=None):
     name = f"sequence_layers_{keras.backend.backend()}"
     if harness.on_gpu():
         name += "_gpu"
-    output = report.target(options, name)
+    output = report.target(options, name, adds=True)
     for text in options.sizes:
         size = parse_size(text)
         memory = functools.partial(memory_of, options, size)

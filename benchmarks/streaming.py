@@ -114,7 +114,7 @@ def main(argv=None):
             row[name] = round(row[name] / CALLS, 4)
     report.print_table(rows)
     output = report.target(options, f"streaming_{keras.backend.backend()}")
-    report.write_csv(rows, output.with_suffix(".csv"))
+    report.write_csv(rows, report.file_of(output, ".csv"))
 
 
 if __name__ == "__main__":

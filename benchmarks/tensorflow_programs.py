@@ -155,9 +155,12 @@ def run(options):
             )
         }
         results = [call(*arrays) for call in calls.values()]
-        difference = max(
-            float(abs(a - b).max() / abs(b).max())
-            for a, b in zip(*results, strict=True)
+        # Not Python's max, which may lose a NaN.
+        difference = np.max(
+            [
+                float(abs(a - b).max() / abs(b).max())
+                for a, b in zip(*results, strict=True)
+            ]
         )
         times = {name: [] for name in calls}
         for _ in range(options.rounds):
@@ -181,7 +184,7 @@ def run(options):
         print(*rows[-1].values(), flush=True)
     if not rows:
         sys.exit(f"{options.folder} has no programs: write them first.")
-    report.write_csv(rows, options.output.with_suffix(".csv"))
+    report.write_csv(rows, report.file_of(options.output, ".csv"))
 
 
 def main(argv=None):

@@ -211,9 +211,9 @@ def main(argv=None):
         )
     name = f"variable_lengths_{keras.backend.backend()}"
     output = report.target(options, name)
-    report.write_csv(rows, output.with_suffix(".csv"))
+    report.write_csv(rows, report.file_of(output, ".csv"))
     if importlib.util.find_spec("matplotlib"):
-        plot(rows, output.with_suffix(".png"))
+        plot(rows, report.file_of(output, ".png"))
 
 
 if __name__ == "__main__":

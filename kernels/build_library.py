@@ -1,8 +1,8 @@
 """Compiles the shared library from src/: `python build_library.py`.
 
-Nothing but Python is needed: without --compiler the compiler is the Clang that
-the package `ziglang` of the Python package index carries, which compiles for
-every platform on every other. The build backend calls `build`, too.
+Without --compiler the compiler is the Clang that the package `ziglang` of the
+Python package index carries, which compiles for every platform on every other.
+The build backend calls `build`, too.
 """
 
 import argparse
@@ -10,6 +10,7 @@ import hashlib
 import importlib.util
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -155,6 +156,16 @@ def build(folder, name=None, compiler=None, sanitizer=None):
         The path of the library.
     """
     target = target_of(name, compiler := compiler or own_compiler())
+    if compiler and shutil.which(compiler) is None:
+        raise SystemExit(
+            "--compiler or KERAS_LN_KERNELS_COMPILER: expected a program, "
+            f"received {compiler!r}"
+        )
+    if not compiler and importlib.util.find_spec("ziglang") is None:
+        raise SystemExit(
+            "The package ziglang is not installed: pip install ziglang, or "
+            "name the system's compiler with --compiler."
+        )
     checks = ["-O1", "-g1", *SANITIZERS[sanitizer]] if sanitizer else []
     flags = FLAGS + checks
     if compiler:

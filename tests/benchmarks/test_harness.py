@@ -210,3 +210,39 @@ if keras.backend.backend() == "torch":
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
         assert harness.device(2) == "a GPU"
+
+
+def test_names_of_results_keep_their_dots():
+    for name in ("run_2.25ghz", "run_2.25ghz.csv", "run_2.25ghz.png"):
+        found = report.file_of(pathlib.Path("a.b", name), ".csv")
+        assert found == pathlib.Path("a.b", "run_2.25ghz.csv")
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        b"a,b\n1,2\n",
+        b"\xff\xfe\x00\x01",
+        b"op,sizes,mode,provider,p50_ms\nA,3,graph,keras_ln\n",
+    ],
+    ids=["other columns", "no text", "cut off"],
+)
+def test_what_cannot_be_added_to_is_refused_at_once(
+    kept, tmp_path, monkeypatch
+):
+    path = tmp_path / "kept.csv"
+    path.write_bytes(kept)
+    monkeypatch.setattr(harness, "measure", lambda *args: pytest.fail("timed"))
+    module = importlib.import_module("benchmarks.layer_normalization")
+    with pytest.raises(SystemExit, match="--output: .*kept.csv has other rows"):
+        module.main(["--smoke", "--output", str(tmp_path / "kept")])
+    assert path.read_bytes() == kept
+
+
+@pytest.mark.parametrize("name", ["a_file/x", "a_file/deeper/x"])
+def test_a_folder_that_cannot_be_made(name, tmp_path, capsys):
+    (tmp_path / "a_file").touch()
+    parser = harness.parser("name", "Measures.", rounds=1)
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--output", str(tmp_path / name)])
+    assert "a_file is no writable folder" in capsys.readouterr().err
