@@ -24,6 +24,7 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+SUPPORT = ROOT / "tests" / "support"
 
 EXPORTS = "tests/test_exports.py"
 ONNX = ("tf2onnx==1.17.0", "onnx", "onnxruntime")
@@ -47,7 +48,7 @@ def style():
     """Ruff's rules, ruff's format, and wording."""
     run(sys.executable, "-m", "ruff", "check", ".")
     run(sys.executable, "-m", "ruff", "format", "--check", ".")
-    run(sys.executable, "tests/words.py")
+    run(sys.executable, "tests/support/words.py")
 
 
 def types():
@@ -57,7 +58,7 @@ def types():
 
 def wheel():
     """Build the wheel; install and import it where JAX is the one framework."""
-    run(sys.executable, "tests/built_wheel.py")
+    run(sys.executable, "tests/support/built_wheel.py")
 
 
 def kernels_wheel(python, folder):
@@ -105,7 +106,7 @@ def kernels():
         installed = Path(folder, "installed")
         pip = (sys.executable, "-m", "pip", "install", "-q", "--no-deps")
         run(*pip, "--target", installed, built)
-        paths = os.pathsep.join(map(str, (ROOT, ROOT / "tests", installed)))
+        paths = os.pathsep.join(map(str, (ROOT, SUPPORT, installed)))
         pytest = (sys.executable, "-m", "pytest", "-q")
         for backend in sorted(SUITES, key=lambda name: name != "torch"):
             print(f"==> kernels on {backend}", flush=True)
@@ -205,7 +206,7 @@ def suite(backend, full):
         paths.append("keras_ln")
         if "KERNEL_CALLS" in os.environ:
             plugins += ["-p", "kernel_calls"]
-            folders = [str(ROOT / "tests"), os.environ.get("PYTHONPATH")]
+            folders = [str(SUPPORT), os.environ.get("PYTHONPATH")]
             environment["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
             # It tells anew.
             Path(os.environ["KERNEL_CALLS"]).unlink(missing_ok=True)

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT / "tests/support"), str(ROOT / "tests")]
 
 from docs.alone import ALONE, ELSEWHERE  # noqa: E402
 

@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / own) for own in ("tests", "examples", "")]
+sys.path[:0] = [
+    str(ROOT / own) for own in ("tests", "tests/support", "examples", "")
+]
 
 from docs import evidence, measured  # noqa: E402
 

@@ -11,7 +11,9 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
+sys.path[:0] = [
+    *(str(ROOT / p) for p in ("tests/support", "tests", "")),
+]
 
 H200 = """
 gpu_device_info {

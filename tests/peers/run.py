@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
+sys.path[:0] = [str(HERE.parent / "support"), str(HERE.parent)]
 
 import run_all  # noqa: E402
 from run_all import run  # noqa: E402

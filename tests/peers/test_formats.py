@@ -24,7 +24,10 @@ def exported(backend, format, steps, folder):
         text=True,
         cwd=HERE.parent,
         env=os.environ
-        | {"KERAS_BACKEND": backend, "PYTHONPATH": str(HERE.parent)},
+        | {
+            "KERAS_BACKEND": backend,
+            "PYTHONPATH": str(HERE.parent / "support"),
+        },
     )
 
 

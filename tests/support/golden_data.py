@@ -11,7 +11,7 @@ import pathlib
 
 import numpy as np
 
-GOLDEN = pathlib.Path(__file__).parent / "golden"
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 PATHS = [
     GOLDEN / f"{name}.npz" for name in ("recurrence", "zoneout", "sequences")
 ]

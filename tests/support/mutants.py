@@ -1,6 +1,6 @@
 """Wrong lines, one operator or constant changed in each.
 
-`tests/mutate.py` tries which of them the tests notice.
+`tests/support/mutate.py` tries which of them the tests notice.
 """
 
 import ast
@@ -9,7 +9,7 @@ import random
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 # Of each of these so many are drawn; a file is in the last one that has it.
 STRATA = {
     "package": (("keras_ln/ops", "keras_ln/layers", "keras_ln/backend"), 300),

@@ -1,6 +1,6 @@
 """What each test file costs: tests, seconds, and what XLA compiles in it.
 
-    KERAS_BACKEND=jax python tests/count_compilations.py costs.csv tests
+    KERAS_BACKEND=jax python tests/support/count_compilations.py costs.csv tests
 
 The arguments after the table's file are those of pytest. The frameworks log
 every compilation; pytest keeps what a test logs, from all its processes.

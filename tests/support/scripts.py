@@ -15,7 +15,7 @@ from common import cli
 STUDIES = ("parameter_geometry", "recurrent_dynamics", "cartpole")
 TRAINING = tuple(dict.fromkeys(cli.find(n).script for n in tune.EXPERIMENTS))
 
-TASKS = Path(__file__).parent / "examples" / "fixtures" / "sentence_tasks"
+TASKS = Path(__file__).parents[1] / "examples" / "fixtures" / "sentence_tasks"
 
 # Of each script a run that others are compared with.
 ALONE = {

@@ -26,7 +26,7 @@ from data_sets import (
     without,
 )
 
-FIXTURES = Path(__file__).parent / "examples" / "fixtures"
+FIXTURES = Path(__file__).parents[1] / "examples" / "fixtures"
 
 
 def fixture(name):

@@ -1,7 +1,7 @@
 """Wording that makes a reader go back, as far as regular expressions see it.
 
-    python tests/words.py                 how often, against the limits
-    python tests/words.py --list where    every place; or all patterns'
+    python tests/support/words.py                 how often, against the limits
+    python tests/support/words.py --list where    every place; or all patterns'
 
 Pages, docstrings, messages (strings of several words) and comments may have so
 many of each pattern as `MOST` says, so that no new ones come in: lower a limit
@@ -18,7 +18,7 @@ import sys
 import tokenize
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 # What to write in place of it; and what finds it.
 PATTERNS = {
     "that of": ("repeat the noun", r"\b(that|those) of\b|\bours\b"),
@@ -152,7 +152,7 @@ def main(argv=None):
             more = 1
             print(f"  More than before. Write instead: {PATTERNS[name][0]}.")
     if more:
-        print("python tests/words.py --list shows them.")
+        print("python tests/support/words.py --list shows them.")
     return more
 
 

@@ -1,6 +1,6 @@
 """Which wrong lines the tests notice.
 
-    python tests/mutate.py mutants.csv --seed 0
+    PYTHONPATH=tests python tests/support/mutate.py mutants.csv --seed 0
 
 Changes one operator or constant at a time, in a copy of the repository, and
 runs the tests that execute its line: the quick ones on torch, then on
@@ -20,12 +20,12 @@ subprocesses execute are not seen. Where only an import executes a line, such as
 a default, the tests of its function are taken, or else those of its file. The
 reason why no run noticed a mutant is added to the table by hand.
 
-    python tests/mutate.py later.csv --like mutants.csv
+    PYTHONPATH=tests python tests/support/mutate.py later.csv --like mutants.csv
 
 tries the mutants of an earlier table in code that has been moved since: the
 same change of an equal line, in the same file and function if it stands there.
 
-    python tests/mutate.py noticed.csv --like mutants.csv --tests PATH ...
+    ... mutate.py noticed.csv --like mutants.csv --tests PATH ...
 
 lists all tests of those files that notice each mutant, on torch: one row for
 each mutant and test. Before a test is deleted, its replacement must notice what
@@ -132,7 +132,7 @@ def prepare(backend, folder):
     )
     # Two modules of one second and size would share their bytecode.
     sys.dont_write_bytecode = True
-    sys.path[:0] = [copy, f"{copy}/tests"]
+    sys.path[:0] = [copy, f"{copy}/tests", f"{copy}/tests/support"]
     # The first one makes settings that the others read.
     for name in ("conftest", backend, "keras", "hypothesis", "scipy"):
         importlib.import_module(name)

@@ -1,6 +1,6 @@
 """The wheel, built, installed and imported where JAX is the one framework.
 
-python tests/built_wheel.py
+python tests/support/built_wheel.py
 """
 
 import importlib.metadata

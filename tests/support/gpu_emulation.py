@@ -16,7 +16,7 @@ import keras
 
 from keras_ln.ops.recurrence import cuda
 
-TESTS = Path(__file__).parents[1] / "kernels" / "tests"
+TESTS = Path(__file__).parents[2] / "kernels" / "tests"
 STREAM = 77
 # Of layers in these tests: units, and what operands are rounded to. 40 units
 # take two blocks, which meet, and on an A100 in global memory.

@@ -1,8 +1,8 @@
 """What random configurations give, to compare two trees of the package.
 
-    python tests/record.py draw configurations.json --count 2000 --seed 0
-    python tests/record.py write configurations.json before.npz
-    python tests/record.py compare before.npz after.npz --tolerance 1e-12
+    record.py draw configurations.json --count 2000 --seed 0
+    record.py write configurations.json before.npz
+    record.py compare before.npz after.npz --tolerance 1e-12
 
 `draw` makes the configurations once: of every public layer, cell and function,
 and of Keras' RNN with a cell. `write` runs them on KERAS_BACKEND, with the

@@ -17,7 +17,7 @@ from tolerances import FLOAT64
 import keras_ln
 from keras_ln import compat
 
-GOLDEN = Path(__file__).parent / "compat" / "golden"
+GOLDEN = Path(__file__).parents[1] / "compat" / "golden"
 UNITS = 4
 
 
