@@ -8,6 +8,12 @@ from keras_ln import _frameworks
 if _reason := _frameworks.reason():
     raise ImportError(_reason)
 
+from keras_ln.convert import (
+    rnn_summary,
+    to_keras,
+    with_fast_rnn,
+    with_layer_norm,
+)
 from keras_ln.layers import (
     BNLSTM,
     LNGRU,
@@ -25,8 +31,6 @@ from keras_ln.layers import (
     WeightNormDense,
     WNLSTMCell,
 )
-from keras_ln.layers.conversion import with_layer_norm
-from keras_ln.layers.fast_rnn import rnn_summary, to_keras, with_fast_rnn
 from keras_ln.layers.normalization.reestimate_statistics import (
     reestimate_statistics,
 )

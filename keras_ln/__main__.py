@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import keras
 
-from keras_ln import layers, ops
+from keras_ln import engine, layers
 from keras_ln._keras import device_names
 from keras_ln.version import __version__
 
@@ -29,8 +29,8 @@ def report() -> Iterator[str]:
         "backend": f"{backend} {importlib.metadata.version(backend)}",
         "Python": f"{platform.python_version()}, {platform.platform()}",
         "devices": ", ".join(device_names()),
-        "kernels": ops.recurrence.kernels(),
-        "on GPUs": ops.recurrence.gpu_kernels(),
+        "kernels": engine.kernels(),
+        "on GPUs": engine.gpu_kernels(),
     }
     there = {"native": facts["kernels"], "cuda": facts["on GPUs"]}
     rows, installs = [], False
@@ -38,7 +38,7 @@ def report() -> Iterator[str]:
         layer = getattr(layers, name)
         if not hasattr(layer, "as_problem"):
             continue
-        chosen, reasons = ops.implementation(layer(1))
+        chosen, reasons = engine.implementation(layer(1))
         # On a GPU layers have another reason.
         native = reasons.get("native", "")
         installs = installs or native.endswith("is not installed.")

@@ -132,7 +132,7 @@ def facts(seconds: float) -> dict[str, Any]:
     return {
         "commit": _commit(),
         "keras_ln": keras_ln.__version__,
-        "kernels": keras_ln.ops.recurrence.kernels(),
+        "kernels": keras_ln.engine.kernels(),
         "backend": backend,
         "python": platform.python_version(),
         "keras": keras.__version__,

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from keras_ln.ops import arguments, dtypes
+from keras_ln.engine import arguments, dtypes, scan
 from keras_ln.ops.jacobian import jacobian
-from keras_ln.ops.recurrence import scan
 
 
 class HiddenDynamics(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_ln.ops import arguments, dtypes
+from keras_ln.engine import arguments, dtypes
 from keras_ln.ops.generalized_linear import NORMALIZATIONS
 
 

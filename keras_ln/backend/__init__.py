@@ -153,13 +153,13 @@ _module: Any = importlib.import_module(
     f"{__name__}.{'inference' if _infers else _NAME}"
 )
 _native: Any = importlib.import_module(
-    f"{__name__}.{'inference' if _infers else f'native_{_NAME}'}"
+    f"{__name__}.{'inference' if _infers else f'{_NAME}.native'}"
 )
 
 # The frameworks that call kernels for GPUs.
 _gpu: Any = gpu
 if _NAME in ("jax", "torch"):
-    _gpu = importlib.import_module(f"{__name__}.gpu_{_NAME}")
+    _gpu = importlib.import_module(f"{__name__}.{_NAME}.gpu")
 
 scan = _module.scan
 custom_vjp = _module.custom_vjp

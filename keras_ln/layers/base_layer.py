@@ -6,11 +6,11 @@ from typing import Any
 import keras
 
 from keras_ln._keras import placed, uncast
+from keras_ln.engine import arguments
+from keras_ln.engine.dtypes import at_least_float32
 from keras_ln.layers.constructor_arguments import refuse
-from keras_ln.ops import arguments
 from keras_ln.ops.argument_table import accept, serialize
-from keras_ln.ops.dtypes import at_least_float32
-from keras_ln.ops.normalization.weight_normalization import column_norms
+from keras_ln.ops.norms.weight_normalization import column_norms
 from keras_ln.ops.symbolic import refuse_tf_keras
 
 

@@ -1,12 +1,11 @@
-"""Layers and inputs made again from their configs and live objects."""
+"""Layers made again from their configs and live objects."""
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
 
-from keras_ln._keras import input_layer, layers_within
+from keras_ln._keras import layers_within
 from keras_ln.layers.constructor_arguments import argument_names
 
 _FUNCTIONS = {"activation", "recurrent_activation"}
@@ -121,28 +120,3 @@ class _Ready:
 
     def from_config(self, config: dict[str, Any]) -> Any:
         return self._part
-
-
-def input_like(x: keras.KerasTensor) -> Any:
-    """A symbolic input of the same kind."""
-    layer = input_layer(x)
-    # Keras 3.8 does not have it in the config.
-    config = {**layer.get_config(), "optional": layer.optional}
-    return keras.layers.InputLayer(**config).output
-
-
-@contextlib.contextmanager
-def uncompiled(model: Any) -> Iterator[None]:
-    """Hides from clone_model that models are compiled."""
-    compiled = [
-        part
-        for part in layers_within(model)
-        if isinstance(part, keras.Model) and part.compiled
-    ]
-    for part in compiled:
-        part.compiled = False
-    try:
-        yield
-    finally:
-        for part in compiled:
-            part.compiled = True

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from keras_ln.ops import arguments
+from keras_ln.engine import arguments
 
 # The names that TensorFlow-Addons has for arguments of our layers.
 TFA_NAMES = {

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from keras_ln.ops.cells.types import Switch as Switch
+from keras_ln.engine.spec import Switch as Switch
 
 # An activation, initializer, regularizer or constraint: its name, its config,
 # the object, or None.

@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple
 
 import keras
 
-from keras_ln.ops import arguments
-from keras_ln.ops.normalization.sites import check_groups, check_sites
+from keras_ln.engine import arguments
+from keras_ln.ops.norms.cell_norms import check_groups, check_sites
 
 
 class Kind(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from keras_ln import backend
-from keras_ln.ops import arguments
+from keras_ln.engine import arguments
 
 
 def jacobian(function: Callable[[Any], Any], x: Any) -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from keras_ln import backend
-from keras_ln.ops import arguments, dtypes
+from keras_ln.engine import arguments, dtypes
 
 # The squares of larger numbers overflow in float32, and a gradient of zero
 # times infinity, or times NaN, is NaN.

@@ -8,6 +8,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import keras
 
+from keras_ln.engine.arguments import leaves
+
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -73,18 +75,6 @@ class _Traced(keras.Operation):
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
         self.call = function
-
-
-def leaves(values: Any) -> list[Any]:
-    """The leaves of nested lists, tuples and dicts.
-
-    torch.compile can trace it, unlike keras.tree.flatten.
-    """
-    if isinstance(values, dict):
-        values = list(values.values())
-    if not isinstance(values, list | tuple):
-        return [values]
-    return [leaf for value in values for leaf in leaves(value)]
 
 
 def _is_symbolic(value: Any) -> bool:

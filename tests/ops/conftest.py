@@ -3,7 +3,7 @@
 import pytest
 
 from keras_ln import backend
-from keras_ln.ops.recurrence.native import _operation
+from keras_ln.engine.cpu import _operation
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from descriptors import BY_NAME
 
-from keras_ln.ops.recurrence.arrays import ARRAYS
+from keras_ln.engine.arrays import ARRAYS
 
 B, T, D, U = 2, 3, 4, 5
 SIZES = {"B": B, "T": T, "D": D, "U": U, "G": 4 * U}

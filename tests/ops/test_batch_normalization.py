@@ -7,7 +7,7 @@ from arrays import close, to_numpy
 from reference import norms
 from tolerances import FLOAT64
 
-from keras_ln.ops.normalization.batch_normalization import (
+from keras_ln.ops.norms.batch_normalization import (
     batch_statistics,
     normalize,
     statistics_of_steps,

@@ -14,7 +14,7 @@ from recurrence import MASKS, RESETS, Problem, same
 
 import keras_ln
 from keras_ln import ops
-from keras_ln.ops.recurrence.cuda import CUDA
+from keras_ln.engine.gpu import CUDA
 
 pytestmark = pytest.mark.kernels
 x = np.ones((2, 4, 3), "float32")

@@ -24,7 +24,7 @@ CLOSE = {"rtol": 2e-5, "atol": 2e-5}
 if BACKEND == "jax":
     import jax
 
-    from keras_ln.backend import gpu_jax
+    from keras_ln.backend.jax import gpu as gpu_jax
 
     x = np.linspace(-1.0, 1.0, 16, dtype="float32").reshape(2, 4, 2)
 

@@ -16,7 +16,7 @@ CLOSE = {"rtol": 2e-5, "atol": 2e-5}
 if BACKEND == "torch":
     import torch
 
-    from keras_ln.backend import gpu_torch
+    from keras_ln.backend.torch import gpu as gpu_torch
 
     x = torch.linspace(-1.0, 1.0, 16).reshape(2, 4, 2)
 

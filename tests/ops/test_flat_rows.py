@@ -14,7 +14,7 @@ from recurrence import MASKS, Problem, compare
 from reference import gradients
 
 from keras_ln import ops
-from keras_ln.ops.normalization.sites import is_flat
+from keras_ln.ops.norms.cell_norms import is_flat
 
 B, T, D, U = 2, 3, 2, 4
 # Unit roundoffs.

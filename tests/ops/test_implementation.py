@@ -14,13 +14,12 @@ from backend_gradients import BACKEND, programs_are
 from descriptors import BY_NAME, SEQUENCE_LAYERS, B, D, T
 
 import keras_ln
-from keras_ln import backend, ops
-from keras_ln.ops import recurrence
-from keras_ln.ops.activations import ACTIVATIONS
-from keras_ln.ops.cells.types import Spec, Vector
-from keras_ln.ops.recurrence.arrays import ARRAYS, Array
-from keras_ln.ops.recurrence.implementations import Implementation
-from keras_ln.ops.recurrence.run import IMPLEMENTATIONS
+from keras_ln import backend, engine, ops
+from keras_ln.engine.activations import ACTIVATIONS
+from keras_ln.engine.arrays import ARRAYS, Array
+from keras_ln.engine.dispatch import IMPLEMENTATIONS
+from keras_ln.engine.implementations import Implementation
+from keras_ln.engine.spec import Spec, Vector
 
 # The kernels have tests of their own: test_native.py.
 pytestmark = pytest.mark.usefixtures("without_kernels")
@@ -226,7 +225,7 @@ def test_what_nobody_reads_is_refused(row, monkeypatch):
     """A new array and a new field, by every implementation and by the door."""
     spec, arrays, how = problem_of(row)
     arrays = {n: a for n, a in arrays.items() if "_moving_" not in n}
-    recurrence.run(spec, arrays, how)
+    engine.run(spec, arrays, how)
     new = Array("BU", learned=False)
     monkeypatch.setitem(ARRAYS, "temperature", new)
     more = arrays | {"temperature": arrays["initial_h"]}
@@ -240,7 +239,7 @@ def test_what_nobody_reads_is_refused(row, monkeypatch):
             "`temperature`."
         )
     with pytest.raises(ValueError, match="'loop' .* array `temperature`"):
-        recurrence.run(spec, more, how)
+        engine.run(spec, more, how)
     Wider = wider_spec()
     module = sys.modules[Implementation.__module__]
     monkeypatch.setattr(module, "Spec", Wider)
@@ -251,7 +250,7 @@ def test_what_nobody_reads_is_refused(row, monkeypatch):
             refusal = implementation.refusal(name, wider, arrays, how)
             assert "does not read the setting or weight `cell_clip`" in refusal
     with pytest.raises(ValueError, match="'loop' .* `cell_clip`"):
-        recurrence.run(wider, arrays, how)
+        engine.run(wider, arrays, how)
 
 
 OF_LSTM = {
@@ -281,7 +280,7 @@ def test_fields_that_a_cell_does_not_heed_are_refused(row, field):
     else:
         assert all(f"`{field}`" in refusal for refusal in refusals)
         with pytest.raises(ValueError, match=f"'loop' does not .* `{field}`"):
-            recurrence.run(asked, arrays, how)
+            engine.run(asked, arrays, how)
 
 
 @pytest.mark.parametrize(
@@ -298,7 +297,7 @@ def test_arrays_that_a_cell_does_not_heed_are_refused(row, name):
     if name == "cell_zoneout":
         given = keras.ops.zeros((B, T, given.shape[1]), "bool")
     with pytest.raises(ValueError, match=f"'loop' does not .* array `{name}`"):
-        recurrence.run(spec, arrays | {name: given}, how)
+        engine.run(spec, arrays | {name: given}, how)
 
 
 @pytest.mark.parametrize("use_fused", ["auto", True, False])
@@ -330,7 +329,7 @@ def test_an_implementation_more(monkeypatch):
         ),
     )
     rows = {"fifth": fifth, **IMPLEMENTATIONS}
-    door = sys.modules[recurrence.run.__module__]
+    door = sys.modules[engine.run.__module__]
     monkeypatch.setattr(door, "IMPLEMENTATIONS", rows)
     layer, x = keras_ln.LNGRU(3, epsilon=2e-5), np.ones((B, T, D), "float32")
     name, reasons = ops.implementation(layer)

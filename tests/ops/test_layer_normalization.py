@@ -11,7 +11,7 @@ from refusals import NO_NUMBERS
 from tolerances import FLOAT32_VALUES, FLOAT64
 
 from keras_ln import LayerNormalization
-from keras_ln.ops.normalization.layer_normalization import (
+from keras_ln.ops.norms.layer_normalization import (
     layer_normalization,
     layer_normalization_forward,
     layer_normalization_vjp,

@@ -18,7 +18,7 @@ from scripts import run_python
 
 import keras_ln
 from keras_ln import ops
-from keras_ln.ops.recurrence.native import NATIVE, native_names
+from keras_ln.engine.cpu import NATIVE, native_names
 
 x = np.ones((2, 4, 3), "float32")
 

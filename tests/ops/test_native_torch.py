@@ -22,7 +22,8 @@ pytestmark = [pytest.mark.kernels, pytest.mark.every_backend]
 if BACKEND == "torch":
     import torch
 
-    from keras_ln.backend import gpu_torch, native_torch
+    from keras_ln.backend.torch import gpu as gpu_torch
+    from keras_ln.backend.torch import native as native_torch
 
     @pytest.mark.parametrize("module", [native_torch, gpu_torch])
     def test_before_torch_2_5(monkeypatch, module):

@@ -13,9 +13,9 @@ from recurrence import Problem
 from tolerances import FLOAT64
 
 from keras_ln import backend, ops
-from keras_ln.ops import recurrence
+from keras_ln.engine.implementations import fused_op
+from keras_ln.ops import public
 from keras_ln.ops.cells.lstm import LN_LSTM
-from keras_ln.ops.recurrence.implementations import fused_op
 
 # Whether a framework tells that there is something to differentiate.
 TELLS = BACKEND != "tensorflow"
@@ -183,7 +183,7 @@ if BACKEND != "torch":
 
         def run(x, size=2):
             states_of_size = tuple(state[:size] for state in states)
-            recurrence.over_time(cell, x[:size], states_of_size, weights)
+            public.over_time(cell, x[:size], states_of_size, weights)
             return len(traces)
 
         first = run(x)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import keras
 
-from keras_ln.ops.recurrence import cuda
+from keras_ln.engine import gpu as cuda
 
 TESTS = Path(__file__).parents[2] / "kernels" / "tests"
 STREAM = 77
@@ -75,7 +75,7 @@ def _stand_in_on_jax(remember=None):
     import jaxlib
     from keras_ln_kernels import xla
 
-    from keras_ln.backend import gpu_jax
+    from keras_ln.backend.jax import gpu as gpu_jax
 
     emulated = emulated_module()
     library = Path(tempfile.mkdtemp(prefix="keras_ln_xla_"), "stand_in.so")
@@ -101,7 +101,7 @@ def use_two(monkeypatch, library):
     made.become(1, "H100")
     use(monkeypatch, library=library)
     made.fake.fake_forget()
-    binding = importlib.import_module("keras_ln.backend.gpu_jax")
+    binding = importlib.import_module("keras_ln.backend.jax.gpu")
     monkeypatch.setattr(binding, "_devices", lambda: (0, 1))
     remember = ctypes.cast(made.fake.fake_memory, ctypes.c_void_p).value
     stand_in = functools.partial(_stand_in_on_jax, remember)
@@ -112,7 +112,8 @@ def use_two(monkeypatch, library):
 def _register_with(monkeypatch, registered):
     """Registers the kernels on JAX in that way."""
     from keras_ln import backend
-    from keras_ln.backend import gpu, gpu_jax
+    from keras_ln.backend import gpu
+    from keras_ln.backend.jax import gpu as gpu_jax
 
     reason = gpu.reason_with(gpu_jax._numbers, registered)
     monkeypatch.setattr(backend, "gpu_reason", reason)
@@ -136,7 +137,7 @@ def use(monkeypatch, device=0, library=None):
     monkeypatch.setattr(gpu, "unsupported_reason", lambda: None)
     monkeypatch.setattr(backend, "native_reason", lambda: "Not in this test.")
     binding = importlib.import_module(
-        f"keras_ln.backend.gpu_{keras.backend.backend()}"
+        f"keras_ln.backend.{keras.backend.backend()}.gpu"
     )
     if keras.backend.backend() == "torch":
         import torch
@@ -158,7 +159,7 @@ def use(monkeypatch, device=0, library=None):
 
         monkeypatch.setattr(backend, "custom_vjp", for_cpu)
     # `run` of the package is the function.
-    door = importlib.import_module("keras_ln.ops.recurrence.run")
+    door = importlib.import_module("keras_ln.engine.dispatch")
     monkeypatch.setattr(door, "_prepared", {})
     # Ops that were made for another device.
     made_anew = functools.cache(cuda._made_operation)

@@ -24,7 +24,7 @@ if not FILE.exists():
     def pytest_collection_finish():
         """Notes all calls."""
         from keras_ln import backend
-        from keras_ln.ops.recurrence.run import IMPLEMENTATIONS
+        from keras_ln.engine.dispatch import IMPLEMENTATIONS
 
         native = IMPLEMENTATIONS["native"]
 

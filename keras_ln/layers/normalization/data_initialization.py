@@ -6,13 +6,13 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_ln.engine import dtypes
 from keras_ln.layers.normalization.kernels import (
     Kernel,
     einsum_axes,
     kernels_of,
 )
-from keras_ln.ops import dtypes
-from keras_ln.ops.normalization.weight_normalization import (
+from keras_ln.ops.norms.weight_normalization import (
     column_norms,
     normalized_kernel,
     standardizing_gain_and_shift,

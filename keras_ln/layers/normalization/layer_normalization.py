@@ -6,12 +6,12 @@ from typing import Any
 
 import keras
 
+from keras_ln.engine import arguments
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.constructor_arguments import named_arguments, without
 from keras_ln.layers.docstrings import documented
 from keras_ln.layers.types import Identifier, Shape
-from keras_ln.ops import arguments
-from keras_ln.ops.normalization.layer_normalization import layer_normalization
+from keras_ln.ops.norms.layer_normalization import layer_normalization
 from keras_ln.ops.padding import with_usable_padding
 
 

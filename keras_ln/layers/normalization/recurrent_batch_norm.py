@@ -7,13 +7,13 @@ from typing import Any
 import keras
 from keras import initializers
 
+from keras_ln.engine import arguments
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.constructor_arguments import named_arguments
 from keras_ln.layers.docstrings import documented
 from keras_ln.layers.normalization.batch_normalization import warn_of_one
 from keras_ln.layers.types import Identifier, Shape
-from keras_ln.ops import arguments
-from keras_ln.ops.normalization.batch_normalization import (
+from keras_ln.ops.norms.batch_normalization import (
     batch_statistics,
     normalize,
     static_count,

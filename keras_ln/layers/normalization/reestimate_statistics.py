@@ -11,8 +11,8 @@ import keras
 import numpy as np
 
 from keras_ln._keras import layers_within, own_non_trainable_variables
+from keras_ln.engine import arguments
 from keras_ln.layers.normalization.batches import batches, to_numpy
-from keras_ln.ops import arguments
 from keras_ln.ops.symbolic import refuse_tf_keras
 
 # No variance is negative, so this marks entries that a batch did not reach.

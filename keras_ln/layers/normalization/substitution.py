@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from keras_ln.ops.portable import current_trace
+from keras_ln.engine.portable import current_trace
 
 
 class Substitution(keras.StatelessScope):

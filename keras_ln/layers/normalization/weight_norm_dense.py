@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from keras_ln.engine import arguments
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.constructor_arguments import named_arguments, without
 from keras_ln.layers.docstrings import documented
@@ -15,9 +16,8 @@ from keras_ln.layers.normalization.data_initialization import (
     refuse_units,
 )
 from keras_ln.layers.types import Identifier, Shape
-from keras_ln.ops import arguments
 from keras_ln.ops.argument_table import accept
-from keras_ln.ops.normalization.weight_normalization import (
+from keras_ln.ops.norms.weight_normalization import (
     column_norms,
     normalized_kernel,
     standardizing_parameters,

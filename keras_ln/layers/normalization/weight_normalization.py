@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from keras_ln._keras import mask_of, set_mask, uncast
+from keras_ln.engine import arguments
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.configs import config_of, from_config
 from keras_ln.layers.normalization.data_initialization import (
@@ -18,8 +19,7 @@ from keras_ln.layers.normalization.kernels import kernels_of
 from keras_ln.layers.normalization.substitution import Substitution
 from keras_ln.layers.normalization.wrappable import check_can_be_wrapped
 from keras_ln.layers.types import Shape
-from keras_ln.ops import arguments
-from keras_ln.ops.normalization.weight_normalization import normalized_kernel
+from keras_ln.ops.norms.weight_normalization import normalized_kernel
 from keras_ln.ops.padding import with_usable_padding
 
 if TYPE_CHECKING:  # In typing since Python 3.11.

@@ -9,19 +9,20 @@ from typing import Any
 import keras
 
 from keras_ln._keras import DropoutRNNCell, placed, reseeded, torch_device
-from keras_ln.layers.base_layer import BaseLayer
-from keras_ln.layers.constructor_arguments import of_keras
-from keras_ln.ops import arguments, recurrence
-from keras_ln.ops.cells.types import Cell, Spec, Vector
-from keras_ln.ops.normalization.sites import check_sites
-from keras_ln.ops.recurrence.arrays import ARRAYS
-from keras_ln.ops.recurrence.zoneout import (
+from keras_ln.engine import arguments
+from keras_ln.engine.arrays import ARRAYS
+from keras_ln.engine.spec import Cell, Spec, Vector
+from keras_ln.engine.zoneout import (
     NAMES,
     SeedAt,
     apply_zoneout,
     counted,
     draw,
 )
+from keras_ln.layers.base_layer import BaseLayer
+from keras_ln.layers.constructor_arguments import of_keras
+from keras_ln.ops import public
+from keras_ln.ops.norms.cell_norms import check_sites
 
 
 def fixed(name: str) -> Any:
@@ -203,7 +204,7 @@ class BaseCell(BaseLayer, DropoutRNNCell):
 
     def project(self, inputs: Any, weights: dict[str, Any]) -> Any:
         """The products (..., nU) of inputs (..., D) with the kernel."""
-        return recurrence.project(inputs, weights)
+        return public.project(inputs, weights)
 
     def step(
         self,
@@ -213,7 +214,7 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         recurrent_mask: Any,
     ) -> tuple[Any, ...]:
         """The states after one step; projected is (B, nU)."""
-        return recurrence.step(
+        return public.step(
             self.equations,
             projected,
             states,

@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
+from keras_ln import engine
 from keras_ln._keras import mask_of, never_cast
+from keras_ln.engine import arguments
+from keras_ln.engine.dtypes import at_least_float32, cast
+from keras_ln.engine.spec import How, Overridden, Spec
+from keras_ln.engine.zoneout import is_rate
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.constructor_arguments import argument_names, of_keras
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.types import Shape, Switch
-from keras_ln.ops import arguments, recurrence
+from keras_ln.ops import public
 from keras_ln.ops.argument_table import ARGUMENTS, accept
-from keras_ln.ops.cells.types import How, Overridden, Spec
-from keras_ln.ops.dtypes import at_least_float32, cast
-from keras_ln.ops.recurrence.zoneout import is_rate
 from keras_ln.ops.symbolic import leaves
 
 if TYPE_CHECKING:  # In typing since Python 3.11.
@@ -84,7 +86,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         self.supports_masking = True
         self._last = _LastProblem()
         # An impossible problem fails here, not in a call.
-        recurrence.choose(*self.as_problem())
+        engine.choose(*self.as_problem())
 
     @property
     def use_fused(self) -> Switch:
@@ -169,7 +171,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             if mask is None:
                 mask = mask_of(sequences)  # Keras drops it for several tensors.
         elif reset_state is not None:
-            recurrence.refuse_reset_state(reset_state)
+            engine.refuse_reset_state(reset_state)
         sequences = keras.ops.convert_to_tensor(sequences)
         if sequences.shape[-1] is None:
             features = self.input_spec.axes[-1]
@@ -223,9 +225,9 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         if reset is not None:
             arguments.check_flags("reset", reset, sequences.shape)
         elif reset_state is not None:
-            recurrence.refuse_reset_state(reset_state)
+            engine.refuse_reset_state(reset_state)
         spec, how = self.as_problem()
-        recurrence.check(spec, arrays, how, self.cell.units)
+        engine.check(spec, arrays, how, self.cell.units)
         return super().compute_output_spec(
             sequences, initial_state, mask, training, **kwargs
         )
@@ -264,7 +266,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             names = self.cell.equations.state_names
             states = {f"initial_{n}": resets[f"reset_{n}"] for n in names}
         arrays = self.arrays(sequences, states, mask, training)
-        return self.results(recurrence.run(spec, arrays | resets, how))
+        return self.results(engine.run(spec, arrays | resets, how))
 
     def results(self, made: dict[str, Any]) -> tuple[Any, Any, list[Any]]:
         """Last output, outputs and states, from the op's results."""
@@ -288,7 +290,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             if cell.recurrent_dropout:
                 # The recurrent mask has the shape of the state.
                 spec, how = self.as_problem()
-                recurrence.check(spec, arrays, how, cell.units)
+                engine.check(spec, arrays, how, cell.units)
                 h = keras.ops.broadcast_to(
                     h, (*keras.ops.shape(x)[:1], cell.units)
                 )
@@ -301,7 +303,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             zones = cell.zoneouts(shape, training)
             given |= {n: z for n, z in zones.items() if not is_rate(z)}
         return arrays | {
-            name: recurrence.array(name, value, sequences, cell.units)
+            name: engine.array(name, value, sequences, cell.units)
             for name, value in given.items()
             if value is not None
         }
@@ -309,9 +311,9 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
     def _resets(self, reset, reset_state, sequences):
         """The flags and the states of resets, by name."""
         units = self.cell.units
-        starts = recurrence.array("starts", reset, sequences, units, "reset")
+        starts = engine.array("starts", reset, sequences, units, "reset")
         if self.go_backwards:
-            starts = recurrence.starts_backwards(starts)
+            starts = public.starts_backwards(starts)
         if reset_state is None:
             return {"starts": starts}
         states = self.states_of("reset_state", reset_state, sequences)
@@ -328,10 +330,10 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         names = [f"{prefix}{name}" for name in cell.equations.state_names]
         states = given
         if not isinstance(given, list | tuple):
-            states = recurrence.in_order(argument, given)
+            states = engine.in_order(argument, given)
         if len(states) != len(names):
             about = (states, names, sequences, cell.units)
-            recurrence.check_states(type(self).__name__, argument, *about)
+            engine.check_states(type(self).__name__, argument, *about)
         named = dict(zip(names, states, strict=True))
         if symbolic:
             return named
@@ -367,7 +369,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             overridden = Overridden(cell, cell.overridden_methods)
         dtype = cell.compute_dtype
         sums = at_least_float32(dtype)
-        spec = recurrence.spec_of(
+        spec = public.spec_of(
             cell.equations,
             dtype,
             go_backwards=bool(self.go_backwards),

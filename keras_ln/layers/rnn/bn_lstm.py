@@ -6,7 +6,10 @@ from typing import Any
 
 import keras
 
+from keras_ln import engine
 from keras_ln._keras import mask_of
+from keras_ln.engine import arguments
+from keras_ln.engine.bind import refuse_resets
 from keras_ln.layers.constructor_arguments import named_arguments
 from keras_ln.layers.docstrings import documented
 from keras_ln.layers.normalization.batch_normalization import warn_of_one
@@ -14,7 +17,6 @@ from keras_ln.layers.normalization.recurrent_batch_norm import SMALL_GAIN
 from keras_ln.layers.rnn.base_rnn import BaseRNN
 from keras_ln.layers.rnn.bn_lstm_cell import BNLSTMCell
 from keras_ln.layers.types import Identifier, Shape, Sites, Switch
-from keras_ln.ops import arguments, recurrence
 from keras_ln.ops.cells.bn_lstm import (
     check_first_step,
     moved_statistics,
@@ -23,8 +25,7 @@ from keras_ln.ops.cells.bn_lstm import (
     statistics_of,
 )
 from keras_ln.ops.cells.lstm import SITES
-from keras_ln.ops.normalization.batch_normalization import within
-from keras_ln.ops.recurrence.checks import refuse_resets
+from keras_ln.ops.norms.batch_normalization import within
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
@@ -231,7 +232,7 @@ class BNLSTM(BaseRNN):
         if not learn:
             steps = keras.ops.shape(sequences)[1]
             arrays |= statistics_of(moving, steps, first_step)
-        made = recurrence.run(spec, arrays, how)
+        made = engine.run(spec, arrays, how)
         if learn:
             # Here and once: JAX allows no assignment inside a scan, and
             # TensorFlow traces the first step twice.

@@ -7,6 +7,8 @@ from typing import Any
 import keras
 
 from keras_ln._keras import placed
+from keras_ln.engine import arguments
+from keras_ln.engine.zoneout import COUNTS_TO, counted
 from keras_ln.layers.constructor_arguments import named_arguments
 from keras_ln.layers.docstrings import documented
 from keras_ln.layers.normalization.recurrent_batch_norm import (
@@ -15,7 +17,7 @@ from keras_ln.layers.normalization.recurrent_batch_norm import (
 )
 from keras_ln.layers.rnn.base_cell import BaseLSTMCell
 from keras_ln.layers.types import Identifier, Shape, Sites
-from keras_ln.ops import arguments, recurrence
+from keras_ln.ops import public
 from keras_ln.ops.cells.bn_lstm import (
     BN_LSTM,
     MOVING,
@@ -23,7 +25,6 @@ from keras_ln.ops.cells.bn_lstm import (
     statistics_at,
 )
 from keras_ln.ops.cells.lstm import SITES
-from keras_ln.ops.recurrence.zoneout import COUNTS_TO, counted
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
@@ -166,7 +167,7 @@ class BNLSTMCell(BaseLSTMCell):
         if input_mask is not None:
             inputs = inputs * input_mask
         weights, moving = split_moving(self.tensors())
-        new = recurrence.step(
+        new = public.step(
             self.equations,
             self.project(inputs, weights),
             (h, c),

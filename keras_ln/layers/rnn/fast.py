@@ -11,10 +11,11 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_ln.ops import recurrence
+from keras_ln import engine
+from keras_ln.engine.spec import Cell, How
+from keras_ln.ops import public
 from keras_ln.ops.cells.gru import LN_GRU
 from keras_ln.ops.cells.lstm import LN_LSTM
-from keras_ln.ops.cells.types import Cell, How
 
 # Without sites that are normalised they are Keras' cells.
 _EQUATIONS: dict[Any, Cell] = {
@@ -86,18 +87,18 @@ def what_runs(layer: Any, training: bool) -> tuple[str, str]:
     """
     if (reason := reason_for_keras(layer)) is not None:
         return KERAS, reason
-    if recurrence.is_exported():
+    if engine.is_exported():
         return KERAS, "An exported program has to run without keras_ln."
-    if not recurrence.on_cpu():
+    if not engine.on_cpu():
         return KERAS, "On other devices than CPUs Keras' own is faster."
     names, why = set(), ""
     for cell in _cells(layer):
-        spec = recurrence.spec_of(_EQUATIONS[type(cell)], cell.compute_dtype)
-        names.add(recurrence.chosen(spec, How(type(layer).__name__)))
+        spec = public.spec_of(_EQUATIONS[type(cell)], cell.compute_dtype)
+        names.add(engine.chosen(spec, How(type(layer).__name__)))
     if names == {"native"}:
         return "native", why
     backend = keras.backend.backend()
-    why = f"CPU kernels: {recurrence.kernels()}"
+    why = f"CPU kernels: {engine.kernels()}"
     if names == {"fused"} and _FASTER_WITHOUT_KERNELS[backend][not training]:
         return "fused", why
     return KERAS, why
@@ -192,7 +193,7 @@ def _over_time(
     dropped = None
     if training and cell.dropout:
         dropped = cell.get_dropout_mask(x[:, 0, :])
-    last_output, outputs, new, _ = recurrence.over_time(
+    last_output, outputs, new, _ = public.over_time(
         _EQUATIONS[type(cell)],
         keras.ops.cast(x, cell.compute_dtype),
         states,

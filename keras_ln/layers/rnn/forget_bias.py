@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from keras_ln.ops.dtypes import at_least_float32
+from keras_ln.engine.dtypes import at_least_float32
 
 CELLS = ("lstm", "gru", "lngru")
 _SHAPES = {

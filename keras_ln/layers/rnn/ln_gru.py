@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from keras_ln.engine.spec import Vector
 from keras_ln.layers.constructor_arguments import named_arguments
 from keras_ln.layers.docstrings import documented
 from keras_ln.layers.rnn.base_cell import BaseCell
@@ -13,7 +14,6 @@ from keras_ln.layers.rnn.base_rnn import BaseRNN
 from keras_ln.layers.rnn.forget_bias import LogUniformForgetBias
 from keras_ln.layers.types import Identifier, Sites, Switch
 from keras_ln.ops.cells.gru import LN_GRU, LN_GRUS
-from keras_ln.ops.cells.types import Vector
 
 SITES = ("kernel", "recurrent")
 

@@ -18,7 +18,7 @@ from keras_ln.ops.cells.lstm import (
     SUMMED_LN_LSTMS,
     VECTORS,
 )
-from keras_ln.ops.normalization.sites import EVERY_SITE
+from keras_ln.ops.norms.cell_norms import EVERY_SITE
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")

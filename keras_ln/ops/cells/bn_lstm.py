@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from keras_ln.ops import arguments, recurrence
+from keras_ln.engine import arguments
+from keras_ln.engine.bind import check_sequences, tensors_of
+from keras_ln.engine.spec import Cell, Vector
+from keras_ln.ops import public
 from keras_ln.ops.cells.lstm import OPTIONS, SITES, lstm_step, lstm_step_vjp
-from keras_ln.ops.cells.types import Cell, Vector
-from keras_ln.ops.normalization.batch_normalization import (
+from keras_ln.ops.norms.batch_normalization import (
     statistics_of_steps,
     update_step_statistics,
 )
-from keras_ln.ops.normalization.sites import BatchNorms
-from keras_ln.ops.recurrence.checks import check_sequences, tensors_of
-from keras_ln.ops.recurrence.sequence_op import Options, sequence_op
+from keras_ln.ops.norms.cell_norms import BatchNorms
+from keras_ln.ops.sequence_op import Options, sequence_op
 
 if TYPE_CHECKING:  # In typing since Python 3.11.
     from typing_extensions import Unpack
@@ -139,7 +140,7 @@ def bn_lstm(
         check_sequences(sequences)
         steps = keras.ops.shape(sequences)[1]
         constants = statistics_of(moving, steps, first_step)
-    *results, made = recurrence.over_time(
+    *results, made = public.over_time(
         BN_LSTM,
         sequences,
         initial_states,

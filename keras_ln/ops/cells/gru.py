@@ -4,7 +4,7 @@ Letters: B batch, T time, D input features, U units. Columns are in the order z
 (update gate), r (reset gate), h (candidate). `weights` maps names to tensors; a
 site is normalised if its gamma is among them, the 2U gates separately from the
 U candidates. `gru_step_vjp` is the gradient of one step; the backward loop and
-the gradients of the kernels are in `recurrence/vjp.py`.
+the gradients of the kernels are in `engine/vjp.py`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from keras_ln import backend
-from keras_ln.ops import recurrence
-from keras_ln.ops.cells.types import Cell, Spec, Vector
-from keras_ln.ops.dtypes import widen
-from keras_ln.ops.normalization.sites import SegmentNorms
-from keras_ln.ops.recurrence.sequence_op import (
+from keras_ln.engine.dtypes import widen
+from keras_ln.engine.spec import Cell, Spec, Vector
+from keras_ln.ops import public
+from keras_ln.ops.norms.cell_norms import SegmentNorms
+from keras_ln.ops.sequence_op import (
     Options,
     StepOptions,
     one_step,
@@ -146,7 +146,7 @@ LN_GRUS = {
 def _run(*tensors, groups="paper", **options):
     """`ln_gru`, and one step of it, with the options of `over_time`."""
     cell = LN_GRUS[groups]
-    return recurrence.over_time(cell, *tensors, owner="ln_gru", **options)[:3]
+    return public.over_time(cell, *tensors, owner="ln_gru", **options)[:3]
 
 
 @sequence_op

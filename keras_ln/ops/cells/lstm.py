@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from keras_ln import backend
-from keras_ln.ops import recurrence
-from keras_ln.ops.activations import ACTIVATIONS
-from keras_ln.ops.cells.types import Cell, Spec, Vector
-from keras_ln.ops.dtypes import widen
-from keras_ln.ops.normalization.sites import LayerNorms, SegmentNorms
-from keras_ln.ops.recurrence.sequence_op import (
+from keras_ln.engine.activations import ACTIVATIONS
+from keras_ln.engine.dtypes import widen
+from keras_ln.engine.spec import Cell, Spec, Vector
+from keras_ln.ops import public
+from keras_ln.ops.norms.cell_norms import LayerNorms, SegmentNorms
+from keras_ln.ops.sequence_op import (
     Options,
     StepOptions,
     one_step,
@@ -181,7 +181,7 @@ def _run(*tensors, carry_normalized_state=False, groups="paper", **options):
             f"{', '.join(weights)}."
         )
     cells = SUMMED_LN_LSTMS if "sum_gamma" in weights else LN_LSTMS
-    return recurrence.over_time(
+    return public.over_time(
         cells[groups],
         *tensors,
         carry_normalized_state=carry_normalized_state,

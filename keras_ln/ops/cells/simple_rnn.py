@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from keras_ln import backend
-from keras_ln.ops import recurrence
-from keras_ln.ops.cells.types import Cell, Spec, Vector
-from keras_ln.ops.dtypes import widen
-from keras_ln.ops.normalization.sites import LayerNorms
-from keras_ln.ops.recurrence.sequence_op import (
+from keras_ln.engine.dtypes import widen
+from keras_ln.engine.spec import Cell, Spec, Vector
+from keras_ln.ops import public
+from keras_ln.ops.norms.cell_norms import LayerNorms
+from keras_ln.ops.sequence_op import (
     Options,
     StepOptions,
     one_step,
@@ -75,7 +75,7 @@ LN_SIMPLE_RNN = Cell(
 
 def _run(*tensors, **options):
     """`ln_simple_rnn`, and one step of it, with the options of `over_time`."""
-    run, owner = recurrence.over_time, "ln_simple_rnn"
+    run, owner = public.over_time, "ln_simple_rnn"
     return run(LN_SIMPLE_RNN, *tensors, owner=owner, **options)[:3]
 
 

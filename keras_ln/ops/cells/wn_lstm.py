@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from keras_ln.ops import arguments, dtypes, recurrence
+from keras_ln.engine import arguments, dtypes
+from keras_ln.engine.bind import check_sequences, tensors_of
+from keras_ln.ops import public
 from keras_ln.ops.cells.lstm import LN_LSTM
-from keras_ln.ops.normalization.weight_normalization import normalized_kernel
-from keras_ln.ops.recurrence.checks import check_sequences, tensors_of
-from keras_ln.ops.recurrence.sequence_op import (
+from keras_ln.ops.norms.weight_normalization import normalized_kernel
+from keras_ln.ops.sequence_op import (
     Options,
     StepOptions,
     one_step,
@@ -114,7 +115,7 @@ def _run(sequences, initial_states, weights, **options):
     _check_gains(weights)
     wide = dtypes.wide_dtype(sequences, *weights.values())
     weights = {name: keras.ops.cast(w, wide) for name, w in weights.items()}
-    return recurrence.over_time(
+    return public.over_time(
         LN_LSTM,
         sequences,
         initial_states,

@@ -10,7 +10,7 @@ from recurrence import MASKS, RESETS, Problem, arguments_of
 from tolerances import FLOAT32
 from zoneout_choices import choices, shares
 
-from keras_ln.ops.recurrence.implementations import fused_op
+from keras_ln.engine.implementations import fused_op
 
 COMMON = {
     "mask": tuple(MASKS),

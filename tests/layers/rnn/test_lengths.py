@@ -11,7 +11,7 @@ from descriptors import SEQUENCE_LAYERS, D
 from pairwise import one_everywhere
 
 from keras_ln import with_fast_rnn
-from keras_ln.ops.recurrence.implementations import fused_op
+from keras_ln.engine.implementations import fused_op
 
 if BACKEND == "tensorflow":
     import tensorflow as tf

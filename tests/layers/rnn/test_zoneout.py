@@ -11,7 +11,7 @@ from descriptors import SEQUENCE_LAYERS, B, D, T, U, randomize
 from recurrence import Problem, compare
 from zoneout_choices import drawn_by, shares, zoned
 
-from keras_ln.ops.recurrence import zoneout
+from keras_ln.engine import zoneout
 
 
 @pytest.mark.parametrize("use_fused", [False, "auto"])

@@ -8,7 +8,7 @@ from backend_gradients import BACKEND
 from descriptors import BY_NAME, SEQUENCE_LAYERS, B, D, T, U
 
 import keras_ln
-from keras_ln.ops.recurrence.zoneout import COUNTS_TO, counted
+from keras_ln.engine.zoneout import COUNTS_TO, counted
 
 
 def to_float32(x):

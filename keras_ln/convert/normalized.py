@@ -6,12 +6,13 @@ from typing import Any
 import keras
 
 from keras_ln._keras import layers_within
-from keras_ln.layers.clone import Clone
-from keras_ln.layers.configs import cloning, config_of, from_config
-from keras_ln.layers.conversion_weights import (
+from keras_ln.convert.clone import Clone
+from keras_ln.convert.weights import (
     constraint_on_signs,
     is_mirrored,
 )
+from keras_ln.engine.arguments import check_flag
+from keras_ln.layers.configs import cloning, config_of, from_config
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.rnn.fast import FastLayer
 from keras_ln.layers.rnn.forget_bias import LogUniformForgetBias
@@ -19,8 +20,7 @@ from keras_ln.layers.rnn.ln_gru import LNGRU, LNGRUCell
 from keras_ln.layers.rnn.ln_lstm import LNLSTM, LNLSTMCell
 from keras_ln.layers.rnn.ln_simple_rnn import LNSimpleRNN, LNSimpleRNNCell
 from keras_ln.layers.types import Sites
-from keras_ln.ops.arguments import check_flag
-from keras_ln.ops.normalization.sites import check_groups, check_sites
+from keras_ln.ops.norms.cell_norms import check_groups, check_sites
 
 _OURS: dict[Any, Any] = {
     keras.layers.LSTM: LNLSTM,

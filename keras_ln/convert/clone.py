@@ -3,19 +3,16 @@
 `with_layer_norm`, `with_fast_rnn` and `to_keras` are clones of this kind.
 """
 
+import contextlib
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import keras
 
-from keras_ln._keras import is_graph, layers_within
-from keras_ln.layers.configs import (
-    config_of,
-    from_config,
-    input_like,
-    uncompiled,
-)
-from keras_ln.layers.conversion_weights import copy_weights_of
+from keras_ln._keras import input_layer, is_graph, layers_within
+from keras_ln.convert.weights import copy_weights_of
+from keras_ln.layers.configs import config_of, from_config
 
 
 class Clone:
@@ -167,3 +164,28 @@ class Clone:
                     f"{layer.name!r}, which train apart. Give each a layer of "
                     "its own."
                 )
+
+
+def input_like(x: keras.KerasTensor) -> Any:
+    """A symbolic input of the same kind."""
+    layer = input_layer(x)
+    # Keras 3.8 does not have it in the config.
+    config = {**layer.get_config(), "optional": layer.optional}
+    return keras.layers.InputLayer(**config).output
+
+
+@contextlib.contextmanager
+def uncompiled(model: Any) -> Iterator[None]:
+    """Hides from clone_model that models are compiled."""
+    compiled = [
+        part
+        for part in layers_within(model)
+        if isinstance(part, keras.Model) and part.compiled
+    ]
+    for part in compiled:
+        part.compiled = False
+    try:
+        yield
+    finally:
+        for part in compiled:
+            part.compiled = True

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import keras
 
 from keras_ln import backend
-from keras_ln.ops.cells.types import Spec
-from keras_ln.ops.recurrence.scan import (
+from keras_ln.engine.scan import (
     Tensors,
     h_for_product,
     in_order_of_visits,
@@ -21,7 +20,8 @@ from keras_ln.ops.recurrence.scan import (
     named_statistics,
     previous,
 )
-from keras_ln.ops.recurrence.zoneout import apply_zoneout_vjp
+from keras_ln.engine.spec import Spec
+from keras_ln.engine.zoneout import apply_zoneout_vjp
 
 
 class _Loop(NamedTuple):

@@ -12,8 +12,8 @@ from typing import Any
 import keras
 
 from keras_ln import backend
-from keras_ln.ops import arguments, dtypes
-from keras_ln.ops.portable import program
+from keras_ln.engine import arguments, dtypes
+from keras_ln.engine.portable import program
 from keras_ln.ops.symbolic import takes_symbolic_tensors
 
 

@@ -5,7 +5,7 @@ Letters: B batch, T time, D input features, U units, n gates, G = nU.
 
 from typing import NamedTuple
 
-from keras_ln.ops.cells.types import STATES
+from keras_ln.engine.spec import STATES
 
 
 class Array(NamedTuple):

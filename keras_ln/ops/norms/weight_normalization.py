@@ -11,7 +11,7 @@ from typing import Any
 import keras
 
 from keras_ln import backend
-from keras_ln.ops import dtypes
+from keras_ln.engine import dtypes
 
 
 def column_norms(

@@ -10,19 +10,19 @@ import keras
 import numpy as np
 
 from keras_ln import backend
-from keras_ln.ops import arguments, dtypes
-from keras_ln.ops.cells.types import How, Spec
-from keras_ln.ops.portable import program
-from keras_ln.ops.recurrence.arrays import ARRAYS, FIRST, MATRICES
-from keras_ln.ops.recurrence.cuda import CUDA
-from keras_ln.ops.recurrence.implementations import (
+from keras_ln.engine import arguments, dtypes
+from keras_ln.engine.arrays import ARRAYS, FIRST, MATRICES
+from keras_ln.engine.cpu import NATIVE
+from keras_ln.engine.gpu import CUDA
+from keras_ln.engine.implementations import (
     FUSED,
     LOOP,
     Implementation,
     no_equations_by_hand,
 )
-from keras_ln.ops.recurrence.native import NATIVE
-from keras_ln.ops.recurrence.scan import Tensors
+from keras_ln.engine.portable import program
+from keras_ln.engine.scan import Tensors
+from keras_ln.engine.spec import How, Spec
 
 # In order of preference. CONTRIBUTING.md says how to add one.
 IMPLEMENTATIONS: dict[str, Implementation] = {

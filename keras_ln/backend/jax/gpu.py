@@ -8,7 +8,7 @@ import numpy as np
 from jax.experimental.custom_partitioning import custom_partitioning
 
 from keras_ln.backend import gpu, native
-from keras_ln.backend.native_jax import kind_of, register
+from keras_ln.backend.jax.native import kind_of, register
 
 # The name that XLA knows it by, which errors of other programs show.
 _TARGET = (

@@ -6,14 +6,16 @@ from typing import Any, NamedTuple
 
 import keras
 
+from keras_ln import engine
 from keras_ln._keras import calls_of, is_graph, layers_within
-from keras_ln.layers.clone import Clone
-from keras_ln.layers.configs import cloning, config_of
-from keras_ln.layers.constructor_arguments import argument_names
-from keras_ln.layers.conversion_weights import (
+from keras_ln.convert.clone import Clone
+from keras_ln.convert.weights import (
     constraint_on_signs,
     is_mirrored,
 )
+from keras_ln.engine import arguments
+from keras_ln.layers.configs import cloning, config_of
+from keras_ln.layers.constructor_arguments import argument_names
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN
 from keras_ln.layers.rnn.fast import (
@@ -27,7 +29,6 @@ from keras_ln.layers.rnn.fast import (
 )
 from keras_ln.layers.rnn.ln_gru import LNGRU, LNGRUCell
 from keras_ln.layers.rnn.ln_lstm import LNLSTM, LNLSTMCell
-from keras_ln.ops import arguments, recurrence
 from keras_ln.ops.symbolic import FunctionCall
 
 _FAST: dict[Any, Any] = {
@@ -212,7 +213,7 @@ def rnn_summary(
 def _row(layer):
     kind = type(layer).__name__
     if isinstance(layer, BaseRNN):
-        name, reasons = recurrence.implementation(layer)
+        name, reasons = engine.implementation(layer)
         return RNNRow(layer.name, kind, name, name, reasons.get("native", ""))
     if not isinstance(layer, FastLayer):
         reason = reason_for_keras(layer)

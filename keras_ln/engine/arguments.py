@@ -16,7 +16,7 @@ import numpy as np
 
 from keras_ln import backend
 from keras_ln._keras import layout
-from keras_ln.ops import dtypes
+from keras_ln.engine import dtypes
 
 
 def check_integer(name: str, value: Any) -> int:
@@ -349,6 +349,18 @@ def may_equal(size: int | None, wanted: int | None) -> bool:
         "equal. Give keras.Input the number of steps, make the mask inside the "
         "model, or call jax.export with one name for both."
     )
+
+
+def leaves(values: Any) -> list[Any]:
+    """The leaves of nested lists, tuples and dicts.
+
+    torch.compile can trace it, unlike keras.tree.flatten.
+    """
+    if isinstance(values, dict):
+        values = list(values.values())
+    if not isinstance(values, list | tuple):
+        return [values]
+    return [leaf for value in values for leaf in leaves(value)]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""The public functions' door to recurrences: arguments become arrays.
+"""The public functions' way to recurrences: arguments become arrays.
 
 Letters: B batch, T time, D input features, U units, n gates.
 """
@@ -8,13 +8,13 @@ from typing import Any
 import keras
 
 from keras_ln import backend
-from keras_ln.ops import arguments, dtypes
-from keras_ln.ops.activations import get_activation
-from keras_ln.ops.cells.types import Cell, How, Spec, Switch
-from keras_ln.ops.recurrence import checks
-from keras_ln.ops.recurrence.run import run
-from keras_ln.ops.recurrence.scan import run_step
-from keras_ln.ops.recurrence.zoneout import NAMES, is_rate
+from keras_ln.engine import arguments, dtypes
+from keras_ln.engine import bind as checks
+from keras_ln.engine.activations import get_activation
+from keras_ln.engine.dispatch import run
+from keras_ln.engine.scan import run_step
+from keras_ln.engine.spec import Cell, How, Spec, Switch
+from keras_ln.engine.zoneout import NAMES, is_rate
 
 
 def spec_of(

@@ -6,11 +6,10 @@ import reprlib
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypedDict, TypeVar
 
-from keras_ln.ops import arguments
+from keras_ln.engine import arguments, zoneout
+from keras_ln.engine.spec import Switch
 from keras_ln.ops.argument_table import ARGUMENTS, RATE, accept, describe
-from keras_ln.ops.cells.types import Switch
-from keras_ln.ops.recurrence import zoneout
-from keras_ln.ops.recurrence.functions import over_time
+from keras_ln.ops.public import over_time
 from keras_ln.ops.symbolic import takes_symbolic_tensors
 
 _P = ParamSpec("_P")

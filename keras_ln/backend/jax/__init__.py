@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import keras
 
 from keras_ln.backend import Program
-from keras_ln.backend.native_jax import trace_state, with_kernels
+from keras_ln.backend.jax.native import trace_state, with_kernels
 
 tanh = jnp.tanh
 sigmoid = jax.nn.sigmoid

@@ -15,15 +15,15 @@ from typing import Any
 import keras
 
 from keras_ln import backend
-from keras_ln.ops.activations import ACTIVATIONS
-from keras_ln.ops.cells.types import How, Spec
-from keras_ln.ops.dtypes import name_of
-from keras_ln.ops.recurrence.implementations import (
+from keras_ln.engine.activations import ACTIVATIONS
+from keras_ln.engine.dtypes import name_of
+from keras_ln.engine.implementations import (
     Implementation,
     read_by_scans,
 )
-from keras_ln.ops.recurrence.scan import Tensors, forward
-from keras_ln.ops.recurrence.vjp import vjp
+from keras_ln.engine.scan import Tensors, forward
+from keras_ln.engine.spec import How, Spec
+from keras_ln.engine.vjp import vjp
 
 _ACTIVATIONS = {"activation": "tanh", "recurrent_activation": "sigmoid"}
 _DTYPES = ("float32", "bfloat16", "float16")

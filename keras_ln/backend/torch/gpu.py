@@ -6,7 +6,7 @@ import torch
 
 from keras_ln._keras import torch_device
 from keras_ln.backend import gpu, native
-from keras_ln.backend.native_torch import (
+from keras_ln.backend.torch.native import (
     TOO_OLD,
     is_eager,
     new,

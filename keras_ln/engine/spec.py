@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from keras_ln.backend import Program
-from keras_ln.ops.activations import ACTIVATIONS, Activation
+from keras_ln.engine.activations import ACTIVATIONS, Activation
 
 Switch: TypeAlias = bool | Literal["auto"]
 

@@ -1,22 +1,13 @@
 """A cell over time: arrays by name, one door, a table of implementations."""
 
 from keras_ln import backend
-from keras_ln.ops.recurrence.checks import (
+from keras_ln.engine.bind import (
     array,
     in_order,
     refuse_reset_state,
 )
-from keras_ln.ops.recurrence.cuda import gpu_kernels
-from keras_ln.ops.recurrence.functions import (
-    over_time,
-    project,
-    spec_of,
-    split_zoneout,
-    starts_backwards,
-    step,
-)
-from keras_ln.ops.recurrence.native import kernels
-from keras_ln.ops.recurrence.run import (
+from keras_ln.engine.cpu import kernels
+from keras_ln.engine.dispatch import (
     check,
     check_states,
     choose,
@@ -25,6 +16,7 @@ from keras_ln.ops.recurrence.run import (
     run,
     unsupported_reason,
 )
+from keras_ln.engine.gpu import gpu_kernels
 
 # For `analysis`, which may not import the backend.
 scan = backend.scan
@@ -43,14 +35,8 @@ __all__ = [
     "is_exported",
     "kernels",
     "on_cpu",
-    "over_time",
-    "project",
     "refuse_reset_state",
     "run",
     "scan",
-    "spec_of",
-    "split_zoneout",
-    "starts_backwards",
-    "step",
     "unsupported_reason",
 ]

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import keras
 
 from keras_ln import backend
-from keras_ln.ops.cells.types import Spec
-from keras_ln.ops.dtypes import name_of, widen
-from keras_ln.ops.normalization.batch_normalization import batch_statistics
+from keras_ln.engine.dtypes import name_of, widen
+from keras_ln.engine.spec import Spec
+from keras_ln.ops.norms.batch_normalization import batch_statistics
 
 # 16 unit roundoffs of the dtypes in which cells compute.
 _ROUNDING = {"float32": 2.0**-20, "float64": 2.0**-49}

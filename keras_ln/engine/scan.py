@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import keras
 
 from keras_ln import backend
-from keras_ln.ops.cells.types import Cell, Overridden, Spec
-from keras_ln.ops.recurrence.arrays import ARRAYS
-from keras_ln.ops.recurrence.zoneout import NAMES, apply_zoneout
+from keras_ln.engine.arrays import ARRAYS
+from keras_ln.engine.spec import Cell, Overridden, Spec
+from keras_ln.engine.zoneout import NAMES, apply_zoneout
 
 Tensors = dict[str, Any]
 

@@ -8,10 +8,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_ln.ops import arguments, dtypes
-from keras_ln.ops.cells.types import Cell
-from keras_ln.ops.recurrence.arrays import ARRAYS, MATRICES, words_of
-from keras_ln.ops.symbolic import leaves
+from keras_ln.engine import arguments, dtypes
+from keras_ln.engine.arguments import leaves
+from keras_ln.engine.arrays import ARRAYS, MATRICES, words_of
+from keras_ln.engine.spec import Cell
 
 
 def in_order(name: str, states: Any) -> list[Any]:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from keras_ln import backend
-from keras_ln.ops.activations import ACTIVATIONS
-from keras_ln.ops.cells.types import How, Spec
-from keras_ln.ops.portable import asks_for_unrolled_loops
-from keras_ln.ops.recurrence.arrays import ARRAYS
-from keras_ln.ops.recurrence.scan import Tensors, forward
-from keras_ln.ops.recurrence.vjp import vjp
+from keras_ln.engine.activations import ACTIVATIONS
+from keras_ln.engine.arrays import ARRAYS
+from keras_ln.engine.portable import asks_for_unrolled_loops
+from keras_ln.engine.scan import Tensors, forward
+from keras_ln.engine.spec import How, Spec
+from keras_ln.engine.vjp import vjp
 
 
 @dataclasses.dataclass(frozen=True)
