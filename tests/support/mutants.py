@@ -12,7 +12,13 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 # Of each of these so many are drawn; a file is in the last one that has it.
 STRATA = {
-    "package": (("keras_ln/ops", "keras_ln/layers", "keras_ln/backend"), 300),
+    "package": (
+        tuple(
+            f"keras_ln/{part}"
+            for part in ("backend", "convert", "engine", "layers", "ops")
+        ),
+        300,
+    ),
     "compat": (("keras_ln/compat", "keras_ln/tuning.py"), 20),
     "benchmarks": (("benchmarks",), 16),
     "examples": (("examples",), 49),
