@@ -1,5 +1,7 @@
 """One recurrent layer, or two that write an answer, for everyday tasks."""
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -157,6 +159,8 @@ def build_model(
     outputs: int = 12,
     gain: float | None = None,
     forget_steps: int | None = None,
+    layer: Callable[..., Any] | None = None,
+    outside: bool = False,
 ) -> keras.Model:
     """Builds the model of a task; it returns logits, or numbers.
 
@@ -168,11 +172,18 @@ def build_model(
         steps: the length of the inputs.
         tokens: the number of tokens, or None if the inputs are numbers.
         outputs: the number of outputs.
+        layer: from keyword arguments to a recurrent layer of `units`, in place
+            of `norm`, `gain` and `forget_steps`.
+        outside: whether `keras.layers.LayerNormalization` follows each
+            embedding and each recurrent layer. Numbers that are not embedded
+            keep their values, which it would destroy.
     """
+    if layer is None:
+        usual = (*LAYERS[norm], units, gain, forget_steps)
+        layer = functools.partial(recurrent.layer, *usual)
 
-    def layer(**kwargs):
-        own = LAYERS[norm]
-        return recurrent.layer(*own, units, gain, forget_steps, **kwargs)
+    def normalized(x):
+        return layers.LayerNormalization()(x) if outside else x
 
     if tokens is None:
         numbers = {"long_memory": 2, "movements": 6}.get(task, 1)
@@ -198,17 +209,21 @@ def build_model(
                 ops.not_equal(part, plain_text.PADDING)
                 for part in (word, before)
             )
-            _, *states = layer(return_state=True)(embed(word), mask=read)
-            x = layer(return_sequences=True)(
-                embed(before), initial_state=states, mask=there
+            _, *states = layer(return_state=True)(
+                normalized(embed(word)), mask=read
             )
-            answer = layers.Dense(outputs)(unmasked(x, there))
+            x = layer(return_sequences=True)(
+                normalized(embed(before)), initial_state=states, mask=there
+            )
+            answer = layers.Dense(outputs)(unmasked(normalized(x), there))
             return keras.Model(inputs, classifiers.logits(answer))
-        x = embed(inputs)
+        x = normalized(embed(inputs))
     mask = x[..., -1] > 0 if task == "chorales" else None
     x = layer(return_sequences=task in ("characters", "chorales"))(x, mask=mask)
+    x = normalized(x)
     if task == "chorales":
         x = layers.Dropout(DROPOUT)(unmasked(x, mask))
     if task == "addition":
         x = layer(return_sequences=True)(layers.RepeatVector(ANSWER)(x))
+        x = normalized(x)
     return keras.Model(inputs, classifiers.logits(layers.Dense(outputs)(x)))

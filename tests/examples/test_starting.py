@@ -9,7 +9,7 @@ import tune
 from common import cli
 from scripts import STUDIES, TRAINING, run_python
 
-SCRIPTS = (*TRAINING, *STUDIES, "tune")
+SCRIPTS = (*TRAINING, *STUDIES, "search", "tune")
 
 # Everything that takes long to import.
 _START = """
@@ -45,7 +45,7 @@ def test_help_and_wrong_flags_import_no_framework(tmp_path, name):
         f"--output-dir {tmp_path}/a_file/deeper",
         f"--output-dir {tmp_path}/{300 * 'long'}",
     ]
-    if name not in STUDIES:
+    if name not in (*STUDIES, "search"):
         wrong += ["--data nowhere", "--norm nonsense", "--seed 1 1"]
         wrong += ["--preset nonsense", "--learning-rate 0"]
     wrong += {
@@ -53,6 +53,7 @@ def test_help_and_wrong_flags_import_no_framework(tmp_path, name):
         "draw_mnist": ["--read-size 1"],
         "everyday": ["--task", "--task sums", "--task verses --norm bnlstm"],
         "handwriting_generation": ["--text 1"],
+        "search": ["--process 3/2", "--task sums", "--points 65"],
         "skip_thoughts": ["--eval-tasks mr"],
         "tune": ["--norm-kinds batch --batch-size 1", "--learning-rates 2 1"],
     }.get(name, [])

@@ -1,0 +1,179 @@
+"""Figures of `search_analysis.py`."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib import pyplot as plt
+from matplotlib import ticker
+from matplotlib.lines import Line2D
+from search_analysis import BAND, SETTINGS, STUDY, Study
+
+matplotlib.use("Agg")
+
+# Okabe and Ito's colours, with dashes and markers for figures without colours.
+PLAIN = {"color": "#000000", "linestyle": "-", "marker": "s"}
+OUTSIDE = {"color": "#D55E00", "linestyle": "--", "marker": "o"}
+INSIDE = {"color": "#0072B2", "linestyle": "-.", "marker": "d"}
+CELLS = {
+    "LSTM": ("lstm", "lstm_ln_outside", "lnlstm"),
+    "GRU": ("gru", "gru_ln_outside", "lngru"),
+}
+STYLES = {
+    kind: style
+    for kinds in CELLS.values()
+    for kind, style in zip(kinds, (PLAIN, OUTSIDE, INSIDE), strict=True)
+}
+# The share of a task's runs that are its best.
+GOOD = 0.25
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def _save(figure: Any, path: Path) -> None:
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def _grid(rows: int, columns: int, width: float, height: float) -> Any:
+    return plt.subplots(
+        rows,
+        columns,
+        figsize=(width * columns, height * rows),
+        layout="constrained",
+        squeeze=False,
+    )
+
+
+def _logarithmic(axis: Any, marks: Sequence[float]) -> None:
+    """A logarithmic x axis with plain numbers at these marks of a decade."""
+    axis.set_xscale("log")
+    axis.xaxis.set_major_locator(ticker.LogLocator(subs=marks))
+    axis.xaxis.set_major_formatter("{x:g}")
+    axis.xaxis.set_minor_formatter(ticker.NullFormatter())
+
+
+def forest(rows: Rows, path: Path) -> None:
+    """A line per task and pair: the ratio of the test losses.
+
+    On the left of 1 the layer that is normalised inside is better.
+    """
+    tasks = [*dict.fromkeys(row["task"] for row in rows)]
+    figure, axes = _grid(1, len(CELLS), 4.8, 1.4 + 0.45 * len(tasks))
+    for axis, (cell, kinds) in zip(axes[0], CELLS.items(), strict=True):
+        axis.axvspan(1 - BAND, 1 + BAND, color="0.9")
+        axis.axvline(1, color="0.5", linewidth=0.8)
+        for row in rows:
+            if row["rival"] not in kinds:
+                continue
+            plain = row["rival"] == kinds[0]
+            place = tasks.index(row["task"]) + (-0.14 if plain else 0.14)
+            style = STYLES[row["rival"]]
+            middle, *ends = np.exp(
+                [row[name] for name in ("log ratio", "from", "to")]
+            )
+            axis.plot(ends, [place, place], color=style["color"])
+            axis.plot(middle, place, style["marker"], color=style["color"])
+        _logarithmic(axis, (1, 1.4, 2, 3, 5, 7))
+        axis.set_yticks(range(len(tasks)), tasks)
+        axis.set_ylim(len(tasks) - 0.5, -0.5)
+        axis.set_title(f"LN{cell}")
+        axis.set_xlabel("test loss, as a ratio to its rival's")
+        handles = [
+            Line2D([], [], **STYLES[kind] | {"linestyle": "-"}, label=label)
+            for kind, label in zip(
+                kinds,
+                (f"against {cell}", "against LayerNormalization outside"),
+                strict=False,
+            )
+        ]
+        axis.legend(
+            handles=handles,
+            frameon=False,
+            fontsize="small",
+            loc="upper center",
+            bbox_to_anchor=(0.5, -0.12),
+        )
+    _save(figure, path)
+
+
+def best_of_k(rows: Rows, path: Path) -> None:
+    """The expected test loss of the best of k points, with bands."""
+    tasks = [*dict.fromkeys(row["task"] for row in rows)]
+    figure, axes = _grid(len(tasks), len(CELLS), 4, 2.4)
+    for line, task in zip(axes, tasks, strict=True):
+        for axis, (cell, kinds) in zip(line, CELLS.items(), strict=True):
+            for kind in kinds:
+                own = [
+                    [row[name] for name in ("k", "test_loss", "from", "to")]
+                    for row in rows
+                    if (row["task"], row["kind"]) == (task, kind)
+                ]
+                if not own:
+                    continue
+                k, loss, low, high = zip(*own, strict=True)
+                style = STYLES[kind]
+                axis.plot(k, loss, label=kind, markersize=3, **style)
+                axis.fill_between(k, low, high, color=style["color"], alpha=0.1)
+            axis.set_yscale("log")
+            axis.set_title(f"{task}, {cell}", fontsize="medium")
+            axis.set_xlabel("points tried, k")
+            if axis.lines:
+                axis.legend(frameon=False, fontsize="small")
+        line[0].set_ylabel("test loss")
+    _save(figure, path)
+
+
+def where(found: Study, path: Path) -> None:
+    """How often a run with such a setting is in the best quarter of its task.
+
+    Each dot has eight points, whose settings are neighbours.
+    """
+    losses = found.columns["test_loss"]
+    limits = np.quantile(losses, GOOD, axis=(1, 2))
+    good = losses <= limits[:, None, None]
+    figure, axes = _grid(len(CELLS), len(SETTINGS) + 1, 3.2, 2.6)
+    for line, (cell, kinds) in zip(axes, CELLS.items(), strict=True):
+        for kind in kinds:
+            if kind not in found.kinds:
+                continue
+            own = good[:, found.kinds.index(kind)]
+            for axis, name in zip(line, SETTINGS, strict=False):
+                values = found.of(kind, name)[0]
+                parts = np.argsort(values).reshape(-1, STUDY)
+                axis.plot(
+                    [np.exp(np.log(values[part]).mean()) for part in parts],
+                    [own[:, part].mean() for part in parts],
+                    label=kind,
+                    markersize=4,
+                    **STYLES[kind],
+                )
+            long = np.isfinite(found.of(kind, "forget_steps")[0])
+            line[-1].plot(
+                [0, 1],
+                [own[:, ~long].mean(), own[:, long].mean()],
+                label=kind,
+                **STYLES[kind],
+            )
+        for axis, name in zip(line, (*SETTINGS, "biases"), strict=True):
+            axis.set_ylim(0, 1)
+            axis.set_xlabel(name.replace("_", " "))
+            if name in SETTINGS:
+                rate = name == "learning_rate"
+                _logarithmic(axis, (1,) if rate else (1, 2, 5))
+        line[-1].set_xticks([0, 1], ["usual", "log-uniform"])
+        line[-1].set_xlim(-0.5, 1.5)
+        line[0].set_ylabel(f"{cell}: share among the best", fontsize="small")
+        if line[0].lines:
+            line[0].legend(frameon=False, fontsize="small")
+    _save(figure, path)
+
+
+def draw(found: Study, compared: Rows, curves: Rows, folder: Path) -> None:
+    """Draws all figures."""
+    if compared:
+        forest(compared, folder / "forest.png")
+    best_of_k(curves, folder / "best_of_k.png")
+    where(found, folder / "where.png")
