@@ -50,6 +50,7 @@ __all__ = [
     "never_cast",
     "of_session",
     "own_non_trainable_variables",
+    "own_variables",
     "placed",
     "reseeded",
     "set_mask",
@@ -213,6 +214,14 @@ def of_session(name: str, make: Callable[[], Any]) -> Any:
 def own_non_trainable_variables(layer: keras.layers.Layer) -> list[Any]:
     """The layer's variables that are not trained, without its sublayers'."""
     return layer._non_trainable_variables
+
+
+def own_variables(layer: keras.layers.Layer) -> list[Any]:
+    """The layer's weights without its sublayers'.
+
+    test_clones_keep_what_is_set_on_a_weight notices a change.
+    """
+    return layer._trainable_variables + layer._non_trainable_variables
 
 
 def never_cast(variable: keras.Variable) -> None:

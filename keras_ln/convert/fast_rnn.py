@@ -329,8 +329,16 @@ def _reason_for_ours(layer):
         sign = "its update gate would change its sign, which needs "
         if not is_mirrored(cell.recurrent_activation):
             return f"{sign}f(-z) = 1 - f(z) for the recurrent_activation."
-        if (name := constraint_on_signs(cell)) is not None:
-            return f"{sign}f(-w) = -f(w) for the {name}."
+        if (found := constraint_on_signs(cell)) is not None:
+            return f"{sign}f(-w) = -f(w) for the {found}."
+        for name in ("trainable", "regularizer", "constraint"):
+            both = (getattr(cell, bias) for bias in ("bias", "recurrent_bias"))
+            ours = [getattr(bias, name, None) for bias in both]
+            if ours[0] is not ours[1]:
+                return (
+                    "its `bias` and `recurrent_bias` become one weight, and "
+                    f"differ in `{name}`: {ours!r}. Set the same on both."
+                )
     for given, named in calls_of(layer):
         if named.get("reset") is not None or any(
             x is not None for x in given[4:]

@@ -192,13 +192,13 @@ class _Normalized(Clone):
                 f"{getattr(gate, '__name__', gate)!r}; give "
                 "copy_weights=False."
             )
-        name = constraint_on_signs(getattr(layer, "cell", layer))
-        if name is not None:
+        found = constraint_on_signs(getattr(layer, "cell", layer))
+        if found is not None:
             raise ValueError(
                 "with_layer_norm copies the update gate with its sign "
                 "changed, which needs constraints with f(-w) = -f(w). "
-                f"Received: {layer.name!r} with {name}="
-                f"{getattr(layer, name)!r}; give copy_weights=False."
+                f"Received: {layer.name!r} with {found}; give "
+                "copy_weights=False."
             )
 
     def check_other(self, layer: Any) -> None:

@@ -5,13 +5,14 @@
 Letters: D input features, U units.
 """
 
+import copy
 import tempfile
 from typing import Any
 
 import keras
 import numpy as np
 
-from keras_ln._keras import layers_in
+from keras_ln._keras import layers_in, own_variables
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN
 
@@ -23,18 +24,19 @@ _LOOKUPS = (
 
 
 def copy_weights_of(old: Any, new: Any) -> None:
-    """Copies weights and states of a layer to its counterpart."""
+    """Copies weights, what is set on them, and states to the counterpart."""
+    # First, because it sets the flag of every weight inside.
+    if new.trainable != old.trainable:
+        new.trainable = old.trainable
     if isinstance(new, BaseCell) != isinstance(old, BaseCell):
         _copy_cell(old, new)
     elif isinstance(new, BaseRNN) != isinstance(old, BaseRNN):
-        _copy_cell(old.cell, new.cell)
+        copy_weights_of(old.cell, new.cell)
     else:
         _copy_own(old, new)
         parts = zip(layers_in(old), layers_in(new), strict=True)
         for old_part, new_part in parts:
             copy_weights_of(old_part, new_part)
-        if len(old.weights) == len(new.weights):
-            _freeze(zip(old.weights, new.weights, strict=True))
     if isinstance(old, keras.layers.RNN) and old.states is not None:
         states = map(keras.tree.flatten, (old.states, new.states))
         for old_state, new_state in zip(*states, strict=True):
@@ -42,7 +44,18 @@ def copy_weights_of(old: Any, new: Any) -> None:
 
 
 def _copy_own(old, new):
-    """Copies a layer's own weights and assets as a file would."""
+    """Copies own weights and assets as a file would, and LoRA as it is."""
+    pairs = _pairs(old, new)
+    _copy_settings(pairs)
+    if getattr(old, "lora_enabled", False):
+        # A file would hold the product added to the kernel.
+        for old_weight, new_weight in pairs:
+            new_weight.assign(keras.ops.convert_to_numpy(old_weight))
+        # Dense and Embedding of Keras 3.15 take the rank when they are built;
+        # Keras 3.8 has no such factor.
+        if hasattr(old, "lora_alpha"):
+            new.lora_alpha = old.lora_alpha
+        return
     store: dict[str, Any] = {}
     old.save_own_variables(store)
     if store:
@@ -54,6 +67,19 @@ def _copy_own(old, new):
         with tempfile.TemporaryDirectory() as folder:
             old.save_assets(folder)
             new.load_assets(folder)
+
+
+def _pairs(old, new):
+    """The own weights of two layers of a class: by name, or else in order.
+
+    A layer that was quantised has them in another order than a new one.
+    """
+    both = [own_variables(layer) for layer in (old, new)]
+    named = [sorted(weights, key=lambda w: w.name) for weights in both]
+    names = [[weight.name for weight in weights] for weights in named]
+    if len(names[0]) != len(names[1]):
+        return []
+    return [*zip(*(named if names[0] == names[1] else both), strict=True)]
 
 
 def _has_assets(layer):
@@ -76,21 +102,27 @@ def _copy_cell(old, new):
         arrays = _of_gru(arrays, new)
     elif isinstance(new, keras.layers.GRUCell):
         arrays = _to_gru(arrays, old)
+    pairs = []
     for name, array in arrays.items():
         getattr(new, name).assign(array)
         # The recurrent half of a GRU's bias has no name in Keras.
         source = getattr(old, name, None)
         source = old.bias if source is None else source
-        _freeze([(source, getattr(new, name))])
-    if not old.trainable:
-        new.trainable = False
+        pairs.append((source, getattr(new, name)))
+    _copy_settings(pairs)
 
 
-def _freeze(pairs):
-    """Freezes the second of two weights if the first is frozen."""
+def _copy_settings(pairs):
+    """Sets on the second of two weights what is set on the first."""
+    # A change of one model's objects does not change the other model; weights
+    # that share an object still do.
+    copies: dict[int, Any] = {}
     for old, new in pairs:
-        if not old.trainable:
-            new.trainable = False
+        new.trainable = old.trainable
+        for name in ("regularizer", "constraint"):
+            value = getattr(old, name)
+            value = copies.setdefault(id(value), copy.copy(value))
+            setattr(new, name, value)
 
 
 def _of_gru(arrays, new):
@@ -134,12 +166,13 @@ def constraint_on_signs(cell: Any) -> str | None:
         ("recurrent", "recurrent_kernel"),
         ("bias", "bias"),
     ):
-        constraint = getattr(cell, f"{kind}_constraint")
-        weight = getattr(cell, name, None)
-        if constraint is None or weight is None:
+        weight: Any = getattr(cell, name, None)
+        # It may have been set on the weight.
+        constraint = getattr(weight, "constraint", None)
+        if constraint is None:
             continue
         w = keras.random.normal(weight.shape, dtype="float32", seed=1)
         sums = keras.ops.convert_to_numpy(constraint(w) + constraint(-w))
         if not np.allclose(sums, 0, atol=1e-5):
-            return f"{kind}_constraint"
+            return f"{kind}_constraint={constraint!r}"
     return None

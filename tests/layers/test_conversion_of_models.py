@@ -20,7 +20,7 @@ from converted import (
     randomize,
 )
 
-from keras_ln import with_layer_norm
+from keras_ln import to_keras, with_fast_rnn, with_layer_norm
 
 layers = keras.layers
 
@@ -214,6 +214,95 @@ def test_frozen_models(make):
     model.trainable = False
     clone = with_layer_norm(model)
     assert not clone.trainable and not clone.trainable_weights
+
+
+CLONES = {
+    "with_fast_rnn": with_fast_rnn,
+    "and back": lambda model: to_keras(with_fast_rnn(model)),
+    "with_layer_norm and back": lambda m: to_keras(with_layer_norm(m, ())),
+}
+
+
+def by_path(model, read):
+    return {weight.path: read(weight) for weight in model.weights}
+
+
+@pytest.mark.every_backend
+@pytest.mark.parametrize("name", CLONES)
+def test_clones_keep_what_is_set_on_a_weight(name):
+    sequence = {"return_sequences": True, "kernel_regularizer": "l2"}
+    model = model_of(
+        *(layers.LSTM(U, **sequence), layers.GRU(U, **sequence)),
+        layers.Bidirectional(layers.LSTM(U)),
+        layers.Dense(2),
+    )
+    randomize(model)
+    model.layers[-1].quantize("float8")  # A clone orders its weights anew.
+    for layer in (*model.layers[::2], model.layers[1].cell):
+        layer.trainable = False
+    for k, weight in enumerate(model.weights):
+        weight.trainable = k % 3 == 2  # Biases of frozen cells.
+        if k % 2:
+            weight.regularizer = keras.regularizers.L2(0.1 * k)
+            weight.constraint = keras.constraints.MaxNorm(k)
+        else:
+            weight.regularizer = None
+    clone = CLONES[name](model)
+    found, expected = (
+        by_path(
+            one,
+            lambda w: (
+                w.trainable,
+                getattr(w.regularizer, "l2", None),
+                getattr(w.constraint, "max_value", None),
+            ),
+        )
+        for one in (clone, model)
+    )
+    assert found == expected
+    assert len(clone.trainable_weights) == len(model.trainable_weights) > 2
+    parts = [
+        [part.trainable for part in one._flatten_layers()]
+        for one in (clone, model)
+    ]
+    assert parts[0] == parts[1]
+    own, theirs = (one.weights[1].regularizer for one in (clone, model))
+    assert own is not theirs
+
+
+@pytest.mark.every_backend
+@pytest.mark.parametrize("name", CLONES)
+@pytest.mark.parametrize("state", ["enabled", "trained", "int8"])
+def test_clones_keep_lora(name, state):
+    quantised = [
+        layers.Embedding(9, D),
+        layers.EinsumDense("btd,de->bte", (None, D), bias_axes="e"),
+        layers.Dense(2),
+    ]
+    convolution = layers.Conv1D(D, 1)
+    model = keras.Sequential(
+        [
+            keras.Input((T,), dtype="int32"),
+            *(*quantised[:2], convolution, layers.LSTM(U), quantised[2]),
+        ]
+    )
+    randomize(model)
+    for layer in (*quantised, convolution):
+        layer.enable_lora(2)
+        layer.lora_alpha = 1.0
+    for k, weight in enumerate(model.weights):
+        if "lora" in weight.name and state != "enabled":
+            weight.assign(0.5 * example(*weight.shape, seed=k))
+    if state == "int8":
+        for layer in quantised:
+            layer.quantize(state)
+    clone = CLONES[name](model)
+    found, expected = (
+        by_path(one, lambda w: (w.trainable, to_numpy(w).tolist()))
+        for one in (clone, model)
+    )
+    assert found == expected
+    assert_same(model, clone, np.arange(B * T).reshape(B, T) % 9)
 
 
 def test_the_recurrent_bias_of_a_gru_stays_regularised():

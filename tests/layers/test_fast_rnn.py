@@ -234,14 +234,6 @@ def test_states_between_batches():
     assert not to_numpy(clone.layers[0].states[0]).any()
 
 
-def test_what_is_frozen_stays_frozen():
-    model = model_of(layers.LSTM(U), layers.Dense(2))
-    model.layers[0].cell.recurrent_kernel.trainable = False
-    for clone in (with_fast_rnn(model), to_keras(with_fast_rnn(model))):
-        frozen = [not weight.trainable for weight in clone.weights]
-        assert frozen == [False, True, False, False, False]
-
-
 if BACKEND == "torch":  # Keras' own loop takes one row there alone.
 
     def test_one_row_of_a_state_for_all():
