@@ -66,6 +66,16 @@ def kernels_of(layer: keras.layers.Layer) -> list[Kernel]:
     return kernels
 
 
+def needs_plain_kernel(owner: keras.layers.Layer) -> str:
+    """The error for a kernel that cannot be replaced, or will not be."""
+    return (
+        "WeightNormalization needs a floating-point kernel without "
+        "quantisation or LoRA. Call `remove` on the normalisation before you "
+        "quantise the layer or enable LoRA. "
+        f"Received: {owner.name}, {type(owner).__name__}."
+    )
+
+
 def owners(
     layer: keras.layers.Layer, prefix: str = ""
 ) -> Iterator[tuple[str, keras.layers.Layer]]:
@@ -97,12 +107,7 @@ def _variables(
             isinstance(kernel, keras.Variable)
             and keras.backend.is_float_dtype(kernel.dtype)
         ):
-            raise ValueError(
-                "WeightNormalization needs a floating-point kernel without "
-                "quantisation or LoRA. Call `remove` on the normalisation "
-                "before you quantise the layer or enable LoRA. "
-                f"Received: {owner.name}, {type(owner).__name__}."
-            )
+            raise ValueError(needs_plain_kernel(owner))
         gain = "g" if [*found] == ["kernel"] and not prefix else _GAINS[name]
         yield name, prefix + gain, kernel
 

@@ -17,7 +17,10 @@ from keras_ln.layers.normalization.data_initialization import (
 )
 from keras_ln.layers.normalization.kernels import kernels_of
 from keras_ln.layers.normalization.substitution import Substitution
-from keras_ln.layers.normalization.wrappable import check_can_be_wrapped
+from keras_ln.layers.normalization.wrappable import (
+    check_can_be_wrapped,
+    refuse_other_kernels,
+)
 from keras_ln.layers.types import Shape
 from keras_ln.ops.norms.weight_normalization import normalized_kernel
 from keras_ln.ops.padding import with_usable_padding
@@ -78,6 +81,8 @@ class WeightNormalization(BaseLayer, keras.layers.Wrapper):
             latest when it is built), is a cell, is already normalised, is
             quantised or has LoRA, was made in a `keras.RematScope`, or has a
             dtype policy other than `dtype`.
+        NotImplementedError: if the wrapped layer is quantised or LoRA enabled
+            later; `model.quantize` warns of it and leaves the layer as it is.
 
     Source: Salimans and Kingma, "Weight Normalization" (2016), eq. 2.
 
@@ -113,6 +118,7 @@ class WeightNormalization(BaseLayer, keras.layers.Wrapper):
             )
         kwargs.setdefault("trainable", layer.trainable)
         super().__init__(layer, dtype=of_layer, **kwargs)
+        refuse_other_kernels(layer)
         self._gains: dict[str, Any] = {}
         self._call_arguments = (*inspect.signature(layer.call).parameters,)
         self.supports_masking = True

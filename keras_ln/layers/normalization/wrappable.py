@@ -5,10 +5,16 @@ from typing import Any
 import keras
 
 from keras_ln._keras import is_rematerialized
-from keras_ln.layers.normalization.kernels import kernels_of, owners
+from keras_ln.layers.normalization.kernels import (
+    kernels_of,
+    needs_plain_kernel,
+    owners,
+)
 from keras_ln.layers.normalization.weight_norm_dense import WeightNormDense
 from keras_ln.layers.rnn.wn_lstm import WNLSTMCell
 
+# The methods that replace a kernel.
+_REPLACING = ("quantize", "enable_lora")
 # Layers whose kernels have gains already.
 _NORMALIZED = (
     WeightNormDense,
@@ -37,6 +43,10 @@ def check_can_be_wrapped(layer: Any, wrapper: type) -> None:
             f"{layer.name}."
         )
     for _, owner in owners(layer):
+        if getattr(owner, "quantization_mode", None) or getattr(
+            owner, "lora_rank", None
+        ):
+            raise ValueError(needs_plain_kernel(owner))
         if isinstance(owner, (*_NORMALIZED, wrapper)):
             raise ValueError(
                 f"{type(owner).__name__} normalises its kernel itself: leave "
@@ -52,3 +62,18 @@ def check_can_be_wrapped(layer: Any, wrapper: type) -> None:
         )
     if layer.built:
         kernels_of(layer)
+
+
+def refuse_other_kernels(layer: Any) -> None:
+    """Makes quantisation and LoRA of the wrapped layer raise an error.
+
+    Model.quantize warns of `NotImplementedError` and leaves the layer out.
+    """
+    for _, owner in owners(layer):
+
+        def refuse(*args: Any, owner: Any = owner, **kwargs: Any) -> None:
+            raise NotImplementedError(needs_plain_kernel(owner))
+
+        for name in _REPLACING:
+            if hasattr(owner, name):
+                setattr(owner, name, refuse)

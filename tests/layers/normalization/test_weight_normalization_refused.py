@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from arrays import close
+from arrays import close, to_numpy
 from backend_gradients import value_and_gradients
 from descriptors import randomize
 from tolerances import SAME_PROGRAM
@@ -69,12 +69,24 @@ def test_lora_and_quantised_layers():
     assert refused in message(with_lora)
     quantised = layers.Dense(4, dtype="int8_from_float32")
     assert refused in message(quantised, (None, 4))
-    # After it was wrapped, too.
+    assert refused in message(layers.Dense(4, lora_rank=2))
+    # After it was wrapped, too, and before anything has changed.
     layer = WeightNormalization(layers.Dense(4))
-    layer.build((None, 4))
-    layer.layer.quantize("int8")
-    with pytest.raises(ValueError, match=refused):
-        layer(np.ones((2, 4), "float32"))
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(4), layer])
+    for change in (
+        lambda: layer.layer.quantize("int8"),
+        lambda: layer.layer.enable_lora(2),
+    ):
+        with pytest.raises(NotImplementedError, match=refused):
+            change()
+    x = np.ones((2, 4), "float32")
+    expected = layer(x)
+    with pytest.warns(UserWarning, match=refused):
+        model.quantize("int8")
+    close(to_numpy(layer(x)), to_numpy(expected), **SAME_PROGRAM)
+    assert model.layers[0].quantization_mode == "int8"
+    assert model(x).shape == (2, 4)
+    assert layer.remove().quantize("int8") is None
 
 
 if hasattr(keras, "RematScope"):  # since Keras 3.9
