@@ -20,21 +20,29 @@ from keras_ln.engine.zoneout import (
     draw,
 )
 from keras_ln.layers.base_layer import BaseLayer
-from keras_ln.layers.constructor_arguments import of_keras
+from keras_ln.layers.constructor_arguments import argument_names, of_keras
 from keras_ln.ops import public
 from keras_ln.ops.norms.cell_norms import check_sites
 
+# Arguments that weights, states or equations are made from.
+_FIXED = {
+    *("units", "use_bias", "normalize", "center", "groups", "max_steps"),
+    *("reset_after", "zoneout", "cell_zoneout"),
+}
 
-def fixed(name: str) -> Any:
-    """A rate that is set only once, because the states depend on it."""
 
-    def set_once(self, rate):
-        if hasattr(self, f"_{name}"):
+def _fixed(name: str) -> Any:
+    """An argument that is set only once; the config would have another."""
+
+    def set_once(self, value):
+        kept = vars(self)
+        if f"_{name}" in kept and kept[f"_{name}"] != value:
             raise AttributeError(
-                f"`{name}` cannot be changed: with zoneout a cell has one more "
-                f"state. Make a new cell. Received: {name}={rate!r}"
+                f"`{name}` cannot be changed: weights, states or equations of "
+                "the cell are made from it. Make a new cell. Received: "
+                f"{name}={value!r}"
             )
-        setattr(self, f"_{name}", rate)
+        setattr(self, f"_{name}", value)
 
     return property(
         lambda self: getattr(self, f"_{name}"),
@@ -88,12 +96,13 @@ class BaseCell(BaseLayer, DropoutRNNCell):
     sites: tuple[str, ...] = ()
     center = True
 
-    zoneout = fixed("zoneout")
-
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Names the weights, and notes which methods a subclass overrides."""
         super().__init_subclass__(**kwargs)
         own = vars(cls)
+        if "__init__" in own:
+            for name in _FIXED & {*argument_names(cls)}:
+                setattr(cls, name, _fixed(name))
         if "equations" in own and "vectors" not in own:
             cls.vectors = cls.equations.vectors
         if {"equations", "vectors"} & {*own} and "weight_names" not in own:
@@ -373,8 +382,6 @@ class BaseLSTMCell(BaseCell):
     accumulators = (1,)
 
     unit_forget_bias: bool
-
-    cell_zoneout = fixed("cell_zoneout")
 
     def initial_value(self, name: str) -> Any:
         """The initializer of a vector: ones for f with `unit_forget_bias`."""
