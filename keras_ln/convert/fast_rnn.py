@@ -1,5 +1,6 @@
 """Models whose LSTM and GRU layers this package computes, and the way back."""
 
+import inspect
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -29,6 +30,7 @@ from keras_ln.layers.rnn.fast import (
 )
 from keras_ln.layers.rnn.ln_gru import LNGRU, LNGRUCell
 from keras_ln.layers.rnn.ln_lstm import LNLSTM, LNLSTMCell
+from keras_ln.ops.argument_table import accept, serialize
 from keras_ln.ops.symbolic import FunctionCall
 
 _FAST: dict[Any, Any] = {
@@ -47,6 +49,12 @@ _KERAS: dict[Any, Any] = {
     LNLSTMCell: keras.layers.LSTMCell,
     LNGRU: keras.layers.GRU,
     LNGRUCell: keras.layers.GRUCell,
+}
+# Arguments of ours that change nothing without a norm.
+_OF_NORMS = {
+    *("normalize", "center", "groups", "epsilon", "use_fused"),
+    *("gamma_initializer", "gamma_regularizer", "gamma_constraint"),
+    *("beta_initializer", "beta_regularizer", "beta_constraint"),
 }
 _ADVICE = (
     " Load a file with keras.models.load_model first, and put a layer into "
@@ -265,8 +273,8 @@ class _Plain(Clone):
         """Keras' layer or cell with those arguments that it has."""
         kind, config = _KERAS[type(layer)], config_of(layer)
         if isinstance(layer, BaseRNN | BaseCell):
-            more = {*argument_names(type(layer))} - {*argument_names(kind)}
-            config = {n: v for n, v in config.items() if n not in more}
+            for name in _more(layer):
+                config.pop(name, None)
             for name in "activation", "recurrent_activation":
                 config[name] = getattr(layer, name)
         for name, value in config.items():
@@ -310,6 +318,17 @@ def _check_plain(layer):
         )
 
 
+def _more(layer):
+    """The arguments of a layer or cell that Keras' has not, by name."""
+    theirs = argument_names(_KERAS[type(layer)])
+    ours = inspect.signature(type(layer).__init__).parameters
+    return {
+        name: parameter
+        for name, parameter in ours.items()
+        if name not in ("self", "kwargs", *theirs)
+    }
+
+
 def _reason_for_ours(layer):
     """Why Keras has no layer like this one, or None."""
     if type(layer) not in {*_KERAS, FastRNN}:
@@ -322,9 +341,12 @@ def _reason_for_ours(layer):
             f"it has normalize={cell.normalize!r}. Only layers with "
             "normalize=() have a twin in Keras."
         )
-    for name, rate in cell.zoneout_rates().items():
-        if rate:
-            return f"it has {name}={rate!r}. Keras' layers have no zoneout."
+    for name, parameter in _more(layer).items():
+        value = getattr(layer, name)
+        default = serialize(name, accept(name, parameter.default))
+        if name not in _OF_NORMS and serialize(name, value) != default:
+            twin = _KERAS[type(layer)].__name__
+            return f"it has {name}={value!r}. Keras' {twin} has no `{name}`."
     if isinstance(cell, LNGRUCell):
         sign = "its update gate would change its sign, which needs "
         if not is_mirrored(cell.recurrent_activation):

@@ -7,15 +7,29 @@ import re
 import keras
 import numpy as np
 import pytest
-from descriptors import BY_NAME, ROWS, SEQUENCE_LAYERS, B, D, T, U
+from arrays import close, to_numpy
+from converted import model_of
+from descriptors import (
+    BY_NAME,
+    CELLS,
+    ROWS,
+    SEQUENCE_LAYERS,
+    B,
+    D,
+    T,
+    U,
+    randomize,
+)
 from layer_calls import call as run
 from layer_calls import example
 from refusals import refused, x
 
 import keras_ln
+from keras_ln import to_keras
+from keras_ln.convert import fast_rnn
 from keras_ln.layers.constructor_arguments import REFUSED, TFA_NAMES
 from keras_ln.ops import argument_table as table
-from keras_ln.ops.argument_table import ARGUMENTS
+from keras_ln.ops.argument_table import ARGUMENTS, accept
 
 NAN = float("nan")
 ERRORS = (TypeError, ValueError)
@@ -58,6 +72,21 @@ OWN = {
     ),
 }
 BAD |= {ARGUMENTS[name].kind: bad for name, bad in OWN.items()}
+# What is neither refused nor any layer's default, in the same way.
+OTHER = {
+    **dict.fromkeys((table.RATE, ARGUMENTS["momentum"].kind), 0.25),
+    **{table.SWITCH: False, table.ACTIVATION: "relu"},
+    **{table.INITIALIZER: "random_normal", table.REGULARIZER: "l2"},
+    **{table.CONSTRAINT: "unit_norm"},
+}
+OTHER |= {
+    ARGUMENTS[name].kind: value
+    for name, value in {
+        **{"units": U + 1, "max_steps": T + 1, "seed": 7, "axis": 1},
+        **{"reset_after": False, "normalize": (), "epsilon": 0.5},
+        **{"groups": "gate"},
+    }.items()
+}
 FUNCTIONS = [
     getattr(keras_ln.ops, f"{row.op}{step}")
     for row in SEQUENCE_LAYERS
@@ -106,6 +135,72 @@ def test_wrong_values(name):
         refuses(name, lambda row=row, **given: make(row, **given))
     for function in functions:
         refuses(name, lambda f=function, **given: call(f, **given))
+
+
+def other(row, name):
+    """A value of the argument that is not the default."""
+    default = inspect.signature(row.layer_class).parameters[name].default
+    kind = ARGUMENTS[name].kind
+    return not default if kind is table.FLAG else OTHER[kind]
+
+
+@pytest.mark.every_backend
+@pytest.mark.parametrize("row", CELLS, ids=str)
+def test_an_assigned_argument_is_heeded_or_refused(row):
+    """The cell's config makes a cell that computes the same."""
+    refusals = set()
+    for name in {*inspect.signature(row.layer_class).parameters} & {*TABLE}:
+        cell = row.make()
+        cell.build((B, D))
+        randomize(cell)
+        value = other(row, name)
+        try:
+            # A layer takes only one value of reset_after.
+            wrong = name == "reset_after"
+            setattr(cell, name, value if wrong else accept(name, value))
+        except AttributeError as error:
+            assert f"`{name}` cannot be changed" in str(error)
+            refusals.add(name)
+        cell.units = U  # What it has, as subclasses do.
+        again = row.layer_class.from_config(cell.get_config())
+        again.build((B, D))
+        for new, old in zip(again.weights, cell.weights, strict=True):
+            new.assign(old)
+        found, expected = (run(one, row, example(row)) for one in (again, cell))
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert refusals == {*cell.get_config()} & {
+        *("units", "use_bias", "normalize", "center", "groups", "max_steps"),
+        *("reset_after", "zoneout", "cell_zoneout"),
+    }
+
+
+@pytest.mark.parametrize("cell", ["", "Cell"])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_to_keras_drops_no_argument(kind, cell, monkeypatch):
+    """What Keras lacks is refused, unless it belongs to a norm."""
+    row = BY_NAME[f"LN{kind}{cell}"]
+    more = {*inspect.signature(row.layer_class).parameters} - {
+        *("kwargs", "normalize"),
+        *inspect.signature(row.twin.__init__).parameters,
+    }
+    assert {"zoneout", "groups"} <= more
+    for name in more:
+        given = {"normalize": (), name: other(row, name)}
+        if name == "carry_normalized_state":
+            with refused('carry_normalized_state=True needs "state"'):
+                row.make(**given)
+            continue
+        layer = row.make(**given)
+        layer = keras.layers.RNN(layer) if cell else layer
+        model = model_of(layer, shape=(T, D))
+        if name in fast_rnn._OF_NORMS:
+            x = example(BY_NAME[f"LN{kind}"])
+            found, expected = (to_numpy(m(x)) for m in (to_keras(model), model))
+            close(found, expected, rtol=1e-5, atol=1e-5)
+            monkeypatch.setattr(fast_rnn, "_OF_NORMS", {"normalize"})
+        with refused(f"to_keras cannot replace .* has {name}=", f"no `{name}`"):
+            to_keras(model)
+        monkeypatch.undo()
 
 
 def test_what_has_no_row():
