@@ -45,10 +45,9 @@ def run(*command, cwd=ROOT, **environment):
 
 
 def style():
-    """Ruff's rules, ruff's format, and wording."""
+    """Ruff's rules and ruff's format."""
     run(sys.executable, "-m", "ruff", "check", ".")
     run(sys.executable, "-m", "ruff", "format", "--check", ".")
-    run(sys.executable, "tests/support/words.py")
 
 
 def types():
