@@ -13,9 +13,7 @@ a separate environment beside a checkout:
         --target-config h200.txtpb
 
 The target config describes the GPU as a text of XLA's `GpuTargetConfigProto`.
-Without that file the script compiles only for the TPU. Bytes and flops are
-XLA's estimates, which count the body of a loop once; XLA gives no estimates
-for a GPU.
+Without that file the script compiles only for the TPU.
 """
 
 import argparse
@@ -44,9 +42,6 @@ COLUMNS = [
     "transfers_per_step",
     "results_on_chip",
     "kernels_outside",
-    "gflops",
-    "megabytes",
-    "optimal_us",
     "versions",
 ]
 OPS = (
@@ -89,9 +84,9 @@ def parse(argv):
     )
     parser.add_argument(
         "--output",
-        type=pathlib.Path,
-        default=report.RESULTS / "accelerator_kernels",
-        help="files to write, without suffix",
+        type=harness.output,
+        default=report.RESULTS / "accelerator_kernels.csv",
+        help="CSV file to write (default: %(default)s)",
     )
     parser.add_argument("--chip", choices=CHIPS, help=argparse.SUPPRESS)
     return parser.parse_args(argv)
@@ -201,23 +196,12 @@ def row(chip, op, phase, options, compiled):
     """One line of the CSV, and the kernels of a step."""
     size = options.sizes
     counted = hlo.count(compiled.as_text(), chip == "gpu", size.time)
-    cost = compiled.cost_analysis() or {}
-
-    def estimate(name, unit):
-        # Without an estimate XLA gives a negative number or nothing.
-        value = cost.get(name, -1)
-        return f"{value / unit:.4g}" if value > 0 else ""
-
     sizes = ",".join(map(str, size))
     values = [CHIPS[chip], op, phase, sizes, counted.per_step]
     values += [counted.transfers_per_step]
     # A GPU's kernels pass results on through the GPU's only memory.
     values += [counted.on_chip if chip == "tpu" else "", counted.outside]
-    values += [estimate("flops", 1e9), estimate("bytes accessed", 1e6)]
-    values += [
-        estimate("optimal_seconds", 1e-6),
-        harness.versions(*COMPILERS[chip]),
-    ]
+    values += [harness.versions(*COMPILERS[chip])]
     return dict(zip(COLUMNS, values, strict=True)), counted.kernels
 
 
@@ -282,7 +266,7 @@ def main(argv=None):
             print(line["chip"], line["op"], line["phase"])
             print(*(f"    {kernel}" for kernel in kernels), sep="\n")
     print_table(rows)
-    report.write_csv(rows, report.file_of(options.output, ".csv"))
+    report.write_csv(rows, options.output)
 
 
 if __name__ == "__main__":

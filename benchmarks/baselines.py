@@ -88,24 +88,9 @@ def torch_plain(kind, shape, units, return_sequences, dtype):
     import torch
 
     network = getattr(torch.nn, kind)(shape[-1], units, batch_first=True)
-    return _placed(network, return_sequences, dtype)
-
-
-def haste_layer_norm(kind, shape, units, return_sequences, dtype):
-    """haste's "LayerNormLSTM" or "LayerNormGRU": (call, weights)."""
-    import haste_pytorch
-
-    network = getattr(haste_pytorch, kind)(shape[-1], units, batch_first=True)
-    return _placed(network, return_sequences, dtype)
-
-
-def _placed(network, return_sequences, dtype):
-    import torch
-
     network = network.to(torch_device(), getattr(torch, dtype))
-    if hasattr(network, "flatten_parameters"):
-        # Otherwise cuDNN would copy the weights in every call.
-        network.flatten_parameters()
+    # Otherwise cuDNN would copy the weights in every call.
+    network.flatten_parameters()
 
     def call(x, training):
         outputs, _ = network(x)

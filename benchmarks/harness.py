@@ -1,4 +1,4 @@
-"""The common part of the benchmarks: timing in turn, and memory.
+"""The common part of the benchmarks: options, and timing in turn.
 
 A benchmark is a dictionary of programs by provider. A program is a function
 without arguments that builds everything and returns its steps, `{mode: step}`,
@@ -13,17 +13,13 @@ times and waited for once.
 """
 
 import argparse
-import ctypes
 import gc
 import importlib.metadata
 import importlib.util
-import json
 import logging
 import os
 import pathlib
 import platform
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -42,7 +38,6 @@ COLUMNS = [
     "p50_ms",
     "p80_ms",
     "first_call_ms",
-    "peak_memory_mb",
     "device",
     "versions",
 ]
@@ -59,14 +54,12 @@ def parser(name, doc, rounds=9):
     parser = argparse.ArgumentParser(
         prog=f"python -m benchmarks.{name}",
         description=doc.splitlines()[0],
-        # A script may define an option with the same name again.
-        conflict_handler="resolve",
     )
     if rounds:
         add_number(parser, "--rounds", rounds, "rounds to measure")
     add_number(parser, "--threads", 2, "threads of every framework")
     parser.add_argument(
-        "--output", type=output, help="files to write, without suffix"
+        "--output", type=output, help="CSV file to add the results to"
     )
     parser.add_argument(
         "--smoke", action="store_true", help="run tiny sizes, as a test"
@@ -103,20 +96,14 @@ def positive(text):
     return int(text)
 
 
-def refuse(parser, options, names, when):
-    """Ends the script if options have a value that it would not read."""
-    for name in names:
-        if getattr(options, name) != parser.get_default(name):
-            option = "--" + name.replace("_", "-")
-            parser.error(f"argument {option}: has no effect {when}")
-
-
 def output(text):
     """The path of --output, whose folder can be made and written."""
     path = pathlib.Path(text)
+    if path.suffix != ".csv":
+        raise argparse.ArgumentTypeError(f"{text} does not end in .csv")
     there = next(p for p in path.absolute().parents if p.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise argparse.ArgumentTypeError(f"{there} is no writable folder")
+        raise argparse.ArgumentTypeError(f"{there} is not writable")
     return path
 
 
@@ -199,14 +186,6 @@ def in_turn(steps, rounds, calls=1):
     return first, times
 
 
-def paired_ratio(times, others):
-    """The median of the rounds' ratios, and its 95 % interval."""
-    ratios = np.divide(times, others)
-    draws = np.random.default_rng(0).choice(ratios, (9999, len(ratios)))
-    low, high = np.percentile(np.median(draws, axis=1), [2.5, 97.5])
-    return np.median(ratios), low, high
-
-
 def milliseconds(step, calls=1):
     """The time of one call, of several back to back if it can be launched."""
     calls = calls if hasattr(step, "launch") else 1
@@ -220,18 +199,14 @@ def milliseconds(step, calls=1):
     return 1e3 * (time.perf_counter() - start) / calls
 
 
-def measure(op, sizes, programs, options, memory=None, beside=None):
-    """Rows for the CSV: times of all programs in turn, and their memory.
+def measure(op, sizes, programs, options):
+    """Rows for the CSV: times of all programs in turn.
 
     Args:
         op: the name of the op.
         sizes: its sizes and dtype.
         programs: {provider: program}.
         options: the options of the command line.
-        memory: a function, `memory(provider)` gives {mode: MB} or None; or
-            None.
-        beside: a function, `beside(provider)` names the provider to compare
-            with round by round in the printed lines; or None.
     """
     steps = {
         (provider, mode): step
@@ -242,84 +217,14 @@ def measure(op, sizes, programs, options, memory=None, beside=None):
     first, times = in_turn(steps, options.rounds, calls)
     steps.clear()
     gc.collect()
-    peaks = {p: (memory(p) if memory else None) or {} for p in programs}
     rows = []
     for (provider, mode), own in times.items():
-        other = (beside and beside(provider), mode)
-        if other in times and other[0] != provider:
-            ratio, low, high = paired_ratio(own, times[other])
-            print(
-                f"{mode:14} {provider}: {ratio:.3f} times {other[0]}, 95 % "
-                f"interval {low:.3f} to {high:.3f}",
-                flush=True,
-            )
         figures = (first[provider, mode], *np.percentile(own, [20, 50, 80]))
         first_ms, p20, p50, p80 = (round(float(f), 3) for f in figures)
-        peak = peaks[provider].get(mode, "")
-        values = [op, provider, mode, sizes, p20, p50, p80, first_ms, peak]
+        values = [op, provider, mode, sizes, p20, p50, p80, first_ms]
         values += [device(options.threads), versions()]
         rows.append(dict(zip(COLUMNS, values, strict=True)))
     return sorted(rows, key=lambda row: MODES.index(row["mode"]))
-
-
-def peak_memory(module, arguments):
-    """{mode: MB} of one program, measured in a separate process."""
-    command = [sys.executable, "-m", f"benchmarks.{module}", *arguments]
-    run = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    if run.returncode:
-        raise RuntimeError(f"{' '.join(command)} failed:\n{run.stderr}")
-    return json.loads(run.stdout.splitlines()[-1])
-
-
-def print_memory(program):
-    """In the child process of `peak_memory`: MB above weights and inputs.
-
-    They include the compiled program, but not the memory for compiling it.
-    """
-    steps = program()
-    gc.collect()
-    before = memory_now()
-    found = None
-    if before is not None:
-        # Allocators keep freed memory: the mode that needs less comes first.
-        order = (INFERENCE, TRAINING)
-        found = {mode: _peak_of(steps[mode]) - before for mode in order}
-        found = {mode: round(peak, 1) for mode, peak in found.items()}
-    print(json.dumps(found))
-
-
-def memory_now():
-    """MB in use, or None if the system does not say."""
-    return _gpu_memory("now") if on_gpu() else resident("VmRSS")
-
-
-def _peak_of(step):
-    step()
-    if on_gpu():
-        return _gpu_memory("peak")
-    gc.collect()
-    # The step would reuse memory that compiling has left, and not show it.
-    ctypes.CDLL(None).malloc_trim(0)
-    pathlib.Path("/proc/self/clear_refs").write_text("5")  # forget the peak
-    step()
-    step()
-    return resident("VmHWM")
-
-
-def _gpu_memory(kind):
-    """MB in use on the GPU, now or at the peak so far."""
-    total = 0
-    if "jax" in sys.modules:
-        stats = sys.modules["jax"].local_devices()[0].memory_stats() or {}
-        name = {"now": "bytes_in_use", "peak": "peak_bytes_in_use"}[kind]
-        total += stats.get(name, 0)
-    if "torch" in sys.modules:
-        cuda = sys.modules["torch"].cuda
-        now, peak = cuda.memory_allocated, cuda.max_memory_allocated
-        total += {"now": now, "peak": peak}[kind]()
-    return total / 2**20
 
 
 def resident(field):

@@ -129,9 +129,9 @@ def function_steps(call, weights, arrays, dtype, *others):
     @jax.jit
     def train(weights, x, cotangent, *others):
         y, pull_back = jax.vjp(
-            lambda w, x: call(w, x, True, *others), weights, x
+            lambda x, w: call(w, x, True, *others), x, weights
         )
-        return y, pull_back(cotangent)
+        return y, jax.tree.leaves(pull_back(cotangent))
 
     @jax.jit
     def infer(weights, x, *others):

@@ -2,17 +2,15 @@
 
     python -m benchmarks.layer_normalization
 
-prints a table and writes benchmarks/results/layer_normalization.csv and a
-plot beside it. A training step is the forward pass and the gradients of the
-input, gamma and beta; inference is the forward pass. The programs run in
-turn (A B A B ...) in one process on the same threads. Peak memory is the most
-that a step needs beyond weights and inputs, measured in a separate process.
+prints a table and adds it to docs/data/speed.csv, with a plot in
+benchmarks/results. A training step is the forward pass and the gradients of the
+input, gamma and beta; inference is the forward pass. The programs run in turn
+(A B A B ...) in one process on the same threads.
 
 KERAS_BACKEND chooses the framework; torch's own layer takes part if torch is
 installed.
 """
 
-import argparse
 import functools
 import importlib.util
 
@@ -27,7 +25,6 @@ def parse(argv):
     harness.add_dtype(parser)
     harness.add_number(parser, "--rows", 8192, "rows to normalise")
     harness.add_number(parser, "--features", 1024, "numbers in a row")
-    parser.add_argument("--measure-memory-of", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.smoke:
         options.rows, options.features, options.rounds = 64, 32, 3
@@ -89,34 +86,19 @@ def _torch(options, arrays, parameters):
     )
 
 
-def memory_of(options, provider):
-    """{mode: MB} of one provider, in a separate process."""
-    arguments = ["--rows", str(options.rows), "--dtype", options.dtype]
-    arguments += ["--features", str(options.features)]
-    arguments += ["--threads", str(options.threads)]
-    return harness.peak_memory(
-        "layer_normalization", [*arguments, "--measure-memory-of", provider]
-    )
-
-
 def main(argv=None):
     """Measure, print, write."""
     options = parse(argv)
     harness.set_threads(options.threads)
-    found = programs(options)
-    if options.measure_memory_of:
-        harness.print_memory(found[options.measure_memory_of])
-        return
-    output = report.target(options, "layer_normalization", adds=True)
+    output = report.target(options)
     rows = harness.measure(
         "LayerNormalization",
         f"{options.rows}x{options.features} {options.dtype}",
-        found,
+        programs(options),
         options,
-        functools.partial(memory_of, options),
     )
     report.print_table(rows)
-    report.write(rows, output)
+    report.write(rows, "layer_normalization", output)
 
 
 if __name__ == "__main__":

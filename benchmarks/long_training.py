@@ -3,12 +3,13 @@
     KERAS_BACKEND=jax python -m benchmarks.long_training
 
 trains 10,000 steps, prints the resident memory every 100 of them and how often
-the model was traced, and writes benchmarks/results/long_training_BACKEND.csv.
-`--plot` draws the CSV files of all backends into one long_training.png.
+the model was traced, adds both to benchmarks/results/long_training.csv, and
+draws the figure beside it.
 """
 
-import csv
 import gc
+import importlib.util
+import sys
 
 import numpy as np
 
@@ -83,19 +84,17 @@ def growth(samples, warm_up=0.2):
     return 1e4 * float(np.polyfit(steps, memory, 1)[0])
 
 
-def plot(paths, target):
-    """Resident memory over the steps, a line for each CSV file."""
+def plot(rows, target):
+    """Resident memory over the steps, a line for each run."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 3.5), layout="constrained")
     panel = figure.subplots()
-    for path in paths:
-        with open(path, newline="") as file:
-            samples = list(csv.DictReader(file))
+    for run in dict.fromkeys(row["run"] for row in rows):
+        samples = [row for row in rows if row["run"] == run]
         steps = [int(sample["step"]) for sample in samples]
         memory = [float(sample["resident_mb"]) for sample in samples]
-        label = path.stem.removeprefix("long_training_")
-        label += f" ({growth(samples):+.1f} MB per 10,000 steps)"
+        label = f"{run} ({growth(samples):+.1f} MB per 10,000 steps)"
         panel.plot(steps, memory, label=label)
     panel.set(xlabel="training steps", ylabel="resident memory in MB")
     panel.set_ylim(bottom=0)
@@ -104,38 +103,34 @@ def plot(paths, target):
 
 
 def main(argv=None):
-    """Train, print, write; or plot."""
+    """Train, print, write, plot."""
     parser = harness.parser("long_training", __doc__, rounds=None)
-    parser.add_argument(
-        "--plot",
-        action="store_true",
-        help="only draw the files of earlier runs",
-    )
     options = parser.parse_args(argv)
-    if options.plot:
-        harness.refuse(parser, options, ("threads", "smoke"), "with --plot")
-        output = report.target(options, "long_training")
-        paths = sorted(output.parent.glob(f"{output.name}_*.csv"))
-        if not paths:
-            parser.error(f"--plot: there is no {output}_*.csv")
-        plot(paths, report.file_of(output, ".png"))
-        return
     harness.set_threads(options.threads)
     import keras
 
+    import keras_ln
+
+    path, key = report.RESULTS / "long_training.csv", ("run", "step")
+    output = report.target(options, path, key)
+    run = keras.backend.backend()
+    if keras_ln.ops.implementation(keras_ln.LNLSTM(4))[0] == "native":
+        run = f"kernels_{run}"
     steps, every = (20, 5) if options.smoke else (10_000, 100)
     samples = train(steps, every)
     for sample in samples:
         print(sample, flush=True)
+    if samples[0]["resident_mb"] is None:
+        sys.exit("This machine does not report resident memory.")
+    print(f"{growth(samples):+.2f} MB per 10,000 steps")
     facts = {
         "device": harness.device(options.threads),
         "versions": harness.versions(),
     }
-    output = report.target(options, "long_training")
-    path = output.with_name(f"{output.name}_{keras.backend.backend()}.csv")
-    report.write_csv([sample | facts for sample in samples], path)
-    if samples[0]["resident_mb"] is not None:
-        print(f"{growth(samples):+.2f} MB per 10,000 steps")
+    rows = [sample | facts for sample in samples]
+    rows = report.add(rows, run, output, key)
+    if importlib.util.find_spec("matplotlib"):
+        plot(rows, output.with_suffix(".png"))
 
 
 if __name__ == "__main__":

@@ -63,12 +63,12 @@ def layers(backend, layer, dtype, folder):
     """A training step and inference, beside cuDNN's."""
     command = [sys.executable, "-m", "benchmarks.sequence_layers"]
     command += ["--layer", layer, "--dtype", dtype, "--sizes", "A", "B", "C"]
-    command += ["--return-sequences", "--no-memory", "--rounds", "5"]
+    command += ["--return-sequences", "--rounds", "5"]
     # On torch the other ways of each layer are loops in Python.
     ours = "keras_ln (kernels)" if backend == "torch" else "keras_ln"
     plain = layer.upper()
     command += ["--providers", ours, f"keras {plain},", f"torch {plain}"]
-    command += ["--output", str(folder / f"layers_{backend}")]
+    command += ["--output", str(folder / f"layers_{backend}.csv")]
     name = f"layers {backend} {layer} {dtype}"
     return Part(name, command, 90, ("keras", backend), ("--smoke",), backend)
 

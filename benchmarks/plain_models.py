@@ -3,8 +3,8 @@
     python -m benchmarks.plain_models
 
 trains and predicts with five models, by `fit` and `predict` on generated data
-of the guides' shapes, prints the times of one call of each and writes
-benchmarks/results/plain_models_BACKEND.csv and a plot beside it. A "training
+of the guides' shapes, prints the times of one call of each and adds
+them to docs/data/speed.csv, with a plot in benchmarks/results. A "training
 step" is one epoch of `fit`, "inference" one `predict`, of a few batches each.
 On torch the models also run with `torch.nn.LSTM` and `GRU`, which ignore the
 mask of the one model that has one.
@@ -252,8 +252,7 @@ def main(argv=None):
     harness.set_threads(options.threads)
     import keras
 
-    name = f"plain_models_{keras.backend.backend()}"
-    output = report.target(options, name, adds=True)
+    output = report.target(options)
     rows = []
     for build in MODELS:
         if build.__name__ not in options.models:
@@ -266,7 +265,7 @@ def main(argv=None):
         )
         report.print_table(new)
         rows += new
-    report.write(rows, output)
+    report.write(rows, f"plain_models_{keras.backend.backend()}", output)
 
 
 if __name__ == "__main__":

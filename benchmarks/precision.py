@@ -4,7 +4,7 @@
 
 runs each layer with the same random weights and inputs in float64 and in the
 other three, forwards and backwards, prints the differences of outputs and of
-gradients, and writes benchmarks/results/precision_BACKEND.csv. In half
+gradients, and adds them to benchmarks/results/precision.csv. In half
 precision the weights stay in float32 (`mixed_float16`, `mixed_bfloat16`).
 
 Differences are divided by the root mean square of the float64 result. Among
@@ -13,7 +13,7 @@ the gradients of the input and the weights, the largest difference is shown.
 
 import numpy as np
 
-from benchmarks import harness, report
+from benchmarks import harness, keras_programs, report
 
 B, T, D, U = 16, 32, 32, 64
 POLICIES = ("float32", "mixed_float16", "mixed_bfloat16")
@@ -31,7 +31,7 @@ LAYERS = {
 
 
 def outputs_and_gradients(name, dtype, shape):
-    """(outputs, {argument: gradient}) as float64 arrays."""
+    """Outputs and a list of gradients, as float64 arrays."""
     import keras
 
     import keras_ln
@@ -42,6 +42,11 @@ def outputs_and_gradients(name, dtype, shape):
     layer = getattr(keras_ln, name)(dtype=dtype, **arguments)
     layer.build(shape)
     rng = np.random.default_rng(0)
+
+    def rounded(values):
+        # All dtypes hold these values exactly.
+        return np.round(values * 64) / 64
+
     for variable in layer.weights:
         noise = rng.normal(size=tuple(variable.shape))
         if "kernel" in variable.name and noise.ndim == 2:
@@ -52,65 +57,18 @@ def outputs_and_gradients(name, dtype, shape):
             value = 1.0 + 0.1 * noise
         else:
             value = 0.1 * noise
-        # All dtypes hold these values exactly.
-        variable.assign(np.round(value * 64) / 64)
-    x = np.round(rng.normal(size=shape) * 64) / 64
-    size = (*shape[:-1], arguments.get("units", shape[-1]))
-    cotangent = np.round(rng.normal(size=size) * 64) / 64
-    training = name in ("BatchNormalization", "RecurrentBatchNorm", "BNLSTM")
-    y, gradients = differentiate(layer, x, cotangent, training)
-    to_numpy = keras.ops.convert_to_numpy
-    return to_numpy(y).astype("float64"), {
-        key: to_numpy(value).astype("float64")
-        for key, value in gradients.items()
-    }
-
-
-def differentiate(layer, x, cotangent, training):
-    """One call and its gradients, computed by Keras' framework."""
-    import keras
-
-    options = {"training": training} if layer._call_has_training_arg else {}
-    dtype = layer.compute_dtype
-    names = [v.name for v in layer.trainable_variables]
-
-    def loss_of(y):
-        weight = keras.ops.cast(cotangent, "float64")
-        return keras.ops.sum(keras.ops.cast(y, "float64") * weight)
-
-    if keras.backend.backend() == "jax":
-        import jax
-
-        def run(x, weights):
-            others = [v.value for v in layer.non_trainable_variables]
-            y, _ = layer.stateless_call(weights, others, x, **options)
-            return loss_of(y), y
-
-        weights = [v.value for v in layer.trainable_variables]
-        gradients, y = jax.grad(run, argnums=(0, 1), has_aux=True)(
-            jax.numpy.asarray(x, dtype), weights
-        )
-        return y, dict(
-            zip(["x", *names], [gradients[0], *gradients[1]], strict=True)
-        )
-    if keras.backend.backend() == "torch":
-        import torch
-
-        x = torch.tensor(x, dtype=getattr(torch, dtype), requires_grad=True)
-        y = layer(x, **options)
-        sources = [x, *(v.value for v in layer.trainable_variables)]
-        gradients = torch.autograd.grad(loss_of(y), sources)
-        return y.detach(), dict(zip(["x", *names], gradients, strict=True))
-    import tensorflow as tf
-
-    x = tf.cast(x, dtype)
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = layer(x, **options)
-        loss = loss_of(y)
-    sources = [x, *(v.value for v in layer.trainable_variables)]
-    gradients = tape.gradient(loss, sources)
-    return y, dict(zip(["x", *names], gradients, strict=True))
+        variable.assign(rounded(value))
+    outputs = (*shape[:-1], arguments.get("units", shape[-1]))
+    arrays = [rounded(rng.normal(size=size)) for size in (shape, outputs)]
+    (program,) = keras_programs.layer_programs(
+        name, lambda: layer, arrays, layer.compute_dtype, modes=("graph",)
+    ).values()
+    y, gradients = program()[harness.TRAINING].launch()
+    found = [
+        keras.ops.convert_to_numpy(value).astype("float64")
+        for value in (y.detach() if hasattr(y, "detach") else y, *gradients)
+    ]
+    return found[0], found[1:]
 
 
 def differences(value, right):
@@ -128,9 +86,8 @@ def measured(names, sizes):
             y, found = outputs_and_gradients(name, policy, sizes)
             mean, largest = differences(y, right)
             # Not Python's max, which may lose a NaN.
-            worst = np.max(
-                [differences(found[k], gradients[k])[0] for k in gradients]
-            )
+            pairs = zip(found, gradients, strict=True)
+            worst = np.max([differences(*pair)[0] for pair in pairs])
             yield {
                 "layer": name,
                 "sizes": "x".join(map(str, (*sizes, U))),
@@ -153,12 +110,13 @@ def main(argv=None):
 
         jax.config.update("jax_enable_x64", True)
     names = list(LAYERS)[:1] if options.smoke else LAYERS
+    path, key = report.RESULTS / "precision.csv", ("run", "layer", "dtype")
+    output = report.target(options, path, key)
     rows = []
     for row in measured(names, (4, T, D) if options.smoke else (B, T, D)):
         print(" ".join(f"{key}={value}" for key, value in row.items()))
         rows.append(row | {"versions": harness.versions()})
-    output = report.target(options, f"precision_{keras.backend.backend()}")
-    report.write_csv(rows, report.file_of(output, ".csv"))
+    report.add(rows, keras.backend.backend(), output, key)
 
 
 if __name__ == "__main__":

@@ -9,34 +9,27 @@ import pathlib
 import sys
 import tempfile
 
-from benchmarks.harness import MODES
+from benchmarks.harness import MODES, ROOT
 
-RESULTS = pathlib.Path(__file__).parent / "results"
-MEASUREMENT = ("op", "sizes", "mode")
+# The times that pages read, and what RELIABILITY.md has.
+SPEED = ROOT / "docs" / "data" / "speed.csv"
+RESULTS = ROOT / "benchmarks" / "results"
+MEASUREMENT = ("run", "op", "sizes", "mode")
 KEY = (*MEASUREMENT, "provider")
 
 
-def target(options, name, adds=False):
-    """The files to write, without suffix.
+def target(options, path=SPEED, key=KEY):
+    """The file to add rows to; its rows must have the columns of the key.
 
-    A smoke run does not touch earlier results. If the benchmark `adds` rows to
-    a file, the file must have rows of measurements.
+    A smoke run does not touch earlier results.
     """
     if options.output:
-        if adds:
-            earlier(file_of(options.output, ".csv"))
-        return options.output
-    if not options.smoke:
-        return RESULTS / name
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="benchmarks-"))
-    print(f"The results of this smoke run are in {folder}", flush=True)
-    return folder / name
-
-
-def file_of(output, suffix):
-    """The file of the results `output`; it may be named with a suffix."""
-    name = output.name.removesuffix(".csv").removesuffix(".png")
-    return output.with_name(name + suffix)
+        path = options.output
+    elif options.smoke:
+        path = pathlib.Path(tempfile.mkdtemp(prefix="benchmarks-"), path.name)
+        print(f"The results of this smoke run are in {path}", flush=True)
+    earlier(path, key)
+    return path
 
 
 def print_table(rows):
@@ -47,30 +40,40 @@ def print_table(rows):
             for r in rows
             if (r["sizes"], r["mode"]) == (row["sizes"], row["mode"])
         )
-        memory = row["peak_memory_mb"]
         print(
             f"{row['mode']:14} {row['provider']:34} {row['p50_ms']:9.2f} ms"
             f" ({row['p20_ms']:.2f} to {row['p80_ms']:.2f})"
             f"  ours/this {ours['p50_ms'] / row['p50_ms']:5.2f}"
-            f"  first call {row['first_call_ms'] / 1e3:.1f} s"
-            + (f"  {memory} MB" if memory != "" else ""),
+            f"  first call {row['first_call_ms'] / 1e3:.1f} s",
             flush=True,
         )
 
 
-def write(rows, path):
-    """Writes `rows` and a plot; older rows of other measurements stay.
+def write(rows, run, path):
+    """Adds the times of a run to a file, and plots all times of that run."""
+    rows = [row for row in add(rows, run, path) if row["run"] == run]
+    if importlib.util.find_spec("matplotlib"):
+        folder = RESULTS if path == SPEED else path.parent
+        plot(rows, folder / f"{run}.png")
+
+
+def add(rows, run, path, key=KEY):
+    """All rows of a file, in which those of `run` replace older ones.
 
     Several runs can therefore measure different sizes and providers. Each row
     names its device and versions.
     """
-    rows = add_to_csv(rows, file_of(path, ".csv"))
-    if importlib.util.find_spec("matplotlib"):
-        plot(rows, file_of(path, ".png"))
+    of = operator.itemgetter(*key)
+    rows = [{"run": run} | row for row in rows]
+    found = {of(row): row for row in (*earlier(path, key), *rows)}
+    order = operator.itemgetter(*(MEASUREMENT if key == KEY else ("run",)))
+    ordered = sorted(found.values(), key=order)
+    write_csv(ordered, path)
+    return ordered
 
 
-def earlier(path):
-    """The rows of a file; `SystemExit` if they are no measurements."""
+def earlier(path, key):
+    """The rows of a file; `SystemExit` if they lack columns of the key."""
     if not path.exists():
         return []
     try:
@@ -78,18 +81,9 @@ def earlier(path):
             rows = list(csv.DictReader(file))
     except (UnicodeDecodeError, csv.Error):
         rows = [{}]
-    if any(not {*KEY} <= {*row} or None in row.values() for row in rows):
+    if any(not {*key} <= {*row} or None in row.values() for row in rows):
         sys.exit(f"--output: {path} has other rows than measurements; move it")
     return rows
-
-
-def add_to_csv(rows, path):
-    """All rows of a file, in which `rows` take the place of older ones."""
-    key = operator.itemgetter(*KEY)
-    found = {key(row): row for row in (*earlier(path), *rows)}
-    ordered = sorted(found.values(), key=operator.itemgetter(*MEASUREMENT))
-    write_csv(ordered, path)
-    return ordered
 
 
 def write_csv(rows, path):

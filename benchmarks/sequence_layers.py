@@ -2,22 +2,20 @@
 
     python -m benchmarks.sequence_layers
 
-prints a table and writes benchmarks/results/sequence_layers_BACKEND.csv (on a
-GPU sequence_layers_BACKEND_gpu.csv) and a plot beside it. A training step is
-the forward pass and the gradients of all weights and of the input, the same
-for every provider; inference is the forward pass. All run in turn (A B A B
-...) in one process on the same threads. The first call, which compiles, has a
-separate column. Peak memory is the most that a step needs beyond weights and
-inputs, measured in a separate process.
+prints a table and adds it to docs/data/speed.csv as run sequence_layers_BACKEND
+(on a GPU sequence_layers_BACKEND_gpu), with a plot in benchmarks/results. A
+training step is the forward pass and the gradients of all weights and of the
+input, the same for every provider; inference is the forward pass. All run in
+turn (A B A B ...) in one process on the same threads. The first call, which
+compiles, has a separate column.
 
 On a CPU keras_ln is timed with and, if it is installed, also without
-keras-ln-kernels. KERAS_BACKEND chooses the framework; JAX' scan, torch and
-haste-pytorch-cpu take part if they are installed. On a GPU run the script with
+keras-ln-kernels. KERAS_BACKEND chooses the framework; JAX' scan and
+torch take part if they are installed. On a GPU run the script with
 KERAS_BACKEND=jax: the LSTMs of Keras and torch then call cuDNN. There
 KERAS_LN_KERNELS=cuda, on JAX and torch, also times the kernels for GPUs.
 """
 
-import argparse
 import functools
 import importlib.util
 
@@ -31,10 +29,6 @@ def parse(argv):
     """The command line."""
     parser = harness.parser("sequence_layers", __doc__)
     add_options(parser)
-    parser.add_argument(
-        "--no-memory", action="store_true", help="only measure times"
-    )
-    parser.add_argument("--measure-memory-of", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.smoke:
         options.sizes, options.rounds = ["3,4,2,5"], 2
@@ -214,10 +208,6 @@ def _others(options, size, arrays):
         found["torch LN cell, TorchScript"] = lambda: of_torch(
             baselines.torch_script
         )
-    if names.haste and importlib.util.find_spec("haste_pytorch"):
-        found[f"haste {names.haste}"] = lambda: of_torch(
-            baselines.haste_layer_norm, names.haste
-        )
     return found
 
 
@@ -236,20 +226,6 @@ def chosen(options, size):
     return wanted
 
 
-def memory_arguments(options, size, provider):
-    """The command line of the process that measures one program's memory."""
-    arguments = ["--layer", options.layer, "--dtype", options.dtype]
-    arguments += ["--sizes", ",".join(map(str, size))]
-    arguments += ["--threads", str(options.threads)]
-    arguments += ["--recurrent-dropout", str(options.recurrent_dropout)]
-    arguments += ["--zoneout", str(options.zoneout)]
-    if options.reset:
-        arguments.append("--reset")
-    if options.return_sequences:
-        arguments.append("--return-sequences")
-    return [*arguments, "--measure-memory-of", provider]
-
-
 def label(options, text):
     """Size, dtype and all options that differ from the default."""
     size = parse_size(text)
@@ -266,30 +242,18 @@ def label(options, text):
     return name
 
 
-def memory_of(options, size, provider):
-    """{mode: MB} of one provider, in a separate process."""
-    return harness.peak_memory(
-        "sequence_layers", memory_arguments(options, size, provider)
-    )
-
-
 def main(argv=None):
     """Measure, print, write."""
     options = parse(argv)
     harness.set_threads(options.threads)
-    if options.measure_memory_of:
-        size = parse_size(options.sizes[0])
-        harness.print_memory(programs(options, size)[options.measure_memory_of])
-        return
     import keras
 
-    name = f"sequence_layers_{keras.backend.backend()}"
+    run = f"sequence_layers_{keras.backend.backend()}"
     if harness.on_gpu():
-        name += "_gpu"
-    output = report.target(options, name, adds=True)
+        run += "_gpu"
+    output = report.target(options)
     for text in options.sizes:
         size = parse_size(text)
-        memory = functools.partial(memory_of, options, size)
         name = label(options, text)
         print(f"{LAYERS[options.layer].ours}, {name}", flush=True)
         rows = harness.measure(
@@ -297,11 +261,9 @@ def main(argv=None):
             name,
             chosen(options, size),
             options,
-            None if options.no_memory else memory,
-            lambda provider: provider.replace(" with resets", ""),
         )
         report.print_table(rows)
-        report.write(rows, output)
+        report.write(rows, run, output)
 
 
 if __name__ == "__main__":

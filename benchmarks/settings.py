@@ -10,19 +10,16 @@ class Layer(NamedTuple):
     ours: str
     keras: str
     torch: str
-    haste: str | None = None
     # BNLSTMCell needs the loop of its layer.
     cell: str | None = None
 
 
 LAYERS = {
-    "lstm": Layer("LNLSTM", "LSTM", "LSTM", "LayerNormLSTM", "LNLSTMCell"),
-    "gru": Layer("LNGRU", "GRU", "GRU", "LayerNormGRU", "LNGRUCell"),
-    "simple_rnn": Layer(
-        "LNSimpleRNN", "SimpleRNN", "RNN", None, "LNSimpleRNNCell"
-    ),
+    "lstm": Layer("LNLSTM", "LSTM", "LSTM", "LNLSTMCell"),
+    "gru": Layer("LNGRU", "GRU", "GRU", "LNGRUCell"),
+    "simple_rnn": Layer("LNSimpleRNN", "SimpleRNN", "RNN", "LNSimpleRNNCell"),
     "bn_lstm": Layer("BNLSTM", "LSTM", "LSTM"),
-    "wn_lstm": Layer("WNLSTM", "LSTM", "LSTM", None, "WNLSTMCell"),
+    "wn_lstm": Layer("WNLSTM", "LSTM", "LSTM", "WNLSTMCell"),
 }
 
 

@@ -3,8 +3,8 @@
     python -m benchmarks.streaming
 
 calls a layer on (B, 1, D) with the states that its last call returned, as an
-agent or a keyboard does, prints the time of one call and writes
-benchmarks/results/streaming_BACKEND.csv. TensorFlow calls a `tf.function`, JAX
+agent or a keyboard does, prints the time of one call and adds it to
+docs/data/speed.csv. TensorFlow calls a `tf.function`, JAX
 a jitted function, torch the layer itself.
 """
 
@@ -105,6 +105,7 @@ def main(argv=None):
     harness.set_threads(options.threads)
     import keras
 
+    output = report.target(options)
     sizes = f"{options.batch}x1x{options.features}x{options.units}"
     rows = harness.measure(
         "LNLSTM", f"{sizes}, one step", programs(options), options
@@ -113,8 +114,7 @@ def main(argv=None):
         for name in ("p20_ms", "p50_ms", "p80_ms"):
             row[name] = round(row[name] / CALLS, 4)
     report.print_table(rows)
-    output = report.target(options, f"streaming_{keras.backend.backend()}")
-    report.write_csv(rows, report.file_of(output, ".csv"))
+    report.add(rows, f"streaming_{keras.backend.backend()}", output)
 
 
 if __name__ == "__main__":

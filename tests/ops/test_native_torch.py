@@ -10,7 +10,7 @@ from backend_gradients import BACKEND
 from descriptors import BY_NAME
 from native_layers import LAYERS, made
 from recurrence import Problem
-from scripts import rows, run_python
+from scripts import run_python
 from tolerances import FLOAT64
 
 import keras_ln
@@ -283,15 +283,6 @@ if BACKEND == "torch":
         assert done.returncode == 0, done.stderr
         assert done.stdout.split() == ["0", "threads", "more", "right"]
 
-    def test_the_benchmark_of_these_threads(tmp_path):
-        output = ("--smoke", "--output", tmp_path / "openmp")
-        done = run_python("-m", "benchmarks.openmp", *output)
-        assert done.returncode == 0, done.stderr
-        table = rows(tmp_path / "openmp.csv")
-        # The four ways to run ours, and torch's LSTM twice, in two modes.
-        assert len(table) == 12
-        assert {row["ratio"] for row in table[:1]} == {"1.0"}
-
 
 # Ends by SIGALRM where something hangs.
 ON_THREADS_OF_TORCH = """
@@ -306,7 +297,7 @@ for path in pathlib.Path(package, "lib").glob("libgomp*.so.1"):
     other.write_bytes(path.read_bytes().replace(name, name[:-1] + b"2"))
     ctypes.CDLL(str(other)).omp_get_max_threads()
 import keras, keras_ln, torch
-from benchmarks import scaling, settings
+from keras_ln_kernels import Call, options, run
 from keras_ln_kernels.library import openmp_of
 threads = int(sys.argv[2])
 torch.set_num_threads(threads)
@@ -373,11 +364,18 @@ check(step())
 
 # In the middle of a call when the process ends. Not of a layer: before 3.14
 # Python ends such a thread where torch's C++ permits no end.
-run = scaling.kernel_steps(settings.Size(*x.shape, 64))["inference"]
+call = Call(
+    *("simple_rnn", "float32", ("x", "kernel", "recurrent_kernel")),
+    *(("final_h",), options(epsilon=1e-5)),
+)
+shapes = {"x": x.shape, "kernel": (64, 64), "recurrent_kernel": (64, 64)}
+arrays = {n: torch.ones(s) for n, s in {**shapes, "final_h": (24, 64)}.items()}
+places = {name: array.data_ptr() for name, array in arrays.items()}
 started = threading.Event()
 def work():
     while True:
-        run(threads, openmp_of(torch._C.__file__))
+        openmp = openmp_of(torch._C.__file__)
+        run(call, places, call.sizes(shapes), threads, openmp)
         started.set()
 threading.Thread(target=work, daemon=True).start()
 started.wait()
