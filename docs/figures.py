@@ -6,12 +6,10 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+from tables import BACKENDS, SIZES, machine, over_keras
 
 HERE = Path(__file__).resolve().parent
-RESULTS = HERE.parent / "benchmarks" / "results"
 DIGITS = HERE.parent / "examples" / "results" / "sequential-mnist"
-SIZES = ("A", "B", "C", "D", "S")
-LABELS = ("A", "B", "C", "D", "batch of one")
 DESCRIPTIONS = {
     "A": "A: batch 128, 64 steps, 256 → 256 units",
     "B": "B: batch 64, 100 steps, 512 → 512 units",
@@ -19,42 +17,7 @@ DESCRIPTIONS = {
     "D": "D: batch 64, 30 steps, 620 → 2,400 units",
     "S": "batch of 1, 200 steps, 64 → 128 units",
 }
-BACKENDS = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "torch"}
 TICKS = (0.1, 0.2, 0.5, 1, 2, 4)
-
-
-def times(backend, mode, size, layer="LNLSTM", every_step=False):
-    """Median times of a layer and what it is compared with, by provider."""
-    with open(RESULTS / f"sequence_layers_{backend}.csv") as file:
-        return {
-            row["provider"]: float(row["p50_ms"])
-            for row in csv.DictReader(file)
-            if (row["op"], row["mode"]) == (layer, mode)
-            and row["sizes"].split()[0] == size
-            and "float32" in row["sizes"]
-            and ("every step" in row["sizes"]) is every_step
-        }
-
-
-def machine():
-    """The processor and its threads, as the benchmark noted them."""
-    with open(RESULTS / "sequence_layers_torch.csv") as file:
-        (device,) = {row["device"] for row in csv.DictReader(file)}
-    return device
-
-
-def shares(backend, kernels, mode="training step", sizes=SIZES):
-    """LNLSTM's times over the least of a plain LSTM's modes, by size."""
-    found = []
-    for size in sizes:
-        by_provider = times(backend, mode, size)
-        ours = "keras_ln (kernels)," if kernels else "keras_ln,"
-        (own,) = (t for n, t in by_provider.items() if n.startswith(ours))
-        plain = [
-            t for n, t in by_provider.items() if n.startswith("keras LSTM")
-        ]
-        found.append(own / min(plain))
-    return found
 
 
 def draw(path):
@@ -68,7 +31,7 @@ def draw(path):
         for (label, marker), above in zip(
             points.items(), (0.2, -0.2), strict=True
         ):
-            values = shares(backend, label != "without")
+            values = over_keras(backend, label != "without")
             fill = {} if label != "without" else {"mfc": "white"}
             panel.plot(values, places - above, marker, label=label, **fill)
             for value, place in zip(values, places - above, strict=True):

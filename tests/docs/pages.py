@@ -6,6 +6,7 @@ that the page names and nothing else, and runs the page's code there.
 
 import argparse
 import contextlib
+import importlib.util
 import io
 import os
 import re
@@ -25,6 +26,15 @@ BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 FRAMEWORKS = ("tensorflow", "jax", "torch")
+
+
+def load(name):
+    """A file of docs/, which is no package."""
+    path = ROOT / "docs" / name
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def blocks(listed):

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from docs.alone import ALONE, ELSEWHERE
-from docs.measured import load
 
 import keras_ln
 from docs import pages
@@ -129,7 +128,7 @@ def test_notebooks(path):
     for cell in code:
         assert cell["outputs"] == []
         assert cell["execution_count"] is None
-    address = load("extensions/repository.py").ADDRESS
+    address = pages.load("extensions/repository.py").ADDRESS
     assert f"pip install -q git+{address}\n" in code[0]["source"] + "\n"
     place = path.relative_to(ROOT).as_posix()
     colab = address.replace(
@@ -153,12 +152,8 @@ def test_tests_of_the_promises_are_there():
     assert [name for name in named if f"def {name}(" not in code] == []
 
 
-def test_the_readme_is_short():
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
-
-
 def test_what_a_build_is_checked_for(tmp_path):
-    build = load("build.py")
+    build = pages.load("build.py")
     page = tmp_path / "index.html"
     page.write_text(
         '<a href="#here">x</a><p id="here"></p><a href="https://x.org">x</a>'

@@ -1,0 +1,372 @@
+"""Measured tables and numbers of the pages: python docs/tables.py [--check].
+
+Pages hold calls of these functions in comments, as cogapp reads them, each with
+its result below it. After a measurement the command writes the results anew;
+`--check` ends with 5 if a page differs.
+"""
+
+import configparser
+import csv
+import re
+import sys
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+if str(ROOT) not in sys.path:
+    sys.path.append(str(ROOT))
+
+from benchmarks.settings import SIZES as MEASURED  # noqa: E402
+
+PAGES = (
+    *("README.md", "benchmarks/README.md", "docs/performance.md"),
+    *("docs/should_i_use_it.md", "docs/guides/faster_as_they_are.md"),
+)
+BACKENDS = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "torch"}
+# The sizes that the short tables have.
+SIZES = ("A", "B", "C", "D", "S")
+LABELS = ("A", "B", "C", "D", "batch of one")
+MODES = TRAINING, INFERENCE = "training step", "inference"
+
+
+def read(path):
+    """The rows of a table."""
+    with open(ROOT / path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@cache
+def speed():
+    """All measured times and memory."""
+    return read("docs/data/speed.csv")
+
+
+def times(backend, mode, size, layer="LNLSTM", every_step=False):
+    """Median times of a layer and what it is compared with, by provider."""
+    return {
+        row["provider"]: float(row["p50_ms"])
+        for row in speed()
+        if row["run"] == f"sequence_layers_{backend}"
+        and (row["op"], row["mode"]) == (layer, mode)
+        and row["sizes"].split()[0] == size
+        and "float32" in row["sizes"]
+        and ("every step" in row["sizes"]) is every_step
+    }
+
+
+def least(found, start):
+    """The least time of the providers that begin so."""
+    return min(t for name, t in found.items() if name.startswith(start))
+
+
+def shares(backend, start, other, mode=TRAINING, sizes=SIZES, layer="LNLSTM"):
+    """A provider's times over the least of another's modes, by size."""
+    found = [times(backend, mode, size, layer) for size in sizes]
+    return [least(t, start) / least(t, other) for t in found]
+
+
+def over_keras(backend, kernels=True, mode=TRAINING):
+    """LNLSTM's times over a plain LSTM's in its faster mode, by size."""
+    start = "keras_ln (kernels)," if kernels else "keras_ln,"
+    return shares(backend, start, "keras LSTM", mode)
+
+
+def over_torch(kernels, mode=TRAINING):
+    """LNLSTM's times over those of torch.nn.LSTM, by size."""
+    start = "keras_ln (kernels)," if kernels else "keras_ln,"
+    return shares("torch", start, "torch LSTM", mode)
+
+
+def machine():
+    """The processor and its threads, as the benchmark noted them."""
+    of_torch = "sequence_layers_torch"
+    (device,) = {row["device"] for row in speed() if row["run"] == of_torch}
+    return device
+
+
+def table(*rows):
+    """Prints rows of cells; the first is the heading."""
+    for k, cells in enumerate(rows):
+        print(f"| {' | '.join(map(str, cells))} |")
+        if k == 0:
+            print(f"|{'---|' * len(cells)}")
+
+
+def by_size(title, rows, heading=()):
+    """Prints a table with a column for each size."""
+    shown = [
+        (
+            label,
+            *(f"{v:.0f}" if v >= 10 else f"{v:.2f}" for v in values),
+            *[""] * (len(SIZES) - len(values)),
+        )
+        for label, values in rows.items()
+    ]
+    table((title, *LABELS), *heading, *shown)
+
+
+def interval(values, digits=2, factor=1, unit=""):
+    """The least and the greatest, as a page says them."""
+    values = [factor * value for value in values]
+    return f"{min(values):.{digits}f} to {max(values):.{digits}f}{unit}"
+
+
+# The tables of the pages, and the numbers of their sentences.
+
+
+def sizes():
+    """The benchmark's sizes."""
+    heading = ("size", "batch", "steps", "features", "units")
+    rows = zip(LABELS, (MEASURED[size] for size in SIZES), strict=True)
+    table(heading, *((label, *numbers) for label, numbers in rows))
+
+
+def in_short():
+    """The README's table of training times."""
+    keras, torch = "`keras.layers.LSTM`", "`torch.nn.LSTM`"
+    rows = {
+        f"CPU, {name} with kernels, vs. {keras}": over_keras(backend)
+        for backend, name in BACKENDS.items()
+    }
+    for label, kernels in (("with", True), ("without", False)):
+        row = f"CPU, torch {label} kernels, vs. {torch}"
+        rows[row] = over_torch(kernels)
+    of_gpu = shares("jax_gpu", "keras_ln,", "keras LSTM", sizes=SIZES[:4])
+    rows[f"H200 GPU, JAX, vs. {keras} in cuDNN"] = of_gpu
+    numbers = (", ".join(map(str, MEASURED[size])) for size in SIZES)
+    means = "batch, steps, features, units"
+    by_size("a training step", rows, [(means, *numbers)])
+
+
+def inference():
+    """Times of LNLSTM at inference, over a plain LSTM's."""
+    rows = {
+        f"{name} {label}": over_keras(backend, kernels, INFERENCE)
+        for backend, name in BACKENDS.items()
+        for label, kernels in (("with kernels", True), ("without", False))
+    }
+    by_size("inference", rows)
+
+
+def of_torch():
+    """LNLSTM's time over that of torch.nn.LSTM."""
+    rows = {
+        f"{mode} {label}": over_torch(kernels, mode)
+        for mode in MODES
+        for label, kernels in (("with kernels", True), ("without", False))
+    }
+    by_size("torch", rows)
+
+
+def gru():
+    """LNGRU's time over that of Keras' GRU, with kernels."""
+    rows = []
+    for backend, name in BACKENDS.items():
+        start = "keras_ln (kernels),"
+        found = shares(backend, start, "keras GRU", sizes="ABC", layer="LNGRU")
+        rows.append((name, *(f"{share:.2f}" for share in found)))
+    table(("`LNGRU`, by `keras.layers.GRU`", *"ABC"), *rows)
+
+
+def gpu():
+    """Times on a GPU, over those of cuDNN."""
+    rows = []
+    for layer, own in (("LNLSTM", "ABCD"), ("LNGRU", "ABC")):
+        plain = layer.removeprefix("LN")
+        for mode in MODES:
+            for other, module in (("keras", "layers"), ("torch", "nn")):
+                start = f"{other} {plain}"
+                found = shares("jax_gpu", "keras_ln,", start, mode, own, layer)
+                cells = [f"{share:.2f}" for share in found]
+                cells += [""] * (4 - len(cells))
+                name = f"`{layer}`, {mode}, by `{other}.{module}.{plain}`"
+                rows.append((name, *cells))
+    table(("on an H200, JAX", *"ABCD"), *rows)
+
+
+def timed(layer, backend, own="ABCDSEFG", every_step=False):
+    """The times of all providers, and ours divided by each of them."""
+    for k, mode in enumerate(MODES):
+        found = [times(backend, mode, size, layer, every_step) for size in own]
+        loss = ", a loss on every step" if every_step else ""
+        name = BACKENDS.get(backend, "JAX on an H200")
+        rows = [(f"{layer}{loss}, {name}, {mode}", *own)]
+        for provider in found[0]:
+            cells = [provider.replace(f", {backend.partition('_')[0]}", "")]
+            for by_provider in found:
+                ours = next(iter(by_provider.values()))
+                time = by_provider.get(provider)
+                cells.append(_with_ratio(time, ours) if time else "")
+            rows.append(cells)
+        print("\n" * (k > 0), end="")
+        table(*rows)
+
+
+def _with_ratio(value, ours):
+    return f"{value:.{int(value < 10)}f} ({ours / value:.2f})"
+
+
+def layer_normalization():
+    """Times of LayerNormalization."""
+    found = {}
+    for row in speed():
+        if row["run"] == "layer_normalization":
+            cells = found.setdefault(row["provider"], {})
+            cells[row["mode"]] = float(row["p50_ms"])
+    ours = next(iter(found.values()))
+    rows = [
+        (name, *(f"{own[m]:.1f} ({ours[m] / own[m]:.2f})" for m in MODES))
+        for name, own in found.items()
+    ]
+    table(("provider", *MODES), *rows)
+
+
+def one_step(backend):
+    """Times of one step of a stream, by provider."""
+    return {
+        row["provider"]: float(row["p50_ms"])
+        for row in speed()
+        if (row["run"], row["op"]) == (f"streaming_{backend}", "LNLSTM")
+    }
+
+
+def streaming():
+    """One step of a stream: ours with kernels, and a plain LSTM."""
+    rows = []
+    for backend, name in BACKENDS.items():
+        found = one_step(backend)
+        both = (least(found, s) for s in ("keras_ln (ker", "keras LSTM"))
+        rows.append((name, *(f"{time:.2g}" for time in both)))
+    heading = ("one step, ms", "`LNLSTM` with kernels", "`keras.layers.LSTM`")
+    table(heading, *rows)
+
+
+def peaks(run):
+    """{provider: {size: MB}} of training steps, ours first."""
+    found = {}
+    for row in speed():
+        if row["run"] == run:
+            own = found.setdefault(row["provider"], {})
+            own[row["sizes"][0]] = float(row["peak_memory_mb"])
+    return found
+
+
+def memory(*runs):
+    """Peak memory of training steps, and ours divided by it."""
+    rows = []
+    for run in runs:
+        found = peaks(run)
+        ours = next(iter(found.values()))
+        for provider, own in found.items():
+            cells = (f"{own[s]:.0f} ({ours[s] / own[s]:.2f})" for s in "ABC")
+            rows.append((provider, *cells))
+    table(("provider", *"ABC"), *rows)
+
+
+def share_of_memory(kind, start):
+    """Prints shares of the memory of the providers that begin so."""
+    shown = []
+    for backend in ("tensorflow", "jax"):
+        found = peaks(f"{kind}_{backend}")
+        ours = next(iter(found.values()))
+        for provider, own in found.items():
+            if provider.startswith(start):
+                shown += [ours[size] / own[size] for size in own]
+    print(interval(shown, 0, 100, " %"))
+
+
+def kernels_per_step():
+    """Kernels that a time step launches, by chip."""
+    found = {}
+    for row in read("benchmarks/results/accelerator_kernels.csv"):
+        cells = found.setdefault(row["op"], [])
+        cells.append(f"{float(row['kernels_per_step']):g}")
+    phases = ("forward", "backward", INFERENCE)
+    heading = (f"{chip}{p}" for chip in ("H200 ", "TPU v5e ") for p in phases)
+    table(("op", *heading), *((op, *cells) for op, cells in found.items()))
+
+
+def with_kernels():
+    """Prints LNLSTM's shares of a plain LSTM's time, with kernels."""
+    print(interval([s for b in BACKENDS for s in over_keras(b)]))
+
+
+def with_kernels_on_torch():
+    """Prints LNLSTM's shares of the time of torch.nn.LSTM, with kernels."""
+    print(interval(over_torch(True)))
+
+
+def own_cell():
+    """Prints how much longer Keras' loop over our cell takes."""
+    own = (*SIZES[:3], SIZES[4])
+    start = "keras_ln (kernels)"
+    print(interval(shares("tensorflow", "cell in", start, sizes=own), 1))
+
+
+def plain_models(backend, mode=TRAINING, other="keras,"):
+    """Times of models by with_fast_rnn, with the kernels, over others'."""
+    found = {}
+    for row in speed():
+        if (row["run"], row["mode"]) == (f"plain_models_{backend}", mode):
+            own = found.setdefault(row["op"], {})
+            own[row["provider"]] = float(row["p50_ms"])
+    return {
+        model: least(own, "keras_ln (kernels)") / least(own, other)
+        for model, own in found.items()
+    }
+
+
+def models():
+    """The times of plain models."""
+    others = [
+        *((backend, "keras,") for backend in BACKENDS),
+        ("torch", "torch"),
+    ]
+    columns = [[plain_models(b, m, o) for m in MODES] for b, o in others]
+    rows = [
+        (model, *(f"{t[model]:.2f} ({i[model]:.2f})" for t, i in columns))
+        for model in columns[0][0]
+    ]
+    heading = (*BACKENDS.values(), "by `torch.nn`")
+    table(("training (inference)", *heading), *rows)
+
+
+def shares_of_models():
+    """The least and the greatest of the models' times, by backend."""
+    rows = []
+    for label, mode in (("training", TRAINING), (INFERENCE, INFERENCE)):
+        found = (plain_models(backend, mode).values() for backend in BACKENDS)
+        rows.append((label, *map(interval, found)))
+    table(("", *BACKENDS.values()), *rows)
+
+
+def of_models():
+    """Prints the least and the greatest of the models' training times."""
+    print(interval([t for b in BACKENDS for t in plain_models(b).values()]))
+
+
+def versions():
+    """Prints the oldest versions."""
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    options, extras = setup["options"], setup["options.extras_require"]
+    python = options["python_requires"].removeprefix(">=")
+    keras = re.search(r"keras>=([\d.]+)", options["install_requires"])[1]
+    tensorflow, jax, torch = (
+        f"{name} {extras[backend].strip().partition('>=')[2]}"
+        for backend, name in BACKENDS.items()
+    )
+    print(f"Python {python}, Keras {keras}, and {tensorflow}, {jax} or {torch}")
+
+
+def main(arguments):
+    """Writes or checks the pages; returns the exit status."""
+    from cogapp import Cog
+
+    cog = ["cog", "-P", "-r", "-I", str(ROOT / "docs")]
+    cog += ["-p", "from tables import *", *arguments]
+    return Cog().main([*cog, *(str(ROOT / page) for page in PAGES)])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

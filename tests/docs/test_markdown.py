@@ -1,0 +1,154 @@
+"""Pages show as they are meant to, and their links lead somewhere.
+
+On GitHub as on the site: pages are CommonMark with GitHub's tables and alerts.
+"""
+
+import json
+import re
+
+import pytest
+from docs.pages import ROOT, load
+from markdown_it import MarkdownIt
+
+pytestmark = pytest.mark.full
+
+REPOSITORY = load("extensions/repository.py")
+FILES = sorted(
+    path
+    for pattern in ("*.md", "*/README.md", "docs/**/*.md", "docs/**/*.ipynb")
+    for path in ROOT.glob(pattern)
+    if "_build" not in path.parts
+)
+# Mathematics is text to this renderer.
+MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+MATHEMATICS = re.compile(r"\$[^$\n]+\$")
+ALERT = re.compile(r"\[!(NOTE|TIP|IMPORTANT|WARNING|CAUTION)\]$")
+# What a reader would see as it is written, with an example.
+RAW = {
+    "a role": (r"\{[\w:.+-]+\}$", "See {func}`keras_ln.with_layer_norm`."),
+    "a directive": (r"^:::", ":::{note}\nA box.\n:::"),
+    "a label": (r"^\([\w-]+\)=", "(label)=\n# Title"),
+    "a definition": (r"^: ", "Term\n: What it is."),
+    "a table": (r"^\|.*\|.*\||\|\s*:?-{3,}", "| a | b |\n| c | d |"),
+    "a link": (r"\]\(|\]\[|^\[[^\]]+\]:", "A [link](with a space.md)."),
+    "a footnote": (r"\[\^", "A note[^1]."),
+    "emphasis": (r"\*\*|(?<!\w)_\w+_(?!\w)", "A **bold **word."),
+    "an alert": (r"\[!", "> [!HINT]\n> Text."),
+    "code": (r"``", "An `unclosed``code."),
+}
+LINK = re.compile(r"\]\((?!\w+:)([^)\s#]*)(?:#([^)\s]*))?\)")
+FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
+# Pages of the site that hold a file and nothing else.
+STUBS = {ROOT / "docs" / page for page in REPOSITORY.PAGES.values()}
+
+
+def raw(text):
+    """What of a page shows raw, a sentence for each find."""
+    for token in MARKDOWN.parse(text):
+        if token.type == "fence" and token.info.startswith("{"):
+            yield f"a directive: {token.info}"
+        begins = True
+        for part in token.children or ():
+            if part.type == "text" and not ALERT.match(part.content):
+                # Within a line nothing is at its beginning.
+                shown = MATHEMATICS.sub("", part.content)
+                shown = shown if begins else f" {shown}"
+                for what, (pattern, _) in RAW.items():
+                    if re.search(pattern, shown):
+                        yield f"{what}: {part.content}"
+            begins = part.type in ("softbreak", "hardbreak")
+
+
+def prose(path):
+    """A page without its code."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".ipynb":
+        cells = json.loads(text)["cells"]
+        text = "\n".join(
+            cell["source"] for cell in cells if cell["cell_type"] == "markdown"
+        )
+    return FENCE.sub("", text)
+
+
+def sections(path):
+    """The anchors that its headings have, on GitHub and on the site."""
+    titles = re.findall(r"^#+ (.*)$", prose(path), re.MULTILINE)
+    return {
+        re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+        for title in titles
+    }
+
+
+def faults(path):
+    """What is wrong with a page, a sentence for each find."""
+    if path.suffix == ".md" and path.parent.name != "api":
+        yield from raw(path.read_text(encoding="utf-8"))
+    for target, section in LINK.findall(prose(path)):
+        there = (path.parent / target).resolve() if target else path
+        if not there.exists():
+            yield f"{target} is not there"
+        elif there in STUBS:
+            yield f"{target} is a page for the site: link to what it holds"
+        elif section and section not in sections(there):
+            yield f"{target} has no section {section}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_pages(path):
+    found = [*faults(path)]
+    # The site's first page has its menu.
+    if path == ROOT / "docs" / "index.md":
+        found = [fault for fault in found if "{toctree}" not in fault]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("what", RAW)
+def test_what_shows_raw_is_found(what):
+    assert [*raw(RAW[what][1])]
+    assert [*raw("```{image} a.png\n```")]
+
+
+def test_what_github_renders_passes():
+    text = (
+        "# A\n\n![b](b.png) $x_i_j$ `{a}` [c](c.md) **d** *e*\n\n"
+        "| a | b |\n|---|---|\n| c | `d` |\n\n> [!NOTE]\n> A note.\n"
+    )
+    assert not [*raw(text)]
+
+
+def test_wrong_links_are_found(tmp_path):
+    page = tmp_path / "page.md"
+    stub = min(STUBS)
+    page.write_text(
+        "# A title, 2\n[a](#a-title-2) [b](page.md#a-title-2) [c](https://x.org)"
+        f"\n[d](none.md) [e](#a-title) [f]({stub})\n```\n[g](none.md)\n```\n"
+    )
+    assert len([*faults(page)]) == 3
+
+
+def test_files_of_the_repository_have_their_links_turned():
+    text = REPOSITORY.embedded("benchmarks/README.md", "benchmarks")
+    assert "](reliability.md" in text and "## How it is measured" in text
+    assert "](../RELIABILITY.md)" not in text
+    for name, page, given, expected in (
+        (
+            *("docs/guides/a.md", "guides/a"),
+            "[a](../../RELIABILITY.md#b) [c](export.md) [d](../../LICENSE)",
+            "[a](../reliability.md#b) [c](export.md) [d](../../LICENSE)",
+        ),
+        (
+            *("README.md", "index"),
+            "[a](docs/guides/masks.md#b) ![c](docs/figures/d.png)",
+            "[a](guides/masks.md#b) ![c](../docs/figures/d.png)",
+        ),
+    ):
+        assert REPOSITORY.turned(given, name, page) == expected
+    assert set(REPOSITORY.PAGES) == {*shown_on_pages()}
+
+
+def shown_on_pages():
+    """The files that pages show, each with a link that leads to it."""
+    for page in (ROOT / "docs").rglob("*.md"):
+        for match in REPOSITORY.LINE.finditer(page.read_text(encoding="utf-8")):
+            assert (page.parent / match[2]).resolve() == ROOT / match[1]
+            yield match[1]
