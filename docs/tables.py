@@ -363,7 +363,7 @@ def main(arguments):
     """Writes or checks the pages; returns the exit status."""
     from cogapp import Cog
 
-    cog = ["cog", "-P", "-r", "-I", str(ROOT / "docs")]
+    cog = ["cog", "--verbosity=1", "-P", "-r", "-I", str(ROOT / "docs")]
     cog += ["-p", "from tables import *", *arguments]
     return Cog().main([*cog, *(str(ROOT / page) for page in PAGES)])
 

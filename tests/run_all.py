@@ -45,9 +45,10 @@ def run(*command, cwd=ROOT, **environment):
 
 
 def style():
-    """Ruff's rules and ruff's format."""
+    """Ruff's rules and ruff's format, and the numbers of the pages."""
     run(sys.executable, "-m", "ruff", "check", ".")
     run(sys.executable, "-m", "ruff", "format", "--check", ".")
+    run(sys.executable, "docs/tables.py", "--check")
 
 
 def types():
