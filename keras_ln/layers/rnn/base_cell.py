@@ -35,12 +35,10 @@ def _fixed(name: str) -> Any:
     """An argument that is set only once; the config would have another."""
 
     def set_once(self, value):
-        kept = vars(self)
-        if f"_{name}" in kept and kept[f"_{name}"] != value:
+        if vars(self).get(f"_{name}", value) != value:
             raise AttributeError(
-                f"`{name}` cannot be changed: weights, states or equations of "
-                "the cell are made from it. Make a new cell. Received: "
-                f"{name}={value!r}"
+                f"`{name}` cannot be changed: the cell was made with it. Make "
+                f"a new cell. Received: {name}={value!r}"
             )
         setattr(self, f"_{name}", value)
 
