@@ -113,7 +113,6 @@ reference_backward=None, platform="cpu")``
     as functions made by ``custom_vjp`` need.
 """
 
-import importlib
 from typing import Any, NamedTuple
 
 import keras
@@ -148,18 +147,32 @@ if _NAME not in _BACKENDS + _FOR_INFERENCE:
         "one of them before importing Keras."
     )
 
-_infers = _NAME in _FOR_INFERENCE
-_module: Any = importlib.import_module(
-    f"{__name__}.{'inference' if _infers else _NAME}"
-)
-_native: Any = importlib.import_module(
-    f"{__name__}.{'inference' if _infers else f'{_NAME}.native'}"
-)
-
-# The frameworks that call kernels for GPUs.
+_module: Any
+_native: Any
+# The frameworks that call kernels for GPUs have another.
 _gpu: Any = gpu
-if _NAME in ("jax", "torch"):
-    _gpu = importlib.import_module(f"{__name__}.{_NAME}.gpu")
+# Written out: tools that freeze programs follow no computed names.
+if _NAME == "tensorflow":
+    from keras_ln.backend import tensorflow
+    from keras_ln.backend.tensorflow import native as native_tensorflow
+
+    _module, _native = tensorflow, native_tensorflow
+elif _NAME == "jax":
+    from keras_ln.backend import jax
+    from keras_ln.backend.jax import gpu as gpu_jax
+    from keras_ln.backend.jax import native as native_jax
+
+    _module, _native, _gpu = jax, native_jax, gpu_jax
+elif _NAME == "torch":
+    from keras_ln.backend import torch
+    from keras_ln.backend.torch import gpu as gpu_torch
+    from keras_ln.backend.torch import native as native_torch
+
+    _module, _native, _gpu = torch, native_torch, gpu_torch
+else:
+    from keras_ln.backend import inference
+
+    _module = _native = inference
 
 scan = _module.scan
 custom_vjp = _module.custom_vjp
