@@ -107,9 +107,11 @@ add("tensorflow-newest", "3.13", *needed("tensorflow"))
 add("jax-floor", "3.10", *needed("jax"), *LOWEST)
 add("jax-middle", "3.12", "keras==3.12.0", "jax==0.5.0", "jaxlib==0.5.0")
 add("jax-newest", "3.13", *needed("jax"))
+add("jax-on-3.14", "3.14", *needed("jax"))
 add("torch-floor", "3.10", *needed("torch"), *LOWEST)
 add("torch-middle", "3.12", "keras==3.12.0", "torch==2.5.1")
 add("torch-newest", "3.13", *needed("torch"))
+add("torch-on-3.14", "3.14", *needed("torch"))
 add(
     *("jax-nightly", "3.12", "--prerelease", "allow", "keras-nightly", "jax"),
     keras="keras-nightly",

@@ -1,8 +1,8 @@
 """Compiles the shared library from src/: `python build_library.py`.
 
 Without --compiler the compiler is the Clang that the package `ziglang` of the
-Python package index carries, which compiles for every platform on every other.
-The build backend calls `build`, too.
+Python package index carries, which compiles for every platform of TARGETS on
+every other; elsewhere it is the system's. The build backend calls `build`, too.
 """
 
 import argparse
@@ -87,31 +87,68 @@ TARGETS = {
     "macos-arm64": Target(
         "aarch64", "aarch64-macos.11.0", "macosx_11_0_arm64", ".dylib"
     ),
+    "macos-x86_64": Target(
+        "x86_64", "x86_64-macos.11.0", "macosx_11_0_x86_64", ".dylib"
+    ),
 }
+# Before 0.16 it does not compile what AVX-512 needs.
+ZIG = "ziglang>=0.16,<0.18"
+# By the minor version of Python, the oldest jaxlib that has a wheel, and the
+# header of XLA's foreign function interface as the handlers need it.
+JAXLIB = dict.fromkeys((10, 11, 12, 13), "0.6.2") | {14: "0.7.1", 15: "0.11.1"}
+JAXLIB_ON = ("linux-x86_64", "linux-aarch64", "macos-arm64")
+# The GNU C library of its wheels, from Python 3.14 on.
+JAXLIB_LIBC = (2, 27)
+
+
+def this_platform():
+    """The name of the platform that the build runs on."""
+    machine = platform.machine().lower()
+    machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
+    if sys.platform == "darwin":
+        return f"macos-{'arm64' if machine == 'aarch64' else machine}"
+    libc = "linux" if platform.libc_ver()[0] == "glibc" else "musl"
+    return f"{libc if sys.platform == 'linux' else sys.platform}-{machine}"
+
+
+def requirements(here=None, python=None, libc=None):
+    """What the build needs from the Python package index, beside setuptools.
+
+    The library has no handlers of XLA where jaxlib has no wheel.
+
+    Args:
+        here: the platform that the build runs on; None for this one.
+        python: the minor version of its Python 3; None for this one's.
+        libc: the version of its GNU C library; None for this one's.
+    """
+    here, python = here or this_platform(), python or sys.version_info.minor
+    target = os.environ.get("KERAS_LN_KERNELS_TARGET") or here
+    asked = os.environ.get("KERAS_LN_KERNELS_COMPILER")
+    needed = [ZIG] if target in TARGETS and not asked else []
+    version = platform.libc_ver()[1] if libc is None else libc
+    old = [int(n) for n in version.split(".") if n] < list(JAXLIB_LIBC)
+    if (
+        here in JAXLIB_ON
+        and python in JAXLIB
+        and platform.python_implementation() == "CPython"
+        and not (here.startswith("linux") and python >= 14 and old)
+    ):
+        needed.append(f"jaxlib=={JAXLIB[python]}")
+    return needed
 
 
 def target_of(name=None, compiler=None):
     """The platform of that name, or the one that is asked for, or this one."""
-    name = name or os.environ.get("KERAS_LN_KERNELS_TARGET")
-    if name is None:
-        machine = platform.machine().lower()
-        machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
-        if sys.platform == "darwin":
-            machine = "arm64" if machine == "aarch64" else machine
-            name = f"macos-{machine}"
-        else:
-            libc = "linux" if platform.libc_ver()[0] == "glibc" else "musl"
-            system = libc if sys.platform == "linux" else sys.platform
-            name = f"{system}-{machine}"
+    name = name or os.environ.get("KERAS_LN_KERNELS_TARGET") or this_platform()
     if name in TARGETS:
         return TARGETS[name]
     system, _, machine = name.partition("-")
     suffix = {"linux": ".so", "musl": ".so", "macos": ".dylib"}.get(system)
-    if not suffix or not (compiler or own_compiler()):
+    if not suffix or not (compiler or own_compiler(name)):
         raise SystemExit(
             f"keras-ln-kernels has no library for {name}. There are: "
-            f"{', '.join(TARGETS)}; and what the system's own compiler, "
-            "KERAS_LN_KERNELS_COMPILER=g++, makes on Linux and macOS."
+            f"{', '.join(TARGETS)}; and what the system's compiler makes on "
+            "Linux and macOS, or KERAS_LN_KERNELS_COMPILER=g++ anywhere else."
         )
     return Target(machine, "", f"linux_{machine}", suffix)
 
@@ -126,9 +163,15 @@ def digest_of(library):
     return library.with_name(f"{library.name}.sha256")
 
 
-def own_compiler():
-    """The compiler that is asked for in place of zig, or None."""
-    return os.environ.get("KERAS_LN_KERNELS_COMPILER") or None
+def own_compiler(name=None):
+    """The compiler that is asked for in place of zig, or None.
+
+    Zig does not serve every platform: the system's compiler makes the others.
+    """
+    name = name or os.environ.get("KERAS_LN_KERNELS_TARGET") or this_platform()
+    default = name == this_platform() and name not in TARGETS
+    asked = os.environ.get("KERAS_LN_KERNELS_COMPILER")
+    return asked or ("c++" if default else None)
 
 
 def xla_headers():
@@ -155,11 +198,11 @@ def build(folder, name=None, compiler=None, sanitizer=None):
     Returns:
         The path of the library.
     """
-    target = target_of(name, compiler := compiler or own_compiler())
+    target = target_of(name, compiler := compiler or own_compiler(name))
     if compiler and shutil.which(compiler) is None:
         raise SystemExit(
-            "--compiler or KERAS_LN_KERNELS_COMPILER: expected a program, "
-            f"received {compiler!r}"
+            "--compiler or KERAS_LN_KERNELS_COMPILER: expected a C++ compiler, "
+            f"such as g++. Received: {compiler!r}, which is not installed."
         )
     if not compiler and importlib.util.find_spec("ziglang") is None:
         raise SystemExit(
@@ -196,7 +239,7 @@ def build(folder, name=None, compiler=None, sanitizer=None):
         jobs = [(KERNELS_SOURCE, *one) for one in sets.items()]
         jobs += [(source,) for source in COMMON_SOURCES]
         if headers is None:
-            print("There is no jaxlib: built without calls from XLA.")
+            print("jaxlib is not installed: built without calls from XLA.")
         else:
             jobs += [(source,) for source in XLA_SOURCES]
         with ThreadPoolExecutor(os.cpu_count()) as pool:

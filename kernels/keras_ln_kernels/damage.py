@@ -38,7 +38,9 @@ def damage(path: Path, built_here: bool) -> str | None:
     try:
         written = digest.read_bytes().split()[:1]
     except FileNotFoundError:
-        if built_here:
+        # On macOS PyInstaller leaves it out, and the system checks a signature.
+        frozen = sys.platform == "darwin" and getattr(sys, "frozen", False)
+        if built_here and not frozen:
             return f"{digest} is missing: install the package again."
     except OSError as error:
         return f"{digest} cannot be read ({error.strerror})."
@@ -46,7 +48,8 @@ def damage(path: Path, built_here: bool) -> str | None:
         if written != [hashlib.sha256(content).hexdigest().encode()]:
             return (
                 f"{path} is not as it was built (its digest differs): install "
-                "it again."
+                "it again. If you signed, stripped or repaired it, write a "
+                f"new digest: shasum -a 256 {path.name} > {digest.name}"
             )
     # The loader of macOS checks the header itself.
     wrong = _wrong_in_elf(content) if sys.platform == "linux" else None
@@ -57,20 +60,23 @@ def _wrong_in_elf(content: bytes) -> str | None:
     """The fault of the header, or of the offsets in it, or None."""
     if len(content) < _HEADER or content[:4] != b"\x7fELF":
         return "is no library: it has no header of ELF"
-    kind, machine = struct.unpack_from("<HH", content, 16)
+    order, number = ("<", 1) if sys.byteorder == "little" else (">", 2)
+    kind, machine = struct.unpack_from(f"{order}HH", content, 16)
     here = os.uname().machine
-    # Of 64 bits, the lowest byte first.
-    if content[4:6] != b"\2\1" or machine != _MACHINES.get(here, machine):
+    # Of 64 bits, with this machine's order of bytes.
+    if content[4:6] != bytes([2, number]) or machine != _MACHINES.get(
+        here, machine
+    ):
         return f"is for another machine; this one is {here}"
     if kind != _SHARED_OBJECT:
         return "is no shared library"
-    segments, sections = struct.unpack_from("<QQ", content, 32)
-    sizes = struct.unpack_from("<4H", content, 54)
+    segments, sections = struct.unpack_from(f"{order}QQ", content, 32)
+    sizes = struct.unpack_from(f"{order}4H", content, 54)
     ends = [segments + sizes[0] * sizes[1], sections + sizes[2] * sizes[3]]
     if sizes[0] == _SEGMENT and ends[0] <= len(content):
         for start in range(segments, ends[0], _SEGMENT):
-            (offset,) = struct.unpack_from("<Q", content, start + 8)
-            (size,) = struct.unpack_from("<Q", content, start + 32)
+            (offset,) = struct.unpack_from(f"{order}Q", content, start + 8)
+            (size,) = struct.unpack_from(f"{order}Q", content, start + 32)
             ends.append(offset + size)
     if sizes[0] != _SEGMENT or max(ends) > len(content):
         return f"is cut off or damaged: it has {len(content)} bytes"

@@ -4,6 +4,7 @@ import ctypes
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import types
@@ -22,7 +23,7 @@ from problems import (
 )
 
 import keras_ln_kernels
-from keras_ln_kernels import call, library
+from keras_ln_kernels import call, damage, library
 
 SIZES = B, T, D, U = 2, 3, 4, 5
 NEEDED = ("x", "kernel", "recurrent_kernel", "final_h", "final_c")
@@ -259,6 +260,26 @@ def test_a_library_that_cannot_be_used(tmp_path):
     assert keras_ln_kernels.unsupported_reason() is None
 
 
+def test_a_library_whose_highest_bytes_come_first(monkeypatch, tmp_path):
+    """As on s390x."""
+    elf, built = tmp_path / "elf", tmp_path / "built"
+    shutil.copyfile(BUILT, built)
+    # Of 64 bits, a shared library, without sections; 56 bytes for a segment.
+    start = b"\x7fELF\2\2".ljust(16, b"\0") + struct.pack(">HH", 3, 22)
+    elf.write_bytes(start.ljust(54, b"\0") + struct.pack(">5H", 56, 0, 0, 0, 0))
+    for order in ("big", "little"):
+        monkeypatch.setattr(
+            damage,
+            "sys",
+            types.SimpleNamespace(byteorder=order, platform="linux"),
+        )
+        monkeypatch.setattr(damage, "_MACHINES", {})
+        wrong = built if order == "big" else elf
+        for path in (built, elf):
+            reason = damage.damage(path, built_here=False)
+            assert (reason is None) == (path != wrong), reason
+
+
 def test_a_library_that_is_not_as_it_was_built(tmp_path):
     """Whatever has changed: the digest beside it tells."""
     whole = BUILT.read_bytes()
@@ -279,7 +300,8 @@ def test_a_library_that_is_not_as_it_was_built(tmp_path):
     for path, reason in zip(paths, reasons(*paths), strict=True):
         assert reason == (
             f"{path} is not as it was built (its digest differs): install it "
-            "again."
+            "again. If you signed, stripped or repaired it, write a new "
+            f"digest: shasum -a 256 {path.name} > {path.name}.sha256"
         )
     paths[0].write_bytes(whole + b"\0")
     build = Path(__file__).parents[1] / "build_library.py"
@@ -294,6 +316,11 @@ def test_the_packages_own_library_has_a_digest(monkeypatch, tmp_path):
     _, reason = library._load.__wrapped__()
     digest = tmp_path / "packaged.so.sha256"
     assert reason == f"{digest} is missing: install the package again."
+    # PyInstaller signs it on macOS: a digest would differ.
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    assert library._load.__wrapped__()[1] == reason
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert library._load.__wrapped__()[1] is None
 
 
 def test_a_name_without_a_folder_is_a_file_here(monkeypatch, tmp_path):

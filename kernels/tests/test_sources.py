@@ -9,6 +9,10 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
+
+import build_library
+
 KERNELS = Path(__file__).parents[1]
 HEADERS = sorted((KERNELS / "src").glob("*.h"))
 
@@ -54,6 +58,41 @@ def test_the_example_of_the_readme():
         cwd=KERNELS,
     )
     assert run.stdout == expected
+
+
+def test_requirements_of_the_build(monkeypatch):
+    """Where there are wheels; tests/peers/test_installation.py asks pip."""
+    zig = ["ziglang>=0.16,<0.18"]
+    for case, expected in {
+        ("linux-x86_64", 10): [*zig, "jaxlib==0.6.2"],
+        ("linux-aarch64", 14): [*zig, "jaxlib==0.7.1"],
+        ("macos-arm64", 15): [*zig, "jaxlib==0.11.1"],
+        ("macos-arm64", 16): zig,
+        ("macos-x86_64", 12): zig,
+        ("musl-x86_64", 12): zig,
+        ("linux-s390x", 12): [],
+        ("win32-x86_64", 12): [],
+    }.items():
+        monkeypatch.delenv("KERAS_LN_KERNELS_COMPILER", raising=False)
+        assert build_library.requirements(*case, libc="2.27") == expected
+        # Zig has no part in the work of a compiler that is asked for.
+        monkeypatch.setenv("KERAS_LN_KERNELS_COMPILER", "g++")
+        found = build_library.requirements(*case, libc="2.27")
+        assert found == [name for name in expected if name not in zig]
+    assert build_library.requirements("linux-x86_64", 14, libc="2.17") == []
+
+
+def test_platforms_without_zig(monkeypatch):
+    """The system's compiler makes them there, and no others."""
+    monkeypatch.delenv("KERAS_LN_KERNELS_COMPILER", raising=False)
+    monkeypatch.setattr(build_library.sys, "platform", "linux")
+    monkeypatch.setattr(build_library.platform, "machine", lambda: "s390x")
+    monkeypatch.setattr(build_library.platform, "libc_ver", lambda: ("glibc",))
+    assert build_library.own_compiler() == "c++"
+    assert build_library.target_of().wheel == "linux_s390x"
+    assert build_library.own_compiler("linux-x86_64") is None
+    with pytest.raises(SystemExit, match="no library for linux-riscv64. There"):
+        build_library.target_of("linux-riscv64")
 
 
 # Stands for compilers: an empty file for each that is asked for.

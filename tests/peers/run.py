@@ -2,12 +2,12 @@
 
 Run it with the Python of the tests. In build/peers it sets up what the
 comparison needs and the tests have not: an environment of TensorFlow-Addons,
-whose last release takes TensorFlow 2.15 and Python 3.11 at most; four that see
+whose last release takes TensorFlow 2.15 and Python 3.11 at most; five that see
 the packages of the tests too, with haste, tf2onnx, the ONNX runtime and Orbax,
 with what writes and runs exported models, with the tools of
-docs/guides/other_tools.md, and with XLA for GPUs; and tensorflow.js, which
-takes Node and npm. Then it runs the tests that are marked `peers`. Arguments
-are pytest's.
+docs/guides/other_tools.md, with PyInstaller, and with XLA for GPUs; and
+tensorflow.js, which takes Node and npm. Then it runs the tests that are marked
+`peers`. Arguments are pytest's.
 """
 
 import importlib.metadata
@@ -89,6 +89,14 @@ def tools():
         (folder / "complete").touch()
 
 
+def frozen():
+    """The environment of the tests and of PyInstaller."""
+    folder = FOLDER / "frozen"
+    if not (folder / "complete").exists():
+        run_all.on_top_of_this(folder, "pyinstaller")
+        (folder / "complete").touch()
+
+
 def formats():
     """The environment of the tests and of the runtimes of exported models."""
     folder = FOLDER / "formats"
@@ -138,6 +146,7 @@ def main(arguments):
         TF_CPP_MIN_LOG_LEVEL="3",
     )
     tools()
+    frozen()
     formats()
     gpu()
     tensorflowjs()
