@@ -133,13 +133,13 @@ def load(task: str, examples: int):
 
 def machine() -> str:
     """The processor, and the kernels that run the layers."""
-    import keras_ln
+    from keras_ln import engine
 
     path = Path("/proc/cpuinfo")
     lines = path.read_text("utf-8").splitlines() if path.exists() else []
     named = (line for line in lines if line.startswith("model name"))
     _, _, name = next(named, platform.processor()).partition(":")
-    kernels = keras_ln.ops.recurrence.kernels()
+    kernels = engine.kernels()
     name = name.strip() or platform.machine()
     return f"{name}, {os.cpu_count()} cores, {kernels}"
 
