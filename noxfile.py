@@ -18,21 +18,21 @@ import nox
 TABLE = Path("tests/measured/matrix.csv")
 # Goldens, and what meets most of Keras and of the frameworks in few minutes.
 TESTS = (
-    "tests/test_goldens.py",
-    "tests/test_versions.py",
-    "tests/backend/test_contract.py",
-    "tests/backend/test_custom_vjp.py",
-    "tests/backend/test_jacobian.py",
-    "tests/ops/test_symbolic.py",
-    "tests/layers/rnn/test_equals_keras.py",
-    "tests/layers/rnn/test_zoneout_by_itself.py",
-    "tests/layers/normalization/test_weight_normalization_use.py",
-    "tests/layers/test_conversion_of_parts.py",
-    "tests/test_conformance.py",
-    "tests/test_mixed_precision.py",
+    "tests/conformance/test_goldens.py",
+    "tests/contract/test_versions.py",
+    "tests/contract/test_contract.py",
+    "tests/contract/test_custom_vjp.py",
+    "tests/contract/test_jacobian.py",
+    "tests/engine/test_symbolic.py",
+    "tests/conformance/test_equals_keras.py",
+    "tests/conformance/test_zoneout_by_itself.py",
+    "tests/conformance/test_weight_normalization_use.py",
+    "tests/convert/test_conversion_of_parts.py",
+    "tests/conformance/test_conformance.py",
+    "tests/conformance/test_mixed_precision.py",
 )
 # These meet what TensorFlow does not export; torch 2.3 lacks some of the rest.
-MORE = {"tensorflow": ("tests/ops/test_transformations.py",)}
+MORE = {"tensorflow": ("tests/engine/test_transformations.py",)}
 SHOWN = """if True:
     import sys
     from importlib.metadata import version

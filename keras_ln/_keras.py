@@ -1,7 +1,7 @@
 """The parts of Keras (3.8 to 3.16) that it does not export and keras_ln uses.
 
 Only this file handles private modules and attributes of Keras, and differences
-between its versions; `tests/test_architecture.py` checks this.
+between its versions; `tests/contract/test_architecture.py` checks this.
 """
 
 import copy

@@ -47,11 +47,14 @@ BACKEND = os.environ["KERAS_BACKEND"]
 # What the quick run repeats on TensorFlow and JAX. The others of the tests that
 # run there are left to --full, since XLA takes long for them.
 QUICK_EVERYWHERE = (
-    *("tests/backend/", "tests/test_goldens.py", "tests/test_conformance.py"),
-    "tests/layers/rnn/test_against_oracle.py",
-    "tests/layers/rnn/test_second_derivatives.py::test_by_xla_and_without_it",
-    *("tests/ops/test_transformations.py", "tests/ops/test_forward_mode.py"),
-    *("tests/test_training_modes.py", "tests/test_exports.py"),
+    *("tests/contract/", "tests/exports/"),
+    "tests/conformance/test_against_oracle.py",
+    "tests/conformance/test_conformance.py",
+    "tests/conformance/test_goldens.py",
+    "tests/conformance/test_second_derivatives.py::test_by_xla_and_without_it",
+    "tests/conformance/test_training_modes.py",
+    "tests/engine/test_forward_mode.py",
+    "tests/engine/test_transformations.py",
 )
 
 

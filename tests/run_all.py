@@ -26,12 +26,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 SUPPORT = ROOT / "tests" / "support"
 
-EXPORTS = "tests/test_exports.py"
+EXPORTS = "tests/exports/test_exports.py"
 ONNX = ("tf2onnx==1.17.0", "onnx", "onnxruntime")
 
 # What the CPU kernels take a part in.
-RUN_ON_KERNELS = ["ops", "layers/rnn", "test_goldens.py", "test_report.py"]
-RUN_ON_KERNELS += [Path(EXPORTS).name, "reliability/test_properties.py"]
+RUN_ON_KERNELS = ["engine", "kernels", "conformance", "contract/test_report.py"]
+RUN_ON_KERNELS += ["exports/test_exports.py", "reliability/test_properties.py"]
 
 
 def run(*command, cwd=ROOT, **environment):

@@ -16,7 +16,7 @@ ELSEWHERE = {
     (
         "docs/guides/export.md",
         'steps = 20 if keras.backend.backend() == "torch" else None',
-    ): "tests/peers/test_formats.py exports so, with these packages",
+    ): "tests/exports/test_formats.py exports so, with these packages",
     (
         "docs/replace.md",
         "layer = keras_ln.LNLSTM(units, center=False, zoneout=0.1)",
@@ -33,7 +33,7 @@ ELSEWHERE = {
             ),
             ("docs/guides/other_tools.md", "import lightning"),
         ),
-        "tests/peers/test_other_tools.py runs it, with the tool",
+        "tests/exports/test_other_tools.py runs it, with the tool",
     ),
 }
 MODEL = """

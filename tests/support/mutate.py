@@ -58,17 +58,14 @@ SECONDS = 1800
 FIRST = 20
 # What has the tests of a stratum; examples use what those of the package test.
 CORE = [
-    *("tests/backend", "tests/ops", "tests/layers", "tests/test_goldens.py"),
-    *("tests/test_conformance.py", "tests/test_mixed_precision.py"),
-    *("tests/compat", "tests/analysis"),
-    *("tests/reliability", "tests/test_exports.py"),
-    *("tests/test_training_modes.py", "tests/test_tuning.py"),
-    *("tests/test_public_names.py", "tests/journeys"),
+    *("tests/conformance", "tests/contract", "tests/convert", "tests/engine"),
+    *("tests/exports", "tests/kernels", "tests/compat", "tests/analysis"),
+    "tests/reliability",
 ]
 EXAMPLES = ["tests/examples", "tests/docs"]
 TESTS = {
     "package": CORE,
-    "compat": ["tests/compat", "tests/test_tuning.py", "tests/docs"],
+    "compat": ["tests/compat", "tests/analysis/test_tuning.py", "tests/docs"],
     "benchmarks": ["tests/benchmarks", "tests/docs"],
     "examples": EXAMPLES,
     "datasets": EXAMPLES,

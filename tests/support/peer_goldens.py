@@ -1,7 +1,7 @@
 """What other libraries' cells computed, and the same by our layers.
 
-The files were written by tests/peers/tensorflow_addons_cells.py and
-tests/peers/haste_layers.py; those in tests/compat/golden are kept, so that no
+The files were written by tests/compat/tensorflow_addons_cells.py and
+tests/compat/haste_layers.py; those in tests/compat/golden are kept, so that no
 other library is needed to compare with them.
 """
 

@@ -15,7 +15,7 @@ import pytest
 import keras_ln
 
 PACKAGE = Path(keras_ln.__file__).parent
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 
 # What a part of the package may import of the rest of it. "" is
 # keras_ln/__init__.py.

@@ -13,7 +13,7 @@ from descriptors import ROWS, SEQUENCE_LAYERS
 
 import keras_ln
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 SUBMODULES = """
 import sys

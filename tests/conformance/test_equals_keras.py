@@ -1,6 +1,6 @@
 """Without normalisation our layers are Keras' own, so baselines are fair.
 
-`WNLSTM` and `LNGRU` are compared in tests/peers/test_keras_cases.py.
+`WNLSTM` and `LNGRU` are compared in tests/conformance/test_keras_cases.py.
 """
 
 import keras

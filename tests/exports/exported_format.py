@@ -1,7 +1,7 @@
 """Exports models in a format, runs them with its runtime, and compares.
 
 The arguments are the format, the number of steps or "None", and a folder. The
-backend is Keras' own setting. tests/peers/test_formats.py starts it.
+backend is Keras' own setting. tests/exports/test_formats.py starts it.
 """
 
 import contextlib

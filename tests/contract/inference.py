@@ -7,8 +7,8 @@ import keras
 import numpy as np
 import pytest
 from arrays import close, example, to_numpy
+from conformance.test_against_oracle import CASES
 from descriptors import BY_NAME, LAYERS, SEQUENCE_LAYERS, T, U, randomize
-from layers.rnn.test_against_oracle import CASES
 from recurrence import MASKS, RESETS, Problem, arguments_of
 from tolerances import BFLOAT16, FLOAT32_VALUES, SAME_PROGRAM
 from zoneout_choices import shares

@@ -184,7 +184,7 @@ def test_one_file_loads_on_every_backend(saved, reader):
         env=os.environ
         | {
             "KERAS_BACKEND": reader,
-            "PYTHONPATH": str(pathlib.Path(__file__).parents[1]),
+            "PYTHONPATH": str(pathlib.Path(__file__).parents[2]),
         },
         capture_output=True,
         text=True,

@@ -1,7 +1,7 @@
 """How far low precision moves the logits of exported classifiers.
 
     KERAS_BACKEND=tensorflow build/peers/formats/bin/python \\
-        tests/peers/low_precision.py
+        tests/exports/low_precision.py
 
 Every line has weights, layer, the logits' root mean square (rms) and the rms of
 what changes it: OpenVINO as it is, OpenVINO in float32, and onnxruntime with

@@ -1,6 +1,6 @@
 """The text of a training step that XLA has compiled for an H200.
 
-    python tests/peers/program_for_gpu.py LNLSTM
+    python tests/kernels/program_for_gpu.py LNLSTM
 
 No GPU is needed: a driver that emulates one says how kernels are launched.
 """

@@ -11,7 +11,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def exported(backend, format, steps, folder):
-    """How tests/peers/exported_format.py ended."""
+    """How tests/exports/exported_format.py ended."""
     peers = os.environ.get("KERAS_LN_PEERS")
     if peers is None:
         pytest.fail("Start these tests with python tests/peers/run.py.")

@@ -16,7 +16,7 @@ import pytest
 import keras_ln
 from keras_ln.version import __version__
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FRAMEWORKS = {"tensorflow", "jax", "torch"}
 REQUIRED = "install_requires"
 

@@ -10,8 +10,8 @@ import dataclasses
 import re
 from collections.abc import Callable
 
+import keras_cases
 import pytest
-from peers import keras_cases
 
 import keras_ln
 

@@ -224,7 +224,7 @@ elif BACKEND == "jax":
     # Devices have to be there before JAX starts: a process of its own.
     SHARDED = """
 import jax, numpy as np
-from ops.test_transformations import X, layer_of, loss_of, same
+from engine.test_transformations import X, layer_of, loss_of, same
 assert len(jax.devices()) == 2
 automatic = jax.sharding.AxisType.Auto
 mesh = jax.make_mesh((2,), ("data",), axis_types=(automatic,))
