@@ -13,7 +13,7 @@ from descriptors import BY_NAME, LAYERS, SEQUENCE_LAYERS, D, T, randomize
 import keras_ln
 
 # Written by version 0.1 with weights that `written_weight` gives.
-MODEL_0_1 = Path(__file__).parents[2] / "golden" / "model_0_1.keras"
+MODEL_0_1 = Path(__file__).parents[1] / "golden" / "model_0_1.keras"
 
 
 def model_of(row, **arguments):
