@@ -12,6 +12,18 @@ from zoneout_choices import choices, shares
 
 from keras_ln.engine.implementations import fused_op
 
+
+def bump(z):
+    return z / (1.0 + z * z)
+
+
+# By name: what the layer gets, and the oracle.
+ACTIVATIONS = {
+    "tanh": ("tanh", np.tanh),
+    "relu": ("relu", lambda z: np.where(z.real > 0, z, 0.0)),
+    # What the fused op does not know must come out right all the same.
+    "own": (bump, bump),
+}
 COMMON = {
     "mask": tuple(MASKS),
     "use_fused": (False, "auto"),
@@ -26,6 +38,9 @@ COMMON = {
     "drops": (False, True),
     # By shares, as at inference, or by choices.
     "zones": ("nothing", "shares", "choices"),
+    # B, T, D, U
+    "sizes": ((3, 4, 2, 3), (1, 4, 1, 3), (3, 1, 2, 1)),
+    "activation": tuple(ACTIVATIONS),
 }
 STARTS = {"reset": tuple(RESETS), "given_resets": (True, False)}
 CASES = [
@@ -35,6 +50,38 @@ CASES = [
         COMMON | row.options | ({} if row.batch_statistics else STARTS)
     )
 ]
+
+
+def problem_of(case):
+    """The problem of a case, and what its oracle has to know."""
+    row, zones = BY_NAME[case["name"]], case["zones"]
+    batch, steps, features, units = case["sizes"]
+
+    def cut(array):
+        return None if array is None else array[:batch, :steps]
+
+    # Nothing is dropped or chosen at inference, and one row has no variance.
+    training = case.get("training", case["drops"]) and zones != "shares"
+    training = training and not (row.batch_statistics and batch == 1)
+    activation, known = ACTIVATIONS[case["activation"]]
+    arguments = arguments_of(row, case)
+    arguments |= {"units": units, "activation": activation}
+    if zones != "nothing":
+        arguments |= shares(row)
+    chooses = zones == "choices" and (training or not row.batch_statistics)
+    problem = Problem(
+        row,
+        arguments,
+        choices=choices(row, (batch, steps, units)) if chooses else None,
+        drops=case["drops"] and training,
+        mask=cut(MASKS[case["mask"]]),
+        given_states=case["given_states"],
+        reset=cut(RESETS[case.get("reset", "none")]),
+        given_resets=case.get("given_resets", False),
+        training=training,
+        shape=(batch, steps, features),
+    )
+    return problem, {"activation": known}
 
 
 @pytest.mark.parametrize("case", parameters(CASES))
@@ -48,21 +95,8 @@ def test_values_and_gradients(case, monkeypatch):
         monkeypatch.setattr("keras_ln.backend.jax._STEPS_ON_A_GPU", steps)
         # BNLSTM's programs are otherwise those of a CPU.
         fused_op.cache_clear()
-    row, zones = BY_NAME[case["name"]], case["zones"]
-    # Nothing is dropped or chosen at inference.
-    training = case.get("training", case["drops"]) and zones != "shares"
-    problem = Problem(
-        row,
-        arguments_of(row, case) | (shares(row) if zones != "nothing" else {}),
-        choices=choices(row) if zones == "choices" else None,
-        drops=case["drops"] and training,
-        mask=MASKS[case["mask"]],
-        given_states=case["given_states"],
-        reset=RESETS[case.get("reset", "none")],
-        given_resets=case.get("given_resets", False),
-        training=training,
-    )
-    problem.check(compiled=True)
+    problem, known = problem_of(case)
+    problem.check(oracle=known, compiled=True)
 
 
 @pytest.mark.parametrize("use_fused", [False, "auto"])

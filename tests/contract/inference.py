@@ -7,11 +7,9 @@ import keras
 import numpy as np
 import pytest
 from arrays import close, example, to_numpy
-from conformance.test_against_oracle import CASES
-from descriptors import BY_NAME, LAYERS, SEQUENCE_LAYERS, T, U, randomize
-from recurrence import MASKS, RESETS, Problem, arguments_of
+from conformance.test_against_oracle import CASES, problem_of
+from descriptors import LAYERS, SEQUENCE_LAYERS, T, U, randomize
 from tolerances import BFLOAT16, FLOAT32_VALUES, SAME_PROGRAM
-from zoneout_choices import shares
 
 import keras_ln
 from keras_ln import backend
@@ -36,16 +34,8 @@ def tensors(arrays):
 
 @pytest.mark.parametrize("case", CHOSEN, ids=range(len(CHOSEN)))
 def test_values(case):
-    row = BY_NAME[case["name"]]
-    zoneout = shares(row) if case["zones"] != "nothing" else {}
-    problem = Problem(
-        row,
-        arguments_of(row, case) | zoneout,
-        mask=MASKS[case["mask"]],
-        given_states=case["given_states"],
-        reset=RESETS[case.get("reset", "none")],
-        given_resets=case.get("given_resets", False),
-    )
+    problem, known = problem_of(case)
+    problem.training, problem.drops, problem.choices = False, False, None
     layer = problem.layer(dtype="float32")
     options = {
         "mask": problem.mask,
@@ -56,7 +46,7 @@ def test_values(case):
     options = {k: v for k, v in options.items() if v is not None}
     (x,) = tensors([problem.x])
     outputs = keras.tree.flatten(layer(x, **options))
-    wanted, _ = problem.oracle(problem.arrays(layer))
+    wanted, _ = problem.oracle(problem.arrays(layer), **known)
     close(outputs, wanted, **FLOAT32_VALUES)
 
 

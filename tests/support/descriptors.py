@@ -222,7 +222,8 @@ ROWS = [
             "use_bias": BOTH,
             "center": BOTH,
             "normalize": (*EACH_SITE, ("sum", "state"), ("sum",)),
-            "groups": ("paper", "gate"),
+            "groups": ("paper", "gate", "all"),
+            "carry_normalized_state": (False, True),
         },
     ),
     *_rnn(

@@ -36,6 +36,7 @@ NOT_ARGUMENTS = (
     "on_cpu",
     "drops",
     "zones",
+    "sizes",
 )
 # Those that the oracles take too, by the same name.
 SHARED = (
@@ -48,6 +49,7 @@ SHARED = (
     "zoneout",
     "cell_zoneout",
     "groups",
+    "carry_normalized_state",
 )
 
 
@@ -225,6 +227,10 @@ def arguments_of(row, case):
     }
     if row.batch_statistics and arguments.get("max_steps") is None:
         arguments["max_steps"] = T
+    if "state" not in arguments.get("normalize", ("state",)):
+        arguments.pop("carry_normalized_state", None)  # which needs the site
+    if row.name == "LNSimpleRNN" or "GRU" in row.name:
+        arguments.pop("cell_zoneout", None)
     return arguments
 
 
