@@ -25,7 +25,7 @@ TESTS = (
     "tests/contract/test_jacobian.py",
     "tests/engine/test_symbolic.py",
     "tests/conformance/test_swapped_for_keras.py",
-    "tests/conformance/test_zoneout_by_itself.py",
+    "tests/conformance/test_zoneout.py",
     "tests/conformance/test_weight_normalization_use.py",
     "tests/convert/test_conversion_of_parts.py",
     "tests/conformance/test_conformance.py",

@@ -94,6 +94,21 @@ def test_initial_weights():
     np.testing.assert_array_equal(bias, [0.0] * U + [1.0] * U + [0.0] * 2 * U)
 
 
+def test_max_steps_from_the_data():
+    layer = keras_ln.BNLSTM(U)
+    layer.build((B, T, D))
+    assert {w.shape[0] for w in layer.non_trainable_weights} == {T}
+    assert layer.get_config()["max_steps"] is None
+
+
+def test_keras_own_loop():
+    """Infers, and trains where there are no statistics."""
+    for arguments, training in (({}, False), ({"normalize": ()}, True)):
+        loop = keras.layers.RNN(BY_NAME["BNLSTMCell"].make(**arguments))
+        y = loop(np.ones((B, T, D), "float32"), training=training)
+        assert y.shape == (B, U)
+
+
 @BOTH
 @pytest.mark.parametrize("normalize", [(), ("state",)])
 def test_one_row_is_too_few_where_there_are_statistics(normalize, use_fused):

@@ -4,9 +4,9 @@ import keras
 import numpy as np
 import pytest
 from arrays import close, to_numpy
-from backend_gradients import value_and_gradients
 from descriptors import (
     BY_NAME,
+    CELLS,
     ROWS,
     SEQUENCE_LAYERS,
     STEPWISE,
@@ -54,28 +54,6 @@ def test_bidirectional(row):
     assert revived.get_config() == layer.get_config()
 
 
-def copy_weights(source, targets):
-    """Hand the weights of a list of layers to another list of layers."""
-    for old, new in zip(source, targets, strict=True):
-        new.set_weights(old.get_weights())
-
-
-def test_stacked_cells():
-    """Cells stacked in one loop are layers one after the other."""
-    layers = [row.make(return_sequences=True) for row in STEPWISE]
-    cells = [BY_NAME[row.cell].make() for row in STEPWISE]
-    stack = keras.layers.RNN(
-        keras.layers.StackedRNNCells(cells), return_sequences=True
-    )
-    chain = keras.Sequential([keras.Input((T, D)), *layers])
-    x = np.random.default_rng(0).normal(size=(B, T, D)).astype("float32")
-    stack.build(x.shape)
-    copy_weights(layers, cells)
-    close(stack(x), chain(x), rtol=1e-4, atol=1e-5)
-    result = value_and_gradients(stack, x)
-    assert all(np.isfinite(g).all() for g in result.gradients.values())
-
-
 @pytest.mark.parametrize(
     "row, own",
     [
@@ -117,19 +95,6 @@ def test_cell_in_keras_rnn_with_dropout(row):
     same(problem.run(loop), problem.run(layer))
 
 
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_arguments_by_their_places(row):
-    """In a functional model as in a call of tensors."""
-    layer = row.make(return_sequences=True)
-    x = np.random.default_rng(0).normal(size=(B, T, D)).astype("float32")
-    mask = MASKS["middle"]
-    wanted = to_numpy(layer(x, mask=mask))
-    inputs = [keras.Input((T, D)), keras.Input((T,), dtype="bool")]
-    model = keras.Model(inputs, layer(inputs[0], None, inputs[1]))
-    close(model([x, mask]), wanted, rtol=1e-5, atol=1e-6)
-    close(layer(x, None, mask), wanted, rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize("use_fused", ["auto", False])
 @pytest.mark.parametrize(
     "row", one_everywhere(SEQUENCE_LAYERS, "LNLSTM", "BNLSTM")
@@ -159,19 +124,6 @@ def test_unknown_sizes(row, use_fused):
 
 
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_mask_from_keras_masking(row):
-    """Masking and Embedding send the mask along the graph."""
-    problem = Problem(row, mask=MASKS["middle"])
-    layer = problem.layer()
-    expected = problem.outputs(layer)[0]
-    x = np.where(problem.mask[..., None], problem.x, 9.0)
-    inputs = keras.Input((T, D), dtype="float64")
-    masked = keras.layers.Masking(9.0, dtype="float64")(inputs)
-    model = keras.Model(inputs, layer(masked))
-    close(model(x), expected, **FLOAT64)
-
-
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_an_initial_state_of_one_row_serves_all(row):
     """As one that is learnt; its gradient is the sum over the rows."""
     problem = Problem(row, {"return_sequences": True}, given_states=True)
@@ -186,6 +138,13 @@ def test_an_initial_state_of_one_row_serves_all(row):
         if name.removeprefix("state").isdigit():
             gradient = gradient.sum(0, keepdims=True)
         close(found.gradients[name], gradient, name, **FLOAT64)
+
+
+@pytest.mark.parametrize("row", CELLS, ids=str)
+def test_a_state_of_one_row_serves_all(row):
+    cell, x = row.make(), np.ones((B, D), "float32")
+    one, every = (cell(x, cell.get_initial_state(n))[0] for n in (1, B))
+    close(one, every, rtol=1e-6)
 
 
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
@@ -243,14 +202,6 @@ def test_a_stateful_layer_in_a_graph_takes_initial_states():
     expected.set_weights(layer.get_weights()[: len(expected.weights)])
     y = expected(given[0], initial_state=given[1:])
     close(model(given), y, rtol=1e-6)
-
-
-def test_tensors_in_the_place_of_weights():
-    x = np.ones((B, T, D), "float32")
-    layer = keras_ln.LNLSTM(U)
-    expected = to_numpy(layer(x))
-    layer.cell.kernel = keras.ops.convert_to_tensor(layer.cell.kernel)
-    close(layer(x), expected, rtol=0)
 
 
 if keras.backend.backend() == "torch":

@@ -6,92 +6,13 @@ import pytest
 from arrays import close, to_numpy
 from backend_gradients import BACKEND
 from descriptors import BY_NAME, SEQUENCE_LAYERS, randomize
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from pairwise import one_everywhere
-from recurrence import MASKS, RESETS, Problem
-from tolerances import FLOAT32, FLOAT64
+from recurrence import RESETS, Problem
+from tolerances import FLOAT64
 
 import keras_ln
 
 ROWS = [row for row in SEQUENCE_LAYERS if not row.batch_statistics]
 B, T, D, U = 3, 4, 5, 4
-
-
-@pytest.mark.parametrize("row", ROWS, ids=str)
-def test_all_gradients_for_any_flags(row):
-    """Those of weights, sequences and both kinds of states."""
-
-    @settings(max_examples=6, deadline=None, derandomize=True)
-    @given(
-        st.lists(st.booleans(), min_size=12, max_size=12),
-        st.sampled_from(sorted(MASKS)),
-        st.booleans(),
-        st.sampled_from(["auto", False]),
-    )
-    def check(flags, mask, go_backwards, use_fused):
-        arguments = {"return_sequences": True, "return_state": True}
-        Problem(
-            row,
-            {**arguments, "go_backwards": go_backwards, "use_fused": use_fused},
-            mask=MASKS[mask],
-            given_states=True,
-            reset=np.reshape(flags, (3, 4)),
-            given_resets=True,
-        ).check()
-
-    check()
-
-
-@pytest.mark.parametrize("row", ROWS, ids=str)
-@pytest.mark.parametrize("use_fused", ["auto", False])
-def test_zoneout_and_dropout(row, use_fused):
-    """What stays of a state is that after the reset, and so are masks."""
-    options = {"zoneout": 0.3} if row.name != "WNLSTM" else {}
-    arguments = {"use_fused": use_fused, "return_sequences": True, **options}
-    problem = Problem(
-        row, arguments, reset=RESETS["mixed"], given_resets=True, seed=1
-    )
-    problem.check()
-    # Every step is the first of a sequence: there is no h to drop.
-    problem = Problem(row, {"use_fused": use_fused, "return_sequences": True})
-    reset = np.ones((B, T))
-    dropped = problem.layer(recurrent_dropout=0.9)
-    close(
-        dropped(problem.x, reset=reset, training=True),
-        problem.layer()(problem.x, reset=reset),
-        **FLOAT64,
-    )
-
-
-@pytest.mark.parametrize("row", one_everywhere(ROWS, "LNLSTM"))
-def test_unknown_sizes_and_single_precision(row):
-    problem = Problem(
-        row,
-        {"go_backwards": True, "return_sequences": True},
-        mask=MASKS["middle"],
-        reset=RESETS["mixed"],
-        given_resets=True,
-    )
-    problem.check(compiled=True, unknown_sizes=True)
-    problem.check(problem.layer(dtype="float32"), FLOAT32)
-
-
-@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])
-def test_half_precision(dtype):
-    problem = Problem(
-        BY_NAME["LNLSTM"], reset=RESETS["mixed"], given_resets=True
-    )
-    coarse = {"rtol": 0.1, "atol": 0.1}
-    outputs, _, _ = problem.expected(problem.layer())
-    layer = problem.layer(dtype=dtype)
-    found = layer(
-        problem.x.astype("float32"),
-        reset=problem.reset,
-        reset_state=[state.astype("float32") for state in problem.resets],
-    )
-    assert keras.backend.standardize_dtype(found.dtype) == dtype[6:]
-    close(keras.ops.cast(found, "float32"), outputs[0], **coarse)
 
 
 if BACKEND == "jax":
@@ -137,6 +58,20 @@ if BACKEND == "tensorflow":
             rtol=1e-4,
             atol=1e-5,
         )
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+@pytest.mark.parametrize("use_fused", ["auto", False])
+def test_there_is_no_h_to_drop(row, use_fused):
+    """Every step is the first of a sequence."""
+    problem = Problem(row, {"use_fused": use_fused, "return_sequences": True})
+    reset = np.ones((B, T))
+    dropped = problem.layer(recurrent_dropout=0.9)
+    close(
+        dropped(problem.x, reset=reset, training=True),
+        problem.layer()(problem.x, reset=reset),
+        **FLOAT64,
+    )
 
 
 def test_states_go_on_from_call_to_call():

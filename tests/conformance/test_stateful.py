@@ -1,14 +1,11 @@
 """State that is kept between calls, and steps that are unrolled."""
 
-import keras
 import numpy as np
 import pytest
 from arrays import close, to_numpy
 from descriptors import (
     BY_NAME,
     SEQUENCE_LAYERS,
-    D,
-    T,
 )
 from recurrence import Problem
 from tolerances import FLOAT64
@@ -34,20 +31,6 @@ def test_stateful(row, use_fused):
     assert all((to_numpy(state) == 0.0).all() for state in layer.states)
     again = to_numpy(layer(problem.x[:, :3]))
     np.testing.assert_array_equal(again, first)
-
-
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_stateful_needs_the_batch_size(row):
-    layer = row.make(stateful=True)
-    with pytest.raises(ValueError, match="batch size must be static"):
-        layer(keras.Input((T, D)))
-
-
-def test_stateful_checks_the_batch_size():
-    problem = Problem(BY_NAME["LNLSTM"], {"stateful": True})
-    layer = problem.layer()
-    with pytest.raises(ValueError, match="as many rows as the states"):
-        layer(problem.x[:1])
 
 
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)

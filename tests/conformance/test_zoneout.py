@@ -7,11 +7,22 @@ import keras
 import numpy as np
 import pytest
 from arrays import close, to_numpy
-from descriptors import SEQUENCE_LAYERS, B, D, T, U, randomize
+from backend_gradients import BACKEND
+from descriptors import BY_NAME, CELLS, SEQUENCE_LAYERS, B, D, T, U
 from recurrence import Problem, compare
-from zoneout_choices import drawn_by, shares, zoned
+from zoneout_choices import H, drawn_by, shares, zoned
 
+import keras_ln
 from keras_ln.engine import zoneout
+from keras_ln.engine.zoneout import COUNTS_TO, counted
+
+
+def to_float32(x):
+    return to_numpy(keras.ops.cast(x, "float32"))
+
+
+def example(*shape):
+    return np.random.default_rng(0).normal(size=shape).astype("float32")
 
 
 @pytest.mark.parametrize("use_fused", [False, "auto"])
@@ -72,26 +83,222 @@ def test_without_zoneout_nothing_changes(row, training):
     assert layer.cell.zoneouts((B, T, U), training) == zeros
     assert layer.cell.state_size == plain.cell.state_size
     x = np.ones((B, T, D), "float32")
-    before = to_numpy(layer.cell.seed_generator.state.value).copy()
+    state = layer.cell.seed_generator.state
+    before = to_numpy(state.value).copy()
     layer(x, training=training)
-    after = to_numpy(layer.cell.seed_generator.state.value)
-    np.testing.assert_array_equal(before, after)
+    np.testing.assert_array_equal(to_numpy(state.value), before)
+    # Nor at inference with it.
+    layer = row.make(**zoned(row, seed=3))
+    state = layer.cell.seed_generator.state
+    for drawn, training in enumerate((False, True)):
+        layer(x, training=training)
+        assert to_numpy(state.value)[1] == before[1] + drawn
 
 
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_a_resumed_training_goes_on_with_its_choices(row):
-    """Where the seed's state, a variable, is kept, as it is for dropout."""
-    inputs = keras.Input((T, D))
+class Outer(keras.layers.Layer):
+    """A cell that does no more than the one inside."""
 
-    def model_of(seed):
-        layer = row.make(**zoned(row, seed=seed))
-        return keras.Model(inputs, layer(inputs))
+    def __init__(self, inner, **kwargs):
+        super().__init__(**kwargs)
+        self.inner = inner
+        self.state_size, self.output_size = inner.state_size, inner.output_size
 
-    model, other = randomize(model_of(1)), model_of(2)
-    x = np.random.default_rng(1).normal(size=(B, T, D)).astype("float32")
-    model(x, training=True)
-    for new, old in zip(other.variables, model.variables, strict=True):
-        new.assign(old)
-    expected, found = (to_numpy(m(x, training=True)) for m in (model, other))
-    close(found, expected, rtol=1e-6)
-    assert (to_numpy(model(x, training=True)) != expected).any()
+    def build(self, input_shape):
+        self.inner.build(input_shape)
+
+    def get_initial_state(self, batch_size=None):
+        return self.inner.get_initial_state(batch_size)
+
+    def call(self, inputs, states, training=False):
+        return self.inner(inputs, states, training=training)
+
+
+class DrawsAnew(keras.layers.RNN):
+    """What the guide shows for such a cell."""
+
+    def call(self, sequences, initial_state=None, mask=None, training=False):
+        if training:
+            self.cell.inner.forget_dropout_masks()
+        return super().call(sequences, initial_state, mask, training)
+
+
+def cell_of(name, **arguments):
+    return BY_NAME[f"{name}Cell"].make(
+        **{"zoneout": 0.5, "seed": 1, **arguments}
+    )
+
+
+if BACKEND == "jax":
+
+    @pytest.mark.every_backend
+    @pytest.mark.parametrize("alone", [False, True])
+    def test_inference_in_a_program_of_jax(alone):
+        import jax
+
+        layer = keras_ln.LNLSTM(U, zoneout=0.1)
+        if alone:
+            layer = keras.layers.RNN(keras_ln.LNLSTMCell(U, zoneout=0.1))
+        x = example(B, T, D)
+        expected = layer(x)
+        found = jax.jit(lambda x: layer(x, training=False))(x)
+        close(found, expected, rtol=1e-6)
+        np.testing.assert_array_equal(layer(x), expected)
+
+
+@pytest.mark.parametrize("dtype", COUNTS_TO)
+def test_counters_count_as_far_as_they_can(dtype):
+    top = COUNTS_TO[dtype]
+    start = np.array([0, top - 2, top - 1, top])
+    counter = keras.ops.cast(keras.ops.convert_to_tensor(start), dtype)
+    for again in (0, 7):
+        found = to_float32(counted(counter, again))
+        np.testing.assert_array_equal(found, [1, top - 1, top, again])
+    # One more is the same number there.
+    assert to_float32(counter + 1)[-1] == top
+
+
+def test_bn_lstm_stays_at_its_last_statistics_in_half_precision():
+    """Where its counter starts again."""
+    cell = cell_of("BNLSTM", zoneout=0.0, max_steps=3, dtype="mixed_bfloat16")
+    cell.build((None, D))
+    for k, weight in enumerate(cell.non_trainable_weights):
+        shape = tuple(weight.shape)
+        if len(shape) == 2:
+            values = np.random.default_rng(k).uniform(0.5, 2.0, shape)
+            weight.assign(values)
+    x = keras.ops.cast(keras.ops.convert_to_tensor(example(2, D)), "bfloat16")
+    outputs = []
+    for start in (2, 254):
+        counter = keras.ops.full((2, 1), start, dtype="bfloat16")
+        states = [*cell.get_initial_state(2)[:2], counter]
+        for _ in range(5):
+            h, states = cell(x, states)
+        outputs.append(to_float32(h))
+    np.testing.assert_array_equal(*outputs)
+
+
+def kept_of_a_step(cell, x):
+    """What keeps its state of zero in a training step from there."""
+    h, _ = cell(x, cell.get_initial_state(len(x)), training=True)
+    return to_numpy(h) == 0
+
+
+def test_a_loop_of_ones_own_draws_anew_where_it_says_so():
+    cell = cell_of("LNGRU", units=50)
+    x = example(2, D)
+    first, same = (kept_of_a_step(cell, x) for _ in range(2))
+    np.testing.assert_array_equal(first, same)
+    assert 20 < first.sum() < 80
+    for _ in range(2):
+        cell.forget_dropout_masks()
+        other = kept_of_a_step(cell, x)
+        assert (first != other).any()
+        first = other
+
+
+if BACKEND == "tensorflow":
+
+    @pytest.mark.every_backend
+    def test_a_compiled_loop_draws_anew():
+        """Though it is traced once, before any step has chosen."""
+        import tensorflow as tf
+
+        cell = cell_of("LNGRU", units=50)
+        x = tf.constant(example(2, D))
+        cell.build(x.shape)
+
+        @tf.function
+        def step():
+            cell.forget_dropout_masks()
+            return cell(x, cell.get_initial_state(2), training=True)[0]
+
+        kept = [to_numpy(step()) == 0 for _ in range(3)]
+        assert (kept[0] != kept[1]).any()
+        assert (kept[1] != kept[2]).any()
+
+
+@pytest.mark.every_backend
+def test_a_cell_in_a_cell():
+    """The same choices in every call, until it is told to draw anew."""
+    x = example(6, T, D)
+    losses = []
+    for cls in (keras.layers.RNN, DrawsAnew):
+        layer = cls(Outer(cell_of("LNGRU")))
+        model = keras.Sequential([keras.Input((T, D)), layer])
+        # It changes no weights, so choices alone make a difference.
+        model.compile(keras.optimizers.SGD(0.0), "mse")
+        history = model.fit(
+            x, np.zeros((6, U)), epochs=3, shuffle=False, verbose=0
+        ).history
+        losses.append(len(set(history["loss"])))
+        model.predict(x, verbose=0)
+    assert losses == [1, 3]
+
+
+@pytest.mark.parametrize("name", ["zoneout", "cell_zoneout"])
+def test_the_probabilities_of_a_cell_stay(name):
+    """A cell without zoneout has no state for it."""
+    layer = keras_ln.LNLSTM(U)
+    for cell in (layer.cell, keras_ln.LNLSTMCell(U)):
+        with pytest.raises(AttributeError, match=f"`{name}` cannot be changed"):
+            setattr(cell, name, 0.5)
+        assert getattr(cell, name) == 0.0
+    with pytest.raises(AttributeError):
+        setattr(layer, name, 0.5)
+
+
+@pytest.mark.every_backend
+@pytest.mark.parametrize("use_fused", ["auto", False])
+def test_fit_draws_anew_in_every_step(use_fused):
+    """Over sequences of unknown length, where a framework has them."""
+    row = BY_NAME["LNLSTM"]
+    inputs = keras.Input((None, D))
+    layer = row.make(**shares(row), seed=1, use_fused=use_fused)
+    model = keras.Model(inputs, layer(inputs))
+    # It changes no weights, so choices alone make a difference.
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    x = np.random.default_rng(1).normal(size=(6, T, D)).astype("float32")
+    history = model.fit(
+        x, np.zeros((6, U)), batch_size=6, epochs=3, verbose=0
+    ).history["loss"]
+    assert len(set(history)) == 3
+    assert model.evaluate(x, np.zeros((6, U)), verbose=0) == model.evaluate(
+        x, np.zeros((6, U)), verbose=0
+    )
+
+
+CELL_ROWS = [row for row in CELLS if not row.batch_statistics]
+
+
+@pytest.mark.parametrize("row", CELL_ROWS, ids=str)
+def test_a_cell_by_itself_chooses_at_every_step(row):
+    """Of h alone, whose old values are then in its outputs."""
+    units, steps = 20, 8
+    layer = keras.layers.RNN(
+        row.make(units=units, zoneout=0.5, seed=1), return_sequences=True
+    )
+    x = np.random.default_rng(0).normal(size=(4, steps, D)).astype("float32")
+    first, second = (to_numpy(layer(x, training=True)) for _ in range(2))
+    for y in (first, second):
+        before = np.concatenate([np.zeros_like(y[:, :1]), y[:, :-1]], 1)
+        kept = y == before
+        # 640 draws: a standard deviation of 0.02.
+        assert 0.4 < kept.mean() < 0.6
+        for axis in range(3):
+            both = (kept & np.roll(kept, 1, axis)).mean()
+            assert 0.15 < both < 0.35, axis
+    assert (first != second).any(), "new choices in every call"
+
+
+@pytest.mark.parametrize("name", ["LNLSTM", "LNGRU"])
+def test_the_state_of_a_cell_counts_steps(name):
+    cell = BY_NAME[f"{name}Cell"].make(zoneout=H)
+    states = cell.get_initial_state(B)
+    assert [tuple(state.shape) for state in states[-1:]] == [(B, 1)]
+    for steps in (1, 2):
+        _, states = cell(np.ones((B, D), "float32"), states)
+        np.testing.assert_array_equal(to_numpy(states[-1]), float(steps))
+    layer = BY_NAME[name].make(zoneout=H, return_state=True)
+    found = layer(np.ones((B, T, D), "float32"))
+    assert len(found) == 1 + BY_NAME[name].state_count
+    assert layer.state_size == [U] * BY_NAME[name].state_count

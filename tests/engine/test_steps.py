@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from arrays import close, to_numpy
 from backend_gradients import BACKEND
-from descriptors import BY_NAME, STEPWISE, B, D, U
+from descriptors import BY_NAME, STEPWISE
 from recurrence import Problem
-from refusals import refused
 from tolerances import FLOAT64
 
 from keras_ln import ops
@@ -50,45 +49,6 @@ def test_steps_are_the_sequence(row, kind):
         close(h, to_numpy(outputs)[:, t], **FLOAT64)
     assert type(states) is type(final) is kind
     close(states, final, **FLOAT64)
-
-
-@EVERY_STEP
-def test_errors_name_the_states_as_they_are_called(row):
-    """Of the sequence op they are `initial_states`."""
-    _, weights = weights_of(row)
-    right = [np.ones((B, U))] * row.state_count
-    last = f"`states\\[{row.state_count - 1}\\]` must "
-    wide, whole = np.ones((B, U + 1)), np.ones((B, U), "int32")
-    for kind in (list, tuple, lambda states: [(state,) for state in states]):
-        for states, words in (
-            ([*right, right[0]], ("`states` must be", rf"\({B}, {U}\)")),
-            ([*right[1:], wide], (last, rf"\({B}, {U + 1}\)")),
-            ([*right[1:], whole], (last, "int32", r"cast\(states\[")),
-        ):
-            with refused(*words):
-                step_of(row)(np.ones((B, D)), kind(states), weights)
-        h, _ = step_of(row)(np.ones((B, D)), kind(right), weights)
-        assert tuple(h.shape) == (B, U)
-    with refused("`states` must be", "list of tensors", "a dict with h"):
-        step_of(row)(np.ones((B, D)), {"h": right[0]}, weights)
-    if row.state_count == 1:
-        with refused("`states` must", rf"\({B}, {U + 1}\)"):
-            step_of(row)(np.ones((B, D)), wide, weights)
-    with refused(f"{row.op}_step has no .*`states_nam`", error=TypeError):
-        step_of(row)(np.ones((B, D)), None, weights, states_nam="h")
-
-
-def test_what_a_step_refuses():
-    weights = {"kernel": np.ones((3, 4)), "recurrent_kernel": np.ones((4, 4))}
-    step = ops.ln_simple_rnn_step
-    with pytest.raises(ValueError, match="`inputs` must have rank 2"):
-        step(np.ones((2, 5, 3)), None, weights)
-    with pytest.raises(ValueError, match="`inputs` must have a floating"):
-        step(np.ones((2, 3), "int32"), None, weights)
-    with pytest.raises(ValueError, match="`zoneout` must have rank 2"):
-        step(np.ones((2, 3)), None, weights, zoneout=np.ones((2, 1, 4), bool))
-    with pytest.raises(TypeError, match="ln_simple_rnn_step has no .*`mask`"):
-        step(np.ones((2, 3)), None, weights, mask=None)
 
 
 if BACKEND == "tensorflow":
