@@ -7,7 +7,7 @@ from arrays import close, to_numpy
 from backend_gradients import BACKEND, forward
 from descriptors import BY_NAME, B, D, T, U
 from recurrence import MASKS, Problem, compare
-from tolerances import FLOAT32_VALUES, FLOAT64
+from tolerances import FLOAT64
 
 import keras_ln
 
@@ -99,22 +99,6 @@ def test_first_step_against_the_oracle(case, first_step):
             close(getattr(twin, name), value, name, **FLOAT64)
 
 
-def test_first_step_of_the_function():
-    problem = Problem(BNLSTM, {"return_sequences": True}, given_states=True)
-    layer = problem.layer()
-    weights = {w.name: w for w in layer.cell.weights if "seed" not in w.name}
-    (expected,), _ = problem.oracle(problem.arrays(layer), first_step=2)
-    for first_step in (2, np.array(2), keras.ops.convert_to_tensor(2, "uint8")):
-        _, found, *_ = keras_ln.ops.bn_lstm(
-            problem.x,
-            problem.states,
-            weights,
-            learn=False,
-            first_step=first_step,
-        )
-        close(found, expected, **FLOAT64)
-
-
 @pytest.mark.every_backend
 def test_a_tensor_as_first_step_traces_once():
     problem = Problem(BNLSTM, {}, given_states=True)
@@ -191,36 +175,6 @@ def test_half_precision_does_not_round_the_count():
     np.testing.assert_array_equal(found, expected)
     assert abs(found - other).max() > 0.1
     assert to_numpy(stateful.states[-1]) == 259
-
-
-def test_first_step_in_a_functional_model(tmp_path):
-    """As an input and as a constant; the mask of the sequences stays."""
-    words = keras.Input((None,), dtype="int32")
-    step = keras.Input(batch_shape=(), dtype="int32", name="step")
-    x = keras.layers.Embedding(5, D, mask_zero=True)(words)
-    layer = keras_ln.BNLSTM(U, max_steps=T)
-    model = keras.Model([words, step], [layer(x, first_step=step), layer(x)])
-    fixed = keras.Model(words, layer(x, first_step=2))
-    rng = np.random.default_rng(0)
-    for variable in layer.non_trainable_variables:
-        if "moving" in variable.name:
-            variable.assign(rng.uniform(0.5, 1.5, variable.shape))
-    ids = np.array([[1, 2, 0, 0], [3, 4, 1, 2]])
-    for name, old in (("model", model), ("fixed", fixed)):
-        old.save(tmp_path / f"{name}.keras")
-    model, fixed = (
-        keras.saving.load_model(tmp_path / f"{name}.keras")
-        for name in ("model", "fixed")
-    )
-    expected = to_numpy(fixed(ids))
-    tensor = keras.ops.convert_to_tensor
-    found, other = model([tensor(ids), tensor(2, "int32")])
-    close(found, expected, **FLOAT32_VALUES)
-    assert abs(to_numpy(other) - expected).max() > 1e-3
-    padded = to_numpy(fixed(np.pad(ids, ((0, 0), (0, 1)))))
-    close(padded, expected, **FLOAT32_VALUES)
-    found, _ = model([tensor(np.pad(ids, ((0, 0), (0, 1)))), tensor(2)])
-    close(found, expected, **FLOAT32_VALUES)
 
 
 def test_the_count_is_a_state(tmp_path):

@@ -24,10 +24,6 @@ def test_every_public_layer_has_a_row():
     assert set(public_layers()) == set(descriptors.BY_NAME)
 
 
-def test_no_name_has_two_rows():
-    assert len(descriptors.BY_NAME) == len(ROWS)
-
-
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_row_tells_the_truth(row):
     layer = row.make()

@@ -9,7 +9,6 @@ from descriptors import (
     CELLS,
     ROWS,
     SEQUENCE_LAYERS,
-    STEPWISE,
     B,
     D,
     T,
@@ -17,7 +16,7 @@ from descriptors import (
     named_weights,
 )
 from pairwise import one_everywhere
-from recurrence import MASKS, Problem, same
+from recurrence import MASKS, Problem
 from tolerances import FLOAT64
 from zoneout_choices import shares
 
@@ -82,19 +81,6 @@ def test_cell_in_keras_rnn(row, own):
     close(result.gradients, expected.gradients, **FLOAT64)
 
 
-@pytest.mark.parametrize("row", STEPWISE, ids=str)
-def test_cell_in_keras_rnn_with_dropout(row):
-    arguments = {"dropout": 0.4, "recurrent_dropout": 0.4, "seed": 3}
-    problem = Problem(row, arguments, training=True)
-    layer = problem.layer(use_fused=False)
-    cell = BY_NAME[row.cell].make(dtype="float64", **arguments)
-    loop = keras.layers.RNN(cell, dtype="float64")
-    loop.build(problem.x.shape)
-    for new, old in zip(loop.weights, layer.weights, strict=True):
-        new.assign(old.numpy())
-    same(problem.run(loop), problem.run(layer))
-
-
 @pytest.mark.parametrize("use_fused", ["auto", False])
 @pytest.mark.parametrize(
     "row", one_everywhere(SEQUENCE_LAYERS, "LNLSTM", "BNLSTM")
@@ -147,28 +133,6 @@ def test_a_state_of_one_row_serves_all(row):
     close(one, every, rtol=1e-6)
 
 
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_regularizers_and_constraints(row):
-    layer = row.make(
-        kernel_regularizer=keras.regularizers.L2(0.5),
-        kernel_constraint="non_neg",
-        activity_regularizer=keras.regularizers.L1(1.0),
-    )
-    y = to_numpy(layer(np.ones((B, T, D), "float32")))
-    kernel = layer.cell.kernel
-    assert isinstance(kernel.constraint, keras.constraints.NonNeg)
-    expected = [
-        0.5 * np.square(kernel.numpy()).sum(),
-        # Keras divides the activity's loss by the batch size.
-        abs(y).sum() / B,
-    ]
-    close(
-        sorted(float(to_numpy(loss)) for loss in layer.losses),
-        sorted(expected),
-        rtol=1e-4,
-    )
-
-
 class StartingFromOnes(keras_ln.LNLSTM):
     """Overrides what Keras calls by name, and its loop over time."""
 
@@ -189,19 +153,6 @@ def test_overridden_methods_of_keras_rnn():
     plain.set_weights(layer.get_weights())
     ones = [keras.ops.ones((B, U))] * 2
     close(layer(x), plain(2.0 * x, initial_state=ones), rtol=1e-6)
-
-
-def test_a_stateful_layer_in_a_graph_takes_initial_states():
-    layer = keras_ln.LNLSTM(U, stateful=True)
-    x = keras.Input(batch_shape=(B, T, D))
-    states = [keras.Input(batch_shape=(B, U)) for _ in range(2)]
-    model = keras.Model([x, *states], layer(x, initial_state=states))
-    given = [np.ones(value.shape, "float32") for value in model.inputs]
-    expected = keras_ln.LNLSTM(U)
-    expected.build(x.shape)
-    expected.set_weights(layer.get_weights()[: len(expected.weights)])
-    y = expected(given[0], initial_state=given[1:])
-    close(model(given), y, rtol=1e-6)
 
 
 if keras.backend.backend() == "torch":

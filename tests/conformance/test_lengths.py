@@ -10,7 +10,6 @@ from backend_gradients import BACKEND
 from descriptors import SEQUENCE_LAYERS, D
 from pairwise import one_everywhere
 
-from keras_ln import with_fast_rnn
 from keras_ln.engine.implementations import fused_op
 
 if BACKEND == "tensorflow":
@@ -79,16 +78,6 @@ if BACKEND == "tensorflow":
             close(got, wanted, rtol=1e-4, atol=1e-5)
         with pytest.raises(tf.errors.InvalidArgumentError):
             opened(tf.constant(x[..., :-1]))
-
-    @pytest.mark.every_backend
-    @pytest.mark.parametrize("layer", ["LSTM", "GRU"])
-    def test_open_number_of_features_in_a_fast_model(layer):
-        own = getattr(keras.layers, layer)(4)
-        model = keras.Sequential([keras.Input((None, D)), own])
-        x = np.random.default_rng(0).normal(size=(2, 5, D)).astype("float32")
-        signature = [tf.TensorSpec((None, None, None), "float32")]
-        fast = tf.function(with_fast_rnn(model), input_signature=signature)
-        close(fast(tf.constant(x)), model(x), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("row", one_everywhere(SEQUENCE_LAYERS, "LNLSTM"))

@@ -3,9 +3,9 @@
 import keras
 import numpy as np
 import pytest
-from arrays import close, to_numpy
+from arrays import close
 from backend_gradients import value_and_gradients
-from descriptors import LAYERS, ROWS, SEQUENCE_LAYERS, B, T, randomize
+from descriptors import LAYERS, ROWS, SEQUENCE_LAYERS, B, randomize
 from layer_calls import call, example
 from pairwise import one_everywhere
 from tolerances import BFLOAT16, FLOAT16
@@ -92,37 +92,6 @@ def test_gradients(row, policy):
             assert error <= 20 * unit * np.linalg.norm(right[name]), name
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_stateful_layers_keep_their_states(row, policy):
-    layer = row.make(stateful=True, return_sequences=True, dtype=policy)
-    x = example(row)
-    layer.build(x.shape)
-    randomize(layer)
-    whole = to_numpy(layer(x)).astype("float32")
-    layer.reset_state()
-    parts = [to_numpy(layer(x[:, k : k + 1])) for k in range(T)]
-    parts = np.concatenate(parts, axis=1).astype("float32")
-    close(parts, whole, **BFLOAT16)
-
-
-@pytest.mark.every_backend
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_returns_all_in_the_compute_dtype(row):
-    for use_fused, autocast in ((False, True), ("auto", True), ("auto", False)):
-        layer = row.make(
-            return_state=True,
-            dtype="mixed_bfloat16",
-            use_fused=use_fused,
-            autocast=autocast,
-        )
-        outputs = layer(example(row), mask=np.ones((B, T), bool))
-        assert len(outputs) == 1 + row.state_count
-        for output in outputs:
-            dtype = keras.backend.standardize_dtype(output.dtype)
-            assert dtype == "bfloat16"
-
-
 @pytest.mark.every_backend
 @pytest.mark.parametrize("use_fused", [False, "auto"])
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
@@ -152,36 +121,3 @@ def test_small_terms_add_up_in_an_lstm(use_fused):
     states = [np.zeros((1, 1), "float16"), np.ones((1, 1), "float16")]
     *_, c = layer(np.zeros((1, 64, 1), "float16"), initial_state=states)
     close(keras.ops.convert_to_numpy(c), [[1.0 + 2.0**-7]], rtol=1e-3)
-
-
-def test_gains_are_not_rounded_to_the_compute_dtype():
-    """WNLSTM is LNLSTM without sites on kernels normalised in float32."""
-    rng = np.random.default_rng(5)
-    layer = keras_ln.WNLSTM(16, dtype="mixed_bfloat16")
-    layer.build((4, 3, 8))
-    weights = {w.name: to_numpy(w) for w in layer.weights}
-    for name in ("kernel_g", "recurrent_g"):
-        weights[name] = rng.uniform(1.0, 2.0, weights[name].shape)
-    for weight in layer.weights:
-        weight.assign(weights[weight.name])
-    x = rng.normal(size=(4, 3, 8)).astype("float32")
-
-    def plain(gains):
-        twin = keras_ln.LNLSTM(16, normalize=(), dtype="mixed_bfloat16")
-        twin.build(x.shape)
-        for weight in twin.weights:
-            value = weights[weight.name]
-            if weight.name.endswith("kernel"):
-                g = weights[weight.name.removesuffix("_kernel") + "_g"]
-                value = gains(g) * value / np.linalg.norm(value, axis=0)
-            weight.assign(value)
-        return to_numpy(twin(x)).astype("float32")
-
-    def rounded(g):
-        return to_numpy(
-            keras.ops.cast(keras.ops.cast(g, "bfloat16"), "float32")
-        )
-
-    received = to_numpy(layer(x)).astype("float32")
-    right, wrong = plain(lambda g: g), plain(rounded)
-    assert 5 * abs(received - right).mean() < abs(wrong - right).mean()

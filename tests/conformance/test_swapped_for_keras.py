@@ -94,17 +94,6 @@ def test_whole_numbers(row, dtype):
     )
 
 
-@pytest.mark.parametrize(
-    "row", [row for row in ROWS if not row.is_cell], ids=str
-)
-def test_symbolic_whole_numbers(row):
-    inputs = keras.Input(row.input_shape[1:], dtype="int32")
-    model = keras.Model(inputs, make(row, dtype="mixed_bfloat16")(inputs))
-    assert keras.backend.standardize_dtype(model.output.dtype) == "bfloat16"
-    y = model(example(row, "int32"))
-    assert keras.backend.standardize_dtype(y.dtype) == "bfloat16"
-
-
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_from_config_hears_custom_objects(row):
     def twice(x):
@@ -137,27 +126,6 @@ def test_a_call_that_fails_leaves_no_dropout_mask(row):
     # The masks of the first call would be of another batch size.
     x = np.ones((B + 1, T, D), "float32")
     assert layer(x, training=True).shape == (B + 1, U)
-
-
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_quantize_is_refused_as_by_keras(row):
-    layer = row.make()
-    layer.build((None, T, D))
-    with pytest.raises(NotImplementedError, match=f"{row.name} does not have"):
-        layer.quantize("int8")
-
-
-def test_a_subclass_adds_a_loss():
-    class Penalized(keras_ln.LNGRU):
-        def call(self, sequences, initial_state=None, mask=None, training=0):
-            outputs = super().call(sequences, initial_state, mask, training)
-            self.add_loss(keras.ops.sum(outputs))
-            return outputs
-
-    layer = Penalized(U, use_fused=False, dropout=0.5)
-    y = layer(np.ones((B, T, D), "float32"), training=True)
-    (loss,) = layer.losses
-    close(loss, to_numpy(y).sum(), rtol=1e-5)
 
 
 def subclass(row, **methods):

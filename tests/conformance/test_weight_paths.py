@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 from arrays import close
-from descriptors import BY_NAME, LAYERS, SEQUENCE_LAYERS, D, T, randomize
+from descriptors import LAYERS, SEQUENCE_LAYERS, D, T, randomize
 
 import keras_ln
 
@@ -63,18 +63,6 @@ def test_the_docstring_has_a_table_of_the_weights(row):
     assert {*expected} <= {*in_text}
 
 
-@pytest.mark.parametrize("row", LAYERS, ids=str)
-def test_a_state_tree_copies_every_weight(row):
-    source, target = randomize(model_of(row)), randomize(model_of(row), seed=1)
-    for model in (source, target):
-        model.compile("sgd", "mse")
-    target.set_state_tree(source.get_state_tree())
-    for new, old in zip(target.weights, source.weights, strict=True):
-        np.testing.assert_array_equal(
-            new.numpy(), old.numpy(), err_msg=new.path
-        )
-
-
 @pytest.mark.parametrize(
     "layer_class, name",
     [
@@ -127,34 +115,6 @@ def test_files_of_version_0_1_load(tmp_path):
         archive.extract("model.weights.h5", tmp_path)
     model.load_weights(tmp_path / "model.weights.h5")
     check_weights(model)
-
-
-def test_weights_of_another_gru_are_refused(tmp_path):
-    """Even one fewer, which would all have the right shapes."""
-    row = BY_NAME["LNGRU"]
-    path = tmp_path / "other.weights.h5"
-    other = {"normalize": ("kernel",), "center": False}
-    model_of(row, **other).save_weights(path)
-    model = model_of(row, normalize=(), use_bias=True)
-    with pytest.raises(ValueError, match="expected 4 variables"):
-        model.load_weights(path)
-
-
-def test_a_recurrent_bias_stands_in_for_the_recurrent_beta():
-    """Where the site has one, there is no other."""
-    row = BY_NAME["LNGRU"]
-    for arguments, there in (
-        ({}, False),
-        ({"center": False}, True),
-        ({"normalize": ("recurrent",)}, False),
-        ({"normalize": ("kernel",)}, True),
-        ({"normalize": ()}, True),
-        ({"normalize": (), "use_bias": False}, False),
-    ):
-        layer = row.make(**{"use_bias": True, **arguments})
-        layer.build((None, T, D))
-        names = [weight.name for weight in layer.weights]
-        assert ("recurrent_bias" in names) == there, arguments
 
 
 class Filled(keras.initializers.Initializer):

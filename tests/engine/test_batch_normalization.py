@@ -9,8 +9,6 @@ from tolerances import FLOAT64
 
 from keras_ln.ops.norms.batch_normalization import (
     batch_statistics,
-    normalize,
-    statistics_of_steps,
     update_moving_statistics,
     update_step_statistics,
 )
@@ -65,49 +63,6 @@ def test_half_precision_is_taken_in_float32(dtype):
     for value, right in ((mean, 40.0), (variance, 0.0)):
         assert keras.backend.standardize_dtype(value.dtype) == "float32"
         np.testing.assert_array_equal(to_numpy(value), right)
-
-
-if BACKEND == "tensorflow":
-
-    @pytest.mark.every_backend
-    @pytest.mark.parametrize("jit_compile", [False, True])
-    @pytest.mark.parametrize("unbiased", [False, True])
-    def test_unknown_sizes(jit_compile, unbiased):
-        import tensorflow as tf
-
-        spec = [tf.TensorSpec([None, None, F], "float64")]
-
-        @tf.function(jit_compile=jit_compile, input_signature=spec)
-        def run(x):
-            mean, variance = batch_statistics(x, unbiased=unbiased)
-            moved = update_step_statistics(
-                tf.zeros((3, F), "float64"),
-                tf.ones((3, F), "float64"),
-                mean,
-                variance,
-                0.0,
-            )
-            row = statistics_of_steps(moved[0], tf.shape(x)[1])
-            return mean, variance, moved, row
-
-        for steps in (2, 4):
-            x = example()[:, :steps]
-            mean, variance, moved, row = run(x)
-            close(mean, x.mean(0), **FLOAT64)
-            close(variance, x.var(0, ddof=int(unbiased)), **FLOAT64)
-            known = min(steps, 3)
-            close(moved[0][:known], x.mean(0)[:known], **FLOAT64)
-            np.testing.assert_array_equal(moved[0][known:], 0.0)
-            assert row.shape == (steps, F)
-        x = example()[:1]
-        assert np.isnan(run(x)[1]).all() == unbiased
-
-
-def test_normalize_keeps_the_dtype_of_x():
-    x = tensor(np.array([[300.0], [302.0]]), "float16")
-    y = normalize(x, *np.float32([[301.0], [1.0], [2.0]]), None, 1e-5)
-    assert keras.backend.standardize_dtype(y.dtype) == "float16"
-    close(y, [[-2.0], [2.0]], rtol=1e-3)
 
 
 def moving(seed=8, steps=T):

@@ -9,8 +9,6 @@ from descriptors import BY_NAME, B, D, T, U
 from recurrence import Problem, layer_of
 from tolerances import FLOAT64
 
-import keras_ln
-
 pytestmark = pytest.mark.every_backend
 
 RNG = np.random.default_rng(9)
@@ -66,45 +64,6 @@ if BACKEND == "tensorflow":
             assert abs(b.numpy()).max() > 1e-3
             close(a, b, **FLOAT64)
 
-    def test_fit_with_a_lookup_behind():
-        """In `fit`, where the batch has an unknown size."""
-        layers = [
-            keras.Input((T, D)),
-            keras_ln.LayerNormalization(),
-            keras_ln.LNSimpleRNN(U),
-            keras.layers.Lambda(GATHERS["take"], output_shape=(U,)),
-        ]
-        model = keras.Sequential(layers)
-        model.compile("sgd", "mse", jit_compile=False)
-        y = RNG.normal(size=(B, U))
-        losses = model.fit(X, y, epochs=3, verbose=0).history["loss"]
-        assert losses[0] > losses[1] > losses[2]
-
-    def test_a_table_that_is_looked_up_and_multiplied(recwarn):
-        """Tied weights: sparse and dense gradients meet in one cotangent."""
-        words = tf.constant([[1, 3], [0, 3]])
-
-        @tf.function
-        def gradient(lookup):
-            with tf.GradientTape() as tape:
-                tape.watch(table)
-                y = layer(table)
-                h = lookup(y, words)
-                logits = tf.tensordot(h, y, [[2], [1]])
-                loss = tf.reduce_sum(tf.nn.softmax(logits)[..., 0] ** 2)
-            return tape.gradient(loss, table)
-
-        table = tf.constant(RNG.normal(size=(5, 4)))
-        layer = keras_ln.LayerNormalization(dtype="float64")
-        found = gradient(tf.gather)
-        right = gradient(
-            lambda y, words: tf.tensordot(
-                tf.one_hot(words, 5, dtype=y.dtype), y, 1
-            )
-        )
-        assert abs(right.numpy()).max() > 1e-3
-        close(found, right, **FLOAT64)
-        assert not [w for w in recwarn if "IndexedSlices" in str(w.message)]
 
 elif BACKEND == "jax":
     import jax

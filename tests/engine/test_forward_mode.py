@@ -82,21 +82,6 @@ if BACKEND == "tensorflow":
         for function in (gradient, tf.function(gradient)):
             check(jvp(function, x, direction), gradient)
 
-    def of_rows(layer):
-        return lambda x: tf.vectorized_map(lambda row: layer(row[None])[0], x)
-
-    @pytest.mark.parametrize("name", NAMES)
-    def test_forward_mode_of_vectorized_rows(name):
-        function = of_rows(layer_of(name, SHAPE))
-        x, direction = tf.constant(X), tf.constant(DIRECTION)
-        check(traced_before(function, x, direction), function)
-
-    def test_forward_over_reverse_of_vectorized_rows():
-        function = of_rows(layer_of("LayerNormalization", SHAPE))
-        gradient = gradient_of(lambda x: tf.reduce_sum(function(x) ** 3))
-        x, direction = tf.constant(X), tf.constant(DIRECTION)
-        check(traced_before(gradient, x, direction), gradient)
-
     def test_forward_mode_by_a_weight_that_only_the_step_sees():
         """The cell loop in a graph, where nothing else is watched."""
         layer = layer_of("LNSimpleRNN", SHAPE, use_fused=False)

@@ -2,9 +2,7 @@
 
 import collections
 import dataclasses
-import gc
 import sys
-import weakref
 
 import keras
 import numpy as np
@@ -14,7 +12,7 @@ from backend_gradients import BACKEND, programs_are
 from descriptors import BY_NAME, SEQUENCE_LAYERS, B, D, T
 
 import keras_ln
-from keras_ln import backend, engine, ops
+from keras_ln import engine, ops
 from keras_ln.engine.activations import ACTIVATIONS
 from keras_ln.engine.arrays import ARRAYS, Array
 from keras_ln.engine.dispatch import IMPLEMENTATIONS
@@ -86,20 +84,6 @@ def test_inside_portable(row, ran):
             ops.implementation(must)
     assert ran == ["loop"]
     assert ops.implementation(must)[0] == "fused"
-
-
-def test_a_portable_trace_can_be_written_out(monkeypatch):
-    layer, x = BY_NAME["LNGRU"].make(), np.ones((B, T, D), "float32")
-    calls, scan = [], backend.scan
-    monkeypatch.setattr(
-        backend, "scan", lambda *a, **k: (calls.append(a), scan(*a, **k))[1]
-    )
-    found = []
-    for unroll in (False, True):
-        with ops.portable(unroll=unroll):
-            layer(x)
-        found.append(len(calls))
-    assert found == [1, 1]
 
 
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
@@ -283,36 +267,6 @@ def test_fields_that_a_cell_does_not_heed_are_refused(row, field):
             engine.run(asked, arrays, how)
 
 
-@pytest.mark.parametrize(
-    ("row", "name"),
-    [
-        ("LNGRU", "initial_c"),
-        ("LNGRU", "cell_zoneout"),
-        ("LNLSTM", "state_moving_mean"),
-    ],
-)
-def test_arrays_that_a_cell_does_not_heed_are_refused(row, name):
-    spec, arrays, how = problem_of(BY_NAME[row])
-    given = arrays["initial_h"]
-    if name == "cell_zoneout":
-        given = keras.ops.zeros((B, T, given.shape[1]), "bool")
-    with pytest.raises(ValueError, match=f"'loop' does not .* array `{name}`"):
-        engine.run(spec, arrays | {name: given}, how)
-
-
-@pytest.mark.parametrize("use_fused", ["auto", True, False])
-def test_the_function_chooses_alike(use_fused, ran):
-    problem = BY_NAME["LNGRU"]
-    rng = np.random.default_rng(0)
-    weights = {
-        name: rng.normal(size=shape).astype("float32")
-        for name, shape in problem.weights.items()
-    }
-    x = rng.normal(size=(B, T, D)).astype("float32")
-    ops.ln_gru(x, None, weights, use_fused=use_fused)
-    assert ran == ["loop" if use_fused is False else "fused"]
-
-
 def test_an_implementation_more(monkeypatch):
     """As CONTRIBUTING.md says: a row of its own, before the others."""
     asked = []
@@ -353,45 +307,3 @@ def test_a_weight_of_a_subclass_has_no_name_of_an_array(name):
 
 def test_an_activation_of_ones_own_is_not_kept():
     """Nor need it be hashable."""
-
-    @dataclasses.dataclass
-    class Scaled:
-        factor: float
-
-        def __call__(self, z):
-            return keras.ops.tanh(self.factor * z)
-
-    activation = Scaled(2.0)
-    gone = weakref.ref(activation)
-    layer = keras_ln.LNGRU(3, activation=activation)
-    layer(np.ones((B, T, D), "float32"))
-    del layer, activation
-    gc.collect()
-    assert gone() is None
-
-
-def test_zero_output_for_mask_of_the_functions():
-    row = BY_NAME["LNSimpleRNN"]
-    rng = np.random.default_rng(0)
-    weights = {
-        name: rng.normal(size=shape).astype("float32")
-        for name, shape in row.weights.items()
-    }
-    x = rng.normal(size=(B, T, D)).astype("float32")
-    mask = np.array([[1, 1, 1, 1], [1, 1, 0, 0], [0, 1, 0, 1]], bool)
-    for backwards in (False, True):
-        last, outputs, (h,) = (
-            keras.tree.map_structure(keras.ops.convert_to_numpy, part)
-            for part in ops.ln_simple_rnn(
-                x,
-                None,
-                weights,
-                mask=mask,
-                go_backwards=backwards,
-                zero_output_for_mask=True,
-            )
-        )
-        seen = mask[:, ::-1] if backwards else mask
-        assert ((outputs != 0.0).all(-1) == seen).all()
-        np.testing.assert_array_equal(last, outputs[:, -1])
-        assert (h != 0.0).all()

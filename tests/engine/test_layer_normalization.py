@@ -120,10 +120,6 @@ def test_without_parameters(missing):
     check({k: v for k, v in data.items() if k not in missing})
 
 
-def test_epsilon_may_be_zero():
-    check(arrays((3, 6), -1), epsilon=0.0)
-
-
 # Values of order one, computed in float32 and rounded to 11 or 8 bits; the
 # gradients of gamma and beta stay in float32.
 @pytest.mark.parametrize(
@@ -168,25 +164,6 @@ def test_half_precision_rounds_once(dtype, step):
         close(keras.ops.cast(got, "float32"), expected[name], name, **tolerance)
 
 
-def test_large_mean_does_not_blur_the_gradients():
-    data = arrays((16, 48), -1)
-    data["x"] += 1e4
-    # All rows weigh the error of a row's mean alike.
-    data["cotangent"] += 1.0
-    data = {k: v.astype("float32").astype("float64") for k, v in data.items()}
-    result = run(data, dtype="float32")
-    for name, right in oracle_gradients(data, -1).items():
-        error = abs(result.gradients[name] - right).max()
-        assert error < 1e-5 * abs(right).max(), name
-
-
-def test_float16_sums_do_not_overflow():
-    x = np.full((2, 4096), 60.0, "float16")
-    x[:, ::2] = 20.0  # the sum, 163840, and the squares exceed 65504
-    y = to_numpy(layer_normalization(keras.ops.convert_to_tensor(x)))
-    close(y, np.where(x == 60, 1.0, -1.0), rtol=1e-3)
-
-
 @pytest.mark.parametrize("size", [8, 1000, 4096])
 def test_large_mean_costs_no_more_than_rounding_the_input(size):
     rng = np.random.default_rng(1)
@@ -201,26 +178,6 @@ def test_large_mean_costs_no_more_than_rounding_the_input(size):
     close(y, rounded, **FLOAT32_VALUES)
 
 
-@pytest.mark.parametrize(
-    "outlier", [slice(0, 1), slice(0, 16), slice(-1, None)]
-)
-def test_outliers_do_not_blur_the_others(outlier):
-    x = np.random.default_rng(1).normal(size=(16, 1024))
-    x[:, outlier] += 1e4
-    x = x.astype("float32")
-    y = to_numpy(layer_normalization(keras.ops.convert_to_tensor(x)))
-    expected = norms.layer_norm(x.astype("float64"))
-    # One of 16 outliers moves the origin to 625, and a sum of 1024 such
-    # numbers loses about sqrt(1024) roundings. The deviation is 312 or more.
-    assert abs(y - expected)[:, 16:-1].max() < 32 * 2.0**-24 * 625 / 312
-
-
-def test_without_epsilon_a_constant_row_is_not_a_number():
-    """With it: test_constant_rows_give_exactly_beta."""
-    x = keras.ops.full((2, 5), 3.0)
-    assert np.isnan(to_numpy(layer_normalization(x, epsilon=0))).all()
-
-
 def test_gradient_at_zero_is_one_over_root_epsilon():
     data = arrays((2, 5), -1)
     data["x"] = np.zeros((2, 5))
@@ -228,20 +185,6 @@ def test_gradient_at_zero_is_one_over_root_epsilon():
     g = data["gamma"] * data["cotangent"]
     expected = (g - g.mean(-1, keepdims=True)) / np.sqrt(1e-5)
     close(gradient, expected, **FLOAT64)
-
-
-def test_nan_stays_in_its_row():
-    data = arrays((4, 6), -1)
-    clean = run(data)
-    data["x"][2, 3] = np.nan
-    result = run(data)
-    for value, right in (
-        (result.outputs[0], clean.outputs[0]),
-        (result.gradients["x"], clean.gradients["x"]),
-    ):
-        assert np.isnan(value[2]).all()
-        others = [0, 1, 3]
-        close(value[others], right[others], **FLOAT64)
 
 
 @pytest.mark.every_backend

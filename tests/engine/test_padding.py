@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from arrays import example, to_numpy
 from backend_gradients import value_and_gradients
-from descriptors import BY_NAME, LAYERS, SEQUENCE_LAYERS, randomize
+from descriptors import LAYERS, SEQUENCE_LAYERS, randomize
 from gradient_penalty import gradient_penalty
 from recurrence import Problem
 from zoneout_choices import choices
@@ -109,32 +109,6 @@ def test_recurrent_layers(row, name):
     check(run, problem.x.astype("float32"))
 
 
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_functions(row):
-    problem = Problem(row, BOTH_OUTPUTS, shape=SHAPE)
-    weights = {
-        v.name: keras.ops.convert_to_tensor(v)
-        for v in problem.layer().weights
-        if v.name != "seed_generator_state"
-    }
-    options = {"learn": True} if row.batch_statistics else {}
-    right, *others = (
-        row.function(
-            keras.ops.convert_to_tensor(padded(problem.x, value)),
-            None,
-            weights,
-            mask=MASK,
-            **options,
-        )
-        for value in (0.0, *VALUES.values())
-    )
-    for results in others:
-        for one, other in zip(
-            *map(keras.tree.flatten, (results, right)), strict=True
-        ):
-            np.testing.assert_array_equal(to_numpy(one), to_numpy(other))
-
-
 @pytest.mark.parametrize("use_fused", [True, False])
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_second_derivatives(row, use_fused):
@@ -149,16 +123,6 @@ def test_second_derivatives(row, use_fused):
     for gradients in others:
         for one, other in zip(gradients, right, strict=True):
             np.testing.assert_array_equal(one, other)
-
-
-def test_both_directions():
-    layer = keras.layers.Bidirectional(
-        BY_NAME["LNGRU"].make(return_sequences=True)
-    )
-    x = example(*SHAPE)
-    layer.build(x.shape)
-    randomize(layer)
-    check(lambda x: value_and_gradients(layer, x, mask=MASK), x)
 
 
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)

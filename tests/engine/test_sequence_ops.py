@@ -58,20 +58,6 @@ def test_every_sequence_layer_has_an_op():
 
 
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_function_equals_oracle(row):
-    """Without states, and with all that a function returns."""
-    problem = Problem(row, {"return_sequences": True, "return_state": True})
-    layer = problem.layer()
-    x = keras.ops.convert_to_tensor(problem.x)
-    found = call(row, x, None, weights_of(layer))
-    (y, *states), _ = problem.oracle(problem.arrays(layer))
-    last_output, outputs, final_states = found[:3]
-    close(numbers(outputs)[0], y, **FLOAT64)
-    close(numbers(last_output)[0], y[:, -1], **FLOAT64)
-    close(numbers(final_states), states, **FLOAT64)
-
-
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_gradient_at_inference(row):
     """Nothing was kept for it: the op runs again."""
     problem = Problem(row, {"return_sequences": True})

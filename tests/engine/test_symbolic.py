@@ -2,8 +2,6 @@
 
 import functools
 import inspect
-import sys
-import types
 
 import keras
 import numpy as np
@@ -123,13 +121,6 @@ def test_a_file_may_name_our_functions_only(name):
     call["config"]["function"] = name
     with pytest.raises(TypeError, match="`function` must be one of.*ln_lstm"):
         keras.Model.from_config(config)
-
-
-def test_tensors_of_tf_keras(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tf_keras", types.ModuleType("tf_keras"))
-    tensor = type("KerasTensor", (), {"__module__": "tf_keras.src.engine"})()
-    with pytest.raises(TypeError, match="ops.ln_lstm .*Keras 3 .*tf_keras"):
-        ops.ln_lstm(tensor, None, {})
 
 
 if keras.backend.backend() == "tensorflow":

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -87,21 +86,6 @@ if BACKEND == "torch":
         (second,) = torch.autograd.grad((first**2).sum(), ordinary)
         same([grad(loss)(x), grad(penalty)(x)], [first, second])
 
-    def test_sparse_cotangents():
-        """torch.nn.functional.embedding sends them."""
-        table = torch.tensor(RNG.normal(size=(5, 4)), requires_grad=True)
-        layer = keras_ln.LayerNormalization(dtype="float64")
-        rows = torch.tensor([1, 3, 3])
-        cotangent = torch.tensor(RNG.normal(size=(3, 4)))
-        found, right = (
-            torch.autograd.grad((lookup * cotangent).sum(), table)
-            for lookup in (
-                torch.nn.functional.embedding(rows, layer(table), sparse=True),
-                layer(table)[rows],
-            )
-        )
-        same(found, right)
-
     @pytest.mark.parametrize(
         ("name", "mask", "compiler"),
         [
@@ -141,15 +125,6 @@ if BACKEND == "torch":
             compiled(x, training=True), twin(x, training=True)
             same(layer.non_trainable_weights, twin.non_trainable_weights)
 
-    @pytest.mark.parametrize("name", ["LayerNormalization", "LNSimpleRNN"])
-    def test_compiles_without_a_warning(name, recwarn):
-        torch.compiler.reset()
-        torch._dynamo.utils.warn_once_cache.clear()
-        layer = layer_of(name)
-        torch.compile(layer, fullgraph=True, backend="eager")(torch.tensor(X))
-        ours = str(Path(keras_ln.__file__).parent)
-        assert not [w for w in recwarn if ours in str(w.message)]
-
     @pytest.mark.parametrize("steps", [1, T])
     @pytest.mark.parametrize("name", [*map(str, SEQUENCE_LAYERS)])
     def test_outputs_changed_in_place(name, steps):
@@ -170,23 +145,6 @@ if BACKEND == "torch":
             layer, x = layer_of(name), torch.tensor(X)
             program = torch.export.export(layer, (x,), strict=strict)
             same([program.module()(2.0 * x)], [layer(2.0 * x)])
-
-    @pytest.mark.parametrize("reentrant", [False, True])
-    def test_checkpointed(reentrant):
-        layer = layer_of("LNLSTM")
-        gradients = []
-        for checkpointed in (True, False):
-            x = torch.tensor(X, requires_grad=True)
-            y = (
-                torch.utils.checkpoint.checkpoint(
-                    layer, x, use_reentrant=reentrant
-                )
-                if checkpointed
-                else layer(x)
-            )
-            (y**3).sum().backward()
-            gradients.append([x.grad])
-        same(*gradients)
 
     def test_autocast():
         """Where torch rounds on the way, gradients still are of the weights."""

@@ -76,13 +76,6 @@ if BACKEND == "torch":
         errors = {p: (y - expected).abs().max() for p, y in found.items()}
         assert errors["ieee"] < 2e-6 < 2e-5 < errors["tf32"] < 1e-2
 
-    def test_before_there_was_such_a_setting(driver, monkeypatch):
-        for allowed, format in ((True, "tf32"), (False, "3xtf32")):
-            cudnn = type("cudnn", (), {"allow_tf32": allowed})
-            monkeypatch.setattr(gpu_torch.torch.backends, "cudnn", cudnn)
-            assert gpu_torch._format("float32") == format
-        assert gpu_torch._format("float16") == "float16"
-
     def test_transforms(driver):
         """vmap, and gradients by torch.func, of which each row is a launch."""
         layer = layer_of()
@@ -162,38 +155,6 @@ if BACKEND == "torch":
         for a, b in zip(found, expected, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
         assert len(launches(driver)) == 4
-
-    def test_compiled_programs_have_no_second_derivatives(driver):
-        layer, given = layer_of(), x.clone().requires_grad_()
-        run = torch.compile(layer, backend="aot_eager", fullgraph=True)
-        with torch.no_grad():
-            run(given)
-        assert len(launches(driver)) == 1
-        (first,) = torch.autograd.grad(
-            run(given).sum(), given, create_graph=True
-        )
-        with pytest.raises(RuntimeError, match="support double backward"):
-            (first**2).sum().backward()
-        read = torch.compile(layer, backend="eager", fullgraph=True)
-        (again,) = torch.autograd.grad(read(given).sum(), given)
-        torch.testing.assert_close(again, first)
-        with pytest.raises(NotImplementedError, match="without torch.compile"):
-            torch.autograd.grad(read(given).sum(), given, create_graph=True)
-
-    def test_exported_programs_hold_no_kernels(driver):
-        program = torch.export.export(layer_of(), (x,))
-        assert "keras_ln" not in program.graph_module.code
-
-    def test_autocast(driver):
-        layer = layer_of()
-        expected = layer(x)
-        with torch.autocast("cpu", torch.bfloat16):
-            found = layer(x)
-            (3.0 * found).sum().backward()
-        torch.testing.assert_close(
-            found.float(), expected, rtol=5e-2, atol=5e-2
-        )
-        assert len(launches(driver)) == 3
 
     @pytest.mark.parametrize("name", ["LNLSTM", "LNGRU", "WNLSTM"])
     def test_a_graph_holds_no_loading(name, driver, monkeypatch):

@@ -26,13 +26,6 @@ if BACKEND == "jax":
     import jax
     import jaxlib
 
-    def test_before_types(monkeypatch):
-        """Until JAX 0.5.3 arrays have none."""
-        monkeypatch.delattr(jax, "typeof", raising=False)
-        layer = made(keras_ln.LNLSTM(3))
-        assert ops.implementation(layer)[0] == "native"
-        assert layer(x).shape[0] == 2
-
     @pytest.mark.parametrize("name", ["Extension_Base", "InternalExtension"])
     def test_calls_from_xla_compile_with_headers_of_any_age(tmp_path, name):
         """A type was renamed in JAX 0.11."""
@@ -100,13 +93,6 @@ np.savez("found.npz", *(f(x) for f in (run, gradient, again)))
         backend._native._registered.cache_clear()
         assert chosen == "fused"
         assert "does not tell what it exports" in reasons["native"]
-
-    def test_without_jit(calls):
-        layer = made(keras_ln.LNLSTM(3))
-        expected = layer(x)
-        with jax.disable_jit():
-            np.testing.assert_allclose(layer(x), expected, rtol=1e-6)
-        assert len(calls) > 1
 
     @pytest.mark.parametrize("name", ["LNLSTM", "LNGRU", "LNSimpleRNN"])
     def test_a_mapped_branch_that_was_not_taken(name):

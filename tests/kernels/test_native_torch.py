@@ -129,29 +129,6 @@ if BACKEND == "torch":
                 np.testing.assert_allclose(a, b, **FLOAT64)
         assert "keras_ln.forward" in graphs[0]
 
-    def test_compiled_programs_have_no_second_derivatives():
-        problem = Problem(BY_NAME["LNLSTM"])
-        layer = problem.layer()
-        given = torch.tensor(problem.x, requires_grad=True)
-        run = torch.compile(layer, backend="eager", fullgraph=True)
-        (first,) = torch.autograd.grad(
-            run(given).sum(), given, create_graph=True
-        )
-        with pytest.raises(NotImplementedError, match="without torch.compile"):
-            torch.autograd.grad((first**2).sum(), given)
-
-    def test_exported_programs_hold_no_kernels():
-        layer = keras_ln.LNLSTM(3)
-        layer(x)
-        program = torch.export.export(layer, (torch.tensor(x),))
-        assert "keras_ln" not in program.graph_module.code
-        np.testing.assert_allclose(
-            program.module()(torch.tensor(x)).detach(),
-            layer(x).detach(),
-            rtol=1e-5,
-            atol=1e-6,
-        )
-
     def test_many_threads_at_once():
         """Each with steps of its own, forwards and backwards."""
         layer = made(keras_ln.LNLSTM(16, return_sequences=True))
@@ -217,19 +194,6 @@ if BACKEND == "torch":
         (first, left), (last, read) = places
         assert (first, last) == (False, True)
         assert left == read
-
-    def test_a_dispatch_mode_sees_the_operator():
-        """As torch's profilers and counters of operations do."""
-        seen = []
-
-        class Mode(torch.utils._python_dispatch.TorchDispatchMode):
-            def __torch_dispatch__(self, op, types, args=(), kwargs=None):
-                seen.append(str(op))
-                return op(*args, **(kwargs or {}))
-
-        with torch.no_grad(), Mode():
-            made(keras_ln.LNLSTM(3))(x)
-        assert "keras_ln.forward.default" in seen
 
     def test_residuals_of_rows_of_a_vmap():
         """Whose bytes are no multiple of what the kernels need."""
