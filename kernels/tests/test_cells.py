@@ -111,16 +111,6 @@ def test_zoneout(cell, choose, go_backwards, masks, each_instruction_set):
     assert inference["outputs"].tobytes() == found["outputs"].tobytes()
 
 
-@pytest.mark.parametrize("name", ["zoneout", "cell_zoneout"])
-@pytest.mark.parametrize("choose", [True, False])
-def test_zoneout_of_one_state(name, choose):
-    options = {} if choose else {name: 0.3}
-    drawn = draw("lstm", (3, 4, 5, 7), masks=(name,) * choose, **options)
-    found = gradients(drawn)
-    check_values(drawn, found, 1e-13)
-    check_gradients(drawn, found, 1e-12)
-
-
 def test_zoneout_of_a_large_problem():
     """In several chunks and blocks, whatever the number of threads."""
     masks = ("zoneout", "cell_zoneout", *RESETS)

@@ -15,7 +15,6 @@ from problems import draw, gradients
 from test_arguments import fresh
 from test_threads import ALL, CELLS, same
 
-from keras_ln_kernels import library
 from keras_ln_kernels.library import OpenMP
 
 
@@ -106,13 +105,6 @@ def test_results_do_not_depend_on_who_came(cell, size, each_sharing):
     assert team.asked == [(0, 0)] * 6
 
 
-def test_threads_that_nobody_needs_leave_at_once(each_sharing):
-    drawn = draw("gru", (7, 9, 70, 40))
-    team = Team(9, needless=6)
-    same(gradients(drawn), gradients(drawn, threads=3, openmp=team.openmp))
-    assert len(team.asked) == 2
-
-
 def test_one_thread_needs_no_team(each_sharing):
     team = Team(2)
     gradients(draw("gru", (4, 3, 2, 5)), threads=1, openmp=team.openmp)
@@ -147,15 +139,6 @@ gradients(drawn, threads=4)
 print(here() - before)
 """
     assert fresh(code) == "0 2 3"
-
-
-def test_who_comes_when_all_is_done_leaves():
-    """By rows the caller does what nobody else has taken."""
-    drawn = draw("lstm", (9, 6, 5, 20))
-    one, team = gradients(drawn), Team(3, late=True)
-    for _ in range(10):
-        same(one, gradients(drawn, threads=3, openmp=team.openmp))
-    assert len(team.asked) == 20
 
 
 def test_eight_callers_at_once_lend_one_after_the_other(each_sharing):
@@ -203,24 +186,6 @@ def test_a_forked_child_takes_the_librarys_own_threads(each_sharing):
     assert len(team.asked) > lent
 
 
-def test_a_child_that_was_forked_before_it_loads_the_library():
-    """What its parent had of threads is gone, too."""
-    code = """
-import os, signal, sys
-if child := os.fork():
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-    sys.exit()
-signal.alarm(60)
-from problems import draw, gradients
-from test_openmp import Team
-k.use_sharing("rows")
-team = Team(2)
-gradients(draw("gru", (4, 3, 2, 5)), threads=2, openmp=team.openmp)
-os._exit(len(team.asked))
-"""
-    assert fresh(code) == "0"
-
-
 def test_a_team_that_is_late_is_left_out_for_some_calls():
     """4 of them, and 8 where it is late again; the results are the same."""
     code = """
@@ -236,8 +201,3 @@ for _ in range(9):
     print(len(team.asked) - before, end="")
 """
     assert fresh(code) == "101000010"
-
-
-def test_a_library_that_calls_no_openmp():
-    path = os.environ.get("KERAS_LN_KERNELS_LIBRARY") or library._PATH
-    assert fresh(f"print(k.library.openmp_of({str(path)!r}))") == "None"

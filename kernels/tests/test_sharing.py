@@ -2,12 +2,9 @@
 
 import ctypes
 import os
-import threading
-import time
-from pathlib import Path
 
 import pytest
-from problems import arguments, call_of, draw, gradients, problem
+from problems import arguments, call_of, draw, problem
 from test_arguments import fresh
 
 import keras_ln_kernels
@@ -98,14 +95,6 @@ def test_what_is_chosen_replaces_the_rule():
     assert found == "b'columns'"
 
 
-def test_the_cache_is_what_the_system_says():
-    found = 2**20
-    for folder in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
-        if (folder / "level").read_text().strip() == "2":
-            found = int((folder / "size").read_text().strip("K\n")) * 1024
-    assert found == CACHE
-
-
 def test_the_cpu_is_asked_once():
     """Calls, choices and threads included: CPUID traps in virtual machines."""
     code = """
@@ -164,36 +153,3 @@ for _ in range(20):
     same(one, gradients(drawn, threads=4))
 """
     fresh(code)
-
-
-def seconds_of_eight_callers(drawn, name):
-    """All at once, many times each."""
-    keras_ln_kernels.use_sharing(name)
-
-    def work():
-        for _ in range(20):
-            gradients(drawn, "float32", threads=2)
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    start = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return time.perf_counter() - start
-
-
-def test_eight_callers_are_no_slower_by_columns():
-    """One has the pool and meets at every step, the others run by rows.
-
-    To wait for threads that have no core, without sleep, takes 20 times as
-    long. Alone on a machine the two are equal; with other work there the team
-    waits for more than its own threads.
-    """
-    drawn = draw("lstm", (1, 20, 8, 256))
-    assert sharing(1, 256, steps=20) == b"columns"
-    times = {
-        name: min(seconds_of_eight_callers(drawn, name) for _ in range(4))
-        for name in ("rows", None)
-    }
-    assert times[None] < 3 * times["rows"], times

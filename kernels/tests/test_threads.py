@@ -1,6 +1,5 @@
 """Threads: equal results for any number, fork, many callers at once."""
 
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -81,13 +80,6 @@ def test_few_rows_change_nothing(cell, dtype, units, each_instruction_set):
             same(few, {n: a[row : row + 1] for n, a in packed.items()})
 
 
-def test_a_batch_of_several_parts(each_sharing):
-    drawn = draw("lstm", (1030, 3, 2, 3), masks=ALL)
-    one = gradients(drawn, threads=1)
-    for threads in (2, 3):
-        same(one, gradients(drawn, threads=threads))
-
-
 @pytest.mark.parametrize("order", ["reversed", "threads"])
 def test_the_callers_own_parallel_for(order, monkeypatch):
     """Tasks in any order, on threads that are not the library's."""
@@ -113,54 +105,6 @@ def test_the_callers_own_parallel_for(order, monkeypatch):
     use_threads_of(monkeypatch, parallel_for, 42)
     same(expected, gradients(drawn, threads=3))
     assert set(calls) == {(42, 3)}
-
-
-def test_eight_callers_at_once(each_sharing):
-    problems = [draw(CELLS[i % 3], (9, 6, 5, 20 + i), seed=i) for i in range(8)]
-    expected = [gradients(drawn) for drawn in problems]
-    wrong = []
-
-    def work(drawn, expected):
-        try:
-            for _ in range(20):
-                same(expected, gradients(drawn, threads=3))
-        except Exception as error:  # A thread would drop it.
-            wrong.append(error)
-
-    threads = [
-        threading.Thread(target=work, args=pair)
-        for pair in zip(problems, expected, strict=True)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
-
-
-def in_child(queue):
-    drawn = draw("lstm", (9, 6, 5, 20))
-    found = gradients(drawn, threads=3)
-    threads = len(os.listdir("/proc/self/task"))
-    found = {name: array.tobytes() for name, array in found.items()}
-    queue.put((found, threads))
-
-
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_has_threads_of_its_own(each_sharing):
-    """The parent's pool is there in the child, but none of its threads."""
-    drawn = draw("lstm", (9, 6, 5, 20))
-    expected = gradients(drawn, threads=3)
-    context = multiprocessing.get_context("fork")
-    queue = context.Queue()
-    child = context.Process(target=in_child, args=(queue,), daemon=True)
-    child.start()
-    found, threads = queue.get(timeout=20)
-    child.join(timeout=20)
-    assert child.exitcode == 0
-    assert threads == 3
-    assert found == {name: a.tobytes() for name, a in expected.items()}
-    same(expected, gradients(drawn, threads=3))
 
 
 def resident_bytes():

@@ -21,45 +21,6 @@ def root_mean_square(values):
     return np.sqrt(np.mean(np.square(values)))
 
 
-def _simple_rnn(weights, x, start=None, h=0.0):
-    """States (T, B, U) and sums; from state h after step `start`."""
-    states, sums = [], []
-    for t in range(0 if start is None else start + 1, T):
-        sums.append(x[:, t] @ weights["kernel"] + h @ weights["recurrent"])
-        h = np.tanh(sums[-1] + weights["bias"])
-        states.append(h)
-    return states, sums
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_plain_rnn(x, dtype):
-    layer = keras.layers.SimpleRNN(U, dtype=dtype)
-    layer.build((B, T, D))
-    randomize(layer)
-    kernel, recurrent, bias = (
-        np.asarray(keras.ops.convert_to_numpy(w), "float64")
-        for w in layer.weights
-    )
-    weights = {"kernel": kernel, "recurrent": recurrent, "bias": bias}
-    found = hidden_dynamics(layer, x.astype(dtype), seed=7)
-    states, sums = _simple_rnn(weights, x, h=np.zeros((B, U)))
-    # Keras' cell computes in float32 on some backends, whatever its dtype.
-    tolerance = {"rtol": 1e-4}
-    close(found.state, [root_mean_square(h) for h in states], **tolerance)
-    close(found.summed_inputs, [root_mean_square(a) for a in sums], **tolerance)
-    # The product of the Jacobians diag(1 - h^2) R^T.
-    c = np.random.default_rng(7).normal(size=(B, U))
-    gradient = c / np.linalg.norm(c, axis=1, keepdims=True)
-    expected = []
-    for h in reversed(states):
-        expected.append(np.sqrt((gradient**2).sum(1).mean()))
-        gradient = (gradient * (1 - h * h)) @ recurrent.T
-    close(found.gradient, expected[::-1], **tolerance)
-    assert found.gradient[0] < 0.9 * found.gradient[-1] or (
-        found.gradient[0] > 1.1 * found.gradient[-1]
-    )
-
-
 def test_backwards_the_last_step_comes_first(x):
     layer = keras_ln.LNLSTM(U, go_backwards=True)
     layer.build(x.shape)

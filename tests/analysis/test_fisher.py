@@ -2,7 +2,6 @@
 
 import itertools
 
-import keras
 import numpy as np
 import pytest
 from arrays import close
@@ -109,43 +108,6 @@ def test_the_gap_of_layer_normalization(family):
             np.einsum("n,nk,nl->kl", weight[:, i], own[:, i], own[:, i]),
             **DIFFERENCES,
         )
-
-
-@pytest.mark.parametrize("method", ["paper", "exact"])
-@pytest.mark.parametrize("normalization", NORMALIZATIONS)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_symmetric_semi_definite_and_of_the_dtype(dtype, normalization, method):
-    x, parameters = problem(normalization, dtype)
-    tensors = tuple(map(keras.ops.convert_to_tensor, parameters))
-    got = fisher_information(
-        "poisson",
-        keras.ops.convert_to_tensor(x),
-        tensors,
-        normalization,
-        method=method,
-    )
-    assert got.dtype == dtype
-    eps = np.finfo(dtype).eps
-    size = np.abs(got).max()
-    close(got, got.T, atol=eps * size)
-    values = np.linalg.eigvalsh(got.astype("float64"))
-    assert values.min() > -100 * eps * size
-    wide = fisher_information(
-        "poisson",
-        *problem(normalization),
-        normalization,
-        method=method,
-    )
-    close(got, wide, rtol=1e4 * eps, atol=100 * eps * size)
-
-
-def test_constant_summed_inputs_with_epsilon():
-    x, (kernel, bias, gain) = problem("layer")
-    kernel = np.tile(kernel[:, :1], (1, H))
-    f = fisher_information(
-        "gaussian", x, (kernel, bias, gain), "layer", epsilon=1e-5
-    )
-    assert np.isfinite(f).all()
 
 
 X, (W, B, G) = problem("layer")

@@ -165,27 +165,6 @@ def test_layers_of_the_package(layer, options, kind):
     assert tuple(row.values()) == TABLE_1[kind]
 
 
-def test_batch_normalisation_in_inference_has_no_invariance():
-    layer = BatchNormalised(name="own")
-    table = invariance_table(kinds=("layer",), layer=layer, epsilon=1e-5)
-    assert list(table.verdicts) == ["layer", "own"]
-    assert not any(table.verdicts["own"].values())
-
-
-def test_any_callable_with_a_kernel_gets_it_back():
-    class Linear:
-        kernel = keras.Variable(np.ones((3, 2)), dtype="float64")
-
-        def __call__(self, x):
-            return keras.ops.matmul(x, keras.ops.convert_to_tensor(self.kernel))
-
-    table = invariance_table(kinds=(), layer=Linear())
-    assert not any(table.verdicts["Linear"].values())
-    np.testing.assert_array_equal(
-        keras.ops.convert_to_numpy(Linear.kernel), np.ones((3, 2))
-    )
-
-
 def test_the_kernel_comes_back_after_an_error():
     class OneUnit(Normalised):
         def call(self, x):

@@ -115,15 +115,6 @@ def test_projected_metric_is_eq_12_along_the_weights(family):
     close(got, directions @ fisher @ directions.T, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_dtypes(dtype):
-    x, parameters, _ = problem("layer")
-    x, parameters = x.astype(dtype), [p.astype(dtype) for p in parameters]
-    gain = gain_metric("bernoulli", x, parameters, "layer")
-    along = projected_metric("bernoulli", x, parameters[:2])
-    assert gain.dtype == along.dtype == dtype and gain.shape == (H, H)
-
-
 X, (W, B, G), _ = problem("layer")
 
 

@@ -99,17 +99,6 @@ def test_recurrent_layers(cell, kind, expected):
     }
 
 
-@pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
-def test_default_kinds_take_sequences_of_unknown_length(cell):
-    hp = _hp()
-    tuning.choose_recurrent(hp, 4, cell=cell)
-    kinds = _space(hp)["recurrent"]
-    assert set(kinds) >= {"none", "layer"} and "gate" not in kinds
-    for kind in kinds:
-        layer = tuning.choose_recurrent(_hp(recurrent=kind), 4, cell=cell)
-        assert layer(keras.Input((None, 3))).shape == (None, 4)
-
-
 def test_the_gain_is_searched_only_where_there_is_one():
     hp = _hp(norm="weight")
     kinds = ("weight", "layer", "batch", "none")
@@ -119,20 +108,6 @@ def test_the_gain_is_searched_only_where_there_is_one():
     hp = _hp()
     assert tuning.choose_kind(hp, ("weight", "none")) == ("weight", None)
     assert set(_space(hp)) == {"norm"}
-
-
-def test_fixed_units_are_no_choice():
-    hp = _hp()
-    layer = tuning.choose_recurrent(hp, 3, kinds=("weight",))
-    assert layer.units == 3 and set(_space(hp)) == {"recurrent"}
-
-
-def test_equal_names_share_a_choice():
-    hp = _hp(norm="batch")
-    layers = [tuning.choose_normalization(hp) for _ in range(2)]
-    assert {type(x) for x in layers} == {keras_ln.BatchNormalization}
-    assert layers[0] is not layers[1]
-    assert set(_space(hp)) == {"norm", "norm_gain"}
 
 
 @pytest.mark.parametrize(
@@ -200,37 +175,6 @@ def test_equal_names_share_a_choice():
 def test_wrong_arguments_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call(_hp())
-
-
-@pytest.mark.parametrize(
-    ("name", "call"),
-    [
-        ("kinds", lambda hp, v: tuning.choose_kind(hp, v)),
-        ("gains", lambda hp, v: tuning.choose_kind(hp, ["layer"], v)),
-        (
-            "without_gain",
-            lambda hp, v: tuning.choose_kind(hp, ["layer"], without_gain=v),
-        ),
-        ("kinds", lambda hp, v: tuning.choose_normalization(hp, v)),
-        (
-            "gains",
-            lambda hp, v: tuning.choose_normalization(hp, ["layer"], v),
-        ),
-        ("units", lambda hp, v: tuning.choose_recurrent(hp, v)),
-        ("kinds", lambda hp, v: tuning.choose_recurrent(hp, 3, v)),
-        (
-            "gains",
-            lambda hp, v: tuning.choose_recurrent(hp, 3, ["layer"], gains=v),
-        ),
-    ],
-)
-def test_what_can_be_read_once_is_refused(name, call):
-    """The second model of a search would find it empty."""
-    values = {"gains": [0.5], "units": [4]}.get(name, ["layer"])
-    for given in ((v for v in values), iter(values), map(str, values), 0.5):
-        with pytest.raises(ValueError, match=f"`{name}` must be a sequence"):
-            call(_hp(), given)
-    call(_hp(), values)
 
 
 class Trial:

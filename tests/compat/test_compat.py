@@ -103,12 +103,6 @@ def test_cells_load_what_layers_do(case):
     np.testing.assert_equal(named_weights(cell), named_weights(layer))
 
 
-def test_a_frozen_layer_is_loaded_too():
-    layer = keras_ln.LNLSTM(UNITS, center=False, trainable=False)
-    compat.load_haste_lstm(layer, HASTE)
-    close(named_weights(layer)["state_gamma"], HASTE["gamma_h"], rtol=1e-6)
-
-
 def test_wrong_settings():
     weights = tfa_weights("lstm")
     with pytest.raises(ValueError, match="Make.*carry_normalized_state=True"):
@@ -152,83 +146,6 @@ def test_wrong_weights():
         compat.load_haste_lstm(layer, {"kernel": 1, "gamma": 2})
     with pytest.raises(ValueError, match="state_dict.*Received: list"):
         compat.load_haste_lstm(layer, list(HASTE.values()))
-
-
-@pytest.mark.parametrize(
-    ("name", "shape", "message"),
-    [
-        ("gamma", (16,), r"gamma of shape \(2, 4 units\).*Received"),
-        ("bias", (15,), r"bias of 4 units columns.*bias \(15,\)"),
-        ("kernel", (), r"hold kernel as a matrix .* Received: shape \(\)"),
-        ("recurrent_kernel", (), r"recurrent_kernel as a .* Received"),
-    ],
-)
-def test_wrong_shapes(name, shape, message):
-    layer = keras_ln.LNLSTM(UNITS, center=False)
-    with pytest.raises(ValueError, match=message):
-        compat.load_haste_lstm(layer, HASTE | {name: np.ones(shape)})
-    assert not layer.built
-
-
-def test_a_layer_that_no_config_tells_of():
-    """The layer itself is asked which weights it will have."""
-
-    class Named(keras_ln.LNLSTM):
-        def __init__(self, label, *args, **kwargs):
-            super().__init__(*args, **kwargs)
-            self.label = label
-
-    options = {"carry_normalized_state": True, "epsilon": 1e-3}
-    weights = tfa_weights("lstm")
-    for layer in (
-        keras_ln.LNLSTM(UNITS, activation=lambda x: x * 0.5, **options),
-        Named("first", UNITS, **options),
-    ):
-        assert compat.load_tfa_lstm(layer, weights) is layer
-        close(named_weights(layer)["state_gamma"], weights[7], rtol=1e-6)
-
-
-@pytest.mark.parametrize("fits", [True, False])
-def test_a_load_draws_what_a_build_draws(fits):
-    """What is made after it starts with the same values."""
-
-    def next_kernel(prepare):
-        keras.utils.set_random_seed(0)
-        prepare(keras_ln.LNLSTM(UNITS, center=not fits))
-        dense = keras.layers.Dense(3)
-        dense.build((None, 4))
-        return named_weights(dense)["kernel"]
-
-    def load_it(layer):
-        if fits:
-            compat.load_haste_lstm(layer, HASTE)
-        else:
-            with pytest.raises(ValueError, match="These depend on"):
-                compat.load_haste_lstm(layer, HASTE)
-
-    def build_it(layer):
-        if fits:
-            layer.build((None, None, 3))
-
-    np.testing.assert_array_equal(next_kernel(load_it), next_kernel(build_it))
-
-
-@pytest.mark.parametrize("center", [True, False])
-@pytest.mark.parametrize("use_bias", [True, False])
-@pytest.mark.parametrize("normalize", [("kernel",), ("recurrent", "state"), ()])
-def test_what_a_layer_is_said_to_have(normalize, use_bias, center):
-    """It has that when it is built."""
-    layer = keras_ln.LNLSTM(
-        UNITS, normalize=normalize, use_bias=use_bias, center=center
-    )
-    with pytest.raises(ValueError, match="These depend on") as error:
-        compat.load_haste_lstm(layer, HASTE)
-    layer.build((None, None, HASTE["kernel"].shape[0]))
-    shapes = ", ".join(
-        f"{name} {weight.shape}"
-        for name, weight in sorted(named_weights(layer).items())
-    )
-    assert f"which has {shapes}. " in str(error.value)
 
 
 def test_a_layer_built_for_other_features():

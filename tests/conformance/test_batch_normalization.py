@@ -1,7 +1,5 @@
 """BatchNormalization: statistics, moving averages, masks, `unbiased`."""
 
-import warnings
-
 import keras
 import numpy as np
 import pytest
@@ -9,7 +7,7 @@ from arrays import close, to_numpy
 from descriptors import BY_NAME, named_weights, randomize
 from reference import norms
 from statistics_models import moving, randomized
-from tolerances import FLOAT32_VALUES, FLOAT64, SAME_PROGRAM
+from tolerances import FLOAT64, SAME_PROGRAM
 
 from keras_ln import BatchNormalization
 
@@ -66,24 +64,6 @@ def test_inference_and_frozen_layers_record_nothing(name, options):
     layer.trainable = False
     close(layer(x, training=True), y, **FLOAT64)
     np.testing.assert_equal(named_weights(layer), before)
-
-
-@pytest.mark.every_backend
-def test_fit_records_each_batch_once():
-    """In every other mode it is the same: test_training_modes.py."""
-    x = example(8, 4).astype("float32")
-    layer = randomized(BatchNormalization(momentum=0.5), (None, 4))
-    expected = moving(layer)
-    model = keras.Sequential([keras.Input((4,)), layer])
-    model.compile(keras.optimizers.SGD(0.0), "mse")
-    model.fit(x, x, batch_size=4, shuffle=False, verbose=0)
-    for rows in (x[:4], x[4:]):
-        batch = norms.batch_statistics(rows.astype("float64"))
-        expected = [
-            norms.moving_average(old, new, 0.5)
-            for old, new in zip(expected, batch, strict=True)
-        ]
-    close(moving(layer), expected, **FLOAT32_VALUES)
 
 
 @pytest.mark.parametrize("unbiased", [False, True])
@@ -146,14 +126,6 @@ def test_batch_of_one_gives_beta_and_warns_once():
         layer(example(1, 3).astype("float32"), training=True)
     assert len([w for w in seen if "per statistic" in str(w.message)]) == 1
     np.testing.assert_array_equal(to_numpy(y)[0], to_numpy(layer.beta))
-
-
-def test_one_image_is_no_batch_of_one():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        BatchNormalization(unbiased=True)(
-            example(1, 2, 2, 3).astype("float32"), training=True
-        )
 
 
 def test_unbiased_refuses_a_batch_of_one():

@@ -63,15 +63,6 @@ def test_masked_entries_do_not_count(kind, sequence_wise):
         close(value, right, **FLOAT64)
 
 
-def test_a_step_without_rows_is_only_scaled_and_shifted():
-    layer = randomized()
-    x = example()
-    y = to_numpy(layer(x, training=True, mask=MASKS["all"]))
-    gamma, beta = parameters(layer)
-    expected = norms.standardize(x, 0.0, 1.0, gamma, beta)
-    close(y, expected, **FLOAT64)
-
-
 @pytest.mark.parametrize("steps", [1, T - 2, T, T + 3])
 @pytest.mark.parametrize("momentum", [0.0, 0.75, 1.0])
 def test_moving_statistics(steps, momentum):
@@ -132,19 +123,6 @@ def test_values_and_gradients(masked, unbiased, sequence_wise):
     for name, gradient in result.gradients.items():
         assert abs(right[name]).max() > 1e-2
         close(gradient, right[name], name, **FLOAT64)
-
-
-def test_weights_and_defaults():
-    layer = RecurrentBatchNorm()
-    layer.build((None, T, F))
-    starts = {"gamma": 0.1, "beta": 0.0, "moving_mean": 0.0}
-    for weight in layer.weights:
-        start = starts.get(weight.name, 1.0)
-        close(weight, start, rtol=1e-6)
-    assert (layer.momentum, layer.epsilon) == (0.99, 1e-5)
-    bare = RecurrentBatchNorm(center=False, scale=False, sequence_wise=True)
-    bare.build((None, None, F))
-    assert [tuple(w.shape) for w in bare.weights] == [(1, F), (1, F)]
 
 
 def test_batch_of_one():

@@ -140,28 +140,6 @@ def test_reestimate_reaches_nested_layers():
     check(inner.layers[0], [np.stack(v) for v in zip(*steps, strict=True)])
 
 
-def test_layers_above_see_batch_statistics_below():
-    first = keras_ln.BatchNormalization()
-    second = keras_ln.BatchNormalization()
-    model = keras.Sequential([keras.Input((F,)), first, second])
-    randomized(model)
-    x = example(20)
-    reestimate_statistics(model, x, batch_size=8)
-    gamma, beta = to_numpy(first.gamma), to_numpy(first.beta)
-    normalised = [norms.batch_norm(b, gamma, beta) for b in batches_of(x)]
-    check(second, average(normalised))
-
-
-def test_calls_of_a_shared_layer_are_averaged():
-    layer = keras_ln.BatchNormalization()
-    inputs = [keras.Input((F,)) for _ in range(3)]
-    model = keras.Model(inputs, [layer(x) for x in inputs])
-    randomized(model)
-    arrays = [example(20, seed=seed) for seed in range(3)]
-    reestimate_statistics(model, arrays, batch_size=8)
-    check(layer, average([b for x in arrays for b in batches_of(x)]))
-
-
 def test_a_call_counts_for_the_steps_that_it_reaches():
     """Of one layer, for sequences of several lengths."""
     for lengths in itertools.permutations((2, T, T)):
@@ -260,16 +238,6 @@ def test_frozen_layers_and_others_stay():
     below = norms.standardize(x, mean, variance, gamma, beta)
     rows = [b.reshape(-1, F) for b in batches_of(below)]
     check(layer, average(rows))
-
-
-def test_states_of_stateful_layers_are_put_back():
-    rnn = keras.layers.SimpleRNN(F, stateful=True)
-    layer = keras_ln.BatchNormalization()
-    model = keras.Sequential([keras.Input((T, F), batch_size=4), rnn, layer])
-    state = np.random.default_rng(0).normal(size=(4, F)).astype("float32")
-    rnn.states[0].assign(state)
-    reestimate_statistics(model, example(8, steps=T), batch_size=4)
-    np.testing.assert_array_equal(to_numpy(rnn.states[0]), state)
 
 
 class Broken(Exception):

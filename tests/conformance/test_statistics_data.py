@@ -128,14 +128,6 @@ def test_batches_with_nan_do_not_count(layer_class):
     check(layer, expected)
 
 
-def test_without_batch_normalization_nothing_happens():
-    model = keras.Sequential([keras.Input((F,)), keras.layers.Dense(2)])
-    before = copies(model.variables)
-    reestimate_statistics(model, iter(()))
-    for a, b in zip(copies(model.variables), before, strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
 def test_wrong_arguments():
     x = example()
     with pytest.raises(TypeError, match="`model` must be a keras.Model. Rec"):

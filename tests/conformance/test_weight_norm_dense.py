@@ -26,20 +26,6 @@ def example(*shape, seed=1):
     return np.random.default_rng(seed).normal(size=(*shape, D))
 
 
-def test_untrained_it_is_a_dense_layer_with_that_kernel():
-    x = example(6).astype("float32")
-    layer = WeightNormDense(U, bias_initializer="ones")
-    y = to_numpy(layer(x))
-    dense = keras.layers.Dense(U)
-    dense.build(x.shape)
-    dense.set_weights([layer.kernel, layer.bias])
-    close(y, dense(x), **SAME_PROGRAM)
-    for each in (layer, dense):
-        close(each.call(x, training=True), y, **SAME_PROGRAM)
-    norm = np.linalg.norm(to_numpy(layer.kernel), axis=0)
-    close(layer.g, norm, rtol=1e-6)
-
-
 def test_normalized_kernel_and_to_dense():
     layer = randomized(activation="relu", dtype="float32", name="head")
     kernel, g, bias = layer.get_weights()
@@ -53,16 +39,6 @@ def test_normalized_kernel_and_to_dense():
     assert type(dense) is keras.layers.Dense and dense.name == "head"
     close(dense(x), layer(x), **SAME_PROGRAM)
     assert (to_numpy(dense(x)) == 0).any()  # the activation came along
-
-
-def test_to_dense_without_bias_and_in_half_precision():
-    layer = randomized(use_bias=False, dtype="mixed_bfloat16")
-    dense = layer.to_dense()
-    assert dense.bias is None
-    assert dense.dtype_policy.name == "mixed_bfloat16"
-    x = example(6)
-    a, b = (to_numpy(keras.ops.cast(f(x), "float32")) for f in (layer, dense))
-    close(a, b, rtol=1e-2, atol=1e-2)
 
 
 def test_weights_before_build():

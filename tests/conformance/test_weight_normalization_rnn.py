@@ -114,40 +114,6 @@ def test_masks_that_are_given_and_symbolic_ones():
     assert get_keras_mask(y) is None
 
 
-def test_states_go_in_and_out():
-    x, h, c = example(2, T, D), example(2, U, seed=2), example(2, U, seed=3)
-    options = {"return_sequences": True, "return_state": True}
-    layer = WeightNormalization(layers.LSTM(U, **options))
-    layer.build(x.shape)
-    stretch(layer)
-    ours = layer(x, initial_state=[h, c])
-    theirs = layer.remove()(x, initial_state=[h, c])
-    assert len(ours) == 3
-    close(ours, theirs, **SAME_PROGRAM)
-    inputs = keras.Input((None, D))
-    states = [keras.Input((U,)), keras.Input((U,))]
-    outputs = layer(inputs, initial_state=states)
-    model = keras.Model([inputs, *states], outputs)
-    close(model([x, h, c]), theirs, **SAME_PROGRAM)
-
-
-def test_a_stateful_layer_goes_on_where_it_was():
-    x = example(2, T, D)
-    layer = WeightNormalization(layers.LSTM(U, stateful=True))
-    layer.build(x.shape)
-    stretch(layer)
-    assert layer.stateful
-    twin = layers.LSTM(U)
-    twin.build(x.shape)
-    twin.set_weights(layer.remove().get_weights())
-    layer(x[:, :2])
-    half = to_numpy(layer(x[:, 2:]))
-    whole = to_numpy(twin(x))
-    close(half, whole, **SAME_PROGRAM)
-    layer.reset_state()
-    close(layer(x), whole, **SAME_PROGRAM)
-
-
 def test_stacked_cells():
     """Each cell has gains of its own, and a new wrapper changes nothing."""
     cells = [layers.LSTMCell(U), layers.GRUCell(U + 1)]

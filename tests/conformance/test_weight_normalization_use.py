@@ -26,27 +26,6 @@ def train(model, x, y, **options):
     return history.history["loss"]
 
 
-def doubled(z):
-    return 2 * z
-
-
-def test_a_function_that_no_config_holds():
-    x = example(4, D)
-    layer = WeightNormalization(layers.Dense(U, activation=doubled))
-    outputs = to_numpy(layer(x))
-    close(to_numpy(layer.remove()(x)), outputs, **SAME_PROGRAM)
-
-
-def test_an_activation_with_weights_is_copied():
-    layer = WeightNormalization(layers.Dense(U, activation=layers.PReLU()))
-    x = example(4, D)
-    outputs = to_numpy(layer(x))
-    plain = layer.remove()
-    close(to_numpy(plain(x)), outputs, **SAME_PROGRAM)
-    own = {id(variable) for variable in layer.variables}
-    assert not own & {id(variable) for variable in plain.variables}
-
-
 @pytest.mark.every_backend
 def test_fit_is_that_of_weight_norm_dense_and_of_wnlstm():
     """The same losses and the same weights, by name."""
@@ -110,19 +89,6 @@ def test_g_starts_right_when_fit_builds_it_around_a_trained_layer():
     for one in (model, own):
         g, kernel = (weight(one.normalized, name) for name in ("g", "kernel"))
         close(g, np.linalg.norm(to_numpy(kernel), axis=0), rtol=1e-6)
-
-
-def test_stateless_call_takes_the_weights_that_it_is_given():
-    layer = WeightNormalization(layers.Dense(U))
-    x = example(6, D)
-    y = to_numpy(layer(x))
-    given = [
-        keras.ops.convert_to_tensor(to_numpy(w) * (2.0 if w.name == "g" else 1))
-        for w in layer.trainable_variables
-    ]
-    outputs, _ = layer.stateless_call(given, [], x)
-    close(outputs, 2.0 * y, **SAME_PROGRAM)
-    np.testing.assert_array_equal(to_numpy(layer(x)), y)
 
 
 @keras.saving.register_keras_serializable(package="tests")

@@ -226,17 +226,6 @@ def unmarked(source):
                     yield test.name
 
 
-def test_which_helper_marks_tests():
-    """--every-backend finds the files that use it by its name."""
-    helpers = {
-        path.stem
-        for path in TESTS.rglob("*.py")
-        if not path.name.startswith("test_")
-        and "pytest.mark.every_backend" in path.read_text()
-    }
-    assert helpers == {"pairwise"}
-
-
 def test_what_is_quick_everywhere_is_there():
     source = (TESTS / "conftest.py").read_text()
     listed = source.partition("QUICK_EVERYWHERE = (")[2].partition("\n)\n")[0]
@@ -257,28 +246,3 @@ def test_what_one_backend_has_runs_there():
     assert not wrong
     source = "if BACKEND == 'jax':\n    def test_of_jax(): pass"
     assert [*unmarked(source)] == ["test_of_jax"]
-
-
-def without_help(source):
-    """The flags and arguments of a script that --help does not explain."""
-    for node in ast.walk(ast.parse(source)):
-        match node:
-            case ast.Call(
-                func=ast.Attribute(attr="add_argument") | ast.Name("add"),
-                args=[ast.Constant(str() as name), *_],
-            ) if not any(word.arg == "help" for word in node.keywords):
-                yield name
-
-
-def test_every_flag_has_a_help_text():
-    places = ("benchmarks", "docs", "examples", "kernels")
-    wrong = {
-        path: names
-        for place in places
-        for path in (TESTS.parent / place).rglob("*.py")
-        if "build" not in path.parts
-        and (names := [*without_help(path.read_text())])
-    }
-    assert not wrong
-    source = "parser.add_argument('--steps', type=int, default=3)"
-    assert [*without_help(source)] == ["--steps"]

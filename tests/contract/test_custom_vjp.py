@@ -1,10 +1,6 @@
 """`backend.custom_vjp`: the gradient that is given, and derivatives of it."""
 
 import contextlib
-import inspect
-import subprocess
-import sys
-import textwrap
 
 import keras
 import numpy as np
@@ -12,7 +8,6 @@ import pytest
 from arrays import close, to_numpy
 from backend_gradients import compiled, gradients
 
-import keras_ln
 from keras_ln import backend
 
 pytestmark = pytest.mark.every_backend
@@ -223,43 +218,6 @@ if BACKEND == "tensorflow":
         gx, gw = copy(x, w)
         close(gx, 3 * 2 * x * w, rtol=1e-12)
         close(gw, x * x, rtol=1e-12)
-
-    @pytest.mark.full
-    def test_a_graph_of_another_process_has_no_gradient_of_this_one(tmp_path):
-        def trace(**kwargs):
-            layer = keras_ln.LayerNormalization(
-                center=False, scale=False, **kwargs
-            )
-            spec = tf.TensorSpec((2, 3))
-            return tf.function(layer).get_concrete_function(spec)
-
-        program = f"""
-import keras_ln, tensorflow as tf
-{textwrap.dedent(inspect.getsource(trace))}
-traced = trace()
-tf.io.write_graph(traced.graph, {str(tmp_path)!r}, "graph.pb", False)
-print(traced.inputs[0].name, traced.outputs[0].name)
-"""
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        given, made = done.stdout.split()
-        # If both processes counted, these would have the names of the others.
-        for _ in range(3):
-            trace(epsilon=9.0)
-        definition = tf.compat.v1.GraphDef.FromString(
-            (tmp_path / "graph.pb").read_bytes()
-        )
-        with tf.Graph().as_default():
-            x = tf.compat.v1.placeholder(tf.float32, (2, 3))
-            (y,) = tf.graph_util.import_graph_def(
-                definition, {given: x}, [made]
-            )
-            with pytest.raises(LookupError, match="No gradient defined"):
-                tf.gradients(y, x)
 
     @pytest.mark.parametrize("jit_compile", [None, True])
     def test_gradient_of_a_jacobian_through_a_loop(jit_compile, rng):

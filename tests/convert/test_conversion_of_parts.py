@@ -73,17 +73,6 @@ def test_classes_of_one_name_inside_wrappers():
         assert_same(model, with_layer_norm(model, ()), example(B, T, D))
 
 
-def test_a_layer_and_an_operation_of_one_name():
-    inputs = keras.Input((T, D))
-    added = layers.Dense(D)(inputs) + inputs
-    both = layers.Add()([added, inputs])
-    inner = keras.Model(inputs, layers.LSTM(U)(both))
-    frames = keras.Input((2, T, D))
-    model = keras.Model(frames, layers.TimeDistributed(inner)(frames))
-    randomize(model)
-    assert_same(model, with_layer_norm(model, ()), example(B, 2, T, D))
-
-
 def test_classes_of_one_name_inside_a_layer():
     parts = [Doubled(), Dense(D), layers.Dense(D)]
     model = model_of(Block(parts, name="block"), layers.LSTM(U))
@@ -129,16 +118,6 @@ def test_what_wrappers_share(call):
     clone = with_layer_norm(model, ())
     assert clone.count_params() == model.count_params()
     assert_same(model, clone, example(B, T, D))
-
-
-def test_an_lstm_by_itself_and_in_a_wrapper():
-    lstm = layers.LSTM(U)
-    inputs, frames = keras.Input((T, D)), keras.Input((2, T, D))
-    outputs = [lstm(inputs), layers.TimeDistributed(lstm)(frames)]
-    model = keras.Model([inputs, frames], outputs)
-    clone = with_layer_norm(model, ())
-    assert clone.count_params() == model.count_params()
-    assert_same(model, clone, [example(B, T, D), example(B, 2, T, D)])
 
 
 def test_what_cannot_stay_shared():

@@ -71,15 +71,6 @@ def test_without_copied_weights():
     assert_same(model, with_layer_norm(model, ()), example(B, T, D))
 
 
-def test_adapted_layers_keep_what_they_have_learnt():
-    normalization = layers.Normalization()
-    normalization.adapt(3.0 + example(32, D))
-    model = keras.Sequential(
-        [keras.Input((T, D)), normalization, layers.LSTM(U)]
-    )
-    assert_same(model, with_layer_norm(model, ()), example(B, T, D))
-
-
 class Subclassed(keras.Model):
     def __init__(self, **arguments):
         super().__init__(**arguments)
@@ -159,14 +150,6 @@ def test_layers_that_have_no_counterpart():
     assert "cannot clone the layer 'mine' of class Closed" in message(closed)
 
 
-def test_a_copy_of_with_fast_rnn():
-    fast = keras_ln.with_fast_rnn(model_of(layers.LSTM(U, name="mine")))
-    assert "keras_ln.to_keras" in message(fast)
-    assert "'mine' of class FastLSTM" in message(fast)
-    clone = with_layer_norm(keras_ln.to_keras(fast))
-    assert type(clone.layers[0]) is keras_ln.LNLSTM
-
-
 def test_what_is_frozen_stays_frozen():
     """Half of a GRU's bias too, and a cell with all that it has."""
     model = model_of(layers.GRU(U))
@@ -215,23 +198,6 @@ def test_nothing_to_replace(copy_weights):
     with pytest.warns(UserWarning, match="no LSTM, GRU or SimpleRNN.*'mine'"):
         clone = with_layer_norm(model, copy_weights=copy_weights)
     assert kinds_in(clone) == kinds_in(model)
-
-
-class Plain:
-    """A cell that is no layer."""
-
-    state_size = U
-
-    def call(self, inputs, states):
-        return states[0], states
-
-    __call__ = call
-
-
-def test_a_cell_that_is_no_layer():
-    found = message(model_of(layers.RNN(Plain())))
-    assert "knows the cells of LSTM, GRU and SimpleRNN" in found
-    assert "of class Plain" in found
 
 
 class Decay(keras.regularizers.Regularizer):

@@ -4,12 +4,10 @@ Keras pads in front by default, and the state of zero stays zero until the
 first number that is none. A model behind `Masking` trains beside each.
 """
 
-import functools
-
 import keras
 import numpy as np
 import pytest
-from descriptors import NORMALIZED, STEPWISE
+from descriptors import NORMALIZED
 
 import keras_ln
 
@@ -85,58 +83,3 @@ def test_zeros_at_the_start(name, steps, optimizer):
     x, y = sequences(steps, LENGTHS[steps])
     layer_class = getattr(keras_ln, name)
     check(lambda: layer_class(UNITS), x, y, optimizer)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("name", LAYERS)
-def test_bidirectional_over_zeros_at_the_end(name, optimizer):
-    x, y = sequences(40, LENGTHS[40], at_the_end=True)
-    layer_class = getattr(keras_ln, name)
-    # Over equal steps the rows of a batch draw nearer, and dividing by their
-    # deviation brings true gradients of 45.
-    options = {"clipnorm": 1.0} if name == "BNLSTM" else {}
-    check(
-        lambda: keras.layers.Bidirectional(layer_class(UNITS)),
-        x,
-        y,
-        optimizer,
-        **options,
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("use_fused", ["auto", False])
-def test_a_thousand_sequences(use_fused):
-    """Where a sum that XLA takes in sequence is off by 60 roundings."""
-    x, y = sequences(40, LENGTHS[40], batch=1000)
-    make = functools.partial(keras_ln.BNLSTM, UNITS, use_fused=use_fused)
-    check(make, x, y, "sgd")
-
-
-class Learnt(keras.layers.Layer):
-    """A recurrent layer whose first h is learnt, from zero."""
-
-    def __init__(self, recurrent):
-        super().__init__()
-        self.recurrent = recurrent
-        self.h = self.add_weight(shape=(1, UNITS), initializer="zeros")
-
-    def call(self, x):
-        rows = keras.ops.zeros_like(x[:, 0, :1])
-        states = [rows + self.h]
-        if len(self.recurrent.state_size) > 1:
-            states.append(keras.ops.zeros_like(states[0]))
-        return self.recurrent(x, initial_state=states)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    "name", [row.name for row in STEPWISE if row.normalizes]
-)
-def test_a_learnt_state_leaves_zero(name):
-    x, y = sequences(40, LENGTHS[40])
-    layer = Learnt(getattr(keras_ln, name)(UNITS))
-    losses = train(layer, x, y, "adam")
-    assert losses[-1] < 0.9 * losses[0]
-    assert abs(keras.ops.convert_to_numpy(layer.h)).max() > 1e-3

@@ -9,7 +9,6 @@ import pytest
 from arrays import close
 from backend_gradients import BACKEND
 from descriptors import randomize
-from tolerances import FLOAT64
 
 import keras_ln
 from benchmarks import long_training
@@ -86,49 +85,6 @@ if BACKEND == "tensorflow":
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             for found in pool.map(work, range(4)):
                 close(found, right, rtol=1e-3, atol=1e-4)
-
-    @pytest.mark.parametrize("compiled", [False, True])
-    def test_two_threads_trace_first_derivatives_of_one_layer(compiled):
-        """Backwards in one of them, forwards in the other, at once."""
-        import tensorflow as tf
-
-        # In float64 the loop agrees with the op to rounding.
-        layer = keras_ln.LNSimpleRNN(4 + compiled, dtype="float64")
-        x, direction = tf.random.stateless_normal(
-            (2, 2, 4, 3), (0, 1), dtype="float64"
-        )
-
-        def backwards(x, direction):
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                loss = tf.reduce_sum(layer(x, training=True) ** 2)
-            return tf.reduce_sum(tape.gradient(loss, x) * direction)
-
-        def forwards(x, direction):
-            with tf.autodiff.ForwardAccumulator(x, direction) as accumulator:
-                loss = tf.reduce_sum(layer(x, training=True) ** 2)
-            return accumulator.jvp(loss)
-
-        right = backwards(x, direction)
-        assert abs(right) > 1e-3
-        barrier = threading.Barrier(2)
-
-        def work(function):
-            program = tf.function(function, jit_compile=compiled)
-            barrier.wait()
-            return [program(x, direction), function(x, direction)]
-
-        with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            for found in pool.map(work, (backwards, forwards)):
-                close(found, [right] * 2, **FLOAT64)
-
-    def test_a_program_inside_one_that_is_compiled():
-        """After it was run by itself: its trace serves both."""
-        tf, gradients, x = penalty_of(keras_ln.LNGRU(5))
-        program = tf.function(gradients)
-        right = program(x)
-        found = tf.function(lambda x: program(x), jit_compile=True)(x)
-        close(found, right, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.slow

@@ -15,9 +15,6 @@ from descriptors import (
     BY_NAME,
     ROWS,
     SEQUENCE_LAYERS,
-    D,
-    T,
-    U,
     named_weights,
     randomize,
 )
@@ -61,7 +58,6 @@ def search(row, check, count, fused, **options):
 def check_all(case):
     """Every promise, for one configuration."""
     layer = randomize(case.layer(), case.seed)
-    check_weights(case, layer)
     before = named_weights(layer)
     outputs = case.call(layer)
     check_shapes(case, outputs)
@@ -73,55 +69,6 @@ def check_all(case):
     elif not _may_grow(case):
         assert all(np.isfinite(y.astype("float64")).all() for y in outputs)
     check_again(case, before, outputs)
-
-
-def check_weights(case, layer):
-    """Names, shapes and dtypes are those of the table in the docstring."""
-    arguments, row = case.arguments, case.row
-    axes = np.atleast_1d(arguments.get("axis", -1))
-    features = tuple(case.x.shape[axis] for axis in axes)
-    steps, units = arguments.get("max_steps"), arguments.get("units")
-    if arguments.get("sequence_wise"):
-        steps = 1
-    # The table is for these sizes.
-    sizes = {D: features, T: (steps,)}
-    sizes |= {n * U: (n * units,) for n in (1, 3, 4) if units}
-    shapes = {
-        name: sum((sizes[size] for size in shape), ())
-        for name, shape in row.weights.items()
-    }
-    if arguments.get("use_bias"):
-        gates = 3 if "GRU" in row.name else 1
-        shapes.setdefault("bias", (gates * units,))
-        if "GRU" in row.name and not _there(case, "recurrent_beta"):
-            shapes["recurrent_bias"] = (gates * units,)
-    wanted = {
-        name: shape for name, shape in shapes.items() if _there(case, name)
-    }
-    assert {w.name: tuple(w.shape) for w in layer.weights} == wanted
-    kept = "float32" if "mixed" in case.dtype else case.dtype
-    assert {w.dtype for w in layer.weights} <= {kept}
-
-
-def _there(case, name):
-    """Whether the arguments of a layer leave it this weight."""
-    arguments = case.arguments
-    if name == "recurrent_bias":
-        return True
-    if name.startswith(("kernel_", "recurrent_", "state_")) and case.row.sites:
-        site, _, rest = name.partition("_")
-        if rest != "kernel" and site not in arguments["normalize"]:
-            return False
-    if name == "state_beta":
-        return True
-    return all(
-        arguments.get(argument, True) or not name.endswith(part)
-        for argument, part in (
-            ("center", "beta"),
-            ("scale", "gamma"),
-            ("use_bias", "bias"),
-        )
-    )
 
 
 def check_shapes(case, outputs):
