@@ -111,6 +111,7 @@ def layer_of(problem, **arguments):
     return layer
 
 
+@pytest.mark.promise("five layers agreed with the float64 loop")
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_values_and_gradients(row, precision, monkeypatch):

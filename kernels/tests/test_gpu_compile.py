@@ -108,6 +108,7 @@ def test_other_sources_are_other_images(cache, monkeypatch):
     assert by.asked == ["a", "a"]
 
 
+@pytest.mark.promise("a cache that is damaged")
 @pytest.mark.parametrize(
     "damage",
     [
@@ -131,6 +132,7 @@ def test_a_damaged_file_is_compiled_anew(cache, damage):
     assert path.read_bytes() == whole
 
 
+@pytest.mark.promise("a cache that is damaged")
 def test_a_folder_that_cannot_be_written(cache):
     """Images stay in memory."""
     folder, _ = cache

@@ -147,6 +147,7 @@ def test_every_size_has_a_plan(device, format):
     assert not [*gpu_plan.plans("lstm", False, 513, format, of)]
 
 
+@pytest.mark.promise("no switch, no driver, no NVRTC")
 def test_what_is_not_run_has_a_reason(fresh):
     plan = fresh.gpu.plan
     assert plan("lstm", False, 513, "tf32", 0) == (
@@ -277,6 +278,7 @@ def test_what_a_driver_must_have(fresh):
     fresh.fake.fake_fail(b"cuInit", 0)
 
 
+@pytest.mark.promise("no switch, no driver, no NVRTC")
 def test_no_nvrtc(fresh, monkeypatch):
     """Or one that is newer than the driver, or damaged: the next way."""
     found = nvrtc.libraries()

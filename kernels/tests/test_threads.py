@@ -23,6 +23,7 @@ def same(a, b):
         assert a[name].tobytes() == b[name].tobytes(), name
 
 
+@pytest.mark.promise("do not depend on the number of threads")
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(

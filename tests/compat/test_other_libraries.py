@@ -57,6 +57,7 @@ def test_the_files_that_are_kept():
                 )
 
 
+@pytest.mark.promise("a [moved]")
 def test_a_model_moves_as_the_documentation_says():
     """docs/dump_tfa.py in the old environment, and its page in the new one."""
     folder = Path(os.environ["KERAS_LN_PEERS"])

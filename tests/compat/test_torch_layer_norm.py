@@ -11,6 +11,7 @@ import keras_ln
 if BACKEND == "torch":
     import torch
 
+    @pytest.mark.promise("`LayerNormalization` is `torch.nn.LayerNorm`")
     @pytest.mark.parametrize("epsilon", [1e-5, 1e-3])
     @pytest.mark.parametrize(
         "shape, axis", [((4, 7), -1), ((2, 3, 5), -1), ((2, 3, 5), (-2, -1))]

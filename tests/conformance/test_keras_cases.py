@@ -197,6 +197,7 @@ def run(case, relax=None):
     Case(name).debug()
 
 
+@pytest.mark.promise("with `normalize=()` the layers pass Keras' own tests")
 @pytest.mark.parametrize("case", [case for case in CASES if CASES[case]])
 def test_case(case):
     reason = CANNOT_PASS.get(case)

@@ -194,6 +194,7 @@ if BACKEND == "tensorflow":
         close(gx, 3 * 2 * x * w * c, rtol=1e-12)
         close(gw, tf.reduce_sum(x * x * c, 0), rtol=1e-12)
 
+    @pytest.mark.promise("on TensorFlow graph rewrites")
     def test_a_copy_of_a_graph_keeps_the_given_gradient(rng):
         """Though not the tensors that the original's function keeps."""
         op = make_op(gradient_factor=3.0)

@@ -258,6 +258,7 @@ elif BACKEND == "tensorflow":
             loss = tf.reduce_sum(y**3)
         return tape.gradient(loss, [x, *layer.trainable_weights])
 
+    @pytest.mark.promise("on TensorFlow graph rewrites")
     @pytest.mark.parametrize(
         "name",
         [
@@ -286,6 +287,7 @@ elif BACKEND == "tensorflow":
             loss = tf.reduce_sum(jacobian**3)
         return outer.gradient(loss, [x, layer.trainable_weights[0]])
 
+    @pytest.mark.promise("on TensorFlow graph rewrites")
     @pytest.mark.parametrize(
         "name",
         [

@@ -129,6 +129,7 @@ NAMED_IN = {
 }
 
 
+@pytest.mark.promise("a name in a file of results")
 def test_names_from_a_file_stay_in_the_folder(
     tmp_path, experiment, digits, capsys
 ):

@@ -296,6 +296,8 @@ KILLS = [
 ]
 
 
+@pytest.mark.promise("`kill -9` at any moment")
+@pytest.mark.promise("the disk is full, or the folder read-only")
 @pytest.mark.parametrize("kill", KILLS)
 def test_what_was_ended_goes_on_to_the_same_end(kill, whole, tmp_path, request):
     script = importlib.import_module(kill.script)
@@ -337,6 +339,7 @@ def test_the_training_with_random_numbers_is_sensitive(whole):
     assert 31 < rows[-1]["updates"] < 200 and rates[-1] < rates[0]
 
 
+@pytest.mark.promise("`kill -9` at any moment")
 @pytest.mark.slow
 def test_twenty_kills_at_random_moments(tmp_path):
     seed = int(time.time())

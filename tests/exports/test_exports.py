@@ -208,6 +208,7 @@ EXPORTERS = {
 OF_LENGTH = (tflite, pt2, onnx_of_length)
 
 
+@pytest.mark.promise("[exported models]")
 @pytest.mark.full
 @pytest.mark.parametrize("export", EXPORTERS[BACKEND])
 def test_served_without_keras_ln(export, tmp_path):

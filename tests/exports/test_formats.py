@@ -31,6 +31,7 @@ def exported(backend, format, steps, folder):
     )
 
 
+@pytest.mark.promise("[exported models]")
 @pytest.mark.parametrize(
     "backend, format, steps",
     [

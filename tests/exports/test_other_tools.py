@@ -78,6 +78,7 @@ def run(code, folder, status=0, **environment):
     return done.stdout
 
 
+@pytest.mark.promise("models run in the [other tools]")
 @pytest.mark.parametrize("first", AFTER)
 def test_snippets(first, tmp_path):
     code = pages.elsewhere()[PAGE, first]

@@ -51,6 +51,7 @@ PLAIN = {
 }
 
 
+@pytest.mark.promise("no switch, no driver, no NVRTC")
 @pytest.mark.every_backend
 def test_when_they_are_off(monkeypatch):
     """A sentence for each, and the next implementation runs."""
@@ -152,6 +153,7 @@ if BACKEND != "tensorflow":  # Which calls none.
         problem.check(layer, CLOSE)
         assert len(launches(driver)) >= 2
 
+    @pytest.mark.promise("no switch, no driver, no NVRTC")
     @pytest.mark.parametrize(
         "arguments, sentence",
         [

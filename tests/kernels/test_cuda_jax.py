@@ -224,6 +224,7 @@ if BACKEND == "jax":
                 assert gpu_jax._format("float32") == format
                 assert gpu_jax._format("bfloat16") == "bfloat16"
 
+    @pytest.mark.promise("no memory on the device")
     @pytest.mark.parametrize(
         "function, code, sentence",
         [

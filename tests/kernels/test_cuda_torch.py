@@ -156,6 +156,7 @@ if BACKEND == "torch":
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
         assert len(launches(driver)) == 4
 
+    @pytest.mark.promise("the first call is inside a CUDA graph capture")
     @pytest.mark.parametrize("name", ["LNLSTM", "LNGRU", "WNLSTM"])
     def test_a_graph_holds_no_loading(name, driver, monkeypatch):
         """Capturing after a first call outside works."""
@@ -203,6 +204,7 @@ if BACKEND == "torch":
         with pytest.raises(RuntimeError, match="on a batch of the same size"):
             layer_of()(rows)
 
+    @pytest.mark.promise("no memory on the device")
     @pytest.mark.parametrize(
         "function, code, error, sentence",
         [
@@ -221,6 +223,7 @@ if BACKEND == "torch":
         finally:
             driver.fake.fake_fail(function.encode(), 0)
 
+    @pytest.mark.promise("a kernel that does not compile or load")
     def test_a_kernel_that_does_not_load(driver):
         """Once told, the next implementation runs."""
         layer = layer_of(units=5)  # Which the driver has not.
@@ -248,6 +251,7 @@ if BACKEND == "torch":
         layer.use_fused = False
         torch.testing.assert_close(found, layer(rows), **CLOSE)
 
+    @pytest.mark.promise("tensors on two devices")
     def test_tensors_on_two_devices(driver):
         from keras_ln_kernels.gpu_call import GpuCall
 

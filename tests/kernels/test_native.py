@@ -219,6 +219,7 @@ def test_fused_means_that_the_gradient_is_hand_written(calls):
     assert calls
 
 
+@pytest.mark.promise("do not depend on the number of threads")
 def test_threads_and_columns_change_nothing(tmp_path):
     """Nor do callers at once, who wait in the framework's own threads."""
     code = """

@@ -44,6 +44,9 @@ if BACKEND == "jax":
         sources = sorted((KERNELS / "src" / "xla").glob("*.cc"))
         subprocess.run([*command, *sources], check=True)
 
+    @pytest.mark.promise(
+        "`model.export`, `jax.export` or `tf.saved_model.save`"
+    )
     @pytest.mark.parametrize(
         "name, known, platforms",
         [("LNGRU", True, None), ("LNLSTM", False, ["cpu", "cuda", "tpu"])],
@@ -128,6 +131,7 @@ np.savez("found.npz", *(f(x) for f in (run, gradient, again)))
             for a, b in zip(*map(jax.tree.leaves, (found, right)), strict=True):
                 np.testing.assert_allclose(a[i], b, rtol=1e-5, atol=1e-6)
 
+    @pytest.mark.promise("a tensor does not fit a kernel's call")
     def test_buffers_that_do_not_fit():
         """What a wrong program would hand over is refused."""
         from keras_ln_kernels import xla

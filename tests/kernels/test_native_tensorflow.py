@@ -19,6 +19,9 @@ pytestmark = [pytest.mark.kernels, pytest.mark.every_backend]
 if BACKEND == "tensorflow":
     import tensorflow as tf
 
+    @pytest.mark.promise(
+        "`model.export`, `jax.export` or `tf.saved_model.save`"
+    )
     def test_exports_hold_no_kernels(tmp_path):
         """Other than functions that were traced to run here."""
         model = keras.Sequential([keras.Input((None, 3)), keras_ln.LNLSTM(3)])
@@ -93,6 +96,7 @@ else:
             np.testing.assert_allclose(y, expected, rtol=1e-6, atol=1e-7)
         assert len(traces) == 1 and calls
 
+    @pytest.mark.promise("a tensor does not fit a kernel's call")
     def test_an_array_of_another_shape_when_the_program_runs():
         layer = made(keras_ln.LNGRU(3))
         sizes = tf.TensorSpec((None, None, 3)), tf.TensorSpec((None, None))

@@ -44,6 +44,7 @@ def same(found, right):
     )
 
 
+@pytest.mark.promise("a backup is cut off, or has flipped bits")
 def test_a_damaged_backup_is_refused_or_whole(backup, tmp_path):
     whole, right = backup
     path = tmp_path / "backup.npz"
@@ -77,6 +78,7 @@ class Payload:
         return pathlib.Path.touch, (self.path,)
 
 
+@pytest.mark.promise("a backup is cut off, or has flipped bits")
 def test_a_pickle_in_a_backup_is_not_opened(tmp_path):
     marker, path = tmp_path / "marker", tmp_path / "backup.npz"
     array = np.empty(1, object)
@@ -101,6 +103,7 @@ def rewritten(whole, path, change):
     return path
 
 
+@pytest.mark.promise("a backup is cut off, or has flipped bits")
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -136,6 +139,7 @@ def test_a_backup_with_something_else_in_it_is_refused(
         Backup(path)
 
 
+@pytest.mark.promise("a backup is cut off, or has flipped bits")
 def test_a_backup_of_other_callbacks_changes_nothing(tmp_path):
     """Neither weights nor attributes, of whatever it has for one of them."""
     path = tmp_path / "backup.npz"
@@ -191,6 +195,7 @@ def test_a_backup_of_other_callbacks_changes_nothing(tmp_path):
     load()
 
 
+@pytest.mark.promise("a `.keras` or `.weights.h5` file is cut off")
 @pytest.mark.parametrize("suffix", [".keras", ".weights.h5"])
 def test_a_model_cut_off_is_refused(tmp_path, suffix):
     path = tmp_path / f"model{suffix}"
@@ -220,6 +225,7 @@ FOREIGN = {
 }
 
 
+@pytest.mark.promise("a `.keras` or `.weights.h5` file is cut off")
 @pytest.mark.parametrize("other", FOREIGN)
 def test_weights_of_another_layer_are_refused(tmp_path, other):
     path = tmp_path / "other.weights.h5"
@@ -305,6 +311,7 @@ def refuse(path, name, folder, monkeypatch):
         assert not (folder / "marker").exists()
 
 
+@pytest.mark.promise("a hostile `.keras` file")
 @pytest.mark.parametrize("name", ["activation", "kernel_initializer"])
 def test_a_hostile_model_runs_nothing(tmp_path, name, monkeypatch):
     model = model_of(ROWS["LNLSTM"])
@@ -322,6 +329,7 @@ def test_without_safe_mode_it_would(tmp_path):
     assert (tmp_path / "marker").exists()
 
 
+@pytest.mark.promise("a hostile `.keras` file")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     # The arguments of a wrapper are those of the layer inside.
@@ -342,6 +350,7 @@ def test_no_argument_of_any_layer_runs_anything(tmp_path, row, monkeypatch):
         refuse(tmp_path / "model.keras", name, tmp_path, monkeypatch)
 
 
+@pytest.mark.promise("`keras_ln` was not imported before")
 def test_a_model_needs_its_layers(tmp_path, monkeypatch):
     model_of(ROWS["LNGRU"]).save(tmp_path / "model.keras")
     objects = keras.saving.get_custom_objects()

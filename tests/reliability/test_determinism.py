@@ -50,6 +50,7 @@ np.savez(sys.argv[1], *[w for run in runs for w in run])
 """
 
 
+@pytest.mark.promise("One seed")
 @pytest.mark.slow
 def test_one_seed_one_result(tmp_path):
     def run(name, models):

@@ -67,6 +67,10 @@ def spoilt(x, value):
     return x
 
 
+@pytest.mark.promise("0, 1e-30, denormal")
+@pytest.mark.promise("1e12 to 1e15")
+@pytest.mark.promise("1e30")
+@pytest.mark.promise("constant rows")
 @pytest.mark.parametrize("row, training", PROBLEMS)
 def test_finite_inputs(row, training):
     layer, x = make(row)
@@ -111,6 +115,7 @@ def test_finite_inputs(row, training):
         assert abs(huge).max() <= 1.0
 
 
+@pytest.mark.promise("constant rows")
 def test_constant_rows_give_exactly_beta():
     rows = np.float32([[3.7] * 7, [-1e4] * 7, [1e-3] * 7, [0.1] * 7])
     layer = keras_ln.LayerNormalization()
@@ -121,6 +126,8 @@ def test_constant_rows_give_exactly_beta():
     np.testing.assert_array_equal(y, np.tile(beta, (4, 1)))
 
 
+@pytest.mark.promise("one NaN")
+@pytest.mark.promise("one inf")
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("row, training", PROBLEMS)
 def test_what_is_not_finite_stays_where_it_came_in(row, training, value):
@@ -166,6 +173,7 @@ ZERO_STEPS = {
 }
 
 
+@pytest.mark.promise("Recurrent cells do not scale a row without variance")
 @pytest.mark.parametrize("name", ZERO_STEPS)
 def test_zeros_from_a_state_of_zero_keep_the_gradient(name):
     rows = 16
@@ -184,6 +192,7 @@ def test_zeros_from_a_state_of_zero_keep_the_gradient(name):
     assert 1 / 1.2 < growth / ZERO_STEPS[name] < 1.2
 
 
+@pytest.mark.promise("Sequences of 10,000 steps and batches of 4,096")
 @pytest.mark.slow
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_ten_thousand_steps(row):
@@ -210,6 +219,7 @@ def test_ten_thousand_steps(row):
     np.testing.assert_array_equal(halves, result.outputs[0])
 
 
+@pytest.mark.promise("Sequences of 10,000 steps and batches of 4,096")
 @pytest.mark.slow
 @pytest.mark.parametrize("row, training", PROBLEMS)
 def test_a_batch_of_4096(row, training):

@@ -34,6 +34,7 @@ def values(model, x):
     return keras.ops.convert_to_numpy(model(x, training=False))
 
 
+@pytest.mark.promise("Eight threads")
 def test_eight_threads_see_what_one_sees():
     # Units that no other test has: the threads also trace, all at once.
     model = model_of(units=6)
@@ -87,6 +88,7 @@ if BACKEND == "tensorflow":
                 close(found, right, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.promise("10,000 training steps")
 @pytest.mark.slow
 def test_ten_thousand_steps_need_no_more_memory_and_one_trace():
     samples = long_training.train(steps=10_000, every=100)

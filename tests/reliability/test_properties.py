@@ -118,17 +118,20 @@ def _may_grow(case):
     return grows & {case.arguments.get(name) for name in names}
 
 
+@pytest.mark.promise("random configurations")
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_some_configurations(row):
     search(row, check_all, FEW, FUSED[BACKEND], derandomize=True)
 
 
+@pytest.mark.promise("random configurations")
 @pytest.mark.slow
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_many_configurations(row):
     search(row, check_all, MANY, (False,))
 
 
+@pytest.mark.promise("random configurations")
 @pytest.mark.slow
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_many_configurations_of_the_fused_ops(row):

@@ -84,6 +84,7 @@ def assert_close(found, right):
 
 if BACKEND == "jax":
 
+    @pytest.mark.promise("JAX, `keras.distribution.DataParallel`")
     def test_four_devices(tmp_path, one):
         (found,) = train(tmp_path, "devices", devices=4)
         assert_close(found, one)
@@ -91,6 +92,8 @@ if BACKEND == "jax":
 
 if BACKEND in ("jax", "torch"):
 
+    @pytest.mark.promise("JAX, two processes")
+    @pytest.mark.promise("torch, `DistributedDataParallel`")
     def test_two_processes(tmp_path, one):
         # One device each: with several the CPU collectives of JAX 0.10 may
         # wait for each other for ever.
@@ -103,10 +106,12 @@ if BACKEND in ("jax", "torch"):
 
 if BACKEND == "tensorflow":
 
+    @pytest.mark.promise("TensorFlow, `MirroredStrategy`")
     def test_mirrored_with_synchronized_statistics(tmp_path, one):
         (found,) = train(tmp_path, "mirrored")
         assert_close(found, one)
 
+    @pytest.mark.promise("the same, batch statistics not synchronised")
     def test_mirrored_with_the_statistics_of_each_replica(tmp_path, one):
         (found,) = train(tmp_path, "separate")
         # It works, BNLSTM too, and is another training.
@@ -114,6 +119,7 @@ if BACKEND == "tensorflow":
         assert all(np.isfinite(a).all() for a in found)
         assert abs(found[-2] - one[-2]).max() > 1e-6
 
+    @pytest.mark.promise("TensorFlow, `MultiWorkerMirroredStrategy`")
     @pytest.mark.slow
     def test_fit_of_keras_fails_in_several_workers(tmp_path):
         # When this fails Keras has learnt it, and the documentation is old.
