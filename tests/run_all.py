@@ -30,8 +30,11 @@ EXPORTS = "tests/exports/test_exports.py"
 ONNX = ("tf2onnx==1.17.0", "onnx", "onnxruntime")
 
 # What the CPU kernels take a part in.
-RUN_ON_KERNELS = ["engine", "kernels", "conformance", "contract/test_report.py"]
-RUN_ON_KERNELS += ["exports/test_exports.py", "reliability/test_properties.py"]
+RUN_ON_KERNELS = (
+    *("kernels", "contract/test_report.py", "engine/test_padding.py"),
+    *("engine/test_transformations.py", "engine/test_forward_mode.py"),
+    "conformance/test_second_derivatives.py",
+)
 
 
 def run(*command, cwd=ROOT, **environment):
@@ -93,11 +96,10 @@ def library():
 
 
 def kernels():
-    """Repeat with the CPU kernels the tests that call them.
+    """Tests of the CPU kernels, and those that they run too.
 
-    They are installed into a temporary folder, not into this environment.
-    torch comes first: it tells which tests call them, unless its quick run
-    has told. Some are marked `full`.
+    They are installed into a temporary folder, not into this environment. Some
+    tests are marked `full`.
     """
     with tempfile.TemporaryDirectory() as folder:
         built = kernels_wheel(
@@ -108,19 +110,14 @@ def kernels():
         run(*pip, "--target", installed, built)
         paths = os.pathsep.join(map(str, (ROOT, SUPPORT, installed)))
         pytest = (sys.executable, "-m", "pytest", "-q")
-        for backend in sorted(SUITES, key=lambda name: name != "torch"):
+        for backend in SUITES:
             print(f"==> kernels on {backend}", flush=True)
             run(
-                *(*pytest, "--kernels", "-p", "kernel_calls"),
-                # What is exported holds no kernels: ops/test_native_*.py.
-                *("-k", "not served_without_keras_ln"),
+                *(*pytest, "--kernels"),
                 *pytest_arguments(backend, ""),
                 *(f"tests/{path}" for path in RUN_ON_KERNELS),
                 KERAS_BACKEND=backend,
                 PYTHONPATH=paths,
-                KERNEL_CALLS=os.environ.get(
-                    "KERNEL_CALLS", str(Path(folder, "kernel_calls.txt"))
-                ),
             )
 
 
@@ -200,20 +197,14 @@ def pytest_arguments(backend, duration="not full"):
 
 def suite(backend, full):
     """Tests on one backend, one process per core."""
-    paths, plugins, environment = ["tests"], [], {"KERAS_BACKEND": backend}
+    paths = ["tests"]
     if backend == "torch" and not full:
         # The docstring examples are quick tests of torch.
         paths.append("keras_ln")
-        if "KERNEL_CALLS" in os.environ:
-            plugins += ["-p", "kernel_calls"]
-            folders = [str(SUPPORT), os.environ.get("PYTHONPATH")]
-            environment["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
-            # It tells anew.
-            Path(os.environ["KERNEL_CALLS"]).unlink(missing_ok=True)
     run(
-        *(sys.executable, "-m", "pytest", "-q", "--durations=8", *plugins),
+        *(sys.executable, "-m", "pytest", "-q", "--durations=8"),
         *(*pytest_arguments(backend, "full" if full else "not full"), *paths),
-        **environment,
+        KERAS_BACKEND=backend,
     )
 
 

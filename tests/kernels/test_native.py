@@ -11,14 +11,12 @@ import keras
 import numpy as np
 import pytest
 from backend_gradients import BACKEND
-from descriptors import BY_NAME
 from native_layers import LAYERS, made
-from recurrence import MASKS, Problem
 from scripts import run_python
 
 import keras_ln
 from keras_ln import ops
-from keras_ln.engine.cpu import NATIVE, native_names
+from keras_ln.engine.cpu import native_names
 
 x = np.ones((2, 4, 3), "float32")
 
@@ -40,53 +38,6 @@ def test_cells_declare_what_the_kernels_know(name):
         assert vector.size == (1 if of_units else kernels.gates)
     assert cell.gates == kernels.gates
     assert cell.states == len(kernels.states)
-
-
-@pytest.mark.parametrize("name", LAYERS)
-def test_layers_run_on_kernels(name, calls):
-    problem = Problem(BY_NAME[name], mask=MASKS["middle"], training=True)
-    layer = problem.layer()
-    chosen, reasons = ops.implementation(layer)
-    assert chosen == "native"
-    assert set(reasons) == {"cuda", "fused", "loop"}
-    problem.check(layer)
-    # JAX looks at the function itself before it takes its rule.
-    assert [call.backward for call in calls[-2:]] == [False, True]
-    assert all("mask" in call.arguments for call in calls)
-
-
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("name", LAYERS)
-def test_zoneout(name, training, calls):
-    """By choices, or by shares."""
-    row, rng = BY_NAME[name], np.random.default_rng(0)
-    names = ("zoneout", "cell_zoneout")[: row.state_count]
-    arguments = dict(zip(names, (0.3, 0.2), strict=False))
-    problem = Problem(
-        row,
-        {"return_sequences": True, "return_state": True, **arguments},
-        mask=MASKS["middle"],
-        given_states=True,
-        training=training,
-    )
-    if training:
-        shape = (*problem.shape[:2], 3)
-        problem.choices = {name: rng.random(shape) < 0.4 for name in names}
-    layer = problem.layer()
-    assert ops.implementation(layer)[0] == "native"
-    problem.check(layer)
-    assert all(("zoneout" in call.arguments) == training for call in calls)
-    assert all((0.3 in call.options) != training for call in calls)
-
-
-@pytest.mark.parametrize("arguments", [{"normalize": ()}, {"center": False}])
-def test_the_recurrent_bias(arguments, calls):
-    arguments = {"use_bias": True, "return_sequences": True, **arguments}
-    problem = Problem(BY_NAME["LNGRU"], arguments)
-    layer = problem.layer()
-    assert ops.implementation(layer)[0] == "native"
-    problem.check(layer)
-    assert all("recurrent_bias" in call.arguments for call in calls)
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -133,32 +84,6 @@ def test_a_state_of_another_dtype_is_not_for_kernels(calls):
     _, _, (_, c) = ops.ln_lstm(x, states, weights)
     assert keras.backend.standardize_dtype(c.dtype) == "float64"
     assert not calls
-
-
-def test_what_the_kernels_do_not_read():
-    """An array, a weight and a field of the spec, that only we know of."""
-    spec, how = keras_ln.LNLSTM(3).as_problem()
-
-    def refused(spec, name):
-        return NATIVE.refusal("native", spec, {"x": x, name: x}, how)
-
-    assert NATIVE.refusal("native", spec, {}, how) is None
-    words = "The implementation 'native' does not read the"
-    assert refused(spec, "state_moving_mean") == (
-        f"{words} array `state_moving_mean`."
-    )
-    assert refused(spec, "sum_gamma") == (
-        f"{words} setting or weight `sum_gamma`."
-    )
-    launches = spec._replace(few_launches=True)
-    assert refused(launches, "x") == (
-        f"{words} setting or weight `few_launches`."
-    )
-    spec, how = keras_ln.LNGRU(3).as_problem()
-    carries = spec._replace(carry_normalized_state=True)
-    assert refused(carries, "x") == (
-        f"{words} setting or weight `carry_normalized_state`."
-    )
 
 
 def test_no_rows(calls):
