@@ -235,18 +235,6 @@ def test_a_cell_in_a_cell():
     assert losses == [1, 3]
 
 
-@pytest.mark.parametrize("name", ["zoneout", "cell_zoneout"])
-def test_the_probabilities_of_a_cell_stay(name):
-    """A cell without zoneout has no state for it."""
-    layer = keras_ln.LNLSTM(U)
-    for cell in (layer.cell, keras_ln.LNLSTMCell(U)):
-        with pytest.raises(AttributeError, match=f"`{name}` cannot be changed"):
-            setattr(cell, name, 0.5)
-        assert getattr(cell, name) == 0.0
-    with pytest.raises(AttributeError):
-        setattr(layer, name, 0.5)
-
-
 @pytest.mark.every_backend
 @pytest.mark.parametrize("use_fused", ["auto", False])
 def test_fit_draws_anew_in_every_step(use_fused):
