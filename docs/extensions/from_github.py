@@ -1,7 +1,8 @@
 """What the site adds to pages of plain Markdown, which GitHub shows as well.
 
-It adds a menu from `TREES` and the folders of pages, links from code such as
-`keras_ln.LNLSTM` to the API, and boxes for quotes that begin with `[!NOTE]`.
+It adds the folders' pages to the menu, whose other entries docs/index.md has,
+links from code such as `keras_ln.LNLSTM` to the API, and boxes for quotes that
+begin with `[!NOTE]` (older MyST parsers, for Python 3.10, do not know them).
 """
 
 import re
@@ -11,38 +12,16 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.transforms import SphinxTransform
 
-# The pages after the first one, by caption.
-TREES = {
-    "": (
-        *("Start <self>", "should_i_use_it", "replace", "guides/index"),
-        "troubleshooting",
-    ),
-    "Notebooks": (
-        *("notebooks/lstm_and_ln_lstm", "notebooks/a_claim_tried"),
-        "notebooks/geometry",
-    ),
-    "Background": (
-        *("teaching", "paper/index", "paper/experiments", "performance"),
-        *("benchmarks", "kernels", "reliability"),
-    ),
-    "Reference": ("api/index", "contributing", "changelog"),
-}
 _LINK = re.compile(r"\]\((\w+)\.md\)")
 _NAME = re.compile(r"keras_ln(\.\w+)+")
 _KIND = re.compile(r"\[!(NOTE|TIP|IMPORTANT|WARNING|CAUTION)\]\s*")
 
 
-def tree(caption: str, entries: Any) -> str:
-    """A table of contents that only the site's menu shows."""
-    options = [":hidden:", f":caption: {caption}"] if caption else [":hidden:"]
-    return "\n".join(["", "```{toctree}", *options, "", *entries, "```", ""])
-
-
 def _read(app: Any, docname: str, source: list[str]) -> None:
-    if docname == "index":
-        source[0] += "".join(tree(*own) for own in TREES.items())
-    elif docname in ("guides/index", "paper/index"):
-        source[0] += tree("", dict.fromkeys(_LINK.findall(source[0])))
+    if docname in ("guides/index", "paper/index"):
+        pages = dict.fromkeys(_LINK.findall(source[0]))
+        lines = ["", "```{toctree}", ":hidden:", "", *pages, "```", ""]
+        source[0] += "\n".join(lines)
 
 
 class Links(SphinxTransform):
