@@ -1,19 +1,143 @@
-"""Old and new versions, each in an environment that nox makes with uv.
+"""The checks of the repository, and old and new versions.
 
-    uvx nox                           all but the last one
-    uvx nox -s torch-floor            one of them; -k floor: those so named
-    uvx nox -s jax-nightly            Keras of last night, which may fail
+    nox -s style types                checks, in this environment
+    nox -s torch -- full              the long tests on torch; all: both
+    nox -t versions                   each in an environment made with uv
+    nox -s torch-floor                one of them; -k floor: those so named
+    nox -s jax-nightly                Keras of last night, which may fail
 
-The floors are the lower bounds of setup.cfg. An interpreter that is neither
-installed nor to be downloaded is skipped; those of pyenv are found where
+`python tests/run_all.py` runs the checks side by side. The floors are the lower
+bounds of setup.cfg. An interpreter that is neither installed nor to be
+downloaded is skipped; those of pyenv are found where
 `PYENV_VERSION=3.10.13:3.12.1:3.13.0` names them. What passes has a row in
 tests/measured/matrix.csv. With `UV_TORCH_BACKEND=cpu` torch comes without the
 gigabytes of CUDA's libraries.
 """
 
+import configparser
+import importlib.util
+import os
+import sys
+import tempfile
 from pathlib import Path
 
 import nox
+
+ROOT = Path(__file__).resolve().parent
+SUPPORT = ROOT / "tests" / "support"
+sys.path.append(str(SUPPORT))
+
+import built  # noqa: E402
+import running  # noqa: E402
+
+nox.options.sessions = ["style", "types", "wheel", "jax", "torch", "tensorflow"]
+PYTEST = (sys.executable, "-m", "pytest", "-q")
+BACKENDS = ("jax", "torch", "tensorflow")
+check = nox.session(venv_backend="none")
+
+
+@check
+def style(session):
+    """Ruff's rules and ruff's format, and the numbers of the pages."""
+    session.run(sys.executable, "-m", "ruff", "check", ".")
+    session.run(sys.executable, "-m", "ruff", "format", "--check", ".")
+    session.run(sys.executable, "docs/tables.py", "--check")
+
+
+@check
+def types(session):
+    """Mypy on the package."""
+    session.run(sys.executable, "-m", "mypy")
+
+
+@check
+def wheel(session):
+    """Build the wheel; install and import it where JAX is the one framework."""
+    session.run(sys.executable, SUPPORT / "built.py", "wheel")
+
+
+@check
+def library(session):
+    """Build the CPU kernels and test them, where there is no framework."""
+    session.run(sys.executable, SUPPORT / "built.py", "kernels")
+
+
+@check
+def docs(session):
+    """Build the site, where needed in an environment with what that takes."""
+    command = (ROOT / "docs" / "build.py",)
+    if importlib.util.find_spec("furo"):
+        session.run(sys.executable, *command)
+        return
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg", encoding="utf-8")
+    needed = settings["options.extras_require"]["docs"].split()
+    with tempfile.TemporaryDirectory() as folder:
+        python = running.on_top_of_this(folder, *needed)
+        session.run(python, *command, Path(folder, "site"))
+
+
+@check
+def onnx(session):
+    """What TensorFlow exports as ONNX, in an environment with its runtime."""
+    with tempfile.TemporaryDirectory() as folder:
+        python = running.on_top_of_this(folder, *running.ONNX)
+        session.run(
+            *(python, "-m", "pytest", "-q", "-m", "peers", running.EXPORTS),
+            env={"KERAS_BACKEND": "tensorflow"},
+        )
+
+
+def suite(backend):
+    """Adds the tests on one backend, one process per core."""
+
+    @nox.session(name=backend, venv_backend="none")
+    def tests(session):
+        """The tests on one backend, one process per core."""
+        how, *more = session.posargs or ["quick"]
+        durations = {"quick": "not full", "full": "full", "all": ""}
+        if how not in durations:
+            session.error(f"expected quick, full or all. Received: {how}")
+        paths = ["tests"]
+        if backend == "torch" and how != "full":
+            # The docstring examples are quick tests of torch.
+            paths.append("keras_ln")
+        marks = running.pytest_arguments(backend, durations[how])
+        session.run(
+            *(*PYTEST, "--durations=8", *marks, *more, *paths),
+            env={"KERAS_BACKEND": backend},
+        )
+
+
+for _backend in BACKENDS:
+    suite(_backend)
+
+
+@check
+def kernels(session):
+    """Tests of the CPU kernels, and those that they run too.
+
+    They are installed into a temporary folder, not into this environment. Some
+    tests are marked `full`.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(os.environ.get("WHEELS", folder))
+        wheel = built.kernels_wheel(sys.executable, place)
+        installed = Path(folder, "installed")
+        pip = (sys.executable, "-m", "pip", "install", "-q", "--no-deps")
+        session.run(*pip, "--target", installed, wheel)
+        for backend in BACKENDS:
+            session.run(
+                *(*PYTEST, "--kernels", *running.pytest_arguments(backend, "")),
+                *(f"tests/{path}" for path in running.RUN_ON_KERNELS),
+                env={
+                    "KERAS_BACKEND": backend,
+                    "PYTHONPATH": os.pathsep.join(
+                        map(str, (ROOT, SUPPORT, installed))
+                    ),
+                },
+            )
+
 
 TABLE = Path("tests/measured/matrix.csv")
 # Goldens, and what meets most of Keras and of the frameworks in few minutes.
@@ -68,12 +192,9 @@ def add(name, python, *packages, keras="keras"):
     """Adds a session, whose name begins with the backend's."""
     backend = name.partition("-")[0]
 
-    @nox.session(
-        name=name,
-        python=python,
-        venv_backend="uv",
-        default=keras == "keras",
-    )
+    tags = ["versions"] if keras == "keras" else []
+
+    @nox.session(name=name, python=python, venv_backend="uv", tags=tags)
     def run(session):
         note(name)
         session.install(*packages)

@@ -20,10 +20,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "support"), str(HERE.parent)]
 
-import run_all  # noqa: E402
-from run_all import run  # noqa: E402
+from running import ONNX, ROOT, on_top_of_this, run  # noqa: E402
 
-ROOT = run_all.ROOT
 FOLDER = ROOT / "build" / "peers"
 ADDONS = ("tensorflow-cpu==2.15.1", "tensorflow-addons==0.23.0", "numpy<2")
 BUILD = ("setuptools", "wheel")
@@ -65,8 +63,8 @@ def others():
     folder = FOLDER / "others"
     python = folder / "bin" / "python"
     if not (folder / "complete").exists():
-        needed = (*BUILD, *run_all.ONNX, CHECKPOINTS)
-        run_all.on_top_of_this(folder, *needed)
+        needed = (*BUILD, *ONNX, CHECKPOINTS)
+        on_top_of_this(folder, *needed)
         pip = (sys.executable, "-m", "pip", "--python", python)
         install = (*pip, "install", "-q")
         # Without nvcc in reach it installs no CUDA kernels, which need an old
@@ -85,7 +83,7 @@ def tools():
     """The environment of the tests with tools that use layers."""
     folder = FOLDER / "tools"
     if not (folder / "complete").exists():
-        run_all.on_top_of_this(folder, *TOOLS)
+        on_top_of_this(folder, *TOOLS)
         (folder / "complete").touch()
 
 
@@ -101,7 +99,7 @@ def formats():
     """The environment of the tests and of the runtimes of exported models."""
     folder = FOLDER / "formats"
     if not (folder / "complete").exists():
-        run_all.on_top_of_this(folder, *run_all.ONNX, *FORMATS)
+        on_top_of_this(folder, *ONNX, *FORMATS)
         (folder / "complete").touch()
 
 
@@ -111,7 +109,7 @@ def gpu():
     if not (folder / "complete").exists():
         version = importlib.metadata.version("jax")
         parts = [f"jax-cuda12-{part}=={version}" for part in ("plugin", "pjrt")]
-        run_all.on_top_of_this(folder, *parts, "nvidia-cuda-nvcc-cu12<13")
+        on_top_of_this(folder, *parts, "nvidia-cuda-nvcc-cu12<13")
         (folder / "complete").touch()
 
 

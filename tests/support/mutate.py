@@ -49,7 +49,7 @@ import time
 from pathlib import Path
 
 import pytest
-import run_all
+import running
 from mutants import ROOT, STRATA, Mutant, chosen, functions, moved, stratum
 
 # A run that takes longer hangs, which is noticed too.
@@ -242,7 +242,7 @@ def concerns(mutant, backend, kernels):
 
 def options_of(backend, duration, kernels=False):
     """The arguments of pytest for a run."""
-    options = run_all.pytest_arguments(backend, duration)
+    options = running.pytest_arguments(backend, duration)
     return options + (["--kernels"] if kernels else [])
 
 
@@ -352,14 +352,14 @@ def main(argv=None):
             if not mutants:
                 continue
             duration = "full" if kind == "full" else "not full"
-            # As run_all.py has it, whatever they take.
+            # As noxfile.py has it, whatever they take.
             options = options_of(backend, "" if kernels else duration, kernels)
             with concurrent.futures.ProcessPoolExecutor(
                 args.jobs, FORK, prepare, (backend, folder)
             ) as pool:
                 suffix = "-kernels" if kernels else ""
                 if kernels:
-                    paths = [f"tests/{part}" for part in run_all.RUN_ON_KERNELS]
+                    paths = [f"tests/{part}" for part in running.RUN_ON_KERNELS]
                 suffix = f".{kind}-{backend}{suffix}.{name}.json"
                 lines = path.with_suffix(suffix)
                 executed = executed_by(pool, parser, options, paths, lines)

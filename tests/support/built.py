@@ -1,9 +1,12 @@
-"""The wheel, built, installed and imported where JAX is the one framework.
+"""The wheels, built, installed and tried where little else is.
 
-python tests/support/built_wheel.py
+python tests/support/built.py wheel imports keras_ln where JAX is the one
+framework; kernels, which needs Python alone, runs the kernels' own tests where
+no framework is.
 """
 
 import importlib.metadata
+import os
 import re
 import shutil
 import sys
@@ -12,7 +15,7 @@ import venv
 import zipfile
 from pathlib import Path
 
-from run_all import ROOT, run
+from running import ROOT, run
 
 PACKED = ("setup.cfg", "setup.py", "pyproject.toml", "README.md", "LICENSE")
 IMPORT_WHEEL = """
@@ -27,7 +30,38 @@ print("keras_ln", keras_ln.__version__, "imported from", keras_ln.__file__)
 """
 
 
-def main():
+def kernels_wheel(python, folder):
+    """The wheel of the CPU kernels in a folder, built unless it is there."""
+    if not (found := [*folder.glob("*.whl")]):
+        # A copy, since setuptools builds in the folder of the sources.
+        source = folder / "source"
+        shutil.copytree(ROOT / "kernels", source)
+        run(python, "-m", "pip", "wheel", "-qw", folder, "--no-deps", source)
+        found = [*folder.glob("*.whl")]
+    return found[0]
+
+
+def kernels():
+    """Build the CPU kernels and test them, where there is no framework."""
+    with tempfile.TemporaryDirectory() as folder:
+        python = Path(folder, "bin", "python")
+        venv.create(folder, with_pip=True)
+        built = kernels_wheel(python, Path(os.environ.get("WHEELS", folder)))
+        run(python, "-m", "pip", "install", "-q", f"{built}[test]")
+        # Beside it lies its digest.
+        (shared,) = (
+            *Path(folder).glob("lib/*/site-packages/keras_ln_kernels/*.so"),
+            *Path(folder).glob("lib/*/site-packages/keras_ln_kernels/*.dylib"),
+        )
+        run(
+            *(python, "-m", "pytest", "-q"),
+            cwd=ROOT / "kernels",
+            OMP_NUM_THREADS="1",
+            KERAS_LN_KERNELS_LIBRARY=str(shared),
+        )
+
+
+def wheel():
     """Build the wheel; install and import it where JAX is the one framework."""
     with tempfile.TemporaryDirectory() as folder:
         # A copy of the sources, since setuptools packs what an earlier build
@@ -64,4 +98,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    {"kernels": kernels, "wheel": wheel}[sys.argv[1]]()
