@@ -12,7 +12,7 @@ ELSEWHERE = {
     (
         "docs/guides/export.md",
         'model.export("model.onnx", format="onnx")',
-    ): "`run_all.py onnx` runs it, with the packages that ONNX takes",
+    ): "`nox -s onnx` runs it, with the packages that ONNX takes",
     (
         "docs/guides/export.md",
         'steps = 20 if keras.backend.backend() == "torch" else None',

@@ -91,7 +91,7 @@ def frozen():
     """The environment of the tests and of PyInstaller."""
     folder = FOLDER / "frozen"
     if not (folder / "complete").exists():
-        run_all.on_top_of_this(folder, "pyinstaller")
+        on_top_of_this(folder, "pyinstaller")
         (folder / "complete").touch()
 
 

@@ -6,13 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import built
 import pytest
-import run_all
+import running
 from packaging.requirements import Requirement
 
 pytestmark = pytest.mark.peers
 
-BUILD = runpy.run_path(str(run_all.ROOT / "kernels" / "build_library.py"))
+BUILD = runpy.run_path(str(running.ROOT / "kernels" / "build_library.py"))
 # The oldest systems on which wheels are expected, as pip names them.
 TAGS = {
     "linux-x86_64": ("manylinux2014_x86_64", "manylinux_2_27_x86_64"),
@@ -54,19 +55,19 @@ print(keras_ln.analysis.__name__, *keras_ln.ops.implementation(layer)[:1])
 
 def test_a_frozen_program(tmp_path):
     """It has its backend, and calls the CPU extension."""
-    wheel = run_all.kernels_wheel(sys.executable, tmp_path)
+    wheel = built.kernels_wheel(sys.executable, tmp_path)
     installed = tmp_path / "installed"
     pip = (sys.executable, "-m", "pip", "install", "-q", "--no-deps")
-    run_all.run(*pip, "--target", installed, wheel)
+    running.run(*pip, "--target", installed, wheel)
     (tmp_path / "program.py").write_text(PROGRAM)
     left_out = ("tensorflow", "torch", "matplotlib", "pandas", "sklearn")
     python = Path(os.environ["KERAS_LN_PEERS"], "frozen", "bin", "python")
-    run_all.run(
+    running.run(
         *(python, "-m", "PyInstaller", "--log-level=ERROR", "program.py"),
         *(f"--exclude-module={name}" for name in left_out),
         cwd=tmp_path,
         KERAS_BACKEND="jax",
-        PYTHONPATH=os.pathsep.join(map(str, (run_all.ROOT, installed))),
+        PYTHONPATH=os.pathsep.join(map(str, (running.ROOT, installed))),
     )
     done = subprocess.run(
         [tmp_path / "dist" / "program" / "program"],
