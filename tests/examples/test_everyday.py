@@ -14,7 +14,7 @@ import results
 from common import baselines, cli, files, grids, selection
 from common.datasets import plain_text, sequences
 from common.experiment import Experiment
-from docs.measured import ROOT
+from docs.pages import ROOT
 from scipy import special
 from scripts import refusal
 
