@@ -72,7 +72,8 @@ def batch_statistics(
         if mask is not None:
             d = keras.ops.where(mask, d, 0.0)
     squares = backend.sum(d * d, axes, keepdims=True)
-    variance = squares / (n - 1.0 if unbiased else n)
+    # Not n, which may be 0: tools that stop at a NaN would see 0 / 0.
+    variance = squares / (n - 1.0 if unbiased else count)
     if mask is not None:
         variance = keras.ops.where(n > 0, variance, 1.0)
     if not keepdims:
