@@ -68,6 +68,12 @@ reference_backward=None, platform="cpu")``
     Whether Keras, while it exports, uses this number of steps in the place of
     an unknown one.
 
+``once_all(conditions, x, message)``
+    ``x``, when a program has found that all of these bool tensors () are true;
+    otherwise the program ends with the message, a list of strings and tensors.
+    Only TensorFlow has sizes that become known when a program runs: elsewhere
+    it is ``x``.
+
 ``current_trace()``
     A token of the current trace. Two tokens are equal if no trace has begun or
     ended in between. None on frameworks on which tensors may leave Keras'
@@ -192,6 +198,7 @@ how_to_densify = _module.how_to_densify
 on_cpu = _module.on_cpu
 program = _module.program
 stands_for_unknown = _module.stands_for_unknown
+once_all = _module.once_all
 current_trace = _module.current_trace
 jacobian = _module.jacobian
 call_native = _native.call_native

@@ -55,6 +55,8 @@ ARRAYS = {
 }
 # The other weights are vectors, wide.
 MATRICES = ("kernel", "recurrent_kernel")
+# The prefixes of the arrays' names, by argument of a layer.
+ARGUMENTS_OF_STATES = {"initial_state": "initial", "reset_state": "reset"}
 # The names of the letters' axes in messages.
 WORDS = {"B": "batch", "T": "time", "D": "features", "U": "units"}
 # The initial state for each state of resets.

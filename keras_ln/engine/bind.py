@@ -3,14 +3,21 @@
 Letters: B batch, T time, D input features, U units, n gates.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
+from keras_ln import backend
 from keras_ln.engine import arguments, dtypes
 from keras_ln.engine.arguments import leaves
-from keras_ln.engine.arrays import ARRAYS, MATRICES, words_of
+from keras_ln.engine.arrays import (
+    ARGUMENTS_OF_STATES,
+    ARRAYS,
+    MATRICES,
+    words_of,
+)
 from keras_ln.engine.spec import Cell
 
 
@@ -120,6 +127,45 @@ def array(
         argument, value.shape, expected, words_of(row.letters)
     )
     return value
+
+
+def sizes_are_unknown(name: str, arrays: Mapping[str, Any], units: int) -> bool:
+    """Whether only a running program knows if an array fits the sequences."""
+    row = ARRAYS.get(name)
+    # This package makes the statistics, which are wide.
+    if name == "x" or row is None or row.wide:
+        return False
+    known = dict(zip("BTD", arrays["x"].shape, strict=True), U=units)
+    return None in (*arrays[name].shape, *(known[n] for n in row.letters))
+
+
+def once_they_fit(
+    arrays: dict[str, Any], names: Sequence[str], owner: str
+) -> Any:
+    """The sequences, once the program knows that these arrays fit them."""
+    x, conditions, shown = arrays["x"], [], []
+    sizes = dict(zip("BTD", keras.ops.shape(x), strict=True))
+    sizes["U"] = arrays["recurrent_kernel"].shape[0]
+    for name in names:
+        shape = keras.ops.shape(arrays[name])
+        state = name.startswith(("initial_", "reset_"))
+        for size, letter in zip(shape, ARRAYS[name].letters, strict=True):
+            fits = keras.ops.equal(size, sizes[letter])
+            if state and letter == "B":  # One row is for all.
+                fits = keras.ops.logical_or(fits, keras.ops.equal(size, 1))
+            conditions.append(fits)
+        for argument, prefix in ARGUMENTS_OF_STATES.items():
+            name = name.replace(f"{prefix}_", f"{argument} ")
+        shown += [name.replace("starts", "reset"), shape]
+    message = (
+        f"{owner}: all arrays must have the batch and time of the "
+        "sequences. With stateful=True every batch must have as many rows as "
+        "the states that are carried: drop a smaller last one. Received: "
+        "shapes of sequences"
+    )
+    return backend.once_all(
+        conditions, x, [message, keras.ops.shape(x), *shown]
+    )
 
 
 def check_choices(name: str, dtype: Any) -> None:

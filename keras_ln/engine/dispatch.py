@@ -11,7 +11,13 @@ import numpy as np
 
 from keras_ln import backend
 from keras_ln.engine import arguments, dtypes
-from keras_ln.engine.arrays import ARRAYS, FIRST, MATRICES
+from keras_ln.engine.arrays import (
+    ARGUMENTS_OF_STATES,
+    ARRAYS,
+    FIRST,
+    MATRICES,
+)
+from keras_ln.engine.bind import once_they_fit, sizes_are_unknown
 from keras_ln.engine.cpu import NATIVE
 from keras_ln.engine.gpu import CUDA
 from keras_ln.engine.implementations import (
@@ -32,9 +38,6 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
     "loop": LOOP,
 }
 
-# The prefixes of the arrays' names, by argument of a layer.
-ARGUMENTS_OF_STATES = {"initial_state": "initial", "reset_state": "reset"}
-
 
 class _Prepared(NamedTuple):
     """Knowledge of all runs with equal shapes, dtypes and devices."""
@@ -44,6 +47,9 @@ class _Prepared(NamedTuple):
     casts: tuple[tuple[str, str], ...]
     # States with one row for all, or perhaps so.
     one_row: tuple[str, ...]
+    # Arrays with sizes that are known, or those of the sequences are, only when
+    # the program runs.
+    unknown: tuple[str, ...]
     # Why an implementation cannot run them, of those that were asked.
     refusals: dict[str, str | None]
 
@@ -79,6 +85,10 @@ def run(spec: Spec, arrays: Tensors, how: How) -> Tensors:
     if prepared.casts:
         casts = {n: backend.cast(arrays[n], to) for n, to in prepared.casts}
         arrays = arrays | casts
+    if prepared.unknown and how.program.plain is None:
+        arrays = arrays | {
+            "x": once_they_fit(arrays, prepared.unknown, how.owner)
+        }
     if prepared.one_row:
         units = arrays["recurrent_kernel"].shape[0]
         shape = keras.ops.shape(arrays["x"])[0], units
@@ -187,6 +197,7 @@ def _newly_prepared(spec: Spec, arrays: Tensors, how: How) -> _Prepared:
                 or (arrays[name].shape[0], rows) == (1, rows) != (1, 1)
             )
         ),
+        tuple(n for n in names if sizes_are_unknown(n, arrays, units)),
         {},
     )
 

@@ -97,14 +97,38 @@ else:
         assert len(traces) == 1 and calls
 
     @pytest.mark.promise("a tensor does not fit a kernel's call")
-    def test_an_array_of_another_shape_when_the_program_runs():
+    @pytest.mark.parametrize("argument", ["mask", "reset", "initial_state"])
+    def test_an_array_of_another_shape_when_the_program_runs(argument):
         layer = made(keras_ln.LNGRU(3))
         sizes = tf.TensorSpec((None, None, 3)), tf.TensorSpec((None, None))
-        run = tf.function(lambda x, m: layer(x, mask=m), input_signature=sizes)
-        message = r"mask: expected bool \(2, 4\). Received: shape \(1, 4\)"
+        last = 3 if argument == "initial_state" else 4
+
+        def run(rows, **options):
+            run = tf.function(
+                lambda x, a: layer(x, **{argument: a}), sizes, **options
+            )
+            return run(x, np.ones((rows, last), "float32"))
+
+        message = (
+            rf"LNGRU: all arrays .* stateful=True .* sequences\] \[2 4 3\].*"
+            rf"\[{argument}( h)?\] \[3 {last}\]"
+        )
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-            run(x, np.ones((1, 4), "float32"))
-        assert run(x, np.ones((2, 4), "float32")).shape == (2, 3)
+            run(3)
+        if argument == "reset":  # XLA drops assertions, and a kernel tells.
+            message = r"starts: .*\(2, 4\).* Received: shape \(3, 4\)"
+            with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+                run(3, jit_compile=True)
+        assert run(2).shape == (2, 3)
+
+    def test_a_last_batch_of_fewer_rows():
+        layers = [keras.Input(batch_shape=(2, 4, 3))]
+        model = keras.Sequential([*layers, keras_ln.LNLSTM(3, stateful=True)])
+        message = (
+            r"LNLSTM: .* With stateful=True .*\[1 4 3\].*state h\] \[2 3\]"
+        )
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            model.predict(np.ones((3, 4, 3)), batch_size=2, verbose=0)
 
     def test_kernels_that_tensorflow_cannot_call(monkeypatch):
         name = "tensorflow.no_such_module"

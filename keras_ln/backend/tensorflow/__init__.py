@@ -13,6 +13,7 @@ from keras_ln.backend.tensorflow.arithmetic import log as log
 from keras_ln.backend.tensorflow.arithmetic import matmul as matmul
 from keras_ln.backend.tensorflow.arithmetic import mean as mean
 from keras_ln.backend.tensorflow.arithmetic import on_cpu as on_cpu
+from keras_ln.backend.tensorflow.arithmetic import once_all as once_all
 from keras_ln.backend.tensorflow.arithmetic import relu as relu
 from keras_ln.backend.tensorflow.arithmetic import sigmoid as sigmoid
 from keras_ln.backend.tensorflow.arithmetic import sqrt as sqrt

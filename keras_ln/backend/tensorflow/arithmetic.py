@@ -56,6 +56,13 @@ def on_cpu():
     return kinds == {"CPU"}
 
 
+def once_all(conditions, x, message):
+    """``x``, or an error; see the package docstring."""
+    holds = tf.reduce_all(tf.stack(conditions))
+    with tf.control_dependencies([tf.debugging.Assert(holds, message)]):
+        return tf.identity(x)
+
+
 def stands_for_unknown(length):
     """Never: see the package docstring."""
     return False

@@ -138,13 +138,14 @@ class Call {
     const size_t room = sizeof message_;
     const char* dtype = slot.type[0] == 'f' ? "bool" : "the dtype of x";
     if (slot.letters[0] == 'R') dtype = "bytes";
-    size_t end = snprintf(message_, room, "%s: expected %s (", slot.name, dtype);
+    size_t end = snprintf(message_, room, "%s: expected shape (", slot.name);
     const char* letters = slot.letters;
     for (int64_t i = 0; letters[i] && letters[0] != 'R' && end < room; ++i)
       end += snprintf(message_ + end, room - end, i ? ", %lld" : "%lld",
                       (long long)kln::length(problem_, letters[i]));
     if (end < room)
-      end += snprintf(message_ + end, room - end, "). Received: shape (");
+      end += snprintf(message_ + end, room - end,
+                      ") and %s. Received: shape (", dtype);
     for (int64_t i = 0; i < buffer.rank && end < room; ++i)
       end += snprintf(message_ + end, room - end, i ? ", %lld" : "%lld",
                       (long long)buffer.dims[i]);
