@@ -76,11 +76,6 @@ def test_count(on_gpu, steps, trips, expected):
     assert names == ["next"] * on_gpu + ["pair", "inner"]
 
 
-def test_a_text_that_is_no_program():
-    with pytest.raises(ValueError, match="no ENTRY computation"):
-        hlo.count("%body () {", counters_are_kernels=True, steps=3)
-
-
 def test_table_and_csv(tmp_path, capsys, monkeypatch):
     def rows_of(chip, arguments):
         assert arguments[:2] == ["--sizes", "2,3,4,5"]

@@ -1,6 +1,5 @@
 """The script that runs all that needs a GPU, without one."""
 
-import importlib.util
 import sys
 import time
 
@@ -86,37 +85,16 @@ def test_a_part_that_hangs_ends_with_its_children(monkeypatch, tmp_path):
     assert late["end"] == "left out: no time"
 
 
-def test_the_library_that_is_named_or_there(monkeypatch, tmp_path):
-    monkeypatch.delenv("KERAS_LN_KERNELS_LIBRARY", raising=False)
-    monkeypatch.setattr(on_a_gpu, "KERNELS", tmp_path / "no checkout")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    kept = tmp_path / "libkeras_ln_kernels.so"
-    kept.touch()
-    assert on_a_gpu.library(tmp_path) == str(kept)
-    monkeypatch.setenv("KERAS_LN_KERNELS_LIBRARY", "mine.so")
-    assert on_a_gpu.library(tmp_path) == "mine.so"
-
-
-def test_a_part_of_another_name(tmp_path):
-    with pytest.raises(SystemExit, match="must match any of: kernels first, "):
-        on_a_gpu.main([str(tmp_path), "--only", "test_jax"])
-
-
-def test_the_tests_are_found(monkeypatch, tmp_path):
-    (part,) = [p for p in on_a_gpu.parts(tmp_path) if p.name == "tests torch"]
-    # The kernels may not be installed here.
-    command = [word for word in part.command if word != "--kernels"]
-    monkeypatch.setattr(on_a_gpu, "KERNELS", tmp_path)
-    (row,) = parts_of(monkeypatch, tmp_path, [part._replace(command=command)])
-    assert row["end"] == "exit status 0"
-    assert "tests collected" in row["said"]
-
-
-def test_what_is_timed(tmp_path):
-    """The options are those of the script that takes them."""
+def test_what_is_run_and_timed(tmp_path):
+    """The scripts take their options, and the tests are there."""
     tried = set()
     for part in on_a_gpu.parts(tmp_path):
         if part.name.startswith("layers"):
             options = sequence_layers.parse(part.command[3:])
             tried.add((part.backend, options.layer, options.dtype))
+        assert not part.command[-1].endswith(".py") or (
+            (on_a_gpu.harness.ROOT / part.command[-1]).exists()
+        )
     assert len(tried) == 10
+    with pytest.raises(SystemExit, match="must match any of: kernels first, "):
+        on_a_gpu.main([str(tmp_path), "--only", "test_jax"])

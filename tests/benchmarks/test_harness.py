@@ -14,21 +14,9 @@ from scripts import rows
 from benchmarks import harness, memory, report, settings
 
 
-def test_steps_run_in_turn():
-    calls = []
-    steps = {
-        "a": lambda: calls.append("a"),
-        "b": lambda: (calls.append("b"), time.sleep(0.01)),
-    }
-    first, times = harness.in_turn(steps, rounds=4)
-    assert "".join(calls[-8:]) == "abababab"
-    assert len(times["b"]) == 4
-    assert min(first["b"], *times["b"]) >= 10
-    assert np.median(times["a"]) < 5
-
-
-def test_rounds_come_after_a_product_that_is_not_timed():
-    calls = []
+def test_steps_run_in_turn_each_after_its_product():
+    """The first call and the products stand apart from the rounds."""
+    calls, pauses = [], iter([0.05])
 
     class Matrix:
         def __matmul__(self, other):
@@ -36,20 +24,17 @@ def test_rounds_come_after_a_product_that_is_not_timed():
             time.sleep(0.05)
             return np.ones((1, 1))
 
-    steps = {harness.TRAINING: lambda: calls.append("step")}
-    harness.after_products(Matrix(), steps)
-    steps["alone"] = lambda: calls.append("alone")
-    _, times = harness.in_turn(steps, rounds=3)
-    assert calls[-9:] == ["product", "step", "alone"] * 3
-    assert np.median(times[harness.TRAINING]) < 20
+    def step():
+        calls.append("a")
+        time.sleep(next(pauses, 0))
 
-
-def test_the_first_call_stands_apart():
-    pauses = iter([0.05])
-    steps = {"a": lambda: time.sleep(next(pauses, 0))}
-    first, times = harness.in_turn(steps, rounds=9)
-    assert first["a"] >= 50
-    assert np.percentile(times["a"], 80) < 20
+    steps = harness.after_products(Matrix(), {"a": step})
+    steps["b"] = lambda: (calls.append("b"), time.sleep(0.01))
+    first, times = harness.in_turn(steps, rounds=4)
+    assert calls[-12:] == ["product", "a", "b"] * 4
+    assert len(times["b"]) == 4 and first["a"] >= 50
+    assert min(first["b"], *times["b"]) >= 10
+    assert np.median(times["a"]) < 5
 
 
 def test_calls_back_to_back_are_waited_for_once():
@@ -73,14 +58,11 @@ def test_ratio_to_the_first_provider_of_each_mode(capsys):
         return figures | {"provider": provider, "mode": mode, "sizes": "2x2"}
 
     training, inference = harness.MODES
-    report.print_table(
-        [
-            row("ours", training, 2.0),
-            row("theirs", training, 8.0),
-            row("ours", inference, 1.0),
-            row("theirs", inference, 0.5),
-        ]
-    )
+    table = [
+        *(row("ours", training, 2.0), row("theirs", training, 8.0)),
+        *(row("ours", inference, 1.0), row("theirs", inference, 0.5)),
+    ]
+    report.print_table(table)
     lines = capsys.readouterr().out.splitlines()
     ratios = [line.split("ours/this")[1].split()[0] for line in lines]
     assert ratios == ["1.00", "0.25", "1.00", "2.00"]
@@ -89,17 +71,6 @@ def test_ratio_to_the_first_provider_of_each_mode(capsys):
 def test_a_child_that_fails_says_why():
     with pytest.raises(RuntimeError, match="invalid choice: 'none'"):
         memory.peaks(["--layer", "none"])
-
-
-def test_ops_of_one_size_have_panels_of_their_own():
-    table = [
-        {"op": op, "sizes": "A", "mode": mode, "provider": op}
-        for op in ("LNGRU", "LNLSTM")
-        for mode in harness.MODES
-    ]
-    found = report.panels_of(table)
-    assert [*found] == ["LNGRU A", "LNLSTM A"]
-    assert all([*modes] == [*harness.MODES] for modes in found.values())
 
 
 @pytest.mark.parametrize(
