@@ -142,7 +142,7 @@ def unit_rows(
 ) -> tuple[np.ndarray, str]:
     """`theta` (H, D + 1) or (H, D + 2), a unit's parameters in a row; dtype."""
     names = ("kernel", "bias", "gain")[: 2 if normalization is None else 3]
-    received = len(parameters) if isinstance(parameters, list | tuple) else None
+    received = len(parameters) if arguments.is_sequence(parameters) else None
     if received != len(names):
         raise ValueError(
             f"With normalization={normalization!r}, argument `parameters` must "

@@ -4,7 +4,7 @@ Letters: D input features, U units.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import keras
@@ -20,6 +20,7 @@ from keras_ln.compat.loading import (
     load,
     state_dict,
 )
+from keras_ln.engine.arguments import is_sequence
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.rnn.ln_gru import LNGRUCell
 from keras_ln.layers.rnn.ln_lstm import LNLSTMCell
@@ -177,7 +178,7 @@ def _load(
     normalized: bool = True,
 ) -> Any:
     """Loads each layer's and direction's arrays as `arranged` gives them."""
-    given = layers if isinstance(layers, list | tuple) else [layers]
+    given = layers if is_sequence(layers) else [layers]
     ours: list[Any] = []
     for layer in given:
         two = isinstance(layer, keras.layers.Bidirectional)
@@ -230,6 +231,7 @@ def _parts(weights: Any, name: str) -> dict[str, _Arrays]:
         hint = ""
         if any(given.startswith("weight_hr") for given in wrong):
             hint = " An LSTM with `proj_size` has no counterpart here."
+        hint += _hint_of_weight_norm(wrong)
         raise ValueError(
             f"Argument `weights` must be a torch.nn.{name} or its "
             "state_dict(), with weight_ih_l0, weight_hh_l0, bias_ih_l0, "
@@ -254,6 +256,17 @@ def _parts(weights: Any, name: str) -> dict[str, _Arrays]:
     }
 
 
+def _hint_of_weight_norm(names: Any) -> str:
+    names = map(str, names if isinstance(names, Iterable) else ())
+    if not any(re.search(r"parametrizations\.|_[gv]$", n) for n in names):
+        return ""
+    return (
+        " Of a weight-normalised module first call torch.nn.utils.parametrize."
+        "remove_parametrizations(module, name) with each weight's name, or "
+        "torch.nn.utils.remove_weight_norm if it has names that end in _g."
+    )
+
+
 def _fastrnns_parts(weights: Any) -> dict[str, _Arrays]:
     """The arrays of every cell by keras_ln's names, in order."""
     weights = state_dict(weights)
@@ -271,6 +284,7 @@ def _fastrnns_parts(weights: Any) -> dict[str, _Arrays]:
             f"state_dict(), with {', '.join(_FASTRNNS)} for every cell. "
             "Received: "
             f"{', '.join(map(str, weights)) if parts else type(weights)}."
+            f"{_hint_of_weight_norm(weights)}"
         )
     return {
         cell: {

@@ -18,6 +18,7 @@ from keras_ln.compat.loading import (
     load,
     names_in,
 )
+from keras_ln.engine import arguments
 from keras_ln.layers.rnn.ln_lstm import LNLSTMCell
 
 # The scopes of its gates, in keras_ln's order: i, f, c, o.
@@ -73,9 +74,12 @@ def load_tf1_lstm(layer: Any, weights: Any, forget_bias: float = 1.0) -> Any:
         "epsilon": 1e-12,
     }
     check_settings(cell, "LayerNormBasicLSTMCell", settings)
-    if not isinstance(forget_bias, numbers.Real):
+    # NaN fails the comparison.
+    if not isinstance(forget_bias, numbers.Real) or not (
+        abs(forget_bias) <= arguments.MOST
+    ):
         raise ValueError(
-            "Argument `forget_bias` must be a number. Received: "
+            "Argument `forget_bias` must be a finite number. Received: "
             f"forget_bias={forget_bias!r}"
         )
     given = _by_last_parts(weights)

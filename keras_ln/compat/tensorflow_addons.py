@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from keras_ln.compat.loading import as_floats, cell_of, check_one_mean, load
+from keras_ln.engine.arguments import is_sequence
 from keras_ln.layers.constructor_arguments import TFA_NAMES
 from keras_ln.layers.rnn.ln_lstm import LNLSTMCell
 from keras_ln.layers.rnn.ln_simple_rnn import LNSimpleRNNCell
@@ -208,7 +209,7 @@ def _named(
 
     The weight with the name `bias` is optional.
     """
-    listed = isinstance(weights, list | tuple)
+    listed = is_sequence(weights)
     count = len(weights) if listed else None
     if count not in (len(names), len(names) - 1):
         raise ValueError(

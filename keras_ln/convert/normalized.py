@@ -179,7 +179,9 @@ class _Normalized(Clone):
             raise ValueError(
                 "with_layer_norm needs reset_after=True: LNGRU normalises the "
                 "product with the recurrent kernel, and resets after it. "
-                f"Received: {layer.name!r} with reset_after=False."
+                f"Received: {layer.name!r} with reset_after=False. Build the "
+                "model with GRU(reset_after=True), Keras' default, and train "
+                "it again: those weights belong to another equation."
             )
         if not self._copy_weights:
             return

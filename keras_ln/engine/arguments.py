@@ -5,9 +5,9 @@ that names the argument, the expected values and the received one.
 """
 
 import difflib
-import math
 import numbers
 import reprlib
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -17,6 +17,9 @@ import numpy as np
 from keras_ln import backend
 from keras_ln._keras import layout
 from keras_ln.engine import dtypes
+
+# Integers may be larger than any float.
+MOST = sys.float_info.max
 
 
 def check_integer(name: str, value: Any) -> int:
@@ -50,7 +53,7 @@ def check_epsilon(epsilon: Any, allow_zero: bool = True) -> float:
     if (
         not _is_real(epsilon)
         # Not math.isfinite, which torch.compile does not look into.
-        or not 0 <= epsilon < math.inf
+        or not 0 <= epsilon <= MOST
         or (epsilon == 0 and not allow_zero)
     ):
         raise ValueError(
@@ -62,7 +65,7 @@ def check_epsilon(epsilon: Any, allow_zero: bool = True) -> float:
 
 def check_positive(name: str, value: Any) -> float:
     """Returns `value` as a float; `ValueError` unless finite and > 0."""
-    if not _is_real(value) or not 0 < value < math.inf:
+    if not _is_real(value) or not 0 < value <= MOST:
         raise ValueError(
             f"Argument `{name}` must be a finite number > 0. "
             f"Received: {name}={value!r}"
@@ -187,7 +190,8 @@ def places(name: str, values: Any) -> list[tuple[str, Any]]:
 
 def check_axis_type(axis: Any) -> int | list[int]:
     """Returns `axis` as an int or a list of them; `TypeError` otherwise."""
-    axes = axis if isinstance(axis, list | tuple) else [axis]
+    several = is_sequence(axis)
+    axes = axis if several else [axis]
     if not all(
         isinstance(a, numbers.Integral) and not isinstance(a, bool)
         for a in axes
@@ -197,7 +201,7 @@ def check_axis_type(axis: Any) -> int | list[int]:
             f"integers. Received: axis={axis!r}"
         )
     axes = [int(a) for a in axes]
-    return axes if isinstance(axis, list | tuple) else axes[0]
+    return axes if several else axes[0]
 
 
 def check_axes(axis: Any, rank: int) -> tuple[int, ...]:
@@ -367,6 +371,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """A question that names the argument most like `name`, or ""."""
     found = difflib.get_close_matches(name, sorted(known), 1, 0.75)
     return f" Did you mean `{found[0]}`?" if found else ""
+
+
+def is_sequence(value: Any) -> bool:
+    """Whether it is a list of any library, such as OmegaConf's."""
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
 def tensors(number: int) -> str:

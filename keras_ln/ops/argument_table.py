@@ -66,7 +66,8 @@ def _check_reset_after(name: str, value: Any) -> bool:
         raise ValueError(
             f"Argument `{name}` must be True: the layer normalises the "
             "recurrent product, and its reset gate multiplies that product, as "
-            f"Keras' GRU does by default. Received: {name}={value!r}"
+            f"Keras' GRU does by default. Received: {name}={value!r}. Leave it "
+            "out and train again: those weights belong to another equation."
         )
     return True
 

@@ -153,6 +153,6 @@ def test_weights_that_are_no_list():
     layer = keras_ln.LNLSTM(UNITS, carry_normalized_state=True)
     with pytest.raises(ValueError, match="9 arrays, or 8 .*Received: NoneType"):
         compat.load_tfa_lstm(layer, None)
-    with pytest.raises(ValueError, match="`forget_bias` must be a number"):
+    with pytest.raises(ValueError, match="`forget_bias` must be a finite"):
         load, layer, shapes = LOADERS["load_tf1_lstm"]
         load(layer, dict.fromkeys(shapes, 0.0), forget_bias="1")

@@ -151,6 +151,16 @@ def test_what_is_refused():
         compat.load_torch_lstm(
             keras_ln.LNLSTM(U), arrays(torch_module("LSTM", proj_size=2))
         )
+    normed = torch.nn.LSTM(D, U)
+    torch.nn.utils.parametrizations.weight_norm(normed, "weight_hh_l0")
+    for load, layer in (
+        (compat.load_torch_lstm, keras_ln.LNLSTM(U)),
+        (compat.load_fastrnns_lstm, keras_ln.LNLSTM(U)),
+    ):
+        with pytest.raises(ValueError, match="remove_parametrizations"):
+            load(layer, normed)
+        with pytest.raises(ValueError, match="remove_weight_norm"):
+            load(layer, {"weight_hh_l0_g": np.ones(4)})
     # The columns of an LSTM are no multiple of 3.
     other = torch.nn.LSTM(D, 4)
     with pytest.raises(ValueError, match="`weights` must fit lngru"):

@@ -3,6 +3,7 @@
 import functools
 import inspect
 import re
+from collections import UserList
 
 import keras
 import numpy as np
@@ -57,14 +58,17 @@ OWN = {
         [-0.1, 1.1, 1.5, NAN, "most", None, True],
     ),
     "seed": ("be an integer", [0.5, "3", True, [3]]),
-    "reset_after": ("be True: .* product, as Keras' GRU", [False, None, 1]),
+    "reset_after": (
+        "be True: .* product, as Keras' GRU .* Leave it out and train again",
+        [False, None, 1],
+    ),
     "normalize": (
         "be a tuple of any of",
         [("kernel", "cell"), "kernel", ("gates",), None, ("",), (["state"],)],
     ),
     "epsilon": (
         "be a finite number >",
-        [-1e-5, NAN, float("inf"), -float("inf"), "1e-5", None, True],
+        [-1e-5, NAN, float("inf"), -float("inf"), 10**400, "1e-5", None, True],
     ),
     "groups": (
         "be one of 'paper', 'gate', 'all'",
@@ -237,7 +241,7 @@ def test_what_is_kept():
         "return_state": (1, True),
         "dropout": (np.float64(0.5), 0.5),
         "epsilon": (1, 1.0),
-        "normalize": (["state", "kernel"], ("kernel", "state")),
+        "normalize": (UserList(["state", "kernel"]), ("kernel", "state")),
     }
     layer = keras_ln.LNLSTM(
         **{name: value for name, (value, _) in given.items()}
@@ -251,6 +255,10 @@ def test_what_is_kept():
 def test_sum_stands_in_place_of_both(site):
     with refused("`normalize`", '"sum" in place of', "Received"):
         make(BY_NAME["LNLSTM"], normalize=("sum", site))
+    with refused(f"Received: normalize='{site}'. Write normalize=.'{site}',"):
+        make(BY_NAME["LNLSTM"], normalize=site)
+    layer = keras_ln.LayerNormalization(axis=UserList([-1, 1]))
+    assert layer.get_config()["axis"] == [-1, 1]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)

@@ -77,6 +77,10 @@ SEQUENCES = {
     "more rows": (of_states(lambda s: [*s[1:], x(B + 1, U)]), *STATES),
     "states of rank 1": (of_states(lambda s: [*s[1:], x(B)]), *STATES),
     "no state": (of_states(lambda s: []), *STATES),
+    "states of None": (
+        of_states(lambda s: [None] * len(s)),
+        *("`initial_state`", "must be a tensor", "Received: None"),
+    ),
     "states by name": (
         of_states(lambda s: {"h": s[0]}),
         *("`initial_state`", "list of tensors", "a dict with h"),

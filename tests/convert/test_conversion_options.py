@@ -166,7 +166,7 @@ def test_what_is_frozen_stays_frozen():
 def test_gru_that_cannot_be_expressed():
     before = model_of(layers.GRU(U, reset_after=False, name="mine"))
     assert "needs reset_after=True" in message(before)
-    assert "Received: 'mine' with reset_after=False" in message(before)
+    assert "Received: 'mine' with reset_after=False. Build" in message(before)
     gate = model_of(layers.GRU(U, recurrent_activation="relu", name="mine"))
     assert "needs f(-z) = 1 - f(z)" in message(gate)
     clone = with_layer_norm(gate, copy_weights=False)

@@ -338,7 +338,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         if symbolic:
             return named
         for name, state in named.items():
-            named[name] = keras.ops.convert_to_tensor(state)
+            named[name] = arguments.dense_tensor(argument, state)
             if self.stateful:
                 # On torch the new states would overwrite these before the
                 # backward pass has used them.

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import keras
 
 from keras_ln import backend
+from keras_ln.engine import arguments
 from keras_ln.engine.dtypes import name_of, widen
 from keras_ln.engine.spec import Spec
 from keras_ln.ops.norms.batch_normalization import batch_statistics
@@ -50,12 +51,14 @@ def check_sites(
     normalize: Any, sites: tuple[str, ...] = EVERY_SITE
 ) -> tuple[str, ...]:
     """`normalize` in the order of `sites`; `ValueError` for other names."""
-    if not isinstance(normalize, list | tuple) or not all(
+    if not arguments.is_sequence(normalize) or not all(
         isinstance(site, str) and site in sites for site in normalize
     ):
+        one = isinstance(normalize, str) and normalize in sites
+        hint = f". Write normalize={(normalize,)}" if one else ""
         raise ValueError(
             f"Argument `normalize` must be a tuple of any of {sites}. "
-            f"Received: normalize={normalize!r}"
+            f"Received: normalize={normalize!r}{hint}"
         )
     if "sum" in normalize and {"kernel", "recurrent"} & set(normalize):
         raise ValueError(
