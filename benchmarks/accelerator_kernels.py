@@ -39,7 +39,6 @@ COLUMNS = [
     "phase",
     "sizes",
     "kernels_per_step",
-    "transfers_per_step",
     "results_on_chip",
     "kernels_outside",
     "versions",
@@ -198,7 +197,6 @@ def row(chip, op, phase, options, compiled):
     counted = hlo.count(compiled.as_text(), chip == "gpu", size.time)
     sizes = ",".join(map(str, size))
     values = [CHIPS[chip], op, phase, sizes, counted.per_step]
-    values += [counted.transfers_per_step]
     # A GPU's kernels pass results on through the GPU's only memory.
     values += [counted.on_chip if chip == "tpu" else "", counted.outside]
     values += [harness.versions(*COMPILERS[chip])]

@@ -48,7 +48,6 @@ class Count(NamedTuple):
 
     outside: int
     per_step: float
-    transfers_per_step: float
     # The kernels of a step that leave their results in on-chip memory.
     on_chip: float
     # Of one iteration.
@@ -98,11 +97,9 @@ def count(text, counters_are_kernels, steps):
 
     walk(entry, outside, 1)
     kernels = [k for k in inside if k[0].opcode not in TRANSFERS]
-    transfers = [k for k in inside if k[0].opcode in TRANSFERS]
     return Count(
         outside=len([k for k in outside if k[0].opcode not in TRANSFERS]),
         per_step=per_step(kernels),
-        transfers_per_step=per_step(transfers),
         on_chip=per_step([k for k in kernels if "S(1)" in k[0].type]),
         kernels=[f"{i.name} {i.type}" for i, _ in kernels],
     )

@@ -8,8 +8,6 @@ import functools
 import inspect
 import os
 
-import numpy as np
-
 from benchmarks.harness import MODES, SQUARE, after_products, waiting
 
 
@@ -177,29 +175,3 @@ def module_steps(call, weights, arrays, dtype):
 
     steps = waiting(dict(zip(MODES, (train, infer), strict=True)), forced)
     return after_products(torch.ones(SQUARE, device=where), steps)
-
-
-def with_resets(layer, size):
-    """The layer, with a new sequence at about one step in ten."""
-    import keras
-
-    class WithResets(keras.layers.Layer):
-        def __init__(self):
-            super().__init__(dtype=layer.dtype_policy)
-            self.layer = layer
-            # Not a constant, because XLA could exploit it.
-            self.flags = self.add_weight(
-                shape=size[:2],
-                dtype="bool",
-                initializer="zeros",
-                trainable=False,
-            )
-            rng = np.random.default_rng(1)
-            self.flags.assign(rng.random(size[:2]) < 0.1)
-            self.built = True
-
-        def call(self, x, training=None):
-            reset = keras.ops.convert_to_tensor(self.flags)
-            return self.layer(x, training=training, reset=reset)
-
-    return WithResets()

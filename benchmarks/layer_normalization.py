@@ -19,26 +19,13 @@ import numpy as np
 from benchmarks import baselines, harness, keras_programs, report
 
 
-def parse(argv):
-    """The command line."""
-    parser = harness.parser("layer_normalization", __doc__, rounds=21)
-    harness.add_dtype(parser)
-    harness.add_number(parser, "--rows", 8192, "rows to normalise")
-    harness.add_number(parser, "--features", 1024, "numbers in a row")
-    options = parser.parse_args(argv)
-    if options.smoke:
-        options.rows, options.features, options.rounds = 64, 32, 3
-    return options
-
-
-def programs(options):
+def programs(options, shape):
     """{provider: program}, keras_ln first."""
     import keras
 
     import keras_ln
 
     rng = np.random.default_rng(0)
-    shape = (options.rows, options.features)
     arrays = [rng.normal(size=shape).astype("float32") for _ in range(2)]
     parameters = [
         rng.normal(size=shape[1:]).astype("float32") for _ in range(2)
@@ -88,14 +75,15 @@ def _torch(options, arrays, parameters):
 
 def main(argv=None):
     """Measure, print, write."""
-    options = parse(argv)
+    parser = harness.parser("layer_normalization", __doc__, rounds=21)
+    harness.add_dtype(parser)
+    options = parser.parse_args(argv)
+    shape = (64, 32) if options.smoke else (8192, 1024)
     harness.set_threads(options.threads)
     output = report.target(options)
+    label = f"{'x'.join(map(str, shape))} {options.dtype}"
     rows = harness.measure(
-        "LayerNormalization",
-        f"{options.rows}x{options.features} {options.dtype}",
-        programs(options),
-        options,
+        *("LayerNormalization", label, programs(options, shape), options)
     )
     report.print_table(rows)
     report.write(rows, "layer_normalization", output)

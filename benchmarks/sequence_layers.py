@@ -57,12 +57,6 @@ def add_options(parser):
         help="share of h to drop, in all layers",
     )
     parser.add_argument(
-        "--zoneout", type=float, default=0.0, help="of h and c, in our layers"
-    )
-    parser.add_argument(
-        "--reset", action="store_true", help="also time our layer with resets"
-    )
-    parser.add_argument(
         "--providers", nargs="+", help="only providers with these prefixes"
     )
 
@@ -84,56 +78,39 @@ def programs(options, size):
         outputs = (size.batch, size.units)
     arrays = [rng.normal(size=s).astype("float32") for s in (shape, outputs)]
 
-    def make(layer_class, **arguments):
-        # keras.layers.RNN takes a cell and no `units`.
-        if layer_class is not keras.layers.RNN:
-            arguments = {
-                "units": size.units,
-                "recurrent_dropout": options.recurrent_dropout,
-                "seed": 1,
-                **arguments,
-            }
-        layer = layer_class(
-            dtype=policy,
-            return_sequences=options.return_sequences,
-            **arguments,
-        )
+    common = {"units": size.units, "seed": 1, "dtype": policy}
+    common["recurrent_dropout"] = options.recurrent_dropout
+    returned = {"return_sequences": options.return_sequences}
+
+    def built(layer):
         layer.build(shape)
         return layer
+
+    def make(layer_class, **arguments):
+        return built(layer_class(**{**common, **returned, **arguments}))
+
+    def loop_over(cell_class):
+        cell = cell_class(**common)
+        return built(keras.layers.RNN(cell, dtype=policy, **returned))
 
     def of(name, make_layer, **modes):
         return keras_programs.layer_programs(
             name, make_layer, arrays, options.dtype, **modes
         )
 
-    zoneout = zoneouts(options)
-    ours = functools.partial(make, getattr(keras_ln, names.ours), **zoneout)
+    ours = functools.partial(make, getattr(keras_ln, names.ours))
     fused = functools.partial(ours, use_fused=True)
 
-    def both(name, make_layer, wrap=lambda layer: layer):
-        """With the kernels, if they support the layer, and without."""
-
-        def wrapped():
-            return wrap(make_layer())
-
-        # XLA compiles our op in graph mode too, so one mode is enough.
-        pair = {}
-        if keras_ln.ops.implementation(make_layer())[0] in ("native", "cuda"):
-            pair |= of(f"{name} (kernels)", wrapped, modes=("graph",))
-        return pair | keras_programs.without_kernels(
-            of(name, wrapped, modes=("graph",))
-        )
-
-    found = both("keras_ln", fused)
+    # XLA compiles our op in graph mode too, so one mode is enough.
+    found = {}
+    if keras_ln.ops.implementation(fused())[0] in ("native", "cuda"):
+        found |= of("keras_ln (kernels)", fused, modes=("graph",))
+    found |= keras_programs.without_kernels(
+        of("keras_ln", fused, modes=("graph",))
+    )
     if options.recurrent_dropout:
         plain = functools.partial(fused, recurrent_dropout=0.0)
         found |= of("keras_ln without dropout", plain, modes=("graph",))
-    if options.zoneout:
-        plain = functools.partial(fused, **dict.fromkeys(zoneout, 0.0))
-        found |= both("keras_ln without zoneout", plain)
-    if options.reset:
-        flagged = functools.partial(keras_programs.with_resets, size=size)
-        found |= both("keras_ln with resets", fused, flagged)
     theirs = getattr(keras.layers, names.keras)
     found |= of(f"keras {names.keras}", functools.partial(make, theirs))
     if keras.backend.backend() == "torch":
@@ -141,42 +118,17 @@ def programs(options, size):
         # step, so that the loop over the cell is the faster plain layer.
         found |= of(
             f"keras {names.keras} cell in RNN",
-            lambda: make(
-                keras.layers.RNN,
-                cell=getattr(keras.layers, f"{names.keras}Cell")(
-                    size.units,
-                    recurrent_dropout=options.recurrent_dropout,
-                    seed=1,
-                    dtype=policy,
-                ),
-            ),
+            lambda: loop_over(getattr(keras.layers, f"{names.keras}Cell")),
         )
     loop = functools.partial(ours, use_fused=False)
     found |= of("cell loop of keras_ln", loop)
     if names.cell:
         found |= of(
             "cell in keras.layers.RNN",
-            lambda: make(
-                keras.layers.RNN,
-                cell=getattr(keras_ln, names.cell)(
-                    size.units,
-                    recurrent_dropout=options.recurrent_dropout,
-                    seed=1,
-                    dtype=policy,
-                    **zoneout,
-                ),
-            ),
+            lambda: loop_over(getattr(keras_ln, names.cell)),
         )
     found |= _others(options, size, arrays)
     return found
-
-
-def zoneouts(options):
-    """The zoneout arguments of our layer."""
-    names = ["zoneout"]
-    if options.layer.endswith("lstm"):
-        names.append("cell_zoneout")
-    return dict.fromkeys(names, options.zoneout)
 
 
 def _others(options, size, arrays):
@@ -235,10 +187,6 @@ def label(options, text):
         name += ", every step"
     if options.recurrent_dropout:
         name += f", dropout {options.recurrent_dropout:g}"
-    if options.zoneout:
-        name += f", zoneout {options.zoneout:g}"
-    if options.reset:
-        name += ", resets"
     return name
 
 

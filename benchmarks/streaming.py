@@ -12,25 +12,25 @@ import importlib.util
 
 import numpy as np
 
-from benchmarks import baselines, harness, report
+from benchmarks import baselines, harness, report, settings
 from benchmarks.keras_programs import without_kernels
 
 CALLS = 100
 
 
-def programs(options):
+def programs(options, size):
     """{provider: program}, keras_ln first."""
     import keras
 
     import keras_ln
 
-    x = np.ones((options.batch, 1, options.features), "float32")
+    x = np.ones(size[:3], "float32")
 
     def of(layer_class):
-        layer = layer_class(options.units, return_state=True)
+        layer = layer_class(size.units, return_state=True)
         layer.build(x.shape)
         call = _compiled(layer)
-        zeros = keras.ops.zeros((options.batch, options.units))
+        zeros = keras.ops.zeros((size.batch, size.units))
         return harness.after_products(
             keras.ops.ones(harness.SQUARE),
             _steps(call, keras.ops.convert_to_tensor(x), (zeros, zeros)),
@@ -45,7 +45,7 @@ def programs(options):
     )
     found[f"keras LSTM, {backend}"] = lambda: of(keras.layers.LSTM)
     if importlib.util.find_spec("torch"):
-        found["torch LSTM"] = lambda: _torch_lstm(options, x)
+        found["torch LSTM"] = lambda: _torch_lstm(options, x, size.units)
     return found
 
 
@@ -71,12 +71,12 @@ def _compiled(layer):
     return torch.no_grad()(call)
 
 
-def _torch_lstm(options, x):
+def _torch_lstm(options, x, units):
     import torch
 
     baselines.set_up_torch(options.threads)
-    lstm = torch.nn.LSTM(options.features, options.units, batch_first=True)
-    zeros = torch.zeros((1, options.batch, options.units))
+    lstm = torch.nn.LSTM(x.shape[-1], units, batch_first=True)
+    zeros = torch.zeros((1, len(x), units))
     return harness.after_products(
         torch.ones(harness.SQUARE),
         _steps(torch.no_grad()(lstm), torch.tensor(x), (zeros, zeros)),
@@ -96,20 +96,16 @@ def _steps(call, x, states):
 def main(argv=None):
     """Measure, print, write."""
     parser = harness.parser("streaming", __doc__)
-    harness.add_number(parser, "--batch", 1, "rows of a call")
-    harness.add_number(parser, "--features", 64, "features of a step")
-    harness.add_number(parser, "--units", 128, "units of the layer")
     options = parser.parse_args(argv)
+    size = settings.Size(1, 1, 64, 128)
     if options.smoke:
-        options.rounds, options.features, options.units = 1, 2, 3
+        options.rounds, size = 1, settings.Size(1, 1, 2, 3)
     harness.set_threads(options.threads)
     import keras
 
     output = report.target(options)
-    sizes = f"{options.batch}x1x{options.features}x{options.units}"
-    rows = harness.measure(
-        "LNLSTM", f"{sizes}, one step", programs(options), options
-    )
+    label = f"{'x'.join(map(str, size))}, one step"
+    rows = harness.measure("LNLSTM", label, programs(options, size), options)
     for row in rows:
         for name in ("p20_ms", "p50_ms", "p80_ms"):
             row[name] = round(row[name] / CALLS, 4)

@@ -77,7 +77,7 @@ def test_a_child_that_fails_says_why():
     "command, said",
     [
         ("streaming --rounds 0", "--rounds: expected a positive integer, rec"),
-        ("streaming --units x", "--units: expected a positive integer, rec"),
+        ("streaming --threads x", "--threads: expected a positive integer"),
         ("sequence_layers --dtype float17", "--dtype: invalid choice"),
         ("memory --sizes A Z", "--sizes: expected A, B, C, .* received 'Z'"),
         ("memory --sizes A,", "--sizes: expected A, B, C, .* received 'A,'"),
