@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
-from common import ending, files, plotting, runs, tables, training
+from common import ending, files, plotting, single, tables, training
 from common.callbacks import StopOnCtrlC
 from common.experiment import Experiment
 
@@ -29,8 +29,8 @@ def run(experiment: Experiment, args: Namespace, folder: Path) -> int:
     # Workers use the folder that their chief has opened.
     with contextlib.nullcontext() if _is_worker() else files.alone_in(folder):
         if not _is_worker():
-            record = runs.describe([args], False, data)
-            runs.open_folder(folder, record, args.resume)
+            record = single.describe([args], False, data)
+            single.open_folder(folder, record, args.resume)
         if _is_finished(folder) or (_is_worker() and not _meets_chief(folder)):
             print(f"{folder} is finished.")
             return 0

@@ -55,7 +55,7 @@ def run(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
                 f"other. The results go to {folder}."
             )
 
-        from common import comparisons, runs, training
+        from common import comparisons, single, training
 
         experiment = experiment.for_flags(planned[0])
         for plan in planned:
@@ -65,15 +65,15 @@ def run(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
         learnt = training.learnt(args, data)
         for plan in planned:
             experiment.check(plan, learnt)
-        record = runs.describe(planned, args.compare, data)
+        record = single.describe(planned, args.compare, data)
         with files.alone_in(folder):
-            runs.open_folder(folder, record, args.resume)
+            single.open_folder(folder, record, args.resume)
             with ending.resumable(folder):
                 if args.compare:
                     return comparisons.train_all(
                         experiment, planned, data, folder
                     )
-                metrics = runs.train_one(experiment, planned[0], data, folder)
+                metrics = single.train_one(experiment, planned[0], data, folder)
                 return int(metrics is None)
     except InputError as error:
         parser.error(str(error))

@@ -18,8 +18,8 @@ from common import (
     files,
     grids,
     plotting,
-    runs,
     selection,
+    single,
     tables,
     training,
     verdicts,
@@ -53,7 +53,7 @@ def train_all(
     varied = grids.varied(experiment) if plans[0].tune else []
     record: dict[str, Any] = {
         "experiment": experiment.name,
-        "title": runs.title(
+        "title": single.title(
             experiment.describe(plans[0], data), plans[0], experiment.compared
         ),
         "names": ["norm", *experiment.compared],
@@ -68,8 +68,8 @@ def train_all(
     record["floors"] = _floors(experiment, plans, data, folder)
     seeds = dict.fromkeys(plan.seed for plan in plans)
     plans = [plan for seed in seeds for plan in plans if plan.seed == seed]
-    names = [runs.folder_name(experiment, plan, {}) for plan in plans]
-    labels = [runs.label_of(experiment, plan) for plan in plans]
+    names = [single.folder_name(experiment, plan, {}) for plan in plans]
+    labels = [single.label_of(experiment, plan) for plan in plans]
     spent: dict[tuple, list[float]] = {}
     shown = ""
     for i, plan in enumerate(plans):
@@ -79,11 +79,13 @@ def train_all(
             for name, label in zip(names[i:], labels[i:], strict=True)
             if not (folder / name / "metrics.json").exists()
         ]
-        left = runs.time_left(spent, remaining)
+        left = single.time_left(spent, remaining)
         print(f"[{i + 1}/{len(plans)}] {names[i]}{left}")
         start, whole = time.perf_counter(), not own.exists()
-        runs.open_folder(own, runs.describe([plan], compare=False), resume=True)
-        runs.train_one(experiment, plan, data, own)
+        single.open_folder(
+            own, single.describe([plan], compare=False), resume=True
+        )
+        single.train_one(experiment, plan, data, own)
         if whole:
             seconds = time.perf_counter() - start
             spent.setdefault(labels[i], []).append(seconds)
@@ -133,7 +135,7 @@ def _floors(
         with training.environment(plan):
             metrics = dict(experiment.untrained(plan, data))
         keras.backend.clear_session()
-        norm, *values = runs.label_of(experiment, plan)
+        norm, *values = single.label_of(experiment, plan)
         label = [f"{norm}, untrained", *values]
         found.append({"label": label, "metrics": metrics})
     files.write_json(path, found)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from common import files, grids, runs, tables
+from common import files, grids, single, tables
 from common.errors import InputError
 from common.experiment import Experiment
 from common.measures import Panel, Run
@@ -48,7 +48,7 @@ def choose(
         }
         found, edges = [], []
         for plan in plans:
-            label = runs.label_of(experiment, plan)
+            label = single.label_of(experiment, plan)
             row = chosen[tuple(map(files.cell, label))]
             names_of_point = grids.varied(experiment)
             point = {n: _value(n, row.get(n)) for n in names_of_point}
@@ -72,7 +72,7 @@ def _grids(
     """Runs all unfinished points; returns the rows of `tuning.csv`."""
     held_out = data.held_out()
     names = ("norm", *experiment.compared)
-    kinds = {runs.label_of(experiment, plan): plan for plan in plans}
+    kinds = {single.label_of(experiment, plan): plan for plan in plans}
     rows = []
     for number, (label, plan) in enumerate(kinds.items(), 1):
         began = time.perf_counter()
@@ -80,12 +80,12 @@ def _grids(
         def score(point, seed, plan=plan, number=number, **longer):
             setting = grids.settings(experiment, plan, point) | longer
             run = grids.run_of(plan, seed, setting)
-            name = runs.folder_name(experiment, run, setting)
+            name = single.folder_name(experiment, run, setting)
             print(f"[grid {number}/{len(kinds)}] {name}")
             own = folder / FOLDER / name
-            record = runs.describe([run], compare=False)
-            runs.open_folder(own, record, resume=True)
-            metrics = runs.train_one(experiment, run, held_out, own)
+            record = single.describe([run], compare=False)
+            single.open_folder(own, record, resume=True)
+            metrics = single.train_one(experiment, run, held_out, own)
             return _score(Run(own, metrics), experiment.criterion)
 
         first = grids.start(experiment, plan.norm)

@@ -69,7 +69,7 @@ def run(study: Study, argv: Sequence[str] | None = None) -> int:
 
         import keras
 
-        from common import runs
+        from common import single
 
         record: dict[str, Any] = {
             "backend": keras.backend.backend(),
@@ -78,7 +78,7 @@ def run(study: Study, argv: Sequence[str] | None = None) -> int:
         del record["output_dir"]
         # The same flags give the same files, so they are written again.
         with files.alone_in(folder):
-            runs.open_folder(folder, record, resume=True)
+            single.open_folder(folder, record, resume=True)
             study.measure(args, folder)
     except InputError as error:
         parser.error(str(error))

@@ -11,7 +11,7 @@ import pytest
 import recurrent_dynamics
 import tune
 from changed import changed
-from common import callbacks, claims, cli, files, measures, runs
+from common import callbacks, claims, cli, files, measures, single
 from scripts import plans, refusal
 
 
@@ -118,7 +118,7 @@ def test_a_comparison_crosses_kinds_sizes_and_seeds():
     crossed = [(p.norm, p.batch_size, p.seed) for p in planned]
     assert len(crossed) == len(set(crossed)) == 3 * 2 * 2
     assert crossed[:3] == [("none", 128, 4), ("none", 128, 5), ("none", 4, 4)]
-    record = runs.describe(planned, compare=True)
+    record = single.describe(planned, compare=True)
     assert record["norm"] == ["none", "layer", "batch"]
     assert record["seed"] == [4, 5] and record["units"] == 256
 
@@ -198,7 +198,7 @@ def test_the_time_left_is_true_within_a_third():
         spent = {}
         for label, seed in order[:done]:
             spent.setdefault(label, []).append(RECORDED[label][seed])
-        text = runs.time_left(spent, [label for label, _ in order[done:]])
+        text = single.time_left(spent, [label for label, _ in order[done:]])
         if text:
             number, unit = re.fullmatch(
                 r", about ([\d.]+) (s|min) left", text

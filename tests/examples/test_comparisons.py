@@ -18,7 +18,7 @@ from common import (
     files,
     measures,
     plotting,
-    runs,
+    single,
 )
 from common.datasets import mnist
 from common.errors import InputError, NonFiniteLossError
@@ -88,7 +88,7 @@ def test_titles_name_data_sizes_and_seeds(tmp_path, experiment, monkeypatch):
         "scikit-learn's digits, 8 x 8, 1,408 training and 384 test images\n"
         "256 units, batch size 128, 8 epochs, seeds 4, 6"
     )
-    title = runs.title("data", plans(experiment)[0], ["batch_size"])
+    title = single.title("data", plans(experiment)[0], ["batch_size"])
     assert title == "data\n256 units, 30 epochs"
 
 
@@ -141,15 +141,15 @@ def test_damaged_results_are_named(tmp_path, experiment, capsys, name, damage):
 def test_runs_with_other_word_vectors_are_refused(tmp_path):
     record = {"decay": "none", "embeddings": "normal", "seed": 0}
     told = r"another run \(embeddings uniform there, normal here\)"
-    runs.open_folder(tmp_path / "old", {"seed": 0}, resume=False)
+    single.open_folder(tmp_path / "old", {"seed": 0}, resume=False)
     with pytest.raises(InputError, match=told):
-        runs.open_folder(tmp_path / "old", record, resume=True)
+        single.open_folder(tmp_path / "old", record, resume=True)
     # Of the same vectors, before they were recorded, or without any.
     since = {"seed": 0, "decay": "none"}
-    runs.open_folder(tmp_path / "since", since, resume=False)
+    single.open_folder(tmp_path / "since", since, resume=False)
     for other in (record, since):
-        runs.open_folder(tmp_path / "since", other, resume=True)
-    runs.open_folder(tmp_path / "old", since, resume=True)
+        single.open_folder(tmp_path / "since", other, resume=True)
+    single.open_folder(tmp_path / "old", since, resume=True)
 
 
 def test_other_data_under_the_same_path_are_refused(
@@ -180,19 +180,19 @@ def test_other_data_under_the_same_path_are_refused(
 def test_the_checksum_of_data_is_the_same_everywhere():
     columns = np.arange(12, dtype="<i4").reshape(3, 4)[:, ::2]
     data = {"b": columns, "a": [("x", "yz"), 1.5, None, columns[:0]]}
-    found = runs.crc32(data)
+    found = single.crc32(data)
     assert found == 1598395648
-    assert found == runs.crc32(dict([*data.items()][::-1]))
+    assert found == single.crc32(dict([*data.items()][::-1]))
     for other in (
         data | {"b": columns[::-1]},
         data | {"b": columns.reshape(2, 3)},
         data | {"a": [("xy", "z"), *data["a"][1:]]},
         data | {"a": ["x", "yz", *data["a"][1:]]},
     ):
-        assert runs.crc32(other) != found
+        assert single.crc32(other) != found
     for unknown in ({1}, object(), np.array(["x", None])):
         with pytest.raises(TypeError, match="expected texts and numbers"):
-            runs.crc32(unknown)
+            single.crc32(unknown)
 
 
 TRAINED = (

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scripts
 import tune
-from common import baselines, cli, ranking, runs, training
+from common import baselines, cli, ranking, single, training
 from common.datasets import captions, cloze, strokes
 from scipy import stats
 
@@ -42,7 +42,7 @@ def test_floors_are_measured_as_the_results_are(name, monkeypatch, packaged):
     assert "None" not in title and len(title) < 160
     held_out = data.held_out()
     experiment.check(plan, held_out)
-    assert runs.crc32(held_out) != runs.crc32(data)
+    assert single.crc32(held_out) != single.crc32(data)
 
 
 def test_logistic_regression_learns_what_is_linear():
