@@ -10,7 +10,7 @@ import math
 from argparse import Namespace
 from pathlib import Path
 
-from common import ending, files, studies, tables
+from common import ending, files, report, studies
 
 RATE = 0.005
 # Updates in a row of the table.
@@ -97,8 +97,8 @@ def draw(lengths: dict[str, list[float]], updates: int, path: Path) -> None:
 
 
 def measure(args: Namespace, folder: Path) -> None:
-    """Everything that the script prints and writes."""
-    sizes = {name: vars(args)[name] for name in STUDY.sizes}
+    """Prints and writes the tables, and draws the figure."""
+    sizes = {name: vars(args)[name] for name in SIZES}
     lengths = {
         kind: train(memory, args.seed, **sizes)
         for kind, memory in KINDS.items()
@@ -111,7 +111,7 @@ def measure(args: Namespace, folder: Path) -> None:
             for end, value in zip(ends(args.updates), values, strict=True)
         ],
     )
-    tables.show_and_write(
+    report.show_and_write(
         folder / "episodes.csv",
         ["policy", "steps per episode at first", "at the end"],
         [(kind, own[0], own[-1]) for kind, own in lengths.items()],
@@ -119,20 +119,21 @@ def measure(args: Namespace, folder: Path) -> None:
     draw(lengths, args.updates, folder / "figure.png")
 
 
-STUDY = studies.Study(
-    name=Path(__file__).stem,
-    description=__doc__,
-    sizes={
-        "updates": ("updates of the weights", 400, 2),
-        "environments": ("carts that move at once", 32, 4),
-        "steps": ("steps of every cart between two updates", 64, 8),
-        "units": ("size of the LNGRU", 32, 4),
-    },
-    measure=measure,
-    backend="jax",
-)
+SIZES = {
+    "updates": ("updates of the weights", 400, 2),
+    "environments": ("carts that move at once", 32, 4),
+    "steps": ("steps of every cart between two updates", 64, 8),
+    "units": ("size of the LNGRU", 32, 4),
+}
 
-main = functools.partial(studies.run, STUDY)
+
+def main(argv=None):
+    """Measures, draws and writes."""
+    args = studies.parse(__file__, __doc__, SIZES, argv, backend="jax")
+    with studies.folder(args) as folder:
+        measure(args, folder)
+    return 0
+
 
 if __name__ == "__main__":
     ending.execute(main)

@@ -16,96 +16,82 @@ Layer normalisation over all positions ignores this; layer-channels is for
 comparison.
 """
 
-import functools
-from pathlib import Path
-
-from common import classifiers, cli, ending
-from common.errors import InputError
-from common.experiment import two_presets
+from common import ending, flags
+from common.report import Panel
 
 KINDS = ("none", "layer", "layer-channels", "batch")
-
-
-class ConvolutionalNetworks(classifiers.Classifier):
-    """The experiment of section 6.7."""
-
-    data_sets = ("cifar10", "mnist", "fashion_mnist")
-
-    smoke_images = (512, 128)
-
-    def read(self, args):
-        from common.datasets import cifar10, mnist
-
-        of_mnist = args.data == "embedded"
-        of_mnist |= (Path(args.data) / mnist.ARCHIVES[0]).is_file()
-        if args.data == "tfds":
-            of_mnist = args.data_set in mnist.SOURCES
-        if of_mnist:
-            data = super().read(args)
-            return data._replace(
-                train_images=data.train_images[..., None],
-                test_images=data.test_images[..., None],
-            )
-        return cifar10.load(args)
-
-    def load_data(self, args):
-        data = super().load_data(args)
-        pixels = data.train_images
-        if pixels.size and pixels.min() == pixels.max():
-            raise InputError(
-                "--data: expected training images with different pixels, "
-                f"received only pixels of {pixels.max():g}"
-            )
-        return data
-
-    def check(self, args, data):
-        super().check(args, data)
-        height, width = data.train_images.shape[1:3]
-        if min(height, width) < 4:  # They are halved twice.
-            raise InputError(
-                "--data: expected images of at least 4 x 4 pixels, received "
-                f"{height} x {width}"
-            )
-
-    def make_task(self, args, data):
-        """Compiles the model; pixels get mean 0 and deviation 1."""
-        import keras
-        from convolutional_networks_model import build_model
-
-        mean, deviation = data.train_images.mean(), data.train_images.std()
-        return self.classify(
-            args,
-            data,
-            lambda images: (images - mean) / deviation,
-            lambda shape: build_model(
-                args.norm, args.units, shape, gain=args.gain
-            ),
-            keras.optimizers.Adam(args.learning_rate),
-            xla=False,
-        )
-
-
-EXPERIMENT = ConvolutionalNetworks(
-    name=Path(__file__).stem,
-    description=__doc__,
-    kinds=KINDS,
-    without_gain=("none",),
-    batch_kinds=("batch",),
-    presets=two_presets(
-        data=("embedded", "tfds"),
-        epochs=(20, 50),
-        batch_size=(64, 128),
-        units=(16, 32),
-        learning_rate=(1e-3, 1e-3),
-        data_set=(None, "cifar10"),
-    ),
-    smoke={"epochs": 2, "units": 4},
-    panels=classifiers.panels(log=True),
-    race=classifiers.RACE,
-    columns=classifiers.COLUMNS,
+PRESETS = {  # quick, paper, --smoke
+    "data": ("embedded", "tfds", "embedded"),
+    "data_set": ("cifar10", "cifar10"),
+    "epochs": (20, 50, 2),
+    "batch_size": (64, 128),
+    "units": (16, 32, 4),
+    "learning_rate": (1e-3, 1e-3),
+    "examples": (None, None, 512),
+}
+TRAINING = Panel("training NLL (nats)", "loss", log=True)
+PANELS = (
+    TRAINING,
+    Panel("validation NLL (nats)", "val_loss", log=True),
 )
+COLUMNS = {
+    "training NLL": "train_nll",
+    "test NLL": "test_nll",
+    "test error (%)": "test_error_percent",
+}
 
-main = functools.partial(cli.run, EXPERIMENT)
+
+def main(argv=None):
+    """Trains, evaluates and draws."""
+    args = flags.parse(
+        *(__file__, __doc__, KINDS, PRESETS, argv),
+        own=flags.images("cifar10", "mnist", "fashion_mnist"),
+    )
+
+    import keras
+    from common import report, runs
+    from common.datasets import mnist
+    from convolutional_networks_model import build_model
+
+    parts = mnist.parts(args)
+    mnist.check_pixels(parts[0][0], least=4)  # They are halved twice.
+    mean, deviation = parts[0][0].mean(), parts[0][0].std()
+    train, validation, test = (
+        # Grey images have one channel.
+        ((x.reshape(*x.shape[:3], -1) - mean) / deviation, labels)
+        for x, labels in parts
+    )
+    for run in runs.of(args, examples=len(train[0])):
+        with run:
+            model = build_model(
+                run.norm, run.units, train[0].shape[1:], gain=run.gain
+            )
+            model.compile(
+                keras.optimizers.Adam(run.learning_rate),
+                keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+                metrics=["accuracy"],
+            )
+            model.fit(
+                run.batches(*train),
+                steps_per_epoch=run.steps,
+                shuffle=False,
+                epochs=run.epochs,
+                validation_data=validation,
+                validation_batch_size=400,
+                callbacks=run.callbacks(model, *run.fresh_statistics(train[0])),
+                verbose=run.verbose,
+            )
+            loss, accuracy = model.evaluate(*test, batch_size=400, verbose=0)
+            run.finish(
+                {
+                    "train_nll": run.last["loss"],
+                    "test_nll": loss,
+                    "test_error_percent": 100 * (1 - accuracy),
+                }
+            )
+    title = mnist.title(args, parts[0])
+    return report.draw(args, PANELS, COLUMNS, title, race=TRAINING)
+
 
 if __name__ == "__main__":
     ending.execute(main)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import keras
-from common import classifiers
+from common import recurrent
 from keras import layers
 
 import keras_ln
@@ -58,4 +58,4 @@ def build_model(
     x = layers.Flatten()(x)
     x = hidden(x, layers.Dense(8 * units, use_bias=use_bias))
     x = layers.Dense(classes)(x)
-    return keras.Model(inputs, classifiers.logits(x))
+    return keras.Model(inputs, recurrent.logits(x))

@@ -12,172 +12,101 @@ The paper's claim: layer normalisation is almost twice as fast over the first
 82.09 nats against 82.36 nats without.
 """
 
-import functools
 from pathlib import Path
 
-from common import cli, ending, flags
-from common.errors import InputError
-from common.experiment import Experiment, two_presets
-from common.measures import Panel
+from common import ending, flags
+from common.report import Panel
 
 KINDS = ("none", "weight", "layer")
-# The number of digits that the trained model draws.
-SAMPLES = 8
-
-
-class DrawExperiment(Experiment):
-    """The experiment of section 6.4, with `binarized_mnist.Images`."""
-
-    training_metric = ("train_bound_nats", "loss")
-    shown = ("loss", "val_loss", "val_kl")
-
-    def add_arguments(self, parser):
-        flags.add_counts(
-            parser,
-            glimpses="number of glimpses at an image",
-            latent="number of latent variables of a step",
-            read_size="side of the patch that is read, at least 2",
-            write_size="side of the patch that is written, at least 2",
-        )
-
-    def check_flags(self, args):
-        """Refuses patches that the attention does not allow."""
-        for name in ("read_size", "write_size"):
-            if vars(args)[name] < 2:
-                raise InputError(
-                    f"--{name.replace('_', '-')}: expected at least 2, because "
-                    "one filter has no stride, received "
-                    f"{vars(args)[name]}"
-                )
-
-    def load_data(self, args):
-        from common.datasets import binarized_mnist
-
-        images = binarized_mnist.load(args)
-        return images.first(256, 128) if args.smoke else images
-
-    def sizes(self, images):
-        return len(images.train), len(images.test)
-
-    def make_task(self, args, images):
-        """Compiles the model, whose loss is the variational bound in nats."""
-        import draw_mnist_model
-        import keras
-
-        def twice(x):  # As inputs and as targets.
-            return 2 * [x.reshape(len(x), -1)]
-
-        _, height, width = images.train.shape
-        model = draw_mnist_model.build_model(
-            args.norm,
-            args.units,
-            height,
-            width,
-            args.glimpses,
-            args.latent,
-            args.read_size,
-            args.write_size,
-            args.gain,
-            args.seed,
-            args.forget_steps,
-        )
-        return self.compile(
-            args,
-            images,
-            model,
-            lambda part: twice(part.train),
-            lambda part: twice(part.test),
-            optimizer=keras.optimizers.Adam(args.learning_rate),
-            loss=draw_mnist_model.pixel_nll,
-        )
-
-    def measure_row(self, row):
-        return {
-            "test_bound_nats": row["val_loss"],
-            "test_kl_nats": row["val_kl"],
-        }
-
-    def finish(self, args, images, task, history, folder):
-        """Draws samples.png."""
-        import keras
-        import numpy as np
-        from common import plotting
-
-        shape = (SAMPLES, args.glimpses, args.latent)
-        noise = np.random.default_rng(args.seed).normal(size=shape)
-        canvases = task.model.get_layer("draw").generate(np.float32(noise))
-        canvases = keras.ops.convert_to_numpy(canvases)
-        # As many columns as one can tell apart.
-        columns = np.linspace(0, args.glimpses - 1, min(12, args.glimpses))
-        columns = columns.round().astype(int)
-        plotting.images(
-            canvases[:, columns],
-            [str(column + 1) for column in columns],
-            "canvas after this many glimpses",
-            folder / "samples.png",
-        )
-        return {}
-
-    def data_name(self, args):
-        other = f"{Path(args.data).name}, binarised"
-        return self.data_names.get(args.data, other)
-
-    def details(self, args, images):
-        _, height, width = images.train.shape
-        return [f"{height} x {width}"]
-
-    def floors(self, args, images):
-        """The nats of random pixels, and of each pixel's frequency of 1.
-
-        They are the bounds of models without latent variables.
-        """
-        import numpy as np
-
-        black = images.train.mean(axis=0).clip(1e-4, 1 - 1e-4)
-        test = images.test
-        nll = -(test * np.log(black) + (1 - test) * np.log(1 - black))
-        found = {
-            "chance": black.size * float(np.log(2)),
-            "mean image": float(nll.sum(axis=(1, 2)).mean()),
-        }
-        return {name: {"test_bound_nats": nats} for name, nats in found.items()}
-
-
-EXPERIMENT = DrawExperiment(
-    name=Path(__file__).stem,
-    description=__doc__,
-    kinds=KINDS,
-    without_gain=("none", "weight"),
-    presets=two_presets(
-        data=("embedded", "tfds"),
-        epochs=(80, 200),
-        batch_size=(32, 128),
-        units=(64, 256),
-        learning_rate=(5e-3, 1e-3),
-        glimpses=(12, 64),
-        latent=(10, 100),
-        read_size=(3, 2),
-        write_size=(4, 5),
-    ),
-    smoke={"epochs": 2, "units": 8, "glimpses": 3},
-    memory=lambda args: args.glimpses,
-    panels=(
-        Panel("training bound (nats)", lambda row: row["loss"]),
-        Panel("test bound (nats)", lambda row: row["val_loss"]),
-    ),
-    columns={
-        "training bound (nats)": "train_bound_nats",
-        "test bound (nats)": "test_bound_nats",
-        "of it KL": "test_kl_nats",
-    },
-    race=Panel("test bound", lambda row: row["val_loss"]),
-    data_names={
-        "embedded": "scikit-learn's digits",
-        "tfds": "Larochelle's binarised MNIST",
-    },
+PRESETS = {  # quick, paper, --smoke
+    "data": ("embedded", "tfds", "embedded"),
+    "epochs": (80, 200, 2),
+    "batch_size": (32, 128),
+    "units": (64, 256, 8),
+    "learning_rate": (5e-3, 1e-3),
+    "glimpses": (12, 64, 3),
+    "latent": (10, 100),
+    "read_size": (3, 2),
+    "write_size": (4, 5),
+    "examples": (None, None, 256),
+}
+FLAGS = (
+    flags.count("glimpses", "number of glimpses at an image"),
+    flags.count("latent", "number of latent variables of a step"),
+    # One filter would have no stride.
+    flags.count("read_size", "side of the patch that is read", least=2),
+    flags.count("write_size", "side of the patch that is written", least=2),
+    flags.count("examples", "only the first training images (default: all)"),
+    flags.count("forget_steps", flags.FORGET_STEPS, least=2),
 )
+BOUND = Panel("validation bound (nats)", "val_loss")
+PANELS = (Panel("training bound (nats)", "loss"), BOUND)
+COLUMNS = {
+    "training bound (nats)": "train_bound_nats",
+    "test bound (nats)": "test_bound_nats",
+    "of it KL": "test_kl_nats",
+}
+NAMES = {"embedded": "scikit-learn's digits", "tfds": "binarised MNIST"}
+SAMPLES = 8  # Digits that the trained model draws.
 
-main = functools.partial(cli.run, EXPERIMENT)
+
+def main(argv=None):
+    """Trains, evaluates and draws."""
+    args = flags.parse(*(__file__, __doc__, KINDS, PRESETS, argv), own=FLAGS)
+
+    import keras
+    import numpy as np
+    from common import plotting, report, runs
+    from common.datasets import binarized_mnist
+    from draw_mnist_model import build_model, pixel_nll
+
+    parts = binarized_mnist.load(args)
+    _, height, width = parts[0].shape
+    train, validation, test = (x.reshape(len(x), -1) for x in parts)
+    for run in runs.of(args, examples=len(train)):
+        with run:
+            model = build_model(
+                *(run.norm, run.units, height, width, run.glimpses),
+                *(run.latent, run.read_size, run.write_size, run.gain),
+                *(run.seed, run.forget_steps),
+            )
+            # The model adds the divergence: the loss is the bound in nats.
+            model.compile(
+                keras.optimizers.Adam(run.learning_rate),
+                pixel_nll,
+                **run.speed,
+            )
+            model.fit(
+                run.batches(train, train),
+                steps_per_epoch=run.steps,
+                shuffle=False,
+                epochs=run.epochs,
+                validation_data=(validation, validation),
+                validation_batch_size=128,
+                callbacks=run.callbacks(model),
+                verbose=run.verbose,
+            )
+            bound, divergence = model.evaluate(
+                test, test, batch_size=128, verbose=0
+            )
+            shape = (SAMPLES, run.glimpses, run.latent)
+            noise = np.random.default_rng(run.seed).normal(size=shape)
+            canvases = model.get_layer("draw").generate(np.float32(noise))
+            plotting.canvases(
+                keras.ops.convert_to_numpy(canvases),
+                run.folder / "samples.png",
+            )
+            run.finish(
+                {
+                    "train_bound_nats": run.last["loss"],
+                    "test_bound_nats": bound,
+                    "test_kl_nats": divergence,
+                }
+            )
+    name = NAMES.get(args.data, f"{Path(args.data).name}, binarised")
+    title = f"{name}, {height} x {width}, {len(train):,} training images"
+    return report.draw(args, PANELS, COLUMNS, title, race=BOUND)
+
 
 if __name__ == "__main__":
     ending.execute(main)

@@ -18,246 +18,139 @@ Common tasks (--task), each with these layers to choose from:
 The data of the last three are in packages, and their lengths differ too:
 pip install '.[evidence]'.
 
-All models are trained by Adam, with gradients clipped to a norm of 1.
+All models are trained by Adam with a rate that falls to zero, and with
+gradients clipped to a norm of 1.
 """
 
 import argparse
-import dataclasses
 import math
-import statistics
 import sys
-from argparse import Namespace
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 
-from common import claims, cli, ending, flags
+from common import ending, flags
 from common.errors import InputError
-from common.experiment import Experiment
-from common.measures import UPDATES, Panel
+from common.report import Panel
+from everyday_tasks import NAMES, PACKAGED, PADDED, TASKS
 
 KINDS = ("lstm", "lnlstm", "gru", "lngru", "bnlstm")
-# Epochs, batch size, units, learning rate, examples.
-TASKS = {
-    "addition": (14, 128, 96, 3e-3, 40_000),
-    "characters": (12, 32, 80, 3e-3, 8_000),
-    "long_memory": (20, 50, 32, 3e-3, 10_000),
-    "verses": (10, 64, 64, 1e-3, 20_000),
-    "forecast": (20, 64, 48, 3e-3, 10_000),
-    "spelling": (10, 64, 128, 3e-3, 60_000),
-    "movements": (20, 32, 64, 3e-3, 2_000),
-    "chorales": (60, 16, 128, 3e-3, 400),
-}
-# Their data are in packages; see `common.datasets.practice`.
-PACKAGED = ("spelling", "movements", "chorales")
-# Batch statistics of a step need sequences of one length.
-PADDED = ("verses", *PACKAGED)
-_SIZES = ("epochs", "batch_size", "units", "learning_rate", "examples")
-# Tasks with tokens, which have vectors.
-WORDS = ("addition", "characters", "verses", "spelling")
-# The largest number of steps over which a task needs memory.
-MEMORY = {
-    "addition": 11,
-    "characters": 64,
-    "long_memory": 200,
-    "verses": 40,
-    "forecast": 64,
-    "spelling": 24,
-    "movements": 60,
-    "chorales": 64,
-}
-NAMES = {
-    "addition": "sums of numbers",
-    "characters": "pieces of the King James Bible",
-    "long_memory": "sums of two of 200 numbers",
-    "verses": "verses of the King James Bible",
-    "forecast": "windows of Mackey-Glass series",
-    "spelling": "words of the CMU Pronouncing Dictionary",
-    "movements": "movements of a watch",
-    "chorales": "chorales of Bach",
-}
-GRADIENT = Panel(
-    "norm of the gradient", lambda row: row["gradient_norm"], log=True
-)
+PERSONS = 8  # Every seed of the movements tests another person.
 
 
-def error(row: Mapping[str, float]) -> float:
-    """The test error of a row of the history: in percent, or an RMSE."""
-    if "val_accuracy" in row:
-        return 100 * (1 - row["val_accuracy"])
-    return math.sqrt(row["val_loss"])
+def error(metrics):
+    """The error, in percent or an RMSE, of `loss` and maybe `accuracy`."""
+    if "accuracy" in metrics:
+        return 100 * (1 - metrics["accuracy"])
+    return math.sqrt(metrics["loss"])
 
 
-def mean_metrics(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The means of metrics that several models have."""
-    return {
-        key: statistics.fmean(own[key] for own in found) for key in found[0]
-    }
-
-
-class Everyday(Experiment):
-    """One of the tasks, with `sequences.Sequences`."""
-
-    embedded = "the data of --task, the only choice here"
-    evaluation_batch = 400
-    shown = ("loss", "val_loss", "val_accuracy")
-    fresh_statistics = True
-    training_metric = ("train_loss", "loss")
-
-    def add_arguments(self, parser):
-        flags.add_counts(
-            parser, examples="number of examples; a twelfth is for testing"
-        )
-        parser.add_argument(
-            "--task",
-            choices=TASKS,
-            help=f"the task (default: {next(iter(TASKS))})",
-        )
-
-    def check_flags(self, args):
-        super().check_flags(args)
-        if args.data != "embedded":
-            raise InputError(
-                "the data are generated or in a package; expected --data "
-                f"embedded, received {args.data}"
-            )
-        if f"{self.script}-{args.task}" != self.name:
-            _, _, own = self.name.partition("-")
-            raise InputError(f"--task: expected {own}, received {args.task}")
-
-    def load_data(self, args):
-        from common.datasets import practice, sequences
-
-        module = practice if args.task in PACKAGED else sequences
-        return getattr(module, args.task)(args.examples)
-
-    def sizes(self, data):
-        return len(data.x), len(data.test_x)
-
-    def make_task(self, args, data):
-        import everyday_model
-
-        data = data.fold(args.seed)
-        model = everyday_model.build_model(
-            args.norm,
-            args.units,
-            args.task,
-            data.x.shape[1],
-            len(data.tokens) if data.tokens else None,
-            everyday_model.outputs(args.task, data),
-            args.gain,
-            args.forget_steps,
-        )
-        optimizer = everyday_model.MeasuredAdam(
-            args.learning_rate, global_clipnorm=1.0
-        )
-        loss, metrics = everyday_model.measured(args.task, data)
-        task = self.compile(
-            args,
-            data,
-            model,
-            lambda part: (part.x, part.y),
-            lambda part: (part.test_x, part.test_y),
-            optimizer=optimizer,
-            loss=loss,
-            metrics=metrics,
-            # XLA's random numbers take long on a CPU: without it an epoch of
-            # chorales takes a fifth of the time.
-            xla=args.task != "chorales",
-        )
-        norm = everyday_model.GradientNorm(optimizer)
-        return dataclasses.replace(
-            task,
-            vocabulary=data.tokens,
-            extra_callbacks=[norm, *task.extra_callbacks],
-        )
-
-    def measure_row(self, row):
-        return {"test_loss": row["val_loss"], "test_error": error(row)}
-
-    def floors(self, args, data):
-        """Constant predictions, and linear models or counts.
-
-        The mean over the seeds' test sets, as for untrained models.
-        """
-        from common import baselines
-
-        of_folds = [
-            baselines.of_sequences(args.task, data.fold(seed))
-            for seed in range(data.folds)
-        ]
-        if data.folds == 1:
-            return of_folds[0]
-        return {
-            # Without the number of examples, which differs.
-            name.partition(" of ")[0]: mean_metrics(own)
-            for name, *own in zip(
-                of_folds[0],
-                *(found.values() for found in of_folds),
-                strict=True,
-            )
-        }
-
-    def untrained(self, args, data):
-        seeds = range(args.seed, args.seed + data.folds)
-        plans = [Namespace(**vars(args) | {"seed": seed}) for seed in seeds]
-        return mean_metrics(
-            [super(Everyday, self).untrained(p, data) for p in plans]
-        )
-
-    def data_name(self, args):
-        return NAMES[args.task]
-
-
-def _experiment(task: str) -> Everyday:
-    measured, wrong, _ = claims.EVERYDAY[task]
-    loss = Panel(f"test {measured}", lambda row: row["val_loss"], log=True)
-    return Everyday(
-        name=f"{Path(__file__).stem}-{task}",
-        description=__doc__,
-        kinds=KINDS[:-1] if task in PADDED else KINDS,
-        default_kind="lnlstm",
-        without_gain=("lstm", "gru"),
-        batch_kinds=("bnlstm",),
-        presets={
-            "quick": {
-                "data": "embedded",
-                "task": task,
-                **dict(zip(_SIZES, TASKS[task], strict=True)),
-            }
-        },
-        smoke={"epochs": 2, "units": 8, "examples": 480},
-        panels=(
-            loss,
-            # Almost all sums are right at the end.
-            Panel(wrong, error, log=measured == "MSE" or task == "addition"),
-            GRADIENT,
-        ),
-        columns={
-            f"training {measured}": "train_loss",
-            loss.label: "test_loss",
-            wrong: "test_error",
-        },
-        memory=lambda args: MEMORY[args.task],
-        race=loss,
-        folds=claims.PERSONS if task == "movements" else None,
-        embeddings="normal" if task in WORDS else None,
-        progress=UPDATES,
-        examples=("training examples", "test"),
-    )
-
-
-EXPERIMENTS = {task: _experiment(task) for task in TASKS}
-EXPERIMENT = next(iter(EXPERIMENTS.values()))  # Without --task.
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the script."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--task", nargs="?", help="the task")
+def parse(argv=None):
+    """The flags; those of --task have its sizes as presets."""
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first.add_argument("--task", nargs="?")
     argv = sys.argv[1:] if argv is None else argv
-    task = parser.parse_known_args(argv)[0].task
-    # For an unknown task, the flags of the usual experiment raise the error.
-    return cli.run(EXPERIMENTS.get(task, EXPERIMENT), argv)
+    task = first.parse_known_args(argv)[0].task
+    # An unknown task is refused below.
+    task = task if task in TASKS else next(iter(TASKS))
+    epochs, batch_size, units, rate, examples = TASKS[task]
+    presets = {
+        "data": ("embedded", "embedded"),
+        "task": (task, task),
+        "epochs": (epochs, epochs, 2),
+        "batch_size": (batch_size, batch_size),
+        "units": (units, units, 8),
+        "learning_rate": (rate, rate),
+        "examples": (examples, examples, 480),
+    }
+    kinds = KINDS[:-1] if task in PADDED else KINDS
+    args = flags.parse(
+        *(__file__, __doc__, kinds, presets, argv),
+        own=[
+            flags.choice("task", "the task (default: addition)", [*TASKS]),
+            flags.count("examples", "number; a twelfth is for testing"),
+            flags.count("forget_steps", flags.FORGET_STEPS, least=2),
+        ],
+        default="lnlstm",
+    )
+    if args.data != "embedded":
+        raise InputError(
+            "the data are generated or in a package; expected --data embedded, "
+            f"received {args.data}"
+        )
+    tested = {seed % PERSONS for seed in args.varied["seed"]}
+    if args.task == "movements" and len(tested) < len(args.varied["seed"]):
+        raise InputError(
+            f"--seed: expected seeds that test different persons, who are "
+            f"{PERSONS}, so that seeds {PERSONS} apart test the same; received "
+            f"{' '.join(map(str, args.varied['seed']))}"
+        )
+    return args
+
+
+def main(argv=None):
+    """Trains, evaluates and draws."""
+    args = parse(argv)
+
+    import keras
+    from common import report, runs
+    from common.datasets import practice, sequences
+    from everyday_model import build_model, measured, outputs
+
+    module = practice if args.task in PACKAGED else sequences
+    whole = getattr(module, args.task)(args.examples)
+    for run in runs.of(args, examples=len(whole.held_out().x)):
+        with run:
+            data = whole.fold(run.seed)
+            learnt = data.held_out()
+            model = build_model(
+                *(run.norm, run.units, run.task, data.x.shape[1]),
+                *(data.tokens and len(data.tokens), outputs(run.task, data)),
+                *(run.gain, run.forget_steps),
+            )
+            if data.tokens:
+                run.write_words(data.tokens)
+            loss, metrics = measured(run.task, data)
+            rate = keras.optimizers.schedules.CosineDecay(
+                run.learning_rate, run.epochs * run.steps
+            )
+            model.compile(
+                keras.optimizers.Adam(rate, global_clipnorm=1.0),
+                loss,
+                metrics=metrics,
+                # XLA's random numbers take long on a CPU: without it an epoch
+                # of chorales takes a fifth of the time.
+                **(run.speed if run.task != "chorales" else {}),
+            )
+            model.fit(
+                run.batches(learnt.x, learnt.y),
+                steps_per_epoch=run.steps,
+                shuffle=False,
+                epochs=run.epochs,
+                validation_data=(learnt.test_x, learnt.test_y),
+                validation_batch_size=400,
+                callbacks=run.callbacks(model, *run.fresh_statistics(learnt.x)),
+                verbose=run.verbose,
+            )
+            found = model.evaluate(
+                *(data.test_x, data.test_y, 400), verbose=0, return_dict=True
+            )
+            run.finish(
+                {
+                    "train_loss": run.last["loss"],
+                    "test_loss": found["loss"],
+                    "test_error": error(found),
+                }
+            )
+    name, unit, wrong = NAMES[args.task]
+    held_out = Panel(f"validation {unit}", "val_loss", log=True)
+    panels = (Panel(f"training {unit}", "loss", log=True), held_out)
+    columns = {
+        f"training {unit}": "train_loss",
+        f"test {unit}": "test_loss",
+        wrong: "test_error",
+    }
+    title = f"{name}, {len(whole.held_out().x):,} training examples"
+    return report.draw(
+        *(args, panels, columns, title), race=held_out, progress="updates"
+    )
 
 
 if __name__ == "__main__":

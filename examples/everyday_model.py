@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
-from common import classifiers, recurrent
+from common import recurrent
 from common.datasets import plain_text, practice
 from keras import layers, ops
 
@@ -23,46 +23,6 @@ LAYERS = {
     "gru": (keras_ln.LNGRU, "none"),
     "lngru": (keras_ln.LNGRU, "layer"),
 }
-
-
-@keras.saving.register_keras_serializable(package="keras_ln_examples")
-class MeasuredAdam(keras.optimizers.Adam):
-    """Adam that adds up the norms of the gradients before clipping.
-
-    Attributes:
-        norms: their sum, a variable.
-    """
-
-    def build(self, variables):
-        if not self.built:
-            # Each of several devices has its part of the sum.
-            self.norms = self.add_variable(
-                (), dtype="float32", aggregation="mean", name="norms"
-            )
-        super().build(variables)
-
-    def apply(self, grads, trainable_variables=None):
-        # TensorFlow's gradients of an embedding may have a row twice. Keras'
-        # norms, also for clipping, do not add such rows; these norms do.
-        dense = [ops.add(gradient, 0.0) for gradient in grads]
-        square = sum(ops.sum(ops.square(gradient)) for gradient in dense)
-        self.norms.assign_add(ops.sqrt(ops.cast(square, "float32")))
-        super().apply(dense, trainable_variables)
-
-
-class GradientNorm(keras.callbacks.Callback):
-    """Adds the mean norm of the gradients since the last evaluation."""
-
-    def __init__(self, optimizer: MeasuredAdam):
-        super().__init__()
-        self.optimizer = optimizer
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self.optimizer.norms.assign(0.0)
-
-    def on_epoch_end(self, epoch, logs=None):
-        norms = float(keras.ops.convert_to_numpy(self.optimizer.norms))
-        logs["gradient_norm"] = norms / self.params["steps"]
 
 
 @keras.saving.register_keras_serializable(package="keras_ln_examples")
@@ -216,7 +176,7 @@ def build_model(
                 normalized(embed(before)), initial_state=states, mask=there
             )
             answer = layers.Dense(outputs)(unmasked(normalized(x), there))
-            return keras.Model(inputs, classifiers.logits(answer))
+            return keras.Model(inputs, recurrent.logits(answer))
         x = normalized(embed(inputs))
     mask = x[..., -1] > 0 if task == "chorales" else None
     x = layer(return_sequences=task in ("characters", "chorales"))(x, mask=mask)
@@ -226,4 +186,4 @@ def build_model(
     if task == "addition":
         x = layer(return_sequences=True)(layers.RepeatVector(ANSWER)(x))
         x = normalized(x)
-    return keras.Model(inputs, classifiers.logits(layers.Dense(outputs)(x)))
+    return keras.Model(inputs, recurrent.logits(layers.Dense(outputs)(x)))

@@ -7,14 +7,13 @@ module is imported, `keras.saving.load_model` restores model, loss, metric and
 optimizer.
 """
 
-from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
-from common import callbacks, devices, ranking, recurrent
-from common.datasets import captions as caption_data
+from common import callbacks, ranking, recurrent
+from common.datasets import captions
 from keras import layers, ops
 
 # The hinge's margin, by how pairs are scored.
@@ -234,36 +233,60 @@ def order_accuracy(captions: np.ndarray, each: int) -> float:
     return 100 * float(np.mean((right < wrong) + 0.5 * (right == wrong)))
 
 
-def without_loss(model: keras.Model) -> keras.Model:
-    """The same network, not compiled, for predictions."""
-    return keras.Model(model.inputs, model.output)
-
-
 def embed(
-    model: keras.Model,
-    split: caption_data.Split,
-    args: Namespace,
-    evaluation_batch: int,
+    model: keras.Model, split: captions.Split, batch: int = 100
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The embeddings of captions (5 N, U) and images (N, U) of a split."""
-    # No caption is left out: devices that share a batch see some again.
+    """The embeddings of captions (5 N, U) and images (N, U) of a split.
+
+    Args:
+        model: of `build_model`.
+        split: captions and images.
+        batch: the captions at a time; devices share them.
+    """
     count = len(split.words)
-    padded, batch = devices.held_out(
-        args, count + -count % devices.count(args), evaluation_batch
-    )
-    both = model.predict(split.in_order(batch, padded), verbose=0)[:count]
-    return both[:, 0], both[:: caption_data.EACH, 1]
+    # Whole batches, in which the last ones are seen again.
+    rows = np.arange(-(-count // batch) * batch) % count
+    inputs = [split.words[rows], split.features[rows // captions.EACH]]
+    # Not compiled, so that it needs no loss.
+    both = keras.Model(model.inputs, model.output).predict(
+        inputs, batch_size=batch, verbose=0
+    )[:count]
+    return both[:, 0], both[:: captions.EACH, 1]
+
+
+def search(
+    model: keras.Model,
+    split: captions.Split,
+    similarity: str,
+    fold: int,
+    growing: bool,
+) -> dict[str, float]:
+    """Measures of searches among the images of every fold of a split.
+
+    Args:
+        model: of `build_model`.
+        split: captions and images.
+        similarity: "order" or "cosine".
+        fold: the number of images to search.
+        growing: whether every caption entails the captions before it, which
+            adds `order_accuracy`.
+    """
+    sentences, images = embed(model, split)
+    found = ranking.fold_measures(sentences, images, scorer(similarity), fold)
+    if growing:
+        found["order_accuracy"] = order_accuracy(sentences, captions.EACH)
+    return found
 
 
 class Validation(callbacks.Measured):
-    """Adds the measures of a search among validation images to the logs.
+    """Adds the measures of `search` among validation images to the logs.
 
     Attributes:
         best_recall_sum: the greatest sum of recalls so far.
     """
 
-    def __init__(self, measure: Callable[[keras.Model], dict[str, float]]):
-        super().__init__(measure)
+    def __init__(self, *how: Any):
+        super().__init__(lambda model: search(model, *how))
         self.best_recall_sum = 0.0
 
     def found(self) -> dict[str, float]:

@@ -8,12 +8,11 @@ Prints the measured Table 1, and shows
       weights and for a single unit's weights.
 """
 
-import functools
 from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from common import ending, files, studies, tables
+from common import ending, files, report, studies
 
 if TYPE_CHECKING:
     import numpy as np
@@ -205,7 +204,7 @@ def draw(results, fishers, path: Path) -> None:
 
 
 def measure(args: Namespace, folder: Path) -> None:
-    """Everything that the script prints and writes."""
+    """Prints and writes the tables, and draws the figure."""
     from keras_ln import analysis
 
     table = analysis.invariance_table(seed=args.seed)
@@ -213,7 +212,7 @@ def measure(args: Namespace, folder: Path) -> None:
     files.write_text(folder / "table_1.txt", f"{table}\n")
 
     kl = divergences(args)
-    tables.show_and_write(
+    report.show_and_write(
         folder / "divergence.csv",
         ["normalisation", "Fisher", "|delta|", "relative error", "order"],
         [
@@ -228,7 +227,7 @@ def measure(args: Namespace, folder: Path) -> None:
         ],
     )
     together, alone = steps(args, alone=False), steps(args, alone=True)
-    tables.show_and_write(
+    report.show_and_write(
         folder / "steps.csv",
         ["normalisation", "slope, all units", "slope, one unit"],
         [
@@ -246,20 +245,23 @@ def measure(args: Namespace, folder: Path) -> None:
     draw((kl, together, alone), fishers, folder / "figure.png")
 
 
-STUDY = studies.Study(
-    name=Path(__file__).stem,
-    description=__doc__,
-    sizes={
-        "examples": ("inputs of the models", 64, 8),
-        "points": ("points of every curve", 11, 3),
-    },
-    measure=measure,
+SIZES = {
+    "examples": ("inputs of the models", 64, 8),
+    "points": ("points of every curve", 11, 3),
+}
+
+
+def main(argv=None):
+    """Measures, draws and writes."""
     # A slope needs two points. A batch of two has the outputs -1 and 1, which
     # no step changes.
-    least={"points": 2, "examples": 3},
-)
+    args = studies.parse(
+        __file__, __doc__, SIZES, argv, least={"points": 2, "examples": 3}
+    )
+    with studies.folder(args) as folder:
+        measure(args, folder)
+    return 0
 
-main = functools.partial(studies.run, STUDY)
 
 if __name__ == "__main__":
     ending.execute(main)

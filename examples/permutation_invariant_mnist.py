@@ -11,61 +11,82 @@ The paper's claim: layer normalisation is robust to the batch size, and at
 batch size 4 it trains faster than batch normalisation.
 """
 
-import functools
-from pathlib import Path
-
-from common import classifiers, cli, ending
-from common.experiment import two_presets
+from common import ending, flags
+from common.report import Panel
 
 KINDS = ("none", "layer", "batch")
-
-
-class Digits(classifiers.Classifier):
-    """The experiment of section 6.6."""
-
-    smoke_images = (1408, 384)
-
-    def make_task(self, args, digits):
-        """Compiles the model; small batches get the unbiased variance."""
-        import keras
-        from permutation_invariant_mnist_model import build_model
-
-        return self.classify(
-            args,
-            digits,
-            lambda images: images.reshape(len(images), -1),
-            lambda shape: build_model(
-                args.norm,
-                args.units,
-                shape[0],
-                unbiased=args.batch_size <= 4,
-                gain=args.gain,
-            ),
-            keras.optimizers.Adam(args.learning_rate),
-        )
-
-
-EXPERIMENT = Digits(
-    name=Path(__file__).stem,
-    description=__doc__,
-    kinds=KINDS,
-    without_gain=("none",),
-    batch_kinds=("batch",),
-    presets=two_presets(
-        data=("embedded", "tfds"),
-        epochs=(30, 60),
-        batch_size=(128, 128),
-        units=(256, 1000),
-        learning_rate=(1e-3, 1e-3),
-        data_set=(None, "mnist"),
-    ),
-    smoke={"epochs": 2, "units": 32},
-    compared={"batch_size": (128, 4)},
-    panels=classifiers.panels(log=True),
-    columns=classifiers.COLUMNS,
+PRESETS = {  # quick, paper, --smoke
+    "data": ("embedded", "tfds", "embedded"),
+    "epochs": (30, 60, 2),
+    "batch_size": (128, 128),
+    "units": (256, 1000, 32),
+    "learning_rate": (1e-3, 1e-3),
+}
+PANELS = (
+    Panel("training NLL (nats)", "loss", log=True),
+    Panel("validation NLL (nats)", "val_loss", log=True),
 )
+COLUMNS = {
+    "training NLL": "train_nll",
+    "test NLL": "test_nll",
+    "test error (%)": "test_error_percent",
+}
 
-main = functools.partial(cli.run, EXPERIMENT)
+
+def main(argv=None):
+    """Trains, evaluates and draws."""
+    args = flags.parse(
+        *(__file__, __doc__, KINDS, PRESETS, argv),
+        own=flags.images("mnist", "fashion_mnist"),
+        compared={"batch_size": (128, 4)},
+    )
+
+    import keras
+    from common import report, runs
+    from common.datasets import mnist
+    from permutation_invariant_mnist_model import build_model
+
+    parts = mnist.parts(args)
+    train, validation, test = (
+        (images.reshape(len(images), -1), labels) for images, labels in parts
+    )
+    for run in runs.of(args, examples=len(train[0])):
+        with run:
+            model = build_model(
+                run.norm,
+                run.units,
+                pixels=train[0].shape[1],
+                # As in the paper, for small batches.
+                unbiased=run.batch_size <= 4,
+                gain=run.gain,
+            )
+            model.compile(
+                keras.optimizers.Adam(run.learning_rate),
+                keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+                metrics=["accuracy"],
+                **run.speed,
+            )
+            model.fit(
+                run.batches(*train),
+                steps_per_epoch=run.steps,
+                shuffle=False,
+                epochs=run.epochs,
+                validation_data=validation,
+                validation_batch_size=400,
+                callbacks=run.callbacks(model, *run.fresh_statistics(train[0])),
+                verbose=run.verbose,
+            )
+            loss, accuracy = model.evaluate(*test, batch_size=400, verbose=0)
+            run.finish(
+                {
+                    "train_nll": run.last["loss"],
+                    "test_nll": loss,
+                    "test_error_percent": 100 * (1 - accuracy),
+                }
+            )
+    title = mnist.title(args, parts[0])
+    return report.draw(args, PANELS, COLUMNS, title)
+
 
 if __name__ == "__main__":
     ending.execute(main)

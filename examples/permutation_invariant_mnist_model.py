@@ -1,7 +1,7 @@
 """The classifier of permutation invariant MNIST, section 6.6 of the paper."""
 
 import keras
-from common import classifiers
+from common import recurrent
 from keras import layers
 
 import keras_ln
@@ -43,4 +43,4 @@ def build_model(
     x = layers.Dense(classes, use_bias=use_bias)(x)
     if norm == "batch":
         x = normalize(x)
-    return keras.Model(inputs, classifiers.logits(x))
+    return keras.Model(inputs, recurrent.logits(x))

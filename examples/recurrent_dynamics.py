@@ -6,13 +6,12 @@ claim: the states and gradients of plain layers grow or shrink with the scale;
 those in layer-normalised layers are stable.
 """
 
-import functools
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from common import ending, files, studies, tables
+from common import ending, files, report, studies
 
 if TYPE_CHECKING:
     import numpy as np
@@ -123,7 +122,7 @@ def draw(found: "dict[tuple, HiddenDynamics]", path: Path) -> None:
 
 
 def measure(args: Namespace, folder: Path) -> None:
-    """Everything that the script prints and writes."""
+    """Prints and writes the tables, and draws the figure."""
     import numpy as np
 
     from keras_ln.analysis import hidden_dynamics
@@ -151,7 +150,7 @@ def measure(args: Namespace, folder: Path) -> None:
                         growth(sizes.gradient),
                     )
                 )
-    tables.show_and_write(
+    report.show_and_write(
         folder / "dynamics.csv",
         ["cell", "kind", "scale", "state", "summed inputs", "gradient factor"],
         rows,
@@ -165,7 +164,7 @@ def measure(args: Namespace, folder: Path) -> None:
             for t in range(args.steps)
         ],
     )
-    tables.show_and_write(
+    report.show_and_write(
         folder / "spread.csv",
         ["cell", "kind", "state", "gradient factor"],
         [
@@ -184,21 +183,24 @@ def measure(args: Namespace, folder: Path) -> None:
     draw(found, folder / "figure.png")
 
 
-STUDY = studies.Study(
-    name=Path(__file__).stem,
-    description=__doc__,
-    sizes={
-        "steps": ("time steps of an input", 500, 12),
-        "batch_size": ("inputs in the batch", 8, 2),
-        "units": ("size of every layer", 64, 6),
-    },
-    measure=measure,
+SIZES = {
+    "steps": ("time steps of an input", 500, 12),
+    "batch_size": ("inputs in the batch", 8, 2),
+    "units": ("size of every layer", 64, 6),
+}
+
+
+def main(argv=None):
+    """Measures, draws and writes."""
     # A rate of growth needs two steps. A normalised layer of one unit has no
     # variance, and no gradient.
-    least={"steps": 2, "units": 2},
-)
+    args = studies.parse(
+        __file__, __doc__, SIZES, argv, least={"steps": 2, "units": 2}
+    )
+    with studies.folder(args) as folder:
+        measure(args, folder)
+    return 0
 
-main = functools.partial(studies.run, STUDY)
 
 if __name__ == "__main__":
     ending.execute(main)

@@ -1,181 +1,143 @@
-"""Finished comparisons: kept as a few tables, and drawn again from these.
+"""Finished comparisons, each kept as an archive in results/ beside this file.
 
-    python examples/results.py keep runs/sequential_mnist sequential-mnist
-    python examples/results.py draw sequential-mnist
-    python examples/results.py restore sequential-mnist runs/sequential_mnist
-    python examples/results.py claims
+    python examples/results.py show
+    python examples/results.py show everyday-addition
+    python examples/results.py unpack everyday-addition FOLDER
+    python examples/results.py keep runs/sequential_mnist NAME
 
-`keep` writes the measurements of a comparison, without models, into a folder of
-this name in `results/` beside this file. `draw` writes its table, figure and
-verdicts again and prints them; the figure also goes into `figures/`. Without
-names it draws all comparisons that are kept. It then draws the claims of
-`results/claims.csv` into `figures/claims.png` and the table of docs/paper.
-`restore` makes the folders of the comparison's runs again, for more seeds or
-unfinished runs: continue with the command of the comparison, --resume and
---output-dir. `claims` prints the claims of every experiment.
+An archive has the settings, the history and the metrics of every run. Those of
+the paper's experiments also have the points of their searches and the verdicts:
+they were measured at an earlier commit, which `show` names, with a flag --tune
+that the scripts no longer have.
 """
 
-import contextlib
-import json
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import re
+import stat
+import zipfile
+import zlib
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from common import claims, ending, files, flags
-from common.errors import InputError, check_tensorflow
+from common import ending, files, flags
+from common.errors import InputError
 
 KEPT = Path(__file__).resolve().parent / "results"
-# Flags, environment, floors and runs; all evaluations; the runs' final metrics;
-# all points of the grid; the verdicts.
 SETTINGS, HISTORY, METRICS = "settings.json", "history.csv", "metrics.csv"
-TUNING, VERDICTS = "tuning.csv", "verdicts.csv"
-# The files that `draw` makes from them.
-DRAWN = ("comparison.csv", "comparison.png", VERDICTS)
-# The page with the table of claims, beside the pages of their sections.
-PAGE = "docs/paper/index.md"
-# Files of a comparison; one of FINISHED exists as soon as a run is finished.
-OF_ALL = ("args", "comparison", "floors")
-FINISHED = ("comparison.json", TUNING)
-OF_RUN = ("args", "environment")
+VERDICTS = "verdicts.csv"
+# No archive has more members, and no member more bytes.
+MOST, LARGEST = 16, 2**24
+_NAME = re.compile(r"\w[\w.-]*")
 
 
-def keep(source: Path, folder: Path) -> None:
-    """Writes a comparison's tables into the folder of results to keep.
-
-    Raises:
-        InputError: if `source` is not a comparison, no grid or seed in it is
-            finished, or it names runs that it does not contain.
-    """
-    if not any((source / name).is_file() for name in FINISHED):
-        raise InputError(f"{source} has no {' and no '.join(FINISHED)}")
-    ended = {path.parent.name for path in source.glob("*/metrics.json")}
-    settings = {name: _read(source / f"{name}.json") for name in OF_ALL}
-    record = settings["comparison"] or {"runs": []}
-    # Diverged runs too, in the order of the comparison.
-    names = [run["folder"] for run in record["runs"]]
-    names += sorted(ended.difference(names))
-    folders = [
-        files.inside(source, own, source / "comparison.json") for own in names
-    ]
-    for name in OF_RUN:
-        found = [_read(own / f"{name}.json") for own in folders]
-        settings[f"{name} of runs"] = _factored(
-            dict(zip(names, found, strict=True))
-        )
-    history, metrics = [], []
-    for own in folders:
-        path = own / HISTORY
-        rows = files.read_table(path) if path.exists() else []
-        history += [{"run": own.name, **row} for row in rows]
-        found = _read(own / "metrics.json")
-        if found is not None:
-            cells = {key: json.dumps(value) for key, value in found.items()}
-            metrics.append({"run": own.name, **cells})
-    files.make_folder(folder)
-    files.write_json(folder / SETTINGS, _shortened(settings))
-    files.write_csv(folder / HISTORY, history)
-    files.write_csv(folder / METRICS, metrics)
-    for name in (TUNING, VERDICTS):
-        if (source / name).exists():
-            text = (source / name).read_text("utf-8")
-            files.write_text(folder / name, text)
+def write(path: Path, members: Mapping[str, str], comment: str = "") -> None:
+    """Writes texts as an archive; equal texts make equal bytes."""
+    with files.replacing(path) as partial:
+        with zipfile.ZipFile(partial, "w") as archive:
+            archive.comment = comment.encode()
+            for name, text in sorted(members.items()):
+                info = zipfile.ZipInfo(name)  # Of 1980.
+                info.external_attr = (stat.S_IFREG | 0o644) << 16
+                info.create_system = 3
+                archive.writestr(info, text, zipfile.ZIP_DEFLATED, 9)
 
 
-def restore(source: Path, folder: Path) -> None:
-    """Makes a folder from kept results with which the comparison can continue.
+def read(path: Path) -> tuple[dict[str, str], str]:
+    """The texts of an archive by name, and its comment.
 
     Raises:
-        InputError: if `source` has no kept results, or `folder` is not empty.
+        InputError: if it is damaged, or has anything but a few texts with
+            plain names.
     """
-    _check_kept(source)
-    files.check_folder(folder)
-    if folder.exists() and any(folder.iterdir()):
-        raise InputError(f"FOLDER: expected an empty one, received {folder}")
-    # Everything is read before anything is written.
-    with _kept(source):
-        found = dict(_restored(source, folder))
-    files.make_folder(folder)
-    for path, text in found.items():
-        files.make_folder(path.parent)
-        files.write_text(path, text)
-
-
-@contextlib.contextmanager
-def _kept(folder: Path) -> Iterator[None]:
-    """Raises an `InputError` if the folder has other contents."""
     try:
-        yield
-    except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
+        with zipfile.ZipFile(path) as archive:
+            infos = archive.infolist()
+            names = [info.filename for info in infos]
+            if len(set(names)) < len(names) or len(names) > MOST:
+                raise InputError(
+                    f"{path}: expected at most {MOST} members with different "
+                    f"names, received {len(names)}"
+                )
+            texts = {
+                info.filename: _text(path, archive, info) for info in infos
+            }
+            return texts, archive.comment.decode()
+    except FileNotFoundError as error:
+        kept = ", ".join(sorted(p.stem for p in KEPT.glob("*.zip")))
         raise InputError(
-            f"{folder} was not written by keep ({error!r})"
+            f"NAME: expected one of {kept}, received {path.stem}"
         ) from error
+    # `zipfile` raises RuntimeError for passwords and its subclass
+    # NotImplementedError for unknown methods, ValueError for bad texts.
+    except (
+        *(zipfile.BadZipFile, zlib.error, OSError, EOFError),
+        *(RuntimeError, ValueError, LookupError),
+    ) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
 
 
-def _restored(source: Path, folder: Path) -> Iterator[tuple[Path, str]]:
-    """The files of the folder, with their contents."""
-    settings = files.read_json(source / SETTINGS)
-    for name in OF_ALL:
-        if settings[name] is not None:
-            yield folder / f"{name}.json", files.as_json(settings[name])
-    for run in (settings["comparison"] or {"runs": []})["runs"]:
-        files.inside(folder, run["folder"], source / SETTINGS)
-    if (source / TUNING).exists():
-        yield folder / TUNING, (source / TUNING).read_text("utf-8")
-    for name in OF_RUN:
-        kept = settings[f"{name} of runs"]
-        for own, differing in kept["each"].items():
-            path = files.inside(folder, own, source / SETTINGS)
-            if differing is not None:
-                whole = {
-                    key: differing.get(key, kept["all"].get(key))
-                    for key in kept["order"]
-                    if key in differing or key in kept["all"]
-                }
-                yield path / f"{name}.json", files.as_json(whole)
-    histories: dict[Path, list[dict[str, str]]] = {}
-    for row in files.read_table(source / HISTORY):
-        path = files.inside(folder, row.pop("run"), source / HISTORY)
-        cells = {key: value for key, value in row.items() if value}
-        histories.setdefault(path, []).append(cells)
-    for path, rows in histories.items():
-        yield path / HISTORY, files.as_csv(rows)
-    for row in files.read_table(source / METRICS):
-        path = files.inside(folder, row.pop("run"), source / METRICS)
-        metrics = {key: json.loads(cell) for key, cell in row.items() if cell}
-        yield path / "metrics.json", files.as_json(metrics)
-
-
-def _read(path: Path) -> Any:
-    return files.read_json(path) if path.is_file() else None
-
-
-def _factored(found: Mapping[str, dict[str, Any] | None]) -> dict[str, Any]:
-    """Splits dictionaries into their shared entries and each one's own."""
-    there = [own for own in found.values() if own is not None]
-    order = [*dict.fromkeys(key for own in there for key in own)]
-    first = there[0] if there else {}
-    shared = {
-        key: value
-        for key, value in first.items()
-        if all(key in own and own[key] == value for own in there)
-    }
-    each = {
-        name: None
-        if own is None
-        else {key: own[key] for key in own if key not in shared}
-        for name, own in found.items()
-    }
-    return {"order": order, "all": shared, "each": each}
-
-
-def _check_kept(folder: Path) -> None:
-    if not (folder / SETTINGS).is_file():
-        names = sorted(path.parent.name for path in KEPT.glob(f"*/{SETTINGS}"))
+def _text(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> str:
+    kind = stat.S_IFMT(info.external_attr >> 16)
+    if not _NAME.fullmatch(info.filename) or kind not in (0, stat.S_IFREG):
         raise InputError(
-            f"NAME: expected one of {', '.join(names)}, received {folder.name}"
+            f"{path}: expected files with names of letters, digits, -, _ and "
+            f"., received {info.filename!r}"
         )
+    with archive.open(info) as member:
+        content = member.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise InputError(
+            f"{path}: {info.filename} unpacks to more than {LARGEST >> 20} MiB"
+        )
+    return content.decode()
+
+
+def keep(source: Path, path: Path) -> None:
+    """Keeps the measurements of a comparison, without models.
+
+    Raises:
+        InputError: if `source` is no comparison, nothing in it has ended, or
+            the name is taken.
+    """
+    from common import runs
+
+    if path.exists():
+        raise InputError(f"NAME: {path} exists; choose another name")
+    if not (source / "comparison.csv").is_file():
+        raise InputError(f"{source} has no comparison.csv")
+    settings: dict[str, Any] = {"args": _object(source / "args.json")}
+    history, metrics = [], []
+    for own in sorted(p.parent for p in source.glob("*/args.json")):
+        name = files.inside(source, own.name, source).name
+        settings[name] = {
+            part: _object(own / f"{part}.json")
+            for part in ("args", "environment")
+            if (own / f"{part}.json").exists()
+        }
+        found = runs.metrics_of(own)
+        if found is not None:
+            metrics.append({"run": name, **found})
+        history += [{"run": name, **row} for row in runs.history_of(own)]
+    if not metrics:
+        raise InputError(f"{source} has no finished run")
+    files.make_folder(path.parent)
+    write(
+        path,
+        {
+            SETTINGS: files.as_json(_shortened(settings)),
+            HISTORY: files.as_csv(history),
+            METRICS: files.as_csv(metrics),
+            "comparison.csv": files.read_text(source / "comparison.csv"),
+        },
+    )
+
+
+def _object(path: Path) -> dict[str, Any]:
+    found = files.read_json(path)
+    if not isinstance(found, dict):
+        raise InputError(f"{path} is damaged")
+    return found
 
 
 def _shortened(value: Any) -> Any:
@@ -187,96 +149,79 @@ def _shortened(value: Any) -> Any:
     return value
 
 
-def draw(folder: Path) -> str:
-    """Draws table, figure and verdicts of a kept comparison."""
-    from argparse import Namespace
-
-    from common import cli, comparisons
-
-    with tempfile.TemporaryDirectory() as made:
-        restore(folder, Path(made))
-        if not (Path(made) / "comparison.json").exists():
-            raise InputError(f"{folder.name} has no finished seed to draw")
-        with _kept(folder):
-            name = files.read_json(Path(made) / "comparison.json")["experiment"]
-            args = Namespace(**files.read_json(Path(made) / "args.json"))
-            experiment = cli.find(name).for_flags(args)
-        shown = comparisons.report(experiment, Path(made))
-        for drawn in DRAWN:
-            if (Path(made) / drawn).exists():
-                shutil.copyfile(Path(made) / drawn, folder / drawn)
-        files.make_folder(_figures())
-        figure = f"{folder.name.replace('-', '_')}.png"
-        shutil.copyfile(Path(made) / "comparison.png", _figures() / figure)
-    return shown
+def unpack(path: Path, folder: Path) -> None:
+    """Writes the texts of an archive into a new folder."""
+    texts, _ = read(path)
+    files.check_folder(folder)
+    if folder.exists() and any(folder.iterdir()):
+        raise InputError(f"FOLDER: expected an empty one, received {folder}")
+    files.make_folder(folder)
+    for name, text in texts.items():
+        files.write_text(folder / name, text)
 
 
-def _figures() -> Path:
-    return KEPT.parent / "figures"
+def table(path: Path, member: str) -> list[dict[str, str]]:
+    """The rows of a table in an archive, none without the table."""
+    texts, _ = read(path)
+    text = texts.get(member, "")
+    return files.parse_table(text, f"{path}: {member}")
 
 
-def _summarise() -> None:
-    """Draws the most important claims, and writes them into the pages."""
-    from common import claims_figure
+def settings(path: Path) -> dict[str, Any]:
+    """The settings in an archive."""
+    texts, _ = read(path)
+    source = f"{path}: {SETTINGS}"
+    found = files.parse_json(texts.get(SETTINGS, "null"), source)
+    if not isinstance(found, dict):
+        raise InputError(f"{source} is damaged")
+    return found
 
-    rows = claims_figure.rows(KEPT)
-    files.make_folder(_figures())
-    claims_figure.draw(rows, _figures() / "claims.png")
-    page = KEPT.parents[1] / PAGE
-    if page.exists():
-        claims_figure.insert(page, claims_figure.table(rows))
+
+def show(path: Path) -> str:
+    """The verdicts of an archive, or else its results."""
+    from common import report
+
+    texts, comment = read(path)
+    lines = [path.stem, comment] if comment else [path.stem]
+    member = next(
+        (m for m in (VERDICTS, "comparison.csv", METRICS) if m in texts), None
+    )
+    rows = table(path, member) if member else []
+    if rows:
+        lines.append(report.table(rows))
+    return "\n".join(lines)
+
+
+def parse(argv: Sequence[str] | None) -> Namespace:
+    """The flags."""
+    parser = flags.Parser("results.py", __doc__)
+    actions = parser.add_subparsers(dest="action", required=True)
+
+    def add(action_name, meaning, **arguments):
+        action = actions.add_parser(
+            action_name, help=meaning, description=meaning
+        )
+        for own, how in arguments.items():
+            action.add_argument(own, **how)
+
+    one = {"type": flags.name, "metavar": "NAME", "help": "a name in results/"}
+    folder = {"type": Path, "metavar": "FOLDER", "help": "a folder"}
+    add("show", "print what is kept", names=one | {"nargs": "*"})
+    add("unpack", "write the files of an archive", name=one, folder=folder)
+    add("keep", "keep a comparison", folder=folder, name=one)
+    return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the script."""
-    parser = flags.Parser("results.py", __doc__)
-    actions = parser.add_subparsers(dest="action", required=True)
-    what = "keep the measurements of a comparison"
-    action = actions.add_parser("keep", help=what, description=what)
-    action.add_argument(
-        "source", type=Path, metavar="FOLDER", help="the comparison's folder"
-    )
-    action.add_argument(
-        "name", type=flags.name, metavar="NAME", help="its name in results/"
-    )
-    what = "draw kept comparisons"
-    action = actions.add_parser("draw", help=what, description=what)
-    action.add_argument(
-        "names",
-        nargs="*",
-        type=flags.name,
-        metavar="NAME",
-        help="names in results/ (default: all)",
-    )
-    what = "make a folder from kept results, to continue with --resume"
-    action = actions.add_parser("restore", help=what, description=what)
-    action.add_argument(
-        "name", type=flags.name, metavar="NAME", help="a name in results/"
-    )
-    action.add_argument(
-        "folder", type=Path, metavar="FOLDER", help="the new folder"
-    )
-    what = "print the claims of every experiment"
-    actions.add_parser("claims", help=what, description=what)
-    args = parser.parse_args(argv)
-    try:
-        check_tensorflow()
-        if args.action == "keep":
-            keep(args.source, KEPT / args.name)
-        elif args.action == "restore":
-            restore(KEPT / args.name, args.folder)
-        elif args.action == "claims":
-            from common import tables
-
-            print(tables.of_rows([*claims.rows()]))
-        else:
-            kept = (path.parent.name for path in KEPT.glob(f"*/{SETTINGS}"))
-            for name in args.names or sorted(kept):
-                _check_kept(KEPT / name)
-                print(f"{name}\n{draw(KEPT / name)}")
-            _summarise()
-    except InputError as error:
-        parser.error(str(error))
+    args = parse(argv)
+    if args.action == "keep":
+        keep(args.folder, KEPT / f"{args.name}.zip")
+    elif args.action == "unpack":
+        unpack(KEPT / f"{args.name}.zip", args.folder)
+    else:
+        for name in args.names or sorted(p.stem for p in KEPT.glob("*.zip")):
+            print(show(KEPT / f"{name}.zip"), end="\n\n")
     return 0
 
 

@@ -239,7 +239,8 @@ def parse(argv: Sequence[str] | None) -> tuple[flags.Parser, Namespace]:
             metavar=name.upper().rstrip("S"),
             help=f"some of {', '.join(known)} (default: all)",
         )
-    flags.add_counts(parser, points=f"the first N points (default: {POINTS})")
+    meaning = f"the first N points (default: {POINTS})"
+    flags.count("points", meaning).add_to(parser)
     parser.add_argument(
         "--process",
         type=_share,

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from common import files, tables
+from common import files
+from common import report as reports
 from common.errors import InputError
 from scipy import special, stats
 
@@ -289,10 +290,10 @@ def report(
     compared, curves = pairs(found), best(found)
     print(f"The first {count} points; a lower log ratio favours the kind.\n")
     if compared:
-        print(tables.of_rows(compared), "\n")
+        print(reports.table(compared), "\n")
         files.write_csv(folder / "pairs.csv", compared)
     k = min(STUDY, count // 4)
-    print(tables.of_rows([row for row in curves if row["k"] in (1, k)]), "\n")
+    print(reports.table([row for row in curves if row["k"] in (1, k)]), "\n")
     files.write_csv(folder / "best_of_k.csv", curves)
     for sentence in sentences(compared):
         print(sentence)

@@ -15,114 +15,103 @@ Their test accuracies on MNIST are 98.9 % without and 99.0 % with batch
 normalisation in order, 90.2 % and 95.4 % permuted.
 """
 
-import argparse
-import functools
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from common import classifiers, cli, ending, flags
-from common.errors import InputError
-from common.experiment import two_presets
-
-if TYPE_CHECKING:
-    import numpy as np
+from common import ending, flags
+from common.report import Panel
 
 KINDS = ("none", "batch", "layer")
 ORDERS = ("natural", "permuted")
-
-
-def order_of_pixels(order: str, pixels: int) -> "np.ndarray":
-    """The pixels in the order in which they are read; the same in all runs."""
-    import numpy as np
-
-    if order == "permuted":
-        return np.random.default_rng(0).permutation(pixels)
-    return np.arange(pixels)
-
-
-def pixels(args: argparse.Namespace) -> int:
-    """The pixels of an image of 8 x 8 digits, or of MNIST."""
-    return 64 if args.data == "embedded" else (28 // (args.pool or 1)) ** 2
-
-
-class SequentialDigits(classifiers.Classifier):
-    """The experiment of Cooijmans et al."""
-
-    smoke_images = (256, 128)
-
-    def add_arguments(self, parser):
-        super().add_arguments(parser)
-        flags.add_counts(
-            parser, pool="side of the squares that are averaged (default: 1)"
-        )
-        parser.add_argument(
-            "--order", choices=ORDERS, help="pixel order (--compare: both)"
-        )
-
-    def load_data(self, args):
-        from common.datasets import mnist
-
-        digits = super().load_data(args)
-        if args.pool is None:
-            return digits
-        height, width = digits.train_images.shape[1:]
-        if height % args.pool or width % args.pool:
-            raise InputError(
-                f"--pool {args.pool} does not divide the {height} x {width} "
-                "pixels"
-            )
-        return digits._replace(
-            train_images=mnist.pooled(digits.train_images, args.pool),
-            test_images=mnist.pooled(digits.test_images, args.pool),
-        )
-
-    def make_task(self, args, digits):
-        """Compiles the model and orders the pixels."""
-        import keras
-        from sequential_mnist_model import build_model
-
-        order = order_of_pixels(args.order, digits.train_images[0].size)
-        return self.classify(
-            args,
-            digits,
-            lambda images: images.reshape(len(images), -1, 1)[:, order],
-            lambda shape: build_model(
-                args.norm,
-                args.units,
-                shape[0],
-                gain=args.gain,
-                forget_steps=args.forget_steps,
-            ),
-            keras.optimizers.RMSprop(
-                args.learning_rate, momentum=0.9, global_clipnorm=1.0
-            ),
-        )
-
-
-EXPERIMENT = SequentialDigits(
-    name=Path(__file__).stem,
-    description=__doc__,
-    kinds=KINDS,
-    without_gain=("none",),
-    batch_kinds=("batch",),
-    presets=two_presets(
-        data=("embedded", "tfds"),
-        order=("natural", "natural"),
-        epochs=(40, 100),
-        batch_size=(64, 64),
-        units=(64, 100),
-        learning_rate=(1e-3, 1e-3),
-        data_set=(None, "mnist"),
-    ),
-    smoke={"epochs": 2, "units": 8},
-    compared={"order": ORDERS},
-    memory=pixels,
-    panels=classifiers.panels(log=False),
-    race=classifiers.RACE,
-    columns=classifiers.COLUMNS,
+PRESETS = {  # quick, paper, --smoke
+    "data": ("embedded", "tfds", "embedded"),
+    "order": ("natural", "natural"),
+    "epochs": (40, 100, 2),
+    "batch_size": (64, 64),
+    "units": (64, 100, 8),
+    "learning_rate": (1e-3, 1e-3),
+    "pool": (1, 1),
+    "examples": (None, None, 256),
+}
+TRAINING = Panel("training NLL", "loss")
+PANELS = (
+    TRAINING,
+    Panel("validation error (%)", lambda row: 100 * (1 - row["val_accuracy"])),
 )
+COLUMNS = {
+    "training NLL": "train_nll",
+    "test NLL": "test_nll",
+    "test error (%)": "test_error_percent",
+}
 
-main = functools.partial(cli.run, EXPERIMENT)
+
+def main(argv=None):
+    """Trains, evaluates and draws."""
+    args = flags.parse(
+        *(__file__, __doc__, KINDS, PRESETS, argv),
+        own=[
+            *flags.images("mnist", "fashion_mnist"),
+            flags.count("pool", "side of the squares that are averaged"),
+            flags.choice("order", "pixel order (--compare: both)", ORDERS),
+            flags.count("forget_steps", flags.FORGET_STEPS, least=2),
+        ],
+        compared={"order": ORDERS},
+    )
+
+    import keras
+    import numpy as np
+    from common import report, runs
+    from common.datasets import mnist
+    from sequential_mnist_model import build_model
+
+    parts = [
+        (mnist.pooled(images, args.pool), labels)
+        for images, labels in mnist.parts(args)
+    ]
+    steps = parts[0][0][0].size
+    orders = {
+        "natural": np.arange(steps),
+        "permuted": np.random.default_rng(0).permutation(steps),
+    }
+    for run in runs.of(args, examples=len(parts[0][0])):
+        with run:
+            train, validation, test = (
+                (images.reshape(-1, steps, 1)[:, orders[run.order]], labels)
+                for images, labels in parts
+            )
+            model = build_model(
+                run.norm,
+                run.units,
+                steps,
+                gain=run.gain,
+                forget_steps=run.forget_steps,
+            )
+            model.compile(
+                keras.optimizers.RMSprop(
+                    run.learning_rate, momentum=0.9, global_clipnorm=1.0
+                ),
+                keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+                metrics=["accuracy"],
+                **run.speed,
+            )
+            model.fit(
+                run.batches(*train),
+                steps_per_epoch=run.steps,
+                shuffle=False,
+                epochs=run.epochs,
+                validation_data=validation,
+                validation_batch_size=400,
+                callbacks=run.callbacks(model, *run.fresh_statistics(train[0])),
+                verbose=run.verbose,
+            )
+            loss, accuracy = model.evaluate(*test, batch_size=400, verbose=0)
+            run.finish(
+                {
+                    "train_nll": run.last["loss"],
+                    "test_nll": loss,
+                    "test_error_percent": 100 * (1 - accuracy),
+                }
+            )
+    title = mnist.title(args, parts[0])
+    return report.draw(args, PANELS, COLUMNS, title, race=TRAINING)
+
 
 if __name__ == "__main__":
     ending.execute(main)

@@ -2,7 +2,7 @@
 
 import keras
 import numpy as np
-from common import classifiers, recurrent
+from common import recurrent
 from keras import layers, ops
 
 import keras_ln
@@ -62,4 +62,4 @@ def build_model(
     x = layers.Dense(classes)(x)
     # All gates start with the identity, as the authors found best.
     lstm.cell.recurrent_kernel.assign(np.tile(np.eye(units), 4))
-    return keras.Model(inputs, classifiers.logits(x))
+    return keras.Model(inputs, recurrent.logits(x))

@@ -5,16 +5,20 @@ words of the sentence, L the most words of one, D the size of word vectors, U
 units, V words that are known.
 """
 
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import keras
 import numpy as np
 from common import recurrent, sentence_evaluation
-from common.datasets import books, plain_text
+from common.datasets import books, plain_text, sentence_tasks
+from common.errors import InputError
 from keras import layers, ops
 
 ENCODING_BATCH, ENCODING_STEPS = 128, 16
+SMOKE_SENTENCES = 1_500
 
 
 def build_model(
@@ -29,15 +33,13 @@ def build_model(
     """Builds an encoder and two decoders that share words and output layer.
 
     Args besides the flags of `skip_thoughts.py`, whose --length is L:
-        vocabulary: the number of words without the marks of `plain_text`; with
-            the marks it is V.
+        vocabulary: V, the number of words and of the marks of `plain_text`.
 
     Returns:
         From sentences (B, T) and the words before each word of the previous
         and of the next sentence (B, L + 1 each) to the logits of these
         words (B, 2 L + 2, V). 0 pads the sentences and precedes a first word.
     """
-    vocabulary += len(plain_text.MARKS)
     current = keras.Input((None,), dtype="int32", name="current")
     before, after = (
         keras.Input((length + 1,), dtype="int32", name=name)
@@ -64,25 +66,6 @@ def build_model(
     )
     logits = output(ops.concatenate(hidden, axis=1))
     return keras.Model([current, before, after], logits)
-
-
-def compile_model(model: keras.Model, learning_rate: float) -> None:
-    """Gives the model its loss, in nats and summed over a batch.
-
-    Kiros et al. do the same; their clipping acts in almost every update.
-    """
-    crossentropy = {"from_logits": True}
-    # Without `training.speed`: XLA would compile the whole step again for each
-    # length of sentences.
-    model.compile(
-        keras.optimizers.Adam(learning_rate, global_clipnorm=5.0),
-        keras.losses.SparseCategoricalCrossentropy(
-            reduction="sum", **crossentropy
-        ),
-        weighted_metrics=[
-            keras.metrics.SparseCategoricalCrossentropy("nll", **crossentropy)
-        ],
-    )
 
 
 class SentenceEncoder:
@@ -143,9 +126,47 @@ class Data(NamedTuple):
     tasks: Mapping[str, sentence_evaluation.Task]
     vectors: Mapping[str, np.ndarray]  # of words; empty without --word-vectors
 
-    def held_out(self) -> "Data":
-        """The data with a part of the training sentences held out instead."""
-        return self._replace(books=self.books.held_out())
+
+def load(args: Namespace) -> Data:
+    """Loads the text and the tasks.
+
+    Raises:
+        InputError: if they cannot be used, or flags do not suit the text.
+    """
+    tasks: dict[str, sentence_evaluation.Task] = {}
+    names = ["verses"]
+    if args.eval_dir:
+        names = [*(args.eval_tasks or sentence_tasks.TASKS)]
+        files = [name for name in names if name != "verses"]
+        tasks.update(sentence_tasks.load(Path(args.eval_dir), files))
+    if "verses" in names:
+        verses = sentence_tasks.bible_verses()
+        tasks["verses"] = verses.every(10) if args.smoke else verses
+    text = books.load(args)
+    if args.smoke:
+        text = text.first(SMOKE_SENTENCES)
+    if not books.updates_per_pass(args, text.held_out()):
+        raise InputError(
+            f"--batch-size {args.batch_size} is more than the sentences of any "
+            f"one length among the {len(text.train)} training sentences"
+        )
+    vectors = sentence_evaluation.check_words(
+        tasks, text.words[len(plain_text.MARKS) :], args.word_vectors
+    )
+    return Data(text, tasks, vectors)
+
+
+def names_of(data: Data) -> list[str]:
+    """The names of the measures, the most telling ones first."""
+    of_task = {
+        "verses": ("r10", "mean_rank", "book_accuracy"),
+        "sick": ("pearson", "spearman", "mse"),
+    }
+    return [
+        f"{task}_{measure}" if measure else task
+        for task in data.tasks
+        for measure in of_task.get(task, ("",))
+    ]
 
 
 def measure(model: keras.Model, data: Data) -> dict[str, float]:

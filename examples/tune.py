@@ -2,36 +2,38 @@
 
     python examples/tune.py sequential_mnist --tuner bayesian --max-trials 20
 
-KerasTuner tries models of another script. The results are a table, a figure and
-the best model. All other flags are the script's; --epochs is the number for
-each trial. Several processes can share a search: one chief, which distributes
-trials and writes the results, and workers, all with the same flags and these
-environment variables:
+KerasTuner runs another script again and again. The results are a table, a
+figure and the best model. All other flags are the script's; --epochs is the
+number for each trial. Several processes can share a search: one chief, which
+distributes trials and writes the results, and workers, all with the same flags
+and these environment variables:
 
     KERASTUNER_ORACLE_IP=127.0.0.1 KERASTUNER_ORACLE_PORT=8000
     KERASTUNER_TUNER_ID=chief      (and worker0, worker1, ...)
 """
 
+import contextlib
+import importlib
 import importlib.util
+import math
+import os
+import shutil
+import socket
 import sys
+import time
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-import everyday
-from common import cli, ending, files, flags
-from common.errors import InputError, check_tensorflow
-from common.experiment import Experiment
+from common import ending, files, flags
+from common.errors import InputError
 
 EXPERIMENTS = (
     "attentive_reader",
     "convolutional_networks",
     "draw_mnist",
-    *(
-        f"everyday-{task}"
-        for task in everyday.TASKS
-        if task not in everyday.PACKAGED
-    ),
+    "everyday",
     "handwriting_generation",
     "order_embeddings",
     "permutation_invariant_mnist",
@@ -39,148 +41,241 @@ EXPERIMENTS = (
     "skip_thoughts",
 )
 TUNERS = ("random", "bayesian", "hyperband")
-# The search varies these; a flag would fix them.
-_SEARCHED = ("norm", "units", "learning_rate", "gain")
-# Flags for runs only; a search evaluates after every pass.
-_ELSEWHERE = (
-    *("compare", "tune", "scale", "decay"),
-    *("evaluate_every", "tensorboard"),
-)
+# The search chooses these, and the last ones are for single runs.
+_ELSEWHERE = ("norm", "units", "learning-rate", "gain", "compare", "resume")
 # Kinds with their own loss, which cannot be compared with other kinds' losses.
 _ALONE = ("symmetric",)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the script."""
-    argv = sys.argv[1:] if argv is None else argv
-    parser = _parser(argv)
-    own, rest = parser.parse_known_args(argv)
-    experiment = cli.find(own.experiment)
-    given = cli.parse(experiment, rest, prog=f"tune.py {own.experiment}")
-    try:
-        check_tensorflow()
-        if importlib.util.find_spec("keras_tuner") is None:
-            raise InputError("a search needs KerasTuner: pip install '.[tune]'")
-        args = _complete(experiment, own, given)
-        folder = Path(args.output_dir or f"runs/tune-{experiment.name}")
-        files.check_folder(folder)
+    args, rest = parse(argv)
+    folder = Path(args.output_dir or f"runs/tune-{args.experiment}")
+    files.check_folder(folder)
+    if importlib.util.find_spec("keras_tuner") is None:
+        raise InputError("a search needs KerasTuner: pip install '.[tune]'")
+    record = {name: v for name, v in vars(args).items() if name != "resume"}
+    record["flags"] = rest
 
-        import tune_task
+    from common import runs
 
-        return tune_task.run(experiment, args, folder)
-    except InputError as error:
-        parser.error(str(error))
-
-
-def _parser(argv: Sequence[str]) -> flags.Parser:
-    # The help of a search also shows the sizes of its experiment.
-    named = next((word for word in argv if word in EXPERIMENTS), None)
-    presets = None
-    if named is not None:
-        experiment = cli.find(named)
-        presets = flags.describe_presets(experiment.presets, experiment.smoke)
-    parser = flags.Parser("tune.py", __doc__, presets)
-    add = parser.add_argument
-    add(
-        "experiment",
-        choices=EXPERIMENTS,
-        metavar="EXPERIMENT",
-        help=f"a script: {', '.join(EXPERIMENTS)}",
-    )
-    add(
-        "--tuner",
-        choices=TUNERS,
-        default="random",
-        help="KerasTuner's algorithm (default: random)",
-    )
-    add(
-        "--max-trials",
-        type=flags.positive_integer,
-        default=10,
-        metavar="N",
-        help="number of models to try (default: 10); hyperband tries no more, "
-        "and fewer with few --epochs",
-    )
-    add(
-        "--norm-kinds",
-        nargs="+",
-        metavar="KIND",
-        help="kinds to try (default: all kinds with the same loss)",
-    )
-    add(
-        "--unit-choices",
-        nargs="+",
-        type=flags.positive_integer,
-        metavar="N",
-        help="units to try (default: half, once and twice the preset's)",
-    )
-    add(
-        "--learning-rates",
-        nargs=2,
-        type=flags.positive_number,
-        metavar=("LOW", "HIGH"),
-        help="range of rates (default: a tenth to ten times the preset's)",
-    )
-    add(
-        "--gains",
-        nargs="+",
-        type=flags.positive_number,
-        default=[0.1, 1.0],
-        metavar="X",
-        help="initial gains to try (default: 0.1 1.0)",
-    )
-    return parser
+    # Workers use the folder that their chief has opened.
+    with contextlib.nullcontext() if _is_worker() else files.alone_in(folder):
+        if not _is_worker():
+            del record["output_dir"]
+            runs.open_folder(folder, record, args.resume)
+        done = (folder / "metrics.json").exists()
+        if done or (_is_worker() and not _meets_chief(folder)):
+            print(f"{folder} is finished.")
+            return 0
+        tuner = search(args, rest, folder)
+        return 0 if _is_worker() else report(tuner, args, folder)
 
 
-def _complete(
-    experiment: Experiment, own: Namespace, given: Namespace
-) -> Namespace:
-    """The flags of a trial, without the searched ones."""
-    for name in (*_ELSEWHERE, *_SEARCHED):
-        if vars(given).get(name):
+def parse(argv: Sequence[str] | None) -> tuple[Namespace, list[str]]:
+    """The flags of a search, and those of the script."""
+    parser = flags.Parser("tune.py", __doc__)
+    parser.add_argument("experiment", choices=EXPERIMENTS, metavar="EXPERIMENT")
+    for own in (
+        flags.Flag("tuner", "KerasTuner's algorithm", choices=TUNERS),
+        flags.count("max_trials", "models to try, at most (default: 10)"),
+        flags.Flag("norm_kinds", "kinds to try", nargs="+", metavar="KIND"),
+        flags.Flag(
+            *("unit_choices", "sizes to try (default: 32, 64 and 128)"),
+            nargs="+",
+            type=flags.positive_integer,
+            metavar="N",
+        ),
+        flags.Flag(
+            *("learning_rates", "range of rates (default: 1e-4 to 1e-2)"),
+            nargs=2,
+            type=flags.positive_number,
+            metavar=("LOW", "HIGH"),
+        ),
+        flags.Flag(
+            *("gains", "initial gains to try (default: 0.1 and 1)"),
+            nargs="+",
+            type=flags.positive_number,
+            metavar="X",
+        ),
+        flags.count("epochs", "epochs of a trial (default: the script's)"),
+        flags.Flag("seed", "the seed (default: 0)", type=flags.seed),
+        flags.Flag("output_dir", "the folder of the results", metavar="DIR"),
+        flags.Flag("resume", "continue a search", action="store_true"),
+    ):
+        own.add_to(parser)
+    parser.set_defaults(
+        tuner="random",
+        max_trials=10,
+        unit_choices=[32, 64, 128],
+        learning_rates=[1e-4, 1e-2],
+        gains=[0.1, 1.0],
+        seed=0,
+    )
+    args, rest = parser.parse_known_args(argv)
+    for name in _ELSEWHERE:
+        if f"--{name}" in rest:
+            raise InputError(f"--{name} cannot be used in a search; see --help")
+    known = importlib.import_module(args.experiment).KINDS
+    kinds = args.norm_kinds or [k for k in known if k not in _ALONE]
+    for kind in kinds:
+        if kind not in known:
             raise InputError(
-                f"--{name.replace('_', '-')} cannot be used in a search; see "
-                "--help for the flags of a search"
+                f"--norm-kinds: expected any of {', '.join(known)}, received "
+                f"{kind}"
             )
-    if given.seed and len(given.seed) > 1:
-        raise InputError(
-            "--seed: expected one value for all trials, received "
-            f"{' '.join(map(str, given.seed))}"
-        )
-    kinds = own.norm_kinds or [k for k in experiment.kinds if k not in _ALONE]
-    unknown = set(kinds) - set(experiment.kinds)
-    if unknown:
-        raise InputError(
-            f"--norm-kinds: expected any of {', '.join(experiment.kinds)}, "
-            f"received {', '.join(sorted(unknown))}"
-        )
-    for kind in set(kinds).intersection(_ALONE):
-        if len(set(kinds)) > 1:
+        if kind in _ALONE and len(set(kinds)) > 1:
             raise InputError(
                 f"--norm-kinds: expected only {kind}, because it has its own "
                 f"loss, received {' '.join(kinds)}"
             )
-    (plan,) = cli.plans(experiment, given)
-    for kind in kinds:
-        experiment.check_flags(Namespace(**vars(plan) | {"norm": kind}))
-    args = Namespace(**vars(plan) | vars(own))
     args.norm_kinds = kinds
-    args.evaluate_every = None  # The preset's.
-    if not args.unit_choices:
-        units = plan.units
-        args.unit_choices = sorted({max(1, units // 2), units, 2 * units})
-    if not args.learning_rates:
-        args.learning_rates = [plan.learning_rate / 10, 10 * plan.learning_rate]
     low, high = args.learning_rates
     if low >= high:
         raise InputError(
             "--learning-rates: expected a low and a higher number, received "
             f"{low:g} {high:g}"
         )
-    # They have values only in a trial.
-    for name in _SEARCHED:
-        delattr(args, name)
-    return args
+    return args, rest
+
+
+def search(args: Namespace, rest: Sequence[str], folder: Path) -> Any:
+    """Runs or continues all trials; returns the tuner."""
+    import keras_tuner
+    from common import runs
+    from keras_tuner import errors
+
+    from keras_ln import tuning
+
+    script = importlib.import_module(args.experiment)
+    base = {
+        "random": keras_tuner.RandomSearch,
+        "bayesian": keras_tuner.BayesianOptimization,
+        "hyperband": keras_tuner.Hyperband,
+    }[args.tuner]
+
+    class Search(base):
+        """A trial is a run of the script, in a folder of its own."""
+
+        def run_trial(self, trial, *unused, **ignored):
+            chosen = settings(trial.hyperparameters)
+            own = folder_of(folder, trial)
+            words = [f"--{k}={v}" for k, v in chosen.items() if v is not None]
+            words += [*rest, f"--seed={args.seed}", "--resume"]
+            try:
+                script.main([*words, f"--output-dir={own}"])
+            except (OSError, InputError) as error:
+                # KerasTuner would go on after others.
+                kind = type("Fatal", (errors.FatalError, type(error)), {})
+                raise kind(*error.args) from error
+            rows = runs.history_of(own)
+            found = runs.metrics_of(own) and min(r["val_loss"] for r in rows)
+            return math.nan if found is None else found
+
+    def settings(hp):
+        norm, gain = tuning.choose_kind(
+            hp, args.norm_kinds, args.gains, "norm", flags.WITHOUT_GAIN
+        )
+        low, high = args.learning_rates
+        rate = hp.Float("learning_rate", low, high, sampling="log")
+        return {
+            "norm": norm,
+            "gain": gain,
+            "units": hp.Choice("units", args.unit_choices),
+            "learning-rate": rate,
+            "epochs": hp.values.get("tuner/epochs", args.epochs),
+        }
+
+    space = keras_tuner.HyperParameters()
+    settings(space)
+    how = {"max_trials": args.max_trials}
+    if args.tuner == "hyperband":
+        how = {"max_epochs": args.epochs or 10}
+    tuner = Search(
+        hyperparameters=space,
+        objective=keras_tuner.Objective("val_loss", "min"),
+        seed=args.seed,
+        directory=str(folder),
+        project_name="search",
+        # Trials may diverge one after the other.
+        max_consecutive_failed_trials=args.max_trials + 1,
+        **how,
+    )
+    if args.tuner == "hyperband":
+        tuner.oracle.max_trials = args.max_trials
+    tuner.search()
+    return tuner
+
+
+def folder_of(folder: Path, trial: Any) -> Path:
+    """The folder of a trial."""
+    source = folder / "search"
+    return files.inside(folder, f"trial-{trial.trial_id}", source)
+
+
+def report(tuner: Any, args: Namespace, folder: Path) -> int:
+    """Writes table, figure and best model; 1 if no trial had a result."""
+    from common import plotting, runs
+    from common.report import show_and_write
+
+    trials = sorted(
+        tuner.oracle.trials.values(),
+        key=lambda t: t.score if t.status == "COMPLETED" else math.inf,
+    )
+    rows = []
+    for trial in trials:
+        values = trial.hyperparameters.values
+        norm, finite = values["norm"], trial.status == "COMPLETED"
+        gain = values.get("norm_gain", "")
+        rows.append(
+            {
+                "trial": int(trial.trial_id),
+                "status": trial.status.lower(),
+                "norm": norm,
+                "gain": "" if norm in flags.WITHOUT_GAIN else gain,
+                "units": values["units"],
+                "learning_rate": values["learning_rate"],
+                "val_loss": trial.score if finite else "",
+            }
+        )
+    show_and_write(folder / "trials.csv", [*rows[0]], map(dict.values, rows))
+    scored = [row for row in rows if row["val_loss"] != ""]
+    if not scored:
+        print("tune.py: no trial had a finite loss", file=sys.stderr)
+        return 1
+    plotting.trials(scored, "validation loss", folder / "trials.png")
+    best = folder_of(folder, trials[0])
+    for name in ("model.keras", "vocabulary.txt"):
+        if (best / name).exists():
+            with files.replacing(folder / name) as partial:
+                shutil.copyfile(best / name, partial)
+    results = scored[0] | dict(runs.metrics_of(best) or {})
+    files.write_json(folder / "metrics.json", results)
+    print(f"The table, the figure and the best model are in {folder}.")
+    return 0
+
+
+def _is_worker() -> bool:
+    name = os.environ.get("KERASTUNER_TUNER_ID", "chief")
+    return "KERASTUNER_ORACLE_IP" in os.environ and "chief" not in name
+
+
+def _meets_chief(folder: Path) -> bool:
+    """Waits for the chief; False if the search ended without this worker.
+
+    KerasTuner would wait an hour for a chief that has ended.
+    """
+    address = (
+        os.environ["KERASTUNER_ORACLE_IP"],
+        int(os.environ["KERASTUNER_ORACLE_PORT"]),
+    )
+    while not (folder / "metrics.json").exists():
+        try:
+            socket.create_connection(address, timeout=1).close()
+            return True
+        except OSError:
+            time.sleep(0.5)
+    return False
 
 
 if __name__ == "__main__":

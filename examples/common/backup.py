@@ -36,6 +36,7 @@ _STATE = {
     "torch": list,
     "arrays": int,
 }
+_NEVER = 2**31
 # Keras' attributes of every callback.
 _NO_STATE = ("params", "_model")
 
@@ -143,6 +144,8 @@ class Backup(keras.callbacks.BackupAndRestore):
             )
         for variable, array in zip(variables, arrays, strict=False):
             variable.assign(array)
+        # Keras' `fit` starts there; a run that a callback ended has no more.
+        self.model._initial_epoch = _NEVER if self.stopped else self.epoch
         for callback, own in zip(self.callbacks, values, strict=True):
             for name, value in own.items():
                 setattr(callback, name, value)

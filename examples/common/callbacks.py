@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -101,15 +101,18 @@ class FreshStatistics(keras.callbacks.Callback):
     True.
 
     Args:
-        batches: the training batches.
+        inputs: the model's inputs of the training examples.
         batch_size: the number of examples in a batch.
-        updates_per_pass: the number of batches in a pass, the most to use.
     """
 
-    def __init__(self, batches: Any, batch_size: int, updates_per_pass: int):
+    def __init__(self, inputs: Any, batch_size: int):
         super().__init__()
-        self.batches = batches
-        self.number = min(-(-AVERAGED_EXAMPLES // batch_size), updates_per_pass)
+        self.inputs = keras.tree.map_structure(
+            lambda x: x[: max(batch_size, AVERAGED_EXAMPLES)], inputs
+        )
+        # A smaller last batch would have other statistics.
+        count = len(keras.tree.flatten(self.inputs)[0])
+        self.batch_size, self.number = batch_size, count // batch_size
 
     def on_test_begin(self, logs=None):
         model = self.model
@@ -118,40 +121,12 @@ class FreshStatistics(keras.callbacks.Callback):
         compiled, model.jit_compile = model.jit_compile, False
         for layer in told:
             layer.averaging = True
-        keras_ln.reestimate_statistics(model, self.batches, steps=self.number)
+        keras_ln.reestimate_statistics(
+            model, self.inputs, self.batch_size, self.number
+        )
         for layer in told:
             layer.averaging = False
         model.jit_compile = compiled
-
-
-class EvaluationLine(keras.callbacks.Callback):
-    """Prints a line per Keras epoch: for pipes and files, not terminals.
-
-    Args:
-        unit: the name of a Keras epoch in the line.
-        shown: the logs to print; all if empty.
-    """
-
-    def __init__(self, unit: str = "epoch", shown: Sequence[str] = ()):
-        super().__init__()
-        self.unit = unit
-        self.shown = shown
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self._start = time.perf_counter()
-
-    def on_epoch_end(self, epoch, logs=None):
-        seconds = time.perf_counter() - self._start
-        parts = [
-            f"{self.unit} {epoch + 1}/{self.params['epochs']}",
-            f"{seconds:.1f} s",
-            *(
-                f"{key} {float(logs[key]):.4g}"
-                for key in self.shown or logs
-                if key in logs
-            ),
-        ]
-        print("  ".join(parts))
 
 
 class StopOnCtrlC(keras.callbacks.Callback):

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import importlib.util
 import os
 import platform
 import subprocess
@@ -12,17 +13,25 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 import keras_ln
 from common.errors import InputError
 
+BACKENDS = ("tensorflow", "jax", "torch")
+
 
 def check(args: Namespace) -> None:
-    """Refuses a --distribute that the backend or batch size does not allow."""
+    """Refuses flags that the backend or the machine cannot follow."""
+    if args.tensorboard and importlib.util.find_spec("tensorboard") is None:
+        raise InputError("--tensorboard needs it: pip install tensorboard")
+    backend = keras.backend.backend()
+    if backend not in BACKENDS:
+        raise InputError(
+            f"Keras does not train on the backend {backend}: set KERAS_BACKEND "
+            f"to one of {', '.join(BACKENDS)}"
+        )
     if args.distribute == "none":
         return
-    backend = keras.backend.backend()
     if backend not in ("tensorflow", "jax"):
         raise InputError(
             f"--distribute {args.distribute} works on the tensorflow and jax "
@@ -36,30 +45,20 @@ def check(args: Namespace) -> None:
         )
 
 
-def held_out(
-    args: Namespace, examples: int, batch_size: int
-) -> tuple[int, int]:
-    """The number of held-out examples to evaluate, and their batch size.
-
-    Devices that share batches need equal parts of every batch, also of the
-    last one. They leave out the last examples, fewer than the devices.
-
-    Args:
-        examples: the number of held-out examples.
-        batch_size: the requested batch size.
+def even(args: Namespace, *arrays: Any) -> list[Any]:
+    """Arrays without the last examples that devices cannot share equally.
 
     Raises:
-        InputError: if there are fewer examples than devices, or none.
+        InputError: if nothing is left.
     """
-    if not examples:
-        raise InputError("--data: expected held-out examples, received none")
     number = count(args)
-    if examples < number:
+    examples = len(arrays[0]) // number * number
+    if not examples:
         raise InputError(
-            f"the {examples} held-out examples are fewer than the {number} "
-            "devices of --distribute"
+            f"--data: expected at least {number} held-out examples, received "
+            f"{len(arrays[0])}"
         )
-    return examples - examples % number, max(1, batch_size // number) * number
+    return [array[:examples] for array in arrays]
 
 
 def threads() -> int:
@@ -77,6 +76,8 @@ def threads() -> int:
         usable = os.cpu_count() or 1
     if keras.backend.backend() == "jax":
         return usable
+    import tensorflow as tf
+
     asked = tf.config.threading.get_intra_op_parallelism_threads()
     return asked or int(os.environ.get("TF_NUM_INTRAOP_THREADS", 0)) or usable
 
@@ -93,6 +94,8 @@ def names() -> list[str]:
         return keras.distribution.list_devices()
     if backend == "torch":
         return [str(keras.ops.zeros(1).device)]
+    import tensorflow as tf
+
     kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
     return [device.name for device in tf.config.list_logical_devices(kind)]
 
@@ -117,12 +120,14 @@ def distribution(args: Namespace) -> Iterator[None]:
 
 
 @functools.cache
-def _mirrored(*devices: str) -> tf.distribute.Strategy:
+def _mirrored(*devices: str) -> Any:
     """The strategy of all runs of a process.
 
     In TensorFlow 2.21 the sums of a second strategy over the same devices have
     the keys of the first strategy's sums, and fail if their shapes differ.
     """
+    import tensorflow as tf
+
     return tf.distribute.MirroredStrategy(devices)
 
 

@@ -6,16 +6,19 @@ process before the system kills the old one.
 
 import contextlib
 import errno
+import inspect
 import io
 import logging
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
+
+from common.errors import InputError
 
 # 128 plus the number of the signal, as in shells.
 INTERRUPTED = 128 + signal.SIGINT
@@ -50,10 +53,7 @@ def execute(main: Callable[[], int]) -> NoReturn:
         signal.signal(signal.SIGINT, _interrupt)
     leave: Callable[[int], NoReturn] = sys.exit
     try:
-        try:
-            code = main()
-        except SystemExit as end:  # By --help or wrong flags.
-            code = end.code
+        code = run(main)
         # Here, not at the interpreter's exit, so that a closed pipe is handled.
         sys.stdout.flush()
     except KeyboardInterrupt as stop:
@@ -82,6 +82,18 @@ def execute(main: Callable[[], int]) -> NoReturn:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
         _say(f"stopped, because {why}", stop)
     leave(code)
+
+
+def run(main: Callable[..., int], *argv: Any) -> int:
+    """The exit code of a script; an `InputError` is told in one sentence."""
+    try:
+        return main(*argv)
+    except SystemExit as end:  # By --help or wrong flags.
+        return end.code
+    except InputError as error:
+        name = Path(inspect.getfile(main)).name
+        print(f"{name}: error: {error}", file=sys.stderr)
+        return 2
 
 
 def _hide_logs() -> None:
@@ -117,18 +129,6 @@ def check_interrupted() -> None:
     if _interrupted:
         _interrupted = False
         raise KeyboardInterrupt
-
-
-@contextlib.contextmanager
-def resumable(folder: Path) -> Iterator[None]:
-    """Adds to the last line of `execute` how to continue the run."""
-    try:
-        yield
-    except (KeyboardInterrupt, OSError) as stop:
-        # Like `add_note`, which Python 3.10 lacks.
-        note = f"--resume continues the run in {folder}"
-        stop.__notes__ = [*getattr(stop, "__notes__", ()), note]
-        raise
 
 
 def renew(name: str) -> None:

@@ -11,15 +11,6 @@ class NonFiniteLossError(Exception):
     """Training whose loss became infinite or NaN: exit code 1."""
 
 
-def check_tensorflow() -> None:
-    """Refuses to start without TensorFlow."""
-    if importlib.util.find_spec("tensorflow") is None:
-        raise InputError(
-            "the scripts read their data with TensorFlow on every backend: "
-            "pip install '.[examples]'"
-        )
-
-
 def check_backend(name: str) -> None:
     """Refuses to start on another backend of Keras, or without it."""
     if importlib.util.find_spec(name) is None:

@@ -143,10 +143,27 @@ def read_json(path: Path) -> Any:
     Raises:
         InputError: if it is damaged.
     """
+    return parse_json(read_text(path), path)
+
+
+def read_text(path: Path) -> str:
+    """Reads a text file.
+
+    Raises:
+        InputError: if it cannot be read, or is not in UTF-8.
+    """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {error}") from error
+
+
+def parse_json(text: str, source: object) -> Any:
+    """The value of a JSON text; an `InputError` names its source."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{source} cannot be read: {error}") from error
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -164,23 +181,27 @@ def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
-def cell(value: Any) -> str:
-    """The text that `write_csv` writes for a value."""
-    return "" if value is None else str(value)
-
-
-def read_table(path: Path) -> list[dict[str, str]]:
-    """Reads a CSV file without interpreting its cells."""
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+def parse_table(text: str, source: object) -> list[dict[str, str]]:
+    """The rows of a CSV text; an `InputError` names its source."""
+    try:
+        rows = [*csv.DictReader(io.StringIO(text, newline=""), strict=True)]
+    except csv.Error as error:
+        raise InputError(f"{source} cannot be read: {error}") from error
+    if any(None in row or None in row.values() for row in rows):
+        raise InputError(f"{source} has a row of another length")
+    return rows
 
 
 def read_csv(path: Path) -> list[dict[str, float]]:
     """Reads a CSV file of numbers; empty cells are left out."""
-    return [
-        {key: float(value) for key, value in row.items() if value}
-        for row in read_table(path)
-    ]
+    rows = parse_table(read_text(path), path)
+    try:
+        return [
+            {key: float(value) for key, value in row.items() if value}
+            for row in rows
+        ]
+    except ValueError as error:
+        raise InputError(f"{path} is damaged: {error}") from error
 
 
 def _sync(path: Path) -> None:

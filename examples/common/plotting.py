@@ -1,4 +1,4 @@
-"""Figures of runs and comparisons; `claims_figure.py` draws the claims."""
+"""Figures of runs, comparisons and samples."""
 
 import itertools
 import math
@@ -12,7 +12,6 @@ from matplotlib import pyplot as plt
 from matplotlib import ticker
 
 from common import files
-from common.measures import EPOCHS, Panel, Run
 
 matplotlib.use("Agg")
 
@@ -43,43 +42,27 @@ def style_of(kind: str) -> dict[str, Any]:
     )
 
 
-def curves(
-    rows: Sequence[Mapping[str, float]],
-    panels: Sequence[Panel],
-    path: Path,
-    progress: Panel,
-    kind: str,
-    title: str = "",
-) -> None:
-    """Draws every panel of one run of a kind."""
-    figure, axes = _grid(len(panels), 1, title)
-    for axis, panel in zip(axes[:, 0], panels, strict=True):
-        _line(axis, [rows], panel, progress, **style_of(kind))
-        _label(axis, panel)
-    _label_progress(axes[-1, 0], progress)
-    save(figure, path)
-
-
 def comparison(
-    groups: Mapping[tuple, Sequence[Run]],
+    groups: Mapping[tuple, Sequence[Any]],
     column_name: Sequence[str],
-    panels: Sequence[Panel],
+    panels: Sequence[Any],
     path: Path,
-    progress: Panel = EPOCHS,
+    progress: str = "epoch",
     title: str = "",
-    edges: Sequence[tuple] = (),
 ) -> None:
     """Draws one row per panel, one column per value of the second key.
 
     Args:
-        groups: from (kind, value, ...) to the runs of several seeds. A line
-            is the median and the band the middle half of the finished ones,
-            or of all if all diverged; the label counts the diverged ones. A
-            kind without values has the value None and is drawn in every column.
+        groups: from (kind, value, ...) to the runs of several seeds, of
+            `report.Result`. A line is the median and the band the middle half
+            of the finished ones, or of all if all diverged; the label counts
+            the diverged ones. A kind with the value None is drawn in every
+            column.
         column_name: the name of the value, if there is one.
-        progress: the quantity along the x axis.
+        panels: quantities, of `report.Panel`.
+        path: the file.
+        progress: the quantity along the x axis, "epoch" or "updates".
         title: the text above the figure.
-        edges: the keys of groups whose settings lie on the edge of a grid.
     """
     columns = list(dict.fromkeys(key[1:2] for key in groups))
     if len(columns) > 1:
@@ -88,34 +71,26 @@ def comparison(
     for key, runs in groups.items():
         finished = [run for run in runs if run.metrics is not None]
         histories = [run.rows for run in finished or runs]
-        label = ", ".join(map(str, key[:1] + key[2:])) + "*" * (key in edges)
         lost = len(runs) - len(finished)
+        label = ", ".join(map(str, key[:1] + key[2:]))
         label += f" ({lost} of {len(runs)} diverged)" if lost else ""
         for column, axes_of_column in zip(columns, axes.T, strict=True):
             if key[1:2] not in (column, (None,)):
                 continue
             for axis, panel in zip(axes_of_column, panels, strict=True):
-                _line(
-                    axis,
-                    histories,
-                    panel,
-                    progress,
-                    label=label,
-                    **style_of(key[0]),
-                )
+                style = style_of(key[0])
+                _line(axis, histories, panel, progress, label=label, **style)
     for row, panel in zip(axes, panels, strict=True):
         for axis in row:
-            _label(axis, panel)
+            _label(axis, panel.label, panel.log)
     for axis, column in zip(axes[0], columns, strict=True):
         if column:
-            axis.set_title(f"{column_name[0]} {column[0]}")
+            axis.set_title(f"{column_name[0].replace('_', ' ')} {column[0]}")
     for axis in axes[-1]:
-        _label_progress(axis, progress)
+        axis.set_xlabel(progress)
+        axis.xaxis.get_major_locator().set_params(integer=True)
     _explain_empty(axes)
     several = any(len(runs) > 1 for runs in groups.values())
-    one = "one seed" + ", by normalisation" * any("none" in g for g in groups)
-    notes = ["median, middle half" if several else one]
-    notes += ["* settings on the edge of a grid"] * bool(edges)
     shown = {}
     for axis in axes[0]:
         handles, labels = axis.get_legend_handles_labels()
@@ -127,7 +102,7 @@ def comparison(
             loc="outside lower center",
             ncols=ncols,
             frameon=False,
-            title="; ".join(notes),
+            title="median, middle half" if several else "by normalisation",
         )
         width = legend.get_window_extent().width
         if ncols == 1 or width <= figure.bbox.width:
@@ -159,9 +134,8 @@ def trials(rows: Sequence[Mapping[str, Any]], label: str, path: Path) -> None:
                 label=norm,
                 **style_of(norm) | {"linestyle": ""},
             )
-    panel = Panel(label, lambda row: row["val_loss"], log=min(losses) > 0)
     for axis, name in ((by_trial, "trial"), (by_rate, "learning rate")):
-        _label(axis, panel)
+        _label(axis, label, min(losses) > 0)
         axis.set_xlabel(name)
     by_trial.xaxis.get_major_locator().set_params(integer=True)
     by_rate.set_xscale("log")
@@ -173,33 +147,25 @@ def trials(rows: Sequence[Mapping[str, Any]], label: str, path: Path) -> None:
     save(figure, path)
 
 
-def images(
-    pictures: Sequence[Sequence[Any]],
-    columns: Sequence[str],
-    label: str,
-    path: Path,
-) -> None:
-    """Draws grey images with values from 0 (white) to 1 in rows.
-
-    Args:
-        pictures: (rows, columns, height, width).
-        columns: the names of the columns.
-        label: the meaning of the names.
-    """
-    rows = len(pictures)
+def canvases(pictures: np.ndarray, path: Path) -> None:
+    """Draws canvases (N, glimpses, H, W) from 0 (white) to 1, N rows."""
+    # As many columns as one can tell apart.
+    glimpses = pictures.shape[1]
+    columns = np.linspace(0, glimpses - 1, min(12, glimpses)).round()
+    columns = columns.astype(int)
     figure, axes = plt.subplots(
-        rows,
-        len(columns),
-        figsize=(0.5 + 0.7 * len(columns), 0.5 + 0.7 * rows),
+        *(len(pictures), len(columns)),
+        figsize=(0.5 + 0.7 * len(columns), 0.5 + 0.7 * len(pictures)),
         squeeze=False,
         layout="constrained",
     )
-    for row, pictures_of_row in zip(axes, pictures, strict=True):
-        for axis, picture in zip(row, pictures_of_row, strict=True):
-            axis.imshow(picture, cmap="gray_r", vmin=0, vmax=1)
+    for row, own in zip(axes, pictures, strict=True):
+        for axis, column in zip(row, columns, strict=True):
+            axis.imshow(own[column], cmap="gray_r", vmin=0, vmax=1)
             axis.set(xticks=[], yticks=[])
-    for axis, name in zip(axes[-1], columns, strict=True):
-        axis.set_xlabel(name)
+    for axis, column in zip(axes[-1], columns, strict=True):
+        axis.set_xlabel(str(column + 1))
+    label = "canvas after this many glimpses"
     figure.supxlabel(label, fontsize="medium")
     save(figure, path)
 
@@ -243,11 +209,11 @@ def _grid(rows: int, columns: int, title: str = ""):
     return figure, axes
 
 
-def _line(axis, histories, panel: Panel, progress: Panel, **style: Any) -> None:
+def _line(axis, histories, panel, progress: str, **style: Any) -> None:
     """The median of several seeds and their middle half."""
     steps = list(zip(*histories, strict=False))  # Up to the shortest.
-    x = [progress.value(step[0]) for step in steps]
-    values = [[panel.value(row) for row in step] for step in steps]
+    x = [step[0][progress] for step in steps]
+    values = [[panel.of(row) for row in step] for step in steps]
     # Without any evaluation there is nothing to draw.
     quarters = np.percentile(values, (25, 50, 75), axis=1) if x else ((),) * 3
     low, middle, high = quarters
@@ -272,19 +238,13 @@ def _explain_empty(axes) -> None:
             axis.set_xticks([])
 
 
-def _label_progress(axis, progress: Panel) -> None:
-    axis.set_xlabel(progress.label)
-    if progress is EPOCHS:
-        axis.xaxis.get_major_locator().set_params(integer=True)
-
-
-def _label(axis, panel: Panel) -> None:
-    axis.set_ylabel(panel.label)
+def _label(axis, label: str, log: bool) -> None:
+    axis.set_ylabel(label)
     axis.label_outer()
-    axis.grid(alpha=0.3, which="both" if panel.log else "major", lw=0.5)
+    axis.grid(alpha=0.3, which="both" if log else "major", lw=0.5)
     axis.spines[["top", "right"]].set_visible(False)
     # There is no such scale without a positive value (if all runs diverged).
-    if panel.log and math.isfinite(axis.dataLim.minposy):
+    if log and math.isfinite(axis.dataLim.minposy):
         axis.set_yscale("log")
         low, high = axis.get_ylim()
         if high < 1000 * low:  # Powers of ten would be few labels.

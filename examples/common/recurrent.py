@@ -1,10 +1,15 @@
-"""The recurrent layers of the experiments, with and without normalisation."""
+"""The layers of the experiments, with and without normalisation."""
 
 from typing import Any
 
 import keras
 
 import keras_ln
+
+
+def logits(x: Any) -> Any:
+    """The outputs `x` in float32, also of layers in half precision."""
+    return keras.layers.Activation("linear", dtype="float32")(x)
 
 
 def gains(gain: float | None) -> dict[str, Any]:

@@ -1,51 +1,43 @@
-"""Scripts that train no kinds to compare: their flags and their folder."""
+"""The flags and the folder of scripts that train no kinds to compare."""
 
-import dataclasses
+import contextlib
 from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from common import files, flags
-from common.errors import InputError, check_backend, check_tensorflow
+from common.errors import check_backend
 
 
-@dataclasses.dataclass(frozen=True)
-class Study:
-    """The description of a script.
+def parse(
+    file: str,
+    description: str,
+    sizes: Mapping[str, tuple[str, int, int]],
+    argv: Sequence[str] | None = None,
+    *,
+    least: Mapping[str, int] | None = None,
+    backend: str | None = None,
+) -> Namespace:
+    """The flags of a script.
 
-    Attributes:
-        name: the script's name, also of its default output folder.
+    Args:
+        file: the script's `__file__`.
         description: the text of --help.
         sizes: for every size that is a flag (with underscores), its meaning,
             its default and its value with --smoke.
-        measure: a function of flags and folder that writes the files and
-            prints the tables; it imports the frameworks.
-        backend: the only backend of Keras that it runs on, if it is only one.
+        argv: the words of the command line.
         least: the smallest values of sizes, if they are not 1.
+        backend: the only backend of Keras that it runs on, if it is only one.
+
+    Raises:
+        InputError: if the folder or the backend cannot be used.
     """
-
-    name: str
-    description: str
-    sizes: Mapping[str, tuple[str, int, int]]
-    measure: Callable[[Namespace, Path], None]
-    backend: str | None = None
-    least: Mapping[str, int] = dataclasses.field(default_factory=dict)
-
-
-def run(study: Study, argv: Sequence[str] | None = None) -> int:
-    """Runs a script; returns the exit code 0, or exits with 2."""
-    parser = flags.Parser(f"{study.name}.py", study.description)
-    for name, (meaning, usual, smoke) in study.sizes.items():
+    name = Path(file).stem
+    parser = flags.Parser(f"{name}.py", description)
+    for size, (meaning, usual, smoke) in sizes.items():
         values = f"{meaning} (default: {usual}, with --smoke {smoke})"
-        flags.add_counts(parser, study.least.get(name, 1), **{name: values})
-    parser.add_argument(
-        "--seed",
-        type=flags.positive_integer,
-        default=1,
-        metavar="N",
-        help="seed of all random numbers (default: 1)",
-    )
+        flags.count(size, values, (least or {}).get(size, 1)).add_to(parser)
+    flags.count("seed", "seed of all numbers (default: 1)").add_to(parser)
     parser.add_argument(
         "--output-dir",
         metavar="DIR",
@@ -57,30 +49,29 @@ def run(study: Study, argv: Sequence[str] | None = None) -> int:
         help="run for a minute at most, to see that it works",
     )
     args = parser.parse_args(argv)
-    for name, (_, *sizes) in study.sizes.items():
-        if vars(args)[name] is None:
-            setattr(args, name, sizes[args.smoke])
-    folder = Path(args.output_dir or Path("runs") / study.name)
-    try:
-        check_tensorflow()
-        files.check_folder(folder)
-        if study.backend is not None:
-            check_backend(study.backend)
+    args.seed = args.seed or 1
+    for size, (_, *values) in sizes.items():
+        if vars(args)[size] is None:
+            setattr(args, size, values[args.smoke])
+    files.check_folder(Path(args.output_dir or Path("runs") / name))
+    if backend is not None:
+        check_backend(backend)
+    args.output_dir = args.output_dir or str(Path("runs") / name)
+    return args
 
-        import keras
 
-        from common import single
+@contextlib.contextmanager
+def folder(args: Namespace) -> Iterator[Path]:
+    """The folder of the results, which no other process may use."""
+    import keras
 
-        record: dict[str, Any] = {
-            "backend": keras.backend.backend(),
-            **vars(args),
-        }
-        del record["output_dir"]
+    from common import runs
+
+    own = Path(args.output_dir)
+    record = {"backend": keras.backend.backend(), **vars(args)}
+    del record["output_dir"]
+    with files.alone_in(own):
         # The same flags give the same files, so they are written again.
-        with files.alone_in(folder):
-            single.open_folder(folder, record, resume=True)
-            study.measure(args, folder)
-    except InputError as error:
-        parser.error(str(error))
-    print(f"Tables and figure are in {folder}.")
-    return 0
+        runs.open_folder(own, record, resume=True)
+        yield own
+    print(f"Tables and figure are in {own}.")

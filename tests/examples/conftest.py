@@ -17,13 +17,13 @@ def whole(tmp_path_factory):
 
     @functools.cache
     def run(script, flags, compiled=False):
-        from common import training
+        from common import runs
 
         folder = tmp_path_factory.mktemp(script.rpartition(".")[2]) / "whole"
         main = importlib.import_module(script).main
         with pytest.MonkeyPatch.context() as patch:
             if not compiled:
-                patch.setattr(training, "speed", lambda updates: {})
+                patch.setattr(runs.Run, "speed", {})
             assert main([*flags.split(), "--output-dir", str(folder)]) == 0
         return folder
 
@@ -70,22 +70,8 @@ def packaged(tmp_path_factory, monkeypatch):
 
 
 @pytest.fixture
-def trained():
-    """The plans that were trained, with the images that they saw."""
-    return []
-
-
-@pytest.fixture
 def uncompiled(monkeypatch):
     """What XLA would need for a model is more than these train."""
-    from common import training
+    from common import runs
 
-    monkeypatch.setattr(training, "speed", lambda updates: {})
-
-
-@pytest.fixture
-def experiment(trained, monkeypatch):
-    """A comparison whose runs take no time."""
-    import untrained_comparisons
-
-    return untrained_comparisons.experiment_of(trained, monkeypatch)
+    monkeypatch.setattr(runs.Run, "speed", {})

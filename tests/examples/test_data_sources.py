@@ -13,7 +13,6 @@ import text_sets
 from common.datasets import (
     books,
     captions,
-    cifar10,
     cloze,
     coco,
     mnist,
@@ -27,8 +26,7 @@ from data_sets import args
 @pytest.mark.parametrize(
     ("load", "words"),
     [
-        (mnist.load, "expected a folder with train-images"),
-        (cifar10.load, "expected a folder with data_batch_1.bin"),
+        (mnist.parts, "expected a folder with train-images"),
         (captions.load, "expected a folder with train_ims"),
         (strokes.load, "expected a folder with lineStrokes"),
         (cloze.load, "the folder questions of CNN .* received"),
@@ -100,33 +98,45 @@ def test_any_damage_to_a_header_is_told(tmp_path):
 
 def test_keeps_the_papers_training_images(tmp_path, monkeypatch):
     data_sets.MNIST.make(tmp_path)
-    monkeypatch.setattr(mnist, "TRAINING_IMAGES", 5)
-    assert [len(part) for part in mnist.load(args(tmp_path))] == [5, 5, 4, 4]
-    whole = mnist.load(args(tmp_path, tune=True))
-    assert [len(part) for part in whole] == [7, 7, 4, 4]
+    monkeypatch.setattr(mnist, "VALIDATION_IMAGES", 2)
+    found = mnist.parts(args(tmp_path))
+    assert [len(images) for images, _ in found] == [6, 1, 4]
+    some = mnist.parts(args(tmp_path, examples=5))
+    assert [len(images) for images, _ in some] == [5, 1, 4]
+    np.testing.assert_array_equal(some[0][0], found[0][0][:5])
+    with pytest.raises(InputError, match="7 is more than the 6 training ima"):
+        mnist.parts(args(tmp_path, examples=7))
 
 
-def test_what_tensorflow_datasets_gives(tmp_path, monkeypatch):
-    builder = tfds.builder("cifar10", data_dir=tmp_path)
-    shape = builder.info.features["image"].shape
-    images = np.random.default_rng(0).integers(0, 256, (2, *shape), np.uint8)
+def test_what_tensorflow_datasets_gives(monkeypatch):
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 4, 4, 3), np.uint8)
 
     def load(name, splits, data_dir, archives, source):
         assert (name, data_dir) == ("cifar10", "there")
         assert source.endswith(archives[0])
-        labels = {"train": [3, 9], "test": [0, 1]}
+        labels = {"train": [3, 9, 2], "test": [0, 1, 4]}
         return [
-            {"image": images, "label": np.int64(labels[split])}
+            {"image": pixels, "label": np.int64(labels[split])}
             for split in splits
         ]
 
     monkeypatch.setattr(published, "load", load)
-    data = cifar10.load(args("tfds", data_dir="there"))
-    np.testing.assert_array_equal(data.train_images, np.float32(images) / 255)
-    assert data.test_images.shape == (2, 32, 32, 3)
-    assert list(data.train_labels) == [3, 9]
-    assert list(data.test_labels) == [0, 1]
-    assert data.test_labels.dtype == np.int32
+    how = {"data_dir": "there", "data_set": "cifar10"}
+    train, validation, test = mnist.parts(args("tfds", **how))
+    np.testing.assert_array_equal(train[0], np.float32(pixels[:2]) / 255)
+    assert test[0].shape == (3, 4, 4, 3) and test[1].dtype == np.int32
+    assert [list(y) for _, y in (train, validation, test)] == (
+        [[3, 9], [2], [0, 1, 4]]
+    )
+
+
+def test_digits_are_pooled():
+    images = np.random.default_rng(0).random((5, 8, 8), np.float32)
+    small = mnist.pooled(images, 2)
+    for row, column in ((0, 0), (1, 3), (3, 2)):
+        square = images[:, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2]
+        expected = square.mean(axis=(1, 2))
+        np.testing.assert_allclose(small[:, row, column], expected, atol=1e-6)
 
 
 def test_no_network_is_told_at_once(tmp_path, monkeypatch):
@@ -136,7 +146,7 @@ def test_no_network_is_told_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "create_connection", refuse)
     with pytest.raises(InputError, match="train-images.*cannot be reached"):
-        mnist.load(args("tfds", data_dir=str(tmp_path)))
+        mnist.parts(args("tfds", data_dir=str(tmp_path)))
     assert not list(tmp_path.iterdir())
 
 
@@ -146,7 +156,7 @@ def test_wrong_archives_are_told(tmp_path):
     for name in mnist.ARCHIVES:
         (manual / name).write_bytes(b"not what was published")
     with pytest.raises(InputError, match="cannot be prepared.*wrong checksum"):
-        mnist.load(args("tfds", data_dir=str(tmp_path)))
+        mnist.parts(args("tfds", data_dir=str(tmp_path)))
 
 
 def test_data_sets_are_prepared_once(tmp_path, monkeypatch):
@@ -191,7 +201,7 @@ def test_questions_and_lines_are_prepared(tmp_path):
 
 
 def test_strokes_that_never_move_are_refused(monkeypatch):
-    lines = [("still", np.ones((3, 3), np.float32))]
+    lines = 9 * [("still", np.ones((3, 3), np.float32))]
     monkeypatch.setattr(strokes, "generate", lambda *_: (lines, lines))
     with pytest.raises(InputError, match="has only equal steps"):
         strokes.load(args("embedded"))
@@ -261,7 +271,7 @@ def test_coco_is_computed_once_and_kept(monkeypatch, tmp_path, capsys):
         np.testing.assert_array_equal(one.words, two.words)
         np.testing.assert_array_equal(one.features, two.features)
     # What neither validates nor tests is for training.
-    assert [len(part.features) for part in data[:3]] == [4, 2, 2]
+    assert [len(part.features) for part in data[:3]] == [4, 1, 2]
     row = [data.vocabulary[number] for number in data.train.words[11]]
     assert row == ["a", "man's", "restval", "0", "1", "<end>"]
     (example, _) = _examples("val")

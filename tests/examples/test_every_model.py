@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import scripts
 from arrays import to_numpy
-from common import cli
 
 # Arguments beside the kind; without any, the sizes of the paper.
 SMALL = {
@@ -150,15 +149,11 @@ def test_the_papers_model(name, kind):
     _assert_gains(model, gains, start)
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), _kinds(["order_embeddings", "skip_thoughts"], True)
-)
+@pytest.mark.parametrize(("name", "kind"), _kinds(MODELS, True))
 def test_every_normalisation_starts_from_the_gain(name, kind):
-    experiment = cli.find(name)
-    flags = ("--smoke", "--norm", kind, "--gain", "0.25")
-    plan = scripts.plan(experiment, *flags)
-    task = experiment.make_task(plan, experiment.load_data(plan))
-    _assert_gains(task.model, MODELS[name][kind][2], 0.25)
+    build = importlib.import_module(f"{name}_model").build_model
+    small = {"units": 4} | SMALL.get(name, {})
+    _assert_gains(build(kind, **small, gain=0.25), MODELS[name][kind][2], 0.25)
 
 
 # What --preset paper sets, and the models have by default.
@@ -183,7 +178,7 @@ PAPER = {
 
 @pytest.mark.parametrize("name", PAPER)
 def test_the_papers_settings(name):
-    plan = vars(scripts.plan(cli.find(name), "--preset", "paper"))
+    plan = vars(scripts.plans(name, "--preset", "paper")[0])
     assert plan | PAPER[name] == plan
     build = importlib.import_module(f"{name}_model").build_model
     for argument in inspect.signature(build).parameters.values():
@@ -192,23 +187,3 @@ def test_the_papers_settings(name):
     if name == "order_embeddings":
         # The updates of COCO's 113,287 training images.
         assert plan["epochs"] * (113_287 // 128) % 300 == 0
-
-
-# The flag that a comparison varies, and kinds that have none.
-COMPARED = {
-    "attentive_reader": ("gain", (0.1, 1.0), ("none",)),
-    "permutation_invariant_mnist": ("batch_size", (128, 4), ()),
-    "sequential_mnist": ("order", ("natural", "permuted"), ()),
-}
-
-
-@pytest.mark.parametrize("name", COMPARED)
-def test_a_comparison_runs_every_kind_with_every_value(name):
-    flag, values, without = COMPARED[name]
-    experiment = cli.find(name)
-    found = scripts.plans(experiment, "--compare")
-    assert [(plan.norm, vars(plan)[flag]) for plan in found] == [
-        (kind, value)
-        for kind in experiment.kinds
-        for value in ((None,) if kind in without else values)
-    ]

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import parameter_geometry as script
 import pytest
-from common import plotting
+from common import plotting, runs
 from matplotlib import pyplot as plt
 from scripts import refusal, rows
 
@@ -69,7 +69,7 @@ def test_a_file_that_cannot_be_written_is_told(folder, capsys, monkeypatch):
         raise OSError("No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    monkeypatch.setattr(single, "open_folder", lambda *args, **kwargs: None)
+    monkeypatch.setattr(runs, "open_folder", lambda *args, **kwargs: None)
     flags = ("--smoke", "--output-dir", folder)
     # The numbers come before their files.
     line = refusal(capsys, script.main, *flags, printed="")

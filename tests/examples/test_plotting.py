@@ -1,30 +1,29 @@
 """Figures, also of results that are odd."""
 
+import importlib
+from argparse import Namespace
+
 import numpy as np
 import pytest
 import tune
-from common import cli, files, measures, plotting
+from common import plotting, report
 from matplotlib import pyplot as plt
 from matplotlib import ticker
 
 PANELS = [
-    measures.Panel("loss", lambda row: row["loss"], log=True),
-    measures.Panel("error (%)", lambda row: row["error"], log=True),
+    report.Panel("loss", "loss", log=True),
+    report.Panel("error (%)", lambda row: row["error"], log=True),
 ]
 
 FINISHED = {"test_nll": 1.0}
 
 
 def _run(folder, name, losses, metrics=FINISHED):
-    path = folder / name
-    path.mkdir()
     rows = [
-        {"epoch": epoch, "loss": loss, "error": loss}
+        {"epoch": epoch, "updates": 2 * epoch, "loss": loss, "error": loss}
         for epoch, loss in enumerate(losses, 1)
     ]
-    if rows:
-        files.write_csv(path / "history.csv", rows)
-    return measures.Run(path, metrics)
+    return report.Result(metrics, rows)
 
 
 @pytest.fixture
@@ -112,7 +111,8 @@ def test_epochs_are_whole_numbers(tmp_path, drawn):
 
 
 def test_every_kind_has_a_style_of_its_own():
-    kinds = {kind for name in tune.EXPERIMENTS for kind in cli.find(name).kinds}
+    scripts = map(importlib.import_module, tune.EXPERIMENTS)
+    kinds = {kind for script in scripts for kind in script.KINDS}
     own = {plotting._SAME.get(kind, kind) for kind in kinds}
     assert own == set(plotting._STYLES)
     for parts in zip(*plotting._STYLES.values(), strict=True):
@@ -131,8 +131,8 @@ def test_a_kind_without_the_second_key_stands_in_every_column(tmp_path, drawn):
         ("batch", 0.1): [_run(tmp_path, "b", [0.4])],
         ("batch", 1.0): [_run(tmp_path, "c", [0.3])],
     }
-    twice = measures.Panel("twice", lambda row: 2 * row["epoch"])
-    plotting.comparison(groups, ["gain"], PANELS, tmp_path / "f.png", twice)
+    path = tmp_path / "f.png"
+    plotting.comparison(groups, ["gain"], PANELS, path, "updates")
     axes = drawn[0].axes
     assert [axis.get_title() for axis in axes[:2]] == ["gain 0.1", "gain 1.0"]
     assert [[line.get_ydata()[0] for line in x.get_lines()] for x in axes] == (
@@ -140,7 +140,7 @@ def test_a_kind_without_the_second_key_stands_in_every_column(tmp_path, drawn):
     )
     (line, _) = axes[0].get_lines()
     assert (line.get_label(), line.get_xdata()[0]) == ("none", 2)
-    assert axes[3].get_xlabel() == "twice"
+    assert axes[3].get_xlabel() == "updates"
     # Alone it needs a column all the same.
     alone = {("none", None): groups[("none", None)]}
     plotting.comparison(alone, ["gain"], PANELS[:1], tmp_path / "g.png")
@@ -200,13 +200,51 @@ def test_pens_are_lifted_between_strokes(tmp_path, drawn):
     assert two.get_xydata().tolist() == [[4, 1], [4, 0]]
 
 
-def test_images_stand_in_rows(tmp_path, drawn):
+def test_canvases_stand_in_rows(tmp_path, drawn):
     pictures = np.random.default_rng(0).random((2, 3, 4, 5))
-    plotting.images(pictures, "abc", "glimpse", tmp_path / "samples.png")
+    plotting.canvases(pictures, tmp_path / "samples.png")
     axes = drawn[0].axes
     assert len(axes) == 6
     for axis, picture in zip(axes, pictures.reshape(6, 4, 5), strict=True):
         (image,) = axis.get_images()
         np.testing.assert_array_equal(image.get_array(), picture)
         assert image.get_clim() == (0, 1)
-    assert [axis.get_xlabel() for axis in axes] == ["", "", "", "a", "b", "c"]
+    assert [axis.get_xlabel() for axis in axes] == ["", "", "", "1", "2", "3"]
+
+
+def test_the_sentence_has_the_paired_difference():
+    args = Namespace(varied={"norm": [], "seed": [0, 1, 2]}, smoke=False)
+
+    def results(*values):
+        return [report.Result({"test": value}, []) for value in values]
+
+    groups = {("none",): results(1.0, 2.0, 3.0)}
+    groups["layer",] = results(0.5, 1.4, 2.6)
+    said = report.sentence(args, groups, {"own": "train_a", "loss": "test"})
+    # Differences of -0.5, -0.6 and -0.4, and Student's t for two degrees.
+    half = 4.302653 * 0.1 / 3**0.5
+    low, high = -0.5 - half, -0.5 + half
+    assert f"minus none -0.5 (95 % interval {low:.2g} to {high:.2g})" in said
+    assert "With 3 seeds the loss" in said and "none 2 ± 1" in said
+    args.varied["seed"] = [5]
+    groups = {key: own[:1] for key, own in groups.items()}
+    said = report.sentence(args, groups, {"loss": "test"})
+    assert said.endswith("--seed 5 6 7 --resume")
+    groups["layer",] = [report.Result(None, [])]
+    said = report.sentence(args, groups, {"loss": "test"})
+    assert "layer diverged (1)" in said and "smaller --learning-rate" in said
+
+
+def test_the_race_is_to_the_rivals_best():
+    def result(*losses):
+        rows = [
+            {"updates": 10 * n, "loss": own} for n, own in enumerate(losses, 1)
+        ]
+        return report.Result({}, rows)
+
+    rival, panel = [result(3, 1, 2)], report.Panel("loss", "loss")
+    assert report._race([result(2, 2, 1)], rival, panel) == "30"
+    assert report._race([result(2, 2, 2)], rival, panel) == (
+        "not reached (1 of 1)"
+    )
+    assert report._race(rival, rival, panel) == "20"

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import keras
 import numpy as np
 import pytest
-from common import backup, ending, files, training
+from common import backup, ending, files, runs
 from same_results import assert_same_run
 from scripts import ALONE, STUDIES, environment
 from terminals import start_on_terminal
@@ -195,13 +195,13 @@ class Kill(NamedTuple):
 
 
 DIGITS = "permutation_invariant_mnist"
-# Epochs of 11 batches.
-EPOCHS = "--smoke --units 4 --epochs 4 --norm batch --decay cosine"
-UNLUCKY, OTHER_SEED = "reliability.unlucky_training", "--resume --seed 2"
+# Epochs of 10 batches.
+EPOCHS = "--smoke --units 4 --epochs 4 --norm batch"
+UNLUCKY, OTHER_SEED = "reliability.unlucky_training", "--resume --other-seed 2"
 CTRL_C = functools.partial(on_terminal, signal.SIGINT)
 QUICK = {
     "batch 5": Kill(DIGITS, EPOCHS, at(BATCH, 5)),
-    "batch 27": Kill(DIGITS, EPOCHS, at(BATCH, 27), kept=2),
+    "batch 25": Kill(DIGITS, EPOCHS, at(BATCH, 25), kept=2),
     # Which Keras takes for a disk that cannot be written.
     "while Keras saves": Kill(
         DIGITS,
@@ -214,11 +214,6 @@ QUICK = {
     "full output": Kill(DIGITS, EPOCHS, _full_output, 1, 1),
     "full disk": Kill(DIGITS, EPOCHS, at(SAVED, 3, _full_disk), 2, 2),
     "read-only folder": Kill(DIGITS, EPOCHS, at(SAVED, 3, _read_only), 2, 2),
-    "grid": Kill(
-        "untrained_comparisons",
-        "--tune --seed 0",
-        at("untrained_comparisons.loss_of", 12),
-    ),
     "study": Kill(
         STUDIES[1], "--smoke", at(f"{STUDIES[1]}.build_model", 3), again=""
     ),
@@ -235,7 +230,8 @@ FULL = {
             "attentive_reader": 9,
             "convolutional_networks": 33,
             "draw_mnist": 17,
-            "handwriting_generation": 5,
+            "everyday": 14,
+            "handwriting_generation": 4,
             "sequential_mnist": 17,
             "skip_thoughts": 9,
         }.items()
@@ -246,31 +242,18 @@ FULL = {
         at("order_embeddings_model.Validation.on_epoch_end", 3),
         kept=2,
     ),
-    # One is built before the first trial, to learn the choices.
     "search": Kill(
         "tune",
         f"{DIGITS} --smoke --unit-choices 4 6 --max-trials 2",
-        at(f"{DIGITS}_model.build_model", 3),
+        at(f"{DIGITS}_model.build_model", 2),
     ),
     "a line of a training": Kill("everyday", "--smoke", read(1), 141, None),
     "a line of a study": Kill(STUDIES[0], "--smoke", read(1), 141, again=""),
-    "a line of a search": Kill(
-        "tune", f"{DIGITS} --smoke --max-trials 2", read(1), 141
-    ),
-    "full output of a search": Kill(
-        "tune", f"{DIGITS} --smoke --max-trials 2", _full_output, 1
-    ),
     "a line of a process": Kill(
         DIGITS, "--smoke", None, 141, None, process=in_a_pipe
     ),
     "on a terminal": Kill(
         DIGITS, "--smoke --epochs 30", None, kept=None, process=CTRL_C
-    ),
-    "a search on a terminal": Kill(
-        "tune",
-        f"{DIGITS} --smoke --epochs 30 --max-trials 1",
-        None,
-        process=CTRL_C,
     ),
 }
 # Batch statistics of every step and random initial states.
@@ -318,7 +301,7 @@ def test_what_was_ended_goes_on_to_the_same_end(kill, whole, tmp_path, request):
         name = re.escape(os.path.basename(script.__file__))
         assert re.fullmatch(f"{name}: {words}", said.splitlines()[-1]), said
     # What is kept is whole, and of the same epoch.
-    path = folder / training.BACKUP
+    path = folder / runs.BACKUP
     kept = backup.Backup(path).epoch if path.exists() else 0
     assert kill.kept in (kept, None)
     if kept:

@@ -7,13 +7,9 @@ and leaves the weights in final.npz. Everything in it has a state: batches,
 dropout of all kinds and noise without seeds, callbacks.
 """
 
-import argparse
-import pathlib
-
 import keras
 import numpy as np
-from common import ending, training
-from common.datasets import streams
+from common import flags, runs
 
 import keras_ln
 
@@ -41,6 +37,7 @@ def build_model(recurrent):
 def main(argv=None):
     """Trains; returns 0."""
     args = parse(argv)
+    other, args.other_seed = args.other_seed, None
     random = np.random.default_rng(0)
     x = random.normal(size=(40, 6, 3)).astype("float32")
     y = np.float32(x[:, :, 0].sum(axis=1, keepdims=True) > 0)
@@ -55,48 +52,43 @@ def main(argv=None):
     reached = keras.callbacks.LambdaCallback(
         on_epoch_end=lambda epoch, _: print("reached", epoch + 1, flush=True)
     )
-    with training.environment(args):
-        model = build_model(args.recurrent)
-        rate = 0.01 if args.recurrent else 0.3
-        model.compile(keras.optimizers.Adam(rate), "mse")
-        task = training.Task(
-            model,
-            lambda update: streams.shuffled((x, y), 8, 3, update),
-            updates_per_pass=5,
-            validation_data=streams.in_order((x, y), 40),
-        )
-        with ending.resumable(args.output_dir):
-            history = task.fit(
-                args.output_dir,
-                args,
-                monitor="val_loss",
-                mode="min",
-                extra_callbacks=[*patience, reached],
+    for run in runs.of(args, examples=len(x)):
+        with run:
+            if other:  # What is not restored differs.
+                keras.utils.set_random_seed(other)
+            model = build_model(args.recurrent)
+            rate = 0.01 if args.recurrent else 0.3
+            model.compile(keras.optimizers.Adam(rate), "mse")
+            numbers = runs.shuffled(len(x), 8, 3, run.first)
+            model.fit(
+                ((x[rows], y[rows]) for rows in numbers),
+                steps_per_epoch=run.steps,
+                shuffle=False,
+                epochs=run.epochs,
+                validation_data=(x, y),
+                validation_batch_size=40,
+                callbacks=[*run.callbacks(model, *patience), reached],
+                verbose=0,
             )
-    weights = [keras.ops.convert_to_numpy(v) for v in model.weights]
-    losses = [row["val_loss"] for row in history.rows]
-    np.savez(args.output_dir / "final.npz", *weights, losses=losses)
+            weights = [keras.ops.convert_to_numpy(v) for v in model.weights]
+            losses = [row["val_loss"] for row in run.history.rows]
+            np.savez(args.folder / "final.npz", *weights, losses=losses)
     return 0
 
 
 def parse(argv):
-    """The flags, with those of the examples that `training` reads."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--output-dir", type=pathlib.Path)
-    parser.add_argument("--epochs", type=int, default=40)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--recurrent", action="store_true")
-    parser.add_argument("--resume", action="store_true")
-    parser.set_defaults(
-        scale=None,
-        decay="none",
-        evaluate_every=None,
-        tensorboard=False,
-        mixed_precision=None,
-        distribute="none",
+    """The flags, with those of the examples that `runs` reads."""
+    recurrent = flags.Flag("recurrent", "layers", action="store_true")
+    other_seed = flags.count("other_seed", "seed of what is not restored")
+    presets = {
+        **{"data": 2 * ("embedded",), "epochs": (40, 40)},
+        **{"batch_size": (8, 8)},
+    }
+    args = flags.parse(
+        *(__file__, __doc__, ["layer"], presets, argv),
+        own=[recurrent, other_seed],
     )
-    args = parser.parse_args(argv)
-    args.output_dir.mkdir(exist_ok=True)
+    args.resume = True
     return args
 
 

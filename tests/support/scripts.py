@@ -1,19 +1,21 @@
-"""What tests of scripts share: their plans, refusals, tables and processes."""
+"""What tests of scripts share: their flags, refusals, tables and processes."""
 
 import csv
+import importlib
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import tune
-from common import cli
+from common import ending, flags
 
 # They compare no kinds on a data set.
 STUDIES = ("parameter_geometry", "recurrent_dynamics", "cartpole")
-TRAINING = tuple(dict.fromkeys(cli.find(n).script for n in tune.EXPERIMENTS))
+TRAINING = tune.EXPERIMENTS
 
 TASKS = Path(__file__).parents[1] / "examples" / "fixtures" / "sentence_tasks"
 
@@ -22,33 +24,45 @@ ALONE = {
     "attentive_reader": "--norm batch-everywhere",
     "convolutional_networks": "--norm layer --batch-size 16",
     "draw_mnist": "--norm layer --batch-size 16",
+    "everyday": "--norm lnlstm --batch-size 16 --examples 240",
     "handwriting_generation": "--norm layer --batch-size 16",
     "order_embeddings": "--norm layer --fold 20 --batch-size 16 --epochs 8",
     "sequential_mnist": "--norm layer --batch-size 16",
     "skip_thoughts": "--norm layer --evaluate-every 8",
 }
-ALONE = {n: f"--smoke --decay cosine {flags}" for n, flags in ALONE.items()}
+ALONE = {name: f"--smoke {flags}" for name, flags in ALONE.items()}
 
 
-def plans(experiment, *flags):
-    """What a script would train with these flags."""
-    return cli.plans(experiment, cli._parser(experiment).parse_args([*flags]))
+class Parsed(Exception):
+    """Ends a script after its flags."""
 
 
-def plan(experiment, *flags):
-    """The first of them."""
-    return plans(experiment, *flags)[0]
+def parsed(name, *words):
+    """The flags with which a script would train."""
+    whole, found = flags.parse, []
+
+    def parse(*given, **own):
+        found.append(whole(*given, **own))
+        raise Parsed
+
+    with mock.patch.object(flags, "parse", parse):
+        with pytest.raises(Parsed):
+            importlib.import_module(name).main([*map(str, words)])
+    return found[0]
 
 
-def refusal(capsys, main, *flags, printed=r"Data: |\d+ networks will be "):
+def plans(name, *words):
+    """The flags of every run of a script."""
+    return flags.plans(parsed(name, *words))
+
+
+def refusal(capsys, main, *words, printed=r"Data: |\d+ networks will be "):
     """The one sentence with which a script ends, of flags or of a file.
 
     All lines that it prints before begin with a match of `printed`.
     """
     capsys.readouterr()
-    with pytest.raises(SystemExit) as end:
-        main([*map(str, flags)])
-    assert end.value.code == 2
+    assert ending.run(main, [*map(str, words)]) == 2
     captured = capsys.readouterr()
     assert all(re.match(printed, said) for said in captured.out.splitlines())
     (line,) = captured.err.splitlines()

@@ -5,15 +5,16 @@ words of one, B batch.
 """
 
 import collections
+import itertools
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import keras
 import numpy as np
-import tensorflow as tf
 
-from common.datasets import bible, plain_text, streams
+from common.datasets import bible, plain_text
 from common.errors import InputError
 
 # Few lengths, because each length is compiled.
@@ -188,7 +189,7 @@ def batches(
     seed: int,
     updates_per_pass: int,
     first_update: int,
-) -> tf.data.Dataset:
+) -> Iterator[tuple]:
     """Endless batches of triples whose middle sentences are equally long.
 
     In every pass the sentences of each length are shuffled and cut into whole
@@ -204,32 +205,38 @@ def batches(
             and the next pass shuffles again.
         first_update: the number of batches to skip at the start.
     """
-    own = [tf.constant(numbers) for _, numbers in groups(books, batch_size)]
-    table = tf.constant(books.sentences)
+    own = [numbers for _, numbers in groups(books, batch_size)]
+    skipped = first_update % updates_per_pass
+    for number in itertools.count(first_update // updates_per_pass):
+        random = np.random.default_rng((seed, number))
+        mixed = [random.permutation(numbers) for numbers in own]
+        whole = [part[: len(part) // batch_size * batch_size] for part in mixed]
+        rows = np.concatenate(whole).reshape(-1, batch_size)
+        for chosen in random.permutation(rows)[skipped:updates_per_pass]:
+            length = np.count_nonzero(books.sentences[chosen[0]])
+            yield triples(books.sentences, chosen, length + -length % STEPS)
+        skipped = 0
 
-    def one_pass(number: tf.Tensor) -> tf.data.Dataset:
-        key = tf.stack([tf.cast(seed, tf.int64), number])
-        shuffle = tf.random.experimental.stateless_shuffle
-        rows = []
-        for numbers in own:
-            whole = len(numbers) // batch_size * batch_size
-            chosen = shuffle(numbers, seed=key)[:whole]
-            rows.append(tf.reshape(chosen, [-1, batch_size]))
-        order = shuffle(tf.concat(rows, axis=0), seed=key + 1)
-        return tf.data.Dataset.from_tensor_slices(order[:updates_per_pass])
 
-    def gather(numbers: tf.Tensor) -> tuple:
-        length = tf.math.count_nonzero(table[numbers[0]])
-        return triples(table, numbers, length + -length % STEPS)
+def of_any_length(batches: Iterator[tuple]) -> Any:
+    """Batches for `model.fit`.
 
-    # Only numbers are skipped, which costs nothing.
-    stream = streams.endless(one_pass, updates_per_pass, first_update)
-    return stream.map(gather).prefetch(tf.data.AUTOTUNE)
+    On TensorFlow Keras would take the length of the first two for that of all.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return batches
+    import tensorflow as tf
+
+    tokens = tf.TensorSpec((None, None), tf.int32)
+    weights = tf.TensorSpec((None, None), tf.float32)
+    return tf.data.Dataset.from_generator(
+        lambda: batches, output_signature=(3 * (tokens,), tokens, weights)
+    )
 
 
 def triples(
-    table: tf.Tensor, numbers: tf.Tensor, length: tf.Tensor | None = None
-) -> tuple[tuple[tf.Tensor, ...], tf.Tensor, tf.Tensor]:
+    table: np.ndarray, numbers: np.ndarray, length: int | None = None
+) -> tuple[tuple[np.ndarray, ...], np.ndarray, np.ndarray]:
     """The elements for `model.fit` from sentences with these numbers (B,).
 
     Args:
@@ -242,12 +249,11 @@ def triples(
         previous and of the next sentence (B, L + 1), 0 before the first; these
         words (B, 2 L + 2); and their weights, 0 for padding.
     """
-    current, before, after = (
-        tf.cast(tf.gather(table, numbers + i), tf.int32) for i in (0, -1, 1)
-    )
-    targets = tf.concat([before, after], axis=1)
-    weights = tf.cast(targets != plain_text.PADDING, tf.float32)
-    shifted = (tf.pad(x[:, :-1], [[0, 0], [1, 0]]) for x in (before, after))
+    current, before, after = (table[numbers + i] for i in (0, -1, 1))
+    current, before, after = map(np.int32, (current, before, after))
+    targets = np.concatenate([before, after], axis=1)
+    weights = np.float32(targets != plain_text.PADDING)
+    shifted = (np.pad(x[:, :-1], [(0, 0), (1, 0)]) for x in (before, after))
     return (current[:, :length], *shifted), targets, weights
 
 
@@ -259,14 +265,3 @@ def updates_per_pass(args: Namespace, text: Books) -> int:
     if args.evaluate_every and args.evaluate_every <= updates:
         updates -= updates % args.evaluate_every
     return updates
-
-
-def in_order(books: Books, batch_size: int) -> tf.data.Dataset:
-    """Batches of the held-out triples, for evaluation."""
-    table = tf.constant(books.sentences)
-    numbers = tf.data.Dataset.from_tensor_slices(books.test)
-    return (
-        numbers.batch(batch_size)
-        .map(lambda own: triples(table, own))
-        .prefetch(tf.data.AUTOTUNE)
-    )

@@ -6,15 +6,16 @@ They come from generated scenes, from the files of Vendrov et al.,
 
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
-from common.datasets import scenes, streams
+from common import runs
+from common.datasets import scenes
 from common.errors import InputError
+from common.ranking import FOLDS
 
 EACH = 5  # Captions of an image.
 SPLITS = ("train", "dev", "test")
@@ -38,53 +39,24 @@ class Split(NamedTuple):
         """The first images."""
         return Split(self.words[: EACH * images], self.features[:images])
 
-    def in_order(self, batch: int, count: int) -> tf.data.Dataset:
-        """Batches of ((words, features), number of the image).
+    @property
+    def fed(self) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
+        """All captions with their images, and the numbers of the images."""
+        images = np.arange(len(self.words)) // EACH
+        return (self.words, self.features[images]), images
 
-        They have the first `count` captions, starting again after the last.
-        """
-        gather = self._gather()
-        captions = tf.data.Dataset.range(count).batch(batch)
-        return captions.map(lambda n: gather(n % len(self.words))).prefetch(
-            tf.data.AUTOTUNE
-        )
-
-    def shuffled(
-        self, batch: int, seed: int, first_update: int
-    ) -> tf.data.Dataset:
-        """An endless stream of such batches, each of different images.
+    def batches(
+        self, batch: int, seed: int, first: int
+    ) -> Iterator[tuple[Any, np.ndarray]]:
+        """Endless batches like `fed`, from update `first` on.
 
         Every pass sees all images, each with one of its captions.
         """
-        images = len(self.features)
-        updates = images // batch
-        gather = self._gather()
-
-        def one_pass(number: tf.Tensor) -> tf.data.Dataset:
-            key = tf.stack([tf.cast(seed, tf.int64), number])
-            order = tf.random.experimental.stateless_shuffle(
-                tf.range(images, dtype=tf.int64), key
-            )
-            drawn = tf.random.stateless_uniform(
-                [images], key, 0, EACH, tf.int64
-            )
-            captions = (EACH * order + drawn)[: updates * batch]
-            return tf.data.Dataset.from_tensor_slices(
-                tf.reshape(captions, [updates, batch])
-            )
-
-        stream = streams.endless(one_pass, updates, first_update)
-        return stream.map(gather).prefetch(tf.data.AUTOTUNE)
-
-    def _gather(self):
-        words, features = tf.constant(self.words), tf.constant(self.features)
-
-        def gather(captions):
-            images = captions // EACH
-            inputs = tf.gather(words, captions), tf.gather(features, images)
-            return inputs, images
-
-        return gather
+        numbers = runs.shuffled(len(self.features), batch, seed, first)
+        for update, images in enumerate(numbers, first):
+            random = np.random.default_rng((seed, 1, update))
+            rows = EACH * images + random.integers(EACH, size=batch)
+            yield (self.words[rows], self.features[images]), images
 
 
 class Captions(NamedTuple):
@@ -95,10 +67,6 @@ class Captions(NamedTuple):
     test: Split
     vocabulary: tuple[str, ...]
     growing: bool  # Whether every caption entails the captions before it.
-
-    def held_out(self) -> "Captions":
-        """The data with the validation part in place of the test part."""
-        return self._replace(test=self.dev)
 
 
 def load(args: Namespace) -> Captions:
@@ -135,8 +103,21 @@ def load(args: Namespace) -> Captions:
                 f"{args.data}: none of the words of the {name} captions is in "
                 "the train captions; all must be in the same language"
             )
+        if name != "train" and len(features) < args.fold:
+            raise InputError(
+                f"the {len(features)} {name} images are fewer than the "
+                f"{args.fold} of --fold"
+            )
         splits.append(Split(words, _unit(features)))
-    return Captions(*splits, vocabulary, growing=args.data == "embedded")
+    train, dev, test = splits
+    return Captions(
+        train.first(256) if args.smoke else train,
+        # One fold to validate, and at most five whole ones to test with.
+        dev.first(args.fold),
+        test.first(min(FOLDS, len(test.features) // args.fold) * args.fold),
+        vocabulary,
+        growing=args.data == "embedded",
+    )
 
 
 def make_vocabulary(captions: Iterable[str]) -> tuple[str, ...]:

@@ -6,14 +6,14 @@ new markers in every batch, so that only reading the passage helps.
 
 import collections
 from argparse import Namespace
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
-from common.datasets import published, streams
+from common import devices
+from common.datasets import published
 from common.errors import InputError
 
 BLANK = "@placeholder"
@@ -50,9 +50,10 @@ class Questions(NamedTuple):
         """The first questions."""
         return Questions(*(part[:count] for part in self))
 
-    def chosen(self, which: np.ndarray) -> "Questions":
-        """The questions of a boolean (N,)."""
-        return Questions(*(part[which] for part in self))
+    @property
+    def fed(self) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
+        """Inputs and targets for `model.fit`."""
+        return (self.passages, self.queries), self.answers
 
 
 class Cloze(NamedTuple):
@@ -62,24 +63,6 @@ class Cloze(NamedTuple):
     validation: Questions
     markers: int  # E: they have the numbers 3 to 3 + E - 1.
     vocabulary: list[str]
-
-    def is_marker(self, numbers: np.ndarray) -> np.ndarray:
-        """Which numbers are entities."""
-        marker = numbers - FIRST_MARKER
-        return (marker >= 0) & (marker < self.markers)
-
-    def held_out(self) -> "Cloze":
-        """Only the training questions, a tenth of them for validation.
-
-        These are runs of 50, because neighbours share most of their passages.
-        """
-        count = len(self.train.answers)
-        run = min(50, max(1, count // 10))
-        validation = np.arange(count) // run % 10 == 9
-        return self._replace(
-            train=self.train.chosen(~validation),
-            validation=self.train.chosen(validation),
-        )
 
 
 def load(args: Namespace) -> Cloze:
@@ -122,7 +105,12 @@ def load(args: Namespace) -> Cloze:
         f"the cut passage, and {answerable - used} with more "
         f"than {args.entities} entities."
     )
-    return encode(*kept, words=args.words)
+    found = encode(*kept, words=args.words)
+    train, validation = found.train, found.validation
+    if args.smoke:
+        train, validation = train.first(256), validation.first(128)
+    validation = Questions(*devices.even(args, *validation))
+    return found._replace(train=train, validation=validation)
 
 
 def _published(args: Namespace) -> list[list[tuple]]:
@@ -252,36 +240,31 @@ def _entities_of(question: Question) -> list[str]:
     return list(dict.fromkeys(w for w in words if w in question.entities))
 
 
-def batches(
-    cloze: Cloze, batch_size: int, seed: int, first_update: int
-) -> tf.data.Dataset:
-    """Shuffled batches in which the entities have new markers.
+def renumbered(
+    batches: Iterable[Any], markers: int, seed: int, first: int
+) -> Iterator[Any]:
+    """Batches in which the entities of every question have new markers.
 
-    The markers are a function of seed and update: every question of every
-    batch has its own permutation of all markers.
+    The markers are a function of seed and update.
 
-    Returns:
-        An endless stream of ((passages, queries), answers).
+    Args:
+        batches: batches ((passages, queries), answers).
+        markers: E, the number of markers.
+        seed: the seed.
+        first: the number of the first update.
     """
-
-    def renumber(update, arrays):
-        # Other seeds than for shuffling the questions.
-        seeds = tf.stack([tf.cast(seed, tf.int64), -1 - update])
-        keys = tf.random.stateless_uniform([batch_size, cloze.markers], seeds)
-        order = tf.argsort(keys, axis=1, stable=True)  # (B, E)
-
-        def renumbered(numbers):  # (B, any)
-            marker = numbers - FIRST_MARKER
-            is_marker = (marker >= 0) & (marker < cloze.markers)
-            marker = tf.where(is_marker, marker, 0)
-            new = FIRST_MARKER + tf.gather(order, marker, batch_dims=1)
-            return tf.where(is_marker, new, numbers)
-
-        passages, queries, answers = arrays
-        return (
-            (renumbered(passages), renumbered(queries)),
-            renumbered(answers[:, None])[:, 0],
+    for number, ((passages, queries), answers) in enumerate(batches, first):
+        random = np.random.default_rng((seed, 1, number))
+        in_order = np.tile(
+            np.arange(markers, dtype=np.int32), (len(answers), 1)
         )
+        new = FIRST_MARKER + random.permuted(in_order, axis=1)  # (B, E)
 
-    stream = streams.shuffled(cloze.train, batch_size, seed, first_update)
-    return stream.enumerate(first_update).map(renumber)
+        def renumber(numbers, new=new):  # (B, any)
+            marker = numbers - FIRST_MARKER
+            known = (marker >= 0) & (marker < markers)
+            found = np.take_along_axis(new, np.where(known, marker, 0), axis=1)
+            return np.where(known, found, numbers)
+
+        answers = renumber(answers[:, None])[:, 0]
+        yield (renumber(passages), renumber(queries)), answers

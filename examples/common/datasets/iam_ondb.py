@@ -11,13 +11,17 @@ and can be requested at the address below.
 """
 
 import xml.etree.ElementTree as ET
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import tensorflow_datasets as tfds
 
+from common.datasets import published
 from common.errors import InputError
+
+Line = tuple[str, np.ndarray]
 
 HOMEPAGE = (
     "https://fki.tic.heia-fr.ch/databases/iam-on-line-handwriting-database"
@@ -29,6 +33,30 @@ SPLITS = {
     "validation_2": "testset_t.txt",
     "test": "testset_f.txt",
 }
+
+
+def read(args: Namespace) -> dict[str, list[Line]]:
+    """Texts and points of the splits, from the folder that --data names."""
+    folder = Path(args.data)
+    if not folder.is_dir():
+        raise InputError(
+            "--data: expected a folder with lineStrokes, ascii and "
+            f"trainset.txt of IAM-OnDB, received {folder}"
+        )
+    return {
+        split: [line[1:] for line in lines(folder, split)] for split in SPLITS
+    }
+
+
+def prepared(args: Namespace) -> dict[str, list[Line]]:
+    """The same from tensorflow-datasets."""
+    parts = published.load_examples(
+        IamOndb, list(SPLITS), args.data_dir, HOMEPAGE
+    )
+    return {
+        split: [(own["text"].decode(), own["points"]) for own in part]
+        for split, part in zip(SPLITS, parts, strict=True)
+    }
 
 
 def lines(folder: Path, split: str) -> Iterator[tuple[str, str, np.ndarray]]:

@@ -3,12 +3,11 @@
 import functools
 from argparse import Namespace
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from common.datasets import published
+from common import devices
 from common.datasets.alphabet import ALPHABET, SYMBOLS
 from common.errors import InputError
 
@@ -18,6 +17,7 @@ from common.errors import InputError
 FONTS = ("futural", "scripts")
 SMALL_TRAINING_TEXTS, SMALL_TEST_TEXTS = 2_048, 256
 LONGEST_SMALL_TEXT = 8
+SMOKE = 64  # Lines with --smoke.
 
 Line = tuple[str, np.ndarray]
 
@@ -32,76 +32,53 @@ class Strokes(NamedTuple):
     valid: np.ndarray  # (N, T) float32: 1 up to the last point
     symbols: np.ndarray  # (N, C) int32: 1 to SYMBOLS, 0 after the text
 
-    def first(self, count: int) -> "Strokes":
-        """The first lines."""
-        return Strokes(*(part[:count] for part in self))
+    @property
+    def fed(self) -> tuple[Any, np.ndarray, np.ndarray]:
+        """Inputs, targets and weights for `model.fit`.
+
+        Each point is predicted from the points before it.
+        """
+        before = np.pad(self.points[:, :-1], ((0, 0), (1, 0), (0, 0)))
+        return (before, self.symbols), self.points, self.valid
 
 
-class Handwriting(NamedTuple):
-    """Lines for training and for testing."""
+def load(args: Namespace) -> tuple[Strokes, Strokes, Strokes]:
+    """The lines of --data and --data-dir, cut after --length points.
 
-    train: Strokes
-    test: Strokes
+    As in Graves (2013), the smaller validation set of IAM-OnDB is for testing.
+    An eighth of all other lines is for validation.
 
-    def held_out(self) -> "Handwriting":
-        """Only the training lines, an eighth of them for testing."""
-        count = len(self.train.points)
-        border = count - count // 8
-        test = Strokes(*(part[border:] for part in self.train))
-        return Handwriting(self.train.first(border), test)
-
-
-def load(args: Namespace) -> Handwriting:
-    """Loads the lines of --data and --data-dir, cut after --length points.
-
-    As in Graves (2013), the smaller validation set of IAM-OnDB is for testing
-    and all other lines are for training.
+    Returns:
+        Lines to train, to validate and to test with.
     """
     if args.data == "embedded":
-        train, test = generate(SMALL_TRAINING_TEXTS, SMALL_TEST_TEXTS)
-    elif args.data == "tfds":
-        train, test = _prepared(args.data_dir)
+        whole, test = generate(SMALL_TRAINING_TEXTS, SMALL_TEST_TEXTS)
     else:
         from common.datasets import iam_ondb
 
-        folder = Path(args.data)
-        if not folder.is_dir():
-            raise InputError(
-                "--data: expected a folder with lineStrokes, ascii and "
-                f"trainset.txt of IAM-OnDB, received {folder}"
-            )
-        parts = {
-            split: [line[1:] for line in iam_ondb.lines(folder, split)]
-            for split in iam_ondb.SPLITS
-        }
-        test = parts.pop("validation")
-        train = sum(parts.values(), [])
-    lines = [[(text, offsets(way)) for text, way in x] for x in (train, test)]
+        read = iam_ondb.prepared if args.data == "tfds" else iam_ondb.read
+        found = read(args)
+        test = found.pop("validation")
+        whole = sum(found.values(), [])
+    if args.smoke:
+        whole, test = whole[:SMOKE], test[:SMOKE]
+    border = len(whole) - max(1, len(whole) // 8)
+    lines = [
+        [(text, offsets(way)) for text, way in part]
+        for part in (whole[:border], whole[border:], test)
+    ]
     if not all(lines):
         raise InputError(f"{args.data} has no lines to train or to test with")
     scale = np.std(np.concatenate([way[:, :2] for _, way in lines[0]]))
     if not scale > 0:
         raise InputError(f"{args.data} has only equal steps to train with")
-    everything = lines[0] + lines[1]
+    everything = sum(lines, [])
     steps = min(args.length, max(len(way) for _, way in everything))
     characters = max(len(text) for text, _ in everything)
-    return Handwriting(
-        *(_pad(part, float(scale), steps, characters) for part in lines)
+    train, *held_out = (
+        _pad(part, float(scale), steps, characters) for part in lines
     )
-
-
-def _prepared(data_dir: str | None) -> tuple[list[Line], list[Line]]:
-    from common.datasets import iam_ondb
-
-    parts = published.load_examples(
-        iam_ondb.IamOndb, list(iam_ondb.SPLITS), data_dir, iam_ondb.HOMEPAGE
-    )
-    lines = [
-        [(example["text"].decode(), example["points"]) for example in part]
-        for part in parts
-    ]
-    train, validation, *others = lines
-    return sum(others, train), validation
+    return train, *(Strokes(*devices.even(args, *own)) for own in held_out)
 
 
 def offsets(points: np.ndarray) -> np.ndarray:
