@@ -1,7 +1,5 @@
-"""Draws the site's figures from kept results: python docs/figures.py."""
+"""Draws the site's figure of times: python docs/figures.py."""
 
-import csv
-import json
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -9,7 +7,6 @@ import numpy as np
 from tables import BACKENDS, SIZES, machine, over_keras
 
 HERE = Path(__file__).resolve().parent
-DIGITS = HERE.parent / "examples" / "results" / "sequential-mnist"
 DESCRIPTIONS = {
     "A": "A: batch 128, 64 steps, 256 → 256 units",
     "B": "B: batch 64, 100 steps, 512 → 512 units",
@@ -68,59 +65,5 @@ def draw(path):
     figure.savefig(path, dpi=130)
 
 
-def curves(kind, order):
-    """Test errors of a kind on sequential digits: (seeds, epochs)."""
-    runs = {}
-    with open(DIGITS / "history.csv") as file:
-        for row in csv.DictReader(file):
-            run, _, seed = row["run"].partition("-seed-")
-            if run == f"{kind}-order-{order}":
-                error = 100 * (1 - float(row["val_accuracy"]))
-                runs.setdefault(seed, []).append(error)
-    return np.array([*runs.values()])
-
-
-def logistic_regression():
-    """The test error of a logistic regression on these digits, in percent."""
-    kept = json.loads((DIGITS / "settings.json").read_text())
-    (error,) = (
-        floor["metrics"]["test_error_percent"]
-        for floor in kept["comparison"]["floors"]
-        if "logistic regression" in floor["label"][0]
-    )
-    return error
-
-
-def draw_digits(path):
-    """Means and ranges over the seeds, a panel per order."""
-    figure, panels = plt.subplots(
-        2, 1, figsize=(5, 5), sharex=True, sharey=True, layout="constrained"
-    )
-    orders = {"natural": "in order", "permuted": "permuted"}
-    for panel, (order, title) in zip(panels, orders.items(), strict=True):
-        # In grey, the dashes tell them apart.
-        kinds = (("none", "LSTM", "--"), ("layer", "LNLSTM", "-"))
-        for kind, label, dashes in kinds:
-            values = curves(kind, order)
-            epochs = np.arange(1, 1 + values.shape[1])
-            (line,) = panel.plot(epochs, values.mean(0), dashes, label=label)
-            panel.fill_between(
-                *(epochs, values.min(0), values.max(0)),
-                color=line.get_color(),
-                alpha=0.2,
-            )
-        panel.axhline(
-            logistic_regression(),
-            color="black",
-            linestyle=":",
-            label="logistic regression",
-        )
-        panel.set(title=title, ylabel="test error (%)", ylim=(0, None))
-    panels[0].legend()
-    panels[1].set_xlabel("epoch")
-    figure.savefig(path, dpi=130)
-
-
 if __name__ == "__main__":
     draw(HERE / "figures" / "speed.png")
-    draw_digits(HERE / "figures" / "digits.png")

@@ -20,6 +20,7 @@ from common.report import Panel
 
 KINDS = ("none", "batch", "batch-everywhere", "layer")
 PRESETS = {  # quick, paper, --smoke
+    # "tfds" raises an error with instructions.
     "data": ("embedded", "tfds", "embedded"),
     "epochs": (12, 8, 2),
     "batch_size": (32, 64),

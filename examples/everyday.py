@@ -35,21 +35,13 @@ KINDS = ("lstm", "lnlstm", "gru", "lngru", "bnlstm")
 PERSONS = 8  # Every seed of the movements tests another person.
 
 
-def error(metrics):
-    """The error, in percent or an RMSE, of `loss` and maybe `accuracy`."""
-    if "accuracy" in metrics:
-        return 100 * (1 - metrics["accuracy"])
-    return math.sqrt(metrics["loss"])
-
-
 def parse(argv=None):
     """The flags; those of --task have its sizes as presets."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     first.add_argument("--task", nargs="?")
     argv = sys.argv[1:] if argv is None else argv
     task = first.parse_known_args(argv)[0].task
-    # An unknown task is refused below.
-    task = task if task in TASKS else next(iter(TASKS))
+    task = task if task in TASKS else "addition"  # Refused below.
     epochs, batch_size, units, rate, examples = TASKS[task]
     presets = {
         "data": ("embedded", "embedded"),
@@ -71,16 +63,12 @@ def parse(argv=None):
         default="lnlstm",
     )
     if args.data != "embedded":
-        raise InputError(
-            "the data are generated or in a package; expected --data embedded, "
-            f"received {args.data}"
-        )
+        raise InputError(f"expected --data embedded, received {args.data}")
     tested = {seed % PERSONS for seed in args.varied["seed"]}
     if args.task == "movements" and len(tested) < len(args.varied["seed"]):
         raise InputError(
-            f"--seed: expected seeds that test different persons, who are "
-            f"{PERSONS}, so that seeds {PERSONS} apart test the same; received "
-            f"{' '.join(map(str, args.varied['seed']))}"
+            f"--seed: expected seeds that test different persons; seeds "
+            f"{PERSONS} apart test the same; received {args.varied['seed']}"
         )
     return args
 
@@ -136,7 +124,10 @@ def main(argv=None):
                 {
                     "train_loss": run.last["loss"],
                     "test_loss": found["loss"],
-                    "test_error": error(found),
+                    # In percent, or an RMSE.
+                    "test_error": 100 * (1 - found["accuracy"])
+                    if "accuracy" in found
+                    else math.sqrt(found["loss"]),
                 }
             )
     name, unit, wrong = NAMES[args.task]

@@ -20,6 +20,7 @@ from common.report import Panel
 KINDS = ("none", "layer")
 TEXTS = ("the lord", "And God", "of Egypt", "his son")
 PRESETS = {  # quick, paper, --smoke
+    # "tfds" raises an error with instructions.
     "data": ("embedded", "tfds", "embedded"),
     "epochs": (15, 50, 2),
     "batch_size": (32, 8),

@@ -64,19 +64,6 @@ FLAGS = (
     ),
 )
 NLL = Panel("validation NLL (nats per word)", "val_nll")
-# Tasks and their measures, with more measures of a task after its first.
-MEASURES = {
-    "verses_r10": "alignment R@10 (%)",
-    "verses_mean_rank": "mean rank of 1000",
-    "verses_book_accuracy": "book accuracy (%)",
-    "sick_pearson": "SICK r",
-    "sick_spearman": "SICK rho",
-    "sick_mse": "SICK MSE",
-    "mr": "MR (%)",
-    "cr": "CR (%)",
-    "subj": "SUBJ (%)",
-    "mpqa": "MPQA (%)",
-}
 
 
 def main(argv=None):
@@ -101,7 +88,7 @@ def main(argv=None):
     for run in runs.of(args, updates=updates):
         with run:
             model = parts.build_model(
-                *(run.norm, run.units, run.word_units, len(text.words)),
+                *(run.norm, run.units, run.word_units, text.known),
                 *(run.length, run.gain, run.word_scale),
             )
             run.write_words(text.words)
@@ -143,8 +130,7 @@ def main(argv=None):
             run.finish(
                 {"train_nll": run.last["nll"], "test_nll": nll, **measures}
             )
-    found = parts.names_of(data)
-    shown = {n: MEASURES.get(n, f"{n} (%)") for n in found}
+    shown = parts.names_of(data)
     panels = [NLL, *(Panel(shown[n], f"val_{n}") for n in [*shown][:3])]
     columns = {"test NLL": "test_nll", **{v: k for k, v in shown.items()}}
     names = {"embedded": "King James Bible"}

@@ -33,13 +33,15 @@ def build_model(
     """Builds an encoder and two decoders that share words and output layer.
 
     Args besides the flags of `skip_thoughts.py`, whose --length is L:
-        vocabulary: V, the number of words and of the marks of `plain_text`.
+        vocabulary: the number of words without the marks of `plain_text`; with
+            the marks it is V.
 
     Returns:
         From sentences (B, T) and the words before each word of the previous
         and of the next sentence (B, L + 1 each) to the logits of these
         words (B, 2 L + 2, V). 0 pads the sentences and precedes a first word.
     """
+    vocabulary += len(plain_text.MARKS)
     current = keras.Input((None,), dtype="int32", name="current")
     before, after = (
         keras.Input((length + 1,), dtype="int32", name=name)
@@ -156,17 +158,28 @@ def load(args: Namespace) -> Data:
     return Data(text, tasks, vectors)
 
 
-def names_of(data: Data) -> list[str]:
-    """The names of the measures, the most telling ones first."""
-    of_task = {
-        "verses": ("r10", "mean_rank", "book_accuracy"),
-        "sick": ("pearson", "spearman", "mse"),
+def names_of(data: Data) -> dict[str, str]:
+    """The headings of the measures by their names, most telling ones first."""
+    headings = {
+        "verses": {
+            "r10": "alignment R@10 (%)",
+            "mean_rank": "mean rank of 1000",
+            "book_accuracy": "book accuracy (%)",
+        },
+        "sick": {
+            "pearson": "SICK r",
+            "spearman": "SICK rho",
+            "mse": "SICK MSE",
+        },
     }
-    return [
-        f"{task}_{measure}" if measure else task
-        for task in data.tasks
-        for measure in of_task.get(task, ("",))
-    ]
+    found = {}
+    for task in data.tasks:
+        own = headings.get(task)
+        if own is None:
+            found[task] = f"{task.upper()} (%)"
+        else:
+            found |= {f"{task}_{name}": own[name] for name in own}
+    return found
 
 
 def measure(model: keras.Model, data: Data) -> dict[str, float]:

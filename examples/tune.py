@@ -2,8 +2,8 @@
 
     python examples/tune.py sequential_mnist --tuner bayesian --max-trials 20
 
-KerasTuner runs another script again and again. The results are a table, a
-figure and the best model. All other flags are the script's; --epochs is the
+KerasTuner runs another script again and again. The results are a table
+and the best model. All other flags are the script's; --epochs is the
 number for each trial. Several processes can share a search: one chief, which
 distributes trials and writes the results, and workers, all with the same flags
 and these environment variables:
@@ -18,9 +18,7 @@ import importlib.util
 import math
 import os
 import shutil
-import socket
 import sys
-import time
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -64,8 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not _is_worker():
             del record["output_dir"]
             runs.open_folder(folder, record, args.resume)
-        done = (folder / "metrics.json").exists()
-        if done or (_is_worker() and not _meets_chief(folder)):
+        if (folder / "metrics.json").exists():
             print(f"{folder} is finished.")
             return 0
         tuner = search(args, rest, folder)
@@ -214,8 +211,8 @@ def folder_of(folder: Path, trial: Any) -> Path:
 
 
 def report(tuner: Any, args: Namespace, folder: Path) -> int:
-    """Writes table, figure and best model; 1 if no trial had a result."""
-    from common import plotting, runs
+    """Writes table and best model; 1 if no trial had a result."""
+    from common import runs
     from common.report import show_and_write
 
     trials = sorted(
@@ -243,7 +240,6 @@ def report(tuner: Any, args: Namespace, folder: Path) -> int:
     if not scored:
         print("tune.py: no trial had a finite loss", file=sys.stderr)
         return 1
-    plotting.trials(scored, "validation loss", folder / "trials.png")
     best = folder_of(folder, trials[0])
     for name in ("model.keras", "vocabulary.txt"):
         if (best / name).exists():
@@ -251,31 +247,13 @@ def report(tuner: Any, args: Namespace, folder: Path) -> int:
                 shutil.copyfile(best / name, partial)
     results = scored[0] | dict(runs.metrics_of(best) or {})
     files.write_json(folder / "metrics.json", results)
-    print(f"The table, the figure and the best model are in {folder}.")
+    print(f"The table and the best model are in {folder}.")
     return 0
 
 
 def _is_worker() -> bool:
     name = os.environ.get("KERASTUNER_TUNER_ID", "chief")
     return "KERASTUNER_ORACLE_IP" in os.environ and "chief" not in name
-
-
-def _meets_chief(folder: Path) -> bool:
-    """Waits for the chief; False if the search ended without this worker.
-
-    KerasTuner would wait an hour for a chief that has ended.
-    """
-    address = (
-        os.environ["KERASTUNER_ORACLE_IP"],
-        int(os.environ["KERASTUNER_ORACLE_PORT"]),
-    )
-    while not (folder / "metrics.json").exists():
-        try:
-            socket.create_connection(address, timeout=1).close()
-            return True
-        except OSError:
-            time.sleep(0.5)
-    return False
 
 
 if __name__ == "__main__":

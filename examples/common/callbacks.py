@@ -12,8 +12,8 @@ import keras_ln
 from common import ending, files
 from common.errors import NonFiniteLossError
 
-# The number of examples for averaging batch statistics before an evaluation.
-AVERAGED_EXAMPLES = 3_200
+# The numbers for averaging batch statistics before an evaluation, at most.
+AVERAGED_EXAMPLES, AVERAGED_BATCHES = 3_200, 100
 
 
 class Checkpoint(keras.callbacks.ModelCheckpoint):
@@ -112,7 +112,8 @@ class FreshStatistics(keras.callbacks.Callback):
         )
         # A smaller last batch would have other statistics.
         count = len(keras.tree.flatten(self.inputs)[0])
-        self.batch_size, self.number = batch_size, count // batch_size
+        self.batch_size = batch_size
+        self.number = min(count // batch_size, AVERAGED_BATCHES)
 
     def on_test_begin(self, logs=None):
         model = self.model

@@ -53,7 +53,7 @@ def execute(main: Callable[[], int]) -> NoReturn:
         signal.signal(signal.SIGINT, _interrupt)
     leave: Callable[[int], NoReturn] = sys.exit
     try:
-        code = run(main)
+        code = run(main, name=Path(sys.argv[0]).name)
         # Here, not at the interpreter's exit, so that a closed pipe is handled.
         sys.stdout.flush()
     except KeyboardInterrupt as stop:
@@ -84,14 +84,14 @@ def execute(main: Callable[[], int]) -> NoReturn:
     leave(code)
 
 
-def run(main: Callable[..., int], *argv: Any) -> int:
+def run(main: Callable[..., int], *argv: Any, name: str = "") -> int:
     """The exit code of a script; an `InputError` is told in one sentence."""
     try:
         return main(*argv)
     except SystemExit as end:  # By --help or wrong flags.
         return end.code
     except InputError as error:
-        name = Path(inspect.getfile(main)).name
+        name = name or Path(inspect.getfile(main)).name
         print(f"{name}: error: {error}", file=sys.stderr)
         return 2
 

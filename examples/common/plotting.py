@@ -1,6 +1,5 @@
 """Figures of runs, comparisons and samples."""
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -108,42 +107,6 @@ def comparison(
         if ncols == 1 or width <= figure.bbox.width:
             break
         legend.remove()
-    save(figure, path)
-
-
-def trials(rows: Sequence[Mapping[str, Any]], label: str, path: Path) -> None:
-    """Draws the losses of a search, by trial and by learning rate.
-
-    Args:
-        rows: with `trial`, `norm`, `learning_rate` and `val_loss`.
-        label: the name and unit of `val_loss`.
-    """
-    figure, axes = _grid(1, 2)
-    by_trial, by_rate = axes[0]
-    rows = sorted(rows, key=lambda row: row["trial"])
-    losses = [row["val_loss"] for row in rows]
-    best = [*itertools.accumulate(losses, min)]
-    numbers = [row["trial"] for row in rows]
-    by_trial.step(numbers, best, where="post", color="0.6", lw=1)
-    for norm in dict.fromkeys(row["norm"] for row in rows):
-        own = [row for row in rows if row["norm"] == norm]
-        for axis, key in ((by_trial, "trial"), (by_rate, "learning_rate")):
-            axis.plot(
-                [row[key] for row in own],
-                [row["val_loss"] for row in own],
-                label=norm,
-                **style_of(norm) | {"linestyle": ""},
-            )
-    for axis, name in ((by_trial, "trial"), (by_rate, "learning rate")):
-        _label(axis, label, min(losses) > 0)
-        axis.set_xlabel(name)
-    by_trial.xaxis.get_major_locator().set_params(integer=True)
-    by_rate.set_xscale("log")
-    # Labels of all minor ticks would overlap.
-    by_rate.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 3)))
-    by_rate.xaxis.set_major_formatter("{x:g}")
-    by_rate.xaxis.set_minor_formatter(ticker.NullFormatter())
-    by_rate.legend(frameon=False)
     save(figure, path)
 
 

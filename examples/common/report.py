@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from common import files, flags, runs
+from common import files, flags
 
 # Fewer seeds decide nothing.
 LEAST_SEEDS = 3
@@ -63,7 +63,7 @@ def draw(
     Returns:
         The exit code: 1 if a run diverged.
     """
-    from common import plotting
+    from common import plotting, runs
 
     names = [name for name in args.varied if name != "seed"]
     groups: Groups = {}

@@ -132,7 +132,7 @@ CASES = {
         ("--data tfds", "expected --data embedded, received tfds"),
         (
             "--task movements --compare --seed 200 201 208",
-            "seeds 8 apart test the same; received 200 201 208",
+            r"seeds 8 apart test the same; received \[200, 201, 208\]",
         ),
         ("--task addition --examples 250001", "expected at most 250000, rec"),
         ("--examples 240 --batch-size 221", "more than the 201 training exam"),

@@ -8,7 +8,6 @@ import pytest
 import tune
 from common import plotting, report
 from matplotlib import pyplot as plt
-from matplotlib import ticker
 
 PANELS = [
     report.Panel("loss", "loss", log=True),
@@ -166,29 +165,6 @@ def test_a_logarithmic_axis_has_labels(tmp_path, drawn, losses, labels):
     assert axis.get_yscale() == "log"
     shown = {text.get_text() for text in axis.get_yticklabels()}
     assert labels <= shown
-
-
-@pytest.mark.parametrize(("least", "scale"), [(0.5, "log"), (-0.5, "linear")])
-def test_trials_are_drawn_by_number_and_rate(tmp_path, drawn, least, scale):
-    rows = [
-        {"trial": 2, "norm": "layer", "learning_rate": 0.3, "val_loss": 2.0},
-        {"trial": 0, "norm": "none", "learning_rate": 0.2, "val_loss": 3.0},
-        {"trial": 1, "norm": "layer", "learning_rate": 0.6, "val_loss": least},
-    ]
-    plotting.trials(rows, "loss", tmp_path / "trials.png")
-    (figure,) = drawn
-    by_trial, by_rate = figure.axes
-    best, none, layer = by_trial.get_lines()
-    assert list(best.get_ydata()) == [3.0, least, least]
-    assert list(none.get_xdata()) == [0] and list(layer.get_xdata()) == [1, 2]
-    assert [list(x.get_xdata()) for x in by_rate.get_lines()] == (
-        [[0.2], [0.6, 0.3]]
-    )
-    assert (by_trial.get_yscale(), by_rate.get_xscale()) == (scale, "log")
-    assert by_rate.get_xlabel() == "learning rate"
-    # In less than a decade the labels of minor ticks would be too many.
-    minor = by_rate.xaxis.get_minor_formatter()
-    assert isinstance(minor, ticker.NullFormatter)
 
 
 def test_pens_are_lifted_between_strokes(tmp_path, drawn):

@@ -50,9 +50,7 @@ def test_help_and_wrong_flags_import_no_framework(tmp_path, name):
         "attentive_reader": ["--norm batch --batch-size 1"],
         "draw_mnist": ["--read-size 1"],
         "everyday": ["--task", "--task sums", "--task verses --norm bnlstm"],
-        "handwriting_generation": ["--text 1"],
         "search": ["--process 3/2", "--task sums", "--points 65"],
-        "skip_thoughts": ["--eval-tasks mr"],
         "tune": ["--norm-kinds group", "--learning-rates 2 1"],
     }.get(name, [])
     path = importlib.import_module(name).__file__

@@ -36,6 +36,11 @@ class Books(NamedTuple):
     train: np.ndarray  # numbers of the middle sentences to learn from
     test: np.ndarray  # and of the held-out ones
 
+    @property
+    def known(self) -> int:
+        """The number of words that are known."""
+        return len(self.words) - len(plain_text.MARKS)
+
     def first(self, count: int) -> "Books":
         """The first sentences; the last few of them are held out."""
         middle = np.union1d(self.train, self.test)

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from common import devices
-from common.datasets import published
 from common.errors import InputError
 
 BLANK = "@placeholder"
@@ -116,30 +115,17 @@ def load(args: Namespace) -> Cloze:
 def _published(args: Namespace) -> list[list[tuple]]:
     from common.datasets import question_files
 
-    splits = ["train", "validation"]
-    if args.data == "tfds":
-        found = published.load_examples(
-            question_files.ClozeQuestions,
-            splits,
-            args.data_dir,
-            question_files.HOMEPAGE,
-        )
-        return [[_decode(example) for example in part] for part in found]
     folder = Path(args.data)
     if not (folder / "questions").is_dir():
         raise InputError(
-            "--data: expected a folder with the folder questions of CNN or "
-            f"of the Daily Mail in it, received {folder}"
+            "--data: expected a folder with the folder questions of CNN or of "
+            f"the Daily Mail in it ({question_files.HOMEPAGE}), received "
+            f"{args.data}"
         )
     return [
         [question for _, question in question_files.read_split(folder, split)]
-        for split in splits
+        for split in ("train", "validation")
     ]
-
-
-def _decode(example: dict) -> tuple:
-    texts = [example[key].decode() for key in ("passage", "query", "answer")]
-    return *texts, [entity.decode() for entity in example["entities"]]
 
 
 def _from_published(

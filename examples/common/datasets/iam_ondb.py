@@ -16,9 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import tensorflow_datasets as tfds
 
-from common.datasets import published
 from common.errors import InputError
 
 Line = tuple[str, np.ndarray]
@@ -41,21 +39,10 @@ def read(args: Namespace) -> dict[str, list[Line]]:
     if not folder.is_dir():
         raise InputError(
             "--data: expected a folder with lineStrokes, ascii and "
-            f"trainset.txt of IAM-OnDB, received {folder}"
+            f"trainset.txt of IAM-OnDB ({HOMEPAGE}), received {args.data}"
         )
     return {
         split: [line[1:] for line in lines(folder, split)] for split in SPLITS
-    }
-
-
-def prepared(args: Namespace) -> dict[str, list[Line]]:
-    """The same from tensorflow-datasets."""
-    parts = published.load_examples(
-        IamOndb, list(SPLITS), args.data_dir, HOMEPAGE
-    )
-    return {
-        split: [(own["text"].decode(), own["points"]) for own in part]
-        for split, part in zip(SPLITS, parts, strict=True)
     }
 
 
@@ -148,41 +135,3 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except FileNotFoundError as error:
         raise InputError(f"{path} does not exist") from error
-
-
-class IamOndb(tfds.core.GeneratorBasedBuilder):
-    """The data set for tensorflow-datasets."""
-
-    VERSION = tfds.core.Version("1.0.0")
-    MANUAL_DOWNLOAD_INSTRUCTIONS = (
-        f"Unpack lineStrokes-all.tar.gz and ascii-all.tar.gz of {HOMEPAGE} "
-        "into this folder and put trainset.txt, testset_v.txt, testset_t.txt "
-        "and testset_f.txt beside them."
-    )
-
-    def _info(self) -> tfds.core.DatasetInfo:
-        return tfds.core.DatasetInfo(
-            builder=self,
-            description="Lines of English, written on a whiteboard.",
-            features=tfds.features.FeaturesDict(
-                {
-                    "name": tfds.features.Text(),
-                    "text": tfds.features.Text(),
-                    # x, y (up), and whether the stroke ends.
-                    "points": tfds.features.Tensor(
-                        shape=(None, 3), dtype=np.float32
-                    ),
-                }
-            ),
-            homepage=HOMEPAGE,
-        )
-
-    def _split_generators(self, dl_manager):
-        folder = Path(dl_manager.manual_dir)
-        return {
-            split: self._generate_examples(folder, split) for split in SPLITS
-        }
-
-    def _generate_examples(self, folder, split):
-        for name, text, points in lines(folder, split):
-            yield name, {"name": name, "text": text, "points": points}

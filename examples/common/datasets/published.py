@@ -13,7 +13,7 @@ _SECONDS = 5  # The time limit for a server's answer.
 
 
 def load(
-    data_set: Any,
+    data_set: str,
     splits: Sequence[str],
     data_dir: str | None,
     archives: Sequence[str],
@@ -22,7 +22,7 @@ def load(
     """Loads whole splits as NumPy arrays, and prepares the data set if needed.
 
     Args:
-        data_set: a name in tensorflow-datasets, or a builder class.
+        data_set: a name in tensorflow-datasets.
         splits: the splits, in its slicing language.
         data_dir: the folder of prepared data sets; None for its default.
         archives: the published files. If all lie in the folder
@@ -37,10 +37,7 @@ def load(
         ) from error
     folder = Path(data_dir or tfds.core.constants.DATA_DIR).expanduser()
     manual = folder / "downloads" / "manual"
-    if isinstance(data_set, str):
-        builder = tfds.builder(data_set, data_dir=folder)
-    else:
-        builder = data_set(data_dir=folder)
+    builder = tfds.builder(data_set, data_dir=folder)
     name = builder.name
     if not builder.is_prepared():
         missing = [file for file in archives if not (manual / file).is_file()]
@@ -72,40 +69,6 @@ def _told(name: str, folder: Path) -> Iterator[None]:
             f"{name} in {folder} cannot be prepared or read: "
             f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
         ) from error
-
-
-def load_examples(
-    builder_class: Any, splits: Sequence[str], data_dir: str | None, home: str
-) -> list[list[dict[str, Any]]]:
-    """Loads a data set of examples of many sizes that is given on request.
-
-    Args:
-        builder_class: its builder, which reads the folder `downloads/manual`
-            of `data_dir`.
-        splits: the names of the splits.
-        data_dir: the folder of prepared data sets; None for the default of
-            tensorflow-datasets.
-        home: the address at which to request the data.
-    """
-    import tensorflow_datasets as tfds
-
-    folder = Path(data_dir or tfds.core.constants.DATA_DIR).expanduser()
-    builder = builder_class(data_dir=folder)
-    manual = folder / "downloads" / "manual"
-    if not builder.is_prepared() and not manual.is_dir():
-        raise InputError(
-            f"{builder.name} is not prepared in {folder}, and there is no "
-            f"{manual} to prepare it from; the data are at {home}"
-        )
-    with _told(builder.name, folder):
-        builder.download_and_prepare(
-            download_dir=folder / "downloads",
-            download_config=tfds.download.DownloadConfig(manual_dir=manual),
-        )
-        return [
-            list(tfds.as_numpy(builder.as_dataset(split=split)))
-            for split in splits
-        ]
 
 
 def _reachable(source: str) -> bool:

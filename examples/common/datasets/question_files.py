@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import tensorflow_datasets as tfds
-
 from common.datasets.cloze import BLANK
 from common.errors import InputError
 
@@ -82,40 +80,3 @@ def read(path: Path) -> Published:
             f"{path}: the answer {answer!r} is not among the entities"
         )
     return Published(passage, query, answer, entities)
-
-
-class ClozeQuestions(tfds.core.GeneratorBasedBuilder):
-    """The data set for tensorflow-datasets."""
-
-    VERSION = tfds.core.Version("1.0.0")
-    MANUAL_DOWNLOAD_INSTRUCTIONS = (
-        f"Unpack the questions of CNN or of the Daily Mail from {HOMEPAGE} "
-        "and move the folder questions, which has training, validation and "
-        "test in it, into this one."
-    )
-
-    def _info(self) -> tfds.core.DatasetInfo:
-        text = tfds.features.Text()
-        return tfds.core.DatasetInfo(
-            builder=self,
-            description="Cloze questions about news, entities anonymised.",
-            features=tfds.features.FeaturesDict(
-                {
-                    "passage": text,
-                    "query": text,
-                    "answer": text,
-                    "entities": tfds.features.Sequence(text),
-                }
-            ),
-            homepage=HOMEPAGE,
-        )
-
-    def _split_generators(self, dl_manager):
-        folder = Path(dl_manager.manual_dir)
-        return {
-            split: self._generate_examples(folder, split) for split in SPLITS
-        }
-
-    def _generate_examples(self, folder, split):
-        for name, question in read_split(folder, split):
-            yield name, question._asdict()

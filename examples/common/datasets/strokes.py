@@ -56,8 +56,7 @@ def load(args: Namespace) -> tuple[Strokes, Strokes, Strokes]:
     else:
         from common.datasets import iam_ondb
 
-        read = iam_ondb.prepared if args.data == "tfds" else iam_ondb.read
-        found = read(args)
+        found = iam_ondb.read(args)
         test = found.pop("validation")
         whole = sum(found.values(), [])
     if args.smoke:
