@@ -44,12 +44,7 @@ def write(path: Path, members: Mapping[str, str], comment: str = "") -> None:
 
 
 def read(path: Path) -> tuple[dict[str, str], str]:
-    """The texts of an archive by name, and its comment.
-
-    Raises:
-        InputError: if it is damaged, or has anything but a few texts with
-            plain names.
-    """
+    """The texts of an archive by name, and its comment."""
     try:
         with zipfile.ZipFile(path) as archive:
             infos = archive.infolist()
@@ -94,12 +89,7 @@ def _text(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> str:
 
 
 def keep(source: Path, path: Path) -> None:
-    """Keeps the measurements of a comparison, without models.
-
-    Raises:
-        InputError: if `source` is no comparison, nothing in it has ended, or
-            the name is taken.
-    """
+    """Keeps the measurements of a comparison, without models."""
     from common import runs
 
     if path.exists():

@@ -31,13 +31,13 @@ from argparse import ArgumentTypeError, Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import everyday
+import everyday_tasks
 from common import ending, files, flags
 from common.errors import InputError, check_backend
 
 KINDS = ("lstm", "lstm_ln_outside", "lnlstm")
 KINDS += ("gru", "gru_ln_outside", "lngru")
-TASKS = tuple(everyday.TASKS)
+TASKS = tuple(everyday_tasks.TASKS)
 POINTS = 64
 SEED = 20261128
 # The ranges of the learning rate and of both scales.
@@ -74,7 +74,7 @@ class Sizes:
 
 def sizes_of(task: str, smoke: bool) -> Sizes:
     """The sizes with which `everyday.py` trains, or small ones."""
-    epochs, batch_size, units, _, examples = everyday.TASKS[task]
+    epochs, batch_size, units, _, examples = everyday_tasks.TASKS[task]
     if smoke:
         return Sizes(2, 32, 8, 480)
     return Sizes(epochs, batch_size, units, examples)
@@ -93,7 +93,7 @@ def settings_of(task: str, points: int) -> list[Settings]:
                 places, (RATES, SCALES, SCALES), strict=True
             )
         )
-        steps = everyday.MEMORY[task] if bias >= 0.5 else None
+        steps = everyday_tasks.MEMORY[task] if bias >= 0.5 else None
         found.append(Settings(point, rate, *scales, steps))
     return found
 
@@ -127,7 +127,7 @@ def load(task: str, examples: int):
     """The sequences of a task, as `everyday.py` reads them."""
     from common.datasets import practice, sequences
 
-    module = practice if task in everyday.PACKAGED else sequences
+    module = practice if task in everyday_tasks.PACKAGED else sequences
     return getattr(module, task)(examples)
 
 

@@ -26,15 +26,7 @@ class Checkpoint(keras.callbacks.ModelCheckpoint):
 
 
 class History(keras.callbacks.CSVLogger):
-    """`CSVLogger` that adds updates and seconds and keeps all its rows.
-
-    Attributes:
-        rows: one dictionary per Keras epoch, from the first, also after a
-            resume: `epoch` (passes over the training data, a fraction if a
-            Keras epoch is a part of a pass), `updates`, `seconds` so far, and
-            the logs.
-        seconds: the time spent in all sessions of the run.
-    """
+    """`CSVLogger` that adds updates and seconds and keeps all its rows."""
 
     def __init__(self, path: Path, updates: int, updates_per_pass: int):
         super().__init__(str(path))
@@ -68,10 +60,6 @@ class Measured(keras.callbacks.Callback):
     """Adds the numbers of `measure` to the logs.
 
     Put it before the callbacks that write the logs.
-
-    Args:
-        measure: from the model to numbers by name.
-        prefix: the start of their names in the logs.
     """
 
     def __init__(
@@ -99,10 +87,6 @@ class FreshStatistics(keras.callbacks.Callback):
     batches' statistics, which training uses, add up over many steps of a
     recurrent layer. Meanwhile layers with an attribute `averaging` have it
     True.
-
-    Args:
-        inputs: the model's inputs of the training examples.
-        batch_size: the number of examples in a batch.
     """
 
     def __init__(self, inputs: Any, batch_size: int):

@@ -46,11 +46,7 @@ def check(args: Namespace) -> None:
 
 
 def even(args: Namespace, *arrays: Any) -> list[Any]:
-    """Arrays without the last examples that devices cannot share equally.
-
-    Raises:
-        InputError: if nothing is left.
-    """
+    """Arrays without the last examples that devices cannot share equally."""
     number = count(args)
     examples = len(arrays[0]) // number * number
     if not examples:

@@ -135,9 +135,6 @@ def renew(name: str) -> None:
     """Continues in a new process, with --resume, if this one is nearly full.
 
     Only a program does so: other processes do more than run this script.
-
-    Args:
-        name: the script's name without its suffix.
     """
     if Path(sys.argv[0]).stem != name or _memory_maps() < MANY_MEMORY_MAPS:
         return

@@ -80,9 +80,6 @@ def alone_in(folder: Path) -> Iterator[None]:
     """Makes an output folder, and keeps other processes out meanwhile.
 
     The folder is free again when the process ends, even after `kill -9`.
-
-    Raises:
-        InputError: if another process is inside.
     """
     make_folder(folder)
     with contextlib.ExitStack() as stack:
@@ -108,11 +105,7 @@ def _no_folder(folder: Path, error: OSError) -> InputError:
 
 
 def inside(folder: Path, name: Any, source: Path) -> Path:
-    """The path in `folder` of a name from the file `source`.
-
-    Raises:
-        InputError: unless it is only the name of a file or a folder.
-    """
+    """The path in `folder` of a name from the file `source`."""
     if not isinstance(name, str) or not re.fullmatch(r"\w[\w.-]*", name):
         raise InputError(
             f"{source}: expected a name of letters, digits, -, _ and . in "
@@ -138,20 +131,12 @@ def as_json(value: Any) -> str:
 
 
 def read_json(path: Path) -> Any:
-    """Reads a JSON file.
-
-    Raises:
-        InputError: if it is damaged.
-    """
+    """Reads a JSON file."""
     return parse_json(read_text(path), path)
 
 
 def read_text(path: Path) -> str:
-    """Reads a text file.
-
-    Raises:
-        InputError: if it cannot be read, or is not in UTF-8.
-    """
+    """Reads a text file."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:

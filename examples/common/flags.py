@@ -37,13 +37,7 @@ _COUNTS = {
 
 
 class Flag:
-    """A flag of a script; `None` is its value unless a preset has another.
-
-    Args:
-        name: with underscores.
-        meaning: the text of --help.
-        **how: further arguments of `argparse`.
-    """
+    """A flag of a script; `None` is its value unless a preset has another."""
 
     def __init__(self, name: str, meaning: str, **how: Any):
         self.name, self.how = name, {"help": meaning, **how}
@@ -297,13 +291,7 @@ def _describe(presets: Mapping[str, Sequence[Any]]) -> str:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line.
-
-    Args:
-        prog: the name in messages.
-        description: the first lines of --help.
-        epilog: the last lines of --help.
-    """
+    """A parser whose errors are one line."""
 
     def __init__(self, prog: str, description: str, epilog: str | None = None):
         super().__init__(

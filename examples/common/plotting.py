@@ -134,12 +134,7 @@ def canvases(pictures: np.ndarray, path: Path) -> None:
 
 
 def handwriting(ways: Sequence[Any], texts: Sequence[str], path: Path) -> None:
-    """Draws handwritten texts, one below the other.
-
-    Args:
-        ways: per text, the points (n, 3): dx, dy, end of stroke.
-        texts: the given texts.
-    """
+    """Draws handwritten texts, one below the other."""
     figure, axes = plt.subplots(
         len(ways),
         1,

@@ -41,16 +41,7 @@ def caption_ranks(scores: np.ndarray) -> np.ndarray:
 
 
 def measures(scores: np.ndarray) -> dict[str, float]:
-    """Recall among the first 1, 5 and 10 in percent, median and mean rank.
-
-    Args:
-        scores: (K N, N) of captions and images, more for a better match.
-
-    Returns:
-        `image_r1` and so on for the retrieval of images by a caption,
-        `caption_r1` and so on for the rank of captions by an image. The median
-        is rounded down.
-    """
+    """Recall among the first 1, 5 and 10 in percent, median and mean rank."""
     found = {}
     for name, ranks in (
         ("caption", caption_ranks(scores)),
@@ -74,15 +65,7 @@ def fold_measures(
     score: Callable[[np.ndarray, np.ndarray], np.ndarray],
     fold: int,
 ) -> dict[str, float]:
-    """The means of `measures` over folds, each searched separately.
-
-    Args:
-        captions: embeddings (K N, U).
-        images: embeddings (N, U).
-        score: from captions (K F, U) and images (F, U) to scores (K F, F).
-        fold: F, the images of a fold; the first `FOLDS` folds count, or as
-            many as there are.
-    """
+    """The means of `measures` over folds, each searched separately."""
     each = len(captions) // len(images)
     count = min(FOLDS, len(images) // fold)
     found = []

@@ -42,14 +42,7 @@ def layer(
     forget_steps: int | None = None,
     **kwargs: Any,
 ) -> keras.Layer:
-    """A layer or cell of a normalised class; plain if `norm` is "none".
-
-    Args:
-        units: its size.
-        gain: the initial gain; None for the class's default.
-        forget_steps: as in `biases`.
-        **kwargs: further arguments of the class.
-    """
+    """A layer or cell of a normalised class; plain if `norm` is "none"."""
     kwargs |= biases(cls, units, forget_steps)
     if norm == "none":
         # The bias takes the place of the normalisation's beta.

@@ -81,11 +81,7 @@ def folder_of(args: Namespace, plan: Namespace) -> Path:
 
 
 def metrics_of(folder: Path) -> dict[str, float] | None:
-    """The results of a run; None if it has not ended well.
-
-    Raises:
-        InputError: if its files are not those of a finished run.
-    """
+    """The results of a run; None if it has not ended well."""
     path = folder / "metrics.json"
     if not path.exists():
         return None
@@ -165,10 +161,6 @@ class Run:
         They are a function of seed and update, so that a run that was killed
         goes on with the batches that it would have seen. A pass leaves out the
         examples that are no whole batch.
-
-        Args:
-            *arrays: as for `model.fit`: inputs, targets, weights; each is an
-                array or a tuple of them.
         """
         count = len(keras.tree.flatten(arrays)[0])
         for rows in shuffled(count, self.batch_size, self.seed, self.first):

@@ -26,12 +26,7 @@ Task = sentence_tasks.Sick | sentence_tasks.Labelled | sentence_tasks.Verses
 
 
 def evaluate(tasks: Mapping[str, Task], encode: Encode) -> dict[str, float]:
-    """The results of tasks, for the published ones as in the paper's table 3.
-
-    Returns:
-        The results of `relatedness` and `evaluate_verses`, prefixed by the
-        task's name; for other tasks the accuracy in percent.
-    """
+    """The results of tasks, of published ones as in the paper's table 3."""
     found = {}
     for name, task in tasks.items():
         if isinstance(task, sentence_tasks.Labelled):
@@ -60,15 +55,7 @@ def words_of(task: Task) -> set[str]:
 def check_words(
     tasks: Mapping[str, Task], words: Sequence[str], word_vectors: str | None
 ) -> Mapping[str, np.ndarray]:
-    """Vectors, from a file, of words of a text and of tasks.
-
-    Args:
-        words: the words of the text.
-        word_vectors: the file, or None.
-
-    Raises:
-        InputError: if none of the words of a task is known.
-    """
+    """Vectors, from a file, of words of a text and of tasks."""
     known = set(words)
     asked = {name: words_of(task) for name, task in tasks.items()}
     vectors: Mapping[str, np.ndarray] = {}
@@ -104,11 +91,7 @@ def spread(scores: np.ndarray) -> np.ndarray:
 
 
 class SpreadRegression:
-    """A softmax over the scores, which learns spread targets.
-
-    Args:
-        penalty: scikit-learn's C, more for less regularisation.
-    """
+    """A softmax over the scores, which learns spread targets."""
 
     def __init__(self, penalty: float):
         from sklearn.linear_model import LogisticRegression
@@ -138,10 +121,6 @@ def relatedness(task: sentence_tasks.Sick, encode: Encode) -> dict[str, float]:
 
     The regularisation is the one of `PENALTIES` with the best correlation on
     the trial pairs; Kiros et al. stop the training early instead.
-
-    Returns:
-        `pearson` and `spearman` correlation and mean squared error `mse` of
-        the test pairs.
     """
     from scipy import stats
 
@@ -200,16 +179,6 @@ def expand_vocabulary(
 
     Kiros et al., section 2.2: the regression learns from the words that both
     have to map one space into the other.
-
-    Args:
-        known: the model's own vectors (D,) by word.
-        vectors: the other vectors (E,) by word.
-
-    Returns:
-        Vectors (D,), float32, of the words that only `vectors` has.
-
-    Raises:
-        InputError: if too few words are in both for the weights.
     """
     from sklearn.linear_model import LinearRegression
 
@@ -228,11 +197,7 @@ def expand_vocabulary(
 def shared_words(
     known: Collection[str], vectors: Mapping[str, np.ndarray]
 ) -> list[str]:
-    """The words in both, from which `expand_vocabulary` learns.
-
-    Raises:
-        InputError: if they are too few.
-    """
+    """The words in both, from which `expand_vocabulary` learns."""
     shared = [word for word in vectors if word in known]
     size = len(next(iter(vectors.values()), ()))
     if len(shared) <= size:
@@ -247,13 +212,7 @@ def shared_words(
 def evaluate_verses(
     verses: sentence_tasks.Verses, encode: Encode
 ) -> dict[str, float]:
-    """Finds verses in another version, and classifies their books.
-
-    Returns:
-        `r1`, `r5` and `r10`, in percent, and `mean_rank` of King James verses'
-        counterparts among all verses of the World English Bible;
-        `book_accuracy`, in percent, over 10 folds.
-    """
+    """Finds verses in another version, and classifies their books."""
     ranks = alignment_ranks(
         encode(verses.king_james), encode(verses.world_english)
     )

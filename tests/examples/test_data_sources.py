@@ -160,11 +160,14 @@ def test_wrong_archives_are_told(tmp_path):
 
 def test_data_sets_are_prepared_once(tmp_path, monkeypatch):
     builder = tfds.testing.DummyMnist
+    monkeypatch.setattr(
+        tfds, "builder", lambda name, data_dir: builder(data_dir=data_dir)
+    )
 
     def load():
         splits = ["train[:5]", "test"]
         return published.load(
-            builder, splits, str(tmp_path), (), "http://localhost:9"
+            "dummy", splits, str(tmp_path), (), "http://localhost:9"
         )
 
     train, test = load()

@@ -119,6 +119,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.promise("an archive of results")
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_archive_is_refused(name, kept, tmp_path, capsys):

@@ -26,18 +26,7 @@ class Verse(NamedTuple):
 
 @functools.cache
 def verses(version: str) -> tuple[Verse, ...]:
-    """All verses in order.
-
-    Args:
-        version: "kjv" (King James) or "web" (World English Bible).
-
-    Returns:
-        The verses. Their texts are one line each, with straight apostrophes
-        and without the brackets around words that the translators supplied.
-
-    Raises:
-        InputError: if the package with the text is not installed.
-    """
+    """All verses in order."""
     try:
         import pythonbible
     except ImportError as error:

@@ -63,12 +63,7 @@ class Books(NamedTuple):
 
 
 def load(args: Namespace) -> Books:
-    """Loads the text of --data: the King James Bible, a file or a folder.
-
-    Args:
-        args: flags with `data`, `vocabulary` and `length`, the most words of
-            a sentence.
-    """
+    """Loads the text of --data: the King James Bible, a file or a folder."""
     if args.data == "embedded":
         texts: Mapping[str, Iterable[str]] = king_james()
     elif args.data == "tfds":
@@ -99,16 +94,7 @@ def king_james() -> dict[str, list[str]]:
 def build(
     texts: Mapping[str, Iterable[str]], vocabulary: int, max_words: int
 ) -> Books:
-    """Finds the most frequent training words and numbers the sentences.
-
-    Args:
-        texts: from a name to lines, which are read three times.
-        vocabulary: the most words to know; held-out sentences do not count.
-        max_words: the words after which a sentence is cut.
-
-    Raises:
-        InputError: if a text has fewer than three sentences.
-    """
+    """Finds the most frequent training words and numbers the sentences."""
     sizes = []
     for name, lines in texts.items():
         size = sum(1 for _ in plain_text.sentences(lines))
@@ -201,14 +187,6 @@ def batches(
     batches, and the batches of all lengths are shuffled. They are a function of
     seed and step. Elements are as in `triples`; the middle sentences are padded
     only to a multiple of `STEPS`.
-
-    Args:
-        books: the text.
-        batch_size: B.
-        seed: the seed of the order.
-        updates_per_pass: at most the number of batches; the rest is left out,
-            and the next pass shuffles again.
-        first_update: the number of batches to skip at the start.
     """
     own = [numbers for _, numbers in groups(books, batch_size)]
     skipped = first_update % updates_per_pass

@@ -186,14 +186,7 @@ def read_part(folder: Path, split: str) -> Part:
 def check_part(
     images: str, features: np.ndarray, texts: str, captions: Sequence[str]
 ) -> None:
-    """Refuses features and captions that do not make a split.
-
-    Args:
-        images: the source of the features, for messages.
-        features: the features.
-        texts: the source of the captions, for messages.
-        captions: the captions.
-    """
+    """Refuses features and captions that do not make a split."""
     if features.ndim != 2 or features.dtype.kind != "f" or not features.size:
         raise InputError(
             f"{images} should have a row of features per image, found the "

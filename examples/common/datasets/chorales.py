@@ -24,17 +24,7 @@ _STEPS = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
 
 
 def load(folder: Path) -> dict[str, np.ndarray]:
-    """The pitches that sound on every quarter note, for scores of four voices.
-
-    Args:
-        folder: the package's folder.
-
-    Returns:
-        By name, such as "bwv10.7", arrays (T, PITCHES) of 0 and 1.
-
-    Raises:
-        InputError: if there are no scores, or one is damaged.
-    """
+    """The pitches on every quarter note, of scores of four voices."""
     paths = sorted((folder / FOLDER).glob("bwv*.mxl"))
     if not paths:
         raise InputError(f"{folder / FOLDER} has no chorales (bwv*.mxl)")

@@ -149,13 +149,6 @@ def shorten(question: Question, sentences: int, length: int) -> Question:
 
     Among equals it keeps the earlier sentence. The sentences stay in their
     order.
-
-    Args:
-        sentences: the number of sentences to keep.
-        length: the number of words to keep.
-
-    Returns:
-        The question with the shortened passage as one sentence.
     """
     query = set(question.query)
     order = sorted(
@@ -170,13 +163,7 @@ def shorten(question: Question, sentences: int, length: int) -> Question:
 def encode(
     train: Sequence[Question], validation: Sequence[Question], words: int
 ) -> Cloze:
-    """Numbers words and entities.
-
-    Args:
-        train: the training questions.
-        validation: the validation questions.
-        words: the number of known words, the most frequent ones of `train`.
-    """
+    """Numbers words and entities."""
     counts = collections.Counter(
         word
         for question in train
@@ -232,12 +219,6 @@ def renumbered(
     """Batches in which the entities of every question have new markers.
 
     The markers are a function of seed and update.
-
-    Args:
-        batches: batches ((passages, queries), answers).
-        markers: E, the number of markers.
-        seed: the seed.
-        first: the number of the first update.
     """
     for number, ((passages, queries), answers) in enumerate(batches, first):
         random = np.random.default_rng((seed, 1, number))

@@ -78,16 +78,7 @@ def load(data_dir: str | None) -> list[Part]:
 def keep(
     path: Path, examples: Iterable[dict[str, Any]], network: Network
 ) -> None:
-    """Computes the features of a split and writes them, whole or not at all.
-
-    Args:
-        examples: the examples of the split.
-        network: from crops to features.
-
-    Raises:
-        InputError: if an image has fewer than five captions, or the file
-            cannot be written.
-    """
+    """Computes the features of a split and writes them, whole or not at all."""
     captions, features = [], []
     for example in examples:
         texts = [text.decode() for text in example["captions"]["text"]]

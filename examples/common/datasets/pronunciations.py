@@ -19,14 +19,7 @@ PHONES = tuple(
 
 
 def load(folder: Path) -> dict[str, tuple[str, ...]]:
-    """The first pronunciation of each word of plain letters, without stress.
-
-    Args:
-        folder: the package's folder.
-
-    Raises:
-        InputError: if the file is not there or damaged.
-    """
+    """The first pronunciation of each word of plain letters, without stress."""
     path = folder / FILE
     try:
         text = packages.read(path).decode("utf-8")

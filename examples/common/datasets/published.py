@@ -19,16 +19,7 @@ def load(
     archives: Sequence[str],
     source: str,
 ) -> list[dict[str, Any]]:
-    """Loads whole splits as NumPy arrays, and prepares the data set if needed.
-
-    Args:
-        data_set: a name in tensorflow-datasets.
-        splits: the splits, in its slicing language.
-        data_dir: the folder of prepared data sets; None for its default.
-        archives: the published files. If all lie in the folder
-            `downloads/manual` of `data_dir`, no network is needed.
-        source: an address that answers if a download can work.
-    """
+    """Loads whole splits as NumPy arrays; prepares the data set if needed."""
     try:
         import tensorflow_datasets as tfds
     except ImportError as error:

@@ -34,12 +34,7 @@ class Published(NamedTuple):
 
 
 def read_split(folder: Path, split: str) -> Iterator[tuple[str, Published]]:
-    """The questions of a split, by the names of their files.
-
-    Args:
-        folder: has `questions` in it.
-        split: "train", "validation" or "test".
-    """
+    """The questions of a split, by the names of their files."""
     files = folder / "questions" / SPLITS[split]
     paths = sorted(files.glob("*.question"))
     if not paths:

@@ -65,11 +65,7 @@ class Labelled(NamedTuple):
 
 
 def load(folder: Path, names: Sequence[str]) -> dict[str, Sick | Labelled]:
-    """Reads tasks from the folder of their files, or its subfolders.
-
-    Args:
-        names: any of `TASKS`, or other names with two files.
-    """
+    """Reads tasks from the folder of their files, or its subfolders."""
     if not folder.is_dir():
         raise InputError(f"--eval-dir: {folder} is no folder")
     tasks: dict[str, Sick | Labelled] = {}
@@ -181,12 +177,6 @@ def read_word_vectors(
     The first line has the number of words and the size of a vector, each
     further line a word and its numbers. Words also match in lower case; the
     first spelling of a word counts.
-
-    Args:
-        wanted: words in lower case.
-
-    Returns:
-        float32 vectors by word, in the order of the file.
     """
     vectors: dict[str, np.ndarray] = {}
     try:

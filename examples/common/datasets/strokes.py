@@ -47,9 +47,6 @@ def load(args: Namespace) -> tuple[Strokes, Strokes, Strokes]:
 
     As in Graves (2013), the smaller validation set of IAM-OnDB is for testing.
     An eighth of all other lines is for validation.
-
-    Returns:
-        Lines to train, to validate and to test with.
     """
     if args.data == "embedded":
         whole, test = generate(SMALL_TRAINING_TEXTS, SMALL_TEST_TEXTS)

@@ -37,14 +37,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def load(folder: Path) -> Watch:
-    """Reads the file.
-
-    Args:
-        folder: the package's folder.
-
-    Raises:
-        InputError: if the file is not there or damaged.
-    """
+    """Reads the file."""
     path = folder / FILE
     file = io.BytesIO(packages.read(path))
     try:
