@@ -113,7 +113,13 @@ def parse(argv: Sequence[str] | None) -> tuple[Namespace, list[str]]:
     for name in _ELSEWHERE:
         if f"--{name}" in rest:
             raise InputError(f"--{name} cannot be used in a search; see --help")
-    known = importlib.import_module(args.experiment).KINDS
+    script = importlib.import_module(args.experiment)
+    try:
+        script.main([*rest, "--check"])
+    except SystemExit as end:
+        if end.code:
+            raise
+    known = script.KINDS
     kinds = args.norm_kinds or [k for k in known if k not in _ALONE]
     for kind in kinds:
         if kind not in known:

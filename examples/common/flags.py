@@ -134,6 +134,9 @@ def parse(
         / (script if args.compare else f"{script}-{args.varied['norm'][0]}")
     )
     files.check_folder(args.folder)
+    if args.check:
+        raise SystemExit(0)
+    del args.check
     if args.compare:
         # Before the frameworks' logs, which start with their import.
         print(
@@ -208,6 +211,8 @@ def _add_flags(
         action="store_true",
         help="run for a minute at most, to see that it works",
     )
+    # Of tune.py: whether a script takes these flags.
+    add("--check", action="store_true", help=argparse.SUPPRESS)
     add("--tune", "--tune-epochs", nargs="*", help=argparse.SUPPRESS)
 
 

@@ -165,6 +165,8 @@ CASES = {
         (f"{SEARCH} --max-trials 0", "expected an integer of at least 1"),
         (f"{SEARCH} --norm layer", "--norm cannot be used in a search"),
         (f"{SEARCH} --units 3", "--units cannot be used in a search"),
+        (f"{SEARCH} --nonsense", "unrecognized arguments: --nonsense"),
+        (f"{SEARCH} --data nowhere", "or a path that exists, received"),
         (f"{SEARCH} --compare", "--compare cannot be used in a search"),
         (f"{SEARCH} --norm-kinds weight", "any of none, layer, batch, rec"),
         ("order_embeddings --norm-kinds none symmetric", "only symmetric"),
@@ -228,6 +230,6 @@ def test_bad_flags(name, flags, message, untrained, elsewhere, capsys):
     if "--output-dir" not in flags:
         flags += ["--output-dir", "run"]
     line = refusal(capsys, importlib.import_module(name).main, *flags)
-    assert re.match(rf"{name}\.py( \w+)?: error: ", line)
+    assert re.match(rf"({name}|{SEARCH})\.py: error: ", line)
     assert re.search(message, line), line
     assert sorted(elsewhere.rglob("*")) == before
