@@ -58,11 +58,11 @@ reference_backward=None, platform="cpu")``
     Whether programs run on a CPU, as far as that is known when they are made.
     On other devices a kernel's launch takes longer than its arithmetic.
 
-``program(arrays)``
-    The ``Program`` that is running on these arrays or being traced. Callers of
-    an op of ``custom_vjp`` ask first. ``arrays`` is a dictionary, or None
-    before there are arrays: the answer then assumes that they are
-    differentiated.
+``trace_context(arrays)``
+    The ``TraceContext``: facts about the program that runs on these arrays or
+    is being traced. Callers of an op of ``custom_vjp`` ask first. ``arrays`` is
+    a dictionary, or None before there are arrays: the answer then assumes that
+    they are differentiated.
 
 ``stands_for_unknown(length)``
     Whether Keras, while it exports, uses this number of steps in the place of
@@ -126,15 +126,15 @@ import keras
 from keras_ln.backend import gpu, native
 
 
-class Program(NamedTuple):
+class TraceContext(NamedTuple):
     """The facts about a program that decide which implementation may run."""
 
     # A sentence on why ordinary operations, which the framework differentiates,
     # must run instead of a hand-written gradient, or None.
-    plain: str | None = None
+    autodiff_reason: str | None = None
     # A sentence on the compiler at work that reads Python code and
     # differentiates it itself, or None. A cache of ops would only obstruct it.
-    reader: str | None = None
+    compiler_reason: str | None = None
     # The answer of `on_cpu`.
     on_cpu: bool = True
     # The arrays' device if one program may have tensors of several devices.
@@ -196,7 +196,7 @@ where = _module.where
 fused_sum = _module.fused_sum
 how_to_densify = _module.how_to_densify
 on_cpu = _module.on_cpu
-program = _module.program
+trace_context = _module.trace_context
 stands_for_unknown = _module.stands_for_unknown
 once_all = _module.once_all
 current_trace = _module.current_trace

@@ -8,7 +8,7 @@ OpenVINO in all.
 import keras
 
 from keras_ln._keras import exports_unknown_steps
-from keras_ln.backend import Program
+from keras_ln.backend import TraceContext
 
 _NAME = keras.backend.backend()
 _NO_GRADIENTS = (
@@ -42,9 +42,9 @@ def on_cpu():
     return True
 
 
-def program(arrays):
+def trace_context(arrays):
     """Always of ordinary operations; see the package docstring."""
-    return Program(_NO_GRADIENTS)
+    return TraceContext(_NO_GRADIENTS)
 
 
 def once_all(conditions, x, message):

@@ -25,8 +25,8 @@ from keras_ln.layers.rnn.fast import (
     FastLayer,
     FastLSTM,
     FastRNN,
+    implementation_of,
     reason_for_keras,
-    what_runs,
 )
 from keras_ln.layers.rnn.ln_gru import LNGRU, LNGRUCell
 from keras_ln.layers.rnn.ln_lstm import LNLSTM, LNLSTMCell
@@ -168,7 +168,7 @@ def to_keras(model: Any) -> Any:
     >>> type(back.layers[0]).__module__.startswith("keras.")
     True
     """
-    return _Plain().run(model, _ADVICE)
+    return _ToKeras().run(model, _ADVICE)
 
 
 def rnn_summary(
@@ -233,7 +233,9 @@ def _row(layer):
                 "layer of another class."
             )
         return RNNRow(layer.name, kind, KERAS, KERAS, reason)
-    (fit, why), (predict, reason) = (what_runs(layer, t) for t in (True, False))
+    (fit, why), (predict, reason) = (
+        implementation_of(layer, t) for t in (True, False)
+    )
     return RNNRow(layer.name, kind, fit, predict, why or reason)
 
 
@@ -255,7 +257,7 @@ class _Fast(Clone):
         return _FAST[keras.layers.RNN] if self.replaces(layer) else type(layer)
 
 
-class _Plain(Clone):
+class _ToKeras(Clone):
     function = "to_keras"
     around_cells = (keras.layers.RNN, FastRNN)
 

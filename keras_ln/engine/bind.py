@@ -1,39 +1,31 @@
-"""Arguments of recurrent layers and functions: checked, and made into arrays.
+"""Arguments of recurrent layers and functions become arrays, and are checked.
+
+`bind` makes tensors of the arguments, by the names in `ARRAYS`; `plan_of`
+checks shapes and dtypes, and decides the casts, once for equal ones.
 
 Letters: B batch, T time, D input features, U units, n gates.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 
 from keras_ln import backend
 from keras_ln.engine import arguments, dtypes
-from keras_ln.engine.arguments import leaves
-from keras_ln.engine.arrays import (
-    ARGUMENTS_OF_STATES,
+from keras_ln.engine.spec import (
     ARRAYS,
     MATRICES,
+    Cell,
+    RunOptions,
+    Spec,
+    Tensors,
     words_of,
 )
-from keras_ln.engine.spec import Cell
 
 
-def in_order(name: str, states: Any) -> list[Any]:
-    """The states as a list; `ValueError` for a dict, which has no order."""
-    if isinstance(states, dict):
-        raise ValueError(
-            f"Argument `{name}` must be a tensor or a list of tensors. "
-            f"Received: a dict with {', '.join(map(str, states))}"
-        )
-    return leaves(states)
-
-
-def tensors_of(
-    sequences: Any, weights: dict[str, Any]
-) -> tuple[Any, dict[str, Any]]:
+def tensors_of(sequences: Any, weights: dict[str, Any]) -> tuple[Any, Tensors]:
     """Both as tensors; integer weights become floating point.
 
     Otherwise directions and statistics would be truncated.
@@ -67,8 +59,8 @@ def check_sequences(sequences: Any) -> None:
     arguments.check_known("sequences", sequences.shape, -1)
 
 
-def check_weights(cell: Cell, weights: dict[str, Any], features: int) -> int:
-    """U; `ValueError` unless the weights, by name, fit the cell and D."""
+def check_weights(spec: Spec, weights: Tensors, features: int) -> None:
+    """`ValueError` unless the weights, by name, fit the cell and D."""
     if missing := [name for name in MATRICES if name not in weights]:
         raise ValueError(
             f"Argument `weights` must hold {' and '.join(MATRICES)}. "
@@ -78,10 +70,10 @@ def check_weights(cell: Cell, weights: dict[str, Any], features: int) -> int:
         arguments.check_weight(name, weights[name], ("inputs", "columns"))
     units = weights["recurrent_kernel"].shape[0]
     shapes: dict[str, tuple[int, ...]] = {
-        "kernel": (features, cell.gates * units),
-        "recurrent_kernel": (units, cell.gates * units),
+        "kernel": (features, spec.cell.gates * units),
+        "recurrent_kernel": (units, spec.cell.gates * units),
     }
-    shapes |= {v.name: (v.size * units,) for v in cell.vectors}
+    shapes |= {v.name: (v.size * units,) for v in spec.vectors}
     for name, weight in weights.items():
         if name not in shapes:
             raise ValueError(
@@ -94,58 +86,261 @@ def check_weights(cell: Cell, weights: dict[str, Any], features: int) -> int:
             shapes[name],
             f" for {features} features and {units} units",
         )
-    return units
 
 
-def array(
-    name: str, value: Any, x: Any, units: int, argument: str | None = None
-) -> Any:
-    """The array of that name as a tensor, of a dtype and a shape that fit.
+def bind(
+    cell: Cell,
+    units: int,
+    x: Any,
+    weights: Tensors,
+    options: RunOptions,
+    *,
+    initial_state: Any = None,
+    reset: Any = None,
+    reset_state: Any = None,
+    go_backwards: bool = False,
+    **others: Any,
+) -> Tensors:
+    """The arrays of a run as tensors, by name.
 
     Args:
-        name: one of `ARRAYS`.
-        value: the argument's value.
-        x: the sequences, tensor (B, T, D).
+        cell: the cell that runs.
         units: U.
-        argument: the name in messages, if it is not the array's name.
+        x: the sequences, tensor (B, T, D).
+        weights: tensors by name.
+        options: name the caller and, for messages, its initial states.
+        initial_state: tensors (B or 1, U), h first, maybe nested. Without them
+            the rows start from `reset_state`, or else from zeros.
+        reset: flags (B, T) of first steps in time, or None.
+        reset_state: states after a reset, like the initial ones, or None.
+        go_backwards: whether the last step comes first.
+        **others: further arrays by name, or None.
+
+    Raises:
+        ValueError: for resets that the cell does not have, and values that
+            are no tensors.
     """
-    argument, row = argument or name, ARRAYS[name]
-    if row.kind == "flag":
-        return arguments.check_time_mask(value, x.shape, argument)
-    value = arguments.dense_tensor(argument, value)
-    if row.kind == "choice":
-        check_choices(argument, value.dtype)
-    elif row.kind == "factor":
-        arguments.check_numbers(argument, value.dtype)
-        value = keras.ops.cast(value, x.dtype)
-    else:
-        # An integer state would truncate every step's contribution.
-        arguments.check_floating(argument, value.dtype)
-    sizes = dict(zip("BTD", x.shape, strict=True), U=units)
-    expected = tuple(sizes[letter] for letter in row.letters)
-    arguments.check_shape(
-        argument, value.shape, expected, words_of(row.letters)
+    arrays = {"x": x, **weights}
+    sizes, owner = cell.sizes(units), options.owner
+    if initial_state is not None and initial_state is not reset_state:
+        argument = options.states_argument
+        arrays |= states_of(argument, initial_state, x, sizes, owner)
+    elif reset_state is None:
+        arrays |= _zero_states(x, sizes)
+    if reset is not None:
+        if cell.batch_statistics:
+            refuse_resets(owner, reset=reset)
+        flags = arguments.dense_tensor("reset", reset)
+        if go_backwards:
+            arguments.check_flags("reset", flags, x.shape)
+            # A sequence's last step in time is visited first.
+            last = keras.ops.zeros_like(flags[:, :1])
+            flags = keras.ops.concatenate([flags[:, 1:], last], axis=1)
+        arrays["reset"] = flags
+        if reset_state is not None:
+            states = states_of("reset_state", reset_state, x, sizes, owner)
+            first = {f"initial_{n}": states[f"reset_{n}"] for n in sizes}
+            arrays = {**first, **arrays, **states}
+    elif reset_state is not None:
+        refuse_reset_state(reset_state)
+    for name, value in others.items():
+        if value is not None:
+            arrays[name] = arguments.dense_tensor(name, value)
+    return arrays
+
+
+def states_of(
+    argument: str,
+    given: Any,
+    x: Any,
+    sizes: dict[str, int],
+    owner: str,
+    symbolic: bool = False,
+) -> Tensors:
+    """The states of an argument as tensors, by the names of arrays.
+
+    With `symbolic` they stay as they are.
+    """
+    if isinstance(given, dict):
+        raise ValueError(
+            f"Argument `{argument}` must be a tensor or a list of tensors. "
+            f"Received: a dict with {', '.join(map(str, given))}"
+        )
+    states = arguments.leaves(given)
+    if len(states) != len(sizes):
+        _refuse_states(argument, states, x, sizes, owner)
+    if not symbolic:
+        places = arguments.places(
+            argument, states if isinstance(given, list | tuple) else given
+        )
+        states = [arguments.dense_tensor(*place) for place in places]
+    prefix = "reset" if argument == "reset_state" else "initial"
+    names = [f"{prefix}_{name}" for name in sizes]
+    return dict(zip(names, states, strict=True))
+
+
+def _zero_states(x: Any, sizes: dict[str, int]) -> Tensors:
+    """Initial states of zero: h in the dtype of `x`, c in at least float32."""
+    rows = keras.ops.shape(x)[0]
+    wide = dtypes.at_least_float32(x.dtype)
+    return {
+        f"initial_{name}": keras.ops.zeros(
+            (rows, size), dtype=x.dtype if name == "h" else wide
+        )
+        for name, size in sizes.items()
+    }
+
+
+class CallPlan(NamedTuple):
+    """Knowledge of all runs with equal shapes, dtypes and devices."""
+
+    spec: Spec  # with its dtypes
+    # Names of arrays, and the dtypes that they get.
+    casts: tuple[tuple[str, str], ...]
+    # States with one row for all, or perhaps so, and their sizes.
+    one_row: tuple[tuple[str, int], ...]
+    # Arrays with sizes that are known, or those of the sequences are, only when
+    # the program runs.
+    unknown: tuple[str, ...]
+    # Why an implementation cannot run them, of those that were asked.
+    refusals: dict[Any, str | None]
+
+
+# By spec, options, shapes and dtypes.
+_plans: dict[Any, CallPlan] = {}
+_MOST_PLANS = 10_000  # the lengths and batch sizes of a long training
+
+
+def plan_of(spec: Spec, arrays: Tensors, options: RunOptions) -> CallPlan:
+    """The plan of a run; `ValueError` for arrays that do not fit."""
+    # torch.compile would guard every value that is read here, torch's tracers
+    # have tensors and symbols for sizes, and a cell that is overridden and an
+    # activation of one's own would live as long as the table.
+    if (
+        options.context.compiler_reason is not None
+        or options.context.autodiff_reason is not None
+        or options.overridden is not None
+        or spec.activation.derivative is None
+        or spec.recurrent_activation.derivative is None
+        or not all(n is None or type(n) is int for n in arrays["x"].shape)
+    ):
+        return _new_plan(spec, arrays, options)
+    kinds = [(n, type(a), tuple(a.shape), a.dtype) for n, a in arrays.items()]
+    key = (spec, options, *kinds)
+    # One look-up: another thread may clear the table. AutoGraph reads no
+    # assignment inside of an expression (2.21).
+    plan = _plans.get(key)
+    if plan is None:
+        plan = _new_plan(spec, arrays, options)
+        if len(_plans) >= _MOST_PLANS:
+            _plans.clear()
+        _plans[key] = plan
+    return plan
+
+
+def _new_plan(spec: Spec, arrays: Tensors, options: RunOptions) -> CallPlan:
+    rows = arrays["x"].shape[0]
+    units = arrays["recurrent_kernel"].shape[1] // spec.cell.gates
+    check(spec, options, arrays, units)
+    names = {name: dtypes.name_of(a.dtype) for name, a in arrays.items()}
+    # What the arrays are to be, first by their caller.
+    wanted = {n: to for n, to in options.dtypes if n in names}
+    for name in names.keys() & ARRAYS.keys():
+        if ARRAYS[name].values == "factor":
+            wanted[name] = names["x"]
+        elif ARRAYS[name].values == "flag":
+            wanted[name] = "bool"
+    floating = {**names, **wanted}.values()
+    wide = "float64" if "float64" in floating else "float32"
+    # Where there are choices, these say what stays.
+    h, c = spec.shares
+    spec = spec._replace(
+        dtype=names["x"],
+        accumulator_dtype=wide,
+        zoneout_share=0.0 if "zoneout" in names else h,
+        cell_zoneout_share=0.0 if "cell_zoneout" in names else c,
     )
-    return value
+    for name in names:
+        if name in MATRICES:
+            wanted[name] = spec.dtype
+        elif name not in ARRAYS or ARRAYS[name].accumulated:
+            wanted[name] = wide
+    for name in spec.cell.states:
+        initial, reset = f"initial_{name}", f"reset_{name}"
+        if reset in names:
+            wanted[reset] = wanted.get(initial, names[initial])
+    return CallPlan(
+        spec,
+        # Variables of TensorFlow are read once, and not at every step.
+        tuple(
+            (n, wanted.get(n, dtype))
+            for n, dtype in names.items()
+            if wanted.get(n, dtype) != dtype or hasattr(arrays[n], "assign")
+        ),
+        tuple(
+            (name, size)
+            for prefix in ("initial", "reset")
+            for state, size in spec.cell.sizes(units).items()
+            if (name := f"{prefix}_{state}") in names
+            and (
+                arrays[name].shape[0] is None
+                or (arrays[name].shape[0], rows) == (1, rows) != (1, 1)
+            )
+        ),
+        tuple(n for n in names if _sizes_are_unknown(n, arrays, units)),
+        {},
+    )
 
 
-def sizes_are_unknown(name: str, arrays: Mapping[str, Any], units: int) -> bool:
+def check(
+    spec: Spec, options: RunOptions, arrays: Mapping[str, Any], units: int
+) -> None:
+    """`ValueError` unless the arrays fit each other, symbolic or not."""
+    x = arrays["x"]
+    if x.shape[1] == 0:
+        arguments.check_steps("sequences", x.shape)
+    if options.unroll and x.shape[1] is None:
+        raise ValueError(
+            "Argument `unroll` must be False if the number of time steps is "
+            "unknown. Received: unroll=True and sequences of shape "
+            f"{tuple(x.shape)}"
+        )
+    # The states of resets may be the initial ones too.
+    first = arrays.get("initial_h")
+    if first is not None and first is not arrays.get("reset_h"):
+        _check_states("initial", spec, arrays, options, units)
+    if "reset_h" in arrays:
+        _check_states("reset", spec, arrays, options, units)
+    sizes = dict(zip("BTD", x.shape, strict=True), U=units, P=units)
+    for name in arrays.keys() & ARRAYS.keys():
+        array, row = arrays[name], ARRAYS[name]
+        if row.values == "flag":
+            arguments.check_flags(name, array, x.shape)
+        elif row.values != "real":
+            if row.values == "choice":
+                check_choices(name, array.dtype)
+            else:
+                arguments.check_numbers(name, array.dtype)
+            expected = tuple(sizes[letter] for letter in row.letters)
+            words = words_of(row.letters)
+            arguments.check_shape(name, array.shape, expected, words)
+
+
+def _sizes_are_unknown(name: str, arrays: Tensors, units: int) -> bool:
     """Whether only a running program knows if an array fits the sequences."""
     row = ARRAYS.get(name)
-    # This package makes the statistics, which are wide.
-    if name == "x" or row is None or row.wide:
+    # This package makes the statistics.
+    if name == "x" or row is None or row.accumulated:
         return False
-    known = dict(zip("BTD", arrays["x"].shape, strict=True), U=units)
+    known = dict(zip("BTD", arrays["x"].shape, strict=True), U=units, P=units)
     return None in (*arrays[name].shape, *(known[n] for n in row.letters))
 
 
-def once_they_fit(
-    arrays: dict[str, Any], names: Sequence[str], owner: str
-) -> Any:
+def once_they_fit(arrays: Tensors, names: tuple[str, ...], owner: str) -> Any:
     """The sequences, once the program knows that these arrays fit them."""
     x, conditions, shown = arrays["x"], [], []
-    sizes = dict(zip("BTD", keras.ops.shape(x), strict=True))
-    sizes["U"] = arrays["recurrent_kernel"].shape[0]
+    units = arrays["recurrent_kernel"].shape[0]
+    sizes = dict(zip("BTD", keras.ops.shape(x), strict=True), U=units, P=units)
     for name in names:
         shape = keras.ops.shape(arrays[name])
         state = name.startswith(("initial_", "reset_"))
@@ -154,9 +349,7 @@ def once_they_fit(
             if state and letter == "B":  # One row is for all.
                 fits = keras.ops.logical_or(fits, keras.ops.equal(size, 1))
             conditions.append(fits)
-        for argument, prefix in ARGUMENTS_OF_STATES.items():
-            name = name.replace(f"{prefix}_", f"{argument} ")
-        shown += [name.replace("starts", "reset"), shape]
+        shown += [name.replace("_", "_state ") if state else name, shape]
     message = (
         f"{owner}: all arrays must have the batch and time of the "
         "sequences. With stateful=True every batch must have as many rows as "
@@ -165,6 +358,52 @@ def once_they_fit(
     )
     return backend.once_all(
         conditions, x, [message, keras.ops.shape(x), *shown]
+    )
+
+
+def _check_states(
+    prefix: str,
+    spec: Spec,
+    arrays: Mapping[str, Any],
+    options: RunOptions,
+    units: int,
+) -> None:
+    """`ValueError` unless the initial or the reset states are (B, U).
+
+    One row (1, U) is used for the whole batch.
+    """
+    argument = "reset_state" if prefix == "reset" else options.states_argument
+    x, sizes = arrays["x"], spec.cell.sizes(units)
+    states = [arrays[f"{prefix}_{name}"] for name in sizes]
+    for state, size in zip(states, sizes.values(), strict=True):
+        shape, batch = tuple(np.shape(state)), x.shape[0]
+        if not (
+            len(shape) == 2
+            # A set would not find equal sizes of torch.jit, which are tensors.
+            and (batch is None or any(shape[0] == n for n in (1, batch, None)))
+            and (shape[1] == size or shape[1] is None)
+        ):
+            _refuse_states(argument, states, x, sizes, options.owner)
+    for k, (name, state) in enumerate(zip(sizes, states, strict=True)):
+        if "float" not in str(state.dtype):
+            arguments.check_floating(
+                argument if len(sizes) == 1 else f"{argument}[{k}]",
+                state.dtype,
+                # A layer casts integers; otherwise they would truncate every
+                # step's contribution.
+                or_whole=f"{prefix}_{name}" in dict(options.dtypes),
+            )
+
+
+def _refuse_states(
+    argument: str, states: Any, x: Any, sizes: dict[str, int], owner: str
+) -> None:
+    here = dict.fromkeys((x.shape[0], size) for size in sizes.values())
+    raise ValueError(
+        f"Argument `{argument}` of {owner} must be "
+        f"{arguments.tensors(len(sizes))} of shape (batch, units), here "
+        f"{' and '.join(map(str, here))}. Received: shapes "
+        f"{[tuple(np.shape(state)) for state in states]}"
     )
 
 
@@ -179,67 +418,12 @@ def check_choices(name: str, dtype: Any) -> None:
         )
 
 
-def states(
-    cell: Cell, prefix: str, given: Any, x: Any, units: int, argument: str
-) -> dict[str, Any]:
-    """The states, tensors (B, U) that may be nested, as arrays by name."""
-    nested = keras.tree.is_nested(given)
-    values = in_order(argument, given)
-    places = arguments.places(argument, values if nested else values[0])
-    tensors = [arguments.dense_tensor(*place) for place in places]
-    if len(tensors) != cell.states:
-        raise ValueError(
-            f"Argument `{argument}` must be {arguments.tensors(cell.states)} "
-            f"of shape (batch, units), with {units} units. Received: shapes "
-            f"{[tuple(tensor.shape) for tensor in tensors]}."
-        )
-    names = [f"{prefix}_{name}" for name in cell.state_names]
-    return {
-        name: array(name, tensor, x, units, place)
-        for name, tensor, (place, _) in zip(names, tensors, places, strict=True)
-    }
-
-
-def zero_states(cell: Cell, x: Any, units: int) -> dict[str, Any]:
-    """Initial states of zero: h in the dtype of `x`, c in at least float32."""
-    rows = keras.ops.shape(x)[0]
-    zeros = keras.ops.zeros((rows, units), dtype=x.dtype)
-    wide = dtypes.at_least_float32(x.dtype)
-    first, *others = [f"initial_{name}" for name in cell.state_names]
-    return {first: zeros} | {n: keras.ops.cast(zeros, wide) for n in others}
-
-
-def resets(
-    cell: Cell, reset: Any, reset_state: Any, x: Any, units: int, owner: str
-) -> dict[str, Any]:
-    """The flags, in the order of time, and states of resets, by array name."""
-    if reset is None:
-        if reset_state is not None:
-            refuse_reset_state(reset_state)
-        return {}
-    if cell.batch_statistics:
-        refuse_resets(owner, reset=reset)
-    made = {"starts": array("starts", reset, x, units, "reset")}
-    if reset_state is None:
-        return made
-    rows = keras.ops.shape(x)[0]
-
-    def for_every_row(state: Any) -> Any:
-        state = arguments.dense_tensor("reset_state", state)
-        if len(state.shape) != 2 or state.shape[0] != 1:
-            return state
-        return keras.ops.broadcast_to(state, (rows, state.shape[1]))
-
-    given = keras.tree.map_structure(for_every_row, reset_state)
-    return made | states(cell, "reset", given, x, units, "reset_state")
-
-
 def refuse_reset_state(states: Any) -> None:
     """`ValueError` for states of resets without flags."""
     raise ValueError(
         "Argument `reset_state` must be None without `reset`, which marks the "
         "steps that use it. Received: reset_state of shapes "
-        f"{[tuple(np.shape(state)) for state in leaves(states)]}"
+        f"{[tuple(np.shape(state)) for state in arguments.leaves(states)]}"
     )
 
 

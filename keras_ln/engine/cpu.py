@@ -13,14 +13,20 @@ import keras
 
 from keras_ln import backend
 from keras_ln.engine.activations import ACTIVATIONS
-from keras_ln.engine.arrays import ARRAYS, MATRICES
 from keras_ln.engine.dtypes import name_of
 from keras_ln.engine.implementations import (
     Implementation,
     read_by_scans,
 )
-from keras_ln.engine.scan import Tensors, forward
-from keras_ln.engine.spec import Cell, How, Spec
+from keras_ln.engine.scan import forward
+from keras_ln.engine.spec import (
+    ARRAYS,
+    MATRICES,
+    Cell,
+    RunOptions,
+    Spec,
+    Tensors,
+)
 from keras_ln.engine.vjp import vjp
 
 _ACTIVATIONS = {"activation": "tanh", "recurrent_activation": "sigmoid"}
@@ -31,13 +37,15 @@ _DTYPES = {"float32", "float64"}
 _FEW_ROWS, _LARGE = 32, 2**18
 
 
-def _reason(spec: Spec, arrays: Mapping[str, Any], how: How) -> str | None:
-    if spec.cell.native_name is None:
+def _reason(
+    spec: Spec, arrays: Mapping[str, Any], options: RunOptions
+) -> str | None:
+    if spec.cell.native_name is None or spec.groups != "paper" or spec.summed:
         return "The kernels have no cell with such sites and statistics."
     for name, known in _ACTIVATIONS.items():
         if getattr(spec, name) != ACTIVATIONS[known]:
             return f"The kernels have no `{name}` but {known}."
-    received = {spec.dtype, spec.wide}
+    received = {spec.dtype, spec.accumulator_dtype}
     for name in arrays:
         if name.startswith("initial_"):
             received.add(name_of(arrays[name].dtype))
@@ -53,7 +61,7 @@ def _reason(spec: Spec, arrays: Mapping[str, Any], how: How) -> str | None:
         return "The batch is empty."
     if (
         keras.backend.backend() == "jax"
-        and how.training
+        and options.training
         and (type(rows), steps) == (int, 1)  # Exports have symbols.
         and rows <= _FEW_ROWS
         and sum(math.prod(arrays[n].shape) for n in MATRICES) >= _LARGE
@@ -62,11 +70,11 @@ def _reason(spec: Spec, arrays: Mapping[str, Any], how: How) -> str | None:
     return None
 
 
-def _unavailable(program: backend.Program) -> str | None:
+def _unavailable(context: backend.TraceContext) -> str | None:
     wrong = backend.native_reason()
     if wrong is not None:
         return wrong
-    if not program.on_cpu:
+    if not context.on_cpu:
         return "The kernels run on CPUs only."
     if keras.distribution.distribution() is not None:
         return (
@@ -83,20 +91,20 @@ def kernels() -> str:
     return backend.native_description() if wrong is None else f"none. {wrong}"
 
 
-def _run(spec: Spec, arrays: Tensors, how: How) -> Tensors:
-    if how.program.reader is not None:
+def _run(spec: Spec, arrays: Tensors, options: RunOptions) -> Tensors:
+    if options.context.compiler_reason is not None:
         return native_forward(spec, arrays, keep=False)[0]
     run_op = _operation(spec)
-    return run_op(arrays, keep=how.training, owner=how.owner)
+    return run_op(arrays, keep=options.training, owner=options.owner)
 
 
-def _reads(spec: Spec, how: How) -> set[str]:
+def _reads(spec: Spec, options: RunOptions) -> set[str]:
     from keras_ln_kernels import call
 
     names = native_names(spec.cell)
-    known = {"activation", "recurrent_activation", "dtype", "wide"}
+    known = {"activation", "recurrent_activation", "dtype", "accumulator_dtype"}
     known |= {"return_all_outputs", *call.OPTIONS, *call.ARGUMENTS}
-    return {n for n in read_by_scans(spec, how) if names.get(n, n) in known}
+    return {n for n in read_by_scans(spec, options) if names.get(n, n) in known}
 
 
 NATIVE = Implementation(
@@ -118,15 +126,15 @@ def native_forward(
     spec: Spec, arrays: Tensors, *, keep: bool
 ) -> tuple[Tensors, Tensors]:
     """Outputs and residuals by name, as `scan.forward` gives them."""
-    wanted = {f"final_{name}" for name in spec.cell.state_names}
+    wanted = {f"final_{name}" for name in spec.cell.states}
     if spec.return_all_outputs:
         wanted.add("outputs")
     if keep:
         wanted.add("residuals")
-    made = _call(spec, arrays, wanted)
+    results = _call(spec, arrays, wanted)
     if not keep:
-        return made, {}
-    return made, {**arrays, "residuals": made.pop("residuals")}
+        return results, {}
+    return results, {**arrays, "residuals": results.pop("residuals")}
 
 
 def native_vjp(spec: Spec, residuals: Tensors, cotangents: Tensors) -> Tensors:
@@ -138,26 +146,27 @@ def native_vjp(spec: Spec, residuals: Tensors, cotangents: Tensors) -> Tensors:
         if name != "residuals" and (name not in ARRAYS or ARRAYS[name].learned)
     }
     given = {f"d_{name}": array for name, array in cotangents.items()}
-    made = _call(spec, residuals | given, {*wanted.values()})
-    return {name: made[gradient] for name, gradient in wanted.items()}
+    gradients = _call(spec, residuals | given, {*wanted.values()})
+    return {name: gradients[given] for name, given in wanted.items()}
 
 
 def native_names(cell: Cell) -> dict[str, str]:
-    """The kernels' names of vectors whose site has none: it is "kernel"."""
-    return {v.name: f"kernel_{v.name}" for v in cell.vectors if v.site == ""}
+    """The kernels' names of arrays that they call otherwise."""
+    # A site without a name is their "kernel".
+    names = {v.name: f"kernel_{v.name}" for v in cell.vectors if v.site == ""}
+    return {**names, "reset": "starts"}
 
 
 def _call(spec: Spec, arrays: Tensors, wanted: set[str]) -> Tensors:
     from keras_ln_kernels import call
 
     names = native_names(spec.cell)
-    if names:
-        arrays = {names.get(name, name): a for name, a in arrays.items()}
+    arrays = {names.get(name, name): a for name, a in arrays.items()}
     known = call.GRADIENTS if "residuals" in arrays else call.RESULTS
     return backend.call_native(
         call.Call(
             spec.cell.native_name,
-            spec.wide,
+            spec.accumulator_dtype,
             tuple(name for name in call.ARGUMENTS if name in arrays),
             tuple(name for name in known if name in wanted),
             call.options(

@@ -21,14 +21,12 @@ from keras_ln.engine.implementations import (
     Implementation,
     read_by_scans,
 )
-from keras_ln.engine.scan import Tensors, forward
-from keras_ln.engine.spec import How, Spec
+from keras_ln.engine.scan import forward
+from keras_ln.engine.spec import MATRICES, RunOptions, Spec, Tensors
 from keras_ln.engine.vjp import vjp
 
 _ACTIVATIONS = {"activation": "tanh", "recurrent_activation": "sigmoid"}
 _DTYPES = ("float32", "bfloat16", "float16")
-# The segments, in multiples of U, by the kernels' name of the cell.
-_SEGMENTS = {"lstm": (4,), "gru": (2, 1)}
 # Vectors that are added to x W, and to N(h R) before a gate multiplies it.
 _ADDED = {
     "lstm": (("bias", "recurrent_beta"), ()),
@@ -37,9 +35,11 @@ _ADDED = {
 _STATE_VECTORS = ("state_gamma", "state_beta")
 
 
-def _reason(spec: Spec, arrays: Mapping[str, Any], how: How) -> str | None:
+def _reason(
+    spec: Spec, arrays: Mapping[str, Any], options: RunOptions
+) -> str | None:
     cell = spec.cell.native_name
-    if cell not in _SEGMENTS:
+    if cell not in _ADDED or spec.groups != "paper" or spec.summed:
         return "The kernels for GPUs have no cell with such sites."
     for name, known in _ACTIVATIONS.items():
         if getattr(spec, name) != ACTIVATIONS[known]:
@@ -48,11 +48,11 @@ def _reason(spec: Spec, arrays: Mapping[str, Any], how: How) -> str | None:
     for name in arrays:
         if name.startswith(("initial_", "reset_")):
             received.add(name_of(arrays[name].dtype))
-    if spec.wide != "float32" or not received <= {*_DTYPES}:
+    if spec.accumulator_dtype != "float32" or not received <= {*_DTYPES}:
         return (
             "The kernels for GPUs compute in float32, of tensors in "
             f"{', '.join(_DTYPES)}. Received: "
-            f"{', '.join(sorted({*received, spec.wide}))}."
+            f"{', '.join(sorted({*received, spec.accumulator_dtype}))}."
         )
     if not arrays:
         return None
@@ -63,7 +63,7 @@ def _reason(spec: Spec, arrays: Mapping[str, Any], how: How) -> str | None:
     return backend.gpu_plan_reason(arrays["x"], cell, units, spec.dtype)
 
 
-def _unavailable(program: backend.Program) -> str | None:
+def _unavailable(context: backend.TraceContext) -> str | None:
     wrong = backend.gpu_reason()
     if wrong is not None:
         return wrong
@@ -78,21 +78,28 @@ def gpu_kernels() -> str:
     return "one launch per sequence" if wrong is None else f"none. {wrong}"
 
 
-def _reads(spec: Spec, how: How) -> set[str]:
+def _reads(spec: Spec, options: RunOptions) -> set[str]:
     known = {"activation", "recurrent_activation", "epsilon", "go_backwards"}
-    known |= {"return_all_outputs", "dtype", "wide", "x", "mask", "input_mask"}
-    known |= {"starts", "kernel", "recurrent_kernel", "kernel_gamma"}
+    known |= {
+        "return_all_outputs",
+        "dtype",
+        "accumulator_dtype",
+        "x",
+        "mask",
+        "input_mask",
+    }
+    known |= {"reset", *MATRICES, "kernel_gamma"}
     known |= {"kernel_beta", "recurrent_gamma", *_STATE_VECTORS}
     known |= {*itertools.chain(*_ADDED.get(spec.cell.native_name or "", ()))}
-    for state in spec.cell.state_names:
+    for state in spec.cell.states:
         known |= {f"initial_{state}", f"reset_{state}"}
-    return {name for name in read_by_scans(spec, how) if name in known}
+    return {name for name in read_by_scans(spec, options) if name in known}
 
 
-def _run(spec: Spec, arrays: Tensors, how: How) -> Tensors:
-    read = how.program.reader is not None
-    run_op = (_made_operation if read else _operation)(spec)
-    return run_op(arrays, keep=how.training, owner=how.owner)
+def _run(spec: Spec, arrays: Tensors, options: RunOptions) -> Tensors:
+    read = options.context.compiler_reason is not None
+    run_op = (_new_operation if read else _operation)(spec)
+    return run_op(arrays, keep=options.training, owner=options.owner)
 
 
 CUDA = Implementation(
@@ -100,7 +107,7 @@ CUDA = Implementation(
 )
 
 
-def _made_operation(spec: Spec) -> Any:
+def _new_operation(spec: Spec) -> Any:
     return backend.custom_vjp(
         functools.partial(cuda_forward, spec),
         functools.partial(cuda_vjp, spec),
@@ -110,42 +117,42 @@ def _made_operation(spec: Spec) -> Any:
     )
 
 
-_operation = functools.cache(_made_operation)
+_operation = functools.cache(_new_operation)
 
 
 def cuda_forward(
     spec: Spec, arrays: Tensors, *, keep: bool
 ) -> tuple[Tensors, Tensors]:
     """Outputs and residuals by name, as `scan.forward` gives them."""
-    states = spec.cell.state_names
-    projected = backend.matmul(_inputs(arrays), arrays["kernel"])
+    states = spec.cell.states
+    x_product = backend.matmul(_inputs(arrays), arrays["kernel"])
     wanted = {f"final_{name}" for name in states}
     if keep:
         wanted |= {"h", "from_h", "norms", *states}
     elif spec.return_all_outputs:
         wanted.add("h")
-    given = _given(spec, arrays, projected)
-    made = _launch(spec, given, wanted, backward=False)
+    given = _given(spec, arrays, x_product)
+    results = _launch(spec, given, wanted, backward=False)
     outputs = {}
     for name in states:
         dtype = name_of(arrays[f"initial_{name}"].dtype)
-        outputs[f"final_{name}"] = backend.cast(made[f"final_{name}"], dtype)
+        outputs[f"final_{name}"] = backend.cast(results[f"final_{name}"], dtype)
     if spec.return_all_outputs:
-        outputs["outputs"] = backend.cast(made["h"], spec.dtype)
+        outputs["outputs"] = backend.cast(results["h"], spec.dtype)
     if not keep:
         return outputs, {}
     kept: Tensors = {
-        n: made[n] for n in ("h", "c", "from_h", "norms") if n in made
+        n: results[n] for n in ("h", "c", "from_h", "norms") if n in results
     }
-    return outputs, {**arrays, "projected": projected, **kept}
+    return outputs, {**arrays, "x_product": x_product, **kept}
 
 
 def cuda_vjp(spec: Spec, residuals: Tensors, cotangents: Tensors) -> Tensors:
     """Gradients, by name, of the arrays of `cuda_forward`."""
     cell = spec.cell
-    segments = _SEGMENTS[cell.native_name or ""]
+    segments = cell.segments[spec.groups]
     norms = _norms(spec, residuals)
-    given = _given(spec, residuals, residuals["projected"])
+    given = _given(spec, residuals, residuals["x_product"])
     given |= {
         n: residuals[n] for n in ("h", "c", "from_h", "norms") if n in residuals
     }
@@ -163,31 +170,31 @@ def cuda_vjp(spec: Spec, residuals: Tensors, cotangents: Tensors) -> Tensors:
     wanted = {"d_zx", *(f"d_{n}" for n in _STATE_VECTORS if n in residuals)}
     if cell.native_name == "gru":
         wanted.add("d_shown")
-    for name in cell.state_names:
+    for name in cell.states:
         given[f"d_final_{name}"] = _wide(cotangents[f"final_{name}"])
         starts = (f"initial_{name}", f"reset_{name}")
         wanted |= {f"d_{start}" for start in starts if start in residuals}
-    made = _launch(spec, given, wanted, backward=True)
-    gradients = _gradients_of_inputs(spec, residuals, norms, made["d_zx"])
-    d_total = made["d_zx"]
+    results = _launch(spec, given, wanted, backward=True)
+    gradients = _gradients_of_inputs(spec, residuals, norms, results["d_zx"])
+    d_total = results["d_zx"]
     if spec.go_backwards:
         d_total = keras.ops.flip(d_total, axis=1)
-    if "d_shown" in made:
+    if "d_shown" in results:
         of_gates = d_total[..., : 2 * given["h"].shape[-1]]
-        d_total = keras.ops.concatenate([of_gates, made["d_shown"]], axis=-1)
+        d_total = keras.ops.concatenate([of_gates, results["d_shown"]], axis=-1)
     d_total = _flat(d_total)
     d_from_h, d_vectors = recurrent.vjp(d_total)
     if "recurrent_bias" in residuals:
         d_vectors["recurrent_bias"] = backend.sum(d_total, 0)
     for name in _STATE_VECTORS:
         if name in residuals:
-            d_vectors[name] = backend.sum(made[f"d_{name}"], 0)
+            d_vectors[name] = backend.sum(results[f"d_{name}"], 0)
     d_vectors["recurrent_kernel"] = _product(
         spec, _h_before(spec, residuals), d_from_h
     )
     d_vectors |= {
-        name.removeprefix("d_"): made[name]
-        for name in made
+        name.removeprefix("d_"): results[name]
+        for name in results
         if name.startswith(("d_initial_", "d_reset_"))
     }
     return {
@@ -215,15 +222,15 @@ def _launch(
     )
 
 
-def _given(spec: Spec, arrays: Tensors, projected: Any) -> Tensors:
-    """The arrays of both kernels by name; `projected` is x W (B, T, nU)."""
+def _given(spec: Spec, arrays: Tensors, x_product: Any) -> Tensors:
+    """The arrays of both kernels by name; `x_product` is x W (B, T, nU)."""
     norms = _norms(spec, arrays)
-    zx = norms.site("kernel", _wide(_flat(projected))).value
+    zx = norms.site("kernel", _wide(_flat(x_product))).value
     to_x, to_h = _ADDED[spec.cell.native_name or ""]
     for name in to_x:
         if name in arrays:
             zx = zx + arrays[name]
-    given = {"zx": keras.ops.reshape(zx, keras.ops.shape(projected))}
+    given = {"zx": keras.ops.reshape(zx, keras.ops.shape(x_product))}
     matrix = _wide(arrays["recurrent_kernel"])
     if "recurrent_gamma" in arrays:
         matrix, statistics = norms.centred("recurrent", matrix)
@@ -238,7 +245,7 @@ def _given(spec: Spec, arrays: Tensors, projected: Any) -> Tensors:
     }
     if shifts := [arrays[name] for name in to_h if name in arrays]:
         given["recurrent_bias"] = functools.reduce(lambda a, b: a + b, shifts)
-    for name in spec.cell.state_names:
+    for name in spec.cell.states:
         for start in (f"initial_{name}", f"reset_{name}"):
             if start in arrays:
                 given[start] = _wide(arrays[start])
@@ -251,7 +258,7 @@ def _given(spec: Spec, arrays: Tensors, projected: Any) -> Tensors:
                 if "mask" in arrays
                 else None,
             ),
-            (2, arrays.get("starts")),
+            (2, arrays.get("reset")),
         )
         if array is not None
     ]
@@ -282,11 +289,11 @@ def _gradients_of_inputs(
 ) -> Tensors:
     """Gradients of x, of its kernel, and of the vectors that x W meets."""
     d_zx, factors = _flat(d_zx), None
-    projected = _wide(_flat(arrays["projected"]))
+    x_product = _wide(_flat(arrays["x_product"]))
     if "kernel_gamma" in arrays:
-        _, statistics = norms.centred("kernel", projected)
+        _, statistics = norms.centred("kernel", x_product)
         factors = norms.factors(*statistics)
-    d_from_x, gradients = norms.site("kernel", projected, factors).vjp(d_zx)
+    d_from_x, gradients = norms.site("kernel", x_product, factors).vjp(d_zx)
     if "bias" in arrays:
         gradients["bias"] = backend.sum(d_zx, 0)
     d_from_x = backend.cast(d_from_x, spec.dtype)
@@ -303,15 +310,15 @@ def _h_before(spec: Spec, residuals: Tensors) -> Any:
     """The h before each step (B, T, U), in the order of the visits."""
     first = _wide(residuals["initial_h"])[:, None]
     before = keras.ops.concatenate([first, residuals["h"][:, :-1]], axis=1)
-    if "starts" not in residuals:
+    if "reset" not in residuals:
         return before
-    starts = residuals["starts"]
+    reset = residuals["reset"]
     if spec.go_backwards:
-        starts = keras.ops.flip(starts, axis=1)
+        reset = keras.ops.flip(reset, axis=1)
     anew = keras.ops.zeros_like(first)
     if "reset_h" in residuals:
         anew = _wide(residuals["reset_h"])[:, None]
-    return backend.where(starts[..., None], anew, before)
+    return backend.where(reset[..., None], anew, before)
 
 
 def _norms(spec: Spec, arrays: Tensors) -> Any:

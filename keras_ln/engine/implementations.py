@@ -7,10 +7,15 @@ from typing import Any
 
 from keras_ln import backend
 from keras_ln.engine.activations import ACTIVATIONS
-from keras_ln.engine.arrays import ARRAYS
 from keras_ln.engine.portable import asks_for_unrolled_loops
-from keras_ln.engine.scan import Tensors, forward
-from keras_ln.engine.spec import How, Spec
+from keras_ln.engine.scan import forward
+from keras_ln.engine.spec import (
+    ARRAYS,
+    MATRICES,
+    RunOptions,
+    Spec,
+    Tensors,
+)
 from keras_ln.engine.vjp import vjp
 
 
@@ -22,37 +27,47 @@ class Implementation:
     array, that it does not list: nothing that it does not know of is ignored.
     """
 
-    # `run(spec, arrays, how)`: the outputs by name, as `scan.forward` gives
+    # `run(spec, arrays, options)`: the results by name, as `scan.forward` gives
     # them.
-    run: Callable[[Spec, dict[str, Any], How], dict[str, Any]]
-    # `reads(spec, how)`: the fields of `Spec`, the arrays and the weights that
-    # it heeds.
-    reads: Callable[[Spec, How], Set[str]]
+    run: Callable[[Spec, Tensors, RunOptions], Tensors]
+    # `reads(spec, options)`: the fields of `Spec`, the arrays and the weights
+    # that it heeds.
+    reads: Callable[[Spec, RunOptions], Set[str]]
     # Whether the gradient is written by hand, of the cell's own equations.
     by_hand: bool
-    # `reason(spec, arrays, how)`: a sentence on why it cannot run such arrays
-    # of such dtypes, or None. It is asked once for equal ones, and without
-    # arrays where nothing runs.
-    reason: Callable[[Spec, Mapping[str, Any], How], str | None] | None = None
-    # A sentence on why it cannot run in that program, or None, which is asked
-    # first.
-    unavailable: Callable[[backend.Program], str | None] | None = None
+    # `reason(spec, arrays, options)`: a sentence on why it cannot run such
+    # arrays of such dtypes, or None. It is asked once for equal ones, and
+    # without arrays before there are any.
+    reason: Callable[[Spec, Mapping[str, Any], RunOptions], str | None] = (
+        lambda spec, arrays, options: None
+    )
+    # A sentence on why it cannot run in that program, or None.
+    unavailable: Callable[[backend.TraceContext], str | None] | None = None
+
+    def reason_without_arrays(
+        self, spec: Spec, options: RunOptions
+    ) -> str | None:
+        """Why it cannot run what is asked for with any arrays, or None."""
+        if self.by_hand:
+            wrong = _no_equations_by_hand(spec, options)
+        elif options.use_fused is True:
+            wrong = "use_fused=True asks for a hand-written gradient."
+        else:
+            wrong = None
+        return wrong or self.reason(spec, {}, options)
 
     def refusal(
-        self, name: str, spec: Spec, arrays: Mapping[str, Any], how: How
+        self,
+        name: str,
+        spec: Spec,
+        arrays: Mapping[str, Any],
+        options: RunOptions,
     ) -> str | None:
         """Why it cannot run such arrays of such dtypes, or None.
 
         It has to be available. The name is what messages call it.
         """
-        if self.by_hand:
-            wrong = no_equations_by_hand(spec, how)
-        elif how.use_fused is True:
-            wrong = "use_fused=True asks for a hand-written gradient."
-        else:
-            wrong = None
-        if wrong is None and self.reason is not None:
-            wrong = self.reason(spec, arrays, how)
+        wrong = self.reason(spec, arrays, options)
         if wrong is not None:
             return wrong
         usual = Spec(spec.cell)
@@ -61,25 +76,26 @@ class Implementation:
             for field in Spec._fields
             if getattr(spec, field) != getattr(usual, field)
         ]
-        known = self.reads(spec, how)
+        known = self.reads(spec, options)
         unread = [what for what in (*asked, *arrays) if what not in known]
         if not unread:
             return None
-        kind = "array" if unread[0] in ARRAYS else "setting or weight"
+        what = "array" if unread[0] in ARRAYS else "setting or weight"
         return (
-            f"The implementation {name!r} does not read the {kind} "
+            f"The implementation {name!r} does not read the {what} "
             f"`{unread[0]}`."
         )
 
 
-def no_equations_by_hand(spec: Spec, how: How) -> str | None:
+def _no_equations_by_hand(spec: Spec, options: RunOptions) -> str | None:
     """Why there is no gradient by hand of what is asked for, or None."""
-    if how.overridden is not None:
+    if options.overridden is not None:
         return (
-            f"{how.overridden.name} overrides "
-            f"{', '.join(how.overridden.methods)}, which the op does not run."
+            f"{options.overridden.name} overrides "
+            f"{', '.join(options.overridden.methods)}, which the op does not "
+            "run."
         )
-    if how.unroll:
+    if options.unroll:
         return "unroll=True asks for an unrolled loop over time."
     for name in ("activation", "recurrent_activation"):
         activation = getattr(spec, name)
@@ -88,7 +104,7 @@ def no_equations_by_hand(spec: Spec, how: How) -> str | None:
                 f"`{name}` must be one of {', '.join(sorted(ACTIVATIONS))}. "
                 f"Received: {name}={activation.function!r}."
             )
-    if how.use_fused is False:
+    if options.use_fused is False:
         return "use_fused=False asks for the cell loop."
     return None
 
@@ -96,8 +112,8 @@ def no_equations_by_hand(spec: Spec, how: How) -> str | None:
 # What both scans heed beside the weights and the options of a cell; written
 # out, so that what is new has to be added, and used.
 _READ_BY_SCANS = (
-    *("go_backwards", "return_all_outputs", "dtype", "wide"),
-    *("x", "mask", "input_mask", "recurrent_mask", "starts"),
+    *("go_backwards", "return_all_outputs", "dtype", "accumulator_dtype"),
+    *("x", "mask", "input_mask", "recurrent_mask", "reset"),
 )
 _READ_OF_STATES = {
     "h": ("initial_h", "reset_h", "zoneout", "zoneout_share"),
@@ -110,15 +126,15 @@ _READ_OF_STATISTICS = (
 )
 
 
-def _run_fused(spec: Spec, arrays: Tensors, how: How) -> Tensors:
+def _run_fused(spec: Spec, arrays: Tensors, options: RunOptions) -> Tensors:
     # On other devices the kernel launches of a step cost more than its
     # arithmetic.
-    few = not (how.program.on_cpu or spec.cell.batch_statistics)
+    few = not (options.context.on_cpu or spec.cell.batch_statistics)
     # XLA compiles for one T. Where T is unknown there are probably many, each
     # of which would cost a compilation.
     known = arrays["x"].shape[1] is not None
-    run_op = fused_op(spec._replace(few_launches=few), known)
-    return run_op(arrays, keep=how.training, owner=how.owner)
+    run_op = fused_op(spec._replace(recompute_in_backward=few), known)
+    return run_op(arrays, keep=options.training, owner=options.owner)
 
 
 @functools.cache
@@ -128,8 +144,8 @@ def fused_op(spec: Spec, known: bool) -> Any:
     `known` says whether T is.
     """
     scan, first = functools.partial(forward, spec), None
-    if spec.few_launches:
-        values = spec._replace(values_only=True)
+    if spec.recompute_in_backward:
+        values = spec._replace(skip_flat_rows=True)
         first = functools.partial(forward, values)
     return backend.custom_vjp(
         first or scan,
@@ -139,16 +155,18 @@ def fused_op(spec: Spec, known: bool) -> Any:
     )
 
 
-def _run_loop(spec: Spec, arrays: Tensors, how: How) -> Tensors:
+def _run_loop(spec: Spec, arrays: Tensors, options: RunOptions) -> Tensors:
     known = arrays["x"].shape[1] is not None
-    unroll = how.unroll or (known and asks_for_unrolled_loops())
-    return forward(spec, arrays, unroll=unroll, overridden=how.overridden)[0]
+    unroll = options.unroll or (known and asks_for_unrolled_loops())
+    return forward(spec, arrays, unroll=unroll, overridden=options.overridden)[
+        0
+    ]
 
 
 def _reason_of_loop(
-    spec: Spec, arrays: Mapping[str, Any], how: How
+    spec: Spec, arrays: Mapping[str, Any], options: RunOptions
 ) -> str | None:
-    overridden = how.overridden
+    overridden = options.overridden
     if overridden is None:
         return None
     # A step of a Keras cell returns no statistics.
@@ -157,7 +175,7 @@ def _reason_of_loop(
         if needs_statistics or method not in ("project", "step"):
             cell = overridden.name
             return (
-                f"{cell} overrides `{method}`, which {how.owner} does not "
+                f"{cell} overrides `{method}`, which {options.owner} does not "
                 "run: its own loop computes all steps from the cell's weights. "
                 f"Use keras.layers.RNN({cell}(...)), which calls the cell at "
                 "every step."
@@ -165,16 +183,17 @@ def _reason_of_loop(
     return None
 
 
-def read_by_scans(spec: Spec, how: How) -> set[str]:
+def read_by_scans(spec: Spec, options: RunOptions) -> set[str]:
     """The fields of `Spec`, the arrays and the weights that a cell heeds."""
     cell = spec.cell
-    read = {*_READ_BY_SCANS, *cell.options, *cell.weights}
-    for name in cell.state_names:
+    vectors = [vector.name for vector in spec.vectors]
+    read = {*_READ_BY_SCANS, *cell.options, *MATRICES, *vectors}
+    for name in cell.states:
         read.update(_READ_OF_STATES[name])
     if cell.batch_statistics:
         read.update(_READ_OF_STATISTICS)
-    if how.overridden is not None:
-        read.update(how.overridden.keras_cell.weight_names)
+    if options.overridden is not None:
+        read.update(options.overridden.keras_cell.weight_names)
     return read
 
 
@@ -183,7 +202,7 @@ FUSED = Implementation(
     _run_fused,
     read_by_scans,
     by_hand=True,
-    unavailable=lambda program: program.reader,
+    unavailable=lambda context: context.compiler_reason,
 )
 # The scan forward alone, differentiated by the framework. It runs what the
 # others cannot: any activation, a step that a subclass has overridden, unrolled

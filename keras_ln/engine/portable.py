@@ -57,13 +57,15 @@ def asks_for_unrolled_loops() -> bool:
     return bool(_open) and _portable.get() is True
 
 
-def program(arrays: Mapping[str, Any] | None = None) -> backend.Program:
+def trace_context(
+    arrays: Mapping[str, Any] | None = None,
+) -> backend.TraceContext:
     """The backend's facts about the program, and whether it is portable.
 
     Without arrays it misses the reasons that depend on them.
     """
-    known = backend.program(arrays)
+    context = backend.trace_context(arrays)
     if _open and _portable.get() is not None:
-        plain = "ops.portable() asks for ordinary operations."
-        known = known._replace(plain=plain)
-    return known
+        reason = "ops.portable() asks for ordinary operations."
+        context = context._replace(autodiff_reason=reason)
+    return context

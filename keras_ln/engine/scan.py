@@ -11,11 +11,16 @@ from typing import Any, NamedTuple
 import keras
 
 from keras_ln import backend
-from keras_ln.engine.arrays import ARRAYS
-from keras_ln.engine.spec import Cell, Overridden, Spec
+from keras_ln.engine import dtypes
+from keras_ln.engine.spec import (
+    ARRAYS,
+    Cell,
+    Overridden,
+    Spec,
+    Tensors,
+    spec_of,
+)
 from keras_ln.engine.zoneout import NAMES, apply_zoneout
-
-Tensors = dict[str, Any]
 
 
 class Loop(NamedTuple):
@@ -43,7 +48,7 @@ def forward(
     unroll: bool = False,
     overridden: Overridden | None = None,
 ) -> tuple[Tensors, Tensors]:
-    """The cell over time, for arrays by the names in `arrays.py`.
+    """The cell over time, for arrays by the names in `ARRAYS`.
 
     Masked steps keep the states: before the first valid step these are the
     initial states, on every backend.
@@ -57,34 +62,40 @@ def forward(
     """
     cell = spec.cell
     weights = {n: a for n, a in arrays.items() if n not in ARRAYS}
-    before = {name: arrays[f"initial_{name}"] for name in cell.state_names}
+    before = {name: arrays[f"initial_{name}"] for name in cell.states}
     inputs, rows = in_order_of_visits(spec, arrays)
     if overridden is not None:
-        projected = overridden.keras_cell.project(inputs, weights)
+        x_product = overridden.keras_cell.project(inputs, weights)
     else:
-        projected = backend.matmul(inputs, weights["kernel"])
+        x_product = project(inputs, weights)
     resets: tuple[Any, ...] = ()
-    if "starts" in arrays:
+    if "reset" in arrays:
         resets = tuple(
             arrays[f"reset_{name}"]
             if f"reset_{name}" in arrays
             else keras.ops.zeros_like(before[name])
-            for name in cell.state_names
+            for name in cell.states
         )
-    statistics_too = cell.batch_statistics or (keep and not spec.few_launches)
+    statistics_too = cell.batch_statistics or (
+        keep and not spec.recompute_in_backward
+    )
     loop = Loop(spec, arrays, weights, resets, keep, statistics_too, overridden)
-    final, made = (_unrolled if unroll else backend.scan)(
+    final, results = (_unrolled if unroll else backend.scan)(
         functools.partial(_visit, loop),
         before,
-        {"projected": projected, **rows},
+        {"x_product": x_product, **rows},
     )
-    outputs = {f"final_{name}": final[name] for name in cell.state_names}
+    outputs = {f"final_{name}": final[name] for name in cell.states}
     if spec.return_all_outputs:
-        outputs["outputs"] = keras.ops.transpose(made.pop("outputs"), (1, 0, 2))
+        outputs["outputs"] = keras.ops.transpose(
+            results.pop("outputs"), (1, 0, 2)
+        )
     if cell.batch_statistics:
         ends = ("_mean", "_variance")
-        outputs |= {n: made[n] for n in made if n.endswith(ends)}
-    return outputs, {**arrays, "projected": projected, **made} if keep else {}
+        outputs |= {n: results[n] for n in results if n.endswith(ends)}
+    if not keep:
+        return outputs, {}
+    return outputs, {**arrays, "x_product": x_product, **results}
 
 
 def in_order_of_visits(spec: Spec, arrays: Tensors) -> tuple[Any, Tensors]:
@@ -94,7 +105,7 @@ def in_order_of_visits(spec: Spec, arrays: Tensors) -> tuple[Any, Tensors]:
     loop writes for its outputs in the order of its steps.
 
     Returns:
-        The inputs of the product (T, B, D), and by name the mask and the starts
+        The inputs of the product (T, B, D), and by name the mask and the resets
         (T, B, 1), choices (T, B, U) and the statistics (T, ...).
     """
     inputs = keras.ops.transpose(arrays["x"], (1, 0, 2))
@@ -102,7 +113,7 @@ def in_order_of_visits(spec: Spec, arrays: Tensors) -> tuple[Any, Tensors]:
         inputs = inputs * arrays["input_mask"]
     rows: Tensors = {
         name: keras.ops.swapaxes(arrays[name], 0, 1)[..., None]
-        for name in ("mask", "starts")
+        for name in ("mask", "reset")
         if name in arrays
     }
     rows |= {
@@ -124,34 +135,34 @@ def _visit(
     Args:
         loop: see `Loop`.
         states: tensors (B, U) before the step, by name.
-        row: `projected`, x W (B, nU), and the step's rows from
+        row: `x_product`, x W (B, nU), and the step's rows from
             `in_order_of_visits`: `mask` (B, 1), False for rows that keep their
-            states; `starts` (B, 1), True for rows whose states are replaced
+            states; `reset` (B, 1), True for rows whose states are replaced
             before the step; choices and statistics.
 
     Returns:
         The states, each in its dtype, and the step's results by name:
         `outputs` (B, U), and for the gradient the product h R (B, nU) as
-        `from_h`, the states before the step, and the statistics.
+        `h_product`, the states before the step, and the statistics.
     """
     spec, cell = loop.spec, loop.spec.cell
-    before = tuple(states[name] for name in cell.state_names)
-    if "starts" in row:
+    before = tuple(states[name] for name in cell.states)
+    if "reset" in row:
         before = tuple(
-            backend.where(row["starts"], new, old)
+            backend.where(row["reset"], new, old)
             for new, old in zip(loop.reset_states, before, strict=True)
         )
-    made: Tensors = {}
+    results: Tensors = {}
     valid = row.get("mask")
     recurrent_mask = loop.arrays.get("recurrent_mask")
     if loop.overridden is not None:
         after = loop.overridden.keras_cell.step(
-            row["projected"], before, loop.weights, recurrent_mask
+            row["x_product"], before, loop.weights, recurrent_mask
         )
     else:
-        after, statistics, from_h = run_step(
+        after, statistics, h_product = run_step(
             spec,
-            row["projected"],
+            row["x_product"],
             before,
             loop.weights,
             recurrent_mask=recurrent_mask,
@@ -159,10 +170,10 @@ def _visit(
             moving=moving_in(row) if cell.batch_statistics else None,
         )
         if loop.keep_statistics:
-            made |= named_statistics(statistics)
+            results |= named_statistics(statistics)
         if loop.keep:
-            made["from_h"] = from_h
-            made |= zip(previous(cell), before, strict=True)
+            results["h_product"] = h_product
+            results |= zip(previous(cell), before, strict=True)
     after = apply_zoneout(spec.shares, after, before, row)
     if valid is not None:
         after = tuple(
@@ -170,8 +181,8 @@ def _visit(
             for new, old in zip(after, before, strict=True)
         )
     if spec.return_all_outputs:
-        made["outputs"] = backend.cast(after[0], loop.arrays["x"].dtype)
-    return dict(zip(cell.state_names, after, strict=True)), made
+        results["outputs"] = backend.cast(after[0], loop.arrays["x"].dtype)
+    return dict(zip(cell.states, after, strict=True)), results
 
 
 def moving_in(arrays: Tensors) -> dict[str, tuple[Any, Any]] | None:
@@ -186,7 +197,7 @@ def moving_in(arrays: Tensors) -> dict[str, tuple[Any, Any]] | None:
 
 def previous(cell: Cell) -> list[str]:
     """The names of the states before each step, h first."""
-    return [f"previous_{name}" for name in cell.state_names]
+    return [f"previous_{name}" for name in cell.states]
 
 
 def named_statistics(statistics: Mapping[str, Any]) -> Tensors:
@@ -201,7 +212,7 @@ def named_statistics(statistics: Mapping[str, Any]) -> Tensors:
 
 def run_step(
     spec: Spec,
-    projected: Any,  # x W (B, nU)
+    x_product: Any,  # x W (B, nU)
     states: tuple[Any, ...],  # tensors (B, U), h first
     weights: Tensors,  # recurrent_kernel (U, nU), and the vectors
     *,
@@ -215,12 +226,12 @@ def run_step(
         The new states, each in the dtype of the old one, the statistics of
         the step, and the product h R (B, nU).
     """
-    h = h_for_product(states[0], projected.dtype, recurrent_mask)
-    from_h = backend.matmul(h, weights["recurrent_kernel"])
-    widen = functools.partial(backend.cast, dtype=spec.wide)
+    h = h_for_product(states[0], x_product.dtype, recurrent_mask)
+    h_product = backend.matmul(h, weights["recurrent_kernel"])
+    widen = functools.partial(backend.cast, dtype=spec.accumulator_dtype)
     new_states, statistics = spec.cell.step(
-        widen(projected),
-        widen(from_h),
+        widen(x_product),
+        widen(h_product),
         tuple(map(widen, states)),
         spec,
         spec.cell.norms(weights, spec, valid, moving),
@@ -229,7 +240,43 @@ def run_step(
         backend.cast(new, old.dtype)
         for new, old in zip(new_states, states, strict=True)
     )
-    return new_states, statistics, from_h
+    return new_states, statistics, h_product
+
+
+def step(
+    cell: Cell,
+    x_product: Any,
+    states: tuple[Any, ...],
+    weights: Tensors,
+    *,
+    recurrent_mask: Any = None,
+    moving: Any = None,
+    **settings: Any,
+) -> tuple[Any, ...]:
+    """The states after one step of the cell, for arguments of `run_step`.
+
+    The settings are arguments of `spec_of`; `moving` is a structure of
+    constants (B, ...), or None.
+    """
+    constants = keras.tree.flatten(moving)
+    wide = dtypes.wide_dtype(x_product, *states, *weights.values(), *constants)
+    if moving is not None:
+        moving = keras.tree.map_structure(
+            lambda x: backend.cast(x, wide), moving
+        )
+    return run_step(
+        spec_of(cell, wide, **settings),
+        x_product,
+        states,
+        weights,
+        recurrent_mask=recurrent_mask,
+        moving=moving,
+    )[0]
+
+
+def project(inputs: Any, weights: Tensors) -> Any:
+    """`x W` (..., nU) of inputs (..., D), in their dtype."""
+    return backend.matmul(inputs, weights["kernel"])
 
 
 def h_for_product(h: Any, dtype: Any, recurrent_mask: Any) -> Any:

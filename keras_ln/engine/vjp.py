@@ -13,14 +13,13 @@ import keras
 
 from keras_ln import backend
 from keras_ln.engine.scan import (
-    Tensors,
     h_for_product,
     in_order_of_visits,
     moving_in,
     named_statistics,
     previous,
 )
-from keras_ln.engine.spec import Spec
+from keras_ln.engine.spec import Spec, Tensors
 from keras_ln.engine.zoneout import apply_zoneout_vjp
 
 
@@ -41,7 +40,7 @@ class _Loop(NamedTuple):
 
     def widen(self, x: Any) -> Any:
         """The tensor in the dtype of the computation."""
-        return backend.cast(x, self.spec.wide)
+        return backend.cast(x, self.spec.accumulator_dtype)
 
 
 def vjp(spec: Spec, residuals: Tensors, cotangents: Tensors) -> Tensors:
@@ -58,10 +57,10 @@ def vjp(spec: Spec, residuals: Tensors, cotangents: Tensors) -> Tensors:
         if vector.name.endswith("gamma")
     ]
     loop = _Loop(spec, weights, transposed, recurrent_mask, x.dtype, sites)
-    names = ("projected", "from_h", *previous(cell))
-    made = {name: residuals[name] for name in names}
-    made |= _factors(loop, made, residuals, moving_in(rows))
-    rows |= made
+    names = ("x_product", "h_product", *previous(cell))
+    visits = {name: residuals[name] for name in names}
+    visits |= _factors(loop, visits, residuals, moving_in(rows))
+    rows |= visits
     if "outputs" in cotangents:
         d_outputs = keras.ops.transpose(cotangents["outputs"], (1, 0, 2))
         rows["d_outputs"] = d_outputs
@@ -73,16 +72,16 @@ def vjp(spec: Spec, residuals: Tensors, cotangents: Tensors) -> Tensors:
     )
     from_loop = {name: _flat(rows) for name, rows in from_loop.items()}
     d_vectors = carry.get("d_vectors")
-    if spec.few_launches:
+    if spec.recompute_in_backward:
         # The loop gave cotangents of states, which are zero for masked rows and
         # for units that keep their state.
-        d_states = tuple(from_loop[f"d_{name}"] for name in cell.state_names)
-        flat = {name: _flat(rows) for name, rows in made.items()}
+        d_states = tuple(from_loop[f"d_{name}"] for name in cell.states)
+        flat = {name: _flat(rows) for name, rows in visits.items()}
         from_loop, _, d_vectors = _step_vjp(loop, flat, d_states)
-    h = h_for_product(made["previous_h"], loop.dtype, recurrent_mask)
+    h = h_for_product(visits["previous_h"], loop.dtype, recurrent_mask)
     gradients = _weight_gradients(loop, inputs, h, from_loop, d_vectors)
     d_inputs = backend.matmul(
-        from_loop["d_from_x"], keras.ops.transpose(weights["kernel"])
+        from_loop["d_x_product"], keras.ops.transpose(weights["kernel"])
     )
     d_inputs = keras.ops.reshape(d_inputs, keras.ops.shape(inputs))
     if "input_mask" in residuals:
@@ -99,7 +98,7 @@ def vjp(spec: Spec, residuals: Tensors, cotangents: Tensors) -> Tensors:
 
 
 def _factors(
-    loop: _Loop, made: Tensors, residuals: Tensors, moving: Any
+    loop: _Loop, visits: Tensors, residuals: Tensors, moving: Any
 ) -> Tensors:
     """The factors of the norms by site, for all steps at once.
 
@@ -108,11 +107,11 @@ def _factors(
     spec, cell = loop.spec, loop.spec.cell
     norms = cell.norms(loop.weights, spec, None, moving)
     statistics = residuals
-    if spec.few_launches:
+    if spec.recompute_in_backward:
         _, by_site = cell.step(
-            loop.widen(made["projected"]),
-            loop.widen(made["from_h"]),
-            tuple(loop.widen(made[name]) for name in previous(cell)),
+            loop.widen(visits["x_product"]),
+            loop.widen(visits["h_product"]),
+            tuple(loop.widen(visits[name]) for name in previous(cell)),
             spec,
             norms,
         )
@@ -120,9 +119,9 @@ def _factors(
     factors: Tensors = {}
     for site in loop.sites:
         mean = statistics[f"{site}_mean"]
-        made_of = norms.factors(mean, statistics[f"{site}_variance"])
+        of_site = norms.factors(mean, statistics[f"{site}_variance"])
         names = (f"{site}_center", f"{site}_scale")
-        factors |= zip(names, made_of, strict=True)
+        factors |= zip(names, of_site, strict=True)
     return factors
 
 
@@ -131,11 +130,11 @@ def _first_carry(
 ) -> Tensors:
     """The loop's first carry: cotangents of states, and sums at zero."""
     widen, carry = loop.widen, {}
-    for name in loop.spec.cell.state_names:
+    for name in loop.spec.cell.states:
         carry[f"d_previous_{name}"] = widen(cotangents[f"final_{name}"])
         if (state := f"reset_{name}") in residuals:
             carry[f"d_{state}"] = keras.ops.zeros_like(widen(residuals[state]))
-    if loop.vectors and not loop.spec.few_launches:
+    if loop.vectors and not loop.spec.recompute_in_backward:
         joined = [widen(loop.weights[name]) for name in loop.vectors]
         carry["d_vectors"] = keras.ops.zeros_like(keras.ops.concatenate(joined))
     return carry
@@ -156,9 +155,9 @@ def _visit_vjp(
 
     Returns:
         The carry before the step, and the cotangents of its products, or with
-        `few_launches` of its new states.
+        `recompute_in_backward` of its new states.
     """
-    spec, widen, names = loop.spec, loop.widen, loop.spec.cell.state_names
+    spec, widen, names = loop.spec, loop.widen, loop.spec.cell.states
     d_states = tuple(carry[f"d_previous_{name}"] for name in names)
     if "d_outputs" in row:
         d_states = (d_states[0] + widen(row["d_outputs"]), *d_states[1:])
@@ -168,14 +167,14 @@ def _visit_vjp(
         d_skipped = tuple(backend.where(valid, 0.0, d) for d in d_states)
         d_states = tuple(backend.where(valid, d, 0.0) for d in d_states)
     d_states, d_zoned = apply_zoneout_vjp(spec.shares, d_states, row)
-    made, d_direct, d_vectors = _step_vjp(loop, row, d_states)
-    d_h = widen(backend.matmul(made["d_from_h"], loop.transposed))
+    products, d_direct, d_vectors = _step_vjp(loop, row, d_states)
+    d_h = widen(backend.matmul(products["d_h_product"], loop.transposed))
     if loop.recurrent_mask is not None:
         d_h = d_h * widen(loop.recurrent_mask)
     d_through = (d_h, *[None] * (len(d_states) - 1))
     d_previous = tuple(map(_sum, d_through, d_direct, d_skipped, d_zoned))
     carry = dict(carry)
-    if (start := row.get("starts")) is not None:
+    if (start := row.get("reset")) is not None:
         # No cotangent passes a reset; the state after the reset gets it.
         for name, d in zip(names, d_previous, strict=True):
             if (total := f"d_reset_{name}") in carry:
@@ -183,16 +182,16 @@ def _visit_vjp(
         d_previous = tuple(backend.where(start, 0.0, d) for d in d_previous)
     for name, d in zip(names, d_previous, strict=True):
         carry[f"d_previous_{name}"] = d
-    if spec.few_launches:
+    if spec.recompute_in_backward:
         pairs = zip(names, d_states, strict=True)
         return carry, {f"d_{name}": d for name, d in pairs}
     if d_vectors is not None:
         carry["d_vectors"] = carry["d_vectors"] + d_vectors
-    return carry, made
+    return carry, products
 
 
 def _step_vjp(
-    loop: _Loop, made: Tensors, d_states: tuple[Any, ...]
+    loop: _Loop, visit: Tensors, d_states: tuple[Any, ...]
 ) -> tuple[Tensors, Any, Any]:
     """Gradients of one step, or of the rows of all steps at once.
 
@@ -202,21 +201,21 @@ def _step_vjp(
     """
     spec, cell, widen = loop.spec, loop.spec.cell, loop.widen
     factors = {
-        site: (made[f"{site}_center"], made[f"{site}_scale"])
+        site: (visit[f"{site}_center"], visit[f"{site}_scale"])
         for site in loop.sites
     }
-    d_from_x, d_from_h, d_direct, d_vectors = cell.step_vjp(
-        widen(made["projected"]),
-        widen(made["from_h"]),
-        tuple(widen(made[name]) for name in previous(cell)),
+    d_x_product, d_h_product, d_direct, d_vectors = cell.step_vjp(
+        widen(visit["x_product"]),
+        widen(visit["h_product"]),
+        tuple(widen(visit[name]) for name in previous(cell)),
         spec,
-        cell.norms(loop.weights, spec, made.get("mask"), moving_in(made)),
+        cell.norms(loop.weights, spec, visit.get("mask"), moving_in(visit)),
         factors,
         d_states,
     )
     products = {
-        "d_from_x": backend.cast(d_from_x, loop.dtype),
-        "d_from_h": backend.cast(d_from_h, loop.dtype),
+        "d_x_product": backend.cast(d_x_product, loop.dtype),
+        "d_h_product": backend.cast(d_h_product, loop.dtype),
     }
     # In one array, so that the loop adds once.
     joined = None
@@ -235,8 +234,8 @@ def _weight_gradients(
         name: d_vectors[start:end]
         for name, (start, end) in zip(loop.vectors, places, strict=True)
     }
-    gradients["kernel"] = _product(inputs, d_products["d_from_x"])
-    gradients["recurrent_kernel"] = _product(h, d_products["d_from_h"])
+    gradients["kernel"] = _product(inputs, d_products["d_x_product"])
+    gradients["recurrent_kernel"] = _product(h, d_products["d_h_product"])
     return {
         name: backend.cast(gradients[name], weight.dtype)
         for name, weight in loop.weights.items()

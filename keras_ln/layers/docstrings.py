@@ -79,7 +79,7 @@ def documented(owner: _T) -> _T:
     inputs = options = returns = ""
     if hasattr(cell, "equations"):
         words = {
-            **_WORDS[cell.equations.states],
+            **_WORDS[len(cell.equations.states)],
             "least": "> 0",
             "sites": _listed(f'"{site}"' for site in cell.sites),
             "betas": _listed(

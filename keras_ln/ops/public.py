@@ -1,41 +1,82 @@
-"""The public functions' way to recurrences: arguments become arrays.
+"""What all public ops for sequences and for steps share.
 
 Letters: B batch, T time, D input features, U units, n gates.
 """
 
-from typing import Any
+import functools
+import inspect
+import reprlib
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypedDict, TypeVar
 
-import keras
-
-from keras_ln import backend
-from keras_ln.engine import arguments, dtypes
-from keras_ln.engine import bind as checks
-from keras_ln.engine.activations import get_activation
+from keras_ln.engine import arguments, bind, dtypes
 from keras_ln.engine.dispatch import run
-from keras_ln.engine.scan import run_step
-from keras_ln.engine.spec import Cell, How, Spec, Switch
+from keras_ln.engine.spec import Cell, RunOptions, Switch, spec_of
 from keras_ln.engine.zoneout import NAMES, is_rate
+from keras_ln.ops.argument_table import ARGUMENTS, RATE, accept, describe
+from keras_ln.ops.symbolic import takes_symbolic_tensors
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
-def spec_of(
-    cell: Cell,
-    dtype: str,
-    *,
-    epsilon: float = 1e-5,
-    activation: Any = "tanh",
-    recurrent_activation: Any = "sigmoid",
-    **fields: Any,
-) -> Spec:
-    """The `Spec` for arguments; further arguments are fields of `Spec`."""
-    return Spec(
-        cell,
-        arguments.check_epsilon(epsilon, allow_zero=False),
-        get_activation(activation),
-        get_activation(recurrent_activation),
-        dtype=dtype,
-        wide=dtypes.at_least_float32(dtype),
-        **fields,
-    )
+class Options(TypedDict, total=False):
+    """The options, in the order in which they are listed."""
+
+    mask: Any
+    input_mask: Any
+    recurrent_mask: Any
+    zoneout: Any
+    go_backwards: bool
+    return_all_outputs: bool
+    training: bool
+    zero_output_for_mask: bool
+    reset: Any
+    reset_state: Any
+    use_fused: Switch
+    unroll: bool
+
+
+class StepOptions(TypedDict, total=False):
+    """The options that ops for one step have too."""
+
+    input_mask: Any
+    recurrent_mask: Any
+    zoneout: Any
+
+
+# The others may be tensors, zoneout too, and are checked by `run`.
+_CHECKED = {
+    name for name, row in ARGUMENTS.items() if row.kind not in (None, RATE)
+}
+# The ends of names of weights, which callers may take for arguments.
+_WEIGHTS = ("kernel", "gamma", "beta")
+# Replaces `{returns}` in docstrings.
+_RETURNS = """\
+Returns:
+    `(last_output, outputs, final_states)`: h after the last step (B, U); h
+    after each step (B, T, U), or without `return_all_outputs` after the last
+    step (B, 1, U); both in the dtype of the sequences; and the states (B, U) in
+    the dtypes of the initial ones, a list if these are a list, else a tuple.
+    Everything between is computed in at least float32.
+
+Raises:
+    ValueError: for a wrong dtype, shape, weight name or epsilon, named in the
+        message."""
+# Replaces `{step}` in docstrings of ops that run one step.
+_STEP = """\
+It consists of ordinary operations, which the framework differentiates, and is
+meant for your own loops: generation, rollouts, `jax.lax.scan`.
+
+Args:
+    inputs: floating-point tensor (B, D).
+    states: tensors (B, U) as {op} takes them, or None for zeros.
+    weights: as in {op}.
+    {arguments}
+
+Returns:
+    `(h, new_states)`: h (B, U) in the dtype of the inputs, and the states in
+    the dtypes of the given ones, a list if these are a list, else a tuple."""
 
 
 def over_time(
@@ -70,38 +111,18 @@ def over_time(
     are arguments of `spec_of`.
 
     Returns:
-        `(last_output, outputs, final_states, made)`. The states are a list if
-        the initial ones are, else a tuple. The outputs (B, T, U), or without
+        `(last_output, outputs, final_states, results)`. The states are a list
+        if the initial ones are, else a tuple. The outputs (B, T, U), or without
         `return_all_outputs` only the last one (B, 1, U), are in the dtype of
-        the sequences. `made` has all results of `run`.
+        the sequences. `results` are those of `run`.
 
     Raises:
         ValueError: for wrong arguments, named in the message.
     """
-    x, weights = checks.tensors_of(sequences, weights)
-    checks.check_sequences(x)
-    units = checks.check_weights(cell, weights, x.shape[-1])
-    arrays = checks.resets(cell, reset, reset_state, x, units, owner)
-    if initial_states is not None:
-        arrays |= checks.states(
-            cell, "initial", initial_states, x, units, states_name
-        )
-    elif reset_state is not None:
-        names = cell.state_names
-        arrays |= {f"initial_{n}": arrays[f"reset_{n}"] for n in names}
-    else:
-        arrays |= checks.zero_states(cell, x, units)
+    x, weights = bind.tensors_of(sequences, weights)
+    bind.check_sequences(x)
     zones = {"zoneout": zoneout, "cell_zoneout": cell_zoneout}
-    shares, choices = split_zoneout(cell, owner, **zones)
-    given = {"mask": mask, "input_mask": input_mask}
-    given |= {"recurrent_mask": recurrent_mask, **choices}
-    arrays |= {
-        name: checks.array(name, value, x, units)
-        for name, value in given.items()
-        if value is not None
-    }
-    if go_backwards and "starts" in arrays:
-        arrays["starts"] = starts_backwards(arrays["starts"])
+    shares, choices = _split_zoneout(cell, owner, **zones)
     spec = spec_of(
         cell,
         dtypes.name_of(x.dtype),
@@ -110,27 +131,45 @@ def over_time(
         **shares,
         **settings,
     )
-    made = run(
-        spec,
-        {"x": x, **arrays, **weights, **(constants or {})},
-        How(
-            owner,
-            use_fused,
-            unroll,
-            bool(training),
-            zero_output_for_mask,
-            zero_before_valid,
-        ),
+    bind.check_weights(spec, weights, x.shape[-1])
+    options = RunOptions(
+        owner,
+        use_fused,
+        unroll,
+        bool(training),
+        zero_output_for_mask,
+        zero_before_valid,
+        states_name,
     )
-    states = [made[f"final_{name}"] for name in cell.state_names]
-    as_list = isinstance(initial_states, list)
-    final_states = states if as_list else tuple(states)
-    return made["last_output"], made["outputs"], final_states, made
+    arrays = bind.bind(
+        cell,
+        weights["recurrent_kernel"].shape[0],
+        x,
+        weights,
+        options,
+        initial_state=initial_states,
+        reset=reset,
+        reset_state=reset_state,
+        go_backwards=go_backwards,
+        mask=mask,
+        input_mask=input_mask,
+        recurrent_mask=recurrent_mask,
+        **choices,
+        **(constants or {}),
+    )
+    results = run(spec, arrays, options)
+    states = [results[f"final_{name}"] for name in cell.states]
+    return (
+        results["last_output"],
+        results["outputs"],
+        states if isinstance(initial_states, list) else tuple(states),
+        results,
+    )
 
 
-def split_zoneout(
-    cell: Cell, owner: str, **zoneout: Any
-) -> tuple[dict[str, float], dict[str, Any]]:
+def _split_zoneout(
+    cell: Cell, owner: str, **rates: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Shares, as fields of `Spec`, and choices, by name of the array.
 
     Raises:
@@ -138,10 +177,10 @@ def split_zoneout(
             the cell does not have.
     """
     shares, choices = {}, {}
-    for name, value in zoneout.items():
+    for name, value in rates.items():
         if value is None:
             continue
-        if name not in NAMES[: cell.states]:
+        if name not in NAMES[: len(cell.states)]:
             raise ValueError(
                 f"Argument `{name}` must be left out: {owner} has no state c. "
                 f"Received: {name}={value!r}"
@@ -153,46 +192,107 @@ def split_zoneout(
     return shares, choices
 
 
-def starts_backwards(reset: Any) -> Any:
-    """Flags (B, T) of resets going backwards, for flags of first steps.
+def sequence_op(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Makes a function with `**options` a public op, for symbolic tensors too.
 
-    Going backwards, a sequence's last step in time is visited first.
+    Its signature and docstring list the options of every op.
     """
-    last = keras.ops.zeros_like(reset[:, :1])
-    return keras.ops.concatenate([reset[:, 1:], last], axis=1)
+    # In the order of `Options`, with the defaults of `over_time`.
+    shared = _parameters(over_time)
+    options = [shared[name] for name in Options.__annotations__]
+    return _public(function, options, "function", {"{returns}": _RETURNS})
 
 
-def project(inputs: Any, weights: dict[str, Any]) -> Any:
-    """`x W` (..., nU) of inputs (..., D), in their dtype."""
-    return backend.matmul(inputs, weights["kernel"])
+def step_op(
+    sequences_op: Callable[..., Any],
+) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """A decorator that makes a function the public op for one step.
+
+    Signature and docstring list the options of `sequences_op` that one step
+    has too.
+    """
+    of_time = set(Options.__annotations__) - set(StepOptions.__annotations__)
+    options = [
+        parameter
+        for name, parameter in _parameters(sequences_op).items()
+        if parameter.kind is parameter.KEYWORD_ONLY and name not in of_time
+    ]
+    text = _STEP.replace("{op}", f"`{sequences_op.__name__}`")
+    return lambda function: _public(function, options, "step", {"{step}": text})
 
 
-def step(
-    cell: Cell,
-    projected: Any,
-    states: tuple[Any, ...],
+def one_step(
+    run_op: Callable[..., Any],
+    inputs: Any,
+    states: Any,
     weights: dict[str, Any],
-    *,
-    recurrent_mask: Any = None,
-    moving: Any = None,
-    **settings: Any,
-) -> tuple[Any, ...]:
-    """The states after one step of the cell, for arguments of `run_step`.
+    **options: Any,
+) -> tuple[Any, Any]:
+    """H (B, U) and the new states for inputs (B, D), by ordinary operations.
 
-    The settings are arguments of `spec_of`; `moving` is a structure of
-    constants (B, ...), or None.
+    `run_op` runs a public op, with the options of `over_time`.
     """
-    constants = keras.tree.flatten(moving)
-    wide = dtypes.wide_dtype(projected, *states, *weights.values(), *constants)
-    if moving is not None:
-        moving = keras.tree.map_structure(
-            lambda x: backend.cast(x, wide), moving
-        )
-    return run_step(
-        spec_of(cell, wide, **settings),
-        projected,
-        states,
-        weights,
-        recurrent_mask=recurrent_mask,
-        moving=moving,
-    )[0]
+    inputs = arguments.dense_tensor("inputs", inputs)
+    arguments.check_floating("inputs", inputs.dtype)
+    arguments.check_rank("inputs", inputs.shape, "batch, features")
+    arguments.check_known("inputs", inputs.shape, -1)
+    for name in NAMES:
+        zone = options.get(name)
+        if zone is not None and not is_rate(zone):
+            zone = arguments.dense_tensor(name, zone)
+            arguments.check_rank(name, zone.shape, "batch, units")
+            options[name] = zone[:, None]
+    options |= {"use_fused": False, "unroll": True, "states_name": "states"}
+    h, _, states = run_op(inputs[:, None], states, weights, **options)
+    return h, states
+
+
+def _public(
+    function: Callable[_P, _R],
+    options: list[Any],
+    tag: str,
+    texts: dict[str, str],
+) -> Callable[_P, _R]:
+    """The function with its options in signature and docstring."""
+    signature = inspect.signature(function)
+    parameters = [*list(signature.parameters.values())[:-1], *options]
+    vars(function)["__signature__"] = signature.replace(parameters=parameters)
+    # There are no docstrings under `python -OO`.
+    if doc := inspect.getdoc(function):
+        for place, text in texts.items():
+            doc = doc.replace(place, text)
+        names = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+        listed = describe(names, {tag}, {"least": "> 0"}, beside=doc)
+        function.__doc__ = doc.replace("    {arguments}", listed)
+    # Zoneout of a state that the cell does not have is refused by `run`.
+    known = {parameter.name for parameter in parameters} | {*NAMES}
+
+    @functools.wraps(function)
+    def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        for name, value in kwargs.items():
+            if name not in known:
+                hint = arguments.nearest(name, known)
+                if name == "bias" or name.endswith(_WEIGHTS):
+                    hint = f" Pass the weight as `weights[{name!r}]`."
+                raise TypeError(
+                    f"keras_ln.ops.{function.__name__} has no argument "
+                    f"`{name}`.{hint} Received: {name}={reprlib.repr(value)}"
+                )
+            if name in _CHECKED:
+                kwargs[name] = accept(name, value)
+        # The third argument of every op; Python refuses calls without it.
+        weights = args[2] if len(args) > 2 else kwargs.get("weights", {})
+        # torch.nn.ParameterDict is no Mapping.
+        if not all(hasattr(weights, name) for name in ("keys", "items")):
+            raise ValueError(
+                "Argument `weights` must be a dict of tensors by name, such "
+                'as {"kernel": kernel, "recurrent_kernel": recurrent_kernel}. '
+                f"Received: weights={reprlib.repr(weights)}"
+            )
+        return function(*args, **kwargs)
+
+    return takes_symbolic_tensors(checked)
+
+
+def _parameters(function: Callable[..., Any]) -> Any:
+    return inspect.signature(function).parameters

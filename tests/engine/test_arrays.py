@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from descriptors import BY_NAME
 
-from keras_ln.engine.arrays import ARRAYS
+from keras_ln.engine.spec import ARRAYS
 
 B, T, D, U = 2, 3, 4, 5
-SIZES = {"B": B, "T": T, "D": D, "U": U, "G": 4 * U}
+SIZES = {"B": B, "T": T, "D": D, "U": U, "P": U, "G": 4 * U}
 DTYPES = {"real": "float32", "factor": "float32", "flag": bool, "choice": bool}
 # What a function and a layer call the array, and its place in a list.
 OF_STATES = {
@@ -25,7 +25,7 @@ ARGUMENTS = {
     "recurrent_mask": ("recurrent_mask", None, None),
     "zoneout": ("zoneout", None, None),
     "cell_zoneout": ("cell_zoneout", None, None),
-    "starts": ("reset", "reset", None),
+    "reset": ("reset", "reset", None),
     **OF_STATES,
 }
 STATISTICS = {name for name in ARRAYS if "_moving_" in name}
@@ -54,12 +54,12 @@ def wrong_shapes(letters):
 def wrong_values(name):
     row = ARRAYS[name]
     for shape in wrong_shapes(row.letters):
-        yield np.ones(shape, DTYPES[row.kind])
+        yield np.ones(shape, DTYPES[row.values])
     right = [SIZES[letter] for letter in row.letters]
     yield np.ones(right, "complex64")
-    if row.kind == "choice":
+    if row.values == "choice":
         yield np.ones(right, "float32")
-    if row.kind == "real":
+    if row.values == "real":
         yield np.ones(right, "int32")
 
 

@@ -14,10 +14,9 @@ from descriptors import BY_NAME, SEQUENCE_LAYERS, B, D, T
 import keras_ln
 from keras_ln import engine, ops
 from keras_ln.engine.activations import ACTIVATIONS
-from keras_ln.engine.arrays import ARRAYS, Array
 from keras_ln.engine.dispatch import IMPLEMENTATIONS
 from keras_ln.engine.implementations import Implementation
-from keras_ln.engine.spec import Spec, Vector
+from keras_ln.engine.spec import ARRAYS, Array, Spec, Vector
 
 # The kernels have tests of their own: test_native.py.
 pytestmark = pytest.mark.usefixtures("without_kernels")
@@ -89,7 +88,9 @@ def test_inside_portable(row, ran):
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_what_a_compiler_differentiates_by_itself(row, ran, monkeypatch):
     layer, must = row.make(), row.make(use_fused=True)
-    programs_are(monkeypatch, reader="torch.compile reads Python code.")
+    programs_are(
+        monkeypatch, compiler_reason="torch.compile reads Python code."
+    )
     name, reasons = ops.implementation(layer)
     assert name == "loop" and "torch.compile" in reasons["fused"]
     layer(np.ones((B, T, D), "float32"))
@@ -189,7 +190,7 @@ def problem_of(row):
     layer.build((B, T, D))
     x = np.ones((B, T, D), "float32")
     states = layer.get_initial_state(B)
-    names = [f"initial_{name}" for name in layer.cell.equations.state_names]
+    names = [f"initial_{name}" for name in layer.cell.equations.states]
     arrays = {"x": keras.ops.convert_to_tensor(x), **layer.cell.tensors()}
     spec, how = layer.as_problem()
     return spec, arrays | dict(zip(names, states, strict=True)), how
@@ -227,7 +228,7 @@ def test_what_nobody_reads_is_refused(row, monkeypatch):
     Wider = wider_spec()
     module = sys.modules[Implementation.__module__]
     monkeypatch.setattr(module, "Spec", Wider)
-    Wider.shares = Spec.shares
+    Wider.shares, Wider.vectors = Spec.shares, Spec.vectors
     wider = Wider(*spec, cell_clip=3.0)
     for name, implementation in IMPLEMENTATIONS.items():
         if name not in ("native", "cuda"):

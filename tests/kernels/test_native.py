@@ -17,6 +17,7 @@ from scripts import run_python
 import keras_ln
 from keras_ln import ops
 from keras_ln.engine.cpu import native_names
+from keras_ln.engine.spec import Spec
 
 x = np.ones((2, 4, 3), "float32")
 
@@ -31,13 +32,13 @@ def test_cells_declare_what_the_kernels_know(name):
     cell = getattr(keras_ln, f"{name}Cell").equations
     kernels = CELLS[cell.native_name]
     names = native_names(cell)
-    vectors = [names.get(v.name, v.name) for v in cell.vectors]
+    vectors = [names.get(v.name, v.name) for v in Spec(cell).vectors]
     assert sorted(vectors) == sorted(kernels.vectors)
-    for vector in cell.vectors:
+    for vector in Spec(cell).vectors:
         of_units = vector.name.startswith("state_")
         assert vector.size == (1 if of_units else kernels.gates)
     assert cell.gates == kernels.gates
-    assert cell.states == len(kernels.states)
+    assert len(cell.states) == len(kernels.states)
 
 
 @pytest.mark.parametrize("name", LAYERS)

@@ -14,10 +14,12 @@ CONSTANTS = ("mask", "first_step", "reset")
 
 
 def programs_are(monkeypatch, **facts):
-    """Lets the backend tell these fields of every `Program`."""
-    program = backend.program
+    """Lets the backend tell these fields of every `TraceContext`."""
+    context = backend.trace_context
     monkeypatch.setattr(
-        backend, "program", lambda arrays: program(arrays)._replace(**facts)
+        backend,
+        "trace_context",
+        lambda arrays: context(arrays)._replace(**facts),
     )
     if "on_cpu" in facts:
         monkeypatch.setattr(backend, "on_cpu", lambda: facts["on_cpu"])

@@ -158,10 +158,9 @@ def use(monkeypatch, device=0, library=None):
             return custom_vjp(*args, **options)
 
         monkeypatch.setattr(backend, "custom_vjp", for_cpu)
-    # `run` of the package is the function.
-    door = importlib.import_module("keras_ln.engine.dispatch")
-    monkeypatch.setattr(door, "_prepared", {})
+    bind = importlib.import_module("keras_ln.engine.bind")
+    monkeypatch.setattr(bind, "_plans", {})
     # Ops that were made for another device.
-    made_anew = functools.cache(cuda._made_operation)
+    made_anew = functools.cache(cuda._new_operation)
     monkeypatch.setattr(cuda, "_operation", made_anew)
     return made

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import keras
 
-from keras_ln.backend import Program
+from keras_ln.backend import TraceContext
 from keras_ln.backend.jax.native import trace_state, with_kernels
 
 tanh = jnp.tanh
@@ -50,12 +50,12 @@ def on_cpu():
     return jax.default_backend() == "cpu"
 
 
-def program(arrays):
+def trace_context(arrays):
     """The devices; of forward mode JAX does not tell.
 
     See the package docstring.
     """
-    return Program(on_cpu=on_cpu())
+    return TraceContext(on_cpu=on_cpu())
 
 
 def once_all(conditions, x, message):

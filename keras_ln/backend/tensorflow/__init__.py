@@ -26,4 +26,6 @@ from keras_ln.backend.tensorflow.arithmetic import where as where
 from keras_ln.backend.tensorflow.gradients import custom_vjp as custom_vjp
 from keras_ln.backend.tensorflow.gradients import jacobian as jacobian
 from keras_ln.backend.tensorflow.loops import scan as scan
-from keras_ln.backend.tensorflow.structures import program as program
+from keras_ln.backend.tensorflow.structures import (
+    trace_context as trace_context,
+)

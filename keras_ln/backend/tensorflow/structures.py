@@ -6,7 +6,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context, forwardprop_util
 
 from keras_ln._keras import exporter
-from keras_ln.backend import Program
+from keras_ln.backend import TraceContext
 from keras_ln.backend.tensorflow.arithmetic import on_cpu
 
 
@@ -20,9 +20,9 @@ def has_tangents(tensors):
     return bool(forwardprop_util.pack_tangents(tensors).tangents)
 
 
-def program(arrays):
+def trace_context(arrays):
     """Forward mode, and other runtimes; see the package docstring."""
-    return Program(plain_operations_reason(arrays), on_cpu=on_cpu())
+    return TraceContext(plain_operations_reason(arrays), on_cpu=on_cpu())
 
 
 def plain_operations_reason(arrays):

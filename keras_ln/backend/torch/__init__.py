@@ -8,7 +8,7 @@ import torch
 from torch.autograd import forward_ad
 
 from keras_ln._keras import exports_unknown_steps, torch_device
-from keras_ln.backend import Program
+from keras_ln.backend import TraceContext
 
 tanh = torch.tanh
 sigmoid = torch.sigmoid
@@ -131,26 +131,28 @@ def custom_vjp(
     return op
 
 
-def program(arrays):
+def trace_context(arrays):
     """Traces, forward mode, compilers; see the package docstring."""
-    plain = reader = None
+    autodiff_reason = compiler_reason = None
     if torch.compiler.is_compiling():
-        reader = (
+        compiler_reason = (
             "torch.compile and torch.export differentiate the Python code that "
             "they read, without a hand-written gradient."
         )
         if _inside_a_derivative():
-            plain = "torch.compile with torch.func reads ordinary operations."
+            autodiff_reason = (
+                "torch.compile with torch.func reads ordinary operations."
+            )
     # torch has no public function that tells forward mode (2.13). The level of
     # the dual numbers shows it.
     if forward_ad._current_level >= 0:
-        plain = (
+        autodiff_reason = (
             "Forward mode (torch.func.jvp, jacfwd) needs ordinary operations."
         )
     if torch.jit.is_tracing():
-        plain = "torch.jit.trace records ordinary operations."
+        autodiff_reason = "torch.jit.trace records ordinary operations."
     device = arrays["x"].device if arrays else None
-    return Program(plain, reader, on_cpu(), device)
+    return TraceContext(autodiff_reason, compiler_reason, on_cpu(), device)
 
 
 def _no_view(tensor):

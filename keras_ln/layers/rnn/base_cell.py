@@ -10,8 +10,8 @@ import keras
 
 from keras_ln._keras import DropoutRNNCell, placed, reseeded, torch_device
 from keras_ln.engine import arguments
-from keras_ln.engine.arrays import ARRAYS
-from keras_ln.engine.spec import Cell, Spec, Vector
+from keras_ln.engine.scan import project, step
+from keras_ln.engine.spec import ARRAYS, Cell, Spec, Vector
 from keras_ln.engine.zoneout import (
     NAMES,
     SeedAt,
@@ -21,7 +21,6 @@ from keras_ln.engine.zoneout import (
 )
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.constructor_arguments import argument_names, of_keras
-from keras_ln.ops import public
 from keras_ln.ops.norms.cell_norms import check_sites
 
 # Arguments that weights, states or equations are made from.
@@ -140,11 +139,16 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         self.has_zoneout = any(self.zoneout_rates().values())
         if self.has_zoneout:
             self.counters = 1
-        sizes = [self.units] * self.equations.states + [1] * self.counters
+        sizes = [*self.sizes.values(), *[1] * self.counters]
         self.state_size: Any = sizes if len(sizes) > 1 else self.units
-        self.output_size = self.units
+        self.output_size = self.sizes["h"]
         self.reset_dropout_mask()
         self.reset_recurrent_dropout_mask()
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of h and, if the cell has it, of c, by name."""
+        return self.equations.sizes(self.units)
 
     def build(self, input_shape: Any) -> None:
         """Creates the weights for inputs (B, D)."""
@@ -211,19 +215,19 @@ class BaseCell(BaseLayer, DropoutRNNCell):
 
     def project(self, inputs: Any, weights: dict[str, Any]) -> Any:
         """The products (..., nU) of inputs (..., D) with the kernel."""
-        return public.project(inputs, weights)
+        return project(inputs, weights)
 
     def step(
         self,
-        projected: Any,
+        x_product: Any,
         states: tuple[Any, ...],
         weights: dict[str, Any],
         recurrent_mask: Any,
     ) -> tuple[Any, ...]:
-        """The states after one step; projected is (B, nU)."""
-        return public.step(
+        """The states after one step; x_product is (B, nU)."""
+        return step(
             self.equations,
-            projected,
+            x_product,
             states,
             weights,
             recurrent_mask=recurrent_mask,
@@ -250,7 +254,7 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         inputs = self.check_call(inputs, states)
         nested = keras.tree.is_nested(states)
         states = tuple(map(placed, states if nested else (states,)))
-        count = self.equations.states
+        count = len(self.sizes)
         states, counters = states[:count], states[count:]
         input_mask, recurrent_mask = self.dropout_masks(
             inputs, states[0], training
@@ -312,7 +316,7 @@ class BaseCell(BaseLayer, DropoutRNNCell):
                 f"{', '.join(sorted(of_keras_2))}, which tf_keras.layers.RNN "
                 "(Keras 2) passes to its cells. Build the model with `keras`."
             )
-        dtypes = [self.compute_dtype] * self.equations.states
+        dtypes = [self.compute_dtype] * len(self.sizes)
         dtypes += ["float32"] * self.counters
         sizes = keras.tree.flatten(self.state_size)
         return [
@@ -322,7 +326,7 @@ class BaseCell(BaseLayer, DropoutRNNCell):
 
     def zoneout_rates(self) -> dict[str, float]:
         """The rates of h and, if the cell has a state c, of c, by name."""
-        names = NAMES[: self.equations.states]
+        names = NAMES[: len(self.sizes)]
         return {name: getattr(self, name) for name in names}
 
     def zoneouts(

@@ -13,15 +13,14 @@ import keras
 
 from keras_ln import engine
 from keras_ln._keras import mask_of, never_cast
-from keras_ln.engine import arguments
+from keras_ln.engine import arguments, bind
 from keras_ln.engine.dtypes import at_least_float32, cast
-from keras_ln.engine.spec import How, Overridden, Spec
+from keras_ln.engine.spec import Overridden, RunOptions, Spec, spec_of
 from keras_ln.engine.zoneout import is_rate
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.constructor_arguments import argument_names, of_keras
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.types import Shape, Switch
-from keras_ln.ops import public
 from keras_ln.ops.argument_table import ARGUMENTS, accept
 from keras_ln.ops.symbolic import leaves
 
@@ -77,7 +76,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             accept(name, kwargs[name])
         super().__init__(cell, **parts["keras"], **kwargs)
         # The loop counts the steps, so a cell's counter is no state here.
-        self.state_size = self.state_size[: cell.equations.states]
+        self.state_size = self.state_size[: len(cell.sizes)]
         self._argument_names = tuple(named)
         for name, value in parts["layer"].items():
             setattr(self, name, value)
@@ -86,7 +85,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         self.supports_masking = True
         self._last = _LastProblem()
         # An impossible problem fails here, not in a call.
-        engine.choose(*self.as_problem())
+        engine.implementation(self)
 
     @property
     def use_fused(self) -> Switch:
@@ -116,7 +115,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
     def get_initial_state(self, batch_size: Any) -> list[Any]:
         """Zeros, one tensor (B, U) per state."""
         states = super().get_initial_state(batch_size)
-        return states[: self.cell.equations.states]
+        return states[: len(self.cell.sizes)]
 
     def build(
         self, sequences_shape: Shape, initial_state_shape: Any = None
@@ -171,7 +170,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             if mask is None:
                 mask = mask_of(sequences)  # Keras drops it for several tensors.
         elif reset_state is not None:
-            engine.refuse_reset_state(reset_state)
+            bind.refuse_reset_state(reset_state)
         sequences = keras.ops.convert_to_tensor(sequences)
         if sequences.shape[-1] is None:
             features = self.input_spec.axes[-1]
@@ -181,7 +180,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         if initial_state is None:
             initial_state = reset_state
             if self.stateful:
-                initial_state = list(self.states)[: self.cell.equations.states]
+                initial_state = list(self.states)[: len(self.cell.sizes)]
         if initial_state is None:
             initial_state = self.get_initial_state(
                 batch_size=keras.ops.shape(sequences)[0]
@@ -218,16 +217,18 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         arguments.check_dense("sequences", sequences)
         arguments.check_floating("sequences", sequences.dtype, or_whole=True)
         arrays = {"x": sequences}
+        cell, owner = self.cell, type(self).__name__
         given = {"initial_state": initial_state, "reset_state": reset_state}
         for name, states in given.items():
             if states is not None:
-                arrays |= self.states_of(name, states, sequences, symbolic=True)
+                arrays |= bind.states_of(
+                    name, states, sequences, cell.sizes, owner, symbolic=True
+                )
         if reset is not None:
             arguments.check_flags("reset", reset, sequences.shape)
         elif reset_state is not None:
-            engine.refuse_reset_state(reset_state)
-        spec, how = self.as_problem()
-        engine.check(spec, arrays, how, self.cell.units)
+            bind.refuse_reset_state(reset_state)
+        bind.check(*self.as_problem(), arrays, cell.units)
         return super().compute_output_spec(
             sequences, initial_state, mask, training, **kwargs
         )
@@ -254,99 +255,69 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
 
         A subclass may override it, as with `keras.layers.RNN`.
         """
-        spec, how = self.as_problem()
-        how = how._replace(training=bool(training))
-        states: dict[str, Any] = {}
-        if initial_state is not reset_state:
-            states = self.states_of("initial_state", initial_state, sequences)
-        resets: dict[str, Any] = {}
-        if reset is not None:
-            resets = self._resets(reset, reset_state, sequences)
-        if not states:
-            names = self.cell.equations.state_names
-            states = {f"initial_{n}": resets[f"reset_{n}"] for n in names}
-        arrays = self.arrays(sequences, states, mask, training)
-        return self.results(engine.run(spec, arrays | resets, how))
+        spec, options = self.as_problem()
+        options = options._replace(training=bool(training))
+        arrays = self.arrays(
+            sequences, initial_state, mask, training, reset, reset_state
+        )
+        return self.results(engine.run(spec, arrays, options))
 
-    def results(self, made: dict[str, Any]) -> tuple[Any, Any, list[Any]]:
+    def results(self, named: dict[str, Any]) -> tuple[Any, Any, list[Any]]:
         """Last output, outputs and states, from the op's results."""
-        names = self.cell.equations.state_names
-        states = [made[f"final_{name}"] for name in names]
-        return made["last_output"], made["outputs"], states
+        states = [named[f"final_{name}"] for name in self.cell.sizes]
+        return named["last_output"], named["outputs"], states
 
     def arrays(
         self,
         sequences: Any,
-        states: dict[str, Any],
+        initial_state: Any,
         mask: Any,
         training: bool | None,
+        reset: Any = None,
+        reset_state: Any = None,
     ) -> dict[str, Any]:
         """The arrays of a call that the op gets, by name."""
-        cell = self.cell
-        arrays = {"x": sequences, **cell.tensors(), **states}
+        cell, (_, options) = self.cell, self.as_problem()
         given = {"mask": None if mask is None else _time_mask(mask)}
-        if training or cell.dropout or cell.recurrent_dropout:
-            x, h = sequences[:, 0, :], arrays["initial_h"]
-            if cell.recurrent_dropout:
-                # The recurrent mask has the shape of the state.
-                spec, how = self.as_problem()
-                engine.check(spec, arrays, how, cell.units)
-                h = keras.ops.broadcast_to(
-                    h, (*keras.ops.shape(x)[:1], cell.units)
-                )
+        draw = getattr(cell.dropout_masks, "__func__", None)
+        own = training and draw is not BaseCell.dropout_masks
+        if own or cell.dropout or cell.recurrent_dropout:
+            x = sequences[:, 0, :]
+            h = keras.ops.zeros(
+                (keras.ops.shape(x)[0], cell.sizes["h"]), cell.compute_dtype
+            )
             # As in Keras: a cell's own step may need them at inference.
-            drawn = cell.dropout_masks(x, cast(h, cell.compute_dtype), True)
+            drawn = cell.dropout_masks(x, h, True)
             if training:
                 given["input_mask"], given["recurrent_mask"] = drawn
         if cell.has_zoneout:
             shape = (*keras.ops.shape(sequences)[:2], cell.units)
             zones = cell.zoneouts(shape, training)
             given |= {n: z for n, z in zones.items() if not is_rate(z)}
-        return arrays | {
-            name: engine.array(name, value, sequences, cell.units)
-            for name, value in given.items()
-            if value is not None
-        }
+        if self.stateful:
+            # On torch the new states would overwrite these before the backward
+            # pass has used them.
+            initial_state = keras.tree.map_structure(self._copy, initial_state)
+            if reset_state is not None:
+                reset_state = keras.tree.map_structure(self._copy, reset_state)
+        return bind.bind(
+            cell.equations,
+            cell.units,
+            sequences,
+            cell.tensors(),
+            options,
+            initial_state=initial_state,
+            reset=reset,
+            reset_state=reset_state,
+            go_backwards=self.go_backwards,
+            **given,
+        )
 
-    def _resets(self, reset, reset_state, sequences):
-        """The flags and the states of resets, by name."""
-        units = self.cell.units
-        starts = engine.array("starts", reset, sequences, units, "reset")
-        if self.go_backwards:
-            starts = public.starts_backwards(starts)
-        if reset_state is None:
-            return {"starts": starts}
-        states = self.states_of("reset_state", reset_state, sequences)
-        return {"starts": starts, **states}
+    def _copy(self, state):
+        copy = keras.ops.copy(arguments.dense_tensor("states", state))
+        return cast(copy, self.cell.compute_dtype)
 
-    def states_of(
-        self, argument: str, given: Any, sequences: Any, symbolic: bool = False
-    ) -> dict[str, Any]:
-        """The states of an argument, tensors (B or 1, U), by name.
-
-        With `symbolic` they stay as they are.
-        """
-        prefix, cell = argument.removesuffix("state"), self.cell
-        names = [f"{prefix}{name}" for name in cell.equations.state_names]
-        states = given
-        if not isinstance(given, list | tuple):
-            states = engine.in_order(argument, given)
-        if len(states) != len(names):
-            about = (states, names, sequences, cell.units)
-            engine.check_states(type(self).__name__, argument, *about)
-        named = dict(zip(names, states, strict=True))
-        if symbolic:
-            return named
-        for name, state in named.items():
-            named[name] = arguments.dense_tensor(argument, state)
-            if self.stateful:
-                # On torch the new states would overwrite these before the
-                # backward pass has used them.
-                copy = keras.ops.copy(named[name])
-                named[name] = cast(copy, cell.compute_dtype)
-        return named
-
-    def as_problem(self) -> tuple[Spec, How]:
+    def as_problem(self) -> tuple[Spec, RunOptions]:
         """The layer's problem for an op, without the arrays."""
         cell = self.cell
         ingredients = (
@@ -363,28 +334,29 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             self._last = _LastProblem(self._new_problem(), ingredients)
         return self._last.problem
 
-    def _new_problem(self) -> tuple[Spec, How]:
+    def _new_problem(self) -> tuple[Spec, RunOptions]:
         cell, overridden = self.cell, None
         if cell.overridden_methods:
             overridden = Overridden(cell, cell.overridden_methods)
         dtype = cell.compute_dtype
         sums = at_least_float32(dtype)
-        spec = public.spec_of(
+        spec = spec_of(
             cell.equations,
             dtype,
             go_backwards=bool(self.go_backwards),
             return_all_outputs=bool(self.return_sequences),
             **{f"{n}_share": r for n, r in cell.zoneout_rates().items()},
+            summed="sum" in cell.normalize,
             **cell.settings(),
         )
-        return spec, How(
+        return spec, RunOptions(
             type(self).__name__,
             self.use_fused,
             self.unroll,
             zero_output_for_mask=bool(self.zero_output_for_mask),
             dtypes=tuple(
                 (f"{prefix}_{name}", sums if k in cell.accumulators else dtype)
-                for k, name in enumerate(cell.equations.state_names)
+                for k, name in enumerate(cell.sizes)
                 for prefix in ("initial", "reset")
             ),
             overridden=overridden,

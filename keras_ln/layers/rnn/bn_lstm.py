@@ -224,21 +224,20 @@ class BNLSTM(BaseRNN):
         learn = bool(training and cell.trainable and cell.normalize)
         if learn and sequences.shape[0] == 1:
             warn_of_one(self)
-        spec, how = self.as_problem()
-        how = how._replace(training=bool(training))
-        states = self.states_of("initial_state", initial_state, sequences)
-        arrays = self.arrays(sequences, states, mask, training)
+        spec, options = self.as_problem()
+        options = options._replace(training=bool(training))
+        arrays = self.arrays(sequences, initial_state, mask, training)
         arrays, moving = split_moving(arrays)
         if not learn:
             steps = keras.ops.shape(sequences)[1]
             arrays |= statistics_of(moving, steps, first_step)
-        made = engine.run(spec, arrays, how)
+        results = engine.run(spec, arrays, options)
         if learn:
             # Here and once: JAX allows no assignment inside a scan, and
             # TensorFlow traces the first step twice.
             moved = moved_statistics(
                 moving,
-                statistics_in(made),
+                statistics_in(results),
                 cell.momentum,
                 arrays.get("mask"),
                 self.go_backwards,
@@ -246,4 +245,4 @@ class BNLSTM(BaseRNN):
             )
             for name, value in moved.items():
                 getattr(cell, name).assign(value)
-        return self.results(made)
+        return self.results(results)

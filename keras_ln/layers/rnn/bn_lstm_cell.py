@@ -8,6 +8,7 @@ import keras
 
 from keras_ln._keras import placed
 from keras_ln.engine import arguments
+from keras_ln.engine.scan import step
 from keras_ln.engine.zoneout import COUNTS_TO, counted
 from keras_ln.layers.constructor_arguments import named_arguments
 from keras_ln.layers.docstrings import documented
@@ -17,7 +18,6 @@ from keras_ln.layers.normalization.recurrent_batch_norm import (
 )
 from keras_ln.layers.rnn.base_cell import BaseLSTMCell
 from keras_ln.layers.types import Identifier, Shape, Sites
-from keras_ln.ops import public
 from keras_ln.ops.cells.bn_lstm import (
     BN_LSTM,
     MOVING,
@@ -167,7 +167,7 @@ class BNLSTMCell(BaseLSTMCell):
         if input_mask is not None:
             inputs = inputs * input_mask
         weights, moving = split_moving(self.tensors())
-        new = public.step(
+        new = step(
             self.equations,
             self.project(inputs, weights),
             (h, c),

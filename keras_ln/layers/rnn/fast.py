@@ -12,10 +12,11 @@ import keras
 import numpy as np
 
 from keras_ln import engine
-from keras_ln.engine.spec import Cell, How
-from keras_ln.ops import public
+from keras_ln.engine.portable import trace_context
+from keras_ln.engine.spec import Cell, RunOptions, spec_of
 from keras_ln.ops.cells.gru import LN_GRU
 from keras_ln.ops.cells.lstm import LN_LSTM
+from keras_ln.ops.public import over_time
 
 # Without sites that are normalised they are Keras' cells.
 _EQUATIONS: dict[Any, Cell] = {
@@ -78,7 +79,7 @@ def _reason_of_cell(cell: Any) -> str | None:
     return None
 
 
-def what_runs(layer: Any, training: bool) -> tuple[str, str]:
+def implementation_of(layer: Any, training: bool) -> tuple[str, str]:
     """The implementation of a layer of this file here and now, and why.
 
     Returns:
@@ -93,8 +94,9 @@ def what_runs(layer: Any, training: bool) -> tuple[str, str]:
         return KERAS, "On other devices than CPUs Keras' own is faster."
     names, why = set(), ""
     for cell in _cells(layer):
-        spec = public.spec_of(_EQUATIONS[type(cell)], cell.compute_dtype)
-        names.add(engine.chosen(spec, How(type(layer).__name__)))
+        spec = spec_of(_EQUATIONS[type(cell)], cell.compute_dtype)
+        options = RunOptions(type(layer).__name__, context=trace_context())
+        names.add(engine.chosen(spec, {}, options))
     if names == {"native"}:
         return "native", why
     backend = keras.backend.backend()
@@ -121,7 +123,7 @@ class FastLayer(keras.layers.RNN):
         training: Any = False,
     ) -> Any:
         """Last output, outputs and states, as Keras' own loop gives them."""
-        ran, _ = what_runs(self, bool(training))
+        ran, _ = implementation_of(self, bool(training))
         given, mask = mask, _time_mask(mask)
         states = keras.tree.flatten(initial_state)
         if ran == KERAS or not self._takes(sequences, states, mask):
@@ -132,11 +134,11 @@ class FastLayer(keras.layers.RNN):
             # The new states would overwrite these before the backward pass
             # has used them.
             states = [keras.ops.copy(state) for state in states]
-        cells, made = _cells(self), []
+        cells, final = _cells(self), []
         last_output = outputs = sequences
         for k, cell in enumerate(cells):
             is_last = k == len(cells) - 1
-            count = _EQUATIONS[type(cell)].states
+            count = len(_EQUATIONS[type(cell)].states)
             own, states = states[:count], states[count:]
             last_output, outputs, new = _over_time(
                 cell,
@@ -151,13 +153,13 @@ class FastLayer(keras.layers.RNN):
                 zero_output_for_mask=bool(self.zero_output_for_mask)
                 and is_last,
             )
-            made += new
+            final += new
             if self.go_backwards and k == 0 and mask is not None:
                 mask = keras.ops.flip(mask, axis=1)
         return (
             last_output,
             outputs,
-            keras.tree.pack_sequence_as(initial_state, made),
+            keras.tree.pack_sequence_as(initial_state, final),
         )
 
     def _takes(self, sequences: Any, states: list[Any], mask: Any) -> bool:
@@ -193,7 +195,7 @@ def _over_time(
     dropped = None
     if training and cell.dropout:
         dropped = cell.get_dropout_mask(x[:, 0, :])
-    last_output, outputs, new, _ = public.over_time(
+    last_output, outputs, new, _ = over_time(
         _EQUATIONS[type(cell)],
         keras.ops.cast(x, cell.compute_dtype),
         states,

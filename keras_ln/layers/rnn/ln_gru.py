@@ -13,7 +13,7 @@ from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN
 from keras_ln.layers.rnn.forget_bias import LogUniformForgetBias
 from keras_ln.layers.types import Identifier, Sites, Switch
-from keras_ln.ops.cells.gru import LN_GRU, LN_GRUS
+from keras_ln.ops.cells.gru import LN_GRU
 
 SITES = ("kernel", "recurrent")
 
@@ -108,7 +108,6 @@ class LNGRUCell(BaseCell):
     ) -> None:
         """Takes the arguments that the class lists."""
         super().__init__(named_arguments(locals()), **kwargs)
-        self.equations = LN_GRUS[self.groups]
         start = self.bias_initializer
         if not isinstance(start, LogUniformForgetBias):
             return

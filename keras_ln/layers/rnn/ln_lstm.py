@@ -11,13 +11,7 @@ from keras_ln.layers.docstrings import documented
 from keras_ln.layers.rnn.base_cell import BaseLSTMCell
 from keras_ln.layers.rnn.base_rnn import BaseRNN
 from keras_ln.layers.types import Identifier, Sites, Switch
-from keras_ln.ops.cells.lstm import (
-    LN_LSTM,
-    LN_LSTMS,
-    SITES,
-    SUMMED_LN_LSTMS,
-    VECTORS,
-)
+from keras_ln.ops.cells.lstm import LN_LSTM, SITES
 from keras_ln.ops.norms.cell_norms import EVERY_SITE
 
 
@@ -70,7 +64,6 @@ class LNLSTMCell(BaseLSTMCell):
     """
 
     equations = LN_LSTM
-    vectors = VECTORS
     sites = EVERY_SITE
 
     def __init__(
@@ -115,8 +108,6 @@ class LNLSTMCell(BaseLSTMCell):
                 "without it c is not normalised. Received: "
                 f"normalize={self.normalize!r}"
             )
-        cells = SUMMED_LN_LSTMS if "sum" in self.normalize else LN_LSTMS
-        self.equations = cells[self.groups]
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")

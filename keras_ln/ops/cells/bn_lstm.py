@@ -19,14 +19,13 @@ import numpy as np
 from keras_ln.engine import arguments
 from keras_ln.engine.bind import check_sequences, tensors_of
 from keras_ln.engine.spec import Cell, Vector
-from keras_ln.ops import public
 from keras_ln.ops.cells.lstm import OPTIONS, SITES, lstm_step, lstm_step_vjp
 from keras_ln.ops.norms.batch_normalization import (
     statistics_of_steps,
     update_step_statistics,
 )
 from keras_ln.ops.norms.cell_norms import BatchNorms
-from keras_ln.ops.sequence_op import Options, sequence_op
+from keras_ln.ops.public import Options, over_time, sequence_op
 
 if TYPE_CHECKING:  # In typing since Python 3.11.
     from typing_extensions import Unpack
@@ -42,7 +41,7 @@ BN_LSTM = Cell(
     lstm_step_vjp,
     BatchNorms,
     gates=4,
-    states=2,
+    states={"h": "P", "c": "U"},
     vectors=(
         Vector("bias", 4),
         Vector("kernel_gamma", 4, "kernel"),
@@ -51,6 +50,7 @@ BN_LSTM = Cell(
         Vector("state_beta", 1, "state"),
     ),
     options=OPTIONS,
+    segments={"paper": (4,)},
     batch_statistics=True,
 )
 
@@ -140,7 +140,7 @@ def bn_lstm(
         check_sequences(sequences)
         steps = keras.ops.shape(sequences)[1]
         constants = statistics_of(moving, steps, first_step)
-    *results, made = public.over_time(
+    *results, by_name = over_time(
         BN_LSTM,
         sequences,
         initial_states,
@@ -153,7 +153,7 @@ def bn_lstm(
         cell_zoneout=cell_zoneout,
         **options,
     )
-    return *results, statistics_in(made)
+    return *results, statistics_in(by_name)
 
 
 def split_moving(
@@ -199,14 +199,14 @@ def statistics_of(
     }
 
 
-def statistics_in(made: dict[str, Any]) -> dict[str, Any]:
+def statistics_in(results: dict[str, Any]) -> dict[str, Any]:
     """Means and variances (T, 4U or U) by site, from the results of a run.
 
     None for a site that is not normalised.
     """
     return {
-        site: (made[f"{site}_mean"], made[f"{site}_variance"])
-        if f"{site}_mean" in made
+        site: (results[f"{site}_mean"], results[f"{site}_variance"])
+        if f"{site}_mean" in results
         else None
         for site in SITES
     }

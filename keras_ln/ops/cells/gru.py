@@ -9,8 +9,6 @@ the gradients of the kernels are in `engine/vjp.py`.
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -18,12 +16,12 @@ import keras
 from keras_ln import backend
 from keras_ln.engine.dtypes import widen
 from keras_ln.engine.spec import Cell, Spec, Vector
-from keras_ln.ops import public
-from keras_ln.ops.norms.cell_norms import SegmentNorms
-from keras_ln.ops.sequence_op import (
+from keras_ln.ops.norms.cell_norms import LayerNorms
+from keras_ln.ops.public import (
     Options,
     StepOptions,
     one_step,
+    over_time,
     sequence_op,
     step_op,
 )
@@ -33,16 +31,16 @@ if TYPE_CHECKING:  # In typing since Python 3.11.
 
 
 def gru_step(
-    from_x: Any,  # x W (B, 3U), in at least float32, like all below
-    from_h: Any,  # h R (B, 3U)
+    x_product: Any,  # x W (B, 3U), in at least float32, like all below
+    h_product: Any,  # h R (B, 3U)
     states: tuple[Any],  # h (B, U)
     spec: Spec,
-    norms: SegmentNorms,
+    norms: LayerNorms,
 ) -> tuple[tuple[Any], Any]:
     """The new h (B, U), and the statistics of the sites."""
     (h,) = states
-    kernel = norms.site("kernel", from_x)
-    recurrent = norms.site("recurrent", from_h)
+    kernel = norms.site("kernel", x_product)
+    recurrent = norms.site("recurrent", h_product)
     shown = _biased(recurrent.value, "recurrent_bias", norms)
     z, _, candidate = _gates(kernel.value, shown, spec, norms)
     statistics = {
@@ -54,18 +52,18 @@ def gru_step(
 
 
 def gru_step_vjp(
-    from_x: Any,
-    from_h: Any,
+    x_product: Any,
+    h_product: Any,
     states: tuple[Any],
     spec: Spec,
-    norms: SegmentNorms,
+    norms: LayerNorms,
     factors: Any,  # by site, from `LayerNorms.factors`
     cotangents: tuple[Any],  # of the new h (B, U)
 ) -> tuple[Any, Any, tuple[Any], dict[str, Any]]:
-    """Gradients of from_x, from_h, the state, and the vectors by name."""
+    """Gradients of x W, h R, the state, and the vectors by name."""
     (h,), (dh,) = states, cotangents
-    kernel = norms.site("kernel", from_x, factors.get("kernel"))
-    recurrent = norms.site("recurrent", from_h, factors.get("recurrent"))
+    kernel = norms.site("kernel", x_product, factors.get("kernel"))
+    recurrent = norms.site("recurrent", h_product, factors.get("recurrent"))
     shown = _biased(recurrent.value, "recurrent_bias", norms)
     z, r, candidate = _gates(kernel.value, shown, spec, norms)
     gate_derivative = spec.recurrent_activation.derivative
@@ -74,39 +72,39 @@ def gru_step_vjp(
     d_r = d_sum * shown[:, -h.shape[-1] :] * gate_derivative(r)
     dy_x = keras.ops.concatenate([d_z, d_r, d_sum], axis=-1)
     dy_h = keras.ops.concatenate([d_z, d_r, d_sum * r], axis=-1)
-    d_from_x, d_vectors = kernel.vjp(dy_x)
-    d_from_h, more = recurrent.vjp(dy_h)
+    d_x_product, d_vectors = kernel.vjp(dy_x)
+    d_h_product, more = recurrent.vjp(dy_h)
     d_vectors |= more
     if "bias" in norms.weights:
         d_vectors["bias"] = backend.sum(dy_x, 0)
     if "recurrent_bias" in norms.weights:
         d_vectors["recurrent_bias"] = backend.sum(dy_h, 0)
-    return d_from_x, d_from_h, (dh * (1.0 - z),), d_vectors
+    return d_x_product, d_h_product, (dh * (1.0 - z),), d_vectors
 
 
 def _gates(
-    from_x: Any,
-    from_h: Any,  # with its bias; the reset gate multiplies both
+    x_product: Any,
+    h_product: Any,  # with its bias; the reset gate multiplies both
     spec: Spec,
-    norms: SegmentNorms,
+    norms: LayerNorms,
 ) -> tuple[Any, Any, Any]:
     """z, r and the candidate (B, U)."""
-    from_x = _biased(from_x, "bias", norms)
-    split = from_x.shape[-1] // 3 * 2
+    x_product = _biased(x_product, "bias", norms)
+    split = x_product.shape[-1] // 3 * 2
     z, r = keras.ops.split(
         spec.recurrent_activation.function(
-            from_x[..., :split] + from_h[..., :split]
+            x_product[..., :split] + h_product[..., :split]
         ),
         2,
         axis=-1,
     )
     candidate = spec.activation.function(
-        from_x[..., split:] + r * from_h[..., split:]
+        x_product[..., split:] + r * h_product[..., split:]
     )
     return z, r, candidate
 
 
-def _biased(value: Any, name: str, norms: SegmentNorms) -> Any:
+def _biased(value: Any, name: str, norms: LayerNorms) -> Any:
     """`value` (B, 3U) plus the bias of that name, if there is one."""
     bias = norms.weights.get(name)
     return value if bias is None else value + widen(bias)
@@ -115,9 +113,9 @@ def _biased(value: Any, name: str, norms: SegmentNorms) -> Any:
 LN_GRU = Cell(
     gru_step,
     gru_step_vjp,
-    functools.partial(SegmentNorms, (2, 1)),
+    LayerNorms,
     gates=3,
-    states=1,
+    states={"h": "P"},
     vectors=(
         Vector("bias", 3),
         Vector("recurrent_bias", 3),
@@ -126,27 +124,15 @@ LN_GRU = Cell(
         Vector("recurrent_gamma", 3, "recurrent"),
         Vector("recurrent_beta", 3, "recurrent", redundant=True),
     ),
-    options=("epsilon", "activation", "recurrent_activation"),
+    options=("epsilon", "activation", "recurrent_activation", "groups"),
+    segments={"paper": (2, 1), "gate": (1, 1, 1), "all": (3,)},
     native_name="gru",
 )
-# By `groups`.
-LN_GRUS = {
-    "paper": LN_GRU,
-    **{
-        groups: dataclasses.replace(
-            LN_GRU,
-            norms=functools.partial(SegmentNorms, segments),
-            native_name=None,
-        )
-        for groups, segments in (("gate", (1, 1, 1)), ("all", (3,)))
-    },
-}
 
 
-def _run(*tensors, groups="paper", **options):
+def _run(*tensors, **options):
     """`ln_gru`, and one step of it, with the options of `over_time`."""
-    cell = LN_GRUS[groups]
-    return public.over_time(cell, *tensors, owner="ln_gru", **options)[:3]
+    return over_time(LN_GRU, *tensors, owner="ln_gru", **options)[:3]
 
 
 @sequence_op

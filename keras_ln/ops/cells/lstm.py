@@ -12,8 +12,6 @@ input features, U units. Gates are in the order i, f, c, o.
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -22,12 +20,12 @@ from keras_ln import backend
 from keras_ln.engine.activations import ACTIVATIONS
 from keras_ln.engine.dtypes import widen
 from keras_ln.engine.spec import Cell, Spec, Vector
-from keras_ln.ops import public
-from keras_ln.ops.norms.cell_norms import LayerNorms, SegmentNorms
-from keras_ln.ops.sequence_op import (
+from keras_ln.ops.norms.cell_norms import LayerNorms
+from keras_ln.ops.public import (
     Options,
     StepOptions,
     one_step,
+    over_time,
     sequence_op,
     step_op,
 )
@@ -39,16 +37,16 @@ SITES = ("kernel", "recurrent", "state")
 
 
 def lstm_step(
-    from_x: Any,  # x W (B, 4U), in at least float32, like all below
-    from_h: Any,  # h R (B, 4U)
+    x_product: Any,  # x W (B, 4U), in at least float32, like all below
+    h_product: Any,  # h R (B, 4U)
     states: tuple[Any, Any],  # h and c (B, U)
     spec: Spec,
     norms: LayerNorms,
 ) -> tuple[tuple[Any, Any], dict[str, Any]]:
     """The new h and c (B, U), and the statistics of the sites."""
     _, c = states
-    kernel = norms.site("kernel", from_x)
-    recurrent = norms.site("recurrent", from_h)
+    kernel = norms.site("kernel", x_product)
+    recurrent = norms.site("recurrent", h_product)
     total = norms.site("sum", kernel.value + recurrent.value)
     i, f, candidate, o = _gates(total.value, spec, norms)
     new_c = f * c + i * candidate
@@ -62,20 +60,20 @@ def lstm_step(
 
 
 def lstm_step_vjp(
-    from_x: Any,
-    from_h: Any,
+    x_product: Any,
+    h_product: Any,
     states: tuple[Any, Any],
     spec: Spec,
     norms: LayerNorms,
     factors: dict[str, Any],  # by site, from `LayerNorms.factors`
     cotangents: tuple[Any, Any],  # of the new h and c (B, U)
 ) -> tuple[Any, Any, tuple[None, Any], dict[str, Any]]:
-    """Gradients of from_x, from_h, the states, and the vectors by name."""
+    """Gradients of x W, h R, the states, and the vectors by name."""
     (_, c), (dh, dc) = states, cotangents
     derivative = spec.activation.derivative
     gate_derivative = spec.recurrent_activation.derivative
-    kernel = norms.site("kernel", from_x, factors.get("kernel"))
-    recurrent = norms.site("recurrent", from_h, factors.get("recurrent"))
+    kernel = norms.site("kernel", x_product, factors.get("kernel"))
+    recurrent = norms.site("recurrent", h_product, factors.get("recurrent"))
     total = norms.site(
         "sum", kernel.value + recurrent.value, factors.get("sum")
     )
@@ -102,11 +100,11 @@ def lstm_step_vjp(
         d_vectors["bias"] = backend.sum(dz, 0)
     dz, more = total.vjp(dz)
     d_vectors |= more
-    d_from_x, more = kernel.vjp(dz)
+    d_x_product, more = kernel.vjp(dz)
     d_vectors |= more
-    d_from_h, more = recurrent.vjp(dz)
+    d_h_product, more = recurrent.vjp(dz)
     d_vectors |= more
-    return d_from_x, d_from_h, (None, dc * f), d_vectors
+    return d_x_product, d_h_product, (None, dc * f), d_vectors
 
 
 def _gates(z: Any, spec: Spec, norms: LayerNorms) -> Any:
@@ -129,49 +127,32 @@ def _gates(z: Any, spec: Spec, norms: LayerNorms) -> Any:
     return 0.5 * i + 0.5, 0.5 * f + 0.5, candidate, 0.5 * o + 0.5
 
 
-# With the site "sum", which replaces "kernel" and "recurrent".
-VECTORS = (
-    Vector("bias", 4),
-    Vector("kernel_gamma", 4, "kernel"),
-    Vector("kernel_beta", 4, "kernel", redundant=True),
-    Vector("recurrent_gamma", 4, "recurrent"),
-    Vector("recurrent_beta", 4, "recurrent", redundant=True),
-    Vector("state_gamma", 1, "state"),
-    Vector("state_beta", 1, "state"),
-    Vector("sum_gamma", 4, "sum"),
-    Vector("sum_beta", 4, "sum", redundant=True),
-)
 OPTIONS = ("epsilon", "activation", "recurrent_activation")
 LN_LSTM = Cell(
     lstm_step,
     lstm_step_vjp,
     LayerNorms,
     gates=4,
-    states=2,
-    vectors=tuple(v for v in VECTORS if v.site != "sum"),
-    options=(*OPTIONS, "carry_normalized_state"),
+    states={"h": "P", "c": "U"},
+    vectors=(
+        Vector("bias", 4),
+        Vector("kernel_gamma", 4, "kernel"),
+        Vector("kernel_beta", 4, "kernel", redundant=True),
+        Vector("recurrent_gamma", 4, "recurrent"),
+        Vector("recurrent_beta", 4, "recurrent", redundant=True),
+        Vector("state_gamma", 1, "state"),
+        Vector("state_beta", 1, "state"),
+        # Of the site that replaces "kernel" and "recurrent".
+        Vector("sum_gamma", 4, "sum"),
+        Vector("sum_beta", 4, "sum", redundant=True),
+    ),
+    options=(*OPTIONS, "carry_normalized_state", "groups", "summed"),
+    segments={"paper": (4,), "gate": (1, 1, 1, 1), "all": (4,)},
     native_name="lstm",
 )
 
 
-def _summed(cell: Cell) -> Cell:
-    """The cell with the site "sum" in place of "kernel" and "recurrent"."""
-    vectors = tuple(v for v in VECTORS if v.site in (None, "state", "sum"))
-    return dataclasses.replace(cell, vectors=vectors, native_name=None)
-
-
-_BY_GATE = dataclasses.replace(
-    LN_LSTM,
-    norms=functools.partial(SegmentNorms, (1, 1, 1, 1)),
-    native_name=None,
-)
-# By `groups`: the paper normalises all gates together.
-LN_LSTMS = {"paper": LN_LSTM, "all": LN_LSTM, "gate": _BY_GATE}
-SUMMED_LN_LSTMS = {"paper": _summed(LN_LSTM), "gate": _summed(_BY_GATE)}
-SUMMED_LN_LSTMS["all"] = SUMMED_LN_LSTMS["paper"]
-
-
-def _run(*tensors, carry_normalized_state=False, groups="paper", **options):
+def _run(*tensors, carry_normalized_state=False, **options):
     """`ln_lstm`, and one step of it, with the options of `over_time`."""
     *_, weights = tensors
     if carry_normalized_state and "state_gamma" not in weights:
@@ -180,11 +161,11 @@ def _run(*tensors, carry_normalized_state=False, groups="paper", **options):
             "normalises c. Received: weights with "
             f"{', '.join(weights)}."
         )
-    cells = SUMMED_LN_LSTMS if "sum_gamma" in weights else LN_LSTMS
-    return public.over_time(
-        cells[groups],
+    return over_time(
+        LN_LSTM,
         *tensors,
         carry_normalized_state=carry_normalized_state,
+        summed="sum_gamma" in weights,
         owner="ln_lstm",
         **options,
     )[:3]

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from keras_ln import backend
 from keras_ln.engine.dtypes import widen
 from keras_ln.engine.spec import Cell, Spec, Vector
-from keras_ln.ops import public
 from keras_ln.ops.norms.cell_norms import LayerNorms
-from keras_ln.ops.sequence_op import (
+from keras_ln.ops.public import (
     Options,
     StepOptions,
     one_step,
+    over_time,
     sequence_op,
     step_op,
 )
@@ -26,28 +26,28 @@ if TYPE_CHECKING:  # In typing since Python 3.11.
 
 
 def simple_rnn_step(
-    from_x: Any,  # x W (B, U), in at least float32, like all below
-    from_h: Any,  # h R (B, U)
+    x_product: Any,  # x W (B, U), in at least float32, like all below
+    h_product: Any,  # h R (B, U)
     states: tuple[Any],  # h (B, U)
     spec: Spec,
     norms: LayerNorms,
 ) -> tuple[tuple[Any], Any]:
     """The new h (B, U), and the statistics of the sum."""
-    site = norms.site("", _sum(from_x, from_h, norms))
+    site = norms.site("", _sum(x_product, h_product, norms))
     return (spec.activation.function(site.value),), {"": site.statistics}
 
 
 def simple_rnn_step_vjp(
-    from_x: Any,
-    from_h: Any,
+    x_product: Any,
+    h_product: Any,
     states: tuple[Any],
     spec: Spec,
     norms: LayerNorms,
     factors: Any,  # by site, from `LayerNorms.factors`
     cotangents: tuple[Any],  # of the new h (B, U)
 ) -> tuple[Any, Any, tuple[None], dict[str, Any]]:
-    """Gradients of from_x, from_h, the state, and the vectors by name."""
-    z = _sum(from_x, from_h, norms)
+    """Gradients of x W, h R, the state, and the vectors by name."""
+    z = _sum(x_product, h_product, norms)
     site = norms.site("", z, factors.get(""))
     y = spec.activation.function(site.value)
     dz, d_vectors = site.vjp(cotangents[0] * spec.activation.derivative(y))
@@ -56,8 +56,8 @@ def simple_rnn_step_vjp(
     return dz, dz, (None,), d_vectors
 
 
-def _sum(from_x: Any, from_h: Any, norms: LayerNorms) -> Any:
-    z = from_x + from_h
+def _sum(x_product: Any, h_product: Any, norms: LayerNorms) -> Any:
+    z = x_product + h_product
     return z + widen(norms.weights["bias"]) if "bias" in norms.weights else z
 
 
@@ -66,17 +66,18 @@ LN_SIMPLE_RNN = Cell(
     simple_rnn_step_vjp,
     LayerNorms,
     gates=1,
-    states=1,
+    states={"h": "P"},
     vectors=(Vector("bias", 1), Vector("gamma", 1, ""), Vector("beta", 1, "")),
     options=("epsilon", "activation"),
+    segments={"paper": (1,)},
     native_name="simple_rnn",
 )
 
 
 def _run(*tensors, **options):
     """`ln_simple_rnn`, and one step of it, with the options of `over_time`."""
-    run, owner = public.over_time, "ln_simple_rnn"
-    return run(LN_SIMPLE_RNN, *tensors, owner=owner, **options)[:3]
+    owner = "ln_simple_rnn"
+    return over_time(LN_SIMPLE_RNN, *tensors, owner=owner, **options)[:3]
 
 
 @sequence_op

@@ -12,13 +12,13 @@ import keras
 
 from keras_ln.engine import arguments, dtypes
 from keras_ln.engine.bind import check_sequences, tensors_of
-from keras_ln.ops import public
 from keras_ln.ops.cells.lstm import LN_LSTM
 from keras_ln.ops.norms.weight_normalization import normalized_kernel
-from keras_ln.ops.sequence_op import (
+from keras_ln.ops.public import (
     Options,
     StepOptions,
     one_step,
+    over_time,
     sequence_op,
     step_op,
 )
@@ -115,7 +115,7 @@ def _run(sequences, initial_states, weights, **options):
     _check_gains(weights)
     wide = dtypes.wide_dtype(sequences, *weights.values())
     weights = {name: keras.ops.cast(w, wide) for name, w in weights.items()}
-    return public.over_time(
+    return over_time(
         LN_LSTM,
         sequences,
         initial_states,

@@ -73,7 +73,8 @@ class LayerNorms:
 
     `weights` maps `{site}_gamma` and `{site}_beta` (F) to tensors; a site is
     normalised if its gamma is among them. The site "" has the weights `gamma`
-    and `beta`.
+    and `beta`. A vector as wide as all gates is normalised segment by segment,
+    as `spec.groups` says, any other whole.
     """
 
     def __init__(
@@ -88,6 +89,9 @@ class LayerNorms:
         """The sites of one step."""
         self.weights, self.spec = weights, spec
         self.valid, self.moving = valid, moving
+        segments = spec.cell.segments[spec.groups]
+        unit = weights["recurrent_kernel"].shape[-1] // spec.cell.gates
+        self.ends = [unit * k for k in itertools.accumulate(segments)]
 
     def site(self, name: str, z: Any, factors: Any = None) -> "Site":
         """Normalises the sum `z` (B, F), which is in at least float32.
@@ -145,7 +149,7 @@ class LayerNorms:
         """The scale of each row; `flat` for rows without variance."""
         scale = 1.0 / backend.sqrt(variance + self.spec.epsilon)
         # Moving statistics are constants: no gradient passes their scale.
-        if self.spec.values_only or self.moving is not None:
+        if self.spec.skip_flat_rows or self.moving is not None:
             return scale
         return backend.where(is_flat(mean, variance), flat, scale)
 
@@ -154,13 +158,40 @@ class LayerNorms:
         return mean, self.scale(mean, variance, flat=-1.0)
 
     def average(self, z: Any) -> Any:
-        """Means (B, 1) of the rows."""
-        last = (len(z.shape) - 1,)
-        return backend.fused_sum(z, last, keepdims=True) / z.shape[-1]
+        """Means (B, s) of the s segments of the rows."""
+        size, last = z.shape[-1], (len(z.shape) - 1,)
+
+        def mean(z: Any) -> Any:
+            return backend.fused_sum(z, last, keepdims=True) / z.shape[-1]
+
+        if size != self.ends[-1] or len(self.ends) == 1:
+            return mean(z)
+        places = zip([0, *self.ends], self.ends, strict=False)
+        if backend.on_cpu():
+            means = [mean(z[..., start:end]) for start, end in places]
+        else:
+            # Whole rows, which XLA fuses with the operations on them.
+            here = keras.ops.arange(0, size)
+            means = [
+                mean(backend.where((here >= start) & (here < end), z, 0.0))
+                / ((end - start) / size)
+                for start, end in places
+            ]
+        return keras.ops.concatenate(means, axis=-1)
 
     def spread(self, average: Any) -> Any:
-        """The averages, shaped to broadcast against `z`."""
-        return average
+        """The averages (B, F), or (B, 1), each in the place of its segment."""
+        if average.shape[-1] == 1:
+            return average
+        # jax2onnx (0.17) refuses an arange without its start.
+        # test_formats.py notices.
+        here = keras.ops.arange(0, self.ends[-1])
+        spread = average[..., -1:]
+        for k in reversed(range(len(self.ends) - 1)):
+            spread = backend.where(
+                here < self.ends[k], average[..., k : k + 1], spread
+            )
+        return spread
 
 
 class Site(NamedTuple):
@@ -191,57 +222,6 @@ class Site(NamedTuple):
         return dz, gradients
 
 
-class SegmentNorms(LayerNorms):
-    """Sites at which segments of the features are normalised one by one.
-
-    A vector whose size is not the segments' total is normalised whole.
-    """
-
-    def __init__(
-        self,
-        segments: tuple[int, ...],
-        weights: dict[str, Any],
-        spec: Spec,
-        *of_batch: Any,
-    ):
-        """The sites of one step; the segments are in multiples of U."""
-        super().__init__(weights, spec, *of_batch)
-        units = weights["recurrent_kernel"].shape[0]
-        self.ends = [units * k for k in itertools.accumulate(segments)]
-
-    def average(self, z: Any) -> Any:
-        """Means (B, n) of the n segments of the rows."""
-        average, size = super().average, z.shape[-1]
-        if size != self.ends[-1] or len(self.ends) == 1:
-            return average(z)
-        places = zip([0, *self.ends], self.ends, strict=False)
-        if backend.on_cpu():
-            means = [average(z[..., start:end]) for start, end in places]
-        else:
-            # Whole rows, which XLA fuses with the operations on them.
-            here = keras.ops.arange(0, size)
-            means = [
-                average(backend.where((here >= start) & (here < end), z, 0.0))
-                / ((end - start) / size)
-                for start, end in places
-            ]
-        return keras.ops.concatenate(means, axis=-1)
-
-    def spread(self, average: Any) -> Any:
-        """The averages (B, F), each in the place of its segment."""
-        if average.shape[-1] == 1:
-            return average
-        # jax2onnx (0.17) refuses an arange without its start.
-        # test_formats.py notices.
-        here = keras.ops.arange(0, self.ends[-1])
-        spread = average[..., -1:]
-        for k in reversed(range(len(self.ends) - 1)):
-            spread = backend.where(
-                here < self.ends[k], average[..., k : k + 1], spread
-            )
-        return spread
-
-
 class BatchNorms(LayerNorms):
     """The normalised sites of a step, with the statistics of each column."""
 
@@ -269,3 +249,7 @@ class BatchNorms(LayerNorms):
             return backend.mean(z, 0)
         count = backend.sum(keras.ops.cast(self.valid, z.dtype), 0)
         return backend.sum(z, 0) / keras.ops.maximum(count, 1.0)
+
+    def spread(self, average: Any) -> Any:
+        """The averages (F) as they are."""
+        return average

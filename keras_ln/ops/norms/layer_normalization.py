@@ -13,7 +13,7 @@ import keras
 
 from keras_ln import backend
 from keras_ln.engine import arguments, dtypes
-from keras_ln.engine.portable import program
+from keras_ln.engine.portable import trace_context
 from keras_ln.ops.symbolic import takes_symbolic_tensors
 
 
@@ -64,8 +64,8 @@ def layer_normalization(
     beta = _as_parameter("beta", beta, sizes)
     given = {"x": x, "gamma": gamma, "beta": beta}
     arrays = {name: a for name, a in given.items() if a is not None}
-    known = program(arrays)
-    if known.plain is not None or known.reader is not None:
+    context = trace_context(arrays)
+    if context.autodiff_reason is not None or context.compiler_reason:
         made, _ = layer_normalization_forward(
             arrays, axes=axes, epsilon=epsilon
         )
