@@ -79,7 +79,7 @@ SEQUENCES = {
     "no state": (of_states(lambda s: []), *STATES),
     "states of None": (
         of_states(lambda s: [None] * len(s)),
-        *("`initial_state`", "must be a tensor", "Received: None"),
+        *("`initial_state", "must be a tensor", "Received: None"),
     ),
     "states by name": (
         of_states(lambda s: {"h": s[0]}),
