@@ -1,4 +1,4 @@
-"""Code on pages that runs in a process of its own, or not here at all.
+"""Code on pages that runs with other code around it, or not here at all.
 
 It is named by its page and its first line, which no other code of the page has.
 """
@@ -43,8 +43,8 @@ def build_model():
     return keras.Sequential(sizes)
 x, y = np.ones((4, 5, 3), "float32"), np.ones((4, 1), "float32")
 """
-# Code that runs alone: the backend, TensorFlow
-# where it needs none, and what stands before it and after it, as users have it.
+# Code that runs alone: the backend, and what stands before it and after it, as
+# users have it.
 ALONE = {
     ("docs/guides/devices.md", "import keras"): (
         "jax",
@@ -69,22 +69,22 @@ ALONE = {
         "assert tuple(outputs.shape) == (4, 1)\n"
         "torch.distributed.destroy_process_group()\n",
     ),
+}
+# The same in the tests' process, on TensorFlow.
+WITHIN = {
     ("docs/guides/export.md", 'model.export("folder")'): (
-        "tensorflow",
         MODEL + "model = build_model()\n",
         "import tensorflow as tf\n"
         'served = tf.saved_model.load("folder")\n'
         "assert np.allclose(served.serve(x), model(x), atol=1e-6)\n",
     ),
     ("docs/guides/export.md", "with keras_ln.ops.portable():"): (
-        "tensorflow",
         MODEL + "model = build_model()\n",
         "import tensorflow as tf\n"
         'served = tf.saved_model.load("folder_to_convert")\n'
         "assert np.allclose(served.serve(x), model(x), atol=1e-6)\n",
     ),
     ("docs/guides/lengths.md", "import tensorflow as tf"): (
-        "tensorflow",
         MODEL + "inputs, first, targets = x, np.repeat(y > 0, 5, 1), y\n"
         "tokens = keras.Input((5, 3))\n"
         'flags = keras.Input((5,), dtype="bool")\n'
@@ -94,7 +94,6 @@ ALONE = {
         "assert model.optimizer.iterations == 2\n",
     ),
     ("docs/guides/export.md", "with keras_ln.ops.portable(unroll=True):"): (
-        "tensorflow",
         MODEL + "model = keras.Sequential([keras.Input((20, 8)), "
         "keras_ln.LNLSTM(4)])\n",
         "import tensorflow as tf\n"
@@ -102,7 +101,6 @@ ALONE = {
         "interpreter.allocate_tensors()\n",
     ),
     ("docs/replace.md", "import json"): (
-        "tensorflow",
         "import numpy as np\n"
         "shapes = [(3, 16), (4, 16), 16, 16, 16, 16, 16, 4, 4]\n"
         'old = {f"rnn/{k}": np.ones(s) for k, s in enumerate(shapes)}\n'
@@ -111,7 +109,6 @@ ALONE = {
         "assert np.all(layer.cell.get_weights()[0] == 1)\n",
     ),
     ("docs/replace.md", "import tensorflow as tf"): (
-        "tensorflow",
         "import tensorflow as tf\n"
         'names = ["kernel", "kernel/Adam"]\n'
         'names = ["rnn/layer_norm_basic_lstm_cell/" + n for n in names]\n'
@@ -122,7 +119,6 @@ ALONE = {
         "== {names[0]: (7, 16)}\n",
     ),
     ("docs/replace.md", 'model.get_layer("dense").set_weights('): (
-        "tensorflow",
         MODEL + "model = keras.Sequential([keras.Input((3,)), "
         'keras.layers.Dense(1, name="dense")])\n'
         'old = {"dense/0": np.ones((3, 1)), "dense/1": y[0] + 1}\n'
@@ -130,7 +126,6 @@ ALONE = {
         "assert float(model(np.ones((1, 3)))[0, 0]) == 5\n",
     ),
     ("docs/replace.md", "new = build_model_with_keras_3()"): (
-        "tensorflow",
         MODEL + "def build_model_with_keras_3():\n"
         "    lstm = keras.layers.LSTM(4)\n"
         "    return keras.Sequential([keras.Input((5, 3)), lstm])\n"

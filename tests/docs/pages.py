@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests/support"), str(ROOT / "tests")]
 
-from docs.alone import ALONE, ELSEWHERE  # noqa: E402
+from docs.alone import ALONE, ELSEWHERE, WITHIN  # noqa: E402
 
 # A block of Python, and the output if it is shown after it.
 BLOCK = re.compile(
@@ -44,7 +44,9 @@ def blocks(listed):
         if "_build" not in path.parts:
             for block in BLOCK.findall(path.read_text(encoding="utf-8")):
                 first = block[1].partition("\n")[0].strip()
-                if ((page, first) in {**ALONE, **ELSEWHERE}) is listed:
+                if (
+                    (page, first) in {**ALONE, **ELSEWHERE, **WITHIN}
+                ) is listed:
                     yield (page, first), block
 
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from docs.alone import ALONE, ELSEWHERE
+from docs.alone import ALONE, ELSEWHERE, WITHIN
 
 import keras_ln
 from docs import pages
@@ -66,8 +66,18 @@ def test_code_on_pages_runs(page, tmp_path, monkeypatch):
     pages.run(page, PAGES[page])
 
 
+@pytest.mark.on_tensorflow
+@pytest.mark.parametrize("place", WITHIN, ids=str)
+def test_code_with_more_around_it_runs(place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before, after = WITHIN[place]
+    code = before + pages.elsewhere()[place] + after
+    pages.run(place[0], [("", code, "")])
+
+
 def test_code_that_does_not_run_is_listed():
-    assert pages.elsewhere().keys() == ELSEWHERE.keys() | ALONE.keys()
+    listed = {**ELSEWHERE, **ALONE, **WITHIN}
+    assert pages.elsewhere().keys() == listed.keys()
 
 
 def test_extras_that_guides_name():
