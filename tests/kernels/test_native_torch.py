@@ -165,6 +165,22 @@ if BACKEND == "torch":
         run = run_python("-c", textwrap.dedent(script))
         assert run.stdout == "4 calls\n", run.stderr
 
+    def test_flops():
+        """Forward those of the loop's products, and twice as many backward."""
+        from torch.utils.flop_counter import FlopCounterMode
+
+        counts = []
+        for options in ({}, {"use_fused": False}):
+            layer = made(keras_ln.LNGRU(3, **options))
+            with FlopCounterMode(display=False) as forward:
+                y = layer(x)
+            with FlopCounterMode(display=False) as backward:
+                y.sum().backward()
+            counts.append((forward, backward))
+        (ours, backward), (loops, _) = counts
+        assert ours.get_total_flops() == loops.get_total_flops() > 0
+        assert backward.get_total_flops() == 2 * ours.get_total_flops()
+
     def test_modes_and_views_of_torch():
         """Another default device, gradients in inference, a lazy minus."""
         layer, given = made(keras_ln.LNLSTM(4)), torch.randn(2, 4, 3)

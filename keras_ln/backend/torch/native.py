@@ -1,9 +1,11 @@
 """Calls of keras-ln-kernels on torch tensors, as operators of torch's."""
 
 import functools
+import math
 import weakref
 
 import torch
+from torch.utils.flop_counter import register_flop_formula
 
 from keras_ln._keras import of_session
 from keras_ln.backend import native
@@ -79,6 +81,22 @@ def _make_operators():
         setup_context=functools.partial(_setup_context, call),
     )
     operator("backward", call.BACKWARD, *own).register_autograd(no_backward)
+    # Of each matrix the gradient needs two products.
+    for name, takes, products in (
+        ("forward", call.FORWARD[0], 1),
+        ("backward", call.BACKWARD[0], 2),
+    ):
+        register_flop_formula(getattr(torch.ops.keras_ln, name))(
+            functools.partial(_flops, takes, products)
+        )
+
+
+def _flops(takes, products, *shapes, out_shape):
+    """As torch counts: of the products with both matrices."""
+    given = dict(zip(takes, shapes, strict=False))
+    rows, steps, _ = given["x"]
+    sizes = sum(math.prod(given[n]) for n in ("kernel", "recurrent_kernel"))
+    return 2 * products * rows * steps * sizes
 
 
 # So that torch.compile does not trace into it.
