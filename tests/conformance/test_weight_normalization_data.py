@@ -164,3 +164,23 @@ def test_useless_data():
     assert "`scale` must be a finite number > 0" in refused(
         layers.Dense(3), (4, 5), scale=0.0
     )
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("make", [layers.Dense, WeightNormDense])
+def test_half_precision_is_initialised_in_float32(make, dtype):
+    x = 1e3 * example((256, 5))  # whose squares overflow float16
+    layer = make(3, dtype=dtype)
+    if make is layers.Dense:
+        layer = WeightNormalization(layer)
+    layer.initialize_from_data(x)
+    g, v, bias = (
+        to_numpy(keras.ops.cast(weight, "float64"))
+        for name in ("g", "kernel", "bias")
+        for weight in layer.weights
+        if weight.name == name
+    )
+    t = x.astype("float64") @ (v / np.linalg.norm(v, axis=0))
+    tolerance = 1e-2 if dtype == "bfloat16" else 2e-3
+    close(g, 1.0 / t.std(0), rtol=tolerance)
+    close(bias, -t.mean(0) / t.std(0), rtol=tolerance)

@@ -134,3 +134,20 @@ def test_stacked_cells():
     stretch(layer)
     assert abs(to_numpy(layer(x)) - expected).max() > 1e-3
     close(layer(x), layer.remove()(x), **FLOAT32)
+
+
+def test_states_go_in_and_out():
+    x, h, c = example(2, T, D), example(2, U, seed=2), example(2, U, seed=3)
+    options = {"return_sequences": True, "return_state": True}
+    layer = WeightNormalization(layers.LSTM(U, **options))
+    layer.build(x.shape)
+    stretch(layer)
+    ours = layer(x, initial_state=[h, c])
+    theirs = layer.remove()(x, initial_state=[h, c])
+    assert len(ours) == 3
+    close(ours, theirs, **SAME_PROGRAM)
+    inputs = keras.Input((None, D))
+    states = [keras.Input((U,)), keras.Input((U,))]
+    outputs = layer(inputs, initial_state=states)
+    model = keras.Model([inputs, *states], outputs)
+    close(model([x, h, c]), theirs, **SAME_PROGRAM)

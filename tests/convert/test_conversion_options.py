@@ -241,3 +241,11 @@ def test_groups_and_the_sum():
         with_layer_norm(model, groups="gates")
     with pytest.raises(ValueError, match='`normalize` must have "sum" in'):
         with_layer_norm(model, ("sum", "kernel"))
+
+
+def test_a_copy_of_with_fast_rnn():
+    fast = keras_ln.with_fast_rnn(model_of(layers.LSTM(U, name="mine")))
+    assert "keras_ln.to_keras" in message(fast)
+    assert "'mine' of class FastLSTM" in message(fast)
+    clone = with_layer_norm(keras_ln.to_keras(fast))
+    assert type(clone.layers[0]) is keras_ln.LNLSTM

@@ -139,6 +139,21 @@ if BACKEND == "torch":
             results.append(torch.autograd.grad(loss, x))
         same(*results)
 
+    def test_sparse_cotangents():
+        """torch.nn.functional.embedding sends them."""
+        table = torch.tensor(RNG.normal(size=(5, 4)), requires_grad=True)
+        layer = keras_ln.LayerNormalization(dtype="float64")
+        rows = torch.tensor([1, 3, 3])
+        cotangent = torch.tensor(RNG.normal(size=(3, 4)))
+        found, right = (
+            torch.autograd.grad((lookup * cotangent).sum(), table)
+            for lookup in (
+                torch.nn.functional.embedding(rows, layer(table), sparse=True),
+                layer(table)[rows],
+            )
+        )
+        same(found, right)
+
     @pytest.mark.parametrize("strict", [False, True])
     def test_torch_export(strict):
         for name in ("LayerNormalization", "LNSimpleRNN"):
