@@ -50,7 +50,6 @@ QUICK_EVERYWHERE = (
     *("tests/contract/", "tests/exports/"),
     "tests/conformance/test_against_oracle.py",
     "tests/conformance/test_conformance.py",
-    "tests/conformance/test_goldens.py",
     "tests/conformance/test_second_derivatives.py::test_by_xla_and_without_it",
     "tests/conformance/test_training_modes.py",
     "tests/engine/test_forward_mode.py",

@@ -136,47 +136,6 @@ if BACKEND == "tensorflow":
         close(tf.concat(found, 1), whole, **FLOAT64)
 
 
-def test_half_precision_does_not_round_the_count():
-    """To 256, as bfloat16 would."""
-    rng = np.random.default_rng(0)
-    x, h, c = (
-        rng.normal(size=shape).astype("float32")
-        for shape in ((B, 2, D), (B, U), (B, U))
-    )
-    layers = [
-        keras_ln.BNLSTM(
-            U,
-            max_steps=300,
-            return_sequences=True,
-            stateful=stateful,
-            dtype="mixed_bfloat16",
-        )
-        for stateful in (False, True)
-    ]
-    layer, stateful = layers
-    for one in layers:
-        one.build(x.shape)
-    for mine, other in zip(
-        layer.cell.weights, stateful.cell.weights, strict=True
-    ):
-        if "seed" not in mine.name:
-            mine.assign(rng.uniform(0.5, 1.5, mine.shape))
-            other.assign(mine)
-    for state, value in zip(stateful.states, (h, c, 257), strict=True):
-        state.assign(value)
-    expected, other = (
-        to_numpy(keras.ops.cast(y, "float32"))
-        for y in (
-            layer(x, initial_state=[h, c], first_step=257),
-            layer(x, initial_state=[h, c], first_step=256),
-        )
-    )
-    found = to_numpy(keras.ops.cast(stateful(x), "float32"))
-    np.testing.assert_array_equal(found, expected)
-    assert abs(found - other).max() > 0.1
-    assert to_numpy(stateful.states[-1]) == 259
-
-
 def test_the_count_is_a_state(tmp_path):
     """Not in files, kept by a conversion, set to zero with the others."""
     problem = Problem(BNLSTM, {"return_sequences": True, "stateful": True})
@@ -203,20 +162,6 @@ def test_the_count_is_a_state(tmp_path):
         one.layers[0].reset_state()
         one(first)
         close(one(second), expected, **FLOAT64)
-
-
-def test_a_stateful_layer_is_told_where_to_begin():
-    """Its own count serves its own states."""
-    problem = Problem(BNLSTM, {"stateful": True}, given_states=True)
-    layer = problem.layer()
-    for _ in range(2):
-        (expected,), _ = problem.oracle(problem.arrays(layer))
-        found = problem.outputs(layer)[0]
-        close(found, expected, **FLOAT64)
-    layer(problem.x[:, :1], initial_state=problem.states, first_step=1)
-    found = layer(problem.x[:, 1:])
-    (expected,), _ = problem.oracle(problem.arrays(layer), first_step=1)
-    close(found, expected, **FLOAT64)
 
 
 def test_statistics_are_taken_from_the_first_step():

@@ -11,8 +11,6 @@ from tolerances import FLOAT64
 
 import keras_ln
 
-pytestmark = pytest.mark.every_backend
-
 
 def test_every_case_is_compared():
     compared = {*SEQUENCES, *LAYER_NORMS, "weight_norm"}

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from arrays import close, to_numpy
+from arrays import close
 from descriptors import (
     BY_NAME,
     CELLS,
@@ -21,36 +21,6 @@ from tolerances import FLOAT64
 from zoneout_choices import shares
 
 import keras_ln
-
-
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_bidirectional(row):
-    # Keras' wrapper asks its layers for zeros at masked steps.
-    arguments = {"return_sequences": True, "zero_output_for_mask": True}
-    problem = Problem(row, arguments, mask=MASKS["right"])
-    layer = keras.layers.Bidirectional(
-        row.make(return_sequences=True, dtype="float64"),
-        merge_mode="concat",
-        dtype="float64",
-    )
-    layer.build(problem.x.shape)
-    rng = np.random.default_rng(0)
-    halves = (layer.forward_layer, layer.backward_layer)
-    for half in halves:
-        for weight in half.trainable_weights:
-            weight.assign(weight.numpy() + rng.normal(size=weight.shape))
-    y = to_numpy(layer(problem.x, mask=problem.mask))
-    for half, backwards, part in zip(
-        halves, (False, True), (slice(0, U), slice(U, None)), strict=True
-    ):
-        problem.arguments["go_backwards"] = backwards
-        (expected,), _ = problem.oracle({"x": problem.x, **named_weights(half)})
-        if backwards:
-            expected = expected[:, ::-1]
-        close(y[..., part], expected, **FLOAT64)
-    revived = keras.layers.Bidirectional.from_config(layer.get_config())
-    assert type(revived.forward_layer) is type(revived.backward_layer)
-    assert revived.get_config() == layer.get_config()
 
 
 @pytest.mark.parametrize(

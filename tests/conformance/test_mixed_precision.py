@@ -5,38 +5,12 @@ import numpy as np
 import pytest
 from arrays import close
 from backend_gradients import value_and_gradients
-from descriptors import LAYERS, ROWS, SEQUENCE_LAYERS, B, randomize
-from layer_calls import call, example
-from pairwise import one_everywhere
-from tolerances import BFLOAT16, FLOAT16
+from descriptors import LAYERS, SEQUENCE_LAYERS, B
+from layer_calls import example
 
 import keras_ln
 
 BACKEND = keras.backend.backend()
-
-
-@pytest.mark.parametrize(
-    "policy, tolerance",
-    [("mixed_float16", FLOAT16), ("mixed_bfloat16", BFLOAT16)],
-)
-@pytest.mark.parametrize("row", one_everywhere(ROWS, "LNLSTM"))
-def test_values(row, policy, tolerance):
-    x = example(row)
-    single = row.make()
-    single.build(row.input_shape)
-    randomize(single)
-    mixed = row.make(dtype=policy)
-    mixed.build(row.input_shape)
-    mixed.set_weights(single.get_weights())
-    assert {str(weight.dtype) for weight in mixed.weights} == {"float32"}
-
-    options = {"states": row.cell_states()} if row.is_cell else {}
-    output, *_ = keras.tree.flatten(mixed(x, **options))
-    dtype = keras.backend.standardize_dtype(output.dtype)
-    assert dtype == policy.removeprefix("mixed_")
-    close(
-        call(mixed, row, x).astype("float32"), call(single, row, x), **tolerance
-    )
 
 
 @pytest.mark.parametrize(

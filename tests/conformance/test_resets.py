@@ -40,26 +40,6 @@ if BACKEND == "jax":
         close(found, whole, **FLOAT64)
 
 
-if BACKEND == "tensorflow":
-
-    @pytest.mark.every_backend
-    def test_saved_model(tmp_path):
-        import tensorflow as tf
-
-        model = packed_model()
-        path = str(tmp_path / "model")
-        model.export(path, verbose=False)
-        tokens = np.array([[1, 2, 3, 4], [3, 1, 4, 0]], "int32")
-        reset = np.array([[1, 0, 1, 0], [1, 0, 1, 0]], bool)
-        loaded = tf.saved_model.load(path)
-        close(
-            loaded.serve([tokens, reset]),
-            model([tokens, reset]),
-            rtol=1e-4,
-            atol=1e-5,
-        )
-
-
 @pytest.mark.parametrize("row", ROWS, ids=str)
 @pytest.mark.parametrize("use_fused", ["auto", False])
 def test_there_is_no_h_to_drop(row, use_fused):

@@ -5,9 +5,7 @@ features, U units."""
 
 import keras
 import numpy as np
-import pytest
 from arrays import close, example, to_numpy
-from keras.src.backend.common.masking import get_keras_mask
 from tolerances import FLOAT32, SAME_PROGRAM
 from weight_norms import stretch
 
@@ -92,26 +90,6 @@ def test_masks_bidirectional_time_distributed_and_files(tmp_path):
     clone = keras.models.clone_model(model)
     clone.set_weights(model.get_weights())
     np.testing.assert_array_equal(to_numpy(clone(WORDS)), expected)
-
-
-def test_masks_that_are_given_and_symbolic_ones():
-    x, mask = example(2, T, D), np.array([[1, 1, 0, 0], [0, 1, 0, 1]], bool)
-    layer = WeightNormalization(layers.LSTM(U, return_sequences=True))
-    layer.build(x.shape)
-    stretch(layer)
-    y = to_numpy(layer(x, mask=mask))
-    expected = to_numpy(layer.remove()(x, mask=mask))
-    close(y, expected, **SAME_PROGRAM)
-    assert abs(y - to_numpy(layer(x))).max() > 1e-3
-    masked = layers.Masking()(keras.Input((None, D)))
-    # None in builds of Keras 3.16.
-    plain = get_keras_mask(layers.LSTM(U, return_sequences=True)(masked))
-    assert (get_keras_mask(layer(masked)) is None) == (plain is None)
-    last = WeightNormalization(layers.LSTM(U))
-    assert get_keras_mask(last(masked)) is None
-    with pytest.warns(UserWarning, match="does not support masking"):
-        y = WeightNormalization(layers.Conv1D(U, 1))(layers.Masking()(x))
-    assert get_keras_mask(y) is None
 
 
 def test_stacked_cells():

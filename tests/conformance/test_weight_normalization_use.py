@@ -20,38 +20,6 @@ layers = keras.layers
 T, D, U = 4, 3, 2
 
 
-def train(model, x, y, **options):
-    model.compile(keras.optimizers.Adam(0.01), "mse", **options)
-    history = model.fit(x, y, 4, epochs=2, verbose=0, shuffle=False)
-    return history.history["loss"]
-
-
-@pytest.mark.every_backend
-def test_fit_is_that_of_weight_norm_dense_and_of_wnlstm():
-    """The same losses and the same weights, by name."""
-    x, y = example(8, T, D), example(8, 1, seed=2)
-    found = []
-    for make_rnn, make_dense in (
-        (
-            lambda: WeightNormalization(layers.LSTM(U)),
-            lambda: WeightNormalization(layers.Dense(1)),
-        ),
-        (lambda: keras_ln.WNLSTM(U), lambda: keras_ln.WeightNormDense(1)),
-    ):
-        keras.utils.set_random_seed(3)
-        parts = make_rnn(), make_dense()
-        model = keras.Sequential([keras.Input((T, D)), *parts])
-        losses = train(model, x, y)
-        weights = [{w.name: to_numpy(w) for w in p.weights} for p in parts]
-        found.append((losses, weights))
-    (ours, our_weights), (theirs, their_weights) = found
-    assert ours[1] < ours[0]
-    close(ours, theirs, **FLOAT32)
-    for one, other in zip(our_weights, their_weights, strict=True):
-        assert set(one) == set(other)
-        close(one, other, **FLOAT32)
-
-
 class Around(keras.Model):
     """Wraps, while fit builds it, what was trained before, or makes its own."""
 
@@ -211,34 +179,3 @@ def test_eight_threads_see_what_one_sees():
         for number, found in enumerate(pool.map(work, range(8))):
             for y in found:
                 np.testing.assert_array_equal(y, right[number % 2])
-
-
-@pytest.mark.parametrize(
-    "policy", ["mixed_float16", "mixed_bfloat16", "float16"]
-)
-@pytest.mark.parametrize("make", [layers.Dense, keras_ln.WeightNormDense])
-def test_half_precision_normalises_in_float32(make, policy):
-    layer = make(U, dtype=policy)
-    if make is layers.Dense:
-        layer = WeightNormalization(layer)
-    layer.build((None, D))
-    kernel, g = weight(layer, "kernel"), weight(layer, "g")
-    # These overflow float16, or their squares do.
-    factor = 1e6 if "mixed" in policy else 300.0
-    kernel.assign(factor * to_numpy(kernel))
-    x = example(6, D)
-    y = layer(x)
-    compute_dtype = policy.removeprefix("mixed_")
-    assert keras.backend.standardize_dtype(y.dtype) == compute_dtype
-    assert layer.compute_dtype == compute_dtype
-    kept = "float32" if "mixed" in policy else policy
-    assert {w.dtype for w in layer.weights} == {kept}
-    removed = layer.remove() if make is layers.Dense else layer.to_dense()
-    assert removed.dtype_policy.name == policy
-    found, bias = (w.astype("float64") for w in removed.get_weights())
-    v = to_numpy(kernel).astype("float64")
-    expected = to_numpy(g) * v / np.linalg.norm(v, axis=0)
-    close(found, expected, rtol=1e-6 if "mixed" in policy else 1e-3)
-    y = to_numpy(keras.ops.cast(y, "float32"))
-    # Products of numbers with 8 bits.
-    close(y, x @ expected + bias, rtol=3e-2, atol=5e-2)

@@ -149,31 +149,6 @@ def product_op():
 if BACKEND == "tensorflow":
     import tensorflow as tf
 
-    def test_custom_vjp_third_derivative_of_a_function(rng):
-        """What the forward function made in a graph has no gradient."""
-        op = tf.function(product_op())
-        x = rng.normal(size=(3, 2))
-        direction = rng.normal(size=(3, 2))
-
-        def derivative(function, order):
-            if order == 0:
-                return function
-
-            def gradient(x):
-                with tf.GradientTape() as tape:
-                    tape.watch(x)
-                    y = tf.reduce_sum(derivative(function, order - 1)(x) ** 2)
-                return tape.gradient(y, x) * direction
-
-            return gradient
-
-        found, right = (
-            derivative(function, 3)(tf.constant(x))
-            for function in (op, lambda x: tf.reduce_prod(x, 0))
-        )
-        assert abs(right.numpy()).max() > 1e-3
-        close(found, right, rtol=1e-10)
-
     @pytest.mark.parametrize("jit_compile", [None, True])
     def test_vectorized_map_keeps_the_given_gradient(jit_compile, rng):
         """Of what differs between the iterations, and of what does not."""

@@ -67,28 +67,3 @@ def test_through_scan_and_a_hand_written_gradient(rng):
     got = backend.jacobian(function, keras.ops.convert_to_tensor(x))
     expected = np.einsum("ij,ti->itj", np.eye(2), 6 * x)
     close(got, expected, rtol=1e-13)
-
-
-def test_a_constant_has_zeros():
-    def function(x):
-        return keras.ops.ones((3,), dtype="float64")
-
-    x = keras.ops.ones((2,), dtype="float64")
-    np.testing.assert_array_equal(
-        to_numpy(backend.jacobian(function, x)), np.zeros((3, 2))
-    )
-
-
-if BACKEND == "tensorflow":
-
-    def test_several_calls_give_no_warning(monkeypatch):
-        """TensorFlow warns of a function that is traced again and again."""
-        import tensorflow as tf
-
-        records = []
-        monkeypatch.setattr(tf.get_logger(), "handle", records.append)
-        x = tf.ones(2)
-        for factor in range(8):
-            got = backend.jacobian(lambda x, factor=factor: factor * x * x, x)
-            np.testing.assert_array_equal(got, 2 * factor * np.eye(2))
-        assert not records

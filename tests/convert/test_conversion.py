@@ -67,30 +67,6 @@ def test_tagger(tmp_path):
     ]
 
 
-def sequence_to_sequence(kind):
-    """The encoder's states are where the decoder starts."""
-    source = keras.Input((None, D), name="source")
-    target = keras.Input((None, D), name="target")
-    encoder = recurrent(kind, U, return_state=True, name="encoder")
-    _, *states = encoder(source)
-    decoder = recurrent(kind, U, return_sequences=True, name="decoder")
-    y = decoder(target, initial_state=states)
-    return keras.Model({"source": source, "target": target}, layers.Dense(2)(y))
-
-
-@pytest.mark.parametrize("name", ["LSTM", "GRU"])
-def test_sequence_to_sequence(name, tmp_path):
-    x = {"source": example(B, T, D), "target": example(B, T, D, seed=2)}
-    model = trained(
-        sequence_to_sequence(name), x, example(B, T, 2, seed=3), tmp_path
-    )
-    clone = with_layer_norm(model, normalize=())
-    assert_same(model, clone, x)
-    ours = getattr(keras_ln, f"LN{name}")
-    assert type(clone.get_layer("decoder")) is ours
-    assert type(clone.get_layer("encoder")) is ours
-
-
 def generator(name, batch=None, stateful=False):
     """Words to the probabilities of the next ones."""
     return keras.Sequential(

@@ -234,30 +234,6 @@ def test_states_between_batches():
     assert not to_numpy(clone.layers[0].states[0]).any()
 
 
-if BACKEND == "torch":  # Keras' own loop takes one row there alone.
-
-    def test_one_row_of_a_state_for_all():
-        model = model_of(layers.LSTM(U))
-        randomize(model)
-        clone, x = with_fast_rnn(model), example(B, T, D)
-        row = [keras.ops.convert_to_tensor(example(1, U)[:, :])] * 2
-        found, expected = (
-            to_numpy(m.layers[0](x, initial_state=row)) for m in (clone, model)
-        )
-        close(found, expected, rtol=1e-5, atol=1e-6)
-
-
-def test_one_row_of_a_mask_for_all():
-    model = model_of(layers.GRU(U))  # Of an LSTM not on TensorFlow.
-    randomize(model)
-    clone, x = with_fast_rnn(model), example(B, T, D)
-    mask = np.arange(T)[None] < T - 1
-    found, expected = (
-        to_numpy(m.layers[0](x, mask=mask)) for m in (clone, model)
-    )
-    close(found, expected, rtol=1e-5, atol=1e-6)
-
-
 class Holder(layers.Layer):
     def __init__(self, **arguments):
         super().__init__(**arguments)

@@ -16,7 +16,7 @@ from keras_ln import engine, ops
 from keras_ln.engine.activations import ACTIVATIONS
 from keras_ln.engine.dispatch import IMPLEMENTATIONS
 from keras_ln.engine.implementations import Implementation
-from keras_ln.engine.spec import ARRAYS, Array, Spec, Vector
+from keras_ln.engine.spec import ARRAYS, Array, Spec
 
 # The kernels have tests of their own: test_native.py.
 pytestmark = pytest.mark.usefixtures("without_kernels")
@@ -140,30 +140,6 @@ if BACKEND != "jax":  # Which does not tell.
         layer, x = BY_NAME["LNGRU"].make(), np.ones((B, T, D), "float32")
         in_forward_mode(lambda _: layer(x), x)
         assert ran == ["fused" if BACKEND == "tensorflow" else "loop"]
-
-
-def test_a_step_of_its_own_sees_weights_of_its_own():
-    """Which the op's own step would refuse."""
-
-    class Shifted(keras_ln.LNGRUCell):
-        vectors = (
-            *keras_ln.LNGRUCell.vectors,
-            Vector("shift_beta", 1, "kernel"),
-        )
-
-        def step(self, projected, states, weights, recurrent_mask):
-            (h,) = super().step(projected, states, weights, recurrent_mask)
-            return (h + weights["shift_beta"],)
-
-    class Layer(keras_ln.LNGRU):
-        cell_class = Shifted
-
-    layer = Layer(3, return_sequences=True, beta_initializer="ones")
-    y = keras.ops.convert_to_numpy(layer(np.zeros((B, T, D), "float32")))
-    twin = keras.layers.RNN(layer.cell, return_sequences=True)
-    right = keras.ops.convert_to_numpy(twin(np.zeros((B, T, D), "float32")))
-    close(y, right, rtol=1e-5)
-    assert abs(y).max() > 1.0
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import keras
 import numpy as np
 import pytest
 from arrays import close, to_numpy
-from backend_gradients import gradients as derivatives
 from backend_gradients import value_and_gradients
 from reference import gradients, norms
 from refusals import NO_NUMBERS
@@ -198,36 +197,6 @@ def test_residuals_hold_nothing_else_of_the_size_of_x():
     shapes = sorted(tuple(r.shape) for r in residuals.values())
     assert shapes == [*[(7, 1)] * 3, (7, 11), (11,), (11,)]
     assert residuals["x"] is given["x"]
-
-
-@pytest.mark.every_backend
-def test_second_derivative():
-    rng = np.random.default_rng(5)
-    x, direction, cotangent = rng.normal(size=(3, 2, 5))
-    tensors = map(keras.ops.convert_to_tensor, (x, direction, cotangent))
-    tensor, by, along = tensors
-
-    def gradient(x):
-        (found,) = derivatives(
-            lambda x: keras.ops.sum(layer_normalization(x) * along), x
-        )
-        return keras.ops.sum(found * by)
-
-    (given,) = derivatives(gradient, tensor)
-
-    def first(moved):
-        def loss(a):
-            return (norms.layer_norm(a["x"]) * cotangent).sum()
-
-        return gradients.complex_step(loss, {"x": moved})["x"]
-
-    expected = np.empty_like(x)
-    for index in np.ndindex(x.shape):
-        step = np.zeros_like(x)
-        step[index] = 1e-5
-        slope = (first(x + step) - first(x - step)) / 2e-5
-        expected[index] = (slope * direction).sum()
-    close(given, expected, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("name", ["gamma", "beta"])

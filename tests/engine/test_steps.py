@@ -97,29 +97,3 @@ if BACKEND == "tensorflow":
         )
         with pytest.raises(ValueError, match="Axis -1 of `inputs` must have a"):
             step.get_concrete_function()
-
-
-if BACKEND == "jax":
-
-    @pytest.mark.every_backend
-    def test_steps_in_a_scan():
-        """Values and gradients are those of the sequence."""
-        import jax
-
-        problem, weights = weights_of(BY_NAME["LNGRU"])
-
-        def by_steps(x, states, weights):
-            def step(states, x):
-                h, states = ops.ln_gru_step(x, states, weights)
-                return states, h
-
-            return jax.lax.scan(step, states, x.swapaxes(0, 1))[1].sum()
-
-        def whole(x, states, weights):
-            return ops.ln_gru(x, states, weights)[1].sum()
-
-        found, expected = (
-            jax.grad(run, argnums=(0, 1, 2))(problem.x, problem.states, weights)
-            for run in (by_steps, whole)
-        )
-        close(found, expected, **FLOAT64)

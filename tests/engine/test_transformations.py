@@ -345,29 +345,3 @@ elif BACKEND == "tensorflow":
         with keras_ln.ops.portable():
             right = derivatives(module.layer)
         same(derivatives(loaded.call), right)
-
-    @pytest.mark.full
-    @pytest.mark.parametrize("name", ["LNLSTM", "BNLSTM"])
-    def test_a_saved_model_has_its_gradients(name, tmp_path):
-        """Those of the op are in the file, for any batch and any length."""
-        layer, module = layer_of(name, use_fused=True), tf.Module()
-        module.weights = [v.value for v in layer.trainable_variables]
-        module.others = [v.value for v in layer.non_trainable_variables]
-        module.call = tf.function(
-            lambda x: layer(x, training=True),
-            input_signature=[tf.TensorSpec((None, None, D), tf.float64)],
-        )
-        options = tf.saved_model.SaveOptions(experimental_custom_gradients=True)
-        tf.saved_model.save(module, str(tmp_path), options=options)
-        loaded, results = tf.saved_model.load(str(tmp_path)), []
-        for call, weights in (
-            (loaded.call, loaded.weights),
-            (lambda x: layer(x, training=True), module.weights),
-        ):
-            x = tf.constant(X)
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                y = call(x)
-                loss = tf.reduce_sum(y**3)
-            results.append([y, *tape.gradient(loss, [x, *weights])])
-        same(*results)

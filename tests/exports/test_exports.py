@@ -15,7 +15,6 @@ from recurrence import MASKS, Problem
 from tolerances import SAME_PROGRAM
 
 import keras_ln
-from docs import pages
 from keras_ln import ops
 
 pytestmark = pytest.mark.every_backend
@@ -361,32 +360,3 @@ if BACKEND == "tensorflow":
         model = keras.Sequential([keras.Input((2, 3)), needs])
         with pytest.raises(ValueError, match="True, but LNLSTM.*that Keras ex"):
             model.export(tmp_path / "2.tflite", format="litert", verbose=False)
-
-    @pytest.mark.peers
-    def test_the_page_writes_onnx(tmp_path, monkeypatch):
-        import onnxruntime
-
-        monkeypatch.chdir(tmp_path)
-        first_line = 'model.export("model.onnx", format="onnx")'
-        page = ("docs/guides/export.md", first_line)
-        names = {"keras_ln": keras_ln, "model": export_models.model("LNGRU")}
-        exec(pages.elsewhere()[page], names)
-        onnxruntime.InferenceSession("model.onnx")
-
-    @pytest.mark.peers
-    @pytest.mark.parametrize("layer", ["LayerNormalization", "LNGRU"])
-    def test_a_call_for_xla_is_left_in_onnx(tmp_path, layer):
-        """If no error comes, what is exported may hold functions for XLA."""
-        import onnxruntime
-        import tf2onnx
-
-        path = str(tmp_path / "model.onnx")
-        model = export_models.model(layer)
-        signature = (tf.TensorSpec((None, 3, *model.input_shape[2:])),)
-        call = tf.function(lambda x: model(x, training=False))
-        call.get_concrete_function(*signature)
-        tf2onnx.convert.from_function(call, signature, output_path=path)
-        with pytest.raises(
-            Exception, match="export_inside_keras_ln.ops.portable/Partitioned"
-        ):
-            onnxruntime.InferenceSession(path)
