@@ -325,20 +325,6 @@ def test_the_packages_own_library_has_a_digest(monkeypatch, tmp_path):
     assert library._load.__wrapped__()[1] is None
 
 
-def test_a_name_without_a_folder_is_a_file_here(monkeypatch, tmp_path):
-    """The loader would look for it in the system's folders."""
-    shutil.copyfile(BUILT, tmp_path / "library.so")
-    monkeypatch.chdir(tmp_path)
-    assert reasons("library.so") == ["None"]
-
-
-def test_an_empty_name_is_the_packages_own_library(monkeypatch, tmp_path):
-    monkeypatch.setenv("KERAS_LN_KERNELS_LIBRARY", "")
-    monkeypatch.setattr(library, "_PATH", tmp_path / "packaged.so")
-    _, reason = library._load.__wrapped__()
-    assert reason.startswith(f"{tmp_path / 'packaged.so'} is missing")
-
-
 def test_a_library_that_lacks_functions(monkeypatch, tmp_path):
     path = tmp_path / "library.so"
     shutil.copyfile(BUILT, path)

@@ -111,17 +111,6 @@ def test_zoneout(cell, choose, go_backwards, masks, each_instruction_set):
     assert inference["outputs"].tobytes() == found["outputs"].tobytes()
 
 
-def test_zoneout_of_a_large_problem():
-    """In several chunks and blocks, whatever the number of threads."""
-    masks = ("zoneout", "cell_zoneout", *RESETS)
-    drawn = draw("lstm", (37, 40, 70, 5), masks=masks)
-    one, many = (gradients(drawn, threads=n) for n in (1, 4))
-    check_values(drawn, one, 1e-11)
-    check_gradients(drawn, one, 1e-9)
-    for name, array in one.items():
-        assert array.tobytes() == many[name].tobytes(), name
-
-
 SIZES = [
     (1, 1, 1, 1),
     (2, 1, 3, 1),

@@ -53,22 +53,6 @@ def any_kernel(kernel, architecture):
     return emulated.by_name(SMALL.plan("lstm").kernel, "")
 
 
-def test_the_plan_of_size_a(fresh):
-    """15 groups of 8 blocks run at once on an H100, and 128 rows need 16."""
-    made = emulated.Emulation(fresh.library, any_kernel)
-    made.fake.fake_set(b"clusters", 15)
-    for backward in (False, True):
-        plan = made.gpu.plan("lstm", backward, 256, "tf32", 0, 120)
-        assert (plan.blocks, plan.threads, plan.cluster) == (8, 256, True)
-        assert (plan.rows, plan.workspace(128)) == (8, {})
-        assert made.gpu.at_once(plan, 0) == 120
-        more = made.gpu.plan("lstm", backward, 256, "tf32", 0, 121)
-        assert more == gpu_plan.wider(plan, made.gpu.limits(0))
-        assert (more.blocks, more.cluster, more.rows) == (8, True, 16)
-        # For a batch that is small again, too.
-        assert made.gpu.plan("lstm", backward, 256, "tf32", 0) == plan
-
-
 def test_no_room_for_a_cluster(fresh):
     """A part of a GPU may say so by an error: then no group fits."""
     made = emulated.Emulation(fresh.library, any_kernel)
@@ -94,23 +78,6 @@ def test_groups_that_meet_in_memory_take_16_rows(fresh):
         7 * 8 * many.box_bytes,
     ]
     assert made.gpu.workspace(few, 1) == spaces[0]
-
-
-def test_a_workspace_holds_the_groups_that_meet_at_once(fresh):
-    """Those that it was made for, also where more run now."""
-    case = CASES["through global memory"]
-    plan = case.plan("lstm")
-    for processors in (case.blocks, 2 * case.blocks):
-        fresh.fake.fake_attribute(1, 16, processors)
-        assert fresh.gpu.at_once(plan, 1) == plan.rows
-        assert fresh.gpu.workspace(plan, 1, case.batch) == {
-            "exchange": plan.box_bytes,
-            "counters": 128,
-        }
-        fresh.fake.fake_forget()
-        gpu_problems.forward(fresh, plan, drawn_of("lstm", case), device=1)
-        grids = [line[3] for line in fresh.log() if line[0] == "grid"]
-        assert grids == [case.blocks] * 2
 
 
 def test_where_a_group_keeps_8_rows(fresh):
@@ -183,20 +150,6 @@ def test_a_device_that_grants_no_cluster(fresh):
         "units: 401 in 3xtf32 do not fit GPU 0 (sm_90a, 232448 bytes of "
         "shared memory)."
     )
-
-
-def test_two_kinds_of_devices(fresh):
-    """Each gets the image that is compiled for it."""
-    asked = []
-
-    def image(kernel, architecture):
-        asked.append(architecture)
-        return emulated.by_name(SMALL.plan("lstm").kernel, "")
-
-    made = emulated.Emulation(fresh.library, image)
-    for device in (0, 1, 0, 1):
-        made.gpu.plan("lstm", False, 20, "3xtf32", device)
-    assert asked == ["sm_90a", "sm_80"]
 
 
 @pytest.mark.parametrize("other", [1, None], ids=["GPU 1", "the CPU"])

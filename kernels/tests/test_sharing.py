@@ -95,26 +95,6 @@ def test_what_is_chosen_replaces_the_rule():
     assert found == "b'columns'"
 
 
-def test_the_cpu_is_asked_once():
-    """Calls, choices and threads included: CPUID traps in virtual machines."""
-    code = """
-import threading
-from problems import draw, gradients
-from keras_ln_kernels.library import library
-def work():
-    for _ in range(20):
-        k.instruction_set()
-        k.use_instruction_set(None)
-        gradients(draw("gru", (3, 4, 5, 6)), threads=2)
-threads = [threading.Thread(target=work) for _ in range(3)]
-for thread in threads: thread.start()
-for thread in threads: thread.join()
-print(library().kln_cpuid_runs())
-"""
-    x86 = keras_ln_kernels.instruction_set().startswith("avx")
-    assert (1 if x86 else 0) <= int(fresh(code)) <= 4
-
-
 def test_without_new_threads_it_is_by_rows():
     """With no memory left for their stacks."""
     code = """
@@ -136,20 +116,3 @@ same(one, gradients(drawn, threads=8))
 print(here() - before)
 """
     assert fresh(code) == "7"
-
-
-def test_threads_on_one_core_finish():
-    """All of the pool there, by columns, as it is asked for."""
-    code = """
-import ctypes
-import os
-from problems import draw, gradients
-from test_threads import same
-drawn = draw("gru", (9, 6, 5, 20))
-one = gradients(drawn)
-os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-k.use_sharing("columns")
-for _ in range(20):
-    same(one, gradients(drawn, threads=4))
-"""
-    fresh(code)

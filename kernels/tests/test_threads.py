@@ -108,27 +108,6 @@ def test_the_callers_own_parallel_for(order, monkeypatch):
     assert set(calls) == {(42, 3)}
 
 
-def resident_bytes():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * 4096
-
-
-def test_memory_does_not_grow():
-    drawn = draw("lstm", (20, 10, 8, 32))
-
-    def steps(count):
-        for _ in range(count):
-            gradients(drawn, threads=2)
-
-    steps(20)
-    before = resident_bytes()
-    steps(1000)
-    # A byte more a step would be 1 kB; a leaked piece of scratch, 300 MB.
-    assert resident_bytes() - before < 2e6
-    keras_ln_kernels.release_scratch()
-    steps(1)
-
-
 def test_signals_come_to_the_programs_own_threads():
     """The pool's let `sigwait` have its signal, however often it is sent."""
     code = """

@@ -122,32 +122,6 @@ def test_wrong_settings():
         )
 
 
-def test_wrong_layer():
-    with pytest.raises(
-        ValueError, match="`layer` must .* LNLSTM or LNLSTMCell"
-    ):
-        compat.load_haste_lstm(keras_ln.LNGRU(UNITS), HASTE)
-    with pytest.raises(ValueError, match="LNSimpleRNNCell. Received: LNLSTM"):
-        compat.load_tfa_simple_rnn(
-            keras_ln.LNLSTM(UNITS), tfa_weights("simple_rnn")
-        )
-
-
-def test_wrong_weights():
-    layer = keras_ln.LNLSTM(UNITS, carry_normalized_state=True)
-    with pytest.raises(ValueError, match="get_weights.*Received: 4"):
-        compat.load_tfa_lstm(layer, tfa_weights("simple_rnn"))
-    with pytest.raises(ValueError, match="get_weights.*Received: 9"):
-        compat.load_tfa_simple_rnn(
-            keras_ln.LNSimpleRNN(UNITS), tfa_weights("lstm")
-        )
-    layer = keras_ln.LNLSTM(UNITS, center=False)
-    with pytest.raises(ValueError, match="gamma_h.*Received: gamma, kernel"):
-        compat.load_haste_lstm(layer, {"kernel": 1, "gamma": 2})
-    with pytest.raises(ValueError, match="state_dict.*Received: list"):
-        compat.load_haste_lstm(layer, list(HASTE.values()))
-
-
 def test_a_layer_built_for_other_features():
     layer = keras_ln.LNLSTM(UNITS, center=False)
     layer.build((None, None, HASTE["kernel"].shape[0] + 2))

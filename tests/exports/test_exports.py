@@ -291,41 +291,6 @@ if BACKEND == "tensorflow":
         x = np.random.default_rng(0).normal(size=(2, 4, 3)).astype("float32")
         close(served(x), model(x))
 
-    def test_a_portable_model_has_nothing_to_compile():
-        model = export_models.model("small")
-
-        def compiled_functions(steps):
-            call = tf.function(lambda x: model(x, training=False))
-            graph = call.get_concrete_function(
-                tf.TensorSpec((None, steps, model.input_shape[-1]), "float32")
-            ).graph.as_graph_def()
-            return [
-                function.signature.name
-                for function in graph.library.function
-                if function.attr["_XlaMustCompile"].b
-            ]
-
-        assert len(compiled_functions(steps=5)) >= 2
-        with ops.portable():
-            assert not compiled_functions(steps=5)
-
-    @pytest.mark.full
-    @pytest.mark.filterwarnings("ignore::UserWarning")
-    def test_litert_has_no_loop_over_steps(tmp_path):
-        """If this fails, portable() needs no `unroll` any more."""
-        model = export_models.model("LNSimpleRNN")
-        path = str(tmp_path / "model.tflite")
-        with ops.portable():
-            model.export(path, format="litert", verbose=False)
-        interpreter = tf.lite.Interpreter(path)
-        (given,) = interpreter.get_input_details()
-        x = export_models.samples(model)[0]
-        with pytest.raises(RuntimeError, match="Select TensorFlow op"):
-            interpreter.resize_tensor_input(given["index"], x.shape)
-            interpreter.allocate_tensors()
-            interpreter.set_tensor(given["index"], x)
-            interpreter.invoke()
-
     @pytest.mark.full
     @pytest.mark.filterwarnings("ignore::UserWarning")
     def test_a_converted_model_has_nothing_to_compile(tmp_path):

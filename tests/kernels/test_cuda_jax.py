@@ -93,16 +93,6 @@ if BACKEND == "jax":
             )(x)
             assert "keras-ln-kernels" not in exported.mlir_module()
 
-    def test_the_arrays_are_in_the_order_of_the_struct():
-        """Of whose fields the handler has a bit each."""
-        from keras_ln_kernels.gpu_call import BACKWARD, FORWARD
-        from keras_ln_kernels.gpu_structs import ARRAYS
-
-        for names in (*FORWARD, *BACKWARD):
-            places = [ARRAYS.index(name) for name in names]
-            assert places == sorted(places)
-        assert ARRAYS[-2:] == ("exchange", "counters")
-
     def test_launches(driver):
         """One forward and one backward, on XLA's stream."""
         layer = layer_of()
@@ -142,24 +132,6 @@ if BACKEND == "jax":
         assert reason == (
             "A program of JAX's is for all GPUs, and here they differ."
         )
-
-    def test_gpus_of_a_kind_that_run_different_numbers_of_rows(
-        driver, monkeypatch
-    ):
-        """Groups of 8 rows take the batch."""
-        rows = np.sin(np.arange(65 * 2 * 2, dtype="float32")).reshape(65, 2, 2)
-        gpu_emulation.forget(driver, monkeypatch)
-        monkeypatch.setattr(driver.gpu, "groups", lambda _, n: (8, 9)[n])
-        monkeypatch.setattr(gpu_jax, "_devices", lambda: (0, 1))
-        layer = layer_of()
-        driver.become(1, "H100")
-        try:
-            found = jax.block_until_ready(jax.jit(layer.__call__)(rows))
-        finally:
-            driver.become(1, "A100")
-        assert [line[2:4] for line in launches(driver)] == [(0, 9)]
-        plain = layer_of(use_fused=False)
-        np.testing.assert_allclose(found, plain(rows), **CLOSE)
 
     def test_a_kernel_for_more_rows_that_does_not_load(driver, monkeypatch):
         """Likewise."""

@@ -102,22 +102,6 @@ if BACKEND == "torch":
                 )
         assert len(launches(driver)) == 6
 
-    def test_tensors_with_other_strides(driver):
-        """States, and a cotangent that is one number everywhere."""
-        layer = layer_of(return_sequences=True)
-        weights = [v.value for v in layer.trainable_variables]
-        states = [torch.randn(3, 2).T, torch.randn(3, 4)[:, ::2].T]
-        dense = [state.contiguous() for state in states]
-
-        def gradients(states, cotangent):
-            y = layer(x, initial_state=states)
-            return torch.autograd.grad(y, weights, cotangent)
-
-        one = torch.tensor(1.0)
-        found = gradients(states, one.expand(2, 4, 3))
-        expected = gradients(dense, torch.ones(2, 4, 3))
-        torch.testing.assert_close(found, expected, rtol=0, atol=0)
-
     def test_second_derivatives_and_forward_mode(driver):
         layer, plain = layer_of(), layer_of(use_fused=False)
         assert len(launches(driver)) == 0
@@ -234,22 +218,6 @@ if BACKEND == "torch":
         layer.use_fused = False
         torch.testing.assert_close(found, layer(x))
         assert not launches(driver)
-
-    def test_a_kernel_for_more_rows_that_does_not_load(driver, monkeypatch):
-        """Groups of 8 rows take the batch."""
-        rows = torch.sin(torch.arange(65 * 2 * 2.0)).reshape(65, 2, 2)
-        gpu_emulation.forget(driver, monkeypatch, rows=16)
-        layer = layer_of()
-        layer(rows[:7])
-        driver.fake.fake_fail(b"cuLibraryLoadData", 2)
-        try:
-            with pytest.warns(UserWarning, match="out of memory"):
-                found = layer(rows)
-        finally:
-            driver.fake.fake_fail(b"cuLibraryLoadData", 0)
-        assert [line[3] for line in launches(driver)] == [1, 9]
-        layer.use_fused = False
-        torch.testing.assert_close(found, layer(rows), **CLOSE)
 
     @pytest.mark.promise("tensors on two devices")
     def test_tensors_on_two_devices(driver):

@@ -1,6 +1,5 @@
 """The CPU kernels on torch: its operator, compilers, threads, residuals."""
 
-import concurrent.futures
 import textwrap
 
 import keras
@@ -92,18 +91,6 @@ if BACKEND == "torch":
         with pytest.raises(ValueError, match=f"^kernel: .*{message}"):
             torch.ops.keras_ln.forward(*arrays, *options)
 
-    def test_arrays_with_other_strides():
-        arrays, options = arguments_of(
-            "lstm", ["outputs", "final_h", "final_c"]
-        )
-        expected = torch.ops.keras_ln.forward(*arrays, *options)[0]
-        strided = [
-            None if a is None else torch.stack([a, a], -1)[..., 0]
-            for a in arrays
-        ]
-        found = torch.ops.keras_ln.forward(*strided, *options)[0]
-        torch.testing.assert_close(found, expected, rtol=0, atol=0)
-
     @pytest.mark.parametrize("name", LAYERS)
     def test_compiled_programs_call_kernels(name):
         """In one graph, whose gradients are right."""
@@ -129,22 +116,6 @@ if BACKEND == "torch":
             for a, b in zip(found, expected, strict=True):
                 np.testing.assert_allclose(a, b, **FLOAT64)
         assert "keras_ln.forward" in graphs[0]
-
-    def test_many_threads_at_once():
-        """Each with steps of its own, forwards and backwards."""
-        layer = made(keras_ln.LNLSTM(16, return_sequences=True))
-        inputs = torch.randn(8, 2, 6, 3)
-        weight = layer.trainable_variables[0].value
-
-        def step(given):
-            loss = (layer(given, training=True) ** 2).sum()
-            return torch.autograd.grad(loss, weight)[0]
-
-        expected = [step(given) for given in inputs]
-        with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            for _ in range(5):
-                for a, b in zip(pool.map(step, inputs), expected, strict=True):
-                    torch.testing.assert_close(a, b, rtol=0, atol=0)
 
     def test_the_first_calls_of_threads():
         """One registers the operators, in a process that has called none."""

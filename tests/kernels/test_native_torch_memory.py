@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.kernels, pytest.mark.every_backend]
 if BACKEND == "torch":
     import torch
 
-    from keras_ln.backend import _native, native
+    from keras_ln.backend import native
 
     def made():
         layer = keras_ln.LNLSTM(16)
@@ -74,26 +74,3 @@ if BACKEND == "torch":
         assert piece() is None
         del held
         assert not kept_pieces()
-
-    def test_many_pieces():
-        """Their number is bounded, too."""
-        keras.backend.clear_session()
-        tensors = [_native._recycled(1000) for _ in range(5000)]
-        del tensors
-        assert len(kept_pieces()) == native.MOST_PIECES
-        assert kept_pieces().bytes == 1000 * native.MOST_PIECES
-        tensor = _native._recycled(1000)
-        assert kept_pieces().bytes == 1000 * len(kept_pieces())
-        assert len(kept_pieces()) == native.MOST_PIECES - 1
-        del tensor
-        assert len(kept_pieces()) == native.MOST_PIECES
-
-    def test_a_finalizer_in_the_middle_of_another_call():
-        """It waits for nobody: its piece is freed."""
-        keras.backend.clear_session()
-        first, second = (_native._recycled(1000) for _ in range(2))
-        del first
-        with kept_pieces()._lock:
-            del second
-            assert kept_pieces().pop() is None
-        assert len(kept_pieces()) == 1 and kept_pieces().bytes == 1000
