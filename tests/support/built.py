@@ -34,7 +34,7 @@ def kernels_wheel(python, folder):
     """The wheel of the CPU kernels in a folder, built unless it is there."""
     if not (found := [*folder.glob("*.whl")]):
         # A copy, since setuptools builds in the folder of the sources.
-        source = folder / "source"
+        source = folder / f"source-{os.getpid()}"
         shutil.copytree(ROOT / "kernels", source)
         run(python, "-m", "pip", "wheel", "-qw", folder, "--no-deps", source)
         found = [*folder.glob("*.whl")]
