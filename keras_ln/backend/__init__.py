@@ -107,10 +107,11 @@ reference_backward=None, platform="cpu")``
     A sentence on why no kernels for GPUs can be called here, or None. It must
     have been asked before the first call, and registers the kernels.
 
-``gpu_plan_reason(x, cell, units, operands)``
+``gpu_plan_reason(x, cell, units, operands, training)``
     A sentence on why the GPU on which ``x`` is has no kernel for a cell of so
     many units, whose products take operands of that dtype, or None. Of JAX it
-    is every GPU. Compiles and loads the kernels, the first time.
+    is every GPU. Compiles and loads the kernels, the first time: that of the
+    gradient too if there may be one.
 
 ``jacobian(function, x)``
     The Jacobian at ``x`` of a function from one tensor to one tensor: a tensor

@@ -78,13 +78,16 @@ def plan(call, units, format, device, batch):
         return gpu.gpu().plan(
             *(call.cell, call.backward, units, format, device, batch)
         )
-    except (RuntimeError, MemoryError) as error:
+    except MemoryError as error:
+        # Not remembered: at the next call there may be some.
+        raise MemoryError(f"{error} {native.SWITCH}=0 needs none.") from None
+    except RuntimeError as error:
         # Whoever switched the kernels on expects them to be used.
         warnings.warn(f"A kernel cannot be used: {error}", stacklevel=2)
         return f"{error}"
 
 
-def plan_reason(x, cell, units, operands):
+def plan_reason(x, cell, units, operands, training):
     """None is asked: see the package docstring."""
     return _ELSEWHERE
 

@@ -60,7 +60,8 @@ def _reason(
         if arrays["x"].shape[axis] == 0:
             return f"{empty} empty."
     units = arrays["recurrent_kernel"].shape[0]
-    return backend.gpu_plan_reason(arrays["x"], cell, units, spec.dtype)
+    wanted = cell, units, spec.dtype, how.training
+    return backend.gpu_plan_reason(arrays["x"], *wanted)
 
 
 def _unavailable(context: backend.TraceContext) -> str | None:

@@ -7,6 +7,7 @@ them, and a caller's computations around a launch.
 import ctypes
 import functools
 import threading
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,7 +38,15 @@ _FUNCTIONS = (
     *("cuDevicePrimaryCtxRetain", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2"),
     *("cuDeviceGetAttribute", "cuPointerGetAttribute"),
 )
-_SHARED_BYTES, _MAJOR, _MINOR = 97, 75, 76  # CUdevice_attribute
+# CUdevice_attribute.
+_SHARED_BYTES, _MAJOR, _MINOR, _COOPERATIVE, _CLUSTERS = 97, 75, 76, 95, 120
+PROCESSORS = 16
+
+
+class LaunchError(RuntimeError):
+    """An error of a launch, with the driver's number of it."""
+
+    code = 0
 
 
 class Gpu:
@@ -90,7 +99,7 @@ class Gpu:
         """The limits of a device."""
         if device not in self._limits:
             number = functools.partial(self._number, "cuDeviceGetAttribute")
-            kinds = (_MAJOR, _MINOR, _SHARED_BYTES)
+            kinds = (_MAJOR, _MINOR, _SHARED_BYTES, _CLUSTERS, _COOPERATIVE)
             found = limits(*(number(kind, device) for kind in kinds))
             self._limits[device] = found
         return self._limits[device]
@@ -181,7 +190,8 @@ class Gpu:
             ValueError: without steps, and for an array that is not in the
                 device's memory.
             MemoryError: if the driver has none left.
-            RuntimeError: for other errors of the driver or the compiler.
+            LaunchError: for other errors of the driver.
+            RuntimeError: for errors of the compiler.
         """
         if steps < 1:
             raise ValueError(f"steps: expected at least 1. Received: {steps}.")
@@ -203,7 +213,9 @@ class Gpu:
                 f"GPU {device}, as for the launch. Received an array in other "
                 "memory."
             )
-        _raise(f"{plan.kernel} on GPU {device}", wrong)
+        if launch.array == -2:
+            _warn_of_memory()
+        _raise(f"{plan.kernel} on GPU {device}", wrong, launch.code)
 
     def _meeting(self, plan: Plan, device: int, batch: int | None) -> int:
         """How many groups meet in global memory at once."""
@@ -292,10 +304,24 @@ class Gpu:
             raise RuntimeError(f"the CUDA driver {what} with {code} ({said}).")
 
 
-def _raise(what: str, wrong: bytes | None) -> None:
-    if wrong is not None:
-        kind = MemoryError if wrong == b"out of memory" else RuntimeError
-        raise kind(f"{what}: {wrong.decode()}.")
+def _raise(what: str, wrong: bytes | None, code: int = 0) -> None:
+    if wrong is None:
+        return
+    sentence = f"{what}: {wrong.decode()}."
+    if wrong == b"out of memory":
+        raise MemoryError(sentence)
+    error = LaunchError(sentence)
+    error.code = code
+    raise error
+
+
+@functools.cache
+def _warn_of_memory() -> None:
+    warnings.warn(
+        "The CUDA driver does not say which GPU an array's memory is of: GPU "
+        "kernels run without that check.",
+        stacklevel=2,
+    )
 
 
 @functools.cache

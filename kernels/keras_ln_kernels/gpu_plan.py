@@ -20,6 +20,7 @@ class Limits(NamedTuple):
     architecture: str
     shared_bytes: int  # of a block
     largest_cluster: int  # 0: no clusters
+    cooperative: bool = True  # whether blocks can meet in global memory
 
 
 class Plan(NamedTuple):
@@ -63,14 +64,21 @@ class Plan(NamedTuple):
         return {"exchange": boxes * self.box_bytes, "counters": groups * 128}
 
 
-def limits(major: int, minor: int, shared_bytes: int) -> Limits:
+def limits(
+    major: int,
+    minor: int,
+    shared_bytes: int,
+    clusters: bool = True,
+    cooperative: bool = True,
+) -> Limits:
     """The limits of a device of compute capability `major.minor`."""
     # Only "a" in the name gives Hopper's instructions; clusters of more than 8
     # blocks are for the large chips.
     suffix = "a" if (major, minor) == (9, 0) else ""
-    cluster = {8: 0, 9: 16, 10: 16, 11: 16}.get(major, 8)
+    cluster = {8: 0, 9: 16, 10: 16, 11: 16}.get(major, 8) * clusters
     number = 10 * major + minor
-    return Limits(number, f"sm_{number}{suffix}", shared_bytes, cluster)
+    name = f"sm_{number}{suffix}"
+    return Limits(number, name, shared_bytes, cluster, cooperative)
 
 
 def planned(
@@ -118,7 +126,7 @@ def plans(
     groups = [(n, True) for n in dict.fromkeys((blocks, power))]
     groups += [(blocks, False), (-(-units // 16), False)]
     for n, cluster in groups:
-        if cluster and n > of.largest_cluster:
+        if n > of.largest_cluster if cluster else not of.cooperative:
             continue
         plan = _fitting(cell, backward, units, n, format, cluster, ROWS, of)
         if plan is not None:

@@ -45,7 +45,7 @@ class Launch(ctypes.Structure):
 
     _fields_ = [
         ("shape", Shape),
-        *[(name, ctypes.c_int32) for name in ("device", "array", "groups")],
+        *[(n, ctypes.c_int32) for n in ("device", "array", "groups", "code")],
         *[(name, ctypes.c_void_p) for name in ("kernel", "stream")],
         ("sequence", Sequence),
     ]

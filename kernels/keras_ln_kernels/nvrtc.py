@@ -12,6 +12,7 @@ import os
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ _HERE = Path(__file__).resolve().parent
 _FOLDERS = (_HERE / "cuda", _HERE.parent / "src" / "cuda")
 _PROGRAM = b'#include "kernels.h"\n'
 _OPTIONS = ("--std=c++17", "-default-device")
+_BUILTINS = "libnvrtc-builtins.so.1?.?"
 _MAGIC = b"keras-ln-kernels image 1\n"
 
 
@@ -38,14 +40,28 @@ def headers() -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.glob("*.h"))}
 
 
+# As the loader finds them, by LD_LIBRARY_PATH and ldconfig.
+_BARE = [Path("libnvrtc.so.13"), Path("libnvrtc.so.12")]
+
+
 def libraries() -> list[Path]:
-    """The files of NVRTC that are on this machine."""
-    wheels = [Path(p, "nvidia") for p in sys.path if Path(p).is_dir()]
-    patterns = [(root, "*/lib/libnvrtc.so.1?") for root in wheels]
-    patterns += [(Path(sys.prefix, "lib"), "libnvrtc.so.1?")]
-    patterns += [(Path("/usr/local"), "cuda*/lib64/libnvrtc.so.1?")]
-    found = [p for root, kind in patterns for p in sorted(root.glob(kind))]
-    return list(dict.fromkeys(found))
+    """The files of NVRTC that are on this machine, and what the loader has.
+
+    They are in wheels, conda's environments (which a venv may stand on),
+    CUDA_HOME or CUDA_PATH, and the folders of NVIDIA's, Debian's and Arch's
+    packages.
+    """
+    folders = [Path(p, "nvidia") for p in sys.path if Path(p).is_dir()]
+    found = [p for f in folders for p in sorted(f.glob("*/lib/libnvrtc.so.1?"))]
+    named = [os.environ.get(n) for n in ("CONDA_PREFIX", "CUDA_HOME")]
+    named += [os.environ.get("CUDA_PATH"), sys.prefix, sys.base_prefix]
+    roots = [Path(n) for n in dict.fromkeys(named) if n]
+    roots += [*sorted(Path("/usr/local").glob("cuda*")), Path("/opt/cuda")]
+    for folder in ("lib64", "lib", "targets/*/lib"):
+        for root in roots:
+            found += sorted(root.glob(f"{folder}/libnvrtc.so.1?"))
+    found += sorted(Path("/usr/lib").glob("*-linux-gnu/libnvrtc.so.1?"))
+    return [*dict.fromkeys(p.resolve() for p in found), *_BARE]
 
 
 class Compiler:
@@ -58,7 +74,8 @@ class Compiler:
     def __init__(self, path: Path):
         """Loads it."""
         # The library opens this one by its bare name, on the loader's paths.
-        for builtins in path.parent.glob("libnvrtc-builtins.so.1?.?"):
+        beside = path.parent if path.is_absolute() else None
+        for builtins in beside.glob(_BUILTINS) if beside else ():
             ctypes.CDLL(str(builtins))
         self._library = ctypes.CDLL(str(path))
         self._library.nvrtcGetErrorString.restype = ctypes.c_char_p
@@ -151,7 +168,8 @@ def compiler(cuda: int) -> tuple[Compiler | None, str | None]:
         try:
             found.append(Compiler(path))
         except (OSError, RuntimeError, AttributeError) as error:
-            refused.append(f"{path} does not load ({error})")
+            if path not in _BARE:
+                refused.append(f"{path} does not load ({error})")
     fitting = [c for c in found if 12 <= c.version[0] <= cuda]
     if fitting:
         return max(fitting, key=lambda c: c.version), None
@@ -202,8 +220,33 @@ def image(by: Compiler, kernel: str, architecture: str) -> Image:
         return _images[path]
 
 
+def trusted(path: Path) -> bool:
+    """Whether this user or root has a file, and nobody else may write it.
+
+    Raises:
+        OSError: if it is not there.
+    """
+    for each in (path, path.parent):
+        found = each.stat()
+        if found.st_uid not in (0, os.getuid()) or found.st_mode & 0o022:
+            return False
+    return True
+
+
+@functools.cache
+def _warn_of(folder: Path) -> None:
+    warnings.warn(
+        f"GPU kernels in {folder} are compiled again: others may write there, "
+        f"or have it. `chmod go-w {folder}` keeps them out.",
+        stacklevel=2,
+    )
+
+
 def _read(path: Path) -> Image | None:
     try:
+        if not trusted(path):
+            _warn_of(path.parent)
+            return None
         whole = path.read_bytes()
     except OSError:
         return None
@@ -219,7 +262,7 @@ def _write(path: Path, made: Image) -> None:
     content = made.name.encode() + b"\n" + made.cubin
     whole = _MAGIC + hashlib.sha256(content).digest() + content
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(0o755, parents=True, exist_ok=True)
         # Written beside and moved: others see all of it or nothing.
         number, beside = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
     except OSError:

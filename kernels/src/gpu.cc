@@ -20,7 +20,12 @@ enum { kCooperative = 2, kClusterDimension = 4 };      // CUlaunchAttributeID
 enum { kDynamicShared = 8, kNonPortableCluster = 14 };  // CUfunction_attribute
 enum { kMultiprocessors = 16 };                        // CUdevice_attribute
 enum { kDeviceOrdinal = 9 };                           // CUpointer_attribute
-enum { kOutOfMemory = 2, kInvalidClusterSize = 912 };  // CUresult
+enum {  // CUresult
+  kInvalidValue = 1,
+  kOutOfMemory = 2,
+  kNotSupported = 801,
+  kInvalidClusterSize = 912
+};
 
 struct Config {  // CUlaunchConfig
   unsigned grid[3], block[3], shared;
@@ -135,9 +140,11 @@ struct Prepared {
     if (s.cluster) {
       const int code =
           driver.OccupancyMaxActiveClusters(&groups, function, &config);
-      // Of a part of a GPU that has no room for so many blocks side by side.
-      if (code == kInvalidClusterSize) groups = 0;
-      return code == kInvalidClusterSize ? 0 : code;
+      // A part of a GPU that has no room for so many blocks side by side.
+      const bool none = code == kInvalidClusterSize || code == kInvalidValue ||
+                        code == kNotSupported;
+      if (none) groups = 0;
+      return none ? 0 : code;
     }
     int each = 0, processors = 0;
     int code = driver.OccupancyMaxActiveBlocksPerMultiprocessor(
@@ -149,18 +156,22 @@ struct Prepared {
   }
 };
 
-// The place of an array that is not the device's; or -1.
+// The place of an array that is another device's; or -1, or -2 if the driver does
+// not know of one, as of addresses that are mapped piece by piece.
 int stranger(const KlnGpuLaunch& l) {
   const char* const start = reinterpret_cast<const char*>(&l.sequence);
   const int count = int(offsetof(Sequence, batch) / sizeof(void*));
+  int found = -1;
   for (int i = 0; i < count; ++i) {
     const uint64_t at = reinterpret_cast<const uint64_t*>(start)[i];
     int device = -1;
-    if (at && (driver.PointerGetAttribute(&device, kDeviceOrdinal, at) ||
-               device != l.device))
+    if (!at) continue;
+    if (driver.PointerGetAttribute(&device, kDeviceOrdinal, at) || device < 0)
+      found = -2;
+    else if (device != l.device)
       return i;
   }
-  return -1;
+  return found;
 }
 
 }  // namespace
@@ -231,6 +242,7 @@ const char* kln_gpu_groups(KlnGpuLaunch* launch, int32_t* groups) {
 const char* kln_gpu_launch(KlnGpuLaunch* launch) {
   Sequence& sequence = launch->sequence;
   const Current current(launch->device);
+  launch->code = current.code;
   if (current.code) return explained(current.code);
   launch->array = stranger(*launch);
   if (launch->array >= 0) return "an array is not in the device's memory";
@@ -260,6 +272,7 @@ const char* kln_gpu_launch(KlnGpuLaunch* launch) {
       code = driver.LaunchKernelEx(&prepared.config, prepared.function,
                                    arguments, nullptr);
   }
+  launch->code = code;
   return explained(code);
 }
 

@@ -24,8 +24,10 @@ typedef struct KlnGpuShape {
 typedef struct KlnGpuLaunch {
   KlnGpuShape shape;
   int32_t device; /* the driver's number of it */
-  int32_t array;  /* of Sequence, where an array is what is wrong; or -1 */
+  int32_t array;  /* of Sequence, where an array is what is wrong; or -1; -2
+                   * if the driver does not know where one is */
   int32_t groups; /* that meet in `exchange` and `counters` at once at most */
+  int32_t code;   /* the driver's of an error */
   void* kernel;   /* from kln_gpu_load */
   void* stream;
   Sequence sequence;

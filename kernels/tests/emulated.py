@@ -85,7 +85,11 @@ class Emulation:
 
     def become(self, device, kind):
         """Makes a device one of DEVICES."""
-        for number, value in zip((75, 76, 97, 16), DEVICES[kind], strict=True):
+        # It launches clusters from 9.0 on, and blocks that meet in memory.
+        values = *DEVICES[kind], DEVICES[kind][0] >= 9, 1
+        for number, value in zip(
+            (75, 76, 97, 16, 120, 95), values, strict=True
+        ):
             self.fake.fake_attribute(device, number, value)
 
     def log(self):

@@ -133,6 +133,21 @@ def test_a_damaged_file_is_compiled_anew(cache, damage):
 
 
 @pytest.mark.promise("a cache that is damaged")
+@pytest.mark.parametrize("whose", ["folder", "file"])
+def test_an_image_that_others_may_write(cache, whose):
+    """It is compiled again, and a warning tells why."""
+    folder, forget = cache
+    by = Counting()
+    nvrtc.image(by, "a", "sm_90a")
+    (path,) = folder.iterdir()
+    (folder if whose == "folder" else path).chmod(0o777)
+    forget()
+    with pytest.warns(UserWarning, match="chmod go-w"):
+        nvrtc.image(by, "a", "sm_90a")
+    assert by.asked == ["a", "a"]
+
+
+@pytest.mark.promise("a cache that is damaged")
 def test_a_folder_that_cannot_be_written(cache):
     """Images stay in memory."""
     folder, _ = cache

@@ -1,6 +1,7 @@
 """The way to a GPU: what is launched, what is kept, and what goes wrong."""
 
 import ctypes
+import os
 import re
 import subprocess
 import sys
@@ -53,13 +54,21 @@ def any_kernel(kernel, architecture):
     return emulated.by_name(SMALL.plan("lstm").kernel, "")
 
 
-def test_no_room_for_a_cluster(fresh):
-    """A part of a GPU may say so by an error: then no group fits."""
+@pytest.mark.parametrize("code", [912, 801, 1, 0])
+def test_no_room_for_a_cluster(fresh, code):
+    """A GPU may say so by an error, or beforehand: then no group fits."""
     made = emulated.Emulation(fresh.library, any_kernel)
-    made.fake.fake_fail(b"cuOccupancyMaxActiveClusters", 912)
+    made.fake.fake_fail(b"cuOccupancyMaxActiveClusters", code)
+    made.fake.fake_attribute(0, 120, int(code > 0))
     plan = made.gpu.plan("lstm", False, 256, "tf32", 0)
     made.fake.fake_fail(b"cuOccupancyMaxActiveClusters", 0)
     assert not plan.cluster
+    # Nor may the blocks of a grid meet.
+    made.fake.fake_attribute(0, 95, 0)
+    made.gpu._limits.clear()
+    made.gpu._chosen.clear()
+    made.fake.fake_attribute(0, 120, 0)
+    assert "do not fit" in made.gpu.plan("lstm", False, 256, "tf32", 0)
 
 
 def test_groups_that_meet_in_memory_take_16_rows(fresh):
@@ -152,15 +161,27 @@ def test_a_device_that_grants_no_cluster(fresh):
     )
 
 
-@pytest.mark.parametrize("other", [1, None], ids=["GPU 1", "the CPU"])
-def test_an_array_that_is_elsewhere(fresh, other):
+def test_an_array_of_which_the_driver_knows_nothing(fresh):
+    """One warning, and the launch."""
+    gpu._warn_of_memory.cache_clear()
+    drawn = drawn_of("lstm", SMALL)
+    right = gpu_problems.forward(fresh, SMALL.plan("lstm"), drawn)
+    fresh.fake.fake_forget()
+    fresh.remember = lambda arrays, device: None
+    with pytest.warns(UserWarning, match="does not say which GPU") as noted:
+        for _ in range(2):
+            found = gpu_problems.forward(fresh, SMALL.plan("lstm"), drawn)
+    assert len(noted) == 1
+    np.testing.assert_array_equal(found["h"], right["h"])
+
+
+def test_an_array_that_is_elsewhere(fresh):
     drawn = drawn_of("lstm", SMALL)
     arrays = gpu_problems.arguments(drawn)
     places = {name: a.ctypes.data for name, a in arrays.items()}
     stranger = arrays.pop("recurrent")
     fresh.remember(arrays, 0)
-    if other is not None:
-        fresh.remember({"recurrent": stranger}, other)
+    fresh.remember({"recurrent": stranger}, 1)
     message = "^recurrent: expected an array in the memory of GPU 0"
     with pytest.raises(ValueError, match=message):
         fresh.gpu.launch(SMALL.plan("lstm"), places, 3, 4, device=0)
@@ -247,6 +268,36 @@ def test_no_nvrtc(fresh, monkeypatch):
         said = made.plan("lstm", False, 20, "tf32", 0)
         assert re.match(f"there is no NVRTC for CUDA {cuda}: .*{reason}", said)
     nvrtc.compiler.cache_clear()
+
+
+def test_where_nvrtc_is_found(tmp_path, monkeypatch):
+    """In the folders of every way to install it, and as the loader has it."""
+    (there,) = [p for p in nvrtc.libraries() if p.is_absolute()][:1]
+    kinds = {
+        "CONDA_PREFIX": "lib",
+        "CUDA_HOME": "lib64",
+        "CUDA_PATH": "targets/x86_64-linux/lib",
+    }
+    for variable, folder in kinds.items():
+        file = tmp_path / variable / folder / "libnvrtc.so.13"
+        file.parent.mkdir(parents=True)
+        file.write_bytes(there.read_bytes()[:100])
+        monkeypatch.setenv(variable, str(tmp_path / variable))
+        assert file.resolve() in nvrtc.libraries()
+    code = (
+        "from keras_ln_kernels import nvrtc\n"
+        "nvrtc.libraries = lambda: nvrtc._BARE\n"
+        "print(nvrtc.compiler(13)[0].version)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"LD_LIBRARY_PATH": str(there.parent)},
+        cwd=HERE.parent,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    assert run.stdout.startswith("(13, ")
 
 
 def test_the_whole_way(fresh, tmp_path, monkeypatch):

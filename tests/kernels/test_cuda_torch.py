@@ -207,6 +207,23 @@ if BACKEND == "torch":
         finally:
             driver.fake.fake_fail(function.encode(), 0)
 
+    def test_no_memory_while_a_kernel_is_loaded(driver, monkeypatch):
+        """It is asked again: at the next call there may be some."""
+        gpu_emulation.forget(driver, monkeypatch, rows=8)
+        driver.fake.fake_fail(b"cuLibraryLoadData", 2)
+        try:
+            with pytest.raises(MemoryError, match="KERAS_LN_KERNELS=0 needs"):
+                layer_of()(x)
+        finally:
+            driver.fake.fake_fail(b"cuLibraryLoadData", 0)
+        layer_of()(x)
+        assert len(launches(driver)) == 1
+
+    def test_inference_loads_no_gradient(driver):
+        with torch.no_grad():
+            layer_of()(x)
+        assert [backward for _, backward, *_ in gpu_torch._known] == [False]
+
     @pytest.mark.promise("a kernel that does not compile or load")
     def test_a_kernel_that_does_not_load(driver):
         """Once told, the next implementation runs."""

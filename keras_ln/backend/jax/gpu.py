@@ -39,11 +39,11 @@ def _registered():
 reason = gpu.reason_with(_numbers, _registered)
 
 
-def plan_reason(x, cell, units, operands):
+def plan_reason(x, cell, units, operands, training):
     """Why JAX's GPUs run none; see the package docstring."""
     from keras_ln_kernels.gpu_call import GpuCall
 
-    for backward in (False, True):
+    for backward in (False, True)[: 1 + training]:
         call = GpuCall(cell, backward, operands, (), (), ())
         plan = _planned(call, units)
         if isinstance(plan, str):

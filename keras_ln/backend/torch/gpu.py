@@ -23,19 +23,20 @@ def _numbers():
     return (number,)
 
 
-def plan_reason(x, cell, units, operands):
+def plan_reason(x, cell, units, operands, training):
     """Why the tensor's GPU runs none; see the package docstring."""
-    return _plan_reason(x.device, cell, units, operands)
+    ways = (False, True) if torch.is_grad_enabled() else (False,)
+    return _plan_reason(x.device, cell, units, operands, ways)
 
 
 @torch.compiler.assume_constant_result
-def _plan_reason(device, cell, units, operands):
+def _plan_reason(device, cell, units, operands, ways):
     from keras_ln_kernels.gpu_call import GpuCall
 
     number = _number(device)
     if number is None:
         return f"Tensors are on {device}, and these kernels for CUDA."
-    for backward in (False, True):
+    for backward in ways:
         call = GpuCall(cell, backward, operands, (), (), ())
         wrong = gpu.reason_on(number) or _planned(call, units, number)
         if isinstance(wrong, str):

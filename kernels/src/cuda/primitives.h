@@ -50,20 +50,37 @@ INLINE void gate_expect(Gate* at, unsigned bytes) {
                "r"(bytes)
                : "memory");
 }
-// `parity`: of the number of times that it has opened before. Its scope is the
-// block: that of a cluster would empty the cache of global memory as well, and
-// what comes through a gate is in shared memory.
+// A wait of 20 s, which no GPU shared by turns takes, ends the kernel and with
+// it the process's context: an error, where it would hang. The clock is read
+// at every 64th try, since to read it takes longer than a try.
+INLINE void spend(unsigned& tries, unsigned long long& end) {
+  if (++tries % 64) return;
+  unsigned long long now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  if (!end) end = now + 20000000000ull;
+  if (now > end) asm volatile("trap;");
+}
+// `parity`: of the number of times that it has opened before. What is stored
+// through a gate is released to the cluster, hence acquired there. That of
+// ".acquire.cta", which is outside of PTX's rules, leaves the cache of global
+// memory alone: `gpu_slot.py` times it.
+#ifndef GATE_SCOPE
+#define GATE_SCOPE ".acquire.cluster"
+#endif
 INLINE void gate_wait(Gate* at, unsigned parity) {
-  unsigned open;
-  do {
+  unsigned open, tries = 0;
+  unsigned long long end = 0;
+  while (true) {
     asm volatile(
         "{ .reg .pred open;\n"
-        "mbarrier.try_wait.parity.shared::cta.b64 open, [%1], %2;\n"
+        "mbarrier.try_wait.parity" GATE_SCOPE ".shared::cta.b64 open, [%1], %2;\n"
         "selp.u32 %0, 1, 0, open; }"
         : "=r"(open)
         : "r"(shared_address(at)), "r"(parity)
         : "memory");
-  } while (!open);
+    if (open) return;
+    spend(tries, end);
+  }
 }
 #define STORE "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes"
 // Writes where `at` is in another block, and tells that block's gate.
@@ -92,13 +109,16 @@ INLINE void grid_sync(unsigned* counter, unsigned& seen, unsigned blocks) {
   if (threadIdx.x == 0) {
     asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter)
                  : "memory");
-    unsigned now;
-    do {
+    unsigned now, tries = 0;
+    unsigned long long end = 0;
+    while (true) {
       asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
                    : "=r"(now)
                    : "l"(counter)
                    : "memory");
-    } while (now < seen);
+      if (now >= seen) break;
+      spend(tries, end);
+    }
   }
   __syncthreads();
 }
