@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SUITES = ("jax", "torch", "tensorflow")
 # The latter download more, or take a compiler or what the site is built with.
 QUICK, FULL = ("style", "types", "wheel"), ("docs", "onnx")
-COUNT = re.compile(r"(=+ )?\d+ (passed|failed)")
+COUNT = re.compile(r"(=+ )?\d+ (passed|failed|error)")
 
 
 def nox(*arguments, **options):

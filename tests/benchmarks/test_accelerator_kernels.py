@@ -87,18 +87,11 @@ def test_table_and_csv(tmp_path, capsys, monkeypatch):
         ]
 
     monkeypatch.setattr(accelerator_kernels, "rows_of", rows_of)
-    (tmp_path / "gpu.txtpb").write_text("")
-    accelerator_kernels.main(
-        [
-            "--sizes",
-            "2,3,4,5",
-            "--output",
-            str(tmp_path / "kernels.csv"),
-            "--list",
-        ]
-        + ["--target-config", str(tmp_path / "gpu.txtpb")]
-    )
-    table = rows(tmp_path / "kernels.csv")
+    output, config = tmp_path / "kernels.csv", tmp_path / "gpu.txtpb"
+    config.touch()
+    files = f"--output {output} --target-config {config}"
+    accelerator_kernels.main(["--sizes", "2,3,4,5", "--list", *files.split()])
+    table = rows(output)
     assert list(table[0]) == accelerator_kernels.COLUMNS
     assert {row["chip"] for row in table} == {"H200", "TPU v5e"}
     printed = capsys.readouterr().out
