@@ -1,8 +1,8 @@
 """Pages that hold a file of the repository, such as benchmarks/README.md.
 
-A line `[NAME](PATH) <!-- is shown here -->` is a link for those who read the
-sources; on the site it becomes the file NAME, without its title. All pages link
-to such files, as NAME#SECTION; on the site that leads to their page.
+Such a page is written when the site is built; docs/index.md shows README.md at
+the line `[NAME](PATH) <!-- is shown here -->`. All pages link to such files, as
+NAME#SECTION; on the site that leads to their page.
 """
 
 import os
@@ -17,7 +17,7 @@ _SETTINGS = ConfigParser()
 _SETTINGS.read(ROOT / "setup.cfg", encoding="utf-8")
 ADDRESS = _SETTINGS["metadata"]["url"]
 BLOB = f"{ADDRESS}/blob/main/"
-# Files that are a page, or part of one.
+# Files that are a page of the site.
 PAGES = {
     "README.md": "index.md",
     "RELIABILITY.md": "reliability.md",
@@ -65,9 +65,15 @@ def turned(text: str, name: str, page: str) -> str:
 
 def embedded(name: str, page: str) -> str:
     """The text of a file as a part of `page`."""
-    text = (ROOT / name).read_text(encoding="utf-8")
-    # The page has a title of its own.
-    return turned(text.split("\n", 1)[1], name, page)
+    return turned((ROOT / name).read_text(encoding="utf-8"), name, page)
+
+
+def _write(app: Any) -> None:
+    for name, page in PAGES.items():
+        if not (path := ROOT / "docs" / page).exists():
+            target = os.path.relpath(ROOT / name, path.parent)
+            line = f"[{name}]({target}) <!-- is shown here -->\n"
+            path.write_text(line, encoding="utf-8")
 
 
 def _read(app: Any, docname: str, source: list[str]) -> None:
@@ -82,6 +88,7 @@ def _read(app: Any, docname: str, source: list[str]) -> None:
 
 
 def setup(app: Any) -> dict[str, Any]:
-    """Registers the replacement."""
+    """Registers the pages and the replacement."""
+    app.connect("builder-inited", _write)
     app.connect("source-read", _read)
     return {"parallel_read_safe": True}
