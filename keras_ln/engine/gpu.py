@@ -60,7 +60,7 @@ def _reason(
         if arrays["x"].shape[axis] == 0:
             return f"{empty} empty."
     units = arrays["recurrent_kernel"].shape[0]
-    wanted = cell, units, spec.dtype, how.training
+    wanted = cell, units, spec.dtype, options.training
     return backend.gpu_plan_reason(arrays["x"], *wanted)
 
 
