@@ -61,6 +61,7 @@ def parse(argv=None):
             flags.count("forget_steps", flags.FORGET_STEPS, least=2),
         ],
         default="lnlstm",
+        part=f"-{task}",
     )
     if args.data != "embedded":
         raise InputError(f"expected --data embedded, received {args.data}")

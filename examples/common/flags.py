@@ -88,6 +88,7 @@ def parse(
     own: Sequence[Flag] = (),
     compared: Mapping[str, Sequence[Any]] | None = None,
     default: str = "layer",
+    part: str = "",
 ) -> Namespace:
     """The flags of a script, complete and checked.
 
@@ -102,6 +103,7 @@ def parse(
         compared: the flags besides --norm and --seed that --compare varies
             unless given, with their values.
         default: the kind without --norm.
+        part: what follows the script's name in that of the folder.
 
     Returns:
         The flags, with `script`, the script's name, `folder`, the folder of
@@ -128,11 +130,8 @@ def parse(
     args.script = script
     args.varied = _varied(args, given, kinds, default, compared or {})
     _check(args)
-    args.folder = Path(
-        args.output_dir
-        or Path("runs")
-        / (script if args.compare else f"{script}-{args.varied['norm'][0]}")
-    )
+    usual = script + part + f"-{args.norm}" * (not args.compare)
+    args.folder = Path(args.output_dir or Path("runs") / usual)
     files.check_folder(args.folder)
     if args.check:
         raise SystemExit(0)
