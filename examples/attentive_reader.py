@@ -68,8 +68,8 @@ def main(argv=None):
     from common.datasets import cloze
 
     data = cloze.load(args)
-    train, validation = data.train.fed, data.validation.fed
-    (passages, queries), answers = train
+    validation = data.validation.fed
+    passages, queries, answers = data.train
     for run in runs.of(args, examples=len(answers)):
         with run:
             model = build_model(
@@ -81,14 +81,15 @@ def main(argv=None):
             model.compile(
                 keras.optimizers.Adam(run.learning_rate, global_clipnorm=10.0),
                 keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-                metrics=["accuracy"],
+                metrics=[keras.metrics.SparseCategoricalAccuracy("accuracy")],
                 **run.speed,
             )
-            batches = cloze.renumbered(
-                run.batches(*train), data.markers, run.seed, run.first
+            batches = cloze.batches(
+                *(data.train, data.markers, run.batch_size),
+                *(run.seed, run.first),
             )
             model.fit(
-                batches,
+                runs.feed(batches),
                 steps_per_epoch=run.steps,
                 shuffle=False,
                 epochs=run.epochs,

@@ -69,7 +69,7 @@ def main(argv=None):
             model.compile(
                 keras.optimizers.Adam(run.learning_rate),
                 keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-                metrics=["accuracy"],
+                metrics=[keras.metrics.SparseCategoricalAccuracy("accuracy")],
             )
             model.fit(
                 run.batches(*train),

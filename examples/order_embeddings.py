@@ -97,7 +97,9 @@ def main(argv=None):
                 **run.speed,
             )
             model.fit(
-                data.train.batches(run.batch_size, run.seed, run.first),
+                runs.feed(
+                    data.train.batches(run.batch_size, run.seed, run.first)
+                ),
                 steps_per_epoch=run.steps,
                 shuffle=False,
                 epochs=run.epochs,

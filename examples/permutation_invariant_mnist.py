@@ -63,7 +63,7 @@ def main(argv=None):
             model.compile(
                 keras.optimizers.Adam(run.learning_rate),
                 keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-                metrics=["accuracy"],
+                metrics=[keras.metrics.SparseCategoricalAccuracy("accuracy")],
                 **run.speed,
             )
             model.fit(

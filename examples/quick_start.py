@@ -39,7 +39,7 @@ def build_model(layer_class):
     model.compile(
         keras.optimizers.Adam(0.003, global_clipnorm=1.0),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=["accuracy"],
+        metrics=[keras.metrics.SparseCategoricalAccuracy("accuracy")],
     )
     return model
 

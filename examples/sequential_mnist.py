@@ -88,7 +88,7 @@ def main(argv=None):
                     run.learning_rate, momentum=0.9, global_clipnorm=1.0
                 ),
                 keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-                metrics=["accuracy"],
+                metrics=[keras.metrics.SparseCategoricalAccuracy("accuracy")],
                 **run.speed,
             )
             model.fit(

@@ -110,7 +110,7 @@ def main(argv=None):
                 learnt, run.batch_size, run.seed, updates, run.first
             )
             model.fit(
-                books.of_any_length(batches),
+                runs.feed(batches, any_length=True),
                 steps_per_epoch=run.steps,
                 shuffle=False,
                 epochs=run.epochs,

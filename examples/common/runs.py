@@ -10,6 +10,7 @@ for run in runs.of(args, examples=len(x)):
 """
 
 import contextlib
+import itertools
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
@@ -155,16 +156,23 @@ class Run:
             return True
         return False
 
-    def batches(self, *arrays: Any) -> Iterator[tuple[Any, ...]]:
+    def batches(self, *arrays: Any) -> Any:
         """Endless batches in a new order in every pass.
 
         They are a function of seed and update, so that a run that was killed
         goes on with the batches that it would have seen. A pass leaves out the
         examples that are no whole batch.
+
+        Args:
+            *arrays: as for `model.fit`: inputs, targets, weights; each is an
+                array or a tuple of them.
         """
         count = len(keras.tree.flatten(arrays)[0])
-        for rows in shuffled(count, self.batch_size, self.seed, self.first):
-            yield keras.tree.map_structure(lambda x, own=rows: x[own], arrays)
+        numbers = shuffled(count, self.batch_size, self.seed, self.first)
+        return feed(
+            keras.tree.map_structure(lambda x, own=rows: x[own], arrays)
+            for rows in numbers
+        )
 
     @property
     def first(self) -> int:
@@ -248,6 +256,29 @@ class Run:
         found |= {"epochs": self.last["epoch"], "updates": self.last["updates"]}
         files.write_json(self.folder / "metrics.json", found)
         (self.folder / BACKUP).unlink(missing_ok=True)
+
+
+def feed(batches: Iterator[Any], any_length: bool = False) -> Any:
+    """Batches as `model.fit` takes them, all of one size.
+
+    TensorFlow gets their shapes, without which it would trace an update twice;
+    with `any_length` only the number of their dimensions.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return batches
+    import tensorflow as tf
+
+    def spec(x):
+        shape = x.ndim * [None] if any_length else x.shape
+        return tf.TensorSpec(shape, x.dtype)
+
+    first = next(batches)
+    whole = itertools.chain([first], batches)
+    signature = keras.tree.map_structure(spec, first)
+    dataset = tf.data.Dataset.from_generator(
+        lambda: whole, output_signature=signature
+    )
+    return dataset.prefetch(tf.data.AUTOTUNE)
 
 
 def shuffled(

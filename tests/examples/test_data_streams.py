@@ -6,7 +6,6 @@ import unicodedata
 import keras
 import numpy as np
 import pytest
-from common import runs
 from common.datasets import books, captions, cloze, plain_text
 
 
@@ -52,10 +51,7 @@ def _of_captions(seed, first):
 
 
 def _of_questions(seed, first):
-    (passages, queries), answers = QUESTIONS.train.fed
-    numbers = runs.shuffled(len(answers), 8, seed, first)
-    batches = (((passages[n], queries[n]), answers[n]) for n in numbers)
-    return cloze.renumbered(batches, QUESTIONS.markers, seed, first)
+    return cloze.batches(QUESTIONS.train, QUESTIONS.markers, 8, seed, first)
 
 
 @pytest.mark.parametrize(

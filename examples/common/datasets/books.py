@@ -9,9 +9,8 @@ import itertools
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import keras
 import numpy as np
 
 from common.datasets import bible, plain_text
@@ -199,22 +198,6 @@ def batches(
             length = np.count_nonzero(books.sentences[chosen[0]])
             yield triples(books.sentences, chosen, length + -length % STEPS)
         skipped = 0
-
-
-def of_any_length(batches: Iterator[tuple]) -> Any:
-    """Batches for `model.fit`.
-
-    On TensorFlow Keras would take the length of the first two for that of all.
-    """
-    if keras.backend.backend() != "tensorflow":
-        return batches
-    import tensorflow as tf
-
-    tokens = tf.TensorSpec((None, None), tf.int32)
-    weights = tf.TensorSpec((None, None), tf.float32)
-    return tf.data.Dataset.from_generator(
-        lambda: batches, output_signature=(3 * (tokens,), tokens, weights)
-    )
 
 
 def triples(

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from common import devices
+from common import devices, runs
 from common.errors import InputError
 
 BLANK = "@placeholder"
@@ -213,19 +213,20 @@ def _entities_of(question: Question) -> list[str]:
     return list(dict.fromkeys(w for w in words if w in question.entities))
 
 
-def renumbered(
-    batches: Iterable[Any], markers: int, seed: int, first: int
+def batches(
+    questions: Questions, markers: int, size: int, seed: int, first: int
 ) -> Iterator[Any]:
     """Batches in which the entities of every question have new markers.
 
-    The markers are a function of seed and update.
+    Questions and markers are a function of seed and update, from update `first`
+    on; there are `markers` of them.
     """
-    for number, ((passages, queries), answers) in enumerate(batches, first):
-        random = np.random.default_rng((seed, 1, number))
-        in_order = np.tile(
-            np.arange(markers, dtype=np.int32), (len(answers), 1)
-        )
-        new = FIRST_MARKER + random.permuted(in_order, axis=1)  # (B, E)
+    numbers = runs.shuffled(len(questions.answers), size, seed, first)
+    for update, rows in enumerate(numbers, first):
+        random = np.random.default_rng((seed, 1, update))
+        own = np.arange(markers, dtype=np.int32)
+        own = random.permuted(np.tile(own, (size, 1)), axis=1)
+        new = FIRST_MARKER + own  # (B, E)
 
         def renumber(numbers, new=new):  # (B, any)
             marker = numbers - FIRST_MARKER
@@ -233,5 +234,6 @@ def renumbered(
             found = np.take_along_axis(new, np.where(known, marker, 0), axis=1)
             return np.where(known, found, numbers)
 
+        passages, queries, answers = (part[rows] for part in questions)
         answers = renumber(answers[:, None])[:, 0]
         yield (renumber(passages), renumber(queries)), answers
