@@ -197,7 +197,7 @@ def search(args: Namespace, rest: Sequence[str], folder: Path) -> Any:
     tuner = Search(
         hyperparameters=space,
         objective=keras_tuner.Objective("val_loss", "min"),
-        seed=args.seed,
+        seed=args.seed + 1,  # KerasTuner takes 0 for none.
         directory=str(folder),
         project_name="search",
         # Trials may diverge one after the other.
@@ -206,7 +206,14 @@ def search(args: Namespace, rest: Sequence[str], folder: Path) -> Any:
     )
     if args.tuner == "hyperband":
         tuner.oracle.max_trials = args.max_trials
-    tuner.search()
+    # KerasTuner reads the trials' names, of which folders are made.
+    for trial in () if _is_worker() else tuner.oracle.trials.values():
+        folder_of(folder, trial)
+    try:
+        tuner.search()
+    except (KeyboardInterrupt, OSError) as error:
+        error.__notes__ = [f"--resume continues the run in {folder}"]
+        raise
     return tuner
 
 
