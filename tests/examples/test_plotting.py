@@ -102,13 +102,6 @@ def test_figures_of_diverged_runs_are_whole(tmp_path, drawn):
     assert drawn[1].axes[0].get_yticks().size
 
 
-def test_epochs_are_whole_numbers(tmp_path, drawn):
-    runs = [_run(tmp_path, "a", [1.0] * 20)]
-    plotting.comparison({("none",): runs}, [], PANELS, tmp_path / "f.png")
-    ticks = drawn[0].axes[-1].get_xticks()
-    assert len(ticks) > 2 and (ticks == ticks.round()).all()
-
-
 def test_every_kind_has_a_style_of_its_own():
     scripts = map(importlib.import_module, tune.EXPERIMENTS)
     kinds = {kind for script in scripts for kind in script.KINDS}
@@ -144,27 +137,6 @@ def test_a_kind_without_the_second_key_stands_in_every_column(tmp_path, drawn):
     alone = {("none", None): groups[("none", None)]}
     plotting.comparison(alone, ["gain"], PANELS[:1], tmp_path / "g.png")
     assert len(drawn[1].axes[0].get_lines()) == 1
-
-
-@pytest.mark.parametrize("losses", [[], [0.0], [0.0, 0.0]])
-def test_nothing_positive_can_be_drawn(tmp_path, drawn, losses):
-    groups = {("none",): [_run(tmp_path, "a", losses)]}
-    plotting.comparison(groups, [], PANELS, tmp_path / "figure.png")
-    assert (tmp_path / "figure.png").exists()
-    assert drawn[0].axes[0].get_yscale() == "linear"
-
-
-@pytest.mark.parametrize(
-    ("losses", "labels"),
-    [([9.9, 17.5], {"12", "14", "16"}), ([0.2, 20.0], {"0.5", "1", "10"})],
-)
-def test_a_logarithmic_axis_has_labels(tmp_path, drawn, losses, labels):
-    groups = {("none",): [_run(tmp_path, "a", losses)]}
-    plotting.comparison(groups, [], PANELS, tmp_path / "figure.png")
-    axis = drawn[0].axes[0]
-    assert axis.get_yscale() == "log"
-    shown = {text.get_text() for text in axis.get_yticklabels()}
-    assert labels <= shown
 
 
 def test_pens_are_lifted_between_strokes(tmp_path, drawn):

@@ -144,11 +144,6 @@ def test_nested_cross_validation(monkeypatch):
     assert 80 < found < 100
 
 
-def test_the_papers_penalties():
-    assert evaluation.PENALTIES.tolist() == [2**n for n in range(9)]
-    assert evaluation.FOLDS == 10
-
-
 def test_expanded_vocabulary():
     random = np.random.default_rng(5)
     weights, shift = random.normal(size=(3, 6)), random.normal(size=6)

@@ -64,10 +64,3 @@ def test_help_and_wrong_flags_import_no_framework(tmp_path, name):
     assert len(sentences) == len(wrong)
     for sentence in sentences:
         assert re.match(rf"({name}|everyday)\.py: error: ", sentence)
-
-
-@pytest.mark.parametrize("name", TRAINING)
-def test_every_script_has_its_model_beside_it(name):
-    module = importlib.import_module(name)
-    assert module.main and not hasattr(module, "build_model")
-    assert importlib.import_module(f"{name}_model").build_model
