@@ -4,7 +4,7 @@ Letters: D input features, U units.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -20,7 +20,6 @@ from keras_ln.compat.loading import (
     load,
     state_dict,
 )
-from keras_ln.engine.arguments import is_sequence
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.rnn.ln_gru import LNGRUCell
 from keras_ln.layers.rnn.ln_lstm import LNLSTMCell
@@ -178,7 +177,7 @@ def _load(
     normalized: bool = True,
 ) -> Any:
     """Loads each layer's and direction's arrays as `arranged` gives them."""
-    given = layers if is_sequence(layers) else [layers]
+    given = layers if isinstance(layers, Sequence) else [layers]
     ours: list[Any] = []
     for layer in given:
         two = isinstance(layer, keras.layers.Bidirectional)

@@ -5,6 +5,7 @@ Letters: D input features, U units.
 """
 
 import numbers
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +19,6 @@ from keras_ln.compat.loading import (
     load,
     names_in,
 )
-from keras_ln.engine import arguments
 from keras_ln.layers.rnn.ln_lstm import LNLSTMCell
 
 # The scopes of its gates, in keras_ln's order: i, f, c, o.
@@ -76,7 +76,7 @@ def load_tf1_lstm(layer: Any, weights: Any, forget_bias: float = 1.0) -> Any:
     check_settings(cell, "LayerNormBasicLSTMCell", settings)
     # NaN fails the comparison.
     if not isinstance(forget_bias, numbers.Real) or not (
-        abs(forget_bias) <= arguments.MOST
+        abs(forget_bias) <= sys.float_info.max
     ):
         raise ValueError(
             "Argument `forget_bias` must be a finite number. Received: "

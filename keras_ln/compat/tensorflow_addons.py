@@ -10,7 +10,6 @@ import keras
 import numpy as np
 
 from keras_ln.compat.loading import as_floats, cell_of, check_one_mean, load
-from keras_ln.engine.arguments import is_sequence
 from keras_ln.layers.constructor_arguments import TFA_NAMES
 from keras_ln.layers.rnn.ln_lstm import LNLSTMCell
 from keras_ln.layers.rnn.ln_simple_rnn import LNSimpleRNNCell
@@ -209,7 +208,7 @@ def _named(
 
     The weight with the name `bias` is optional.
     """
-    listed = is_sequence(weights)
+    listed = isinstance(weights, Sequence)
     count = len(weights) if listed else None
     if count not in (len(names), len(names) - 1):
         raise ValueError(
