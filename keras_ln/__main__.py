@@ -1,11 +1,12 @@
-"""`python -m keras_ln`: a report on this installation.
+"""`python -m keras_ln`: a report; with `gpu`, a check of the GPU kernels.
 
-It prints versions, the backend and its devices, whether kernels are in use, and
-how each recurrent layer runs with its default arguments, and why.
+The report has versions, the backend and its devices, whether kernels are in
+use, and how each recurrent layer runs with its default arguments, and why.
 """
 
 import importlib.metadata
 import platform
+import sys
 from collections.abc import Iterator
 
 import keras
@@ -60,7 +61,11 @@ def report() -> Iterator[str]:
 
 
 def main() -> None:
-    """Prints the report."""
+    """Prints the report, or checks the GPU kernels."""
+    if sys.argv[1:2] == ["gpu"]:
+        from keras_ln.gpu import command
+
+        sys.exit(command.main(sys.argv[2:]))
     print("\n".join(report()))
 
 

@@ -107,6 +107,9 @@ reference_backward=None, platform="cpu")``
     A sentence on why no kernels for GPUs can be called here, or None. It must
     have been asked before the first call, and registers the kernels.
 
+``gpu_said()``
+    Who checked the kernels for GPUs, in a few words, if ``gpu_reason`` is None.
+
 ``gpu_plan_reason(x, cell, units, operands, training)``
     A sentence on why the GPU on which ``x`` is has no kernel for a cell of so
     many units, whose products take operands of that dtype, or None. Of JAX it
@@ -208,4 +211,5 @@ native_reason = _native.reason
 is_exported = _native.is_exported
 call_gpu = _gpu.call_gpu
 gpu_reason = _gpu.reason
+gpu_said = _gpu.said
 gpu_plan_reason = _gpu.plan_reason

@@ -3,34 +3,25 @@
 They are in the package keras-ln-kernels, and need a CUDA driver and NVRTC.
 """
 
+import functools
 import warnings
 
 from keras_ln.backend import native
 
-# The compute capabilities, such as 90, of GPUs on which
-# tests/test_on_a_gpu.py has passed with these kernels: the date, and versions.
-PASSED: dict[int, str] = {}
 _ELSEWHERE = "Only JAX and torch call the kernels for GPUs."
 
 
-def reason_with(devices, registered):
+def reason_with(devices, registered, advice=None):
     """`gpu_reason` of a backend; see the package docstring.
 
     `devices()` gives the driver's numbers of the GPUs that programs run on, or
     says why there are none; `registered()` registers the kernels, or says why
-    it cannot.
+    it cannot. `advice` is warned of once where the kernels could run, but were
+    not verified.
     """
 
     def reason():
-        off = native.switched_off()
-        if off is not None:
-            return off
-        if native.switch() != "cuda" and not PASSED:
-            return (
-                "The kernels for GPUs are off: their tests have not passed on "
-                f"one yet. {native.SWITCH}=cuda switches them on."
-            )
-        wrong = native.missing()
+        wrong = native.switched_off() or native.missing()
         if wrong is not None:
             return wrong
         found = devices()
@@ -39,6 +30,8 @@ def reason_with(devices, registered):
         for device in found:
             wrong = reason_on(device)
             if wrong is not None:
+                if advice and "not verified" in wrong:
+                    _warn(advice)
                 return wrong
         return registered()
 
@@ -52,19 +45,53 @@ def reason_on(device):
     wrong = gpu.unsupported_reason()
     if wrong is not None:
         return f"The kernels for GPUs cannot run: {wrong}"
+    if native.switch() in ("cuda", "verify"):
+        return None
+    wrong = gpu.gpu().reason(device)
+    if wrong is not None:
+        return f"The kernels for GPUs cannot run: {wrong}"
+    from keras_ln.backend import verdicts
+
+    return verdicts.reason_of_state(device)
+
+
+@functools.cache
+def _warn(advice):
+    warnings.warn(advice, stacklevel=2)
+
+
+def verdict(device, cell, format, units, training, shape):
+    """Why the check on this GPU lets no kernel run such a batch, or None."""
     if native.switch() == "cuda":
         return None
-    opened = gpu.gpu()
-    if not 0 <= device < opened.devices:
-        return f"The kernels for GPUs cannot run: there is no GPU {device}."
-    capability = opened.limits(device).capability
-    if capability in PASSED:
-        return None
-    return (
-        "The kernels for GPUs are off: their tests have not passed on one of "
-        f"compute capability {capability // 10}.{capability % 10} yet. "
-        f"{native.SWITCH}=cuda switches them on."
-    )
+    from keras_ln.backend import verdicts
+
+    asked = (device, cell, format, units, training, *shape)
+    wrong = verdicts.reason(*asked)
+    # Another process may be at it.
+    open_ = "not verified", "did not end"
+    if native.switch() == "verify" and any(s in (wrong or "") for s in open_):
+        verdicts.verify(device, format, units)
+        wrong = verdicts.reason(*asked)
+    return wrong
+
+
+def withdraw(device, error):
+    """After an error that ends a GPU's context."""
+    from keras_ln.backend import verdicts
+
+    verdicts.withdraw(device, error)
+
+
+def checked(devices):
+    """Who checked the kernels, if `reason` is None."""
+    if native.switch() == "cuda":
+        return f"{native.SWITCH}=cuda is set"
+    if native.switch() == "verify":
+        return "checked at first use"
+    from keras_ln.backend import verdicts
+
+    return ", ".join(dict.fromkeys(verdicts.said(d) for d in devices()))
 
 
 def plan(call, units, format, device, batch):
@@ -85,6 +112,11 @@ def plan(call, units, format, device, batch):
         # Whoever switched the kernels on expects them to be used.
         warnings.warn(f"A kernel cannot be used: {error}", stacklevel=2)
         return f"{error}"
+
+
+def said():
+    """Who checked the kernels; see the package docstring."""
+    return _ELSEWHERE
 
 
 def plan_reason(x, cell, units, operands, training):

@@ -65,7 +65,9 @@ def switched_off():
     value = switch()
     if value == "0":
         return OFF
-    return None if value in ("", "1", "cuda") else _not_understood(value)
+    return (
+        None if value in ("", "1", "cuda", "verify") else _not_understood(value)
+    )
 
 
 def switch():
@@ -76,7 +78,7 @@ def switch():
 @functools.cache
 def _not_understood(value):
     sentence = (
-        f"{SWITCH} must be 0, 1 or cuda: there are no kernels. "
+        f"{SWITCH} must be 0, 1, cuda or verify: there are no kernels. "
         f"Received: {value!r}."
     )
     warnings.warn(sentence, stacklevel=2)

@@ -76,7 +76,9 @@ def _unavailable(context: backend.TraceContext) -> str | None:
 def gpu_kernels() -> str:
     """Whether kernels for GPUs can be used, or why not."""
     wrong = backend.gpu_reason()
-    return "one launch per sequence" if wrong is None else f"none. {wrong}"
+    if wrong is not None:
+        return f"none. {wrong}"
+    return f"one launch per sequence; {backend.gpu_said()}"
 
 
 def _reads(spec: Spec, options: RunOptions) -> set[str]:

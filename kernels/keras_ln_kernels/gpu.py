@@ -104,6 +104,37 @@ class Gpu:
             self._limits[device] = found
         return self._limits[device]
 
+    def facts(self, device: int) -> dict[str, Any]:
+        """The name and numbers of a device, and the driver's CUDA."""
+        name = ctypes.create_string_buffer(128)
+        code = self._driver.cuDeviceGetName(name, len(name), device)
+        self._check("answers cuDeviceGetName", code)
+        of = self.limits(device)
+        count = self._number("cuDeviceGetAttribute", PROCESSORS, device)
+        return {
+            "gpu": name.value.decode(errors="replace"),
+            "capability": of.capability,
+            "processors": count,
+            "shared_bytes": of.shared_bytes,
+            "cuda": self._number("cuDriverGetVersion"),
+        }
+
+    def reason(self, device: int) -> str | None:
+        """The sentence that says why a device runs no kernel, or None."""
+        if not 0 <= device < self.devices:
+            return f"there is no GPU {device}."
+        of = self.limits(device)
+        if of.capability < 80:
+            return f"GPU {device} is {of.architecture}: sm_80 is needed."
+        if self._images is None:
+            by, reason = nvrtc.compiler(self.cuda)
+            if by is None:
+                return str(reason)
+            if of.capability not in by.architectures:
+                version = ".".join(map(str, by.version))
+                return f"NVRTC {version} does not know {of.architecture}."
+        return None
+
     def plan(
         self,
         cell: str,
@@ -226,20 +257,12 @@ class Gpu:
     def _plan(
         self, cell: str, backward: bool, units: int, format: str, device: int
     ) -> Plan | str:
-        if not 0 <= device < self.devices:
-            return f"there is no GPU {device}."
-        of = self.limits(device)
-        if of.capability < 80:
-            return f"GPU {device} is {of.architecture}: sm_80 is needed."
+        wrong = self.reason(device)
+        if wrong is not None:
+            return wrong
         if units > MOST_UNITS:
             return f"units: at most {MOST_UNITS} fit. Received: {units}."
-        if self._images is None:
-            by, reason = nvrtc.compiler(self.cuda)
-            if by is None:
-                return str(reason)
-            if of.capability not in by.architectures:
-                version = ".".join(map(str, by.version))
-                return f"NVRTC {version} does not know {of.architecture}."
+        of = self.limits(device)
         for plan in plans(cell, backward, units, format, of):
             if self.groups(plan, device) > 0:
                 return plan

@@ -32,7 +32,8 @@ MAY_IMPORT = {
     "version": set(),
     "_frameworks": set(),
     "_keras": set(),
-    "__main__": {"engine", "layers", "version"},
+    "gpu": {"gpu", "", "layers", "ops", "backend"},
+    "__main__": {"engine", "gpu", "layers", "version"},
 }
 # Of the standard library and torch.
 PUBLIC = {"_fields", "_replace", "_current_level"}

@@ -4,6 +4,8 @@ Everything from a layer to the kernels' arguments is as on a GPU, but for what
 `gpu_emulation.use` replaces: the tensors' device, and the stream.
 """
 
+import warnings
+
 import gpu_emulation
 import keras
 import numpy as np
@@ -35,14 +37,18 @@ def test_when_they_are_off(monkeypatch):
     if BACKEND == "tensorflow":
         assert reason() == "Only JAX and torch call the kernels for GPUs."
         return
-    off = "their tests have not passed on one yet. KERAS_LN_KERNELS=cuda swi"
-    monkeypatch.delenv("KERAS_LN_KERNELS", raising=False)
-    assert off in reason()
     monkeypatch.setenv("KERAS_LN_KERNELS", "0")
     assert reason() == "KERAS_LN_KERNELS=0 is set."
     monkeypatch.setenv("KERAS_LN_KERNELS", "cuda")
     wrong = "there is no CUDA driver."
     gpu_emulation.use(monkeypatch)
+    monkeypatch.setenv("KERAS_LN_GPU_VERDICTS", "no such folder")
+    for switch in ("", "1"):
+        monkeypatch.setenv("KERAS_LN_KERNELS", switch)
+        with warnings.catch_warnings():  # torch tells once.
+            warnings.simplefilter("ignore")
+            assert "`python -m keras_ln gpu` does it" in reason()
+    monkeypatch.setenv("KERAS_LN_KERNELS", "cuda")
     monkeypatch.setattr(gpu, "unsupported_reason", lambda: wrong)
     assert reason() == f"The kernels for GPUs cannot run: {wrong}"
 

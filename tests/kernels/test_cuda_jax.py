@@ -128,7 +128,7 @@ if BACKEND == "jax":
 
     def test_gpus_that_differ(driver, monkeypatch):
         monkeypatch.setattr(gpu_jax, "_devices", lambda: (0, 1))
-        reason = gpu_jax.plan_reason(None, "lstm", 40, "float32", True)
+        reason = gpu_jax.plan_reason(x, "lstm", 40, "float32", True)
         assert reason == (
             "A program of JAX's is for all GPUs, and here they differ."
         )
@@ -193,8 +193,8 @@ if BACKEND == "jax":
             ("float32", "3xtf32"),
         ):
             with jax.default_matmul_precision(asked):
-                assert gpu_jax._format("float32") == format
-                assert gpu_jax._format("bfloat16") == "bfloat16"
+                assert gpu_jax.format_of("float32") == format
+                assert gpu_jax.format_of("bfloat16") == "bfloat16"
 
     @pytest.mark.promise("no memory on the device")
     @pytest.mark.parametrize(

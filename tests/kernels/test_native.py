@@ -125,7 +125,7 @@ def test_kernels_can_be_turned_off(monkeypatch, calls):
 def test_a_switch_of_another_value(monkeypatch, calls):
     layer = keras_ln.LNLSTM(3)
     monkeypatch.setenv("KERAS_LN_KERNELS", "Off")
-    told = "KERAS_LN_KERNELS must be 0, 1 or cuda: there are no kernels. Rece"
+    told = "KERAS_LN_KERNELS must be 0, 1, cuda or verify: there are no ke"
     with pytest.warns(UserWarning, match=told):
         reasons = ops.implementation(layer)[1]
     assert reasons["native"].endswith("Received: 'off'.")

@@ -151,7 +151,7 @@ def use(monkeypatch, device=0, library=None):
         monkeypatch.setattr(binding, "_devices", lambda: (device,))
         _register_with(monkeypatch, _stand_in_on_jax)
         formats = {"float32": "3xtf32"}
-        monkeypatch.setattr(binding, "_format", lambda o: formats.get(o, o))
+        monkeypatch.setattr(binding, "format_of", lambda o: formats.get(o, o))
         custom_vjp = backend.custom_vjp
 
         def for_cpu(*args, platform="cpu", **options):

@@ -37,12 +37,19 @@ def _registered():
 
 
 reason = gpu.reason_with(_numbers, _registered)
+said = functools.partial(gpu.checked, _numbers)
 
 
 def plan_reason(x, cell, units, operands, training):
     """Why JAX's GPUs run none; see the package docstring."""
     from keras_ln_kernels.gpu_call import GpuCall
 
+    shape = [n if isinstance(n, int) else None for n in x.shape[:2]]
+    for device in _devices():
+        wanted = device, cell, format_of(operands), units, training, shape
+        wrong = gpu.verdict(*wanted)
+        if wrong is not None:
+            return wrong
     for backward in (False, True)[: 1 + training]:
         call = GpuCall(cell, backward, operands, (), (), ())
         plan = _planned(call, units)
@@ -147,7 +154,7 @@ def _planned(call, units, batch=1):
     """How all GPUs run a call, or a sentence on why they do not."""
     from keras_ln_kernels import gpu as library
 
-    format, plans = _format(call.operands), {}
+    format, plans = format_of(call.operands), {}
     for device in _devices():
         plans[device] = gpu.plan(call, units, format, device, batch)
     different = dict.fromkeys(plans.values())
@@ -162,7 +169,7 @@ def _planned(call, units, batch=1):
     return next(iter(different))
 
 
-def _format(operands):
+def format_of(operands):
     """The format of a product's operands, as JAX's own products have it."""
     if operands != "float32":
         return operands

@@ -26,19 +26,25 @@ def _numbers():
 def plan_reason(x, cell, units, operands, training):
     """Why the tensor's GPU runs none; see the package docstring."""
     ways = (False, True) if torch.is_grad_enabled() else (False,)
-    return _plan_reason(x.device, cell, units, operands, ways)
+    # Compiled programs may be for any number of rows and steps.
+    shape = () if torch.compiler.is_compiling() else tuple(x.shape[:2])
+    return _plan_reason(x.device, cell, units, operands, ways, shape)
 
 
 @torch.compiler.assume_constant_result
-def _plan_reason(device, cell, units, operands, ways):
+def _plan_reason(device, cell, units, operands, ways, shape):
     from keras_ln_kernels.gpu_call import GpuCall
 
     number = _number(device)
     if number is None:
         return f"Tensors are on {device}, and these kernels for CUDA."
+    wanted = number, cell, format_of(operands), units, len(ways) == 2, shape
+    wrong = gpu.reason_on(number) or gpu.verdict(*wanted)
+    if wrong is not None:
+        return wrong
     for backward in ways:
         call = GpuCall(cell, backward, operands, (), (), ())
-        wrong = gpu.reason_on(number) or _planned(call, units, number)
+        wrong = _planned(call, units, number)
         if isinstance(wrong, str):
             return wrong
     return None
@@ -89,8 +95,15 @@ def _make_operators():
 
 # So that torch.compile does not trace into it.
 reason = torch.compiler.assume_constant_result(
-    gpu.reason_with(_numbers, _make_operators)
+    gpu.reason_with(
+        _numbers,
+        _make_operators,
+        "Recurrent layers of keras_ln run a Python loop on this GPU: `python "
+        "-m keras_ln gpu` takes some minutes, and then LNLSTM, WNLSTM and "
+        "LNGRU run one kernel a sequence, if that is right and faster here.",
+    )
 )
+said = functools.partial(gpu.checked, _numbers)
 
 
 def _first(ctx, cotangent):
@@ -137,15 +150,20 @@ def _run(call, arrays):
         for name, size in opened.workspace(plan, number, sizes.batch).items()
     }
     places = {n: a.data_ptr() for n, a in (arrays | made | space).items()}
-    opened.launch(
-        plan,
-        places,
-        sizes.batch,
-        sizes.steps,
-        device=number,
-        stream=_stream(zx.device),
-        **call.named_options(),
-    )
+    try:
+        opened.launch(
+            plan,
+            places,
+            sizes.batch,
+            sizes.steps,
+            device=number,
+            stream=_stream(zx.device),
+            **call.named_options(),
+        )
+    except library.LaunchError as error:
+        if error.code >= 700:  # The context is lost.
+            gpu.withdraw(number, error)
+        raise
     return made
 
 
@@ -153,7 +171,7 @@ def _planned(call, units, number, batch=1):
     """The plan, or a sentence on why there is none."""
     from keras_ln_kernels import gpu as library
 
-    for_rows = (call, units, _format(call.operands), number)
+    for_rows = (call, units, format_of(call.operands), number)
     plan = _found(*for_rows, 1)
     if isinstance(plan, str) or batch <= library.gpu().at_once(plan, number):
         return plan
@@ -181,7 +199,7 @@ def _found(call, units, format, number, batch):
 _known: dict = {}
 
 
-def _format(operands):
+def format_of(operands):
     """The format of a product's operands, as torch's own LSTM has it."""
     if operands != "float32":
         return operands

@@ -105,6 +105,10 @@ EXPORT int cuDeviceGetAttribute(int* value, int attribute, int device) {
   *value = fake.attributes[{device, attribute}];
   return 0;
 }
+EXPORT int cuDeviceGetName(char* name, int, int device) {
+  strcpy(name, fake.attributes[{device, 75}] == 9 ? "an H100" : "an A100");
+  return answer("cuDeviceGetName");
+}
 EXPORT int cuGetErrorString(int code, const char** text) {
   *text = code == 1     ? "invalid argument"
           : code == 101 ? "invalid device ordinal"

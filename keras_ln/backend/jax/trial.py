@@ -1,0 +1,45 @@
+"""What the check of the kernels for GPUs asks of JAX."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from keras_ln.backend.jax import gpu
+
+
+def format_now():
+    """The format of float32 products' operands."""
+    return gpu.format_of("float32")
+
+
+def use_format(format):
+    """Sets it, in a process that is for the check alone."""
+    asked = "highest" if format == "3xtf32" else None
+    jax.config.update("jax_default_matmul_precision", asked)
+
+
+def program(layer, x, options, cotangent=None, how=""):
+    """A function that runs a layer, and waits: y, and gradients."""
+    x = jnp.asarray(x, layer.compute_dtype)
+    weights = [v.value for v in layer.trainable_variables]
+    others = [v.value for v in layer.non_trainable_variables]
+
+    def call(weights, x):
+        training = cotangent is not None
+        given = (weights, others, x)
+        return layer.stateless_call(*given, training=training, **options)[0]
+
+    def both(weights, x):
+        y, pull_back = jax.vjp(call, weights, x)
+        slopes = pull_back(jnp.asarray(cotangent, y.dtype))
+        return [y, *jax.tree.leaves(slopes)]
+
+    compiled = jax.jit(
+        both if cotangent is not None else lambda w, x: [call(w, x)]
+    )
+    return lambda: jax.block_until_ready(compiled(weights, x))
+
+
+def numbers(tensor):
+    """In float64, of NumPy."""
+    return np.asarray(tensor, "float64")

@@ -1,0 +1,1 @@
+"""The check of the GPU kernels; nothing else imports it."""
