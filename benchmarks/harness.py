@@ -29,6 +29,8 @@ ROOT = pathlib.Path(__file__).parents[1]
 SQUARE = (512, 512)
 BACK_TO_BACK = 20
 TRAINING, INFERENCE = MODES = ("training step", "inference")
+# What `on_a_gpu` knows of driver, NVRTC and commit.
+SOFTWARE = "KERAS_LN_GPU_SOFTWARE"
 COLUMNS = [
     "op",
     "provider",
@@ -245,7 +247,7 @@ def versions(*others):
             found.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
             continue
-    return ", ".join(found)
+    return ", ".join([*found, *filter(None, [os.environ.get(SOFTWARE)])])
 
 
 def on_gpu():

@@ -10,7 +10,8 @@ that lacks a package or a program is named and left out.
 
 It needs JAX or torch for CUDA, and keras; g++ builds the library of
 keras-ln-kernels if there is none. Nothing has to be installed: packages may be
-on PYTHONPATH. --smoke goes through all parts on a machine without a GPU.
+on PYTHONPATH. --bundle fills FOLDER with those that such a machine may lack, at
+most 64 MiB. --smoke goes through all parts on a machine without a GPU.
 """
 
 import argparse
@@ -31,6 +32,11 @@ KERNELS = harness.ROOT / "kernels"
 SLOT = str(KERNELS / "tests" / "gpu_slot.py")
 PACKAGE = "keras_ln_kernels"
 COLUMNS = ["part", "seconds", "end", "said"]
+# JAX and torch bring NumPy and ml_dtypes.
+BUNDLE = ["keras", "absl-py", "rich", "markdown-it-py", "mdurl", "pygments"]
+BUNDLE += ["namex", "optree", "h5py", "packaging", "typing_extensions"]
+BUNDLE += ["pytest", "pytest-xdist", "execnet", "iniconfig", "pluggy"]
+MOST_BYTES = 64 << 20
 # Seconds that a script keeps for its end; a part with fewer is not started.
 GRACE, LEAST = 10, 15
 
@@ -45,6 +51,31 @@ class Part(NamedTuple):
     smoke: tuple[str, ...]
     backend: str = "torch"
     environment: dict[str, str] = {}
+
+
+def check(backend):
+    """What users run, as they do."""
+    command = [sys.executable, "-m", "keras_ln", "gpu", "--minutes", "3"]
+    needs = ("keras", backend)
+    return Part(f"check {backend}", command, 240, needs, ("--help",), backend)
+
+
+def other(backend, folder):
+    """What runs without the kernels, in the same session."""
+    part = layers(backend, "lstm", "float32", folder)
+    at = part.command.index("--providers")
+    command = [
+        *part.command[:at],
+        "--providers",
+        "keras_ln",
+        *part.command[-2:],
+    ]
+    # A loop in Python takes long: the last of an option counts.
+    command += ["--sizes", "A", "--rounds", "1"] * (backend == "torch")
+    off = {"KERAS_LN_KERNELS": "0"}
+    return part._replace(
+        name=f"without kernels {backend}", command=command, environment=off
+    )
 
 
 def tests(backend):
@@ -95,9 +126,14 @@ def sanitizer(tool):
 
 def parts(folder):
     """All of them, the most telling first."""
-    found = [kernels("first", 120, "correct", "lstm A tf32", "gru A tf32")]
+    found = [check("torch"), check("jax")]
+    found += [kernels("first", 120, "correct", "lstm A tf32", "gru A tf32")]
     found += [tests("torch"), tests("jax")]
-    found += [layers(b, "lstm", "float32", folder) for b in ("torch", "jax")]
+    for way in (
+        lambda b: layers(b, "lstm", "float32", folder),
+        lambda b: other(b, folder),
+    ):
+        found += [way("torch"), way("jax")]
     found += [sanitizer("memcheck"), sanitizer("racecheck")]
     for layer, dtype in (
         *(("gru", "float32"), ("lstm", "bfloat16"), ("gru", "bfloat16")),
@@ -161,6 +197,47 @@ def run(part, folder, seconds, smoke):
     return end, next(filter(str.strip, reversed(lines)), "")
 
 
+def software():
+    """The driver, NVRTC and commit, for the tables."""
+
+    def said(*command):
+        with contextlib.suppress(OSError, subprocess.CalledProcessError):
+            done = subprocess.run(
+                command,
+                cwd=harness.ROOT,
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            return done.stdout.split("\n")[0].strip()
+        return "unknown"
+
+    query = ["--query-gpu=name,driver_version", "--format=csv,noheader"]
+    program = "; ".join(
+        (
+            f"import sys; sys.path.insert(0, {str(KERNELS)!r})",
+            "from keras_ln_kernels import nvrtc",
+            "print(*nvrtc.compiler(13)[0].version, sep='.')",
+        )
+    )
+    commit = said("git", "rev-parse", "HEAD")
+    return (
+        f"{said('nvidia-smi', *query)}, NVRTC "
+        f"{said(sys.executable, '-c', program)}, commit {commit}"
+    )
+
+
+def bundle(folder):
+    """Packages for PYTHONPATH, and the library."""
+    command = [sys.executable, "-m", "pip", "install", "--no-deps", "--quiet"]
+    command += ["--no-compile", "--target", str(folder), *BUNDLE]
+    subprocess.run(command, check=True)
+    shutil.copy(library(folder), folder)
+    size = sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
+    if size > MOST_BYTES:
+        sys.exit(f"{folder} has {size >> 20} MiB: at most 64 are carried.")
+
+
 def library(folder):
     """The kernels' library: named, of the checkout, installed, or new."""
     name = f"lib{PACKAGE}.so"
@@ -199,6 +276,9 @@ def parse(argv):
         help="only parts whose names begin so, such as tests or 'layers jax'",
     )
     parser.add_argument(
+        "--bundle", action="store_true", help="fill the folder with packages"
+    )
+    parser.add_argument(
         "--smoke", action="store_true", help="a short run without a GPU"
     )
     return parser.parse_args(argv)
@@ -210,6 +290,9 @@ def main(argv=None):
     # The running part ends with this process.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     folder = options.folder.resolve()
+    if options.bundle:
+        bundle(folder)
+        return
     chosen = [
         part
         for part in parts(folder)
@@ -220,6 +303,9 @@ def main(argv=None):
         sys.exit(f"--only must match any of: {names}")
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["KERAS_LN_KERNELS_LIBRARY"] = library(folder)
+    # Ends the column of versions of all tables.
+    os.environ[harness.SOFTWARE] = software()
+    print(os.environ[harness.SOFTWARE])
     end, rows = time.monotonic() + 60 * options.minutes, []
     for part in chosen:
         start = time.monotonic()
@@ -237,9 +323,10 @@ def main(argv=None):
         took = f"{time.monotonic() - start:.0f}"
         row = (part.name, took, ended, said)
         rows.append(dict(zip(COLUMNS, row, strict=True)))
+        rows[-1]["software"] = os.environ[harness.SOFTWARE]
         report.write_csv(rows, folder / "parts.csv")
     for row in rows:
-        print("  ".join(row.values()).rstrip()[:120])
+        print("  ".join(row[name] for name in COLUMNS).rstrip()[:120])
     fine = ("exit status 0", "left out")
     sys.exit(any(not row["end"].startswith(fine) for row in rows))
 

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import keras
@@ -79,7 +79,7 @@ def name_of(problem: dict[str, Any]) -> str:
 
 def run(
     problems: list[dict[str, Any]], environment: dict[str, str]
-) -> Iterator[tuple[dict[str, Any], Any]]:
+) -> Generator[tuple[dict[str, Any], Any], None, None]:
     """Each problem and its answer, or a word: "hung", "crashed (-6: ...)".
 
     A child prints a line of JSON for each. After a death a new one goes on with
@@ -187,7 +187,7 @@ def main(argv: list[str]) -> int:
         print(f"The GPU kernels cannot be checked here: {wrong}")
         return 2
     # A file is for equal GPUs: one of each.
-    chosen = {}
+    chosen: dict[str, int] = {}
     for device, facts in enumerate(here["facts"]):
         if options.device in (None, device) and facts is not None:
             chosen.setdefault(json.dumps(facts), device)

@@ -29,6 +29,7 @@ def parts_of(monkeypatch, tmp_path, parts, *options):
     monkeypatch.setattr(on_a_gpu, "library", lambda folder: "")
     # The script gives its parts what it sets for itself.
     monkeypatch.setenv("KERAS_LN_KERNELS_LIBRARY", "")
+    monkeypatch.setenv("KERAS_LN_GPU_SOFTWARE", "")
     with pytest.raises(SystemExit) as end:
         on_a_gpu.main([str(tmp_path), "--smoke", *options])
     found = rows(tmp_path / "parts.csv")
@@ -89,12 +90,12 @@ def test_what_is_run_and_timed(tmp_path):
     """The scripts take their options, and the tests are there."""
     tried = set()
     for part in on_a_gpu.parts(tmp_path):
-        if part.name.startswith("layers"):
+        if part.name.startswith(("layers", "without")):
             options = sequence_layers.parse(part.command[3:])
             tried.add((part.backend, options.layer, options.dtype))
         assert not part.command[-1].endswith(".py") or (
             (on_a_gpu.harness.ROOT / part.command[-1]).exists()
         )
     assert len(tried) == 10
-    with pytest.raises(SystemExit, match="must match any of: kernels first, "):
+    with pytest.raises(SystemExit, match="must match any of: check torch, "):
         on_a_gpu.main([str(tmp_path), "--only", "test_jax"])
