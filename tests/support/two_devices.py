@@ -17,6 +17,7 @@ os.dup2(2, 1)  # What is printed is no answer.
 two = "--xla_force_host_platform_device_count=2"
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {two}"
 import tensorflow as tf
+from common import ending
 cpu = tf.config.list_physical_devices("CPU")[0]
 halves = [tf.config.LogicalDeviceConfiguration()] * 2
 tf.config.set_logical_device_configuration(cpu, halves)
@@ -24,9 +25,7 @@ for line in sys.stdin:
     name, *flags = json.loads(line)
     with contextlib.redirect_stderr(io.StringIO()) as errors:
         try:
-            code = importlib.import_module(name).main(flags)
-        except SystemExit as end:
-            code = end.code
+            code = ending.run(importlib.import_module(name).main, flags)
         except Exception:
             code = 1
             traceback.print_exc()
