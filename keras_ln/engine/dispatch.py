@@ -154,8 +154,8 @@ def implementation(layer: Any) -> tuple[str, dict[str, str]]:
       if the package keras-ln-kernels is installed.
     - "cuda": one launch on a GPU per sequence and one for its gradient, on JAX
       and torch, if `python -m keras_ln gpu` found it right and faster on this
-      GPU, or KERAS_LN_KERNELS=cuda forces it. Of number of units and batch,
-      by which it decides too, this function knows nothing.
+      GPU, or KERAS_LN_KERNELS=cuda forces it. The check decides by units and
+      batch too, which this function does not know.
     - "fused": one op per sequence with a hand-written gradient, which XLA
       compiles on TensorFlow and JAX.
     - "loop": the cell's step over time, differentiated by the framework.

@@ -114,6 +114,7 @@ def _compared(
         return lambda: [trial.numbers(a) for a in run()]
 
     right = of(dtype="float64", use_fused=False)()
+    print("alive", flush=True)
     floor = 1e-6 * max(np.linalg.norm(a) for a in right)
 
     def error(found: Any) -> float:
@@ -148,6 +149,7 @@ def _timed(trial: Any, problem: dict[str, Any], rows: int) -> dict[str, Any]:
         shape = (batch, steps, problem["units"])
         run = trial.program(layer, x, {}, np.ones(shape) if training else None)
         run()
+        print("alive", flush=True)  # It compiled; several do for a problem.
         taken = []
         for _ in range(5):
             start = time.perf_counter()

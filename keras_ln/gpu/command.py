@@ -68,7 +68,8 @@ def problems_of(units: list[int], formats: list[str]) -> list[dict[str, Any]]:
                     | {"units": size, **more}
                     for n, w, more in every
                 ]
-    return found
+    # Those that need another child come first, so that time may end later.
+    return sorted(found, key=lambda problem: "expandable" not in problem)
 
 
 def name_of(problem: dict[str, Any]) -> str:
@@ -139,7 +140,12 @@ def _answers(child: Any) -> Iterator[Any]:
         for line in lines:
             if line.startswith(b'{"keras_ln":'):
                 yield json.loads(line)["keras_ln"]
+            if line.startswith((b'{"keras_ln":', b"alive")):
                 end = time.monotonic() + SECONDS
+
+
+def _size(problem: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(problem[n] for n in ("cell", "format", "units"))
 
 
 def entries_of(
@@ -148,8 +154,7 @@ def entries_of(
     """The entries of the sizes of which every problem was solved."""
     groups: dict[Any, list[Any]] = {}
     for problem, answer in results:
-        key = tuple(problem[n] for n in ("cell", "format", "units"))
-        groups.setdefault(key, []).append((problem, answer))
+        groups.setdefault(_size(problem), []).append((problem, answer))
     found = []
     for key, group in groups.items():
         if any(type(a) is not dict or "memory" in a for _, a in group):
@@ -297,10 +302,11 @@ def _check(
     with contextlib.closing(answers), contextlib.suppress(KeyboardInterrupt):
         for problem, answer in answers:
             results.append((problem, answer))
-            ended = not isinstance(answer, dict) or not (
-                answer.get("error", 0.0) <= answer.get("limit", 0.0)
+            right = isinstance(answer, dict) and (
+                "us" in answer
+                or answer.get("error", 1.0) <= answer.get("limit", 0.0)
             )
-            word = "" if not ended else f": {answer}"
+            word = "" if right else f": {answer}"
             text = f"{len(results)} of {len(problems)}, {name_of(problem)}"
             print(f"{text}{word}", flush=True)
             if time.monotonic() > end:
@@ -310,15 +316,11 @@ def _check(
         a["memory"] for _, a in results if "memory" in a and type(a) is dict
     ]
     reached = {name_of(p) for p, _ in results}
-    # The size at which the time ended is left out.
-    last = [p for p in problems if name_of(p) not in reached][:1]
-    results = [
-        (p, a)
-        for p, a in results
-        if not last
-        or any(p[n] != last[0][n] for n in ("cell", "format", "units"))
-    ]
-    new = entries_of(results)
+    left = [p for p in problems if name_of(p) not in reached]
+    # Sizes that time did not suffice for are left out.
+    new = entries_of(
+        [r for r in results if not any(_size(r[0]) == _size(p) for p in left)]
+    )
     entries = verdicts.merged(kept, new)
     today = datetime.date.today().isoformat()
     said = f"checked here on {today}, {len(reached)} problems"
@@ -328,10 +330,10 @@ def _check(
         print(f"No GPU kernel is used: {'; '.join(died)}.")
     else:
         _print_table(entries)
-    if last:
+    if left:
         print(
             f"Left out: {len(problems) - len(reached)} problems, from "
-            f"{name_of(last[0])} on."
+            f"{name_of(left[0])} on."
         )
     _written(facts, "failed" if died else "passed", entries, f"{said}.")
     if died or any(not e["error"] <= e["limit"] for e in new):

@@ -83,6 +83,7 @@ def test_states_and_batches(folder):
         assert "were wrong" in asked()
 
 
+@pytest.mark.promise("a verdict that is damaged")
 def test_files_that_are_passed_over(folder, monkeypatch):
     path = verdicts.write(FACTS, "passed", [ENTRY], "")
     good = path.read_text()
@@ -134,6 +135,7 @@ if BACKEND != "tensorflow":
         "values memory": (2, "passed", 4, "Out of memory: none"),
     }
 
+    @pytest.mark.promise("a check on the user's GPU")
     @pytest.mark.parametrize("fault", FAULTS)
     def test_faults(fault, child, folder, monkeypatch, capsys):
         """Exit statuses; two equal GPUs have one file, two models two."""
