@@ -1,10 +1,13 @@
-"""Draws the site's figure of times: python docs/figures.py."""
+"""Draws the figures of the README and of Speed: python docs/figures.py."""
 
+import csv
+import io
+import zipfile
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
-from tables import BACKENDS, SIZES, machine, over_keras
+from tables import BACKENDS, ROOT, SIZES, machine, over_keras
 
 HERE = Path(__file__).resolve().parent
 DESCRIPTIONS = {
@@ -17,13 +20,106 @@ DESCRIPTIONS = {
 TICKS = (0.1, 0.2, 0.5, 1, 2, 4)
 
 
+TASKS = {
+    "addition": "wrong sums of two numbers (%)",
+    "spelling": "wrong pronunciations of words (%)",
+}
+LAYERS = {
+    "lstm": ("LSTM", "black", "-"),
+    "lnlstm": ("LNLSTM", "#0072b2", "-"),
+    "gru": ("GRU", "#888888", "--"),
+    "lngru": ("LNGRU", "#d55e00", "--"),
+}
+# Of the cell's figure: what a box holds, and where its middle is.
+BOXES = {
+    "x": ("$x_t$", 0.3, 2.6),
+    "h": ("$h_{t-1}$", 0.3, 1.2),
+    "W": ("$x_t W$", 1.6, 2.6),
+    "R": ("$h_{t-1} R$", 1.6, 1.2),
+    "kernel": ('normalise\n"kernel"', 3.2, 2.6),
+    "recurrent": ('normalise\n"recurrent"', 3.2, 1.2),
+    "gates": ("sum, bias:\ngates $i, f, o$\ncandidate $g$", 5.1, 1.9),
+    "c": ("$c_t = f c_{t-1} + i g$", 7.4, 2.6),
+    "state": ('normalise\n"state"', 7.4, 1.2),
+    "out": ("$h_t$", 9.5, 1.2),
+    "next": ("next step", 9.5, 2.6),
+}
+ARROWS = (
+    *(("x", "W"), ("h", "R"), ("W", "kernel"), ("R", "recurrent")),
+    *(("kernel", "gates"), ("recurrent", "gates"), ("gates", "c")),
+    *(("c", "state"), ("state", "out"), ("c", "next")),
+)
+
+
+def draw_cell(path):
+    """The equations of LNLSTM's cell as boxes, normalisations in colour."""
+    figure, axes = plt.subplots(figsize=(7.5, 2.3), layout="constrained")
+    axes.set(xlim=(-0.2, 10.2), ylim=(0.5, 3.2))
+    axes.axis("off")
+    patches = {}
+    for name, (text, x, y) in BOXES.items():
+        colour = "#ffd27f" if text.startswith("norm") else "#e8eef4"
+        box = {"boxstyle": "round,pad=0.4", "fc": colour, "ec": "#444444"}
+        shown = axes.text(x, y, text, ha="center", va="center", bbox=box)
+        patches[name] = shown.get_bbox_patch()
+    for start, end in ARROWS:
+        ends = {"patchA": patches[start], "patchB": patches[end]}
+        arrow = {"arrowstyle": "->", "shrinkA": 0, "shrinkB": 0, **ends}
+        axes.annotate("", BOXES[end][1:], BOXES[start][1:], arrowprops=arrow)
+    axes.text(8.55, 1.35, "tanh, $o$", ha="center", size=9)
+    figure.savefig(path, dpi=150, facecolor="white")
+
+
+def history(task):
+    """{layer: (updates, wrong answers in % by seed and evaluation)}."""
+    kept = ROOT / "examples" / "results" / f"everyday-{task}.zip"
+    with zipfile.ZipFile(kept) as archive:
+        rows = [
+            *csv.DictReader(io.StringIO(archive.read("history.csv").decode()))
+        ]
+    found = {}
+    for layer in LAYERS:
+        own = [r for r in rows if r["run"].startswith(f"{layer}-")]
+        updates = sorted({int(row["updates"]) for row in own})
+        wrong = [100 - 100 * float(row["val_accuracy"]) for row in own]
+        found[layer] = updates, np.reshape(wrong, (-1, len(updates)))
+    return found
+
+
+def draw_evidence(path):
+    """The errors of two tasks on the way, median and middle half of seeds."""
+    figure, panels = plt.subplots(1, 2, figsize=(7, 3.4), layout="constrained")
+    for panel, (task, title) in zip(panels, TASKS.items(), strict=True):
+        for layer, (updates, wrong) in history(task).items():
+            name, colour, style = LAYERS[layer]
+            low, middle, high = np.percentile(wrong, (25, 50, 75), axis=0)
+            panel.plot(updates, middle, style, color=colour, label=name)
+            panel.fill_between(
+                updates, low, high, color=colour, alpha=0.2, linewidth=0
+            )
+        panel.set(title=title, xlabel="updates", yscale="log")
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.grid(alpha=0.3)
+    panels[0].set_yticks([0.1, 1, 10, 100], ["0.1", "1", "10", "100"])
+    panels[1].set_yticks([40, 50, 60, 80], ["40", "50", "60", "80"])
+    panels[1].minorticks_off()
+    figure.legend(
+        *panels[0].get_legend_handles_labels(),
+        ncols=4,
+        loc="outside lower center",
+        frameon=False,
+        title="line: median; band: middle half of ten seeds",
+    )
+    figure.savefig(path, dpi=150, facecolor="white")
+
+
 def draw(path):
     """A point per size, with the kernels and without; a panel per framework."""
     figure, panels = plt.subplots(
         3, 1, figsize=(7, 7.5), sharex=True, sharey=True, layout="constrained"
     )
     places = np.arange(len(SIZES))
-    points = {"with the C++ kernels": "o", "without": "s"}
+    points = {"with the CPU extension": "o", "without": "s"}
     for panel, (backend, title) in zip(panels, BACKENDS.items(), strict=True):
         for (label, marker), above in zip(
             points.items(), (0.2, -0.2), strict=True
@@ -67,3 +163,5 @@ def draw(path):
 
 if __name__ == "__main__":
     draw(HERE / "figures" / "speed.png")
+    draw_cell(HERE / "figures" / "cell.png")
+    draw_evidence(HERE / "figures" / "evidence.png")

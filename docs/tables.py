@@ -5,9 +5,7 @@ its result below it. After a measurement the command writes the results anew;
 `--check` ends with 5 if a page differs.
 """
 
-import configparser
 import csv
-import re
 import sys
 from functools import cache
 from pathlib import Path
@@ -19,13 +17,14 @@ if str(ROOT) not in sys.path:
 from benchmarks.settings import SIZES as MEASURED  # noqa: E402
 
 PAGES = (
-    *("README.md", "benchmarks/README.md", "docs/performance.md"),
+    *("README.md", "benchmarks/README.md", "docs/speed.md"),
     *("docs/should_i_use_it.md", "docs/guides/faster_as_they_are.md"),
 )
 BACKENDS = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "torch"}
 # The sizes that the short tables have.
 SIZES = ("A", "B", "C", "D", "S")
 LABELS = ("A", "B", "C", "D", "batch of one")
+WITH = "with the CPU extension"
 MODES = TRAINING, INFERENCE = "training step", "inference"
 
 
@@ -123,19 +122,16 @@ def sizes():
 
 def in_short():
     """The README's table of training times."""
-    keras, torch = "`keras.layers.LSTM`", "`torch.nn.LSTM`"
-    rows = {
-        f"CPU, {name} with kernels, vs. {keras}": over_keras(backend)
-        for backend, name in BACKENDS.items()
-    }
-    for label, kernels in (("with", True), ("without", False)):
-        row = f"CPU, torch {label} kernels, vs. {torch}"
-        rows[row] = over_torch(kernels)
-    of_gpu = shares("jax_gpu", "keras_ln,", "keras LSTM", sizes=SIZES[:4])
-    rows[f"H200 GPU, JAX, vs. {keras} in cuDNN"] = of_gpu
-    numbers = (", ".join(map(str, MEASURED[size])) for size in SIZES)
-    means = "batch, steps, features, units"
-    by_size("a training step", rows, [(means, *numbers)])
+    heading = [", ".join(map(str, MEASURED[size])) for size in SIZES[:3]]
+    rows = []
+    for backend, name in BACKENDS.items():
+        cells = [f"{share:.2f}" for share in over_keras(backend)[:3]]
+        if backend == "torch":
+            name = "torch (divided by `torch.nn.LSTM`)"
+            pairs = zip(cells, over_torch(True)[:3], strict=True)
+            cells = [f"{cell} ({share:.2f})" for cell, share in pairs]
+        rows.append((name, *cells))
+    table(("", *heading), *rows)
 
 
 def inference():
@@ -143,7 +139,7 @@ def inference():
     rows = {
         f"{name} {label}": over_keras(backend, kernels, INFERENCE)
         for backend, name in BACKENDS.items()
-        for label, kernels in (("with kernels", True), ("without", False))
+        for label, kernels in ((WITH, True), ("without it", False))
     }
     by_size("inference", rows)
 
@@ -153,19 +149,19 @@ def of_torch():
     rows = {
         f"{mode} {label}": over_torch(kernels, mode)
         for mode in MODES
-        for label, kernels in (("with kernels", True), ("without", False))
+        for label, kernels in ((WITH, True), ("without it", False))
     }
     by_size("torch", rows)
 
 
 def gru():
-    """LNGRU's time over that of Keras' GRU, with kernels."""
+    """LNGRU's time over that of Keras' GRU, with the CPU extension."""
     rows = []
     for backend, name in BACKENDS.items():
         start = "keras_ln (kernels),"
         found = shares(backend, start, "keras GRU", sizes="ABC", layer="LNGRU")
         rows.append((name, *(f"{share:.2f}" for share in found)))
-    table(("`LNGRU`, by `keras.layers.GRU`", *"ABC"), *rows)
+    table(("`LNGRU`, training, by `keras.layers.GRU`", *"ABC"), *rows)
 
 
 def gpu():
@@ -231,14 +227,16 @@ def one_step(backend):
 
 
 def streaming():
-    """One step of a stream: ours with kernels, and a plain LSTM."""
+    """One step of a stream: ours with the CPU extension, and plain LSTMs."""
+    starts = ("keras_ln (ker", "keras LSTM", "torch LSTM")
     rows = []
     for backend, name in BACKENDS.items():
         found = one_step(backend)
-        both = (least(found, s) for s in ("keras_ln (ker", "keras LSTM"))
-        rows.append((name, *(f"{time:.2g}" for time in both)))
-    heading = ("one step, ms", "`LNLSTM` with kernels", "`keras.layers.LSTM`")
-    table(heading, *rows)
+        times = (least(found, s) for s in starts[: 2 + (backend == "torch")])
+        rows.append((name, *(f"{time:.2g}" for time in times)))
+    rows = [row + ("",) * (4 - len(row)) for row in rows]
+    names = (f"`LNLSTM` {WITH}", "`keras.layers.LSTM`", "`torch.nn.LSTM`")
+    table(("one step, ms", *names), *rows)
 
 
 def peaks(run):
@@ -286,14 +284,11 @@ def kernels_per_step():
     table(("op", *heading), *((op, *cells) for op, cells in found.items()))
 
 
-def with_kernels():
-    """Prints LNLSTM's shares of a plain LSTM's time, with kernels."""
-    print(interval([s for b in BACKENDS for s in over_keras(b)]))
-
-
-def with_kernels_on_torch():
-    """Prints LNLSTM's shares of the time of torch.nn.LSTM, with kernels."""
-    print(interval(over_torch(True)))
+def with_extension():
+    """Prints LNLSTM's shares of a plain LSTM's time in large batches."""
+    start = "keras_ln (kernels),"
+    found = (shares(b, start, "keras LSTM", sizes="ABD") for b in BACKENDS)
+    print(interval([share for own in found for share in own]))
 
 
 def own_cell():
@@ -343,20 +338,6 @@ def shares_of_models():
 def of_models():
     """Prints the least and the greatest of the models' training times."""
     print(interval([t for b in BACKENDS for t in plain_models(b).values()]))
-
-
-def versions():
-    """Prints the oldest versions."""
-    setup = configparser.ConfigParser()
-    setup.read(ROOT / "setup.cfg", encoding="utf-8")
-    options, extras = setup["options"], setup["options.extras_require"]
-    python = options["python_requires"].removeprefix(">=")
-    keras = re.search(r"keras>=([\d.]+)", options["install_requires"])[1]
-    tensorflow, jax, torch = (
-        f"{name} {extras[backend].strip().partition('>=')[2]}"
-        for backend, name in BACKENDS.items()
-    )
-    print(f"Python {python}, Keras {keras}, and {tensorflow}, {jax} or {torch}")
 
 
 def main(arguments):

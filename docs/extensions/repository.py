@@ -52,7 +52,7 @@ def turned(text: str, name: str, page: str) -> str:
             return match[0]  # The other links of a page are right.
         elif re.match(r"docs/.*\.(md|ipynb)$", target):
             there = target.removeprefix("docs/")
-        elif target.endswith(".png"):
+        elif target.endswith((".png", ".svg")):
             there = posixpath.join("..", target)
         else:
             return f"]({BLOB}{target}{match[2] or ''})"

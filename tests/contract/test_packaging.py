@@ -111,8 +111,8 @@ def test_readme_shows_in_every_checkout_and_on_an_index():
     setup = runpy.run_path(str(ROOT / "setup.py"))
     shown = find.findall(setup["described"](text, address))
     assert [t for t in shown if not t.startswith("https://")] == []
-    assert f"{address}/raw/main/docs/figures/speed.png" in shown
-    assert f"{address}/blob/main/docs/performance.md" in shown
+    assert f"{address}/raw/main/docs/figures/cell.png" in shown
+    assert f"{address}/blob/main/docs/speed.md" in shown
 
 
 def extras_to_hide():
