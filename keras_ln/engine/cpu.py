@@ -93,7 +93,8 @@ def kernels() -> str:
 
 def _run(spec: Spec, arrays: Tensors, options: RunOptions) -> Tensors:
     if options.context.compiler_reason is not None:
-        return native_forward(spec, arrays, keep=False)[0]
+        # It would warn of a cache, and look through it.
+        return native_forward(spec, arrays, keep=False, describe=_describe)[0]
     run_op = _operation(spec)
     return run_op(arrays, keep=options.training, owner=options.owner)
 
@@ -123,7 +124,7 @@ def _operation(spec: Spec) -> Any:
 
 
 def native_forward(
-    spec: Spec, arrays: Tensors, *, keep: bool
+    spec: Spec, arrays: Tensors, *, keep: bool, describe: Any = None
 ) -> tuple[Tensors, Tensors]:
     """Outputs and residuals by name, as `scan.forward` gives them."""
     wanted = {f"final_{name}" for name in spec.cell.states}
@@ -131,7 +132,7 @@ def native_forward(
         wanted.add("outputs")
     if keep:
         wanted.add("residuals")
-    results = _call(spec, arrays, wanted)
+    results = _call(spec, arrays, wanted, describe or _described)
     if not keep:
         return results, {}
     return results, {**arrays, "residuals": results.pop("residuals")}
@@ -146,7 +147,8 @@ def native_vjp(spec: Spec, residuals: Tensors, cotangents: Tensors) -> Tensors:
         if name != "residuals" and (name not in ARRAYS or ARRAYS[name].learned)
     }
     given = {f"d_{name}": array for name, array in cotangents.items()}
-    gradients = _call(spec, residuals | given, {*wanted.values()})
+    given |= residuals
+    gradients = _call(spec, given, {*wanted.values()}, _described)
     return {name: gradients[given] for name, given in wanted.items()}
 
 
@@ -157,21 +159,26 @@ def native_names(cell: Cell) -> dict[str, str]:
     return {**names, "reset": "starts"}
 
 
-def _call(spec: Spec, arrays: Tensors, wanted: set[str]) -> Tensors:
-    from keras_ln_kernels import call
-
+def _call(
+    spec: Spec, arrays: Tensors, wanted: set[str], describe: Any
+) -> Tensors:
     names = native_names(spec.cell)
     arrays = {names.get(name, name): a for name, a in arrays.items()}
-    known = call.GRADIENTS if "residuals" in arrays else call.RESULTS
-    return backend.call_native(
-        call.Call(
-            spec.cell.native_name,
-            spec.accumulator_dtype,
-            tuple(name for name in call.ARGUMENTS if name in arrays),
-            tuple(name for name in known if name in wanted),
-            call.options(
-                **{name: getattr(spec, name) for name in call.OPTIONS}
-            ),
-        ),
-        arrays,
+    call = describe(spec, frozenset(arrays), frozenset(wanted))
+    return backend.call_native(call, arrays)
+
+
+def _describe(spec: Spec, given: frozenset[str], wanted: frozenset[str]) -> Any:
+    from keras_ln_kernels import call
+
+    known = call.GRADIENTS if "residuals" in given else call.RESULTS
+    return call.Call(
+        spec.cell.native_name,
+        spec.accumulator_dtype,
+        tuple(name for name in call.ARGUMENTS if name in given),
+        tuple(name for name in known if name in wanted),
+        call.options(**{name: getattr(spec, name) for name in call.OPTIONS}),
     )
+
+
+_described = functools.cache(_describe)

@@ -30,7 +30,7 @@ def is_exported():
 
 def call_native(call, arrays):
     """Runs a call; see the package docstring."""
-    if not call.backward and is_eager(arrays.values()):
+    if is_eager(arrays.values()):
         return _run(call, arrays)
     operators = torch.ops.keras_ln
     run = operators.backward if call.backward else operators.forward
@@ -48,14 +48,15 @@ def is_eager(tensors):
     """Whether nothing of torch's looks on: no transform, no trace, no mode.
 
     Then there is no need for an operator, which takes 100 us. Tried with torch
-    2.13. Backwards the answer would have to know the older of torch's two
-    vmaps, which leaves no trace here.
+    2.13. The older of torch's two vmaps, of `is_grads_batched`, shows only in
+    its tensors.
     """
     return (
         not torch.compiler.is_compiling()
         and torch._C._functorch.peek_interpreter_stack() is None
         and torch._C._len_torch_dispatch_stack() == 0
         and {*map(type, tensors)} <= _PLAIN
+        and not any(map(torch._C._functorch.is_legacy_batchedtensor, tensors))
     )
 
 
@@ -128,7 +129,7 @@ def operator(name, direction, options, call_of, run):
     @operator.register_fake
     def _(*args):
         call, arrays = _read(takes, args, call_of)
-        # Not by `_shapes`: symbolic sizes are not hashable.
+        # Not by `_forms`: symbolic sizes are not hashable.
         sizes = _sizes(call, arrays)
         made = {
             n: new(call, n, call.shape(n, sizes), arrays) for n in call.results
@@ -157,20 +158,21 @@ def _run(call, arrays):
     """The results by name."""
     from keras_ln_kernels import call as library
 
-    shapes = _shapes(call, sizes := _sizes(call, arrays))
+    forms = _forms(call, sizes := _sizes(call, arrays))
     arrays = {
-        name: _checked(call, name, array, shapes[name])
+        name: _checked(name, array, *forms[name])
         for name, array in arrays.items()
     }
-    made = {
-        name: _recycled(*shapes[name])
-        if name == "residuals"
-        else new(call, name, shapes[name], arrays)
-        for name in call.results
-    }
-    places = {name: a.data_ptr() for name, a in (arrays | made).items()}
+    results = {}
+    for name in call.results:
+        shape, (dtype, *_) = forms[name]
+        if name == "residuals":
+            results[name] = _recycled(*shape)
+        else:
+            results[name] = torch.empty(shape, dtype=dtype, device="cpu")
+    places = {name: a.data_ptr() for name, a in (arrays | results).items()}
     library.run(call, places, sizes, torch.get_num_threads(), _openmp())
-    return made
+    return results
 
 
 @functools.cache
@@ -215,16 +217,19 @@ def _sizes(call, arrays):
 
 
 @functools.lru_cache(maxsize=1024)
-def _shapes(call, sizes):
-    names = (*call.arguments, *call.results)
-    return {name: call.shape(name, sizes) for name in names}
+def _forms(call, sizes):
+    """The shapes and dtypes of arguments and results by name."""
+    forms = {}
+    for name in (*call.arguments, *call.results):
+        dtypes = [getattr(torch, call.dtype_of(name))]
+        if dtypes == [torch.bool]:
+            dtypes.append(torch.uint8)
+        forms[name] = call.shape(name, sizes), dtypes
+    return forms
 
 
-def _checked(call, name, array, shape):
+def _checked(name, array, shape, dtypes):
     """The array, dense; `ValueError` where the library would misread it."""
-    dtypes = [getattr(torch, call.dtype_of(name))]
-    if dtypes == [torch.bool]:
-        dtypes.append(torch.uint8)
     if array.shape != shape or array.dtype not in dtypes or not array.is_cpu:
         raise ValueError(
             f"{name}: expected a tensor of {dtypes[0]} and shape {shape} on "
