@@ -13,7 +13,7 @@ from backend_gradients import BACKEND
 
 import keras_ln
 from keras_ln import ops
-from keras_ln.backend import native, verdicts
+from keras_ln.backend import gpu, native, verdicts
 from keras_ln.gpu import command
 
 pytestmark = [pytest.mark.kernels, pytest.mark.every_backend]
@@ -107,6 +107,25 @@ def test_files_that_are_passed_over(folder, monkeypatch):
     both = os.pathsep.join([str(folder / "none"), str(folder)])
     monkeypatch.setenv(verdicts.VARIABLE, both)
     assert not asked()
+
+
+def test_the_check_at_first_use(folder, monkeypatch):
+    """For exactly what is asked for, once."""
+    commands = []
+
+    def run(command, **_):
+        commands.append(command[1:])
+        verdicts.write(FACTS, "passed", [ENTRY], "")
+
+    monkeypatch.setenv("KERAS_LN_KERNELS", "verify")
+    monkeypatch.setattr(verdicts, "facts_of", lambda device: FACTS)
+    monkeypatch.setattr(verdicts.subprocess, "run", run)
+    verdicts.verify.cache_clear()
+    wanted = 0, "lstm", "3xtf32", 3, True
+    assert gpu.verdict(*wanted, (64, 1000)) is None
+    assert gpu.verdict(*wanted[:-1], False, ()) is not None
+    options = "--units 3 --formats 3xtf32 --device 0 --missing"
+    assert commands == [["-m", "keras_ln", "gpu", *options.split()]]
 
 
 @pytest.fixture
