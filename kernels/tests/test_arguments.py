@@ -220,7 +220,7 @@ def reasons(*paths):
     return found
 
 
-@pytest.mark.promise("the CPU kernels do not load")
+@pytest.mark.promise("the CPU extension does not load")
 def test_a_library_that_cannot_be_used(tmp_path):
     whole = BUILT.read_bytes()
     size = len(whole)
@@ -281,7 +281,7 @@ def test_a_library_whose_highest_bytes_come_first(monkeypatch, tmp_path):
             assert (reason is None) == (path != wrong), reason
 
 
-@pytest.mark.promise("the CPU kernels do not load")
+@pytest.mark.promise("the CPU extension does not load")
 def test_a_library_that_is_not_as_it_was_built(tmp_path):
     """Whatever has changed: the digest beside it tells."""
     whole = BUILT.read_bytes()

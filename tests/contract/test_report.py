@@ -86,7 +86,7 @@ def test_kernels_that_do_not_fit(name, tmp_path):
     assert len(warnings) == 1
 
 
-@pytest.mark.promise("the CPU kernels do not load")
+@pytest.mark.promise("the CPU extension does not load")
 @pytest.mark.kernels
 @pytest.mark.parametrize("foreign", [False, True])
 def test_a_library_that_does_not_serve(foreign, tmp_path):
