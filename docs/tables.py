@@ -135,23 +135,18 @@ def in_short():
 
 
 def inference():
-    """Times of LNLSTM at inference, over a plain LSTM's."""
+    """LNLSTM's times at inference, over a plain LSTM's and torch's."""
+    both = ((WITH, True), ("without it", False))
     rows = {
         f"{name} {label}": over_keras(backend, kernels, INFERENCE)
         for backend, name in BACKENDS.items()
-        for label, kernels in ((WITH, True), ("without it", False))
+        for label, kernels in both
     }
+    for mode in MODES:
+        for label, kernels in both:
+            row = f"`torch.nn`, {mode}, {label}"
+            rows[row] = over_torch(kernels, mode)
     by_size("inference", rows)
-
-
-def of_torch():
-    """LNLSTM's time over that of torch.nn.LSTM."""
-    rows = {
-        f"{mode} {label}": over_torch(kernels, mode)
-        for mode in MODES
-        for label, kernels in ((WITH, True), ("without it", False))
-    }
-    by_size("torch", rows)
 
 
 def gru():
