@@ -160,22 +160,3 @@ def test_renorm_is_keras():
     assert copy.renorm and copy.get_config() == ours.get_config()
     with pytest.raises(ValueError, match="`unbiased=True` cannot be combined"):
         BatchNormalization(unbiased=True, **options)
-
-
-def test_wrong_shapes():
-    with pytest.raises(TypeError, match="`axis` must be an integer"):
-        BatchNormalization(axis=[1, 2])
-    with pytest.raises(ValueError, match="`axis` is out of range .* rank 2"):
-        BatchNormalization(axis=2)(np.ones((2, 3), "float32"))
-    for size in (None, 0):
-        with pytest.raises(ValueError, match="Axis 1 of `inputs` must have"):
-            BatchNormalization()(keras.Input((size,)))
-    layer = randomized(BatchNormalization(), (None, 4))
-    with pytest.raises(ValueError, match="expected axis -1 .*value 4, but"):
-        layer(np.ones((2, 3), "float32"))
-    with pytest.raises(ValueError, match="`mask` must have the shape of `inp"):
-        layer(
-            np.ones((2, 4), "float32"),
-            training=True,
-            mask=np.ones((2, 4), bool),
-        )

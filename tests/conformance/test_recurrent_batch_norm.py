@@ -150,21 +150,6 @@ def test_wrong_rank(shape):
         RecurrentBatchNorm(max_steps=T)(x)
 
 
-def test_wrong_inputs():
-    with pytest.raises(ValueError, match="Axis -1 of `inputs` must have a kn"):
-        RecurrentBatchNorm(max_steps=T)(keras.Input((T, None)))
-    layer = randomized(dtype="float32")
-    with pytest.raises(ValueError, match="expected axis -1 .*value 3, but"):
-        layer(np.ones((B, T, F + 1), "float32"))
-    with pytest.raises(ValueError, match="must have a floating-point dtype"):
-        layer(np.ones((B, T, F), "complex64"))
-    x = example().astype("float32")
-    for shape in ((B, T, F), (B, T + 1), (1, T)):
-        for training in (True, False):
-            with pytest.raises(ValueError, match=r"`mask` must have the shape"):
-                layer(x, training=training, mask=np.ones(shape, bool))
-
-
 @pytest.mark.every_backend
 def test_unknown_lengths_where_everything_is_float64():
     """Keras then counts in int64, and TensorFlow's shapes stay int32."""

@@ -8,7 +8,6 @@ from statistics_models import (
     average,
     batches_of,
     check,
-    copies,
     example,
     simple,
 )
@@ -126,31 +125,3 @@ def test_batches_with_nan_do_not_count(layer_class):
     for value, right in zip(expected, average([x[:8], x[16:]]), strict=True):
         value[1] = right[1]
     check(layer, expected)
-
-
-def test_wrong_arguments():
-    x = example()
-    with pytest.raises(TypeError, match="`model` must be a keras.Model. Rec"):
-        reestimate_statistics(keras_ln.BatchNormalization(), x)
-    with pytest.raises(ValueError, match="`model` must be built"):
-        reestimate_statistics(
-            keras.Sequential([keras_ln.BatchNormalization()]), x
-        )
-    model, _ = simple()
-    before = copies(model.variables)
-    with pytest.raises(ValueError, match="must hold at least one batch"):
-        reestimate_statistics(model, iter(()))
-    with pytest.raises(ValueError, match="must hold at least one batch"):
-        reestimate_statistics(model, x[:0])
-    with pytest.raises(ValueError, match="`batch_size` must be a positive in"):
-        reestimate_statistics(model, x, batch_size=0)
-    with pytest.raises(ValueError, match="`steps` must be a positive integer"):
-        reestimate_statistics(model, x, steps=0)
-    with pytest.raises(TypeError, match="`dataset` must be arrays, .* float"):
-        reestimate_statistics(model, 3.0)
-    with pytest.raises(TypeError, match="`dataset` must be arrays, .* str"):
-        reestimate_statistics(model, "data.csv")
-    with pytest.raises(ValueError, match="must hold at least one batch"):
-        reestimate_statistics(model, [])
-    for a, b in zip(copies(model.variables), before, strict=True):
-        np.testing.assert_array_equal(a, b)

@@ -41,14 +41,6 @@ def test_normalized_kernel_and_to_dense():
     assert (to_numpy(dense(x)) == 0).any()  # the activation came along
 
 
-def test_weights_before_build():
-    layer = WeightNormDense(U)
-    with pytest.raises(ValueError, match="`normalized_kernel` needs weights"):
-        _ = layer.normalized_kernel
-    with pytest.raises(ValueError, match="`to_dense` needs weights"):
-        layer.to_dense()
-
-
 def test_zero_column():
     layer = randomized(dtype="float32")
     kernel, g, bias = layer.get_weights()
@@ -64,24 +56,3 @@ def test_zero_column():
     with pytest.raises(ValueError, match=message):
         layer.initialize_from_data(example(6).astype("float32"))
     np.testing.assert_array_equal(to_numpy(layer.g), g)
-
-
-def test_wrong_data():
-    with pytest.raises(ValueError, match=r"`x` must be of shape \(\.\.\., 5"):
-        randomized().initialize_from_data(np.ones((6, D + 1)))
-    with pytest.raises(ValueError, match="`x` must have a floating-point"):
-        randomized().initialize_from_data(np.ones((6, D), "int32"))
-    with pytest.raises(ValueError, match="needs use_bias=True"):
-        randomized(use_bias=False).initialize_from_data(example(6))
-
-
-def test_wrong_inputs():
-    with pytest.raises(ValueError, match="Axis -1 of `inputs` must have a kn"):
-        WeightNormDense(U)(keras.Input((None,)))
-    with pytest.raises(ValueError, match="expected min_ndim=2, found ndim=1"):
-        WeightNormDense(U)(np.ones((D,), "float32"))
-    layer = randomized(dtype="float32")
-    with pytest.raises(ValueError, match="expected axis -1 .*value 5, but"):
-        layer(np.ones((2, D + 1), "float32"))
-    with pytest.raises(ValueError, match="must have a floating-point dtype"):
-        layer(np.ones((2, D), "complex64"))

@@ -8,7 +8,6 @@ from backend_gradients import value_and_gradients
 from descriptors import randomize
 from tolerances import SAME_PROGRAM
 
-import keras_ln
 from keras_ln import WeightNormalization
 
 layers = keras.layers
@@ -30,35 +29,6 @@ def message(layer, shape=None, **arguments):
         wrapped = WeightNormalization(layer, **arguments)
         wrapped.build(shape)
     return str(raised.value)
-
-
-def test_layers_without_a_kernel():
-    needs = "needs a layer with a kernel. Received: "
-    assert needs + "'act' of class ReLU, without one." in message(
-        layers.ReLU(name="act")
-    )
-    assert needs + "'words' of class Embedding" in message(
-        layers.Embedding(5, 3, name="words"), (None, 4)
-    )
-    model = keras.Sequential([keras.Input((D,)), layers.Dense(2)], name="net")
-    assert needs + "'net' of class Sequential" in message(model)
-
-
-def test_layers_that_cannot_be_wrapped():
-    assert "must be a layer of Keras 3. Received: layer=3" in message(3)
-    assert "goes around the layer" in message(layers.LSTMCell(3))
-    for normalized in (
-        keras_ln.WeightNormDense(3),
-        keras_ln.WNLSTM(3),
-        WeightNormalization(layers.Dense(3)),
-        layers.SpectralNormalization(layers.Dense(3)),
-    ):
-        assert "normalises its kernel itself" in message(normalized)
-    assert "dtype='float16' around" in message(layers.Dense(3), dtype="float16")
-    with pytest.raises(ValueError, match="initialize_from_data"):
-        WeightNormalization(layers.Dense(3), data_init=True)
-    with pytest.raises(ValueError, match="`remove` needs weights"):
-        WeightNormalization(layers.Dense(3)).remove()
 
 
 def test_lora_and_quantised_layers():
