@@ -27,7 +27,6 @@ from keras.src.backend.common.masking import get_keras_mask
 from layer_calls import call, example
 from tolerances import SAME_PROGRAM
 
-pytestmark = pytest.mark.every_backend
 # A value other than the default for every constructor argument there is.
 OTHER_VALUES = {
     "groups": "gate",
@@ -126,6 +125,7 @@ def test_config_holds_keras_own_arguments(row):
     assert revived.get_config() == layer.get_config()
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_keras_layer_test(row):
     moving = [name for name in row.weights if "moving_" in name]
@@ -161,6 +161,7 @@ def forward(model, seed=11):
     return keras.ops.convert_to_numpy(model(x, training=False))
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_round_trips(row, tmp_path):
     model = randomize(model_of(row))
@@ -200,6 +201,7 @@ def test_deepcopy_is_independent(row):
     np.testing.assert_array_equal(call(layer, row, x), expected)
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_cell_and_layer_exchange_weights(row, tmp_path):
     ours = row.make()

@@ -7,20 +7,17 @@ from arrays import close
 from backend_gradients import value_and_gradients
 from descriptors import LAYERS, SEQUENCE_LAYERS, B
 from layer_calls import example
+from pairwise import one_everywhere
 
 import keras_ln
 
 BACKEND = keras.backend.backend()
 
 
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 @pytest.mark.parametrize(
-    "policy",
-    [
-        pytest.param("mixed_float16", marks=pytest.mark.every_backend),
-        "mixed_bfloat16",
-    ],
+    "row", one_everywhere(LAYERS, "LNLSTM", "BatchNormalization")
 )
-@pytest.mark.parametrize("row", LAYERS, ids=str)
 def test_gradients(row, policy):
     """The op and the loop, as far as each other from the layer in float64.
 
@@ -66,9 +63,8 @@ def test_gradients(row, policy):
             assert error <= 20 * unit * np.linalg.norm(right[name]), name
 
 
-@pytest.mark.every_backend
 @pytest.mark.parametrize("use_fused", [False, "auto"])
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+@pytest.mark.parametrize("row", one_everywhere(SEQUENCE_LAYERS, "LNLSTM"))
 def test_does_not_round_vectors(row, use_fused):
     """Not on the way into a call either: float16 ends at 65,504."""
     layer = row.make(dtype="mixed_float16", use_fused=use_fused)

@@ -2,15 +2,14 @@
 
 Run it with the Python of the tests. In build/peers it sets up what the
 comparison needs and the tests have not: an environment of TensorFlow-Addons,
-whose last release takes TensorFlow 2.15 and Python 3.11 at most; five that see
+whose last release takes TensorFlow 2.15 and Python 3.11 at most; four that see
 the packages of the tests too, with haste, tf2onnx, the ONNX runtime and Orbax,
 with what writes and runs exported models, with the tools of
-docs/guides/other_tools.md, with PyInstaller, and with XLA for GPUs; and
-tensorflow.js, which takes Node and npm. Then it runs the tests that are marked
-`peers`. Arguments are pytest's.
+docs/guides/other_tools.md, and with PyInstaller; and tensorflow.js, which takes
+Node and npm. Then it runs the tests that are marked `peers`. Arguments are
+pytest's.
 """
 
-import importlib.metadata
 import os
 import shutil
 import subprocess
@@ -103,16 +102,6 @@ def formats():
         (folder / "complete").touch()
 
 
-def gpu():
-    """The environment of the tests and of XLA for GPUs, which needs none."""
-    folder = FOLDER / "gpu"
-    if not (folder / "complete").exists():
-        version = importlib.metadata.version("jax")
-        parts = [f"jax-cuda12-{part}=={version}" for part in ("plugin", "pjrt")]
-        on_top_of_this(folder, *parts, "nvidia-cuda-nvcc-cu12<13")
-        (folder / "complete").touch()
-
-
 def tensorflowjs():
     """The converter of tensorflow.js, and tensorflow.js for Node."""
     folder = FOLDER / "tensorflowjs"
@@ -146,7 +135,6 @@ def main(arguments):
     tools()
     frozen()
     formats()
-    gpu()
     tensorflowjs()
     python = others()
     for kind, name in (("LSTM", "haste"), ("GRU", "haste_gru")):
