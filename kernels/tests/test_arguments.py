@@ -325,21 +325,6 @@ def test_the_packages_own_library_has_a_digest(monkeypatch, tmp_path):
     assert library._load.__wrapped__()[1] is None
 
 
-def test_a_library_that_lacks_functions(monkeypatch, tmp_path):
-    path = tmp_path / "library.so"
-    shutil.copyfile(BUILT, path)
-    monkeypatch.setenv("KERAS_LN_KERNELS_LIBRARY", str(path))
-    functions = types.SimpleNamespace(
-        kln_abi_version=lambda: library.ABI_VERSION
-    )
-    monkeypatch.setattr(ctypes, "CDLL", lambda _: functions)
-    loaded, reason = library._load.__wrapped__()
-    assert loaded is None
-    assert reason.startswith(f"{path} is not complete (")
-    assert "kln_slot" in reason
-    assert reason.endswith("): install it again.")
-
-
 def test_a_library_of_another_version(monkeypatch):
     library._load.cache_clear()
     other = library.ABI_VERSION + 1

@@ -1,7 +1,6 @@
 """Calls by the names of their arrays, as bindings to frameworks make them."""
 
 import ctypes
-import mmap
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from problems import (
     final_names,
     problem,
     run,
-    use_threads_of,
 )
 from test_arguments import SIZES, fresh
 
@@ -132,37 +130,6 @@ for _ in range(20000):
 assert none > 30, none
 """
     fresh(code)
-
-
-def test_rows_without_number(monkeypatch):
-    """2^36 of them, in memory that is there where it is touched.
-
-    A task takes the rows that are its own; of these tasks some are run.
-    """
-    rows, tasks, run_too = 2**36, 2**15, {0, 2**14 - 1, 2**15 - 1}
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000  # MAP_NORESERVE
-    x, h = (
-        np.frombuffer(mmap.mmap(-1, 4 * rows, flags=flags), "f4")
-        for _ in range(2)
-    )
-    edge = rows // tasks
-    watched = [task * edge + k for task in run_too for k in (0, edge - 1)]
-    x[watched] = np.linspace(-1, 1, len(watched))
-    weights = np.array([[0.5]], "f4"), np.array([[2.0]], "f4")
-    rounds = []
-
-    def parallel_for(context, count, task, task_context):
-        rounds.append(count)
-        # The kernels are packed first.
-        for i in range(count) if len(rounds) == 1 else run_too:
-            task(task_context, i)
-
-    use_threads_of(monkeypatch, parallel_for)
-    addresses = zip(NOWHERE, (x, *weights, h), strict=True)
-    call_on({n: a.ctypes.data for n, a in addresses}, (rows, 1, 1, 1), tasks)
-    assert rounds == [tasks, tasks]
-    expected = np.tanh(0.5 * x[watched])
-    np.testing.assert_allclose(h[watched], expected, rtol=1e-6)
 
 
 def test_no_scratch_memory_is_a_memory_error():

@@ -89,24 +89,6 @@ def test_groups_that_meet_in_memory_take_16_rows(fresh):
     assert made.gpu.workspace(few, 1) == spaces[0]
 
 
-def test_where_a_group_keeps_8_rows(fresh):
-    """16 do not fit shared memory, or not at once, or would not be faster."""
-    made = emulated.Emulation(fresh.library, any_kernel)
-    for device, call in (
-        (1, ("lstm", False, 512, "3xtf32")),
-        (0, ("lstm", True, 512, "tf32")),
-        (0, ("gru", True, 400, "bfloat16")),
-    ):
-        plan = made.gpu.plan(*call, device, 10_000)
-        assert plan.rows == 8
-        assert gpu_plan.wider(plan, made.gpu.limits(device)) is None
-    made.fake.fake_set(b"clusters", 1)
-    plan = made.gpu.plan("lstm", False, 400, "tf32", 0, 8)
-    made.gpu.at_once(plan, 0)
-    made.fake.fake_set(b"clusters", 0)
-    assert made.gpu.plan("lstm", False, 400, "tf32", 0, 9) == plan
-
-
 @pytest.mark.parametrize("device", emulated.DEVICES)
 @pytest.mark.parametrize("format", gpu_plan.FORMATS)
 def test_every_size_has_a_plan(device, format):

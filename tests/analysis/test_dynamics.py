@@ -21,18 +21,6 @@ def root_mean_square(values):
     return np.sqrt(np.mean(np.square(values)))
 
 
-def test_backwards_the_last_step_comes_first(x):
-    layer = keras_ln.LNLSTM(U, go_backwards=True)
-    layer.build(x.shape)
-    forwards = keras_ln.LNLSTM(U)
-    forwards.build(x.shape)
-    forwards.set_weights(layer.get_weights())
-    found = hidden_dynamics(layer, x.astype("float32"))
-    expected = hidden_dynamics(forwards, x[:, ::-1].astype("float32"))
-    for name in ("state", "summed_inputs", "gradient"):
-        close(getattr(found, name), getattr(expected, name), rtol=1e-6)
-
-
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_layers_of_the_package(x, row):
     """States are those of the layer, gradients those of its own outputs."""

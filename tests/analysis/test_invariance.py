@@ -6,7 +6,6 @@ import keras
 import numpy as np
 import pytest
 
-import keras_ln
 from keras_ln.analysis import invariance_table
 
 COLUMNS = (
@@ -133,38 +132,6 @@ def test_a_broken_layer_turns_cells(fault, wrong):
     assert list(table.verdicts["own"].values()) == expected
 
 
-def _weight_norm():
-    layer = keras_ln.WeightNormDense(5, name="own")
-    layer.build((None, 6))
-    layer.g.assign(np.ones(5))
-    return layer
-
-
-class BatchNormalised(keras.layers.Layer):
-    """Layers of the package, put together by a user."""
-
-    def build(self, shape):
-        self.kernel = self.add_weight(shape=(shape[-1], 5))
-        self.norm = keras_ln.BatchNormalization(epsilon=1e-5)
-        self.norm.build((None, 5))
-
-    def call(self, x, training=False):
-        return self.norm(keras.ops.matmul(x, self.kernel), training=training)
-
-
-@pytest.mark.parametrize(
-    "layer, options, kind",
-    [
-        (_weight_norm, {}, "weight"),
-        (BatchNormalised, {"epsilon": 1e-5, "training": True}, "batch"),
-    ],
-)
-def test_layers_of_the_package(layer, options, kind):
-    table = invariance_table(kinds=(), layer=layer(), **options)
-    (row,) = table.verdicts.values()
-    assert tuple(row.values()) == TABLE_1[kind]
-
-
 def test_the_kernel_comes_back_after_an_error():
     class OneUnit(Normalised):
         def call(self, x):
@@ -206,8 +173,3 @@ def test_the_kernel_comes_back_after_an_error():
 def test_bad_input(arguments, message):
     with pytest.raises(ValueError, match=message):
         invariance_table(**arguments)
-
-
-def test_bad_seed():
-    with pytest.raises(TypeError, match="`seed` must be an integer"):
-        invariance_table(seed=0.5)

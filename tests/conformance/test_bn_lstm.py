@@ -115,17 +115,3 @@ def test_a_cell_by_itself_counts_as_far_as_its_dtype():
             cell(keras.ops.ones((2, 3), "bfloat16"), given)
     cell = keras_ln.BNLSTMCell(4, max_steps=256, dtype="bfloat16")
     cell(keras.ops.ones((2, 3), "bfloat16"), given)
-
-
-def test_a_cell_by_itself_drops_inputs():
-    cell = keras_ln.BNLSTMCell(4, normalize=(), dropout=0.5)
-    layer = keras.layers.RNN(cell)
-    x = np.ones((64, 2, 1), "float32")
-    trained = keras.ops.convert_to_numpy(layer(x, training=True))
-    kept = keras.ops.convert_to_numpy(layer(2 * x, training=False))
-    dropped = keras.ops.convert_to_numpy(layer(0 * x, training=False))
-    # One mask for all steps of a row.
-    is_kept = np.isclose(trained, kept, atol=1e-6).all(axis=1)
-    is_dropped = np.isclose(trained, dropped, atol=1e-6).all(axis=1)
-    assert (is_kept ^ is_dropped).all()
-    assert 10 < is_kept.sum() < 54

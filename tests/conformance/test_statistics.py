@@ -158,40 +158,6 @@ def test_a_call_counts_for_the_steps_that_it_reaches():
         close(to_numpy(layer.moving_mean), np.stack(expected), **FLOAT32_VALUES)
 
 
-class NormalizedCell(keras.layers.Layer):
-    """Normalises x at every step."""
-
-    state_size = F
-
-    def __init__(self):
-        super().__init__()
-        self.norm = keras_ln.BatchNormalization()
-
-    def build(self, shape):
-        self.norm.build(shape)
-
-    def call(self, x, states, training=None):
-        y = self.norm(x, training=training)
-        return y, [states[0] + y]
-
-
-if BACKEND != "jax":  # Its loops assign nothing.
-
-    @pytest.mark.every_backend
-    def test_a_cell_in_the_loop_of_a_shared_layer():
-        """Keras traces a loop in a graph of its own."""
-        cell = NormalizedCell()
-        layer = keras.layers.RNN(cell, return_sequences=True)
-        inputs = [keras.Input((T, F)) for _ in range(2)]
-        model = keras.Model(inputs, [layer(x) for x in inputs])
-        arrays = [example(8, steps=T, seed=seed) for seed in range(2)]
-        reestimate_statistics(model, arrays, batch_size=8)
-        means = np.mean([x.mean(0) for x in arrays], axis=0)
-        # Keras calls the cell once more, before the loop, for the first step.
-        expected = np.average(means, axis=0, weights=[2, *[1] * (T - 1)])
-        close(to_numpy(cell.norm.moving_mean), expected, **FLOAT32_VALUES)
-
-
 class MeanAlone(keras.layers.Identity):
     """Of another library: a momentum, but no variance."""
 

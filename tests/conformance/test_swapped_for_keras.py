@@ -108,16 +108,6 @@ def test_from_config_hears_custom_objects(row):
 
 
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
-def test_use_fused_is_checked_when_it_is_set(row):
-    layer = row.make()
-    with pytest.raises(ValueError, match="`use_fused` must .*'nope'"):
-        layer.use_fused = "nope"
-    assert layer.use_fused == "auto"
-    layer.use_fused = False
-    assert layer.get_config()["use_fused"] is False
-
-
-@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
 def test_a_call_that_fails_leaves_no_dropout_mask(row):
     layer = make(row, dropout=0.5, recurrent_dropout=0.5)
     wrong = np.ones((B, T + 1), bool)

@@ -137,12 +137,3 @@ def test_without_kernels(tmp_path):
         text,
     )
     assert not warnings
-
-
-@pytest.mark.full
-def test_a_platform_without_kernels(tmp_path):
-    code = WITHOUT_KERNELS.format(system="'Windows'")
-    text, warnings = run(tmp_path, "-c", code)
-    assert "none. keras-ln-kernels has no library for Windows on " in text
-    assert "install" not in text and "native:" in text
-    assert not warnings

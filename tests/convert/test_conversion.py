@@ -6,8 +6,8 @@ Letters: B batch, T time, D input features, U units, N words.
 import keras
 import numpy as np
 import pytest
-from arrays import close, example, to_numpy
-from converted import CLOSE, B, D, T, U, assert_same, kinds_in, predictions
+from arrays import example, to_numpy
+from converted import B, D, T, U, assert_same, kinds_in, predictions
 
 import keras_ln
 from keras_ln import with_layer_norm
@@ -65,44 +65,6 @@ def test_tagger(tmp_path):
     assert [layer.name for layer in clone.layers] == [
         layer.name for layer in model.layers
     ]
-
-
-def generator(name, batch=None, stateful=False):
-    """Words to the probabilities of the next ones."""
-    return keras.Sequential(
-        [
-            keras.Input(batch_shape=(batch, None), dtype="int32"),
-            layers.Embedding(N, D),
-            recurrent(name, U, stateful=stateful, return_sequences=True),
-            layers.Dense(N, activation="softmax"),
-        ]
-    )
-
-
-def generate(model, count):
-    """The probabilities of each next word, of which the likeliest is taken."""
-    word, found = np.array([[1]]), []
-    for _ in range(count):
-        found.append(to_numpy(model(word))[0, 0])
-        word = found[-1].argmax().reshape(1, 1)
-    return np.stack(found)
-
-
-@pytest.mark.parametrize("name", ["LSTM", "GRU"])
-def test_stateful_generator(name, tmp_path):
-    # Keras' own stateful layers do not train on torch.
-    y = np.eye(N)[words(B, T, seed=2)]
-    teacher = trained(generator(name), words(B, T), y, tmp_path)
-    model = generator(name, batch=1, stateful=True)
-    model.set_weights(teacher.get_weights())
-    generate(model, 3)
-    # In the midst of a text: the state comes along.
-    clone = with_layer_norm(model, normalize=())
-    close(generate(clone, 6), generate(model, 6), **CLOSE)
-    assert clone.layers[1].stateful
-    for one in (model, clone):
-        one.layers[1].reset_state()
-    close(generate(clone, 6), generate(model, 6), **CLOSE)
 
 
 def everything():
@@ -248,21 +210,4 @@ def test_models_of_many_kinds(make):
     assert_same(model, with_layer_norm(model, normalize=()), x)
     assert {"GRU", "LSTM", "GRUCell", "LSTMCell"}.isdisjoint(
         kinds_in(with_layer_norm(model))
-    )
-
-
-def test_the_clone_is_independent_and_trains(tmp_path):
-    model = tagger()
-    before = [np.array(w) for w in model.get_weights()]
-    clone = with_layer_norm(model)
-    x, y = words(B, T), example(B, T, 2)
-    clone.compile("adam", "mse")
-    clone.fit(x, y, verbose=0)
-    for weight, old in zip(model.get_weights(), before, strict=True):
-        np.testing.assert_array_equal(weight, old)
-    assert abs(clone.get_weights()[0] - before[0]).max() > 1e-4
-    clone.save(tmp_path / "clone.keras")
-    loaded = keras.saving.load_model(tmp_path / "clone.keras")
-    np.testing.assert_array_equal(
-        predictions(loaded, x)[0], predictions(clone, x)[0]
     )

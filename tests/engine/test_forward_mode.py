@@ -82,23 +82,6 @@ if BACKEND == "tensorflow":
         for function in (gradient, tf.function(gradient)):
             check(jvp(function, x, direction), gradient)
 
-    def test_forward_mode_by_a_weight_that_only_the_step_sees():
-        """The cell loop in a graph, where nothing else is watched."""
-        layer = layer_of("LNSimpleRNN", SHAPE, use_fused=False)
-        kernel = layer.cell.recurrent_kernel
-        start = to_numpy(kernel).copy()
-        direction = tf.constant(RNG.normal(size=kernel.shape))
-
-        @tf.function
-        def derivative():
-            return jvp(lambda _: layer(X), kernel.value, direction)
-
-        def output(value):
-            kernel.assign(value)
-            return layer(X)
-
-        check(derivative(), output, start, direction.numpy())
-
     def test_forward_mode_needs_a_length_in_a_graph():
         layer = layer_of("LNSimpleRNN", SHAPE)
         spec = tf.TensorSpec([None, None, D], tf.float64)

@@ -51,22 +51,6 @@ def lstm_arguments(dtype="float32"):
     }
 
 
-def add_own(op, arguments):
-    """Adds the weights that an op needs beside the matrices -> its options."""
-    rng = np.random.default_rng(1)
-    if op is ops.wn_lstm:
-        for name in ("kernel_g", "recurrent_g"):
-            weight = rng.normal(size=16).astype("float32")
-            arguments["weights"][name] = weight
-    if op is not ops.bn_lstm:
-        return {}
-    shapes = {"state_gamma": 4, **dict.fromkeys(MOVING, (2, 4))}
-    for name, shape in shapes.items():
-        weight = rng.uniform(0.5, 1.5, shape).astype("float32")
-        arguments["weights"][name] = weight
-    return {"learn": False}
-
-
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
@@ -104,30 +88,6 @@ def test_weights_as_nested_lists(row):
     }
     found = numbers(call(row, arguments))
     close(found, right, **FLOAT32_VALUES)
-
-
-def test_directions_of_whole_numbers():
-    arguments = lstm_arguments()
-    options = add_own(ops.wn_lstm, arguments)
-    whole = np.random.default_rng(2).integers(-3, 4, (4, 16))
-    arguments["weights"]["recurrent_kernel"] = whole
-    found = numbers(ops.wn_lstm(**arguments, **options)[0])[0]
-    arguments["weights"]["recurrent_kernel"] = whole.astype("float32")
-    right = numbers(ops.wn_lstm(**arguments, **options)[0])[0]
-    close(found, right, **FLOAT32_VALUES)
-
-
-def test_statistics_of_whole_numbers():
-    arguments = lstm_arguments()
-    options = add_own(ops.bn_lstm, arguments)
-    whole = np.random.default_rng(2).integers(0, 2, (2, 4))
-    results = []
-    for dtype in ("float32", "int32", "bool"):
-        for name in ("state_moving_mean", "state_moving_variance"):
-            arguments["weights"][name] = whole.astype(dtype)
-        results.append(numbers(ops.bn_lstm(**arguments, **options)[0])[0])
-    for found in results[1:]:
-        close(found, results[0], **FLOAT32_VALUES)
 
 
 def test_states_that_add_up_start_wide():
