@@ -11,6 +11,7 @@ from backend_gradients import BACKEND
 from descriptors import BY_NAME, SEQUENCE_LAYERS, STEPWISE
 from recurrence import Problem
 from tolerances import FLOAT64
+from zoneout_choices import shares
 
 from keras_ln import backend, ops
 from keras_ln.engine.implementations import fused_op
@@ -55,6 +56,20 @@ def test_every_sequence_layer_has_an_op():
     functions = {n for n in ops.__all__ if f"{n}_step" in ops.__all__}
     assert functions == {row.op for row in STEPWISE}
     assert {row.op for row in SEQUENCE_LAYERS} <= {*ops.__all__}
+
+
+@pytest.mark.parametrize("zones", [False, True])
+@pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+def test_function_equals_oracle(row, zones):
+    """Without states, and with all that a function returns."""
+    share = shares(row) if zones else {}
+    both = {"return_sequences": True, "return_state": True}
+    problem = Problem(row, both | share)
+    layer = problem.layer()
+    x = keras.ops.convert_to_tensor(problem.x)
+    found = call(row, x, None, weights_of(layer), **share)
+    (y, *states), _ = problem.oracle(problem.arrays(layer))
+    close(numbers(found[:3]), [y[:, -1], y, *states], **FLOAT64)
 
 
 @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
