@@ -52,17 +52,17 @@ def reviews(layers, folder=None, padding="post"):
 
 
 # TensorFlow and JAX take minutes to compile all of them.
-@pytest.mark.parametrize(
-    "row", SEQUENCE_LAYERS if BACKEND == "torch" else [], ids=str
-)
-def test_reviews(row):
-    steps = {"max_steps": 9} if row.batch_statistics else {}
+if BACKEND == "torch":
 
-    def ours(*arguments, **options):
-        return row.layer_class(*arguments, **options, **steps)
+    @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+    def test_reviews(row):
+        steps = {"max_steps": 9} if row.batch_statistics else {}
 
-    layers = (types.SimpleNamespace(LSTM=cls) for cls in (ours, row.twin))
-    compare(reviews, *layers)
+        def ours(*arguments, **options):
+            return row.layer_class(*arguments, **options, **steps)
+
+        pair = (types.SimpleNamespace(LSTM=cls) for cls in (ours, row.twin))
+        compare(reviews, *pair)
 
 
 def tagger(layers, folder=None):
