@@ -165,13 +165,11 @@ def gpu():
     for layer, own in (("LNLSTM", "ABCD"), ("LNGRU", "ABC")):
         plain = layer.removeprefix("LN")
         for mode in MODES:
-            for other, module in (("keras", "layers"), ("torch", "nn")):
-                start = f"{other} {plain}"
-                found = shares("jax_gpu", "keras_ln,", start, mode, own, layer)
-                cells = [f"{share:.2f}" for share in found]
-                cells += [""] * (4 - len(cells))
-                name = f"`{layer}`, {mode}, by `{other}.{module}.{plain}`"
-                rows.append((name, *cells))
+            start = f"keras {plain}"
+            found = shares("jax_gpu", "keras_ln,", start, mode, own, layer)
+            cells = [f"{share:.2f}" for share in found]
+            cells += [""] * (4 - len(cells))
+            rows.append((f"`{layer}`, {mode}, by `{plain}`", *cells))
     table(("on an H200, JAX", *"ABCD"), *rows)
 
 
@@ -319,15 +317,6 @@ def models():
     ]
     heading = (*BACKENDS.values(), "by `torch.nn`")
     table(("training (inference)", *heading), *rows)
-
-
-def shares_of_models():
-    """The least and the greatest of the models' times, by backend."""
-    rows = []
-    for label, mode in (("training", TRAINING), (INFERENCE, INFERENCE)):
-        found = (plain_models(backend, mode).values() for backend in BACKENDS)
-        rows.append((label, *map(interval, found)))
-    table(("", *BACKENDS.values()), *rows)
 
 
 def of_models():
