@@ -15,7 +15,7 @@ import warnings
 SWITCH = "KERAS_LN_KERNELS"
 OFF = f"{SWITCH}=0 is set."
 # The versions of keras_ln_kernels that have this interface.
-_SERIES = "0.8"
+_SERIES = "0.9"
 _NAME = "keras-ln-kernels"
 # Where there is a library: `TARGETS` of kernels/build_library.py, as Python
 # names the machines.

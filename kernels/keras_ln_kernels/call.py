@@ -6,16 +6,20 @@ addresses.
     lstm        [i f g o] = N(h R) + N(x W) + bias
                 c' = sigmoid(f) * c + sigmoid(i) * tanh(g)
                 h' = sigmoid(o) * tanh(N(c'))
+                or [i f g o] = N(x W + h R + sum_bias) + bias
     gru         [z r] = N(h R_zr) + rb_zr + N(x W_zr) + bias_zr
                 g  = tanh(N(x W_h) + bias_h
                           + sigmoid(r) * (N(h R_h) + rb_h))
                 h' = (1 - sigmoid(z)) * h + sigmoid(z) * g
+                or [z r a] = N(x W + h R + sum_bias) + bias
+                g  = tanh(sigmoid(r) * a)
     simple_rnn  h' = tanh(N(x W + h R + bias))
 
 `N(a) = gamma * (a - mean(a)) * scale + beta` with the statistics of one row,
 `scale = 1 / sqrt(variance + epsilon)`, or 1 in a row without variance; without
 gamma, `N(a) = a`. The gates z and r of the GRU are normalised together, its
-candidate separately; rb is the recurrent bias. The simple RNN's site takes
+candidate separately; sum_gamma normalises the sum of both products, all gates
+together or, with the option sum_by_gate, each; rb is the recurrent bias. The simple RNN's site takes
 kernel_gamma and kernel_beta. Zoneout comes after these: a part of the new
 states keeps the old values. A reset replaces the states of a row before the
 step.

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from keras_ln_kernels.damage import damage
 
-ABI_VERSION = 10
+ABI_VERSION = 11
 
 _SUFFIX = "dylib" if sys.platform == "darwin" else "so"
 _PATH = Path(__file__).with_name(f"libkeras_ln_kernels.{_SUFFIX}")

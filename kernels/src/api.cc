@@ -47,7 +47,7 @@ constexpr KlnCell kCells[] = {KLN_CELLS(KLN_ROW_CELL)};
 // most 8 bytes an element, and every array up to 256 bytes longer:
 //  - an array of the caller has at most 8 B T D, 8 B T U, 32 D U <= a or
 //    32 U^2 <= r bytes;
-//  - residuals are 8 P (10 B T + 2 B) + 96 B T + 5 * 256 <= a / 16;
+//  - residuals are 8 P (10 B T + 2 B) + 120 B T + 5 * 256 <= a / 16;
 //  - R packed takes 32 U P <= r / 2, its transpose 32 P^2 <= r / 2, and W with
 //    its transpose 32 D P + 32 P (D + 15) <= a / 16;
 //  - tasks of forward have less than 2 B rows in all and work on at most T
@@ -94,6 +94,11 @@ const char* check(const KlnProblem* p) {
     return "recurrent_beta: there is no recurrent_gamma";
   if (!p->state_gamma && p->state_beta)
     return "state_beta: there is no state_gamma";
+  if (!p->sum_gamma && (p->sum_beta || p->sum_bias || p->sum_by_gate))
+    return "sum_beta, sum_bias, sum_by_gate: there is no sum_gamma";
+  if (p->sum_gamma &&
+      (p->kernel_gamma || p->recurrent_gamma || p->recurrent_bias))
+    return "sum_gamma: there is another site, or recurrent_bias";
   if (p->carry_normalized_state && !p->state_gamma)
     return "carry_normalized_state: there is no state_gamma";
   if (!p->starts && (p->reset_h || p->reset_c))

@@ -5,7 +5,10 @@
 //   h'    = (1 - sigmoid(z)) * h + sigmoid(z) * g
 //
 // The two gates are normalised together, the candidate by itself, on either
-// side. The recurrent bias stands where the recurrent beta does.
+// side. The recurrent bias stands where the recurrent beta does. Where the sum
+// of both products is normalised,
+//
+//   [z r a] = N(x W + h R + sum_bias) + bias;   g = tanh(sigmoid(r) * a)
 #pragma once
 
 #include "activations.h"
@@ -14,7 +17,8 @@
 namespace kln {
 namespace {
 
-template <class T>
+// `Summed`: from_h is the sum of both products, which is normalised.
+template <class T, bool Summed>
 class Gru {
  public:
   static constexpr int kNorms = 4;
@@ -26,12 +30,16 @@ class Gru {
         stride_(padded<T>(p.units)),
         epsilon_(T(p.epsilon)),
         kernel_(p.kernel_gamma),
-        recurrent_(p.recurrent_gamma) {
+        recurrent_(p.recurrent_gamma),
+        by_gate_(p.sum_by_gate),
+        biased_(p.sum_bias) {
     const Row<T> gates(3, p.units);
-    kernel_gamma_ = vector_of<T>(carver, p.kernel_gamma, gates, 1);
+    kernel_gamma_ = vector_of<T>(
+        carver, Summed ? p.sum_gamma : p.kernel_gamma, gates, 1);
     recurrent_gamma_ = vector_of<T>(carver, p.recurrent_gamma, gates, 1);
-    bias_ = sum_of(carver, gates, p.bias, p.kernel_beta);
+    bias_ = sum_of(carver, gates, p.bias, p.kernel_beta, p.sum_beta);
     recurrent_bias_ = sum_of(carver, gates, p.recurrent_bias, p.recurrent_beta);
+    sum_bias_ = sum_of(carver, gates, p.sum_bias);
   }
 
   // See Lstm for what the pointers mean.
@@ -39,6 +47,9 @@ class Gru {
                Norm<T>* norms) const {
     const long n = stride_;
     for (int k = 0; k < kNorms; ++k) norms[k] = Norm<T>{};
+    if constexpr (Summed)
+      statistics_of_sum<3>(from_h, biased_ ? sum_bias_ : nullptr, units_,
+                           epsilon_, by_gate_, norms);
     if (kernel_) {
       norms[0] = statistics<2>(from_x, units_, epsilon_);
       norms[1] = statistics<1>(from_x + 2 * n, units_, epsilon_);
@@ -59,8 +70,10 @@ class Gru {
                 T* sums, T* temporary) const {
     const long n = stride_;
     const Step step{*this, from_x, from_h, norms};
-    // Of the values of both sides: they differ in the candidate only.
-    T *dz = temporary, *dr = dz + n, *d_x = dr + n, *d_h = d_x + n;
+    // Of the values of both sides: they differ in the candidate only. A sum has
+    // no side of x.
+    T *dz = temporary, *dr = dz + n, *d_x = dr + n;
+    T* d_h = Summed ? d_x : d_x + n;
     for (long j = 0; j < n; j += kLanes<T>) {
       const Gates g = step.gates(j);
       const Vector<T> d = load(dh + j);
@@ -69,28 +82,31 @@ class Gru {
           d * (g.candidate - load(h + j)) * g.z * (T(1) - g.z);
       store(dz + j, d_z);
       store(dr + j, d_sum * g.shown * g.r * (T(1) - g.r));
-      store(d_x + j, d_sum);
+      if (!Summed) store(d_x + j, d_sum);
       store(d_h + j, d_sum * g.r);
       store(dh + j, d * (T(1) - g.z));
     }
-    for (long j = 0; j < 4 * n; j += kLanes<T>)
+    for (long j = 0; j < (Summed ? 3 : 4) * n; j += kLanes<T>)
       add_to(sums + j, load(temporary + j));
     T *d_kernel = sums + 4 * n, *d_recurrent = sums + 7 * n;
-    backward_site<2>(kernel_, norms[0], kernel_gamma_, from_x, dz, d_from_x,
-                     d_kernel);
+    if constexpr (Summed)
+      return backward_sum<3>(norms, by_gate_, biased_, kernel_gamma_, from_h,
+                             dz, units_, d_from_h, d_kernel, d_recurrent);
+    backward_site<2>(kernel_, norms[0], kernel_gamma_, from_x, dz, units_,
+                     d_from_x, d_kernel);
     backward_site<1>(kernel_, norms[1], kernel_gamma_ + 2 * n, from_x + 2 * n,
-                     d_x, d_from_x + 2 * n, d_kernel + 2 * n);
-    backward_site<2>(recurrent_, norms[2], recurrent_gamma_, from_h, dz,
+                     d_x, units_, d_from_x + 2 * n, d_kernel + 2 * n);
+    backward_site<2>(recurrent_, norms[2], recurrent_gamma_, from_h, dz, units_,
                      d_from_h, d_recurrent);
     backward_site<1>(recurrent_, norms[3], recurrent_gamma_ + 2 * n,
-                     from_h + 2 * n, d_h, d_from_h + 2 * n,
+                     from_h + 2 * n, d_h, units_, d_from_h + 2 * n,
                      d_recurrent + 2 * n);
   }
 
   static void finish(const T* sums, const KlnProblem& p) {
     const Row<T> gates(3, p.units), both(2, p.units), unit(1, p.units);
     const long n = unit.size();
-    void* const shifts[] = {p.d_bias, p.d_kernel_beta};
+    void* const shifts[] = {p.d_bias, p.d_kernel_beta, p.d_sum_beta};
     void* const recurrent_shifts[] = {p.d_recurrent_bias, p.d_recurrent_beta};
     for (void* d : shifts) unpad(array<T>(d), sums, gates);
     for (void* d : recurrent_shifts)
@@ -100,6 +116,8 @@ class Gru {
       }
     unpad(array<T>(p.d_kernel_gamma), sums + 4 * n, gates);
     unpad(array<T>(p.d_recurrent_gamma), sums + 7 * n, gates);
+    unpad(array<T>(p.d_sum_gamma), sums + 4 * n, gates);
+    unpad(array<T>(p.d_sum_bias), sums + 7 * n, gates);
   }
 
  private:
@@ -120,8 +138,18 @@ class Gru {
       return norm(load(from_h + j)) * load(cell.recurrent_gamma_ + j) +
              load(cell.recurrent_bias_ + j);
     }
+    KLN_INLINE Vector<T> sum(long j, const Norm<T>& norm) const {
+      return norm(load(from_h + j)) * load(cell.kernel_gamma_ + j) +
+             load(cell.bias_ + j);
+    }
     KLN_INLINE Gates gates(long j) const {
       const long n = cell.stride_;
+      if constexpr (Summed) {
+        const Vector<T> z = sigmoid<T>(sum(j, norms[0]));
+        const Vector<T> r = sigmoid<T>(sum(j + n, norms[1]));
+        const Vector<T> shown = sum(j + 2 * n, norms[2]);
+        return {z, r, tanh<T>(r * shown), shown};
+      }
       const Vector<T> z = sigmoid<T>(x(j, norms[0]) + h(j, norms[2]));
       const Vector<T> r = sigmoid<T>(x(j + n, norms[0]) + h(j + n, norms[2]));
       const Vector<T> shown = h(j + 2 * n, norms[3]);
@@ -129,31 +157,13 @@ class Gru {
     }
   };
 
-  // Through the normalisation of `Segments` segments: d (.) are the gradients
-  // of its value.
-  template <int Segments>
-  KLN_INLINE void backward_site(bool normalized, const Norm<T>& norm,
-                                const T* gamma, const T* from, const T* d,
-                                T* d_from, T* d_gamma) const {
-    const long n = Segments * stride_;
-    Vector<T> of_g{}, of_gy{};
-    for (long j = 0; j < n; j += kLanes<T>) {
-      const Vector<T> y = norm(load(from + j)), dy = load(d + j);
-      add_to(d_gamma + j, dy * y);
-      of_g += dy * load(gamma + j);
-      of_gy += dy * load(gamma + j) * y;
-    }
-    const NormGradient<T> through(norm, normalized, of_g, of_gy,
-                                  Segments * units_);
-    for (long j = 0; j < n; j += kLanes<T>)
-      store(d_from + j,
-            through(load(d + j) * load(gamma + j), norm(load(from + j))));
-  }
-
   long units_, stride_;
   T epsilon_;
   bool kernel_, recurrent_;  // which sites are normalised
+  // Of the sum: whether each gate has its statistics, and it has a bias.
+  bool by_gate_, biased_;
   const T *kernel_gamma_, *recurrent_gamma_, *bias_, *recurrent_bias_;
+  const T* sum_bias_;
 };
 
 }  // namespace

@@ -22,7 +22,7 @@
 
 /* Changes with every change of a struct, a meaning or a function here, but for
  * rows of slots.h, which whoever reads kln_slot sees. */
-#define KLN_ABI_VERSION 10
+#define KLN_ABI_VERSION 11
 
 #define KLN_RESIDUAL_ALIGNMENT 16 /* bytes, as malloc has it */
 

@@ -23,10 +23,13 @@ const char* run_pass(const KlnProblem& p, const Team& team) {
 
 template <template <class, class> class Pass, class T>
 const char* run_cell(const KlnProblem& p, const Team& team) {
-  if (p.cell == KLN_GRU) return run_pass<Pass<T, Gru<T>>>(p, team);
+  const bool sum = p.sum_gamma;
+  if (p.cell == KLN_GRU && sum) return run_pass<Pass<T, Gru<T, true>>>(p, team);
+  if (p.cell == KLN_GRU) return run_pass<Pass<T, Gru<T, false>>>(p, team);
   if (p.cell == KLN_SIMPLE_RNN) return run_pass<Pass<T, SimpleRnn<T>>>(p, team);
-  if (plan_of(p).summed) return run_pass<Pass<T, Lstm<T, true>>>(p, team);
-  return run_pass<Pass<T, Lstm<T, false>>>(p, team);
+  if (sum) return run_pass<Pass<T, Lstm<T, kSum>>>(p, team);
+  if (plan_of(p).summed) return run_pass<Pass<T, Lstm<T, kNeither>>>(p, team);
+  return run_pass<Pass<T, Lstm<T, kEach>>>(p, team);
 }
 
 template <template <class, class> class Pass>

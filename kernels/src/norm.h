@@ -62,6 +62,18 @@ KLN_INLINE Norm<T> statistics(const T* z, long units, T epsilon) {
   return {mean, T(1) / square_root(variance + epsilon), T(1)};
 }
 
+// Of the sum of both products: for all segments together, or for each.
+template <int Segments, class T>
+KLN_INLINE void statistics_of_sum(T* z, const T* bias, long units, T epsilon,
+                                  bool each, Norm<T>* norms) {
+  const long stride = padded<T>(units);
+  for (long j = 0; bias && j < Segments * stride; j += kLanes<T>)
+    add_to(z + j, load(bias + j));
+  if (!each) norms[0] = statistics<Segments>(z, units, epsilon);
+  for (int s = 0; s < Segments; ++s)
+    norms[s] = each ? statistics<1>(z + s * stride, units, epsilon) : norms[0];
+}
+
 // Gradient of z from g, that of y = N(z):
 //   scale * (g - mean(g) - y * mean(g * y))
 // where the site is normalised, and g where it is not.
@@ -84,6 +96,43 @@ struct NormGradient {
     return (g - mean - y * along) * scale;
   }
 };
+
+// Through the normalisation of `Segments` segments: d (.) are the gradients of
+// its value, which become those of what is normalised.
+template <int Segments, class T>
+KLN_INLINE void backward_site(bool normalized, const Norm<T>& norm,
+                              const T* gamma, const T* from, const T* d,
+                              long units, T* d_from, T* d_gamma) {
+  const long n = Segments * padded<T>(units);
+  Vector<T> of_g{}, of_gy{};
+  for (long j = 0; j < n; j += kLanes<T>) {
+    const Vector<T> y = norm(load(from + j)), dy = load(d + j);
+    add_to(d_gamma + j, dy * y);
+    of_g += dy * load(gamma + j);
+    of_gy += dy * load(gamma + j) * y;
+  }
+  const NormGradient<T> through(norm, normalized, of_g, of_gy,
+                                Segments * units);
+  for (long j = 0; j < n; j += kLanes<T>)
+    store(d_from + j,
+          through(load(d + j) * load(gamma + j), norm(load(from + j))));
+}
+
+// Likewise, through `statistics_of_sum`.
+template <int Segments, class T>
+KLN_INLINE void backward_sum(const Norm<T>* norms, bool each, bool biased,
+                             const T* gamma, const T* from, const T* d,
+                             long units, T* d_from, T* d_gamma, T* d_bias) {
+  const long n = padded<T>(units);
+  if (!each)
+    backward_site<Segments>(true, norms[0], gamma, from, d, units, d_from,
+                            d_gamma);
+  for (long s = 0; each && s < Segments; ++s)
+    backward_site<1>(true, norms[s], gamma + s * n, from + s * n, d + s * n,
+                     units, d_from + s * n, d_gamma + s * n);
+  for (long j = 0; biased && j < Segments * n; j += kLanes<T>)
+    add_to(d_bias + j, load(d_from + j));
+}
 
 }  // namespace
 }  // namespace kln

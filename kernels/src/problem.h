@@ -68,9 +68,10 @@ struct Plan {
 inline Plan plan_of(const KlnProblem& p) {
   Plan plan{};
   if (p.cell == KLN_LSTM) {
-    plan = {0, 3, true, !p.kernel_gamma && !p.recurrent_gamma, false};
+    const bool summed = !p.kernel_gamma && !p.recurrent_gamma;
+    plan = {0, p.sum_gamma ? 5 : 3, true, summed, false};
   } else if (p.cell == KLN_GRU) {
-    plan = {0, 4, false, false, false};
+    plan = {0, 4, false, p.sum_gamma != nullptr, false};
   } else {
     plan = {0, 1, false, true, false};
   }

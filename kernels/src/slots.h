@@ -27,6 +27,8 @@
   X(choice, go_backwards, "", KLN_ALL) /* visit the last step first */       \
   /* The next step gets N(c). */                                             \
   X(choice, carry_normalized_state, "", KLN_ONLY(LSTM))                      \
+  /* The sum has statistics for each gate, not for all gates together. */    \
+  X(choice, sum_by_gate, "", KLN_ONLY(LSTM) | KLN_ONLY(GRU))                 \
   /* Zoneout: the share of h, and of c, that stays what it was before a      \
    * step, in [0, 1). 0 where there are choices instead. */                  \
   X(number, zoneout_share, "", KLN_ALL)                                      \
@@ -34,8 +36,9 @@
 
 /* What both passes read. A site is normalised where its gamma is there; there
  * is no beta without its gamma. The simple RNN's one site, x W + h R + bias,
- * takes kernel_gamma and kernel_beta. `LEARNED` have gradients, d_NAME, of
- * their shape; NULL where not wanted. */
+ * takes kernel_gamma and kernel_beta. sum_gamma normalises x W + h R + sum_bias
+ * in place of both products. `LEARNED` have gradients, d_NAME, of their shape;
+ * NULL where not wanted. */
 #define KLN_ARGUMENTS(LEARNED, OTHER)                                        \
   LEARNED(real, x, "BTD", KLN_ALL)           /* never NULL */                \
   OTHER(flag, mask, "BT", KLN_ALL)           /* 0 where a step is left out */ \
@@ -59,7 +62,10 @@
   LEARNED(real, recurrent_gamma, "G", KLN_ONLY(LSTM) | KLN_ONLY(GRU))        \
   LEARNED(real, recurrent_beta, "G", KLN_ONLY(LSTM) | KLN_ONLY(GRU))         \
   LEARNED(real, state_gamma, "U", KLN_ONLY(LSTM))                            \
-  LEARNED(real, state_beta, "U", KLN_ONLY(LSTM))
+  LEARNED(real, state_beta, "U", KLN_ONLY(LSTM))                             \
+  LEARNED(real, sum_gamma, "G", KLN_ONLY(LSTM) | KLN_ONLY(GRU))              \
+  LEARNED(real, sum_beta, "G", KLN_ONLY(LSTM) | KLN_ONLY(GRU))               \
+  LEARNED(real, sum_bias, "G", KLN_ONLY(LSTM) | KLN_ONLY(GRU))
 
 /* What forward writes, and of which backward reads the gradients, d_NAME: NULL
  * is zeros. */

@@ -24,7 +24,8 @@ class Drawn(NamedTuple):
 def draw(cell, sizes, vectors=None, seed=0, masks=(), **options):
     """A problem of `sizes` (B, T, D, U).
 
-    `vectors` are the names of those that there are, None for all; `masks` any
+    `vectors` are the names of those that there are, None for all that may be
+    together; `masks` any
     of "mask", "input_mask", "recurrent_mask", "zoneout", "cell_zoneout",
     "starts", and "resets", the states there, which are otherwise zeros.
     """
@@ -45,7 +46,7 @@ def draw(cell, sizes, vectors=None, seed=0, masks=(), **options):
         mean = 1.0 if name.endswith("gamma") else 0.0
         length = units if name.startswith("state") else width
         vector = normal(length, scale=0.3, mean=mean)
-        if vectors is None or name in vectors:
+        if name in (vectors or ()) or (vectors is None and "sum" not in name):
             weights[name] = vector
     lengths = dict(zip("BTDU", sizes, strict=True))
     for name in masks:

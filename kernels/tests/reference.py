@@ -37,6 +37,7 @@ def plus(z, *vectors):
 
 def lstm_step(from_x, from_h, states, w, norm, carry_normalized_state):
     z = norm(from_h, "recurrent") + norm(from_x, "kernel")
+    z = sum_site(z, w, norm, 4)
     i, f, g, o = np.split(plus(z, w.get("bias")), 4, axis=1)
     c = sigmoid(f) * states[1] + sigmoid(i) * np.tanh(g)
     shown = norm(c, "state")
@@ -44,8 +45,22 @@ def lstm_step(from_x, from_h, states, w, norm, carry_normalized_state):
     return h, shown if carry_normalized_state else c
 
 
+def sum_site(z, w, norm, gates):
+    """N(z + sum_bias), of all gates together or of each."""
+    z, width = plus(z, w.get("sum_bias")), z.shape[1] // gates
+    parts = [slice(None)]
+    if w.get("sum_by_gate"):
+        parts = [slice(k * width, (k + 1) * width) for k in range(gates)]
+    return np.concatenate([norm(z[:, p], "sum", p) for p in parts], axis=1)
+
+
 def gru_step(from_x, from_h, states, w, norm, _):
     units = states[0].shape[1]
+    if "sum_gamma" in w:
+        a = plus(sum_site(from_x + from_h, w, norm, 3), w.get("bias"))
+        z, r, a = np.split(a, 3, axis=1)
+        z = sigmoid(z)
+        return ((1.0 - z) * states[0] + z * np.tanh(sigmoid(r) * a),)
     gates, candidate = slice(0, 2 * units), slice(2 * units, None)
 
     def site(z, name, bias):
@@ -78,6 +93,7 @@ def run(
     recurrent_mask=1.0,
     go_backwards=False,
     carry_normalized_state=False,
+    sum_by_gate=False,
     zoneout=0.0,
     cell_zoneout=0.0,
     starts=None,
@@ -92,6 +108,7 @@ def run(
         gamma, beta = (None if v is None else v[part] for v in (gamma, beta))
         return normalized(z, gamma, beta, epsilon, UNIT_ROUNDOFF[dtype])
 
+    weights = weights | {"sum_by_gate": sum_by_gate}
     batch, steps, _ = x.shape
     mask = np.ones((batch, steps), bool) if mask is None else mask
     visits = range(steps)

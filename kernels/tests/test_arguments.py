@@ -48,6 +48,8 @@ WRONG = [
         ({f"{site}_beta": 1}, f"{site}_beta: there is no {site}_gamma")
         for site in ("kernel", "recurrent", "state")
     ),
+    *(({f"sum_{n}": 1}, "no sum_g") for n in ("beta", "bias", "by_gate")),
+    ({"sum_gamma": 1, "kernel_gamma": 1}, "sum_gamma: there is another site"),
     ({"reset_h": 1}, "reset_h, .*no starts"),
     *(({name: None}, f"^{name}: NULL") for name in NEEDED),
 ]

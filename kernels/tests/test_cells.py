@@ -52,6 +52,18 @@ GRUS = [
     for betas in (True, False)
     for biases in ((), ("bias",), ("bias", "recurrent_bias"))
 ]
+SUMS = [
+    (cell, {*more, *kinds}, {"sum_by_gate": by_gate} | options)
+    for cell, more, options in (
+        ("lstm", (), {}),
+        ("lstm", ("bias", "state_gamma", "state_beta"), {}),
+        ("lstm", ("state_gamma",), {"carry_normalized_state": True}),
+        ("gru", ("bias",), {}),
+        ("gru", (), {}),
+    )
+    for by_gate in (False, True)
+    for kinds in (("sum_gamma",), ("sum_gamma", "sum_beta", "sum_bias"))
+]
 RNNS = [
     ("simple_rnn", names, {})
     for names in (
@@ -64,7 +76,7 @@ RNNS = [
 ]
 
 
-@pytest.mark.parametrize(("cell", "names", "options"), LSTMS + GRUS + RNNS)
+@pytest.mark.parametrize(("cell", "names", "options"), LSTMS + GRUS + RNNS + SUMS)
 def test_sites_and_vectors(cell, names, options):
     drawn = draw(cell, (3, 4, 5, 7), names, masks=ALL, **options)
     found = gradients(drawn)

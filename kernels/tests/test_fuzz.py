@@ -94,6 +94,10 @@ def problem(rng, seed):
     vectors = set(some(rng, CELLS[cell].vectors, rng.random()))
     # There is no beta without its gamma.
     vectors = {n for n in vectors if n.replace("beta", "gamma") in vectors}
+    # A sum has one site, in place of others.
+    summed = "sum_gamma" in vectors
+    others = ("kernel_", "recurrent_") if summed else ("sum_",)
+    vectors = {n for n in vectors if not n.startswith(others)}
     masks = some(rng, ("mask", "input_mask", "recurrent_mask"))
     masks += [(), ("starts",), ("starts", "resets")][rng.integers(3)]
     # A row that varies little magnifies rounding by 1 / sqrt(epsilon).
@@ -102,6 +106,7 @@ def problem(rng, seed):
         "go_backwards": bool(rng.integers(2)),
         "carry_normalized_state": "state_gamma" in vectors
         and bool(rng.integers(2)),
+        "sum_by_gate": summed and bool(rng.integers(2)),
     }
     for name in ("zoneout", "cell_zoneout")[: len(CELLS[cell].states)]:
         kind = rng.integers(4)
