@@ -16,6 +16,7 @@ from keras_ln.layers.configs import cloning, config_of, from_config
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.rnn.fast import FastLayer
 from keras_ln.layers.rnn.forget_bias import LogUniformForgetBias
+from keras_ln.layers.rnn.ln_gru import SITES as GRU_SITES
 from keras_ln.layers.rnn.ln_gru import LNGRU, LNGRUCell
 from keras_ln.layers.rnn.ln_lstm import LNLSTM, LNLSTMCell
 from keras_ln.layers.rnn.ln_simple_rnn import LNSimpleRNN, LNSimpleRNNCell
@@ -52,7 +53,8 @@ def with_layer_norm(
 
     The clone computes another function, so compile and train it. Training
     starts from the copied weights. Half of the bias of a GRU becomes
-    `recurrent_beta` if "recurrent" is normalised, and its betas have the
+    `recurrent_beta` if "recurrent" is normalised, both halves are added if
+    "sum" is, and its betas have the
     regularizer and the constraint of the bias.
 
     With `normalize=()` the clone gives the same predictions as the model, as
@@ -65,7 +67,7 @@ def with_layer_norm(
         normalize: the sites to normalise, any of "kernel", "recurrent" and
             "state", or "sum" in place of the first two. The default is the
             first three. A layer takes the sites that it has: LNGRU has no
-            "state" and no "sum", and LNSimpleRNN normalises the sum of both
+            "state", and LNSimpleRNN normalises the sum of both
             products if "kernel", "recurrent" or "sum" is given.
         copy_weights: copy weights, states of stateful layers and vocabularies,
             also the kernels and biases of the layers that are replaced. An
@@ -155,7 +157,7 @@ class _Normalized(Clone):
         config["groups"] = self._groups
         if isinstance(layer, _GRUS):
             self._check_gru(layer)
-            sites = LNGRUCell.sites if asked is None else asked
+            sites = GRU_SITES if asked is None else asked
             config["normalize"] = [s for s in sites if s in LNGRUCell.sites]
             if "recurrent" in sites and layer.use_bias:
                 # recurrent_beta takes the place of half of the bias.

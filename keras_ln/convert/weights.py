@@ -134,7 +134,10 @@ def _of_gru(arrays, new):
         # unless a beta does the same.
         arrays["bias"], recurrent = arrays["bias"]
         own = new.recurrent_bias is not None
-        arrays["recurrent_bias" if own else "recurrent_beta"] = recurrent
+        if "sum" in new.normalize:
+            arrays["bias"] = arrays["bias"] + recurrent
+        else:
+            arrays["recurrent_bias" if own else "recurrent_beta"] = recurrent
     return arrays
 
 

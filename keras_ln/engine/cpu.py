@@ -40,7 +40,9 @@ _FEW_ROWS, _LARGE = 32, 2**18
 def _reason(
     spec: Spec, arrays: Mapping[str, Any], options: RunOptions
 ) -> str | None:
-    if spec.cell.native_name is None or spec.groups != "paper" or spec.summed:
+    if spec.cell.native_name is None or (
+        spec.groups != "paper" and not spec.summed
+    ):
         return "The kernels have no cell with such sites and statistics."
     for name, known in _ACTIVATIONS.items():
         if getattr(spec, name) != ACTIVATIONS[known]:
@@ -104,7 +106,7 @@ def _reads(spec: Spec, options: RunOptions) -> set[str]:
 
     names = native_names(spec.cell)
     known = {"activation", "recurrent_activation", "dtype", "accumulator_dtype"}
-    known |= {"return_all_outputs", *call.OPTIONS, *call.ARGUMENTS}
+    known |= {"return_all_outputs", "groups", "summed", *call.OPTIONS, *call.ARGUMENTS}
     return {n for n in read_by_scans(spec, options) if names.get(n, n) in known}
 
 
@@ -171,13 +173,17 @@ def _call(
 def _describe(spec: Spec, given: frozenset[str], wanted: frozenset[str]) -> Any:
     from keras_ln_kernels import call
 
+    by_gate = "sum_by_gate"
     known = call.GRADIENTS if "residuals" in given else call.RESULTS
     return call.Call(
         spec.cell.native_name,
         spec.accumulator_dtype,
         tuple(name for name in call.ARGUMENTS if name in given),
         tuple(name for name in known if name in wanted),
-        call.options(**{name: getattr(spec, name) for name in call.OPTIONS}),
+        call.options(
+            **{n: getattr(spec, n) for n in call.OPTIONS if n != by_gate},
+            **{by_gate: spec.groups == "gate"},
+        ),
     )
 
 

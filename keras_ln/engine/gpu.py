@@ -39,7 +39,9 @@ def _reason(
     spec: Spec, arrays: Mapping[str, Any], options: RunOptions
 ) -> str | None:
     cell = spec.cell.native_name
-    if cell not in _ADDED or spec.groups != "paper" or spec.summed:
+    if spec.summed:
+        return 'The kernels for GPUs do not normalise the site "sum".'
+    if cell not in _ADDED or spec.groups != "paper":
         return "The kernels for GPUs have no cell with such sites."
     for name, known in _ACTIVATIONS.items():
         if getattr(spec, name) != ACTIVATIONS[known]:

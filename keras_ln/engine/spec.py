@@ -123,8 +123,15 @@ class Spec(NamedTuple):
     @property
     def vectors(self) -> tuple[Vector, ...]:
         """The vectors that the cell may have here."""
-        others = ("kernel", "recurrent") if self.summed else ("sum",)
-        return tuple(v for v in self.cell.vectors if v.site not in others)
+        if not self.summed:
+            return tuple(v for v in self.cell.vectors if v.site != "sum")
+        # Beside the bias of a GRU's sum another would do the same.
+        others = ("kernel", "recurrent")
+        return tuple(
+            v
+            for v in self.cell.vectors
+            if v.site not in others and v.name != "recurrent_bias"
+        )
 
 
 def spec_of(
@@ -138,6 +145,9 @@ def spec_of(
     **fields: Any,
 ) -> Spec:
     """The `Spec` for arguments; further arguments are fields of `Spec`."""
+    # The gates of a sum are one vector, unless each stands by itself.
+    if fields.get("summed") and groups == "paper":
+        groups = "all"
     if cell.segments[groups] == cell.segments["paper"]:
         groups = "paper"
     return Spec(

@@ -193,7 +193,10 @@ ARGUMENTS = {
             "LNLSTM": '"sum", in place of "kernel" and "recurrent", is one '
             "normalisation of x W + h R, with `sum_gamma` and `sum_beta` (4U). "
             '`("state",)` is the form of the paper\'s DRAW experiment (eq. '
-            "29-31)."
+            "29-31).",
+            "LNGRU": '"sum", in place of both, is one normalisation of '
+            "x W + h R over all 3U entries, with `sum_gamma` and `sum_beta` "
+            "(3U); the reset gate then multiplies the whole candidate.",
         },
     ),
     "center": Argument("add {betas}.", FLAG),
@@ -256,6 +259,11 @@ ARGUMENTS = {
         '"gate": no two gates. "all": all gates. "paper": as in the paper, all '
         "four gates of an LSTM, but only z and r of a GRU.",
         Kind(lambda name, value: check_groups(value)),
+    ),
+    "use_sum_bias": Argument(
+        "add a `sum_bias` to x W + h R before the normalisation of the site "
+        '"sum".',
+        FLAG,
     ),
     "mask": Argument(
         "bool tensor (B, T), False at masked steps: they leave the row's "

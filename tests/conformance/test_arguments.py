@@ -266,7 +266,7 @@ def test_site_of_another_layer(row):
     if not takes(row.layer_class, "normalize"):
         return
     for site in {"kernel", "recurrent", "state", "sum"} - {*row.sites}:
-        if site == "sum" and "LNLSTM" in row.name:
+        if site == "sum" and row.name.startswith(("LNLSTM", "LNGRU")):
             continue
         with refused("`normalize`", f"'{site}'"):
             make(row, normalize=[site])

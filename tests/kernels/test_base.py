@@ -34,9 +34,11 @@ NATIVE = distinct(
     frozen(case)
     for case in CASES
     if case["name"] != "BNLSTM"
-    and "sum" not in case.get("normalize", ())
-    and (case.get("groups", "paper"), case["name"])
-    in (("paper", case["name"]), ("all", "LNLSTM"))
+    and (
+        "sum" in case.get("normalize", ())
+        or (case.get("groups", "paper"), case["name"])
+        in (("paper", case["name"]), ("all", "LNLSTM"))
+    )
 )
 CUDA = distinct(
     frozen(case, **ON_GPUS[case["name"]])

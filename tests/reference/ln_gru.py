@@ -30,7 +30,8 @@ def gru(
     weights: kernel (D, 3U), recurrent_kernel (U, 3U), and per site gamma and
     beta (3U), of which the first 2U belong to the gates; bias and
     recurrent_bias (3U) are added outside the normalisations, on the input side
-    and to what the reset gate multiplies. Returns y (B, T, U) and [h].
+    and to what the reset gate multiplies. The site "sum" is one normalisation of
+    x W + h R + sum_bias, all of whose candidate r multiplies. Returns y (B, T, U) and [h].
     """
     units = weights["recurrent_kernel"].shape[0]
     gates, candidate = slice(0, 2 * units), slice(2 * units, 3 * units)
@@ -40,7 +41,7 @@ def gru(
         "paper": [gates, candidate],
         "gate": thirds,
         "all": [slice(None)],
-    }[groups]
+    }["all" if "sum" in normalize and groups == "paper" else groups]
 
     def normalized(z, site):
         if site not in normalize:
@@ -58,10 +59,16 @@ def gru(
     def step(x_t, states, k, valid):
         (h,) = states
         from_x = dropped(x_t, dropout_mask) @ weights["kernel"]
-        from_x = affine(normalized(from_x, "kernel"), None, weights.get("bias"))
         from_h = dropped(h, recurrent_dropout_mask)
-        from_h = normalized(from_h @ weights["recurrent_kernel"], "recurrent")
+        from_h = from_h @ weights["recurrent_kernel"]
+        if "sum" in normalize:
+            a = affine(from_x + from_h, None, weights.get("sum_bias"))
+            a = affine(normalized(a, "sum"), None, weights.get("bias"))
+            z, r = np.split(recurrent_activation(a[:, gates]), 2, axis=1)
+            return [(1.0 - z) * h + z * activation(r * a[:, candidate])]
+        from_h = normalized(from_h, "recurrent")
         from_h = affine(from_h, None, weights.get("recurrent_bias"))
+        from_x = affine(normalized(from_x, "kernel"), None, weights.get("bias"))
         z, r = np.split(
             recurrent_activation(from_x[:, gates] + from_h[:, gates]), 2, axis=1
         )

@@ -55,6 +55,7 @@ def lstm(
         from_h = dropped(h, recurrent_dropout_mask)
         from_h = from_h @ weights["recurrent_kernel"]
         z = normalized(from_h, "recurrent") + normalized(from_x, "kernel")
+        z = affine(z, None, weights.get("sum_bias"))
         z = affine(normalized(z, "sum"), None, weights.get("bias"))
         i, f, g, o = np.split(z, 4, axis=1)
         c = recurrent_activation(f) * c

@@ -202,7 +202,11 @@ ROWS = [
             "groups": ("paper", "gate", "all"),
             "use_bias": BOTH,
             "center": BOTH,
-            "normalize": (GRU_SITES, ("kernel",), ("recurrent",), ()),
+            "normalize": (
+                *(GRU_SITES, ("kernel",), ("recurrent",), ()),
+                ("sum",),
+            ),
+            "use_sum_bias": BOTH,
         },
     ),
     *_rnn(
@@ -224,6 +228,7 @@ ROWS = [
             "normalize": (*EACH_SITE, ("sum", "state"), ("sum",)),
             "groups": ("paper", "gate", "all"),
             "carry_normalized_state": (False, True),
+            "use_sum_bias": BOTH,
         },
     ),
     *_rnn(

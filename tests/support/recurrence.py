@@ -229,6 +229,8 @@ def arguments_of(row, case):
         arguments["max_steps"] = T
     if "state" not in arguments.get("normalize", ("state",)):
         arguments.pop("carry_normalized_state", None)  # which needs the site
+    if "sum" not in arguments.get("normalize", ()):
+        arguments.pop("use_sum_bias", None)  # likewise
     if row.name == "LNSimpleRNN" or "GRU" in row.name:
         arguments.pop("cell_zoneout", None)
     return arguments

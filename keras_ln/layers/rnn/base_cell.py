@@ -26,7 +26,7 @@ from keras_ln.ops.norms.cell_norms import check_sites
 # Arguments that weights, states or equations are made from.
 _FIXED = {
     *("units", "use_bias", "normalize", "center", "groups", "max_steps"),
-    *("reset_after", "zoneout", "cell_zoneout"),
+    *("reset_after", "zoneout", "cell_zoneout", "use_sum_bias"),
 }
 
 
@@ -92,6 +92,7 @@ class BaseCell(BaseLayer, DropoutRNNCell):
     normalize: tuple[str, ...] = ()
     sites: tuple[str, ...] = ()
     center = True
+    use_sum_bias = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Names the weights, and notes which methods a subclass overrides."""
@@ -131,6 +132,12 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         if "normalize" in named:
             check_sites(named["normalize"], self.sites)
         self.keep_arguments(named)
+        if self.use_sum_bias and "sum" not in self.normalize:
+            raise ValueError(
+                'use_sum_bias=True needs "sum" in `normalize`: the bias is '
+                "added to what that site normalises. Received: "
+                f"normalize={self.normalize!r}"
+            )
         self.seed_generator = keras.random.SeedGenerator(seed=self.seed)
         for name in self.weight_names:
             setattr(self, name, None)
@@ -181,6 +188,8 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         # The site without a name is always normalised.
         if vector.site and vector.site not in self.normalize:
             return False
+        if vector.name == "sum_bias":
+            return self.use_sum_bias
         return self.center or not vector.redundant
 
     def add_matrix(self, name: str, shape: tuple[int, int]) -> None:
@@ -211,7 +220,8 @@ class BaseCell(BaseLayer, DropoutRNNCell):
 
     def settings(self) -> dict[str, Any]:
         """The arguments of the cell that are settings of its equations."""
-        return {name: getattr(self, name) for name in self.settings_names}
+        settings = {name: getattr(self, name) for name in self.settings_names}
+        return settings | {"summed": "sum" in self.normalize}
 
     def project(self, inputs: Any, weights: dict[str, Any]) -> Any:
         """The products (..., nU) of inputs (..., D) with the kernel."""

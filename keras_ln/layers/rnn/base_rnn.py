@@ -346,7 +346,6 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             go_backwards=bool(self.go_backwards),
             return_all_outputs=bool(self.return_sequences),
             **{f"{n}_share": r for n, r in cell.zoneout_rates().items()},
-            summed="sum" in cell.normalize,
             **cell.settings(),
         )
         return spec, RunOptions(

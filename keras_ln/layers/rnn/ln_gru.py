@@ -71,7 +71,7 @@ class LNGRUCell(BaseCell):
     """
 
     equations = LN_GRU
-    sites = SITES
+    sites = (*SITES, "sum")
     accumulators = (0,)
 
     def __init__(
@@ -104,6 +104,7 @@ class LNGRUCell(BaseCell):
         beta_constraint: Identifier = None,
         zoneout: float = 0.0,
         groups: str = "paper",
+        use_sum_bias: bool = False,
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""
@@ -135,7 +136,7 @@ class LNGRUCell(BaseCell):
         """Whether the cell has the vector; redundant vectors are left out."""
         if vector.name == "recurrent_bias":
             has_beta = self.center and "recurrent" in self.normalize
-            return self.use_bias and not has_beta
+            return self.use_bias and not has_beta and "sum" not in self.normalize
         return super().has(vector)
 
 
@@ -211,6 +212,7 @@ class LNGRU(BaseRNN):
         use_fused: Switch = "auto",
         zoneout: float = 0.0,
         groups: str = "paper",
+        use_sum_bias: bool = False,
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""

@@ -98,6 +98,7 @@ class LNLSTMCell(BaseLSTMCell):
         zoneout: float = 0.0,
         cell_zoneout: float = 0.0,
         groups: str = "paper",
+        use_sum_bias: bool = False,
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""
@@ -185,6 +186,7 @@ class LNLSTM(BaseRNN):
         zoneout: float = 0.0,
         cell_zoneout: float = 0.0,
         groups: str = "paper",
+        use_sum_bias: bool = False,
         **kwargs: Any,
     ) -> None:
         """Takes the arguments that the class lists."""

@@ -39,14 +39,9 @@ def gru_step(
 ) -> tuple[tuple[Any], Any]:
     """The new h (B, U), and the statistics of the sites."""
     (h,) = states
-    kernel = norms.site("kernel", x_product)
-    recurrent = norms.site("recurrent", h_product)
-    shown = _biased(recurrent.value, "recurrent_bias", norms)
-    z, _, candidate = _gates(kernel.value, shown, spec, norms)
-    statistics = {
-        "kernel": kernel.statistics,
-        "recurrent": recurrent.statistics,
-    }
+    sites, beside, shown = _sites(x_product, h_product, spec, norms, {})
+    z, _, candidate = _gates(beside, shown, spec)
+    statistics = {site.name: site.statistics for site in sites}
     # Unlike in Keras' GRU, z = 1 takes the candidate.
     return ((1.0 - z) * h + z * candidate,), statistics
 
@@ -62,16 +57,22 @@ def gru_step_vjp(
 ) -> tuple[Any, Any, tuple[Any], dict[str, Any]]:
     """Gradients of x W, h R, the state, and the vectors by name."""
     (h,), (dh,) = states, cotangents
-    kernel = norms.site("kernel", x_product, factors.get("kernel"))
-    recurrent = norms.site("recurrent", h_product, factors.get("recurrent"))
-    shown = _biased(recurrent.value, "recurrent_bias", norms)
-    z, r, candidate = _gates(kernel.value, shown, spec, norms)
+    sites, beside, shown = _sites(x_product, h_product, spec, norms, factors)
+    z, r, candidate = _gates(beside, shown, spec)
     gate_derivative = spec.recurrent_activation.derivative
     d_sum = dh * z * spec.activation.derivative(candidate)
     d_z = dh * (candidate - h) * gate_derivative(z)
     d_r = d_sum * shown[:, -h.shape[-1] :] * gate_derivative(r)
-    dy_x = keras.ops.concatenate([d_z, d_r, d_sum], axis=-1)
     dy_h = keras.ops.concatenate([d_z, d_r, d_sum * r], axis=-1)
+    if spec.summed:
+        (total,) = sites
+        d_total, d_vectors = total.vjp(dy_h)
+        for name, d in (("bias", dy_h), ("sum_bias", d_total)):
+            if name in norms.weights:
+                d_vectors[name] = backend.sum(d, 0)
+        return d_total, d_total, (dh * (1.0 - z),), d_vectors
+    kernel, recurrent = sites
+    dy_x = keras.ops.concatenate([d_z, d_r, d_sum], axis=-1)
     d_x_product, d_vectors = kernel.vjp(dy_x)
     d_h_product, more = recurrent.vjp(dy_h)
     d_vectors |= more
@@ -82,26 +83,42 @@ def gru_step_vjp(
     return d_x_product, d_h_product, (dh * (1.0 - z),), d_vectors
 
 
-def _gates(
+def _sites(
     x_product: Any,
-    h_product: Any,  # with its bias; the reset gate multiplies both
+    h_product: Any,
     spec: Spec,
     norms: LayerNorms,
-) -> tuple[Any, Any, Any]:
-    """z, r and the candidate (B, U)."""
-    x_product = _biased(x_product, "bias", norms)
-    split = x_product.shape[-1] // 3 * 2
-    z, r = keras.ops.split(
-        spec.recurrent_activation.function(
-            x_product[..., :split] + h_product[..., :split]
-        ),
-        2,
-        axis=-1,
+    factors: Any,
+) -> tuple[list[Any], Any, Any]:
+    """The sites, and two values (B, 3U) with their biases.
+
+    The reset gate multiplies the candidate's part of the second one. The first
+    is None where the sum of both products is one site.
+    """
+    if spec.summed:
+        z = _biased(x_product + h_product, "sum_bias", norms)
+        total = norms.site("sum", z, factors.get("sum"))
+        return [total], None, _biased(total.value, "bias", norms)
+    kernel = norms.site("kernel", x_product, factors.get("kernel"))
+    recurrent = norms.site("recurrent", h_product, factors.get("recurrent"))
+    return (
+        [kernel, recurrent],
+        _biased(kernel.value, "bias", norms),
+        _biased(recurrent.value, "recurrent_bias", norms),
     )
-    candidate = spec.activation.function(
-        x_product[..., split:] + r * h_product[..., split:]
-    )
-    return z, r, candidate
+
+
+def _gates(beside: Any, shown: Any, spec: Spec) -> tuple[Any, Any, Any]:
+    """z, r and the candidate (B, U), from the values of `_sites`."""
+    split = shown.shape[-1] // 3 * 2
+    gates, candidate = shown[..., :split], shown[..., split:]
+    if beside is not None:
+        gates = gates + beside[..., :split]
+    z, r = keras.ops.split(spec.recurrent_activation.function(gates), 2, axis=-1)
+    candidate = r * candidate
+    if beside is not None:
+        candidate = beside[..., split:] + candidate
+    return z, r, spec.activation.function(candidate)
 
 
 def _biased(value: Any, name: str, norms: LayerNorms) -> Any:
@@ -123,8 +140,15 @@ LN_GRU = Cell(
         Vector("kernel_beta", 3, "kernel", redundant=True),
         Vector("recurrent_gamma", 3, "recurrent"),
         Vector("recurrent_beta", 3, "recurrent", redundant=True),
+        # Of the site that replaces "kernel" and "recurrent".
+        Vector("sum_gamma", 3, "sum"),
+        Vector("sum_beta", 3, "sum", redundant=True),
+        Vector("sum_bias", 3, "sum"),
     ),
-    options=("epsilon", "activation", "recurrent_activation", "groups"),
+    options=(
+        *("epsilon", "activation", "recurrent_activation"),
+        *("groups", "summed"),
+    ),
     segments={"paper": (2, 1), "gate": (1, 1, 1), "all": (3,)},
     native_name="gru",
 )
@@ -132,6 +156,8 @@ LN_GRU = Cell(
 
 def _run(*tensors, **options):
     """`ln_gru`, and one step of it, with the options of `over_time`."""
+    *_, weights = tensors
+    options["summed"] = "sum_gamma" in weights
     return over_time(LN_GRU, *tensors, owner="ln_gru", **options)[:3]
 
 
@@ -158,6 +184,10 @@ def ln_gru(
         h~    = tanh(a_h + sigmoid(r) * d_h)
         h'    = (1 - sigmoid(z)) * h + sigmoid(z) * h~
 
+    With sum_gamma instead, one normalisation of the 3U sums is
+    `[z r a_h] = LN(x W + h R + sum_bias) + bias` and
+    `h~ = tanh(sigmoid(r) * a_h)`.
+
     Unlike in Keras' GRU, an update gate of 1 takes the candidate. The gradients
     of sequences, state and weights are hand-written.
 
@@ -166,7 +196,8 @@ def ln_gru(
         initial_states: h (B, U), or a tuple of it; None for zeros.
         weights: kernel (D, 3U), recurrent_kernel (U, 3U), and any of bias,
             recurrent_bias, kernel_gamma, kernel_beta, recurrent_gamma and
-            recurrent_beta (3U). Columns are in the order z, r, h. The kernels
+            recurrent_beta (3U), or in place of the last five sum_gamma,
+            sum_beta and sum_bias (3U). Columns are in the order z, r, h. The kernels
             are cast to the dtype of the sequences.
         {arguments}
 

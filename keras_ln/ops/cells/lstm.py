@@ -1,6 +1,6 @@
 """The LSTM with normalised sites (Ba, Kiros and Hinton 2016, eq. 20-22).
 
-    [i f c~ o] = N(h R) + N(x W) + bias
+    [i f c~ o] = N(h R) + N(x W) + bias, or N(x W + h R + sum_bias) + bias
     c' = f * c + i * c~;   h' = o * activation(N(c'))
 
 The next step gets c', or N(c') with `carry_normalized_state`. N normalises at
@@ -47,7 +47,7 @@ def lstm_step(
     _, c = states
     kernel = norms.site("kernel", x_product)
     recurrent = norms.site("recurrent", h_product)
-    total = norms.site("sum", kernel.value + recurrent.value)
+    total = norms.site("sum", _sum(kernel, recurrent, norms))
     i, f, candidate, o = _gates(total.value, spec, norms)
     new_c = f * c + i * candidate
     state = norms.site("state", new_c)
@@ -74,9 +74,8 @@ def lstm_step_vjp(
     gate_derivative = spec.recurrent_activation.derivative
     kernel = norms.site("kernel", x_product, factors.get("kernel"))
     recurrent = norms.site("recurrent", h_product, factors.get("recurrent"))
-    total = norms.site(
-        "sum", kernel.value + recurrent.value, factors.get("sum")
-    )
+    z = _sum(kernel, recurrent, norms)
+    total = norms.site("sum", z, factors.get("sum"))
     i, f, candidate, o = _gates(total.value, spec, norms)
     new_c = f * c + i * candidate
     state = norms.site("state", new_c, factors.get("state"))
@@ -100,11 +99,20 @@ def lstm_step_vjp(
         d_vectors["bias"] = backend.sum(dz, 0)
     dz, more = total.vjp(dz)
     d_vectors |= more
+    if "sum_bias" in norms.weights:
+        d_vectors["sum_bias"] = backend.sum(dz, 0)
     d_x_product, more = kernel.vjp(dz)
     d_vectors |= more
     d_h_product, more = recurrent.vjp(dz)
     d_vectors |= more
     return d_x_product, d_h_product, (None, dc * f), d_vectors
+
+
+def _sum(kernel: Any, recurrent: Any, norms: LayerNorms) -> Any:
+    """The sum of two sites (B, 4U), which may be a site itself."""
+    bias = norms.weights.get("sum_bias")
+    z = kernel.value + recurrent.value
+    return z if bias is None else z + widen(bias)
 
 
 def _gates(z: Any, spec: Spec, norms: LayerNorms) -> Any:
@@ -145,6 +153,7 @@ LN_LSTM = Cell(
         # Of the site that replaces "kernel" and "recurrent".
         Vector("sum_gamma", 4, "sum"),
         Vector("sum_beta", 4, "sum", redundant=True),
+        Vector("sum_bias", 4, "sum"),
     ),
     options=(*OPTIONS, "carry_normalized_state", "groups", "summed"),
     segments={"paper": (4,), "gate": (1, 1, 1, 1), "all": (4,)},
@@ -204,8 +213,8 @@ def ln_lstm(
         weights: kernel (D, 4U), recurrent_kernel (U, 4U), and any of bias,
             kernel_gamma, kernel_beta, recurrent_gamma, recurrent_beta (4U),
             state_gamma and state_beta (U). Instead of the gammas and betas of
-            kernel and recurrent, sum_gamma and sum_beta (4U) normalise
-            x W + h R. Columns are in the order i, f, c, o. The kernels are
+            kernel and recurrent, sum_gamma, sum_beta and sum_bias (4U)
+            normalise x W + h R + sum_bias. Columns are in the order i, f, c, o. The kernels are
             cast to the dtype of the sequences.
         {arguments}
 
