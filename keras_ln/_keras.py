@@ -23,6 +23,7 @@ from keras.src.backend.common.masking import set_keras_mask as set_mask
 # only for cells of this class.
 from keras.src.layers.rnn.dropout_rnn_cell import DropoutRNNCell
 from keras.src.models.functional import Functional
+from keras.src.saving.serialization_lib import in_safe_mode
 
 if keras.backend.backend() == "torch":
     # Making a tensor and asking for its device takes longer. 3.16 moved the
@@ -42,6 +43,7 @@ __all__ = [
     "exports_unknown_steps",
     "input_layer",
     "is_graph",
+    "is_loading",
     "is_rematerialized",
     "layers_in",
     "layers_within",
@@ -240,3 +242,8 @@ def uncast(variable: keras.Variable) -> Any:
     """
     with AutocastScope(None):
         return variable.value
+
+
+def is_loading() -> bool:
+    """Whether Keras is making a saved object anew."""
+    return in_safe_mode() is not None

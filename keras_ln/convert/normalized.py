@@ -16,8 +16,8 @@ from keras_ln.layers.configs import cloning, config_of, from_config
 from keras_ln.layers.rnn.base_cell import BaseCell
 from keras_ln.layers.rnn.fast import FastLayer
 from keras_ln.layers.rnn.forget_bias import LogUniformForgetBias
-from keras_ln.layers.rnn.ln_gru import SITES as GRU_SITES
 from keras_ln.layers.rnn.ln_gru import LNGRU, LNGRUCell
+from keras_ln.layers.rnn.ln_gru import SITES as GRU_SITES
 from keras_ln.layers.rnn.ln_lstm import LNLSTM, LNLSTMCell
 from keras_ln.layers.rnn.ln_simple_rnn import LNSimpleRNN, LNSimpleRNNCell
 from keras_ln.layers.types import Sites

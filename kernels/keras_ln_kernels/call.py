@@ -19,10 +19,10 @@ addresses.
 `scale = 1 / sqrt(variance + epsilon)`, or 1 in a row without variance; without
 gamma, `N(a) = a`. The gates z and r of the GRU are normalised together, its
 candidate separately; sum_gamma normalises the sum of both products, all gates
-together or, with the option sum_by_gate, each; rb is the recurrent bias. The simple RNN's site takes
-kernel_gamma and kernel_beta. Zoneout comes after these: a part of the new
-states keeps the old values. A reset replaces the states of a row before the
-step.
+together or, with the option sum_by_gate, each; rb is the recurrent bias. The
+simple RNN's site takes kernel_gamma and kernel_beta. Zoneout comes after these:
+a part of the new states keeps the old values. A reset replaces the states of a
+row before the step.
 
 Letters: B batch, T steps, D features, U units, G gates times units, R bytes.
 """

@@ -76,7 +76,9 @@ RNNS = [
 ]
 
 
-@pytest.mark.parametrize(("cell", "names", "options"), LSTMS + GRUS + RNNS + SUMS)
+@pytest.mark.parametrize(
+    ("cell", "names", "options"), LSTMS + GRUS + RNNS + SUMS
+)
 def test_sites_and_vectors(cell, names, options):
     drawn = draw(cell, (3, 4, 5, 7), names, masks=ALL, **options)
     found = gradients(drawn)

@@ -3,6 +3,7 @@
 import functools
 import inspect
 import re
+import warnings
 from collections import UserList
 
 import keras
@@ -29,6 +30,7 @@ import keras_ln
 from keras_ln import to_keras
 from keras_ln.convert import fast_rnn
 from keras_ln.layers.constructor_arguments import REFUSED, TFA_NAMES
+from keras_ln.layers.rnn import base_cell
 from keras_ln.ops import argument_table as table
 from keras_ln.ops.argument_table import ARGUMENTS, accept
 
@@ -259,6 +261,38 @@ def test_sum_stands_in_place_of_both(site):
         make(BY_NAME["LNLSTM"], normalize=site)
     layer = keras_ln.LayerNormalization(axis=UserList([-1, 1]))
     assert layer.get_config()["axis"] == [-1, 1]
+
+
+def test_a_bias_of_a_sum_needs_the_sum():
+    for name in ("LNLSTM", "LNGRU"):
+        with refused("use_sum_bias=True", '"sum" in `normalize`'):
+            make(BY_NAME[name], use_sum_bias=True)
+
+
+@pytest.mark.parametrize("name", ["LNLSTM", "LNGRU"])
+def test_one_feature(name, tmp_path, monkeypatch):
+    """A norm of its product keeps the sign; the warning comes once."""
+    monkeypatch.setattr(base_cell, "_WARNED", set())
+    layer_class = getattr(keras_ln, name)
+    inputs = keras.Input((T, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        keras.Model(inputs, layer_class(U, normalize=("recurrent",))(inputs))
+        layer_class(U).build((B, T, 2))
+    remedies = r"\[x, 1 - x\].*leave \"kernel\" out.*normalize=\('recurrent'"
+    with pytest.warns(UserWarning, match=f"{name} normalises.*{remedies}"):
+        model = keras.Model(inputs, layer_class(U)(inputs))
+    model.save(tmp_path / "model.keras")
+    plain = keras.Model(
+        inputs, getattr(keras.layers, name.removeprefix("LN"))(U)(inputs)
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        layer_class(U).build((B, T, 1))
+        monkeypatch.setattr(base_cell, "_WARNED", set())
+        keras.saving.load_model(tmp_path / "model.keras")
+    with pytest.warns(UserWarning, match="a single feature"):
+        keras_ln.with_layer_norm(plain)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)

@@ -235,7 +235,12 @@ def test_groups_and_the_sum():
     np.testing.assert_allclose(
         to_numpy(by_hand(x)), to_numpy(bidirectional(x))[..., :U], **CLOSE
     )
-    assert (gru.normalize, gru.groups) == ((), "gate")
+    assert (gru.normalize, gru.groups) == (("sum",), "gate")
+    keras_gru = model.layers[1].cell
+    signs = np.repeat([-1.0, 1.0, 1.0], U)
+    np.testing.assert_allclose(
+        to_numpy(gru.cell.bias), to_numpy(keras_gru.bias).sum(0) * signs
+    )
     assert type(simple) is keras_ln.LNSimpleRNN
     with pytest.raises(ValueError, match="`groups` must be one of"):
         with_layer_norm(model, groups="gates")

@@ -30,8 +30,9 @@ def gru(
     weights: kernel (D, 3U), recurrent_kernel (U, 3U), and per site gamma and
     beta (3U), of which the first 2U belong to the gates; bias and
     recurrent_bias (3U) are added outside the normalisations, on the input side
-    and to what the reset gate multiplies. The site "sum" is one normalisation of
-    x W + h R + sum_bias, all of whose candidate r multiplies. Returns y (B, T, U) and [h].
+    and to what the reset gate multiplies. The site "sum" is one normalisation
+    of x W + h R + sum_bias, all of whose candidate r multiplies. Returns y
+    (B, T, U) and [h].
     """
     units = weights["recurrent_kernel"].shape[0]
     gates, candidate = slice(0, 2 * units), slice(2 * units, 3 * units)

@@ -3,12 +3,19 @@
 Letters: B batch, T time, D input features, U units, n gates.
 """
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import keras
 
-from keras_ln._keras import DropoutRNNCell, placed, reseeded, torch_device
+from keras_ln._keras import (
+    DropoutRNNCell,
+    is_loading,
+    placed,
+    reseeded,
+    torch_device,
+)
 from keras_ln.engine import arguments
 from keras_ln.engine.scan import project, step
 from keras_ln.engine.spec import ARRAYS, Cell, Spec, Vector
@@ -28,6 +35,9 @@ _FIXED = {
     *("units", "use_bias", "normalize", "center", "groups", "max_steps"),
     *("reset_after", "zoneout", "cell_zoneout", "use_sum_bias"),
 }
+
+# The classes that have warned of a single feature.
+_WARNED: set[type] = set()
 
 
 def _fixed(name: str) -> Any:
@@ -161,12 +171,34 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         """Creates the weights for inputs (B, D)."""
         arguments.check_rank("inputs", input_shape, "batch, features")
         features = arguments.check_known("inputs", input_shape, -1)
+        if features == 1:
+            self._warn_of_one_feature()
         for name, shape in self.weight_shapes(features).items():
             if len(shape) == 2:
                 self.add_matrix(name, shape)
             else:
                 start = self.initial_value(name)
                 self.add_as_asked(name, shape, initializer=start)
+
+    def _warn_of_one_feature(self) -> None:
+        """Warns, once per class, that a norm of x W keeps the sign of x."""
+        if (
+            "kernel" not in self.normalize
+            or self.equations.batch_statistics
+            or type(self) in _WARNED
+            or is_loading()
+        ):
+            return
+        _WARNED.add(type(self))
+        name = type(self).__name__.removesuffix("Cell")
+        others = tuple(n for n in self.normalize if n != "kernel")
+        warnings.warn(
+            f"{name} normalises x W, which keeps only the sign of a single "
+            'feature x. Give it [x, 1 - x], or leave "kernel" out: '
+            f"{name}(..., normalize={others!r}). Received: inputs with one "
+            "feature.",
+            stacklevel=2,
+        )
 
     def weight_shapes(self, features: int) -> dict[str, tuple[int, ...]]:
         """Matrices, bias, gammas and betas in order of creation, built or not.

@@ -31,6 +31,9 @@ class LNGRUCell(BaseCell):
     one example's statistics over the 2U gates, and separately over the U
     candidates.
 
+    With `normalize=("sum",)`, one normalisation of all 3U entries is
+    `[z r a] = LN(x W + h R)` and `h^ = tanh(sigmoid(r) * a)`.
+
     Unlike in Keras, an update gate of 1 takes the candidate. With
     `normalize=()` the cell is `keras.layers.GRU` with 1 - z for z, which flips
     the signs of the first U columns of kernels and biases; with
@@ -136,7 +139,9 @@ class LNGRUCell(BaseCell):
         """Whether the cell has the vector; redundant vectors are left out."""
         if vector.name == "recurrent_bias":
             has_beta = self.center and "recurrent" in self.normalize
-            return self.use_bias and not has_beta and "sum" not in self.normalize
+            return (
+                self.use_bias and not has_beta and "sum" not in self.normalize
+            )
         return super().has(vector)
 
 

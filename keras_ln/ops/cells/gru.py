@@ -114,7 +114,9 @@ def _gates(beside: Any, shown: Any, spec: Spec) -> tuple[Any, Any, Any]:
     gates, candidate = shown[..., :split], shown[..., split:]
     if beside is not None:
         gates = gates + beside[..., :split]
-    z, r = keras.ops.split(spec.recurrent_activation.function(gates), 2, axis=-1)
+    z, r = keras.ops.split(
+        spec.recurrent_activation.function(gates), 2, axis=-1
+    )
     candidate = r * candidate
     if beside is not None:
         candidate = beside[..., split:] + candidate
@@ -197,8 +199,8 @@ def ln_gru(
         weights: kernel (D, 3U), recurrent_kernel (U, 3U), and any of bias,
             recurrent_bias, kernel_gamma, kernel_beta, recurrent_gamma and
             recurrent_beta (3U), or in place of the last five sum_gamma,
-            sum_beta and sum_bias (3U). Columns are in the order z, r, h. The kernels
-            are cast to the dtype of the sequences.
+            sum_beta and sum_bias (3U). Columns are in the order z, r, h. The
+            kernels are cast to the dtype of the sequences.
         {arguments}
 
     {returns}

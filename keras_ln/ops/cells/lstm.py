@@ -214,8 +214,8 @@ def ln_lstm(
             kernel_gamma, kernel_beta, recurrent_gamma, recurrent_beta (4U),
             state_gamma and state_beta (U). Instead of the gammas and betas of
             kernel and recurrent, sum_gamma, sum_beta and sum_bias (4U)
-            normalise x W + h R + sum_bias. Columns are in the order i, f, c, o. The kernels are
-            cast to the dtype of the sequences.
+            normalise x W + h R + sum_bias. Columns are in the order i, f, c, o.
+            The kernels are cast to the dtype of the sequences.
         {arguments}
 
     {returns}
