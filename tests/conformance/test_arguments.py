@@ -176,7 +176,7 @@ def test_an_assigned_argument_is_heeded_or_refused(row):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
     assert refusals == {*cell.get_config()} & {
         *("units", "use_bias", "normalize", "center", "groups", "max_steps"),
-        *("reset_after", "zoneout", "cell_zoneout"),
+        *("reset_after", "zoneout", "cell_zoneout", "use_sum_bias"),
     }
 
 
@@ -194,6 +194,10 @@ def test_to_keras_drops_no_argument(kind, cell, monkeypatch):
         given = {"normalize": (), name: other(row, name)}
         if name == "carry_normalized_state":
             with refused('carry_normalized_state=True needs "state"'):
+                row.make(**given)
+            continue
+        if name == "use_sum_bias":
+            with refused('use_sum_bias=True needs "sum"'):
                 row.make(**given)
             continue
         layer = row.make(**given)

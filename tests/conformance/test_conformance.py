@@ -30,6 +30,7 @@ from tolerances import SAME_PROGRAM
 # A value other than the default for every constructor argument there is.
 OTHER_VALUES = {
     "groups": "gate",
+    "use_sum_bias": True,
     "units": 5,
     "axis": 1,
     "momentum": 0.5,
@@ -96,6 +97,8 @@ def test_config_holds_every_argument(row):
         for name, parameter in parameters.items()
         if name not in IGNORED
     }
+    if "use_sum_bias" in values:  # which needs "sum"
+        values["normalize"] = (*row.sites[2:], "sum")
     layer = row.layer_class(**values, name="given", trainable=False)
     config = json.loads(json.dumps(layer.get_config()))
     for name in values:

@@ -197,7 +197,7 @@ class BaseCell(BaseLayer, DropoutRNNCell):
             'feature x. Give it [x, 1 - x], or leave "kernel" out: '
             f"{name}(..., normalize={others!r}). Received: inputs with one "
             "feature.",
-            stacklevel=2,
+            stacklevel=3,
         )
 
     def weight_shapes(self, features: int) -> dict[str, tuple[int, ...]]:
