@@ -121,3 +121,15 @@ def test_bad_types():
         hidden_dynamics(keras_ln.LNGRU(3), np.ones((2, 3, 4), "int32"))
     with pytest.raises(TypeError, match="`seed` must be an integer"):
         hidden_dynamics(keras_ln.LNGRU(3), np.ones((2, 3, 4)), seed="a")
+
+
+def test_backwards_the_last_step_comes_first(x):
+    layer = keras_ln.LNLSTM(U, go_backwards=True)
+    layer.build(x.shape)
+    forwards = keras_ln.LNLSTM(U)
+    forwards.build(x.shape)
+    forwards.set_weights(layer.get_weights())
+    found = hidden_dynamics(layer, x.astype("float32"))
+    expected = hidden_dynamics(forwards, x[:, ::-1].astype("float32"))
+    for name in ("state", "summed_inputs", "gradient"):
+        close(getattr(found, name), getattr(expected, name), rtol=1e-6)

@@ -174,3 +174,18 @@ def test_zoneout_is_that_of_haste():
         compat.load_haste_lstm(
             keras_ln.LNLSTM(UNITS, center=False, cell_zoneout=0.1), HASTE
         )
+
+
+def test_wrong_weights():
+    layer = keras_ln.LNLSTM(UNITS, carry_normalized_state=True)
+    with pytest.raises(ValueError, match="get_weights.*Received: 4"):
+        compat.load_tfa_lstm(layer, tfa_weights("simple_rnn"))
+    with pytest.raises(ValueError, match="get_weights.*Received: 9"):
+        compat.load_tfa_simple_rnn(
+            keras_ln.LNSimpleRNN(UNITS), tfa_weights("lstm")
+        )
+    layer = keras_ln.LNLSTM(UNITS, center=False)
+    with pytest.raises(ValueError, match="gamma_h.*Received: gamma, kernel"):
+        compat.load_haste_lstm(layer, {"kernel": 1, "gamma": 2})
+    with pytest.raises(ValueError, match="state_dict.*Received: list"):
+        compat.load_haste_lstm(layer, list(HASTE.values()))
