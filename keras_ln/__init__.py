@@ -13,6 +13,7 @@ from keras_ln.convert import (
     to_keras,
     with_fast_rnn,
     with_layer_norm,
+    with_states,
 )
 from keras_ln.layers import (
     BNLSTM,
@@ -60,6 +61,7 @@ __all__ = [
     "to_keras",
     "with_fast_rnn",
     "with_layer_norm",
+    "with_states",
 ]
 
 _SUBMODULES = ("analysis", "compat", "layers", "ops", "tuning")

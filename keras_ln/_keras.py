@@ -56,6 +56,8 @@ __all__ = [
     "placed",
     "reseeded",
     "set_mask",
+    "share_layer",
+    "through_graph",
     "torch_device",
     "uncast",
 ]
@@ -233,6 +235,28 @@ def never_cast(variable: keras.Variable) -> None:
     test_stateful_layers_keep_their_states notices a change.
     """
     variable._autocast = False
+
+
+def share_layer(layer: keras.layers.Layer, name: str, part: Any) -> None:
+    """Puts another layer in the place of one that is part of a new layer.
+
+    test_pieces_share_weights notices a change.
+    """
+    layer._layers.remove(getattr(layer, name))
+    setattr(layer, name, part)
+
+
+def through_graph(model: Any, inputs: Any, call: Callable[..., Any]) -> Any:
+    """A model's outputs for other symbolic inputs.
+
+    `call(operation, *args, **kwargs)` runs each operation. Every test of
+    with_states notices a change.
+    """
+    if isinstance(model, keras.Sequential):
+        model = model._functional
+    return model._run_through_graph(
+        inputs, operation_fn=lambda operation: operation, call_fn=call
+    )
 
 
 def uncast(variable: keras.Variable) -> Any:

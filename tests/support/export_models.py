@@ -53,6 +53,34 @@ def packed():
     return keras.Model([inputs, first], x)
 
 
+def streaming():
+    """What `with_states` takes, for one row."""
+    inputs = keras.Input((None, D), name="x", batch_size=1)
+    x = keras_ln.LNLSTM(4, return_sequences=True, zoneout=0.1)(inputs)
+    x = keras.layers.LSTM(3, return_sequences=True)(x)
+    x = keras.layers.GRU(4, return_sequences=True)(x)
+    return keras.Model(inputs, keras.layers.Dense(2)(x))
+
+
+def in_pieces(call, stream, x, steps=1):
+    """All outputs of a model `with_states`, run by `call` on lists of arrays.
+
+    `x` is an array (B, T, ...) or a list of them.
+    """
+    x = x if isinstance(x, list) else [x]
+    states = [
+        np.zeros((len(x[0]), state.shape[1]), state.dtype)
+        for state in stream.inputs[len(x) :]
+    ]
+    found = []
+    for start in range(0, x[0].shape[1], steps):
+        pieces = [array[:, start : start + steps] for array in x]
+        made = call([*pieces, *states])
+        y, *states = map(keras.ops.convert_to_numpy, made)
+        found.append(y)
+    return found
+
+
 def alone(name):
     """One layer; a recurrent one behind a mask, every step both ways."""
     row = BY_NAME[name]
@@ -69,7 +97,7 @@ def model(name):
     """A model by its name here, with random weights and called once."""
     makers = {
         maker.__name__: maker
-        for maker in (small, everything, stacked_cells, packed)
+        for maker in (small, everything, stacked_cells, packed, streaming)
     }
     made = makers[name]() if name in makers else alone(name)
     randomize(made)

@@ -86,6 +86,10 @@ def scan(step, init, xs, *, reverse=False):
     if _mesh_is_explicit():
         init = _sharded_alike(step, init, xs)
     unroll = _STEPS_ON_A_GPU if jax.default_backend() == "gpu" else 1
+    if len(next(iter(xs.values()))) == 1:
+        # One step needs no loop, which converters would write as one.
+        carry, y = step(init, {name: x[0] for name, x in xs.items()})
+        return carry, {name: row[None] for name, row in y.items()}
     return jax.lax.scan(step, init, xs, reverse=reverse, unroll=unroll)
 
 

@@ -12,7 +12,8 @@ def scan(step, init, xs, *, reverse=False):
     xs = {name: tf.convert_to_tensor(x) for name, x in xs.items()}
     first = next(iter(xs.values()))
     length = first.shape[0]
-    if tf.executing_eagerly():
+    # One step needs no loop, which LiteRT could not run.
+    if tf.executing_eagerly() or length == 1:
         return _written_out_scan(step, init, xs, reverse)
     if _forward_mode(step, init, xs):
         # Forward mode does not get through a loop over TensorArrays.
