@@ -9,6 +9,7 @@ if _reason := _frameworks.reason():
     raise ImportError(_reason)
 
 from keras_ln.convert import (
+    litert,
     rnn_summary,
     to_keras,
     with_fast_rnn,
@@ -56,6 +57,7 @@ __all__ = [
     "WeightNormDense",
     "WeightNormalization",
     "__version__",
+    "litert",
     "reestimate_statistics",
     "rnn_summary",
     "to_keras",

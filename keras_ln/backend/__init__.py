@@ -159,13 +159,17 @@ if _NAME not in _BACKENDS + _FOR_INFERENCE:
 
 _module: Any
 _native: Any
+# TensorFlow's way to LiteRT, or None.
+litert: Any = None
 # The frameworks that call kernels for GPUs have another.
 _gpu: Any = gpu
 # Written out: tools that freeze programs follow no computed names.
 if _NAME == "tensorflow":
     from keras_ln.backend import tensorflow
+    from keras_ln.backend.tensorflow import litert as litert_tensorflow
     from keras_ln.backend.tensorflow import native as native_tensorflow
 
+    litert = litert_tensorflow
     _module, _native = tensorflow, native_tensorflow
 elif _NAME == "jax":
     from keras_ln.backend import jax

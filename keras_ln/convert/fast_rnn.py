@@ -56,7 +56,7 @@ _OF_NORMS = {
     *("gamma_initializer", "gamma_regularizer", "gamma_constraint"),
     *("beta_initializer", "beta_regularizer", "beta_constraint"),
 }
-_ADVICE = (
+ADVICE = (
     " Load a file with keras.models.load_model first, and put a layer into "
     "keras.Sequential([keras.Input(...), layer])."
 )
@@ -123,7 +123,7 @@ def with_fast_rnn(model: Any, verbose: bool = False) -> Any:
     True
     """
     verbose = arguments.check_flag("verbose", verbose)
-    clone = _Fast().run(model, _ADVICE)
+    clone = Fast().run(model, ADVICE)
     if not any(isinstance(part, FastLayer) for part in layers_within(clone)):
         warnings.warn(
             "with_fast_rnn found no layer that it can make faster in "
@@ -168,7 +168,7 @@ def to_keras(model: Any) -> Any:
     >>> type(back.layers[0]).__module__.startswith("keras.")
     True
     """
-    return _ToKeras().run(model, _ADVICE)
+    return ToKeras().run(model, ADVICE)
 
 
 def rnn_summary(
@@ -239,7 +239,9 @@ def _row(layer):
     return RNNRow(layer.name, kind, fit, predict, why or reason)
 
 
-class _Fast(Clone):
+class Fast(Clone):
+    """A clone with fast layers."""
+
     function = "with_fast_rnn"
     around_cells = (keras.layers.RNN, FastRNN)
 
@@ -257,7 +259,9 @@ class _Fast(Clone):
         return _FAST[keras.layers.RNN] if self.replaces(layer) else type(layer)
 
 
-class _ToKeras(Clone):
+class ToKeras(Clone):
+    """A clone with Keras' own layers."""
+
     function = "to_keras"
     around_cells = (keras.layers.RNN, FastRNN)
 
@@ -313,7 +317,7 @@ def _check_plain(layer):
             )
     if not any(_is_ours(k.__module__, ".") for k in type(layer).__mro__):
         return
-    if (reason := _reason_for_ours(layer)) is not None:
+    if (reason := reason_without_twin(layer)) is not None:
         raise ValueError(
             f"to_keras cannot replace {layer.name!r} of class "
             f"{type(layer).__name__}: {reason}"
@@ -331,7 +335,7 @@ def _more(layer):
     }
 
 
-def _reason_for_ours(layer):
+def reason_without_twin(layer):
     """Why Keras has no layer like this one, or None."""
     if type(layer) not in {*_KERAS, FastRNN}:
         return "Keras has no such layer."

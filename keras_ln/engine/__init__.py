@@ -9,7 +9,9 @@ from keras_ln.engine.dispatch import (
     unsupported_reason,
 )
 from keras_ln.engine.gpu import gpu_kernels
+from keras_ln.engine.portable import fused_lstms
 
+litert = backend.litert
 # For `analysis`, which may not import the backend.
 scan = backend.scan
 # Where programs run, and whether they are written to a file.
@@ -17,10 +19,12 @@ on_cpu, is_exported = backend.on_cpu, backend.is_exported
 
 __all__ = [
     "chosen",
+    "fused_lstms",
     "gpu_kernels",
     "implementation",
     "is_exported",
     "kernels",
+    "litert",
     "on_cpu",
     "run",
     "scan",

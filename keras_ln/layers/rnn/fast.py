@@ -247,6 +247,56 @@ def _time_mask(mask: Any) -> Any:
 class FastLSTM(FastLayer, keras.layers.LSTM):
     """`keras.layers.LSTM`, computed by this package if that is faster."""
 
+    # Why LiteRT's op would be wrong, or "".
+    against_litert = ""
+
+    def inner_loop(
+        self,
+        sequences: Any,
+        initial_state: Any,
+        mask: Any,
+        training: Any = False,
+    ) -> Any:
+        """As of FastLayer, or LiteRT's op if a file for it is written."""
+        notes = engine.fused_lstms()
+        if notes is None:
+            return super().inner_loop(sequences, initial_state, mask, training)
+        reason = self._reason_against_litert(sequences, initial_state, mask)
+        notes[self.name] = reason
+        if reason:
+            return super().inner_loop(sequences, initial_state, mask, training)
+        if self.go_backwards:
+            sequences = keras.ops.flip(sequences, axis=1)
+        cell = self.cell
+        bias = cell.bias
+        if bias is None:
+            bias = keras.ops.zeros((4 * cell.units,))
+        last_output, outputs = engine.litert.lstm(
+            sequences, cell.kernel, cell.recurrent_kernel, bias
+        )
+        # The states have no use, or the converter would not know the op.
+        return last_output, outputs, initial_state
+
+    def _reason_against_litert(
+        self, sequences: Any, states: list[Any], mask: Any
+    ) -> str:
+        """Why LiteRT's op does not compute it, or ""."""
+        if self.against_litert:
+            return self.against_litert
+        if engine.litert is None:
+            return "LiteRT's op is written on TensorFlow."
+        if mask is not None:
+            return "It has a mask."
+        if self.return_state or self.stateful:
+            return "Its states are used outside of it."
+        if None in sequences.shape[:2]:
+            return "The batch size or the number of steps is unknown."
+        if not all(map(engine.litert.are_zeros, states)):
+            return "It begins with given states."
+        if self.compute_dtype != "float32":
+            return f"It computes in {self.compute_dtype}."
+        return ""
+
 
 @keras.saving.register_keras_serializable(package="keras_ln")
 class FastGRU(FastLayer, keras.layers.GRU):
