@@ -149,16 +149,6 @@ def inference():
     by_size("inference", rows)
 
 
-def gru():
-    """LNGRU's time over that of Keras' GRU, with the CPU extension."""
-    rows = []
-    for backend, name in BACKENDS.items():
-        start = "keras_ln (kernels),"
-        found = shares(backend, start, "keras GRU", sizes="ABC", layer="LNGRU")
-        rows.append((name, *(f"{share:.2f}" for share in found)))
-    table(("`LNGRU`, training, by `keras.layers.GRU`", *"ABC"), *rows)
-
-
 def gpu():
     """Times on a GPU, over those of cuDNN."""
     rows = []

@@ -84,15 +84,6 @@ WITHIN = {
         'served = tf.saved_model.load("folder_to_convert")\n'
         "assert np.allclose(served.serve(x), model(x), atol=1e-6)\n",
     ),
-    ("docs/guides/lengths.md", "import tensorflow as tf"): (
-        MODEL + "inputs, first, targets = x, np.repeat(y > 0, 5, 1), y\n"
-        "tokens = keras.Input((5, 3))\n"
-        'flags = keras.Input((5,), dtype="bool")\n'
-        "h = keras_ln.LNGRU(1)(tokens, reset=flags)\n"
-        "model = keras.Model([tokens, flags], h)\n"
-        'model.compile("sgd", "mse")\n',
-        "assert model.optimizer.iterations == 2\n",
-    ),
     ("docs/guides/export.md", "with keras_ln.ops.portable(unroll=True):"): (
         MODEL + "model = keras.Sequential([keras.Input((20, 8)), "
         "keras_ln.LNLSTM(4)])\n",
