@@ -103,8 +103,15 @@ def programs(options, size):
 
     # XLA compiles our op in graph mode too, so one mode is enough.
     found = {}
-    if keras_ln.ops.implementation(fused())[0] in ("native", "cuda"):
+    by_kernels = ("native", "cuda")
+    if keras_ln.ops.implementation(fused())[0] in by_kernels:
         found |= of("keras_ln (kernels)", fused, modes=("graph",))
+        if options.layer in ("lstm", "gru"):
+            sites = ("sum", "state")[: 2 if options.layer == "lstm" else 1]
+            summed = functools.partial(fused, normalize=sites)
+            if keras_ln.ops.implementation(summed())[0] in by_kernels:
+                name = "keras_ln (kernels), sum"
+                found |= of(name, summed, modes=("graph",))
     found |= keras_programs.without_kernels(
         of("keras_ln", fused, modes=("graph",))
     )

@@ -38,8 +38,8 @@ def test_with_kernels_and_without(used, monkeypatch):
     monkeypatch.setattr(keras_ln.ops, "implementation", lambda _: answer)
     options = sequence_layers.parse(["--providers", "keras_ln"])
     names = [*sequence_layers.chosen(options, settings.SIZES["A"])]
-    assert len(names) == (1 if used == "fused" else 2)
-    assert names[0].startswith("keras_ln (kernels)") == (len(names) == 2)
+    assert len(names) == (1 if used == "fused" else 3)
+    assert names[0].startswith("keras_ln (kernels)") == (len(names) == 3)
 
 
 def test_every_provider_is_timed_after_a_product():
