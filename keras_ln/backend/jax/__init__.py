@@ -86,7 +86,8 @@ def scan(step, init, xs, *, reverse=False):
     if _mesh_is_explicit():
         init = _sharded_alike(step, init, xs)
     unroll = _STEPS_ON_A_GPU if jax.default_backend() == "gpu" else 1
-    if len(next(iter(xs.values()))) == 1:
+    length = next(iter(xs.values())).shape[0]
+    if type(length) is int and length == 1:  # In exports it may be a symbol.
         # One step needs no loop, which converters would write as one.
         carry, y = step(init, {name: x[0] for name, x in xs.items()})
         return carry, {name: row[None] for name, row in y.items()}
