@@ -1,10 +1,11 @@
-"""The one script without flags and folders of its own."""
+"""The scripts that use nothing of examples/common."""
 
 import re
 from pathlib import Path
 
 import pytest
 import quick_start
+import streaming
 
 
 def test_trains_both_models_and_draws(tmp_path, capsys, monkeypatch):
@@ -29,6 +30,26 @@ def test_a_figure_that_cannot_be_written_is_refused(capsys, figure):
         quick_start.main(["--figure", figure])
     message = f"--figure: expected FOLDER/NAME.png, received {figure}"
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.full
+@pytest.mark.every_backend
+@pytest.mark.filterwarnings("ignore:.*LiteRT interpreter:UserWarning")
+def test_denoises_frame_by_frame(tmp_path, capsys):
+    arguments = ["--epochs", "1", "--frames", "50", "--folder", str(tmp_path)]
+    assert streaming.main(arguments) == 0
+    said = capsys.readouterr().out
+    noisy, denoised = map(float, re.findall(r"noise (\S+) dB", said))
+    assert denoised > noisy + 3
+    assert re.search(r"A frame of 10 ms takes \S+ ms .mean., \S+ ms", said)
+    assert (tmp_path / "streaming.png").stat().st_size > 10_000
+    assert len(Path(streaming.__file__).read_text().splitlines()) <= 150
+
+
+def test_no_folder_is_refused(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        streaming.main(["--folder", "none"])
+    assert "--folder: a folder" in capsys.readouterr().err
 
 
 def test_reads_from_top_to_bottom():

@@ -401,7 +401,7 @@ def test_no_script_is_left_out():
         for path in pathlib.Path(tune.__file__).parent.glob("*.py")
         if '__name__ == "__main__"' in path.read_text()
     }
-    others = {"tune", "results", "quick_start", "search"}
+    others = {"tune", "results", "quick_start", "search", "streaming"}
     assert scripts | {"search"} == {*TRAINING, *STUDIES, *others}
     for name in TRAINING:
         source = pathlib.Path(tune.__file__).with_name(f"{name}.py")

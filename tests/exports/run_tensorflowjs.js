@@ -16,9 +16,19 @@ async function main(folder) {
     weightData: new Uint8Array(Buffer.concat(files)).buffer,
   };
   const graph = await tf.loadGraphModel({ load: async () => artifacts });
+  const given = JSON.parse(fs.readFileSync(0));
+  const inputs = {};
+  const places = Object.values(model.signature.inputs);
+  for (const [name, { shape, values }] of Object.entries(given)) {
+    const place = places.find((place) => place.name.split(":")[0] === name);
+    inputs[(place || places[0]).name] = tf.tensor(values, shape);
+  }
+  // They are called Identity:0, Identity_1:0, and so on.
+  const number = (name) => Number((/_(\d+):/.exec(name) || [0, 0])[1]);
+  const names = Object.values(model.signature.outputs).map((y) => y.name);
+  names.sort((a, b) => number(a) - number(b));
   const outputs = [];
-  for (const { shape, values } of JSON.parse(fs.readFileSync(0))) {
-    const y = await graph.executeAsync(tf.tensor(values, shape));
+  for (const y of [].concat(await graph.executeAsync(inputs, names))) {
     outputs.push({ shape: y.shape, values: Array.from(await y.data()) });
   }
   console.log(JSON.stringify(outputs));

@@ -10,6 +10,13 @@ pytestmark = pytest.mark.peers
 HERE = Path(__file__).resolve().parent
 
 
+STREAMS = {
+    "tensorflow": ("onnx", "openvino", "litert", "saved_model", "tensorflowjs"),
+    "jax": ("onnx", "saved_model"),
+    "torch": ("onnx", "openvino", "torch"),
+}
+
+
 def exported(backend, format, steps, folder):
     """How tests/exports/exported_format.py ended."""
     peers = os.environ.get("KERAS_LN_PEERS")
@@ -26,7 +33,11 @@ def exported(backend, format, steps, folder):
         env=os.environ
         | {
             "KERAS_BACKEND": backend,
-            "PYTHONPATH": str(HERE.parent / "support"),
+            "PYTHONPATH": os.pathsep.join(
+                map(
+                    str, (HERE.parents[1], HERE.parent, HERE.parent / "support")
+                )
+            ),
         },
     )
 
@@ -47,6 +58,11 @@ def exported(backend, format, steps, folder):
         ("torch", "onnx", 3),
         ("torch", "openvino", 3),
         ("torch", "torch", 3),
+        *(
+            (backend, format, "stream")
+            for backend, formats in STREAMS.items()
+            for format in formats
+        ),
     ],
 )
 def test_runs(backend, format, steps, tmp_path):

@@ -27,7 +27,7 @@ BUILD = ("setuptools", "wheel")
 HASTE = "haste-pytorch-cpu==0.5.5"
 CHECKPOINTS = "orbax-checkpoint"
 TOOLS = ("flax", "lightning", "mlflow", "openvino", "optuna", "ray[tune]")
-FORMATS = ("openvino", "jax2onnx")
+FORMATS = ("openvino", "jax2onnx", "onnxscript", "ai-edge-litert")
 # Its converter (4.22) does not run with newer versions of the last two.
 JAVASCRIPT = ("tensorflowjs==4.22.0", "ydf<0.13", "setuptools<81")
 
