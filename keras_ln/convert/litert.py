@@ -64,9 +64,9 @@ def litert(
             outputs too; None for float32.
         representative: an array (N, ...) with examples of the input, or a list
             of them in the order of the model's inputs. "int8" needs it for
-            its ranges: a layer whose |c| stays below 0.55 on it, where LiteRT's
-            int8 op is wrong, is unrolled. A warning names the layers in which
-            |c| passes 10.
+            its ranges: a layer in which the size of c stays below 0.55 on it,
+            where LiteRT's int8 op is wrong, is unrolled. A warning names the
+            layers in which the size of c passes 10.
 
     Returns:
         A row for each recurrent layer, with the fields `layer`, `class_name`,
