@@ -384,6 +384,18 @@ if BACKEND == "tensorflow":
         size = np.sqrt(np.mean(np.square(expected)))
         assert moved < (bound * size if quantize else 1e-6)
 
+    def test_what_the_converter_replaces_is_the_same(tmp_path):
+        both = keras.layers.Bidirectional(lstm(5))
+        model = keras.Sequential([keras.Input((8, 3)), both, lstm(4)])
+        randomize(model)
+        fast = keras_ln.with_fast_rnn(model)
+        spec = keras.InputSpec(shape=(2, 8, 3), dtype="float32")
+        with ops.portable(fused_lstm=True):
+            fast.export(tmp_path, input_signature=[spec], verbose=False)
+        x = np.random.default_rng(0).normal(size=(2, 8, 3)).astype("float32")
+        loaded = tf.saved_model.load(tmp_path)
+        close(loaded.serve(x), model(x), **SAME_PROGRAM)
+
     @pytest.mark.filterwarnings("ignore:int8 moves:UserWarning")
     @pytest.mark.full
     def test_litert_says_what_it_cannot_do(tmp_path):
