@@ -119,7 +119,7 @@ if BACKEND != "tensorflow":  # Which calls none.
                 "in float32, of tensors in float32, bfloat16,",
             ),
             ({"groups": "gate"}, "no cell with such sites"),
-            ({"normalize": ("sum",)}, "no cell with such sites"),
+            ({"normalize": ("sum",)}, 'not normalise the site "sum"'),
             (
                 {"carry_normalized_state": True},
                 "read the setting or weight `carry",
