@@ -169,7 +169,7 @@ if keras.backend.backend() == "tensorflow":
         """At tracing nothing tells one row from as many as the batch has."""
         arguments = {"max_steps": T} if BY_NAME[name].batch_statistics else {}
         layer = layer_of(name, **arguments)
-        count = len(layer.state_size[: layer.cell.equations.states])
+        count = len(layer.cell.equations.states)
         units = layer.cell.units
 
         def derived(x, *states):
