@@ -269,6 +269,12 @@ def _new_plan(spec: Spec, arrays: Tensors, options: RunOptions) -> CallPlan:
         initial, reset = f"initial_{name}", f"reset_{name}"
         if reset in names:
             wanted[reset] = wanted.get(initial, names[initial])
+    # AutoGraph cannot read an assignment inside a comprehension.
+    sizes = {
+        f"{prefix}_{state}": size
+        for prefix in ("initial", "reset")
+        for state, size in spec.cell.sizes(units).items()
+    }
     return CallPlan(
         spec,
         # Variables of TensorFlow are read once, and not at every step.
@@ -279,9 +285,8 @@ def _new_plan(spec: Spec, arrays: Tensors, options: RunOptions) -> CallPlan:
         ),
         tuple(
             (name, size)
-            for prefix in ("initial", "reset")
-            for state, size in spec.cell.sizes(units).items()
-            if (name := f"{prefix}_{state}") in names
+            for name, size in sizes.items()
+            if name in names
             and (
                 arrays[name].shape[0] is None
                 or (arrays[name].shape[0], rows) == (1, rows) != (1, 1)
