@@ -7,8 +7,9 @@ from pathlib import Path
 import keras
 import pytest
 from common import files
-from scripts import TASKS, refusal
+from scripts import refusal
 from text_files import book, write_captions
+from text_sets import SICK
 
 SEARCH = "permutation_invariant_mnist"
 # Of each script: what flags begin with; flags, and what is said of them.
@@ -101,10 +102,10 @@ CASES = {
         ("--data latin.txt", "latin.txt, line 2: expected UTF-8, received th"),
         ("--eval-tasks mr", "--eval-tasks names tasks of --eval-dir"),
         ("--eval-tasks ../mr", "argument --eval-tasks: expected letters, dig"),
-        ("--eval-dir TASKS --eval-tasks trec", "has no trec.pos, which the"),
+        ("--eval-dir tasks --eval-tasks trec", "has no trec.pos, which the"),
         ("--eval-dir empty", "has no SICK_train.txt, which the task sick ne"),
         ("--eval-dir none", "none is no folder"),
-        ("--eval-dir TASKS --eval-tasks mr --data foreign.txt", "none of the"),
+        ("--eval-dir tasks --eval-tasks mr --data foreign.txt", "none of the"),
         ("--word-vectors none.txt", "none.txt cannot be read: "),
         ("--word-vectors short.txt", "short.txt, line 3: expected a word and"),
         ("--word-vectors few.txt", "--word-vectors: 2 of the words that the"),
@@ -183,6 +184,7 @@ def elsewhere(tmp_path, monkeypatch):
         (tmp_path / name).mkdir()
     # Nothing is there, and yet there is something in the way.
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    SICK.make(tmp_path / "tasks")
     write_captions(tmp_path / "short", {"train": 16, "dev": 20, "test": 19})
     for name, content in {
         "a_file": b"",
@@ -210,7 +212,7 @@ def elsewhere(tmp_path, monkeypatch):
 )
 def test_bad_flags(name, flags, message, untrained, elsewhere, capsys):
     before = sorted(elsewhere.rglob("*"))
-    flags = flags.replace("TASKS", str(TASKS)).split()
+    flags = flags.split()
     if "--output-dir" not in flags:
         flags += ["--output-dir", "run"]
     line = refusal(capsys, importlib.import_module(name).main, *flags)

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -16,8 +15,6 @@ from common import ending, flags
 # They compare no kinds on a data set.
 STUDIES = ("parameter_geometry", "recurrent_dynamics", "cartpole")
 TRAINING = tune.EXPERIMENTS
-
-TASKS = Path(__file__).parents[1] / "examples" / "fixtures" / "sentence_tasks"
 
 # Of each script a run that others are compared with.
 ALONE = {

@@ -1,7 +1,6 @@
 """Readers of examples/: those of texts and of strokes."""
 
 import re
-import shutil
 from pathlib import Path
 
 from common.datasets import (
@@ -30,8 +29,13 @@ FIXTURES = Path(__file__).parents[1] / "examples" / "fixtures"
 
 
 def fixture(name):
+    """The files of a folder, which one file has below lines `==> path <==`."""
+    whole = (FIXTURES / f"{name}.txt").read_bytes()
+    _, *parts = re.split(rb"^==> (.*) <==\n", whole, flags=re.MULTILINE)
+
     def make(folder):
-        shutil.copytree(FIXTURES / name, folder, dirs_exist_ok=True)
+        for path, content in zip(parts[::2], parts[1::2], strict=True):
+            holding(path.decode(), content)(folder)
 
     return make
 
