@@ -22,6 +22,7 @@ sys.path[:0] = [str(HERE.parent / "support"), str(HERE.parent)]
 from running import ONNX, ROOT, on_top_of_this, run  # noqa: E402
 
 FOLDER = ROOT / "build" / "peers"
+COMPAT = ROOT / "tests" / "compat"
 ADDONS = ("tensorflow-cpu==2.15.1", "tensorflow-addons==0.23.0", "numpy<2")
 BUILD = ("setuptools", "wheel")
 HASTE = "haste-pytorch-cpu==0.5.5"
@@ -118,13 +119,13 @@ def main(arguments):
     FOLDER.mkdir(parents=True, exist_ok=True)
     run(
         addons(),
-        HERE / "tensorflow_addons_cells.py",
+        COMPAT / "tensorflow_addons_cells.py",
         FOLDER / "tensorflow_addons.npz",
         TF_CPP_MIN_LOG_LEVEL="3",
     )
     # As users of TensorFlow-Addons do who take their weights along.
     model = FOLDER / "old_model.h5"
-    run(addons(), HERE / "old_model.py", model, TF_CPP_MIN_LOG_LEVEL="3")
+    run(addons(), COMPAT / "old_model.py", model, TF_CPP_MIN_LOG_LEVEL="3")
     run(
         addons(),
         ROOT / "docs" / "dump_tfa.py",
@@ -138,7 +139,7 @@ def main(arguments):
     tensorflowjs()
     python = others()
     for kind, name in (("LSTM", "haste"), ("GRU", "haste_gru")):
-        run(python, HERE / "haste_layers.py", kind, FOLDER / f"{name}.npz")
+        run(python, COMPAT / "haste_layers.py", kind, FOLDER / f"{name}.npz")
     tests = subprocess.run(
         [
             *(python, "-m", "pytest", "-q", "-m", "peers"),
