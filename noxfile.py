@@ -27,7 +27,6 @@ ROOT = Path(__file__).resolve().parent
 SUPPORT = ROOT / "tests" / "support"
 sys.path.append(str(SUPPORT))
 
-import built  # noqa: E402
 import running  # noqa: E402
 
 nox.options.sessions = ["style", "types", "wheel", "jax", "torch", "tensorflow"]
@@ -53,13 +52,13 @@ def types(session):
 @check
 def wheel(session):
     """Build the wheel; install and import it where JAX is the one framework."""
-    session.run(sys.executable, SUPPORT / "built.py", "wheel")
+    session.run(sys.executable, SUPPORT / "running.py", "wheel")
 
 
 @check
 def library(session):
     """Build the CPU kernels and test them, where there is no framework."""
-    session.run(sys.executable, SUPPORT / "built.py", "kernels")
+    session.run(sys.executable, SUPPORT / "running.py", "kernels")
 
 
 @check
@@ -122,7 +121,7 @@ def kernels(session):
     """
     with tempfile.TemporaryDirectory() as folder:
         place = Path(os.environ.get("WHEELS", folder))
-        wheel = built.kernels_wheel(sys.executable, place)
+        wheel = running.kernels_wheel(sys.executable, place)
         installed = Path(folder, "installed")
         pip = (sys.executable, "-m", "pip", "install", "-q", "--no-deps")
         session.run(*pip, "--target", installed, wheel)

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from backend_gradients import forward, programs_are
 from descriptors import BY_NAME, SEQUENCE_LAYERS
+from layer_calls import choices, shares
 from pairwise import pairwise, parameters
 from recurrence import MASKS, RESETS, Problem, arguments_of
 from tolerances import FLOAT32
-from zoneout_choices import choices, shares
 
 from keras_ln.engine.implementations import fused_op
 

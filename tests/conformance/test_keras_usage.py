@@ -15,10 +15,10 @@ from descriptors import (
     U,
     named_weights,
 )
+from layer_calls import shares
 from pairwise import one_everywhere
 from recurrence import MASKS, Problem
 from tolerances import FLOAT64
-from zoneout_choices import shares
 
 import keras_ln
 

@@ -4,12 +4,11 @@ import functools
 
 import pytest
 from arrays import close
-from backend_gradients import BACKEND, programs_are
+from backend_gradients import BACKEND, TOLERANCE, gradient_penalty, programs_are
 from descriptors import BY_NAME, SEQUENCE_LAYERS
-from gradient_penalty import TOLERANCE, gradient_penalty
+from layer_calls import choices
 from pairwise import one_everywhere
 from recurrence import MASKS, RESETS, Problem
-from zoneout_choices import choices
 
 
 def check(problem, **options):

@@ -6,8 +6,8 @@ features, U units."""
 import keras
 import numpy as np
 from arrays import close, example, to_numpy
+from layer_calls import stretch
 from tolerances import FLOAT32, SAME_PROGRAM
-from weight_norms import stretch
 
 from keras_ln import WeightNormalization
 

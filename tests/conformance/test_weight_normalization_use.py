@@ -10,8 +10,8 @@ import keras
 import numpy as np
 import pytest
 from arrays import close, example, to_numpy
+from layer_calls import stretch, weight
 from tolerances import FLOAT32, SAME_PROGRAM
-from weight_norms import stretch, weight
 
 import keras_ln
 from keras_ln import WeightNormalization

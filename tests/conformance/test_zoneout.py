@@ -9,8 +9,8 @@ import pytest
 from arrays import close, to_numpy
 from backend_gradients import BACKEND
 from descriptors import BY_NAME, CELLS, SEQUENCE_LAYERS, B, D, T, U
+from layer_calls import drawn_by, shares, zoned
 from recurrence import Problem, compare
-from zoneout_choices import drawn_by, shares, zoned
 
 import keras_ln
 from keras_ln.engine import zoneout

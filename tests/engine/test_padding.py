@@ -6,11 +6,10 @@ import keras
 import numpy as np
 import pytest
 from arrays import example, to_numpy
-from backend_gradients import value_and_gradients
+from backend_gradients import gradient_penalty, value_and_gradients
 from descriptors import LAYERS, SEQUENCE_LAYERS, randomize
-from gradient_penalty import gradient_penalty
+from layer_calls import choices
 from recurrence import Problem
-from zoneout_choices import choices
 
 import keras_ln
 from keras_ln import ops

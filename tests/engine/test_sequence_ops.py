@@ -9,9 +9,9 @@ import pytest
 from arrays import close
 from backend_gradients import BACKEND
 from descriptors import BY_NAME, SEQUENCE_LAYERS, STEPWISE
+from layer_calls import shares
 from recurrence import Problem
 from tolerances import FLOAT64
-from zoneout_choices import shares
 
 from keras_ln import backend, ops
 from keras_ln.engine.implementations import fused_op

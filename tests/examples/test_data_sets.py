@@ -1,13 +1,26 @@
 """Every reader reads what is whole, and refuses what is not."""
 
 import os
+import socket
 
 import data_sets
+import numpy as np
 import packaged_data
 import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
 import text_sets
+from common.datasets import (
+    books,
+    captions,
+    cloze,
+    coco,
+    mnist,
+    published,
+    strokes,
+)
 from common.errors import InputError
-from data_sets import EVERY, change, digest
+from data_sets import EVERY, args, change, digest
 
 READERS = data_sets.READERS | text_sets.READERS | packaged_data.READERS
 
@@ -51,3 +64,277 @@ def test_faults_are_told(tmp_path, monkeypatch, reader, file, how, words):
     told = str(error.value)
     assert path.name in told or "there is no" in told, told
     assert "\n" not in told
+
+
+@pytest.mark.parametrize(
+    ("load", "words"),
+    [
+        (mnist.parts, "expected a folder with train-images"),
+        (captions.load, "expected a folder with train_ims"),
+        (strokes.load, "expected a folder with lineStrokes"),
+        (cloze.load, "the folder questions of CNN .* received"),
+    ],
+)
+def test_a_file_is_no_folder(tmp_path, load, words):
+    (tmp_path / "file").write_text("text")
+    with pytest.raises(InputError, match=f"--data: .*{words}.*file$"):
+        load(args(tmp_path / "file"))
+
+
+def test_books_are_text_files(tmp_path):
+    (tmp_path / "book.pdf").write_bytes(b"")
+    with pytest.raises(InputError, match="has no .txt files"):
+        books.load(args(tmp_path))
+    with pytest.raises(InputError, match="the books that the paper used are"):
+        books.load(args("tfds"))
+
+
+def test_no_question_may_be_left(tmp_path, capsys):
+    text_sets.CLOZE.make(tmp_path)
+    cloze.load(args(tmp_path))
+    # Of the third question the answer is in the fifth sentence.
+    assert capsys.readouterr().out == (
+        "Data: 2 questions for training and 1 for validation; without 1 whose "
+        "answer is not in the cut passage, and 0 with more than 9 entities.\n"
+    )
+    cloze.load(args(tmp_path, entities=2))
+    assert "and 1 with more than 2 entities." in capsys.readouterr().out
+    with pytest.raises(InputError, match="--sentences 4 and --length 1 of its"):
+        cloze.load(args(tmp_path, length=1))
+    with pytest.raises(InputError, match="and at most --entities 1$"):
+        cloze.load(args(tmp_path, entities=1))
+
+
+def test_features_of_equal_widths(tmp_path):
+    data_sets.CAPTIONS.make(tmp_path)
+    path = tmp_path / "dev_ims.npy"
+    np.save(path, np.load(path)[:, :4])
+    with pytest.raises(InputError, match="found 6 in train, 4 in dev, 6 in te"):
+        captions.load(args(tmp_path))
+
+
+def test_captions_of_another_language(tmp_path):
+    data_sets.CAPTIONS.make(tmp_path)
+    (tmp_path / "dev_caps.txt").write_text("zwei Hunde laufen\n" * 10)
+    with pytest.raises(InputError, match="none of the words of the dev capti"):
+        captions.load(args(tmp_path))
+
+
+def test_keeps_the_papers_training_images(tmp_path, monkeypatch):
+    data_sets.MNIST.make(tmp_path)
+    monkeypatch.setattr(mnist, "VALIDATION_IMAGES", 2)
+    found = mnist.parts(args(tmp_path))
+    assert [len(images) for images, _ in found] == [6, 1, 4]
+    some = mnist.parts(args(tmp_path, examples=5))
+    assert [len(images) for images, _ in some] == [5, 1, 4]
+    np.testing.assert_array_equal(some[0][0], found[0][0][:5])
+    with pytest.raises(InputError, match="7 is more than the 6 training ima"):
+        mnist.parts(args(tmp_path, examples=7))
+
+
+def test_what_tensorflow_datasets_gives(monkeypatch):
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 4, 4, 3), np.uint8)
+
+    def load(name, splits, data_dir, archives, source):
+        assert (name, data_dir) == ("cifar10", "there")
+        assert source.endswith(archives[0])
+        labels = {"train": [3, 9, 2], "test": [0, 1, 4]}
+        return [
+            {"image": pixels, "label": np.int64(labels[split])}
+            for split in splits
+        ]
+
+    monkeypatch.setattr(published, "load", load)
+    how = {"data_dir": "there", "data_set": "cifar10"}
+    train, validation, test = mnist.parts(args("tfds", **how))
+    np.testing.assert_array_equal(train[0], np.float32(pixels[:2]) / 255)
+    assert test[0].shape == (3, 4, 4, 3) and test[1].dtype == np.int32
+    assert [list(y) for _, y in (train, validation, test)] == (
+        [[3, 9], [2], [0, 1, 4]]
+    )
+
+
+def test_digits_are_pooled():
+    images = np.random.default_rng(0).random((5, 8, 8), np.float32)
+    small = mnist.pooled(images, 2)
+    for row, column in ((0, 0), (1, 3), (3, 2)):
+        square = images[:, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2]
+        expected = square.mean(axis=(1, 2))
+        np.testing.assert_allclose(small[:, row, column], expected, atol=1e-6)
+
+
+def test_no_network_is_told_at_once(tmp_path, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise OSError("no network")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    with pytest.raises(InputError, match="train-images.*cannot be reached"):
+        mnist.parts(args("tfds", data_dir=str(tmp_path)))
+    assert not list(tmp_path.iterdir())
+
+
+def test_wrong_archives_are_told(tmp_path):
+    manual = tmp_path / "downloads" / "manual"
+    manual.mkdir(parents=True)
+    for name in mnist.ARCHIVES:
+        (manual / name).write_bytes(b"not what was published")
+    with pytest.raises(InputError, match="cannot be prepared.*wrong checksum"):
+        mnist.parts(args("tfds", data_dir=str(tmp_path)))
+
+
+def test_data_sets_are_prepared_once(tmp_path, monkeypatch):
+    builder = tfds.testing.DummyMnist
+    monkeypatch.setattr(
+        tfds, "builder", lambda name, data_dir: builder(data_dir=data_dir)
+    )
+
+    def load():
+        splits = ["train[:5]", "test"]
+        return published.load(
+            "dummy", splits, str(tmp_path), (), "http://localhost:9"
+        )
+
+    train, test = load()
+    assert train["image"].shape == (5, 28, 28, 1)
+    assert test["label"].shape == (20,)
+    monkeypatch.delattr(builder, "_generate_examples")
+    np.testing.assert_array_equal(load()[0]["image"], train["image"])
+
+
+@pytest.mark.parametrize("load", [cloze.load, strokes.load])
+def test_what_is_given_on_request_is_named(load):
+    with pytest.raises(InputError, match="https://.* received tfds"):
+        load(args("tfds"))
+
+
+def test_strokes_that_never_move_are_refused(monkeypatch):
+    lines = 9 * [("still", np.ones((3, 3), np.float32))]
+    monkeypatch.setattr(strokes, "generate", lambda *_: (lines, lines))
+    with pytest.raises(InputError, match="has only equal steps"):
+        strokes.load(args("embedded"))
+
+
+def _examples(split, count=2):
+    """What `coco_captions` yields."""
+    random = np.random.default_rng(len(split))
+    for n in range(count):
+        yield {
+            "image": random.integers(256, size=(30, 40 + n, 3), dtype=np.uint8),
+            "image/filename": f"COCO_{split}_{n}.jpg".encode(),
+            "captions": {
+                "text": [
+                    f"A man's {split} #{n}, {k}!".encode() for k in range(6)
+                ]
+            },
+        }
+
+
+def _as_dataset(builder, split, **kwargs):
+    # Those features that are looked at, as the data set declares them.
+    declared = builder.info.features.get_tensor_info()
+    text = declared["captions"]["text"]
+    signature = {
+        "image": tf.TensorSpec(declared["image"].shape, tf.uint8),
+        "image/filename": tf.TensorSpec((), tf.string),
+        "captions": {"text": tf.TensorSpec(text.shape, tf.string)},
+    }
+    return tf.data.Dataset.from_generator(
+        lambda: _examples(split), output_signature=signature
+    )
+
+
+def _mean_colour(images):
+    return images.mean(axis=(1, 2))
+
+
+def test_coco_is_computed_once_and_kept(monkeypatch, tmp_path, capsys):
+    """COCO without its files and VGG19 without its weights."""
+    computed = []
+
+    def vgg19():
+        def network(images):
+            computed.append(images.shape)
+            return _mean_colour(images)
+
+        return network
+
+    def load():
+        return captions.load(args("tfds", data_dir=str(tmp_path)))
+
+    monkeypatch.setattr(coco, "vgg19", vgg19)
+    monkeypatch.setattr(published, "_reachable", lambda source: False)
+    with pytest.raises(InputError, match="coco_captions is not prepared in"):
+        load()
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setattr(published, "_reachable", lambda source: True)
+    with tfds.testing.mock_data(as_dataset_fn=_as_dataset):
+        data = load()
+        assert computed == 8 * [(10, 224, 224, 3)]
+        folder = tmp_path / "coco_captions_vgg19_fc7"
+        assert f"{folder}/restval.npz" in capsys.readouterr().out
+        again = load()
+    assert len(computed) == 8
+    for one, two in zip(data[:3], again[:3], strict=True):
+        np.testing.assert_array_equal(one.words, two.words)
+        np.testing.assert_array_equal(one.features, two.features)
+    # What neither validates nor tests is for training.
+    assert [len(part.features) for part in data[:3]] == [4, 1, 2]
+    row = [data.vocabulary[number] for number in data.train.words[11]]
+    assert row == ["a", "man's", "restval", "0", "1", "<end>"]
+    (example, _) = _examples("val")
+    colour = coco.crops(example["image"]).mean(axis=(0, 1, 2))
+    np.testing.assert_allclose(
+        data.dev.features[0], colour / np.linalg.norm(colour), rtol=1e-4
+    )
+    # What is kept is checked before anything is computed.
+    (folder / "val.npz").write_bytes(b"")
+    with pytest.raises(InputError, match="val.npz cannot be read"):
+        load()
+
+
+def test_features_are_kept_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "coco" / "val.npz"
+
+    def dies():
+        yield from _examples("val")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        coco.keep(path, dies(), _mean_colour)
+    assert not path.parent.exists()
+    few = [*_examples("val")]
+    few[1]["captions"]["text"] = few[1]["captions"]["text"][:4]
+    with pytest.raises(InputError, match="COCO_val_1.jpg has 4 captions, exp"):
+        coco.keep(path, few, _mean_colour)
+    few = [*_examples("val")]
+    few[0]["captions"]["text"][2] = b"..."
+    with pytest.raises(InputError, match="val.npz: captions: caption 3 is emp"):
+        coco.keep(path, few, _mean_colour)
+    assert not path.parent.exists()
+    path.parent.write_text("a file")
+    with pytest.raises(InputError, match="coco/val.npz cannot be written"):
+        coco.keep(path, _examples("val"), _mean_colour)
+
+
+def test_ten_crops():
+    # The value is the place: x in the first channel, y in the second.
+    y, x = np.indices((256, 300))
+    image = np.stack([x % 256, y, x // 256], axis=-1).astype(np.uint8)
+    found = coco.crops(image)
+    assert found.shape == (10, 224, 224, 3) and found.dtype == np.float32
+    corners = [tuple(crop[0, 0, :2]) for crop in found[:5]]
+    assert corners == [(0, 0), (76, 0), (0, 32), (76, 32), (38, 16)]
+    np.testing.assert_array_equal(found[5:], found[:5, :, ::-1])
+    # The shorter side is made 256.
+    narrow = coco.crops(np.full((900, 300, 3), 7, np.uint8))
+    assert (narrow == 7).all()
+
+
+@pytest.mark.full
+def test_the_layer_of_vgg19():
+    images = np.random.default_rng(3).integers(256, size=(1, 224, 224, 3))
+    before = images.copy()
+    found = coco.vgg19(weights=None)(images.astype("float32"))
+    assert found.shape == (1, 4096) and (found >= 0).all() and found.any()
+    np.testing.assert_array_equal(images, before)

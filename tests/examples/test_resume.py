@@ -22,9 +22,13 @@ import keras
 import numpy as np
 import pytest
 from common import backup, ending, files, runs
-from same_results import assert_same_run
-from scripts import ALONE, STUDIES, environment
-from terminals import start_on_terminal
+from scripts import (
+    ALONE,
+    STUDIES,
+    assert_same_run,
+    environment,
+    start_on_terminal,
+)
 
 BATCH = "common.callbacks.StopOnNonFinite.on_batch_end"
 SAVED = "common.callbacks.Checkpoint.on_epoch_end"

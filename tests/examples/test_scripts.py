@@ -16,8 +16,16 @@ import pytest
 import skip_thoughts
 import tune
 from common import files, flags, runs
-from scripts import ALONE, STUDIES, TRAINING, plans, refusal, rows, run_python
-from two_devices import run_on_two_devices
+from scripts import (
+    ALONE,
+    STUDIES,
+    TRAINING,
+    plans,
+    refusal,
+    rows,
+    run_on_two_devices,
+    run_python,
+)
 
 every_backend = pytest.mark.every_backend
 BACKEND = keras.backend.backend()

@@ -1,10 +1,17 @@
-"""How scripts start: help and refusals at once, without a framework."""
+"""How scripts start and end, and those that use nothing of examples/common."""
 
 import importlib
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
+import permutation_invariant_mnist as permutation_invariant_mnist
 import pytest
+import quick_start
+import streaming
+from common import ending
 from scripts import STUDIES, TRAINING, run_python
 
 SCRIPTS = (*TRAINING, *STUDIES, "search", "tune")
@@ -27,7 +34,7 @@ print("imported", sorted(heavy & {*sys.modules}))
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_every_script_has_the_endings(name):
-    """test_ending.py tries them with three scripts."""
+    """The tests of endings try them with three scripts."""
     source = Path(importlib.import_module(name).__file__).read_text()
     main = 'if __name__ == "__main__":\n    ending.execute(main)\n'
     assert source.endswith(main)
@@ -64,3 +71,155 @@ def test_help_and_wrong_flags_import_no_framework(tmp_path, name):
     assert len(sentences) == len(wrong)
     for sentence in sentences:
         assert re.match(rf"({name}|everyday)\.py: error: ", sentence)
+
+
+SMOKE = ["--smoke", "--units", "4", "--epochs", "2", "--output-dir"]
+
+
+def test_lines_where_there_is_no_terminal(tmp_path, capsys, uncompiled):
+    assert (
+        permutation_invariant_mnist.main([*SMOKE, str(tmp_path / "run")]) == 0
+    )
+    captured = capsys.readouterr()
+    lines = captured.out.splitlines()
+    for number in (1, 2):
+        assert lines[2 * number - 2] == f"Epoch {number}/2"
+        assert " - loss: " in lines[2 * number - 1]
+    assert re.fullmatch(r"\| norm .*\| test NLL .*", lines[4])
+    assert not re.search(r"[\x00-\x07\x0b-\x1f]", captured.out + captured.err)
+
+
+def test_a_bar_on_a_terminal(tmp_path, capsys, monkeypatch, uncompiled):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert (
+        permutation_invariant_mnist.main([*SMOKE, str(tmp_path / "run")]) == 0
+    )
+    out = capsys.readouterr().out
+    assert "Epoch 2/2" in out and "10/10" in out and "\b" in out
+
+
+def test_a_program_without_open_streams(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    found = []
+
+    def main():
+        found.extend([sys.stdout.isatty(), sys.stderr.isatty()])
+        print("Nobody reads this.")
+        return 0
+
+    with pytest.raises(SystemExit, match="^0$"):
+        ending.execute(main)
+    assert found == [False, False]
+
+
+def test_a_missing_package_is_named(capsys):
+    with pytest.raises(SystemExit, match="^2$"):
+        ending.execute(lambda: importlib.import_module("no_such.module"))
+    assert capsys.readouterr().err.endswith(
+        "error: the package no_such is not installed: "
+        "pip install '.[examples]'\n"
+    )
+
+
+# HDF5 tries to close its files once more at the exit, and crashes.
+OWN_WORDS = """
+import atexit, errno
+from common import ending
+
+def main():
+    print("1 \xb1 2")
+    atexit.register(print, "at the exit", flush=True, file=ending.sys.stderr)
+    raise OSError(errno.ENOSPC, "Can't close file (file write failed, ...)")
+
+ending.execute(main)
+"""
+
+
+def test_a_full_disk_in_other_words_and_letters_that_are_missing():
+    found = subprocess.run(
+        [sys.executable, "-c", OWN_WORDS],
+        cwd=Path(permutation_invariant_mnist.__file__).parent,
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 1
+    assert found.stdout == "1 \\xb1 2\n"
+    (line,) = found.stderr.splitlines()
+    assert line.endswith("cannot be written (No space left on device)")
+
+
+def test_a_new_process_where_this_one_is_full(monkeypatch, capsys):
+    started = []
+    monkeypatch.setattr(os, "execv", lambda *command: started.append(command))
+    monkeypatch.setattr(sys, "argv", ["examples/some_script.py", "--compare"])
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-u", *sys.argv])
+    ending.renew("some_script")
+    monkeypatch.setattr(ending, "MANY_MEMORY_MAPS", -1)
+    ending.renew("another_script")  # Whose main() this program calls.
+    assert not started and not capsys.readouterr().out
+    ending.renew("some_script")
+    flags = ["-u", "examples/some_script.py", "--compare", "--resume"]
+    assert started.pop() == (sys.executable, ["python", *flags])
+    assert "in a new process" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "orig_argv", ["python", *flags])
+    ending.renew("some_script")
+    assert started.pop() == (sys.executable, ["python", *flags])
+
+
+def test_trains_both_models_and_draws(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert quick_start.main(["--epochs", "2"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("LSTM: test error ")
+    assert "\nLNLSTM: test error " in said
+    assert (tmp_path / "quick_start.png").stat().st_size > 10_000
+
+
+def test_no_epochs_are_refused(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        quick_start.main(["--epochs", "0"])
+    message = "--epochs: expected at least 1, received 0"
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("figure", ["none/x.png", "x.xyz"])
+def test_a_figure_that_cannot_be_written_is_refused(capsys, figure):
+    with pytest.raises(SystemExit, match="2"):
+        quick_start.main(["--figure", figure])
+    message = f"--figure: expected FOLDER/NAME.png, received {figure}"
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.full
+@pytest.mark.every_backend
+@pytest.mark.filterwarnings("ignore:.*LiteRT interpreter:UserWarning")
+def test_denoises_frame_by_frame(tmp_path, capsys):
+    arguments = ["--epochs", "1", "--frames", "50", "--folder", str(tmp_path)]
+    assert streaming.main(arguments) == 0
+    said = capsys.readouterr().out
+    noisy, denoised = map(float, re.findall(r"noise (\S+) dB", said))
+    assert denoised > noisy + 3
+    assert re.search(r"A frame of 10 ms takes \S+ ms .mean., \S+ ms", said)
+    assert (tmp_path / "streaming.png").stat().st_size > 10_000
+    assert len(Path(streaming.__file__).read_text().splitlines()) <= 150
+
+
+def test_no_folder_is_refused(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        streaming.main(["--folder", "none"])
+    assert "--folder: a folder" in capsys.readouterr().err
+
+
+def test_reads_from_top_to_bottom():
+    source = Path(quick_start.__file__).read_text()
+    assert not re.search(r"^\s*(import|from) common", source, re.MULTILINE)
+    assert len(source.splitlines()) <= 85
+
+
+def test_images_are_sequences_of_rows():
+    (x, labels), (held_out, _) = quick_start.load_data()
+    assert x.shape == (1400, 8, 8) and held_out.shape == (397, 8, 8)
+    assert x.min() == 0 and x.max() == 1
+    assert set(labels) == set(range(10))

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import pytest
 from backend_gradients import BACKEND
-from native_layers import LAYERS, made
+from layer_calls import LAYERS, made
 from scripts import run_python
 
 import keras_ln

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from backend_gradients import BACKEND
 from descriptors import BY_NAME
-from native_layers import made
+from layer_calls import made
 from recurrence import Problem
 from tolerances import FLOAT64
 

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 from backend_gradients import BACKEND
-from native_layers import made
+from layer_calls import made
 
 import keras_ln
 from keras_ln import backend, ops

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from backend_gradients import BACKEND
 from descriptors import BY_NAME
-from native_layers import LAYERS, made
+from layer_calls import LAYERS, made
 from recurrence import Problem
 from scripts import run_python
 from tolerances import FLOAT64

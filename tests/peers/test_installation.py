@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import built
 import pytest
 import running
 from packaging.requirements import Requirement
@@ -55,7 +54,7 @@ print(keras_ln.analysis.__name__, *keras_ln.ops.implementation(layer)[:1])
 
 def test_a_frozen_program(tmp_path):
     """It has its backend, and calls the CPU extension."""
-    wheel = built.kernels_wheel(sys.executable, tmp_path)
+    wheel = running.kernels_wheel(sys.executable, tmp_path)
     installed = tmp_path / "installed"
     pip = (sys.executable, "-m", "pip", "install", "-q", "--no-deps")
     running.run(*pip, "--target", installed, wheel)
