@@ -9,27 +9,51 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_ln.compat.loading import as_floats, cell_of, check_one_mean, load
+from keras_ln.compat.layouts import Arrays, Layout, load
 from keras_ln.layers.constructor_arguments import TFA_NAMES
 from keras_ln.layers.rnn.ln_lstm import LNLSTMCell
 from keras_ln.layers.rnn.ln_simple_rnn import LNSimpleRNNCell
 
-# The order of `get_weights()` in TensorFlow-Addons.
-_TFA_LSTM = (
-    "kernel",
-    "recurrent_kernel",
-    "bias",
-    "kernel_gamma",
-    "kernel_beta",
-    "recurrent_gamma",
-    "recurrent_beta",
-    "state_gamma",
-    "state_beta",
+
+def _with_beta(cell: Any, arrays: Arrays) -> Arrays:
+    return {"beta": np.zeros_like(arrays["gamma"]), **arrays}
+
+
+# A key has the weight's place in `get_weights()` too.
+_KEY = r"{}() \(weights\[\d\]\)"
+# In the order of `get_weights()` in TensorFlow-Addons.
+_LSTM = Layout(
+    "LayerNormLSTMCell of TensorFlow-Addons",
+    LNLSTMCell,
+    {
+        "kernel": ("kernel", "D G"),
+        "recurrent_kernel": ("recurrent_kernel", "U G"),
+        "bias": ("bias", "G"),
+        "kernel_gamma": ("kernel_gamma", "G"),
+        "kernel_beta": ("kernel_beta", "G"),
+        "recurrent_gamma": ("recurrent_gamma", "G"),
+        "recurrent_beta": ("recurrent_beta", "G"),
+        "state_gamma": ("state_gamma", "U"),
+        "state_beta": ("state_beta", "U"),
+    },
+    settings={"carry_normalized_state": True, "groups": "all"},
+    key=_KEY,
+    optional=("bias",),
 )
-# TensorFlow-Addons adds the bias after the normalisation, as a beta.
-_TFA_SIMPLE_RNN = ("kernel", "recurrent_kernel", "beta", "gamma")
-# Entries of Keras 2 configs that are no arguments of keras_ln's cells.
-_KERAS_2 = ("implementation",)
+_SIMPLE_RNN = Layout(
+    "LayerNormSimpleRNNCell of TensorFlow-Addons",
+    LNSimpleRNNCell,
+    {
+        "kernel": ("kernel", "D U"),
+        "recurrent_kernel": ("recurrent_kernel", "U U"),
+        # Its bias is added after the normalisation.
+        "beta": ("beta", "U"),
+        "gamma": ("gamma", "U"),
+    },
+    key=_KEY,
+    optional=("beta",),
+    arrange=_with_beta,
+)
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
@@ -120,9 +144,8 @@ def load_tfa_lstm(layer: Any, weights: Sequence[Any]) -> Any:
         The layer.
 
     Raises:
-        ValueError: if the layer's settings do not fit (the message has the
-            arguments that do) or the weights do not; for a stateful layer that
-            is not built.
+        ValueError: unless the layer's settings (the message has those that do)
+            and the weights fit; for a stateful layer that is not built.
 
     >>> import numpy as np
     >>> import keras_ln
@@ -133,18 +156,7 @@ def load_tfa_lstm(layer: Any, weights: Sequence[Any]) -> Any:
     >>> tuple(compat.load_tfa_lstm(layer, weights)(np.ones((2, 7, 3))).shape)
     (2, 4)
     """
-    cell = cell_of(layer, LNLSTMCell)
-    if not cell.carry_normalized_state:
-        raise ValueError(
-            "LayerNormLSTMCell of TensorFlow-Addons passes the normalised c to "
-            "the next step. Make the layer with carry_normalized_state=True, "
-            "and with its norm_epsilon (1e-3 unless you chose another) as "
-            "`epsilon`: see keras_ln.compat.tfa_lstm_arguments. Received: "
-            "carry_normalized_state=False."
-        )
-    check_one_mean(cell, "LayerNormLSTMCell of TensorFlow-Addons")
-    arrays = _named("LayerNormLSTMCell", _TFA_LSTM, "bias", weights)
-    return load(layer, cell, arrays)
+    return _load(_LSTM, layer, weights)
 
 
 def load_tfa_simple_rnn(layer: Any, weights: Sequence[Any]) -> Any:
@@ -164,8 +176,8 @@ def load_tfa_simple_rnn(layer: Any, weights: Sequence[Any]) -> Any:
         The layer.
 
     Raises:
-        ValueError: if the weights do not fit, and for a stateful layer that is
-            not built.
+        ValueError: unless the weights fit; for a stateful layer that is not
+            built.
 
     >>> import numpy as np
     >>> import keras_ln
@@ -175,10 +187,7 @@ def load_tfa_simple_rnn(layer: Any, weights: Sequence[Any]) -> Any:
     >>> tuple(layer(np.ones((2, 7, 3))).shape)
     (2, 4)
     """
-    cell = cell_of(layer, LNSimpleRNNCell)
-    arrays = _named("LayerNormSimpleRNNCell", _TFA_SIMPLE_RNN, "beta", weights)
-    arrays.setdefault("beta", np.zeros_like(arrays["gamma"]))
-    return load(layer, cell, arrays)
+    return _load(_SIMPLE_RNN, layer, weights)
 
 
 def _tfa_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -190,7 +199,7 @@ def _tfa_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
     arguments = {
         TFA_NAMES.get(name, name): value
         for name, value in config.items()
-        if name not in _KERAS_2
+        if name != "implementation"
     }
     for name in ("activation", "recurrent_activation"):
         if arguments.get(name) == "hard_sigmoid":
@@ -201,23 +210,17 @@ def _tfa_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
     return arguments
 
 
-def _named(
-    owner: str, names: Sequence[str], bias: str, weights: Any
-) -> dict[str, np.ndarray]:
-    """The weights of a cell of TensorFlow-Addons by keras_ln's names.
-
-    The weight with the name `bias` is optional.
-    """
-    listed = isinstance(weights, Sequence)
-    count = len(weights) if listed else None
+def _load(layout: Layout, layer: Any, weights: Any) -> Any:
+    """Loads weights by their places; the optional one may be missing."""
+    names = [*layout.weights]
+    count = len(weights) if isinstance(weights, Sequence) else None
     if count not in (len(names), len(names) - 1):
         raise ValueError(
-            f"Argument `weights` must be the get_weights() of {owner}: "
+            f"Argument `weights` must be the get_weights() of {layout.owner}: "
             f"{len(names)} arrays, or {len(names) - 1} without a bias. "
-            f"Received: {count if listed else type(weights).__name__}."
+            f"Received: {count or type(weights).__name__}."
         )
-    given = [name for name in names if count == len(names) or name != bias]
-    return {
-        name: as_floats(f"{name} (weights[{k}])", weight)
-        for k, (name, weight) in enumerate(zip(given, weights, strict=True))
-    }
+    if count < len(names):
+        names.remove(*layout.optional)
+    keys = [f"{name} (weights[{k}])" for k, name in enumerate(names)]
+    return load(layout, layer, dict(zip(keys, weights, strict=True)))
