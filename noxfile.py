@@ -3,15 +3,13 @@
     nox -s style types                checks, in this environment
     nox -s torch -- full              the long tests on torch; all: both
     nox -t versions                   each in an environment made with uv
-    nox -s torch-floor                one of them; -k floor: those so named
+    nox -s torch-oldest               one of them; -k oldest: all of this name
     nox -s jax-nightly                Keras of last night, which may fail
 
-`python tests/run_all.py` runs the checks side by side. The floors are the lower
-bounds of setup.cfg. An interpreter that is neither installed nor to be
-downloaded is skipped; those of pyenv are found where
-`PYENV_VERSION=3.10.13:3.12.1:3.13.0` names them. What passes has a row in
-tests/measured/matrix.csv. With `UV_TORCH_BACKEND=cpu` torch comes without the
-gigabytes of CUDA's libraries.
+`python tests/run_all.py` runs the checks side by side. The oldest versions are
+the lower bounds of setup.cfg. A missing interpreter is skipped; pyenv's are
+found if named, as in `PYENV_VERSION=3.10.13:3.12.1:3.13.0`. What passes has a
+row in tests/measured/matrix.csv. `UV_TORCH_BACKEND=cpu` leaves out CUDA.
 """
 
 import configparser
@@ -57,7 +55,7 @@ def wheel(session):
 
 @check
 def library(session):
-    """Build the CPU kernels and test them, where there is no framework."""
+    """Build the CPU extension and test it without a framework."""
     session.run(sys.executable, SUPPORT / "running.py", "kernels")
 
 
@@ -114,11 +112,7 @@ for _backend in BACKENDS:
 
 @check
 def kernels(session):
-    """Tests of the CPU kernels, and those that they run too.
-
-    They are installed into a temporary folder, not into this environment. Some
-    tests are marked `full`.
-    """
+    """Tests of the CPU extension, in a temporary folder, on every backend."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(os.environ.get("WHEELS", folder))
         wheel = running.kernels_wheel(sys.executable, place)
@@ -197,9 +191,9 @@ def add(name, python, *packages, keras="keras"):
     def run(session):
         note(name)
         session.install(*packages)
-        # Afterwards, since uv replaces nothing that would do.
+        # Afterwards: uv keeps the versions that are installed.
         session.install("hypothesis", "pytest", "pytest-xdist", "scipy")
-        # Versions that the kernels do not support run without them.
+        # With versions that it does not support, layers run without it.
         session.install("./kernels")
         session.run(
             "python", "-c", WITH_KERNELS, env={"KERAS_BACKEND": backend}
@@ -221,14 +215,14 @@ def needed(backend):
 
 
 LOWEST = ("--resolution", "lowest-direct")
-add("tensorflow-floor", "3.10", *needed("tensorflow"), *LOWEST)
+add("tensorflow-oldest", "3.10", *needed("tensorflow"), *LOWEST)
 add("tensorflow-middle", "3.12", "keras==3.12.0", "tensorflow==2.19.0")
 add("tensorflow-newest", "3.13", *needed("tensorflow"))
-add("jax-floor", "3.10", *needed("jax"), *LOWEST)
+add("jax-oldest", "3.10", *needed("jax"), *LOWEST)
 add("jax-middle", "3.12", "keras==3.12.0", "jax==0.5.0", "jaxlib==0.5.0")
 add("jax-newest", "3.13", *needed("jax"))
 add("jax-on-3.14", "3.14", *needed("jax"))
-add("torch-floor", "3.10", *needed("torch"), *LOWEST)
+add("torch-oldest", "3.10", *needed("torch"), *LOWEST)
 add("torch-middle", "3.12", "keras==3.12.0", "torch==2.5.1")
 add("torch-newest", "3.13", *needed("torch"))
 add("torch-on-3.14", "3.14", *needed("torch"))

@@ -61,7 +61,7 @@ def check(backend):
 
 
 def other(backend, folder):
-    """What runs without the kernels, in the same session."""
+    """What runs without the GPU kernels, in the same session."""
     part = layers(backend, "lstm", "float32", folder)
     at = part.command.index("--providers")
     command = [

@@ -13,7 +13,7 @@ On a CPU keras_ln is timed with and, if it is installed, also without
 keras-ln-kernels. KERAS_BACKEND chooses the framework; JAX' scan and
 torch take part if they are installed. On a GPU run the script with
 KERAS_BACKEND=jax: the LSTMs of Keras and torch then call cuDNN. There
-KERAS_LN_KERNELS=cuda, on JAX and torch, also times the kernels for GPUs.
+KERAS_LN_KERNELS=cuda, on JAX and torch, also times the GPU kernels.
 """
 
 import functools

@@ -1,7 +1,7 @@
 """`python -m keras_ln`: a report; with `gpu`, a check of the GPU kernels.
 
-The report has versions, the backend and its devices, whether kernels are in
-use, and how each recurrent layer runs with its default arguments, and why.
+The report has versions, devices, whether the CPU extension and the GPU kernels
+are in use, and which implementation each recurrent layer runs, and why.
 """
 
 import importlib.metadata
@@ -16,7 +16,7 @@ from keras_ln._keras import device_names
 from keras_ln.version import __version__
 
 INSTALL = (
-    "to install them: pip install ./kernels in a checkout; once published, "
+    "to install it: pip install ./kernels in a checkout; once published, "
     "pip install keras-ln-kernels"
 )
 
@@ -30,10 +30,10 @@ def report() -> Iterator[str]:
         "backend": f"{backend} {importlib.metadata.version(backend)}",
         "Python": f"{platform.python_version()}, {platform.platform()}",
         "devices": ", ".join(device_names()),
-        "kernels": engine.kernels(),
-        "on GPUs": engine.gpu_kernels(),
+        "CPU extension": engine.kernels(),
+        "GPU kernels": engine.gpu_kernels(),
     }
-    there = {"native": facts["kernels"], "cuda": facts["on GPUs"]}
+    there = {"native": facts["CPU extension"], "cuda": facts["GPU kernels"]}
     rows, installs = [], False
     for name in layers.__all__:
         layer = getattr(layers, name)
@@ -43,7 +43,7 @@ def report() -> Iterator[str]:
         # On a GPU layers have another reason.
         native = reasons.get("native", "")
         installs = installs or native.endswith("is not installed.")
-        # That there are no kernels is said above.
+        # Said above.
         if there["cuda"].startswith("none."):
             reasons.pop("cuda", None)
         why = [
@@ -53,9 +53,9 @@ def report() -> Iterator[str]:
         ]
         rows.append(f"  {name:<12} {chosen}{''.join(why)}")
     for name, fact in facts.items():
-        yield f"{name:<9} {fact}"
-        if name == "kernels" and installs:
-            yield f"{'':<9} {INSTALL}"
+        yield f"{name:<13}  {fact}"
+        if name == "CPU extension" and installs:
+            yield f"{'':<13}  {INSTALL}"
     yield "layers"
     yield from rows
 

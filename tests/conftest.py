@@ -62,7 +62,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--kernels",
         action="store_true",
-        help="run with the CPU kernels of keras-ln-kernels, which must be "
+        help="run with the CPU extension (keras-ln-kernels), which must be "
         "installed, and their tests too; without it they are off",
     )
     parser.addoption(

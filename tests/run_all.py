@@ -35,7 +35,7 @@ def main(argv=None):
     parser.add_argument(
         "--full",
         action="store_true",
-        help="the site, ONNX, the CPU kernels, and what takes long",
+        help="the site, ONNX, the CPU extension, and what takes long",
     )
     full = parser.parse_args(argv).full
     how = os.environ.get("KERAS_LN_CHECKS", "full" if full else "quick")

@@ -21,7 +21,7 @@ from benchmarks import harness
 pytestmark = pytest.mark.accelerator
 # The scan on JAX takes four steps an iteration, and the rest one by one.
 B, T, D, U = 32, 18, 64, 256
-# What the kernels for GPUs run, if keras-ln-kernels is installed.
+# What the GPU kernels run, if keras-ln-kernels is installed.
 ON_CUDA = ("LNGRU", "LNLSTM", "WNLSTM")
 SWITCH = {"fused": "0", "cuda": "cuda"}
 # By what the factors of products are rounded to: the policy, their bits, the

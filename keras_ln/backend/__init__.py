@@ -28,11 +28,10 @@ reference_backward=None, platform="cpu")``
     ``reference`` returns the same outputs as ``forward``. Given a
     ``reference_backward``, which takes them, it may have other residuals, and
     ``forward`` and ``backward`` need to run only on that platform, "cpu" or
-    "cuda". JAX and torch keep residuals only when they differentiate.
-    TensorFlow does not know: it uses the ``keep`` of the call, and without it a
-    gradient first runs the sequence again. Build an op once per static
-    configuration and keep it: every new op is compiled again. An op that
-    torch.compile reads has no second derivatives.
+    "cuda". JAX and torch keep residuals only when they differentiate;
+    TensorFlow uses the ``keep`` of the call, and without it a gradient runs the
+    sequence again. Build an op once per static configuration: every new op is
+    compiled. An op that torch.compile reads has no second derivatives.
 
 ``tanh, sigmoid, relu, exp, log, sqrt, matmul, mean, sum``
     As in ``keras.ops``, except that float64 stays float64 to its last digit:
@@ -55,8 +54,8 @@ reference_backward=None, platform="cpu")``
     can be converted to one.
 
 ``on_cpu()``
-    Whether programs run on a CPU, as far as that is known when they are made.
-    On other devices a kernel's launch takes longer than its arithmetic.
+    Whether programs run on a CPU, as far as that is known when they are traced.
+    On other devices launching an operation takes longer than its arithmetic.
 
 ``trace_context(arrays)``
     The ``TraceContext``: facts about the program that runs on these arrays or
@@ -65,56 +64,52 @@ reference_backward=None, platform="cpu")``
     they are differentiated.
 
 ``stands_for_unknown(length)``
-    Whether Keras, while it exports, uses this number of steps in the place of
-    an unknown one.
+    Whether Keras uses this number of steps for an unknown one in an export.
 
 ``once_all(conditions, x, message)``
-    ``x``, when a program has found that all of these bool tensors () are true;
-    otherwise the program ends with the message, a list of strings and tensors.
-    Only TensorFlow has sizes that become known when a program runs: elsewhere
-    it is ``x``.
+    ``x``, after a program has found that all these bool tensors () are true;
+    otherwise it ends with the message, a list of strings and tensors. Only on
+    TensorFlow are there sizes that a program learns when it runs: elsewhere it
+    is ``x``.
 
 ``current_trace()``
-    A token of the current trace. Two tokens are equal if no trace has begun or
-    ended in between. None on frameworks on which tensors may leave Keras'
-    loops.
+    A token of the current trace, equal to an older one if no trace has begun or
+    ended in between. None on frameworks whose tensors may leave Keras' loops.
 
 ``call_native(call, arrays)``
-    One call of the CPU kernels of keras-ln-kernels, without derivatives.
-    ``call`` is a ``keras_ln_kernels.call.Call``, which describes a forward or a
-    backward run; ``arrays`` is a dictionary with the tensors that its
-    ``arguments`` name, in its shapes. Returns a dictionary with the tensors
-    that its ``results`` name. Batch and steps may be unknown if the framework
-    allows it. torch.compile sees an operator, and can differentiate it once.
+    One call of the CPU extension, without derivatives. ``call`` is a
+    ``keras_ln_kernels.call.Call``, a forward or a backward run; ``arrays`` and
+    the result are dictionaries of the tensors that its ``arguments`` and its
+    ``results`` name. Batch and steps may be unknown if the framework allows it.
+    torch.compile sees an operator, and can differentiate it once.
 
 ``native_reason()``
-    A sentence on why kernels cannot be called here, or None. Call it before the
-    first ``call_native``, which relies on its registrations.
+    A sentence on why the CPU extension cannot be called, or None. Call it
+    before the first ``call_native``, which relies on its registrations.
 
 ``native_description()``
-    The kernels' version and instruction set, if ``native_reason`` is None.
+    Version and instruction set of the extension if ``native_reason`` is None.
 
 ``is_exported()``
     Whether the program that is being traced will be saved, and may run without
-    kernels, as far as that is known.
+    keras-ln-kernels, as far as that is known.
 
 ``call_gpu(call, arrays)``
-    One launch of a kernel of keras-ln-kernels on a GPU, without derivatives:
-    ``call`` is a ``keras_ln_kernels.gpu_call.GpuCall``, for the rest see
-    ``call_native``. It does not wait for the GPU.
+    As ``call_native``, one launch of a GPU kernel, with a
+    ``keras_ln_kernels.gpu_call.GpuCall``. It does not wait for the GPU.
 
 ``gpu_reason()``
-    A sentence on why no kernels for GPUs can be called here, or None. It must
-    have been asked before the first call, and registers the kernels.
+    A sentence on why the GPU kernels cannot be called, or None. Call it before
+    the first ``call_gpu``, which relies on its registrations.
 
 ``gpu_said()``
-    Who checked the kernels for GPUs, in a few words, if ``gpu_reason`` is None.
+    When the GPU kernels were checked if ``gpu_reason`` is None.
 
 ``gpu_plan_reason(x, cell, units, operands, training)``
-    A sentence on why the GPU on which ``x`` is has no kernel for a cell of so
-    many units, whose products take operands of that dtype, or None. Of JAX it
-    is every GPU. Compiles and loads the kernels, the first time: that of the
-    gradient too if there may be one.
+    A sentence on why the GPU of ``x`` (on JAX: some GPU) runs no kernel for a
+    cell with so many units and products of that dtype, or None. The first call
+    compiles and loads the kernels, with that of the gradient if there may be
+    one.
 
 ``jacobian(function, x)``
     The Jacobian at ``x`` of a function from one tensor to one tensor: a tensor
@@ -159,9 +154,9 @@ if _NAME not in _BACKENDS + _FOR_INFERENCE:
 
 _module: Any
 _native: Any
-# TensorFlow's way to LiteRT, or None.
+# TensorFlow's functions for LiteRT, or None.
 litert: Any = None
-# The frameworks that call kernels for GPUs have another.
+# JAX and torch have another.
 _gpu: Any = gpu
 # Written out: tools that freeze programs follow no computed names.
 if _NAME == "tensorflow":

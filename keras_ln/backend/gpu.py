@@ -1,6 +1,6 @@
-"""The part of the bindings of kernels for GPUs that needs no framework.
+"""Framework-independent part of the bindings of the GPU kernels.
 
-They are in the package keras-ln-kernels, and need a CUDA driver and NVRTC.
+The kernels are in keras-ln-kernels, and need a CUDA driver and NVRTC.
 """
 
 import functools
@@ -8,16 +8,16 @@ import warnings
 
 from keras_ln.backend import native
 
-_ELSEWHERE = "Only JAX and torch call the kernels for GPUs."
+_ELSEWHERE = "The GPU kernels run on JAX and torch only."
 
 
 def reason_with(devices, registered, advice=None):
     """`gpu_reason` of a backend; see the package docstring.
 
-    `devices()` gives the driver's numbers of the GPUs that programs run on, or
-    says why there are none; `registered()` registers the kernels, or says why
-    it cannot. `advice` is warned of once where the kernels could run, but were
-    not verified.
+    `devices()` returns the driver's numbers of the GPUs that programs run on,
+    or a sentence on why none do; `registered()` registers the kernels, or
+    returns why it cannot. `advice` is a warning, given once, for kernels that
+    could run but were not verified.
     """
 
     def reason():
@@ -39,17 +39,17 @@ def reason_with(devices, registered, advice=None):
 
 
 def reason_on(device):
-    """Why a GPU, by the driver's number of it, runs none of them, or None."""
+    """Why the GPU with this number of the driver's runs none, or None."""
     from keras_ln_kernels import gpu
 
     wrong = gpu.unsupported_reason()
     if wrong is not None:
-        return f"The kernels for GPUs cannot run: {wrong}"
+        return f"The GPU kernels cannot run: {wrong}"
     if native.switch() in ("cuda", "verify"):
         return None
     wrong = gpu.gpu().reason(device)
     if wrong is not None:
-        return f"The kernels for GPUs cannot run: {wrong}"
+        return f"The GPU kernels cannot run: {wrong}"
     from keras_ln.backend import verdicts
 
     return verdicts.reason_of_state(device)
@@ -61,14 +61,14 @@ def _warn(advice):
 
 
 def verdict(device, cell, format, units, training, shape):
-    """Why the check on this GPU lets no kernel run such a batch, or None."""
+    """Why the check on this GPU rules out such a batch, or None."""
     if native.switch() == "cuda":
         return None
     from keras_ln.backend import verdicts
 
     asked = (device, cell, format, units, training, *shape)
     wrong = verdicts.reason(*asked)
-    # Another process may be at it.
+    # Another process may be checking.
     open_ = "not verified", "did not end"
     if native.switch() == "verify" and any(s in (wrong or "") for s in open_):
         verdicts.verify(device, format, units)
@@ -77,14 +77,14 @@ def verdict(device, cell, format, units, training, shape):
 
 
 def withdraw(device, error):
-    """After an error that ends a GPU's context."""
+    """Switches the kernels off after an error that ends a GPU's context."""
     from keras_ln.backend import verdicts
 
     verdicts.withdraw(device, error)
 
 
 def checked(devices):
-    """Who checked the kernels, if `reason` is None."""
+    """When the kernels were checked, if `reason` is None."""
     if native.switch() == "cuda":
         return f"{native.SWITCH}=cuda is set"
     if native.switch() == "verify":
@@ -95,7 +95,7 @@ def checked(devices):
 
 
 def plan(call, units, format, device, batch):
-    """How a GPU runs a call, or the sentence that says why not.
+    """How a GPU runs a call, or a sentence on why not.
 
     The first call for each kernel compiles and loads it.
     """
@@ -106,29 +106,29 @@ def plan(call, units, format, device, batch):
             *(call.cell, call.backward, units, format, device, batch)
         )
     except MemoryError as error:
-        # Not remembered: at the next call there may be some.
-        raise MemoryError(f"{error} {native.SWITCH}=0 needs none.") from None
+        # Not cached: the next call may find memory.
+        raise MemoryError(f"{error} Or set {native.SWITCH}=0.") from None
     except RuntimeError as error:
-        # Whoever switched the kernels on expects them to be used.
-        warnings.warn(f"A kernel cannot be used: {error}", stacklevel=2)
+        # A user who switched the kernels on expects them to be used.
+        warnings.warn(f"A GPU kernel cannot be used: {error}", stacklevel=2)
         return f"{error}"
 
 
 def said():
-    """Who checked the kernels; see the package docstring."""
+    """As `gpu_said` on backends without GPU kernels."""
     return _ELSEWHERE
 
 
 def plan_reason(x, cell, units, operands, training):
-    """None is asked: see the package docstring."""
+    """As `gpu_plan_reason` on backends without GPU kernels."""
     return _ELSEWHERE
 
 
 def reason():
-    """Why no kernels for GPUs are called; see the package docstring."""
+    """As `gpu_reason` on backends without GPU kernels."""
     return _ELSEWHERE
 
 
 def call_gpu(call, arrays):
-    """Refused: see the package docstring."""
+    """Raises `NotImplementedError`."""
     raise NotImplementedError(_ELSEWHERE)

@@ -97,12 +97,12 @@ def custom_vjp(
 
 
 def jacobian(function, x):
-    """Refused: see the package docstring."""
+    """Raises `NotImplementedError`."""
     raise NotImplementedError(_NO_GRADIENTS)
 
 
 def reason():
-    """Why kernels cannot be called; see the package docstring."""
+    """As `native_reason` and `gpu_reason`."""
     return _NO_GRADIENTS
 
 
@@ -112,5 +112,5 @@ def is_exported():
 
 
 def call_native(call, arrays):
-    """Refused: see the package docstring."""
+    """Raises `NotImplementedError`."""
     raise NotImplementedError(_NO_GRADIENTS)

@@ -1,7 +1,6 @@
-"""What of the bindings of the kernels needs no framework.
+"""Framework-independent part of the bindings of the CPU extension.
 
-The kernels are a package of their own, keras-ln-kernels, that need not be
-there.
+The extension is the package keras-ln-kernels, which is optional.
 """
 
 import collections
@@ -17,15 +16,15 @@ OFF = f"{SWITCH}=0 is set."
 # The versions of keras_ln_kernels that have this interface.
 _SERIES = "0.9"
 _NAME = "keras-ln-kernels"
-# Where there is a library: `TARGETS` of kernels/build_library.py, as Python
-# names the machines.
+# The platforms of the library: `TARGETS` of kernels/build_library.py, in
+# Python's names.
 _PLATFORMS = (
     *(("Linux", "x86_64"), ("Linux", "aarch64")),
     ("Darwin", "arm64"),
 )
 
-# The names that XLA knows them by. Errors show them where a program runs
-# without the kernels.
+# XLA's names of the calls. Errors show them where a program runs without the
+# CPU extension.
 _NOTE = f"from {_NAME}: export inside of keras_ln.ops.portable() instead"
 TARGETS = {False: f"forward ({_NOTE})", True: f"backward ({_NOTE})"}
 
@@ -51,7 +50,7 @@ def once(function):
 def reason_with(registered):
     """`native_reason` of a backend; see the package docstring.
 
-    `registered()` registers the kernels, or says why it cannot.
+    `registered()` registers the calls, or returns why it cannot.
     """
 
     def reason():
@@ -61,7 +60,7 @@ def reason_with(registered):
 
 
 def switched_off():
-    """Why the environment's switch leaves no kernels, or None."""
+    """Why the environment variable rules the package out, or None."""
     value = switch()
     if value == "0":
         return OFF
@@ -71,14 +70,14 @@ def switched_off():
 
 
 def switch():
-    """The value of the environment's switch."""
+    """The value of the environment variable."""
     return os.environ.get(SWITCH, "").strip().lower()
 
 
 @functools.cache
 def _not_understood(value):
     sentence = (
-        f"{SWITCH} must be 0, 1, cuda or verify: there are no kernels. "
+        f"{SWITCH} must be 0, 1, cuda or verify: {_NAME} is not used. "
         f"Received: {value!r}."
     )
     warnings.warn(sentence, stacklevel=2)
@@ -87,7 +86,7 @@ def _not_understood(value):
 
 @once
 def missing():
-    """Why there are no kernels for any problem, or None."""
+    """Why keras-ln-kernels cannot be used at all, or None."""
     if importlib.util.find_spec("keras_ln_kernels") is None:
         here = platform.system(), platform.machine()
         if here not in _PLATFORMS:
@@ -104,13 +103,13 @@ def missing():
     if wrong is None:
         return None
     sentence = f"{_NAME} is installed and cannot be used: {wrong}"
-    # Whoever installed the kernels expects them to be used.
+    # Whoever installed the package expects it to be used.
     warnings.warn(sentence, stacklevel=2)
     return sentence
 
 
 def description():
-    """The kernels' version and instruction set, if they can be used."""
+    """Version and instruction set of the CPU extension, if it can run."""
     from keras_ln_kernels import __version__, instruction_set
 
     return f"{_NAME} {__version__}, {instruction_set()}"

@@ -1,10 +1,9 @@
-"""What `python -m keras_ln gpu` found on this GPU: whether kernels run.
+"""The results of `python -m keras_ln gpu` on this GPU: its verdicts.
 
-A file holds what was found with one kind of GPU and one set of software, its
-"facts". The states are running (the check has begun, or died), passed, failed
-and withdrawn (an error came later); absent is no file. An entry is about a
-cell, a format of products' operands, a number of units, and training or
-inference; its times are microseconds of a step and, besides, of a call.
+A file is for one model of GPU and one set of software, its "facts". Its state
+is running (the check has begun, or died), passed, failed or withdrawn (an error
+came later). An entry is for a cell, a format of products' operands, a number of
+units, and training or inference; times are microseconds a step and a call.
 """
 
 import functools
@@ -143,12 +142,12 @@ def _of(device):
 
 
 def reason_of_state(device):
-    """Why no kernel runs on a GPU, or None."""
+    """Why no GPU kernel runs on the device, or None."""
     found, note = _of(device)
     if found is None:
         return (
             "The GPU kernels were not verified on this GPU: "
-            f"`{COMMAND}` does it in some minutes.{note}"
+            f"`{COMMAND}` verifies them in some minutes.{note}"
         )
     if found["state"] == "passed":
         return None
@@ -160,12 +159,12 @@ def reason_of_state(device):
 
 
 def said(device):
-    """Who checked the kernels on a GPU, if they run there."""
+    """What the check said of the device, if the kernels run there."""
     return (_of(device)[0] or {"said": "not checked on this GPU"})["said"]
 
 
 def reason(device, cell, format, units, training, rows=None, steps=None):
-    """Why a kernel does not run for such a batch, or None."""
+    """Why no GPU kernel runs for such a batch, or None."""
     wrong = reason_of_state(device)
     if wrong is not None:
         return wrong
@@ -174,7 +173,7 @@ def reason(device, cell, format, units, training, rows=None, steps=None):
     if not found:
         return (
             f"{units} units in {format} were not verified on this GPU: "
-            f"`{COMMAND} --units {units}` does it."
+            f"`{COMMAND} --units {units}` verifies them."
         )
     entry = found[-1]
     if not entry["error"] <= entry["limit"]:
@@ -186,8 +185,8 @@ def reason(device, cell, format, units, training, rows=None, steps=None):
     if ours <= MARGIN * other:
         return None
     return (
-        f"The implementation {entry['other']!r} is faster on this GPU for such "
-        f"a batch: {other:.3g} us a step, and {ours:.3g}."
+        f"The implementation {entry['other']!r} is faster on this GPU for this "
+        f"batch: {other:.3g} us a step, the GPU kernels take {ours:.3g}."
     )
 
 
@@ -196,7 +195,7 @@ def _key(entry):
 
 
 def merged(entries, new):
-    """All of them, of which the new ones replace others."""
+    """The entries, with the new ones in place of equal old ones."""
     keys = {_key(entry) for entry in new}
     return [e for e in entries if _key(e) not in keys] + new
 

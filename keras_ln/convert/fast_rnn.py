@@ -65,9 +65,9 @@ ADVICE = (
 class RNNRow(NamedTuple):
     """A recurrent layer of a model, and its implementations.
 
-    `training` and `prediction` are "native", "fused" or "loop", as
-    `keras_ln.ops.implementation` describes them, or "keras" for Keras' own
-    loop; `reason` is why the CPU kernels, "native", do not run it, or "".
+    `training` and `prediction` are names of `keras_ln.ops.implementation`, or
+    "keras" for Keras' loop; `reason` is why the CPU extension does not run the
+    layer, or "".
     """
 
     layer: str
@@ -90,7 +90,7 @@ def with_fast_rnn(model: Any, verbose: bool = False) -> Any:
 
     The clone chooses an implementation at each call, for the machine that it
     runs on. Keras' own loop runs on other devices than CPUs, in files of
-    `model.export`, and without the CPU kernels if it is faster. These layers
+    `model.export`, and without the CPU extension if it is faster. These layers
     stay Keras' own in the clone: SimpleRNN, GRU with `reset_after=False`,
     activations that are not tanh and sigmoid, `recurrent_dropout`,
     `unroll=True`, `use_cudnn=True`, half precision, derived classes, and layers
@@ -184,8 +184,8 @@ def rnn_summary(
     Returns:
         A row for each recurrent layer, in the order of the model, with the
         fields `layer`, `class_name`, `training`, `prediction` and `reason`.
-        "native" are the CPU kernels, "keras" is Keras' own loop; "fused" and
-        "loop" are described at `ops.implementation`.
+        `ops.implementation` describes "native", "cuda", "fused" and "loop";
+        "keras" is Keras' loop.
 
     Raises:
         ValueError: if `model` is not a model or a layer.
@@ -197,7 +197,7 @@ def rnn_summary(
     ... )
     >>> for row in keras_ln.rnn_summary(model):
     ...     print(row.layer, row.training, row.reason)
-    simple keras There is no op for cells of class SimpleRNNCell.
+    simple keras Cells of class SimpleRNNCell are not supported.
     """
     if not isinstance(model, keras.layers.Layer):
         raise ValueError(
@@ -229,8 +229,8 @@ def _row(layer):
             reason = f"The equations of the class {kind} are not known."
         if reason is None:
             reason = (
-                "It is Keras' own: with_fast_rnn replaces it, except in a "
-                "layer of another class."
+                "It is Keras' layer: with_fast_rnn replaces it, unless a layer "
+                "of another class holds it."
             )
         return RNNRow(layer.name, kind, KERAS, KERAS, reason)
     (fit, why), (predict, reason) = (

@@ -1,7 +1,7 @@
-"""One call of the CPU kernels per sequence, and one for its gradient.
+"""One call of the CPU extension per sequence, and one for its gradient.
 
-The kernels are C++, in the package keras-ln-kernels. Letters: B batch, T time,
-D input features, U units.
+It is C++, the package keras-ln-kernels. Letters: B batch, T time, D input
+features, U units.
 """
 
 import functools
@@ -31,29 +31,29 @@ from keras_ln.engine.vjp import vjp
 
 _ACTIVATIONS = {"activation": "tanh", "recurrent_activation": "sigmoid"}
 _DTYPES = {"float32", "float64"}
-# The gradient packs both matrices. For one step of few rows the fused op took
-# 0.16 to 0.6 of the kernels' time at 256 to 1024 units with 1 to 32 rows, and
-# 0.95 to 1.7 at 64 and 128 units, or with 128 rows (JAX, two threads, Zen 5).
+# The gradient packs both matrices. For one step the fused op took 0.16 to 0.6
+# of the extension's time at 256 to 1024 units with 1 to 32 rows, and 0.95 to
+# 1.7 at 64 and 128 units, or with 128 rows (JAX, two threads, Zen 5).
 _FEW_ROWS, _LARGE = 32, 2**18
 
 
 def _reason(
     spec: Spec, arrays: Mapping[str, Any], options: RunOptions
 ) -> str | None:
-    if spec.cell.native_name is None or (
-        spec.groups != "paper" and not spec.summed
-    ):
-        return "The kernels have no cell with such sites and statistics."
+    if spec.cell.native_name is None:
+        return f"The CPU extension does not support {options.owner}."
+    if spec.groups != "paper" and not spec.summed:
+        return f"The CPU extension does not support groups={spec.groups!r}."
     for name, known in _ACTIVATIONS.items():
         if getattr(spec, name) != ACTIVATIONS[known]:
-            return f"The kernels have no `{name}` but {known}."
+            return f"The CPU extension needs {name}={known!r}."
     received = {spec.dtype, spec.accumulator_dtype}
     for name in arrays:
         if name.startswith("initial_"):
             received.add(name_of(arrays[name].dtype))
     if len(received) > 1 or not received <= _DTYPES:
         return (
-            "The kernels need float32 or float64 tensors, all of one dtype. "
+            "The CPU extension needs tensors of one dtype, float32 or float64. "
             f"Received: {', '.join(sorted(received))}."
         )
     if not arrays:
@@ -77,18 +77,16 @@ def _unavailable(context: backend.TraceContext) -> str | None:
     if wrong is not None:
         return wrong
     if not context.on_cpu:
-        return "The kernels run on CPUs only."
+        return "The CPU extension runs on CPUs only."
     if keras.distribution.distribution() is not None:
-        return (
-            "XLA cannot partition the kernels over keras.distribution's mesh."
-        )
+        return "The CPU extension does not support keras.distribution."
     if backend.is_exported():
-        return "Exported programs must run without the kernels."
+        return "An exported program runs without the CPU extension."
     return None
 
 
 def kernels() -> str:
-    """The kernels that there are, or why there are none."""
+    """The CPU extension's version, or why layers do not use it."""
     wrong = backend.native_reason()
     return backend.native_description() if wrong is None else f"none. {wrong}"
 
@@ -161,8 +159,8 @@ def native_vjp(spec: Spec, residuals: Tensors, cotangents: Tensors) -> Tensors:
 
 
 def native_names(cell: Cell) -> dict[str, str]:
-    """The kernels' names of arrays that they call otherwise."""
-    # A site without a name is their "kernel".
+    """The extension's names of arrays, where they differ."""
+    # It calls a site without a name "kernel".
     names = {v.name: f"kernel_{v.name}" for v in cell.vectors if v.site == ""}
     return {**names, "reset": "starts"}
 

@@ -150,12 +150,12 @@ def chosen(
 def implementation(layer: Any) -> tuple[str, dict[str, str]]:
     """Which implementation a recurrent layer would run, and why not others.
 
-    - "native": one call of C++ per sequence and one for its gradient, on a CPU
-      if the package keras-ln-kernels is installed.
-    - "cuda": one launch on a GPU per sequence and one for its gradient, on JAX
-      and torch, if `python -m keras_ln gpu` found it right and faster on this
-      GPU, or KERAS_LN_KERNELS=cuda forces it. The check decides by units and
-      batch too, which this function does not know.
+    - "native": one call of the CPU extension (keras-ln-kernels) per sequence,
+      and one for its gradient.
+    - "cuda": one launch of a GPU kernel per sequence, and one for its gradient,
+      on JAX and torch, if `python -m keras_ln gpu` found it right and faster on
+      this GPU for the units and the batch (which this function does not know),
+      or KERAS_LN_KERNELS=cuda forces it.
     - "fused": one op per sequence with a hand-written gradient, which XLA
       compiles on TensorFlow and JAX.
     - "loop": the cell's step over time, differentiated by the framework.
@@ -171,8 +171,8 @@ def implementation(layer: Any) -> tuple[str, dict[str, str]]:
         layer: a recurrent layer of keras_ln, built or not.
 
     Returns:
-        `(name, {other: reason})`: the name, and for each of the others a
-        sentence that says what stands in the way.
+        `(name, {other: reason})`: the name, and why each of the others is not
+        chosen.
 
     Raises:
         ValueError: if the layer is another one, or nothing can run it as it
@@ -181,7 +181,7 @@ def implementation(layer: Any) -> tuple[str, dict[str, str]]:
     >>> from keras_ln import LNLSTM, ops
     >>> name, reasons = ops.implementation(LNLSTM(4, activation="relu"))
     >>> name, reasons["loop"]
-    ('fused', 'fused comes before it, and can.')
+    ('fused', 'fused is preferred.')
     >>> name, reasons = ops.implementation(LNLSTM(4, unroll=True))
     >>> print(name, "because", reasons["fused"])
     loop because unroll=True asks for an unrolled loop over time.
@@ -194,7 +194,7 @@ def implementation(layer: Any) -> tuple[str, dict[str, str]]:
     options = options._replace(context=trace_context())
     name = chosen(spec, {}, options)
     return name, {
-        other: reason or f"{name} comes before it, and can."
+        other: reason or f"{name} is preferred."
         for other, reason in verdicts(spec, {}, options)
         if other != name
     }

@@ -1,10 +1,9 @@
 """One launch on a GPU per sequence, and one for its gradient.
 
-The kernels are in the package keras-ln-kernels. They get x W of all steps, and
-centred rows of R; backward they give the gradient of the former. Everything
-else is computed here, of all steps at once. Letters: B batch, T
-time, D input features, U units, n gates, s segments of the gates that have
-statistics of their own.
+The GPU kernels of keras-ln-kernels get x W of all steps and centred rows of R;
+backward they return the gradient of x W. Everything else is computed here, for
+all steps at once. Letters: B batch, T time, D input features, U units, n gates,
+s segments of gates that share statistics.
 """
 
 import functools
@@ -39,20 +38,22 @@ def _reason(
     spec: Spec, arrays: Mapping[str, Any], options: RunOptions
 ) -> str | None:
     cell = spec.cell.native_name
+    if cell not in _ADDED:
+        return f"The GPU kernels do not support {options.owner}."
     if spec.summed:
-        return 'The kernels for GPUs do not normalise the site "sum".'
-    if cell not in _ADDED or spec.groups != "paper":
-        return "The kernels for GPUs have no cell with such sites."
+        return 'The GPU kernels do not support "sum" in `normalize`.'
+    if spec.groups != "paper":
+        return f"The GPU kernels do not support groups={spec.groups!r}."
     for name, known in _ACTIVATIONS.items():
         if getattr(spec, name) != ACTIVATIONS[known]:
-            return f"The kernels for GPUs have no `{name}` but {known}."
+            return f"The GPU kernels need {name}={known!r}."
     received = {spec.dtype}
     for name in arrays:
         if name.startswith(("initial_", "reset_")):
             received.add(name_of(arrays[name].dtype))
     if spec.accumulator_dtype != "float32" or not received <= {*_DTYPES}:
         return (
-            "The kernels for GPUs compute in float32, of tensors in "
+            "The GPU kernels compute in float32, on tensors in "
             f"{', '.join(_DTYPES)}. Received: "
             f"{', '.join(sorted({*received, spec.accumulator_dtype}))}."
         )
@@ -71,12 +72,12 @@ def _unavailable(context: backend.TraceContext) -> str | None:
     if wrong is not None:
         return wrong
     if backend.is_exported():
-        return "Exported programs must run without kernels."
+        return "An exported program runs without GPU kernels."
     return None
 
 
 def gpu_kernels() -> str:
-    """Whether kernels for GPUs can be used, or why not."""
+    """Whether the GPU kernels can be used, or why not."""
     wrong = backend.gpu_reason()
     if wrong is not None:
         return f"none. {wrong}"

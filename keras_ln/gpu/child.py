@@ -1,4 +1,4 @@
-"""The process that solves problems on the GPU, and may hang or crash."""
+"""The child process that solves problems on the GPU; it may hang or crash."""
 
 import importlib
 import json
@@ -13,8 +13,8 @@ import numpy as np
 import keras_ln
 from keras_ln.backend import native, verdicts
 
-# By format: the policy, the most that an error is, how many times the error of
-# the other implementation it is at most, and the bits of an operand.
+# By format: the policy, the largest error, its largest multiple of the other
+# implementation's error, and the bits of an operand.
 FORMATS = {
     "tf32": ("float32", 1e-2, 3, 11),
     "3xtf32": ("float32", 1e-4, 20, 24),
@@ -42,7 +42,7 @@ def _trial() -> Any:
 
 
 def _described() -> dict[str, Any]:
-    """The facts of each GPU, or why there is none."""
+    """The facts of each GPU, or why the kernels run on none."""
     from keras_ln_kernels import gpu
 
     wrong = gpu.unsupported_reason()
@@ -98,7 +98,7 @@ def _layer(problem: dict[str, Any], shape: Any, **more: Any) -> Any:
 def _compared(
     trial: Any, problem: dict[str, Any], batch: int, steps: int
 ) -> dict[str, Any]:
-    """The error, relative to what is right by the loop in float64."""
+    """The error relative to the loop in float64."""
     rng = np.random.default_rng(2)
     x = rng.normal(size=(batch, steps, 24))
     cotangent = rng.normal(size=(batch, steps, problem["units"]))
@@ -115,12 +115,12 @@ def _compared(
 
     right = of(dtype="float64", use_fused=False)()
     print("alive", flush=True)
-    floor = 1e-6 * max(np.linalg.norm(a) for a in right)
+    smallest = 1e-6 * max(np.linalg.norm(a) for a in right)
 
     def error(found: Any) -> float:
         pairs = zip(found, right, strict=True)
         return max(
-            float(np.linalg.norm(a - b) / max(np.linalg.norm(b), floor))
+            float(np.linalg.norm(a - b) / max(np.linalg.norm(b), smallest))
             for a, b in pairs
         )
 

@@ -1,7 +1,7 @@
 """`python -m keras_ln gpu`: checks the GPU kernels on this GPU, and times them.
 
-Child processes do it, which end in time whatever happens; this one never opens
-CUDA. What they find decides from then on whether layers use the kernels.
+Child processes run the checks and end in time; this process never opens CUDA.
+Their verdict decides from then on whether layers use the kernels.
 """
 
 import argparse
@@ -49,7 +49,7 @@ LENGTHS, TIMES_ROWS = (8, 24), (1, 4, 16)
 
 
 def problems_of(units: list[int], formats: list[str]) -> list[dict[str, Any]]:
-    """All of them, those that decide about one entry side by side."""
+    """All problems; those of one entry of the verdict follow each other."""
     found = []
     for number, size in enumerate(units):
         kinds = dict(PROBLEMS["all"])
@@ -68,12 +68,12 @@ def problems_of(units: list[int], formats: list[str]) -> list[dict[str, Any]]:
                     | {"units": size, **more}
                     for n, w, more in every
                 ]
-    # Those that need another child come first, so that time may end later.
+    # Those that need another child come first, and are not cut off by time.
     return sorted(found, key=lambda problem: "expandable" not in problem)
 
 
 def name_of(problem: dict[str, Any]) -> str:
-    """A problem in a few words."""
+    """The problem, in a few words."""
     words = ("layer", "format", "units", "what")
     return ", ".join(str(problem[w]) for w in words if w in problem)
 
@@ -81,10 +81,10 @@ def name_of(problem: dict[str, Any]) -> str:
 def run(
     problems: list[dict[str, Any]], environment: dict[str, str]
 ) -> Generator[tuple[dict[str, Any], Any], None, None]:
-    """Each problem and its answer, or a word: "hung", "crashed (-6: ...)".
+    """Each problem with its answer, or "hung" or "crashed -6 (...)".
 
-    A child prints a line of JSON for each. After a death a new one goes on with
-    the next problem.
+    A child process prints a line of JSON for each. If it dies, a new one goes
+    on with the next problem.
     """
     left, deaths = list(problems), 0
     while left and deaths < MOST_DEATHS:
@@ -125,7 +125,7 @@ def run(
 
 
 def _answers(child: Any) -> Iterator[Any]:
-    """Of a child; the last one may be a word."""
+    """The answers of a child; the last one may be "hung" or "crashed"."""
     buffer, end = b"", time.monotonic() + START + SECONDS
     while True:
         wait = max(end - time.monotonic(), 0)
@@ -151,7 +151,7 @@ def _size(problem: dict[str, Any]) -> tuple[Any, ...]:
 def entries_of(
     results: list[tuple[dict[str, Any], Any]],
 ) -> list[dict[str, Any]]:
-    """The entries of the sizes of which every problem was solved."""
+    """The entries of the sizes with all problems solved."""
     groups: dict[Any, list[Any]] = {}
     for problem, answer in results:
         groups.setdefault(_size(problem), []).append((problem, answer))
@@ -184,20 +184,20 @@ def main(argv: list[str]) -> int:
     options = _parsed(argv)
     wrong = native.missing()
     if wrong is None and keras.backend.backend() not in ("jax", "torch"):
-        wrong = "Only JAX and torch call the kernels for GPUs."
+        wrong = "The GPU kernels run on JAX and torch only."
     if wrong is None:
         ((_, here),) = run([{"what": "facts"}], {native.SWITCH: "cuda"})
         wrong = here if isinstance(here, str) else here.get("reason")
     if wrong is not None:
         print(f"The GPU kernels cannot be checked here: {wrong}")
         return 2
-    # A file is for equal GPUs: one of each.
+    # A verdict is for all equal GPUs: one of each is checked.
     chosen: dict[str, int] = {}
     for device, facts in enumerate(here["facts"]):
         if options.device in (None, device) and facts is not None:
             chosen.setdefault(json.dumps(facts), device)
     if not chosen:
-        said = [s for s in here["reasons"] if s] or ["there is no such GPU."]
+        said = [s for s in here["reasons"] if s] or ["no such GPU was found."]
         print(f"The GPU kernels cannot be checked here: {' '.join(said)}")
         return 2
     formats = options.formats or [here["format"], "bfloat16"]
@@ -216,19 +216,28 @@ def _parsed(argv: list[str]) -> argparse.Namespace:
         prog=verdicts.COMMAND, description=__doc__.partition("\n")[0]
     )
     add = parser.add_argument
-    add("--units", type=int, nargs="+", help="sizes of layers, tried first")
-    add("--formats", nargs="+", choices=FORMATS, help="of products' operands")
+    add("--units", type=int, nargs="+", help="numbers of units to check first")
+    add(
+        "--formats",
+        nargs="+",
+        choices=FORMATS,
+        help="formats of operands",
+    )
     add("--device", type=int, help="number of the GPU (default: one of each)")
-    add("--minutes", type=float, default=5, help="most time (default: 5)")
-    add("--print", action="store_true", help="print what was found before")
-    add("--forget", action="store_true", help="forget what was found before")
+    add("--minutes", type=float, default=5, help="time limit (default: 5)")
+    add(
+        "--print",
+        action="store_true",
+        help="print the verdict alone",
+    )
+    add("--forget", action="store_true", help="delete the verdict")
     add("--missing", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args(argv)
 
 
 @contextlib.contextmanager
 def _locked(facts: dict[str, Any]) -> Iterator[None]:
-    """One command at a time; where no file can be written, any number."""
+    """A lock file, unless none can be written: one command at a time."""
     import fcntl
 
     path = verdicts.path_in(verdicts.folders()[0], facts).with_suffix(".lock")
@@ -254,18 +263,18 @@ def _on(
         if note:
             print(note.strip())
         kept = before["entries"] if before else []
-        kernels = facts["sources"][:8]
+        sources = facts["sources"][:8]
         print(
             f"{facts['gpu']}, CUDA {facts['cuda'] // 1000}, NVRTC "
             f"{'.'.join(map(str, facts['nvrtc']))}, {facts['framework']}; "
-            f"kernels {kernels}"
+            f"sources {sources}"
         )
         if options.print or options.forget:
             if options.forget:
                 for folder in verdicts.folders()[:-1]:
                     with contextlib.suppress(OSError):
                         verdicts.path_in(folder, facts).unlink()
-            print(before["said"] if before else "Nothing is known.")
+            print(before["said"] if before else "No verdict.")
             _print_table(kept)
             return 0
         units = list(dict.fromkeys((options.units or []) + UNITS))
@@ -317,7 +326,7 @@ def _check(
     ]
     reached = {name_of(p) for p, _ in results}
     left = [p for p in problems if name_of(p) not in reached]
-    # Sizes that time did not suffice for are left out.
+    # Sizes whose problems ran out of time are left out.
     new = entries_of(
         [r for r in results if not any(_size(r[0]) == _size(p) for p in left)]
     )

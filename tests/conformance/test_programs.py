@@ -326,6 +326,6 @@ PROGRAMS = (tagger, own_loop, letters, translation, interrupted, reviews)
 @pytest.mark.parametrize("layers", [OURS, FAST], ids=["ours", "fast"])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda one: one.__name__)
 def test_program(program, layers, tmp_path, monkeypatch):
-    # The fast layers run without the kernels, where Keras' own may be as fast.
+    # Without the CPU extension Keras' layers may be as fast.
     monkeypatch.setitem(fast._FASTER_WITHOUT_KERNELS, BACKEND, (True, True))
     compare(lambda some: program(some, tmp_path), layers, THEIRS)

@@ -93,7 +93,7 @@ def test_gradients_are_refused():
 
 def test_report():
     lines = list(report())
-    assert f"kernels   none. On {BACKEND} Keras infers" in "\n".join(lines)
+    assert f"CPU extension  none. On {BACKEND} Keras infers" in "\n".join(lines)
     assert lines[-1].split() == ["WNLSTM", "loop"]
 
 

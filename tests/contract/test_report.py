@@ -1,4 +1,4 @@
-"""`python -m keras_ln`, and kernels that are not to be used."""
+"""`python -m keras_ln`, and keras-ln-kernels that cannot be used."""
 
 import os
 import re
@@ -50,23 +50,29 @@ def run(path, *command, **environment):
     return found.stdout, re.findall("UserWarning: keras-ln.*", found.stderr)
 
 
+def named(lines):
+    rows = (line.strip() for line in lines if " " in line)
+    return dict(re.split("  +", row, maxsplit=1) for row in rows)
+
+
 def test_report():
     lines = list(report())
     assert lines[0].split() == ["keras_ln", keras_ln.__version__]
-    facts = dict(line.split(maxsplit=1) for line in lines if " " in line)
+    facts = named(lines)
     assert facts["backend"].startswith(f"{BACKEND} ")
     assert facts["BNLSTM"].startswith("fused")
     assert {row.name for row in SEQUENCE_LAYERS} <= facts.keys()
     if os.environ.get("KERAS_LN_KERNELS") == "0":
-        assert facts["kernels"] == "none. KERAS_LN_KERNELS=0 is set."
+        assert facts["CPU extension"] == "none. KERAS_LN_KERNELS=0 is set."
         assert facts["LNLSTM"] == "fused"
 
 
 @pytest.mark.kernels
 def test_report_with_kernels():
-    facts = dict(line.split(maxsplit=1) for line in report() if " " in line)
+    facts = named(report())
     assert re.fullmatch(
-        r"keras-ln-kernels [\d.]+, (avx512|avx2|neon|generic)", facts["kernels"]
+        r"keras-ln-kernels [\d.]+, (avx512|avx2|neon|generic)",
+        facts["CPU extension"],
     )
     assert facts["LNLSTM"] == "native"
 
@@ -81,7 +87,7 @@ def test_kernels_that_do_not_fit(name, tmp_path):
     (package / "version.py").write_text(version)
     (package / "__init__.py").write_text(module)
     text, warnings = run(tmp_path, "-m", "keras_ln")
-    assert re.search(f"kernels +none.*cannot be used: {sentence}", text)
+    assert re.search(f"CPU extension +none.*cannot be used: {sentence}", text)
     assert re.search("LNLSTM +fused$", text, re.MULTILINE)
     assert len(warnings) == 1
 
@@ -131,8 +137,8 @@ def test_without_kernels(tmp_path):
     text, warnings = run(tmp_path, "-c", code)
     assert re.search(
         r"none\. keras-ln-kernels is not installed\.\n"
-        r" +to install them: pip install \./kernels in a checkout; .*\n"
-        r"on GPUs +none\. .*\n"
+        r" +to install it: pip install \./kernels in a checkout; .*\n"
+        r"GPU kernels +none\. .*\n"
         r"layers\n",
         text,
     )

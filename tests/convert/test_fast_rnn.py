@@ -30,7 +30,7 @@ MASKS = {
 
 @pytest.fixture(autouse=True)
 def without_kernels_too(monkeypatch):
-    """Ours runs without the kernels, where Keras' own may be as fast."""
+    """Without the CPU extension Keras' layers may be as fast."""
     monkeypatch.setitem(
         fast_layers._FASTER_WITHOUT_KERNELS, BACKEND, (True, True)
     )
@@ -254,14 +254,14 @@ class Derived(layers.LSTM):
 
 
 KEPT = {
-    "reset_after=True": lambda: layers.GRU(U, reset_after=False),
-    "no activation but tanh. It is relu": lambda: layers.LSTM(
+    "reset_after=False": lambda: layers.GRU(U, reset_after=False),
+    "activation='tanh'. Received: relu": lambda: layers.LSTM(
         U, activation="relu"
     ),
-    "no recurrent_activation but sigmoid": lambda: layers.GRU(
+    "recurrent_activation='sigmoid'": lambda: layers.GRU(
         U, recurrent_activation="hard_sigmoid"
     ),
-    "cells of class SimpleRNNCell": lambda: layers.SimpleRNN(U),
+    "Cells of class SimpleRNNCell": lambda: layers.SimpleRNN(U),
     "other entries for each gate": lambda: layers.LSTM(
         U, recurrent_dropout=0.1
     ),
@@ -274,7 +274,7 @@ KEPT = {
         layers.LSTMCell(U, dropout=1.0)
     ),
     "of the class Derived": lambda: Derived(U),
-    "except in a layer of another class": Holder,
+    "unless a layer of another class": Holder,
 }
 
 
@@ -327,7 +327,7 @@ def test_the_summary(capsys):
         "LNLSTM",
     ]
     assert rows[0].training in ("native", "fused")
-    assert ("CPU kernels: " in rows[0].reason) == (rows[0].training == "fused")
+    assert ("CPU extension:" in rows[0].reason) == (rows[0].training == "fused")
     assert (rows[1].training, rows[2].training) == ("keras", rows[0].training)
     assert "with_fast_rnn replaces it" in rnn_summary(model)[0].reason
 

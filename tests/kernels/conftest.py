@@ -1,4 +1,4 @@
-"""What the tests of the CPU kernels have in common."""
+"""What the tests of the CPU extension have in common."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The kernels for GPUs behind the layers, run by a driver that emulates them.
+"""The GPU kernels behind the layers, run by a driver that emulates them.
 
 Everything from a layer to the kernels' arguments is as on a GPU, but for what
 `gpu_emulation.use` replaces: the tensors' device, and the stream.
@@ -35,7 +35,7 @@ def test_when_they_are_off(monkeypatch):
         return ops.implementation(keras_ln.LNLSTM(3))[1]["cuda"]
 
     if BACKEND == "tensorflow":
-        assert reason() == "Only JAX and torch call the kernels for GPUs."
+        assert reason() == "The GPU kernels run on JAX and torch only."
         return
     monkeypatch.setenv("KERAS_LN_KERNELS", "0")
     assert reason() == "KERAS_LN_KERNELS=0 is set."
@@ -47,10 +47,10 @@ def test_when_they_are_off(monkeypatch):
         monkeypatch.setenv("KERAS_LN_KERNELS", switch)
         with warnings.catch_warnings():  # torch tells once.
             warnings.simplefilter("ignore")
-            assert "`python -m keras_ln gpu` does it" in reason()
+            assert "`python -m keras_ln gpu` verifies" in reason()
     monkeypatch.setenv("KERAS_LN_KERNELS", "cuda")
     monkeypatch.setattr(gpu, "unsupported_reason", lambda: wrong)
-    assert reason() == f"The kernels for GPUs cannot run: {wrong}"
+    assert reason() == f"The GPU kernels cannot run: {wrong}"
 
 
 if BACKEND != "tensorflow":  # Which calls none.
@@ -109,17 +109,17 @@ if BACKEND != "tensorflow":  # Which calls none.
     @pytest.mark.parametrize(
         "arguments, sentence",
         [
-            ({"activation": "relu"}, "no `activation` but tanh"),
+            ({"activation": "relu"}, "need activation='tanh'"),
             (
                 {"recurrent_activation": "linear"},
-                "no `recurrent_activation` but",
+                "need recurrent_activation='sigmoid'",
             ),
             (
                 {"dtype": "float64"},
-                "in float32, of tensors in float32, bfloat16,",
+                "in float32, on tensors in float32, bfloat16,",
             ),
-            ({"groups": "gate"}, "no cell with such sites"),
-            ({"normalize": ("sum",)}, 'not normalise the site "sum"'),
+            ({"groups": "gate"}, "not support groups='gate'"),
+            ({"normalize": ("sum",)}, 'not support "sum" in'),
             (
                 {"carry_normalized_state": True},
                 "read the setting or weight `carry",

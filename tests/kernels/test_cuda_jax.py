@@ -1,4 +1,4 @@
-"""The kernels for GPUs on JAX: programs for CUDA, transformations, faults.
+"""The GPU kernels on JAX: programs for CUDA, transformations, faults.
 
 Numbers come through XLA's client for CPUs, whose calls `gpu_emulation` gives a
 stream.
@@ -244,5 +244,5 @@ if BACKEND == "jax":
         monkeypatch.setenv("KERAS_LN_KERNELS", "cuda")
         layer = layer_of()
         reason = ops.implementation(layer)[1]["cuda"]
-        assert reason == "Programs are for cpu, and these kernels for CUDA."
+        assert reason == "JAX runs on cpu: the GPU kernels need CUDA."
         layer(x)

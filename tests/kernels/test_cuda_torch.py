@@ -1,4 +1,4 @@
-"""The kernels for GPUs on torch: streams, devices, operators, faults."""
+"""The GPU kernels on torch: streams, devices, operators, faults."""
 
 import ctypes
 
@@ -212,7 +212,7 @@ if BACKEND == "torch":
         gpu_emulation.forget(driver, monkeypatch, rows=8)
         driver.fake.fake_fail(b"cuLibraryLoadData", 2)
         try:
-            with pytest.raises(MemoryError, match="KERAS_LN_KERNELS=0 needs"):
+            with pytest.raises(MemoryError, match="Or set KERAS_LN_KERNELS=0"):
                 layer_of()(x)
         finally:
             driver.fake.fake_fail(b"cuLibraryLoadData", 0)
@@ -229,7 +229,7 @@ if BACKEND == "torch":
         """Once told, the next implementation runs."""
         layer = layer_of(units=5)  # Which the driver has not.
         with pytest.warns(
-            UserWarning, match="A kernel cannot be used: loading"
+            UserWarning, match="A GPU kernel cannot be used: loading"
         ):
             found = layer(x)
         layer.use_fused = False
@@ -261,5 +261,5 @@ if BACKEND == "torch":
         monkeypatch.setenv("KERAS_LN_KERNELS", "cuda")
         layer = layer_of()
         reason = ops.implementation(layer)[1]["cuda"]
-        assert reason == "Tensors are on cpu, and these kernels for CUDA."
+        assert reason == "Tensors are on cpu: the GPU kernels need CUDA."
         layer(x)

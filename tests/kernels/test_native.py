@@ -1,4 +1,4 @@
-"""The CPU kernels behind the layers: when they run, and how.
+"""The CPU extension behind the layers: when it runs, and how.
 
 That their numbers are right, the suite's other tests see when they run with
 --kernels.
@@ -56,8 +56,8 @@ def test_inference_keeps_no_residuals(name, calls):
 @pytest.mark.parametrize(
     "arguments, sentence",
     [
-        ({"activation": "relu"}, "no `activation` but tanh"),
-        ({"recurrent_activation": "linear"}, "no `recurrent_activation` but"),
+        ({"activation": "relu"}, "needs activation='tanh'"),
+        ({"recurrent_activation": "linear"}, "recurrent_activation='sigmoid'"),
         ({"dtype": "mixed_bfloat16"}, "Received: bfloat16, float32"),
         ({"dtype": "float16"}, "Received: float16, float32"),
         ({"use_fused": False}, "use_fused=False"),
@@ -124,7 +124,7 @@ def test_kernels_can_be_turned_off(monkeypatch, calls):
 def test_a_switch_of_another_value(monkeypatch, calls):
     layer = keras_ln.LNLSTM(3)
     monkeypatch.setenv("KERAS_LN_KERNELS", "Off")
-    told = "KERAS_LN_KERNELS must be 0, 1, cuda or verify: there are no ke"
+    told = "KERAS_LN_KERNELS must be 0, 1, cuda or verify: keras-ln-"
     with pytest.warns(UserWarning, match=told):
         reasons = ops.implementation(layer)[1]
     assert reasons["native"].endswith("Received: 'off'.")

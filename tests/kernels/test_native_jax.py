@@ -1,4 +1,4 @@
-"""The CPU kernels on JAX: exports, versions, headers, buffers."""
+"""The CPU extension on JAX: exports, versions, headers, buffers."""
 
 import re
 import subprocess

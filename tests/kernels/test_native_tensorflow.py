@@ -1,4 +1,4 @@
-"""The CPU kernels on TensorFlow: exports, unknown sizes, what it lacks."""
+"""The CPU extension on TensorFlow: exports, unknown sizes, what is missing."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The CPU kernels on torch: its operator, compilers, threads, residuals."""
+"""The CPU extension on torch: its operator, compilers, threads, residuals."""
 
 import textwrap
 
@@ -275,7 +275,7 @@ torch.ones(512, 512) @ torch.ones(512, 512)
 before = count()
 expected = step()
 torch.ones(512, 512) @ torch.ones(512, 512)
-# The kernels' own threads, or those of a second library, would be more.
+# Threads of the extension or of a second library would be more.
 print(count() - before, "threads more")
 
 with concurrent.futures.ThreadPoolExecutor(4) as pool:

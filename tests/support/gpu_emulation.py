@@ -1,4 +1,4 @@
-"""A CUDA driver that runs the kernels for GPUs on the CPU.
+"""A CUDA driver that runs the GPU kernels on the CPU.
 
 `kernels/tests/emulated.py` builds it. Tensors on the CPU stand for those of
 GPU 0, on stream 77.

@@ -5,7 +5,7 @@
 Changes one operator or constant at a time, in a copy of the repository, and
 runs the tests that execute its line: the quick ones on torch, then on
 TensorFlow and JAX, then the full ones, until some test fails. A backend's own
-file is tried on that backend alone; the files that call the CPU kernels need
+file is tried on that backend alone; the files that call the CPU extension need
 those installed. `mutants.STRATA` says how many are drawn from the package, its
 compatibility modules, the benchmarks, the examples and their readers of data;
 each file has its share. The table says which run noticed first. A mutant that

@@ -6,7 +6,7 @@
 
 `draw` makes the configurations once: of every public layer, cell and function,
 and of Keras' RNN with a cell. `write` runs them on KERAS_BACKEND, with the
-package and the CPU kernels that its Python has (KERAS_LN_KERNELS=0 switches
+package and the CPU extension of its Python (KERAS_LN_KERNELS=0 switches
 these off), and keeps outputs, gradients of inputs, states and weights, the
 variables afterwards, which implementation ran, and the error where it refuses.
 `compare` fails if anything differs: any byte, or with `--tolerance` what is

@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 EXPORTS = "tests/exports/test_exports.py"
 ONNX = ("tf2onnx==1.17.0", "onnx", "onnxruntime")
-# What the CPU kernels take a part in.
+# What the CPU extension takes part in.
 RUN_ON_KERNELS = (
     *("kernels", "contract/test_report.py", "engine/test_padding.py"),
     *("engine/test_transformations.py", "engine/test_forward_mode.py"),
@@ -85,7 +85,7 @@ print("keras_ln", keras_ln.__version__, "imported from", keras_ln.__file__)
 
 
 def kernels_wheel(python, folder):
-    """The wheel of the CPU kernels in a folder, built unless it is there."""
+    """The wheel of keras-ln-kernels in a folder, built if missing."""
     if not (found := [*folder.glob("*.whl")]):
         # A copy, since setuptools builds in the folder of the sources.
         source = folder / f"source-{os.getpid()}"
@@ -96,7 +96,7 @@ def kernels_wheel(python, folder):
 
 
 def kernels():
-    """Build the CPU kernels and test them, where there is no framework."""
+    """Build the CPU extension and test it without a framework."""
     with tempfile.TemporaryDirectory() as folder:
         python = Path(folder, "bin", "python")
         venv.create(folder, with_pip=True)

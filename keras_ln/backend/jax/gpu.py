@@ -10,7 +10,7 @@ from jax.experimental.custom_partitioning import custom_partitioning
 from keras_ln.backend import gpu, native
 from keras_ln.backend.jax.native import kind_of, register
 
-# The name that XLA knows it by, which errors of other programs show.
+# XLA's name of the call, which errors of other programs show.
 _TARGET = (
     "launch (from keras-ln-kernels: export inside of keras_ln.ops.portable() "
     "instead)"
@@ -21,9 +21,9 @@ _FULL |= {"BF16_BF16_F32_X6", "BF16_BF16_F32_X9"}
 
 
 def _numbers():
-    """The GPUs of all programs, or why there are none."""
+    """The numbers of JAX's GPUs, or why it has none."""
     return _devices() or (
-        f"Programs are for {jax.default_backend()}, and these kernels for CUDA."
+        f"JAX runs on {jax.default_backend()}: the GPU kernels need CUDA."
     )
 
 
@@ -41,7 +41,7 @@ said = functools.partial(gpu.checked, _numbers)
 
 
 def plan_reason(x, cell, units, operands, training):
-    """Why JAX's GPUs run none; see the package docstring."""
+    """As `gpu_plan_reason`."""
     from keras_ln_kernels.gpu_call import GpuCall
 
     shape = [n if isinstance(n, int) else None for n in x.shape[:2]]
@@ -160,7 +160,7 @@ def _planned(call, units, batch=1):
     different = dict.fromkeys(plans.values())
     wrong = next((plan for plan in different if isinstance(plan, str)), None)
     if wrong is None and len(different) != 1:
-        wrong = "A program of JAX's is for all GPUs, and here they differ."
+        wrong = "JAX compiles a program for all GPUs, and these GPUs differ."
     if wrong is not None:
         # One row's plan runs any batch.
         return wrong if batch == 1 else _planned(call, units)
@@ -170,7 +170,7 @@ def _planned(call, units, batch=1):
 
 
 def format_of(operands):
-    """The format of a product's operands, as JAX's own products have it."""
+    """The format of a product's operands, as in JAX's products."""
     if operands != "float32":
         return operands
     asked = str(jax.config.jax_default_matmul_precision)

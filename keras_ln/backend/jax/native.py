@@ -25,7 +25,7 @@ _EXPORTED = "for_export"
 
 @native.once
 def _registered():
-    """None once XLA knows the kernels, or why it cannot."""
+    """None after XLA has registered the calls, or why it cannot."""
     from keras_ln_kernels import xla
 
     return xla.unsupported_reason() or register(
@@ -52,7 +52,7 @@ _EAGER = trace_state("keras_ln")
 
 
 def is_exported():
-    """Whether programs leave the process; see the package docstring."""
+    """As of the package."""
     # What `jax.export` writes is decided by `with_kernels`.
     return trace_state("keras_ln") != _EAGER and exporter() is not None
 
@@ -61,7 +61,7 @@ reason = native.reason_with(_registered)
 
 
 def call_native(call, arrays):
-    """Runs a call; see the package docstring."""
+    """As of the package."""
     from keras_ln_kernels import xla
 
     given = [jnp.asarray(arrays[name]) for name in call.arguments]

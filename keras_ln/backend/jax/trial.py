@@ -1,4 +1,4 @@
-"""What the check of the kernels for GPUs asks of JAX."""
+"""What the check of the GPU kernels needs from JAX."""
 
 import jax
 import jax.numpy as jnp

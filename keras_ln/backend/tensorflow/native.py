@@ -30,7 +30,7 @@ _TYPES = {"float32": "f32", "float64": "f64", "bool": "i1", "uint8": "ui8"}
 
 @native.once
 def _registered():
-    """None once XLA knows the kernels, or why it cannot."""
+    """None after XLA has registered the calls, or why it cannot."""
     from keras_ln_kernels import xla
 
     if (wrong := xla.unsupported_reason()) is not None:
@@ -48,7 +48,7 @@ def _registered():
 
 
 def is_exported():
-    """Whether programs leave the process; see the package docstring."""
+    """As of the package."""
     if tf.executing_eagerly():
         return False
     # Saving traces functions anew, but for concrete ones.
@@ -62,7 +62,7 @@ reason = native.reason_with(_registered)
 
 
 def call_native(call, arrays):
-    """Runs a call; see the package docstring."""
+    """As of the package."""
     from tensorflow.compiler.tf2xla.python import xla as tf2xla
 
     _refuse_to_be_saved()

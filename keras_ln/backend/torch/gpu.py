@@ -16,15 +16,15 @@ from keras_ln.backend.torch.native import (
 
 
 def _numbers():
-    """The GPU of tensors by default, or why there is none."""
+    """The number of torch's default GPU, or why it has none."""
     number = _number(torch.device(torch_device()))
     if number is None:
-        return f"Tensors are on {torch_device()}, and these kernels for CUDA."
+        return f"Tensors are on {torch_device()}: the GPU kernels need CUDA."
     return (number,)
 
 
 def plan_reason(x, cell, units, operands, training):
-    """Why the tensor's GPU runs none; see the package docstring."""
+    """As `gpu_plan_reason`."""
     ways = (False, True) if torch.is_grad_enabled() else (False,)
     # Compiled programs may be for any number of rows and steps.
     shape = () if torch.compiler.is_compiling() else tuple(x.shape[:2])
@@ -37,7 +37,7 @@ def _plan_reason(device, cell, units, operands, ways, shape):
 
     number = _number(device)
     if number is None:
-        return f"Tensors are on {device}, and these kernels for CUDA."
+        return f"Tensors are on {device}: the GPU kernels need CUDA."
     wanted = number, cell, format_of(operands), units, len(ways) == 2, shape
     wrong = gpu.reason_on(number) or gpu.verdict(*wanted)
     if wrong is not None:
@@ -98,9 +98,9 @@ reason = torch.compiler.assume_constant_result(
     gpu.reason_with(
         _numbers,
         _make_operators,
-        "Recurrent layers of keras_ln run a Python loop on this GPU: `python "
-        "-m keras_ln gpu` takes some minutes, and then LNLSTM, WNLSTM and "
-        "LNGRU run one kernel a sequence, if that is right and faster here.",
+        "Recurrent layers of keras_ln run a Python loop on this GPU. `python "
+        "-m keras_ln gpu` checks the GPU kernels in some minutes; then LNLSTM, "
+        "WNLSTM and LNGRU use them where they are right and faster.",
     )
 )
 said = functools.partial(gpu.checked, _numbers)
@@ -128,8 +128,7 @@ def _run(call, arrays):
     number = _number(zx.device)
     if number is None:
         raise ValueError(
-            "zx: expected a tensor on a GPU of CUDA's. Received: one on "
-            f"{zx.device}."
+            f"zx: expected a tensor on a CUDA device. Received: {zx.device}."
         )
     sizes = call.sizes({name: array.shape for name, array in arrays.items()})
     arrays = {
@@ -187,7 +186,7 @@ def _found(call, units, format, number, batch):
     if key not in _known:
         if _captures():
             raise RuntimeError(
-                "A CUDA graph cannot hold the loading of a kernel. Run the "
+                "A GPU kernel cannot be loaded in a CUDA graph. Run the "
                 "layer once, with a gradient if the graph has one, on a batch "
                 "of the same size, before the graph is captured."
             )
@@ -200,7 +199,7 @@ _known: dict = {}
 
 
 def format_of(operands):
-    """The format of a product's operands, as torch's own LSTM has it."""
+    """The format of a product's operands, as in torch's LSTM."""
     if operands != "float32":
         return operands
     cudnn = torch.backends.cudnn

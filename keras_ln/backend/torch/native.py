@@ -24,12 +24,12 @@ _is_exporting = getattr(
 
 
 def is_exported():
-    """Whether programs leave the process; see the package docstring."""
+    """As of the package."""
     return _is_exporting() or torch.jit.is_tracing()
 
 
 def call_native(call, arrays):
-    """Runs a call; see the package docstring."""
+    """As of the package."""
     if is_eager(arrays.values()):
         return _run(call, arrays)
     operators = torch.ops.keras_ln

@@ -1,4 +1,4 @@
-"""What the check of the kernels for GPUs asks of torch."""
+"""What the check of the GPU kernels needs from torch."""
 
 import torch
 

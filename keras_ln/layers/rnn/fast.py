@@ -1,7 +1,7 @@
-"""Keras' own LSTM, GRU and RNN, computed by the ops of this package.
+"""Keras' LSTM, GRU and RNN with the loops over time of this package.
 
-They have the weights, states, configs and dropout of Keras' layers; only the
-loop over time is another, if that is faster. `with_fast_rnn` makes them.
+Weights, states, configs and dropout are those of Keras' layers. `with_fast_rnn`
+puts these layers into a model.
 
 Letters: B batch, T time, D input features, U units.
 """
@@ -18,13 +18,13 @@ from keras_ln.ops.cells.gru import LN_GRU
 from keras_ln.ops.cells.lstm import LN_LSTM
 from keras_ln.ops.public import over_time
 
-# Without sites that are normalised they are Keras' cells.
+# With nothing normalised they compute Keras' cells.
 _EQUATIONS: dict[Any, Cell] = {
     keras.layers.LSTMCell: LN_LSTM,
     keras.layers.GRUCell: LN_GRU,
 }
-# Whether one op per sequence is faster than Keras' loop without the kernels: in
-# training, and in prediction.
+# Whether one op per sequence is faster than Keras' loop without the CPU
+# extension: in training, and in prediction.
 _FASTER_WITHOUT_KERNELS = {
     "tensorflow": (False, False),
     "jax": (False, False),
@@ -57,9 +57,9 @@ def reason_for_keras(layer: Any) -> str | None:
 
 def _reason_of_cell(cell: Any) -> str | None:
     if type(cell) not in _EQUATIONS:
-        return f"There is no op for cells of class {type(cell).__name__}."
+        return f"Cells of class {type(cell).__name__} are not supported."
     if not getattr(cell, "reset_after", True):
-        return "The op of the GRU needs reset_after=True."
+        return "reset_after=False is not supported."
     for name, known in (
         ("activation", "tanh"),
         ("recurrent_activation", "sigmoid"),
@@ -67,9 +67,9 @@ def _reason_of_cell(cell: Any) -> str | None:
         function = getattr(cell, name)
         if function is not keras.activations.get(known):
             given = getattr(function, "__name__", function)
-            return f"The kernels have no {name} but {known}. It is {given}."
+            return f"It needs {name}={known!r}. Received: {given}."
     if cell.compute_dtype not in ("float32", "float64"):
-        return f"Keras' own layer is faster in {cell.compute_dtype}."
+        return f"Keras' layer is faster in {cell.compute_dtype}."
     if cell.dropout >= 1:
         return "Keras' cells drop nothing with dropout=1, its layers all."
     if hasattr(cell, "dropout_mask_count") and (
@@ -83,15 +83,15 @@ def implementation_of(layer: Any, training: bool) -> tuple[str, str]:
     """The implementation of a layer of this file here and now, and why.
 
     Returns:
-        The name of an implementation of `ops.implementation`, or "keras" for
-        Keras' own loop; and a sentence, or "" for the kernels.
+        A name as of `ops.implementation`, or "keras" for Keras' loop; and a
+        sentence on why the CPU extension does not run it, or "".
     """
     if (reason := reason_for_keras(layer)) is not None:
         return KERAS, reason
     if engine.is_exported():
         return KERAS, "An exported program has to run without keras_ln."
     if not engine.on_cpu():
-        return KERAS, "On other devices than CPUs Keras' own is faster."
+        return KERAS, "Keras' loop is faster on devices other than CPUs."
     names, why = set(), ""
     for cell in _cells(layer):
         spec = spec_of(_EQUATIONS[type(cell)], cell.compute_dtype)
@@ -100,7 +100,7 @@ def implementation_of(layer: Any, training: bool) -> tuple[str, str]:
     if names == {"native"}:
         return "native", why
     backend = keras.backend.backend()
-    why = f"CPU kernels: {engine.kernels()}"
+    why = f"CPU extension: {engine.kernels()}"
     if names == {"fused"} and _FASTER_WITHOUT_KERNELS[backend][not training]:
         return "fused", why
     return KERAS, why
