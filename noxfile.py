@@ -139,7 +139,6 @@ TESTS = (
     "tests/contract/test_versions.py",
     "tests/contract/test_contract.py",
     "tests/contract/test_custom_vjp.py",
-    "tests/contract/test_jacobian.py",
     "tests/engine/test_symbolic.py",
     "tests/conformance/test_swapped_for_keras.py",
     "tests/conformance/test_zoneout.py",

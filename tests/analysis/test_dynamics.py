@@ -1,4 +1,6 @@
-"""Sizes over time, against loops in NumPy and finite differences."""
+"""Invariances and hidden-to-hidden dynamics."""
+
+import itertools
 
 import keras
 import numpy as np
@@ -7,7 +9,174 @@ from arrays import close
 from descriptors import SEQUENCE_LAYERS, named_weights, randomize
 
 import keras_ln
-from keras_ln.analysis import hidden_dynamics
+from keras_ln.analysis import hidden_dynamics, invariance_table
+
+COLUMNS = (
+    "weight matrix re-scaling",
+    "weight matrix re-centring",
+    "weight vector re-scaling",
+    "data set re-scaling",
+    "data set re-centring",
+    "single case re-scaling",
+)
+# As printed in the paper.
+TABLE_1 = {
+    "batch": (True, False, True, True, True, False),
+    "weight": (True, False, True, False, False, False),
+    "layer": (True, True, False, True, False, True),
+}
+CELLS = list(itertools.product(TABLE_1, range(len(COLUMNS))))
+
+
+@pytest.fixture(
+    scope="module",
+    params=itertools.product((0.0, 1e-5), ("float32", "float64")),
+    ids=str,
+)
+def measured(request):
+    epsilon, dtype = request.param
+    return epsilon, dtype, invariance_table(epsilon=epsilon, dtype=dtype)
+
+
+@pytest.mark.parametrize("kind, column", CELLS)
+def test_every_cell(measured, kind, column):
+    epsilon, dtype, table = measured
+    expected, name = TABLE_1[kind][column], COLUMNS[column]
+    assert table.verdicts[kind][name] is expected
+    deviation = table.deviations[kind][name]
+    if not expected:
+        # Far from what a tolerance could excuse.
+        assert deviation > 0.3 and table.bounds[kind][name] < 1e-4
+    elif epsilon == 0:
+        # A few roundings of numbers of order one.
+        assert deviation < 10 * np.finfo(dtype).eps
+    else:
+        assert deviation < 1e-5
+
+
+def test_the_bound_is_that_of_epsilon():
+    """Where rounding is small, the residual comes close to its bound."""
+    table = invariance_table(epsilon=1e-5, dtype="float64")
+    for kind in ("batch", "layer"):
+        for column in ("weight matrix re-scaling", "data set re-scaling"):
+            deviation = table.deviations[kind][column]
+            assert 0.3 < deviation / table.bounds[kind][column] < 1
+    # A tenth of it is no longer enough: the verdict does depend on it.
+    assert table.bounds["batch"][column] > 1e-6
+    without = invariance_table(epsilon=0.0, dtype="float64")
+    assert without.bounds["batch"][column] < 1e-12
+
+
+def test_rows_and_columns_and_seed():
+    table = invariance_table(kinds=("layer", "batch"), units=3, seed=4)
+    assert list(table.verdicts) == ["layer", "batch"]
+    assert tuple(table.verdicts["layer"]) == COLUMNS
+    assert table.verdicts["batch"] == dict(
+        zip(COLUMNS, TABLE_1["batch"], strict=True)
+    )
+    again = invariance_table(kinds=("layer", "batch"), units=3, seed=4)
+    other = invariance_table(kinds=("layer", "batch"), units=3, seed=5)
+    assert table.deviations == again.deviations
+    assert table.deviations != other.deviations
+
+
+def test_it_prints_as_in_the_paper():
+    lines = str(invariance_table()).splitlines()
+    heading = [
+        " ".join(words)
+        for words in zip(*(line.split() for line in lines[:3]), strict=True)
+    ]
+    assert heading == list(COLUMNS)
+    for kind, line in zip(TABLE_1, lines[3:6], strict=True):
+        words = ["invariant" if cell else "no" for cell in TABLE_1[kind]]
+        assert line.split() == [kind, *words]
+    assert lines[6] == "Of the normalised summed inputs, before gain and bias."
+    assert max(map(len, lines)) <= 80
+
+
+class Normalised(keras.layers.Dense):
+    """A layer of a user, with one thing that can be wrong."""
+
+    def __init__(self, *args, fault=None, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.fault = fault
+
+    def call(self, x):
+        a = keras.ops.matmul(x, self.kernel)
+        if self.fault != "no mean":
+            a = a - keras.ops.mean(a, -1, keepdims=True)
+        square = keras.ops.mean(a * a, -1, keepdims=True)
+        if self.fault == "large epsilon":
+            square = square + 0.1
+        if self.fault == "whole batch":
+            square = keras.ops.mean(square, 0, keepdims=True)
+        if self.fault == "variance":
+            return a / square
+        return a / keras.ops.sqrt(square)
+
+
+@pytest.mark.parametrize(
+    "fault, wrong",
+    [
+        (None, []),
+        ("no mean", [1]),
+        ("large epsilon", [0, 3, 5]),
+        ("whole batch", [5]),
+        ("variance", [0, 3, 5]),
+    ],
+)
+def test_a_broken_layer_turns_cells(fault, wrong):
+    layer = Normalised(9, fault=fault, name="own")
+    table = invariance_table(kinds=(), layer=layer)
+    expected = [
+        cell != (column in wrong)
+        for column, cell in enumerate(TABLE_1["layer"])
+    ]
+    assert list(table.verdicts["own"].values()) == expected
+
+
+def test_the_kernel_comes_back_after_an_error():
+    class OneUnit(Normalised):
+        def call(self, x):
+            return keras.ops.multiply(super().call(x), np.nan)
+
+    layer = OneUnit(2)
+    layer.build((None, 3))
+    before = keras.ops.convert_to_numpy(layer.kernel)
+    with pytest.raises(ValueError, match=r"not finite \(unchanged\)"):
+        invariance_table(layer=layer)
+    np.testing.assert_array_equal(
+        keras.ops.convert_to_numpy(layer.kernel), before
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"kinds": ("group",)}, r"`kinds` must be a sequence of .*'group'"),
+        ({"kinds": "layer"}, r"`kinds` must be a sequence of .*='layer'"),
+        ({"kinds": 3}, r"`kinds` must be a sequence of any of .*kinds=3"),
+        ({"epsilon": -1.0}, r"`epsilon` must be a finite number >= 0"),
+        ({"epsilon": 1.0}, r"`epsilon` must be small .* least variance 1"),
+        ({"units": 1}, r"`units` must be at least 2: layer norm.*units=1"),
+        ({"units": 0}, r"`units` must be a positive integer"),
+        ({"dtype": "float16"}, r"`dtype` must be .*Received: float16"),
+        ({"layer": abs}, r"`layer` must have a `kernel`, a variable of"),
+        ({"layer": keras.layers.Embedding(99, 3)}, r"`layer` must have a `ker"),
+        (
+            {"layer": keras.layers.Dense(2, dtype="mixed_float16")},
+            r"`layer` must be .*Received: float16",
+        ),
+        (
+            {"layer": keras.layers.Dense(2, dtype="bfloat16")},
+            r"`layer` must be .*Received: bfloat16",
+        ),
+    ],
+)
+def test_bad_input(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        invariance_table(**arguments)
+
 
 B, T, D, U = 2, 5, 3, 4
 
@@ -111,7 +280,7 @@ def test_a_cell_by_itself_is_its_layer(x, name):
         (keras_ln.LNGRU(3), (2, 3), r"`x` must have rank 3, \(batch, time"),
     ],
 )
-def test_bad_input(layer, shape, message):
+def test_bad_input_of_dynamics(layer, shape, message):
     with pytest.raises(ValueError, match=message):
         hidden_dynamics(layer, np.ones(shape, "float32"))
 

@@ -1,4 +1,4 @@
-"""Arguments and weights of other libraries: what is taken, what refused."""
+"""Weights and arguments of other libraries."""
 
 import json
 
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from arrays import close
 from descriptors import named_weights
-from peer_goldens import GOLDEN, UNITS, load, part, read
+from peer_goldens import GOLDEN, UNITS, check, load, part, read
 
 import keras_ln
 from keras_ln import compat
@@ -191,3 +191,27 @@ def test_wrong_weights():
         compat.load_haste_lstm(layer, {"kernel": 1, "gamma": 2})
     with pytest.raises(ValueError, match="state_dict.*Received: list"):
         compat.load_haste_lstm(layer, list(HASTE.values()))
+
+
+FILES = ("tensorflow_addons", "haste", "haste_gru")
+CASES = {}
+for name in FILES:
+    CASES |= read(GOLDEN / f"{name}.npz")
+
+
+@pytest.mark.promise("weights of TensorFlow-Addons 0.23 and haste 0.5.5")
+@pytest.mark.parametrize("use_fused", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_values_and_gradients(case, use_fused):
+    check(case, CASES[case], use_fused)
+
+
+@pytest.mark.parametrize("case", ["lstm", "simple_rnn", "haste", "haste_gru"])
+def test_every_array_matters(case):
+    """A weight that does not reach the output could be loaded wrongly."""
+    for name in part(CASES[case], "weight"):
+        arrays = dict(CASES[case])
+        # Reversed, as a constant shift or scale may be normalised away.
+        arrays[f"weight{name}"] = arrays[f"weight{name}"][..., ::-1]
+        with pytest.raises(AssertionError, match="output 0"):
+            check(case, arrays, use_fused=False)

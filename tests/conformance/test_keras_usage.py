@@ -1,9 +1,12 @@
-"""The layers among Keras' own: wrappers, stacks, masks, initial states."""
+"""Uses of Keras' own: cells in its RNN, sizes, lengths, one-line calls."""
+
+import sys
 
 import keras
 import numpy as np
 import pytest
 from arrays import close
+from backend_gradients import BACKEND
 from descriptors import (
     BY_NAME,
     CELLS,
@@ -19,8 +22,11 @@ from layer_calls import shares
 from pairwise import one_everywhere
 from recurrence import MASKS, Problem
 from tolerances import FLOAT64
+from twins import FAST, OURS, THEIRS, compare
 
 import keras_ln
+from keras_ln.engine.implementations import fused_op
+from keras_ln.layers.rnn import fast
 
 
 @pytest.mark.parametrize(
@@ -154,3 +160,217 @@ if keras.backend.backend() == "torch":
         with keras.device("meta"):
             outputs = keras.tree.flatten(row.make()(x, **options))
         assert all(output.is_meta for output in outputs)
+
+
+X = np.random.default_rng(0).normal(size=(3, 4, 2)).astype("float32")
+STATE = np.zeros((3, 3), "float32")
+MASK = np.array([[1, 1, 0, 0], [1, 1, 1, 1], [1, 0, 0, 0]])
+ORTHOGONAL = ("glorot_normal", "orthogonal", "ones")
+
+
+def model(inputs, outputs, *data):
+    return keras.Model(inputs, outputs)(data[0] if len(data) == 1 else [*data])
+
+
+def sequential(*layers):
+    return keras.Sequential([keras.Input((4, 2)), *layers])
+
+
+def built(layer, **shapes):
+    layer.build(**shapes)
+    return layer(X)
+
+
+def after_reset(layer):
+    layer.reset_state()
+    layer(X)
+    layer.reset_state()
+    return layer(X)
+
+
+def both_ways(layer, **options):
+    return keras.layers.Bidirectional(layer, **options)
+
+
+def over_time(layer):
+    return keras.layers.TimeDistributed(layer)(np.stack([X, X], axis=1))
+
+
+def attributes(layer, *names):
+    layer(X)
+    return [float(getattr(layer, name)) for name in names]
+
+
+USES = {
+    # Arguments by position, of other types, and those of older files.
+    "positional LSTM": lambda k: k.LSTM(
+        3, "relu", "hard_sigmoid", True, *ORTHOGONAL, False
+    )(X),
+    "positional GRU": lambda k: k.GRU(
+        3, "relu", "hard_sigmoid", True, *ORTHOGONAL
+    )(X),
+    "an activation of one's own": lambda k: k.LSTM(
+        3, lambda v: keras.ops.tanh(v), "hard_sigmoid"
+    )(X),
+    # Inputs.
+    "float64": lambda k: k.LSTM(3)(X.astype("float64")),
+    "no rows": lambda k: k.LayerNormalization()(k.GRU(3)(X[:0])),
+    # Masks.
+    "mask of floats": lambda k: k.GRU(3)(X, mask=MASK.astype("float32")),
+    "mask of rank 3": lambda k: k.LSTM(3)(X, mask=MASK[..., None] > 0),
+    "mask as an input": lambda k: model(
+        inputs := [keras.Input((4, 2)), keras.Input((4,), dtype="bool")],
+        k.LSTM(3)(inputs[0], mask=inputs[1]),
+        X,
+        MASK > 0,
+    ),
+    "mask to Keras' RNN": lambda k: keras.layers.RNN(k.GRUCell(3))(
+        X, mask=MASK > 0
+    ),
+    # Initial states.
+    "float64 states": lambda k: k.LSTM(3)(
+        X, initial_state=[STATE.astype("float64")] * 2
+    ),
+    "a state without a list": lambda k: k.GRU(3)(X, initial_state=STATE),
+    "integer states": lambda k: k.GRU(3)(
+        X, initial_state=STATE.astype("int32")
+    ),
+    "a variable": lambda k: k.GRU(3)(X, initial_state=keras.Variable(STATE)),
+    "four states": lambda k: both_ways(k.LSTM(3))(X, initial_state=[STATE] * 4),
+    # Shapes, names and weights.
+    "built": lambda k: built(k.LSTM(3), sequences_shape=(None, None, 2)),
+    "attributes": lambda k: attributes(
+        k.LSTM(3, dropout=0.5),
+        *("units", "use_bias", "dropout", "recurrent_dropout"),
+        *("unit_forget_bias", "return_sequences", "return_state", "stateful"),
+        *("go_backwards", "unroll", "zero_output_for_mask", "trainable"),
+        *("supports_masking", "supports_jit"),
+    ),
+    # In Keras' wrappers.
+    "Bidirectional of two": lambda k: both_ways(
+        k.LSTM(3), backward_layer=k.GRU(3, go_backwards=True)
+    )(X),
+    "Bidirectional with states": lambda k: both_ways(
+        k.LSTM(3, return_state=True)
+    )(X)[3],
+    "Bidirectional kept": lambda k: after_reset(
+        both_ways(k.GRU(3, stateful=True))
+    ),
+    "TimeDistributed": lambda k: over_time(k.LSTM(3)),
+    "TimeDistributed model": lambda k: over_time(
+        sequential(k.LSTM(3), k.LayerNormalization())
+    ),
+    # Cells.
+    "a cell": lambda k: (cell := k.LSTMCell(3))(
+        X[:, 0], states=cell.get_initial_state(batch_size=3), training=True
+    )[0],
+    "a cell, its state alone": lambda k: k.GRUCell(3)(X[:, 0], STATE)[0],
+}
+
+
+@pytest.mark.parametrize("layers", [OURS, FAST], ids=["ours", "fast"])
+@pytest.mark.parametrize("name", USES)
+def test_one_line(name, layers, monkeypatch):
+    monkeypatch.setitem(fast._FASTER_WITHOUT_KERNELS, BACKEND, (True, True))
+    compare(lambda some: {name: USES[name](some)}, layers, THEIRS)
+
+
+if BACKEND == "tensorflow":
+    import tensorflow as tf
+
+    def compiled_by_itself(layer, steps):
+        """How many functions XLA has to compile, in a step of training."""
+
+        def step(x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                loss = tf.reduce_sum(layer(x, training=True))
+            return tape.gradient(loss, [x, *layer.trainable_weights])
+
+        graph = (
+            tf.function(step)
+            .get_concrete_function(tf.TensorSpec((None, steps, D), "float32"))
+            .graph.as_graph_def()
+        )
+        return sum(f.attr["_XlaMustCompile"].b for f in graph.library.function)
+
+    @pytest.mark.every_backend
+    @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+    @pytest.mark.usefixtures("without_kernels")
+    def test_only_a_known_length_is_compiled_for(row, monkeypatch):
+        calls = []
+
+        def counted(*args):
+            calls.append(args)
+            return vjp(*args)
+
+        door = sys.modules[fused_op.__module__]
+        vjp = door.vjp
+        monkeypatch.setattr(door, "vjp", counted)
+        fused_op.cache_clear()
+        layer = row.make(return_sequences=True)
+        layer.build((None, 5, D))
+        assert compiled_by_itself(layer, steps=5) == 2
+        by_hand = len(calls)
+        assert compiled_by_itself(layer, steps=None) == 0
+        # The gradient stays the hand-written one.
+        assert len(calls) == 2 * by_hand > 0
+        fused_op.cache_clear()
+
+    @pytest.mark.every_backend
+    @pytest.mark.parametrize("row", SEQUENCE_LAYERS, ids=str)
+    @pytest.mark.parametrize("sizes", [(None, None, None), (2, 5, None)])
+    def test_open_number_of_features(row, sizes):
+        """Data sets made by `from_generator` leave it open; weights tell it."""
+        layer = row.make()
+        x = np.random.default_rng(0).normal(size=(2, 5, D)).astype("float32")
+        layer(x)
+
+        def gradients(x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                loss = tf.reduce_sum(layer(x, training=True) ** 2)
+            return [loss, *tape.gradient(loss, [x, *layer.trainable_weights])]
+
+        signature = [tf.TensorSpec(sizes, "float32")]
+        opened = tf.function(gradients, input_signature=signature)
+        known = tf.function(gradients)
+        for got, wanted in zip(
+            opened(tf.constant(x)), known(tf.constant(x)), strict=True
+        ):
+            close(got, wanted, rtol=1e-4, atol=1e-5)
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            opened(tf.constant(x[..., :-1]))
+
+
+@pytest.mark.parametrize("row", one_everywhere(SEQUENCE_LAYERS, "LNLSTM"))
+def test_fit_over_many_lengths(row):
+    """As with the cell loop, in float64.
+
+    Norms of two rows or features multiply the rounding errors of an update.
+    """
+    keras.config.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")
+    rng = np.random.default_rng(3)
+    lengths = (3, 1, 4, 2, 3)
+    x = [rng.normal(size=(n % 3 + 2, n, D)) for n in lengths]
+    y = [x_.mean((1, 2)) for x_ in x]
+
+    class Batches(keras.utils.PyDataset):
+        def __len__(self):
+            return len(lengths)
+
+        def __getitem__(self, index):
+            return x[index], y[index]
+
+    def trained(use_fused):
+        keras.utils.set_random_seed(5)
+        steps = {"max_steps": 4} if row.batch_statistics else {}
+        inputs = keras.Input((None, D))
+        h = row.make(use_fused=use_fused, **steps)(inputs)
+        model = keras.Model(inputs, keras.layers.Dense(1)(h))
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+        history = model.fit(Batches(), epochs=2, shuffle=False, verbose=0)
+        return [*history.history["loss"], *model.get_weights()]
+
+    close(trained("auto"), trained(False), rtol=1e-6, atol=1e-9)

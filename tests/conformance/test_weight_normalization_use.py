@@ -10,6 +10,8 @@ import keras
 import numpy as np
 import pytest
 from arrays import close, example, to_numpy
+from backend_gradients import value_and_gradients
+from descriptors import randomize
 from layer_calls import stretch, weight
 from tolerances import FLOAT32, SAME_PROGRAM
 
@@ -179,3 +181,186 @@ def test_eight_threads_see_what_one_sees():
         for number, found in enumerate(pool.map(work, range(8))):
             for y in found:
                 np.testing.assert_array_equal(y, right[number % 2])
+
+
+def tagger():
+    """Words to tags: masks, around and inside Bidirectional, over time."""
+    around = layers.Bidirectional(
+        WeightNormalization(layers.LSTM(U, return_sequences=True))
+    )
+    inside = WeightNormalization(
+        layers.Bidirectional(layers.LSTM(U, return_sequences=True))
+    )
+    return keras.Sequential(
+        [
+            keras.Input((None,), dtype="int32"),
+            layers.Embedding(7, D, mask_zero=True),
+            around,
+            inside,
+            layers.TimeDistributed(WeightNormalization(layers.Dense(3))),
+            WeightNormalization(layers.TimeDistributed(layers.Dense(2))),
+        ]
+    )
+
+
+def plain_tagger(model):
+    """Its twin of plain layers, with the kernels of the model."""
+    embedding, around, inside, over, within = model.layers
+    twin = keras.Sequential(
+        [
+            keras.Input((None,), dtype="int32"),
+            layers.Embedding(7, D, mask_zero=True),
+            layers.Bidirectional(layers.LSTM(U, return_sequences=True)),
+            layers.Bidirectional(layers.LSTM(U, return_sequences=True)),
+            layers.TimeDistributed(layers.Dense(3)),
+            layers.TimeDistributed(layers.Dense(2)),
+        ]
+    )
+    parts = [
+        embedding,
+        around.forward_layer.remove(),
+        around.backward_layer.remove(),
+        inside.remove(),
+        over.layer.remove(),
+        within.remove(),
+    ]
+    twin.set_weights([w for part in parts for w in part.get_weights()])
+    return twin
+
+
+WORDS = np.array([[1, 2, 3, 4, 0], [5, 6, 0, 0, 0], [1, 0, 3, 2, 1]])
+
+
+def test_masks_bidirectional_time_distributed_and_files(tmp_path):
+    model = tagger()
+    names = [w.name for w in model.layers[2].weights]
+    assert names[:4] == [
+        *("forward_kernel_g", "forward_recurrent_g"),
+        *("backward_kernel_g", "backward_recurrent_g"),
+    ]
+    assert model.layers[1].backward_layer.go_backwards
+    assert not model.layers[1].forward_layer.go_backwards
+    for part in model._flatten_layers():
+        if isinstance(part, WeightNormalization):
+            for variable in part._trainable_variables:
+                variable.assign(1.5 * to_numpy(variable))
+    expected = to_numpy(model(WORDS))
+    twin = plain_tagger(model)
+    close(twin(WORDS), expected, **FLOAT32)
+
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(to_numpy(loaded(WORDS)), expected)
+    model.save_weights(tmp_path / "model.weights.h5")
+    other = tagger()
+    other.load_weights(tmp_path / "model.weights.h5")
+    np.testing.assert_array_equal(to_numpy(other(WORDS)), expected)
+    clone = keras.models.clone_model(model)
+    clone.set_weights(model.get_weights())
+    np.testing.assert_array_equal(to_numpy(clone(WORDS)), expected)
+
+
+def test_stacked_cells():
+    """Each cell has gains of its own, and a new wrapper changes nothing."""
+    cells = [layers.LSTMCell(U), layers.GRUCell(U + 1)]
+    plain = layers.RNN(cells)
+    x = example(2, T, D)
+    expected = to_numpy(plain(x))
+    layer = WeightNormalization(plain)
+    close(layer(x), expected, **FLOAT32)
+    gains = {
+        w.name: tuple(w.shape) for w in layer.weights if w.name.endswith("_g")
+    }
+    assert gains == {
+        "cell_0_kernel_g": (4 * U,),
+        "cell_0_recurrent_g": (4 * U,),
+        "cell_1_kernel_g": (3 * (U + 1),),
+        "cell_1_recurrent_g": (3 * (U + 1),),
+    }
+    stretch(layer)
+    assert abs(to_numpy(layer(x)) - expected).max() > 1e-3
+    close(layer(x), layer.remove()(x), **FLOAT32)
+
+
+def test_states_go_in_and_out():
+    x, h, c = example(2, T, D), example(2, U, seed=2), example(2, U, seed=3)
+    options = {"return_sequences": True, "return_state": True}
+    layer = WeightNormalization(layers.LSTM(U, **options))
+    layer.build(x.shape)
+    stretch(layer)
+    ours = layer(x, initial_state=[h, c])
+    theirs = layer.remove()(x, initial_state=[h, c])
+    assert len(ours) == 3
+    close(ours, theirs, **SAME_PROGRAM)
+    inputs = keras.Input((None, D))
+    states = [keras.Input((U,)), keras.Input((U,))]
+    outputs = layer(inputs, initial_state=states)
+    model = keras.Model([inputs, *states], outputs)
+    close(model([x, h, c]), theirs, **SAME_PROGRAM)
+
+
+def test_a_frozen_layer_stays_frozen_until_it_is_asked():
+    dense = layers.Dense(U, trainable=False)
+    layer = WeightNormalization(dense)
+    layer.build((None, D))
+    assert layer.trainable_weights == []
+    layer.trainable = True
+    assert len(layer.trainable_weights) == 3
+    assert WeightNormalization(layers.Dense(U)).trainable
+
+
+def message(layer, shape=None, **arguments):
+    with pytest.raises(ValueError) as raised:
+        wrapped = WeightNormalization(layer, **arguments)
+        wrapped.build(shape)
+    return str(raised.value)
+
+
+def test_lora_and_quantised_layers():
+    refused = "without quantisation or LoRA"
+    with_lora = layers.Dense(4)
+    with_lora.build((None, 4))
+    with_lora.enable_lora(2)
+    assert refused in message(with_lora)
+    quantised = layers.Dense(4, dtype="int8_from_float32")
+    assert refused in message(quantised, (None, 4))
+    assert refused in message(layers.Dense(4, lora_rank=2))
+    # After it was wrapped, too, and before anything has changed.
+    layer = WeightNormalization(layers.Dense(4))
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(4), layer])
+    for change in (
+        lambda: layer.layer.quantize("int8"),
+        lambda: layer.layer.enable_lora(2),
+    ):
+        with pytest.raises(NotImplementedError, match=refused):
+            change()
+    x = np.ones((2, 4), "float32")
+    expected = layer(x)
+    with pytest.warns(UserWarning, match=refused):
+        model.quantize("int8")
+    close(to_numpy(layer(x)), to_numpy(expected), **SAME_PROGRAM)
+    assert model.layers[0].quantization_mode == "int8"
+    assert model(x).shape == (2, 4)
+    assert layer.remove().quantize("int8") is None
+
+
+if hasattr(keras, "RematScope"):  # since Keras 3.9
+
+    def test_layers_that_run_again_in_the_backward_pass():
+        x = np.random.default_rng(1).normal(size=(4, D)).astype("float32")
+        dense = layers.Dense(U, activation="tanh")
+        with keras.RematScope(mode="full"):
+            again = WeightNormalization(dense)  # the whole of it
+            assert "made in a RematScope" in message(layers.LSTM(U))
+            nested = layers.Bidirectional(layers.LSTM(U))
+        assert "outside of RematScope" in message(nested)
+        with keras.RematScope(mode="activations"):
+            activation = WeightNormalization(layers.Dense(U, activation="tanh"))
+        once = WeightNormalization(layers.Dense(U, activation="tanh"))
+        found = []
+        for layer in (once, again, activation):
+            layer.build(x.shape)
+            randomize(layer, 5)
+            found.append(value_and_gradients(layer, x))
+        for result in found[1:]:
+            close(result.gradients, found[0].gradients, **SAME_PROGRAM)

@@ -1,13 +1,25 @@
-"""What the sequence ops convert, and what one op cannot run."""
+"""Arguments of the sequence functions: steps, weights, cotangents."""
 
 import inspect
+import logging
 
 import keras
 import numpy as np
 import pytest
-from arrays import close
-from descriptors import SEQUENCE_LAYERS, B, D, T, random_weight
-from tolerances import FLOAT32_VALUES
+from arrays import close, to_numpy
+from backend_gradients import BACKEND
+from descriptors import (
+    BY_NAME,
+    SEQUENCE_LAYERS,
+    STEPWISE,
+    B,
+    D,
+    T,
+    U,
+    random_weight,
+)
+from recurrence import Problem, layer_of
+from tolerances import FLOAT32_VALUES, FLOAT64
 
 from keras_ln import ops
 
@@ -111,3 +123,187 @@ def test_masks_of_another_dtype():
     right = ops.ln_lstm(**arguments, mask=mask, **wanted)
     for a, b in zip(numbers(found), numbers(right), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+EVERY_STEP = pytest.mark.parametrize("row", STEPWISE, ids=str)
+
+
+def weights_of(row):
+    problem = Problem(row, {}, given_states=True)
+    layer = problem.layer()
+    return problem, {v.name: to_numpy(v) for v in layer.weights if v.trainable}
+
+
+def step_of(row):
+    return getattr(ops, f"{row.op}_step")
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+@EVERY_STEP
+def test_steps_are_the_sequence(row, kind):
+    """With dropout masks and zoneout; states keep their structure."""
+    problem, weights = weights_of(row)
+    rng = np.random.default_rng(0)
+    batch, steps, features = problem.x.shape
+    units = problem.states[0].shape[1]
+    masks = {
+        "input_mask": rng.integers(0, 2, (batch, features)) * 2.0,
+        "recurrent_mask": rng.integers(0, 2, (batch, units)) * 2.0,
+    }
+    choices = rng.random((batch, steps, units)) < 0.4
+    states = kind(problem.states)
+    _, outputs, final = row.function(
+        problem.x, states, weights, zoneout=choices, **masks
+    )
+    for t in range(steps):
+        h, states = step_of(row)(
+            problem.x[:, t], states, weights, zoneout=choices[:, t], **masks
+        )
+        close(h, to_numpy(outputs)[:, t], **FLOAT64)
+    assert type(states) is type(final) is kind
+    close(states, final, **FLOAT64)
+
+
+if BACKEND == "tensorflow":
+
+    @pytest.mark.every_backend
+    def test_steps_in_a_while_loop():
+        """States by name; AutoGraph reads a step without a warning."""
+        import tensorflow as tf
+
+        problem, weights = weights_of(BY_NAME["LNLSTM"])
+        said = []
+        handler = logging.Handler()
+        handler.emit = said.append
+        tf.get_logger().addHandler(handler)
+
+        @tf.function
+        def run(x, states):
+            steps = tf.shape(x)[1]
+
+            def step(t, states, outputs):
+                given = (states["h"], states["c"])
+                output, (h, c) = ops.ln_lstm_step(x[:, t], given, weights)
+                return t + 1, {"h": h, "c": c}, outputs.write(t, output)
+
+            outputs = tf.TensorArray(x.dtype, steps)
+            *_, outputs = tf.while_loop(
+                lambda t, *_: t < steps, step, (0, states, outputs)
+            )
+            return tf.transpose(outputs.stack(), (1, 0, 2))
+
+        states = dict(zip("hc", problem.states, strict=True))
+        found = run(tf.constant(problem.x), states)
+        tf.get_logger().removeHandler(handler)
+        _, expected, _ = ops.ln_lstm(problem.x, problem.states, weights)
+        close(found, expected, **FLOAT64)
+        assert [record.getMessage() for record in said] == []
+
+    @pytest.mark.every_backend
+    def test_features_must_be_known():
+        import tensorflow as tf
+
+        weights = {"kernel": np.ones((3, 4)), "recurrent_kernel": np.eye(4)}
+        step = tf.function(
+            lambda x: ops.ln_simple_rnn_step(x, None, weights),
+            input_signature=[tf.TensorSpec((2, None))],
+        )
+        with pytest.raises(ValueError, match="Axis -1 of `inputs` must have a"):
+            step.get_concrete_function()
+
+
+RNG = np.random.default_rng(9)
+X = RNG.normal(size=(B, T, D))
+
+
+if BACKEND == "tensorflow":
+    import tensorflow as tf
+
+    ROWS = np.array([2, 0, 2])
+    # Behind a layer: what sends tf.IndexedSlices back, and the same densely.
+    GATHERS = {
+        "gather": lambda y: tf.gather(y, ROWS),
+        "take": lambda y: keras.ops.take(y, ROWS, axis=0),
+        "embedding_lookup": lambda y: tf.nn.embedding_lookup(y, ROWS),
+    }
+
+    def dense_gather(y):
+        return tf.tensordot(tf.one_hot(ROWS, B, dtype=y.dtype), y, 1)
+
+    def gradients(layer, gather, cotangent):
+        """By x, and then by x of the first one's squares."""
+        x = tf.constant(X)
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                loss = tf.reduce_sum(gather(layer(x)) ** 2 * cotangent)
+            first = inner.gradient(loss, x)
+            penalty = tf.reduce_sum(gather(first) ** 2)
+        return first, outer.gradient(penalty, x)
+
+    @pytest.mark.parametrize("mode", ["eager", "graph"])
+    @pytest.mark.parametrize(
+        ("name", "gather"),
+        [
+            *(("LayerNormalization", gather) for gather in GATHERS),
+            ("LNSimpleRNN", "gather"),
+        ],
+    )
+    @pytest.mark.every_backend
+    def test_indexed_slices(name, gather, mode):
+        recurrent = {} if name[:2] == "La" else {"return_sequences": True}
+        layer = layer_of(name, **recurrent)
+        size = (B, T, U if name == "LNSimpleRNN" else D)
+        cotangent = RNG.normal(size=size)
+        found, right = (
+            (tf.function(gradients) if mode == "graph" else gradients)(
+                layer, function, cotangent
+            )
+            for function in (GATHERS[gather], dense_gather)
+        )
+        for a, b in zip(found, right, strict=True):
+            assert abs(b.numpy()).max() > 1e-3
+            close(a, b, **FLOAT64)
+
+
+elif BACKEND == "jax":
+    import jax
+
+    @pytest.mark.every_backend
+    def test_masks_have_no_cotangent():
+        """That of a bool is float0, that of an unused output zero."""
+        layer = layer_of("LNSimpleRNN")
+        mask = np.ones((B, T), bool)
+        y, pull = jax.vjp(lambda x, mask: layer(x, mask=mask), X, mask)
+        of_x, of_mask = pull(y)
+        assert of_mask.dtype == jax.dtypes.float0 and of_mask.shape == (B, T)
+        assert abs(of_x).max() > 1e-3
+
+
+@pytest.mark.every_backend
+def test_what_is_not_connected():
+    """The gradient of one state, and that of what was not used."""
+    layer = Problem(BY_NAME["LNSimpleRNN"], {"return_state": True}).layer()
+    other = keras.ops.ones((2,), dtype="float64")
+    if BACKEND == "tensorflow":
+        x = tf.constant(X)
+        with tf.GradientTape() as tape:
+            tape.watch([x, other])
+            loss = tf.reduce_sum(layer(x)[1])
+        found, none = tape.gradient(loss, [x, other])
+        assert none is None
+    elif BACKEND == "jax":
+        found, zero = jax.grad(
+            lambda x, other: layer(x)[1].sum() + 0.0 * other.sum(), (0, 1)
+        )(X, other)
+        assert not zero.any()
+    else:
+        import torch
+
+        x = torch.tensor(X, requires_grad=True)
+        found, none = torch.autograd.grad(
+            layer(x)[1].sum(), [x, other.requires_grad_()], allow_unused=True
+        )
+        assert none is None
+    assert abs(keras.ops.convert_to_numpy(found)).max() > 1e-3

@@ -1,4 +1,4 @@
-"""Weights of torch.nn.LSTM and GRU: values and gradients are torch's."""
+"""Layers of torch: norms and recurrent layers, as ours."""
 
 import re
 
@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 from arrays import close
-from backend_gradients import value_and_gradients
+from backend_gradients import BACKEND, value_and_gradients
 from tolerances import FLOAT64
 
 import keras_ln
@@ -170,3 +170,33 @@ def test_what_is_refused():
         compat.load_torch_gru(keras_ln.LNGRU(U), {"kernel": np.ones((D, U))})
     with pytest.raises(ValueError, match="must be a keras_ln LNGRU"):
         compat.load_torch_gru([keras_ln.LNLSTM(U)] * 2, weights)
+
+
+if BACKEND == "torch":
+    import torch
+
+    @pytest.mark.promise("`LayerNormalization` is `torch.nn.LayerNorm`")
+    @pytest.mark.parametrize("epsilon", [1e-5, 1e-3])
+    @pytest.mark.parametrize(
+        "shape, axis", [((4, 7), -1), ((2, 3, 5), -1), ((2, 3, 5), (-2, -1))]
+    )
+    def test_torch_layer_norm(shape, axis, epsilon):
+        rng = np.random.default_rng(0)
+        x, cotangent = rng.normal(size=(2, *shape))
+        sizes = shape[1:] if isinstance(axis, tuple) else shape[-1:]
+        theirs = torch.nn.LayerNorm(sizes, eps=epsilon, dtype=torch.float64)
+        ours = keras_ln.LayerNormalization(axis, epsilon, dtype="float64")
+        ours.build(shape)
+        pairs = {"gamma": theirs.weight, "beta": theirs.bias}
+        for name, weight in pairs.items():
+            value = rng.normal(size=sizes)
+            getattr(ours, name).assign(value)
+            weight.data = torch.tensor(value)
+        leaf = torch.tensor(x, requires_grad=True)
+        y = theirs(leaf)
+        (y * torch.tensor(cotangent)).sum().backward()
+        result = value_and_gradients(ours, x, [cotangent])
+        wanted = {"x": leaf} | pairs
+        close(result.outputs[0], y.detach(), **FLOAT64)
+        for name, tensor in wanted.items():
+            close(result.gradients[name], tensor.grad, name, **FLOAT64)
