@@ -25,69 +25,6 @@ from keras_ln.engine.spec import (
 )
 
 
-def tensors_of(sequences: Any, weights: dict[str, Any]) -> tuple[Any, Tensors]:
-    """Both as tensors; integer weights become floating point.
-
-    Otherwise directions and statistics would be truncated.
-
-    Raises:
-        ValueError: unless they are dense tensors of numbers.
-    """
-    sequences = arguments.dense_tensor("sequences", sequences)
-    wide = dtypes.at_least_float32(sequences.dtype)
-
-    def converted(name: str, weight: Any) -> Any:
-        place = f"weights[{name!r}]"
-        tensor = arguments.dense_tensor(place, weight)
-        if "float" in dtypes.name_of(tensor.dtype):
-            return tensor
-        arguments.check_numbers(place, tensor.dtype)
-        return keras.ops.cast(tensor, wide)
-
-    weights = {name: converted(name, w) for name, w in weights.items()}
-    kernel = weights.get("kernel", sequences)
-    if len(kernel.shape) == 2 and len(sequences.shape) == 3:
-        sequences = arguments.with_features(sequences, kernel.shape[0])
-    return sequences, weights
-
-
-def check_sequences(sequences: Any) -> None:
-    """`ValueError` unless this is a floating-point tensor (B, T, D)."""
-    arguments.check_floating("sequences", sequences.dtype)
-    arguments.check_rank("sequences", sequences.shape, "batch, time, features")
-    arguments.check_steps("sequences", sequences.shape)
-    arguments.check_known("sequences", sequences.shape, -1)
-
-
-def check_weights(spec: Spec, weights: Tensors, features: int) -> None:
-    """`ValueError` unless the weights, by name, fit the cell and D."""
-    if missing := [name for name in MATRICES if name not in weights]:
-        raise ValueError(
-            f"Argument `weights` must hold {' and '.join(MATRICES)}. "
-            f"Received: weights without {' and '.join(missing)}."
-        )
-    for name in MATRICES:
-        arguments.check_weight(name, weights[name], ("inputs", "columns"))
-    units = weights["recurrent_kernel"].shape[0]
-    shapes: dict[str, tuple[int, ...]] = {
-        "kernel": (features, spec.cell.gates * units),
-        "recurrent_kernel": (units, spec.cell.gates * units),
-    }
-    shapes |= {v.name: (v.size * units,) for v in spec.vectors}
-    for name, weight in weights.items():
-        if name not in shapes:
-            raise ValueError(
-                f"Argument `weights` may hold {', '.join(shapes)}. "
-                f"Received: a weight {name!r}."
-            )
-        arguments.check_weight(
-            name,
-            weight,
-            shapes[name],
-            f" for {features} features and {units} units",
-        )
-
-
 def bind(
     cell: Cell,
     units: int,
@@ -120,6 +57,7 @@ def bind(
         ValueError: for resets that the cell does not have, and values that
             are no tensors.
     """
+    check_resets(cell, options.owner, reset, reset_state)
     arrays = {"x": x, **weights}
     sizes, owner = cell.sizes(units), options.owner
     if initial_state is not None and initial_state is not reset_state:
@@ -128,8 +66,6 @@ def bind(
     elif reset_state is None:
         arrays |= _zero_states(x, sizes)
     if reset is not None:
-        if cell.batch_statistics:
-            refuse_resets(owner, reset=reset)
         flags = arguments.dense_tensor("reset", reset)
         if go_backwards:
             arguments.check_flags("reset", flags, x.shape)
@@ -141,8 +77,6 @@ def bind(
             states = states_of("reset_state", reset_state, x, sizes, owner)
             first = {f"initial_{n}": states[f"reset_{n}"] for n in sizes}
             arrays = {**first, **arrays, **states}
-    elif reset_state is not None:
-        refuse_reset_state(reset_state)
     for name, value in others.items():
         if value is not None:
             arrays[name] = arguments.dense_tensor(name, value)
@@ -269,12 +203,7 @@ def _new_plan(spec: Spec, arrays: Tensors, options: RunOptions) -> CallPlan:
         initial, reset = f"initial_{name}", f"reset_{name}"
         if reset in names:
             wanted[reset] = wanted.get(initial, names[initial])
-    # AutoGraph cannot read an assignment inside a comprehension.
-    sizes = {
-        f"{prefix}_{state}": size
-        for prefix in ("initial", "reset")
-        for state, size in spec.cell.sizes(units).items()
-    }
+    sizes = _sizes(arrays["x"].shape, units)
     return CallPlan(
         spec,
         # Variables of TensorFlow are read once, and not at every step.
@@ -284,13 +213,10 @@ def _new_plan(spec: Spec, arrays: Tensors, options: RunOptions) -> CallPlan:
             if wanted.get(n, dtype) != dtype or hasattr(arrays[n], "assign")
         ),
         tuple(
-            (name, size)
-            for name, size in sizes.items()
-            if name in names
-            and (
-                arrays[name].shape[0] is None
-                or (arrays[name].shape[0], rows) == (1, rows) != (1, 1)
-            )
+            (name, sizes[ARRAYS[name].letters[1]])
+            for name in filter(_is_state, names)
+            if arrays[name].shape[0] is None
+            or (arrays[name].shape[0], rows) == (1, rows) != (1, 1)
         ),
         tuple(n for n in names if _sizes_are_unknown(n, arrays, units)),
         {},
@@ -316,19 +242,32 @@ def check(
         _check_states("initial", spec, arrays, options, units)
     if "reset_h" in arrays:
         _check_states("reset", spec, arrays, options, units)
-    sizes = dict(zip("BTD", x.shape, strict=True), U=units, P=units)
+    sizes = _sizes(x.shape, units)
     for name in arrays.keys() & ARRAYS.keys():
         array, row = arrays[name], ARRAYS[name]
         if row.values == "flag":
             arguments.check_flags(name, array, x.shape)
         elif row.values != "real":
-            if row.values == "choice":
-                check_choices(name, array.dtype)
-            else:
-                arguments.check_numbers(name, array.dtype)
+            dtype = dtypes.name_of(array.dtype)
+            if row.values == "choice" and dtype != "bool":
+                raise ValueError(
+                    f"Argument `{name}` must be a number in [0, 1), or a bool "
+                    "tensor, True for units that keep their state. Received: "
+                    f"a tensor of dtype {dtype}"
+                )
+            arguments.check_numbers(name, array.dtype)
             expected = tuple(sizes[letter] for letter in row.letters)
             words = words_of(row.letters)
             arguments.check_shape(name, array.shape, expected, words)
+
+
+def _sizes(x_shape: Any, units: int) -> dict[str, Any]:
+    """The sizes of the letters of `ARRAYS`, for sequences of a shape."""
+    return dict(zip("BTD", x_shape, strict=True), U=units, P=units)
+
+
+def _is_state(name: str) -> bool:
+    return name.startswith(("initial_", "reset_"))
 
 
 def _sizes_are_unknown(name: str, arrays: Tensors, units: int) -> bool:
@@ -337,7 +276,7 @@ def _sizes_are_unknown(name: str, arrays: Tensors, units: int) -> bool:
     # This package makes the statistics.
     if name == "x" or row is None or row.accumulated:
         return False
-    known = dict(zip("BTD", arrays["x"].shape, strict=True), U=units, P=units)
+    known = _sizes(arrays["x"].shape, units)
     return None in (*arrays[name].shape, *(known[n] for n in row.letters))
 
 
@@ -345,10 +284,10 @@ def once_they_fit(arrays: Tensors, names: tuple[str, ...], owner: str) -> Any:
     """The sequences, once the program knows that these arrays fit them."""
     x, conditions, shown = arrays["x"], [], []
     units = arrays["recurrent_kernel"].shape[0]
-    sizes = dict(zip("BTD", keras.ops.shape(x), strict=True), U=units, P=units)
+    sizes = _sizes(keras.ops.shape(x), units)
     for name in names:
         shape = keras.ops.shape(arrays[name])
-        state = name.startswith(("initial_", "reset_"))
+        state = _is_state(name)
         for size, letter in zip(shape, ARRAYS[name].letters, strict=True):
             fits = keras.ops.equal(size, sizes[letter])
             if state and letter == "B":  # One row is for all.
@@ -380,8 +319,9 @@ def _check_states(
     argument = "reset_state" if prefix == "reset" else options.states_argument
     x, sizes = arrays["x"], spec.cell.sizes(units)
     states = [arrays[f"{prefix}_{name}"] for name in sizes]
-    for state, size in zip(states, sizes.values(), strict=True):
-        shape, batch = tuple(np.shape(state)), x.shape[0]
+    batch, own = x.shape[0], dict(options.dtypes)
+    for k, (name, size) in enumerate(sizes.items()):
+        shape, dtype = tuple(np.shape(states[k])), states[k].dtype
         if not (
             len(shape) == 2
             # A set would not find equal sizes of torch.jit, which are tensors.
@@ -389,15 +329,12 @@ def _check_states(
             and (shape[1] == size or shape[1] is None)
         ):
             _refuse_states(argument, states, x, sizes, options.owner)
-    for k, (name, state) in enumerate(zip(sizes, states, strict=True)):
-        if "float" not in str(state.dtype):
-            arguments.check_floating(
-                argument if len(sizes) == 1 else f"{argument}[{k}]",
-                state.dtype,
-                # A layer casts integers; otherwise they would truncate every
-                # step's contribution.
-                or_whole=f"{prefix}_{name}" in dict(options.dtypes),
-            )
+        place = argument if len(sizes) == 1 else f"{argument}[{k}]"
+        # A layer casts integers; otherwise they would truncate every step's
+        # contribution.
+        whole = f"{prefix}_{name}" in own
+        if "float" not in dtypes.name_of(dtype):
+            arguments.check_floating(place, dtype, or_whole=whole)
 
 
 def _refuse_states(
@@ -412,32 +349,21 @@ def _refuse_states(
     )
 
 
-def check_choices(name: str, dtype: Any) -> None:
-    """`ValueError` unless choices of zoneout are bool."""
-    dtype = keras.backend.standardize_dtype(dtype)
-    if dtype != "bool":
-        raise ValueError(
-            f"Argument `{name}` must be a number in [0, 1), or a bool "
-            "tensor, True for units that keep their state. Received: a "
-            f"tensor of dtype {dtype}"
-        )
-
-
-def refuse_reset_state(states: Any) -> None:
-    """`ValueError` for states of resets without flags."""
-    raise ValueError(
-        "Argument `reset_state` must be None without `reset`, which marks the "
-        "steps that use it. Received: reset_state of shapes "
-        f"{[tuple(np.shape(state)) for state in arguments.leaves(states)]}"
-    )
-
-
-def refuse_resets(owner: str, **values: Any) -> None:
-    """`ValueError` for an argument of resets, if the owner counts steps."""
-    for name, value in values.items():
-        if value is not None:
+def check_resets(cell: Cell, owner: str, reset: Any, reset_state: Any) -> None:
+    """`ValueError` for resets of a cell that counts steps, or without flags."""
+    if reset is None and reset_state is None:
+        return
+    given = {"reset": reset, "reset_state": reset_state}
+    for name, value in given.items():
+        if cell.batch_statistics and value is not None:
             raise ValueError(
                 f"Argument `{name}` must be None: the statistics of {owner} "
                 "belong to steps that are counted from the start of a row. "
                 f"Received: {name}={value!r}"
             )
+    if reset is None and reset_state is not None:
+        shapes = [tuple(np.shape(s)) for s in arguments.leaves(reset_state)]
+        raise ValueError(
+            "Argument `reset_state` must be None without `reset`, which marks "
+            f"the steps that use it. Received: reset_state of shapes {shapes}"
+        )

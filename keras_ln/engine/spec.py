@@ -78,6 +78,16 @@ class Cell:
         letters = {"U": units, "P": units}
         return {name: letters[size] for name, size in self.states.items()}
 
+    def weight_shapes(
+        self, features: int, units: int, vectors: tuple[Vector, ...]
+    ) -> dict[str, tuple[int, ...]]:
+        """The shapes of the two matrices and of these vectors, by name."""
+        shapes: dict[str, tuple[int, ...]] = {
+            "kernel": (features, self.gates * units),
+            "recurrent_kernel": (units, self.gates * units),
+        }
+        return shapes | {v.name: (v.size * units,) for v in vectors}
+
     def __deepcopy__(self, memo: Any) -> "Cell":
         """Returns the cell itself: copied layers run the same programs."""
         return self

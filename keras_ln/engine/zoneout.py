@@ -94,7 +94,7 @@ def is_rate(value: Any) -> bool:
 
 
 def draw(rates: dict[str, float], shape: Any, seed: Any) -> dict[str, Any]:
-    """Choices of that shape, bool, for the rates by name; rates of 0 stay.
+    """Choices of that shape, bool, for the rates by name that are not 0.
 
     Args:
         rates: numbers in [0, 1), one or two.
@@ -118,9 +118,7 @@ def draw(rates: dict[str, float], shape: Any, seed: Any) -> dict[str, Any]:
         return level < keras.ops.floor(rate * _LEVELS + dither)
 
     h = rates["zoneout"]
-    drawn: dict[str, Any] = dict(rates)
-    if h:
-        drawn["zoneout"] = below(h)
+    drawn = {"zoneout": below(h)} if h else {}
     if c := rates.get("cell_zoneout"):
         drawn["cell_zoneout"] = below(c)
         if h:

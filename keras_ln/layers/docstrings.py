@@ -83,7 +83,7 @@ def documented(owner: _T) -> _T:
             "least": "> 0",
             "sites": _listed(f'"{site}"' for site in cell.sites),
             "betas": _listed(
-                f"`{v.name}`" for v in cell.vectors if v.redundant
+                f"`{v.name}`" for v in cell.equations.vectors if v.redundant
             ),
         }
         tags = {"cell", cell.__name__.removesuffix("Cell")}

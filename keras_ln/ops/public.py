@@ -9,9 +9,19 @@ import reprlib
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypedDict, TypeVar
 
+import keras
+
 from keras_ln.engine import arguments, bind, dtypes
 from keras_ln.engine.dispatch import run
-from keras_ln.engine.spec import Cell, RunOptions, Switch, spec_of
+from keras_ln.engine.spec import (
+    MATRICES,
+    Cell,
+    RunOptions,
+    Spec,
+    Switch,
+    Tensors,
+    spec_of,
+)
 from keras_ln.engine.zoneout import NAMES, is_rate
 from keras_ln.ops.argument_table import ARGUMENTS, RATE, accept, describe
 from keras_ln.ops.symbolic import takes_symbolic_tensors
@@ -119,8 +129,8 @@ def over_time(
     Raises:
         ValueError: for wrong arguments, named in the message.
     """
-    x, weights = bind.tensors_of(sequences, weights)
-    bind.check_sequences(x)
+    x, weights = tensors_of(sequences, weights)
+    check_sequences(x)
     zones = {"zoneout": zoneout, "cell_zoneout": cell_zoneout}
     shares, choices = _split_zoneout(cell, owner, **zones)
     spec = spec_of(
@@ -131,7 +141,7 @@ def over_time(
         **shares,
         **settings,
     )
-    bind.check_weights(spec, weights, x.shape[-1])
+    check_weights(spec, weights, x.shape[-1])
     options = RunOptions(
         owner,
         use_fused,
@@ -165,6 +175,63 @@ def over_time(
         states if isinstance(initial_states, list) else tuple(states),
         results,
     )
+
+
+def tensors_of(sequences: Any, weights: dict[str, Any]) -> tuple[Any, Tensors]:
+    """Both as tensors; integer weights become floating point.
+
+    Otherwise directions and statistics would be truncated.
+
+    Raises:
+        ValueError: unless they are dense tensors of numbers.
+    """
+    sequences = arguments.dense_tensor("sequences", sequences)
+    tensors = {}
+    for name, weight in weights.items():
+        place = f"weights[{name!r}]"
+        tensor = arguments.dense_tensor(place, weight)
+        arguments.check_numbers(place, tensor.dtype)
+        if "float" not in dtypes.name_of(tensor.dtype):
+            wide = dtypes.at_least_float32(sequences.dtype)
+            tensor = keras.ops.cast(tensor, wide)
+        tensors[name] = tensor
+    kernel = tensors.get("kernel", sequences)
+    if len(kernel.shape) == 2 and len(sequences.shape) == 3:
+        sequences = arguments.with_features(sequences, kernel.shape[0])
+    return sequences, tensors
+
+
+def check_sequences(sequences: Any) -> None:
+    """`ValueError` unless this is a floating-point tensor (B, T, D)."""
+    arguments.check_floating("sequences", sequences.dtype)
+    arguments.check_rank("sequences", sequences.shape, "batch, time, features")
+    arguments.check_steps("sequences", sequences.shape)
+    arguments.check_known("sequences", sequences.shape, -1)
+
+
+def check_weights(spec: Spec, weights: Tensors, features: int) -> None:
+    """`ValueError` unless the weights, by name, fit the cell and D."""
+    if missing := [name for name in MATRICES if name not in weights]:
+        raise ValueError(
+            f"Argument `weights` must hold {' and '.join(MATRICES)}. "
+            f"Received: weights without {' and '.join(missing)}."
+        )
+    for name in MATRICES:
+        arguments.check_weight(name, weights[name], ("inputs", "columns"))
+    units = weights["recurrent_kernel"].shape[0]
+    shapes = spec.cell.weight_shapes(features, units, spec.vectors)
+    for name, weight in weights.items():
+        if name not in shapes:
+            raise ValueError(
+                f"Argument `weights` may hold {', '.join(shapes)}. "
+                f"Received: a weight {name!r}."
+            )
+        arguments.check_weight(
+            name,
+            weight,
+            shapes[name],
+            f" for {features} features and {units} units",
+        )
 
 
 def _split_zoneout(

@@ -53,7 +53,11 @@ def test_the_docstring_has_a_table_of_the_weights(row):
     expected = {
         "kernel": f"D, {columns[gates]}",
         "recurrent_kernel": f"U, {columns[gates]}",
-        **{v.name: columns[v.size] for v in cell.vectors if cell.has(v)},
+        **{
+            v.name: columns[v.size]
+            for v in cell.equations.vectors
+            if cell.has(v)
+        },
     }
     in_text = [name for name in cell.weight_names if name in dict(table)]
     assert [name for name, _ in table] == in_text

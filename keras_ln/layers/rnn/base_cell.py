@@ -27,10 +27,11 @@ from keras_ln.engine.zoneout import (
     draw,
 )
 from keras_ln.layers.base_layer import BaseLayer
-from keras_ln.layers.constructor_arguments import argument_names, of_keras
+from keras_ln.layers.constructor_arguments import of_keras
 from keras_ln.ops.norms.cell_norms import check_sites
 
-# Arguments that weights, states or equations are made from.
+# Arguments that weights, states or equations are made from. They are set only
+# once; the config would have others.
 _FIXED = {
     *("units", "use_bias", "normalize", "center", "groups", "max_steps"),
     *("reset_after", "zoneout", "cell_zoneout", "use_sum_bias"),
@@ -38,24 +39,6 @@ _FIXED = {
 
 # The classes that have warned of a single feature.
 _WARNED: set[type] = set()
-
-
-def _fixed(name: str) -> Any:
-    """An argument that is set only once; the config would have another."""
-
-    def set_once(self, value):
-        if vars(self).get(f"_{name}", value) != value:
-            raise AttributeError(
-                f"`{name}` cannot be changed: the cell was made with it. Make "
-                f"a new cell. Received: {name}={value!r}"
-            )
-        setattr(self, f"_{name}", value)
-
-    return property(
-        lambda self: getattr(self, f"_{name}"),
-        set_once,
-        doc=f"The argument `{name}`.",
-    )
 
 
 class BaseCell(BaseLayer, DropoutRNNCell):
@@ -73,14 +56,12 @@ class BaseCell(BaseLayer, DropoutRNNCell):
 
     # The cell of `keras_ln.ops`.
     equations: Cell
-    # All vectors that a cell can have, if more than the equations' vectors.
-    vectors: tuple[Vector, ...]
     # All weights' names in the order of creation, if there are other weights.
     weight_names: tuple[str, ...]
     # Whether mixed precision casts the kernels on the way into a call.
     matrix_autocast = True
-    # The indices of states that are sums, carried in at least float32.
-    accumulators: tuple[int, ...] = ()
+    # The states that are sums, carried in at least float32.
+    accumulators: tuple[str, ...] = ()
     # How many of the last states are step counters, of any dtype. Zoneout needs
     # one, because a single step derives its random choices from the count.
     counters = 0
@@ -108,30 +89,29 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         """Names the weights, and notes which methods a subclass overrides."""
         super().__init_subclass__(**kwargs)
         own = vars(cls)
-        if "__init__" in own:
-            for name in _FIXED & {*argument_names(cls)}:
-                setattr(cls, name, _fixed(name))
-        if "equations" in own and "vectors" not in own:
-            cls.vectors = cls.equations.vectors
-        if {"equations", "vectors"} & {*own} and "weight_names" not in own:
-            names = [vector.name for vector in cls.vectors]
-            cls.weight_names = ("kernel", "recurrent_kernel", *names)
+        if "equations" in own and "weight_names" not in own:
+            cls.weight_names = cls.equations.weights
         for name in getattr(cls, "weight_names", ()):
             if name in ARRAYS and "_moving_" not in name:
-                reason = "an array of a call has that name"
                 raise ValueError(
-                    f"Name the weight `{name}` otherwise: {reason}."
+                    f"Name the weight `{name}` otherwise: an array of a call "
+                    "has that name."
                 )
+        overridden: set[str] = set()
+        for kind in cls.__mro__:
+            if "equations" in vars(kind):
+                break
+            overridden |= {"call", "project", "step"} & {*vars(kind)}
+        cls.overridden_methods = tuple(sorted(overridden))
 
-        def place(name: str) -> int:
-            return next(k for k, c in enumerate(cls.__mro__) if name in vars(c))
-
-        if hasattr(cls, "equations"):
-            cls.overridden_methods = tuple(
-                name
-                for name in ("call", "project", "step")
-                if place(name) < place("equations")
+    def __setattr__(self, name: str, value: Any) -> None:
+        """As in Keras; `AttributeError` for another value of some arguments."""
+        if name in _FIXED and vars(self).get(name, value) != value:
+            raise AttributeError(
+                f"`{name}` cannot be changed: the cell was made with it. Make "
+                f"a new cell. Received: {name}={value!r}"
             )
+        super().__setattr__(name, value)
 
     def __init__(self, named: dict[str, Any], **kwargs: Any) -> None:
         """Keeps the named arguments, and passes `kwargs` to Keras."""
@@ -144,18 +124,15 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         self.keep_arguments(named)
         if self.use_sum_bias and "sum" not in self.normalize:
             raise ValueError(
-                'use_sum_bias=True needs "sum" in `normalize`: the bias is '
-                "added to what that site normalises. Received: "
-                f"normalize={self.normalize!r}"
+                'use_sum_bias=True needs "sum" in `normalize`, the site that '
+                f"it shifts. Received: normalize={self.normalize!r}"
             )
         self.seed_generator = keras.random.SeedGenerator(seed=self.seed)
         for name in self.weight_names:
             setattr(self, name, None)
-        # The arguments that the equations take.
         self.settings_names = tuple(n for n in Spec._fields if n in named)
         self.has_zoneout = any(self.zoneout_rates().values())
-        if self.has_zoneout:
-            self.counters = 1
+        self.counters = int(self.counters or self.has_zoneout)
         sizes = [*self.sizes.values(), *[1] * self.counters]
         self.state_size: Any = sizes if len(sizes) > 1 else self.units
         self.output_size = self.sizes["h"]
@@ -190,39 +167,29 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         ):
             return
         _WARNED.add(type(self))
-        name = type(self).__name__.removesuffix("Cell")
         others = tuple(n for n in self.normalize if n != "kernel")
         warnings.warn(
-            f"{name} normalises x W, which keeps only the sign of a single "
-            'feature x. Give it [x, 1 - x], or leave "kernel" out: '
-            f"{name}(..., normalize={others!r}). Received: inputs with one "
-            "feature.",
+            f"{type(self).__name__.removesuffix('Cell')} normalises x W, which "
+            "keeps only the sign of a single feature x. Give it [x, 1 - x], or "
+            f'leave "kernel" out: normalize={others!r}. Received: inputs with '
+            "one feature.",
             stacklevel=3,
         )
 
     def weight_shapes(self, features: int) -> dict[str, tuple[int, ...]]:
-        """Matrices, bias, gammas and betas in order of creation, built or not.
-
-        Args:
-            features: D.
-        """
-        units, width = self.units, self.equations.gates * self.units
-        return {
-            "kernel": (features, width),
-            "recurrent_kernel": (units, width),
-            **{v.name: (v.size * units,) for v in self.vectors if self.has(v)},
-        }
+        """The weights for D features in order of creation, built or not."""
+        vectors = tuple(filter(self.has, self.equations.vectors))
+        return self.equations.weight_shapes(features, self.units, vectors)
 
     def has(self, vector: Vector) -> bool:
         """Whether the cell's arguments ask for the vector."""
         if vector.site is None:
             return self.use_bias
-        # The site without a name is always normalised.
-        if vector.site and vector.site not in self.normalize:
-            return False
         if vector.name == "sum_bias":
             return self.use_sum_bias
-        return self.center or not vector.redundant
+        # The site without a name is always normalised.
+        normalized = not vector.site or vector.site in self.normalize
+        return normalized and (self.center or not vector.redundant)
 
     def add_matrix(self, name: str, shape: tuple[int, int]) -> None:
         """Creates `kernel` or `recurrent_kernel`."""
@@ -286,8 +253,8 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         """
         if not training:
             return None, None
-        input_mask = self.get_dropout_mask(inputs)
-        return input_mask, self.get_recurrent_dropout_mask(h)
+        of_x = self.get_dropout_mask(inputs)
+        return of_x, self.get_recurrent_dropout_mask(h)
 
     def call(
         self, inputs: Any, states: Any, training: bool | None = False
@@ -328,13 +295,12 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         if len(named) != len(sizes) or not all(
             hasattr(state, "shape") for _, state in named
         ):
-            kinds = [type(state).__name__ for _, state in named]
+            kinds = ", ".join(type(state).__name__ for _, state in named)
             raise ValueError(
                 f"Argument `states` of {type(self).__name__} must be "
                 f"{arguments.tensors(len(sizes))}, for example "
-                "cell.get_initial_state(batch_size=...). "
-                f"Received: {len(named)}"
-                + (f" ({', '.join(kinds)})." if kinds else ".")
+                "cell.get_initial_state(batch_size=...). Received: "
+                f"{len(named)}{kinds and f' ({kinds})'}."
             )
         for k, (name, state) in enumerate(named):
             if k < len(sizes) - self.counters:
@@ -352,33 +318,27 @@ class BaseCell(BaseLayer, DropoutRNNCell):
     ) -> list[Any]:
         """Zeros, one tensor (B, U) per state; counters (B, 1) in float32."""
         if of_keras_2:
+            given = ", ".join(sorted(of_keras_2))
             raise TypeError(
                 f"{type(self).__name__} is a cell for keras.layers.RNN of "
-                "Keras 3. Received: the arguments "
-                f"{', '.join(sorted(of_keras_2))}, which tf_keras.layers.RNN "
-                "(Keras 2) passes to its cells. Build the model with `keras`."
+                f"Keras 3. Received: the arguments {given}, which tf_keras."
+                "layers.RNN (Keras 2) passes. Build the model with `keras`."
             )
-        dtypes = [self.compute_dtype] * len(self.sizes)
-        dtypes += ["float32"] * self.counters
-        sizes = keras.tree.flatten(self.state_size)
-        return [
-            keras.ops.zeros((batch_size, size), dtype=dtype)
-            for size, dtype in zip(sizes, dtypes, strict=True)
-        ]
+        zeros, dtype = keras.ops.zeros, self.compute_dtype
+        states = [zeros((batch_size, n), dtype) for n in self.sizes.values()]
+        return states + [zeros((batch_size, 1), "float32")] * self.counters
 
     def zoneout_rates(self) -> dict[str, float]:
         """The rates of h and, if the cell has a state c, of c, by name."""
-        names = NAMES[: len(self.sizes)]
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in NAMES[: len(self.sizes)]}
 
     def zoneouts(
         self, shape: tuple[Any, ...], training: bool | None
     ) -> dict[str, Any]:
-        """The choices (B, T, U) or the rates of zoneout, by name."""
-        rates = self.zoneout_rates()
+        """The choices of zoneout (B, T, U) by name; {} if none are made."""
         if training and self.zoneout_chooses and self.has_zoneout:
-            return draw(rates, shape, self.seed_generator)
-        return rates
+            return draw(self.zoneout_rates(), shape, self.seed_generator)
+        return {}
 
     def apply_zoneout(
         self, new: Any, old: Any, counter: Any, training: bool | None
@@ -394,15 +354,11 @@ class BaseCell(BaseLayer, DropoutRNNCell):
         if training:
             self.has_chosen = True
             seed = SeedAt(self.seed_generator.state.value, counter)
-            drawn = draw(rates, keras.ops.shape(new[0]), seed)
-            choices = {n: drawn[n] for n, rate in rates.items() if rate}
+            choices = draw(rates, keras.ops.shape(new[0]), seed)
         return apply_zoneout(tuple(rates.values()), new, old, choices)
 
     def reset_recurrent_dropout_mask(self) -> None:
-        """Makes the next sequence draw again, if this one has drawn.
-
-        `keras.layers.RNN` calls it after its loop, at inference too.
-        """
+        """Lets the next sequence draw; `keras.layers.RNN` ends with it."""
         super().reset_recurrent_dropout_mask()
         if self.has_chosen:
             self.seed_generator.next()
@@ -423,7 +379,7 @@ class BaseCell(BaseLayer, DropoutRNNCell):
 class BaseLSTMCell(BaseCell):
     """A cell with the gates i, f, c, o and the states h and c."""
 
-    accumulators = (1,)
+    accumulators = ("c",)
 
     unit_forget_bias: bool
 
@@ -434,13 +390,10 @@ class BaseLSTMCell(BaseCell):
             return initializer
 
         def with_open_forget_gate(shape, dtype=None, **kwargs):
-            units = self.units
-            return keras.ops.concatenate(
-                [
-                    initializer((units,), dtype=dtype, **kwargs),
-                    keras.ops.ones((units,), dtype=dtype),
-                    initializer((2 * units,), dtype=dtype, **kwargs),
-                ]
+            i, others = (
+                initializer((count * self.units,), dtype=dtype, **kwargs)
+                for count in (1, 2)
             )
+            return keras.ops.concatenate([i, keras.ops.ones_like(i), others])
 
         return with_open_forget_gate

@@ -16,7 +16,6 @@ from keras_ln._keras import mask_of, never_cast
 from keras_ln.engine import arguments, bind
 from keras_ln.engine.dtypes import at_least_float32, cast
 from keras_ln.engine.spec import Overridden, RunOptions, Spec, spec_of
-from keras_ln.engine.zoneout import is_rate
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.constructor_arguments import argument_names, of_keras
 from keras_ln.layers.rnn.base_cell import BaseCell
@@ -162,6 +161,9 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         **options: Any,
     ) -> Any:
         """`call`, with further options of the op."""
+        cell, dtype = self.cell, self.compute_dtype
+        owner = type(self).__name__
+        bind.check_resets(cell.equations, owner, reset, reset_state)
         arguments.check_dense("sequences", sequences)
         if "float" not in str(sequences.dtype):
             sequences = self.as_floating("sequences", sequences)
@@ -169,8 +171,6 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             options |= {"reset": reset, "reset_state": reset_state}
             if mask is None:
                 mask = mask_of(sequences)  # Keras drops it for several tensors.
-        elif reset_state is not None:
-            bind.refuse_reset_state(reset_state)
         sequences = keras.ops.convert_to_tensor(sequences)
         if sequences.shape[-1] is None:
             features = self.input_spec.axes[-1]
@@ -180,12 +180,11 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         if initial_state is None:
             initial_state = reset_state
             if self.stateful:
-                initial_state = list(self.states)[: len(self.cell.sizes)]
+                initial_state = list(self.states)[: len(cell.sizes)]
         if initial_state is None:
             initial_state = self.get_initial_state(
                 batch_size=keras.ops.shape(sequences)[0]
             )
-        cell, dtype = self.cell, self.compute_dtype
         try:
             last_output, outputs, states = self.inner_loop(
                 sequences, initial_state, mask, training, **options
@@ -218,6 +217,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         arguments.check_floating("sequences", sequences.dtype, or_whole=True)
         arrays = {"x": sequences}
         cell, owner = self.cell, type(self).__name__
+        bind.check_resets(cell.equations, owner, reset, reset_state)
         given = {"initial_state": initial_state, "reset_state": reset_state}
         for name, states in given.items():
             if states is not None:
@@ -226,8 +226,6 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
                 )
         if reset is not None:
             arguments.check_flags("reset", reset, sequences.shape)
-        elif reset_state is not None:
-            bind.refuse_reset_state(reset_state)
         bind.check(*self.as_problem(), arrays, cell.units)
         return super().compute_output_spec(
             sequences, initial_state, mask, training, **kwargs
@@ -292,8 +290,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
                 given["input_mask"], given["recurrent_mask"] = drawn
         if cell.has_zoneout:
             shape = (*keras.ops.shape(sequences)[:2], cell.units)
-            zones = cell.zoneouts(shape, training)
-            given |= {n: z for n, z in zones.items() if not is_rate(z)}
+            given |= cell.zoneouts(shape, training)
         if self.stateful:
             # On torch the new states would overwrite these before the backward
             # pass has used them.
@@ -354,8 +351,11 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
             self.unroll,
             zero_output_for_mask=bool(self.zero_output_for_mask),
             dtypes=tuple(
-                (f"{prefix}_{name}", sums if k in cell.accumulators else dtype)
-                for k, name in enumerate(cell.sizes)
+                (
+                    f"{prefix}_{name}",
+                    sums if name in cell.accumulators else dtype,
+                )
+                for name in cell.sizes
                 for prefix in ("initial", "reset")
             ),
             overridden=overridden,

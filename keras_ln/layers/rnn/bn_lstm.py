@@ -9,7 +9,6 @@ import keras
 from keras_ln import engine
 from keras_ln._keras import mask_of
 from keras_ln.engine import arguments
-from keras_ln.engine.bind import refuse_resets
 from keras_ln.layers.constructor_arguments import named_arguments
 from keras_ln.layers.docstrings import documented
 from keras_ln.layers.normalization.batch_normalization import warn_of_one
@@ -164,7 +163,6 @@ class BNLSTM(BaseRNN):
         first_step: Any = None,
     ) -> Any:
         """Runs the cell over `sequences` (B, T, D); see the class."""
-        refuse_resets("BNLSTM", reset=reset, reset_state=reset_state)
         if first_step is None:
             counts = self.stateful and initial_state is None
             first_step = self.states[-1].value if counts else 0
@@ -178,6 +176,8 @@ class BNLSTM(BaseRNN):
             initial_state,
             mask,
             training,
+            reset,
+            reset_state,
             first_step=first_step,
         )
         if self.stateful:
@@ -202,11 +202,11 @@ class BNLSTM(BaseRNN):
         **kwargs: Any,
     ) -> Any:
         """Shapes and dtypes of the outputs for symbolic inputs."""
-        refuse_resets("BNLSTM", reset=reset, reset_state=reset_state)
         if first_step is not None:
             check_first_step(first_step)
         return super().compute_output_spec(
-            sequences, initial_state, mask, training, **kwargs
+            *(sequences, initial_state, mask, training, reset, reset_state),
+            **kwargs,
         )
 
     def inner_loop(

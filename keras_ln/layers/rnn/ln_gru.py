@@ -75,7 +75,7 @@ class LNGRUCell(BaseCell):
 
     equations = LN_GRU
     sites = (*SITES, "sum")
-    accumulators = (0,)
+    accumulators = ("h",)
 
     def __init__(
         self,

@@ -17,7 +17,6 @@ import keras
 import numpy as np
 
 from keras_ln.engine import arguments
-from keras_ln.engine.bind import check_sequences, tensors_of
 from keras_ln.engine.spec import Cell, Vector
 from keras_ln.ops.cells.lstm import OPTIONS, SITES, lstm_step, lstm_step_vjp
 from keras_ln.ops.norms.batch_normalization import (
@@ -25,7 +24,13 @@ from keras_ln.ops.norms.batch_normalization import (
     update_step_statistics,
 )
 from keras_ln.ops.norms.cell_norms import BatchNorms
-from keras_ln.ops.public import Options, over_time, sequence_op
+from keras_ln.ops.public import (
+    Options,
+    check_sequences,
+    over_time,
+    sequence_op,
+    tensors_of,
+)
 
 if TYPE_CHECKING:  # In typing since Python 3.11.
     from typing_extensions import Unpack

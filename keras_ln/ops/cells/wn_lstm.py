@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from keras_ln.engine import arguments, dtypes
-from keras_ln.engine.bind import check_sequences, tensors_of
 from keras_ln.ops.cells.lstm import LN_LSTM
 from keras_ln.ops.norms.weight_normalization import normalized_kernel
 from keras_ln.ops.public import (
     Options,
     StepOptions,
+    check_sequences,
     one_step,
     over_time,
     sequence_op,
     step_op,
+    tensors_of,
 )
 
 if TYPE_CHECKING:  # In typing since Python 3.11.
