@@ -5,16 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import numpy as np
 
-from keras_ln.engine import arguments
+from keras_ln.engine import arguments, dtypes
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.constructor_arguments import named_arguments, without
 from keras_ln.layers.docstrings import documented
-from keras_ln.layers.normalization.data_initialization import (
-    ZERO_COLUMN,
-    gain_and_bias,
-    refuse_units,
-)
 from keras_ln.layers.types import Identifier, Shape
 from keras_ln.ops.argument_table import accept
 from keras_ln.ops.norms.weight_normalization import (
@@ -198,3 +194,37 @@ class WeightNormDense(BaseLayer):
     ) -> tuple[int | None, ...]:
         """(..., U) for (..., D)."""
         return (*input_shape[:-1], self.units)
+
+
+def refuse_units(wrong: np.ndarray, reason: str) -> None:
+    """`ValueError` that names the units for which `wrong` is True, if any."""
+    if wrong.any():
+        raise ValueError(
+            f"`initialize_from_data` cannot set the units "
+            f"{np.flatnonzero(wrong).tolist()}: {reason}."
+        )
+
+
+ZERO_COLUMN = "the kernel column is zero, so it has no direction"
+CONSTANT = "the pre-activations are constant, or not finite, over `x`"
+
+
+def gain_and_bias(
+    g: Any, bias: Any, dtype: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Arrays for weights of this dtype.
+
+    Raises:
+        ValueError: if a unit's gain or bias is not finite, or the gain is 0.
+    """
+    to_numpy, cast = keras.ops.convert_to_numpy, keras.ops.cast
+    wide = dtypes.at_least_float32(dtype)
+    g, bias = to_numpy(g), to_numpy(bias)
+    refuse_units(~(np.isfinite(g) & np.isfinite(bias)), CONSTANT)
+    # Rounded to the dtype of the weights.
+    g, bias = (to_numpy(cast(cast(w, dtype), wide)) for w in (g, bias))
+    refuse_units(
+        (g == 0) | ~(np.isfinite(g) & np.isfinite(bias)),
+        f"the gain would be zero, or gain or bias infinite, in {dtype}",
+    )
+    return g, bias

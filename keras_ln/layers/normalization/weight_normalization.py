@@ -11,16 +11,14 @@ from keras_ln._keras import mask_of, set_mask, uncast
 from keras_ln.engine import arguments
 from keras_ln.layers.base_layer import BaseLayer
 from keras_ln.layers.configs import config_of, from_config
-from keras_ln.layers.normalization.data_initialization import (
+from keras_ln.layers.normalization.kernels import (
+    check_can_be_wrapped,
     kernel_with_bias,
+    kernels_of,
+    refuse_other_kernels,
     standardizing_arrays,
 )
-from keras_ln.layers.normalization.kernels import kernels_of
 from keras_ln.layers.normalization.substitution import Substitution
-from keras_ln.layers.normalization.wrappable import (
-    check_can_be_wrapped,
-    refuse_other_kernels,
-)
 from keras_ln.layers.types import Shape
 from keras_ln.ops.norms.weight_normalization import normalized_kernel
 from keras_ln.ops.padding import with_usable_padding
