@@ -198,9 +198,17 @@ def layers_in(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
 def layers_within(model: keras.layers.Layer) -> list[keras.layers.Layer]:
     """The model and all layers in it: cells too, wrapped, or held in lists.
 
+    In their order, which Keras' `_flatten_layers` reverses inside of layers.
     test_reestimate_reaches_nested_layers notices a change.
     """
-    return model._flatten_layers()
+    found: dict[int, keras.layers.Layer] = {}
+    waiting = [model]
+    while waiting:
+        layer = waiting.pop()
+        if id(layer) not in found:
+            found[id(layer)] = layer
+            waiting += reversed(layer._layers)
+    return [*found.values()]
 
 
 def of_session(name: str, make: Callable[[], Any]) -> Any:

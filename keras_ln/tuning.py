@@ -169,7 +169,8 @@ def choose_recurrent(
             "layer" and "gate" (`LNGRU`); of "rnn" they are "none" (Keras'
             `SimpleRNN`) and "layer" (`LNSimpleRNN`).
         gains: initial values of every gamma to choose from.
-        name: the name of the choice. Layers that share it share the choice.
+        name: the first part of the names of the choices, such as "<name>_norm".
+            Layers that share it share the choices.
         max_steps: the argument of `BNLSTM`, which needs it if the number of
             steps is unknown; other layers do not get it.
         forget_steps: adds the choice "<name>_forget_steps" between 0, the usual
@@ -205,7 +206,7 @@ def choose_recurrent(
                 "Argument `forget_steps` needs use_bias=True. Received: "
                 f"use_bias={kwargs['use_bias']!r}"
             )
-    kind, gain = choose_kind(hp, kinds, gains, name)
+    kind, gain = choose_kind(hp, kinds, gains, f"{name}_norm")
     if not isinstance(units, numbers.Integral):
         sizes = _listed("units", units)
         units = _choose(hp, f"{name}_units", sizes)

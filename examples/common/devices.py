@@ -57,6 +57,17 @@ def even(args: Namespace, *arrays: Any) -> list[Any]:
     return [array[:examples] for array in arrays]
 
 
+def warn_of_load() -> None:
+    """Prints a hint if torch would share its cores with other programs."""
+    cores, load = os.cpu_count() or 1, os.getloadavg()[0]
+    limited = os.environ.get("OMP_NUM_THREADS")
+    if keras.backend.backend() == "torch" and not limited and load >= cores:
+        print(
+            f"Other programs use the {cores} cores (load {load:.1f}): "
+            "OMP_NUM_THREADS=1 may be many times as fast."
+        )
+
+
 def threads() -> int:
     """The number of threads with which the framework computes on a CPU.
 

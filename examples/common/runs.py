@@ -57,6 +57,7 @@ def of(
         _check_evaluate_every(plan, number)
     with files.alone_in(args.folder):
         open_folder(args.folder, _record(args, args.varied), args.resume)
+    devices.warn_of_load()
     for i, (plan, number) in enumerate(zip(planned, passes, strict=True)):
         folder = folder_of(args, plan)
         if args.compare:
@@ -365,9 +366,13 @@ def open_folder(folder: Path, record: dict[str, Any], resume: bool) -> None:
             "another --output-dir"
         )
     if not resume:
+        ended = ("metrics.json", "comparison.csv")
+        state, aim = "begun", "continue"
+        if any((folder / name).exists() for name in ended):
+            state, aim = "already finished", "show"
         raise InputError(
-            f"{folder} holds another run with the same flags; add --resume to "
-            "continue it or choose another --output-dir"
+            f"{folder} holds this run, {state}; add --resume to {aim} it or "
+            "choose another --output-dir"
         )
     files.remove_partial(folder)
     if more:

@@ -220,13 +220,18 @@ def _check_fit(layer: Any, shapes: dict[str, Any], arrays: Arrays) -> None:
     """`ValueError` unless the arrays have the shapes."""
     received = {name: array.shape for name, array in arrays.items()}
     if shapes != received:
+        names = sorted({*shapes, *received})
         expected, found = (
-            ", ".join(f"{name} {shape}" for name, shape in sorted(by.items()))
+            ", ".join(
+                f"{name} {by.get(name, 'left out')}"
+                for name in names
+                if shapes.get(name) != received.get(name)
+            )
             for by in (shapes, received)
         )
         raise ValueError(
-            f"Argument `weights` must fit {layer.name}, which has {expected}. "
-            "These depend on its arguments `units`, `normalize`, `center` and "
+            f"Argument `weights` must fit {layer.name}: expected {expected}. "
+            "Shapes depend on its arguments `units`, `normalize`, `center` and "
             "`use_bias`, and on the features for which it was built. "
             f"Received: {found}."
         )

@@ -48,8 +48,9 @@ def with_layer_norm(
     `LNSimpleRNN`, and their cells become `LNLSTMCell`, `LNGRUCell` and
     `LNSimpleRNNCell`: in Bidirectional, RNN, StackedRNNCells, TimeDistributed
     and models inside the model too. All other layers are cloned. Names,
-    states, masks and shared layers are preserved. The model itself does not
-    change. A model without any layer to replace is cloned with a warning.
+    states, masks and shared layers are preserved: `summary()` shows
+    "lstm (LNLSTM)". The model itself does not change. A model without any layer
+    to replace is cloned with a warning.
 
     The clone computes another function, so compile and train it. Training
     starts from the copied weights. Half of the bias of a GRU becomes
@@ -95,12 +96,12 @@ def with_layer_norm(
     >>> import keras
     >>> import keras_ln
     >>> model = keras.Sequential(
-    ...     [keras.Input((None, 3)), keras.layers.LSTM(4)]
+    ...     [keras.Input((None, 3)), keras.layers.LSTM(4, name="lstm")]
     ... )
     >>> clone = keras_ln.with_layer_norm(model)
     >>> clone.compile("adam", "mse")
-    >>> type(clone.layers[0]).__name__
-    'LNLSTM'
+    >>> clone.summary(print_fn=lambda text: print("lstm (LNLSTM)" in text))
+    True
     """
     if normalize is not None:
         normalize = check_sites(normalize)

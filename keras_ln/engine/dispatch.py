@@ -220,6 +220,6 @@ def _not_ours(layer: Any) -> str | None:
     if hasattr(layer, "as_problem"):
         return None
     return (
-        f"Only recurrent layers of keras_ln have a fused op. Received: "
-        f"{type(layer).__name__}."
+        "Only recurrent layers of keras_ln have a fused op. Received: "
+        f"{type(layer).__name__}. keras_ln.rnn_summary takes every layer."
     )

@@ -72,7 +72,7 @@ RECURRENT = [
 
 @pytest.mark.parametrize(("cell", "kind", "expected"), RECURRENT)
 def test_recurrent_layers(cell, kind, expected):
-    hp = _hp(rnn=kind, rnn_gain=0.5, rnn_units=4)
+    hp = _hp(rnn_norm=kind, rnn_norm_gain=0.5, rnn_units=4)
     kinds = [k for c, k, _ in RECURRENT if c == cell]
     layer = tuning.choose_recurrent(
         hp,
@@ -93,8 +93,8 @@ def test_recurrent_layers(cell, kind, expected):
     groups = "gate" if kind == "gate" else "paper"
     assert getattr(layer, "groups", groups) == groups
     assert _space(hp) == {
-        "rnn": kinds,
-        "rnn_gain": [0.1, 0.5],
+        "rnn_norm": kinds,
+        "rnn_norm_gain": [0.1, 0.5],
         "rnn_units": [2, 4],
     }
 
@@ -194,8 +194,8 @@ def test_a_trial_builds_what_keras_tuner_does(cell, kind, expected):
     """The layer, and the names and values that are asked for."""
     kinds = [k for c, k, _ in RECURRENT if c == cell]
     has_gain = kind not in ("none", "weight")
-    values = {"rnn": kind, "rnn_units": 4}
-    values |= {"rnn_gain": 0.5} if has_gain else {}
+    values = {"rnn_norm": kind, "rnn_units": 4}
+    values |= {"rnn_norm_gain": 0.5} if has_gain else {}
 
     def choose(hp):
         arguments = {"cell": cell, "gains": (0.1, 0.5), "max_steps": 5}

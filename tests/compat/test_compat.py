@@ -118,7 +118,7 @@ def test_wrong_settings():
         ValueError, match="center=False.*Received: .*center=True"
     ):
         compat.load_haste_lstm(keras_ln.LNLSTM(UNITS), HASTE)
-    with pytest.raises(ValueError, match=r"which has beta \(5,\)"):
+    with pytest.raises(ValueError, match=r"expected beta \(5,\)"):
         compat.load_tfa_simple_rnn(
             keras_ln.LNSimpleRNN(5), tfa_weights("simple_rnn")
         )

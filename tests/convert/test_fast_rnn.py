@@ -313,18 +313,19 @@ def test_the_summary(capsys):
     model = model_of(
         layers.LSTM(U, name="fast", return_sequences=True),
         layers.SimpleRNN(U, name="simple", return_sequences=True),
-        keras_ln.LNLSTM(U, name="normalised"),
+        layers.Bidirectional(keras_ln.LNLSTM(U, name="normalised")),
     )
     clone = with_fast_rnn(model, verbose=True)
     rows = rnn_summary(clone)
     printed = capsys.readouterr().out.splitlines()
-    assert len(printed) == 3
+    assert len(printed) == 4
     assert printed[0].startswith("fast (FastLSTM): ")
-    assert [row.layer for row in rows] == ["fast", "simple", "normalised"]
+    names = ["fast", "simple", "forward_normalised", "backward_normalised"]
+    assert [row.layer for row in rows] == names
     assert [row.class_name for row in rows] == [
         "FastLSTM",
         "SimpleRNN",
-        "LNLSTM",
+        *2 * ["LNLSTM"],
     ]
     assert rows[0].training in ("native", "fused")
     assert ("CPU extension:" in rows[0].reason) == (rows[0].training == "fused")

@@ -270,7 +270,7 @@ def test_a_folder_belongs_to_one_run(capsys, tmp_path, uncompiled):
     words = ["--smoke", "--units", "4", "--output-dir", str(tmp_path / "a")]
     assert main([*words, "--norm", "none"]) == 0
     for more, message in (
-        (("--norm", "none"), "the same flags; add --resume"),
+        (("--norm", "none"), "this run, already finished; add --resume"),
         (("--seed", "3", "--resume"), "norm none there, layer here; seed 0 th"),
         (("--compare", "--resume"), "compare False there, True here"),
     ):

@@ -7,11 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import keras
 import permutation_invariant_mnist as permutation_invariant_mnist
 import pytest
 import quick_start
 import streaming
-from common import ending
+from common import devices, ending
 from scripts import STUDIES, TRAINING, run_python
 
 SCRIPTS = (*TRAINING, *STUDIES, "search", "tune")
@@ -125,7 +126,7 @@ def test_a_missing_package_is_named(capsys):
 # HDF5 tries to close its files once more at the exit, and crashes.
 OWN_WORDS = """
 import atexit, errno
-from common import ending
+from common import devices, ending
 
 def main():
     print("1 \xb1 2")
@@ -168,12 +169,23 @@ def test_a_new_process_where_this_one_is_full(monkeypatch, capsys):
     assert started.pop() == (sys.executable, ["python", *flags])
 
 
+@pytest.mark.parametrize("load, limit", [(0, ""), (99, "1"), (99, "")])
+def test_a_busy_machine(load, limit, monkeypatch, capsys):
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0, 0))
+    monkeypatch.setenv("OMP_NUM_THREADS", limit)
+    devices.warn_of_load()
+    hint = "OMP_NUM_THREADS=1 may be" in capsys.readouterr().out
+    busy = load and not limit and keras.backend.backend() == "torch"
+    assert hint == bool(busy)
+
+
 def test_trains_both_models_and_draws(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert quick_start.main(["--epochs", "2"]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("LSTM: test error ")
-    assert "\nLNLSTM: test error " in said
+    for name in ("LSTM", "LNLSTM"):
+        row = rf"^{name}: test error \S+ %, epochs to 5 %: (\d+|more)$"
+        assert re.search(row, said, re.MULTILINE)
     assert (tmp_path / "quick_start.png").stat().st_size > 10_000
 
 

@@ -241,6 +241,16 @@ def test_served_without_keras_ln(export, tmp_path):
 
 if BACKEND == "torch":
 
+    def test_a_trace_warns_of_nothing_here():
+        code = (
+            "import keras_ln, torch; layer = keras_ln.LNLSTM(2); "
+            "x = torch.ones(1, 2, 3); layer(x); torch.jit.trace(layer, x)"
+        )
+        command = [sys.executable, "-c", code]
+        ran = subprocess.run(command, check=True, capture_output=True)
+        assert b"TracerWarning" in ran.stderr  # From other modules.
+        assert not re.search(rb"keras_ln/.*TracerWarning", ran.stderr)
+
     @pytest.mark.filterwarnings("ignore::DeprecationWarning")
     @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
     def test_torch_exports_a_known_number_of_steps(tmp_path):

@@ -3,12 +3,18 @@
 import dataclasses
 import functools
 import typing
+import warnings
 
 import torch
 from torch.autograd import forward_ad
 
 from keras_ln._keras import exports_unknown_steps, torch_device
 from keras_ln.backend import TraceContext
+
+# A trace has fixed sizes. Comparing them warned once for each, at any export.
+warnings.filterwarnings(
+    "ignore", category=torch.jit.TracerWarning, module="keras_ln"
+)
 
 tanh = torch.tanh
 sigmoid = torch.sigmoid
