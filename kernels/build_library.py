@@ -43,7 +43,7 @@ FLAGS = [
 ]
 COMMON_SOURCES = (
     *("api.cc", "cpu.cc", "parallel.cc", "scratch.cc"),
-    *("sharing.cc", "gpu.cc"),
+    *("partition.cc", "gpu.cc"),
 )
 # Compiled where the header of XLA's foreign function interface is at hand.
 XLA_SOURCES = ("xla/handlers.cc", "xla/on_gpu.cc")

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from keras_ln_kernels.damage import damage
+from keras_ln_kernels.digest import damage
 
 ABI_VERSION = 11
 

@@ -1,8 +1,8 @@
 // The C interface: checks, then the kernels of the chosen instruction set.
 #include "cpu.h"
+#include "partition.h"
 #include "residuals.h"
 #include "scratch.h"
-#include "sharing.h"
 
 namespace {
 

@@ -9,7 +9,7 @@
 #include <atomic>
 #include <new>
 
-#include "sharing.h"
+#include "partition.h"
 
 namespace kln {
 namespace {

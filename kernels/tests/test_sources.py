@@ -34,7 +34,7 @@ def test_what_instruction_sets_compile_is_not_visible_to_the_linker():
     """Everything in these headers stands in an unnamed namespace."""
     # Declarations alone.
     shared = {"keras_ln_kernels.h", "slots.h", "guard.h", "cpu.h"}
-    shared |= {"scratch.h", "sharing.h", "team.h", "gpu.h"}
+    shared |= {"scratch.h", "partition.h", "team.h", "gpu.h"}
     for path in HEADERS:
         if path.name not in shared:
             text = re.sub(r"//.*|#(.*\\\n)*.*", "", path.read_text())

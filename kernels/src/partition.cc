@@ -1,4 +1,4 @@
-#include "sharing.h"
+#include "partition.h"
 
 #if defined(__linux__)
 #include <sched.h>
