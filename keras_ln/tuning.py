@@ -21,6 +21,7 @@ from typing import Any
 
 import keras
 
+from keras_ln.engine import arguments
 from keras_ln.layers.normalization.batch_normalization import BatchNormalization
 from keras_ln.layers.normalization.layer_normalization import LayerNormalization
 from keras_ln.layers.rnn.bn_lstm import BNLSTM
@@ -188,10 +189,7 @@ def choose_recurrent(
             the search chooses, or `forget_steps` and a cell without gates.
     """
     if not isinstance(cell, str) or cell not in _RECURRENT:
-        raise ValueError(
-            f"Argument `cell` must be one of {tuple(_RECURRENT)}. Received: "
-            f"cell={cell!r}"
-        )
+        raise arguments.wrong("cell", f"one of {tuple(_RECURRENT)}", cell)
     known = _RECURRENT[cell]
     if kinds is None:
         # Only building the layer shows whether the number of steps is known.
@@ -233,9 +231,8 @@ def _choose(hp: Any, name: str, values: list[Any]) -> Any:
         return hp.suggest_categorical(name, values)
     if hasattr(hp, "Choice") and hasattr(hp, "conditional_scope"):
         return hp.Choice(name, values, default=values[0])
-    raise TypeError(
-        "Argument `hp` must be KerasTuner's HyperParameters or a trial of "
-        f"Optuna. Received: hp={hp!r}"
+    raise arguments.wrong(
+        "hp", "KerasTuner's HyperParameters or a trial of Optuna", hp, TypeError
     )
 
 
@@ -244,19 +241,15 @@ def _choose_bias(
 ) -> dict[str, Any]:
     """The arguments of the bias that a search chooses."""
     if cell == "rnn":
-        raise ValueError(
-            "Argument `forget_steps` must be None with cell='rnn', which has "
-            f"no gates. Received: forget_steps={steps!r}"
+        raise arguments.wrong(
+            "forget_steps", "None with cell='rnn', which has no gates", steps
         )
     if (
         not isinstance(steps, numbers.Integral)
         or isinstance(steps, bool)
         or steps < 2
     ):
-        raise ValueError(
-            "Argument `forget_steps` must be an integer of at least 2. "
-            f"Received: forget_steps={steps!r}"
-        )
+        raise arguments.wrong("forget_steps", "an integer of at least 2", steps)
     if not _choose(hp, name, [0, int(steps)]):
         return {}
     ours = {"lstm": "lstm", "gru": "lngru"}[cell]
@@ -278,9 +271,8 @@ def _listed(name: str, values: Any, least: int = 1) -> list[Any]:
     )
     listed = list(values) if several else []
     if not several or len(listed) < least:
-        raise ValueError(
-            f"Argument `{name}` must be a sequence"
-            f"{' of at least one value' * least}. Received: {name}={values!r}"
+        raise arguments.wrong(
+            name, f"a sequence{' of at least one value' * least}", values
         )
     return listed
 

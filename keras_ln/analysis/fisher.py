@@ -13,6 +13,7 @@ import numpy as np
 
 from keras_ln.analysis import generalized_linear
 from keras_ln.analysis.generalized_linear import Model
+from keras_ln.engine import arguments
 from keras_ln.ops.generalized_linear import linear_predictor
 from keras_ln.ops.jacobian import jacobian
 
@@ -159,10 +160,7 @@ def parameter_vector(
 def check_method(method: Any) -> None:
     """`ValueError` unless `method` is "paper" or "exact"."""
     if method not in METHODS:
-        raise ValueError(
-            f"Argument `method` must be one of {METHODS}. "
-            f"Received: method={method!r}"
-        )
+        raise arguments.wrong("method", f"one of {METHODS}", method)
 
 
 def output_information(family: str, model: Model, phi: float) -> np.ndarray:

@@ -56,10 +56,7 @@ FAMILIES = {
 def check_family(family: Any, phi: Any) -> Family:
     """The `Family` of a name; `ValueError` for others and for a wrong phi."""
     if not isinstance(family, str) or family not in FAMILIES:
-        raise ValueError(
-            f"Argument `family` must be one of {', '.join(FAMILIES)}. "
-            f"Received: family={family!r}"
-        )
+        raise arguments.wrong("family", f"one of {', '.join(FAMILIES)}", family)
     found = FAMILIES[family]
     if arguments.check_positive("phi", phi) != 1 and not found.has_dispersion:
         raise ValueError(
@@ -104,9 +101,8 @@ def make_model(
     """The `Model` for a user's arguments, which it checks."""
     epsilon = arguments.check_epsilon(epsilon)
     if normalization is not None and normalization not in NORMALIZATIONS:
-        raise ValueError(
-            f"Argument `normalization` must be one of {NORMALIZATIONS} or "
-            f"None. Received: normalization={normalization!r}"
+        raise arguments.wrong(
+            "normalization", f"one of {NORMALIZATIONS} or None", normalization
         )
     theta, widest = unit_rows(parameters, normalization)
     data = _as_array("x", x)

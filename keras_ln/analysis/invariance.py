@@ -157,9 +157,8 @@ def invariance_table(
     # A string is a sequence of its letters, of which none is a kind.
     kinds = list(kinds) if several else []
     if not several or not all(kind in NORMALIZATIONS for kind in kinds):
-        raise ValueError(
-            f"Argument `kinds` must be a sequence of any of {NORMALIZATIONS}. "
-            f"Received: kinds={received!r}"
+        raise arguments.wrong(
+            "kinds", f"a sequence of any of {NORMALIZATIONS}", received
         )
     epsilon = arguments.check_epsilon(epsilon)
     if arguments.check_positive_integer("units", units) < 2:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from keras_ln.compat.layouts import Arrays, Layout, load
+from keras_ln.engine import arguments
 from keras_ln.layers.rnn.ln_lstm import LNLSTMCell
 
 # The scopes of its gates, in keras_ln's order: i, f, c, o.
@@ -83,10 +84,7 @@ def load_tf1_lstm(layer: Any, weights: Any, forget_bias: float = 1.0) -> Any:
     if not isinstance(forget_bias, numbers.Real) or not (
         abs(forget_bias) <= sys.float_info.max
     ):
-        raise ValueError(
-            "Argument `forget_bias` must be a finite number. Received: "
-            f"forget_bias={forget_bias!r}"
-        )
+        raise arguments.wrong("forget_bias", "a finite number", forget_bias)
 
     def arrange(cell: Any, arrays: Arrays) -> Arrays:
         kernel = arrays.pop("kernel")

@@ -200,10 +200,7 @@ def rnn_summary(
     simple keras Cells of class SimpleRNNCell are not supported.
     """
     if not isinstance(model, keras.layers.Layer):
-        raise ValueError(
-            "Argument `model` must be a model or layer of Keras 3. Received: "
-            f"model={model!r}"
-        )
+        raise arguments.wrong("model", "a model or layer of Keras 3", model)
     found = [
         _row(part)
         for part in layers_within(model)

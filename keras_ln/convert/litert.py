@@ -16,6 +16,7 @@ from keras_ln.convert.fast_rnn import (
     ToKeras,
     reason_without_twin,
 )
+from keras_ln.engine import arguments
 from keras_ln.layers import LNLSTM
 from keras_ln.layers.rnn.fast import FastLSTM, reason_for_keras
 from keras_ln.ops import portable
@@ -170,16 +171,9 @@ def _check(model, batch_size, quantize, representative):
             f"{keras.backend.backend()!r}. Load the model's file in a program "
             "with KERAS_BACKEND=tensorflow."
         )
-    if type(batch_size) is not int or batch_size < 1:
-        raise ValueError(
-            "Argument `batch_size` must be a positive integer. Received: "
-            f"batch_size={batch_size!r}"
-        )
+    arguments.check_positive_integer("batch_size", batch_size)
     if quantize not in (None, "int8"):
-        raise ValueError(
-            "Argument `quantize` must be None or 'int8'. Received: "
-            f"quantize={quantize!r}"
-        )
+        raise arguments.wrong("quantize", "None or 'int8'", quantize)
     if quantize is not None and representative is None:
         raise ValueError(
             "quantize='int8' needs examples of the input as "

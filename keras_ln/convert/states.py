@@ -17,6 +17,7 @@ from keras_ln._keras import (
     share_layer,
     through_graph,
 )
+from keras_ln.engine import arguments
 from keras_ln.layers import (
     BatchNormalization,
     LayerNormalization,
@@ -125,11 +126,7 @@ def with_states(model: Any, steps: int = 1) -> Any:
     >>> stream.output_names[1:]
     ['new_memory_h', 'new_memory_c']
     """
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        raise ValueError(
-            "Argument `steps` must be a positive integer. Received: "
-            f"steps={steps!r}"
-        )
+    steps = arguments.check_positive_integer("steps", steps)
     if not is_graph(model) or not model.built:
         raise ValueError(
             "with_states takes functional and Sequential models that are "

@@ -22,12 +22,19 @@ from keras_ln.engine import dtypes
 MOST = sys.float_info.max
 
 
+def wrong(
+    name: str, expected: str, value: Any, kind: type[Exception] = ValueError
+) -> Exception:
+    """The error for a value of an argument that must be `expected`."""
+    return kind(
+        f"Argument `{name}` must be {expected}. Received: {name}={value!r}"
+    )
+
+
 def check_integer(name: str, value: Any) -> int:
     """Returns `value` as an int; `TypeError` unless it is an integer."""
     if not isinstance(value, numbers.Integral) or isinstance(value, bool):
-        raise TypeError(
-            f"Argument `{name}` must be an integer. Received: {name}={value!r}"
-        )
+        raise wrong(name, "an integer", value, TypeError)
     return int(value)
 
 
@@ -36,10 +43,7 @@ def check_positive_integer(name: str, value: Any) -> int:
     # bool is a subclass of int, but units=True is a slip, not a size.
     is_integer = isinstance(value, numbers.Integral) and value is not True
     if not is_integer or value < 1:
-        raise ValueError(
-            f"Argument `{name}` must be a positive integer. "
-            f"Received: {name}={value!r}"
-        )
+        raise wrong(name, "a positive integer", value)
     return int(value)
 
 
@@ -56,9 +60,10 @@ def check_epsilon(epsilon: Any, allow_zero: bool = True) -> float:
         or not 0 <= epsilon <= MOST
         or (epsilon == 0 and not allow_zero)
     ):
-        raise ValueError(
-            f"Argument `epsilon` must be {expected}; it is added to the "
-            f"variance, inside the square root. Received: epsilon={epsilon!r}"
+        raise wrong(
+            "epsilon",
+            f"{expected}; it is added to the variance, inside the square root",
+            epsilon,
         )
     return float(epsilon)
 
@@ -66,20 +71,14 @@ def check_epsilon(epsilon: Any, allow_zero: bool = True) -> float:
 def check_positive(name: str, value: Any) -> float:
     """Returns `value` as a float; `ValueError` unless finite and > 0."""
     if not _is_real(value) or not 0 < value <= MOST:
-        raise ValueError(
-            f"Argument `{name}` must be a finite number > 0. "
-            f"Received: {name}={value!r}"
-        )
+        raise wrong(name, "a finite number > 0", value)
     return float(value)
 
 
 def check_fraction(name: str, value: Any) -> float:
     """Returns `value` as a float; `ValueError` unless 0 <= value <= 1."""
     if not _is_real(value) or not 0 <= value <= 1:
-        raise ValueError(
-            f"Argument `{name}` must be a number between 0 and 1. "
-            f"Received: {name}={value!r}"
-        )
+        raise wrong(name, "a number between 0 and 1", value)
     return float(value)
 
 
@@ -89,10 +88,7 @@ def check_rate(name: str, rate: Any) -> float:
         what = "the probability that a unit keeps its state"
         if name.endswith("dropout"):
             what = "the fraction to drop"
-        raise ValueError(
-            f"Argument `{name}` must be a number in [0, 1), {what}. "
-            f"Received: {name}={rate!r}"
-        )
+        raise wrong(name, f"a number in [0, 1), {what}", rate)
     return float(rate)
 
 
@@ -102,10 +98,7 @@ def check_flag(name: str, value: Any) -> bool:
     if not is_bool and not (
         isinstance(value, numbers.Integral) and value in (0, 1)
     ):
-        raise ValueError(
-            f"Argument `{name}` must be True or False. "
-            f"Received: {name}={value!r}"
-        )
+        raise wrong(name, "True or False", value)
     return bool(value)
 
 
@@ -115,10 +108,7 @@ def check_switch(name: str, value: Any) -> Any:
     if not isinstance(value, bool) and not (
         isinstance(value, str) and value == "auto"
     ):
-        raise ValueError(
-            f'Argument `{name}` must be "auto", True or False. '
-            f"Received: {name}={value!r}"
-        )
+        raise wrong(name, '"auto", True or False', value)
     return value
 
 
@@ -196,9 +186,8 @@ def check_axis_type(axis: Any) -> int | list[int]:
         isinstance(a, numbers.Integral) and not isinstance(a, bool)
         for a in axes
     ):
-        raise TypeError(
-            "Argument `axis` must be an integer or a list or tuple of "
-            f"integers. Received: axis={axis!r}"
+        raise wrong(
+            "axis", "an integer or a list or tuple of integers", axis, TypeError
         )
     axes = [int(a) for a in axes]
     return axes if several else axes[0]

@@ -356,10 +356,11 @@ def check_resets(cell: Cell, owner: str, reset: Any, reset_state: Any) -> None:
     given = {"reset": reset, "reset_state": reset_state}
     for name, value in given.items():
         if cell.batch_statistics and value is not None:
-            raise ValueError(
-                f"Argument `{name}` must be None: the statistics of {owner} "
-                "belong to steps that are counted from the start of a row. "
-                f"Received: {name}={value!r}"
+            raise arguments.wrong(
+                name,
+                f"None: the statistics of {owner} belong to steps that are "
+                "counted from the start of a row",
+                value,
             )
     if reset is None and reset_state is not None:
         shapes = [tuple(np.shape(s)) for s in arguments.leaves(reset_state)]

@@ -248,9 +248,8 @@ def _split_zoneout(
         if value is None:
             continue
         if name not in NAMES[: len(cell.states)]:
-            raise ValueError(
-                f"Argument `{name}` must be left out: {owner} has no state c. "
-                f"Received: {name}={value!r}"
+            raise arguments.wrong(
+                name, f"left out: {owner} has no state c", value
             )
         if is_rate(value):
             shares[f"{name}_share"] = arguments.check_rate(name, value)

@@ -8,6 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import keras
 
+from keras_ln.engine import arguments
 from keras_ln.engine.arguments import leaves
 
 _P = ParamSpec("_P")
@@ -42,9 +43,8 @@ class FunctionCall(keras.Operation):
         ops = importlib.import_module("keras_ln.ops")
         # The name may come from a file.
         if function not in ops.__all__:
-            raise ValueError(
-                "Argument `function` must be one of "
-                f"{', '.join(ops.__all__)}. Received: function={function!r}"
+            raise arguments.wrong(
+                "function", f"one of {', '.join(ops.__all__)}", function
             )
         self.function = function
         self._run = getattr(ops, function)

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from keras_ln._keras import is_rematerialized
-from keras_ln.engine import dtypes
+from keras_ln.engine import arguments, dtypes
 from keras_ln.layers.normalization.weight_norm_dense import (
     ZERO_COLUMN,
     WeightNormDense,
@@ -167,10 +167,7 @@ def check_can_be_wrapped(layer: Any, wrapper: type) -> None:
         wrapper: the wrapping class, which must not wrap itself.
     """
     if not isinstance(layer, keras.layers.Layer):
-        raise ValueError(
-            "Argument `layer` must be a layer of Keras 3. Received: "
-            f"layer={layer!r}"
-        )
+        raise arguments.wrong("layer", "a layer of Keras 3", layer)
     if hasattr(layer, "state_size") and not isinstance(layer, keras.layers.RNN):
         raise ValueError(
             "WeightNormalization normalises the kernels of a sequence once, "

@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 
+from keras_ln.engine import arguments
 from keras_ln.engine.dtypes import at_least_float32
 
 CELLS = ("lstm", "gru", "lngru")
@@ -78,15 +79,11 @@ class LogUniformForgetBias(keras.initializers.Initializer):
         for name, value, least in (("units", units, 1), ("steps", steps, 2)):
             is_integer = isinstance(value, numbers.Integral)
             if not is_integer or isinstance(value, bool) or value < least:
-                raise ValueError(
-                    f"Argument `{name}` must be an integer of at least "
-                    f"{least}. Received: {name}={value!r}"
+                raise arguments.wrong(
+                    name, f"an integer of at least {least}", value
                 )
         if cell not in CELLS:
-            raise ValueError(
-                f"Argument `cell` must be any of {CELLS}. Received: "
-                f"cell={cell!r}"
-            )
+            raise arguments.wrong("cell", f"any of {CELLS}", cell)
         self.units = int(units)
         self.steps = int(steps)
         self.cell = cell

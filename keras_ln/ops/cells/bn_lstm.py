@@ -264,10 +264,11 @@ def check_first_step(first_step: Any) -> Any:
         and "int" in keras.backend.standardize_dtype(value.dtype)
     ):
         return keras.ops.cast(value, "int32")
-    raise ValueError(
-        "Argument `first_step` must be a whole number >= 0 or an integer "
-        "tensor of shape (), the number of steps before this call. Received: "
-        f"first_step={first_step!r}"
+    raise arguments.wrong(
+        "first_step",
+        "a whole number >= 0 or an integer tensor of shape (), the number of "
+        "steps before this call",
+        first_step,
     )
 
 

@@ -40,9 +40,8 @@ def check_groups(groups: Any) -> str:
     """Returns `groups`; `ValueError` unless it is one of `GROUPS`."""
     # An array has no truth value.
     if not isinstance(groups, str) or groups not in GROUPS:
-        raise ValueError(
-            f"Argument `groups` must be one of {', '.join(map(repr, GROUPS))}. "
-            f"Received: groups={groups!r}"
+        raise arguments.wrong(
+            "groups", f"one of {', '.join(map(repr, GROUPS))}", groups
         )
     return groups
 
