@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scripts import rows
 
-from benchmarks import harness, memory, report, settings
+from benchmarks import harness, memory, report
 
 
 def test_steps_run_in_turn_each_after_its_product():
@@ -144,21 +144,6 @@ def test_a_second_run_keeps_other_sizes_and_providers(tmp_path):
         ("layers", "A", "other", "1"),
         ("layers", "B", "ours", "2"),
     ]
-
-
-def test_sizes_are_those_of_the_page():
-    page = (harness.ROOT / "benchmarks" / "README.md").read_text("utf-8")
-    lines = re.findall(
-        r"^\| ([A-Z, ]+) \| (\d+) \| (\d+) \| (\d+) \| ([\d, ]+) \|", page, re.M
-    )
-    sizes = {
-        letter: settings.Size(*map(int, (*others, units)))
-        for letters, *others, last in lines
-        for letter, units in zip(
-            letters.split(", "), last.split(", "), strict=True
-        )
-    }
-    assert sizes == settings.SIZES
 
 
 if keras.backend.backend() == "torch":

@@ -99,17 +99,6 @@ def test_memory(first, second, said, tmp_path, capsys, monkeypatch):
         memory.main(["--smoke"])
 
 
-@pytest.mark.full
-def test_memory_of_a_real_layer():
-    found = memory.peaks(
-        ["--layer", "simple_rnn", "--sizes", "64,64,64,256"]
-        + ["--of", f"keras_ln, {BACKEND}{' graph' * (BACKEND == 'tensorflow')}"]
-    )
-    # What is kept for the gradient has at least 64 x 64 x 256 floats, 4 MB.
-    # Without /proc there is nothing to read.
-    assert found is None or 4 < found[harness.TRAINING] < 400
-
-
 def test_precision(tmp_path):
     precision.main(["--smoke", "--output", str(tmp_path / "p.csv")])
     table = rows(tmp_path / "p.csv")
@@ -188,15 +177,6 @@ def test_with_kernels_and_without(used, monkeypatch):
     assert names[0].startswith("keras_ln (kernels)") == (len(names) == 3)
 
 
-def test_every_provider_is_timed_after_a_product():
-    """Of its own framework, with the kernels or without them."""
-    options = sequence_layers.parse(["--smoke"])
-    size = settings.parse_size(*options.sizes)
-    for name, program in sequence_layers.programs(options, size).items():
-        for step in program().values():
-            assert step.before() == harness.SQUARE[0], name
-
-
 @pytest.mark.parametrize(
     "arguments, providers",
     [
@@ -230,11 +210,6 @@ def test_smoke(arguments, providers, tmp_path, capsys):
     backend = keras.backend.backend()
     assert (tmp_path / f"sequence_layers_{backend}.png").exists()
     assert "ours/this" in capsys.readouterr().out
-
-
-def test_unknown_provider():
-    with pytest.raises(SystemExit, match="any of: keras_ln"):
-        sequence_layers.main(["--smoke", "--providers", "nobody"])
 
 
 def test_baselines_compute_what_our_layer_does():

@@ -110,14 +110,6 @@ def test_what_shows_raw_is_found(what):
     assert [*raw("```{image} a.png\n```")]
 
 
-def test_what_github_renders_passes():
-    text = (
-        "# A\n\n![b](b.png) $x_i_j$ `{a}` [c](c.md) **d** *e*\n\n"
-        "| a | b |\n|---|---|\n| c | `d` |\n\n> [!NOTE]\n> A note.\n"
-    )
-    assert not [*raw(text)]
-
-
 def test_wrong_links_are_found(tmp_path):
     page = tmp_path / "page.md"
     stub = min(STUBS)
@@ -126,22 +118,3 @@ def test_wrong_links_are_found(tmp_path):
         f"\n[d](none.md) [e](#a-title) [f]({stub})\n```\n[g](none.md)\n```\n"
     )
     assert len([*faults(page)]) == 3
-
-
-def test_files_of_the_repository_have_their_links_turned():
-    text = REPOSITORY.embedded("benchmarks/README.md", "benchmarks")
-    assert "](reliability.md" in text and "## How it is measured" in text
-    assert "](../RELIABILITY.md)" not in text
-    for name, page, given, expected in (
-        (
-            *("docs/guides/a.md", "guides/a"),
-            "[a](../../RELIABILITY.md#b) [c](export.md) [d](../../LICENSE)",
-            "[a](../reliability.md#b) [c](export.md) [d](../../LICENSE)",
-        ),
-        (
-            *("README.md", "index"),
-            "[a](docs/guides/masks.md#b) ![c](docs/figures/d.png)",
-            "[a](guides/masks.md#b) ![c](../docs/figures/d.png)",
-        ),
-    ):
-        assert REPOSITORY.turned(given, name, page) == expected

@@ -80,11 +80,6 @@ def test_code_that_does_not_run_is_listed():
     assert pages.elsewhere().keys() == listed.keys()
 
 
-def test_extras_that_guides_name():
-    assert pages.extras("docs/guides/searching.md") == ("tune",)
-    assert pages.extras("docs/guides/lengths.md") == ()
-
-
 def test_pages_have_code():
     """The test above can fail."""
     assert len(PAGES) > 8
@@ -146,24 +141,3 @@ def test_notebooks(path):
     )
     assert f"({colab}/blob/main/{place})" in cells[0]["source"]
     assert cells[-1]["source"].startswith("## Conclusion\n")
-
-
-def test_what_a_build_is_checked_for(tmp_path):
-    build = pages.load("build.py")
-    page = tmp_path / "index.html"
-    page.write_text(
-        '<a href="#here">x</a><p id="here"></p><a href="https://x.org">x</a>'
-        '<img src="data:image/png;base64,">'
-    )
-    assert build.faults(tmp_path) == ([], 1)
-    page.write_text(
-        '<a href="#there">x</a><a href="other.html">x</a>'
-        '<script src="https://cdn.org/x.js"></script>'
-        '<link rel="stylesheet" href="//fonts.org/x.css">'
-        '<link rel="canonical" href="https://x.org">'
-    )
-    (tmp_path / "x.css").write_text("a {background: url(https://x.org/y)}")
-    found, links = build.faults(tmp_path)
-    assert links == 2
-    assert len(found) == 5
-    assert "no such anchor" in "".join(found)

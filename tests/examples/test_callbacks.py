@@ -66,27 +66,6 @@ def test_several_updates_at_once_and_the_last_one():
         stop.on_epoch_end(2, {"loss": 1.0, "val_loss": np.nan})
 
 
-def test_state_keeps_numbers_and_arrays_but_no_settings():
-    class Callback(keras.callbacks.Callback):
-        pass
-
-    one, two = Callback(), Callback()
-    one.path, two.path = "there", "here"
-    one.file, two.file = object(), None
-    one.best = np.float32(0.25)
-    one.weights = [np.arange(3.0), np.eye(2, dtype="int32")]
-    one.rows = [{"a": 1, "b": None}, {}]
-    arrays = [np.zeros(1)]
-    state = backup._state_of(one, arrays)
-    for name, value in state.items():
-        setattr(two, name, backup._decode(value, arrays))
-    assert (two.path, two.file, two.best) == ("here", None, 0.25)
-    assert two.rows == one.rows
-    for a, b in zip(one.weights, two.weights, strict=True):
-        np.testing.assert_array_equal(a, b)
-        assert a.dtype == b.dtype
-
-
 def test_batches_are_averaged_anew_before_an_evaluation():
     """The initial noise too, which steps of black pixels have alone."""
     x = np.random.default_rng(0).random((40, 4, 1), np.float32)

@@ -293,30 +293,6 @@ def test_coco_is_computed_once_and_kept(monkeypatch, tmp_path, capsys):
         load()
 
 
-def test_features_are_kept_whole_or_not_at_all(tmp_path):
-    path = tmp_path / "coco" / "val.npz"
-
-    def dies():
-        yield from _examples("val")
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        coco.keep(path, dies(), _mean_colour)
-    assert not path.parent.exists()
-    few = [*_examples("val")]
-    few[1]["captions"]["text"] = few[1]["captions"]["text"][:4]
-    with pytest.raises(InputError, match="COCO_val_1.jpg has 4 captions, exp"):
-        coco.keep(path, few, _mean_colour)
-    few = [*_examples("val")]
-    few[0]["captions"]["text"][2] = b"..."
-    with pytest.raises(InputError, match="val.npz: captions: caption 3 is emp"):
-        coco.keep(path, few, _mean_colour)
-    assert not path.parent.exists()
-    path.parent.write_text("a file")
-    with pytest.raises(InputError, match="coco/val.npz cannot be written"):
-        coco.keep(path, _examples("val"), _mean_colour)
-
-
 def test_ten_crops():
     # The value is the place: x in the first channel, y in the second.
     y, x = np.indices((256, 300))
@@ -329,12 +305,3 @@ def test_ten_crops():
     # The shorter side is made 256.
     narrow = coco.crops(np.full((900, 300, 3), 7, np.uint8))
     assert (narrow == 7).all()
-
-
-@pytest.mark.full
-def test_the_layer_of_vgg19():
-    images = np.random.default_rng(3).integers(256, size=(1, 224, 224, 3))
-    before = images.copy()
-    found = coco.vgg19(weights=None)(images.astype("float32"))
-    assert found.shape == (1, 4096) and (found >= 0).all() and found.any()
-    np.testing.assert_array_equal(images, before)

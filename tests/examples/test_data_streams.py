@@ -6,6 +6,7 @@ import unicodedata
 import keras
 import numpy as np
 import pytest
+from common import runs
 from common.datasets import books, captions, cloze, plain_text
 
 
@@ -54,12 +55,17 @@ def _of_questions(seed, first):
     return cloze.batches(QUESTIONS.train, QUESTIONS.markers, 8, seed, first)
 
 
+def _of_rows(seed, first):
+    return runs.shuffled(12, 3, seed, first)
+
+
 @pytest.mark.parametrize(
     ("stream", "updates"),
     [
         (_of_books, UPDATES),
         (_of_captions, 2),
         (_of_questions, 5),
+        (_of_rows, 4),
     ],
 )
 def test_they_follow_seed_and_step(stream, updates):
@@ -136,13 +142,6 @@ def test_batches_hold_different_images():
     assert seen == set(range(35))
 
 
-def test_evaluation_is_in_order():
-    (words, features), images = SPLIT.fed
-    np.testing.assert_array_equal(words, SPLIT.words)
-    np.testing.assert_array_equal(images, np.repeat(np.arange(7), 5))
-    np.testing.assert_array_equal(features, SPLIT.features[images])
-
-
 def test_entities_are_permuted_in_every_batch():
     seen, names = set(), {}
     for (passage, query), answer in itertools.islice(_of_questions(3, 0), 10):
@@ -169,11 +168,6 @@ def test_what_validates_books():
     assert len(test) + len(train) > 0.9 * len(TEXT.train)
     near = {n + k for n in test for k in (-1, 0, 1)}
     assert near.isdisjoint(n + k for n in train for k in (-1, 0, 1))
-
-
-def test_a_large_text_holds_out_no_more_than_2048_sentences():
-    train, test = books._split([60_000, 100_000])
-    assert 2_040 < len(test) <= 2_048 and len(train) > 157_900
 
 
 def test_short_texts_are_held_out_as_a_whole():

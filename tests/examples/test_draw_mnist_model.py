@@ -40,17 +40,6 @@ def test_filterbank(size):
         np.testing.assert_allclose(to_numpy(filters).sum(-1), 1, rtol=1e-5)
 
 
-def test_zero_looks_at_the_whole_image():
-    rows, columns, gamma = draw_mnist_model.filterbank(
-        np.zeros((1, 5), "float32"), 6, 6, 6
-    )
-    # Filter i stands on pixel i, and the image turned round is the same.
-    assert list(to_numpy(rows)[0].argmax(axis=1)) == list(range(6))
-    rows = to_numpy(rows)[0]
-    np.testing.assert_allclose(rows, rows[::-1, ::-1], rtol=1e-5)
-    assert to_numpy(gamma) == 1
-
-
 def test_far_away_filters_stay_finite():
     parameters = np.float32([[30, -30, -20, 5, 0]])
     for filters in draw_mnist_model.filterbank(parameters, HEIGHT, WIDTH, 3)[

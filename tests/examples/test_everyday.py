@@ -1,8 +1,5 @@
 """Everyday tasks: their models and measures."""
 
-import pathlib
-import re
-
 import everyday as script
 import everyday_model
 import keras
@@ -14,8 +11,6 @@ from scipy import special
 from scripts import refusal
 
 import keras_ln
-
-ROOT = pathlib.Path(script.__file__).parents[1]
 
 
 def _data(task, count=480):
@@ -77,27 +72,6 @@ def test_every_kind_has_its_layer(task, packaged):
         if data.y.dtype.kind != "f":
             wanted = (*wanted, everyday_model.outputs(task, data))
         assert tuple(model(data.x[:3]).shape) == wanted
-
-
-def test_the_page_has_the_sizes_of_every_task():
-    page = (ROOT / "docs" / "paper" / "everyday_tasks.md").read_text("utf-8")
-    found = re.findall(r"^\| `(\w+)` \|.* \| ([\d, ]+) \|$", page, re.MULTILINE)
-    assert found == [
-        (task, ", ".join(map(str, sizes[:3]))) for task, sizes in TASKS.items()
-    ]
-
-
-def test_padding_changes_nothing():
-    model = everyday_model.build_model("lngru", 8, "verses", 9, 20, 10)
-    x = np.random.default_rng(0).integers(1, 20, size=(4, 9))
-    x[:, 6:] = plain_text.PADDING
-    short = everyday_model.build_model("lngru", 8, "verses", 6, 20, 10)
-    short.set_weights(model.get_weights())
-    one, two = (
-        keras.ops.convert_to_numpy(m(part))
-        for m, part in ((model, x), (short, x[:, :6]))
-    )
-    np.testing.assert_allclose(one, two, atol=1e-6)
 
 
 @pytest.mark.parametrize("task", ["spelling", "movements", "chorales"])

@@ -218,12 +218,3 @@ def test_writing_ends_when_the_window_has_passed_the_text():
         model, symbols, 20, 0.0, np.random.default_rng(7)
     )
     assert [len(way) for way in ways] == [6, 4]
-
-
-def test_the_window_starts_at_the_writers_pace():
-    model = handwriting_generation_model.build_model(
-        "none", UNITS, 6, 5, pace=0.3
-    )
-    window = model.get_layer("window").cell
-    *_, kappa = window.place(*_tensors(np.zeros((1, UNITS)), np.zeros((1, 10))))
-    np.testing.assert_allclose(to_numpy(kappa), 0.3, rtol=1e-5)

@@ -1,15 +1,12 @@
 """Figures, sentences and results that are kept, also of runs that are odd."""
 
-import importlib
 import stat
 import zipfile
 from argparse import Namespace
 
-import numpy as np
 import permutation_invariant_mnist as script
 import pytest
 import results
-import tune
 from common import files, plotting, report
 from common.errors import InputError
 from matplotlib import pyplot as plt
@@ -85,85 +82,6 @@ def test_a_diverged_run_hides_no_other(tmp_path, drawn):
     assert none.get_label() == "none (1 of 2 diverged)"
     assert list(layer.get_ydata()) == [0.7]
     assert layer.get_label() == "layer (1 of 1 diverged)"
-
-
-def test_figures_of_diverged_runs_are_whole(tmp_path, drawn):
-    kinds = ("layer-channels", "batch-everywhere", "symmetric")
-    lost = [_run(tmp_path, "a", [], None)]
-    groups = {(kind, 4): lost for kind in kinds}
-    plotting.comparison(groups, ["batch size"], PANELS, tmp_path / "f.png")
-    groups["none", 128] = [_run(tmp_path, "b", [1.0, 0.5])]
-    plotting.comparison(groups, ["batch size"], PANELS, tmp_path / "f.png")
-    for figure, labels in zip(drawn, (3, 4), strict=True):
-        (legend,) = figure.legends
-        assert len(legend.get_texts()) == labels
-        assert legend.get_window_extent().width <= figure.bbox.width
-        assert not figure.axes[0].get_xticks().size
-    told = [[text.get_text() for text in axis.texts] for axis in drawn[0].axes]
-    assert told == 2 * [["no finite values"]]
-    told = [[text.get_text() for text in axis.texts] for axis in drawn[1].axes]
-    assert told == 2 * [["no finite values"], []]
-    assert not drawn[0].axes[0].get_yticks().size
-    # The first column has the scale of the second.
-    assert drawn[1].axes[0].get_yticks().size
-
-
-def test_every_kind_has_a_style_of_its_own():
-    scripts = map(importlib.import_module, tune.EXPERIMENTS)
-    kinds = {kind for script in scripts for kind in script.KINDS}
-    own = {plotting._SAME.get(kind, kind) for kind in kinds}
-    assert own == set(plotting._STYLES)
-    for parts in zip(*plotting._STYLES.values(), strict=True):
-        assert len(set(parts)) == len(own)
-    # The same whatever else is drawn.
-    assert plotting.style_of("layer") == {
-        "color": "#0072B2",
-        "linestyle": "-.",
-        "marker": "d",
-    }
-
-
-def test_a_kind_without_the_second_key_stands_in_every_column(tmp_path, drawn):
-    groups = {
-        ("none", None): [_run(tmp_path, "a", [0.5])],
-        ("batch", 0.1): [_run(tmp_path, "b", [0.4])],
-        ("batch", 1.0): [_run(tmp_path, "c", [0.3])],
-    }
-    path = tmp_path / "f.png"
-    plotting.comparison(groups, ["gain"], PANELS, path, "updates")
-    axes = drawn[0].axes
-    assert [axis.get_title() for axis in axes[:2]] == ["gain 0.1", "gain 1.0"]
-    assert [[line.get_ydata()[0] for line in x.get_lines()] for x in axes] == (
-        2 * [[0.5, 0.4], [0.5, 0.3]]
-    )
-    (line, _) = axes[0].get_lines()
-    assert (line.get_label(), line.get_xdata()[0]) == ("none", 2)
-    assert axes[3].get_xlabel() == "updates"
-    # Alone it needs a column all the same.
-    alone = {("none", None): groups[("none", None)]}
-    plotting.comparison(alone, ["gain"], PANELS[:1], tmp_path / "g.png")
-    assert len(drawn[1].axes[0].get_lines()) == 1
-
-
-def test_pens_are_lifted_between_strokes(tmp_path, drawn):
-    way = np.array([[1, 0, 0], [1, 1, 1], [2, 0, 0], [0, -1, 0]])
-    plotting.handwriting([way], ["text"], tmp_path / "samples.png")
-    (axis,) = drawn[0].axes
-    one, two = axis.get_lines()
-    assert one.get_xydata().tolist() == [[1, 0], [2, 1]]
-    assert two.get_xydata().tolist() == [[4, 1], [4, 0]]
-
-
-def test_canvases_stand_in_rows(tmp_path, drawn):
-    pictures = np.random.default_rng(0).random((2, 3, 4, 5))
-    plotting.canvases(pictures, tmp_path / "samples.png")
-    axes = drawn[0].axes
-    assert len(axes) == 6
-    for axis, picture in zip(axes, pictures.reshape(6, 4, 5), strict=True):
-        (image,) = axis.get_images()
-        np.testing.assert_array_equal(image.get_array(), picture)
-        assert image.get_clim() == (0, 1)
-    assert [axis.get_xlabel() for axis in axes] == ["", "", "", "1", "2", "3"]
 
 
 def test_the_sentence_has_the_paired_difference():

@@ -15,7 +15,7 @@ import permutation_invariant_mnist
 import pytest
 import skip_thoughts
 import tune
-from common import files, flags, runs
+from common import files
 from scripts import (
     ALONE,
     STUDIES,
@@ -163,23 +163,6 @@ def test_runs_on_this_backend(tmp_path, capsys, packaged, name):
     assert before == {path: path.read_bytes() for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize("name", TRAINING)
-def test_help_shows_what_the_presets_set(capsys, name):
-    script = importlib.import_module(name)
-    with pytest.raises(SystemExit):
-        script.main(["--help"])
-    _, table = capsys.readouterr().out.split("values of --preset and --smoke")
-    _, heading, *lines = table.splitlines()
-    assert heading.split() == [*flags.PRESETS, "--smoke"]
-    found = {line.split()[0]: line.split()[1:] for line in lines}
-    assert {"--data", "--epochs", "--batch-size", "--units"} <= {*found}
-    for preset, column in (("quick", 0), ("paper", 1)):
-        plan = vars(plans(name, "--preset", preset)[0])
-        for flag in ("epochs", "batch_size", "units"):
-            shown = found["--" + flag.replace("_", "-")][column]
-            assert shown == str(plan[flag])
-
-
 def test_flags_beat_smoke_which_beats_the_preset():
     name = "permutation_invariant_mnist"
 
@@ -300,24 +283,6 @@ def test_a_folder_belongs_to_one_run(capsys, tmp_path, uncompiled):
         own.write_bytes(whole)
 
 
-if BACKEND == "tensorflow":  # which alone traces
-
-    @every_backend
-    def test_an_update_is_traced_once(tmp_path, monkeypatch):
-        """All that has variables has them before: tracing takes seconds."""
-        traced = []
-        step = keras.Model.train_step
-
-        def counted(model, data):
-            traced.append(model)
-            return step(model, data)
-
-        monkeypatch.setattr(keras.Model, "train_step", counted)
-        words = ["--smoke", "--units", "4", "--output-dir", str(tmp_path)]
-        assert permutation_invariant_mnist.main(words) == 0
-        assert len(traced) == 1
-
-
 @pytest.mark.full
 @jax_too
 def test_two_devices_share_a_batch(tmp_path, alone, capsys):
@@ -411,28 +376,3 @@ def test_no_script_is_left_out():
     }
     others = {"tune", "results", "quick_start", "search", "streaming"}
     assert scripts | {"search"} == {*TRAINING, *STUDIES, *others}
-    for name in TRAINING:
-        source = pathlib.Path(tune.__file__).with_name(f"{name}.py")
-        assert len(source.read_text().splitlines()) <= 150, name
-
-
-@pytest.mark.parametrize("name", TRAINING)
-def test_tune_is_refused_by_name(name, tmp_path, capsys):
-    words = ["--compare", "--tune", "--output-dir", tmp_path / "run"]
-    line = refusal(capsys, importlib.import_module(name).main, *words)
-    assert "examples/tune.py" in line and "examples/search.py" in line
-    assert not (tmp_path / "run").exists()
-
-
-def test_batches_follow_seed_and_update():
-    def batches(seed, first, count):
-        stream = runs.shuffled(11, 3, seed, first)
-        return [[*map(int, next(stream))] for _ in range(count)]
-
-    whole = batches(0, 0, 13)
-    for first in (1, 2, 3, 6):
-        assert batches(0, first, 4) == whole[first : first + 4]
-    assert batches(1, 0, 3) != whole[:3] != whole[3:6]
-    for start in (0, 3, 6):  # Nothing comes twice in a pass.
-        one_pass = sum(whole[start : start + 3], [])
-        assert len({*one_pass}) == 9

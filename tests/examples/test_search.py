@@ -1,11 +1,6 @@
 """The searches: search.py's points, rows and statistics; tune.py's trials."""
 
 import itertools
-import json
-import shutil
-import socket
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -16,7 +11,7 @@ import tune as tune
 from common import files
 from common.datasets import sequences
 from common.errors import InputError
-from scripts import environment, refusal, rows
+from scripts import refusal, rows
 
 import keras_ln
 
@@ -360,56 +355,6 @@ def test_every_tuner(tmp_path, capsys, tuner):
     assert files.read_json(folder / "metrics.json")["val_loss"] == losses[0]
     assert tune.main([*words, "--resume"]) == 0
     assert "is finished" in capsys.readouterr().out
-
-
-@pytest.mark.full
-def test_a_name_of_a_trial_leads_nowhere(tmp_path, capsys, whole):
-    """It is that of a folder, which a file may lead elsewhere."""
-    words = f"{EXPERIMENT} --smoke --unit-choices 4 6 --max-trials 2"
-    folder = shutil.copytree(whole("tune", words), tmp_path / "search")
-    (folder / "metrics.json").unlink()
-    path = folder / "search" / "trial_0" / "trial.json"
-    state = json.loads(path.read_text()) | {"trial_id": "0/../../x"}
-    path.write_text(json.dumps(state))
-    words = [*words.split(), "--output-dir", folder, "--resume"]
-    message = refusal(capsys, tune.main, *words, printed="")
-    assert "search: expected a name of letters" in message
-
-
-@pytest.mark.full
-def test_a_chief_and_two_workers_share_a_search(tmp_path):
-    folder = tmp_path / "search"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    words = ["convolutional_networks", "--smoke", "--max-trials", "4"]
-    words += ["--unit-choices", "1", "2", "--epochs", "1"]
-    words += ["--output-dir", str(folder)]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, tune.__file__, *words],
-            env=environment(
-                KERASTUNER_ORACLE_IP="127.0.0.1",
-                KERASTUNER_ORACLE_PORT=str(port),
-                KERASTUNER_TUNER_ID=name,
-            ),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for name in ("chief", "worker0", "worker1")
-    ]
-    try:
-        outputs = [process.communicate(timeout=240)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    assert [process.returncode for process in processes] == [0, 0, 0], outputs
-    trials = rows(folder / "trials.csv")
-    assert [row["status"] for row in trials] == 4 * ["completed"]
-    # The chief trains nothing, the workers share the trials.
-    trained = [output.count(" - val_loss: ") for output in outputs]
-    assert trained[0] == 0 and sum(trained) == 4
 
 
 @pytest.mark.full

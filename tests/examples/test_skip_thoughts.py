@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import skip_thoughts as script
 import skip_thoughts_model as parts
-from common import callbacks
 from common import sentence_evaluation as evaluation
 from common.datasets import plain_text, sentence_tasks
 from common.errors import InputError
@@ -110,16 +109,6 @@ def test_the_matrix_of_every_gate_is_orthogonal(norm):
         kernel = model.get_layer(name).cell.recurrent_kernel
         for gate in np.split(keras.ops.convert_to_numpy(kernel), 3, axis=1):
             np.testing.assert_allclose(gate.T @ gate, np.eye(7), atol=1e-5)
-
-
-def test_padding_does_not_change_the_vector_of_a_sentence():
-    model = _model()
-    inputs, _, _ = _triples()
-    padded = [np.pad(inputs[0], ((0, 0), (0, 4))), *inputs[1:]]
-    expected = _outputs(model, inputs)
-    np.testing.assert_allclose(_outputs(model, padded), expected, atol=1e-6)
-    padded[0][:, -1] = 3
-    assert np.abs(_outputs(model, padded) - expected).max() > 0.01
 
 
 def _nll(logits, targets):
@@ -349,24 +338,6 @@ def test_alignment_ranks():
     assert evaluation.alignment_ranks(alike, alike).tolist() == 5 * [5]
 
 
-def test_verses_of_the_bible():
-    verses = sentence_tasks.bible_verses()
-    assert len(set(verses.king_james)) > 990
-    assert len(verses.world_english) == len(verses.king_james) == 1000
-    words = [[set(text.lower().split()) for text in own] for own in verses[:2]]
-    same = np.mean([len(a & b) for a, b in zip(*words, strict=True)])
-    other = np.mean(
-        [len(a & b) for a, b in zip(words[0], words[1][1:], strict=False)]
-    )
-    assert same > 2 * other
-    assert np.bincount(verses.labels).tolist() == 10 * [100]
-    psalms = [t for t, b in zip(*verses[2:], strict=True) if b == 0]
-    assert sum("LORD" in text for text in psalms) > 20
-    few = verses.every(10)
-    assert few.king_james == verses.king_james[::10]
-    assert np.bincount(few.labels).tolist() == 10 * [10]
-
-
 def test_verses_are_found_by_their_words():
     verses = sentence_tasks.bible_verses().every(2)
     random = np.random.default_rng(7)
@@ -395,11 +366,3 @@ def test_verses_are_found_by_their_words():
         {"verses": verses}, lambda s: random.normal(size=(len(s), 8))
     )
     assert noise["verses_r10"] < 30 and noise["verses_mean_rank"] > 35
-
-
-def test_measures_stand_in_the_logs():
-    model, logs = keras.Sequential(), {"loss": 1.0}
-    callback = callbacks.Measured(lambda own: {"same": own is model})
-    callback.set_model(model)
-    callback.on_epoch_end(0, logs)
-    assert logs == {"loss": 1.0, "val_same": True}

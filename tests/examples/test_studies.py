@@ -7,8 +7,7 @@ import numpy as np
 import parameter_geometry as geometry
 import pytest
 import recurrent_dynamics as dynamics
-from common import plotting, runs
-from matplotlib import pyplot as plt
+from common import runs
 from scripts import refusal, rows
 
 import keras_ln
@@ -76,25 +75,6 @@ def test_the_metric_is_the_divergence_but_for_eq_13(folder):
     assert len(errors) == 5
     assert errors.pop(("layer", "paper")) > 0.01
     assert max(errors.values()) < 0.005
-
-
-def test_the_curve_of_eq_13_is_named(monkeypatch):
-    figures = []
-    monkeypatch.setattr(
-        plotting, "save", lambda figure, *_, **__: figures.append(figure)
-    )
-    rows_of = {
-        ("layer", method): np.ones((2, 3)) for method in ("paper", "exact")
-    }
-    curves = {"layer": np.ones((2, 2))}
-    fishers = np.eye(28), np.ones((28, 28))
-    geometry.draw((rows_of, curves, curves), fishers, None)
-    styles = {
-        line.get_label(): line.get_linestyle()
-        for line in figures[0].axes[0].lines
-    }
-    assert styles["layer, eq. 13"] == ":" != styles["layer"]
-    plt.close(figures[0])
 
 
 def test_steps_shrink_with_the_weights(folder):
