@@ -21,6 +21,7 @@ from problems import (
 )
 
 from keras_ln_kernels import CELLS
+from keras_ln_kernels.library import library
 
 ALL = ("mask", "input_mask", "recurrent_mask")
 RESETS = ("starts", "resets")
@@ -207,3 +208,19 @@ def test_gradients_that_are_not_wanted():
     for name, array in everything.items():
         (alone,) = backward(drawn, residuals, wanted=[name]).values()
         assert array.tobytes() == alone.tobytes(), name
+
+
+@pytest.mark.parametrize("dtype", [0, 1])
+@pytest.mark.parametrize(
+    "sizes", [(1, 1, 1), (5, 7, 3), (6, 16, 16), (13, 513, 65), (64, 100, 130)]
+)
+def test_product(sizes, dtype, each_instruction_set):
+    rows, depth, columns = sizes
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=(rows, depth)).astype(["f4", "f8"][dtype])
+    b = rng.normal(size=(depth, columns)).astype(a.dtype)
+    c = np.full((rows, columns), np.nan, a.dtype)
+    pointers = (x.ctypes.data for x in (a, b, c))
+    assert library().kln_product(dtype, *sizes, *pointers, 2) is None
+    exact = a.astype("f8") @ b.astype("f8")
+    assert np.abs(c - exact).max() < np.finfo(a.dtype).eps * 2 * depth

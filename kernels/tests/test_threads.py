@@ -1,17 +1,29 @@
-"""Threads: equal results for any number, fork, many callers at once."""
+"""Threads: the library's own, an OpenMP library's, a caller's.
 
+Nothing here is an OpenMP library: Python's threads stand in, so that the thread
+sanitizer sees all.
+"""
+
+import ctypes
+import faulthandler
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 
-import numpy as np
 import pytest
-from problems import draw, forward, gradients, use_threads_of
+from problems import (
+    draw,
+    forward,
+    gradients,
+    use_threads_of,
+)
+from test_arguments import fresh
 
 import keras_ln_kernels
-from keras_ln_kernels import library
+from keras_ln_kernels.library import OpenMP
 
 CELLS = ["lstm", "gru", "simple_rnn"]
 ALL = ("mask", "input_mask", "recurrent_mask")
@@ -21,6 +33,18 @@ def same(a, b):
     assert a.keys() == b.keys()
     for name in a:
         assert a[name].tobytes() == b[name].tobytes(), name
+
+
+def check_child(right):
+    """Forks; fails unless `right` is true in the child."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        try:
+            os._exit(not right())
+        finally:  # What it raised.
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 @pytest.mark.promise("do not depend on the number of threads")
@@ -150,34 +174,193 @@ def test_a_fork_while_others_are_at_work(each_sharing):
         thread.start()
     try:
         for _ in range(20):
-            child = os.fork()
-            if child == 0:
-                signal.alarm(60)
-                found = gradients(drawn, threads=3)
-                right = all(
-                    array.tobytes() == expected[name].tobytes()
-                    for name, array in found.items()
+            check_child(
+                lambda: (
+                    same(gradients(drawn, threads=3), expected)
+                    or len(os.listdir("/proc/self/task")) == 3
                 )
-                alive = len(os.listdir("/proc/self/task"))
-                os._exit(0 if right and alive == 3 else 1)
-            assert os.waitpid(child, 0)[1] == 0
+            )
     finally:
         done.set()
         for thread in threads:
             thread.join()
 
 
-@pytest.mark.parametrize("dtype", [0, 1])
-@pytest.mark.parametrize(
-    "sizes", [(1, 1, 1), (5, 7, 3), (6, 16, 16), (13, 513, 65), (64, 100, 130)]
-)
-def test_product(sizes, dtype, each_instruction_set):
-    rows, depth, columns = sizes
-    rng = np.random.default_rng(0)
-    a = rng.normal(size=(rows, depth)).astype(["f4", "f8"][dtype])
-    b = rng.normal(size=(depth, columns)).astype(a.dtype)
-    c = np.full((rows, columns), np.nan, a.dtype)
-    pointers = (x.ctypes.data for x in (a, b, c))
-    assert library.library().kln_product(dtype, *sizes, *pointers, 2) is None
-    exact = a.astype("f8") @ b.astype("f8")
-    assert np.abs(c - exact).max() < np.finfo(a.dtype).eps * 2 * depth
+@pytest.fixture(autouse=True)
+def nothing_waits_for_ever():
+    """Ends the process and says where it was; no exception could."""
+    faulthandler.dump_traceback_later(120, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+class Team:
+    """Lends threads as GOMP_parallel does: `openmp` has the two addresses.
+
+    Args:
+        size: how many, with the caller's.
+        late: whether the others come when the caller has finished.
+        needless: how many have left when the caller begins.
+        stays: for how many seconds the others stay when it has.
+    """
+
+    def __init__(self, size, *, late=False, stays=0.0, needless=0):
+        """Nothing was lent so far."""
+        self.late, self.stays, self.needless = late, stays, needless
+        # Of all times that it lent: how many at once, and the arguments.
+        self.at_once, self.asked = [], []
+        self._now, self._lock, self._here = 0, threading.Lock(), {}
+        self._size = size
+        kind = ctypes.CFUNCTYPE(
+            None, BODY, ctypes.c_void_p, *[ctypes.c_uint] * 2
+        )
+        self._functions = (
+            kind(self._parallel),
+            ctypes.CFUNCTYPE(ctypes.c_int)(self._threads),
+        )
+        self.openmp = OpenMP(
+            *(ctypes.cast(f, ctypes.c_void_p).value for f in self._functions)
+        )
+
+    def _parallel(self, body, context, threads, flags):
+        with self._lock:
+            self._now += 1
+            self.at_once.append(self._now)
+            self.asked.append((threads, flags))
+            self._here[threading.get_ident()] = self._size
+
+        left = threading.Semaphore(0)
+
+        def other():
+            body(context)
+            left.release()
+            time.sleep(self.stays)
+
+        others = [threading.Thread(target=other) for _ in range(self._size - 1)]
+        if self.late:
+            body(context)
+        for thread in others:
+            thread.start()
+        if not self.late:
+            needed = [left.acquire(timeout=60) for _ in range(self.needless)]
+            assert all(needed)
+            body(context)
+        for thread in others:
+            thread.join()
+        with self._lock:
+            self._now -= 1
+            del self._here[threading.get_ident()]
+
+    def _threads(self):
+        return self._here[threading.get_ident()]
+
+
+# More than there are rows, fewer than are asked for and more, and the caller
+# alone, as within another team's work.
+@pytest.mark.parametrize("size", [1, 2, 3, 16])
+@pytest.mark.parametrize("cell", CELLS)
+def test_results_do_not_depend_on_who_came(cell, size, each_sharing):
+    drawn = draw(cell, (7, 9, 70, 40), masks=ALL)
+    one = gradients(drawn)
+    team = Team(size)
+    for threads in (2, 3, 8):
+        same(one, gradients(drawn, threads=threads, openmp=team.openmp))
+    # Forwards and backwards each, of a size that the library chooses: GNU's
+    # would end its threads and start them anew where sizes change.
+    assert team.asked == [(0, 0)] * 6
+
+
+def test_one_thread_needs_no_team(each_sharing):
+    team = Team(2)
+    gradients(draw("gru", (4, 3, 2, 5)), threads=1, openmp=team.openmp)
+    assert not team.asked
+
+
+def test_no_other_threads_take_part():
+    """All of the team do: by columns each waits for all others.
+
+    This process came from a fork, and has run a program since.
+    """
+    code = """
+import os, threading, time
+from problems import draw, gradients
+from test_threads import Team
+k.use_sharing("columns")
+drawn = draw("lstm", (9, 6, 5, 20))
+# A sanitizer has a thread of its own from the first one on.
+thread = threading.Thread(target=int)
+thread.start()
+thread.join()
+time.sleep(0.1)
+here = lambda: len(os.listdir("/proc/self/task"))
+before, team = here(), Team(4)
+gradients(drawn, threads=4, openmp=team.openmp)
+# The system ends threads a little after they have returned.
+for _ in range(500):
+    if here() == before: break
+    time.sleep(0.01)
+print(here() - before, len(team.asked), end=" ")
+gradients(drawn, threads=4)
+print(here() - before)
+"""
+    assert fresh(code) == "0 2 3"
+
+
+def test_eight_callers_at_once_lend_one_after_the_other(each_sharing):
+    """There are cores for one team; who finds another at work is alone."""
+    problems = [draw(CELLS[i % 3], (9, 6, 5, 20 + i), seed=i) for i in range(8)]
+    expected = [gradients(drawn) for drawn in problems]
+    team, wrong = Team(3), []
+
+    def work(drawn, expected):
+        try:
+            for _ in range(10):
+                same(expected, gradients(drawn, threads=3, openmp=team.openmp))
+        except Exception as error:  # A thread would drop it.
+            wrong.append(error)
+
+    threads = [
+        threading.Thread(target=work, args=pair)
+        for pair in zip(problems, expected, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert set(team.at_once) == {1}
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_takes_the_librarys_own_threads(each_sharing):
+    """Those of an OpenMP library are gone there, and GNU's waits for them."""
+    drawn, team = draw("lstm", (9, 6, 5, 20)), Team(3)
+    expected = gradients(drawn, threads=3, openmp=team.openmp)
+    lent = len(team.asked)
+    check_child(
+        lambda: (
+            same(gradients(drawn, threads=3, openmp=team.openmp), expected)
+            or len(team.asked) == lent
+        )
+    )
+    same(expected, gradients(drawn, threads=3, openmp=team.openmp))
+    assert len(team.asked) > lent
+
+
+def test_a_team_that_is_late_is_left_out_for_some_calls():
+    """4 of them, and 8 where it is late again; the results are the same."""
+    code = """
+from problems import draw, gradients
+from test_threads import Team, same
+drawn = draw("lstm", (8, 10, 64, 64))
+one, team = gradients(drawn), Team(2, stays=0.3)
+# Two calls each.
+for _ in range(9):
+    before = len(team.asked)
+    same(one, gradients(drawn, threads=2, openmp=team.openmp))
+    print(len(team.asked) - before, end="")
+"""
+    assert fresh(code) == "101000010"
