@@ -1,6 +1,5 @@
 """The attentive reader's layers against equations in NumPy."""
 
-import attentive_reader as script
 import attentive_reader_model as reader
 import keras
 import numpy as np
@@ -163,7 +162,8 @@ def test_a_passage_of_padding_is_not_seen():
     assert np.isfinite(_array(layer(d, q, mask=mask))).all()
 
 
-@pytest.mark.parametrize("norm", script.KINDS)
+# Batch norms have statistics of each step, more for longer passages.
+@pytest.mark.parametrize("norm", ["none", "layer"])
 def test_longer_padding_changes_nothing(norm):
     words = np.random.default_rng(0).integers(1, 12, (6, 8)).astype("int32")
     words[1, 2:5], words[4, 6:] = 0, 0
