@@ -77,12 +77,10 @@ if typing.TYPE_CHECKING:
 else:
     # Hidden from type checkers, to which it would excuse any misspelled name.
     def __getattr__(name):
-        """Imports a submodule on its first use."""
         if name in _SUBMODULES:
             return importlib.import_module(f"{__name__}.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    """The public names and submodules."""
     return sorted([*__all__, *_SUBMODULES])

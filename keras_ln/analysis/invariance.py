@@ -61,7 +61,6 @@ class InvarianceTable:
     bounds: dict[str, dict[str, float]]
 
     def __str__(self) -> str:
-        """The table in plain text."""
         heading = [["", "", ""], *(column.split() for column in _CHANGES)]
         lines = [list(line) for line in zip(*heading, strict=True)]
         lines += [

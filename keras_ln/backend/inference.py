@@ -28,7 +28,6 @@ where = keras.ops.where
 
 
 def fused_sum(x, axes, keepdims=False, weights=None):
-    """``sum``; see the package docstring."""
     x = x if weights is None else x * weights
     return sum(x, axes, keepdims) if axes else x
 
@@ -38,22 +37,18 @@ def how_to_densify(x):
 
 
 def on_cpu():
-    """Always; see the package docstring."""
     return True
 
 
 def trace_context(arrays):
-    """Always of ordinary operations; see the package docstring."""
     return TraceContext(_NO_GRADIENTS)
 
 
 def once_all(conditions, x, message):
-    """``x``; see the package docstring."""
     return x
 
 
 def stands_for_unknown(length):
-    """One step, when Keras exports; see the package docstring."""
     return length == 1 and exports_unknown_steps()
 
 
@@ -62,7 +57,6 @@ def current_trace():
 
 
 def scan(step, init, xs, *, reverse=False):
-    """Loop over the leading axis of ``xs``; see the package docstring."""
     length = next(iter(xs.values())).shape[0]
     # Keras 3.15 exports one step for an unknown number, which would be a wrong
     # program; test_what_openvino_does_not_run notices.
@@ -91,7 +85,6 @@ def custom_vjp(
     reference_backward=None,
     platform="cpu",
 ):
-    """The outputs of the forward function; see the package docstring."""
     reference = reference or forward
     return lambda arrays, keep=True, owner="": reference(arrays, keep=False)[0]
 
@@ -107,7 +100,6 @@ def reason():
 
 
 def is_exported():
-    """Never: see the package docstring."""
     return False
 
 

@@ -132,13 +132,11 @@ class Pieces:
     """
 
     def __init__(self):
-        """Without any."""
         self.bytes = 0
         self._pieces: collections.deque = collections.deque()
         self._lock = threading.Lock()
 
     def __len__(self):
-        """Their number."""
         return len(self._pieces)
 
     def pop(self):

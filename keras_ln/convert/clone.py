@@ -28,7 +28,6 @@ class Clone:
     around_cells: tuple[Any, ...] = (keras.layers.RNN,)
 
     def __init__(self) -> None:
-        """Begins with no layer made."""
         self._converted: dict[int, Any] = {}
         # With which layer each part is made again.
         self._made_with: dict[int, Any] = {}

@@ -20,7 +20,6 @@ class BaseLayer(keras.layers.Layer):
     _argument_names: tuple[str, ...] = ()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Passes the arguments to the Keras layer behind this class."""
         refuse(type(self), kwargs)
         super().__init__(*args, **kwargs)
 

@@ -38,7 +38,6 @@ class FunctionCall(keras.Operation):
     """A call of a function of `keras_ln.ops` in a functional model."""
 
     def __init__(self, function: str, name: str | None = None) -> None:
-        """Takes the function's name in `keras_ln.ops`."""
         super().__init__(name=name)
         ops = importlib.import_module("keras_ln.ops")
         # The name may come from a file.

@@ -40,13 +40,11 @@ def sum(x, axis=None, keepdims=False):
 
 
 def how_to_densify(x):
-    """The method to call, or None; see the package docstring."""
     # BCOO and its like, whose module takes long to import.
     return "Call its todense()." if hasattr(x, "todense") else None
 
 
 def on_cpu():
-    """Whether programs run on a CPU; see the package docstring."""
     return jax.default_backend() == "cpu"
 
 
@@ -59,28 +57,23 @@ def trace_context(arrays):
 
 
 def once_all(conditions, x, message):
-    """``x``; see the package docstring."""
     return x
 
 
 def stands_for_unknown(length):
-    """Never: see the package docstring."""
     return False
 
 
 def current_trace():
-    """A token of the current trace; see the package docstring."""
     return trace_state("keras_ln")
 
 
 def fused_sum(x, axes, keepdims=False, weights=None):
-    """``sum``; see the package docstring."""
     x = x if weights is None else x * weights
     return sum(x, axes, keepdims)
 
 
 def scan(step, init, xs, *, reverse=False):
-    """Loop over the leading axis of ``xs``; see the package docstring."""
     # Within jax.shard_map the first carry must have the type of the others.
     init = _vary(init, _varying((init, xs)))
     if _mesh_is_explicit():
@@ -154,8 +147,6 @@ def custom_vjp(
     reference_backward=None,
     platform="cpu",
 ):
-    """An op with a hand-written VJP; see the package docstring."""
-
     def outputs_only(arrays):
         return forward(arrays, keep=False)[0]
 
@@ -255,5 +246,4 @@ def _for_kernels(native, reference, reference_backward, platform):
 
 
 def jacobian(function, x):
-    """Derivative of every output in ``x``; see the package docstring."""
     return jax.jacrev(function)(jnp.asarray(x))

@@ -59,7 +59,6 @@ def plan_reason(x, cell, units, operands, training):
 
 
 def call_gpu(call, arrays):
-    """Launches a kernel; see the package docstring."""
     given = [jnp.asarray(arrays[name]) for name in call.arguments]
     sizes = call.sizes({name: arrays[name].shape for name in call.arguments})
     for name, array in zip(call.arguments, given, strict=True):

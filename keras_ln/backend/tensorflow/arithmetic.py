@@ -39,7 +39,6 @@ def sum(x, axis=None, keepdims=False):
 
 
 def how_to_densify(x):
-    """The function to call, or None; see the package docstring."""
     if isinstance(x, tf.RaggedTensor):
         return (
             "Call its to_tensor(), and pass tf.sequence_mask(x.row_lengths()) "
@@ -51,20 +50,17 @@ def how_to_densify(x):
 
 
 def on_cpu():
-    """Whether a CPU is the only device; see the package docstring."""
     kinds = {d.device_type for d in tf.config.get_visible_devices()}
     return kinds == {"CPU"}
 
 
 def once_all(conditions, x, message):
-    """``x``, or an error; see the package docstring."""
     holds = tf.reduce_all(tf.stack(conditions))
     with tf.control_dependencies([tf.debugging.Assert(holds, message)]):
         return tf.identity(x)
 
 
 def stands_for_unknown(length):
-    """Never: see the package docstring."""
     return False
 
 

@@ -28,7 +28,6 @@ def custom_vjp(
     reference_backward=None,
     platform="cpu",
 ):
-    """An op with a hand-written VJP; see the package docstring."""
     first = forward if reference_backward else reference or forward
     reference = reference or forward
     reference_backward = reference_backward or backward
@@ -251,8 +250,6 @@ def _densified(cotangents, outputs):
 
 
 def jacobian(function, x):
-    """Derivative of every output in ``x``; see the package docstring."""
-
     @tf.function(autograph=False)
     def differentiate(x):
         with tf.GradientTape() as tape:

@@ -7,7 +7,6 @@ from keras_ln.backend.tensorflow.structures import has_tangents
 
 
 def scan(step, init, xs, *, reverse=False):
-    """Loop over the leading axis of ``xs``; see the package docstring."""
     init = {name: tf.convert_to_tensor(x) for name, x in init.items()}
     xs = {name: tf.convert_to_tensor(x) for name, x in xs.items()}
     first = next(iter(xs.values()))

@@ -21,7 +21,6 @@ def has_tangents(tensors):
 
 
 def trace_context(arrays):
-    """Forward mode, and other runtimes; see the package docstring."""
     return TraceContext(plain_operations_reason(arrays), on_cpu=on_cpu())
 
 

@@ -51,7 +51,6 @@ def _plan_reason(device, cell, units, operands, ways, shape):
 
 
 def call_gpu(call, arrays):
-    """Launches a kernel; see the package docstring."""
     if not call.backward and is_eager(arrays.values()):
         return _run(call, arrays)
     operators = torch.ops.keras_ln

@@ -108,7 +108,6 @@ class BatchNormalization(BaseLayer, keras.layers.BatchNormalization):
         unbiased: bool = False,
         **kwargs: Any,
     ) -> None:
-        """Checks and stores the arguments that the class lists."""
         # Keras' layer accepts a single axis.
         axis = arguments.check_integer("axis", axis)
         named = named_arguments(locals())

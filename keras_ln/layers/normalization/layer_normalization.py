@@ -71,7 +71,6 @@ class LayerNormalization(BaseLayer):
         gamma_constraint: Identifier = None,
         **kwargs: Any,
     ) -> None:
-        """Checks and stores the arguments that the class lists."""
         named = named_arguments(locals())
         super().__init__(**without(kwargs, rms_scaling=False))
         self.keep_arguments(named)

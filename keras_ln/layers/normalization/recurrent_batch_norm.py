@@ -101,7 +101,6 @@ class RecurrentBatchNorm(BaseLayer):
         sequence_wise: bool = False,
         **kwargs: Any,
     ) -> None:
-        """Checks and stores the arguments that the class lists."""
         named = named_arguments(locals())
         super().__init__(**kwargs)
         self.keep_arguments(named)

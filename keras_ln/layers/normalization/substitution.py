@@ -28,7 +28,6 @@ class Substitution(keras.StatelessScope):
         self._in_loops: list[tuple[int, Any, Any]] = []
 
     def __enter__(self) -> "Substitution":
-        """Opens the scope in this thread."""
         super().__enter__()
         self._trace = current_trace()
         if self.original_scope is not None:

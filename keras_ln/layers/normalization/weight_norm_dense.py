@@ -78,7 +78,6 @@ class WeightNormDense(BaseLayer):
         bias_constraint: Identifier = None,
         **kwargs: Any,
     ) -> None:
-        """Checks and stores the arguments that the class lists."""
         named = named_arguments(locals())
         super().__init__(
             activity_regularizer=accept(

@@ -104,7 +104,6 @@ class WeightNormalization(BaseLayer, keras.layers.Wrapper):
     get_initial_state = _of_layer("get_initial_state")
 
     def __init__(self, layer: Any, **kwargs: Any) -> None:
-        """Checks and stores the arguments that the class lists."""
         check_can_be_wrapped(layer, WeightNormalization)
         of_layer = layer.dtype_policy
         policy = keras.dtype_policies.get(kwargs.pop("dtype", None) or of_layer)

@@ -129,7 +129,6 @@ class BNLSTM(BaseRNN):
         cell_zoneout: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        """Takes the arguments that the class lists."""
         super().__init__(named_arguments(locals()), **kwargs)
         self._has_warned = False
 

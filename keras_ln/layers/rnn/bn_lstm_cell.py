@@ -135,7 +135,6 @@ class BNLSTMCell(BaseLSTMCell):
         cell_zoneout: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        """Takes the arguments that the class lists."""
         super().__init__(named_arguments(locals()), **kwargs)
         # max_steps, or the number of steps with which the layer is built.
         self.steps = self.max_steps

@@ -75,7 +75,6 @@ class LogUniformForgetBias(keras.initializers.Initializer):
         cell: str = "lstm",
         seed: Any = None,
     ) -> None:
-        """Takes the arguments that the class lists."""
         for name, value, least in (("units", units, 1), ("steps", steps, 2)):
             is_integer = isinstance(value, numbers.Integral)
             if not is_integer or isinstance(value, bool) or value < least:

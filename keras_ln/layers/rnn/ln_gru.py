@@ -110,7 +110,6 @@ class LNGRUCell(BaseCell):
         use_sum_bias: bool = False,
         **kwargs: Any,
     ) -> None:
-        """Takes the arguments that the class lists."""
         super().__init__(named_arguments(locals()), **kwargs)
         start = self.bias_initializer
         if not isinstance(start, LogUniformForgetBias):
@@ -220,5 +219,4 @@ class LNGRU(BaseRNN):
         use_sum_bias: bool = False,
         **kwargs: Any,
     ) -> None:
-        """Takes the arguments that the class lists."""
         super().__init__(named_arguments(locals()), **kwargs)

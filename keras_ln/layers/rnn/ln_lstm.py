@@ -101,7 +101,6 @@ class LNLSTMCell(BaseLSTMCell):
         use_sum_bias: bool = False,
         **kwargs: Any,
     ) -> None:
-        """Takes the arguments that the class lists."""
         super().__init__(named_arguments(locals()), **kwargs)
         if self.carry_normalized_state and "state" not in self.normalize:
             raise ValueError(
@@ -189,5 +188,4 @@ class LNLSTM(BaseRNN):
         use_sum_bias: bool = False,
         **kwargs: Any,
     ) -> None:
-        """Takes the arguments that the class lists."""
         super().__init__(named_arguments(locals()), **kwargs)

@@ -78,7 +78,6 @@ class LNSimpleRNNCell(BaseCell):
         zoneout: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        """Takes the arguments that the class lists."""
         super().__init__(named_arguments(locals()), **kwargs)
 
 
@@ -148,5 +147,4 @@ class LNSimpleRNN(BaseRNN):
         zoneout: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        """Takes the arguments that the class lists."""
         super().__init__(named_arguments(locals()), **kwargs)

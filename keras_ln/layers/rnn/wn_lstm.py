@@ -89,7 +89,6 @@ class WNLSTMCell(BaseLSTMCell):
         cell_zoneout: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        """Takes the arguments that the class lists."""
         super().__init__(named_arguments(locals()), **kwargs)
 
     def add_matrix(self, name: str, shape: tuple[int, int]) -> None:
@@ -168,5 +167,4 @@ class WNLSTM(BaseRNN):
         cell_zoneout: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        """Takes the arguments that the class lists."""
         super().__init__(named_arguments(locals()), **kwargs)

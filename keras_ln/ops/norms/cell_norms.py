@@ -85,7 +85,6 @@ class LayerNorms:
         valid: Any = None,
         moving: dict[str, Any] | None = None,
     ):
-        """The sites of one step."""
         self.weights, self.spec = weights, spec
         self.valid, self.moving = valid, moving
         segments = spec.cell.segments[spec.groups]
