@@ -106,10 +106,10 @@ reference_backward=None, platform="cpu")``
     When the GPU kernels were checked if ``gpu_reason`` is None.
 
 ``gpu_plan_reason(x, cell, units, operands, training)``
-    A sentence on why the GPU of ``x`` (on JAX: some GPU) runs no kernel for a
-    cell with so many units and products of that dtype, or None. The first call
-    compiles and loads the kernels, with that of the gradient if there may be
-    one.
+    A sentence on why the GPU of ``x`` (on TensorFlow and JAX: some GPU) runs no
+    kernel for a cell with so many units and products of that dtype, or None.
+    The first call compiles and loads the kernels, with that of the gradient if
+    there may be one.
 
 ``jacobian(function, x)``
     The Jacobian at ``x`` of a function from one tensor to one tensor: a tensor
@@ -161,11 +161,12 @@ _gpu: Any = gpu
 # Written out: tools that freeze programs follow no computed names.
 if _NAME == "tensorflow":
     from keras_ln.backend import tensorflow
+    from keras_ln.backend.tensorflow import gpu as gpu_tensorflow
     from keras_ln.backend.tensorflow import litert as litert_tensorflow
     from keras_ln.backend.tensorflow import native as native_tensorflow
 
     litert = litert_tensorflow
-    _module, _native = tensorflow, native_tensorflow
+    _module, _native, _gpu = tensorflow, native_tensorflow, gpu_tensorflow
 elif _NAME == "jax":
     from keras_ln.backend import jax
     from keras_ln.backend.jax import gpu as gpu_jax

@@ -8,7 +8,9 @@ import warnings
 
 from keras_ln.backend import native
 
-_ELSEWHERE = "The GPU kernels run on JAX and torch only."
+_ELSEWHERE = "The GPU kernels run on TensorFlow, JAX and torch only."
+# XLA's name of the call, which errors of other programs show.
+TARGET = f"launch ({native.NOTE})"
 
 
 def reason_with(devices, registered, advice=None):
@@ -112,6 +114,51 @@ def plan(call, units, format, device, batch):
         # A user who switched the kernels on expects them to be used.
         warnings.warn(f"A GPU kernel cannot be used: {error}", stacklevel=2)
         return f"{error}"
+
+
+def planned(devices, call, units, format, batch=None):
+    """How XLA's program runs a call on all GPUs, and bytes of its workspace.
+
+    For any batch if that is None. In place of a plan there may be a sentence on
+    why the GPUs cannot run it.
+    """
+    from keras_ln_kernels import gpu
+
+    plans = {
+        device: plan(call, units, format, device, batch or 1)
+        for device in devices
+    }
+    different = dict.fromkeys(plans.values())
+    wrong = next((found for found in different if isinstance(found, str)), None)
+    if wrong is None and len(different) != 1:
+        wrong = "A program is for all GPUs, and these GPUs differ."
+    if wrong is not None and (batch or 1) > 1:
+        # One row's plan runs any batch.
+        return planned(devices, call, units, format)
+    if wrong is not None:
+        return wrong, {}
+    space = {}
+    for device, found in plans.items():
+        gpu.gpu().keep(found, device)
+        for name, size in gpu.gpu().workspace(found, device, batch).items():
+            space[name] = max(size, space.get(name, 0))
+    return next(iter(different)), space
+
+
+def reason_of_all(devices, cell, units, operands, format, training, shape):
+    """`gpu_plan_reason` of programs of XLA's, which are for all GPUs."""
+    from keras_ln_kernels.gpu_call import GpuCall
+
+    for device in devices:
+        wrong = verdict(device, cell, format, units, training, shape)
+        if wrong is not None:
+            return wrong
+    for backward in (False, True)[: 1 + training]:
+        call = GpuCall(cell, backward, operands, (), (), ())
+        found, _ = planned(devices, call, units, format)
+        if isinstance(found, str):
+            return found
+    return None
 
 
 def said():

@@ -25,8 +25,8 @@ _PLATFORMS = (
 
 # XLA's names of the calls. Errors show them where a program runs without the
 # CPU extension.
-_NOTE = f"from {_NAME}: export inside of keras_ln.ops.portable() instead"
-TARGETS = {False: f"forward ({_NOTE})", True: f"backward ({_NOTE})"}
+NOTE = f"from {_NAME}: export inside of keras_ln.ops.portable() instead"
+TARGETS = {False: f"forward ({NOTE})", True: f"backward ({NOTE})"}
 
 
 def once(function):

@@ -8,7 +8,6 @@ units, and training or inference; times are microseconds a step and a call.
 
 import functools
 import hashlib
-import importlib.metadata
 import itertools
 import json
 import os
@@ -54,7 +53,8 @@ def facts_of(device):
     sources.append(Path(gpu_plan.__file__).read_bytes())
     sources.append((_PACKAGE / "engine" / "gpu.py").read_bytes())
     framework = keras.backend.backend()
-    version = importlib.metadata.version(framework).split(".")
+    # Its distribution may have another name: tensorflow-cpu.
+    version = sys.modules[framework].__version__.split(".")
     return opened.facts(device) | {
         "driver": _branch(),
         "nvrtc": list(by.version) if by else [],

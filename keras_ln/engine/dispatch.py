@@ -153,9 +153,9 @@ def implementation(layer: Any) -> tuple[str, dict[str, str]]:
     - "native": one call of the CPU extension (keras-ln-kernels) per sequence,
       and one for its gradient.
     - "cuda": one launch of a GPU kernel per sequence, and one for its gradient,
-      on JAX and torch, if `python -m keras_ln gpu` found it right and faster on
-      this GPU for the units and the batch (which this function does not know),
-      or KERAS_LN_KERNELS=cuda forces it.
+      if `python -m keras_ln gpu` found it right and faster on this GPU for the
+      units and the batch (which this function does not know), or
+      KERAS_LN_KERNELS=cuda forces it.
     - "fused": one op per sequence with a hand-written gradient, which XLA
       compiles on TensorFlow and JAX.
     - "loop": the cell's step over time, differentiated by the framework.

@@ -20,7 +20,8 @@ from typing import Any
 
 import keras
 
-from keras_ln.backend import native, verdicts
+from keras_ln import backend
+from keras_ln.backend import gpu, native, verdicts
 from keras_ln.gpu.child import FORMATS
 
 CHILD = [sys.executable, "-m", "keras_ln.gpu.child"]
@@ -183,8 +184,8 @@ def main(argv: list[str]) -> int:
     """The command; returns its exit status."""
     options = _parsed(argv)
     wrong = native.missing()
-    if wrong is None and keras.backend.backend() not in ("jax", "torch"):
-        wrong = "The GPU kernels run on JAX and torch only."
+    if wrong is None and backend.gpu_said is gpu.said:
+        wrong = gpu.said()
     if wrong is None:
         ((_, here),) = run([{"what": "facts"}], {native.SWITCH: "cuda"})
         wrong = here if isinstance(here, str) else here.get("reason")
@@ -300,6 +301,7 @@ def _check(
         "CUDA_VISIBLE_DEVICES": number or str(device),
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
         "JAX_ENABLE_X64": "1",
+        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
         native.SWITCH: "cuda",
     }
     for problem in problems:

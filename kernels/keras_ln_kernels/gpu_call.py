@@ -74,14 +74,18 @@ class GpuCall(NamedTuple):
 
     def shape(self, name: str, sizes: Sizes) -> tuple[int, ...]:
         """The shape of an argument or a result."""
+        lengths = self.lengths(sizes)
+        return tuple(lengths[axis] for axis in self.axes(name))
+
+    def lengths(self, sizes: Sizes) -> dict[str, int]:
+        """The length of an axis by its letter."""
         batch, steps, units = sizes
-        lengths = {
+        return {
             **{"B": batch, "T": steps, "U": units},
             "G": _GATES[self.cell] * units,
             "N": _NUMBERS[self.cell],
             "S": (1 + CELLS[self.cell]) * units,
         }
-        return tuple(lengths[axis] for axis in self.axes(name))
 
     def axes(self, name: str) -> str:
         """The letters of an argument's or a result's axes."""

@@ -1,7 +1,7 @@
 """The library as custom calls of XLA: names, attributes and registration."""
 
 import ctypes
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from keras_ln_kernels.call import CELLS, OPTIONS, PLACES, Call
@@ -26,24 +26,30 @@ def handlers() -> tuple[Any, Any]:
     return library().kln_xla_forward, library().kln_xla_backward
 
 
-def register(api: int, forward: str, backward: str) -> str | None:
-    """Makes the handlers known to the XLA with the API at that address.
+def register(
+    api: int, handlers: Mapping[str, Any], platform: str = "Host"
+) -> str | None:
+    """Makes handlers known to the XLA with the API at that address.
 
     For programs that hold an XLA and offer no other way, which is TensorFlow.
 
     Args:
         api: the result of its `XLA_FFI_GetApi`.
-        forward: the target's name in custom calls.
-        backward: likewise.
+        handlers: by the targets' names in custom calls.
+        platform: "Host" or "CUDA".
 
     Returns:
         None, or a sentence that names the fault.
     """
     function = library().kln_xla_register
-    function.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p]
-    function.restype = ctypes.c_char_p
-    wrong = function(api, forward.encode(), backward.encode())
-    return None if wrong is None else f"{wrong.decode()}."
+    text, pointer = ctypes.c_char_p, ctypes.c_void_p
+    function.argtypes, function.restype = [pointer, text, text, pointer], text
+    for name, handler in handlers.items():
+        place = ctypes.cast(handler, pointer)
+        wrong = function(api, name.encode(), platform.encode(), place)
+        if wrong is not None:
+            return f"{wrong.decode()}."
+    return None
 
 
 def gpu_handler() -> Any:

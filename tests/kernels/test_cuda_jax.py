@@ -24,6 +24,7 @@ CLOSE = {"rtol": 2e-5, "atol": 2e-5}
 if BACKEND == "jax":
     import jax
 
+    from keras_ln.backend import gpu
     from keras_ln.backend.jax import gpu as gpu_jax
 
     x = np.linspace(-1.0, 1.0, 16, dtype="float32").reshape(2, 4, 2)
@@ -129,9 +130,7 @@ if BACKEND == "jax":
     def test_gpus_that_differ(driver, monkeypatch):
         monkeypatch.setattr(gpu_jax, "_devices", lambda: (0, 1))
         reason = gpu_jax.plan_reason(x, "lstm", 40, "float32", True)
-        assert reason == (
-            "A program of JAX's is for all GPUs, and here they differ."
-        )
+        assert reason == ("A program is for all GPUs, and these GPUs differ.")
 
     def test_a_kernel_for_more_rows_that_does_not_load(driver, monkeypatch):
         """Likewise."""
@@ -223,9 +222,9 @@ if BACKEND == "jax":
         takes = ("zx", "recurrent")
         call = GpuCall("lstm", False, "float32", takes, results, (1e-5, False))
         plan = gpu_plan.planned("lstm", False, 7, 1, 5, "tf32", True)
-        gpu_emulation._stand_in_on_jax()
+        gpu_emulation._stand_in()
         shapes = [jax.ShapeDtypeStruct((2, 7), "float32")] * 2
-        run = jax.ffi.ffi_call(gpu_jax._TARGET, shapes)
+        run = jax.ffi.ffi_call(gpu.TARGET, shapes)
         attributes = {
             name: (np.float64 if isinstance(value, float) else np.int64)(value)
             for name, value in xla.gpu_attributes(call, plan).items()
@@ -235,9 +234,10 @@ if BACKEND == "jax":
             jax.errors.JaxRuntimeError, match="trace it in this"
         ):
             jax.block_until_ready(run(*arrays, **attributes))
-        attributes["given"] |= 1 << 2
-        with pytest.raises(jax.errors.JaxRuntimeError, match="is missing"):
-            jax.block_until_ready(run(*arrays, **attributes))
+        for array, sentence in ((8, "is missing"), (2, "other rows")):
+            attributes["given"] |= 1 << array
+            with pytest.raises(jax.errors.JaxRuntimeError, match=sentence):
+                jax.block_until_ready(run(*arrays, **attributes))
 
     def test_on_a_cpu(monkeypatch):
         """Where nothing is replaced: the switch alone does no harm."""

@@ -145,125 +145,128 @@ def child(folder, monkeypatch):
     return json.loads(texts[0])
 
 
-if BACKEND != "tensorflow":
-    FAULTS = {
-        "": (0, "passed", 8, "checked here on"),
-        "values wrong": (1, "passed", 8, "WRONG: not used"),
-        "values hangs": (1, "failed", 2, "values: hung"),
-        "waves crashes": (1, "failed", 2, "waves: crashed -6"),
-        "values memory": (2, "passed", 4, "Out of memory: none"),
-    }
-
-    @pytest.mark.promise("a check on the user's GPU")
-    @pytest.mark.parametrize("fault", FAULTS)
-    def test_faults(fault, child, folder, monkeypatch, capsys):
-        """Exit statuses; two equal GPUs have one file, two models two."""
-        monkeypatch.setenv("FAULT", fault)
-        status, state, entries, sentence = FAULTS[fault]
-        assert command.main(["--formats", "tf32", "bfloat16"]) == status
-        (path,) = folder.glob("*.json")
-        found = json.loads(path.read_text())
-        assert found["state"] == state
-        assert len(found["entries"]) == entries
-        assert sentence in capsys.readouterr().out + found["said"]
-        if not fault:
-            other = json.dumps(child | {"gpu": "H100"}).replace(" ", "")
-            monkeypatch.setenv("FACTS", f"{os.environ['FACTS']} {other}")
-            assert command.main([]) == 0
-            assert len([*folder.glob("*.json")]) == 2
-
-    def test_what_cannot_be_done(child, folder, monkeypatch, capsys):
-        """No GPU, no such one, no time, a folder that cannot be written."""
-        assert command.main(["--device", "7"]) == 2
-        assert command.main(["--minutes", "0"]) == 0
-        assert "Left out: " in capsys.readouterr().out
-        assert verdicts.read(child)[0]["entries"] == []
-        assert command.main(["--units", "3", "--missing"]) == 0
-        entries = verdicts.read(child)[0]["entries"]
-        assert entries and command.main(["--units", "3", "--missing"]) == 0
-        assert command.main(["--forget"]) == 0
-        assert verdicts.read(child) == (None, "")
-        (folder / "file").write_text("")
-        monkeypatch.setenv(verdicts.VARIABLE, str(folder / "file"))
-        assert command.main(["--minutes", "0"]) == 0
-        assert "cannot be written: " in capsys.readouterr().out
-        monkeypatch.setenv("FACTS", "")
-        assert command.main([]) == 2
-        assert "checked here: there is no CUDA" in capsys.readouterr().out
-
-    def test_two_commands_at_once(child, folder):
-        """One waits for the other, whose file is whole."""
-        with ThreadPoolExecutor(2) as pool:
-            found = list(pool.map(command.main, [["--units", "3"], []]))
-        assert found == [0, 0]
-        assert verdicts.read(child)[0]["state"] == "passed"
-        assert not [*folder.glob("*.tmp")]
+FAULTS = {
+    "": (0, "passed", 8, "checked here on"),
+    "values wrong": (1, "passed", 8, "WRONG: not used"),
+    "values hangs": (1, "failed", 2, "values: hung"),
+    "waves crashes": (1, "failed", 2, "waves: crashed -6"),
+    "values memory": (2, "passed", 4, "Out of memory: none"),
+}
 
 
-if BACKEND != "tensorflow":
+@pytest.mark.promise("a check on the user's GPU")
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults(fault, child, folder, monkeypatch, capsys):
+    """Exit statuses; two equal GPUs have one file, two models two."""
+    monkeypatch.setenv("FAULT", fault)
+    status, state, entries, sentence = FAULTS[fault]
+    assert command.main(["--formats", "tf32", "bfloat16"]) == status
+    (path,) = folder.glob("*.json")
+    found = json.loads(path.read_text())
+    assert found["state"] == state
+    assert len(found["entries"]) == entries
+    assert sentence in capsys.readouterr().out + found["said"]
+    if not fault:
+        other = json.dumps(child | {"gpu": "H100"}).replace(" ", "")
+        monkeypatch.setenv("FACTS", f"{os.environ['FACTS']} {other}")
+        assert command.main([]) == 0
+        assert len([*folder.glob("*.json")]) == 2
 
-    @pytest.fixture
-    def emulated(folder, monkeypatch):
-        """The driver, children that have it, and few problems."""
-        driver = gpu_emulation.use(monkeypatch)
-        script = Path(gpu_emulation.__file__).with_name("emulated_child.py")
-        there = [sys.executable, str(script), str(driver.library)]
-        monkeypatch.setattr(command, "CHILD", there)
-        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-        some = {"values": {"shape": (3, 2), "mask": True}}
-        monkeypatch.setattr(command, "PROBLEMS", {"all": some, "first": {}})
-        command.PROBLEMS["torch"] = {}
-        monkeypatch.setattr(command, "UNITS", [])
-        monkeypatch.setattr(command, "LENGTHS", (1, 2))
-        monkeypatch.setattr(command, "TIMES_ROWS", (1, 2))
-        return driver
 
-    def check(*options):
-        sizes = ["--units", "3", "--formats", "3xtf32", "--device", "0"]
-        return command.main([*sizes, *options])
+def test_what_cannot_be_done(child, folder, monkeypatch, capsys):
+    """No GPU, no such one, no time, a folder that cannot be written."""
+    assert command.main(["--device", "7"]) == 2
+    assert command.main(["--minutes", "0"]) == 0
+    assert "Left out: " in capsys.readouterr().out
+    assert verdicts.read(child)[0]["entries"] == []
+    assert command.main(["--units", "3", "--missing"]) == 0
+    entries = verdicts.read(child)[0]["entries"]
+    assert entries and command.main(["--units", "3", "--missing"]) == 0
+    assert command.main(["--forget"]) == 0
+    assert verdicts.read(child) == (None, "")
+    (folder / "file").write_text("")
+    monkeypatch.setenv(verdicts.VARIABLE, str(folder / "file"))
+    assert command.main(["--minutes", "0"]) == 0
+    assert "cannot be written: " in capsys.readouterr().out
+    monkeypatch.setenv("FACTS", "")
+    assert command.main([]) == 2
+    assert "checked here: there is no CUDA" in capsys.readouterr().out
 
-    def content(folder):
-        (path,) = folder.glob("*.json")
-        return path, json.loads(path.read_text())
 
-    @pytest.mark.full
-    def test_the_command(emulated, folder, monkeypatch, capsys):
-        """It writes what layers then go by."""
-        assert check() == 0
-        path, found = content(folder)
-        assert found["state"] == "passed"
-        keys = {(e["cell"], e["training"]) for e in found["entries"]}
-        assert len(keys) == len(found["entries"]) == 4
-        assert all(e["error"] < 1e-4 for e in found["entries"])
-        said = capsys.readouterr().out
-        assert "an H100, CUDA 13" in said and f"Written: {path}" in said
-        assert check("--print") == 0
-        assert "checked here on" in capsys.readouterr().out
-        # The emulation is slow, so the other implementation runs.
-        monkeypatch.setenv("KERAS_LN_KERNELS", "1")
-        monkeypatch.setattr(verdicts, "_known", {})
-        layer, x = keras_ln.LNLSTM(3), np.ones((2, 4, 2), "float32")
-        layer(x, training=True)
-        launches = [line for line in emulated.log() if line[0] == "cluster"]
-        assert not launches
-        assert ops.implementation(layer)[0] == "cuda"
-        for entry in found["entries"]:
-            entry["us"] = [0.0, 0.0]
-        path.write_text(json.dumps(found))
-        monkeypatch.setattr(verdicts, "_known", {})
-        x = x[:1]
-        layer(x, training=True)
-        launches = [line for line in emulated.log() if line[0] == "cluster"]
-        assert len(launches) == 1
-        # An error that ends the context withdraws what was found.
-        emulated.fake.fake_fail(b"cuLaunchKernelEx", 700)
-        try:
-            if BACKEND == "torch":
-                with pytest.raises(RuntimeError, match="illegal memory"):
-                    layer(x, training=True)
-                assert content(folder)[1]["state"] == "withdrawn"
+def test_two_commands_at_once(child, folder):
+    """One waits for the other, whose file is whole."""
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(command.main, [["--units", "3"], []]))
+    assert found == [0, 0]
+    assert verdicts.read(child)[0]["state"] == "passed"
+    assert not [*folder.glob("*.tmp")]
+
+
+@pytest.fixture
+def emulated(folder, monkeypatch):
+    """The driver, children that have it, and few problems."""
+    driver = gpu_emulation.use(monkeypatch)
+    script = Path(gpu_emulation.__file__).with_name("emulated_child.py")
+    there = [sys.executable, str(script), str(driver.library)]
+    monkeypatch.setattr(command, "CHILD", there)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    some = {"values": {"shape": (3, 2), "mask": True}}
+    monkeypatch.setattr(command, "PROBLEMS", {"all": some, "first": {}})
+    command.PROBLEMS["torch"] = {}
+    monkeypatch.setattr(command, "UNITS", [])
+    monkeypatch.setattr(command, "LAYERS", {"LNLSTM": "lstm"})
+    monkeypatch.setattr(command, "LENGTHS", (1, 2))
+    monkeypatch.setattr(command, "TIMES_ROWS", (1, 2))
+    return driver
+
+
+def check(*options):
+    sizes = ["--units", "3", "--formats", "3xtf32", "--device", "0"]
+    return command.main([*sizes, *options])
+
+
+def content(folder):
+    (path,) = folder.glob("*.json")
+    return path, json.loads(path.read_text())
+
+
+@pytest.mark.full
+def test_the_command(emulated, folder, monkeypatch, capsys):
+    """It writes what layers then go by."""
+    assert check() == 0
+    path, found = content(folder)
+    assert found["state"] == "passed"
+    assert {e["training"] for e in found["entries"]} == {True, False}
+    assert all(e["error"] < 1e-4 for e in found["entries"])
+    said = capsys.readouterr().out
+    assert "an H100, CUDA 13" in said and f"Written: {path}" in said
+    assert check("--print") == 0
+    assert "checked here on" in capsys.readouterr().out
+    # The emulation is slow, so the other implementation runs.
+    monkeypatch.setenv("KERAS_LN_KERNELS", "1")
+    monkeypatch.setattr(verdicts, "_known", {})
+    layer, x = keras_ln.LNLSTM(3), np.ones((2, 4, 2), "float32")
+    layer(x, training=True)
+    launches = [line for line in emulated.log() if line[0] == "cluster"]
+    assert not launches
+    assert ops.implementation(layer)[0] == "cuda"
+    for entry in found["entries"]:
+        entry["us"] = [0.0, 0.0]
+    path.write_text(json.dumps(found))
+    monkeypatch.setattr(verdicts, "_known", {})
+    x = x[:1]
+    layer(x, training=True)
+    launches = [line for line in emulated.log() if line[0] == "cluster"]
+    assert len(launches) == 1
+    # An error that ends the context withdraws what was found.
+    emulated.fake.fake_fail(b"cuLaunchKernelEx", 700)
+    try:
+        if BACKEND == "torch":
+            with pytest.raises(RuntimeError, match="illegal memory"):
                 layer(x, training=True)
-                assert "withdrawn" in ops.implementation(layer)[1]["cuda"]
-        finally:
-            emulated.fake.fake_fail(b"cuLaunchKernelEx", 0)
-        assert check("--forget") == 0 and not [*folder.glob("*.json")]
+            assert content(folder)[1]["state"] == "withdrawn"
+            layer(x, training=True)
+            assert "withdrawn" in ops.implementation(layer)[1]["cuda"]
+    finally:
+        emulated.fake.fake_fail(b"cuLaunchKernelEx", 0)
+    assert check("--forget") == 0 and not [*folder.glob("*.json")]

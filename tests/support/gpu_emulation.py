@@ -68,14 +68,18 @@ def forget(driver, monkeypatch, rows=None):
     monkeypatch.setattr(opened, "_kernels", kept)
 
 
+def _binding():
+    name = f"keras_ln.backend.{keras.backend.backend()}.gpu"
+    return importlib.import_module(name)
+
+
 @functools.cache
-def _stand_in_on_jax(remember=None):
+def _stand_in(remember=None):
     """Registers the handler of GPUs for a CPU, with a stream."""
-    import jax
     import jaxlib
     from keras_ln_kernels import xla
 
-    from keras_ln.backend.jax import gpu as gpu_jax
+    from keras_ln.backend import gpu
 
     emulated = emulated_module()
     library = Path(tempfile.mkdtemp(prefix="keras_ln_xla_"), "stand_in.so")
@@ -88,8 +92,8 @@ def _stand_in_on_jax(remember=None):
     handler = ctypes.cast(xla.gpu_handler(), ctypes.c_void_p)
     pointers = ctypes.c_void_p(STREAM), ctypes.c_void_p(remember)
     made.stand_in_use(handler, *pointers)
-    capsule = jax.ffi.pycapsule(made.stand_in)
-    jax.ffi.register_ffi_target(gpu_jax._TARGET, capsule, platform="cpu")
+    cpu = {"jax": "cpu", "tensorflow": "Host"}[keras.backend.backend()]
+    return _binding().register({gpu.TARGET: made.stand_in}, cpu)
 
 
 def use_two(monkeypatch, library):
@@ -101,21 +105,19 @@ def use_two(monkeypatch, library):
     made.become(1, "H100")
     use(monkeypatch, library=library)
     made.fake.fake_forget()
-    binding = importlib.import_module("keras_ln.backend.jax.gpu")
-    monkeypatch.setattr(binding, "_devices", lambda: (0, 1))
+    monkeypatch.setattr(_binding(), "_devices", lambda: (0, 1))
     remember = ctypes.cast(made.fake.fake_memory, ctypes.c_void_p).value
-    stand_in = functools.partial(_stand_in_on_jax, remember)
+    stand_in = functools.partial(_stand_in, remember)
     _register_with(monkeypatch, stand_in)
     return made
 
 
 def _register_with(monkeypatch, registered):
-    """Registers the kernels on JAX in that way."""
+    """Registers the kernels with XLA in that way."""
     from keras_ln import backend
     from keras_ln.backend import gpu
-    from keras_ln.backend.jax import gpu as gpu_jax
 
-    reason = gpu.reason_with(gpu_jax._numbers, registered)
+    reason = gpu.reason_with(_binding()._numbers, registered)
     monkeypatch.setattr(backend, "gpu_reason", reason)
 
 
@@ -136,9 +138,7 @@ def use(monkeypatch, device=0, library=None):
     monkeypatch.setattr(gpu, "gpu", lambda: made.gpu)
     monkeypatch.setattr(gpu, "unsupported_reason", lambda: None)
     monkeypatch.setattr(backend, "native_reason", lambda: "Not in this test.")
-    binding = importlib.import_module(
-        f"keras_ln.backend.{keras.backend.backend()}.gpu"
-    )
+    binding = _binding()
     if keras.backend.backend() == "torch":
         import torch
 
@@ -147,11 +147,14 @@ def use(monkeypatch, device=0, library=None):
         monkeypatch.setattr(binding, "_stream", lambda _: STREAM)
         monkeypatch.setattr(binding, "_captures", lambda: False)
         monkeypatch.setattr(binding, "_known", {})
-    if keras.backend.backend() == "jax":
+    else:
         monkeypatch.setattr(binding, "_devices", lambda: (device,))
-        _register_with(monkeypatch, _stand_in_on_jax)
+        _register_with(monkeypatch, _stand_in)
         formats = {"float32": "3xtf32"}
         monkeypatch.setattr(binding, "format_of", lambda o: formats.get(o, o))
+    if keras.backend.backend() == "tensorflow":
+        monkeypatch.setattr(binding, "_PLATFORM", "CPU")
+    if keras.backend.backend() == "jax":
         custom_vjp = backend.custom_vjp
 
         def for_cpu(*args, platform="cpu", **options):

@@ -10,11 +10,6 @@ from jax.experimental.custom_partitioning import custom_partitioning
 from keras_ln.backend import gpu, native
 from keras_ln.backend.jax.native import kind_of, register
 
-# XLA's name of the call, which errors of other programs show.
-_TARGET = (
-    "launch (from keras-ln-kernels: export inside of keras_ln.ops.portable() "
-    "instead)"
-)
 # Of `jax_default_matmul_precision`; all others multiply in TF32 at most.
 _FULL = {"highest", "float32", "F32_F32_F32", "TF32_TF32_F32_X3"}
 _FULL |= {"BF16_BF16_F32_X6", "BF16_BF16_F32_X9"}
@@ -32,7 +27,7 @@ def _registered():
     from keras_ln_kernels import xla
 
     return xla.unsupported_reason() or register(
-        {_TARGET: xla.gpu_handler()}, "CUDA"
+        {gpu.TARGET: xla.gpu_handler()}, "CUDA"
     )
 
 
@@ -42,20 +37,9 @@ said = functools.partial(gpu.checked, _numbers)
 
 def plan_reason(x, cell, units, operands, training):
     """As `gpu_plan_reason`."""
-    from keras_ln_kernels.gpu_call import GpuCall
-
     shape = [n if isinstance(n, int) else None for n in x.shape[:2]]
-    for device in _devices():
-        wanted = device, cell, format_of(operands), units, training, shape
-        wrong = gpu.verdict(*wanted)
-        if wrong is not None:
-            return wrong
-    for backward in (False, True)[: 1 + training]:
-        call = GpuCall(cell, backward, operands, (), (), ())
-        plan = _planned(call, units)
-        if isinstance(plan, str):
-            return plan
-    return None
+    wanted = cell, units, operands, format_of(operands), training, shape
+    return gpu.reason_of_all(_devices(), *wanted)
 
 
 def call_gpu(call, arrays):
@@ -68,9 +52,6 @@ def call_gpu(call, arrays):
                 f"{name}: expected an array of {dtype} and shape {shape}. "
                 f"Received: {array.dtype}, {array.shape}."
             )
-    plan = _planned(call, sizes.units)
-    if isinstance(plan, str):
-        raise RuntimeError(plan)
     run = functools.partial(_run, call)
     if _partitions():
         run = _by_rows(call, run)
@@ -118,7 +99,6 @@ def _by_rows(call, run):
 
 def _run(call, *given):
     """The results of a launch, on the device of its arrays."""
-    from keras_ln_kernels import gpu as library
     from keras_ln_kernels import xla
 
     sizes = call.sizes(
@@ -127,45 +107,25 @@ def _run(call, *given):
     # Of a batch spread over devices, for the part that is here; of one whose
     # size a program is exported without, as for one row.
     batch = sizes.batch if isinstance(sizes.batch, int) else None
-    plan = _planned(call, sizes.units, batch or 1)
+    wanted = _devices(), call, sizes.units, format_of(call.operands), batch
+    plan, space = gpu.planned(*wanted)
+    if isinstance(plan, str):
+        raise RuntimeError(plan)
     kind = kind_of(given[0])
     results = [
         jax.ShapeDtypeStruct(call.shape(n, sizes), call.dtype_of(n), **kind)
         for n in call.results
     ]
-    spaces = [
-        library.gpu().workspace(plan, device, batch).values()
-        for device in _devices()
-    ]
     results += [
-        jax.ShapeDtypeStruct((max(every),), "uint8", **kind)
-        for every in zip(*spaces, strict=True)
+        jax.ShapeDtypeStruct((size,), "uint8", **kind)
+        for size in space.values()
     ]
-    run = jax.ffi.ffi_call(_TARGET, results, vmap_method="sequential")
+    run = jax.ffi.ffi_call(gpu.TARGET, results, vmap_method="sequential")
     attributes = {
         name: (np.float64 if isinstance(value, float) else np.int64)(value)
         for name, value in xla.gpu_attributes(call, plan).items()
     }
     return tuple(run(*given, **attributes)[: len(call.results)])
-
-
-def _planned(call, units, batch=1):
-    """How all GPUs run a call, or a sentence on why they do not."""
-    from keras_ln_kernels import gpu as library
-
-    format, plans = format_of(call.operands), {}
-    for device in _devices():
-        plans[device] = gpu.plan(call, units, format, device, batch)
-    different = dict.fromkeys(plans.values())
-    wrong = next((plan for plan in different if isinstance(plan, str)), None)
-    if wrong is None and len(different) != 1:
-        wrong = "JAX compiles a program for all GPUs, and these GPUs differ."
-    if wrong is not None:
-        # One row's plan runs any batch.
-        return wrong if batch == 1 else _planned(call, units)
-    for device, plan in plans.items():
-        library.gpu().keep(plan, device)
-    return next(iter(different))
 
 
 def format_of(operands):

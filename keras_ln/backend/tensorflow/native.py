@@ -33,8 +33,15 @@ def _registered():
     """None after XLA has registered the calls, or why it cannot."""
     from keras_ln_kernels import xla
 
-    if (wrong := xla.unsupported_reason()) is not None:
-        return wrong
+    return xla.unsupported_reason() or register(
+        dict(zip(native.TARGETS.values(), xla.handlers(), strict=True)), "Host"
+    )
+
+
+def register(handlers, platform):
+    """Tells XLA of handlers by name; None, or why that cannot be."""
+    from keras_ln_kernels import xla
+
     libraries = sorted(
         Path(tf.sysconfig.get_lib()).glob("libtensorflow_framework*")
     )
@@ -44,7 +51,7 @@ def _registered():
     if not hasattr(library, "XLA_FFI_GetApi"):
         return f"TensorFlow {tf.__version__} does not export XLA_FFI_GetApi."
     library.XLA_FFI_GetApi.restype = ctypes.c_void_p
-    return xla.register(library.XLA_FFI_GetApi(), *native.TARGETS.values())
+    return xla.register(library.XLA_FFI_GetApi(), handlers, platform)
 
 
 def is_exported():
@@ -63,23 +70,55 @@ reason = native.reason_with(_registered)
 
 def call_native(call, arrays):
     """As of the package."""
+    from keras_ln_kernels import xla
+
+    given = [tf.convert_to_tensor(arrays[name]) for name in call.arguments]
+    shapes = [tuple(array.shape.as_list()) for array in given]
+    sizes = call.sizes(dict(zip(call.arguments, shapes, strict=True)))
+    lengths = dict(zip("BTDU", sizes, strict=True))
+    lengths["G"] = call.shape("d_kernel", sizes._replace(batch=0, steps=0))[1]
+    if "residuals" in call.results:
+        layout = call.residual_layout(sizes.features, sizes.units)
+        lengths |= zip(("fixed", "row", "step"), layout, strict=True)
+        unknown = None in (sizes.batch, sizes.steps)
+        lengths["R"] = None if unknown else call.residual_bytes(sizes)
+    made = call_module(
+        native.TARGETS[call.backward],
+        xla.attributes(call),
+        given,
+        [(call.letters(name), call.dtype_of(name)) for name in call.results],
+        lengths,
+        "CPU",
+    )
+    return dict(zip(call.results, made, strict=True))
+
+
+def call_module(target, attributes, given, results, lengths, platform):
+    """The results of a custom call that is registered for a platform.
+
+    `results` are pairs of letters and dtype. `lengths` has the number of each
+    letter, or None if it is known when TensorFlow compiles: B and T are the
+    first axes of the first array, and R follows from others.
+    """
     from tensorflow.compiler.tf2xla.python import xla as tf2xla
 
     _refuse_to_be_saved()
-    given = [tf.convert_to_tensor(arrays[name]) for name in call.arguments]
-    shapes = [tuple(array.shape.as_list()) for array in given]
-    dtypes = [array.dtype.name for array in given]
-    text, made = _module(call, tuple(shapes), tuple(dtypes))
-    results = tf2xla.call_module(
+    text, shapes = _module(
+        target,
+        tuple(attributes.items()),
+        tuple((tuple(a.shape.as_list()), a.dtype.name) for a in given),
+        tuple(results),
+        tuple(lengths.items()),
+    )
+    return tf2xla.call_module(
         given,
         version=_VERSION,
         module=text,
-        Tout=[tf.as_dtype(call.dtype_of(name)) for name in call.results],
-        Sout=made,
-        platforms=["CPU"],
+        Tout=[tf.as_dtype(dtype) for _, dtype in results],
+        Sout=shapes,
+        platforms=[platform],
         has_token_input_output=False,
     )
-    return dict(zip(call.results, results, strict=True))
 
 
 def _refuse_to_be_saved():
@@ -95,29 +134,26 @@ def _refuse_to_be_saved():
 
 
 @functools.lru_cache(maxsize=256)
-def _module(call, shapes, dtypes):
+def _module(target, attributes, arguments, results, lengths):
     """StableHLO text of a module with the custom call; the results' shapes.
 
     A size that is None becomes known when TensorFlow compiles the module. The
     custom call then takes the shapes of its results as further operands.
     """
-    from keras_ln_kernels import xla
-
-    sizes = call.sizes(dict(zip(call.arguments, shapes, strict=True)))
-    unknown = None in (sizes.batch, sizes.steps)
-    made = [_shape(call, name, sizes) for name in call.results]
-    results = [
-        _type(shape, call.dtype_of(name))
-        for name, shape in zip(call.results, made, strict=True)
-    ]
-    arguments = [_type(*pair) for pair in zip(shapes, dtypes, strict=True)]
-    operands = [f"%a{i}" for i in range(len(arguments))]
-    signature = ", ".join(map(": ".join, zip(operands, arguments, strict=True)))
-    types, attributes, lines = [*arguments], {"api_version": "4 : i32"}, []
-    if unknown:
-        lines = _sizes_of(arguments[0], call, sizes)
-        for i, name in enumerate(call.results):
-            letters = call.letters(name)
+    numbers = dict(lengths)
+    shapes = [tuple(numbers[n] for n in letters) for letters, _ in results]
+    types = [_type(*pair) for pair in arguments]
+    outputs = ", ".join(
+        _type(shape, dtype)
+        for shape, (_, dtype) in zip(shapes, results, strict=True)
+    )
+    operands = [f"%a{i}" for i in range(len(types))]
+    signature = ", ".join(map(": ".join, zip(operands, types, strict=True)))
+    ranks, lines = [len(shape) for shape, _ in arguments], []
+    call = {"api_version": "4 : i32"}
+    if any(None in shape for shape in shapes):
+        lines = _lengths(types[0], numbers)
+        for i, (letters, _) in enumerate(results):
             parts = ", ".join(f"%{letter}" for letter in letters)
             shape = f"tensor<{len(letters)}xi64>"
             lines.append(
@@ -126,19 +162,20 @@ def _module(call, shapes, dtypes):
             )
             operands.append(f"%s{i}")
             types.append(shape)
+            ranks.append(1)
         places = list(range(len(arguments), len(operands)))
-        attributes["indices_of_shape_operands"] = (
+        call["indices_of_shape_operands"] = (
             f"dense<{places}> : tensor<{len(places)}xi64>"
         )
-    attributes["backend_config"] = _entries(
-        {name: _scalar(value) for name, value in xla.attributes(call).items()}
+    call["operand_layouts"] = _row_major(ranks)
+    call["result_layouts"] = _row_major(map(len, shapes))
+    call["backend_config"] = _entries(
+        {name: _scalar(value) for name, value in attributes}
     )
-    outputs = ", ".join(results)
-    target = native.TARGETS[call.backward]
     names = ", ".join(f"%r#{i}" for i in range(len(results)))
     lines += [
         f'%r:{len(results)} = stablehlo.custom_call @"{target}"'
-        f"({', '.join(operands)}) {_entries(attributes)} : "
+        f"({', '.join(operands)}) {_entries(call)} : "
         f"({', '.join(types)}) -> ({outputs})",
         f"return {names} : {outputs}",
     ]
@@ -149,19 +186,7 @@ def _module(call, shapes, dtypes):
         f"func.func public @main({signature}) -> ({outputs}) {{\n"
         f"{body}\n}}\n}}"
     )
-    return text, made
-
-
-def _shape(call, name, sizes):
-    letters = call.letters(name)
-    if letters == "R" and None in (sizes.batch, sizes.steps):
-        return (None,)
-    known = sizes._replace(batch=sizes.batch or 0, steps=sizes.steps or 0)
-    places = {"B": sizes.batch, "T": sizes.steps}
-    return tuple(
-        places.get(letter, size)
-        for letter, size in zip(letters, call.shape(name, known), strict=True)
-    )
+    return text, shapes
 
 
 def _type(shape, dtype):
@@ -169,7 +194,14 @@ def _type(shape, dtype):
     return f"tensor<{'x'.join([*sizes, _TYPES[dtype]])}>"
 
 
-def _sizes_of(x, call, sizes):
+def _row_major(ranks):
+    orders = (
+        f"dense<{[*reversed(range(n))]}> : tensor<{n}xindex>" for n in ranks
+    )
+    return f"[{', '.join(orders)}]"
+
+
+def _lengths(x, numbers):
     """Lines that give every letter of a shape its number, as tensor<1xi64>."""
     lines = []
     for place, letter in enumerate("BT"):
@@ -181,13 +213,10 @@ def _sizes_of(x, call, sizes):
             f"%{letter} = stablehlo.reshape %{letter}64 : "
             "(tensor<i64>) -> tensor<1xi64>",
         ]
-    fixed, row, step = call.residual_layout(sizes.features, sizes.units)
-    known = {"D": sizes.features, "U": sizes.units}
-    known["G"] = call.shape("d_kernel", sizes._replace(batch=0, steps=0))[1]
-    known |= {"fixed": fixed, "row": row, "step": step}
     lines += [
         f"%{name} = stablehlo.constant dense<{number}> : tensor<1xi64>"
-        for name, number in known.items()
+        for name, number in numbers.items()
+        if name not in "BTR"
     ]
     # The letter R: the bytes of the residuals.
     for name, operation, left, right in (
@@ -195,7 +224,7 @@ def _sizes_of(x, call, sizes):
         ("of_row", "add", "steps", "row"),
         ("rows", "multiply", "of_row", "B"),
         ("R", "add", "rows", "fixed"),
-    ):
+    )[: 4 if "R" in numbers else 0]:
         lines.append(
             f"%{name} = stablehlo.{operation} %{left}, %{right} : tensor<1xi64>"
         )

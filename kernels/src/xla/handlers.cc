@@ -194,17 +194,6 @@ XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame, bool backward) {
   return error_of(frame, Call(frame).run(backward));
 }
 
-bool add(const XLA_FFI_Api* api, const char* name, XLA_FFI_Handler* handler) {
-  XLA_FFI_Handler_Register_Args args{};
-  args.struct_size = XLA_FFI_Handler_Register_Args_STRUCT_SIZE;
-  args.name = {name, strlen(name)};
-  args.platform = {"Host", 4};
-  args.bundle.execute = handler;
-  XLA_FFI_Error* error = api->XLA_FFI_Handler_Register(&args);
-  if (error) drop(api, error);
-  return !error;
-}
-
 }  // namespace
 
 extern "C" {
@@ -218,18 +207,23 @@ KLN_EXPORT XLA_FFI_Error* kln_xla_backward(XLA_FFI_CallFrame* frame) {
   return handle(frame, true);
 }
 
-// Makes both known to the XLA whose `XLA_FFI_GetApi` gave `api`, under these
-// names. NULL, or what is wrong.
+// Makes a handler known, under this name, to the XLA whose `XLA_FFI_GetApi` gave
+// `api`: NULL, or what is wrong. XLA takes any name of a platform.
 KLN_EXPORT const char* kln_xla_register(const XLA_FFI_Api* api,
-                                        const char* forward,
-                                        const char* backward) {
+                                        const char* name, const char* platform,
+                                        XLA_FFI_Handler* handler) {
   if (api->api_version.major_version != kApiMajor ||
       api->api_version.minor_version < kApiMinor)
     return "this XLA has another foreign function interface";
-  if (!add(api, forward, kln_xla_forward) ||
-      !add(api, backward, kln_xla_backward))
-    return "XLA refuses the handlers";
-  return nullptr;
+  XLA_FFI_Handler_Register_Args args{};
+  args.struct_size = XLA_FFI_Handler_Register_Args_STRUCT_SIZE;
+  args.name = {name, strlen(name)};
+  args.platform = {platform, strlen(platform)};
+  args.bundle.execute = handler;
+  XLA_FFI_Error* error = api->XLA_FFI_Handler_Register(&args);
+  if (!error) return nullptr;
+  drop(api, error);
+  return "XLA refuses the handlers";
 }
 
 }  // extern "C"

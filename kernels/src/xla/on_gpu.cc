@@ -1,4 +1,4 @@
-// A launch on a GPU as a custom call of XLA, for JAX.
+// A launch on a GPU as a custom call of XLA, for JAX and TensorFlow.
 #include <stddef.h>
 
 #include "../gpu.h"
@@ -9,8 +9,16 @@ namespace {
 
 using namespace kln_xla;
 
-constexpr int kArrays = int(offsetof(Sequence, batch) / sizeof(void*));
 constexpr int kCounterBytes = 128;  // of a group
+
+constexpr int place(size_t offset) { return int(offset / sizeof(void*)); }
+constexpr int kArrays = place(offsetof(Sequence, batch));
+
+bool of_the_batch(int i) {
+  return i < place(offsetof(Sequence, recurrent)) ||
+         (i >= place(offsetof(Sequence, h)) &&
+          i < place(offsetof(Sequence, exchange)));
+}
 
 class Call {
  public:
@@ -29,11 +37,12 @@ class Call {
     Sequence& s = launch_.sequence;
     s.batch = int(zx->dims[0]);
     s.steps = int(zx->dims[1]);
+    if (!s.steps) return "sequences without steps";
     const char* wrong = take(given, frame_.args.args, frame_.args.size);
     if (!wrong) wrong = take(made, frame_.rets.rets, frame_.rets.size);
     if (!wrong) wrong = stream();
-    if (!wrong) wrong = kln_gpu_device_of(zx->data, &launch_.device);
-    if (wrong) return wrong;
+    if (!wrong && s.batch) wrong = kln_gpu_device_of(zx->data, &launch_.device);
+    if (wrong || !s.batch) return wrong;
     launch_.kernel = kln_gpu_kept(&launch_);
     if (!launch_.kernel)
       return "no kernel is loaded for this program: trace it in this process";
@@ -74,6 +83,12 @@ class Call {
       if (!(mask >> i & 1)) continue;
       if (place >= count) return "an array is missing";
       const auto* buffer = static_cast<XLA_FFI_Buffer*>(buffers[place++]);
+      const bool steps =
+          buffer->rank == 3 || buffer->dtype == XLA_FFI_DataType_U8;
+      const Sequence& s = launch_.sequence;
+      if (of_the_batch(i) && (buffer->dims[0] != s.batch ||
+                              (steps && buffer->dims[1] != s.steps)))
+        return "an array has other rows or steps than zx";
       memcpy(reinterpret_cast<char*>(&launch_.sequence) + i * sizeof(void*),
              &buffer->data, sizeof(void*));
       // The counters, of as many groups as have room.
