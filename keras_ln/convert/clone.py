@@ -59,12 +59,11 @@ class Clone:
             ValueError: if the model is of another kind, or not built.
         """
         if not is_graph(model):
-            raise ValueError(
-                f"{self.function} takes functional and Sequential models: it "
-                "cannot see how others call their layers. Received: "
-                f"{getattr(model, 'name', model)!r} of class "
-                f"{type(model).__name__}.{advice}"
+            why = (
+                "takes functional and Sequential models: it cannot see how "
+                "others call their layers"
             )
+            raise self.refusal(model, why, f".{advice}")
         if copy_weights and not model.built:
             raise ValueError(
                 f"{self.function} copies weights, and there are none yet. "
@@ -79,6 +78,21 @@ class Clone:
 
     # How to do without weights, if that is possible.
     without_weights = ""
+
+    def refusal(self, layer: Any, why: str, more: str = ".") -> ValueError:
+        """The error for a layer that the function does not take."""
+        return ValueError(
+            f"{self.function} {why}. Received: "
+            f"{getattr(layer, 'name', layer)!r} of class "
+            f"{type(layer).__name__}{more}"
+        )
+
+    def check_inside(self, layer: Any, found: list[Any]) -> None:
+        """`ValueError` if layers to replace were found inside of a layer."""
+        if found:
+            why = "cannot replace layers inside of a layer of another class"
+            more = f", with {found[0].name!r} inside."
+            raise self.refusal(layer, why, more)
 
     def convert(self, layer: Any) -> Any:
         """The counterpart of a layer, a cell, a model or an operation."""
@@ -124,11 +138,10 @@ class Clone:
             model, inputs, clone_function=self.convert
         )
         if type(clone) is not type(model):
-            raise ValueError(
-                f"{self.function} cannot make a model of a class of its own "
-                f"from layers. Received: {model.name!r} of class "
-                f"{type(model).__name__}. Give it the Sequential or "
-                "functional model of these layers."
+            raise self.refusal(
+                model,
+                "cannot make a model of a class of its own from layers",
+                ". Give it the Sequential or functional model of these layers.",
             )
         if clone.trainable != model.trainable:
             clone.trainable = model.trainable

@@ -294,13 +294,9 @@ class ToKeras(Clone):
 
     def check_other(self, layer: Any) -> None:
         """`ValueError` for a layer that holds layers of this package."""
-        for part in layers_within(layer):
-            if _is_ours(type(part).__module__, "."):
-                raise ValueError(
-                    "to_keras cannot replace layers inside of a layer of "
-                    f"another class. Received: {layer.name!r} of class "
-                    f"{type(layer).__name__}, with {part.name!r} inside."
-                )
+        parts = layers_within(layer)
+        ours = [p for p in parts if _is_ours(type(p).__module__, ".")]
+        self.check_inside(layer, ours)
 
 
 def _check_plain(layer):

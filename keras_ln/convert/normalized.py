@@ -208,31 +208,22 @@ class _Normalized(Clone):
 
     def check_other(self, layer: Any) -> None:
         """`ValueError` for a recurrent layer without a counterpart."""
-        kind = type(layer).__name__
         if isinstance(layer, FastLayer):
-            raise ValueError(
-                "with_layer_norm needs Keras' own layers: give it "
-                "keras_ln.to_keras(model). Received: "
-                f"{layer.name!r} of class {kind}."
-            )
+            why = "needs Keras' own layers: give it keras_ln.to_keras(model)"
+            raise self.refusal(layer, why)
         if isinstance(layer, _REPLACED):
-            raise ValueError(
-                "with_layer_norm does not know the computation of a class "
-                "derived from Keras' recurrent layers. Received: "
-                f"{layer.name!r} of class {kind}. Build the model with a layer "
-                "of keras_ln in its place."
+            raise self.refusal(
+                layer,
+                "does not know the computation of a class derived from Keras' "
+                "recurrent layers",
+                ". Build the model with a layer of keras_ln in its place.",
             )
         known = isinstance(layer, BaseCell | keras.layers.RNN)
         if hasattr(layer, "state_size") and not known:
-            raise ValueError(
-                "with_layer_norm knows the cells of LSTM, GRU and SimpleRNN "
-                "and the cells of keras_ln. Received: "
-                f"{getattr(layer, 'name', layer)!r} of class {kind}."
+            raise self.refusal(
+                layer,
+                "knows the cells of LSTM, GRU and SimpleRNN and the cells of "
+                "keras_ln",
             )
-        inside = [p for p in layers_within(layer) if isinstance(p, _REPLACED)]
-        if inside:
-            raise ValueError(
-                "with_layer_norm cannot replace layers inside of a layer of "
-                f"another class. Received: {layer.name!r} of class {kind}, "
-                f"with {inside[0].name!r} inside."
-            )
+        parts = layers_within(layer)
+        self.check_inside(layer, [p for p in parts if isinstance(p, _REPLACED)])

@@ -31,7 +31,7 @@ from keras_ln.layers import (
 from keras_ln.layers.configs import config_of, from_config
 from keras_ln.layers.rnn.base_rnn import BaseRNN
 from keras_ln.layers.rnn.bn_lstm import BNLSTM
-from keras_ln.layers.rnn.fast import FastGRU, FastLSTM, FastRNN
+from keras_ln.layers.rnn.fast import FastGRU, FastLSTM, FastRNN, cells_of
 
 _RECURRENT = (
     *(keras.layers.LSTM, keras.layers.GRU, keras.layers.SimpleRNN),
@@ -218,7 +218,7 @@ class _Walk:
         is_last = self._steps == 1 or not layer.return_sequences
         if repeats and is_last and not isinstance(layer, BaseRNN):
             # Keras' loop knows no last output, which is h, where it begins.
-            y = new[-len(keras.tree.flatten(_cells(layer)[-1].state_size))]
+            y = new[-len(keras.tree.flatten(cells_of(layer)[-1].state_size))]
             y = keras.ops.expand_dims(y, 1) if layer.return_sequences else y
         if mask is not None and layer.return_sequences:
             set_mask(y, mask)
@@ -226,7 +226,7 @@ class _Walk:
 
     def _twin(self, layer):
         """A layer with the same cell, and the names of its states."""
-        cells = _cells(layer)
+        cells = cells_of(layer)
         sizes = [keras.tree.flatten(cell.state_size) for cell in cells]
         if len(cells) == 1:
             # Without the counter of a cell with zoneout.
@@ -250,13 +250,6 @@ class _Walk:
         twin = from_config(layer, config)
         share_layer(twin, "cell", layer.cell)
         return twin, names
-
-
-def _cells(layer):
-    cell = layer.cell
-    if isinstance(cell, keras.layers.StackedRNNCells):
-        return list(cell.cells)
-    return [cell]
 
 
 def _refusal(operation, reason):
@@ -301,13 +294,13 @@ def _reason_of_recurrent(layer, kwargs):
     for name in ("initial_state", "reset_state"):
         if kwargs.get(name) is not None:
             return f"it is called with `{name}`, and streams begin with zeros."
-    for part in (layer, *_cells(layer)):
+    for part in (layer, *cells_of(layer)):
         if part.compute_dtype not in _ROUNDING:
             return (
                 f"it computes in {part.compute_dtype}, and states between "
                 "calls would be rounded. Build the model in float32."
             )
-    for cell in () if isinstance(layer, BaseRNN) else _cells(layer):
+    for cell in () if isinstance(layer, BaseRNN) else cells_of(layer):
         if type(cell) not in _CELLS or getattr(cell, "has_zoneout", False):
             return (
                 f"the states of the {type(cell).__name__} in it are not known, "

@@ -276,7 +276,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
     ) -> dict[str, Any]:
         """The arrays of a call that the op gets, by name."""
         cell, (_, options) = self.cell, self.as_problem()
-        given = {"mask": None if mask is None else _time_mask(mask)}
+        given = {"mask": time_mask(mask)}
         draw = getattr(cell.dropout_masks, "__func__", None)
         own = training and draw is not BaseCell.dropout_masks
         if own or cell.dropout or cell.recurrent_dropout:
@@ -362,7 +362,7 @@ class BaseRNN(BaseLayer, keras.layers.RNN):
         )
 
 
-def _time_mask(mask: Any) -> Any:
+def time_mask(mask: Any) -> Any:
     """The mask (B, T), or None; Keras may nest it in a list."""
     first = keras.tree.flatten(mask)[0]
     if first is None:

@@ -14,6 +14,7 @@ import numpy as np
 from keras_ln import engine
 from keras_ln.engine.portable import trace_context
 from keras_ln.engine.spec import Cell, RunOptions, spec_of
+from keras_ln.layers.rnn.base_rnn import time_mask
 from keras_ln.ops.cells.gru import LN_GRU
 from keras_ln.ops.cells.lstm import LN_LSTM
 from keras_ln.ops.public import over_time
@@ -43,7 +44,7 @@ def reason_for_keras(layer: Any) -> str | None:
         return "unroll=True asks for an unrolled loop."
     if getattr(layer, "use_cudnn", None) is True:
         return "use_cudnn=True asks for cuDNN."
-    for cell in _cells(layer):
+    for cell in cells_of(layer):
         if (reason := _reason_of_cell(cell)) is not None:
             return reason
         # The weights would be read in the dtype of the layer.
@@ -93,7 +94,7 @@ def implementation_of(layer: Any, training: bool) -> tuple[str, str]:
     if not engine.on_cpu():
         return KERAS, "Keras' loop is faster on devices other than CPUs."
     names, why = set(), ""
-    for cell in _cells(layer):
+    for cell in cells_of(layer):
         spec = spec_of(_EQUATIONS[type(cell)], cell.compute_dtype)
         options = RunOptions(type(layer).__name__, context=trace_context())
         names.add(engine.chosen(spec, {}, options))
@@ -106,7 +107,8 @@ def implementation_of(layer: Any, training: bool) -> tuple[str, str]:
     return KERAS, why
 
 
-def _cells(layer: Any) -> list[Any]:
+def cells_of(layer: Any) -> list[Any]:
+    """The cells of a recurrent layer."""
     if isinstance(layer.cell, keras.layers.StackedRNNCells):
         return list(layer.cell.cells)
     return [layer.cell]
@@ -124,7 +126,7 @@ class FastLayer(keras.layers.RNN):
     ) -> Any:
         """Last output, outputs and states, as Keras' own loop gives them."""
         ran, _ = implementation_of(self, bool(training))
-        given, mask = mask, _time_mask(mask)
+        given, mask = mask, time_mask(mask)
         states = keras.tree.flatten(initial_state)
         if ran == KERAS or not self._takes(sequences, states, mask):
             return super().inner_loop(
@@ -134,7 +136,7 @@ class FastLayer(keras.layers.RNN):
             # The new states would overwrite these before the backward pass
             # has used them.
             states = [keras.ops.copy(state) for state in states]
-        cells, final = _cells(self), []
+        cells, final = cells_of(self), []
         last_output = outputs = sequences
         for k, cell in enumerate(cells):
             is_last = k == len(cells) - 1
@@ -229,18 +231,6 @@ def _weights(cell: Any) -> dict[str, Any]:
         bias = weights["bias"]
         weights |= {"bias": bias[0], "recurrent_bias": bias[1]}
     return weights
-
-
-def _time_mask(mask: Any) -> Any:
-    """The mask (B, T), or None; Keras may nest it in a list."""
-    mask = keras.tree.flatten(mask)[0]
-    if mask is None:
-        return None
-    if not hasattr(mask, "shape"):
-        mask = keras.ops.array(mask)
-    if len(mask.shape) == 3 and mask.shape[-1] == 1:
-        mask = mask[..., 0]
-    return mask
 
 
 @keras.saving.register_keras_serializable(package="keras_ln")
