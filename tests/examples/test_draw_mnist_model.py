@@ -179,23 +179,3 @@ def test_the_divergence_is_a_metric():
         assert found["kl"] == pytest.approx(np.mean(kl), rel=1e-5)
         bound = np.mean(nll) + np.mean(kl)
         assert found["loss"] == pytest.approx(bound, rel=1e-5)
-
-
-def test_generated_canvases_are_those_of_the_decoder():
-    draw = _draw("weight")
-    # An encoder that always answers with the prior.
-    for dense in (draw.cell.mean, draw.cell.log_deviation):
-        for weight in dense.weights:
-            weight.assign(np.zeros(weight.shape))
-    noise = np.random.default_rng(7).normal(size=(2, GLIMPSES, LATENT))
-    noise = noise.astype("float32")
-    canvas, kl = draw.reconstruct(np.ones((2, 30), "float32"), noise)
-    canvases = to_numpy(draw.generate(noise))
-    assert canvases.shape == (2, GLIMPSES, HEIGHT, WIDTH)
-    np.testing.assert_allclose(
-        canvases[:, -1].reshape(2, -1),
-        1 / (1 + np.exp(-to_numpy(canvas))),
-        **FLOAT32_VALUES,
-    )
-    np.testing.assert_allclose(to_numpy(kl), 0, atol=1e-6)
-    assert np.abs(canvases[:, 0] - canvases[:, 1]).max() > 1e-3

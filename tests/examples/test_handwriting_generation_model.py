@@ -57,41 +57,6 @@ def test_the_density_stays_finite_at_the_edge():
     assert np.isfinite(found).all() and found[0, 0] < 0 < found[1, 0]
 
 
-@pytest.mark.parametrize("bias", [0.0, 1.5])
-def test_samples_have_the_moments_of_the_density(bias):
-    random = np.random.default_rng(1)
-    outputs = np.zeros(1 + 6 * 2)
-    # end, logits, means of x and y, log deviations, correlations
-    outputs[:] = [0.8, 1.0, -1.0, -2, 3, 1, 0, -0.5, 0.2, -1, 0.1, 0.9, -0.4]
-    count = 20_000
-    points = np.array(
-        [
-            handwriting_generation_mixture.sample_point(outputs, bias, random)
-            for _ in range(count)
-        ]
-    )
-    weights = np.exp((1 + bias) * outputs[1:3])
-    weights /= weights.sum()
-    means = np.stack([outputs[3:5], outputs[5:7]], axis=1)
-    deviations = np.exp(np.stack([outputs[7:9], outputs[9:11]], axis=1) - bias)
-    mean = weights @ means
-    second = np.zeros((2, 2))
-    for w, m, s, r in zip(
-        weights, means, deviations, np.tanh(outputs[11:]), strict=True
-    ):
-        off = r * s[0] * s[1]
-        covariance = np.array([[s[0] ** 2, off], [off, s[1] ** 2]])
-        second += w * (covariance + np.outer(m, m))
-    covariance = second - np.outer(mean, mean)
-    error = 5 * np.sqrt(np.diag(covariance) / count)
-    assert (np.abs(points[:, :2].mean(axis=0) - mean) < error).all()
-    np.testing.assert_allclose(
-        np.cov(points[:, :2].T), covariance, rtol=0.1, atol=0.02
-    )
-    end = 1 / (1 + np.exp(-0.8))
-    assert abs(points[:, 2].mean() - end) < 5 * np.sqrt(end / count)
-
-
 def _window(alpha, beta, kappa, characters):
     weights = np.zeros(characters)
     for u in range(1, characters + 1):
