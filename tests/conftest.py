@@ -5,6 +5,7 @@ test, reads this file too.
 """
 
 import gc
+import importlib.metadata
 import os
 import re
 import tempfile
@@ -12,7 +13,46 @@ import types
 from pathlib import Path
 
 import pytest
-import xla_flags
+
+# To optimise a program takes longer than to run it on so little.
+_ALWAYS = "--xla_backend_optimization_level=0"
+# Fewer functions, and one thread to compile them.
+_QUICK_TO_COMPILE = (
+    "--xla_cpu_use_fusion_emitters=false "
+    "--xla_cpu_parallel_codegen_split_count=1"
+)
+
+# Versions that know the others, from the first to before the last. XLA ends
+# the process where it does not know one.
+_KNOW_IT = {
+    "jaxlib": ((0, 5, 3), (0, 11, 1)),
+    "tensorflow": ((2, 20), (2, 22)),
+    "tensorflow-cpu": ((2, 20), (2, 22)),
+}
+
+
+def _installed():
+    """Versions of the packages that have XLA in them, without importing one."""
+    versions = {}
+    for name in _KNOW_IT:
+        for found in importlib.metadata.distributions(name=name):
+            versions[name] = found.version
+    return versions
+
+
+def _xla_flags(versions):
+    """XLA_FLAGS that all of the versions know, by names of packages."""
+    for name, version in versions.items():
+        first, last = _KNOW_IT[name]
+        if not first <= _numbers(version) < last:
+            return _ALWAYS
+    return f"{_ALWAYS} {_QUICK_TO_COMPILE}"
+
+
+def _numbers(version):
+    """(2, 22, 0) of "2.22.0rc0"."""
+    return tuple(map(int, re.findall(r"\.?(\d+)", version)[:3]))
+
 
 # JAX compiles every eager scan anew unless it finds the program in this folder.
 # All processes share it: one that reads a file while another writes it gets a
@@ -29,7 +69,7 @@ _SETTINGS = {
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     # Else the folder's name is in the key of each program.
     "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES": "none",
-    "XLA_FLAGS": xla_flags.flags(xla_flags.installed()),
+    "XLA_FLAGS": _xla_flags(_installed()),
     # The tests' tensors are small, so threads cost more than they give, and
     # pytest-xdist already runs one process per core.
     "OMP_NUM_THREADS": "1",

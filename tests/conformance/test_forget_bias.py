@@ -124,3 +124,4 @@ def test_what_it_does_not_fit_is_refused():
     ):
         with pytest.raises(ValueError, match=told):
             make(**{"units": U, "steps": T} | wrong)
+    assert make(1, 2)((4,)).shape == (4,)  # The least that there may be.
